@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/buffer.h"
+
+#include <stdlib.h>
+
+/* Smaller requests share one size so that short-lived buffers do not grow in crumbs. */
+#define SMALLEST_CAPACITY 64
+
+void
+dl_buffer_fini(dl_buffer *buffer)
+{
+    free(buffer->data);
+    *buffer = (dl_buffer){0};
+}
+
+void
+dl_buffer_clear(dl_buffer *buffer)
+{
+    buffer->size = 0;
+    buffer->has_failed = false;
+}
+
+dl_status
+dl_buffer_resize_capacity(dl_buffer *buffer, size_t capacity)
+{
+    if (capacity == 0) {
+        dl_buffer_fini(buffer);
+        return DL_OK;
+    }
+    uint8_t *data = realloc(buffer->data, capacity);
+    if (data == NULL) {
+        buffer->has_failed = true;
+        return dl_fail_no_memory();
+    }
+    buffer->data = data;
+    buffer->capacity = capacity;
+    if (buffer->size > capacity) {
+        buffer->size = capacity;
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_buffer_reserve(dl_buffer *buffer, size_t extra)
+{
+    if (buffer->has_failed || extra > SIZE_MAX / 2 - buffer->size) {
+        buffer->has_failed = true;
+        return dl_fail_no_memory();
+    }
+    size_t needed = buffer->size + extra;
+    if (needed <= buffer->capacity) {
+        return DL_OK;
+    }
+    size_t doubled = buffer->capacity * 2;
+    size_t capacity = needed > doubled ? needed : doubled;
+    return dl_buffer_resize_capacity(
+        buffer, capacity > SMALLEST_CAPACITY ? capacity : SMALLEST_CAPACITY);
+}
+
+void
+dl_buffer_put(dl_buffer *buffer, dl_bytes bytes)
+{
+    if (bytes.size == 0 || dl_buffer_reserve(buffer, bytes.size) != DL_OK) {
+        return;
+    }
+    memcpy(buffer->data + buffer->size, bytes.data, bytes.size);
+    buffer->size += bytes.size;
+}
+
+void
+dl_buffer_consume(dl_buffer *buffer, size_t size)
+{
+    if (size > 0) {
+        memmove(buffer->data, buffer->data + size, buffer->size - size);
+        buffer->size -= size;
+    }
+}
+
+dl_status
+dl_buffer_check(const dl_buffer *buffer)
+{
+    return buffer->has_failed ? dl_fail_no_memory() : DL_OK;
+}
+
+dl_status
+dl_buffer_set(dl_buffer *buffer, dl_bytes bytes)
+{
+    dl_buffer_clear(buffer);
+    dl_buffer_put(buffer, bytes);
+    return dl_buffer_check(buffer);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/deadline.h"
+
+#include <time.h>
+
+int64_t
+dl_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * DL_SECOND + now.tv_nsec;
+}
+
+dl_deadline
+dl_deadline_after(int64_t limit)
+{
+    if (limit < 0) {
+        return (dl_deadline){.at = INT64_MAX, .limit = -1};
+    }
+    int64_t now = dl_now();
+    int64_t at = limit > INT64_MAX - now ? INT64_MAX : now + limit;
+    return (dl_deadline){.at = at, .limit = limit};
+}
+
+bool
+dl_deadline_passed(dl_deadline deadline)
+{
+    return deadline.at != INT64_MAX && dl_now() >= deadline.at;
+}
+
+int64_t
+dl_deadline_left(dl_deadline deadline)
+{
+    if (deadline.at == INT64_MAX) {
+        return INT64_MAX;
+    }
+    int64_t now = dl_now();
+    return now >= deadline.at ? 0 : deadline.at - now;
+}
+
+int
+dl_deadline_poll(dl_deadline deadline, int64_t slice)
+{
+    int64_t left = dl_deadline_left(deadline);
+    int64_t span = left < slice ? left : slice;
+
+    return (int)((span + DL_MILLISECOND - 1) / DL_MILLISECOND);
+}
+
+dl_deadline
+dl_deadline_sooner(dl_deadline deadline, int64_t limit)
+{
+    dl_deadline other = dl_deadline_after(limit);
+
+    return other.at < deadline.at ? other : deadline;
+}

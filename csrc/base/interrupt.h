@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * How a blocked core call learns that its caller wants out (Ctrl-C).  The binding
+ * installs the check; without one, calls are never interrupted. */
+#ifndef DISTLITE_BASE_INTERRUPT_H
+#define DISTLITE_BASE_INTERRUPT_H
+
+#include "base/status.h"
+
+/* DL_OK, or DL_INTERRUPTED when the calling thread shall return at once. */
+typedef dl_status (*dl_interrupt_fn)(void);
+
+void dl_interrupt_install(dl_interrupt_fn check);
+
+/* Called between the slices of every wait, and after EINTR.  Takes the GIL on the main
+ * thread: the caller must not hold a lock. */
+dl_status dl_interrupt_check(void);
+
+#endif

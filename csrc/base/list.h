@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Intrusive doubly linked list.  The head is a node of its own; a node that is zeroed
+ * is in no list, and removing it does nothing. */
+#ifndef DISTLITE_BASE_LIST_H
+#define DISTLITE_BASE_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct dl_list {
+    struct dl_list *next;
+    struct dl_list *previous;
+} dl_list;
+
+#define DL_LIST_ENTRY(node, type, member) \
+    ((type *)(void *)((char *)(node) - offsetof(type, member)))
+
+static inline void
+dl_list_init(dl_list *head)
+{
+    head->next = head;
+    head->previous = head;
+}
+
+static inline bool
+dl_list_is_empty(const dl_list *head)
+{
+    return head->next == head || head->next == NULL;
+}
+
+static inline void
+dl_list_append(dl_list *head, dl_list *node)
+{
+    node->previous = head->previous;
+    node->next = head;
+    head->previous->next = node;
+    head->previous = node;
+}
+
+static inline void
+dl_list_remove(dl_list *node)
+{
+    if (node->next != NULL) {
+        node->next->previous = node->previous;
+        node->previous->next = node->next;
+        node->next = NULL;
+        node->previous = NULL;
+    }
+}
+
+#endif

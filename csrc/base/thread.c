@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/thread.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/interrupt.h"
+
+/* Beyond this number a descriptor is not guarded: a child then keeps it open, which
+ * delays the news of a death and breaks nothing else. */
+#define GUARDED_DESCRIPTORS (1 << 18)
+#define WORD_BITS 64
+
+static atomic_uint generation;
+static _Atomic uint64_t guarded[GUARDED_DESCRIPTORS / WORD_BITS];
+static pthread_once_t fork_handler = PTHREAD_ONCE_INIT;
+
+static struct timespec
+timespec_at(int64_t at)
+{
+    return (struct timespec){.tv_sec = at / DL_SECOND, .tv_nsec = at % DL_SECOND};
+}
+
+dl_status
+dl_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                  dl_deadline deadline)
+{
+    dl_deadline slice = dl_deadline_sooner(deadline, DL_WAIT_SLICE);
+    struct timespec until = timespec_at(slice.at);
+
+    if (pthread_cond_clockwait(condition, mutex, CLOCK_MONOTONIC, &until) == 0) {
+        return DL_OK;
+    }
+    if (dl_deadline_passed(deadline)) {
+        return DL_TIMEOUT;
+    }
+    pthread_mutex_unlock(mutex);
+    dl_status status = dl_interrupt_check();
+    pthread_mutex_lock(mutex);
+    return status;
+}
+
+dl_status
+dl_sleep_until(dl_deadline deadline)
+{
+    while (!dl_deadline_passed(deadline)) {
+        struct timespec until =
+            timespec_at(dl_deadline_sooner(deadline, DL_WAIT_SLICE).at);
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+        DL_TRY(dl_interrupt_check());
+    }
+    return DL_OK;
+}
+
+/* Runs in the child between fork and return: async-signal-safe calls only. */
+static void
+forget_parent(void)
+{
+    atomic_fetch_add(&generation, 1);
+    for (int word = 0; word < GUARDED_DESCRIPTORS / WORD_BITS; word++) {
+        uint64_t bits = atomic_load_explicit(&guarded[word], memory_order_relaxed);
+        if (bits == 0) {
+            continue;
+        }
+        atomic_store_explicit(&guarded[word], 0, memory_order_relaxed);
+        while (bits != 0) {
+            close(word * WORD_BITS + __builtin_ctzll(bits));
+            bits &= bits - 1;
+        }
+    }
+}
+
+static void
+install_fork_handler(void)
+{
+    pthread_atfork(NULL, NULL, forget_parent);
+}
+
+uint32_t
+dl_fork_generation(void)
+{
+    pthread_once(&fork_handler, install_fork_handler);
+    return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+void
+dl_fork_guard(int fd)
+{
+    pthread_once(&fork_handler, install_fork_handler);
+    if (fd >= 0 && fd < GUARDED_DESCRIPTORS) {
+        atomic_fetch_or(&guarded[fd / WORD_BITS], UINT64_C(1) << (fd % WORD_BITS));
+    }
+}
+
+void
+dl_fork_release(int fd)
+{
+    if (fd >= 0 && fd < GUARDED_DESCRIPTORS) {
+        atomic_fetch_and(&guarded[fd / WORD_BITS], ~(UINT64_C(1) << (fd % WORD_BITS)));
+    }
+}

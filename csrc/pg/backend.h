@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The seam between a group and the engine that moves its data: one function pointer per
+ * collective.  A NULL entry is worded once, in group.c. */
+#ifndef DISTLITE_PG_BACKEND_H
+#define DISTLITE_PG_BACKEND_H
+
+#include <stdint.h>
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "pg/arguments.h"
+#include "pg/fingerprint.h"
+#include "store/store.h"
+
+typedef struct dl_backend dl_backend;
+
+/* What every operation carries, whatever it does. */
+typedef struct dl_op_context {
+    uint64_t sequence;          /* of the group, from 1 */
+    dl_fingerprint fingerprint; /* compared with the other ranks' */
+    dl_deadline deadline;
+} dl_op_context;
+
+typedef struct dl_backend_ops {
+    const char *name; /* "cpu", "nccl", ... */
+    dl_status (*all_reduce)(dl_backend *, const dl_op_context *,
+                            const dl_all_reduce_args *);
+    dl_status (*broadcast)(dl_backend *, const dl_op_context *,
+                           const dl_broadcast_args *);
+    dl_status (*barrier)(dl_backend *, const dl_op_context *);
+    /* Local, bounded, idempotent, from any thread: frees all waiters. */
+    void (*abort)(dl_backend *, const dl_error *cause);
+    /* Leaves the group; peers that still need this rank are told who left. */
+    void (*free)(dl_backend *);
+} dl_backend_ops;
+
+/* Embedded first in every backend. */
+struct dl_backend {
+    const dl_backend_ops *ops;
+};
+
+/* What a backend's constructor is given. */
+typedef struct dl_backend_options {
+    dl_store *store; /* borrowed, already prefixed for this group */
+    int rank;
+    int size;
+    const char *group_name;
+} dl_backend_options;
+
+#endif

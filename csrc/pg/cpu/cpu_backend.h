@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The CPU backend; answers to "cpu" and "gloo".  Ranks that can exchange a descriptor
+ * talk through shared memory. */
+#ifndef DISTLITE_PG_CPU_CPU_BACKEND_H
+#define DISTLITE_PG_CPU_CPU_BACKEND_H
+
+#include "pg/backend.h"
+
+dl_status dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
+                             dl_backend **backend);
+
+#endif

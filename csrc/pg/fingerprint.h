@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a call is, in 16 bytes that ranks compare: an operation whose fingerprints differ
+ * fails on every rank, naming both sides, before any data is touched. */
+#ifndef DISTLITE_PG_FINGERPRINT_H
+#define DISTLITE_PG_FINGERPRINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tensor/reduce.h"
+#include "tensor/tensor.h"
+
+/* torch's numbering (Work._get_op_type). */
+typedef enum dl_op_type {
+    DL_BROADCAST = 0,
+    DL_ALL_REDUCE = 1,
+    DL_BARRIER = 15,
+} dl_op_type;
+
+typedef struct dl_fingerprint {
+    uint64_t count; /* elements */
+    uint8_t op;     /* dl_op_type */
+    uint8_t dtype;
+    uint8_t reduce_op;
+    uint8_t item_size; /* low byte: tells opaque types apart */
+    uint32_t root;
+} dl_fingerprint;
+
+static inline bool
+dl_fingerprint_equal(const dl_fingerprint *left, const dl_fingerprint *right)
+{
+    return left->count == right->count && left->op == right->op
+           && left->dtype == right->dtype && left->reduce_op == right->reduce_op
+           && left->item_size == right->item_size && left->root == right->root;
+}
+
+/* "all_reduce(1000 x float32, SUM)", "broadcast(3 x int64, from rank 0)". */
+void dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text,
+                             size_t size);
+
+#endif

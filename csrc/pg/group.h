@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A process group: rank, size, sequence numbers, the backend that serves it, and its
+ * first failure.  The front door of this folder.  A group that failed is broken: every
+ * later call repeats the first cause at once.  Operations of one group run one at a
+ * time, in the order of the calls; different groups do not know each other. */
+#ifndef DISTLITE_PG_GROUP_H
+#define DISTLITE_PG_GROUP_H
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "pg/arguments.h"
+#include "store/store.h"
+
+typedef struct dl_group dl_group;
+
+typedef struct dl_group_options {
+    const char *name;    /* for error texts and store keys */
+    const char *backend; /* "cpu" or "gloo" */
+    int rank;
+    int size;
+    int64_t timeout; /* of construction and of every operation, nanoseconds */
+} dl_group_options;
+
+/* Meets the other ranks through `store` (a reference is taken). */
+dl_status dl_group_new(const dl_group_options *options, dl_store *store,
+                       dl_group **group);
+dl_group *dl_group_ref(dl_group *group);
+void dl_group_unref(dl_group *group);
+
+int dl_group_rank(const dl_group *group);
+int dl_group_size(const dl_group *group);
+const char *dl_group_name(const dl_group *group);
+const char *dl_group_backend(const dl_group *group);
+dl_store *dl_group_store(const dl_group *group); /* borrowed */
+int64_t dl_group_timeout(const dl_group *group);
+void dl_group_set_timeout(dl_group *group, int64_t timeout);
+/* The group's timeout as a deadline that starts now. */
+dl_deadline dl_group_deadline(const dl_group *group);
+uint64_t dl_group_sequence(const dl_group *group); /* operations begun so far */
+
+/* Collectives: every rank calls the same one, in the same order, with the same
+ * fingerprint.  DL_INVALID before anything is sent; DL_MISMATCH, DL_PEER_LOST and
+ * DL_TIMEOUT name the rank at fault and break the group. */
+dl_status dl_group_all_reduce(dl_group *group, const dl_all_reduce_args *args,
+                              dl_deadline deadline);
+dl_status dl_group_broadcast(dl_group *group, const dl_broadcast_args *args,
+                             dl_deadline deadline);
+dl_status dl_group_barrier(dl_group *group, dl_deadline deadline);
+
+/* Frees all waiters with DL_CANCELLED; from any thread, bounded, idempotent. */
+void dl_group_abort(dl_group *group, const char *reason);
+
+/* Leaves in order: later calls fail with DL_CLOSED.  Peers inside an operation that needs
+ * this rank are told that it left. */
+void dl_group_close(dl_group *group);
+
+#endif

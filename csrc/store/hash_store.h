@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A store in this process's memory, shared by its threads: a table under one lock. */
+#ifndef DISTLITE_STORE_HASH_STORE_H
+#define DISTLITE_STORE_HASH_STORE_H
+
+#include "store/store.h"
+
+dl_status dl_hash_store_new(dl_store **store);
+
+#endif

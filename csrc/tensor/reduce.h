@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Element-wise reductions of contiguous arrays.  One table of kernels per instruction
+ * set, chosen once from what the processor has (DISTLITE_SIMD=base|avx2|avx512 to
+ * choose by hand). */
+#ifndef DISTLITE_TENSOR_REDUCE_H
+#define DISTLITE_TENSOR_REDUCE_H
+
+#include "base/status.h"
+#include "tensor/dtype.h"
+
+/* torch's numbering; compared between ranks: never renumber. */
+typedef enum dl_reduce_op {
+    DL_SUM = 0,
+    DL_AVG = 1,
+    DL_PRODUCT = 2,
+    DL_MIN = 3,
+    DL_MAX = 4,
+    DL_BAND = 5,
+    DL_BOR = 6,
+    DL_BXOR = 7,
+    DL_PREMUL_SUM = 8,
+    DL_REDUCE_OP_COUNT = 9,
+} dl_reduce_op;
+
+const char *dl_reduce_op_name(dl_reduce_op op); /* "SUM" */
+
+/* Whether the pair has a meaning and a kernel; a worded DL_INVALID otherwise. */
+dl_status dl_reduce_check(dl_reduce_op op, dl_dtype dtype);
+
+/* target[i] = left[i] op right[i].  `target` may be `left` or `right`.  AVG adds. */
+typedef void (*dl_reduce_fn)(void *target, const void *left, const void *right,
+                             size_t count);
+
+dl_reduce_fn dl_reduce_kernel(dl_reduce_op op, dl_dtype dtype);
+
+/* What AVG does after its sum: target[i] /= divisor. */
+void dl_reduce_divide(void *target, dl_dtype dtype, size_t count, int divisor);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A borrowed view of an array: never stored past the call, unless the header says who
+ * keeps the memory. */
+#ifndef DISTLITE_TENSOR_TENSOR_H
+#define DISTLITE_TENSOR_TENSOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tensor/dtype.h"
+
+typedef enum dl_device {
+    DL_CPU = 0,
+    DL_CUDA = 1,
+} dl_device;
+
+typedef struct dl_tensor {
+    void *data;
+    size_t count;     /* elements */
+    size_t item_size; /* bytes of one */
+    dl_dtype dtype;
+    dl_device device;
+    int ndim;
+    bool is_contiguous; /* in C order, without gaps; then strides may be NULL */
+    bool is_writable;
+    const int64_t *shape;   /* ndim entries */
+    const int64_t *strides; /* bytes */
+} dl_tensor;
+
+static inline size_t
+dl_tensor_size(const dl_tensor *tensor)
+{
+    return tensor->count * tensor->item_size;
+}
+
+#endif

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Builds the one extension, distlite._C.
+
+Environment switches: DISTLITE_SANITIZE=address,undefined|thread, DISTLITE_DEBUG=1,
+DISTLITE_COVERAGE=1, DISTLITE_NO_LIBUV=1, DISTLITE_WERROR=1.  libuv comes from
+pkg-config; without it the libuv store server is left out, and using it says so.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import numpy
+from setuptools import Extension, setup
+
+CORE_FLAGS = [
+    "-std=c11",
+    "-D_GNU_SOURCE",
+    "-fvisibility=hidden",
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+    "-Wconversion",
+    "-Wno-sign-conversion",
+]
+
+
+def pkg_config(*query: str) -> list[str] | None:
+    command = [os.environ.get("PKG_CONFIG", "pkg-config"), *query, "libuv"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.split()
+
+
+def switched(name: str) -> bool:
+    return os.environ.get(name, "0") not in ("", "0")
+
+
+def extension() -> Extension:
+    sources = sorted(str(path) for path in Path("csrc").rglob("*.c"))
+    compile_args = [*CORE_FLAGS, "-O3"]
+    link_args = ["-pthread"]
+    libuv_cflags = None if switched("DISTLITE_NO_LIBUV") else pkg_config("--cflags")
+    if libuv_cflags is not None:
+        compile_args += ["-DDL_HAVE_LIBUV=1", *libuv_cflags]
+        link_args += pkg_config("--libs") or []
+    if switched("DISTLITE_DEBUG"):
+        compile_args += ["-O0", "-g3", "-UNDEBUG"]
+    if switched("DISTLITE_WERROR"):
+        compile_args += ["-Werror"]
+    if switched("DISTLITE_COVERAGE"):
+        compile_args += ["--coverage", "-O0"]
+        link_args += ["--coverage"]
+    if sanitize := os.environ.get("DISTLITE_SANITIZE"):
+        flags = [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"]
+        compile_args += flags
+        link_args += flags
+    return Extension(
+        "distlite._C",
+        sources,
+        include_dirs=["csrc"],
+        # Not a warning of ours when NumPy's headers convert freely.
+        extra_compile_args=[*compile_args, "-isystem", numpy.get_include()],
+        extra_link_args=link_args,
+        depends=[str(path) for path in Path("csrc").rglob("*.h")],
+    )
+
+
+setup(ext_modules=[extension()])
