@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collects test_*.c: every CHECK_CASE is one pytest item, run in a process of its own.
+
+DISTLITE_SANITIZE=address,undefined|thread builds under a sanitizer, DISTLITE_VALGRIND=1
+runs each case under memcheck.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from c_build import Builder, BuildError
+
+VALGRIND = ["valgrind", "--quiet", "--leak-check=full", "--error-exitcode=99"]
+# A case's own alarm comes first; this is for a harness that hangs.
+HARNESS_GRACE = 15
+CASE_SECONDS = 20
+SLOW_FACTOR = 5  # as in check.h
+TOOL_FACTOR = 4  # sanitizers and valgrind slow everything down
+
+_builder = Builder()
+
+
+def _uses_valgrind() -> bool:
+    return os.environ.get("DISTLITE_VALGRIND", "0") not in ("", "0")
+
+
+def pytest_collect_file(
+    file_path: Path, parent: pytest.Collector
+) -> pytest.Collector | None:
+    if file_path.suffix == ".c" and file_path.name.startswith("test_"):
+        return CFile.from_parent(parent, path=file_path)
+    return None
+
+
+def _run(
+    command: list[str], timeout: float, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Like subprocess.run, but nothing that the program started outlives a timeout."""
+    with subprocess.Popen(
+        command,
+        env={**_builder.environment(), **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=timeout)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, output)
+
+
+class CFile(pytest.File):
+    """One test_<file>.c, built when it is collected."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        try:
+            program = _builder.program(self.path)
+        except BuildError as error:
+            raise self.CollectError(str(error)) from None
+        command = [str(program)]
+        listing = _run([*command, "--list"], CASE_SECONDS)
+        if "unexpected memory mapping" in listing.stdout:
+            # An old thread sanitizer on a kernel with much address randomisation.
+            command = ["setarch", platform.machine(), "-R", *command]
+            listing = _run([*command, "--list"], CASE_SECONDS)
+        if listing.returncode != 0:
+            raise self.CollectError(listing.stdout)
+        if _uses_valgrind():
+            command = [*VALGRIND, *command]
+        for line in listing.stdout.splitlines():
+            name, *marks = line.split()
+            item = CCase.from_parent(self, name=name, command=[*command, name])
+            for mark in marks:
+                item.add_marker(mark)
+            yield item
+
+
+class CCaseError(Exception):
+    """What a failed case printed."""
+
+
+class CCase(pytest.Item):
+    """One CHECK_CASE."""
+
+    def __init__(self, *, command: list[str], **arguments: object) -> None:
+        super().__init__(**arguments)
+        self.command = command
+
+    def runtest(self) -> None:
+        has_tool = bool(_builder.sanitize) or _uses_valgrind()
+        seconds = CASE_SECONDS * (TOOL_FACTOR if has_tool else 1)
+        is_slow = self.get_closest_marker("slow") is not None
+        timeout = seconds * (SLOW_FACTOR if is_slow else 1) + HARNESS_GRACE
+        done = _run(self.command, timeout, DL_CHECK_TIMEOUT=str(seconds))
+        if done.returncode != 0:
+            raise CCaseError(f"$ {' '.join(self.command)}\n{done.stdout}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> object:
+        if isinstance(excinfo.value, CCaseError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, f"{self.path.name}::{self.name}"

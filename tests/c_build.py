@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Builds C programs around the core: csrc without csrc/python, without Python.h.
+
+Objects are cached in build/c-<sanitizer> and made again when a source, a header they
+read, or the flags changed.  The core becomes an archive, so a test links only what it
+uses.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shlex
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CSRC = ROOT / "csrc"
+JOBS = 2
+
+WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wno-sign-conversion"]
+WRAPPED = ["malloc", "calloc", "realloc", "strdup"]
+
+RUNTIME_OPTIONS = {
+    "ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+}
+
+
+class BuildError(Exception):
+    """A compiler said no; the text is what it said."""
+
+
+def sanitizer() -> str:
+    """What DISTLITE_SANITIZE asks for: "address,undefined", "thread" or nothing."""
+    return os.environ.get("DISTLITE_SANITIZE", "")
+
+
+def core_sources() -> list[Path]:
+    """Every C file of the core, without the binding."""
+    return sorted(
+        path for path in CSRC.rglob("*.c") if "python" not in path.relative_to(CSRC).parts
+    )
+
+
+def _libuv(query: str) -> list[str]:
+    if os.environ.get("DISTLITE_NO_LIBUV", "0") not in ("", "0"):
+        return []
+    command = [os.environ.get("PKG_CONFIG", "pkg-config"), query, "libuv"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return ["-DDL_HAVE_LIBUV=1", *done.stdout.split()]
+
+
+class Builder:
+    """One set of flags, one folder of objects, one lock against other runs."""
+
+    def __init__(self, sanitize: str | None = None) -> None:
+        self.sanitize = sanitizer() if sanitize is None else sanitize
+        name = self.sanitize.replace(",", "-") or "plain"
+        coverage = os.environ.get("DISTLITE_COVERAGE", "0") not in ("", "0")
+        self.folder = ROOT / "build" / f"c-{name}{'-coverage' if coverage else ''}"
+        self.compiler = shlex.split(os.environ.get("CC", "gcc"))
+        self.flags = ["-std=c11", "-D_GNU_SOURCE", "-g", "-pthread", *WARNINGS]
+        self.flags += ["-Icsrc", "-Itests/c", *_libuv("--cflags")]
+        self.link_flags = ["-pthread", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
+        self.libraries = [*_libuv("--libs"), "-ldl", "-lm"]
+        self.flags.append("-O0" if coverage else "-O1" if self.sanitize else "-O2")
+        if os.environ.get("DISTLITE_WERROR", "0") not in ("", "0"):
+            self.flags.append("-Werror")
+        if coverage:
+            self.flags.append("--coverage")
+            self.link_flags.append("--coverage")
+        if self.sanitize:
+            self.flags += [f"-fsanitize={self.sanitize}", "-fno-omit-frame-pointer"]
+            self.flags.append("-fno-sanitize-recover=all")
+            self.link_flags.append(f"-fsanitize={self.sanitize}")
+        self._failures: dict[Path, str] = {}
+        self._archive: Path | None = None
+
+    def environment(self) -> dict[str, str]:
+        """The environment that the programs run in."""
+        return {**RUNTIME_OPTIONS, **os.environ}
+
+    def program(self, source: Path) -> Path:
+        """Compiles and links one C program with the core; returns its path."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with open(self.folder / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            archive = self._core()
+            target = self._object(source)
+            binary = target.with_suffix("")
+            newest = max(target.stat().st_mtime_ns, archive.stat().st_mtime_ns)
+            if not binary.exists() or binary.stat().st_mtime_ns < newest:
+                self._link(binary, target, archive)
+        return binary
+
+    def _link(self, binary: Path, target: Path, archive: Path) -> None:
+        command = [*self.compiler, *self.link_flags, "-o", str(binary)]
+        command += [str(target), str(archive), *self.libraries]
+        try:
+            self._call(command)
+        except BuildError as error:
+            texts = [str(error), *self._failures.values()]
+            raise BuildError("\n".join(texts)) from None
+
+    def _core(self) -> Path:
+        """The archive of everything in the core that compiles, made once per run."""
+        if self._archive is not None:
+            return self._archive
+        sources = core_sources()
+        with ThreadPoolExecutor(JOBS) as pool:
+            objects = list(pool.map(self._try_object, sources))
+        good = [path for path in objects if path is not None]
+        archive = self.folder / "libdistlite.a"
+        members = self.folder / "libdistlite.members"
+        listing = "\n".join(map(str, good))
+        if (
+            not archive.exists()
+            or not members.exists()
+            or members.read_text() != listing
+            or archive.stat().st_mtime_ns < max(o.stat().st_mtime_ns for o in good)
+        ):
+            archive.unlink(missing_ok=True)
+            self._call(["ar", "rcs", str(archive), *map(str, good)])
+            members.write_text(listing)
+        self._archive = archive
+        return archive
+
+    def _try_object(self, source: Path) -> Path | None:
+        try:
+            return self._object(source)
+        except BuildError as error:
+            self._failures[source] = str(error)
+            return None
+
+    def _object(self, source: Path) -> Path:
+        relative = source.relative_to(ROOT)
+        target = self.folder / relative.with_suffix(".o")
+        command = [*self.compiler, *self.flags, "-MMD", "-c", str(relative)]
+        command += ["-o", str(target)]
+        # The name of the stamp is the flags: other flags make the object anew.
+        digest = hashlib.sha1(" ".join(command).encode()).hexdigest()[:12]
+        stamp = target.with_suffix(f".{digest}.flags")
+        if not stamp.exists() or self._is_stale(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            for old in target.parent.glob(f"{target.stem}.*.flags"):
+                old.unlink()
+            target.unlink(missing_ok=True)
+            self._call(command)
+            stamp.touch()
+        return target
+
+    @staticmethod
+    def _is_stale(target: Path) -> bool:
+        if not target.exists():
+            return True
+        built = target.stat().st_mtime_ns
+        rule = target.with_suffix(".d").read_text().replace("\\\n", " ")
+        for name in rule.split(":", 1)[1].split():
+            read = ROOT / name
+            if not read.exists() or read.stat().st_mtime_ns >= built:
+                return True
+        return False
+
+    @staticmethod
+    def _call(command: list[str]) -> None:
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        if done.returncode != 0:
+            raise BuildError(f"$ {shlex.join(command)}\n{done.stdout}{done.stderr}")
