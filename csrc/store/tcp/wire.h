@@ -59,8 +59,11 @@ typedef struct dl_request {
     dl_bytes value;    /* SET, COMPARE_SET (desired), APPEND, QUEUE_PUSH */
     int64_t number;    /* ADD delta, BARRIER world size, PING nonce, VALIDATE magic */
     size_t count;      /* multi-key requests */
-    const dl_bytes *keys;
-    const dl_bytes *values; /* MULTI_SET */
+    const dl_bytes *keys;   /* to encode from; not set by decoding, see `items` */
+    const dl_bytes *values; /* the same, MULTI_SET */
+    dl_reader
+        items; /* decoded: the keys, or keys and values by turns, unchecked no more:
+                        `count` (pairs) of dl_wire_take_item() succeed */
 } dl_request;
 
 /* Appends the request.  `key_prefix` goes before every key (the client's "/"). */
@@ -71,5 +74,36 @@ void dl_wire_put_request(dl_buffer *out, const dl_request *request,
  * memory right after: large values are not copied.  SET, APPEND, QUEUE_PUSH. */
 void dl_wire_put_request_head(dl_buffer *out, const dl_request *request,
                               dl_bytes key_prefix);
+
+/* How far a request has been understood, so that every byte is looked at once however
+ * it arrives.  Zeroed: at a request's first byte. */
+typedef struct dl_wire_cursor {
+    size_t position; /* of the field under way, from the request's first byte */
+    size_t needed;   /* fewer bytes than this do not get any further */
+    size_t items;    /* where the first of several keys is */
+    uint32_t count;  /* how many keys are announced */
+    uint32_t left;   /* keys and values not taken yet */
+    uint8_t field;   /* its index in the layout */
+} dl_wire_cursor;
+
+/* `bytes` starts with the request that `cursor` is about, and has grown since the last
+ * call.  1: taken, `cursor->position` is its size and its fields point into `bytes`.
+ * 0: not all here yet.  -1: can never be one; dl_last_error() says why, and
+ * request->op and is_checked are set. */
+int dl_wire_take_request(dl_wire_cursor *cursor, dl_bytes bytes, dl_request *request);
+
+/* When nothing but the bytes of its last value is missing (SET, APPEND, QUEUE_PUSH):
+ * fills `request` but for `value`, and tells where the value begins and its size. */
+bool dl_wire_take_head(dl_bytes bytes, dl_request *request, size_t *head_size,
+                       size_t *value_size);
+
+/* The next of a decoded request's items. */
+dl_bytes dl_wire_take_item(dl_reader *items);
+
+/* The reply to a checked request that failed with the thread's last error. */
+void dl_wire_put_error(dl_buffer *out);
+
+/* "SET", ...: for logs. */
+const char *dl_wire_op_name(dl_opcode op);
 
 #endif
