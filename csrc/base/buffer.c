@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/buffer.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 /* Smaller requests share one size so that short-lived buffers do not grow in crumbs. */
@@ -70,6 +71,7 @@ dl_buffer_put(dl_buffer *buffer, dl_bytes bytes)
 void
 dl_buffer_consume(dl_buffer *buffer, size_t size)
 {
+    assert(size <= buffer->size);
     if (size > 0) {
         memmove(buffer->data, buffer->data + size, buffer->size - size);
         buffer->size -= size;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/deadline.h"
 
+#include <limits.h>
 #include <time.h>
 
 int64_t
@@ -44,8 +45,9 @@ dl_deadline_poll(dl_deadline deadline, int64_t slice)
 {
     int64_t left = dl_deadline_left(deadline);
     int64_t span = left < slice ? left : slice;
+    int64_t rounded_up = span / DL_MILLISECOND + (span % DL_MILLISECOND != 0);
 
-    return (int)((span + DL_MILLISECOND - 1) / DL_MILLISECOND);
+    return rounded_up > INT_MAX ? INT_MAX : (int)rounded_up;
 }
 
 dl_deadline

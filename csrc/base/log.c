@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/log.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -63,6 +64,7 @@ dl_log(dl_log_level level, const char *format, ...)
 {
     char line[LINE_SIZE];
     va_list arguments;
+    int saved = errno;
 
     pthread_once(&level_once, read_threshold);
     if (level < threshold) {
@@ -77,7 +79,7 @@ dl_log(dl_log_level level, const char *format, ...)
     }
     line[size++] = '\n';
     /* Nothing sensible can be done about a closed standard error. */
-    if (write(STDERR_FILENO, line, (size_t)size) < 0) {
-        return;
-    }
+    ssize_t written = write(STDERR_FILENO, line, (size_t)size);
+    (void)written;
+    errno = saved;
 }

@@ -2,7 +2,7 @@
  *
  * One line on standard error, in one write(2) so that lines of many processes do not
  * mix: "[W1121 08:30:01.123456 distlite] text".  TORCH_CPP_LOG_LEVEL (INFO, WARNING,
- * ERROR; default WARNING) says from which level on. */
+ * ERROR; default WARNING) says from which level on.  Leaves errno as it was. */
 #ifndef DISTLITE_BASE_LOG_H
 #define DISTLITE_BASE_LOG_H
 

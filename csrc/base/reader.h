@@ -17,7 +17,9 @@ typedef struct dl_reader {
 static inline dl_reader
 dl_reader_of(dl_bytes bytes)
 {
-    return (dl_reader){bytes.data, bytes.data + bytes.size};
+    /* Nothing may be added to NULL, not even zero. */
+    return (dl_reader){bytes.data,
+                       bytes.size == 0 ? bytes.data : bytes.data + bytes.size};
 }
 
 static inline size_t
