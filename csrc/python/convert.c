@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/convert.h"
+
+#include <datetime.h>
+#include <math.h>
+
+#define MICROSECOND INT64_C(1000)
+#define SECONDS_PER_DAY INT64_C(86400)
+
+/* Beyond these many seconds the nanoseconds do not fit; 292 years are for ever. */
+#define LONGEST_SECONDS (INT64_MAX / DL_SECOND - 1)
+
+int
+dlpy_convert_init(void)
+{
+    PyDateTime_IMPORT;
+    return PyDateTimeAPI == NULL ? -1 : 0;
+}
+
+static int64_t
+timeout_from_parts(int64_t seconds, int64_t nanoseconds)
+{
+    if (seconds < 0) {
+        return seconds < -LONGEST_SECONDS ? -1 : seconds * DL_SECOND + nanoseconds;
+    }
+    return seconds > LONGEST_SECONDS ? INT64_MAX : seconds * DL_SECOND + nanoseconds;
+}
+
+static int
+timeout_from_number(PyObject *object, int64_t *timeout)
+{
+    double seconds = PyFloat_AsDouble(object);
+
+    if (seconds == -1.0 && PyErr_Occurred()) {
+        return -1;
+    }
+    if (isnan(seconds)) {
+        PyErr_SetString(PyExc_ValueError, "timeout must not be NaN");
+        return -1;
+    }
+    if (fabs(seconds) > (double)LONGEST_SECONDS) {
+        *timeout = seconds < 0 ? -1 : INT64_MAX;
+    } else {
+        *timeout = (int64_t)(seconds * (double)DL_SECOND);
+    }
+    return 0;
+}
+
+int
+dlpy_timeout_from(PyObject *object, int64_t otherwise, int64_t *timeout)
+{
+    if (object == NULL || object == Py_None) {
+        *timeout = otherwise;
+        return 0;
+    }
+    if (PyDelta_Check(object)) {
+        int64_t seconds = PyDateTime_DELTA_GET_DAYS(object) * SECONDS_PER_DAY
+                          + PyDateTime_DELTA_GET_SECONDS(object);
+        *timeout = timeout_from_parts(seconds, PyDateTime_DELTA_GET_MICROSECONDS(object)
+                                                   * MICROSECOND);
+        return 0;
+    }
+    if ((PyLong_Check(object) && !PyBool_Check(object)) || PyFloat_Check(object)) {
+        return timeout_from_number(object, timeout);
+    }
+    PyErr_Format(PyExc_TypeError,
+                 "timeout must be a datetime.timedelta, seconds as a number, or None, "
+                 "not %s",
+                 Py_TYPE(object)->tp_name);
+    return -1;
+}
+
+PyObject *
+dlpy_timedelta_from(int64_t timeout)
+{
+    int64_t day = SECONDS_PER_DAY * DL_SECOND;
+    int64_t rest = timeout % day;
+
+    return PyDelta_FromDSU((int)(timeout / day), (int)(rest / DL_SECOND),
+                           (int)(rest % DL_SECOND / MICROSECOND));
+}
+
+/* UTF-8 is cached by the str itself, which is why the common case copies nothing. */
+static int
+bytes_from_text(PyObject *text, dlpy_bytes *bytes)
+{
+    Py_ssize_t size;
+    const char *data = PyUnicode_AsUTF8AndSize(text, &size);
+
+    if (data == NULL) {
+        PyErr_Clear();
+        bytes->encoded = PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape");
+        if (bytes->encoded == NULL) {
+            return -1;
+        }
+        data = PyBytes_AS_STRING(bytes->encoded);
+        size = PyBytes_GET_SIZE(bytes->encoded);
+    }
+    bytes->bytes = (dl_bytes){(const uint8_t *)data, (size_t)size};
+    return 0;
+}
+
+static int
+bytes_from_view(PyObject *object, dlpy_bytes *bytes)
+{
+    if (PyObject_GetBuffer(object, &bytes->view, PyBUF_SIMPLE) < 0) {
+        bytes->view.obj = NULL;
+        return -1;
+    }
+    bytes->bytes =
+        (dl_bytes){(const uint8_t *)bytes->view.buf, (size_t)bytes->view.len};
+    return 0;
+}
+
+int
+dlpy_bytes_from(PyObject *object, const char *what, dlpy_bytes *bytes)
+{
+    bytes->encoded = NULL;
+    bytes->view.obj = NULL;
+    if (PyUnicode_Check(object)) {
+        return bytes_from_text(object, bytes);
+    }
+    if (PyBytes_Check(object)) {
+        bytes->bytes = (dl_bytes){(const uint8_t *)PyBytes_AS_STRING(object),
+                                  (size_t)PyBytes_GET_SIZE(object)};
+        return 0;
+    }
+    if (PyByteArray_Check(object) || PyMemoryView_Check(object)) {
+        return bytes_from_view(object, bytes);
+    }
+    PyErr_Format(PyExc_TypeError,
+                 "%s must be str, bytes, bytearray or memoryview, not %s; encode it "
+                 "first, as with str(x), json.dumps(x), pickle.dumps(x) or x.tobytes()",
+                 what, Py_TYPE(object)->tp_name);
+    return -1;
+}
+
+void
+dlpy_bytes_release(dlpy_bytes *bytes)
+{
+    Py_CLEAR(bytes->encoded);
+    if (bytes->view.obj != NULL) {
+        PyBuffer_Release(&bytes->view);
+    }
+}
+
+/* The bytes of item `i`.  What would need releasing is copied into the list instead. */
+static int
+list_item(dlpy_bytes_list *list, Py_ssize_t i, const char *what)
+{
+    PyObject *item = PyList_GET_ITEM(list->items, i);
+    dlpy_bytes bytes;
+
+    if (dlpy_bytes_from(item, what, &bytes) < 0) {
+        return -1;
+    }
+    if (bytes.encoded != NULL || bytes.view.obj != NULL) {
+        PyObject *copy = dlpy_object_from(bytes.bytes);
+        dlpy_bytes_release(&bytes);
+        if (copy == NULL || PyList_SetItem(list->items, i, copy) < 0) {
+            return -1;
+        }
+        bytes.bytes.data = (const uint8_t *)PyBytes_AS_STRING(copy);
+    }
+    list->bytes[i] = bytes.bytes;
+    return 0;
+}
+
+int
+dlpy_bytes_list_from(PyObject *iterable, const char *what, dlpy_bytes_list *list)
+{
+    *list = (dlpy_bytes_list){0};
+    if (PyUnicode_Check(iterable) || PyBytes_Check(iterable)
+        || PyByteArray_Check(iterable)) {
+        PyErr_Format(PyExc_TypeError, "%s must be a list of str or bytes, not one %s",
+                     what, Py_TYPE(iterable)->tp_name);
+        return -1;
+    }
+    list->items = PySequence_List(iterable);
+    if (list->items == NULL) {
+        return -1;
+    }
+    Py_ssize_t count = PyList_GET_SIZE(list->items);
+    list->count = (size_t)count;
+    list->bytes = PyMem_New(dl_bytes, list->count + 1);
+    if (list->bytes == NULL) {
+        PyErr_NoMemory();
+        goto fail;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (list_item(list, i, what) < 0) {
+            goto fail;
+        }
+    }
+    return 0;
+
+fail:
+    dlpy_bytes_list_release(list);
+    return -1;
+}
+
+void
+dlpy_bytes_list_release(dlpy_bytes_list *list)
+{
+    Py_CLEAR(list->items);
+    PyMem_Free(list->bytes);
+    *list = (dlpy_bytes_list){0};
+}
+
+PyObject *
+dlpy_text_from(dl_bytes bytes)
+{
+    return PyUnicode_DecodeUTF8((const char *)bytes.data, (Py_ssize_t)bytes.size,
+                                "surrogateescape");
+}
+
+PyObject *
+dlpy_object_from(dl_bytes bytes)
+{
+    return PyBytes_FromStringAndSize((const char *)bytes.data, (Py_ssize_t)bytes.size);
+}
+
+int
+dlpy_int64_from(PyObject *object, int64_t *value)
+{
+    PyObject *number = PyNumber_Index(object);
+
+    if (number == NULL) {
+        return -1;
+    }
+    long long result = PyLong_AsLongLong(number);
+    Py_DECREF(number);
+    if (result == -1 && PyErr_Occurred()) {
+        return -1;
+    }
+    *value = result;
+    return 0;
+}
+
+int
+dlpy_bool_from(PyObject *object, const char *what, bool *value)
+{
+    if (!PyBool_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be True or False, not %s", what,
+                     Py_TYPE(object)->tp_name);
+        return -1;
+    }
+    *value = object == Py_True;
+    return 0;
+}

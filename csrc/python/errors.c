@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/errors.h"
+
+#include <string.h>
+
+/* Those that mean the same whoever fails; NULL for the rest. */
+static PyObject *
+plain_exception(dl_status status)
+{
+    switch (status) {
+    case DL_INVALID:
+        return PyExc_ValueError;
+    case DL_UNSUPPORTED:
+        return PyExc_NotImplementedError;
+    case DL_NO_MEMORY:
+        return PyExc_MemoryError;
+    case DL_INTERRUPTED:
+    case DL_INTERNAL:
+        return PyExc_RuntimeError;
+    default:
+        return NULL;
+    }
+}
+
+static PyObject *
+store_exception(const dlpy_state *state, dl_status status)
+{
+    switch (status) {
+    case DL_QUEUE_EMPTY:
+        return state->queue_empty_error;
+    case DL_NETWORK:
+    case DL_PROTOCOL:
+        return state->network_error;
+    default:
+        return state->store_error;
+    }
+}
+
+/* Texts hold keys and host names as they came, in any encoding. */
+static PyObject *
+raise_last_error(PyObject *exception)
+{
+    const char *text = dl_last_error()->text;
+    PyObject *message =
+        PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
+
+    if (message != NULL) {
+        PyErr_SetObject(exception, message);
+        Py_DECREF(message);
+    }
+    return NULL;
+}
+
+static PyObject *
+raise_status(dl_status status, PyObject *otherwise)
+{
+    /* Nothing is set when a Python store failed on a thread that Python does not know:
+     * its exception died with that thread's state, its text did not. */
+    if (status == DL_INTERRUPTED && PyErr_Occurred()) {
+        return NULL;
+    }
+    PyObject *plain = plain_exception(status);
+    return raise_last_error(plain != NULL ? plain : otherwise);
+}
+
+PyObject *
+dlpy_raise_store(const dlpy_state *state, dl_status status)
+{
+    return raise_status(status, store_exception(state, status));
+}
+
+PyObject *
+dlpy_raise_collective(const dlpy_state *state, dl_status status)
+{
+    return raise_status(status, state->backend_error);
+}
+
+static int
+add_error(PyObject *module, const char *name, const char *doc, PyObject *base,
+          PyObject **slot)
+{
+    *slot = PyErr_NewExceptionWithDoc(name, doc, base, NULL);
+    if (*slot == NULL) {
+        return -1;
+    }
+    return PyModule_AddObjectRef(module, strrchr(name, '.') + 1, *slot);
+}
+
+int
+dlpy_add_errors(PyObject *module)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    if (add_error(module, "distlite.DistError", "Base of all errors of distlite.",
+                  PyExc_RuntimeError, &state->dist_error)
+            < 0
+        || add_error(module, "distlite.DistBackendError",
+                     "A collective operation failed: timeout, lost peer, ranks that "
+                     "disagree, or a failure of the backend.",
+                     state->dist_error, &state->backend_error)
+               < 0
+        || add_error(module, "distlite.DistNetworkError",
+                     "A connection could not be made, or was lost.", state->dist_error,
+                     &state->network_error)
+               < 0
+        || add_error(module, "distlite.DistStoreError",
+                     "A store timed out, was closed, or refused a request.",
+                     state->dist_error, &state->store_error)
+               < 0) {
+        return -1;
+    }
+    return add_error(module, "distlite.QueueEmptyError",
+                     "A queue had no item, and the call was not to wait for one.",
+                     state->store_error, &state->queue_empty_error);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/state.h"
+
+#include <unistd.h>
+
+#include "base/interrupt.h"
+#include "python/convert.h"
+
+/* Runs Python's signal handlers between the slices of a wait.  Python runs them on the
+ * main thread only, so the others return without asking for the GIL.  An exception stays
+ * set in this thread's state, for errors.c to find when the call returns. */
+static dl_status
+check_signals(void)
+{
+    if (gettid() != getpid() || !Py_IsInitialized()
+        || PyGILState_GetThisThreadState() == NULL) {
+        return DL_OK;
+    }
+    PyGILState_STATE gil = PyGILState_Ensure();
+    int failed = PyErr_CheckSignals();
+    PyGILState_Release(gil);
+    return failed ? dl_fail(DL_INTERRUPTED, "interrupted by a signal") : DL_OK;
+}
+
+static int
+module_exec(PyObject *module)
+{
+    if (dlpy_convert_init() < 0 || dlpy_add_errors(module) < 0
+        || dlpy_add_store_types(module) < 0 || dlpy_add_group_types(module) < 0) {
+        return -1;
+    }
+    dl_interrupt_install(check_signals);
+    return 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+#if PY_VERSION_HEX >= 0x030c0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL},
+};
+
+PyModuleDef dlpy_module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "distlite._C",
+    .m_doc = "The compiled core of distlite; its public names are those of distlite.",
+    .m_size = sizeof(dlpy_state),
+    .m_slots = module_slots,
+    .m_traverse = dlpy_state_traverse,
+    .m_clear = dlpy_state_clear,
+    .m_free = dlpy_state_free,
+};
+
+PyMODINIT_FUNC
+PyInit__C(void)
+{
+    return PyModuleDef_Init(&dlpy_module);
+}

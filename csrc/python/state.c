@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/state.h"
+
+dlpy_state *
+dlpy_state_of_module(PyObject *module)
+{
+    return PyModule_GetState(module);
+}
+
+dlpy_state *
+dlpy_state_of_class(PyTypeObject *defining_class)
+{
+    return PyType_GetModuleState(defining_class);
+}
+
+#if PY_VERSION_HEX < 0x030b0000
+/* PyType_GetModuleByDef() came with 3.11.  A class made in Python has no module in the
+ * C sense, so the search goes up the resolution order to the first that has ours. */
+static PyObject *
+module_of_type(PyTypeObject *type)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(type->tp_mro);
+
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyTypeObject *base = (PyTypeObject *)PyTuple_GET_ITEM(type->tp_mro, i);
+        if (!PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE)) {
+            continue;
+        }
+        PyObject *module = ((PyHeapTypeObject *)base)->ht_module;
+        if (module != NULL && PyModule_GetDef(module) == &dlpy_module) {
+            return module;
+        }
+    }
+    PyErr_Format(PyExc_TypeError, "%s is no type of distlite", type->tp_name);
+    return NULL;
+}
+#else
+static PyObject *
+module_of_type(PyTypeObject *type)
+{
+    return PyType_GetModuleByDef(type, &dlpy_module);
+}
+#endif
+
+dlpy_state *
+dlpy_state_of_type(PyTypeObject *type)
+{
+    PyObject *module = module_of_type(type);
+
+    return module == NULL ? NULL : PyModule_GetState(module);
+}
+
+int
+dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+    void *arg = context;
+
+    Py_VISIT(state->dist_error);
+    Py_VISIT(state->backend_error);
+    Py_VISIT(state->network_error);
+    Py_VISIT(state->store_error);
+    Py_VISIT(state->queue_empty_error);
+    Py_VISIT(state->store_type);
+    Py_VISIT(state->hash_store_type);
+    Py_VISIT(state->file_store_type);
+    Py_VISIT(state->prefix_store_type);
+    Py_VISIT(state->tcp_store_type);
+    return 0;
+}
+
+int
+dlpy_state_clear(PyObject *module)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    Py_CLEAR(state->dist_error);
+    Py_CLEAR(state->backend_error);
+    Py_CLEAR(state->network_error);
+    Py_CLEAR(state->store_error);
+    Py_CLEAR(state->queue_empty_error);
+    Py_CLEAR(state->store_type);
+    Py_CLEAR(state->hash_store_type);
+    Py_CLEAR(state->file_store_type);
+    Py_CLEAR(state->prefix_store_type);
+    Py_CLEAR(state->tcp_store_type);
+    return 0;
+}
+
+void
+dlpy_state_free(void *module)
+{
+    dlpy_state_clear(module);
+}
+
+int
+dlpy_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base,
+              PyTypeObject **slot)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, (PyObject *)base);
+
+    if (type == NULL) {
+        return -1;
+    }
+    *slot = (PyTypeObject *)type;
+    return PyModule_AddType(module, *slot);
+}
