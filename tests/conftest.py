@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What every Python test gets: a hard limit of time, and no process left behind.
+
+A test may last DEFAULT_SECONDS, SLOW_SECONDS when marked slow, or what its own mark
+`limit(seconds)` says.  At the limit SIGALRM (which belongs to this file) fails the test;
+if that is not enough, all stacks are dumped and pytest ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+DEFAULT_SECONDS = 60.0
+SLOW_SECONDS = 600.0
+# From the polite end to the hard one; blocking calls look for signals every 50 ms.
+HARD_GRACE = 20.0
+# Sanitizers and valgrind slow everything down.
+TOOL_FACTOR = 4.0
+
+# Started by Python itself, once per process, on behalf of whoever shares memory.
+ALLOWED_CHILDREN = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+
+_stderr = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "limit(seconds): may last this long")
+    # The one that nobody captures.
+    config.stash[_stderr] = os.dup(2)
+
+
+def _limit_of(item: pytest.Item) -> float:
+    mark = item.get_closest_marker("limit")
+    is_slow = item.get_closest_marker("slow") is not None
+    seconds = SLOW_SECONDS if is_slow else DEFAULT_SECONDS
+    if mark is not None:
+        seconds = float(mark.args[0])
+    return seconds * (TOOL_FACTOR if os.environ.get("DISTLITE_SANITIZE") else 1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    if not isinstance(item, pytest.Function):
+        return (yield)
+    seconds = _limit_of(item)
+
+    def give_up(_number: int, _frame: FrameType | None) -> None:
+        pytest.fail(f"lasted longer than {seconds:g} s", pytrace=True)
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    faulthandler.dump_traceback_later(
+        seconds + HARD_GRACE, exit=True, file=item.config.stash[_stderr]
+    )
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _children() -> dict[int, str]:
+    """Living children of this process, with their command lines."""
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            for pid in map(int, (task / "children").read_text().split()):
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                found[pid] = command.replace(b"\0", b" ").decode(errors="replace")
+    return {
+        pid: command
+        for pid, command in found.items()
+        if command and not any(allowed in command for allowed in ALLOWED_CHILDREN)
+    }
+
+
+@pytest.fixture(autouse=True)
+def no_process_left() -> Iterator[None]:
+    """The test ends all that it starts; what it forgot is killed and fails it."""
+    before = _children()
+    yield
+    # One that was killed a moment ago may still be on its way out.
+    deadline = time.monotonic() + 1.0
+    while left := {p: c for p, c in _children().items() if p not in before}:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.01)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+    assert not left, f"processes left behind: {sorted(left.values())}"

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The tools of the other tests here."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from workers import RanksFailed, rank_outcomes, run_ranks
+
+SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+def give_back(rank, world_size, **kwargs):
+    return rank, world_size, kwargs, os.environ["RANK"]
+
+
+def test_results_come_back_by_rank():
+    results = run_ranks(give_back, 3, text="x")
+    assert results == [(rank, 3, {"text": "x"}, str(rank)) for rank in range(3)]
+
+
+def return_much(rank, world_size):
+    return bytes([rank]) * (4 << 20)
+
+
+def test_large_results_fit():
+    results = run_ranks(return_much, 2)
+    assert [(len(result), result[-1]) for result in results] == [
+        (4 << 20, 0),
+        (4 << 20, 1),
+    ]
+
+
+def meet(rank, world_size, init_method):
+    assert init_method.startswith("file:///")
+    return init_method
+
+
+def test_ranks_of_one_run_share_an_address_of_their_own():
+    first, second = run_ranks(meet, 2)
+    assert first == second
+    assert run_ranks(meet, 1) != [first]
+
+
+def fail_on_one(rank, world_size):
+    print(f"output of {rank}")
+    if rank == 1:
+        raise KeyError("which one")
+    time.sleep(60)
+
+
+def test_a_failure_ends_the_run_and_is_labelled():
+    start = time.monotonic()
+    with pytest.raises(RanksFailed) as caught:
+        run_ranks(fail_on_one, 3)
+    assert time.monotonic() - start < 15
+    text = str(caught.value)
+    assert text.startswith("3 of 3 ranks of fail_on_one failed\nrank 1: failed")
+    assert "rank 1: KeyError: 'which one'" in text
+    assert "rank 1: output of 1" in text
+    assert "rank 2: was late and killed" in text
+    assert "time.sleep(60)" not in text.split("rank 2:")[0]
+
+
+def fail_in_different_ways(rank, world_size):
+    if rank == 1:
+        raise ValueError("mine")
+    if rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 3:
+        os._exit(7)
+    return "fine"
+
+
+def test_outcomes_tell_the_ways_apart():
+    fine, error, killed, left = rank_outcomes(fail_in_different_ways, 4)
+    assert (fine.is_good, fine.value) == (True, "fine")
+    assert isinstance(error.exception, ValueError)
+    assert "ValueError: mine" in error.traceback
+    assert killed.returncode == -signal.SIGKILL
+    assert "killed by SIGKILL" in killed.describe()
+    assert left.returncode == 7
+
+
+def hang_deep(rank, world_size):
+    def the_place_where_it_hangs():
+        time.sleep(600)
+
+    the_place_where_it_hangs()
+
+
+def test_a_late_rank_shows_where_it_was():
+    with pytest.raises(RanksFailed, match="the_place_where_it_hangs"):
+        run_ranks(hang_deep, 1, timeout=1.5)
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until_dead(pids):
+    deadline = time.monotonic() + 10
+    while alive := [pid for pid in pids if is_alive(pid)]:
+        assert time.monotonic() < deadline, f"still alive: {alive}"
+        time.sleep(0.01)
+
+
+def leave_a_child(rank, world_size):
+    return subprocess.Popen(SLEEP).pid
+
+
+def test_what_a_rank_started_dies_with_the_run():
+    wait_until_dead(run_ranks(leave_a_child, 2))
+
+
+def tell_and_hang(rank, world_size, path):
+    with open(f"{path}/{rank}", "w") as file:
+        file.write(f"{os.getpid()}\n")
+    time.sleep(600)
+
+
+RUNNER = """
+import sys
+sys.path[:0] = {path!r}
+import test_workers, workers
+workers.run_ranks(test_workers.tell_and_hang, 2, path=sys.argv[1])
+"""
+
+
+def test_ranks_die_with_the_runner(tmp_path):
+    here = os.path.dirname(__file__)
+    code = RUNNER.format(path=[here, os.path.dirname(here)])
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as runner:
+        deadline = time.monotonic() + 20
+        texts = []
+        while len(texts) < 2 and time.monotonic() < deadline:
+            texts = [path.read_text() for path in tmp_path.iterdir()]
+            texts = [text for text in texts if text.endswith("\n")]
+            time.sleep(0.01)
+        runner.kill()
+    assert len(texts) == 2
+    wait_until_dead(map(int, texts))
