@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/blob.h"
+
+#include <stdlib.h>
+
+static dl_blob *
+resize(dl_blob *blob, size_t capacity)
+{
+    if (capacity > SIZE_MAX - sizeof *blob) {
+        return NULL;
+    }
+    blob = realloc(blob, sizeof *blob + capacity);
+    if (blob != NULL) {
+        blob->capacity = capacity;
+    }
+    return blob;
+}
+
+dl_blob *
+dl_blob_new(size_t size)
+{
+    dl_blob *blob = resize(NULL, size);
+
+    if (blob != NULL) {
+        atomic_init(&blob->references, 1);
+        blob->size = size;
+    }
+    return blob;
+}
+
+dl_blob *
+dl_blob_copy(dl_bytes bytes)
+{
+    dl_blob *blob = dl_blob_new(bytes.size);
+
+    if (blob != NULL && bytes.size > 0) {
+        memcpy(blob->data, bytes.data, bytes.size);
+    }
+    return blob;
+}
+
+dl_blob *
+dl_blob_ref(dl_blob *blob)
+{
+    atomic_fetch_add_explicit(&blob->references, 1, memory_order_relaxed);
+    return blob;
+}
+
+void
+dl_blob_unref(dl_blob *blob)
+{
+    if (blob != NULL
+        && atomic_fetch_sub_explicit(&blob->references, 1, memory_order_acq_rel) == 1) {
+        free(blob);
+    }
+}
+
+/* Room for `size` bytes in a blob that nobody else sees: `blob` grown, or a copy. */
+static dl_blob *
+grow_alone(dl_blob *blob, size_t size)
+{
+    bool is_alone = atomic_load_explicit(&blob->references, memory_order_acquire) == 1;
+
+    if (is_alone && size <= blob->capacity) {
+        return blob;
+    }
+    /* Half as much again: appends of single bytes stay linear, waste stays bounded. */
+    size_t capacity = size + size / 2;
+    if (is_alone) {
+        return resize(blob, capacity);
+    }
+    dl_blob *copy = dl_blob_new(capacity);
+    if (copy != NULL) {
+        memcpy(copy->data, blob->data, blob->size);
+        copy->size = blob->size;
+        dl_blob_unref(blob);
+    }
+    return copy;
+}
+
+dl_status
+dl_blob_append(dl_blob **blob, dl_bytes bytes)
+{
+    if (bytes.size == 0) {
+        return DL_OK;
+    }
+    if (bytes.size > SIZE_MAX / 4 - (*blob)->size) {
+        return dl_fail_no_memory();
+    }
+    dl_blob *grown = grow_alone(*blob, (*blob)->size + bytes.size);
+    if (grown == NULL) {
+        return dl_fail_no_memory();
+    }
+    memcpy(grown->data + grown->size, bytes.data, bytes.size);
+    grown->size += bytes.size;
+    *blob = grown;
+    return DL_OK;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/counter.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Enough of a key or value to recognise it in an error text. */
+#define SHOWN_SIZE 100
+
+static bool
+is_blank(uint8_t byte)
+{
+    return byte == ' ' || (byte >= '\t' && byte <= '\r');
+}
+
+static bool
+is_digit(uint8_t byte)
+{
+    return byte >= '0' && byte <= '9';
+}
+
+bool
+dl_counter_parse(dl_bytes text, int64_t *number)
+{
+    const uint8_t *next = text.data;
+    const uint8_t *end = text.data + text.size;
+    int64_t sum = 0;
+
+    while (next < end && is_blank(*next)) {
+        next++;
+    }
+    bool is_negative = next < end && *next == '-';
+    if (next < end && (*next == '-' || *next == '+')) {
+        next++;
+    }
+    if (next == end || !is_digit(*next)) {
+        return false;
+    }
+    for (; next < end && is_digit(*next); next++) {
+        /* Grown towards its own sign: the lowest int64 has no positive twin. */
+        int digit = is_negative ? '0' - *next : *next - '0';
+        if (__builtin_mul_overflow(sum, 10, &sum)
+            || __builtin_add_overflow(sum, digit, &sum)) {
+            return false;
+        }
+    }
+    *number = sum;
+    return true;
+}
+
+dl_bytes
+dl_counter_format(int64_t number, char text[DL_COUNTER_TEXT_SIZE + 1])
+{
+    int size = snprintf(text, DL_COUNTER_TEXT_SIZE + 1, "%" PRId64, number);
+
+    return (dl_bytes){(const uint8_t *)text, (size_t)size};
+}
+
+static int
+shown(dl_bytes bytes)
+{
+    return bytes.size > SHOWN_SIZE ? SHOWN_SIZE : (int)bytes.size;
+}
+
+dl_status
+dl_counter_add(dl_bytes key, dl_bytes held, int64_t delta, int64_t *sum)
+{
+    int64_t number;
+
+    if (!dl_counter_parse(held, &number)) {
+        return dl_fail(
+            DL_INVALID,
+            "add: key \"%.*s\" holds \"%.*s\"%s, which is not a 64-bit number",
+            shown(key), (const char *)key.data, shown(held), (const char *)held.data,
+            held.size > SHOWN_SIZE ? "..." : "");
+    }
+    *sum = (int64_t)((uint64_t)number + (uint64_t)delta);
+    return DL_OK;
+}

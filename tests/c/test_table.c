@@ -1,0 +1,688 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/deadline.h"
+#include "check.h"
+#include "store/table.h"
+
+#define A DL_LITERAL("a")
+#define B DL_LITERAL("b")
+#define C DL_LITERAL("c")
+
+#define CHECK_HOLDS(table, key, literal)            \
+    do {                                            \
+        dl_blob *held_ = dl_table_get(table, key);  \
+        CHECK(held_ != NULL);                       \
+        CHECK_BYTES(dl_blob_bytes(held_), literal); \
+    } while (0)
+
+static dl_table
+make(void)
+{
+    dl_table table;
+
+    dl_table_init(&table);
+    return table;
+}
+
+/* The list heads point at themselves: a table does not move once it is in use. */
+#define TABLE(name)                 \
+    dl_table name##_table = make(); \
+    dl_table *name = &name##_table; \
+    dl_table_init(name)
+
+static void
+wait_for(dl_table *table, dl_waiter *waiter, dl_wait_kind kind, const char *names)
+{
+    dl_bytes keys[16];
+    size_t count = strlen(names);
+
+    for (size_t i = 0; i < count; i++) {
+        keys[i] = (dl_bytes){(const uint8_t *)names + i, 1};
+    }
+    CHECK_OK(dl_table_wait(table, waiter, kind, keys, count));
+}
+
+#define CHECK_NOBODY(table) CHECK(dl_table_take_ready(table) == NULL)
+
+#define CHECK_ONLY(table, waiter)                      \
+    do {                                               \
+        CHECK(dl_table_take_ready(table) == (waiter)); \
+        CHECK(!(waiter)->is_parked);                   \
+        CHECK_NOBODY(table);                           \
+    } while (0)
+
+/* Everything was deleted and nobody waits: not one entry may be left behind. */
+static void
+check_empty(dl_table *table)
+{
+    CHECK_EQUAL(dl_table_num_keys(table), 0);
+    CHECK_EQUAL(table->entries.count, 0);
+    dl_table_fini(table);
+}
+
+CHECK_CASE(values_are_set_replaced_and_deleted)
+{
+    TABLE(table);
+
+    CHECK(dl_table_get(table, A) == NULL);
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("1")));
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("a\0b")));
+    CHECK_OK(dl_table_set(table, DL_LITERAL(""), DL_LITERAL("")));
+    CHECK_HOLDS(table, A, "a\0b");
+    CHECK_HOLDS(table, DL_LITERAL(""), "");
+    CHECK_EQUAL(dl_table_num_keys(table), 2);
+    CHECK(dl_table_delete(table, A));
+    CHECK(!dl_table_delete(table, A));
+    CHECK(dl_table_get(table, A) == NULL);
+    CHECK(dl_table_delete(table, DL_LITERAL("")));
+    check_empty(table);
+}
+
+CHECK_CASE(a_held_value_outlives_its_key)
+{
+    TABLE(table);
+
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("old")));
+    dl_blob *held = dl_blob_ref(dl_table_get(table, A));
+    CHECK_OK(dl_table_append(table, A, DL_LITERAL("er")));
+    CHECK_HOLDS(table, A, "older");
+    CHECK(dl_table_delete(table, A));
+    CHECK_BYTES(dl_blob_bytes(held), "old");
+    dl_blob_unref(held);
+    check_empty(table);
+}
+
+CHECK_CASE(append_creates_and_extends)
+{
+    TABLE(table);
+
+    CHECK_OK(dl_table_append(table, A, DL_LITERAL("")));
+    CHECK_HOLDS(table, A, "");
+    CHECK_OK(dl_table_append(table, A, DL_LITERAL("x")));
+    CHECK_OK(dl_table_append(table, A, DL_LITERAL("yz")));
+    CHECK_HOLDS(table, A, "xyz");
+    CHECK_EQUAL(dl_table_num_keys(table), 1);
+    dl_table_fini(table);
+}
+
+CHECK_CASE(add_keeps_decimal_text)
+{
+    TABLE(table);
+    int64_t sum = 0;
+
+    CHECK_OK(dl_table_add(table, A, 0, &sum));
+    CHECK_EQUAL(sum, 0);
+    CHECK_HOLDS(table, A, "0");
+    CHECK_OK(dl_table_add(table, A, -7, &sum));
+    CHECK_EQUAL(sum, -7);
+    CHECK_HOLDS(table, A, "-7");
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL(" 12abc")));
+    CHECK_OK(dl_table_add(table, A, 3, &sum));
+    CHECK_HOLDS(table, A, "15");
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("9223372036854775807")));
+    CHECK_OK(dl_table_add(table, A, 1, &sum));
+    CHECK_HOLDS(table, A, "-9223372036854775808");
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("text")));
+    CHECK_STATUS(dl_table_add(table, A, 1, &sum), DL_INVALID);
+    CHECK_CONTAINS(dl_last_error()->text, "\"a\" holds \"text\"");
+    CHECK_HOLDS(table, A, "text");
+    CHECK_EQUAL(sum, INT64_MIN);
+    dl_table_fini(table);
+}
+
+CHECK_CASE(compare_set_follows_its_table)
+{
+    TABLE(table);
+    dl_blob *held;
+
+    CHECK_OK(dl_table_compare_set(table, A, B, C, &held));
+    CHECK(held == NULL && dl_table_get(table, A) == NULL);
+    CHECK_EQUAL(table->entries.count, 0);
+    CHECK_OK(dl_table_compare_set(table, A, DL_LITERAL(""), B, &held));
+    CHECK_BYTES(dl_blob_bytes(held), "b");
+    CHECK_OK(dl_table_compare_set(table, A, DL_LITERAL(""), C, &held));
+    CHECK_BYTES(dl_blob_bytes(held), "b");
+    CHECK_OK(dl_table_compare_set(table, A, B, C, &held));
+    CHECK_BYTES(dl_blob_bytes(held), "c");
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("")));
+    CHECK_OK(dl_table_compare_set(table, A, DL_LITERAL(""), B, &held));
+    CHECK_BYTES(dl_blob_bytes(held), "b");
+    dl_table_fini(table);
+}
+
+static dl_status
+count_names(void *context, dl_bytes key)
+{
+    int *counts = context;
+
+    CHECK_EQUAL(key.size, 1);
+    counts[key.data[0]]++;
+    return counts[0] > 0 ? dl_fail(DL_CANCELLED, "enough") : DL_OK;
+}
+
+CHECK_CASE(listing_names_values_only)
+{
+    TABLE(table);
+    dl_waiter waiter;
+    int counts[256] = {0};
+
+    CHECK_OK(dl_table_set(table, A, C));
+    CHECK_OK(dl_table_set(table, C, C));
+    CHECK_OK(dl_table_queue_push(table, DL_LITERAL("q"), C));
+    CHECK_OK(dl_table_queue_push(table, C, C));
+    wait_for(table, &waiter, DL_WAIT_KEYS, "ab");
+    CHECK_OK(dl_table_list(table, count_names, counts));
+    CHECK_EQUAL(counts['a'], 1);
+    CHECK_EQUAL(counts['c'], 1);
+    CHECK_EQUAL(counts['b'] + counts['q'], 0);
+    CHECK_EQUAL(dl_table_num_keys(table), 2);
+    counts[0] = 1;
+    CHECK_STATUS(dl_table_list(table, count_names, counts), DL_CANCELLED);
+    CHECK_EQUAL(counts['a'] + counts['c'], 3);
+    dl_table_cancel(table, &waiter);
+    dl_table_fini(table);
+}
+
+CHECK_CASE(queues_are_first_in_first_out_and_apart_from_values)
+{
+    TABLE(table);
+    dl_blob *item = NULL;
+
+    CHECK_EQUAL(dl_table_queue_size(table, A), 0);
+    CHECK_EQUAL(dl_table_queue_pop(table, A, &item), 0);
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("value")));
+    CHECK_EQUAL(dl_table_queue_pop(table, A, &item), 0);
+    CHECK_OK(dl_table_queue_push(table, A, DL_LITERAL("1")));
+    CHECK_OK(dl_table_queue_push(table, A, DL_LITERAL("")));
+    CHECK_EQUAL(dl_table_queue_size(table, A), 2);
+    CHECK(dl_table_delete(table, A));
+    CHECK_EQUAL(dl_table_num_keys(table), 0);
+    CHECK(dl_table_check(table, &A, 1));
+    CHECK_EQUAL(dl_table_queue_pop(table, A, &item), 2);
+    CHECK_BYTES(dl_blob_bytes(item), "1");
+    dl_blob_unref(item);
+    CHECK_EQUAL(dl_table_queue_pop(table, A, &item), 1);
+    CHECK_BYTES(dl_blob_bytes(item), "");
+    dl_blob_unref(item);
+    CHECK(!dl_table_check(table, &A, 1));
+    check_empty(table);
+}
+
+CHECK_CASE(check_needs_all_and_counts_queues)
+{
+    TABLE(table);
+    const dl_bytes keys[] = {A, B, A};
+
+    CHECK(dl_table_check(table, NULL, 0));
+    CHECK_OK(dl_table_set(table, A, C));
+    CHECK(!dl_table_check(table, keys, 3));
+    CHECK_OK(dl_table_queue_push(table, B, C));
+    CHECK(dl_table_check(table, keys, 3));
+    dl_table_fini(table);
+}
+
+CHECK_CASE(a_wait_for_what_is_there_is_over)
+{
+    TABLE(table);
+    dl_waiter waiter;
+
+    wait_for(table, &waiter, DL_WAIT_KEYS, "");
+    CHECK(!waiter.is_parked);
+    CHECK_OK(dl_table_set(table, A, C));
+    CHECK_OK(dl_table_queue_push(table, B, C));
+    wait_for(table, &waiter, DL_WAIT_KEYS, "aba");
+    CHECK(!waiter.is_parked);
+    wait_for(table, &waiter, DL_WAIT_TURN, "b");
+    CHECK(!waiter.is_parked);
+    wait_for(table, &waiter, DL_WAIT_VALUES, "a");
+    CHECK(!waiter.is_parked);
+    wait_for(table, &waiter, DL_WAIT_VALUES, "ab");
+    CHECK(waiter.is_parked);
+    dl_table_cancel(table, &waiter);
+    CHECK_NOBODY(table);
+    dl_table_fini(table);
+}
+
+CHECK_CASE(each_way_to_make_a_key_ends_waits)
+{
+    TABLE(table);
+    dl_waiter waiter;
+    dl_blob *held;
+    int64_t sum;
+
+    for (int way = 0; way < 5; way++) {
+        wait_for(table, &waiter, DL_WAIT_KEYS, "a");
+        CHECK(waiter.is_parked);
+        switch (way) {
+        case 0:
+            CHECK_OK(dl_table_set(table, A, C));
+            break;
+        case 1:
+            CHECK_OK(dl_table_add(table, A, 1, &sum));
+            break;
+        case 2:
+            CHECK_OK(dl_table_append(table, A, C));
+            break;
+        case 3:
+            /* The one that fails ends nothing. */
+            CHECK_OK(dl_table_compare_set(table, A, B, C, &held));
+            CHECK_NOBODY(table);
+            CHECK_OK(dl_table_compare_set(table, A, DL_LITERAL(""), C, &held));
+            break;
+        default:
+            CHECK_OK(dl_table_queue_push(table, A, C));
+            break;
+        }
+        CHECK_ONLY(table, &waiter);
+        dl_table_delete(table, A);
+    }
+    dl_table_fini(table);
+}
+
+CHECK_CASE(a_wait_for_several_ends_with_the_last)
+{
+    TABLE(table);
+    dl_waiter waiter, doubled;
+
+    wait_for(table, &waiter, DL_WAIT_KEYS, "abc");
+    wait_for(table, &doubled, DL_WAIT_KEYS, "aabba");
+    CHECK_OK(dl_table_set(table, B, C));
+    CHECK_OK(dl_table_set(table, B, C));
+    CHECK_OK(dl_table_set(table, C, C));
+    CHECK_NOBODY(table);
+    CHECK_OK(dl_table_set(table, A, C));
+    CHECK(dl_table_take_ready(table) == &waiter);
+    CHECK(dl_table_take_ready(table) == &doubled);
+    CHECK_NOBODY(table);
+    dl_table_fini(table);
+}
+
+CHECK_CASE(a_deleted_key_is_waited_for_again)
+{
+    TABLE(table);
+    dl_waiter waiter;
+    dl_blob *item;
+
+    CHECK_OK(dl_table_set(table, C, C));
+    wait_for(table, &waiter, DL_WAIT_KEYS, "abc");
+    CHECK_OK(dl_table_set(table, A, C));
+    CHECK(dl_table_delete(table, A));
+    CHECK(dl_table_delete(table, C));
+    CHECK_OK(dl_table_queue_push(table, B, C));
+    CHECK_EQUAL(dl_table_queue_pop(table, B, &item), 1);
+    dl_blob_unref(item);
+    CHECK_OK(dl_table_set(table, A, C));
+    CHECK_OK(dl_table_set(table, C, C));
+    CHECK_NOBODY(table);
+    CHECK_OK(dl_table_queue_push(table, B, C));
+    CHECK_ONLY(table, &waiter);
+    dl_table_fini(table);
+}
+
+CHECK_CASE(a_name_with_value_and_queue_exists_until_both_are_gone)
+{
+    TABLE(table);
+    dl_waiter waiter;
+    dl_blob *item;
+
+    CHECK_OK(dl_table_set(table, A, C));
+    CHECK_OK(dl_table_queue_push(table, A, C));
+    wait_for(table, &waiter, DL_WAIT_KEYS, "ab");
+    CHECK(dl_table_delete(table, A));
+    CHECK_OK(dl_table_set(table, B, C));
+    CHECK_ONLY(table, &waiter);
+    CHECK(dl_table_delete(table, B));
+    wait_for(table, &waiter, DL_WAIT_KEYS, "ab");
+    CHECK_EQUAL(dl_table_queue_pop(table, A, &item), 1);
+    dl_blob_unref(item);
+    CHECK_OK(dl_table_set(table, B, C));
+    CHECK_NOBODY(table);
+    dl_table_cancel(table, &waiter);
+    CHECK(dl_table_delete(table, B));
+    check_empty(table);
+}
+
+CHECK_CASE(who_waits_for_values_ignores_queues)
+{
+    TABLE(table);
+    dl_waiter waiter;
+
+    wait_for(table, &waiter, DL_WAIT_VALUES, "a");
+    CHECK_OK(dl_table_queue_push(table, A, C));
+    CHECK_NOBODY(table);
+    CHECK_OK(dl_table_set(table, A, C));
+    CHECK_ONLY(table, &waiter);
+    dl_table_fini(table);
+}
+
+CHECK_CASE(a_push_ends_one_turn_and_every_plain_wait_of_its_key)
+{
+    TABLE(table);
+    dl_waiter plain, first, second, other, several;
+
+    wait_for(table, &other, DL_WAIT_TURN, "b");
+    wait_for(table, &first, DL_WAIT_TURN, "a");
+    wait_for(table, &plain, DL_WAIT_KEYS, "a");
+    wait_for(table, &second, DL_WAIT_TURN, "a");
+    wait_for(table, &several, DL_WAIT_KEYS, "ac");
+    CHECK_OK(dl_table_queue_push(table, A, C));
+    CHECK(dl_table_take_ready(table) == &plain);
+    CHECK_ONLY(table, &first);
+    CHECK_OK(dl_table_set(table, C, C));
+    CHECK_ONLY(table, &several);
+    CHECK_OK(dl_table_queue_push(table, A, C));
+    CHECK_ONLY(table, &second);
+    CHECK_OK(dl_table_queue_push(table, B, C));
+    CHECK_ONLY(table, &other);
+    dl_table_fini(table);
+}
+
+CHECK_CASE(a_value_ends_all_turns)
+{
+    TABLE(table);
+    dl_waiter waiters[3];
+
+    for (int i = 0; i < 3; i++) {
+        wait_for(table, &waiters[i], DL_WAIT_TURN, "a");
+    }
+    CHECK_OK(dl_table_set(table, A, C));
+    for (int i = 0; i < 3; i++) {
+        CHECK(dl_table_take_ready(table) == &waiters[i]);
+    }
+    CHECK(dl_table_delete(table, A));
+    check_empty(table);
+}
+
+CHECK_CASE(a_turn_not_taken_can_be_passed_on)
+{
+    TABLE(table);
+    dl_waiter first, second;
+    dl_blob *item;
+
+    dl_table_queue_pass_on(table, A);
+    wait_for(table, &first, DL_WAIT_TURN, "a");
+    wait_for(table, &second, DL_WAIT_TURN, "a");
+    dl_table_queue_pass_on(table, A);
+    CHECK_NOBODY(table);
+    CHECK_OK(dl_table_queue_push(table, A, C));
+    CHECK_ONLY(table, &first);
+    dl_table_queue_pass_on(table, A);
+    CHECK_ONLY(table, &second);
+    dl_table_queue_pass_on(table, A);
+    CHECK_NOBODY(table);
+    CHECK_EQUAL(dl_table_queue_pop(table, A, &item), 1);
+    dl_blob_unref(item);
+    check_empty(table);
+}
+
+CHECK_CASE(items_go_to_takers_in_order_and_never_twice)
+{
+    TABLE(table);
+    dl_waiter takers[3];
+
+    for (int i = 0; i < 3; i++) {
+        wait_for(table, &takers[i], DL_WAIT_ITEM, "a");
+        CHECK(takers[i].is_parked);
+    }
+    CHECK_OK(dl_table_set(table, A, C));
+    CHECK_OK(dl_table_queue_push(table, B, C));
+    CHECK_NOBODY(table);
+    dl_table_cancel(table, &takers[1]);
+    CHECK_OK(dl_table_queue_push(table, A, DL_LITERAL("1")));
+    CHECK_ONLY(table, &takers[0]);
+    CHECK_BYTES(dl_blob_bytes(takers[0].item), "1");
+    CHECK_OK(dl_table_queue_push(table, A, DL_LITERAL("2")));
+    CHECK_ONLY(table, &takers[2]);
+    CHECK_BYTES(dl_blob_bytes(takers[2].item), "2");
+    CHECK_EQUAL(dl_table_queue_size(table, A), 0);
+    CHECK_OK(dl_table_queue_push(table, A, DL_LITERAL("3")));
+    wait_for(table, &takers[1], DL_WAIT_ITEM, "a");
+    CHECK(!takers[1].is_parked);
+    CHECK_BYTES(dl_blob_bytes(takers[1].item), "3");
+    for (int i = 0; i < 3; i++) {
+        dl_blob_unref(takers[i].item);
+    }
+    dl_table_fini(table);
+}
+
+CHECK_CASE(an_item_that_is_taken_at_once_was_still_there)
+{
+    TABLE(table);
+    dl_waiter taker, plain, several, turn;
+
+    wait_for(table, &turn, DL_WAIT_TURN, "a");
+    wait_for(table, &taker, DL_WAIT_ITEM, "a");
+    wait_for(table, &plain, DL_WAIT_KEYS, "a");
+    wait_for(table, &several, DL_WAIT_KEYS, "ab");
+    CHECK_OK(dl_table_queue_push(table, A, C));
+    CHECK(dl_table_take_ready(table) == &plain);
+    CHECK_ONLY(table, &taker);
+    dl_blob_unref(taker.item);
+    /* For the one that waits for more it has gone again. */
+    CHECK_OK(dl_table_set(table, B, C));
+    CHECK_NOBODY(table);
+    CHECK_OK(dl_table_set(table, A, C));
+    CHECK(dl_table_take_ready(table) == &several);
+    CHECK_ONLY(table, &turn);
+    dl_table_fini(table);
+}
+
+CHECK_CASE(a_cancelled_wait_leaves_nothing)
+{
+    TABLE(table);
+    dl_waiter waiter = {0}, other;
+
+    dl_table_cancel(table, &waiter);
+    wait_for(table, &waiter, DL_WAIT_KEYS, "abcab");
+    dl_table_cancel(table, &waiter);
+    dl_table_cancel(table, &waiter);
+    CHECK(!waiter.is_parked);
+    CHECK_EQUAL(table->entries.count, 0);
+    wait_for(table, &waiter, DL_WAIT_KEYS, "a");
+    wait_for(table, &other, DL_WAIT_KEYS, "a");
+    CHECK_OK(dl_table_set(table, A, C));
+    dl_table_cancel(table, &waiter);
+    CHECK_ONLY(table, &other);
+    CHECK(dl_table_delete(table, A));
+    check_empty(table);
+}
+
+CHECK_CASE(a_barrier_counts_in_a_value_and_ends_with_the_last)
+{
+    TABLE(table);
+    dl_waiter waiters[3], plain;
+
+    wait_for(table, &plain, DL_WAIT_KEYS, "a");
+    CHECK_OK(dl_table_barrier(table, &waiters[0], A, 3));
+    CHECK_ONLY(table, &plain);
+    CHECK_HOLDS(table, A, "1");
+    CHECK_OK(dl_table_barrier(table, &waiters[1], A, 3));
+    CHECK(waiters[0].is_parked && waiters[1].is_parked);
+    CHECK_NOBODY(table);
+    CHECK_OK(dl_table_barrier(table, &waiters[2], A, 3));
+    CHECK(!waiters[2].is_parked);
+    CHECK(dl_table_take_ready(table) == &waiters[0]);
+    CHECK_ONLY(table, &waiters[1]);
+    CHECK_EQUAL(dl_table_num_keys(table), 1);
+    /* A barrier that is over lets later callers through. */
+    CHECK_OK(dl_table_barrier(table, &waiters[0], A, 3));
+    CHECK(!waiters[0].is_parked);
+    CHECK_NOBODY(table);
+    CHECK_HOLDS(table, A, "4");
+    CHECK(dl_table_delete(table, A));
+    check_empty(table);
+}
+
+CHECK_CASE(a_barrier_ends_when_the_counter_says_so_and_only_then)
+{
+    TABLE(table);
+    dl_waiter two, four, three;
+    int64_t sum;
+
+    CHECK_OK(dl_table_barrier(table, &four, A, 4));
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("0")));
+    CHECK_OK(dl_table_barrier(table, &two, A, 2));
+    CHECK_OK(dl_table_barrier(table, &three, A, 3));
+    CHECK_ONLY(table, &two);
+    CHECK(three.is_parked && four.is_parked);
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("text")));
+    CHECK(dl_table_delete(table, A));
+    CHECK_NOBODY(table);
+    CHECK_OK(dl_table_add(table, A, 3, &sum));
+    CHECK_ONLY(table, &three);
+    CHECK_OK(dl_table_append(table, A, DL_LITERAL("0")));
+    CHECK_ONLY(table, &four);
+    CHECK(dl_table_delete(table, A));
+    check_empty(table);
+}
+
+CHECK_CASE(a_barrier_of_nobody_or_on_text)
+{
+    TABLE(table);
+    dl_waiter waiter;
+
+    CHECK_OK(dl_table_barrier(table, &waiter, A, 0));
+    CHECK(!waiter.is_parked);
+    CHECK_OK(dl_table_barrier(table, &waiter, A, -1));
+    CHECK(!waiter.is_parked);
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("text")));
+    CHECK_STATUS(dl_table_barrier(table, &waiter, A, 2), DL_INVALID);
+    CHECK(!waiter.is_parked);
+    CHECK_HOLDS(table, A, "text");
+    CHECK_NOBODY(table);
+    CHECK(dl_table_delete(table, A));
+    CHECK_OK(dl_table_barrier(table, &waiter, A, 2));
+    dl_table_cancel(table, &waiter);
+    CHECK_HOLDS(table, A, "1");
+    CHECK(dl_table_delete(table, A));
+    check_empty(table);
+}
+
+/* Seconds to park `count` waiters on one key and release them. */
+static double
+time_release(int count)
+{
+    TABLE(table);
+    dl_waiter *waiters = calloc((size_t)count, sizeof *waiters);
+    int64_t start = dl_now();
+
+    for (int i = 0; i < count; i++) {
+        wait_for(table, &waiters[i], i % 2 == 0 ? DL_WAIT_KEYS : DL_WAIT_TURN, "a");
+    }
+    CHECK_OK(dl_table_set(table, A, C));
+    for (int i = 0; i < count; i++) {
+        CHECK(dl_table_take_ready(table) != NULL);
+    }
+    CHECK_NOBODY(table);
+    for (int i = 0; i < count; i++) {
+        CHECK_OK(dl_table_barrier(table, &waiters[i], B, count));
+    }
+    for (int i = 1; i < count; i++) {
+        CHECK(dl_table_take_ready(table) != NULL);
+    }
+    double seconds = (double)(dl_now() - start) / DL_SECOND;
+    free(waiters);
+    dl_table_fini(table);
+    return seconds;
+}
+
+CHECK_CASE(many_waiters_of_one_key_end_in_linear_time)
+{
+    time_release(1000);
+    double small = time_release(4000);
+    double large = time_release(64000);
+
+    /* 16 times the waiters; quadratic work would take 256 times as long. */
+    CHECK(large < 0.05 + 100 * small);
+}
+
+CHECK_CASE(one_waiter_of_many_keys_costs_a_step_per_key)
+{
+    enum { COUNT = 131072 };
+    TABLE(table);
+    uint32_t *names = calloc(COUNT, sizeof *names);
+    dl_bytes *keys = calloc(COUNT, sizeof *keys);
+    dl_waiter waiter;
+
+    for (uint32_t i = 0; i < COUNT; i++) {
+        names[i] = i;
+        keys[i] = (dl_bytes){(const uint8_t *)&names[i], sizeof names[i]};
+    }
+    CHECK_OK(dl_table_wait(table, &waiter, DL_WAIT_KEYS, keys, COUNT));
+    /* Rescanning 131072 keys at each of as many steps would outlast the alarm. */
+    for (uint32_t i = COUNT; i-- > 0;) {
+        CHECK_NOBODY(table);
+        CHECK_OK(dl_table_set(table, keys[i], C));
+    }
+    CHECK_ONLY(table, &waiter);
+    dl_table_fini(table);
+    free(keys);
+    free(names);
+}
+
+/* Tries `call` with its first, second, ... allocation failing until none fails. */
+#define EACH_FAILURE(call)                    \
+    for (long number_ = 1;; number_++) {      \
+        dl_check_fail_allocation_at(number_); \
+        dl_status status_ = (call);           \
+        if (!dl_check_allocation_failed()) {  \
+            CHECK_OK(status_);                \
+            break;                            \
+        }                                     \
+        CHECK_STATUS(status_, DL_NO_MEMORY);  \
+        CHECK_EQUAL(table->entries.count, 0); \
+        CHECK_NOBODY(table);                  \
+        failures++;                           \
+    }
+
+CHECK_CASE(without_memory_nothing_changes)
+{
+    TABLE(table);
+    dl_waiter waiter;
+    dl_blob *held;
+    int64_t sum;
+    int failures = 0;
+    const dl_bytes keys[] = {A, B, C};
+
+    /* The map grows first: that may fail without a call failing. */
+    CHECK_OK(dl_table_set(table, A, C));
+    CHECK_OK(dl_table_set(table, B, C));
+    CHECK(dl_table_delete(table, A) && dl_table_delete(table, B));
+    EACH_FAILURE(dl_table_set(table, A, B));
+    CHECK(dl_table_delete(table, A));
+    EACH_FAILURE(dl_table_append(table, A, B));
+    CHECK(dl_table_delete(table, A));
+    EACH_FAILURE(dl_table_add(table, A, 1, &sum));
+    CHECK(dl_table_delete(table, A));
+    EACH_FAILURE(dl_table_compare_set(table, A, DL_LITERAL(""), B, &held));
+    CHECK(dl_table_delete(table, A));
+    EACH_FAILURE(dl_table_queue_push(table, A, B));
+    CHECK_EQUAL(dl_table_queue_pop(table, A, &held), 1);
+    dl_blob_unref(held);
+    CHECK_EQUAL(failures, 4 * 2 + 4);
+    EACH_FAILURE(dl_table_wait(table, &waiter, DL_WAIT_KEYS, keys, 3));
+    CHECK_EQUAL(failures, 12 + 1 + 3 * 2);
+    dl_table_cancel(table, &waiter);
+    EACH_FAILURE(dl_table_barrier(table, &waiter, A, 2));
+    CHECK(waiter.is_parked);
+    CHECK_EQUAL(failures, 19 + 3);
+    dl_table_cancel(table, &waiter);
+    CHECK_HOLDS(table, A, "1");
+    CHECK(dl_table_delete(table, A));
+    check_empty(table);
+}
+
+CHECK_CASE(a_change_that_ran_out_of_memory_keeps_the_old_value)
+{
+    TABLE(table);
+    int64_t sum;
+
+    CHECK_OK(dl_table_set(table, A, DL_LITERAL("7")));
+    dl_check_fail_allocation_at(1);
+    CHECK_STATUS(dl_table_set(table, A, DL_LITERAL("8")), DL_NO_MEMORY);
+    dl_check_fail_allocation_at(1);
+    CHECK_STATUS(dl_table_append(table, A, DL_LITERAL("8")), DL_NO_MEMORY);
+    dl_check_fail_allocation_at(1);
+    CHECK_STATUS(dl_table_add(table, A, 1, &sum), DL_NO_MEMORY);
+    CHECK_HOLDS(table, A, "7");
+    dl_table_fini(table);
+}
