@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A small process that outlives the launcher, to end the ranks if it is killed.
+
+A launcher that gets SIGKILL can do nothing any more.  Its ranks die with it by
+PR_SET_PDEATHSIG, but what they started themselves does not.  So the launcher's first
+act is to fork this process, which waits on a pipe that only the launcher holds: each
+rank's process group is announced on it by the rank itself, before its program starts,
+and taken back when the group is empty.  At the end of the pipe every group still
+announced gets SIGKILL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+from typing import NoReturn
+
+PR_SET_PDEATHSIG = 1
+MESSAGE_SIZE = 32  # a sign, a process id, padding: one atomic write to the pipe
+
+_libc = ctypes.CDLL(None)
+
+
+class Guardian:
+    """The launcher's end.  Make it before any other thread or process is started."""
+
+    def __init__(self) -> None:
+        read_end, self._write_end = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _watch(read_end)
+        os.close(read_end)
+        self._launcher = os.getpid()
+
+    def in_new_rank(self) -> Callable[[], None]:
+        """What a rank's process does between fork and exec, leading its own session."""
+
+        def prepare() -> None:
+            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != self._launcher:
+                os._exit(1)  # killed before the line above
+            self._send("+", os.getpid())
+
+        return prepare
+
+    def forget(self, group: int) -> None:
+        """The group is empty."""
+        self._send("-", group)
+
+    def _send(self, sign: str, group: int) -> None:
+        # A guardian that somebody killed must not take the job with it.
+        with contextlib.suppress(OSError):
+            os.write(self._write_end, f"{sign}{group}".ljust(MESSAGE_SIZE).encode())
+
+    def close(self) -> None:
+        """Groups not taken back get SIGKILL; returns when that is done."""
+        os.close(self._write_end)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
+
+
+def _watch(read_end: int) -> NoReturn:
+    groups: set[int] = set()
+    try:
+        read_end = _detach(read_end)
+        while message := _receive(read_end):
+            change = groups.add if message[:1] == b"+" else groups.discard
+            change(int(message[1:]))
+    finally:
+        for group in groups:
+            with contextlib.suppress(OSError):
+                os.killpg(group, signal.SIGKILL)
+        os._exit(0)
+
+
+def _detach(read_end: int) -> int:
+    # Away from the terminal's signals and from every descriptor of the launcher: one
+    # that stayed open here would hide the launcher's end from whoever reads its output.
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(read_end, 3)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+    return 3
+
+
+def _receive(read_end: int) -> bytes:
+    message = b""
+    while len(message) < MESSAGE_SIZE:
+        piece = os.read(read_end, MESSAGE_SIZE - len(message))
+        if not piece:
+            return b""
+        message += piece
+    return message

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How the output of many ranks becomes one output.
+
+Every line begins with its rank and stays whole.  A line ends at a newline or at a
+carriage return, so that a progress bar's steps are seen as they come and each has its
+prefix; apart from the prefixes, bytes pass through unchanged.
+
+On a terminal the first rank is given a terminal of its own (a pty of the same size) and
+what it writes is shown as it is: bars, colours and prompts work.  Lines of other ranks
+are put above its unfinished line, which is then drawn again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import select
+import struct
+import termios
+
+# More than this waiting for a slow reader, and the ranks have to wait as well.
+PENDING_LIMIT = 1 << 20
+# poll promises that this much can be written to a pipe without blocking.
+WRITE_SIZE = select.PIPE_BUF
+READ_SIZE = 1 << 16
+# No line of a sane program is longer; it is cut rather than kept in memory.
+LINE_LIMIT = 16 << 20
+# The end of a rank's stderr, kept for the report.
+TAIL_SIZE = 64 << 10
+# What is drawn again of the first rank's unfinished line.
+REDRAW_LIMIT = 4096
+ERASE_LINE = b"\r\x1b[2K"
+
+
+class Sink:
+    """One of the launcher's own streams; writing to it never blocks the launcher."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.is_terminal = os.isatty(fd)
+        self.is_broken = False
+        self._pending = bytearray()
+        self._unfinished = b""
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLOUT)
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something waits to be written."""
+        return bool(self._pending)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether ranks should not be read before some of it is written."""
+        return len(self._pending) > PENDING_LIMIT
+
+    def write_lines(self, lines: bytes) -> None:
+        """Show whole lines."""
+        if lines and self._unfinished:
+            lines = ERASE_LINE + lines + self._unfinished
+        self._append(lines)
+
+    def write_raw(self, data: bytes) -> None:
+        """Show what the rank that owns the terminal wrote."""
+        line = self._unfinished + data
+        start = max(line.rfind(b"\n"), line.rfind(b"\r")) + 1
+        self._unfinished = line[start:][-REDRAW_LIMIT:]
+        self._append(data)
+
+    def finish_line(self) -> None:
+        """End the unfinished line, if there is one."""
+        if self._unfinished:
+            self._append(b"\n")
+            self._unfinished = b""
+
+    def _append(self, data: bytes) -> None:
+        if not self.is_broken:
+            self._pending += data
+
+    def flush_ready(self) -> None:
+        """Write what can be written without blocking."""
+        while self._pending and self._poll.poll(0):
+            try:
+                written = os.write(self.fd, self._pending[:WRITE_SIZE])
+            except BlockingIOError:
+                return
+            except OSError:
+                self.abandon()  # the reader is gone
+                return
+            del self._pending[:written]
+
+    def abandon(self) -> None:
+        """Write nothing any more."""
+        self.is_broken = True
+        self._pending.clear()
+
+
+class LinePrefixer:
+    """Cuts a stream of bytes into lines and puts a prefix before each."""
+
+    _line = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+        self._partial = bytearray()
+        self._after_return = False
+
+    def feed(self, data: bytes) -> bytes:
+        """The lines that `data` completes."""
+        start = len(self._partial)
+        self._partial += data
+        end = max(self._partial.rfind(b"\n", start), self._partial.rfind(b"\r", start))
+        if end < 0:
+            return self.flush() if len(self._partial) > LINE_LIMIT else b""
+        lines = self._line.findall(self._partial[: end + 1])
+        del self._partial[: end + 1]
+        return b"".join([self._with_prefix(line) for line in lines])
+
+    def _with_prefix(self, line: bytes) -> bytes:
+        # A lone carriage return shows nothing; a newline may be the second half of a
+        # line end that arrived in two pieces.
+        is_bare = line == b"\r" or (line == b"\n" and self._after_return)
+        self._after_return = line.endswith(b"\r")
+        return line if is_bare else self._prefix + line
+
+    def flush(self) -> bytes:
+        """The unfinished last line, finished."""
+        if not self._partial:
+            return b""
+        line = self._with_prefix(bytes(self._partial) + b"\n")
+        self._partial.clear()
+        return line
+
+
+class Tail:
+    """The last bytes of a stream."""
+
+    def __init__(self, size: int = TAIL_SIZE) -> None:
+        self._size = size
+        self._kept = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Remember `data`; forget what is too old."""
+        self._kept += data
+        if len(self._kept) > 2 * self._size:
+            del self._kept[: -self._size]
+
+    def lines(self) -> list[str]:
+        """The whole lines that are kept, undecodable bytes escaped."""
+        text = bytes(self._kept[-self._size :]).decode("utf-8", "backslashreplace")
+        lines = text.splitlines()
+        return lines[1:] if len(self._kept) > self._size else lines
+
+
+class Channel:
+    """What one rank writes to its stdout or stderr."""
+
+    def __init__(self, sink: Sink, prefix: str | None, tail: Tail | None) -> None:
+        """Without a prefix, the rank owns the sink's terminal."""
+        self.sink = sink
+        self.tail = tail
+        self._prefixer = None if prefix is None else LinePrefixer(prefix.encode())
+        if self._prefixer is None:
+            self.fd, self.rank_fd = open_terminal_like(sink.fd)
+        else:
+            self.fd, self.rank_fd = os.pipe()
+        os.set_blocking(self.fd, False)
+        self.is_open = True
+
+    def read(self, most: int = 1) -> None:
+        """Pass on what is there, in at most `most` pieces."""
+        for _ in range(most):
+            try:
+                data = os.read(self.fd, READ_SIZE)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""  # EIO: how a pty says that nobody can write to it any more
+            if not data:
+                self.close()
+                return
+            self._pass_on(data)
+
+    def _pass_on(self, data: bytes) -> None:
+        if self.tail is not None:
+            self.tail.feed(data)
+        if self._prefixer is None:
+            self.sink.write_raw(data)
+        else:
+            self.sink.write_lines(self._prefixer.feed(data))
+
+    def close_rank_end(self) -> None:
+        """The rank has its own copy; with ours open, the end would never be seen."""
+        os.close(self.rank_fd)
+
+    def resize(self) -> None:
+        """Give the rank's terminal the size of ours."""
+        if self.is_open and self._prefixer is None:
+            copy_terminal_size(self.sink.fd, self.fd)
+
+    def close(self) -> None:
+        """Show an unfinished last line; idempotent."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        os.close(self.fd)
+        if self._prefixer is not None:
+            self.sink.write_lines(self._prefixer.flush())
+
+
+def open_terminal_like(fd: int) -> tuple[int, int]:
+    """A pty of the size of the terminal `fd`: our end and the rank's."""
+    ours, theirs = os.openpty()
+    # Our own terminal turns newlines into line ends; once is enough.
+    attributes = termios.tcgetattr(theirs)
+    attributes[1] &= ~termios.OPOST
+    termios.tcsetattr(theirs, termios.TCSANOW, attributes)
+    copy_terminal_size(fd, ours)
+    return ours, theirs
+
+
+def copy_terminal_size(source: int, target: int) -> None:
+    """Without a size to copy, the target keeps its own."""
+    size = struct.pack("4H", 0, 0, 0, 0)
+    with contextlib.suppress(OSError):
+        size = fcntl.ioctl(source, termios.TIOCGWINSZ, size)
+        fcntl.ioctl(target, termios.TIOCSWINSZ, size)
+
+
+def own_sinks() -> tuple[Sink, Sink]:
+    """The launcher's stdout and stderr: one sink where both are one terminal."""
+    stdout = Sink(1)
+    if stdout.is_terminal and os.isatty(2) and _device(1) == _device(2):
+        return stdout, stdout
+    return stdout, Sink(2)
+
+
+def _device(fd: int) -> int:
+    return os.fstat(fd).st_rdev

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is said at the end of a job that failed: the rank that failed first and its
+traceback, then one line for each of the others."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+from distlite.launch.worker import Worker, describe_end
+
+WIDTH = 78
+TRACEBACK = "Traceback (most recent call last)"
+CHAINED = (
+    "During handling of the above exception",
+    "The above exception was the direct cause",
+)
+# Of a rank that wrote no traceback.
+LAST_LINES = 20
+
+
+def failure_report(first: Worker, workers: Sequence[Worker]) -> str:
+    """The whole text, for the launcher's stderr."""
+    assert first.exit_code is not None
+    end = describe_end(first.exit_code)
+    title = f"rank {first.rank} failed first: {end}, pid {first.pid}, "
+    lines = ["=" * WIDTH, title + f"host {socket.gethostname()}", "-" * WIDTH]
+    said = last_words(first.stderr_tail.lines())
+    lines += said or ["(it wrote nothing to stderr)"]
+    others = [_fate(worker) for worker in workers if worker is not first]
+    if others:
+        lines += ["-" * WIDTH, *others]
+    return "\n".join([*lines, "=" * WIDTH, ""])
+
+
+def last_words(lines: Sequence[str]) -> list[str]:
+    """The last traceback with those it is chained to, or else the last lines."""
+    starts = [i for i, line in enumerate(lines) if TRACEBACK in line]
+    if not starts:
+        return list(lines[-LAST_LINES:])
+    start = starts.pop()
+    while starts and _chains(lines[starts[-1] : start]):
+        start = starts.pop()
+    return list(lines[start:])
+
+
+def _chains(lines: Sequence[str]) -> bool:
+    return any(line.startswith(CHAINED) for line in lines)
+
+
+def _fate(worker: Worker) -> str:
+    if worker.exit_code is None:
+        return f"rank {worker.rank}: was not started"
+    end = describe_end(worker.exit_code)
+    if worker.was_told_to_end:
+        end += " (ended by the launcher)"
+    return f"rank {worker.rank}: {end}"

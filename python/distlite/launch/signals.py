@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Signals as something a loop can poll for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from types import FrameType
+
+# What ends the job; passed on to the ranks as it came.
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+TOLD = (*ENDING, signal.SIGCHLD, signal.SIGWINCH)
+
+
+class SignalPipe:
+    """Catches signals from `__enter__` to `__exit__`; `fd` tells of them."""
+
+    def __enter__(self) -> SignalPipe:
+        self.fd, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wakeup_before = signal.set_wakeup_fd(
+            self._write_end, warn_on_full_buffer=False
+        )
+        self._before = {}
+        for number in TOLD:
+            # Whoever started us with nohup, or in the background of a script, has said
+            # that the job shall not end by these.
+            is_ignored = signal.getsignal(number) == signal.SIG_IGN
+            if number not in (signal.SIGHUP, signal.SIGINT) or not is_ignored:
+                self._before[number] = signal.signal(number, _wake_up)
+        return self
+
+    def take(self) -> list[int]:
+        """The signals since the last call, in their order."""
+        with contextlib.suppress(BlockingIOError):
+            return list(os.read(self.fd, 1024))
+        return []
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup_before)
+        os.close(self.fd)
+        os.close(self._write_end)
+
+
+def _wake_up(_number: int, _frame: FrameType | None) -> None:
+    # The byte in the pipe is all that matters.
+    pass

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``python -m distlite.run``: the launcher, under the module path that torch uses."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from distlite.launch.command import run
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one job; return its exit code."""
+    return run(sys.argv[1:] if args is None else args, "python -m distlite.run")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
