@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "tensor/reduce.h"
+
+#include <stdatomic.h>
+
+#include "tensor/reduce_table.h"
+
+static const char *const op_names[DL_REDUCE_OP_COUNT] = {
+    [DL_SUM] = "SUM", [DL_AVG] = "AVG",   [DL_PRODUCT] = "PRODUCT",
+    [DL_MIN] = "MIN", [DL_MAX] = "MAX",   [DL_BAND] = "BAND",
+    [DL_BOR] = "BOR", [DL_BXOR] = "BXOR", [DL_PREMUL_SUM] = "PREMUL_SUM",
+};
+
+const char *
+dl_reduce_op_name(dl_reduce_op op)
+{
+    return (unsigned)op < DL_REDUCE_OP_COUNT ? op_names[op] : "unknown reduce op";
+}
+
+const dl_reduce_table *
+dl_reduce_table_of(dl_simd simd)
+{
+#if defined(__x86_64__)
+    static const dl_reduce_table *const tables[DL_SIMD_COUNT] = {
+        [DL_SIMD_BASE] = &dl_reduce_table_base,
+        [DL_SIMD_AVX2] = &dl_reduce_table_avx2,
+        [DL_SIMD_AVX512] = &dl_reduce_table_avx512,
+    };
+    return tables[simd];
+#else
+    return simd == DL_SIMD_BASE ? &dl_reduce_table_base : NULL;
+#endif
+}
+
+/* Two threads may both choose at first: they choose the same. */
+static const dl_reduce_table *
+chosen_table(void)
+{
+    static _Atomic(const dl_reduce_table *) chosen;
+    const dl_reduce_table *table = atomic_load_explicit(&chosen, memory_order_acquire);
+
+    if (table == NULL) {
+        table = dl_reduce_table_of(dl_cpu_choose());
+        atomic_store_explicit(&chosen, table, memory_order_release);
+    }
+    return table;
+}
+
+dl_status
+dl_reduce_check(dl_reduce_op op, dl_dtype dtype)
+{
+    if ((unsigned)op >= DL_REDUCE_OP_COUNT || (unsigned)dtype >= DL_DTYPE_COUNT) {
+        return dl_fail(DL_INVALID, "reduce op %d of dtype %d does not exist", (int)op,
+                       (int)dtype);
+    }
+    if (dl_reduce_kernel(op, dtype) != NULL) {
+        return DL_OK;
+    }
+    if (op == DL_AVG && dl_dtype_is_integer(dtype)) {
+        return dl_fail(DL_INVALID,
+                       "AVG of %s: the mean of integers is no integer; use SUM, or a "
+                       "floating-point dtype",
+                       dl_dtype_name(dtype));
+    }
+    return dl_fail(DL_INVALID, "%s of %s is not supported", dl_reduce_op_name(op),
+                   dl_dtype_name(dtype));
+}
+
+dl_reduce_fn
+dl_reduce_kernel(dl_reduce_op op, dl_dtype dtype)
+{
+    return chosen_table()->reduce[op][dtype];
+}
+
+void
+dl_reduce_divide(void *target, dl_dtype dtype, size_t count, int divisor)
+{
+    chosen_table()->divide[dtype](target, count, divisor);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The kernels of one instruction set: what reduce.c chooses from, and what the tests
+ * compare with one another.  NULL where a pair has no kernel. */
+#ifndef DISTLITE_TENSOR_REDUCE_TABLE_H
+#define DISTLITE_TENSOR_REDUCE_TABLE_H
+
+#include "tensor/cpu.h"
+#include "tensor/reduce.h"
+
+typedef void (*dl_divide_fn)(void *target, size_t count, int divisor);
+
+typedef struct dl_reduce_table {
+    dl_reduce_fn reduce[DL_REDUCE_OP_COUNT][DL_DTYPE_COUNT];
+    dl_divide_fn divide[DL_DTYPE_COUNT];
+} dl_reduce_table;
+
+extern const dl_reduce_table dl_reduce_table_base;
+#if defined(__x86_64__)
+extern const dl_reduce_table dl_reduce_table_avx2;
+extern const dl_reduce_table dl_reduce_table_avx512;
+#endif
+
+/* NULL when this build has none for `simd`. */
+const dl_reduce_table *dl_reduce_table_of(dl_simd simd);
+
+#endif

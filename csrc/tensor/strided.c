@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "tensor/strided.h"
+
+#include <string.h>
+
+/* A walk over all elements in C order, run by run: a run is as many trailing dimensions
+ * as lie without gaps. */
+typedef struct walk {
+    char *data;
+    size_t run_size; /* bytes */
+    size_t runs;
+    int ndim; /* leading dimensions, those that are walked */
+    const int64_t *shape;
+    const int64_t *strides;
+    int64_t index[DL_TENSOR_DIMENSIONS];
+} walk;
+
+static walk
+walk_of(const dl_tensor *tensor)
+{
+    walk self = {
+        .data = tensor->data,
+        .run_size = tensor->item_size,
+        .runs = tensor->count,
+        .ndim = tensor->ndim,
+        .shape = tensor->shape,
+        .strides = tensor->strides,
+    };
+
+    while (self.ndim > 0 && self.runs > 0) {
+        int last = self.ndim - 1;
+        bool is_run =
+            self.shape[last] == 1 || self.strides[last] == (int64_t)self.run_size;
+        if (!is_run) {
+            break;
+        }
+        self.run_size *= (size_t)self.shape[last];
+        self.runs /= (size_t)self.shape[last];
+        self.ndim = last;
+    }
+    return self;
+}
+
+static void
+walk_on(walk *self)
+{
+    for (int i = self->ndim - 1; i >= 0; i--) {
+        self->data += self->strides[i];
+        if (++self->index[i] < self->shape[i]) {
+            return;
+        }
+        self->data -= self->strides[i] * self->shape[i];
+        self->index[i] = 0;
+    }
+}
+
+/* A copy whose size the compiler knows is a few instructions, memcpy(3) a call. */
+static inline void
+copy_run(void *target, const void *source, size_t size)
+{
+    switch (size) {
+    case 1:
+        memcpy(target, source, 1);
+        break;
+    case 2:
+        memcpy(target, source, 2);
+        break;
+    case 4:
+        memcpy(target, source, 4);
+        break;
+    case 8:
+        memcpy(target, source, 8);
+        break;
+    default:
+        memcpy(target, source, size);
+    }
+}
+
+void
+dl_strided_gather(void *target, const dl_tensor *tensor)
+{
+    walk self = walk_of(tensor);
+    char *next = target;
+
+    for (size_t i = 0; i < self.runs; i++) {
+        copy_run(next, self.data, self.run_size);
+        next += self.run_size;
+        walk_on(&self);
+    }
+}
+
+void
+dl_strided_scatter(const dl_tensor *tensor, const void *source)
+{
+    walk self = walk_of(tensor);
+    const char *next = source;
+
+    for (size_t i = 0; i < self.runs; i++) {
+        copy_run(self.data, next, self.run_size);
+        next += self.run_size;
+        walk_on(&self);
+    }
+}
+
+static uint64_t
+magnitude(int64_t stride)
+{
+    return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
+}
+
+/* Dimensions of more than one entry, from the smallest stride to the largest. */
+static int
+sorted_dimensions(const dl_tensor *tensor, int order[DL_TENSOR_DIMENSIONS])
+{
+    int count = 0;
+
+    for (int i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] < 2) {
+            continue;
+        }
+        int at = count++;
+        for (; at > 0
+               && magnitude(tensor->strides[order[at - 1]])
+                      > magnitude(tensor->strides[i]);
+             at--) {
+            order[at] = order[at - 1];
+        }
+        order[at] = i;
+    }
+    return count;
+}
+
+bool
+dl_strided_may_overlap(const dl_tensor *tensor)
+{
+    int order[DL_TENSOR_DIMENSIONS];
+    uint64_t span = tensor->item_size; /* bytes from the first to the last element */
+
+    if (tensor->is_contiguous || tensor->count < 2) {
+        return false;
+    }
+    int count = sorted_dimensions(tensor, order);
+    for (int i = 0; i < count; i++) {
+        uint64_t stride = magnitude(tensor->strides[order[i]]);
+        if (stride < span) {
+            return true;
+        }
+        span += stride * (uint64_t)(tensor->shape[order[i]] - 1);
+    }
+    return false;
+}

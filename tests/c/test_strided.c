@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "check.h"
+#include "tensor/strided.h"
+
+/* Distinct bytes, so that any wrong step shows. */
+static uint8_t memory[4096];
+
+static dl_tensor
+view(size_t offset, size_t item_size, int ndim, const int64_t *shape,
+     const int64_t *strides)
+{
+    size_t count = 1;
+
+    for (int i = 0; i < ndim; i++) {
+        count *= (size_t)shape[i];
+    }
+    for (size_t i = 0; i < sizeof memory; i++) {
+        memory[i] = (uint8_t)(i * 37 + i / 256);
+    }
+    return (dl_tensor){.data = memory + offset,
+                       .count = count,
+                       .item_size = item_size,
+                       .ndim = ndim,
+                       .is_writable = true,
+                       .shape = shape,
+                       .strides = strides};
+}
+
+/* The long way round: index by index. */
+static void
+plain_gather(uint8_t *target, const dl_tensor *tensor)
+{
+    int64_t index[DL_TENSOR_DIMENSIONS] = {0};
+
+    for (size_t n = 0; n < tensor->count; n++) {
+        size_t rest = n;
+        const uint8_t *source = tensor->data;
+        for (int i = tensor->ndim - 1; i >= 0; i--) {
+            index[i] = (int64_t)(rest % (size_t)tensor->shape[i]);
+            rest /= (size_t)tensor->shape[i];
+            source += index[i] * tensor->strides[i];
+        }
+        memcpy(target + n * tensor->item_size, source, tensor->item_size);
+    }
+}
+
+static void
+check_view(const dl_tensor *tensor)
+{
+    uint8_t expected[4096];
+    uint8_t got[4096];
+    size_t size = dl_tensor_size(tensor);
+
+    CHECK(size <= sizeof got);
+    plain_gather(expected, tensor);
+    dl_strided_gather(got, tensor);
+    CHECK(memcmp(got, expected, size) == 0);
+    if (dl_strided_may_overlap(tensor)) {
+        return;
+    }
+    /* Scattered, all elements come back, and no byte beside them changes. */
+    uint8_t before[sizeof memory];
+    memcpy(before, memory, sizeof memory);
+    for (size_t i = 0; i < size; i++) {
+        got[i] = (uint8_t)~got[i];
+    }
+    dl_strided_scatter(tensor, got);
+    plain_gather(expected, tensor);
+    CHECK(memcmp(got, expected, size) == 0);
+    for (size_t i = 0; i < size; i++) {
+        got[i] = (uint8_t)~got[i];
+    }
+    dl_strided_scatter(tensor, got);
+    CHECK(memcmp(before, memory, sizeof memory) == 0);
+}
+
+CHECK_CASE(every_second_element)
+{
+    for (size_t item_size = 1; item_size <= 16; item_size++) {
+        dl_tensor tensor = view(0, item_size, 1, (int64_t[]){50},
+                                (int64_t[]){(int64_t)(2 * item_size)});
+        CHECK(!dl_strided_may_overlap(&tensor));
+        check_view(&tensor);
+    }
+}
+
+CHECK_CASE(transposed_and_reversed)
+{
+    dl_tensor tensor = view(0, 8, 2, (int64_t[]){7, 5}, (int64_t[]){8, 56});
+    CHECK(!dl_strided_may_overlap(&tensor));
+    check_view(&tensor);
+    tensor = view(400, 4, 2, (int64_t[]){5, 20}, (int64_t[]){-80, 4});
+    CHECK(!dl_strided_may_overlap(&tensor));
+    check_view(&tensor);
+    tensor = view(396, 4, 1, (int64_t[]){100}, (int64_t[]){-4});
+    CHECK(!dl_strided_may_overlap(&tensor));
+    check_view(&tensor);
+}
+
+CHECK_CASE(inner_block_of_a_larger_array)
+{
+    dl_tensor tensor =
+        view(600, 2, 4, (int64_t[]){3, 2, 4, 5}, (int64_t[]){600, 240, 40, 2});
+    CHECK(!dl_strided_may_overlap(&tensor));
+    check_view(&tensor);
+}
+
+CHECK_CASE(dimensions_of_one_and_of_none)
+{
+    dl_tensor tensor = view(0, 8, 3, (int64_t[]){1, 4, 1}, (int64_t[]){0, 24, -1000});
+    CHECK(!dl_strided_may_overlap(&tensor));
+    check_view(&tensor);
+    tensor = view(0, 8, 0, NULL, NULL);
+    CHECK(!dl_strided_may_overlap(&tensor));
+    check_view(&tensor);
+    tensor = view(0, 8, 2, (int64_t[]){3, 0}, (int64_t[]){16, 16});
+    CHECK(!dl_strided_may_overlap(&tensor));
+    check_view(&tensor);
+}
+
+CHECK_CASE(broadcast_and_windows_overlap)
+{
+    dl_tensor tensor = view(0, 4, 2, (int64_t[]){3, 4}, (int64_t[]){0, 4});
+    CHECK(dl_strided_may_overlap(&tensor));
+    check_view(&tensor);
+    tensor = view(0, 4, 2, (int64_t[]){10, 3}, (int64_t[]){4, 4});
+    CHECK(dl_strided_may_overlap(&tensor));
+    check_view(&tensor);
+    tensor = view(0, 8, 1, (int64_t[]){10}, (int64_t[]){4});
+    CHECK(dl_strided_may_overlap(&tensor));
+    tensor.is_contiguous = true;
+    CHECK(!dl_strided_may_overlap(&tensor));
+}
+
+CHECK_CASE(random_views)
+{
+    unsigned seed = 12345;
+
+    for (int round = 0; round < 2000; round++) {
+        int64_t shape[5];
+        int64_t strides[5];
+        int ndim = 1 + rand_r(&seed) % 5;
+        size_t item_size = (size_t)1 << (rand_r(&seed) % 4);
+        int64_t low = 0;
+        int64_t high = 0;
+        for (int i = 0; i < ndim; i++) {
+            shape[i] = 1 + rand_r(&seed) % 4;
+            strides[i] = (rand_r(&seed) % 61 - 30) * (int64_t)item_size;
+            int64_t reach = strides[i] * (shape[i] - 1);
+            low += reach < 0 ? reach : 0;
+            high += reach > 0 ? reach : 0;
+        }
+        CHECK(high - low + (int64_t)item_size <= (int64_t)sizeof memory);
+        dl_tensor tensor = view((size_t)-low, item_size, ndim, shape, strides);
+        check_view(&tensor);
+    }
+}
