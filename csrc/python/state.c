@@ -66,6 +66,10 @@ dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
     Py_VISIT(state->file_store_type);
     Py_VISIT(state->prefix_store_type);
     Py_VISIT(state->tcp_store_type);
+    Py_VISIT(state->group_type);
+    Py_VISIT(state->default_group);
+    Py_VISIT(state->red_op_type);
+    Py_VISIT(state->reduce_op_type);
     return 0;
 }
 
@@ -84,6 +88,10 @@ dlpy_state_clear(PyObject *module)
     Py_CLEAR(state->file_store_type);
     Py_CLEAR(state->prefix_store_type);
     Py_CLEAR(state->tcp_store_type);
+    Py_CLEAR(state->group_type);
+    Py_CLEAR(state->default_group);
+    Py_CLEAR(state->red_op_type);
+    Py_CLEAR(state->reduce_op_type);
     return 0;
 }
 

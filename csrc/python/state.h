@@ -23,6 +23,11 @@ typedef struct dlpy_state {
     PyTypeObject *file_store_type;
     PyTypeObject *prefix_store_type;
     PyTypeObject *tcp_store_type;
+
+    PyTypeObject *group_type;
+    PyObject *default_group;  /* NULL before init_process_group */
+    PyObject *red_op_type;    /* of ReduceOp.SUM and its like */
+    PyObject *reduce_op_type; /* ReduceOp */
 } dlpy_state;
 
 /* Not const: CPython links the definition into its own structures. */

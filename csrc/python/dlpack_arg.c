@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/dlpack_arg.h"
+
+#include <stdint.h>
+
+enum {
+    DLPACK_CPU = 1,
+    DLPACK_CUDA_HOST = 3, /* pinned: ordinary memory to the CPU */
+    DLPACK_ROCM_HOST = 11,
+};
+
+enum {
+    DLPACK_FLAG_READ_ONLY = 1,
+    DLPACK_FLAG_IS_COPY = 2, /* what is written there is lost */
+};
+
+typedef struct dlpack_tensor {
+    char *data;
+    int32_t device_type;
+    int32_t device_index;
+    int32_t ndim;
+    uint8_t code;
+    uint8_t bits;
+    uint16_t lanes;
+    int64_t *shape;
+    int64_t *strides; /* in elements; NULL is compact */
+    uint64_t byte_offset;
+} dlpack_tensor;
+
+typedef struct dlpack_versioned {
+    uint32_t major;
+    uint32_t minor;
+    void *context;
+    void (*deleter)(struct dlpack_versioned *);
+    uint64_t flags;
+    dlpack_tensor tensor;
+} dlpack_versioned;
+
+_Static_assert(sizeof(dlpack_tensor) == 48, "fixed by DLPack");
+_Static_assert(offsetof(dlpack_versioned, tensor) == 32, "fixed by DLPack");
+
+static const struct {
+    uint8_t code;
+    uint8_t bits;
+    dl_dtype dtype;
+} dtypes[] = {
+    {0, 8, DL_INT8},           {0, 16, DL_INT16},       {0, 32, DL_INT32},
+    {0, 64, DL_INT64},         {1, 8, DL_UINT8},        {1, 16, DL_UINT16},
+    {1, 32, DL_UINT32},        {1, 64, DL_UINT64},      {2, 16, DL_FLOAT16},
+    {2, 32, DL_FLOAT32},       {2, 64, DL_FLOAT64},     {4, 16, DL_BFLOAT16},
+    {5, 64, DL_COMPLEX64},     {5, 128, DL_COMPLEX128}, {6, 8, DL_BOOL},
+    {10, 8, DL_FLOAT8_E4M3FN}, {12, 8, DL_FLOAT8_E5M2},
+};
+
+/* Whatever is not in the table moves as bytes. */
+static dl_dtype
+dtype_of(const dlpack_tensor *tensor)
+{
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+        if (dtypes[i].code == tensor->code && dtypes[i].bits == tensor->bits
+            && tensor->lanes == 1) {
+            return dtypes[i].dtype;
+        }
+    }
+    return DL_OPAQUE;
+}
+
+static bool
+is_compact(const dlpack_tensor *tensor)
+{
+    int64_t expected = 1;
+
+    for (int i = tensor->ndim - 1; tensor->strides != NULL && i >= 0; i--) {
+        /* The stride of an axis of one element leads nowhere. */
+        if (tensor->shape[i] != 1 && tensor->strides[i] != expected) {
+            return false;
+        }
+        expected *= tensor->shape[i];
+    }
+    return true;
+}
+
+static int
+fill_view(const dlpack_tensor *tensor, uint64_t flags, const char *parameter,
+          dl_tensor *view)
+{
+    if (tensor->device_type != DLPACK_CPU && tensor->device_type != DLPACK_CUDA_HOST
+        && tensor->device_type != DLPACK_ROCM_HOST) {
+        PyErr_Format(PyExc_ValueError,
+                     "`%s` is on a device of DLPack type %d; the cpu backend needs "
+                     "memory of the CPU (type 1)",
+                     parameter, (int)tensor->device_type);
+        return -1;
+    }
+    size_t count = 1;
+    for (int i = 0; i < tensor->ndim; i++) {
+        count *= (size_t)tensor->shape[i];
+    }
+    *view = (dl_tensor){
+        .data = tensor->data == NULL ? NULL : tensor->data + tensor->byte_offset,
+        .count = count,
+        .item_size = (size_t)tensor->bits * tensor->lanes / 8,
+        .dtype = dtype_of(tensor),
+        .device = DL_CPU,
+        .ndim = tensor->ndim,
+        .is_contiguous = count == 0 || is_compact(tensor),
+        .is_writable = (flags & (DLPACK_FLAG_READ_ONLY | DLPACK_FLAG_IS_COPY)) == 0,
+        .shape = tensor->shape,
+    };
+    return 0;
+}
+
+static int
+view_capsule(PyObject *capsule, const char *parameter, dl_tensor *view)
+{
+    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        const dlpack_versioned *managed =
+            PyCapsule_GetPointer(capsule, "dltensor_versioned");
+        if (managed->major != 1) {
+            PyErr_Format(PyExc_BufferError, "`%s` speaks DLPack %u, not 1", parameter,
+                         (unsigned)managed->major);
+            return -1;
+        }
+        return fill_view(&managed->tensor, managed->flags, parameter, view);
+    }
+    const dlpack_tensor *tensor = PyCapsule_GetPointer(capsule, "dltensor");
+    return tensor == NULL ? -1 : fill_view(tensor, 0, parameter, view);
+}
+
+/* Versioned if it can be: only that one tells whether it may be written. */
+static PyObject *
+export_capsule(PyObject *method)
+{
+    PyObject *keywords = Py_BuildValue("{s(ii)}", "max_version", 1, 0);
+    PyObject *nothing = PyTuple_New(0);
+    PyObject *capsule = NULL;
+
+    if (keywords != NULL && nothing != NULL) {
+        capsule = PyObject_Call(method, nothing, keywords);
+        if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
+            /* Libraries from before DLPack 1.0 do not know the parameter. */
+            PyErr_Clear();
+            capsule = PyObject_CallNoArgs(method);
+        }
+    }
+    Py_XDECREF(keywords);
+    Py_XDECREF(nothing);
+    return capsule;
+}
+
+int
+dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
+                 PyObject **capsule)
+{
+    PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
+
+    if (method == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return -1;
+        }
+        PyErr_Clear();
+        return 0;
+    }
+    PyObject *exported = export_capsule(method);
+    Py_DECREF(method);
+    /* The capsule keeps its name: whoever drops an untaken one frees the memory, which
+     * spares this file the deleter and its threads. */
+    if (exported == NULL || view_capsule(exported, parameter, view) < 0) {
+        Py_XDECREF(exported);
+        return -1;
+    }
+    *capsule = exported;
+    return 1;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Arrays of other libraries (torch, JAX, CuPy, ...) through the DLPack protocol: a
+ * capsule that holds the memory, and a struct in it that tells where and what it is.
+ * The struct's layout is declared here by hand, so no header of DLPack is needed, and
+ * the other library is never imported. */
+#ifndef DISTLITE_PYTHON_DLPACK_ARG_H
+#define DISTLITE_PYTHON_DLPACK_ARG_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "tensor/tensor.h"
+
+/* 1: `view` borrows from `*capsule`, a new reference that must outlive it; strides are
+ * left out.  0: the object has no `__dlpack__`, nothing is set.  -1: an exception is,
+ * also for memory that is not the CPU's; `parameter` names the argument in it. */
+int dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
+                     PyObject **capsule);
+
+#endif

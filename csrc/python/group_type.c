@@ -1,0 +1,369 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/group_type.h"
+
+#include <structmember.h>
+
+#include "base/log.h"
+#include "python/arguments.h"
+#include "python/collective_functions.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/reduce_op_arg.h"
+#include "python/store_types.h"
+
+/* torch's default, 30 minutes. */
+#define DEFAULT_TIMEOUT (1800 * DL_SECOND)
+
+enum {
+    STORE,
+    RANK,
+    SIZE,
+    TIMEOUT,
+    GROUP_NAME,
+    GROUP_DESC,
+    BACKEND,
+    ARGUMENT_COUNT,
+};
+
+static const dlpy_signature new_signature = {
+    .function = "ProcessGroup",
+    .required = 3,
+    .names = {"store", "rank", "size", "timeout", "group_name", "group_desc",
+              "backend"},
+};
+
+static int
+int_from(PyObject *object, int *value)
+{
+    int64_t wide;
+
+    if (dlpy_int64_from(object, &wide) < 0) {
+        return -1;
+    }
+    if (wide < INT_MIN || wide > INT_MAX) {
+        PyErr_Format(PyExc_ValueError, "%R is no rank or number of ranks", object);
+        return -1;
+    }
+    *value = (int)wide;
+    return 0;
+}
+
+static int
+text_from(PyObject *object, const char *otherwise, const char **text)
+{
+    *text = object == NULL ? otherwise : PyUnicode_AsUTF8(object);
+    return *text == NULL ? -1 : 0;
+}
+
+static int
+options_from(PyObject *const *values, dl_group_options *options)
+{
+    if (int_from(values[RANK], &options->rank) < 0
+        || int_from(values[SIZE], &options->size) < 0
+        || dlpy_timeout_from(values[TIMEOUT], DEFAULT_TIMEOUT, &options->timeout) < 0
+        || text_from(values[GROUP_NAME], "0", &options->name) < 0
+        || text_from(values[BACKEND], "cpu", &options->backend) < 0) {
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+description_from(PyObject *object)
+{
+    if (object == NULL || object == Py_None) {
+        return PyUnicode_FromString("undefined");
+    }
+    if (!PyUnicode_Check(object)) {
+        PyErr_SetString(PyExc_TypeError, "group_desc must be a str");
+        return NULL;
+    }
+    return Py_NewRef(object);
+}
+
+/* Meeting the others goes wrong as a store does, or as a collective does. */
+static void
+raise_status(const dlpy_state *state, dl_status status)
+{
+    bool is_collective = status == DL_PEER_LOST || status == DL_MISMATCH
+                         || status == DL_BACKEND || status == DL_CANCELLED;
+
+    if (is_collective) {
+        dlpy_raise_collective(state, status);
+    } else {
+        dlpy_raise_store(state, status);
+    }
+}
+
+static int
+join(const dlpy_state *state, PyObject *store, const dl_group_options *options,
+     dl_group **group)
+{
+    dl_store *shared;
+    dl_status status;
+
+    if (!dlpy_store_check(state, store)) {
+        PyErr_Format(PyExc_TypeError, "store must be a distlite.Store, not %s",
+                     Py_TYPE(store)->tp_name);
+        return -1;
+    }
+    shared = dlpy_store_share(state, store);
+    if (shared == NULL) {
+        return -1;
+    }
+    Py_BEGIN_ALLOW_THREADS status = dl_group_new(options, shared, group);
+    dl_store_unref(shared);
+    Py_END_ALLOW_THREADS if (status != DL_OK)
+    {
+        raise_status(state, status);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+group_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    const dlpy_state *state = dlpy_state_of_type(type);
+    PyObject *values[ARGUMENT_COUNT];
+    dl_group_options options;
+
+    if (state == NULL
+        || dlpy_take_init_arguments(&new_signature, args, keywords, values) < 0
+        || options_from(values, &options) < 0) {
+        return NULL;
+    }
+    dlpy_group *self = (dlpy_group *)type->tp_alloc(type, 0);
+    if (self == NULL) {
+        return NULL;
+    }
+    self->description = description_from(values[GROUP_DESC]);
+    self->store = Py_NewRef(values[STORE]);
+    if (self->description == NULL
+        || join(state, self->store, &options, &self->group) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static int
+group_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    dlpy_group *self = (dlpy_group *)object;
+
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->store);
+    return 0;
+}
+
+static int
+group_clear(PyObject *object)
+{
+    Py_CLEAR(((dlpy_group *)object)->store);
+    return 0;
+}
+
+static void
+group_dealloc(PyObject *object)
+{
+    dlpy_group *self = (dlpy_group *)object;
+    PyTypeObject *type = Py_TYPE(object);
+
+    PyObject_GC_UnTrack(object);
+    if (self->weak_references != NULL) {
+        PyObject_ClearWeakRefs(object);
+    }
+    group_clear(object);
+    Py_CLEAR(self->description);
+    if (self->group != NULL) {
+        dl_group_unref(self->group);
+    }
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyObject *
+group_repr(PyObject *self)
+{
+    dl_group *group = dlpy_group_core(self);
+
+    return PyUnicode_FromFormat("<distlite.ProcessGroup '%s' (%U): rank %d of %d, %s>",
+                                dl_group_name(group), ((dlpy_group *)self)->description,
+                                dl_group_rank(group), dl_group_size(group),
+                                dl_group_backend(group));
+}
+
+static PyObject *
+group_rank(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    return PyLong_FromLong(dl_group_rank(dlpy_group_core(self)));
+}
+
+static PyObject *
+group_size(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    return PyLong_FromLong(dl_group_size(dlpy_group_core(self)));
+}
+
+static PyObject *
+group_name(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    return PyUnicode_FromString(dl_group_backend(dlpy_group_core(self)));
+}
+
+static PyObject *
+group_get_store(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    return Py_NewRef(((dlpy_group *)self)->store);
+}
+
+static PyObject *
+group_set_timeout(PyObject *self, PyObject *timeout)
+{
+    dl_group *group = dlpy_group_core(self);
+    int64_t limit;
+
+    if (dlpy_timeout_from(timeout, DEFAULT_TIMEOUT, &limit) < 0) {
+        return NULL;
+    }
+    dl_group_set_timeout(group, limit);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+group_abort(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    dl_group_abort(dlpy_group_core(self), "abort() was called");
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+group_shutdown(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    dl_group_close(dlpy_group_core(self));
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+group_sequence(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    return PyLong_FromUnsignedLongLong(dl_group_sequence(dlpy_group_core(self)));
+}
+
+static PyObject *
+group_get_name(PyObject *self, void *Py_UNUSED(closure))
+{
+    return PyUnicode_FromString(dl_group_name(dlpy_group_core(self)));
+}
+
+static PyObject *
+group_get_timeout(PyObject *self, void *Py_UNUSED(closure))
+{
+    return dlpy_timedelta_from(dl_group_timeout(dlpy_group_core(self)));
+}
+
+static PyMethodDef group_methods[] = {
+    {"rank", group_rank, METH_NOARGS, "rank($self, /)\n--\n\nThis process's rank."},
+    {"size", group_size, METH_NOARGS,
+     "size($self, /)\n--\n\nHow many ranks there are."},
+    {"name", group_name, METH_NOARGS,
+     "name($self, /)\n--\n\nThe backend that serves the group."},
+    {"get_group_store", group_get_store, METH_NOARGS,
+     "get_group_store($self, /)\n--\n\nThe store that the ranks met at."},
+    {"set_timeout", group_set_timeout, METH_O,
+     "set_timeout($self, timeout, /)\n--\n\n"
+     "How long an operation may take from now on; negative is for ever."},
+    {"abort", group_abort, METH_NOARGS,
+     "abort($self, /)\n--\n\n"
+     "Makes running and later operations fail at once; from any thread."},
+    {"shutdown", group_shutdown, METH_NOARGS,
+     "shutdown($self, /)\n--\n\nLeaves the group; later operations fail."},
+    {"_get_sequence_number_for_group", group_sequence, METH_NOARGS,
+     "_get_sequence_number_for_group($self, /)\n--\n\nOperations begun so far."},
+    {0},
+};
+
+static PyGetSetDef group_properties[] = {
+    {"group_name", group_get_name, NULL, "The name that ranks know the group by.",
+     NULL},
+    {"timeout", group_get_timeout, NULL, "How long an operation may take.", NULL},
+    {0},
+};
+
+static PyMemberDef group_members[] = {
+    {"group_desc", T_OBJECT_EX, offsetof(dlpy_group, description), READONLY,
+     "What the group is for."},
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(dlpy_group, weak_references), READONLY,
+     NULL},
+    {0},
+};
+
+static PyType_Slot group_slots[] = {
+    {Py_tp_doc,
+     "ProcessGroup(store, rank, size, timeout=None, group_name='0', "
+     "group_desc='undefined', backend='cpu')\n--\n\n"
+     "Processes that communicate.  Made by init_process_group; by hand, every rank "
+     "constructs it over the same store, and waits until all have."},
+    {Py_tp_new, group_new},
+    {Py_tp_traverse, group_traverse},
+    {Py_tp_clear, group_clear},
+    {Py_tp_dealloc, group_dealloc},
+    {Py_tp_repr, group_repr},
+    {Py_tp_methods, group_methods},
+    {Py_tp_getset, group_properties},
+    {Py_tp_members, group_members},
+    {0, NULL},
+};
+
+static PyType_Spec group_spec = {
+    .name = "distlite.ProcessGroup",
+    .basicsize = sizeof(dlpy_group),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = group_slots,
+};
+
+static PyObject *
+set_default_group(PyObject *module, PyObject *group)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+    char prefix[32];
+
+    if (group == Py_None) {
+        Py_CLEAR(state->default_group);
+        dl_log_set_prefix(NULL);
+        Py_RETURN_NONE;
+    }
+    if (!dlpy_group_check(state, group)) {
+        PyErr_Format(PyExc_TypeError, "WORLD must be a ProcessGroup or None, not %s",
+                     Py_TYPE(group)->tp_name);
+        return NULL;
+    }
+    Py_XSETREF(state->default_group, Py_NewRef(group));
+    PyOS_snprintf(prefix, sizeof prefix,
+                  "[rank%d]:", dl_group_rank(dlpy_group_core(group)));
+    dl_log_set_prefix(prefix);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef module_functions[] = {
+    {"_set_default_group", set_default_group, METH_O,
+     "_set_default_group($module, group, /)\n--\n\n"
+     "What collectives use that are given no group; None for no group."},
+    {"_set_reduce_op_types", dlpy_set_reduce_op_types, METH_VARARGS,
+     "_set_reduce_op_types($module, members, wrapper, /)\n--\n\n"
+     "The classes of reductions."},
+    {0},
+};
+
+int
+dlpy_add_group_types(PyObject *module)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    if (dlpy_add_type(module, &group_spec, NULL, &state->group_type) < 0
+        || PyModule_AddFunctions(module, module_functions) < 0) {
+        return -1;
+    }
+    return dlpy_add_collective_functions(module);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * ProcessGroup: the Python object around a dl_group.  Equal and hashed by identity, not
+ * pickled.  The module also keeps the default group, so that collectives called without
+ * a group find it without running Python code. */
+#ifndef DISTLITE_PYTHON_GROUP_TYPE_H
+#define DISTLITE_PYTHON_GROUP_TYPE_H
+
+#include <stdbool.h>
+
+#include "pg/group.h"
+#include "python/state.h"
+
+typedef struct dlpy_group {
+    PyObject_HEAD dl_group *group; /* fixed from tp_new until freed */
+    PyObject *store;               /* what it was made over */
+    PyObject *description;         /* str */
+    PyObject *weak_references;
+} dlpy_group;
+
+static inline bool
+dlpy_group_check(const dlpy_state *state, PyObject *object)
+{
+    return PyObject_TypeCheck(object, state->group_type);
+}
+
+/* The core's group, borrowed for as long as `self` lives. */
+static inline dl_group *
+dlpy_group_core(PyObject *self)
+{
+    return ((dlpy_group *)self)->group;
+}
+
+#endif

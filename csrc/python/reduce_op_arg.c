@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/reduce_op_arg.h"
+
+/* Members are a subclass of int whose values are the core's numbers. */
+static int
+op_from_member(PyObject *member, dl_reduce_op *op)
+{
+    long value = PyLong_AsLong(member);
+
+    if (value < 0 || value >= DL_REDUCE_OP_COUNT) {
+        PyErr_Format(PyExc_ValueError, "no such reduction: %R", member);
+        return -1;
+    }
+    *op = (dl_reduce_op)value;
+    return 0;
+}
+
+static int
+op_from_wrapper(const dlpy_state *state, PyObject *wrapper, dl_reduce_op *op)
+{
+    PyObject *member = PyObject_GetAttrString(wrapper, "op");
+
+    if (member == NULL) {
+        return -1;
+    }
+    int result = -1;
+    if ((PyObject *)Py_TYPE(member) == state->red_op_type) {
+        result = op_from_member(member, op);
+    } else {
+        PyErr_Format(PyExc_TypeError, "%R has no member in `op`", wrapper);
+    }
+    Py_DECREF(member);
+    return result;
+}
+
+int
+dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op)
+{
+    if (object == NULL) {
+        *op = DL_SUM;
+        return 0;
+    }
+    if ((PyObject *)Py_TYPE(object) == state->red_op_type) {
+        return op_from_member(object, op);
+    }
+    if ((PyObject *)Py_TYPE(object) == state->reduce_op_type) {
+        return op_from_wrapper(state, object, op);
+    }
+    PyErr_Format(PyExc_TypeError,
+                 "Invalid function argument. Expected parameter `op` of type "
+                 "distlite.ReduceOp\n             but got %R instead.",
+                 (PyObject *)Py_TYPE(object));
+    return -1;
+}
+
+PyObject *
+dlpy_set_reduce_op_types(PyObject *module, PyObject *args)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+    PyObject *members;
+    PyObject *wrapper;
+
+    if (!PyArg_ParseTuple(args, "O!O!:_set_reduce_op_types", &PyType_Type, &members,
+                          &PyType_Type, &wrapper)) {
+        return NULL;
+    }
+    Py_XSETREF(state->red_op_type, Py_NewRef(members));
+    Py_XSETREF(state->reduce_op_type, Py_NewRef(wrapper));
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/tensor_arg.h"
+
+#include <string.h>
+
+#define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
+#include <numpy/arrayobject.h>
+
+#include "python/dlpack_arg.h"
+
+/* Shapes and strides are lent to the core as they lie in the array. */
+_Static_assert(sizeof(npy_intp) == sizeof(int64_t), "npy_intp is int64_t");
+
+static int
+import_numpy(void)
+{
+    if (PyArray_API == NULL) {
+        import_array1(-1);
+    }
+    return 0;
+}
+
+/* 1: NumPy is in use, its interface is at hand.  0: not imported by anybody, so nothing
+ * here can be an ndarray.  -1: an exception is set. */
+static int
+find_numpy(void)
+{
+    if (PyArray_API != NULL) {
+        return 1;
+    }
+    PyObject *modules = PyImport_GetModuleDict();
+    if (PyDict_GetItemString(modules, "numpy") == NULL) {
+        return 0;
+    }
+    return import_numpy() < 0 ? -1 : 1;
+}
+
+/* Types that other packages add to NumPy, known by name: numbers are given out at run
+ * time, in the order of imports. */
+static dl_dtype
+dtype_of_name(const char *name)
+{
+    static const dl_dtype known[] = {DL_BFLOAT16, DL_FLOAT8_E4M3FN, DL_FLOAT8_E5M2};
+    const char *dot = strrchr(name, '.');
+    const char *last = dot == NULL ? name : dot + 1;
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strcmp(last, dl_dtype_name(known[i])) == 0) {
+            return known[i];
+        }
+    }
+    return DL_OPAQUE;
+}
+
+static dl_dtype
+dtype_of(const PyArray_Descr *descr)
+{
+    static const uint8_t numbers[NPY_HALF + 1] = {
+        [NPY_BOOL] = DL_BOOL,        [NPY_BYTE] = DL_INT8,
+        [NPY_UBYTE] = DL_UINT8,      [NPY_SHORT] = DL_INT16,
+        [NPY_USHORT] = DL_UINT16,    [NPY_INT] = DL_INT32,
+        [NPY_UINT] = DL_UINT32,      [NPY_LONG] = DL_INT64,
+        [NPY_ULONG] = DL_UINT64,     [NPY_LONGLONG] = DL_INT64,
+        [NPY_ULONGLONG] = DL_UINT64, [NPY_HALF] = DL_FLOAT16,
+        [NPY_FLOAT] = DL_FLOAT32,    [NPY_DOUBLE] = DL_FLOAT64,
+        [NPY_CFLOAT] = DL_COMPLEX64, [NPY_CDOUBLE] = DL_COMPLEX128,
+    };
+
+    if (descr->type_num >= 0 && descr->type_num <= NPY_HALF) {
+        return (dl_dtype)numbers[descr->type_num];
+    }
+    return dtype_of_name(descr->typeobj->tp_name);
+}
+
+_Static_assert(sizeof(long) == 8, "NPY_LONG is int64");
+
+static int
+check_dtype(PyArrayObject *array, const char *parameter)
+{
+    PyArray_Descr *descr = PyArray_DESCR(array);
+
+    if (PyDataType_FLAGCHK(descr, NPY_ITEM_HASOBJECT)) {
+        PyErr_Format(PyExc_TypeError,
+                     "`%s` has dtype %S: its elements are references into this "
+                     "process, which mean nothing to others",
+                     parameter, descr);
+        return -1;
+    }
+    if (PyArray_ISBYTESWAPPED(array)) {
+        PyErr_Format(PyExc_ValueError,
+                     "`%s` has dtype %R, whose bytes are in foreign order; convert it "
+                     "first: %s.astype(%s.dtype.newbyteorder('='))",
+                     parameter, descr, parameter, parameter);
+        return -1;
+    }
+    return 0;
+}
+
+static int
+view_array(PyArrayObject *array, const char *parameter, dl_tensor *view)
+{
+    /* One test for both kinds of trouble keeps the usual case short. */
+    PyArray_Descr *descr = PyArray_DESCR(array);
+    if ((descr->type_num > NPY_CLONGDOUBLE || PyArray_ISBYTESWAPPED(array))
+        && check_dtype(array, parameter) < 0) {
+        return -1;
+    }
+    *view = (dl_tensor){
+        .data = PyArray_DATA(array),
+        .count = (size_t)PyArray_SIZE(array),
+        .item_size = (size_t)PyArray_ITEMSIZE(array),
+        .dtype = dtype_of(descr),
+        .device = DL_CPU,
+        .ndim = PyArray_NDIM(array),
+        .is_contiguous = PyArray_IS_C_CONTIGUOUS(array) != 0,
+        .is_writable = PyArray_ISWRITEABLE(array) != 0,
+        .shape = (const int64_t *)PyArray_SHAPE(array),
+        .strides = (const int64_t *)PyArray_STRIDES(array),
+    };
+    return 0;
+}
+
+static int
+fail_wrong_type(PyObject *object, const char *parameter)
+{
+    /* Indented as torch's, which programs compare. */
+    PyErr_Format(PyExc_TypeError,
+                 "Invalid function argument. Expected parameter `%s` of type "
+                 "numpy.ndarray (or a CPU torch.Tensor, or anything with DLPack)\n"
+                 "             but got %R instead.",
+                 parameter, (PyObject *)Py_TYPE(object));
+    return -1;
+}
+
+static bool
+lends_memory(PyObject *object)
+{
+    return PyObject_CheckBuffer(object)
+           || PyObject_HasAttrString(object, "__array_interface__");
+}
+
+/* Through an ndarray that NumPy makes around the object's memory.  Where it can only
+ * copy, as from a scalar, results would be lost, so that is refused. */
+static int
+view_lender(PyObject *object, const char *parameter, dlpy_tensor *tensor)
+{
+    if (PyBytes_Check(object) || !lends_memory(object)) {
+        return fail_wrong_type(object, parameter);
+    }
+    if (import_numpy() < 0) {
+        return -1;
+    }
+    if (PyArray_IsScalar(object, Generic)) {
+        return fail_wrong_type(object, parameter);
+    }
+    PyObject *array = PyArray_FromAny(object, NULL, 0, 0, 0, NULL);
+    if (array == NULL) {
+        return -1;
+    }
+    if (PyArray_BASE((PyArrayObject *)array) == NULL) {
+        Py_DECREF(array);
+        return fail_wrong_type(object, parameter);
+    }
+    if (view_array((PyArrayObject *)array, parameter, &tensor->view) < 0) {
+        Py_DECREF(array);
+        return -1;
+    }
+    tensor->owner = array;
+    return 0;
+}
+
+static int
+fail_layout(const char *parameter, const char *problem, const char *remedy)
+{
+    PyErr_Format(PyExc_ValueError, "`%s` %s; %s", parameter, problem, remedy);
+    return -1;
+}
+
+/* What typed loads need; a complex number is two of its halves. */
+static bool
+is_aligned(const dl_tensor *view)
+{
+    bool is_complex = view->dtype == DL_COMPLEX64 || view->dtype == DL_COMPLEX128;
+    size_t alignment = is_complex ? view->item_size / 2 : view->item_size;
+
+    return view->dtype == DL_OPAQUE || (uintptr_t)view->data % alignment == 0;
+}
+
+static int
+check_layout(const dl_tensor *view, const char *parameter, bool is_result)
+{
+    if (!view->is_contiguous) {
+        return fail_layout(parameter, "is not contiguous (in C order, without gaps)",
+                           "pass numpy.ascontiguousarray() of it, and copy the result "
+                           "back");
+    }
+    if (is_result && !view->is_writable) {
+        return fail_layout(parameter, "is read-only, but receives the result",
+                           "pass a writable array");
+    }
+    if (!is_aligned(view)) {
+        return fail_layout(parameter, "is not aligned to its element size",
+                           "pass a copy, which is");
+    }
+    return 0;
+}
+
+int
+dlpy_tensor_from(PyObject *object, const char *parameter, bool is_result,
+                 dlpy_tensor *tensor)
+{
+    int found = find_numpy();
+
+    tensor->owner = NULL;
+    if (found < 0) {
+        return -1;
+    }
+    if (found && PyArray_Check(object)) {
+        if (view_array((PyArrayObject *)object, parameter, &tensor->view) < 0) {
+            return -1;
+        }
+    } else {
+        int taken = dlpy_dlpack_view(object, parameter, &tensor->view, &tensor->owner);
+        if (taken < 0 || (taken == 0 && view_lender(object, parameter, tensor) < 0)) {
+            return -1;
+        }
+    }
+    if (check_layout(&tensor->view, parameter, is_result) < 0) {
+        dlpy_tensor_release(tensor);
+        return -1;
+    }
+    return 0;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Array arguments to dl_tensor.  tensor_arg.c is the only file that includes NumPy, whose
+ * C interface it looks up when the first array comes along: importing distlite does not
+ * import numpy, and programs that pass torch tensors never do. */
+#ifndef DISTLITE_PYTHON_TENSOR_ARG_H
+#define DISTLITE_PYTHON_TENSOR_ARG_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "tensor/tensor.h"
+
+/* The view borrows shape and memory from the argument, which the caller keeps alive, and
+ * from `owner` until released. */
+typedef struct dlpy_tensor {
+    dl_tensor view;
+    PyObject *owner; /* NULL for an ndarray */
+} dlpy_tensor;
+
+/* An ndarray, or whatever has DLPack, `__array_interface__` or a buffer: contiguous,
+ * aligned, in this machine's byte order, and writable if `is_result`.  0, or -1 with an
+ * exception set (TypeError: no array; ValueError: one that cannot be used as it is)
+ * and nothing to release.  `parameter` names the argument in errors. */
+int dlpy_tensor_from(PyObject *object, const char *parameter, bool is_result,
+                     dlpy_tensor *tensor);
+
+static inline void
+dlpy_tensor_release(dlpy_tensor *tensor)
+{
+    Py_CLEAR(tensor->owner);
+}
+
+#endif
