@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Making the default group, and taking it down again."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from datetime import timedelta
+
+from ._C import DistStoreError, PrefixStore, ProcessGroup, TCPStore
+from .constants import default_pg_timeout
+from .rendezvous import rendezvous
+from .world import GroupInfo, is_outside, world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._C import Store
+    from .world import ExceptHook
+
+__all__ = ["destroy_process_group", "init_process_group"]
+
+# The names of the CPU backend: torch's, and what it is.
+_CPU_BACKENDS = ("gloo", "cpu")
+_OTHER_BACKENDS = ("nccl", "mpi", "ucc", "xccl")
+UNDEFINED = "undefined"
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: timedelta | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Store | None = None,
+    group_name: str = "",
+    pg_options: Any | None = None,
+    device_id: Any | None = None,
+    _ranks: list[int] | None = None,
+) -> None:
+    """Makes the default group; returns when all its processes have called this.
+
+    They find each other through `store`, with `rank` and `world_size`, or through the
+    URL `init_method` (default "env://").  `timeout` bounds this call and is the default
+    of every operation.  `group_name` and `pg_options` mean nothing here.
+    """
+    if world.default is not None:
+        raise ValueError("trying to initialize the default process group twice!")
+    if store is not None:
+        _check_store_arguments(init_method, world_size, rank)
+    if pg_options is not None:
+        warnings.warn("pg_options: the cpu backend has none", stacklevel=2)
+    if _ranks is not None:
+        raise NotImplementedError("_ranks is not in this version yet")
+    _check_device(device_id)
+    name, config = _backend_of(backend)
+    limit = default_pg_timeout if timeout is None else timeout
+    if not isinstance(limit, timedelta):
+        raise TypeError(
+            "Expected timeout argument to be of type datetime.timedelta, "
+            f"got {timeout}"
+        )
+    own = store is None
+    if store is None:
+        answer = rendezvous(init_method or "env://", rank, world_size, timeout=limit)
+        store, rank, world_size = next(answer)
+    group = _join(store, rank, world_size, limit)
+    # A peer may be on its way into the next group before this process has left this one;
+    # the server it meets must be the same.
+    if own and rank == 0 and isinstance(store, TCPStore):
+        world.hosted_store = store
+    _register(group, GroupInfo(name, config, list(range(world_size))))
+
+
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Leaves `group`, or all groups; not collective, nobody is waited for."""
+    if is_outside(group):
+        return
+    leaving = world.default if group is None else group
+    if leaving is None:
+        raise AssertionError("Process group cannot be None")
+    if leaving not in world.groups:
+        raise ValueError("Invalid process group specified")
+    if leaving is world.default:
+        _forget_all()
+    else:
+        del world.groups[leaving]
+        leaving.shutdown()
+
+
+def _check_store_arguments(init_method: str | None, world_size: int, rank: int) -> None:
+    if init_method is not None:
+        raise AssertionError("Cannot specify both init_method and store.")
+    if world_size <= 0:
+        raise AssertionError("world_size must be positive if using store")
+    if rank < 0:
+        raise AssertionError("rank must be non-negative if using store")
+
+
+def _check_device(device_id: object) -> None:
+    if device_id is None:
+        return
+    if isinstance(device_id, int):
+        raise ValueError(
+            "device_id is an int, but no accelerator support is found in this version."
+        )
+    raise ValueError(
+        "init_process_group device_id parameter must be an accelerator with an index"
+    )
+
+
+def _backend_of(backend: object) -> tuple[str, str]:
+    """What get_backend() and get_backend_config() shall say, or why not."""
+    if backend is None or backend == UNDEFINED:
+        return UNDEFINED, "cpu:gloo"
+    if not isinstance(backend, str):
+        raise ValueError("Backend constructor parameter must be string-ish")
+    name = backend.lower()
+    if ":" not in name:
+        _check_backend(name)
+        return name, f"cpu:{name}"
+    devices: set[str] = set()
+    for pair in name.split(","):
+        device, colon, served_by = pair.partition(":")
+        if not colon or ":" in served_by:
+            raise ValueError(f"Invalid device:backend pairing: {pair} in {name!r}")
+        if device in devices:
+            raise ValueError(f"Duplicate device type {device} in {name!r}")
+        devices.add(device)
+        _check_backend(served_by)
+        if device != "cpu":
+            raise RuntimeError(f"this version serves cpu memory only, not {device}")
+    return name, name
+
+
+def _check_backend(name: str) -> None:
+    if name in _OTHER_BACKENDS:
+        raise RuntimeError(
+            f"Distributed package doesn't have {name.upper()} built in; "
+            "this version has the cpu backend, also called 'gloo'"
+        )
+    if name not in _CPU_BACKENDS:
+        raise AssertionError(f"Unknown backend type {name}")
+
+
+def _join(
+    store: Store, rank: int, world_size: int, timeout: timedelta
+) -> ProcessGroup:
+    keys = PrefixStore(f"default_pg/{_generation(store, rank)}", store)
+    group = ProcessGroup(
+        keys, rank, world_size, timeout, group_name="0", group_desc="default_pg"
+    )
+    if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
+        _store_barrier(keys, rank, world_size, timeout)
+    return group
+
+
+def _generation(store: Store, rank: int) -> int:
+    """A number for this initialisation on which all ranks of it agree.
+
+    A store may outlive its groups, and what ranks of an earlier one left there must not
+    be taken for this one's.  The store keeps the latest number, and for each rank the one
+    it last took part in.  A rank that has been in the latest opens the next; one that has
+    not, joins it.  So ranks need not have failed the same number of times.
+    """
+    mine = f"default_pg/generation_of/{rank}"
+    latest = store.add("default_pg/generation", 0)
+    if latest <= store.add(mine, 0):
+        held = store.compare_set(
+            "default_pg/generation", str(latest), str(latest + 1)
+        )
+        # Another rank was faster: that is the one to join.
+        latest = int(held)
+    store.set(mine, str(latest))
+    return latest
+
+
+def _store_barrier(
+    store: Store, rank: int, world_size: int, timeout: timedelta
+) -> None:
+    key = "store_based_barrier_key:0"
+    try:
+        store.barrier(key, world_size, timeout)
+    except DistStoreError as error:
+        raise DistStoreError(
+            "Timed out initializing process group in store based barrier on rank "
+            f"{rank}, for key: {key} (world_size={world_size}, timeout={timeout})"
+        ) from error
+
+
+def _register(group: ProcessGroup, info: GroupInfo) -> None:
+    world.groups[group] = info
+    world.group_count += 1
+    world.set_default(group)
+    replaced = sys.excepthook
+    world.replaced_except_hook = replaced
+    world.except_hook = sys.excepthook = _prefixing(replaced, group.rank())
+
+
+def _forget_all() -> None:
+    groups = list(world.groups)
+    world.groups.clear()
+    world.group_count = 0
+    world.set_default(None)
+    # Unless somebody has put theirs over ours meanwhile.
+    if sys.excepthook is world.except_hook and world.replaced_except_hook is not None:
+        sys.excepthook = world.replaced_except_hook
+    world.except_hook = world.replaced_except_hook = None
+    for group in groups:
+        group.shutdown()
+
+
+def _prefixing(hook: ExceptHook, rank: int) -> ExceptHook:
+    """`hook`, with each line that it prints marked as this rank's."""
+
+    def prefixed(kind: Any, error: Any, trace: Any) -> None:
+        import io
+
+        captured, sink = io.StringIO(), sys.stderr
+        sys.stderr = captured
+        try:
+            hook(kind, error, trace)
+        finally:
+            sys.stderr = sink
+        lines = captured.getvalue().split("\n")
+        print(
+            "\n".join(f"[rank{rank}]: {line}" if line else line for line in lines),
+            file=sink,
+            end="",
+        )
+
+    return prefixed

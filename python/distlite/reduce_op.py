@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a reduction combines elements: the members, and the wrapper around one of them.
+
+``ReduceOp.SUM`` is a ``RedOpType``, as in torch; ``isinstance(ReduceOp.SUM, ReduceOp)``
+holds all the same, so annotations and checks need to know only ``ReduceOp``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from enum import IntEnum
+
+from . import _C
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["RedOpType", "ReduceOp", "reduce_op"]
+
+
+class RedOpType(IntEnum):
+    """One kind of reduction; the values are torch's."""
+
+    SUM = 0
+    AVG = 1
+    PRODUCT = 2
+    MIN = 3
+    MAX = 4
+    BAND = 5
+    BOR = 6
+    BXOR = 7
+    PREMUL_SUM = 8
+
+    def __call__(self, factor: Any) -> ReduceOp:
+        """``ReduceOp.PREMUL_SUM(factor)``: multiply by ``factor``, then sum."""
+        if self is not RedOpType.PREMUL_SUM:
+            raise RuntimeError(
+                f"Only PREMUL_SUM supports calling with a factor, got {self}"
+            )
+        return ReduceOp._with_factor(self, factor)
+
+    # An IntEnum would print the bare number.
+    def __str__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
+class _ReduceOpMeta(type):
+    """Makes members count as instances, and gives the class its members."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, RedOpType) or super().__instancecheck__(instance)
+
+
+class ReduceOp(metaclass=_ReduceOpMeta):
+    """A reduction with its parameters; equal to its member.
+
+    Collectives take either.  Only ``PREMUL_SUM`` has a parameter, its ``factor``.
+    """
+
+    __slots__ = ("_factor", "op")
+
+    RedOpType = RedOpType
+    SUM = RedOpType.SUM
+    AVG = RedOpType.AVG
+    PRODUCT = RedOpType.PRODUCT
+    MIN = RedOpType.MIN
+    MAX = RedOpType.MAX
+    BAND = RedOpType.BAND
+    BOR = RedOpType.BOR
+    BXOR = RedOpType.BXOR
+    PREMUL_SUM = RedOpType.PREMUL_SUM
+
+    op: RedOpType
+
+    def __init__(self, op: RedOpType) -> None:
+        if type(op) is not RedOpType:
+            raise TypeError(f"ReduceOp() takes a member such as ReduceOp.SUM, not {op!r}")
+        self.op = op
+        self._factor: Any = None
+
+    @classmethod
+    def _with_factor(cls, op: RedOpType, factor: Any) -> ReduceOp:
+        # A number or an array of one element; text would fail far from here.
+        if factor is None or isinstance(factor, (str, bytes)):
+            raise TypeError(f"PREMUL_SUM takes a number or an array, not {factor!r}")
+        made = cls(op)
+        made._factor = factor
+        return made
+
+    @property
+    def factor(self) -> Any:
+        """What ``PREMUL_SUM`` multiplies by."""
+        if self.op is not RedOpType.PREMUL_SUM:
+            raise RuntimeError("Only PREMUL_SUM supports accessing factor")
+        if self._factor is None:
+            raise RuntimeError("PREMUL_SUM has no factor; use ReduceOp.PREMUL_SUM(factor)")
+        return self._factor
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ReduceOp):
+            return self.op is getattr(other, "op", other)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.op)
+
+    def __repr__(self) -> str:
+        factor = "" if self._factor is None else f", factor={self._factor!r}"
+        return f"ReduceOp({self.op}{factor})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._factor is None:
+            return ReduceOp, (self.op,)
+        return self.op, (self._factor,)
+
+
+class _ReduceOpMirror:
+    """``distlite.reduce_op``, the name of ``ReduceOp`` in old programs."""
+
+    def __getattr__(self, name: str) -> RedOpType:
+        if name not in RedOpType.__members__:
+            raise AttributeError(f"reduce_op has no attribute {name!r}")
+        warnings.warn(
+            "`distlite.reduce_op` is deprecated, please use `distlite.ReduceOp` instead",
+            FutureWarning,
+            stacklevel=2,
+        )
+        return RedOpType[name]
+
+
+reduce_op = _ReduceOpMirror()
+
+# Pickles and messages name the public place, not this file.
+ReduceOp.__module__ = RedOpType.__module__ = "distlite"
+RedOpType.__qualname__ = "ReduceOp.RedOpType"
+
+_C._set_reduce_op_types(RedOpType, ReduceOp)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How ranks find each other: from a URL to (store, rank, world_size).
+
+A handler is a generator function per scheme; its first value is the answer, and asking
+for a second one (a re-rendezvous) is refused, as in torch, whose texts these are.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from ._C import FileStore, PrefixStore, TCPStore
+from .constants import default_pg_timeout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+    from typing import Any, Callable
+    from urllib.parse import ParseResult
+
+    from ._C import Store
+
+    Answer = tuple[Store, int, int]
+
+__all__ = ["register_rendezvous_handler", "rendezvous"]
+
+# A launcher on the same host binds the port and hands the socket to rank 0, so that no
+# other program can take the port in between.
+LISTEN_FD = "DISTLITE_LISTEN_FD"
+
+_handlers: dict[str, Callable[..., Iterator[Answer]]] = {}
+
+
+def register_rendezvous_handler(
+    scheme: str, handler: Callable[..., Iterator[Answer]]
+) -> None:
+    """Lets `handler(url, timeout=..., ...)` answer for URLs of `scheme`."""
+    if scheme in _handlers:
+        raise RuntimeError(f"Rendezvous handler for {scheme}:// already registered")
+    _handlers[scheme] = handler
+
+
+def rendezvous(
+    url: str, rank: int = -1, world_size: int = -1, **kwargs: Any
+) -> Iterator[Answer]:
+    """An iterator whose first value is (store, rank, world_size)."""
+    if not isinstance(url, (str, bytes)):
+        raise RuntimeError(f"`url` must be a string. {type(url)}: {url}")
+    if not isinstance(rank, int):
+        raise RuntimeError(f"`rank` must be an integer. {rank}")
+    if not isinstance(world_size, int):
+        raise RuntimeError(f"`world_size` must be an integer. {world_size}")
+    # Imported here: `import distlite` is to stay light.
+    from urllib.parse import urlparse
+
+    parts = urlparse(url if isinstance(url, str) else url.decode())
+    if rank != -1 or world_size != -1:
+        parts = _with_arguments(parts, rank, world_size)
+    if parts.scheme not in _handlers:
+        raise RuntimeError(f"No rendezvous handler for {parts.scheme}://")
+    return _handlers[parts.scheme](parts.geturl(), **kwargs)
+
+
+def _query_of(parts: ParseResult) -> dict[str, str]:
+    from urllib.parse import parse_qsl
+
+    return dict(parse_qsl(parts.query))
+
+
+def _with_arguments(parts: ParseResult, rank: int, world_size: int) -> ParseResult:
+    """The URL with the arguments in its query, where handlers look for them."""
+    from urllib.parse import urlencode
+
+    query = _query_of(parts)
+    if "rank" in query or "world_size" in query:
+        raise AssertionError(
+            f"The url: {parts.geturl()} has node-specific arguments(rank, world_size) "
+            "already."
+        )
+    if rank != -1:
+        query["rank"] = str(rank)
+    if world_size != -1:
+        query["world_size"] = str(world_size)
+    return parts._replace(query=urlencode(query))
+
+
+def _error(scheme: str, problem: str) -> ValueError:
+    return ValueError(
+        f"Error initializing torch.distributed using {scheme}:// rendezvous: {problem}"
+    )
+
+
+def _integer(query: dict[str, str], name: str, scheme: str) -> int:
+    if name not in query:
+        raise _error(scheme, f"{name.replace('_', ' ')} parameter missing")
+    return int(query[name])
+
+
+def _environment(name: str) -> str:
+    value = os.environ.get(name, "")
+    if not value:
+        raise _error("env", f"environment variable {name} expected, but not set")
+    return value
+
+
+def _wants_libuv(argument: bool | None, query: dict[str, str]) -> bool:
+    """Which server: the argument, else the query, else USE_LIBUV, else libuv."""
+    if argument is not None:
+        return argument
+    return query.get("use_libuv", os.environ.get("USE_LIBUV", "1")) == "1"
+
+
+def _file_rendezvous(url: str, **kwargs: Any) -> Iterator[Answer]:
+    from urllib.parse import urlparse
+
+    parts = urlparse(url)
+    query = _query_of(parts)
+    if not parts.path:
+        raise _error("file", "path missing")
+    rank = _integer(query, "rank", "file")
+    world_size = _integer(query, "world_size", "file")
+    yield FileStore(parts.path, world_size), rank, world_size
+    raise RuntimeError("Unable to perform rerendezvous using file:// method")
+
+
+def _tcp_rendezvous(
+    url: str,
+    timeout: timedelta = default_pg_timeout,
+    use_libuv: bool | None = None,
+    **kwargs: Any,
+) -> Iterator[Answer]:
+    from urllib.parse import urlparse
+
+    parts = urlparse(url)
+    query = _query_of(parts)
+    if parts.port is None:
+        raise _error("tcp", "port number missing")
+    rank = _integer(query, "rank", "tcp")
+    world_size = _integer(query, "world_size", "tcp")
+    if parts.hostname is None:
+        raise AssertionError("hostname cannot be None")
+    libuv = _wants_libuv(use_libuv, query)
+    address = (parts.hostname, parts.port)
+    yield _tcp_store(address, rank, world_size, timeout, libuv), rank, world_size
+    raise RuntimeError("Unable to perform re-rendezvous using tcp:// method")
+
+
+def _env_rendezvous(
+    url: str,
+    timeout: timedelta = default_pg_timeout,
+    use_libuv: bool | None = None,
+    **kwargs: Any,
+) -> Iterator[Answer]:
+    from urllib.parse import urlparse
+
+    query = _query_of(urlparse(url))
+    rank = int(query["rank"] if "rank" in query else _environment("RANK"))
+    world_size = int(
+        query["world_size"] if "world_size" in query else _environment("WORLD_SIZE")
+    )
+    address = (_environment("MASTER_ADDR"), int(_environment("MASTER_PORT")))
+    libuv = _wants_libuv(use_libuv, query)
+    yield _tcp_store(address, rank, world_size, timeout, libuv), rank, world_size
+    raise RuntimeError("Unable to perform re-rendezvous using env:// method")
+
+
+def _tcp_store(
+    address: tuple[str, int],
+    rank: int,
+    world_size: int,
+    timeout: timedelta,
+    use_libuv: bool,
+) -> Store:
+    host, port = address
+    if not 0 <= port <= 65535:
+        raise ValueError(f"port must have value from 0 to 65535 but was {port}.")
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        # The launcher's server outlives a restart of its workers; each attempt gets
+        # keys of its own.
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        store = TCPStore(host, port, world_size, False, timeout)
+        return PrefixStore(f"/worker/attempt_{attempt}", store)
+    is_master = rank == 0
+    return TCPStore(
+        host,
+        port,
+        world_size,
+        is_master,
+        timeout,
+        multi_tenant=True,
+        master_listen_fd=_inherited_socket(port) if is_master else None,
+        use_libuv=use_libuv,
+    )
+
+
+def _inherited_socket(port: int) -> int | None:
+    """The launcher's socket for `port`, once: children must not try it again."""
+    text = os.environ.pop(LISTEN_FD, "")
+    if not text.isdecimal():
+        return None
+    fd = int(text)
+    return fd if _is_bound_to(fd, port) else None
+
+
+def _is_bound_to(fd: int, port: int) -> bool:
+    # The number may long mean another file in this process.
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return False
+        import socket
+
+        probe = socket.socket(fileno=os.dup(fd))
+    except OSError:
+        return False
+    with probe:
+        name = probe.getsockname()
+        return isinstance(name, tuple) and len(name) >= 2 and name[1] == port
+
+
+register_rendezvous_handler("tcp", _tcp_rendezvous)
+register_rendezvous_handler("env", _env_rendezvous)
+register_rendezvous_handler("file", _file_rendezvous)

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The process's groups: which there are, which is the default, and who is in them.
+
+The only module with global state.  The extension keeps a second reference to the default
+group, so that collectives find it without coming here.
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import _C
+from ._C import ProcessGroup
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Callable
+
+    from ._C import Store
+
+    ExceptHook = Callable[
+        [type[BaseException], BaseException, TracebackType | None], object
+    ]
+
+__all__ = [
+    "GroupMember",
+    "get_backend",
+    "get_backend_config",
+    "get_global_rank",
+    "get_group_rank",
+    "get_node_local_rank",
+    "get_pg_count",
+    "get_process_group_ranks",
+    "get_rank",
+    "get_world_size",
+    "group",
+    "is_available",
+    "is_initialized",
+    "is_torchelastic_launched",
+]
+
+NOT_INITIALIZED = (
+    "Default process group has not been initialized, "
+    "please make sure to call init_process_group."
+)
+
+
+class GroupInfo:
+    """What is known of a group besides the group itself."""
+
+    __slots__ = ("backend", "config", "ranks")
+
+    def __init__(self, backend: str, config: str, ranks: list[int]) -> None:
+        self.backend = backend  # as given to init_process_group
+        self.config = config  # "cpu:gloo"
+        self.ranks = ranks  # global ranks, in group order
+
+
+class World:
+    """The state itself; `world` below is the only instance."""
+
+    def __init__(self) -> None:
+        self.default: ProcessGroup | None = None
+        self.groups: dict[ProcessGroup, GroupInfo] = {}
+        # Of the groups created since the default one, which is the first.
+        self.group_count = 0
+        # The server a peer may already be using for the next initialisation.
+        self.hosted_store: Store | None = None
+        # Ours and the one it replaced, while a default group exists.
+        self.except_hook: ExceptHook | None = None
+        self.replaced_except_hook: ExceptHook | None = None
+
+    def set_default(self, default: ProcessGroup | None) -> None:
+        _C._set_default_group(default)
+        self.default = default
+
+    def require_default(self) -> ProcessGroup:
+        if self.default is None:
+            raise ValueError(NOT_INITIALIZED)
+        return self.default
+
+
+world = World()
+
+
+class _WorldProperty(type):
+    """Gives a class the attribute WORLD, which may be assigned."""
+
+    @property
+    def WORLD(cls) -> ProcessGroup | None:
+        return world.default
+
+    @WORLD.setter
+    def WORLD(cls, default: ProcessGroup | None) -> None:
+        world.set_default(default)
+
+
+class group(metaclass=_WorldProperty):  # noqa: N801 - torch's name
+    """``group.WORLD`` is the default group, None before init_process_group."""
+
+
+class GroupMember(metaclass=_WorldProperty):
+    """As ``group``, and what stands for a group that this process is not in."""
+
+    NON_GROUP_MEMBER = -100
+
+
+def is_outside(group: object) -> bool:
+    """Whether `group` stands for one that this process is not in."""
+    return type(group) is int and group == GroupMember.NON_GROUP_MEMBER
+
+
+def info_of(group: ProcessGroup | None) -> GroupInfo:
+    """What is known of `group`, None being the default one; ValueError otherwise."""
+    wanted = world.require_default() if group is None else group
+    info = world.groups.get(wanted)
+    if info is None:
+        raise ValueError(
+            f"Process group {wanted} is not initialized in the world group map. "
+            "Please initialize the group first."
+        )
+    return info
+
+
+def _registered(group: ProcessGroup | None) -> ProcessGroup:
+    default = world.require_default()
+    if group is None:
+        return default
+    if group not in world.groups and group is not default:
+        raise ValueError(
+            f"Group {group} is not registered, "
+            "please create group with distlite.new_group API"
+        )
+    return group
+
+
+def is_available() -> bool:
+    """Whether the package works here at all: always."""
+    return True
+
+
+def is_initialized() -> bool:
+    """Whether init_process_group has made a default group."""
+    return world.default is not None
+
+
+def is_torchelastic_launched() -> bool:
+    """Whether a launcher (torchrun or ours) started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def get_rank(group: ProcessGroup | None = None) -> int:
+    """This process's rank in `group`; -1 outside of it."""
+    return -1 if is_outside(group) else _registered(group).rank()
+
+
+def get_world_size(group: ProcessGroup | None = None) -> int:
+    """How many processes `group` has; -1 outside of it."""
+    return -1 if is_outside(group) else _registered(group).size()
+
+
+def get_backend(group: ProcessGroup | None = None) -> str:
+    """The backend of `group`, as it was asked for ('undefined' if it was not)."""
+    if is_outside(group):
+        raise ValueError("Invalid process group specified")
+    return info_of(group).backend
+
+
+def get_backend_config(group: ProcessGroup | None = None) -> str:
+    """Which backend serves which device, "cpu:gloo"."""
+    if is_outside(group):
+        raise ValueError("Invalid process group specified")
+    return info_of(group).config
+
+
+def get_pg_count() -> int:
+    """How many groups have been created, the default one included."""
+    return world.group_count
+
+
+def get_process_group_ranks(group: ProcessGroup | None) -> list[int]:
+    """The global ranks of `group`'s members, in group order."""
+    return list(info_of(group).ranks)
+
+
+def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
+    """The rank in `group` of a process; on the default group the same number."""
+    if group is None or group is world.default:
+        return global_rank
+    ranks = world.groups[_registered(group)].ranks
+    if global_rank not in ranks:
+        raise ValueError(f"Global rank {global_rank} is not part of group {group}")
+    return ranks.index(global_rank)
+
+
+def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
+    """The global rank of a member of `group`; on the default group the same number."""
+    if group is None or group is world.default:
+        return group_rank
+    ranks = world.groups[_registered(group)].ranks
+    if not 0 <= group_rank < len(ranks):
+        raise ValueError(f"Group rank {group_rank} is not part of group {group}")
+    return ranks[group_rank]
+
+
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
+    """The launcher's LOCAL_RANK, else `fallback_rank`."""
+    if "LOCAL_RANK" in os.environ:
+        return int(os.environ["LOCAL_RANK"])
+    if fallback_rank is not None:
+        return int(fallback_rank)
+    raise RuntimeError(
+        "LOCAL_RANK is not in the environment. Consider passing fallback_rank "
+        "to allow `get_node_local_rank` to work, assuming you are not running in a "
+        "multi-device context and want the code to run locally instead."
+    )
