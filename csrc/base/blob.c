@@ -96,3 +96,16 @@ dl_blob_append(dl_blob **blob, dl_bytes bytes)
     *blob = grown;
     return DL_OK;
 }
+
+dl_status
+dl_blob_reserve(dl_blob **blob, size_t capacity)
+{
+    if (capacity > (*blob)->capacity) {
+        dl_blob *grown = resize(*blob, capacity);
+        if (grown == NULL) {
+            return dl_fail_no_memory();
+        }
+        *blob = grown;
+    }
+    return DL_OK;
+}

@@ -32,6 +32,10 @@ void dl_blob_unref(dl_blob *blob); /* NULL does nothing */
  * amortised over many appends.  DL_NO_MEMORY leaves it as it was. */
 dl_status dl_blob_append(dl_blob **blob, dl_bytes bytes);
 
+/* Makes room for `capacity` bytes in all in a blob that nobody else holds; the size
+ * stays.  DL_NO_MEMORY leaves it as it was. */
+dl_status dl_blob_reserve(dl_blob **blob, size_t capacity);
+
 static inline dl_bytes
 dl_blob_bytes(const dl_blob *blob)
 {
