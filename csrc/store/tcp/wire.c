@@ -135,3 +135,223 @@ dl_wire_put_error(dl_buffer *out)
     dl_put_u8(out, (uint8_t)error->status);
     dl_put_bytes(out, dl_bytes_of(error->text));
 }
+
+/* The answers of the take functions below are dl_take_bytes()'s: 1, 0, -1. */
+
+static int
+fail_limit(const dl_request *request, const char *what, uint64_t size, size_t limit)
+{
+    dl_fail(DL_INVALID, "%s: %s of %" PRIu64 " bytes, the limit is %zu",
+            dl_wire_op_name(request->op), what, size, limit);
+    return -1;
+}
+
+static int
+take_opcode(dl_reader *reader, dl_request *request)
+{
+    uint8_t byte;
+
+    if (!dl_take_u8(reader, &byte)) {
+        return 0;
+    }
+    request->op = (dl_opcode)(byte & ~DL_WIRE_CHECKED);
+    request->is_checked = (byte & DL_WIRE_CHECKED) != 0;
+    if (request->op >= DL_OP_COUNT) {
+        dl_fail(DL_PROTOCOL, "unknown request 0x%02x", byte);
+        return -1;
+    }
+    return 1;
+}
+
+/* A blob of at most `limit` bytes, or how many bytes are needed to have it. */
+static int
+take_blob(dl_wire_cursor *cursor, dl_reader *reader, size_t limit, dl_bytes *blob)
+{
+    dl_reader probe = *reader;
+    uint64_t size = 0;
+    int taken = dl_take_bytes(reader, limit, blob);
+
+    if (taken != 1) {
+        bool has_size = dl_take_u64(&probe, &size);
+        *blob = (dl_bytes){.size = (size_t)size};
+        cursor->needed = cursor->position + sizeof size + (has_size ? (size_t)size : 0);
+    }
+    return taken;
+}
+
+static int
+take_key(dl_wire_cursor *cursor, dl_reader *reader, dl_bytes *key,
+         const dl_request *request)
+{
+    int taken = take_blob(cursor, reader, DL_WIRE_KEY_LIMIT, key);
+
+    return taken >= 0 ? taken
+                      : fail_limit(request, "key", key->size, DL_WIRE_KEY_LIMIT);
+}
+
+static int
+take_value(dl_wire_cursor *cursor, dl_reader *reader, dl_bytes *value,
+           const dl_request *request)
+{
+    int taken = take_blob(cursor, reader, DL_WIRE_VALUE_LIMIT, value);
+
+    return taken >= 0 ? taken
+                      : fail_limit(request, "value", value->size, DL_WIRE_VALUE_LIMIT);
+}
+
+static int
+take_number(dl_wire_cursor *cursor, dl_reader *reader, size_t size, int64_t *number)
+{
+    uint32_t narrow;
+
+    cursor->needed = cursor->position + size;
+    if (size == sizeof *number) {
+        return dl_take_i64(reader, number);
+    }
+    if (!dl_take_u32(reader, &narrow)) {
+        return 0;
+    }
+    *number = narrow;
+    return 1;
+}
+
+static int
+take_count(dl_wire_cursor *cursor, dl_reader *reader, dl_request *request)
+{
+    uint64_t count;
+
+    cursor->needed = cursor->position + sizeof count;
+    if (!dl_take_u64(reader, &count)) {
+        return 0;
+    }
+    if (count > DL_WIRE_KEYS_LIMIT) {
+        dl_fail(DL_INVALID, "%s: %" PRIu64 " keys, the limit is %u",
+                dl_wire_op_name(request->op), count, DL_WIRE_KEYS_LIMIT);
+        return -1;
+    }
+    cursor->count = (uint32_t)count;
+    cursor->left = cursor->count * (request->op == DL_OP_MULTI_SET ? 2 : 1);
+    cursor->items = cursor->position + sizeof count;
+    return 1;
+}
+
+/* Keys, or keys and values by turns: only looked over, for they are many. */
+static int
+take_items(dl_wire_cursor *cursor, dl_reader *reader, const dl_request *request)
+{
+    dl_bytes item;
+
+    while (cursor->left > 0) {
+        const uint8_t *start = reader->next;
+        bool is_value = request->op == DL_OP_MULTI_SET && cursor->left % 2 == 1;
+        int taken = is_value ? take_value(cursor, reader, &item, request)
+                             : take_key(cursor, reader, &item, request);
+        if (taken != 1) {
+            return taken;
+        }
+        cursor->position += (size_t)(reader->next - start);
+        cursor->left--;
+    }
+    return 1;
+}
+
+static int
+take_field(dl_wire_cursor *cursor, field_kind field, dl_reader *reader,
+           dl_request *request)
+{
+    switch (field) {
+    case FIELD_U32:
+        return take_number(cursor, reader, 4, &request->number);
+    case FIELD_I64:
+        return take_number(cursor, reader, 8, &request->number);
+    case FIELD_KEY:
+        return take_key(cursor, reader, &request->key, request);
+    case FIELD_EXPECTED:
+        return take_value(cursor, reader, &request->expected, request);
+    case FIELD_VALUE:
+        return take_value(cursor, reader, &request->value, request);
+    case FIELD_COUNT:
+        return take_count(cursor, reader, request);
+    case FIELD_KEYS:
+    case FIELD_PAIRS:
+        return take_items(cursor, reader, request);
+    case FIELD_END:
+        break;
+    }
+    return 1;
+}
+
+static int
+take_fields(dl_wire_cursor *cursor, dl_bytes bytes, dl_request *request)
+{
+    const field_kind *fields = layouts[request->op].fields;
+    dl_reader reader = {bytes.data + cursor->position, bytes.data + bytes.size};
+
+    while (fields[cursor->field] != FIELD_END) {
+        int taken = take_field(cursor, fields[cursor->field], &reader, request);
+        if (taken != 1) {
+            return taken;
+        }
+        cursor->position = (size_t)(reader.next - bytes.data);
+        cursor->field++;
+    }
+    request->count = cursor->count;
+    if (cursor->items > 0) {
+        request->items = (dl_reader){bytes.data + cursor->items, reader.next};
+    }
+    return 1;
+}
+
+int
+dl_wire_take_request(dl_wire_cursor *cursor, dl_bytes bytes, dl_request *request)
+{
+    dl_reader reader = dl_reader_of(bytes);
+    bool is_fresh = cursor->position == 0;
+
+    *request = (dl_request){0};
+    int taken = take_opcode(&reader, request);
+    if (taken != 1) {
+        return taken;
+    }
+    if (is_fresh) {
+        cursor->position = 1;
+    } else if (bytes.size < cursor->needed) {
+        return 0;
+    }
+    taken = take_fields(cursor, bytes, request);
+    if (taken != 1 || is_fresh) {
+        return taken;
+    }
+    if (cursor->items == 0) {
+        /* What earlier calls took pointed into bytes that may have moved since. */
+        *cursor = (dl_wire_cursor){.position = 1};
+        take_fields(cursor, bytes, request);
+    }
+    return 1;
+}
+
+bool
+dl_wire_take_head(dl_bytes bytes, dl_request *request, size_t *head_size,
+                  size_t *value_size)
+{
+    dl_reader reader = dl_reader_of(bytes);
+    uint64_t size;
+
+    if (take_opcode(&reader, request) != 1 || request->op != DL_OP_SET
+        || dl_take_bytes(&reader, DL_WIRE_KEY_LIMIT, &request->key) != 1
+        || !dl_take_u64(&reader, &size) || size > DL_WIRE_VALUE_LIMIT) {
+        return false;
+    }
+    *head_size = bytes.size - dl_reader_left(&reader);
+    *value_size = (size_t)size;
+    return true;
+}
+
+dl_bytes
+dl_wire_take_item(dl_reader *items)
+{
+    dl_bytes item = {0};
+
+    dl_take_bytes(items, DL_WIRE_VALUE_LIMIT, &item);
+    return item;
+}

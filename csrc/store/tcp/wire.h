@@ -59,11 +59,10 @@ typedef struct dl_request {
     dl_bytes value;    /* SET, COMPARE_SET (desired), APPEND, QUEUE_PUSH */
     int64_t number;    /* ADD delta, BARRIER world size, PING nonce, VALIDATE magic */
     size_t count;      /* multi-key requests */
-    const dl_bytes *keys;   /* to encode from; not set by decoding, see `items` */
-    const dl_bytes *values; /* the same, MULTI_SET */
-    dl_reader
-        items; /* decoded: the keys, or keys and values by turns, unchecked no more:
-                        `count` (pairs) of dl_wire_take_item() succeed */
+    const dl_bytes *keys;   /* to encode from */
+    const dl_bytes *values; /* MULTI_SET: to encode from */
+    dl_reader items;        /* decoded: for dl_wire_take_item() */
+    struct dl_blob *blob;   /* the server's, for a SET's value that is not in `value` */
 } dl_request;
 
 /* Appends the request.  `key_prefix` goes before every key (the client's "/"). */
@@ -92,12 +91,12 @@ typedef struct dl_wire_cursor {
  * request->op and is_checked are set. */
 int dl_wire_take_request(dl_wire_cursor *cursor, dl_bytes bytes, dl_request *request);
 
-/* When nothing but the bytes of its last value is missing (SET, APPEND, QUEUE_PUSH):
- * fills `request` but for `value`, and tells where the value begins and its size. */
+/* When `bytes` is a SET of which the key and the value's size are here: fills `request`
+ * but for `value`, and tells where the value begins and its size. */
 bool dl_wire_take_head(dl_bytes bytes, dl_request *request, size_t *head_size,
                        size_t *value_size);
 
-/* The next of a decoded request's items. */
+/* The next of a decoded request's `count` keys, or for MULTI_SET key and value in turns. */
 dl_bytes dl_wire_take_item(dl_reader *items);
 
 /* The reply to a checked request that failed with the thread's last error. */

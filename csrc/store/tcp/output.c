@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/output.h"
+
+#include "base/reader.h"
+
+/* From this size on a value is referred to.  Below, a copy costs less than one more part
+ * of a gathered write. */
+#define LARGE_VALUE (16u << 10)
+
+/* A client that asks for the same value a hundred thousand times in one request gets
+ * references to smaller ones too, so that what is held stays near what it sent. */
+#define MANY_BYTES (256u << 10)
+#define MANY_VALUE 64u
+
+#define KEPT_CAPACITY (64u << 10)
+
+typedef struct value_ref {
+    size_t at; /* it goes before bytes.data[at] */
+    dl_blob *blob;
+} value_ref;
+
+static const value_ref *
+refs_of(const dl_output *output)
+{
+    return (const value_ref *)(const void *)output->values.data;
+}
+
+static size_t
+ref_count(const dl_output *output)
+{
+    return output->values.size / sizeof(value_ref);
+}
+
+static void
+drop_values(dl_output *output)
+{
+    const value_ref *refs = refs_of(output);
+
+    for (size_t i = output->values_sent; i < ref_count(output); i++) {
+        dl_blob_unref(refs[i].blob);
+    }
+}
+
+void
+dl_output_fini(dl_output *output)
+{
+    drop_values(output);
+    dl_buffer_fini(&output->bytes);
+    dl_buffer_fini(&output->values);
+    *output = (dl_output){0};
+}
+
+static bool
+is_worth_a_reference(const dl_output *output, size_t size)
+{
+    return size >= LARGE_VALUE
+           || (size >= MANY_VALUE && output->bytes.size >= MANY_BYTES);
+}
+
+void
+dl_output_put_value(dl_output *output, dl_blob *value)
+{
+    if (value == NULL || !is_worth_a_reference(output, value->size)) {
+        dl_put_bytes(&output->bytes,
+                     value == NULL ? (dl_bytes){0} : dl_blob_bytes(value));
+        return;
+    }
+    dl_put_u64(&output->bytes, value->size);
+    value_ref ref = {.at = output->bytes.size, .blob = value};
+    dl_buffer_put(&output->values, (dl_bytes){(const uint8_t *)&ref, sizeof ref});
+    if (!output->values.has_failed) {
+        dl_blob_ref(value);
+        output->values_left += value->size;
+    }
+}
+
+/* Adds a part unless it is empty; returns the new number of parts. */
+static int
+add_part(struct iovec *parts, int count, const uint8_t *data, size_t size)
+{
+    if (size > 0) {
+        parts[count++] = (struct iovec){.iov_base = (void *)data, .iov_len = size};
+    }
+    return count;
+}
+
+int
+dl_output_gather(const dl_output *output, struct iovec *parts, int room)
+{
+    const value_ref *refs = refs_of(output);
+    size_t from = output->bytes_sent;
+    size_t skipped = output->value_sent;
+    int count = 0;
+
+    for (size_t i = output->values_sent; i < ref_count(output); i++) {
+        if (count + 2 > room) {
+            return count;
+        }
+        count = add_part(parts, count, output->bytes.data + from, refs[i].at - from);
+        count = add_part(parts, count, refs[i].blob->data + skipped,
+                         refs[i].blob->size - skipped);
+        from = refs[i].at;
+        skipped = 0;
+    }
+    if (count < room) {
+        count = add_part(parts, count, output->bytes.data + from,
+                         output->bytes.size - from);
+    }
+    return count;
+}
+
+static void
+start_anew(dl_output *output)
+{
+    if (output->bytes.capacity > KEPT_CAPACITY
+        || output->values.capacity > KEPT_CAPACITY) {
+        dl_output_fini(output);
+        return;
+    }
+    dl_buffer_clear(&output->bytes);
+    dl_buffer_clear(&output->values);
+    output->bytes_sent = 0;
+    output->values_sent = 0;
+}
+
+/* At most `size` of the bytes before the next value; returns how many. */
+static size_t
+consume_bytes(dl_output *output, size_t size)
+{
+    bool has_value = output->values_sent < ref_count(output);
+    size_t end =
+        has_value ? refs_of(output)[output->values_sent].at : output->bytes.size;
+    size_t left = end - output->bytes_sent;
+    size_t taken = size < left ? size : left;
+
+    output->bytes_sent += taken;
+    return taken;
+}
+
+static size_t
+consume_value(dl_output *output, size_t size)
+{
+    dl_blob *blob = refs_of(output)[output->values_sent].blob;
+    size_t left = blob->size - output->value_sent;
+    size_t taken = size < left ? size : left;
+
+    output->value_sent += taken;
+    output->values_left -= taken;
+    if (taken == left) {
+        dl_blob_unref(blob);
+        output->values_sent++;
+        output->value_sent = 0;
+    }
+    return taken;
+}
+
+void
+dl_output_consume(dl_output *output, size_t size)
+{
+    while (size > 0) {
+        size -= consume_bytes(output, size);
+        if (size > 0) {
+            size -= consume_value(output, size);
+        }
+    }
+    if (dl_output_size(output) == 0) {
+        start_anew(output);
+    }
+}
+
+dl_status
+dl_output_check(const dl_output *output)
+{
+    DL_TRY(dl_buffer_check(&output->bytes));
+    return dl_buffer_check(&output->values);
+}

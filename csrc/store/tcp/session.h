@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * One client's conversation with the server: bytes in, table calls, bytes out.  No I/O,
+ * so that it can be tested, fuzzed and put into any event loop.
+ *
+ * Requests are taken straight from the bytes as they came; only what is left of an
+ * unfinished one is kept, and nothing is allocated for what has merely been announced.
+ * The cost is linear in bytes however they are cut.  A client that does not read its
+ * replies is not served until it does.  All of it belongs to the server's thread. */
+#ifndef DISTLITE_STORE_TCP_SESSION_H
+#define DISTLITE_STORE_TCP_SESSION_H
+
+#include "base/bytes.h"
+#include "base/list.h"
+#include "store/table.h"
+#include "store/tcp/output.h"
+
+/* What the sessions of one server share. */
+typedef struct dl_hub {
+    dl_table table;
+    dl_list changed; /* sessions that something is to be done for */
+    size_t changed_count;
+    dl_output *spare; /* passed around, so that a reply costs no allocation */
+} dl_hub;
+
+typedef struct dl_session {
+    dl_hub *hub;
+    dl_list changed;            /* in the hub's list */
+    dl_output *output;          /* to be sent; NULL for nothing */
+    struct dl_partial *partial; /* what is left of the input; NULL for nothing */
+    dl_waiter waiter;           /* the WAIT or BARRIER that is not answered yet */
+    dl_blob *turn;              /* queue that the client awaits its turn for */
+    bool is_validated;
+    bool is_stalled; /* whole requests are left in `partial` */
+    bool is_over;    /* nothing is served any more */
+    bool wait_is_checked;
+} dl_session;
+
+void dl_hub_init(dl_hub *hub);
+
+/* After all sessions. */
+void dl_hub_fini(dl_hub *hub);
+
+/* A session that has got output through somebody else's request, or may go on now that
+ * its output is sent: call dl_session_resume(), then send.  NULL: there is none.  After
+ * each round of input, take as many as `changed_count` said at first: some come again. */
+dl_session *dl_hub_take_changed(dl_hub *hub);
+
+void dl_session_init(dl_session *session, dl_hub *hub);
+void dl_session_fini(dl_session *session);
+
+/* Memory of the session's own that the next bytes had better be read to: a large value
+ * on its way into the table.  False: there is none, read to anywhere. */
+bool dl_session_room(dl_session *session, uint8_t **data, size_t *size);
+
+/* Serves what `bytes` make complete.  A failure ends the conversation, for the reason in
+ * dl_last_error(): send what output there is, feed nothing more. */
+dl_status dl_session_feed(dl_session *session, dl_bytes bytes);
+
+/* Serves what was left while there was too much output.  Fails as feeding does. */
+dl_status dl_session_resume(dl_session *session);
+
+/* False: the client has to take its replies first, do not read from it. */
+bool dl_session_wants_input(const dl_session *session);
+
+/* All of `output`, the session's own or taken from it before, is sent. */
+void dl_session_sent(dl_session *session, dl_output *output);
+
+/* For answer.c: where replies go; NULL when out of memory. */
+dl_output *dl_session_open_output(dl_session *session);
+
+/* For answer.c: the session comes up as changed. */
+void dl_session_mark_changed(dl_session *session);
+
+#endif

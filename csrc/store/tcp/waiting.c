@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/waiting.h"
+
+#include <stdlib.h>
+
+static dl_table *
+table_of(dl_session *session)
+{
+    return &session->hub->table;
+}
+
+static void
+reply_ready(dl_session *session)
+{
+    if (session->wait_is_checked) {
+        dl_put_u8(&session->output->bytes, DL_OK);
+    }
+    dl_put_u8(&session->output->bytes, DL_WIRE_READY);
+}
+
+static void
+begin(dl_session *session, const dl_request *request)
+{
+    session->wait_is_checked = request->is_checked;
+    if (!session->waiter.is_parked) {
+        reply_ready(session);
+    }
+}
+
+static dl_status
+wait_for_one(dl_session *session, dl_bytes key)
+{
+    DL_TRY(dl_table_wait(table_of(session), &session->waiter, DL_WAIT_TURN, &key, 1));
+    if (!session->waiter.is_parked) {
+        return DL_OK;
+    }
+    session->turn = dl_blob_copy(key);
+    if (session->turn == NULL) {
+        dl_table_cancel(table_of(session), &session->waiter);
+        return dl_fail_no_memory();
+    }
+    return DL_OK;
+}
+
+static dl_status
+wait_for_all(dl_session *session, const dl_request *request)
+{
+    dl_reader items = request->items;
+    dl_bytes *keys = calloc(request->count + 1, sizeof *keys);
+
+    if (keys == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (size_t i = 0; i < request->count; i++) {
+        keys[i] = dl_wire_take_item(&items);
+    }
+    dl_status status = dl_table_wait(table_of(session), &session->waiter, DL_WAIT_KEYS,
+                                     keys, request->count);
+    free(keys);
+    return status;
+}
+
+dl_status
+dl_waiting_begin(dl_session *session, const dl_request *request)
+{
+    dl_reader items = request->items;
+
+    dl_waiting_leave(session);
+    DL_TRY(request->count == 1 ? wait_for_one(session, dl_wire_take_item(&items))
+                               : wait_for_all(session, request));
+    begin(session, request);
+    return DL_OK;
+}
+
+dl_status
+dl_waiting_barrier(dl_session *session, const dl_request *request)
+{
+    dl_waiting_leave(session);
+    DL_TRY(dl_table_barrier(table_of(session), &session->waiter, request->key,
+                            request->number));
+    begin(session, request);
+    return DL_OK;
+}
+
+static void
+drop_turn(dl_session *session)
+{
+    dl_blob_unref(session->turn);
+    session->turn = NULL;
+}
+
+void
+dl_waiting_leave(dl_session *session)
+{
+    bool has_turn = session->turn != NULL && !session->waiter.is_parked;
+
+    dl_table_cancel(table_of(session), &session->waiter);
+    if (has_turn) {
+        dl_table_queue_pass_on(table_of(session), dl_blob_bytes(session->turn));
+    }
+    drop_turn(session);
+}
+
+void
+dl_waiting_use_turn(dl_session *session, const dl_request *request)
+{
+    if (session->turn == NULL || session->waiter.is_parked) {
+        return;
+    }
+    if (request->op == DL_OP_QUEUE_POP
+        && dl_bytes_equal(request->key, dl_blob_bytes(session->turn))) {
+        drop_turn(session);
+    } else {
+        dl_waiting_leave(session);
+    }
+}
+
+void
+dl_waiting_end(dl_hub *hub)
+{
+    dl_waiter *waiter;
+
+    while ((waiter = dl_table_take_ready(&hub->table)) != NULL) {
+        dl_session *session = DL_LIST_ENTRY(waiter, dl_session, waiter);
+        if (dl_session_open_output(session) != NULL) {
+            reply_ready(session);
+        } else {
+            session->is_over = true; /* told by dl_session_resume() */
+        }
+        dl_session_mark_changed(session);
+    }
+}
