@@ -42,7 +42,9 @@ def sanitizer() -> str:
 def core_sources() -> list[Path]:
     """Every C file of the core, without the binding."""
     return sorted(
-        path for path in CSRC.rglob("*.c") if "python" not in path.relative_to(CSRC).parts
+        path
+        for path in CSRC.rglob("*.c")
+        if "python" not in path.relative_to(CSRC).parts
     )
 
 

@@ -2,8 +2,8 @@
 """What every Python test gets: a hard limit of time, and no process left behind.
 
 A test may last DEFAULT_SECONDS, SLOW_SECONDS when marked slow, or what its own mark
-`limit(seconds)` says.  At the limit SIGALRM (which belongs to this file) fails the test;
-if that is not enough, all stacks are dumped and pytest ends.
+`limit(seconds)` says.  At the limit SIGALRM, which belongs to this file, fails the
+test; if that is not enough, all stacks are dumped and pytest ends.
 """
 
 from __future__ import annotations

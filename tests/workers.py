@@ -6,8 +6,8 @@
     assert run_ranks(add_up, 4, timeout=20) == [6.0] * 4
 
 The function lies at the top of its module, takes `rank` and `world_size` and further
-keyword arguments; whatever it returns comes back, by rank.  A parameter `init_method` is
-given a file:// address of this run when the test names none.  When a rank fails, is
+keyword arguments; whatever it returns comes back, by rank.  A parameter `init_method`
+is given a file:// address of this run when the test names none.  When a rank fails, is
 killed, or is late, all are killed and the error shows each rank's traceback and output.
 Nothing outlives the call, or pytest.
 
@@ -226,7 +226,9 @@ class _Run:
         for number in late:
             self._ranks[number].signal(signal.SIGKILL)
 
-    def _ends(self, deadline: float, numbers: set[int] | None = None) -> Iterator[_Rank]:
+    def _ends(
+        self, deadline: float, numbers: set[int] | None = None
+    ) -> Iterator[_Rank]:
         """Ranks in the order of their ends, until the deadline."""
         waiting = set(range(len(self._ranks))) if numbers is None else set(numbers)
         while waiting:
@@ -290,4 +292,3 @@ def _take_message(outcome: Outcome, message: bytes) -> None:
         outcome.value = content
     else:
         outcome.exception, outcome.traceback = content, text
-

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which folder may include which: the table of docs/architecture.md."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+
+import pytest
+from c_source import CSRC, ROOT, Source, csrc_files
+
+# Patterns of what a folder may include beside its own files.  The longest folder that
+# contains a file decides.
+MAY_INCLUDE = {
+    "base": (),
+    "tensor": ("base/*",),
+    "net": ("base/*",),
+    "store": ("base/*", "net/*"),
+    "store/tcp": ("base/*", "net/*", "store/*"),
+    # A group chooses its backend by the one header that each backend shows.
+    "pg": ("base/*", "tensor/*", "store/store.h", "pg/*/*_backend.h"),
+    "pg/cpu": ("base/*", "tensor/*", "net/*", "store/store.h", "pg/*.h"),
+    "pg/nccl": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg/mpi": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg/ucc": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg/fake": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg/wrapper": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "python": (
+        "base/*",
+        "tensor/*",
+        "store/*.h",
+        "store/tcp/tcp_store.h",
+        "pg/*.h",
+        "pg/*/*_backend.h",
+    ),
+}
+# The codec and the conversation are nobody's business but the store's.
+PRIVATE = {"store/table.h": "store", "store/counter.h": "store"}
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Like fnmatch, but a star does not reach into a subfolder."""
+    return name.count("/") == pattern.count("/") and fnmatch.fnmatch(name, pattern)
+
+
+def room_of(path: str) -> str:
+    """The longest folder of the table that contains the file."""
+    folder = path.removeprefix("csrc/").rsplit("/", 1)[0]
+    while folder not in MAY_INCLUDE:
+        assert "/" in folder, f"{path}: the table has no line for its folder"
+        folder = folder.rsplit("/", 1)[0]
+    return folder
+
+
+def is_allowed(source: Source, name: str) -> bool:
+    room = room_of(source.path)
+    if name.startswith(f"{room}/") and room_of(f"csrc/{name}") == room:
+        return True
+    if name in PRIVATE and not f"{room}/".startswith(f"{PRIVATE[name]}/"):
+        return False
+    return any(matches(name, pattern) for pattern in MAY_INCLUDE[room])
+
+
+def layering_errors(source: Source) -> list[str]:
+    errors = []
+    for is_quoted, name in source.includes:
+        if is_quoted and not is_allowed(source, name):
+            errors.append(f"{source.path} may not include {name}")
+        if is_quoted and not (CSRC / name).is_file():
+            errors.append(f"{source.path}: {name} is not written from csrc")
+        if name == "Python.h" and room_of(source.path) != "python":
+            errors.append(f"{source.path}: Python.h outside csrc/python")
+    return errors
+
+
+def order_errors(source: Source) -> list[str]:
+    """Own header first, then the system's, then ours."""
+    includes = source.includes
+    own = source.path.removeprefix("csrc/").removesuffix(".c") + ".h"
+    if includes and source.path.endswith(".c") and (CSRC / own).is_file():
+        if includes[0] != (True, own):
+            return [f"{source.path}: {own} comes first"]
+        includes = includes[1:]
+    elif includes and room_of(source.path) == "python" and includes[0][0]:
+        # Python.h wants to be read before the system's headers; ours bring it.
+        includes = includes[1:]
+    kinds = [is_quoted for is_quoted, _ in includes]
+    return [] if kinds == sorted(kinds) else [f"{source.path}: system headers first"]
+
+
+def guard_errors(source: Source) -> list[str]:
+    """A header's guard is its path; files that are included many times have none."""
+    name = source.path.removeprefix("csrc/")
+    guard = "DISTLITE_" + re.sub(r"\W", "_", name).upper()
+    if not name.endswith(".h") or name == "tensor/reduce_loops.h":
+        return []
+    is_guarded = f"#ifndef {guard}\n#define {guard}\n" in source.text
+    return [] if is_guarded else [f"{source.path}: its guard is not {guard}"]
+
+
+@pytest.mark.parametrize("check", [layering_errors, order_errors, guard_errors])
+def test_the_includes_of_csrc(check):
+    errors = [error for source in csrc_files() for error in check(source)]
+    assert not errors, "\n".join(errors)
+
+
+def test_every_file_names_its_licence():
+    suffixes = (".c", ".h", ".py", ".pyi")
+    folders = ("csrc", "python", "tests", "benchmarks", "examples")
+    files = [p for f in folders for p in (ROOT / f).rglob("*") if p.suffix in suffixes]
+    without = [
+        str(path.relative_to(ROOT))
+        for path in files
+        if "SPDX-License-Identifier: BSD-3-Clause" not in path.read_text()[:200]
+    ]
+    assert files and not without
+
+
+@pytest.mark.parametrize(
+    ("path", "include"),
+    [
+        ("base/x.c", "net/socket.h"),
+        ("tensor/x.c", "net/socket.h"),
+        ("net/x.c", "store/store.h"),
+        ("store/x.c", "pg/group.h"),
+        ("store/x.c", "store/tcp/wire.h"),
+        ("pg/x.c", "net/socket.h"),
+        ("pg/x.c", "store/tcp/tcp_store.h"),
+        ("pg/cpu/algorithms/x.c", "store/hash_store.h"),
+        ("pg/cpu/x.c", "python/state.h"),
+        ("python/x.c", "net/socket.h"),
+        ("python/x.c", "store/tcp/wire.h"),
+        ("python/x.c", "store/tcp/session.h"),
+        ("python/x.c", "store/table.h"),
+        ("pg/cpu/x.c", "pg/nccl/nccl_backend.h"),
+    ],
+)
+def test_an_arrow_that_points_up_is_seen(path, include):
+    source = Source(f"csrc/{path}", f'#include "{include}"\n')
+    assert f"csrc/{path} may not include {include}" in layering_errors(source)
+
+
+def test_python_outside_its_folder_is_seen():
+    source = Source("csrc/base/x.c", "#include <Python.h>\n")
+    assert layering_errors(source) == ["csrc/base/x.c: Python.h outside csrc/python"]
+
+
+def test_a_wrong_order_or_guard_is_seen():
+    text = '#include "base/bytes.h"\n#include <stdio.h>\n'
+    assert order_errors(Source("csrc/base/x.c", text))
+    assert order_errors(Source("csrc/base/buffer.c", '#include "base/bytes.h"\n'))
+    assert guard_errors(Source("csrc/base/x.h", "#pragma once\n"))
