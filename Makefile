@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Verbs; each does its own set-up.  `pip install -e .` and `pytest` do without this file.
+#
+#   make            build in place, warnings are errors
+#   make demo       train a small network on 4 ranks
+#   make test       the tests of a minute or two; also test-c, test-multi, slow, parity
+#   make asan       C and unit tests under a sanitizer; also ubsan, tsan, valgrind
+#   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS
+#   make lint       layering, budgets, C-API rules, stubs, ruff, mypy, clang-format
+#   make format     what lint wants
+#   make bench      benchmarks, beside torch where it is installed
+#   make docs       HTML into build/docs
+#   make clean      removes what was built and the environments
+
+PYTHON ?= python3
+TESTS ?=
+FUZZ_SECONDS ?= 60
+
+BIN := .venv/bin
+PIP := -m pip --quiet --disable-pip-version-check --retries 5 install
+SOURCES := $(shell find csrc -name '*.[ch]') setup.py
+PYTEST := $(BIN)/python -m pytest
+export PYTHON
+
+.PHONY: build demo test test-c test-multi slow parity asan ubsan tsan valgrind fuzz \
+	lint format bench docs clean
+
+build: export DISTLITE_WERROR = 1
+build: build/.extension
+
+# Stamps: an environment in .venv*, the extension in build/.extension.
+.venv/.made:
+	@.ci/prepare
+	$(PYTHON) -m venv --clear .venv
+	$(BIN)/python $(PIP) --upgrade pip || true
+	@touch $@
+
+.venv/.packages: .venv/.made pyproject.toml
+	$(BIN)/python $(PIP) "setuptools>=77" numpy
+	$(BIN)/python $(PIP) --no-build-isolation -e ".[test,examples]"
+	@touch $@
+
+.venv/.lint: .venv/.packages
+	$(BIN)/python $(PIP) --no-build-isolation -e ".[lint]"
+	@touch $@
+
+.venv/.benchmarks: .venv/.packages
+	$(BIN)/python $(PIP) --no-build-isolation -e ".[benchmarks]"
+	@touch $@
+
+build/.extension: .venv/.packages $(SOURCES)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	@mkdir -p build && touch $@
+
+# Torch in an environment of its own: it is large, and nothing else may depend on it.
+.venv-torch/.packages: build/.extension
+	$(PYTHON) -m venv --clear .venv-torch
+	.venv-torch/bin/python $(PIP) "setuptools>=77" numpy torch==2.13.0
+	.venv-torch/bin/python $(PIP) --no-build-isolation -e ".[test,examples,benchmarks]"
+	@touch $@
+
+.venv-docs/.packages:
+	$(PYTHON) -m venv --clear .venv-docs
+	.venv-docs/bin/python $(PIP) sphinx myst-parser
+	@touch $@
+
+demo: build/.extension
+	$(BIN)/python -m distlite.run --nproc-per-node 4 examples/train_digits.py
+
+test: build/.extension
+	$(PYTEST) --ignore=tests/lint $(TESTS)
+
+test-c: .venv/.packages
+	$(PYTEST) tests/c $(TESTS)
+
+test-multi: build/.extension
+	$(PYTEST) tests/multi $(TESTS)
+
+slow: build/.extension
+	$(PYTEST) -m slow $(TESTS)
+
+parity: .venv-torch/.packages build/.extension
+	.venv-torch/bin/python -m pytest -m "slow or not slow" tests/parity $(TESTS)
+
+# A sanitizer's extension lies beside the plain one, not in its place.
+build/%/.built: .venv/.packages $(SOURCES) $(wildcard python/distlite/*.py)
+	DISTLITE_SANITIZE=$* $(BIN)/python setup.py --quiet build \
+		--build-base build/$* --build-lib build/$*/lib
+	@touch $@
+
+asan: export DISTLITE_WERROR = 1
+asan: export DISTLITE_SANITIZE = address,undefined
+asan: build/address,undefined/.built
+	$(PYTEST) tests/c $(TESTS)
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/address,undefined/lib \
+		$(PYTEST) tests/unit $(TESTS)
+
+ubsan: export DISTLITE_WERROR = 1
+ubsan: export DISTLITE_SANITIZE = undefined
+ubsan: build/undefined/.built
+	$(PYTEST) tests/c $(TESTS)
+	PYTHONPATH=build/undefined/lib $(PYTEST) tests/unit $(TESTS)
+
+# The interpreter itself is not instrumented, so only the core runs under this one.
+tsan: export DISTLITE_WERROR = 1
+tsan: export DISTLITE_SANITIZE = thread
+tsan: .venv/.packages
+	$(PYTEST) tests/c $(TESTS)
+
+valgrind: export DISTLITE_VALGRIND = 1
+valgrind: .venv/.packages
+	$(PYTEST) tests/c $(TESTS)
+
+fuzz: .venv/.packages
+	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS)
+
+lint: .venv/.lint build/.extension
+	$(PYTEST) tests/lint $(TESTS)
+
+format: .venv/.lint
+	$(BIN)/clang-format -i $$(git ls-files '*.c' '*.h')
+	$(BIN)/ruff check --quiet --fix . || true
+	$(BIN)/ruff format --quiet .
+
+bench: .venv/.benchmarks build/.extension
+	$(BIN)/python benchmarks/store_init.py
+	$(BIN)/python benchmarks/store_latency.py
+
+docs: .venv-docs/.packages
+	.venv-docs/bin/sphinx-build --quiet -W -b html docs build/docs
+
+clean:
+	rm -rf build dist .venv .venv-torch .venv-docs python/*.egg-info
+	rm -rf .pytest_cache .mypy_cache .ruff_cache python/distlite/_C*.so
+	find . -name __pycache__ -prune -exec rm -rf {} +
