@@ -23,8 +23,8 @@
 
 /* Limits of every kind of store, those of torch's server. */
 #define DL_STORE_KEY_LIMIT 8191 /* the wire's 8192 less the leading slash */
-#define DL_STORE_VALUE_LIMIT \
-    (8u << 20)                      /* one message; append may grow a value past it */
+/* One message; append may grow a value past it. */
+#define DL_STORE_VALUE_LIMIT (8u << 20)
 #define DL_STORE_KEYS_LIMIT 131072u /* in one multi-key call */
 #define DL_STORE_DEFAULT_TIMEOUT (300 * DL_SECOND)
 
@@ -65,9 +65,11 @@ typedef struct dl_store_ops {
     dl_status (*barrier)(dl_store *, dl_bytes key, int64_t world_size, dl_deadline);
     /* A store of its own on the same data; HashStore gives itself. */
     dl_status (*clone)(dl_store *, dl_store **clone, dl_deadline);
-    /* Ends connections and threads, wakes blocked calls with DL_CLOSED.  Idempotent. */
+    /* Ends connections and threads, wakes blocked calls with DL_CLOSED.  Called once at
+     * most, and never in a forked child. */
     void (*close)(dl_store *);
-    /* Frees the store itself; called with the last reference. */
+    /* Frees the store itself.  Called with the last reference, after close; in a forked
+     * child without it: whatever is shared with the parent stays untouched then. */
     void (*free)(dl_store *);
     /* Where the timeout is kept when not here (PrefixStore: the store below). */
     dl_store *(*timeout_owner)(dl_store *);
@@ -79,6 +81,7 @@ struct dl_store {
     const dl_store_ops *ops; /* fixed after init */
     atomic_uint references;
     uint32_t fork_generation; /* fixed after init */
+    int creator;              /* process number, for error texts; fixed after init */
     atomic_bool is_closed;
     _Atomic int64_t timeout; /* nanoseconds; negative waits for ever */
 };
@@ -88,8 +91,11 @@ void dl_store_init(dl_store *store, const dl_store_ops *ops);
 dl_store *dl_store_ref(dl_store *store);
 void dl_store_unref(dl_store *store); /* NULL does nothing */
 
-/* Ends what the store holds; later calls fail with DL_CLOSED. */
+/* Ends what the store holds; later calls fail with DL_CLOSED.  So does the last unref. */
 void dl_store_close(dl_store *store);
+
+/* Whether this is a child forked after the store was made: it must not touch it. */
+bool dl_store_is_inherited(const dl_store *store);
 
 int64_t dl_store_timeout(dl_store *store);
 void dl_store_set_timeout(dl_store *store, int64_t timeout);
@@ -133,9 +139,12 @@ dl_status dl_store_barrier(dl_store *store, dl_bytes key, int64_t world_size,
                            dl_deadline deadline);
 dl_status dl_store_clone(dl_store *store, dl_store **clone, dl_deadline deadline);
 
-/* Text of a timeout, "wait timeout after 1000ms, keys: /a, /b": one wording for every
- * kind.  Writes the thread's error and returns DL_TIMEOUT. */
+/* Text of a timeout, "wait timeout after 1000ms, keys: /a, /b", with `prefix` before each
+ * key: one wording for every kind.  Writes the thread's error, returns DL_TIMEOUT. */
 dl_status dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t count,
                                 dl_deadline deadline);
+
+/* The same for a barrier: "barrier timeout after 100ms, key: bb". */
+dl_status dl_store_fail_barrier_timeout(dl_bytes key, dl_deadline deadline);
 
 #endif
