@@ -25,7 +25,7 @@ IN_NAMESPACE = "DISTLITE_BENCHMARK_NAMESPACE"
 
 @dataclass(frozen=True)
 class Target:
-    """A bound that the issue of a benchmark must keep."""
+    """A bound that a measured value shall keep."""
 
     what: str
     value: float
@@ -98,11 +98,12 @@ def _cell(value: Any) -> str:
 
 def targets_table(targets: Iterable[Target]) -> str:
     """Each bound beside what was measured."""
-    rows = [
-        (target.what, f"{target.value:.3g}{target.unit}", f"{target.limit:g}{target.unit}",
-         "met" if target.is_met else "MISSED")
-        for target in targets
-    ]  # fmt: skip
+    rows = []
+    for target in targets:
+        unit = target.unit
+        verdict = "met" if target.is_met else "MISSED"
+        bounds = (f"{target.value:.3g}{unit}", f"{target.limit:g}{unit}")
+        rows.append((target.what, *bounds, verdict))
     return table(("target", "measured", "at most", ""), rows)
 
 

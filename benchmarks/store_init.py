@@ -200,7 +200,7 @@ def parse() -> argparse.Namespace:
     options = parser.parse_args()
     if options.quick:
         options.clients, options.rounds, options.gets = [1000, 4000], 2, 50_000
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     fitting = [count for count in options.clients if count <= hard - SPARE_FILES]
     if fitting != options.clients:
