@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/arguments.h"
+
+static int
+signature_size(const dlpy_signature *signature)
+{
+    int size = 0;
+
+    while (size < DLPY_ARGUMENTS_LIMIT && signature->names[size] != NULL) {
+        size++;
+    }
+    return size;
+}
+
+static int
+place_positional(const dlpy_signature *signature, PyObject *const *args,
+                 Py_ssize_t count, PyObject **values)
+{
+    int size = signature_size(signature);
+
+    if (count > size) {
+        PyErr_Format(PyExc_TypeError, "%s() takes at most %d arguments (%zd given)",
+                     signature->function, size, count);
+        return -1;
+    }
+    for (int i = 0; i < size; i++) {
+        values[i] = i < count ? args[i] : NULL;
+    }
+    return 0;
+}
+
+static int
+place_keyword(const dlpy_signature *signature, PyObject *name, PyObject *value,
+              PyObject **values)
+{
+    int size = signature_size(signature);
+
+    for (int i = 0; i < size; i++) {
+        if (PyUnicode_CompareWithASCIIString(name, signature->names[i]) != 0) {
+            continue;
+        }
+        if (values[i] != NULL) {
+            PyErr_Format(PyExc_TypeError, "%s() got two values for argument '%s'",
+                         signature->function, signature->names[i]);
+            return -1;
+        }
+        values[i] = value;
+        return 0;
+    }
+    PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'",
+                 signature->function, name);
+    return -1;
+}
+
+static int
+check_required(const dlpy_signature *signature, PyObject *const *values)
+{
+    for (int i = 0; i < signature->required; i++) {
+        if (values[i] == NULL) {
+            PyErr_Format(PyExc_TypeError, "%s() is missing argument '%s'",
+                         signature->function, signature->names[i]);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int
+dlpy_take_arguments(const dlpy_signature *signature, dlpy_call call, PyObject **values)
+{
+    if (place_positional(signature, call.args, call.count, values) < 0) {
+        return -1;
+    }
+    Py_ssize_t named = call.keywords == NULL ? 0 : PyTuple_GET_SIZE(call.keywords);
+    for (Py_ssize_t i = 0; i < named; i++) {
+        if (place_keyword(signature, PyTuple_GET_ITEM(call.keywords, i),
+                          call.args[call.count + i], values)
+            < 0) {
+            return -1;
+        }
+    }
+    return check_required(signature, values);
+}
+
+int
+dlpy_take_init_arguments(const dlpy_signature *signature, PyObject *args,
+                         PyObject *keywords, PyObject **values)
+{
+    PyObject *name;
+    PyObject *value;
+    Py_ssize_t position = 0;
+
+    if (place_positional(signature, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args),
+                         values)
+        < 0) {
+        return -1;
+    }
+    while (keywords != NULL && PyDict_Next(keywords, &position, &name, &value)) {
+        if (place_keyword(signature, name, value, values) < 0) {
+            return -1;
+        }
+    }
+    return check_required(signature, values);
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/store_methods.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+
+#include "python/errors.h"
+
+DLPY_METHOD(dlpy_store_check_keys)
+{
+    static const dlpy_signature signature = {"check", 1, {"keys"}};
+    PyObject *values[1];
+    dlpy_store_call call;
+    dlpy_bytes_list keys;
+    bool exist = false;
+    dl_status status;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_store_begin(self, offsetof(dl_store_ops, check), &call) < 0
+        || dlpy_bytes_list_from(values[0], "keys", &keys) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_check(call.store, keys.bytes, keys.count, &exist, call.deadline);
+    Py_END_ALLOW_THREADS
+    PyObject *result =
+        status == DL_OK ? PyBool_FromLong(exist)
+                        : dlpy_raise_store(dlpy_state_of_class(defining_class), status);
+    dlpy_bytes_list_release(&keys);
+    return result;
+}
+
+DLPY_METHOD(dlpy_store_wait_keys)
+{
+    static const dlpy_signature signature = {"wait", 1, {"keys", "timeout"}};
+    PyObject *values[2];
+    dlpy_store_call call;
+    dlpy_bytes_list keys;
+    int64_t timeout;
+    dl_status status;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_store_begin(self, offsetof(dl_store_ops, wait), &call) < 0
+        || dlpy_timeout_from(values[1], dl_store_timeout(call.store), &timeout) < 0
+        || dlpy_bytes_list_from(values[0], "keys", &keys) < 0) {
+        return NULL;
+    }
+    dl_deadline deadline = dl_deadline_after(timeout);
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_wait(call.store, keys.bytes, keys.count, deadline);
+    Py_END_ALLOW_THREADS
+    PyObject *result = dlpy_store_end(defining_class, status);
+    dlpy_bytes_list_release(&keys);
+    return result;
+}
+
+DLPY_METHOD(dlpy_store_num_keys)
+{
+    static const dlpy_signature signature = {"num_keys", 0, {NULL}};
+    dlpy_store_call call;
+    int64_t number = 0;
+    dl_status status;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL) < 0
+        || dlpy_store_begin(self, offsetof(dl_store_ops, num_keys), &call) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_num_keys(call.store, &number, call.deadline);
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        return dlpy_raise_store(dlpy_state_of_class(defining_class), status);
+    }
+    return PyLong_FromLongLong(number);
+}
+
+/* Names collected without the GIL: their bytes end to end, and where each ends. */
+typedef struct name_list {
+    dl_buffer text;
+    dl_buffer ends;
+} name_list;
+
+static dl_status
+collect_name(void *context, dl_bytes key)
+{
+    name_list *names = context;
+
+    dl_buffer_put(&names->text, key);
+    dl_buffer_put(&names->ends, (dl_bytes){(const uint8_t *)&names->text.size,
+                                           sizeof names->text.size});
+    DL_TRY(dl_buffer_check(&names->text));
+    return dl_buffer_check(&names->ends);
+}
+
+static PyObject *
+names_to_list(const name_list *names)
+{
+    size_t count = names->ends.size / sizeof(size_t);
+    size_t start = 0;
+    PyObject *list = PyList_New((Py_ssize_t)count);
+
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        size_t end;
+        memcpy(&end, names->ends.data + i * sizeof end, sizeof end);
+        PyObject *name =
+            dlpy_text_from((dl_bytes){names->text.data + start, end - start});
+        if (name == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, (Py_ssize_t)i, name);
+        start = end;
+    }
+    return list;
+}
+
+DLPY_METHOD(dlpy_store_list_keys)
+{
+    static const dlpy_signature signature = {"list_keys", 0, {NULL}};
+    dlpy_store_call call;
+    name_list names = {0};
+    dl_status status;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL) < 0
+        || dlpy_store_begin(self, offsetof(dl_store_ops, list_keys), &call) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_list_keys(call.store, collect_name, &names, call.deadline);
+    Py_END_ALLOW_THREADS
+    PyObject *result =
+        status == DL_OK ? names_to_list(&names)
+                        : dlpy_raise_store(dlpy_state_of_class(defining_class), status);
+    dl_buffer_fini(&names.text);
+    dl_buffer_fini(&names.ends);
+    return result;
+}
+
+static PyObject *
+buffers_to_list(const dl_buffer *buffers, size_t count)
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        PyObject *value = dlpy_object_from(dl_buffer_bytes(&buffers[i]));
+        if (value == NULL) {
+            Py_CLEAR(list);
+            break;
+        }
+        PyList_SET_ITEM(list, (Py_ssize_t)i, value);
+    }
+    return list;
+}
+
+static PyObject *
+multi_get(PyTypeObject *defining_class, dlpy_store_call *call,
+          const dlpy_bytes_list *keys)
+{
+    dl_buffer *found = calloc(keys->count + 1, sizeof *found);
+    dl_status status;
+
+    if (found == NULL) {
+        return PyErr_NoMemory();
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_multi_get(call->store, keys->bytes, keys->count, found,
+                                call->deadline);
+    Py_END_ALLOW_THREADS
+    PyObject *result =
+        status == DL_OK ? buffers_to_list(found, keys->count)
+                        : dlpy_raise_store(dlpy_state_of_class(defining_class), status);
+    for (size_t i = 0; i < keys->count; i++) {
+        dl_buffer_fini(&found[i]);
+    }
+    free(found);
+    return result;
+}
+
+DLPY_METHOD(dlpy_store_multi_get)
+{
+    static const dlpy_signature signature = {"multi_get", 1, {"keys"}};
+    PyObject *values[1];
+    dlpy_store_call call;
+    dlpy_bytes_list keys;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_store_begin(self, offsetof(dl_store_ops, multi_get), &call) < 0
+        || dlpy_bytes_list_from(values[0], "keys", &keys) < 0) {
+        return NULL;
+    }
+    PyObject *result = multi_get(defining_class, &call, &keys);
+    dlpy_bytes_list_release(&keys);
+    return result;
+}
+
+static PyObject *
+multi_set(PyTypeObject *defining_class, dlpy_store_call *call,
+          const dlpy_bytes_list *keys, const dlpy_bytes_list *values)
+{
+    dl_status status;
+
+    if (keys->count != values->count) {
+        dlpy_state *state = dlpy_state_of_class(defining_class);
+        PyErr_SetString(state->store_error,
+                        "multiSet keys and values vectors must be of same size");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_multi_set(call->store, keys->bytes, values->bytes, keys->count,
+                                call->deadline);
+    Py_END_ALLOW_THREADS
+    return dlpy_store_end(defining_class, status);
+}
+
+DLPY_METHOD(dlpy_store_multi_set)
+{
+    static const dlpy_signature signature = {"multi_set", 2, {"keys", "values"}};
+    PyObject *values[2];
+    dlpy_store_call call;
+    dlpy_bytes_list keys;
+    dlpy_bytes_list contents;
+    PyObject *result = NULL;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_store_begin(self, offsetof(dl_store_ops, multi_set), &call) < 0
+        || dlpy_bytes_list_from(values[0], "keys", &keys) < 0) {
+        return NULL;
+    }
+    if (dlpy_bytes_list_from(values[1], "values", &contents) == 0) {
+        result = multi_set(defining_class, &call, &keys, &contents);
+        dlpy_bytes_list_release(&contents);
+    }
+    dlpy_bytes_list_release(&keys);
+    return result;
+}

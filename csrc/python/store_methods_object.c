@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/store_methods.h"
+
+#include <stddef.h>
+
+#include "python/errors.h"
+#include "store/prefix_store.h"
+
+DLPY_METHOD(dlpy_store_queue_len)
+{
+    static const dlpy_signature signature = {"queue_len", 1, {"key"}};
+    PyObject *values[1];
+    dlpy_store_call call;
+    dlpy_bytes key;
+    int64_t length = 0;
+    dl_status status;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_store_begin(self, offsetof(dl_store_ops, queue_len), &call) < 0
+        || dlpy_bytes_from(values[0], "key", &key) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_queue_len(call.store, key.bytes, &length, call.deadline);
+    Py_END_ALLOW_THREADS
+    PyObject *result =
+        status == DL_OK ? PyLong_FromLongLong(length)
+                        : dlpy_raise_store(dlpy_state_of_class(defining_class), status);
+    dlpy_bytes_release(&key);
+    return result;
+}
+
+DLPY_METHOD(dlpy_store_barrier)
+{
+    static const dlpy_signature signature = {
+        "barrier", 2, {"key", "world_size", "timeout"}};
+    PyObject *values[3];
+    dlpy_store_call call;
+    dlpy_bytes key;
+    int64_t world_size;
+    int64_t timeout;
+    dl_status status;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int64_from(values[1], &world_size) < 0
+        || dlpy_store_begin(self, offsetof(dl_store_ops, barrier), &call) < 0
+        || dlpy_timeout_from(values[2], dl_store_timeout(call.store), &timeout) < 0
+        || dlpy_bytes_from(values[0], "key", &key) < 0) {
+        return NULL;
+    }
+    dl_deadline deadline = dl_deadline_after(timeout);
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_barrier(call.store, key.bytes, world_size, deadline);
+    Py_END_ALLOW_THREADS
+    PyObject *result = dlpy_store_end(defining_class, status);
+    dlpy_bytes_release(&key);
+    return result;
+}
+
+DLPY_METHOD(dlpy_store_has_extended_api)
+{
+    static const dlpy_signature signature = {"has_extended_api", 0, {NULL}};
+    dl_store *store = dlpy_store_core(self);
+
+    (void)defining_class;
+    if (store == NULL
+        || dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL)
+               < 0) {
+        return NULL;
+    }
+    /* Through Python, because only the method knows what a Python store answers. */
+    PyObject *below = ((dlpy_store *)self)->below;
+    if (below != NULL) {
+        return PyObject_CallMethod(below, "has_extended_api", NULL);
+    }
+    return PyBool_FromLong(dl_store_has_extended_api(store));
+}
+
+/* The kind of a clone is that of the nearest type of ours: a subclass made in Python may
+ * want arguments that only its own __init__ knows. */
+static PyTypeObject *
+nearest_type(const dlpy_state *state, PyObject *self)
+{
+    PyTypeObject *const types[] = {state->hash_store_type, state->file_store_type,
+                                   state->tcp_store_type};
+
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (PyObject_TypeCheck(self, types[i])) {
+            return types[i];
+        }
+    }
+    return state->store_type;
+}
+
+static PyObject *
+clone_core(const dlpy_state *state, PyObject *self, dlpy_store_call *call)
+{
+    dl_store *clone = NULL;
+    dl_status status;
+
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_clone(call->store, &clone, call->deadline);
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        return dlpy_raise_store(state, status);
+    }
+    if (clone == call->store) {
+        dl_store_unref(clone);
+        return Py_NewRef(self);
+    }
+    return dlpy_store_wrap(nearest_type(state, self), clone);
+}
+
+/* Through Python, so that the clone knows the object that it is a view of. */
+static PyObject *
+clone_prefix_store(const dlpy_state *state, dlpy_store *self)
+{
+    PyObject *below = PyObject_CallMethod(self->below, "clone", NULL);
+
+    if (below == NULL) {
+        return NULL;
+    }
+    PyObject *prefix = dlpy_text_from(dl_prefix_store_prefix(self->store));
+    PyObject *clone =
+        prefix == NULL ? NULL
+                       : PyObject_CallFunctionObjArgs(
+                             (PyObject *)state->prefix_store_type, prefix, below, NULL);
+    Py_XDECREF(prefix);
+    Py_DECREF(below);
+    return clone;
+}
+
+DLPY_METHOD(dlpy_store_clone)
+{
+    static const dlpy_signature signature = {"clone", 0, {NULL}};
+    dlpy_state *state = dlpy_state_of_class(defining_class);
+    dlpy_store_call call;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL) < 0
+        || dlpy_store_begin(self, offsetof(dl_store_ops, clone), &call) < 0) {
+        return NULL;
+    }
+    if (((dlpy_store *)self)->below != NULL) {
+        return clone_prefix_store(state, (dlpy_store *)self);
+    }
+    return clone_core(state, self, &call);
+}
+
+PyObject *
+dlpy_store_get_timeout(PyObject *self, void *closure)
+{
+    dl_store *store = dlpy_store_core(self);
+
+    (void)closure;
+    return store == NULL ? NULL : dlpy_timedelta_from(dl_store_timeout(store));
+}
+
+DLPY_METHOD(dlpy_store_set_timeout)
+{
+    static const dlpy_signature signature = {"set_timeout", 1, {"timeout"}};
+    dl_store *store = dlpy_store_core(self);
+    PyObject *values[1];
+    int64_t timeout;
+
+    (void)defining_class;
+    if (store == NULL
+        || dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
+               < 0) {
+        return NULL;
+    }
+    if (values[0] == Py_None) {
+        PyErr_SetString(PyExc_TypeError,
+                        "timeout must be a datetime.timedelta or seconds as a number; "
+                        "to wait for ever, pass a negative one");
+        return NULL;
+    }
+    if (dlpy_timeout_from(values[0], 0, &timeout) < 0) {
+        return NULL;
+    }
+    dl_store_set_timeout(store, timeout);
+    Py_RETURN_NONE;
+}
+
+/* Has no deadline, yet ends threads and waits for file locks: others go on meanwhile. */
+static PyObject *
+close_store(PyObject *self)
+{
+    dl_store *store = dlpy_store_core(self);
+
+    if (store == NULL) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    dl_store_close(store);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+DLPY_METHOD(dlpy_store_close)
+{
+    static const dlpy_signature signature = {"close", 0, {NULL}};
+
+    (void)defining_class;
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL) < 0) {
+        return NULL;
+    }
+    return close_store(self);
+}
+
+DLPY_METHOD(dlpy_store_enter)
+{
+    static const dlpy_signature signature = {"__enter__", 0, {NULL}};
+
+    (void)defining_class;
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL) < 0
+        || dlpy_store_core(self) == NULL) {
+        return NULL;
+    }
+    return Py_NewRef(self);
+}
+
+DLPY_METHOD(dlpy_store_exit)
+{
+    static const dlpy_signature signature = {
+        "__exit__", 3, {"exception_type", "exception", "traceback"}};
+    PyObject *values[3];
+
+    (void)defining_class;
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
+        < 0) {
+        return NULL;
+    }
+    /* Through the method: a class made in Python may close in its own way. */
+    return PyObject_CallMethod(self, "close", NULL);
+}
+
+DLPY_METHOD(dlpy_store_lock)
+{
+    static const dlpy_signature signature = {"lock", 1, {"name", "timeout"}};
+    PyObject *values[2];
+
+    (void)defining_class;
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
+        < 0) {
+        return NULL;
+    }
+    PyObject *module = PyImport_ImportModule("distlite.store_lock");
+    if (module == NULL) {
+        return NULL;
+    }
+    PyObject *lock = PyObject_CallMethod(module, "StoreLock", "OOO", self, values[0],
+                                         values[1] == NULL ? Py_None : values[1]);
+    Py_DECREF(module);
+    return lock;
+}
+
+DLPY_METHOD(dlpy_store_reduce)
+{
+    static const dlpy_signature signature = {"__reduce__", 0, {NULL}};
+
+    (void)defining_class;
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL)
+        == 0) {
+        PyErr_Format(PyExc_TypeError,
+                     "cannot pickle or copy a %s: it holds connections, threads or "
+                     "locks of this process; make a store in the other process, or use "
+                     "clone()",
+                     Py_TYPE(self)->tp_name);
+    }
+    return NULL;
+}

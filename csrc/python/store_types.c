@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/store_types.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+#include "python/python_store.h"
+#include "python/store_methods.h"
+#include "store/prefix_store.h"
+
+bool
+dlpy_store_check(const dlpy_state *state, PyObject *object)
+{
+    return PyObject_TypeCheck(object, state->store_type);
+}
+
+dl_store *
+dlpy_store_core(PyObject *self)
+{
+    dl_store *store = ((dlpy_store *)self)->store;
+
+    if (store == NULL) {
+        PyErr_Format(PyExc_RuntimeError,
+                     "%s.__init__() has not run: a subclass must call "
+                     "super().__init__()",
+                     Py_TYPE(self)->tp_name);
+    }
+    return store;
+}
+
+dl_store *
+dlpy_store_share(const dlpy_state *state, PyObject *self)
+{
+    dl_store *own = dlpy_store_core(self);
+    PyObject *below = ((dlpy_store *)self)->below;
+
+    if (own == NULL) {
+        return NULL;
+    }
+    if (dlpy_python_store_check(own)) {
+        return dlpy_python_store_share(own);
+    }
+    if (below == NULL) {
+        return dl_store_ref(own);
+    }
+    dl_store *shared_below = dlpy_store_share(state, below);
+    if (shared_below == NULL) {
+        return NULL;
+    }
+    dl_store *shared = NULL;
+    dl_status status =
+        dl_prefix_store_new(dl_prefix_store_prefix(own), shared_below, &shared);
+    dl_store_unref(shared_below);
+    if (status != DL_OK) {
+        PyErr_NoMemory();
+    }
+    return shared;
+}
+
+PyObject *
+dlpy_store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    (void)args;
+    (void)keywords;
+    return type->tp_alloc(type, 0);
+}
+
+/* Frees what a store holds: may join threads and wait for a file's lock, so others run
+ * meanwhile. */
+static void
+unref_core(dl_store *store)
+{
+    Py_BEGIN_ALLOW_THREADS
+    dl_store_unref(store);
+    Py_END_ALLOW_THREADS
+}
+
+PyObject *
+dlpy_store_wrap(PyTypeObject *type, dl_store *store)
+{
+    dlpy_store *self = (dlpy_store *)type->tp_alloc(type, 0);
+
+    if (self == NULL) {
+        unref_core(store);
+        return NULL;
+    }
+    self->store = store;
+    return (PyObject *)self;
+}
+
+int
+dlpy_store_refuse_second_init(PyObject *self)
+{
+    if (((dlpy_store *)self)->store != NULL) {
+        PyErr_Format(PyExc_RuntimeError, "%s.__init__() has run already",
+                     Py_TYPE(self)->tp_name);
+        return -1;
+    }
+    return 0;
+}
+
+int
+dlpy_store_adopt(PyObject *self, dl_store *store)
+{
+    if (dlpy_store_refuse_second_init(self) < 0) {
+        unref_core(store);
+        return -1;
+    }
+    ((dlpy_store *)self)->store = store;
+    return 0;
+}
+
+/* Only subclasses made in Python come here, and Store itself: every method then looks
+ * for an override.  Made this early so that they need not call super().__init__(). */
+static PyObject *
+store_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    dlpy_state *state = dlpy_state_of_type(type);
+
+    if (state == NULL) {
+        return NULL;
+    }
+    PyObject *self = dlpy_store_alloc(type, args, keywords);
+    if (self != NULL) {
+        ((dlpy_store *)self)->store = dlpy_python_store_new(state, self);
+        if (((dlpy_store *)self)->store == NULL) {
+            Py_CLEAR(self);
+        }
+    }
+    return self;
+}
+
+static int
+store_init(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static const dlpy_signature signature = {"Store", 0, {NULL}};
+
+    (void)self;
+    return dlpy_take_init_arguments(&signature, args, keywords, NULL);
+}
+
+static int
+store_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(((dlpy_store *)self)->below);
+    return 0;
+}
+
+/* The core's store goes with `below`, without which it must not be called. */
+static int
+store_clear(PyObject *self)
+{
+    dlpy_store *store = (dlpy_store *)self;
+
+    if (store->below != NULL) {
+        dl_store *core = store->store;
+        store->store = NULL;
+        unref_core(core);
+        Py_CLEAR(store->below);
+    }
+    return 0;
+}
+
+static void
+store_dealloc(PyObject *self)
+{
+    dlpy_store *store = (dlpy_store *)self;
+    PyTypeObject *type = Py_TYPE(self);
+
+    PyObject_GC_UnTrack(self);
+    if (store->weak_references != NULL) {
+        PyObject_ClearWeakRefs(self);
+    }
+    store_clear(self);
+    if (store->store != NULL) {
+        if (dlpy_python_store_check(store->store)) {
+            dlpy_python_store_detach(store->store);
+        }
+        unref_core(store->store);
+    }
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static PyMemberDef store_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(dlpy_store, weak_references), READONLY,
+     NULL},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyGetSetDef store_properties[] = {
+    {"timeout", dlpy_store_get_timeout, NULL,
+     "How long calls wait, a datetime.timedelta; negative is for ever.  Changed by "
+     "set_timeout().",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(
+    store_doc,
+    "Store()\n--\n\n"
+    "A key-value store that processes meet at; the base of all kinds.\n\n"
+    "Keys and values are str (UTF-8) or bytes; values come back as bytes.  A\n"
+    "subclass made in Python overrides the methods it supports and may then be\n"
+    "used wherever a store is: keys arrive as str, values as bytes.  append,\n"
+    "multi_get, multi_set, wait and barrier are built on the others where they\n"
+    "are not overridden; the rest raise NotImplementedError.\n\n"
+    "Besides its methods a store knows store[key] (KeyError at once when\n"
+    "absent), key in store, del store[key], iteration over its keys, and\n"
+    "closes itself as a context manager.");
+
+static PyType_Slot store_slots[] = {
+    {Py_tp_doc, (void *)store_doc},
+    {Py_tp_new, store_new},
+    {Py_tp_init, store_init},
+    {Py_tp_dealloc, store_dealloc},
+    {Py_tp_traverse, store_traverse},
+    {Py_tp_clear, store_clear},
+    {Py_tp_methods, dlpy_store_method_table},
+    {Py_tp_members, store_members},
+    {Py_tp_getset, store_properties},
+    {Py_mp_subscript, dlpy_store_subscript},
+    {Py_mp_ass_subscript, dlpy_store_set_subscript},
+    {Py_sq_contains, dlpy_store_contains},
+    {Py_tp_iter, dlpy_store_iterate},
+    {0, NULL},
+};
+
+static PyType_Spec store_spec = {
+    .name = "distlite.Store",
+    .basicsize = sizeof(dlpy_store),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC
+             | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = store_slots,
+};
+
+int
+dlpy_add_store_types(PyObject *module)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    if (dlpy_add_type(module, &store_spec, NULL, &state->store_type) < 0
+        || dlpy_add_local_store_types(module) < 0
+        || dlpy_add_prefix_store_type(module) < 0) {
+        return -1;
+    }
+    return dlpy_add_tcp_store_type(module);
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+#include <string.h>
+
+#include "python/arguments.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/store_types.h"
+#include "store/tcp/tcp_store.h"
+
+enum {
+    HOST_NAME,
+    PORT,
+    WORLD_SIZE,
+    IS_MASTER,
+    TIMEOUT,
+    WAIT_FOR_WORKERS,
+    MULTI_TENANT,
+    MASTER_LISTEN_FD,
+    USE_LIBUV,
+    ARGUMENT_COUNT
+};
+
+static int
+take_host(PyObject *object, dl_tcp_store_options *options)
+{
+    if (!PyUnicode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "host_name must be str, not %s",
+                     Py_TYPE(object)->tp_name);
+        return -1;
+    }
+    Py_ssize_t size;
+    options->host = PyUnicode_AsUTF8AndSize(object, &size);
+    if (options->host != NULL && strlen(options->host) != (size_t)size) {
+        PyErr_SetString(PyExc_ValueError, "host_name contains a NUL character");
+        return -1;
+    }
+    return options->host == NULL ? -1 : 0;
+}
+
+static int
+take_port(PyObject *object, dl_tcp_store_options *options)
+{
+    int64_t port;
+
+    if (dlpy_int64_from(object, &port) < 0) {
+        return -1;
+    }
+    if (port < 0 || port > UINT16_MAX) {
+        PyErr_Format(PyExc_ValueError, "port must be in 0..65535, not %lld",
+                     (long long)port);
+        return -1;
+    }
+    options->port = (uint16_t)port;
+    return 0;
+}
+
+static int
+take_world_size(PyObject *object, dl_tcp_store_options *options)
+{
+    if (object == NULL || object == Py_None) {
+        options->world_size = -1;
+        return 0;
+    }
+    if (dlpy_int64_from(object, &options->world_size) < 0) {
+        return -1;
+    }
+    if (options->world_size == 0) {
+        PyErr_SetString(PyExc_ValueError, "TCPStore world size cannot be 0");
+        return -1;
+    }
+    return 0;
+}
+
+static int
+take_listen_fd(PyObject *object, dl_tcp_store_options *options)
+{
+    int64_t fd = -1;
+
+    if (object != NULL && object != Py_None) {
+        if (dlpy_int64_from(object, &fd) < 0) {
+            return -1;
+        }
+        if (fd < 0 || fd > INT32_MAX) {
+            PyErr_Format(PyExc_ValueError,
+                         "master_listen_fd must be an open socket's number, not %lld",
+                         (long long)fd);
+            return -1;
+        }
+    }
+    options->listen_fd = (int)fd;
+    return 0;
+}
+
+static int
+take_flag(PyObject *object, const char *name, bool otherwise, bool *flag)
+{
+    *flag = otherwise;
+    return object == NULL ? 0 : dlpy_bool_from(object, name, flag);
+}
+
+/* What an argument does not say, the environment may. */
+static int
+default_libuv(bool *use_libuv)
+{
+    const char *text = getenv("USE_LIBUV");
+
+    *use_libuv = dl_tcp_store_has_libuv();
+    if (text == NULL || *text == '\0') {
+        return 0;
+    }
+    if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "the environment variable USE_LIBUV must be 0 or 1, not '%s'",
+                     text);
+        return -1;
+    }
+    *use_libuv = *text == '1';
+    return 0;
+}
+
+static int
+take_flags(PyObject **values, dl_tcp_store_options *options)
+{
+    bool use_libuv = true;
+
+    if (take_flag(values[IS_MASTER], "is_master", false, &options->is_master) < 0
+        || take_flag(values[WAIT_FOR_WORKERS], "wait_for_workers", true,
+                     &options->wait_for_workers)
+               < 0
+        || take_flag(values[MULTI_TENANT], "multi_tenant", false,
+                     &options->multi_tenant)
+               < 0
+        || (values[USE_LIBUV] == NULL && default_libuv(&use_libuv) < 0)
+        || take_flag(values[USE_LIBUV], "use_libuv", use_libuv, &options->use_libuv)
+               < 0) {
+        return -1;
+    }
+    return 0;
+}
+
+static int
+take_options(PyObject **values, dl_tcp_store_options *options)
+{
+    if (take_host(values[HOST_NAME], options) < 0
+        || take_port(values[PORT], options) < 0
+        || take_world_size(values[WORLD_SIZE], options) < 0
+        || dlpy_timeout_from(values[TIMEOUT], DL_STORE_DEFAULT_TIMEOUT,
+                             &options->timeout)
+               < 0
+        || take_listen_fd(values[MASTER_LISTEN_FD], options) < 0) {
+        return -1;
+    }
+    return take_flags(values, options);
+}
+
+static int
+tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "TCPStore",
+        2,
+        {"host_name", "port", "world_size", "is_master", "timeout", "wait_for_workers",
+         "multi_tenant", "master_listen_fd", "use_libuv"}};
+    dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
+    PyObject *values[ARGUMENT_COUNT];
+    dl_tcp_store_options options = {0};
+    dl_store *store = NULL;
+    dl_status status;
+
+    if (state == NULL
+        || dlpy_take_init_arguments(&signature, args, keywords, values) < 0
+        || dlpy_store_refuse_second_init(self) < 0
+        || take_options(values, &options) < 0) {
+        return -1;
+    }
+    dl_deadline deadline = dl_deadline_after(options.timeout);
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_tcp_store_new(&options, deadline, &store);
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        dlpy_raise_store(state, status);
+        return -1;
+    }
+    return dlpy_store_adopt(self, store);
+}
+
+static PyObject *
+tcp_store_host(PyObject *self, void *closure)
+{
+    dl_store *store = dlpy_store_core(self);
+
+    (void)closure;
+    return store == NULL ? NULL : PyUnicode_FromString(dl_tcp_store_host(store));
+}
+
+static PyObject *
+tcp_store_port(PyObject *self, void *closure)
+{
+    dl_store *store = dlpy_store_core(self);
+
+    (void)closure;
+    return store == NULL ? NULL : PyLong_FromLong(dl_tcp_store_port(store));
+}
+
+static PyObject *
+tcp_store_uses_libuv(PyObject *self, void *closure)
+{
+    dl_store *store = dlpy_store_core(self);
+
+    (void)closure;
+    return store == NULL ? NULL : PyBool_FromLong(dl_tcp_store_uses_libuv(store));
+}
+
+static PyObject *
+tcp_store_repr(PyObject *self)
+{
+    dl_store *store = dlpy_store_core(self);
+    dl_buffer text = {0};
+
+    if (store == NULL) {
+        return NULL;
+    }
+    dl_tcp_store_describe(store, &text);
+    PyObject *result = dl_buffer_check(&text) == DL_OK
+                           ? dlpy_text_from(dl_buffer_bytes(&text))
+                           : PyErr_NoMemory();
+    dl_buffer_fini(&text);
+    return result;
+}
+
+static PyGetSetDef tcp_store_properties[] = {
+    {"host", tcp_store_host, NULL, "The host name, as given.", NULL},
+    {"port", tcp_store_port, NULL, "The server's port; the real one where 0 was given.",
+     NULL},
+    {"libuvBackend", tcp_store_uses_libuv, NULL,
+     "Whether the libuv server was asked for.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(
+    tcp_store_doc,
+    "TCPStore(host_name, port, world_size=None, is_master=False, timeout=None,\n"
+    "         wait_for_workers=True, multi_tenant=False, master_listen_fd=None,\n"
+    "         use_libuv=True)\n--\n\n"
+    "A store that a server keeps; every process is a client of it, and the master "
+    "runs\n"
+    "the server as well, in a thread.  Understands and is understood by torch's.\n\n"
+    "The master listens at host_name, on all addresses for '', '0.0.0.0' or '::', and "
+    "on\n"
+    "a port of the system's choice for port 0.  With a world_size and "
+    "wait_for_workers\n"
+    "the constructor returns once that many processes have connected, itself "
+    "included.\n"
+    "multi_tenant masters of one port in one process share a server.\n"
+    "master_listen_fd is a bound socket, which the server takes over.  use_libuv "
+    "chooses\n"
+    "between two servers; left out, the environment variable USE_LIBUV (0 or 1) does, "
+    "and\n"
+    "otherwise it is libuv where the build has it.\n\n"
+    "timeout (a timedelta, or seconds; None is 300 s) bounds the construction and "
+    "becomes\n"
+    "the store's timeout.  Raises DistNetworkError when the server cannot be reached "
+    "or\n"
+    "started, DistStoreError when workers are missing.");
+
+static PyType_Slot tcp_store_slots[] = {
+    {Py_tp_doc, (void *)tcp_store_doc},   {Py_tp_new, dlpy_store_alloc},
+    {Py_tp_init, tcp_store_init},         {Py_tp_repr, tcp_store_repr},
+    {Py_tp_getset, tcp_store_properties}, {0, NULL},
+};
+
+static PyType_Spec tcp_store_spec = {
+    .name = "distlite.TCPStore",
+    .basicsize = sizeof(dlpy_store),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = tcp_store_slots,
+};
+
+int
+dlpy_add_tcp_store_type(PyObject *module)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    return dlpy_add_type(module, &tcp_store_spec, state->store_type,
+                         &state->tcp_store_type);
+}
