@@ -3,7 +3,9 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,6 +19,21 @@
 static atomic_uint generation;
 static _Atomic uint64_t guarded[GUARDED_DESCRIPTORS / WORD_BITS];
 static pthread_once_t fork_handler = PTHREAD_ONCE_INIT;
+
+dl_status
+dl_thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
+{
+    sigset_t all;
+    sigset_t old;
+
+    /* A new thread inherits the mask. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    int error = pthread_create(thread, NULL, run, argument);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return error == 0 ? DL_OK
+                      : dl_fail(DL_INTERNAL, "starting a thread: %s", strerror(error));
+}
 
 static struct timespec
 timespec_at(int64_t at)

@@ -12,6 +12,9 @@
 #include "base/deadline.h"
 #include "base/status.h"
 
+/* A thread that no signal is delivered to: handlers run on the program's own threads. */
+dl_status dl_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
+
 /* Waits for a signal on `condition`, for one slice at most, with `mutex` held; the mutex
  * is dropped while looking for interrupts.  DL_OK: look again (wake-ups may be false).
  * DL_TIMEOUT (no text written) and DL_INTERRUPTED: give up. */
