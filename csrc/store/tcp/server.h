@@ -6,19 +6,18 @@
 #ifndef DISTLITE_STORE_TCP_SERVER_H
 #define DISTLITE_STORE_TCP_SERVER_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "base/status.h"
 
 typedef struct dl_server dl_server;
 
-/* One event loop.  `listen_fd` is bound, listening and non-blocking; taken. */
+/* One event loop. */
 typedef struct dl_server_ops {
     const char *kind; /* "libuv", "poll" */
+    /* `listen_fd` is bound, listening and non-blocking; taken, also on failure. */
     dl_status (*start)(int listen_fd, dl_server **server);
-    /* Joins the thread, closes every connection, frees.  Bounded.  In a forked child
-     * only frees. */
+    /* Joins the thread, closes every connection, frees.  Bounded; from any thread, once.
+     * In a forked child it leaves all as it is: the thread is not there, and may have
+     * been in the middle of changing what would be freed. */
     void (*stop)(dl_server *server);
 } dl_server_ops;
 

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/acceptor.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "net/address.h"
+#include "net/socket.h"
+
+/* Errors of a connection that did not live until it was accepted are accept(2)'s too:
+ * all of these are over with the next try. */
+static bool
+is_passing(int error)
+{
+    switch (error) {
+    case EINTR:
+    case ECONNABORTED:
+    case EPROTO:
+    case ENETDOWN:
+    case ENOPROTOOPT:
+    case EHOSTDOWN:
+    case ENONET:
+    case EHOSTUNREACH:
+    case EOPNOTSUPP:
+    case ENETUNREACH:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void
+starve(dl_acceptor *acceptor, int error)
+{
+    if (!acceptor->is_starved) {
+        dl_log(DL_LOG_WARNING, "store server: accepting connections: %s; new ones wait",
+               strerror(error));
+    }
+    acceptor->is_starved = true;
+}
+
+int
+dl_acceptor_next(dl_acceptor *acceptor)
+{
+    for (;;) {
+        int fd = accept4(acceptor->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            acceptor->is_starved = false;
+            dl_socket_prepare(fd);
+            return fd;
+        }
+        if (errno == EAGAIN) {
+            acceptor->is_starved = false;
+            return -1;
+        }
+        if (!is_passing(errno)) {
+            starve(acceptor, errno);
+            return -1;
+        }
+    }
+}
+
+void
+dl_acceptor_log_refusal(int fd)
+{
+    dl_error error = *dl_last_error();
+    char peer[DL_ADDRESS_TEXT_SIZE] = "a client that has left";
+    dl_address address;
+
+    if (dl_socket_peer_address(fd, &address) == DL_OK) {
+        dl_address_text(&address, peer);
+    }
+    dl_log(DL_LOG_WARNING, "store server: closing the connection of %s: %s", peer,
+           error.text);
+}
