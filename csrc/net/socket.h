@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * TCP sockets with deadlines: connect, listen, and moving whole buffers.  Descriptors
- * are non-blocking, close-on-exec, TCP_NODELAY, and guarded against forked children. */
+ * TCP sockets, and moving whole buffers by a deadline; they are made in net/connect.h
+ * and net/listen.h.  Descriptors are non-blocking, close-on-exec, TCP_NODELAY, guarded
+ * against forked children, and kept alive, so that a peer whose host has vanished is
+ * noticed within minutes. */
 #ifndef DISTLITE_NET_SOCKET_H
 #define DISTLITE_NET_SOCKET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/uio.h>
@@ -13,23 +16,24 @@
 #include "base/status.h"
 #include "net/address.h"
 
-/* Tries every address of `host`, both families, in rounds until the deadline: each round
- * resolves anew; rounds are spaced by exponential back-off with jitter.  The error lists
- * each address tried last with its errno. */
-dl_status dl_socket_connect(const char *host, uint16_t port, dl_deadline deadline,
-                            int *fd);
+/* An unconnected socket of ours.  On failure `*fd` stays and errno says why. */
+bool dl_socket_open(int family, int *fd);
 
-/* Binds and listens.  An empty host, "0.0.0.0" or "::" is a wildcard and listens on all
- * (dual stack where there is IPv6); otherwise the host's first address that binds. */
-dl_status dl_socket_listen(const char *host, uint16_t port, dl_deadline deadline,
-                           int *fd);
+/* Failing costs latency or a late notice, never correctness, and is ignored. */
+void dl_socket_set_option(int fd, int level, int name, int value);
 
-/* Makes a bound socket handed in by the caller listen; checks that it is bound to `port`
- * unless that is 0. */
-dl_status dl_socket_adopt(int fd, uint16_t port);
+/* What every socket of ours has but for non-blocking and close-on-exec; for a descriptor
+ * that somebody else made. */
+void dl_socket_set_options(int fd);
 
-/* The options that every socket of ours has; for one that accept(2) gave. */
+/* The same for one that accept4(2) gave as non-blocking and close-on-exec: cheap, because
+ * most options come from the listening socket. */
 void dl_socket_prepare(int fd);
+
+/* From now on reads and writes sleep in the kernel for a few milliseconds before they
+ * resort to poll(2), which saves a system call per answer.  Only for descriptors that
+ * nothing but dl_socket_read() and dl_socket_write() touches. */
+void dl_socket_make_patient(int fd);
 
 /* Local port; 0 if there is none. */
 uint16_t dl_socket_port(int fd);
@@ -40,9 +44,13 @@ dl_status dl_socket_peer_address(int fd, dl_address *address);
 /* All of `parts`, whose entries are consumed.  At most IOV_MAX of them. */
 dl_status dl_socket_write(int fd, struct iovec *parts, int count, dl_deadline deadline);
 
-/* At least `least` and at most `room` bytes.  DL_CLOSED: the peer closed first. */
-dl_status dl_socket_read(int fd, void *data, size_t least, size_t room, size_t *size,
-                         dl_deadline deadline);
+/* Into `room`, at least `least` bytes (at least 1).  A passed deadline takes what is
+ * there.  DL_CLOSED: the peer closed first. */
+dl_status dl_socket_read(int fd, struct iovec room, size_t least, dl_deadline deadline,
+                         size_t *size);
+
+/* Whether the peer has closed an idle connection, or sent what nobody asked for. */
+bool dl_socket_is_stale(int fd);
 
 /* Undoes the guard and closes; -1 does nothing.  Keeps errno. */
 void dl_socket_close(int fd);

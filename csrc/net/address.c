@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "net/address.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/thread.h"
+
+void
+dl_address_text(const dl_address *address, char text[DL_ADDRESS_TEXT_SIZE])
+{
+    const struct sockaddr_in *ip4 = &address->socket.ip4;
+    const struct sockaddr_in6 *ip6 = &address->socket.ip6;
+    char host[INET6_ADDRSTRLEN] = "?";
+    char scope[16] = "";
+
+    if (address->socket.any.sa_family == AF_INET) {
+        inet_ntop(AF_INET, &ip4->sin_addr, host, sizeof host);
+        snprintf(text, DL_ADDRESS_TEXT_SIZE, "%s:%u", host, ntohs(ip4->sin_port));
+        return;
+    }
+    if (IN6_IS_ADDR_V4MAPPED(&ip6->sin6_addr)) {
+        inet_ntop(AF_INET, &ip6->sin6_addr.s6_addr[12], host, sizeof host);
+        snprintf(text, DL_ADDRESS_TEXT_SIZE, "%s:%u", host, ntohs(ip6->sin6_port));
+        return;
+    }
+    inet_ntop(AF_INET6, &ip6->sin6_addr, host, sizeof host);
+    if (ip6->sin6_scope_id != 0) {
+        snprintf(scope, sizeof scope, "%%%u", ip6->sin6_scope_id);
+    }
+    snprintf(text, DL_ADDRESS_TEXT_SIZE, "[%s%s]:%u", host, scope,
+             ntohs(ip6->sin6_port));
+}
+
+bool
+dl_address_equal(const dl_address *left, const dl_address *right)
+{
+    if (left->socket.any.sa_family != right->socket.any.sa_family) {
+        return false;
+    }
+    if (left->socket.any.sa_family == AF_INET) {
+        return left->socket.ip4.sin_port == right->socket.ip4.sin_port
+               && left->socket.ip4.sin_addr.s_addr == right->socket.ip4.sin_addr.s_addr;
+    }
+    return left->socket.ip6.sin6_port == right->socket.ip6.sin6_port
+           && IN6_ARE_ADDR_EQUAL(&left->socket.ip6.sin6_addr,
+                                 &right->socket.ip6.sin6_addr);
+}
+
+bool
+dl_address_is_wildcard(const char *host)
+{
+    struct in_addr ip4;
+    struct in6_addr ip6;
+
+    if (inet_pton(AF_INET, host, &ip4) == 1) {
+        return ip4.s_addr == htonl(INADDR_ANY);
+    }
+    if (inet_pton(AF_INET6, host, &ip6) == 1) {
+        return IN6_IS_ADDR_UNSPECIFIED(&ip6);
+    }
+    return host[0] == '\0';
+}
+
+/* What the resolver found, or why it found nothing. */
+typedef struct look_up_result {
+    int code;  /* getaddrinfo(3)'s */
+    int error; /* errno, for EAI_SYSTEM */
+    dl_address *addresses;
+    size_t count;
+} look_up_result;
+
+static void
+copy_found(const struct addrinfo *found, look_up_result *result)
+{
+    size_t count = 0;
+
+    for (const struct addrinfo *entry = found; entry != NULL; entry = entry->ai_next) {
+        count++;
+    }
+    result->addresses = calloc(count, sizeof *result->addresses);
+    if (result->addresses == NULL) {
+        result->code = EAI_MEMORY;
+        return;
+    }
+    for (const struct addrinfo *entry = found; entry != NULL; entry = entry->ai_next) {
+        dl_address *address = &result->addresses[result->count];
+        if (entry->ai_addrlen <= sizeof address->socket) {
+            memcpy(&address->socket, entry->ai_addr, entry->ai_addrlen);
+            address->size = entry->ai_addrlen;
+            result->count++;
+        }
+    }
+}
+
+static look_up_result
+look_up(const char *host, uint16_t port, int flags)
+{
+    const struct addrinfo hints = {.ai_flags = AI_NUMERICSERV | flags,
+                                   .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    look_up_result result = {0};
+    char service[8];
+
+    snprintf(service, sizeof service, "%u", port);
+    result.code = getaddrinfo(host, service, &hints, &found);
+    result.error = errno;
+    if (result.code == 0) {
+        copy_found(found, &result);
+        freeaddrinfo(found);
+    }
+    return result;
+}
+
+static dl_status
+take_result(const char *host, look_up_result *result, dl_address **addresses,
+            size_t *count)
+{
+    if (result->code == EAI_MEMORY) {
+        return dl_fail_no_memory();
+    }
+    if (result->code != 0) {
+        return dl_fail(DL_NETWORK, "%s: %s", host,
+                       result->code == EAI_SYSTEM ? strerror(result->error)
+                                                  : gai_strerror(result->code));
+    }
+    *addresses = result->addresses;
+    *count = result->count;
+    result->addresses = NULL;
+    return DL_OK;
+}
+
+/* A look-up that outlives the call that wanted it when the resolver is slow: owned by
+ * both, freed by the last. */
+typedef struct look_up_job {
+    pthread_mutex_t lock;
+    pthread_cond_t condition;
+    /* guarded by lock */
+    int owners;
+    bool is_done;
+    look_up_result result;
+    /* fixed after init */
+    uint16_t port;
+    char host[];
+} look_up_job;
+
+/* Called with the lock held, which it gives up. */
+static void
+leave_job(look_up_job *job)
+{
+    bool is_last = --job->owners == 0;
+
+    pthread_mutex_unlock(&job->lock);
+    if (is_last) {
+        pthread_cond_destroy(&job->condition);
+        pthread_mutex_destroy(&job->lock);
+        free(job->result.addresses);
+        free(job);
+    }
+}
+
+static void *
+run_job(void *argument)
+{
+    look_up_job *job = argument;
+    look_up_result result = look_up(job->host, job->port, 0);
+
+    pthread_mutex_lock(&job->lock);
+    job->result = result;
+    job->is_done = true;
+    pthread_cond_signal(&job->condition);
+    leave_job(job);
+    return NULL;
+}
+
+static dl_status
+start_job(const char *host, uint16_t port, look_up_job **started)
+{
+    size_t size = strlen(host) + 1;
+    look_up_job *job = calloc(1, sizeof *job + size);
+    pthread_t thread;
+
+    if (job == NULL) {
+        return dl_fail_no_memory();
+    }
+    pthread_mutex_init(&job->lock, NULL);
+    pthread_cond_init(&job->condition, NULL);
+    memcpy(job->host, host, size);
+    job->port = port;
+    job->owners = 2;
+    dl_status status = dl_thread_start(&thread, run_job, job);
+    if (status != DL_OK) {
+        pthread_mutex_lock(&job->lock);
+        job->owners = 1;
+        leave_job(job);
+        return status;
+    }
+    pthread_detach(thread);
+    *started = job;
+    return DL_OK;
+}
+
+static dl_status
+await_job(look_up_job *job, dl_deadline deadline)
+{
+    dl_status status = DL_OK;
+
+    while (!job->is_done && status == DL_OK) {
+        status = dl_condition_wait(&job->condition, &job->lock, deadline);
+    }
+    if (status == DL_TIMEOUT && !job->is_done) {
+        return dl_fail(DL_TIMEOUT, "%s: the name look-up takes too long", job->host);
+    }
+    return status == DL_TIMEOUT ? DL_OK : status;
+}
+
+dl_status
+dl_address_resolve(const char *host, uint16_t port, dl_deadline deadline,
+                   dl_address **addresses, size_t *count)
+{
+    look_up_job *job = NULL;
+    look_up_result numeric = look_up(host, port, AI_NUMERICHOST);
+
+    if (numeric.code != EAI_NONAME) {
+        return take_result(host, &numeric, addresses, count);
+    }
+    DL_TRY(start_job(host, port, &job));
+    pthread_mutex_lock(&job->lock);
+    dl_status status = await_job(job, deadline);
+    if (status == DL_OK) {
+        status = take_result(host, &job->result, addresses, count);
+    }
+    leave_job(job);
+    return status;
+}

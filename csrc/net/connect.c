@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "net/connect.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/interrupt.h"
+#include "base/thread.h"
+#include "net/address.h"
+#include "net/socket.h"
+
+/* A listener that appears is found about a fifth of the time waited so far too late. */
+#define FIRST_DELAY (20 * DL_MILLISECOND)
+#define LAST_DELAY DL_SECOND
+#define GROWTH_NUMERATOR 5
+#define GROWTH_DENOMINATOR 4
+
+/* An address that keeps silent for so long gets company: longer than most round trips,
+ * short for a person. */
+#define STAGGER (250 * DL_MILLISECOND)
+
+/* Then the name may mean another host by now, and a fresh SYN arrives sooner than the
+ * kernel would repeat the old one. */
+#define ROUND_LIMIT (10 * DL_SECOND)
+
+/* Nanoseconds between half and one and a half times `delay`.  The clock is noise enough
+ * to keep a thousand clients that start together apart. */
+static int64_t
+with_jitter(int64_t delay)
+{
+    uint64_t noise = (uint64_t)dl_now() * UINT64_C(0x9E3779B97F4A7C15);
+
+    return delay / 2 + (int64_t)((noise >> 32) % (uint64_t)delay);
+}
+
+static bool
+is_set(const atomic_bool *cancelled)
+{
+    return cancelled != NULL && atomic_load_explicit(cancelled, memory_order_acquire);
+}
+
+static dl_status
+check_wanted(const atomic_bool *cancelled)
+{
+    DL_TRY(dl_interrupt_check());
+    return is_set(cancelled) ? dl_fail(DL_CANCELLED, "cancelled while connecting")
+                             : DL_OK;
+}
+
+dl_status
+dl_backoff_sleep(dl_backoff *backoff, dl_deadline deadline,
+                 const atomic_bool *cancelled)
+{
+    if (backoff->delay == 0) {
+        backoff->delay = FIRST_DELAY;
+    }
+    dl_deadline until = dl_deadline_sooner(deadline, with_jitter(backoff->delay));
+    int64_t longer = backoff->delay / GROWTH_DENOMINATOR * GROWTH_NUMERATOR;
+    backoff->delay = longer < LAST_DELAY ? longer : LAST_DELAY;
+    while (!dl_deadline_passed(until)) {
+        DL_TRY(check_wanted(cancelled));
+        DL_TRY(dl_sleep_until(dl_deadline_sooner(until, DL_WAIT_SLICE)));
+    }
+    return dl_deadline_passed(deadline) ? DL_TIMEOUT : DL_OK;
+}
+
+/* The addresses of one round, the first `started` of which are being tried.  An entry
+ * of `polls` whose descriptor is -1 has failed with its entry of `errors`. */
+typedef struct dl_round {
+    dl_address *addresses;
+    struct pollfd *polls;
+    int *errors;
+    size_t count;
+    size_t started;
+    size_t pending;
+    int64_t next_start;
+} dl_round;
+
+static void
+round_fini(dl_round *round)
+{
+    for (size_t i = 0; i < round->started; i++) {
+        dl_socket_close(round->polls[i].fd);
+    }
+    free(round->addresses);
+    free(round->polls);
+    free(round->errors);
+}
+
+static dl_status
+round_init(dl_round *round, const char *host, uint16_t port, dl_deadline deadline)
+{
+    DL_TRY(dl_address_resolve(host, port, deadline, &round->addresses, &round->count));
+    round->polls = calloc(round->count, sizeof *round->polls);
+    round->errors = calloc(round->count, sizeof *round->errors);
+    if (round->polls == NULL || round->errors == NULL) {
+        return dl_fail_no_memory();
+    }
+    return DL_OK;
+}
+
+static void
+give_up(dl_round *round, size_t index, int error)
+{
+    dl_socket_close(round->polls[index].fd);
+    round->polls[index].fd = -1;
+    round->errors[index] = error;
+    round->pending--;
+}
+
+/* A port of the range that the kernel picks from may be picked for the connecting socket
+ * itself, which then meets itself: nobody listens there. */
+static bool
+is_talking_to_itself(int fd)
+{
+    dl_address local;
+    dl_address peer;
+
+    return dl_socket_local_address(fd, &local) == DL_OK
+           && dl_socket_peer_address(fd, &peer) == DL_OK
+           && dl_address_equal(&local, &peer);
+}
+
+static dl_status
+start_next(dl_round *round)
+{
+    size_t index = round->started;
+    const dl_address *address = &round->addresses[index];
+    struct pollfd *entry = &round->polls[index];
+
+    entry->fd = -1;
+    entry->events = POLLOUT;
+    round->next_start = dl_now() + STAGGER;
+    if (!dl_socket_open(address->socket.any.sa_family, &entry->fd)) {
+        if (errno != EAFNOSUPPORT) {
+            return dl_fail(DL_INTERNAL, "opening a socket: %s (errno %d)",
+                           strerror(errno), errno);
+        }
+        round->errors[index] = errno;
+        round->started++;
+        return DL_OK;
+    }
+    round->started++;
+    round->pending++;
+    if (connect(entry->fd, &address->socket.any, address->size) != 0
+        && errno != EINPROGRESS && errno != EINTR) {
+        give_up(round, index, errno);
+    }
+    return DL_OK;
+}
+
+/* The winner's descriptor, which is then the caller's, or -1. */
+static int
+take_winner(dl_round *round)
+{
+    for (size_t i = 0; i < round->started; i++) {
+        struct pollfd *entry = &round->polls[i];
+        int error = 0;
+        socklen_t size = sizeof error;
+        if (entry->fd < 0 || entry->revents == 0) {
+            continue;
+        }
+        if (getsockopt(entry->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
+            error = errno;
+        }
+        if (error == 0 && is_talking_to_itself(entry->fd)) {
+            error = ECONNREFUSED;
+        }
+        if (error == 0) {
+            int winner = entry->fd;
+            entry->fd = -1;
+            return winner;
+        }
+        give_up(round, i, error);
+    }
+    return -1;
+}
+
+/* Milliseconds until the next thing to do other than answers. */
+static int
+poll_span(const dl_round *round, dl_deadline deadline)
+{
+    int64_t span = DL_WAIT_SLICE;
+
+    if (round->started < round->count) {
+        int64_t left = round->next_start - dl_now();
+        span = left < 0 ? 0 : left < span ? left : span;
+    }
+    return dl_deadline_poll(deadline, span);
+}
+
+/* DL_TIMEOUT: nobody answered. */
+static dl_status
+run_round(dl_round *round, dl_deadline deadline, const atomic_bool *cancelled, int *fd)
+{
+    while (round->started < round->count || round->pending > 0) {
+        /* Seen before the poll, so that answers which are there count. */
+        bool is_last_look = dl_deadline_passed(deadline);
+        while (
+            round->started < round->count
+            && (is_last_look || round->pending == 0 || dl_now() >= round->next_start)) {
+            DL_TRY(start_next(round));
+        }
+        int ready = poll(round->polls, round->started, poll_span(round, deadline));
+        int winner = ready > 0 ? take_winner(round) : -1;
+        if (winner >= 0) {
+            *fd = winner;
+            return DL_OK;
+        }
+        if (ready <= 0 && is_last_look) {
+            break;
+        }
+        if (ready <= 0) {
+            DL_TRY(check_wanted(cancelled));
+        }
+    }
+    return DL_TIMEOUT;
+}
+
+/* "127.0.0.1:80 Connection refused (errno 111), [::1]:80 ..." */
+static void
+list_errors(const dl_round *round, char *text, size_t size)
+{
+    char address[DL_ADDRESS_TEXT_SIZE];
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < round->count && used < size; i++) {
+        int error = round->errors[i] == 0 ? ETIMEDOUT : round->errors[i];
+        dl_address_text(&round->addresses[i], address);
+        used += (size_t)snprintf(text + used, size - used, "%s%s %s (errno %d)",
+                                 i == 0 ? "" : ", ", address, strerror(error), error);
+    }
+}
+
+dl_status
+dl_socket_connect_once(const char *host, uint16_t port, dl_deadline deadline,
+                       const atomic_bool *cancelled, int *fd)
+{
+    dl_deadline limit = dl_deadline_sooner(deadline, ROUND_LIMIT);
+    char why[DL_ERROR_TEXT_SIZE];
+    dl_round round = {0};
+
+    dl_status status = round_init(&round, host, port, limit);
+    snprintf(why, sizeof why, "%s", status == DL_OK ? "" : dl_last_error()->text);
+    if (status == DL_OK) {
+        status = run_round(&round, limit, cancelled, fd);
+        list_errors(&round, why, sizeof why);
+    }
+    round_fini(&round);
+    if (status != DL_NETWORK && status != DL_TIMEOUT) {
+        return status;
+    }
+    return dl_fail(DL_NETWORK,
+                   "The client socket has timed out after %lldms while trying to "
+                   "connect to (%s, %u): %s",
+                   (long long)(deadline.limit / DL_MILLISECOND), host, port, why);
+}
+
+dl_status
+dl_socket_connect(const char *host, uint16_t port, dl_deadline deadline, int *fd)
+{
+    dl_backoff backoff = {0};
+
+    for (;;) {
+        dl_status status = dl_socket_connect_once(host, port, deadline, NULL, fd);
+        if (status != DL_NETWORK) {
+            return status;
+        }
+        status = dl_backoff_sleep(&backoff, deadline, NULL);
+        if (status != DL_OK) {
+            return status == DL_TIMEOUT ? DL_NETWORK : status;
+        }
+    }
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "net/listen.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "net/address.h"
+#include "net/socket.h"
+
+/* "EADDRINUSE": the few that binding and listening give. */
+static const char *
+error_name(int error)
+{
+    switch (error) {
+    case EADDRINUSE:
+        return "EADDRINUSE";
+    case EADDRNOTAVAIL:
+        return "EADDRNOTAVAIL";
+    case EACCES:
+        return "EACCES";
+    case EBADF:
+        return "EBADF";
+    case ENOTSOCK:
+        return "ENOTSOCK";
+    case EINVAL:
+        return "EINVAL";
+    case EOPNOTSUPP:
+        return "EOPNOTSUPP";
+    default:
+        return "UNKNOWN";
+    }
+}
+
+/* The words of torch's libuv server: "<start>, code: -98, name: EADDRINUSE, message:
+ * address already in use". */
+static dl_status
+fail_listen(const char *start, int error)
+{
+    char message[64];
+
+    strncpy(message, strerror(error), sizeof message - 1);
+    message[sizeof message - 1] = '\0';
+    message[0] = (char)tolower((unsigned char)message[0]);
+    return dl_fail(DL_NETWORK, "%s, code: %d, name: %s, message: %s", start, -error,
+                   error_name(error), message);
+}
+
+/* 0 or the errno of what failed. */
+static int
+listen_on(const dl_address *address, int *fd)
+{
+    int opened = -1;
+    int error = 0;
+
+    if (!dl_socket_open(address->socket.any.sa_family, &opened)) {
+        return errno;
+    }
+    dl_socket_set_option(opened, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (address->socket.any.sa_family == AF_INET6) {
+        bool is_any = IN6_IS_ADDR_UNSPECIFIED(&address->socket.ip6.sin6_addr);
+        dl_socket_set_option(opened, IPPROTO_IPV6, IPV6_V6ONLY, !is_any);
+    }
+    if (bind(opened, &address->socket.any, address->size) != 0
+        || listen(opened, SOMAXCONN) != 0) {
+        error = errno;
+        dl_socket_close(opened);
+        return error;
+    }
+    *fd = opened;
+    return 0;
+}
+
+/* 0 or an errno.  IPv4 only where IPv6 is not to be had: a port that is taken for one
+ * is not tried for the other. */
+static int
+listen_on_all(uint16_t port, int *fd)
+{
+    dl_address ip6 = {.socket.ip6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)},
+                      .size = sizeof ip6.socket.ip6};
+    dl_address ip4 = {.socket.ip4 = {.sin_family = AF_INET, .sin_port = htons(port)},
+                      .size = sizeof ip4.socket.ip4};
+    int error = listen_on(&ip6, fd);
+
+    return error == EAFNOSUPPORT || error == EADDRNOTAVAIL ? listen_on(&ip4, fd)
+                                                           : error;
+}
+
+static int
+listen_on_host(const char *host, const dl_address *addresses, size_t count, int *fd)
+{
+    int error = 0;
+    bool is_foreign = true;
+
+    for (size_t i = 0; i < count; i++) {
+        error = listen_on(&addresses[i], fd);
+        if (error == 0) {
+            return 0;
+        }
+        is_foreign = is_foreign && (error == EADDRNOTAVAIL || error == EAFNOSUPPORT);
+    }
+    if (!is_foreign) {
+        return error;
+    }
+    dl_log(DL_LOG_WARNING,
+           "no address of %s belongs to this machine: listening on all addresses",
+           host);
+    return listen_on_all(ntohs(addresses[0].socket.ip4.sin_port), fd);
+}
+
+dl_status
+dl_socket_listen(const char *host, uint16_t port, dl_deadline deadline, int *fd)
+{
+    char start[128];
+    dl_address *addresses = NULL;
+    size_t count = 0;
+    int error = 0;
+
+    if (dl_address_is_wildcard(host)) {
+        error = listen_on_all(port, fd);
+    } else {
+        DL_TRY(dl_address_resolve(host, port, deadline, &addresses, &count));
+        error = listen_on_host(host, addresses, count, fd);
+        free(addresses);
+    }
+    if (error == 0) {
+        return DL_OK;
+    }
+    snprintf(start, sizeof start,
+             "The server socket has failed to listen on any local network address. "
+             "port: %u, useIpv6: false",
+             port);
+    return fail_listen(start, error);
+}
+
+dl_status
+dl_socket_adopt(int fd, uint16_t port)
+{
+    char start[64];
+    int flags = fcntl(fd, F_GETFL);
+    uint16_t bound = dl_socket_port(fd);
+
+    if (flags >= 0 && port != 0 && bound != 0 && bound != port) {
+        return dl_fail(DL_NETWORK,
+                       "listen fd %d is bound to port %u, expected to be bound to port "
+                       "%u",
+                       fd, bound, port);
+    }
+    if (flags < 0 || listen(fd, SOMAXCONN) != 0
+        || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0
+        || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+        int error = errno;
+        snprintf(start, sizeof start, "Failed to open existing socket. socket: %d", fd);
+        return fail_listen(start, error);
+    }
+    dl_socket_set_options(fd);
+    return DL_OK;
+}

@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "net/socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "base/interrupt.h"
+#include "base/thread.h"
+
+/* Short beside DL_WAIT_SLICE, because a call that sleeps in the kernel looks for
+ * interrupts only afterwards; long beside the time that a server needs to answer. */
+#define PATIENCE (10 * DL_MILLISECOND)
+
+/* A silent peer is asked for a sign of life after a minute, and given up after four
+ * questions in another. */
+#define KEEPALIVE_IDLE 60
+#define KEEPALIVE_INTERVAL 15
+#define KEEPALIVE_COUNT 4
+
+void
+dl_socket_set_option(int fd, int level, int name, int value)
+{
+    (void)setsockopt(fd, level, name, &value, sizeof value);
+}
+
+void
+dl_socket_set_options(int fd)
+{
+    dl_socket_set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    dl_socket_set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    dl_socket_set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE);
+    dl_socket_set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL);
+    dl_socket_set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT);
+    dl_fork_guard(fd);
+}
+
+bool
+dl_socket_open(int family, int *fd)
+{
+    int opened = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (opened < 0) {
+        return false;
+    }
+    dl_socket_set_options(opened);
+    *fd = opened;
+    return true;
+}
+
+void
+dl_socket_prepare(int fd)
+{
+    dl_fork_guard(fd);
+}
+
+void
+dl_socket_make_patient(int fd)
+{
+    const struct timeval patience = {.tv_usec = PATIENCE / 1000};
+    int flags = fcntl(fd, F_GETFL);
+
+    /* In this order: a blocking descriptor without a limit could hang. */
+    if (flags >= 0
+        && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0
+        && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) == 0) {
+        (void)fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+    }
+}
+
+void
+dl_socket_close(int fd)
+{
+    int saved = errno;
+
+    if (fd >= 0) {
+        dl_fork_release(fd);
+        close(fd);
+    }
+    errno = saved;
+}
+
+dl_status
+dl_socket_local_address(int fd, dl_address *address)
+{
+    dl_address found = {.size = sizeof found.socket};
+
+    if (getsockname(fd, &found.socket.any, &found.size) != 0) {
+        return dl_fail(DL_NETWORK, "getsockname failed for fd %d: (errno: %d - %s)", fd,
+                       errno, strerror(errno));
+    }
+    *address = found;
+    return DL_OK;
+}
+
+dl_status
+dl_socket_peer_address(int fd, dl_address *address)
+{
+    dl_address found = {.size = sizeof found.socket};
+
+    if (getpeername(fd, &found.socket.any, &found.size) != 0) {
+        return dl_fail(DL_NETWORK, "getpeername failed for fd %d: (errno: %d - %s)", fd,
+                       errno, strerror(errno));
+    }
+    *address = found;
+    return DL_OK;
+}
+
+uint16_t
+dl_socket_port(int fd)
+{
+    dl_address address = {.size = sizeof address.socket};
+
+    if (getsockname(fd, &address.socket.any, &address.size) != 0) {
+        return 0;
+    }
+    switch (address.socket.any.sa_family) {
+    case AF_INET:
+        return ntohs(address.socket.ip4.sin_port);
+    case AF_INET6:
+        return ntohs(address.socket.ip6.sin6_port);
+    default:
+        return 0;
+    }
+}
+
+static dl_status
+fail_transfer(int error)
+{
+    return dl_fail(DL_NETWORK, "%s", strerror(error));
+}
+
+/* A patient descriptor must not oversleep a deadline that is near. */
+static int
+transfer_flags(dl_deadline deadline)
+{
+    return dl_deadline_left(deadline) > 2 * PATIENCE ? 0 : MSG_DONTWAIT;
+}
+
+/* After EAGAIN and EINTR. */
+static dl_status
+await_ready(int fd, short events, dl_deadline deadline)
+{
+    struct pollfd entry = {.fd = fd, .events = events};
+
+    while (poll(&entry, 1, dl_deadline_poll(deadline, DL_WAIT_SLICE)) <= 0) {
+        if (dl_deadline_passed(deadline)) {
+            return dl_fail(DL_TIMEOUT, "the peer does not answer");
+        }
+        DL_TRY(dl_interrupt_check());
+    }
+    return DL_OK;
+}
+
+static dl_status
+recover(int fd, short events, dl_deadline deadline)
+{
+    switch (errno) {
+    case EINTR:
+        return dl_interrupt_check();
+    case EAGAIN:
+        return await_ready(fd, events, deadline);
+    default:
+        return fail_transfer(errno);
+    }
+}
+
+/* Drops `size` sent bytes from the front; returns how many parts are used up. */
+static int
+consume(struct iovec *parts, int count, size_t size)
+{
+    int done = 0;
+
+    while (done < count && size >= parts[done].iov_len) {
+        size -= parts[done].iov_len;
+        done++;
+    }
+    if (done < count) {
+        parts[done].iov_base = (char *)parts[done].iov_base + size;
+        parts[done].iov_len -= size;
+    }
+    return done;
+}
+
+dl_status
+dl_socket_write(int fd, struct iovec *parts, int count, dl_deadline deadline)
+{
+    while (count > 0) {
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+        ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | transfer_flags(deadline));
+        if (sent < 0) {
+            DL_TRY(recover(fd, POLLOUT, deadline));
+            continue;
+        }
+        int done = consume(parts, count, (size_t)sent);
+        parts += done;
+        count -= done;
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_socket_read(int fd, struct iovec room, size_t least, dl_deadline deadline,
+               size_t *size)
+{
+    size_t got = 0;
+
+    while (got < least) {
+        ssize_t received = recv(fd, (char *)room.iov_base + got, room.iov_len - got,
+                                transfer_flags(deadline));
+        if (received == 0) {
+            return dl_fail(DL_CLOSED, "the peer closed the connection");
+        }
+        if (received < 0) {
+            DL_TRY(recover(fd, POLLIN, deadline));
+            continue;
+        }
+        got += (size_t)received;
+    }
+    *size = got;
+    return DL_OK;
+}
+
+bool
+dl_socket_is_stale(int fd)
+{
+    char byte;
+    ssize_t size = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+    return size >= 0 || errno != EAGAIN;
+}

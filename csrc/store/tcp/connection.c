@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/connection.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "net/socket.h"
+
+/* Copying less than this is cheaper than one more entry for the kernel to walk. */
+#define LARGE_VALUE 4096
+
+/* What `out` keeps between requests. */
+#define KEPT_CAPACITY 65536
+
+/* A value is received in such pieces, so that a size out of all reason costs an error
+ * and not the machine's memory. */
+#define PIECE ((size_t)64 << 20)
+#define VALUE_MAX (UINT64_C(1) << 40)
+
+dl_status
+dl_connection_new(int fd, dl_connection **connection)
+{
+    /* Not zeroed as a whole: `in` is large and its contents do not matter. */
+    dl_connection *made = malloc(sizeof *made);
+    dl_address peer;
+
+    if (made == NULL) {
+        dl_socket_close(fd);
+        return dl_fail_no_memory();
+    }
+    memset(made, 0, offsetof(dl_connection, in));
+    made->fd = fd;
+    made->is_clean = true;
+    if (dl_socket_peer_address(fd, &peer) == DL_OK) {
+        dl_address_text(&peer, made->peer);
+    }
+    dl_socket_make_patient(fd);
+    *connection = made;
+    return DL_OK;
+}
+
+void
+dl_connection_free(dl_connection *connection, bool is_inherited)
+{
+    if (connection == NULL) {
+        return;
+    }
+    if (!is_inherited) {
+        dl_socket_close(connection->fd);
+    }
+    dl_buffer_fini(&connection->out);
+    free(connection);
+}
+
+/* Torch's client is told of a lost connection in these words. */
+static dl_status
+name_failure(const dl_connection *connection, dl_status status)
+{
+    switch (status) {
+    case DL_CLOSED:
+        return dl_fail(DL_NETWORK,
+                       "Failed to recv, got 0 bytes. Connection was likely closed. Did "
+                       "the remote server shutdown or crash? (%s)",
+                       connection->peer);
+    case DL_NETWORK:
+        return dl_fail(DL_NETWORK, "%s (%s)", dl_last_error()->text, connection->peer);
+    default:
+        return status;
+    }
+}
+
+static dl_status
+send_parts(dl_connection *connection, struct iovec *parts, int count,
+           dl_deadline deadline)
+{
+    size_t size = parts[0].iov_len;
+
+    connection->is_clean = false;
+    dl_status status = dl_buffer_check(&connection->out);
+    if (status == DL_OK) {
+        status = dl_socket_write(connection->fd, parts, count, deadline);
+        if (status == DL_OK || parts[0].iov_len != size) {
+            connection->has_sent = true;
+        }
+    }
+    if (connection->out.capacity > KEPT_CAPACITY) {
+        dl_buffer_fini(&connection->out);
+    }
+    dl_buffer_clear(&connection->out);
+    return name_failure(connection, status);
+}
+
+dl_status
+dl_connection_send(dl_connection *connection, dl_deadline deadline)
+{
+    struct iovec part = {connection->out.data, connection->out.size};
+
+    return send_parts(connection, &part, 1, deadline);
+}
+
+static bool
+has_no_reply(dl_opcode op)
+{
+    return op == DL_OP_SET || op == DL_OP_APPEND || op == DL_OP_MULTI_SET
+           || op == DL_OP_QUEUE_PUSH;
+}
+
+static void
+put_ping(dl_connection *connection)
+{
+    dl_request ping = {.op = DL_OP_PING, .number = ++connection->nonce};
+
+    dl_wire_put_request(&connection->out, &ping, DL_LITERAL(""));
+}
+
+void
+dl_connection_put(dl_connection *connection, dl_request *request, dl_bytes key_prefix)
+{
+    request->is_checked = connection->is_ours;
+    dl_wire_put_request(&connection->out, request, key_prefix);
+    if (has_no_reply(request->op) && !connection->is_ours) {
+        put_ping(connection);
+    }
+}
+
+/* Head, value, PING: the first and the last from `out`. */
+static dl_status
+ask_large(dl_connection *connection, dl_request *request, dl_bytes key_prefix,
+          dl_deadline deadline)
+{
+    dl_buffer *out = &connection->out;
+
+    request->is_checked = connection->is_ours;
+    dl_wire_put_request_head(out, request, key_prefix);
+    size_t head_size = out->size;
+    if (!connection->is_ours) {
+        put_ping(connection);
+    }
+    struct iovec parts[] = {
+        {out->data, head_size},
+        {(void *)request->value.data, request->value.size},
+        {out->data + head_size, out->size - head_size},
+    };
+    return send_parts(connection, parts, connection->is_ours ? 2 : 3, deadline);
+}
+
+dl_status
+dl_connection_ask(dl_connection *connection, dl_request *request, dl_bytes key_prefix,
+                  dl_deadline deadline)
+{
+    if (request->value.size >= LARGE_VALUE && has_no_reply(request->op)) {
+        return ask_large(connection, request, key_prefix, deadline);
+    }
+    dl_connection_put(connection, request, key_prefix);
+    return dl_connection_send(connection, deadline);
+}
+
+static dl_status
+receive(dl_connection *connection, struct iovec room, size_t least,
+        dl_deadline deadline, size_t *size)
+{
+    return name_failure(connection,
+                        dl_socket_read(connection->fd, room, least, deadline, size));
+}
+
+dl_status
+dl_connection_await(dl_connection *connection, uint32_t size, dl_deadline deadline)
+{
+    if (connection->first == connection->last) {
+        connection->first = 0;
+        connection->last = 0;
+    } else if (connection->first + size > DL_CONNECTION_ROOM) {
+        connection->last -= connection->first;
+        memmove(connection->in, connection->in + connection->first, connection->last);
+        connection->first = 0;
+    }
+    while (connection->last - connection->first < size) {
+        struct iovec room = {connection->in + connection->last,
+                             DL_CONNECTION_ROOM - connection->last};
+        size_t got;
+        DL_TRY(receive(connection, room, 1, deadline, &got));
+        connection->last += (uint32_t)got;
+    }
+    return DL_OK;
+}
+
+/* The next `size` bytes, valid until the next take. */
+static dl_status
+take(dl_connection *connection, uint32_t size, dl_deadline deadline,
+     const uint8_t **bytes)
+{
+    DL_TRY(dl_connection_await(connection, size, deadline));
+    *bytes = connection->in + connection->first;
+    connection->first += size;
+    return DL_OK;
+}
+
+dl_status
+dl_connection_take_u8(dl_connection *connection, dl_deadline deadline, uint8_t *value)
+{
+    const uint8_t *bytes;
+
+    DL_TRY(take(connection, 1, deadline, &bytes));
+    *value = *bytes;
+    return DL_OK;
+}
+
+dl_status
+dl_connection_take_i64(dl_connection *connection, dl_deadline deadline, int64_t *value)
+{
+    const uint8_t *bytes;
+
+    DL_TRY(take(connection, sizeof *value, deadline, &bytes));
+    dl_reader reader = dl_reader_of((dl_bytes){bytes, sizeof *value});
+    dl_take_i64(&reader, value);
+    return DL_OK;
+}
+
+/* The rest of a value, straight to where it belongs. */
+static dl_status
+take_rest(dl_connection *connection, dl_deadline deadline, size_t left,
+          dl_buffer *value)
+{
+    while (left > 0) {
+        size_t piece = left < PIECE ? left : PIECE;
+        size_t got;
+        DL_TRY(dl_buffer_reserve(value, piece));
+        struct iovec room = {value->data + value->size, piece};
+        DL_TRY(receive(connection, room, piece, deadline, &got));
+        value->size += got;
+        left -= got;
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_connection_take_blob(dl_connection *connection, dl_deadline deadline,
+                        dl_buffer *value)
+{
+    int64_t size;
+
+    DL_TRY(dl_connection_take_i64(connection, deadline, &size));
+    if (size < 0 || (uint64_t)size > VALUE_MAX) {
+        return dl_fail(DL_PROTOCOL, "a value of %llu bytes was announced by %s",
+                       (unsigned long long)size, connection->peer);
+    }
+    size_t here = connection->last - connection->first;
+    here = here < (size_t)size ? here : (size_t)size;
+    dl_buffer_clear(value);
+    DL_TRY(dl_buffer_reserve(value, (size_t)size < PIECE ? (size_t)size : PIECE));
+    dl_buffer_put(value, (dl_bytes){connection->in + connection->first, here});
+    connection->first += (uint32_t)here;
+    return take_rest(connection, deadline, (size_t)size - here, value);
+}
+
+dl_status
+dl_connection_take_status(dl_connection *connection, dl_deadline deadline)
+{
+    uint8_t byte = DL_OK;
+    dl_buffer text = {0};
+
+    if (connection->is_ours) {
+        DL_TRY(dl_connection_take_u8(connection, deadline, &byte));
+    }
+    if (byte == DL_OK) {
+        return DL_OK;
+    }
+    dl_status status = dl_connection_take_blob(connection, deadline, &text);
+    if (status == DL_OK) {
+        dl_connection_finish(connection);
+        status = dl_fail(byte <= DL_INTERNAL ? (dl_status)byte : DL_PROTOCOL, "%.*s",
+                         (int)text.size, (const char *)text.data);
+    }
+    dl_buffer_fini(&text);
+    return status;
+}
+
+/* The nonce that comes back must be the one sent. */
+static dl_status
+take_pong(dl_connection *connection, dl_deadline deadline)
+{
+    const uint8_t *bytes;
+    uint32_t got;
+
+    DL_TRY(take(connection, sizeof got, deadline, &bytes));
+    dl_reader reader = dl_reader_of((dl_bytes){bytes, sizeof got});
+    dl_take_u32(&reader, &got);
+    if (got != connection->nonce) {
+        return dl_fail(DL_PROTOCOL,
+                       "Ping failed, invalid value returned from server. Expected: %u, "
+                       "Got: %u",
+                       connection->nonce, got);
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_connection_take_echo(dl_connection *connection, dl_deadline deadline)
+{
+    return connection->is_ours ? DL_OK : take_pong(connection, deadline);
+}
+
+void
+dl_connection_finish(dl_connection *connection)
+{
+    /* More than was asked for means that both sides have lost step. */
+    connection->is_clean = connection->first == connection->last;
+}
+
+dl_status
+dl_connection_greet(dl_connection *connection, const dl_request *first,
+                    dl_deadline deadline)
+{
+    const dl_bytes hello = DL_LITERAL(DL_WIRE_HELLO);
+    const dl_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
+    const dl_request check = {.op = DL_OP_CHECK, .count = 1, .keys = &hello};
+    dl_buffer *out = &connection->out;
+    uint8_t answer;
+
+    connection->nonce = (uint32_t)getpid();
+    dl_wire_put_request(out, &validate, DL_LITERAL(""));
+    put_ping(connection);
+    dl_wire_put_request(out, &check, DL_LITERAL(""));
+    if (first != NULL) {
+        dl_wire_put_request(out, first, DL_LITERAL(""));
+    }
+    DL_TRY(dl_connection_send(connection, deadline));
+    DL_TRY(take_pong(connection, deadline));
+    DL_TRY(dl_connection_take_u8(connection, deadline, &answer));
+    if (answer != DL_WIRE_READY && answer != DL_WIRE_NOT_READY) {
+        return dl_fail(DL_PROTOCOL, "ready or not_ready response expected from %s",
+                       connection->peer);
+    }
+    connection->is_ours = answer == DL_WIRE_READY;
+    connection->is_clean = first == NULL;
+    connection->has_sent = false;
+    return DL_OK;
+}

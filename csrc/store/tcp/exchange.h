@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * One call over one connection: which requests it takes to a server of ours or of
+ * torch's, in which order, and how their replies are read.  Knows nothing of where the
+ * connection comes from or of what happens when it is lost.
+ *
+ * Ours answers everything at once and says when a key is absent, so that a get is one
+ * round trip when the key is there.  Torch's needs a WAIT before the GET, since a GET of
+ * an absent key may cost the connection. */
+#ifndef DISTLITE_STORE_TCP_EXCHANGE_H
+#define DISTLITE_STORE_TCP_EXCHANGE_H
+
+#include "base/buffer.h"
+#include "base/deadline.h"
+#include "store/tcp/connection.h"
+#include "store/tcp/wire.h"
+
+/* An answer that needs no waiting may take so long whatever the call's timeout is: that
+ * is about keys, not about the way to the server. */
+#define DL_ANSWER_GRACE (5 * DL_SECOND)
+
+typedef struct dl_call {
+    dl_request request;
+    dl_bytes key_prefix;
+    dl_deadline deadline; /* of waiting for keys */
+    bool is_blocking;     /* QUEUE_POP */
+    /* Whether doing it twice is as good as once.  The exchange sets it while it does
+     * something harmless on behalf of a call that is not. */
+    bool is_repeatable;
+    /* Results, as far as the request has them. */
+    int64_t number;    /* i64, or how many names LIST_KEYS gave */
+    bool is_ready;     /* CHECK */
+    dl_buffer *values; /* one, or one per key; the names for LIST_KEYS, each with its
+                          size before it, as dl_put_bytes() writes them */
+} dl_call;
+
+/* Whether a call with this request may be done again after its connection was lost. */
+bool dl_exchange_is_repeatable(dl_opcode op);
+
+/* "add", ...: for error texts. */
+const char *dl_exchange_name(dl_opcode op);
+
+/* DL_OK, DL_TIMEOUT, DL_QUEUE_EMPTY, what the server said, or how the connection was
+ * lost.  connection->is_clean tells whether it can be used again. */
+dl_status dl_exchange(dl_connection *connection, dl_call *call);
+
+#endif
