@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A lock between all users of a store: what `store.lock(name)` returns."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+import uuid
+
+from ._C import DistStoreError
+
+# typing.TYPE_CHECKING without importing typing.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from types import TracebackType
+
+    from ._C import Store
+
+# A waiter that dies between two of its steps may swallow the news of a release; the
+# others then find the lock free when they next look by themselves.
+LOOK_AGAIN_SECONDS = 1.0
+
+
+class StoreLock:
+    """Held by at most one `with` block at a time, of all that name it on one store.
+
+    The lock is the value of the key `name`: empty or absent when free, otherwise the
+    owner, as "host:pid:..." in ASCII.  It is not re-entrant.  One object may be used
+    again, but serves one holder at a time: threads take a `store.lock(name)` each.
+
+    There is no lease: a holder that dies keeps the lock, and the others' timeouts name
+    it.  Whoever knows that it is dead frees it with `store.delete_key(name)`; should it
+    live after all, its leaving the block then raises DistStoreError.
+    """
+
+    def __init__(
+        self, store: Store, name: str, timeout: timedelta | float | None = None
+    ) -> None:
+        self.store = store
+        self.name = name
+        self.timeout = timeout
+        self._token = b""
+        # Exists from a release until somebody tries for the lock again.
+        self._released = f"{name}/released"
+
+    def __repr__(self) -> str:
+        return f"<StoreLock {self.name!r}, {'held' if self._token else 'not held'}>"
+
+    def __enter__(self) -> StoreLock:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def acquire(self) -> None:
+        """Waits for the lock; DistStoreError when the timeout ends."""
+        if self._token:
+            raise RuntimeError(f"lock {self.name!r} is held already by this object")
+        token = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}".encode()
+        try:
+            self._wait_for_turn(token, self._limit())
+        except BaseException:
+            # Interrupted just after it was won, perhaps.
+            self.store.compare_set(self.name, token, b"")
+            raise
+        self._token = token
+
+    def release(self) -> None:
+        """Frees the lock; DistStoreError when it was no longer this object's."""
+        token, self._token = self._token, b""
+        if not token:
+            raise RuntimeError(f"lock {self.name!r} is not held by this object")
+        # A store answers with the expected value when the key is gone.
+        if self.store.compare_set(self.name, token, b"") != b"":
+            raise DistStoreError(f"lock {self.name!r} was taken away from its holder")
+        self.store.set(self._released, b"")
+
+    def _wait_for_turn(self, token: bytes, limit: float) -> None:
+        deadline = time.monotonic() + limit
+        while not self._try(token):
+            left = LOOK_AGAIN_SECONDS if limit < 0 else deadline - time.monotonic()
+            if left <= 0:
+                raise DistStoreError(self._timeout_text(limit))
+            self._wait_for_release(min(left, LOOK_AGAIN_SECONDS))
+
+    def _try(self, token: bytes) -> bool:
+        # Cleared before the look, so that a release after the look is not missed.
+        self.store.delete_key(self._released)
+        return self.store.compare_set(self.name, b"", token) == token
+
+    def _limit(self) -> float:
+        """Seconds; negative for ever."""
+        timeout = self.store.timeout if self.timeout is None else self.timeout
+        return timeout if isinstance(timeout, (int, float)) else timeout.total_seconds()
+
+    def _wait_for_release(self, seconds: float) -> None:
+        try:
+            self.store.wait([self._released], seconds)
+        except DistStoreError:
+            # Time to look again.  A store that is closed or lost says so then, too.
+            return
+
+    def _timeout_text(self, limit: float) -> str:
+        try:
+            owner = self.store[self.name].decode(errors="replace") or "nobody"
+        except KeyError:
+            owner = "nobody"
+        milliseconds = int(limit * 1000)
+        return (
+            f"lock timeout after {milliseconds}ms, key: {self.name}, held by: {owner}"
+        )
