@@ -36,6 +36,12 @@ dl_fingerprint_equal(const dl_fingerprint *left, const dl_fingerprint *right)
            && left->item_size == right->item_size && left->root == right->root;
 }
 
+/* "all_reduce"; `op` may come from another rank and be any number. */
+const char *dl_op_type_name(uint8_t op);
+
+/* What a description needs at most. */
+#define DL_FINGERPRINT_TEXT_SIZE 192
+
 /* "all_reduce(1000 x float32, SUM)", "broadcast(3 x int64, from rank 0)". */
 void dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text,
                              size_t size);

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/shm/wait.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "a futex is the first half of a word");
+
+/* Looks between two glances at the clock: long against reading it, short against the
+ * shortest span. */
+#define LOOKS_PER_GLANCE 32
+
+static inline void
+relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory"); /* "yield" does nothing on most cores */
+#endif
+}
+
+/* No lost wake-up: a sleeper counts itself and then looks at the words once more; a
+ * publisher writes its word and then looks at the count.  All four are sequentially
+ * consistent, so at least one sees the other: either the sleeper does not sleep, or the
+ * publisher wakes it.  Between its look and its sleep the sleeper is guarded by the
+ * kernel, which compares the futex with the value seen before the look. */
+
+static void
+futex_sleep(const void *futex, uint32_t seen, int64_t limit)
+{
+    struct timespec span = {.tv_sec = limit / DL_SECOND, .tv_nsec = limit % DL_SECOND};
+
+    syscall(SYS_futex, futex, FUTEX_WAIT, seen, &span, NULL, 0);
+}
+
+static void
+futex_wake_all(const void *futex)
+{
+    syscall(SYS_futex, futex, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static bool
+have_all_reached(dl_words words, uint64_t value)
+{
+    for (int i = 0; i < words.count; i++) {
+        if (atomic_load(dl_words_at(words, i)) < value) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void
+dl_words_publish(dl_words words, int index, uint64_t value, dl_bell *bell)
+{
+    dl_word *word = dl_words_at(words, index);
+
+    atomic_store(word, value);
+    if (atomic_load(&bell->sleepers_for_one) != 0) {
+        futex_wake_all(word);
+    }
+    if (atomic_load(&bell->sleepers_for_all) != 0 && have_all_reached(words, value)) {
+        atomic_fetch_add(&bell->rings, 1);
+        futex_wake_all(&bell->rings);
+    }
+}
+
+/* Looks at one word without sleeping until the clock says `*until`, which starts at 0
+ * and is set on the first glance: most waits end before it. */
+static bool
+spin_for(dl_word *word, uint64_t value, int64_t span, int64_t *until)
+{
+    if (span <= 0) {
+        return false;
+    }
+    for (;;) {
+        for (int i = 0; i < LOOKS_PER_GLANCE; i++) {
+            if (atomic_load_explicit(word, memory_order_acquire) >= value) {
+                return true;
+            }
+            relax();
+        }
+        int64_t now = dl_now();
+        *until = *until == 0 ? now + span : *until;
+        if (now >= *until) {
+            return false;
+        }
+    }
+}
+
+static bool
+yield_for(dl_word *word, uint64_t value, int64_t span, int64_t *until)
+{
+    if (span <= 0) {
+        return false;
+    }
+    for (;;) {
+        sched_yield();
+        if (atomic_load_explicit(word, memory_order_acquire) >= value) {
+            return true;
+        }
+        int64_t now = dl_now();
+        *until = *until == 0 ? now + span : *until;
+        if (now >= *until) {
+            return false;
+        }
+    }
+}
+
+/* The words from `first` to `last`; only those not yet there are looked at, for a word
+ * that has reached a value stays there. */
+static bool
+wait_awake(dl_words words, int first, int last, uint64_t value, const dl_waiter *waiter)
+{
+    int64_t spin_until = 0;
+    int64_t yield_until = 0;
+
+    for (int i = first; i <= last; i++) {
+        dl_word *word = dl_words_at(words, i);
+        if (atomic_load_explicit(word, memory_order_acquire) >= value) {
+            continue;
+        }
+        if (!spin_for(word, value, waiter->spin, &spin_until)
+            && !yield_for(word, value, waiter->yield, &yield_until)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int64_t
+slice_of(dl_deadline deadline)
+{
+    int64_t left = dl_deadline_left(deadline);
+
+    return left < DL_WAIT_SLICE ? left : DL_WAIT_SLICE;
+}
+
+dl_status
+dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
+                  dl_deadline deadline)
+{
+    dl_bell *bell = waiter->bell;
+    dl_status status = DL_OK;
+
+    if (wait_awake(words, 0, words.count - 1, value, waiter)) {
+        return DL_OK;
+    }
+    atomic_fetch_add(&bell->sleepers_for_all, 1);
+    for (;;) {
+        uint32_t rings = atomic_load(&bell->rings);
+        if (have_all_reached(words, value)) {
+            break;
+        }
+        status = waiter->check(waiter->context);
+        if (status != DL_OK) {
+            break;
+        }
+        futex_sleep(&bell->rings, rings, slice_of(deadline));
+    }
+    atomic_fetch_sub(&bell->sleepers_for_all, 1);
+    return status;
+}
+
+dl_status
+dl_words_wait_one(dl_words words, int index, uint64_t value, const dl_waiter *waiter,
+                  dl_deadline deadline)
+{
+    dl_word *word = dl_words_at(words, index);
+    dl_bell *bell = waiter->bell;
+    dl_status status = DL_OK;
+
+    if (wait_awake(words, index, index, value, waiter)) {
+        return DL_OK;
+    }
+    atomic_fetch_add(&bell->sleepers_for_one, 1);
+    for (;;) {
+        uint64_t seen = atomic_load(word);
+        if (seen >= value) {
+            break;
+        }
+        status = waiter->check(waiter->context);
+        if (status != DL_OK) {
+            break;
+        }
+        futex_sleep(word, (uint32_t)seen, slice_of(deadline));
+    }
+    atomic_fetch_sub(&bell->sleepers_for_one, 1);
+    return status;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Words in shared memory that only grow, each written by one rank, and waiting until
+ * they have grown far enough: spin, then yield, then sleep on a futex.  Nobody makes a
+ * system call to publish while nobody sleeps.  Knows nothing of what the words mean; the
+ * waiter's own check says between slices of sleep whether to give up. */
+#ifndef DISTLITE_PG_CPU_SHM_WAIT_H
+#define DISTLITE_PG_CPU_SHM_WAIT_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/deadline.h"
+#include "base/status.h"
+
+/* Two lines of 64 bytes, because processors fetch them in pairs. */
+#define DL_LINE 128
+
+typedef _Atomic uint64_t dl_word;
+
+/* One word per rank, `stride` bytes apart. */
+typedef struct dl_words {
+    dl_word *first;
+    size_t stride;
+    int count;
+} dl_words;
+
+static inline dl_word *
+dl_words_at(dl_words words, int index)
+{
+    return (dl_word *)(void *)((char *)words.first + (size_t)index * words.stride);
+}
+
+/* Shared by all waiters of one board; zeroed memory is valid. */
+typedef struct dl_bell {
+    _Alignas(DL_LINE) _Atomic uint32_t rings; /* grows when all words reached a value */
+    _Atomic uint32_t sleepers_for_all;        /* on `rings` */
+    _Atomic uint32_t sleepers_for_one;        /* on some word itself */
+} dl_bell;
+
+typedef struct dl_waiter {
+    dl_bell *bell;
+    int64_t spin;  /* nanoseconds of looking without a system call */
+    int64_t yield; /* then, of looking between sched_yield(2)s */
+    /* Called before the first sleep and after each slice; a failure ends the wait. */
+    dl_status (*check)(void *context);
+    void *context;
+} dl_waiter;
+
+/* Sets word `index`, which belongs to the caller, to `value` and wakes whom it concerns.
+ * Everything written before is seen by those who see the value.  Sleepers for all are
+ * woken by the rank that completes the value: every rank publishes every value that
+ * somebody waits for, none leaves one out. */
+void dl_words_publish(dl_words words, int index, uint64_t value, dl_bell *bell);
+
+/* Until every word is at least `value`. */
+dl_status dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
+                            dl_deadline deadline);
+
+/* Until word `index` is. */
+dl_status dl_words_wait_one(dl_words words, int index, uint64_t value,
+                            const dl_waiter *waiter, dl_deadline deadline);
+
+#endif
