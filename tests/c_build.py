@@ -62,15 +62,15 @@ def _libuv(query: str) -> list[str]:
 class Builder:
     """One set of flags, one folder of objects, one lock against other runs."""
 
-    def __init__(self, sanitize: str | None = None) -> None:
+    def __init__(self, sanitize: str | None = None, compiler: str = "gcc") -> None:
         self.sanitize = sanitizer() if sanitize is None else sanitize
         name = self.sanitize.replace(",", "-") or "plain"
         coverage = os.environ.get("DISTLITE_COVERAGE", "0") not in ("", "0")
         self.folder = ROOT / "build" / f"c-{name}{'-coverage' if coverage else ''}"
-        self.compiler = shlex.split(os.environ.get("CC", "gcc"))
+        self.compiler = shlex.split(os.environ.get("CC", compiler))
         self.flags = ["-std=c11", "-D_GNU_SOURCE", "-g", "-pthread", *WARNINGS]
         self.flags += ["-Icsrc", "-Itests/c", *_libuv("--cflags")]
-        self.link_flags = ["-pthread", *(f"-Wl,--wrap={name}" for name in WRAPPED)]
+        self.link_flags = ["-pthread"]
         self.libraries = [*_libuv("--libs"), "-ldl", "-lm"]
         self.flags.append("-O0" if coverage else "-O1" if self.sanitize else "-O2")
         if os.environ.get("DISTLITE_WERROR", "0") not in ("", "0"):
@@ -79,7 +79,9 @@ class Builder:
             self.flags.append("--coverage")
             self.link_flags.append("--coverage")
         if self.sanitize:
-            self.flags += [f"-fsanitize={self.sanitize}", "-fno-omit-frame-pointer"]
+            # libFuzzer's own main belongs to the program, not to every object.
+            compiled = self.sanitize.replace("fuzzer", "fuzzer-no-link")
+            self.flags += [f"-fsanitize={compiled}", "-fno-omit-frame-pointer"]
             self.flags.append("-fno-sanitize-recover=all")
             self.link_flags.append(f"-fsanitize={self.sanitize}")
         self._failures: dict[Path, str] = {}
@@ -89,22 +91,26 @@ class Builder:
         """The environment that the programs run in."""
         return {**RUNTIME_OPTIONS, **os.environ}
 
-    def program(self, source: Path) -> Path:
-        """Compiles and links one C program with the core; returns its path."""
+    def program(self, *sources: Path, wraps_allocation: bool = False) -> Path:
+        """Compiles C files and links them with the core; named like the first.
+
+        `wraps_allocation` is for check.h, which can make an allocation fail."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with open(self.folder / ".lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             archive = self._core()
-            target = self._object(source)
-            binary = target.with_suffix("")
-            newest = max(target.stat().st_mtime_ns, archive.stat().st_mtime_ns)
+            objects = [self._object(source) for source in sources]
+            binary = objects[0].with_suffix("")
+            inputs = [*objects, archive]
+            newest = max(path.stat().st_mtime_ns for path in inputs)
             if not binary.exists() or binary.stat().st_mtime_ns < newest:
-                self._link(binary, target, archive)
+                wraps = WRAPPED if wraps_allocation else []
+                self._link(binary, inputs, [f"-Wl,--wrap={name}" for name in wraps])
         return binary
 
-    def _link(self, binary: Path, target: Path, archive: Path) -> None:
-        command = [*self.compiler, *self.link_flags, "-o", str(binary)]
-        command += [str(target), str(archive), *self.libraries]
+    def _link(self, binary: Path, inputs: list[Path], options: list[str]) -> None:
+        command = [*self.compiler, *self.link_flags, *options, "-o", str(binary)]
+        command += [*map(str, inputs), *self.libraries]
         try:
             self._call(command)
         except BuildError as error:

@@ -66,7 +66,7 @@ class CFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         try:
-            program = _builder.program(self.path)
+            program = _builder.program(self.path, wraps_allocation=True)
         except BuildError as error:
             raise self.CollectError(str(error)) from None
         command = [str(program)]
