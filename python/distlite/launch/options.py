@@ -54,10 +54,6 @@ def parse(arguments: Sequence[str], program: str = "distlite run") -> Options:
         parser.error(
             f"--node-rank {parsed.node_rank} is not among {parsed.nnodes} node(s)"
         )
-    try:
-        command = _command(parsed)
-    except FileNotFoundError as error:
-        parser.error(str(error))
     address, port = parsed.master_addr, parsed.master_port
     if parsed.standalone:
         address, port = DEFAULT_ADDRESS, 0
@@ -65,6 +61,10 @@ def parse(arguments: Sequence[str], program: str = "distlite run") -> Options:
         port = 0 if parsed.nnodes == 1 else DEFAULT_PORT
     elif port == 0 and parsed.nnodes > 1:
         parser.error("several nodes need a --master-port that all of them know")
+    try:
+        command = _command(parsed)
+    except FileNotFoundError as error:
+        parser.error(str(error))
     return Options(
         command=command,
         nproc_per_node=parsed.nproc_per_node,

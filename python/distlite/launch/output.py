@@ -100,7 +100,7 @@ class Sink:
 class LinePrefixer:
     """Cuts a stream of bytes into lines and puts a prefix before each."""
 
-    _line = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)")
+    _line = re.compile(rb"[^\r\n]*[\r\n]")
 
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
@@ -119,8 +119,8 @@ class LinePrefixer:
         return b"".join([self._with_prefix(line) for line in lines])
 
     def _with_prefix(self, line: bytes) -> bytes:
-        # A lone carriage return shows nothing; a newline may be the second half of a
-        # line end that arrived in two pieces.
+        # A lone carriage return shows nothing; a newline after one belongs to the line
+        # before.
         is_bare = line == b"\r" or (line == b"\n" and self._after_return)
         self._after_return = line.endswith(b"\r")
         return line if is_bare else self._prefix + line

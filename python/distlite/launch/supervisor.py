@@ -33,8 +33,9 @@ DEFAULT_GRACE = 30.0  # torchrun's
 # A rank that failed because a peer did can be gone before that peer is: how long to
 # look for the cause before the rest of the job is ended.
 SETTLING_TIME = 1.0
-# Between SIGTERM and SIGKILL for what ended ranks have left behind.
-LEFTOVER_GRACE = 2.0
+# What ended ranks have left behind is let be for the first span, for it may be about to
+# end by itself; then it gets SIGTERM and, after the second, SIGKILL.
+LEFTOVER_STEPS = ((0, 0.2), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0))
 # For output still coming from somebody who left the ranks' process groups.
 LAST_OUTPUT_TIME = 1.0
 GROUP_POLL_TIME = 0.01
@@ -218,8 +219,8 @@ class Supervisor:
     def _end_leftovers(self) -> None:
         """End what the ranks started and left behind in their process groups."""
         self._is_ending = True
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            limit = time.monotonic() + min(self._grace, LEFTOVER_GRACE)
+        for number, span in LEFTOVER_STEPS:
+            limit = time.monotonic() + min(self._grace, span)
             if not self._forget_empty_groups():
                 return
             for worker in self._workers:

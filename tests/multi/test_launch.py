@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the launcher starts, and what its ranks find."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+from launching import launch, launched, wait_until, write_script
+
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from distlite.launch.command import main; sys.exit(main())",
+]
+SHOW_ENVIRONMENT = """
+import json
+print(json.dumps(dict(os.environ)))
+"""
+
+
+def environments(result):
+    """By rank, from the output of SHOW_ENVIRONMENT."""
+    assert result.returncode == 0, result.stderr
+    found = {}
+    for line in result.stdout.splitlines():
+        prefix, _, text = line.partition(": ")
+        found[prefix] = json.loads(text)
+    return [found[f"[rank{rank}]"] for rank in range(len(found))]
+
+
+def test_ranks_find_the_variables_of_torchrun(tmp_path):
+    script = write_script(tmp_path, SHOW_ENVIRONMENT)
+    ranks = environments(launch(["--nproc-per-node", 3, "--role", "trainer", script]))
+    assert len(ranks) == 3
+    for rank, environment in enumerate(ranks):
+        expected = {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": "3",
+            "LOCAL_WORLD_SIZE": "3",
+            "GROUP_RANK": "0",
+            "GROUP_WORLD_SIZE": "1",
+            "ROLE_NAME": "trainer",
+            "ROLE_RANK": str(rank),
+            "ROLE_WORLD_SIZE": "3",
+            "MASTER_ADDR": "127.0.0.1",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        }
+        assert {name: environment.get(name) for name in expected} == expected
+        assert int(environment["MASTER_PORT"]) > 0
+        assert int(environment["OMP_NUM_THREADS"]) >= 1
+    same = ("MASTER_PORT", "TORCHELASTIC_RUN_ID", "OMP_NUM_THREADS")
+    for name in same:
+        assert len({environment[name] for environment in ranks}) == 1
+
+
+def test_the_users_own_thread_count_is_kept(tmp_path):
+    script = write_script(tmp_path, SHOW_ENVIRONMENT)
+    (rank,) = environments(launch([script], env={"OMP_NUM_THREADS": "7"}))
+    assert rank["OMP_NUM_THREADS"] == "7"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--nproc-per-node", 2],
+        ["--nproc_per_node=2", "--master_addr=127.0.0.1", "--standalone"],
+        ["--nproc-per-node=2", "--nnodes=1:1", "--node_rank", 0],
+    ],
+)
+@pytest.mark.parametrize("command", [["run"], []])
+def test_the_console_command_takes_torchruns_spellings(tmp_path, arguments, command):
+    script = write_script(tmp_path, "print(rank, world_size, sys.argv[1:])")
+    words = [*command, *arguments, script, "--nproc-per-node", "9", "-m"]
+    result = launch(words, command=COMMAND)
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == [
+        f"[rank{rank}]: {rank} 2 ['--nproc-per-node', '9', '-m']" for rank in range(2)
+    ]
+
+
+def test_a_module_is_run_by_its_name(tmp_path):
+    write_script(tmp_path, "print(__name__, rank, sys.argv[1:])", "a_module.py")
+    result = launch(["--nproc-per-node", 2, "-m", "a_module", "x"], cwd=tmp_path)
+    assert sorted(result.stdout.splitlines()) == [
+        f"[rank{rank}]: __main__ {rank} ['x']" for rank in range(2)
+    ]
+
+
+def test_a_program_is_run_without_python():
+    words = ["--nproc_per_node", 2, "--no-python", "sh", "-c", 'echo "$RANK:$0"', "x"]
+    result = launch(words)
+    assert sorted(result.stdout.splitlines()) == ["[rank0]: 0:x", "[rank1]: 1:x"]
+
+
+@pytest.mark.parametrize("count", ["auto", "cpu"])
+def test_one_rank_per_core(tmp_path, count):
+    script = write_script(tmp_path, "print(world_size)")
+    core = min(os.sched_getaffinity(0))
+    result = launch(
+        ["--nproc-per-node", count, script],
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+    )
+    assert result.stdout == "[rank0]: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--max-restarts", "3"], "unrecognized arguments: --max-restarts"),
+        (["--nproc-per-node", "zz"], "Unsupported nproc_per_node value: zz"),
+        (["--nproc-per-node", "0"], "at least one process is needed"),
+        (["--nnodes", "1:4"], "a varying number of nodes, 1:4"),
+        (["--node-rank", "1"], "--node-rank 1 is not among 1 node(s)"),
+        (["--master-port", "70000"], "70000 is not in 0..65535"),
+        (["--standalone", "--nnodes", "2"], "--standalone is for one node"),
+        (["--nnodes", "2", "--master-port", "0"], "several nodes need a --master-port"),
+        (["-m", "--no-python"], "not allowed with argument -m/--module"),
+        (["no-such-script.py"], "no script 'no-such-script.py'"),
+        (["--no-python", "no-such-program"], "no program 'no-such-program'"),
+        ([], "no script"),
+    ],
+)
+def test_a_wrong_command_line_starts_nothing(tmp_path, arguments, complaint):
+    result = launch([*arguments, str(tmp_path / "absent.py")])
+    assert result.returncode == 2
+    assert complaint in result.stderr
+    assert result.stdout == ""
+
+
+def test_rank_0_is_handed_the_bound_socket(tmp_path):
+    script = write_script(
+        tmp_path,
+        """
+        import socket
+        fd = os.environ.get("DISTLITE_LISTEN_FD")
+        if fd is not None:
+            with socket.socket(fileno=int(fd)) as listener:
+                assert listener.getsockname()[1] == int(os.environ["MASTER_PORT"])
+                listener.listen()
+                socket.create_connection(listener.getsockname()).close()
+        sockets = [n for n in os.listdir("/proc/self/fd") if int(n) > 2
+                   and os.path.exists(f"/proc/self/fd/{n}")
+                   and os.readlink(f"/proc/self/fd/{n}").startswith("socket:")]
+        print(fd is not None, len(sockets))
+        """,
+    )
+    result = launch(["--nproc-per-node", 3, script])
+    assert sorted(result.stdout.splitlines()) == [
+        "[rank0]: True 0",
+        "[rank1]: False 0",
+        "[rank2]: False 0",
+    ], result.stderr
+
+
+def test_a_program_that_ignores_the_socket_can_bind_the_port(tmp_path):
+    script = write_script(
+        tmp_path,
+        """
+        import socket
+        with socket.create_server(("", int(os.environ["MASTER_PORT"]))) as listener:
+            socket.create_connection(listener.getsockname()).close()
+        print("served")
+        """,
+    )
+    assert launch([script]).stdout == "[rank0]: served\n"
+
+
+def test_a_port_in_use_is_said_before_any_rank_starts(tmp_path):
+    script = write_script(tmp_path, "print('started')")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = launch(["--nproc-per-node", 2, "--master-port", port, script])
+    assert result.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in result.stderr
+    assert result.stdout == ""
+
+
+def port_outside_the_ephemeral_range():
+    """Nobody gets it unasked; bound once to see that it is free."""
+    for port in range(20000 + os.getpid() % 5000, 32000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port")
+
+
+MEET = """
+import socket
+where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+if rank == 0:
+    assert "DISTLITE_LISTEN_FD" not in os.environ
+    with socket.create_server(where) as listener:
+        met = sorted(listener.accept()[0].recv(9) for _ in range(world_size - 1))
+    print(met)
+else:
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            connection = socket.create_connection(where)
+            break
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    connection.sendall(os.environ["GROUP_RANK"].encode() + b"/" + str(rank).encode())
+print("local", os.environ["LOCAL_RANK"], "of", os.environ["LOCAL_WORLD_SIZE"])
+"""
+
+
+def test_two_nodes_are_one_job(tmp_path):
+    script = write_script(tmp_path, MEET)
+    job = ["--nnodes", 2, "--nproc-per-node", 2, "--master-addr", "127.0.0.1"]
+    job += ["--master-port", port_outside_the_ephemeral_range()]
+    with launched([*job, "--node-rank", 0, script]) as (first, _):
+        second = launch([*job, "--node-rank", 1, script])
+        first_output, first_errors = first.communicate(timeout=30)
+    assert (first.returncode, second.returncode) == (0, 0), first_errors + second.stderr
+    assert sorted(first_output.splitlines()) == [
+        "[rank0]: [b'0/1', b'1/2', b'1/3']",
+        "[rank0]: local 0 of 2",
+        "[rank1]: local 1 of 2",
+    ]
+    assert sorted(second.stdout.splitlines()) == [
+        "[rank2]: local 0 of 2",
+        "[rank3]: local 1 of 2",
+    ]
+
+
+def test_stdin_that_can_be_read_once_goes_to_the_first_rank(tmp_path):
+    script = write_script(tmp_path, "print(sys.stdin.read())")
+    result = launch(["--nproc-per-node", 3, script], input="some input")
+    assert sorted(result.stdout.splitlines()) == [
+        "[rank0]: some input",
+        "[rank1]: ",
+        "[rank2]: ",
+    ]
+
+
+def test_closed_standard_streams_are_no_trouble(tmp_path):
+    script = write_script(tmp_path, "open(sys.argv[1] + str(rank), 'w').write('ran')")
+
+    def close_all():
+        for fd in (0, 1, 2):
+            os.close(fd)
+
+    words = ["--nproc-per-node", 2, script, tmp_path / "mark"]
+    result = launch(words, preexec_fn=close_all)
+    assert result.returncode == 0
+    assert (tmp_path / "mark0").read_text() == "ran"
+    assert (tmp_path / "mark1").read_text() == "ran"
+
+
+def test_ranks_run_at_the_same_time(tmp_path):
+    """Each waits for a mark of every other."""
+    script = write_script(
+        tmp_path,
+        """
+        folder = sys.argv[1]
+        open(f"{folder}/mark{rank}", "w").close()
+        deadline = time.monotonic() + 30
+        while not all(os.path.exists(f"{folder}/mark{r}") for r in range(world_size)):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        """,
+    )
+    assert launch(["--nproc-per-node", 5, script, tmp_path]).returncode == 0
+
+
+def test_a_job_may_outlive_the_terminal(tmp_path):
+    """With SIGHUP ignored by whoever started it (nohup), it goes on after one."""
+    script = write_script(
+        tmp_path,
+        """
+        print("ready", flush=True)
+        while not os.path.exists(sys.argv[1]):
+            time.sleep(0.01)
+        """,
+    )
+    mark = tmp_path / "mark"
+    nohup = ["nohup", sys.executable, "-m", "distlite.run", script, str(mark)]
+    with subprocess.Popen(
+        nohup, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        try:
+            assert process.stdout.readline() == b"[rank0]: ready\n"
+            process.send_signal(signal.SIGHUP)
+            # The signal, had it ended the job, would do so before the rank's next look.
+            mark.touch()
+            assert wait_until(lambda: process.poll() is not None)
+            assert process.returncode == 0
+        finally:
+            process.kill()

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A rank that fails ends the job, and the launcher says which and why."""
+
+import time
+
+import pytest
+from launching import GRACE, launch, launched, processes_of, wait_until, write_script
+
+from distlite.launch.report import last_words
+
+RULE = "=" * 78
+
+
+def report_of(result):
+    """Title, what the failing rank said, the fates of the others."""
+    before, title_and_rest = result.stderr.split(RULE + "\n", 1)
+    assert title_and_rest.endswith(RULE + "\n"), result.stderr
+    parts = title_and_rest.removesuffix(RULE + "\n").split("-" * 78 + "\n")
+    return before, parts[0], parts[1], "".join(parts[2:]).splitlines()
+
+
+FAIL_ON_2 = """
+if rank == 2:
+    try:
+        {}["the key"]
+    except KeyError as error:
+        raise ValueError("the reason") from error
+time.sleep(60)
+"""
+
+
+def test_the_first_failure_is_reported_and_ends_the_others(tmp_path):
+    script = write_script(tmp_path, FAIL_ON_2)
+    start = time.monotonic()
+    result = launch(["--nproc-per-node", 4, script])
+    assert time.monotonic() - start < 10
+    assert result.returncode == 1
+    before, title, said, others = report_of(result)
+    assert title.startswith("rank 2 failed first: exit code 1, pid ")
+    assert said.startswith("Traceback (most recent call last):\n")
+    assert "KeyError: 'the key'" in said
+    assert said.endswith("ValueError: the reason\n")
+    assert others == [
+        f"rank {rank}: killed by SIGTERM (ended by the launcher)" for rank in (0, 1, 3)
+    ]
+    assert before.startswith("[rank2]: Traceback")
+
+
+def test_the_exit_code_is_that_of_the_rank(tmp_path):
+    script = write_script(tmp_path, "rank == 1 and sys.exit(37); time.sleep(60)")
+    result = launch(["--nproc-per-node", 2, script])
+    assert result.returncode == 37
+    _, title, said, _ = report_of(result)
+    assert title.startswith("rank 1 failed first: exit code 37,")
+    assert said == "(it wrote nothing to stderr)\n"
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGSEGV", 139), ("SIGKILL", 137)])
+def test_a_signal_is_named(tmp_path, name, code):
+    script = write_script(
+        tmp_path,
+        f"""
+        import signal
+        if rank == 0:
+            print("last words", file=sys.stderr)
+            os.kill(os.getpid(), signal.{name})
+        time.sleep(60)
+        """,
+    )
+    result = launch(["--nproc-per-node", 2, script])
+    assert result.returncode == code
+    _, title, said, _ = report_of(result)
+    assert title.startswith(f"rank 0 failed first: killed by {name}, pid ")
+    assert said == "last words\n"
+
+
+def test_a_rank_that_ends_well_does_not_end_the_others(tmp_path):
+    script = write_script(
+        tmp_path,
+        """
+        if rank == 0:
+            print("ready")
+            while os.path.exists(sys.argv[1]):
+                time.sleep(0.01)
+            print("the last one")
+        """,
+    )
+    mark = tmp_path / "mark"
+    mark.touch()
+    with launched(["--nproc-per-node", 2, script, mark]) as (process, token):
+        assert process.stdout.readline() == "[rank0]: ready\n"
+        # The launcher, its guardian and rank 0 are left.
+        wait_until(lambda: len(processes_of(token)) == 3)
+        assert process.poll() is None
+        mark.unlink()
+        assert process.stdout.read() == "[rank0]: the last one\n"
+        assert process.wait(10) == 0
+
+
+def test_the_cause_is_preferred_to_what_followed_from_it(tmp_path):
+    """Rank 1 is the cause, and slow to die; the others notice at once."""
+    script = write_script(
+        tmp_path,
+        """
+        class DistBackendError(RuntimeError):
+            pass
+        mark = sys.argv[1]
+        if rank == 1:
+            import atexit
+            @atexit.register
+            def linger():
+                open(mark, "w").close()
+                time.sleep(0.3)
+            raise ZeroDivisionError("the cause")
+        while not os.path.exists(mark):
+            time.sleep(0.005)
+        raise DistBackendError("rank 1 (pid 12) is lost")
+        """,
+    )
+    result = launch(["--nproc-per-node", 3, script, tmp_path / "mark"])
+    _, title, said, others = report_of(result)
+    assert title.startswith("rank 1 failed first: exit code 1,")
+    assert said.endswith("ZeroDivisionError: the cause\n")
+    assert others == ["rank 0: exit code 1", "rank 2: exit code 1"]
+
+
+def test_a_lost_peer_is_reported_where_nothing_else_failed(tmp_path):
+    script = write_script(
+        tmp_path,
+        """
+        class DistBackendError(RuntimeError):
+            pass
+        if rank == 1:
+            raise DistBackendError("rank 0 on another node is lost")
+        time.sleep(60)
+        """,
+    )
+    result = launch(["--nproc-per-node", 2, script])
+    assert result.returncode == 1
+    _, title, _, others = report_of(result)
+    assert title.startswith("rank 1 failed first")
+    assert others == ["rank 0: killed by SIGTERM (ended by the launcher)"]
+
+
+def test_a_rank_may_finish_its_work_before_it_ends(tmp_path):
+    script = write_script(
+        tmp_path,
+        """
+        import signal
+        def save(*_):
+            time.sleep(0.2)
+            print("saved")
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        open(f"{sys.argv[1]}{rank}", "w").close()
+        while not all(os.path.exists(f"{sys.argv[1]}{r}") for r in range(world_size)):
+            time.sleep(0.01)
+        if rank == 1:
+            sys.exit(5)
+        time.sleep(60)
+        """,
+    )
+    result = launch(["--nproc-per-node", 2, script, tmp_path / "mark"])
+    assert result.returncode == 5
+    assert result.stdout == "[rank0]: saved\n"
+    assert report_of(result)[3] == ["rank 0: exit code 0 (ended by the launcher)"]
+
+
+def test_a_rank_that_does_not_obey_is_killed_after_the_grace(tmp_path):
+    script = write_script(
+        tmp_path,
+        """
+        import signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        open(f"{sys.argv[1]}{rank}", "w").close()
+        while not all(os.path.exists(f"{sys.argv[1]}{r}") for r in range(world_size)):
+            time.sleep(0.01)
+        if rank == 0:
+            sys.exit(6)
+        time.sleep(60)
+        """,
+    )
+    start = time.monotonic()
+    words = ["--nproc-per-node", 2, script, tmp_path / "mark"]
+    result = launch(words, env={GRACE: "0.5"})
+    assert 0.5 <= time.monotonic() - start < 10
+    assert result.returncode == 6
+    fate = "rank 1: killed by SIGKILL (ended by the launcher)"
+    assert report_of(result)[3] == [fate]
+
+
+def test_what_cannot_be_executed_is_said_once(tmp_path):
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF not really")
+    program.chmod(0o755)
+    result = launch(["--nproc-per-node", 3, "--no-python", program])
+    assert result.returncode == 1
+    assert result.stderr.count("Exec format error") == 1
+
+
+def test_last_words_are_the_last_traceback():
+    first = ["Traceback (most recent call last):", "  File a", "KeyError: 1"]
+    second = ["Traceback (most recent call last):", "  File b", "ValueError: 2"]
+    chain = ["", "During handling of the above exception, another occurred:", ""]
+    assert last_words([*first, "going on", *second]) == second
+    assert last_words(["noise", *first, *chain, *second]) == [*first, *chain, *second]
+    assert last_words(["only", "noise"]) == ["only", "noise"]
+    assert len(last_words([str(i) for i in range(100)])) == 20
+    assert last_words([]) == []
