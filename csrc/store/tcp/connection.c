@@ -53,7 +53,7 @@ dl_connection_free(dl_connection *connection, bool is_inherited)
     free(connection);
 }
 
-/* Torch's client is told of a lost connection in these words. */
+/* Lost connections are worded as torch's client does. */
 static dl_status
 name_failure(const dl_connection *connection, dl_status status)
 {
@@ -65,6 +65,9 @@ name_failure(const dl_connection *connection, dl_status status)
                        connection->peer);
     case DL_NETWORK:
         return dl_fail(DL_NETWORK, "%s (%s)", dl_last_error()->text, connection->peer);
+    case DL_TIMEOUT:
+        return dl_fail(DL_TIMEOUT, "the store's server at %s does not answer",
+                       connection->peer);
     default:
         return status;
     }

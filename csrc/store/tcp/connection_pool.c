@@ -158,7 +158,9 @@ dl_connection_pool_close(dl_connection_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     atomic_store(&pool->is_closed, true);
-    for (dl_list *node = pool->busy.next; node != &pool->busy; node = node->next) {
+    bool has_busy = !dl_list_is_empty(&pool->busy);
+    for (dl_list *node = pool->busy.next; has_busy && node != &pool->busy;
+         node = node->next) {
         /* Its call reads an end of stream, and closes it. */
         shutdown(connection_of(node)->fd, SHUT_RDWR);
     }

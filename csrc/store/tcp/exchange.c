@@ -9,8 +9,8 @@
 #define FIRST_NAP DL_MILLISECOND
 #define LAST_NAP DL_WAIT_SLICE
 
-static dl_deadline
-answer_deadline(const dl_call *call)
+dl_deadline
+dl_call_answer_deadline(const dl_call *call)
 {
     dl_deadline grace = dl_deadline_after(DL_ANSWER_GRACE);
 
@@ -21,14 +21,14 @@ static dl_status
 ask(dl_connection *connection, dl_call *call, dl_request *request)
 {
     return dl_connection_ask(connection, request, call->key_prefix,
-                             answer_deadline(call));
+                             dl_call_answer_deadline(call));
 }
 
 /* SET, APPEND, MULTI_SET, QUEUE_PUSH. */
 static dl_status
 exchange_write(dl_connection *connection, dl_call *call)
 {
-    dl_deadline deadline = answer_deadline(call);
+    dl_deadline deadline = dl_call_answer_deadline(call);
 
     DL_TRY(ask(connection, call, &call->request));
     DL_TRY(dl_connection_take_status(connection, deadline));
@@ -41,7 +41,7 @@ exchange_write(dl_connection *connection, dl_call *call)
 static dl_status
 exchange_number(dl_connection *connection, dl_call *call)
 {
-    dl_deadline deadline = answer_deadline(call);
+    dl_deadline deadline = dl_call_answer_deadline(call);
 
     DL_TRY(ask(connection, call, &call->request));
     DL_TRY(dl_connection_take_status(connection, deadline));
@@ -53,7 +53,7 @@ exchange_number(dl_connection *connection, dl_call *call)
 static dl_status
 exchange_check(dl_connection *connection, dl_call *call)
 {
-    dl_deadline deadline = answer_deadline(call);
+    dl_deadline deadline = dl_call_answer_deadline(call);
     uint8_t byte;
 
     DL_TRY(ask(connection, call, &call->request));
@@ -71,7 +71,7 @@ exchange_check(dl_connection *connection, dl_call *call)
 static dl_status
 fetch(dl_connection *connection, dl_call *call, size_t count)
 {
-    dl_deadline deadline = answer_deadline(call);
+    dl_deadline deadline = dl_call_answer_deadline(call);
 
     DL_TRY(ask(connection, call, &call->request));
     DL_TRY(dl_connection_take_status(connection, deadline));
@@ -92,7 +92,7 @@ exchange_compare_set(dl_connection *connection, dl_call *call)
 static dl_status
 exchange_list_keys(dl_connection *connection, dl_call *call)
 {
-    dl_deadline deadline = answer_deadline(call);
+    dl_deadline deadline = dl_call_answer_deadline(call);
     dl_buffer name = {0};
 
     dl_buffer_clear(call->values);
@@ -177,7 +177,7 @@ wait_for(dl_connection *connection, dl_call *call, dl_request *request, bool *is
     *is_over = false;
     dl_connection_put(connection, request, call->key_prefix);
     if (!dl_deadline_passed(call->deadline)) {
-        DL_TRY(dl_connection_send(connection, answer_deadline(call)));
+        DL_TRY(dl_connection_send(connection, dl_call_answer_deadline(call)));
         status = dl_connection_await(connection, begun, call->deadline);
     }
     if (status == DL_OK) {
@@ -265,9 +265,11 @@ exchange_multi_get(dl_connection *connection, dl_call *call)
 static dl_status
 pop(dl_connection *connection, dl_call *call)
 {
-    dl_deadline deadline = answer_deadline(call);
+    dl_deadline deadline = dl_call_answer_deadline(call);
     int64_t size;
 
+    /* All before it has been answered. */
+    connection->has_sent = false;
     DL_TRY(ask(connection, call, &call->request));
     DL_TRY(dl_connection_take_status(connection, deadline));
     DL_TRY(dl_connection_take_i64(connection, deadline, &size));
@@ -339,8 +341,18 @@ dl_exchange_name(dl_opcode op)
     return kinds[op].name;
 }
 
+static bool
+is_about_queues(dl_opcode op)
+{
+    return op == DL_OP_QUEUE_PUSH || op == DL_OP_QUEUE_POP || op == DL_OP_QUEUE_LEN;
+}
+
 dl_status
 dl_exchange(dl_connection *connection, dl_call *call)
 {
+    if (call->is_legacy && !connection->is_ours && is_about_queues(call->request.op)) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "queues not implemented on legacy TCPStore backend");
+    }
     return kinds[call->request.op].run(connection, call);
 }

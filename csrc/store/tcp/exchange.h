@@ -24,6 +24,7 @@ typedef struct dl_call {
     dl_bytes key_prefix;
     dl_deadline deadline; /* of waiting for keys */
     bool is_blocking;     /* QUEUE_POP */
+    bool is_legacy;       /* the server, if it is torch's, is the one without queues */
     /* Whether doing it twice is as good as once.  The exchange sets it while it does
      * something harmless on behalf of a call that is not. */
     bool is_repeatable;
@@ -40,7 +41,10 @@ bool dl_exchange_is_repeatable(dl_opcode op);
 /* "add", ...: for error texts. */
 const char *dl_exchange_name(dl_opcode op);
 
-/* DL_OK, DL_TIMEOUT, DL_QUEUE_EMPTY, what the server said, or how the connection was
+/* Until when an answer may come that needs no waiting. */
+dl_deadline dl_call_answer_deadline(const dl_call *call);
+
+/* DL_OK, DL_TIMEOUT, DL_QUEUE_EMPTY, DL_UNSUPPORTED (decided here, no byte is sent), what the server said, or how the connection was
  * lost.  connection->is_clean tells whether it can be used again. */
 dl_status dl_exchange(dl_connection *connection, dl_call *call);
 

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/master.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/list.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "net/listen.h"
+#include "net/socket.h"
+#include "store/tcp/server.h"
+
+struct dl_master {
+    dl_list node;  /* among the shared ones; guarded by registry_lock */
+    size_t owners; /* guarded by registry_lock */
+    /* fixed after init */
+    const dl_server_ops *ops;
+    dl_server *server;
+    uint16_t port;
+    uint32_t fork_generation;
+};
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static dl_list shared_masters; /* guarded by registry_lock */
+
+bool
+dl_tcp_store_has_libuv(void)
+{
+    return dl_server_uv_ops() != NULL;
+}
+
+static const dl_server_ops *
+choose_server(bool use_libuv)
+{
+    const dl_server_ops *libuv = dl_server_uv_ops();
+
+    if (use_libuv && libuv == NULL) {
+        dl_log(DL_LOG_WARNING, "this build has no libuv: the store is served by epoll");
+    }
+    return use_libuv && libuv != NULL ? libuv : &dl_server_poll_ops;
+}
+
+/* A parent's server does not serve its forked child. */
+static dl_master *
+join_shared(uint16_t port)
+{
+    dl_master *found = NULL;
+
+    pthread_mutex_lock(&registry_lock);
+    if (shared_masters.next == NULL) {
+        dl_list_init(&shared_masters);
+    }
+    for (dl_list *node = shared_masters.next; node != &shared_masters && found == NULL;
+         node = node->next) {
+        dl_master *master = DL_LIST_ENTRY(node, dl_master, node);
+        if (master->port == port && master->fork_generation == dl_fork_generation()) {
+            master->owners++;
+            found = master;
+        }
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return found;
+}
+
+static void
+share(dl_master *master)
+{
+    pthread_mutex_lock(&registry_lock);
+    dl_list_append(&shared_masters, &master->node);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static bool
+is_true(const char *text)
+{
+    return text != NULL
+           && (strcmp(text, "1") == 0 || strcasecmp(text, "true") == 0
+               || strcasecmp(text, "yes") == 0 || strcasecmp(text, "y") == 0
+               || strcasecmp(text, "t") == 0);
+}
+
+static bool
+is_served_by_agent(uint16_t port)
+{
+    const char *master_port = getenv("MASTER_PORT");
+
+    return is_true(getenv("TORCHELASTIC_USE_AGENT_STORE")) && master_port != NULL
+           && atoi(master_port) == port;
+}
+
+static dl_status
+open_listener(const dl_tcp_store_options *options, dl_deadline deadline, int *fd)
+{
+    if (options->listen_fd < 0) {
+        return dl_socket_listen(options->host, options->port, deadline, fd);
+    }
+    dl_status status = dl_socket_adopt(options->listen_fd, options->port);
+    if (status != DL_OK) {
+        dl_socket_close(options->listen_fd);
+        return status;
+    }
+    *fd = options->listen_fd;
+    return DL_OK;
+}
+
+static dl_status
+serve(const dl_tcp_store_options *options, int fd, dl_master **master)
+{
+    dl_master *made = calloc(1, sizeof *made);
+
+    if (made == NULL) {
+        dl_socket_close(fd);
+        return dl_fail_no_memory();
+    }
+    made->owners = 1;
+    made->port = dl_socket_port(fd);
+    made->fork_generation = dl_fork_generation();
+    made->ops = choose_server(options->use_libuv);
+    dl_status status = made->ops->start(fd, &made->server);
+    if (status != DL_OK) {
+        free(made);
+        return status;
+    }
+    if (options->multi_tenant) {
+        share(made);
+    }
+    *master = made;
+    return DL_OK;
+}
+
+dl_status
+dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
+                dl_master **master)
+{
+    bool may_join = options->multi_tenant && options->port != 0;
+    int fd = -1;
+
+    *master = may_join ? join_shared(options->port) : NULL;
+    if (*master != NULL) {
+        dl_socket_close(options->listen_fd);
+        return DL_OK;
+    }
+    dl_status status = open_listener(options, deadline, &fd);
+    if (status == DL_OK) {
+        return serve(options, fd, master);
+    }
+    /* Another thread may have been faster. */
+    *master = may_join ? join_shared(options->port) : NULL;
+    if (*master != NULL) {
+        return DL_OK;
+    }
+    if (status == DL_NETWORK && is_served_by_agent(options->port)) {
+        dl_log(DL_LOG_INFO, "port %u is served by the launcher's agent: %s",
+               options->port, dl_last_error()->text);
+        return DL_OK;
+    }
+    return status;
+}
+
+uint16_t
+dl_master_port(const dl_master *master)
+{
+    return master->port;
+}
+
+void
+dl_master_stop(dl_master *master)
+{
+    if (master == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&registry_lock);
+    bool is_last = --master->owners == 0;
+    if (is_last) {
+        dl_list_remove(&master->node);
+    }
+    pthread_mutex_unlock(&registry_lock);
+    if (is_last) {
+        master->ops->stop(master->server);
+        free(master);
+    }
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The server side of a TCP store that is a master: which of the two servers, on which
+ * socket, and who shares it.  Masters of one port in one process share a server if all of
+ * them are multi-tenant; it ends with the last. */
+#ifndef DISTLITE_STORE_TCP_MASTER_H
+#define DISTLITE_STORE_TCP_MASTER_H
+
+#include "base/deadline.h"
+#include "base/status.h"
+#include "store/tcp/tcp_store.h"
+
+typedef struct dl_master dl_master;
+
+/* Listens and starts a server, or joins one.  Takes options->listen_fd.  `*master` is
+ * NULL when the port is taken by a launcher's agent, which is the server then: the
+ * environment says so (TORCHELASTIC_USE_AGENT_STORE, MASTER_PORT). */
+dl_status dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
+                          dl_master **master);
+
+uint16_t dl_master_port(const dl_master *master);
+
+/* One owner leaves; the last stops the server.  NULL does nothing. */
+void dl_master_stop(dl_master *master);
+
+#endif

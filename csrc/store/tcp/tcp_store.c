@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/tcp_store.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/socket.h"
+#include "store/tcp/join.h"
+#include "store/tcp/master.h"
+#include "store/tcp/tcp_calls.h"
+
+typedef struct dl_tcp_store {
+    dl_tcp_client client;
+    /* fixed after init */
+    dl_master *master; /* NULL for a client; ends with close */
+    char *host;        /* as given */
+} dl_tcp_store;
+
+static const dl_store_ops tcp_store_ops;
+
+static dl_tcp_store *
+tcp_store_of(const dl_store *store)
+{
+    return (dl_tcp_store *)store;
+}
+
+static void
+tcp_close(dl_store *store)
+{
+    dl_tcp_store *self = tcp_store_of(store);
+
+    dl_connection_pool_close(&self->client.pool);
+    dl_master_stop(self->master);
+}
+
+/* In a forked child the master's server is its parent's. */
+static void
+tcp_free(dl_store *store)
+{
+    dl_tcp_store *self = tcp_store_of(store);
+
+    dl_connection_pool_fini(&self->client.pool, dl_store_is_inherited(store));
+    free(self->host);
+    free(self);
+}
+
+static dl_status
+make_store(const char *host, bool uses_libuv, int64_t timeout, dl_tcp_store **store)
+{
+    dl_tcp_store *made = calloc(1, sizeof *made);
+
+    if (made == NULL) {
+        return dl_fail_no_memory();
+    }
+    dl_store_init(&made->client.base, &tcp_store_ops);
+    dl_store_set_timeout(&made->client.base, timeout);
+    made->client.uses_libuv = uses_libuv;
+    made->host = strdup(host);
+    if (made->host == NULL) {
+        dl_store_unref(&made->client.base);
+        return dl_fail_no_memory();
+    }
+    *store = made;
+    return DL_OK;
+}
+
+/* The server is at loopback for this machine when it is at all addresses. */
+static dl_status
+init_pool(dl_tcp_store *self, uint16_t port)
+{
+    bool is_wildcard = dl_address_is_wildcard(self->host);
+
+    return dl_connection_pool_init(&self->client.pool,
+                                   is_wildcard ? "127.0.0.1" : self->host, port);
+}
+
+static dl_status
+tcp_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
+{
+    dl_tcp_store *self = tcp_store_of(store);
+    dl_tcp_store *made = NULL;
+
+    DL_TRY(make_store(self->host, self->client.uses_libuv, dl_store_timeout(store),
+                      &made));
+    dl_status status = init_pool(made, self->client.pool.port);
+    if (status == DL_OK) {
+        status = dl_join(&made->client.pool, NULL, deadline);
+    }
+    if (status != DL_OK) {
+        dl_store_unref(&made->client.base);
+        return status;
+    }
+    *clone = &made->client.base;
+    return DL_OK;
+}
+
+static dl_status
+start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_deadline deadline)
+{
+    bool is_counted = options->wait_for_workers && options->world_size >= 0;
+    int64_t joined = 0;
+
+    if (options->is_master) {
+        DL_TRY(dl_master_start(options, deadline, &self->master));
+    }
+    DL_TRY(init_pool(self, self->master == NULL ? options->port
+                                                : dl_master_port(self->master)));
+    DL_TRY(dl_join(&self->client.pool, is_counted ? &joined : NULL, deadline));
+    if (is_counted && self->master != NULL) {
+        return dl_await_workers(&self->client.pool, joined, options->world_size,
+                                deadline);
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_tcp_store_new(const dl_tcp_store_options *options, dl_deadline deadline,
+                 dl_store **store)
+{
+    dl_tcp_store *made = NULL;
+
+    dl_status status =
+        make_store(options->host, options->use_libuv, options->timeout, &made);
+    if (status != DL_OK || !options->is_master) {
+        dl_socket_close(options->listen_fd);
+    }
+    DL_TRY(status);
+    status = start(made, options, deadline);
+    if (status != DL_OK) {
+        dl_store_unref(&made->client.base);
+        return status;
+    }
+    *store = &made->client.base;
+    return DL_OK;
+}
+
+const char *
+dl_tcp_store_host(const dl_store *store)
+{
+    return tcp_store_of(store)->host;
+}
+
+uint16_t
+dl_tcp_store_port(const dl_store *store)
+{
+    return tcp_store_of(store)->client.pool.port;
+}
+
+bool
+dl_tcp_store_uses_libuv(const dl_store *store)
+{
+    return tcp_store_of(store)->client.uses_libuv;
+}
+
+static void
+put_text(dl_buffer *text, const char *part)
+{
+    dl_buffer_put(text, dl_bytes_of(part));
+}
+
+void
+dl_tcp_store_describe(const dl_store *store, dl_buffer *text)
+{
+    dl_tcp_store *self = tcp_store_of(store);
+    char local[DL_ADDRESS_TEXT_SIZE];
+    char peer[DL_ADDRESS_TEXT_SIZE];
+    char server[32];
+    dl_address ends[2];
+
+    put_text(text, "TCPStore(client=TCPClient(");
+    if (!dl_store_is_inherited(store)
+        && dl_connection_pool_ends(&self->client.pool, &ends[0], &ends[1])) {
+        dl_address_text(&ends[0], local);
+        dl_address_text(&ends[1], peer);
+        put_text(text, "addr=");
+        put_text(text, local);
+        put_text(text, ", remote=");
+        put_text(text, peer);
+    } else {
+        put_text(text, "not connected");
+    }
+    snprintf(server, sizeof server, "TCPServer(port=%" PRIu16 ")",
+             self->client.pool.port);
+    put_text(text, "), server=");
+    put_text(text, self->master == NULL ? "<nullptr>" : server);
+    put_text(text, ")");
+}
+
+static const dl_store_ops tcp_store_ops = {
+    .kind = "TCPStore",
+    .set = dl_tcp_set,
+    .get = dl_tcp_get,
+    .add = dl_tcp_add,
+    .compare_set = dl_tcp_compare_set,
+    .delete_key = dl_tcp_delete_key,
+    .check = dl_tcp_check,
+    .wait = dl_tcp_wait,
+    .num_keys = dl_tcp_num_keys,
+    .list_keys = dl_tcp_list_keys,
+    .append = dl_tcp_append,
+    .multi_get = dl_tcp_multi_get,
+    .multi_set = dl_tcp_multi_set,
+    .queue_push = dl_tcp_queue_push,
+    .queue_pop = dl_tcp_queue_pop,
+    .queue_len = dl_tcp_queue_len,
+    .barrier = dl_tcp_barrier,
+    .clone = tcp_clone,
+    .close = tcp_close,
+    .free = tcp_free,
+    .has_extended_api = true,
+};
