@@ -115,8 +115,12 @@ clone_core(const dlpy_state *state, PyObject *self, dlpy_store_call *call)
 static PyObject *
 clone_prefix_store(const dlpy_state *state, dlpy_store *self)
 {
-    PyObject *below = PyObject_CallMethod(self->below, "clone", NULL);
+    dl_status status = dl_store_admit(self->store);
 
+    if (status != DL_OK) {
+        return dlpy_raise_store(state, status);
+    }
+    PyObject *below = PyObject_CallMethod(self->below, "clone", NULL);
     if (below == NULL) {
         return NULL;
     }

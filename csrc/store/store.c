@@ -86,8 +86,8 @@ dl_store_has_extended_api(dl_store *store)
     return store->ops->has_extended_api;
 }
 
-static dl_status
-admit(const dl_store *store)
+dl_status
+dl_store_admit(const dl_store *store)
 {
     if (dl_store_is_inherited(store)) {
         return dl_fail(DL_CLOSED,
@@ -104,7 +104,7 @@ admit(const dl_store *store)
 static dl_status
 admit_key(const dl_store *store, dl_bytes key)
 {
-    DL_TRY(admit(store));
+    DL_TRY(dl_store_admit(store));
     if (key.size > DL_STORE_KEY_LIMIT) {
         return dl_fail(DL_INVALID,
                        "a key of %zu bytes is longer than the limit of %d bytes",
@@ -116,7 +116,7 @@ admit_key(const dl_store *store, dl_bytes key)
 static dl_status
 admit_keys(const dl_store *store, const dl_bytes *keys, size_t count)
 {
-    DL_TRY(admit(store));
+    DL_TRY(dl_store_admit(store));
     if (count > DL_STORE_KEYS_LIMIT) {
         return dl_fail(DL_INVALID, "%zu keys in one call are over the limit of %u",
                        count, DL_STORE_KEYS_LIMIT);
@@ -216,7 +216,7 @@ dl_store_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline d
 dl_status
 dl_store_num_keys(dl_store *store, int64_t *count, dl_deadline deadline)
 {
-    DL_TRY(admit(store));
+    DL_TRY(dl_store_admit(store));
     return store->ops->num_keys == NULL ? lacks(store, "num_keys")
                                         : store->ops->num_keys(store, count, deadline);
 }
@@ -225,7 +225,7 @@ dl_status
 dl_store_list_keys(dl_store *store, dl_status (*visit)(void *, dl_bytes), void *context,
                    dl_deadline deadline)
 {
-    DL_TRY(admit(store));
+    DL_TRY(dl_store_admit(store));
     if (store->ops->list_keys == NULL) {
         return lacks(store, "list_keys");
     }
@@ -308,7 +308,7 @@ dl_store_barrier(dl_store *store, dl_bytes key, int64_t world_size,
 dl_status
 dl_store_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
 {
-    DL_TRY(admit(store));
+    DL_TRY(dl_store_admit(store));
     return store->ops->clone == NULL ? lacks(store, "clone")
                                      : store->ops->clone(store, clone, deadline);
 }

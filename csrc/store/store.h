@@ -97,6 +97,9 @@ void dl_store_close(dl_store *store);
 /* Whether this is a child forked after the store was made: it must not touch it. */
 bool dl_store_is_inherited(const dl_store *store);
 
+/* What every function below begins with: DL_CLOSED when closed or inherited. */
+dl_status dl_store_admit(const dl_store *store);
+
 int64_t dl_store_timeout(dl_store *store);
 void dl_store_set_timeout(dl_store *store, int64_t timeout);
 
