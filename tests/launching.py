@@ -53,7 +53,8 @@ def launch(
     **settings: Any,
 ) -> subprocess.CompletedProcess[str]:
     """Run to the end; nothing of the run outlives the call."""
-    settings = {"capture_output": True, "text": True, **settings}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    settings = {"text": True, **pipes, **settings}
     environment = launch_environment(env)
     words = [*command, *map(str, arguments)]
     if "input" not in settings:

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The examples do what they say."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launching import launch, launched
+
+pytest.importorskip("sklearn", reason="scikit-learn, with the digits, is not installed")
+np = pytest.importorskip("numpy")
+
+DIGITS = Path(__file__).parents[2] / "examples" / "train_digits.py"
+
+
+def train(ranks, *arguments):
+    return launch(["--nproc-per-node", ranks, DIGITS, *arguments], timeout=55)
+
+
+@pytest.fixture(scope="module")
+def parameters_of_one(tmp_path_factory):
+    """What one process comes to, not even started by the launcher."""
+    saved = tmp_path_factory.mktemp("one") / "one.npy"
+    words = [sys.executable, DIGITS, "--save", saved]
+    bare = {k: v for k, v in os.environ.items() if k != "RANK"}
+    subprocess.run(words, check=True, timeout=55, env=bare, stdout=subprocess.DEVNULL)
+    return np.load(saved)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_any_number_of_ranks_trains_the_same_model(ranks, parameters_of_one, tmp_path):
+    result = train(ranks, "--save", tmp_path / "saved.npy", "--check")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert "[rank0]: parameters equal on every rank" in lines
+    (accuracy,) = (line for line in lines if "test accuracy" in line)
+    assert float(accuracy.split()[-1]) >= 0.95
+    assert sum(": epoch " in line for line in lines) == 30
+    assert all(line.startswith("[rank0]: ") for line in lines)
+    parameters = np.load(tmp_path / "saved.npy")
+    assert parameters.dtype == np.float64
+    np.testing.assert_allclose(parameters, parameters_of_one, rtol=1e-6, atol=1e-12)
+    assert np.abs(parameters).max() > 0.1
+
+
+def test_shares_may_be_empty(tmp_path):
+    """Batches of 3 images on 4 ranks, and a single one at the end of each epoch."""
+    words = ["--batch-size", 3, "--epochs", 3, "--learning-rate", 0.01, "--check"]
+    result = train(4, *words)
+    assert result.returncode == 0, result.stderr
+    assert "[rank0]: parameters equal on every rank" in result.stdout
+
+
+def test_too_little_training_is_an_error():
+    result = train(2, "--epochs", 1, "--learning-rate", 0.0)
+    assert result.returncode == 1
+    assert "is below 0.95" in result.stderr
+    assert "parameters equal" not in result.stdout
+
+
+def test_a_terminal_gets_a_progress_bar():
+    pytest.importorskip("rich", reason="rich, which draws the bar, is not installed")
+    ours, theirs = os.openpty()
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    words = ["--nproc-per-node", 2, DIGITS]
+    with launched(words, env={"TERM": "xterm", "COLUMNS": "90"}, **streams) as (job, _):
+        os.close(theirs)
+        seen = b""
+        try:
+            while b"parameters equal on every rank" not in seen:
+                seen += os.read(ours, 4096)
+            assert job.wait(30) == 0
+        finally:
+            os.close(ours)
+    assert b"\x1b[2K" in seen  # drawn over and over
+    assert b"100%" in seen
+    assert b"epoch " not in seen

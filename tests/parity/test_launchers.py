@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Our launcher runs torch's scripts, and torchrun runs ours."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launching import launch, write_script
+
+pytest.importorskip("torch", reason="torch, to compare with, is not installed")
+
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+DIGITS = Path(__file__).parents[2] / "examples" / "train_digits.py"
+
+SUM_WITH_TORCH = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+tensor = torch.ones(3) * (dist.get_rank() + 1)
+dist.all_reduce(tensor)
+print(tensor.tolist())
+dist.destroy_process_group()
+"""
+SHOW_VARIABLES = """
+for name in sorted(os.environ):
+    print(f"rank {rank} {name}={os.environ[name]}")
+"""
+
+
+@pytest.mark.parametrize("use_libuv", ["0", "1"])
+def test_a_torch_script_runs_under_our_launcher(tmp_path, use_libuv):
+    script = write_script(tmp_path, SUM_WITH_TORCH)
+    result = launch(["--nproc-per-node", 3, script], env={"USE_LIBUV": use_libuv})
+    assert result.returncode == 0, result.stderr
+    assert sorted(result.stdout.splitlines()) == [
+        f"[rank{rank}]: [6.0, 6.0, 6.0]" for rank in range(3)
+    ]
+
+
+@pytest.mark.parametrize("options", [["--standalone"], []])
+def test_the_example_runs_under_torchrun(options):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    words = [*options, "--nproc-per-node", 3, DIGITS, "--check"]
+    result = launch(words, command=TORCHRUN, timeout=55)
+    assert result.returncode == 0, result.stderr
+    assert "parameters equal on every rank" in result.stdout
+
+
+def variables(output, prefix):
+    """By rank; what the program's own start adds is left out."""
+    ranks = {0: {}, 1: {}}
+    for line in output.splitlines():
+        _, rank, variable = line.removeprefix(prefix).split(" ", 2)
+        name, _, value = variable.partition("=")
+        ranks[int(rank)][name] = value
+    return ranks
+
+
+def test_ranks_find_the_variables_that_torchrun_sets(tmp_path):
+    script = write_script(tmp_path, SHOW_VARIABLES)
+    words = ["--nproc-per-node", 2, "--role", "trainer", script]
+    extra = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    theirs = launch(words, command=TORCHRUN, env=extra, stderr=subprocess.DEVNULL)
+    ours = launch(words, env=extra, stderr=subprocess.DEVNULL)
+    their_ranks, our_ranks = variables(theirs.stdout, ""), {}
+    for rank in range(2):
+        lines = [
+            line.removeprefix(f"[rank{rank}]: ")
+            for line in ours.stdout.splitlines()
+            if line.startswith(f"[rank{rank}]: ")
+        ]
+        our_ranks[rank] = variables("\n".join(lines), "")[rank]
+    # Chosen anew by each launch; and the file that a failed rank describes itself in.
+    theirs_alone = {"TORCHELASTIC_ERROR_FILE"}
+    differing = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}
+    differing |= {"LAUNCH_TEST_TOKEN"}
+    for rank in range(2):
+        expected = {k: v for k, v in their_ranks[rank].items() if k not in theirs_alone}
+        assert expected.keys() <= our_ranks[rank].keys()
+        for name in expected.keys() - differing:
+            assert our_ranks[rank][name] == expected[name], name
