@@ -9,7 +9,8 @@
 #include "store/store.h"
 
 /* A negative `world_size` never removes the file; otherwise the last of that many
- * members to close does.  A missing folder fails at once. */
+ * members to close does.  A missing folder fails at once.  Waits for the file's lock, as
+ * a call with the default timeout would. */
 dl_status dl_file_store_new(const char *path, int64_t world_size, dl_store **store);
 
 /* As given; lives as long as the store. */

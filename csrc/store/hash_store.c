@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "base/reader.h"
 #include "base/thread.h"
+#include "store/key_list.h"
 #include "store/table.h"
 
 typedef struct hash_store {
@@ -211,27 +211,17 @@ hash_num_keys(dl_store *store, int64_t *count, dl_deadline deadline)
 }
 
 static dl_status
-collect_key(void *context, dl_bytes key)
-{
-    dl_put_bytes(context, key);
-    return dl_buffer_check(context);
-}
-
-static dl_status
 hash_list_keys(dl_store *store, dl_status (*visit)(void *, dl_bytes), void *context,
                dl_deadline deadline)
 {
     dl_buffer names = {0};
-    dl_bytes key;
-    /* Copied first: the visitor may use this store. */
     hash_store *self = lock(store);
-    dl_status status = dl_table_list(&self->table, collect_key, &names);
+    dl_status status = dl_key_list_copy(&self->table, &names);
 
     (void)deadline;
     unlock(self);
-    dl_reader reader = dl_reader_of(dl_buffer_bytes(&names));
-    while (status == DL_OK && dl_take_bytes(&reader, SIZE_MAX, &key) == 1) {
-        status = visit(context, key);
+    if (status == DL_OK) {
+        status = dl_key_list_visit(&names, visit, context);
     }
     dl_buffer_fini(&names);
     return status;

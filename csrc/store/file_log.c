@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/file_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/reader.h"
+#include "base/thread.h"
+#include "store/counter.h"
+
+/* Others hold the lock for microseconds; one who was stopped may hold it for ever. */
+#define LOCK_PATIENCE (1 * DL_SECOND)
+#define FIRST_LOCK_PAUSE (50 * DL_MILLISECOND / 1000)
+#define LAST_LOCK_PAUSE (2 * DL_MILLISECOND)
+
+/* A file of any size is read in pieces of this size, or of one record. */
+#define PIECE_SIZE ((uint64_t)256 << 10)
+
+#define LENGTH_SIZE 4
+
+dl_status
+dl_file_log_init(dl_file_log *log, const char *path)
+{
+    *log = (dl_file_log){.path = strdup(path)};
+    dl_table_init(&log->table);
+    return log->path == NULL ? dl_fail_no_memory() : DL_OK;
+}
+
+void
+dl_file_log_fini(dl_file_log *log)
+{
+    dl_table_fini(&log->table);
+    free(log->path);
+    *log = (dl_file_log){0};
+}
+
+static dl_status
+fail_to(const char *what, const char *path, int error)
+{
+    return dl_fail(error == ENOENT || error == ENOTDIR ? DL_NOT_FOUND : DL_BACKEND,
+                   "%s %s: %s", what, path, strerror(error));
+}
+
+static dl_status
+lock_file(int fd, dl_file_access access, dl_deadline deadline, const char *path)
+{
+    int operation = (access == DL_FILE_READ ? LOCK_SH : LOCK_EX) | LOCK_NB;
+    int64_t pause = FIRST_LOCK_PAUSE;
+
+    if (dl_deadline_left(deadline) < LOCK_PATIENCE) {
+        deadline = dl_deadline_after(LOCK_PATIENCE);
+    }
+    /* Not the blocking flock(2): it knows neither deadlines nor Ctrl-C. */
+    while (flock(fd, operation) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+            return fail_to("locking", path, errno);
+        }
+        if (dl_deadline_passed(deadline)) {
+            return dl_fail(DL_BACKEND, "locking %s: another process keeps it locked",
+                           path);
+        }
+        DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, pause)));
+        pause = pause * 2 < LAST_LOCK_PAUSE ? pause * 2 : LAST_LOCK_PAUSE;
+    }
+    return DL_OK;
+}
+
+/* Whether the file was removed between opening and locking it. */
+static bool
+is_removed(int fd)
+{
+    struct stat file;
+
+    return fstat(fd, &file) == 0 && file.st_nlink == 0;
+}
+
+dl_status
+dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int *fd)
+{
+    int flags = access == DL_FILE_READ ? O_RDONLY : O_RDWR;
+
+    if (access == DL_FILE_WRITE) {
+        flags |= O_CREAT;
+    }
+    for (;;) {
+        int opened = open(path, flags | O_CLOEXEC, 0644);
+        if (opened < 0 && errno == ENOENT && access != DL_FILE_WRITE) {
+            *fd = -1;
+            return DL_OK;
+        }
+        if (opened < 0) {
+            return fail_to("opening", path, errno);
+        }
+        dl_status status = lock_file(opened, access, deadline, path);
+        if (status == DL_OK && !is_removed(opened)) {
+            *fd = opened;
+            return DL_OK;
+        }
+        close(opened);
+        DL_TRY(status);
+    }
+}
+
+static void
+forget(dl_file_log *log)
+{
+    dl_table_fini(&log->table);
+    dl_table_init(&log->table);
+    log->reference_count = 0;
+    log->cleanup_count = 0;
+    log->offset = 0;
+}
+
+static dl_status
+apply(dl_file_log *log, dl_bytes key, dl_bytes value)
+{
+    const dl_bytes set = DL_LITERAL(DL_FILE_SET), delete = DL_LITERAL(DL_FILE_DELETE);
+
+    if (dl_bytes_start_with(key, set)) {
+        return dl_table_set(
+            &log->table, (dl_bytes){key.data + set.size, key.size - set.size}, value);
+    }
+    if (dl_bytes_start_with(key, delete)) {
+        dl_table_delete(&log->table,
+                        (dl_bytes){key.data + delete.size, key.size - delete.size});
+    } else if (dl_bytes_equal(key, DL_LITERAL(DL_FILE_REFERENCES))) {
+        dl_counter_parse(value, &log->reference_count);
+    } else if (dl_bytes_equal(key, DL_LITERAL(DL_FILE_CLEANUPS))) {
+        dl_counter_parse(value, &log->cleanup_count);
+    }
+    return DL_OK;
+}
+
+/* Takes a u32 size and as many bytes; false: `*needed` bytes more than are left would be
+ * the least to see the end of it. */
+static bool
+take_field(dl_reader *reader, dl_bytes *field, uint64_t *needed)
+{
+    uint32_t size;
+
+    if (!dl_take_u32(reader, &size)) {
+        *needed = LENGTH_SIZE - dl_reader_left(reader);
+        return false;
+    }
+    if (dl_reader_left(reader) < size) {
+        *needed = size - dl_reader_left(reader);
+        return false;
+    }
+    *field = (dl_bytes){reader->next, size};
+    reader->next += size;
+    return true;
+}
+
+/* Applies the whole records of a piece; `*needed` bytes more complete the next one, or
+ * at least its next field.  0: the piece ends with a record. */
+static dl_status
+apply_piece(dl_file_log *log, dl_bytes piece, uint64_t *needed)
+{
+    dl_reader reader = dl_reader_of(piece);
+
+    *needed = 0;
+    while (dl_reader_left(&reader) > 0) {
+        dl_reader probe = reader;
+        dl_bytes key, value;
+        if (!take_field(&probe, &key, needed) || !take_field(&probe, &value, needed)) {
+            return DL_OK;
+        }
+        DL_TRY(apply(log, key, value));
+        log->offset += (uint64_t)(probe.next - reader.next);
+        reader = probe;
+    }
+    return DL_OK;
+}
+
+/* Replaces the contents of `piece` with the bytes from the offset on. */
+static dl_status
+read_piece(dl_file_log *log, int fd, uint64_t size, dl_buffer *piece)
+{
+    dl_buffer_clear(piece);
+    DL_TRY(dl_buffer_reserve(piece, size));
+    while (piece->size < size) {
+        ssize_t count = pread(fd, piece->data + piece->size, size - piece->size,
+                              (off_t)(log->offset + piece->size));
+        if (count == 0 || (count < 0 && errno != EINTR)) {
+            return fail_to("reading", log->path, count == 0 ? EIO : errno);
+        }
+        piece->size += count > 0 ? (size_t)count : 0;
+    }
+    return DL_OK;
+}
+
+static dl_status
+read_up_to(dl_file_log *log, int fd, uint64_t end, dl_buffer *piece)
+{
+    uint64_t size = PIECE_SIZE;
+
+    while (log->offset < end) {
+        uint64_t needed;
+        uint64_t left = end - log->offset;
+        if (size > left) {
+            size = left;
+        }
+        DL_TRY(read_piece(log, fd, size, piece));
+        uint64_t start = log->offset;
+        DL_TRY(apply_piece(log, dl_buffer_bytes(piece), &needed));
+        size -= log->offset - start;
+        if (size + needed > end - log->offset) {
+            return dl_fail(DL_BACKEND,
+                           "%s is damaged: the record at byte %" PRIu64
+                           " reaches beyond the end of the file",
+                           log->path, log->offset);
+        }
+        size = size + needed > PIECE_SIZE ? size + needed : PIECE_SIZE;
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_file_log_read(dl_file_log *log, int fd)
+{
+    struct statx file = {0};
+    dl_buffer piece = {0};
+
+    if (fd < 0) {
+        forget(log);
+        return DL_OK;
+    }
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_SIZE | STATX_BTIME, &file)
+        != 0) {
+        return fail_to("reading", log->path, errno);
+    }
+    int64_t born = file.stx_btime.tv_sec * DL_SECOND + file.stx_btime.tv_nsec;
+    /* Another file, or one that was truncated: what was read no longer holds. */
+    if (file.stx_ino != log->inode || born != log->born
+        || file.stx_size < log->offset) {
+        forget(log);
+    }
+    log->inode = file.stx_ino;
+    log->born = born;
+    dl_status status = read_up_to(log, fd, file.stx_size, &piece);
+    dl_buffer_fini(&piece);
+    return status;
+}
+
+static dl_status
+encode(dl_buffer *record, const char *space, dl_bytes key, dl_bytes value)
+{
+    size_t key_size = strlen(space) + key.size;
+
+    if (value.size > UINT32_MAX) {
+        return dl_fail(DL_INVALID, "a value of %zu bytes does not fit a FileStore",
+                       value.size);
+    }
+    dl_put_u32(record, (uint32_t)key_size);
+    dl_buffer_put(record, dl_bytes_of(space));
+    dl_buffer_put(record, key);
+    dl_put_u32(record, (uint32_t)value.size);
+    dl_buffer_put(record, value);
+    return dl_buffer_check(record);
+}
+
+static dl_status
+append(dl_file_log *log, int fd, dl_bytes record)
+{
+    size_t written = 0;
+
+    while (written < record.size) {
+        ssize_t count = pwrite(fd, record.data + written, record.size - written,
+                               (off_t)(log->offset + written));
+        if (count < 0 && errno != EINTR) {
+            int error = errno;
+            /* Half a record would make the file useless to everybody. */
+            if (written > 0 && ftruncate(fd, (off_t)log->offset) != 0) {
+                error = errno;
+            }
+            return fail_to("writing", log->path, error);
+        }
+        written += count > 0 ? (size_t)count : 0;
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_bytes key,
+                  dl_bytes value)
+{
+    dl_buffer record = {0};
+    dl_status status = encode(&record, space, key, value);
+
+    if (status == DL_OK) {
+        status = append(log, fd, dl_buffer_bytes(&record));
+    }
+    if (status == DL_OK) {
+        /* Out of memory here: the record is in the file, and is read from there later. */
+        uint64_t needed;
+        if (apply_piece(log, dl_buffer_bytes(&record), &needed) != DL_OK) {
+            status = DL_OK;
+        }
+    }
+    dl_buffer_fini(&record);
+    return status;
+}

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/file_watch.h"
+
+#include <poll.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "base/interrupt.h"
+#include "base/thread.h"
+
+/* How often to look where nothing tells of changes: soon at first, since what is waited
+ * for is often just being written. */
+#define FIRST_PAUSE (1 * DL_MILLISECOND)
+#define LAST_PAUSE (10 * DL_MILLISECOND)
+
+#define CHANGES (IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)
+
+void
+dl_file_watch_init(dl_file_watch *watch, const char *path)
+{
+    *watch = (dl_file_watch){
+        .path = path,
+        .fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC),
+        .pause = FIRST_PAUSE,
+    };
+}
+
+void
+dl_file_watch_fini(dl_file_watch *watch)
+{
+    if (watch->fd >= 0) {
+        close(watch->fd);
+    }
+    watch->fd = -1;
+}
+
+void
+dl_file_watch_arm(dl_file_watch *watch)
+{
+    /* Naming the file again costs little and changes nothing if it is still the same. */
+    watch->is_armed =
+        watch->fd >= 0 && inotify_add_watch(watch->fd, watch->path, CHANGES) >= 0;
+}
+
+static dl_status
+pause_a_little(dl_file_watch *watch, dl_deadline deadline)
+{
+    int64_t pause = watch->pause;
+
+    watch->pause = pause * 2 < LAST_PAUSE ? pause * 2 : LAST_PAUSE;
+    return dl_sleep_until(dl_deadline_sooner(deadline, pause));
+}
+
+dl_status
+dl_file_watch_wait(dl_file_watch *watch, dl_deadline deadline)
+{
+    char events[1024];
+    struct pollfd watched = {.fd = watch->fd, .events = POLLIN};
+
+    if (!watch->is_armed) {
+        return pause_a_little(watch, deadline);
+    }
+    if (poll(&watched, 1, dl_deadline_poll(deadline, DL_WAIT_SLICE)) <= 0) {
+        return dl_interrupt_check();
+    }
+    /* Which changes they were does not matter. */
+    while (read(watch->fd, events, sizeof events) > 0) {
+    }
+    watch->pause = FIRST_PAUSE;
+    return DL_OK;
+}
