@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every kind of store, for tests that must hold for all of them.
+
+A kind opens any number of stores on the same data: `open()` the first time, then again
+for what another process would have.  Whoever uses a kind closes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+from distlite import (
+    DistStoreError,
+    FileStore,
+    HashStore,
+    PrefixStore,
+    QueueEmptyError,
+    Store,
+    TCPStore,
+)
+
+# Far more than anything takes that is not broken.
+PATIENCE = timedelta(seconds=20)
+
+
+class DictStore(Store):
+    """A store written in Python: only what cannot be made from the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: dict[str, bytes] = {}
+        self.queues: dict[str, deque[bytes]] = {}
+        self.changed = threading.Condition()
+
+    def _wait_until(
+        self, is_true: Callable[[], bool], timeout: timedelta, *keys: str
+    ) -> None:
+        seconds = timeout.total_seconds()
+        if not self.changed.wait_for(is_true, None if seconds < 0 else seconds):
+            # Rounded up: what arrives here is what was left of the caller's timeout.
+            hundredths = -(-timeout // timedelta(milliseconds=10))
+            names = ", ".join(keys)
+            raise DistStoreError(f"wait timeout after {hundredths}0ms, keys: {names}")
+
+    def _has(self, key: str) -> bool:
+        return key in self.values or bool(self.queues.get(key))
+
+    def set(self, key: str, value: bytes) -> None:
+        with self.changed:
+            self.values[key] = value
+            self.changed.notify_all()
+
+    def get(self, key: str) -> bytes:
+        with self.changed:
+            self._wait_until(lambda: key in self.values, self.timeout, key)
+            return self.values[key]
+
+    def add(self, key: str, amount: int) -> int:
+        with self.changed:
+            total = int(self.values.get(key, b"0")) + amount
+            total = (total + 2**63) % 2**64 - 2**63
+            self.values[key] = b"%d" % total
+            self.changed.notify_all()
+            return total
+
+    def compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
+        with self.changed:
+            held = self.values.get(key)
+            if held == expected or (held is None and not expected):
+                self.values[key] = held = desired
+                self.changed.notify_all()
+            return expected if held is None else held
+
+    def delete_key(self, key: str) -> bool:
+        with self.changed:
+            return self.values.pop(key, None) is not None
+
+    def check(self, keys: list[str]) -> bool:
+        with self.changed:
+            return all(map(self._has, keys))
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        limit = self.timeout if timeout is None else timeout
+        with self.changed:
+            self._wait_until(lambda: all(map(self._has, keys)), limit, *keys)
+
+    def num_keys(self) -> int:
+        with self.changed:
+            return len(self.values)
+
+    def list_keys(self) -> list[str]:
+        with self.changed:
+            return list(self.values)
+
+    def queue_push(self, key: str, value: bytes) -> None:
+        with self.changed:
+            self.queues.setdefault(key, deque()).append(value)
+            self.changed.notify_all()
+
+    def queue_pop(self, key: str, block: bool = True) -> bytes:
+        with self.changed:
+            if block:
+                self._wait_until(lambda: bool(self.queues.get(key)), self.timeout, key)
+            if not self.queues.get(key):
+                raise QueueEmptyError("queue is empty")
+            return self.queues[key].popleft()
+
+    def queue_len(self, key: str) -> int:
+        with self.changed:
+            return len(self.queues.get(key, ()))
+
+    def clone(self) -> DictStore:
+        return self
+
+
+class Kind:
+    """One kind of store and the stores opened so far."""
+
+    has_queues = True
+    # What num_keys() counts besides the test's own keys.
+    hidden_keys = 0
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.opened: list[Store] = []
+
+    def open(self) -> Store:
+        store = self._make()
+        store.set_timeout(PATIENCE)
+        self.opened.append(store)
+        return store
+
+    def _make(self) -> Store:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        for store in reversed(self.opened):
+            store.close()
+
+
+class Hash(Kind):
+    def _make(self) -> Store:
+        return self.opened[0] if self.opened else HashStore()
+
+
+class File(Kind):
+    has_queues = False
+
+    def _make(self) -> Store:
+        return FileStore(self.folder / "store")
+
+
+class Prefix(Kind):
+    """Two deep, beside a neighbour that must never be seen."""
+
+    hidden_keys = 1
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.below = HashStore()
+        self.below.set("outer", "neighbour")
+
+    def _make(self) -> Store:
+        return PrefixStore("inner", PrefixStore("outer", self.below))
+
+
+class Python(Kind):
+    """Through a PrefixStore, so that every call comes from the core."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.below = DictStore()
+
+    def _make(self) -> Store:
+        return PrefixStore("p", self.below)
+
+
+class TcpPoll(Kind):
+    uses_libuv = False
+
+    def _make(self) -> Store:
+        port = self.opened[0].port if self.opened else 0
+        return TCPStore(
+            "127.0.0.1",
+            port,
+            is_master=not self.opened,
+            timeout=PATIENCE,
+            use_libuv=self.uses_libuv,
+        )
+
+
+class TcpLibuv(TcpPoll):
+    uses_libuv = True
+
+
+KINDS: dict[str, type[Kind]] = {
+    "hash": Hash,
+    "file": File,
+    "prefix": Prefix,
+    "python": Python,
+    "tcp-poll": TcpPoll,
+    "tcp-libuv": TcpLibuv,
+}
+
+
+class Background:
+    """A function on a thread of its own, whose end is waited for with a deadline."""
+
+    def __init__(self, function: Callable[[], object]) -> None:
+        self.result: object = None
+        self.error: BaseException | None = None
+        self._function = function
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.result = self._function()
+        except BaseException as error:
+            self.error = error
+
+    def is_done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def join(self, seconds: float = 20.0) -> object:
+        """What the function returned; raises what it raised."""
+        self._thread.join(seconds)
+        assert not self._thread.is_alive(), f"still running after {seconds} s"
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+def join_all(threads: Iterable[Background]) -> list[object]:
+    return [thread.join() for thread in threads]
+
+
+@contextlib.contextmanager
+def kind_of(name: str, folder: Path) -> Iterator[Kind]:
+    kind = KINDS[name](folder)
+    try:
+        yield kind
+    finally:
+        kind.close()

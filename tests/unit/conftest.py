@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One store of every kind: a test that takes `store` runs once for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from store_kinds import KINDS, Kind, kind_of
+
+from distlite import Store
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kind]:
+    with kind_of(request.param, tmp_path) as kind:
+        yield kind
+
+
+@pytest.fixture
+def store(kind: Kind) -> Store:
+    return kind.open()
+
+
+@pytest.fixture
+def peer(kind: Kind, store: Store) -> Store:
+    """The same data as another process would see it."""
+    return kind.open()
