@@ -128,9 +128,11 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
         return found < 0 ? NULL : Py_NewRef(Py_None);
     }
     core.tensor = tensor.view;
-    Py_BEGIN_ALLOW_THREADS dl_group *members = dlpy_group_core(group);
+    Py_BEGIN_ALLOW_THREADS
+    dl_group *members = dlpy_group_core(group);
     status = dl_group_all_reduce(members, &core, dl_group_deadline(members));
-    Py_END_ALLOW_THREADS dlpy_tensor_release(&tensor);
+    Py_END_ALLOW_THREADS
+    dlpy_tensor_release(&tensor);
     return finish(state, group, status);
 }
 
@@ -189,9 +191,10 @@ broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
         return NULL;
     }
     core.tensor = tensor.view;
-    Py_BEGIN_ALLOW_THREADS status =
-        dl_group_broadcast(members, &core, dl_group_deadline(members));
-    Py_END_ALLOW_THREADS dlpy_tensor_release(&tensor);
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_broadcast(members, &core, dl_group_deadline(members));
+    Py_END_ALLOW_THREADS
+    dlpy_tensor_release(&tensor);
     return finish(state, group, status);
 }
 
@@ -222,9 +225,10 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
         Py_DECREF(group);
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS status =
-        dl_group_barrier(members, dl_deadline_after(timeout));
-    Py_END_ALLOW_THREADS return finish(state, group, status);
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_barrier(members, dl_deadline_after(timeout));
+    Py_END_ALLOW_THREADS
+    return finish(state, group, status);
 }
 
 #define COLLECTIVE(function, documentation)                                           \

@@ -154,6 +154,7 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
 {
     PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
 
+    *capsule = NULL;
     if (method == NULL) {
         if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
             return -1;
@@ -161,14 +162,9 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
         PyErr_Clear();
         return 0;
     }
-    PyObject *exported = export_capsule(method);
-    Py_DECREF(method);
     /* The capsule keeps its name: whoever drops an untaken one frees the memory, which
      * spares this file the deleter and its threads. */
-    if (exported == NULL || view_capsule(exported, parameter, view) < 0) {
-        Py_XDECREF(exported);
-        return -1;
-    }
-    *capsule = exported;
-    return 1;
+    *capsule = export_capsule(method);
+    Py_DECREF(method);
+    return *capsule == NULL || view_capsule(*capsule, parameter, view) < 0 ? -1 : 1;
 }

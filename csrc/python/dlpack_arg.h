@@ -12,9 +12,10 @@
 
 #include "tensor/tensor.h"
 
-/* 1: `view` borrows from `*capsule`, a new reference that must outlive it; strides are
- * left out.  0: the object has no `__dlpack__`, nothing is set.  -1: an exception is,
- * also for memory that is not the CPU's; `parameter` names the argument in it. */
+/* 1: `view` borrows from `*capsule`, which must outlive it; strides are left out.  0: the
+ * object has no `__dlpack__`.  -1: an exception is set, also for memory that is not the
+ * CPU's; `parameter` names the argument in it.  `*capsule` is a new reference or NULL in
+ * any case. */
 int dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
                      PyObject **capsule);
 

@@ -111,10 +111,11 @@ join(const dlpy_state *state, PyObject *store, const dl_group_options *options,
     if (shared == NULL) {
         return -1;
     }
-    Py_BEGIN_ALLOW_THREADS status = dl_group_new(options, shared, group);
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_new(options, shared, group);
     dl_store_unref(shared);
-    Py_END_ALLOW_THREADS if (status != DL_OK)
-    {
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
         raise_status(state, status);
         return -1;
     }
@@ -319,7 +320,8 @@ static PyType_Slot group_slots[] = {
 static PyType_Spec group_spec = {
     .name = "distlite.ProcessGroup",
     .basicsize = sizeof(dlpy_group),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC
+             | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = group_slots,
 };
 

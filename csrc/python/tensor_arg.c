@@ -157,16 +157,11 @@ view_lender(PyObject *object, const char *parameter, dlpy_tensor *tensor)
     if (array == NULL) {
         return -1;
     }
+    tensor->owner = array;
     if (PyArray_BASE((PyArrayObject *)array) == NULL) {
-        Py_DECREF(array);
         return fail_wrong_type(object, parameter);
     }
-    if (view_array((PyArrayObject *)array, parameter, &tensor->view) < 0) {
-        Py_DECREF(array);
-        return -1;
-    }
-    tensor->owner = array;
-    return 0;
+    return view_array((PyArrayObject *)array, parameter, &tensor->view);
 }
 
 static int
@@ -205,6 +200,23 @@ check_layout(const dl_tensor *view, const char *parameter, bool is_result)
     return 0;
 }
 
+/* An owner that goes may run Python code, which must not meet an exception. */
+static int
+fail_release(dlpy_tensor *tensor)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+    PyObject *error = PyErr_GetRaisedException();
+    dlpy_tensor_release(tensor);
+    PyErr_SetRaisedException(error);
+#else
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    dlpy_tensor_release(tensor);
+    PyErr_Restore(type, value, trace);
+#endif
+    return -1;
+}
+
 int
 dlpy_tensor_from(PyObject *object, const char *parameter, bool is_result,
                  dlpy_tensor *tensor)
@@ -222,12 +234,9 @@ dlpy_tensor_from(PyObject *object, const char *parameter, bool is_result,
     } else {
         int taken = dlpy_dlpack_view(object, parameter, &tensor->view, &tensor->owner);
         if (taken < 0 || (taken == 0 && view_lender(object, parameter, tensor) < 0)) {
-            return -1;
+            return fail_release(tensor);
         }
     }
-    if (check_layout(&tensor->view, parameter, is_result) < 0) {
-        dlpy_tensor_release(tensor);
-        return -1;
-    }
-    return 0;
+    return check_layout(&tensor->view, parameter, is_result) < 0 ? fail_release(tensor)
+                                                                 : 0;
 }

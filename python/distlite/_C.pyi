@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from os import PathLike
 from types import TracebackType
-from typing import TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from typing_extensions import Self
 
+from .reduce_op import RedOpType, ReduceOp
 from .store_lock import StoreLock
 
 # What keys and values may be; str stands for its UTF-8.
@@ -103,3 +104,65 @@ class TCPStore(Store):
     def port(self) -> int: ...
     @property
     def libuvBackend(self) -> bool: ...
+
+class _SupportsDLPack(Protocol):
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None) -> object: ...
+
+class _SupportsArrayInterface(Protocol):
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+# A numpy.ndarray is both.
+_Array: TypeAlias = _SupportsDLPack | _SupportsArrayInterface | bytearray | memoryview
+# -100 stands for a group that this process is not in.
+_Group: TypeAlias = ProcessGroup | int | None
+
+class ProcessGroup:
+    def __new__(
+        cls,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: _Timeout = None,
+        group_name: str = "0",
+        group_desc: str = "undefined",
+        backend: str = "cpu",
+    ) -> Self: ...
+    def rank(self) -> int: ...
+    def size(self) -> int: ...
+    def name(self) -> str: ...
+    @property
+    def group_name(self) -> str: ...
+    @property
+    def group_desc(self) -> str: ...
+    @property
+    def timeout(self) -> timedelta: ...
+    def set_timeout(self, timeout: _Timeout, /) -> None: ...
+    def get_group_store(self) -> Store: ...
+    def abort(self) -> None: ...
+    def shutdown(self) -> None: ...
+    def _get_sequence_number_for_group(self) -> int: ...
+
+def all_reduce(
+    tensor: _Array,
+    op: RedOpType | ReduceOp = ...,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+) -> None: ...
+def broadcast(
+    tensor: _Array,
+    src: int | None = None,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    group_src: int | None = None,
+) -> None: ...
+def barrier(
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    device_ids: object = None,
+    timeout: _Timeout = None,
+) -> None: ...
+def _set_default_group(group: ProcessGroup | None, /) -> None: ...
+def _set_reduce_op_types(
+    members: type[RedOpType], wrapper: type[ReduceOp], /
+) -> None: ...

@@ -50,27 +50,18 @@ def init_process_group(
         raise ValueError("trying to initialize the default process group twice!")
     if store is not None:
         _check_store_arguments(init_method, world_size, rank)
-    if pg_options is not None:
-        warnings.warn("pg_options: the cpu backend has none", stacklevel=2)
-    if _ranks is not None:
-        raise NotImplementedError("_ranks is not in this version yet")
-    _check_device(device_id)
+    _check_extras(pg_options, device_id, _ranks)
     name, config = _backend_of(backend)
-    limit = default_pg_timeout if timeout is None else timeout
-    if not isinstance(limit, timedelta):
-        raise TypeError(
-            "Expected timeout argument to be of type datetime.timedelta, "
-            f"got {timeout}"
-        )
-    own = store is None
+    limit = _limit_of(timeout)
+    hosted = None
     if store is None:
-        answer = rendezvous(init_method or "env://", rank, world_size, timeout=limit)
-        store, rank, world_size = next(answer)
-    group = _join(store, rank, world_size, limit)
-    # A peer may be on its way into the next group before this process has left this one;
-    # the server it meets must be the same.
-    if own and rank == 0 and isinstance(store, TCPStore):
-        world.hosted_store = store
+        answers = rendezvous(init_method or "env://", rank, world_size, timeout=limit)
+        store, rank, world_size = next(answers)
+        hosted = store if rank == 0 and isinstance(store, TCPStore) else None
+    group = _join(store, rank, world_size, limit, config.partition(":")[2])
+    # A peer may be on its way into the next group before this process has left this one:
+    # the server that it meets must be the same, so it stays until there is another.
+    world.hosted_store = hosted or world.hosted_store
     _register(group, GroupInfo(name, config, list(range(world_size))))
 
 
@@ -99,7 +90,21 @@ def _check_store_arguments(init_method: str | None, world_size: int, rank: int) 
         raise AssertionError("rank must be non-negative if using store")
 
 
-def _check_device(device_id: object) -> None:
+def _limit_of(timeout: object) -> timedelta:
+    if timeout is None:
+        return default_pg_timeout
+    if not isinstance(timeout, timedelta):
+        raise TypeError(
+            f"Expected timeout argument to be of type datetime.timedelta, got {timeout}"
+        )
+    return timeout
+
+
+def _check_extras(pg_options: object, device_id: object, ranks: object) -> None:
+    if pg_options is not None:
+        warnings.warn("pg_options: the cpu backend has none", stacklevel=3)
+    if ranks is not None:
+        raise NotImplementedError("_ranks is not in this version yet")
     if device_id is None:
         return
     if isinstance(device_id, int):
@@ -146,12 +151,10 @@ def _check_backend(name: str) -> None:
 
 
 def _join(
-    store: Store, rank: int, world_size: int, timeout: timedelta
+    store: Store, rank: int, world_size: int, timeout: timedelta, backend: str
 ) -> ProcessGroup:
     keys = PrefixStore(f"default_pg/{_generation(store, rank)}", store)
-    group = ProcessGroup(
-        keys, rank, world_size, timeout, group_name="0", group_desc="default_pg"
-    )
+    group = ProcessGroup(keys, rank, world_size, timeout, "0", "default_pg", backend)
     if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
         _store_barrier(keys, rank, world_size, timeout)
     return group

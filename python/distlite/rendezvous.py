@@ -98,6 +98,15 @@ def _integer(query: dict[str, str], name: str, scheme: str) -> int:
     return int(query[name])
 
 
+def _check_rank(rank: int, world_size: int) -> None:
+    # torch finds out by waiting; a world of no ranks is the store's to refuse.
+    if world_size > 0 and not 0 <= rank < world_size:
+        raise ValueError(
+            f"rank must be from 0 to {world_size - 1} (world_size={world_size}), "
+            f"but was {rank}"
+        )
+
+
 def _environment(name: str) -> str:
     value = os.environ.get(name, "")
     if not value:
@@ -121,6 +130,7 @@ def _file_rendezvous(url: str, **kwargs: Any) -> Iterator[Answer]:
         raise _error("file", "path missing")
     rank = _integer(query, "rank", "file")
     world_size = _integer(query, "world_size", "file")
+    _check_rank(rank, world_size)
     yield FileStore(parts.path, world_size), rank, world_size
     raise RuntimeError("Unable to perform rerendezvous using file:// method")
 
@@ -173,6 +183,7 @@ def _tcp_store(
     timeout: timedelta,
     use_libuv: bool,
 ) -> Store:
+    _check_rank(rank, world_size)
     host, port = address
     if not 0 <= port <= 65535:
         raise ValueError(f"port must have value from 0 to 65535 but was {port}.")

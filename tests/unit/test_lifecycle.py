@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The default group of a world of one."""
+
+import os
+import subprocess
+import sys
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+import distlite
+
+ALONE = {"rank": 0, "world_size": 1}
+NOT_INITIALIZED = (
+    "Default process group has not been initialized, "
+    "please make sure to call init_process_group."
+)
+
+
+@pytest.fixture(autouse=True)
+def no_group_left():
+    yield
+    if distlite.is_initialized():
+        distlite.destroy_process_group()
+
+
+def init(backend=None, **keywords):
+    keywords = {"store": distlite.HashStore(), **ALONE, **keywords}
+    distlite.init_process_group(backend, **keywords)
+
+
+def test_init_and_destroy():
+    assert distlite.is_available()
+    assert not distlite.is_initialized()
+    assert distlite.group.WORLD is None
+    init("gloo", timeout=timedelta(seconds=7))
+    assert distlite.is_initialized()
+    world = distlite.group.WORLD
+    assert world is distlite.GroupMember.WORLD
+    assert (world.rank(), world.size(), world.name()) == (0, 1, "gloo")
+    assert (world.group_name, world.group_desc) == ("0", "default_pg")
+    assert world.timeout == timedelta(seconds=7)
+    assert distlite.get_pg_count() == 1
+    distlite.destroy_process_group()
+    assert not distlite.is_initialized()
+    assert distlite.get_pg_count() == 0
+
+
+def test_again_on_the_same_store():
+    store = distlite.HashStore()
+    for _ in range(3):
+        init(store=store)
+        assert distlite.group.WORLD.group_name == "0"
+        distlite.barrier()
+        distlite.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "config"),
+    [
+        (None, "undefined", "cpu:gloo"),
+        ("undefined", "undefined", "cpu:gloo"),
+        ("gloo", "gloo", "cpu:gloo"),
+        ("GLOO", "gloo", "cpu:gloo"),
+        ("cpu", "cpu", "cpu:cpu"),
+        ("cpu:gloo", "cpu:gloo", "cpu:gloo"),
+    ],
+)
+def test_backends(given, said, config):
+    init(given)
+    assert distlite.get_backend() == said
+    assert distlite.get_backend_config() == config
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "text"),
+    [
+        ("bogus", AssertionError, "^Unknown backend type bogus$"),
+        ("", AssertionError, "^Unknown backend type $"),
+        ("cpu:bogus", AssertionError, "Unknown backend type bogus"),
+        (5, ValueError, "^Backend constructor parameter must be string-ish$"),
+        ("nccl", RuntimeError, "^Distributed package doesn't have NCCL built in"),
+        ("mpi", RuntimeError, "^Distributed package doesn't have MPI built in"),
+        ("ucc", RuntimeError, "^Distributed package doesn't have UCC built in"),
+        ("cpu:gloo,cuda:nccl", RuntimeError, "doesn't have NCCL built in"),
+        ("cuda:gloo", RuntimeError, "cpu memory only, not cuda"),
+        ("cpu:gloo:x", ValueError, "^Invalid device:backend pairing: *cpu:gloo:x"),
+        ("cpu:gloo,gloo", ValueError, "^Invalid device:backend pairing: *gloo"),
+        ("cpu:gloo,cpu:gloo", ValueError, "^Duplicate device type cpu"),
+    ],
+)
+def test_backends_that_are_not(given, kind, text):
+    with pytest.raises(kind, match=text):
+        init(given)
+    assert not distlite.is_initialized()
+
+
+@pytest.mark.parametrize(
+    ("keywords", "kind", "text"),
+    [
+        (
+            {"init_method": "env://"},
+            AssertionError,
+            "Cannot specify both init_method and store.",
+        ),
+        (
+            {"world_size": -1},
+            AssertionError,
+            "world_size must be positive if using store",
+        ),
+        ({"rank": -1}, AssertionError, "rank must be non-negative if using store"),
+        (
+            {"timeout": 5},
+            TypeError,
+            "Expected timeout argument to be of type datetime.timedelta, got 5",
+        ),
+        ({"device_id": 0}, ValueError, "device_id is an int, but no accelerator "),
+        ({"device_id": "cpu"}, ValueError, "must be an accelerator with an index"),
+        ({"_ranks": [0]}, NotImplementedError, "_ranks"),
+        ({"rank": 5, "world_size": 2}, ValueError, "5"),
+        ({"store": 5}, (TypeError, AttributeError), ""),
+    ],
+)
+def test_wrong_arguments(keywords, kind, text):
+    with pytest.raises(kind) as caught:
+        init(**keywords)
+    assert text in str(caught.value)
+    assert not distlite.is_initialized()
+
+
+def test_twice():
+    init()
+    with pytest.raises(
+        ValueError, match="trying to initialize the default process group twice!"
+    ):
+        init()
+
+
+def test_options_are_ignored_aloud():
+    with pytest.warns(UserWarning, match="pg_options"):
+        init(pg_options=object())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        distlite.get_rank,
+        distlite.get_world_size,
+        distlite.get_backend,
+        distlite.get_backend_config,
+        lambda: distlite.get_process_group_ranks(None),
+    ],
+)
+def test_before_init(call):
+    with pytest.raises(ValueError) as caught:
+        call()
+    assert str(caught.value) == NOT_INITIALIZED
+
+
+def test_destroy_before_init():
+    with pytest.raises(AssertionError, match="^Process group cannot be None$"):
+        distlite.destroy_process_group()
+
+
+def test_destroy_what_is_no_group():
+    init()
+    distlite.destroy_process_group(distlite.GroupMember.NON_GROUP_MEMBER)
+    for wrong in 5, distlite.ProcessGroup(distlite.HashStore(), 0, 1):
+        with pytest.raises(ValueError, match="^Invalid process group specified$"):
+            distlite.destroy_process_group(wrong)
+    assert distlite.is_initialized()
+    distlite.destroy_process_group(distlite.group.WORLD)
+    assert not distlite.is_initialized()
+
+
+def test_ranks_of_the_world():
+    init()
+    world = distlite.group.WORLD
+    for group in None, world:
+        assert (distlite.get_rank(group), distlite.get_world_size(group)) == (0, 1)
+        assert distlite.get_process_group_ranks(group) == [0]
+        # As torch: not checked, the numbers are the same.
+        assert distlite.get_group_rank(group, 7) == 7
+        assert distlite.get_global_rank(group, 7) == 7
+
+
+def test_outside_of_a_group():
+    init()
+    outside = distlite.GroupMember.NON_GROUP_MEMBER
+    assert outside == -100
+    assert distlite.get_rank(outside) == distlite.get_world_size(outside) == -1
+    with pytest.raises(ValueError, match="^Invalid process group specified$"):
+        distlite.get_backend(outside)
+
+
+def test_groups_that_are_not_registered():
+    init()
+    kept = distlite.group.WORLD
+    distlite.destroy_process_group()
+    init()
+    for stranger in kept, 5:
+        for call in (
+            distlite.get_rank,
+            distlite.get_world_size,
+            lambda group: distlite.get_group_rank(group, 0),
+            lambda group: distlite.get_global_rank(group, 0),
+        ):
+            with pytest.raises(ValueError, match="^Group .* is not registered"):
+                call(stranger)
+        for call in distlite.get_backend, distlite.get_process_group_ranks:
+            with pytest.raises(ValueError, match="^Process group .* is not initialized"):
+                call(stranger)
+
+
+def test_the_default_group_can_be_assigned():
+    group = distlite.ProcessGroup(distlite.HashStore(), 0, 1)
+    distlite.group.WORLD = group
+    assert distlite.GroupMember.WORLD is group
+    assert distlite.get_rank() == 0
+    distlite.all_reduce(np.zeros(3))
+    distlite.GroupMember.WORLD = None
+    assert not distlite.is_initialized()
+    with pytest.raises(TypeError, match="WORLD must be a ProcessGroup or None"):
+        distlite.group.WORLD = 7
+
+
+def test_barrier_at_init(monkeypatch):
+    monkeypatch.setenv("TORCH_DIST_INIT_BARRIER", "1")
+    init()
+    store = distlite.group.WORLD.get_group_store()
+    assert any("store_based_barrier_key" in key for key in store.list_keys())
+
+
+def test_node_local_rank(monkeypatch):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert distlite.get_node_local_rank(3) == 3
+    with pytest.raises(RuntimeError, match="^LOCAL_RANK is not in the environment"):
+        distlite.get_node_local_rank()
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    assert distlite.get_node_local_rank(3) == 2
+
+
+def test_launched(monkeypatch):
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    assert not distlite.is_torchelastic_launched()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    assert distlite.is_torchelastic_launched()
+
+
+@pytest.mark.parametrize("url", ["env://", "tcp://127.0.0.1:0", "file://{}/meeting"])
+def test_by_url(url, tmp_path, monkeypatch):
+    for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
+        monkeypatch.setenv(name, value)
+    distlite.init_process_group(init_method=url.format(tmp_path), **ALONE)
+    distlite.barrier()
+
+
+def test_hosts_go_on_for_the_next_init():
+    """Whoever comes early to the next init must find the server that all will use."""
+    free = distlite.TCPStore("127.0.0.1", 0, None, True)
+    port = free.port
+    free.close()
+    url = f"tcp://127.0.0.1:{port}"
+    distlite.init_process_group(init_method=url, **ALONE)
+    distlite.destroy_process_group()
+    early = distlite.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=5))
+    early.set("early", "value")
+    distlite.init_process_group(init_method=url, **ALONE)
+    assert early.get("early") == b"value"
+    distlite.barrier()
+
+
+def run(program, **env):
+    return subprocess.run(
+        [sys.executable, "-c", "import distlite, sys, os\n" + program],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={**os.environ, **env},
+    )
+
+
+INIT = "distlite.init_process_group(store=distlite.HashStore(), rank=0, world_size=1)\n"
+
+
+def test_uncaught_errors_name_the_rank():
+    done = run(INIT + "raise KeyError('first line\\n\\nlast line')")
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[0] == "[rank0]: Traceback (most recent call last):"
+    assert all(line.startswith("[rank0]: ") for line in lines)
+    assert lines[-1].startswith("[rank0]: KeyError: ")
+
+
+def test_blank_lines_stay_blank():
+    done = run(INIT + "raise RuntimeError('first line\\n\\nlast line')")
+    assert done.stderr.endswith(
+        "[rank0]: RuntimeError: first line\n\n[rank0]: last line\n"
+    )
+
+
+def test_destroy_takes_the_prefix_away():
+    done = run(
+        "hook = sys.excepthook\n"
+        + INIT
+        + "assert sys.excepthook is not hook\n"
+        + "distlite.destroy_process_group()\n"
+        + "assert sys.excepthook is hook\n"
+        + "raise KeyError"
+    )
+    assert done.stderr.startswith("Traceback")
+
+
+def test_a_later_hook_stays():
+    done = run(
+        INIT
+        + "sys.excepthook = mine = lambda *_: print('mine', file=sys.stderr)\n"
+        + "distlite.destroy_process_group()\n"
+        + "assert sys.excepthook is mine\n"
+        + "raise KeyError"
+    )
+    assert done.stderr == "mine\n"
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_exit_without_destroy(host):
+    program = INIT
+    if host:
+        program = (
+            "distlite.init_process_group(init_method='tcp://127.0.0.1:0', rank=0, "
+            "world_size=1)\n"
+        )
+    done = run(program + "distlite.barrier()")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

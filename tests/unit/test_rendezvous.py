@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: BSD-3-Clause
+import socket
+from datetime import timedelta
+
+import pytest
+
+import distlite
+from distlite import rendezvous
+
+SECOND = timedelta(seconds=1)
+MASTER = {
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+}
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """A master's environment, that tests take things from."""
+    for name in ("USE_LIBUV", "DISTLITE_LISTEN_FD", "TORCHELASTIC_USE_AGENT_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in MASTER.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def first(url, *arguments, **keywords):
+    keywords.setdefault("timeout", SECOND)
+    return next(rendezvous(url, *arguments, **keywords))
+
+
+def error_of(scheme, problem):
+    return f"Error initializing torch.distributed using {scheme}:// rendezvous: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("url", "arguments", "kind", "text"),
+    [
+        (5, (), RuntimeError, "`url` must be a string. <class 'int'>: 5"),
+        ("tcp://h:1", ("0",), RuntimeError, "`rank` must be an integer. 0"),
+        ("tcp://h:1", (0, "1"), RuntimeError, "`world_size` must be an integer. 1"),
+        ("foo://", (), RuntimeError, "No rendezvous handler for foo://"),
+        ("", (), RuntimeError, "No rendezvous handler for ://"),
+        ("host:80", (0, 1), RuntimeError, "No rendezvous handler for host://"),
+        ("tcp://", (0, 1), ValueError, error_of("tcp", "port number missing")),
+        ("tcp://h", (0, 1), ValueError, error_of("tcp", "port number missing")),
+        ("tcp://h:1", (), ValueError, error_of("tcp", "rank parameter missing")),
+        ("tcp://h:1", (-1, 1), ValueError, error_of("tcp", "rank parameter missing")),
+        (
+            "tcp://h:1?rank=0",
+            (),
+            ValueError,
+            error_of("tcp", "world size parameter missing"),
+        ),
+        ("tcp://:1", (0, 1), AssertionError, "hostname cannot be None"),
+        ("tcp://h:99999", (0, 1), ValueError, "Port out of range 0-65535"),
+        (
+            "tcp://h:abc",
+            (0, 1),
+            ValueError,
+            "Port could not be cast to integer value as 'abc'",
+        ),
+        (
+            "tcp://h:1?rank=0",
+            (0, 1),
+            AssertionError,
+            "The url: tcp://h:1?rank=0 has node-specific arguments(rank, world_size) "
+            "already.",
+        ),
+        ("file://", (0, 1), ValueError, error_of("file", "path missing")),
+        ("file:///x", (), ValueError, error_of("file", "rank parameter missing")),
+        (
+            "file:///x",
+            (0,),
+            ValueError,
+            error_of("file", "world size parameter missing"),
+        ),
+        (
+            "env://?rank=x",
+            (),
+            ValueError,
+            "invalid literal for int() with base 10: 'x'",
+        ),
+        (
+            "tcp://h:1",
+            (5, 2),
+            ValueError,
+            "rank must be from 0 to 1 (world_size=2), but was 5",
+        ),
+        (
+            "file:///x?rank=-2&world_size=2",
+            (),
+            ValueError,
+            "rank must be from 0 to 1 (world_size=2), but was -2",
+        ),
+    ],
+)
+def test_url_errors(url, arguments, kind, text):
+    with pytest.raises(kind) as caught:
+        first(url, *arguments)
+    assert type(caught.value) is kind
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_env_names_what_is_missing_in_torchs_order(environment, value):
+    missing = []
+    for name in ("MASTER_PORT", "MASTER_ADDR", "WORLD_SIZE", "RANK"):
+        if value is None:
+            environment.delenv(name)
+        else:
+            environment.setenv(name, value)
+        with pytest.raises(ValueError) as caught:
+            first("env://")
+        missing.append(str(caught.value))
+        assert str(caught.value) == error_of(
+            "env", f"environment variable {name} expected, but not set"
+        )
+    assert len(set(missing)) == 4
+
+
+@pytest.mark.parametrize(
+    ("port", "text"),
+    [
+        ("abc", "invalid literal for int() with base 10: 'abc'"),
+        ("70000", "port must have value from 0 to 65535 but was 70000."),
+        ("-5", "port must have value from 0 to 65535 but was -5."),
+    ],
+)
+def test_env_port_errors(environment, port, text):
+    environment.setenv("MASTER_PORT", port)
+    with pytest.raises(ValueError) as caught:
+        first("env://")
+    assert str(caught.value) == text
+
+
+def test_query_and_arguments_replace_the_environment(environment):
+    environment.setenv("RANK", "7")
+    environment.setenv("WORLD_SIZE", "x")
+    for answer in (first("env://?rank=0&world_size=1"), first("env://", 0, 1)):
+        assert answer[1:] == (0, 1)
+
+
+def test_env_makes_a_store():
+    store, rank, world_size = first("env://")
+    assert (rank, world_size) == (0, 1)
+    assert isinstance(store, distlite.TCPStore)
+    store.set("key", "value")
+    assert store.get("key") == b"value"
+
+
+def test_tcp_makes_a_store():
+    store, rank, world_size = first("tcp://127.0.0.1:0", 0, 1)
+    assert (rank, world_size, store.host) == (0, 1, "127.0.0.1")
+    assert store.port > 0
+    assert store.timeout == SECOND
+
+
+def test_file_makes_a_store(tmp_path):
+    store, rank, world_size = first(f"file://{tmp_path}/meeting?rank=1&world_size=2")
+    assert (rank, world_size) == (1, 2)
+    assert isinstance(store, distlite.FileStore)
+    assert store.path == f"{tmp_path}/meeting"
+
+
+@pytest.mark.parametrize("url", ["env://", "tcp://127.0.0.1:0?rank=0&world_size=1"])
+def test_no_second_answer(url):
+    answers = rendezvous(url)
+    next(answers)
+    scheme = url.partition(":")[0]
+    with pytest.raises(
+        RuntimeError, match=f"Unable to perform re-rendezvous using {scheme}:// method"
+    ):
+        next(answers)
+
+
+@pytest.mark.parametrize(
+    ("argument", "query", "variable", "libuv"),
+    [
+        (None, "", None, True),
+        (None, "", "0", False),
+        (None, "", "1", True),
+        (None, "&use_libuv=0", "1", False),
+        (None, "&use_libuv=1", "0", True),
+        (True, "&use_libuv=0", "0", True),
+        (False, "&use_libuv=1", "1", False),
+    ],
+)
+def test_libuv_by_argument_then_query_then_environment(
+    environment, argument, query, variable, libuv
+):
+    if variable is not None:
+        environment.setenv("USE_LIBUV", variable)
+    for url in ("tcp://127.0.0.1:0", "env://"):
+        store = first(f"{url}?rank=0&world_size=1{query}", use_libuv=argument)[0]
+        assert store.libuvBackend is libuv
+
+
+def test_own_handler():
+    def handler(url, timeout, extra=None):
+        yield distlite.HashStore(), url, (timeout, extra)
+
+    scheme = "own-handler"
+    distlite.register_rendezvous_handler(scheme, handler)
+    store, url, rest = first(f"{scheme}://somewhere", 1, 2, extra="more")
+    assert isinstance(store, distlite.HashStore)
+    assert url == f"{scheme}://somewhere?rank=1&world_size=2"
+    assert rest == (SECOND, "more")
+    with pytest.raises(
+        RuntimeError, match=f"Rendezvous handler for {scheme}:// already registered"
+    ):
+        distlite.register_rendezvous_handler(scheme, handler)
+    with pytest.raises(RuntimeError, match="tcp:// already registered"):
+        distlite.register_rendezvous_handler("tcp", handler)
+
+
+def test_with_the_launchers_store_rank_0_is_a_client(environment):
+    server = distlite.TCPStore("127.0.0.1", 0, None, True, SECOND)
+    environment.setenv("MASTER_PORT", str(server.port))
+    environment.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    stores = []
+    for attempt in "0", "1":
+        environment.setenv("TORCHELASTIC_RESTART_COUNT", attempt)
+        stores.append(first("env://")[0])
+    stores[0].set("key", "first attempt")
+    assert stores[0].get("key") == b"first attempt"
+    assert not stores[1].check(["key"])
+
+
+def bound_socket():
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    return listening, listening.getsockname()[1]
+
+
+def test_adopts_the_launchers_socket_once(environment):
+    listening, port = bound_socket()
+    environment.setenv("MASTER_PORT", str(port))
+    environment.setenv("DISTLITE_LISTEN_FD", str(listening.detach()))
+    store = first("env://")[0]
+    store.set("key", "value")
+    assert store.port == port
+    import os
+
+    assert "DISTLITE_LISTEN_FD" not in os.environ
+
+
+@pytest.mark.parametrize("kind", ["text", "no descriptor", "file", "other port"])
+def test_ignores_what_is_not_the_launchers_socket(environment, tmp_path, kind):
+    other, _ = bound_socket()
+    with other, open(tmp_path / "file", "w") as file:
+        fd = {
+            "text": "x",
+            "no descriptor": "1000000",
+            "file": str(file.fileno()),
+            "other port": str(other.fileno()),
+        }[kind]
+        environment.setenv("DISTLITE_LISTEN_FD", fd)
+        free, port = bound_socket()
+        free.close()
+        environment.setenv("MASTER_PORT", str(port))
+        store = first("env://")[0]
+        assert store.port == port
+        assert not file.closed
+        assert other.getsockname()[1] != port
+
+
+def test_a_client_leaves_the_socket_alone(environment):
+    listening, port = bound_socket()
+    listening.listen()
+    with listening:
+        environment.setenv("DISTLITE_LISTEN_FD", str(listening.fileno()))
+        environment.setenv("MASTER_PORT", str(port))
+        with pytest.raises(distlite.DistError):
+            first("env://", 1, 2, timeout=timedelta(milliseconds=100))
+        assert listening.getsockname()[1] == port

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What collectives take as arrays, and what they say of the rest."""
+
+import array
+import subprocess
+import sys
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from dlpack_producer import Producer
+
+import distlite
+from distlite import ReduceOp
+
+
+@pytest.fixture(scope="module")
+def group():
+    made = distlite.ProcessGroup(
+        distlite.HashStore(), 0, 1, timedelta(seconds=20), group_name="alone"
+    )
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture
+def all_reduce(group):
+    def call(tensor, op=ReduceOp.SUM):
+        return distlite.all_reduce(tensor, op, group)
+
+    return call
+
+
+NUMERIC = "? b B h H i I l L q Q e f d F D".split()
+
+
+def seen_dtype(group, tensor):
+    """The core's name for a dtype, out of what it says of a reduction it never does."""
+    with pytest.raises(ValueError) as caught:
+        distlite.all_reduce(tensor, ReduceOp.PREMUL_SUM(1.0), group)
+    return str(caught.value).split()[2].rstrip(":")
+
+
+@pytest.mark.parametrize("code", NUMERIC)
+def test_takes_every_numeric_dtype(group, code):
+    tensor = np.arange(7).astype(code)
+    assert seen_dtype(group, tensor) == tensor.dtype.name
+    assert distlite.broadcast(tensor, 0, group) is None
+    np.testing.assert_array_equal(tensor, np.arange(7).astype(code))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 4), (2, 0, 5), (1,) * 32])
+def test_takes_any_shape(all_reduce, shape):
+    tensor = np.full(shape, 3.5)
+    all_reduce(tensor)
+    assert tensor.shape == shape
+    assert (tensor == 3.5).all()
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        np.array(["2026-11-21"], "datetime64[D]"),
+        np.array([5], "timedelta64[s]"),
+        np.array([b"abc"], "S3"),
+        np.array(["abc"], "U3"),
+        np.zeros(2, [("a", "i4"), ("b", "f8")]),
+        np.zeros(2, "V7"),
+        np.array([1.5], np.longdouble),
+    ],
+    ids=lambda tensor: str(tensor.dtype),
+)
+def test_moves_what_it_cannot_add(group, tensor):
+    before = tensor.copy()
+    distlite.broadcast(tensor, 0, group)
+    assert tensor.tobytes() == before.tobytes()
+    with pytest.raises(ValueError):
+        distlite.all_reduce(tensor, group=group)
+
+
+@pytest.mark.parametrize("dtype", ["O", [("a", "i4"), ("b", "O")]])
+def test_references_mean_nothing_to_others(all_reduce, dtype):
+    with pytest.raises(TypeError, match="`tensor` has dtype .*references"):
+        all_reduce(np.empty(3, dtype))
+
+
+@pytest.mark.skipif(
+    not hasattr(np, "dtypes") or not hasattr(np.dtypes, "StringDType"),
+    reason="NumPy 2 has it",
+)
+def test_strings_of_any_length_are_references(all_reduce):
+    with pytest.raises(TypeError, match="references"):
+        all_reduce(np.array(["a", "b" * 100], np.dtypes.StringDType()))
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i8", ">c16", ">U4", ">M8[s]"])
+def test_foreign_byte_order(all_reduce, dtype):
+    with pytest.raises(ValueError, match="`tensor` has dtype .*foreign order.*astype"):
+        all_reduce(np.zeros(3, dtype))
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [np.zeros(10)[::2], np.zeros((3, 4)).T, np.zeros((3, 4))[:, 1], np.zeros(5)[::-1]],
+    ids=["gaps", "transposed", "column", "reversed"],
+)
+def test_strided_is_refused_before_anything_is_sent(group, tensor):
+    sent = group._get_sequence_number_for_group()
+    for call in (distlite.all_reduce, lambda *a, **k: distlite.broadcast(*a, 0, **k)):
+        with pytest.raises(ValueError, match="`tensor` is not contiguous"):
+            call(tensor, group=group)
+    assert group._get_sequence_number_for_group() == sent
+
+
+def test_read_only_is_refused_for_results(all_reduce, group):
+    tensor = np.arange(3.0)
+    tensor.flags.writeable = False
+    with pytest.raises(ValueError, match="`tensor` is read-only"):
+        all_reduce(tensor)
+    # The root of a broadcast only reads.
+    distlite.broadcast(tensor, 0, group)
+
+
+def test_unaligned_is_refused(all_reduce):
+    memory = np.zeros(41, np.uint8)
+    tensor = memory[1:].view(np.uint8)[:40].view("f8")
+    assert not tensor.flags.aligned
+    with pytest.raises(ValueError, match="`tensor` is not aligned"):
+        all_reduce(tensor)
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [[1, 2], (1.0,), 3, 2.5, None, "text", b"bytes", {}, np.float32(1), np, object()],
+    ids=lambda thing: type(thing).__name__,
+)
+def test_wrong_types_are_named_as_torch_does(all_reduce, thing):
+    with pytest.raises(TypeError) as caught:
+        all_reduce(thing)
+    assert str(caught.value) == (
+        "Invalid function argument. Expected parameter `tensor` of type numpy.ndarray "
+        "(or a CPU torch.Tensor, or anything with DLPack)\n"
+        f"             but got {type(thing)} instead."
+    )
+
+
+class Interface:
+    """Memory through `__array_interface__` alone."""
+
+    def __init__(self, values):
+        self.values = values
+        self.__array_interface__ = values.__array_interface__
+
+
+class Converts:
+    """Makes an array when asked, of memory of its own."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.zeros(3)
+
+
+def test_takes_array_interface(all_reduce):
+    lender = Interface(np.arange(3.0))
+    all_reduce(lender)
+    np.testing.assert_array_equal(lender.values, [0, 1, 2])
+    with pytest.raises(ValueError, match="not contiguous"):
+        all_reduce(Interface(np.arange(6.0)[::2]))
+
+
+@pytest.mark.parametrize(
+    "lender",
+    [array.array("d", [1, 2]), bytearray(b"ab"), memoryview(bytearray(b"ab"))],
+    ids=lambda lender: type(lender).__name__,
+)
+def test_takes_buffers(all_reduce, lender):
+    all_reduce(lender)
+
+
+def test_read_only_buffers_are_refused(all_reduce):
+    with pytest.raises(ValueError, match="read-only"):
+        all_reduce(memoryview(b"ab"))
+
+
+def test_a_copy_would_lose_the_result(all_reduce):
+    with pytest.raises(TypeError, match="Expected parameter `tensor`"):
+        all_reduce(Converts())
+
+
+@pytest.mark.parametrize("versioned", [True, False], ids=["versioned", "legacy"])
+@pytest.mark.parametrize("code", NUMERIC)
+def test_takes_dlpack(group, code, versioned):
+    values = np.arange(6).astype(code).reshape(2, 3)
+    producer = Producer(values.copy(), versioned=versioned)
+    assert seen_dtype(group, producer) == values.dtype.name
+    distlite.broadcast(producer, 0, group)
+    np.testing.assert_array_equal(producer.array, values)
+    assert producer.capsules == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        ({"offset": 16}, "float32"),
+        ({"strides": None}, "float32"),
+        ({"device": 3}, "float32"),
+        ({"device": 11}, "float32"),
+        ({"code": 4, "bits": 16}, "bfloat16"),
+        ({"code": 10, "bits": 8}, "float8_e4m3fn"),
+        ({"code": 12, "bits": 8}, "float8_e5m2"),
+        ({"code": 17, "bits": 4, "lanes": 2}, "bytes"),
+        ({"code": 2, "bits": 16, "lanes": 2}, "bytes"),
+    ],
+    ids=str,
+)
+def test_dlpack_of_other_libraries(group, said, seen):
+    item = said.get("bits", 32) * said.get("lanes", 1) // 8
+    producer = Producer(np.zeros(4, f"u{item}"), **{"code": 2, "bits": 32, **said})
+    assert seen_dtype(group, producer) == seen
+    distlite.broadcast(producer, 0, group)
+
+
+@pytest.mark.parametrize(
+    ("array_", "said", "kind", "text"),
+    [
+        (np.zeros(4), {"device": 2}, ValueError, "`tensor` is on a device .*type 2"),
+        (np.zeros(4), {"major": 2}, BufferError, "DLPack 2, not 1"),
+        (np.zeros(4), {"flags": 1}, ValueError, "read-only"),
+        (np.zeros(4), {"flags": 2}, ValueError, "read-only"),
+        (np.zeros(8)[::2], {}, ValueError, "not contiguous"),
+        (np.zeros((2, 3)).T, {}, ValueError, "not contiguous"),
+    ],
+    ids=["device", "version", "read-only", "copy", "gaps", "transposed"],
+)
+def test_dlpack_refused(all_reduce, array_, said, kind, text):
+    producer = Producer(array_, **said)
+    with pytest.raises(kind, match=text):
+        all_reduce(producer)
+    assert producer.capsules == 0
+
+
+def test_dlpack_axes_of_one_element_have_any_stride(all_reduce):
+    tensor = np.zeros((4, 3))[:, :1][:1]
+    assert tensor.shape == (1, 1)
+    all_reduce(Producer(tensor))
+    all_reduce(Producer(np.zeros((0, 3))[:, ::2]))
+
+
+def test_errors_of_the_other_library_come_through(all_reduce):
+    class Refuses:
+        def __dlpack__(self, **_):
+            raise BufferError("not today")
+
+    with pytest.raises(BufferError, match="not today"):
+        all_reduce(Refuses())
+
+
+def test_no_capsule(all_reduce):
+    class Lies:
+        def __dlpack__(self, **_):
+            return 5
+
+    with pytest.raises((TypeError, ValueError)):
+        all_reduce(Lies())
+
+
+def test_references_are_given_back(all_reduce):
+    lender, plain = Interface(np.zeros(3)), np.zeros(3)
+    strided = np.zeros(6)[::2]
+    things = [lender, plain, strided, lender.values]
+    before = [sys.getrefcount(thing) for thing in things]
+    for _ in range(50):
+        all_reduce(lender)
+        all_reduce(plain)
+        with pytest.raises(ValueError):
+            all_reduce(strided)
+    assert [sys.getrefcount(thing) for thing in things] == before
+
+
+def test_a_torch_tensor_shares_its_memory(group, all_reduce):
+    torch = pytest.importorskip("torch")
+    for name in "float32", "bfloat16", "bool", "complex64", "float8_e5m2":
+        tensor = torch.ones(5).to(getattr(torch, name))
+        assert seen_dtype(group, tensor) == name
+        distlite.broadcast(tensor, 0, group)
+    with pytest.raises(ValueError, match="not contiguous"):
+        all_reduce(torch.ones(4, 3).T)
+    with pytest.raises(BufferError, match="detach"):
+        all_reduce(torch.ones(3, requires_grad=True))
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4"])
+def test_dtypes_of_ml_dtypes(group, name):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    tensor = np.ones(5, getattr(ml_dtypes, name))
+    assert seen_dtype(group, tensor) == (name if "float" in name else "bytes")
+    distlite.broadcast(tensor, 0, group)
+
+
+PROGRAM = """
+import sys, distlite
+from array import array
+assert "numpy" not in sys.modules
+group = distlite.ProcessGroup(distlite.HashStore(), 0, 1)
+assert "numpy" not in sys.modules
+try:
+    distlite.all_reduce([1], group=group)
+except TypeError:
+    pass
+assert "numpy" not in sys.modules
+distlite.all_reduce(array("d", [1.0]), group=group)
+import numpy
+distlite.all_reduce(numpy.ones(3), group=group)
+"""
+
+
+def test_numpy_is_imported_when_needed():
+    subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=30)
