@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The stores' conformance cases over TCP, with each of the two servers. */
+#include "store/tcp/tcp_store.h"
+#include "store_suite.h"
+
+static dl_store *
+make_master(bool use_libuv)
+{
+    const dl_tcp_store_options options = {.host = "127.0.0.1",
+                                          .world_size = -1,
+                                          .is_master = true,
+                                          .listen_fd = -1,
+                                          .use_libuv = use_libuv,
+                                          .timeout = DL_STORE_DEFAULT_TIMEOUT};
+    dl_store *store = NULL;
+
+    CHECK_OK(dl_tcp_store_new(&options, SOON, &store));
+    return store;
+}
+
+static dl_store *
+make_poll(void)
+{
+    return make_master(false);
+}
+
+static const suite_kind tcp_poll = {.make = make_poll, .has_queues = true};
+STORE_SUITE(tcp_poll)
+
+/* In a build without libuv the other server stands in. */
+static dl_store *
+make_libuv(void)
+{
+    return make_master(true);
+}
+
+static const suite_kind tcp_libuv = {.make = make_libuv, .has_queues = true};
+STORE_SUITE(tcp_libuv)
