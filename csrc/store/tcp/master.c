@@ -24,7 +24,8 @@ struct dl_master {
 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
-static dl_list shared_masters; /* guarded by registry_lock */
+/* guarded by registry_lock */
+static dl_list shared_masters = {&shared_masters, &shared_masters};
 
 bool
 dl_tcp_store_has_libuv(void)
@@ -50,9 +51,6 @@ join_shared(uint16_t port)
     dl_master *found = NULL;
 
     pthread_mutex_lock(&registry_lock);
-    if (shared_masters.next == NULL) {
-        dl_list_init(&shared_masters);
-    }
     for (dl_list *node = shared_masters.next; node != &shared_masters && found == NULL;
          node = node->next) {
         dl_master *master = DL_LIST_ENTRY(node, dl_master, node);
