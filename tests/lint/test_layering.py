@@ -28,14 +28,13 @@ MAY_INCLUDE = {
     "python": (
         "base/*",
         "tensor/*",
-        "store/*.h",
+        "store/store.h",
+        "store/*_store.h",
         "store/tcp/tcp_store.h",
         "pg/*.h",
         "pg/*/*_backend.h",
     ),
 }
-# The codec and the conversation are nobody's business but the store's.
-PRIVATE = {"store/table.h": "store", "store/counter.h": "store"}
 
 
 def matches(name: str, pattern: str) -> bool:
@@ -56,8 +55,6 @@ def is_allowed(source: Source, name: str) -> bool:
     room = room_of(source.path)
     if name.startswith(f"{room}/") and room_of(f"csrc/{name}") == room:
         return True
-    if name in PRIVATE and not f"{room}/".startswith(f"{PRIVATE[name]}/"):
-        return False
     return any(matches(name, pattern) for pattern in MAY_INCLUDE[room])
 
 
@@ -81,11 +78,16 @@ def order_errors(source: Source) -> list[str]:
         if includes[0] != (True, own):
             return [f"{source.path}: {own} comes first"]
         includes = includes[1:]
-    elif includes and room_of(source.path) == "python" and includes[0][0]:
-        # Python.h wants to be read before the system's headers; ours bring it.
+    elif includes and includes[0][0] and _is_in_the_same_folder(source, includes[0][1]):
+        # One header for several files; or, in the binding, the one with Python.h, which
+        # wants to be read before the system's.
         includes = includes[1:]
     kinds = [is_quoted for is_quoted, _ in includes]
     return [] if kinds == sorted(kinds) else [f"{source.path}: system headers first"]
+
+
+def _is_in_the_same_folder(source: Source, name: str) -> bool:
+    return source.path.rsplit("/", 1)[0] == f"csrc/{name}".rsplit("/", 1)[0]
 
 
 def guard_errors(source: Source) -> list[str]:
@@ -147,6 +149,6 @@ def test_python_outside_its_folder_is_seen():
 
 def test_a_wrong_order_or_guard_is_seen():
     text = '#include "base/bytes.h"\n#include <stdio.h>\n'
-    assert order_errors(Source("csrc/base/x.c", text))
+    assert order_errors(Source("csrc/net/x.c", text))
     assert order_errors(Source("csrc/base/buffer.c", '#include "base/bytes.h"\n'))
     assert guard_errors(Source("csrc/base/x.h", "#pragma once\n"))
