@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What pip installs from a checkout, with and without libuv."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ["csrc", "python", "setup.py", "pyproject.toml", "README.md", "LICENSE"]
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+OFFLINE = ["--no-build-isolation", "--no-deps", "--no-index", "--quiet"]
+
+USE = """
+import distlite
+from datetime import timedelta
+here = distlite.__file__
+assert here.startswith({target!r}), here
+store = distlite.TCPStore(
+    "127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=10)
+)
+store.set("key", "value")
+assert store.get("key") == b"value"
+print("libuv" if store.libuvBackend else "poll")
+"""
+
+
+def call(*command, cwd, **environment):
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy without anything that was built."""
+    pytest.importorskip("setuptools")
+    target = tmp_path / "checkout"
+    target.mkdir()
+    ignore = shutil.ignore_patterns("*.so", "__pycache__", "*.egg-info")
+    for part in PARTS:
+        if (ROOT / part).is_dir():
+            shutil.copytree(ROOT / part, target / part, ignore=ignore)
+        else:
+            shutil.copy(ROOT / part, target / part)
+    return target
+
+
+def installed_server(checkout, tmp_path, **environment):
+    """Installs the checkout and says which server its TCPStore has."""
+    target = tmp_path / "installed"
+    command = [*PIP, "install", *OFFLINE, "--target", str(target), str(checkout)]
+    call(*command, cwd=tmp_path, **environment)
+    code = USE.format(target=str(target))
+    # Without the site's .pth files, which may lead to the checkout under test.
+    path = os.pathsep.join([str(target), *(p for p in sys.path if "site-pack" in p)])
+    return call(sys.executable, "-S", "-c", code, cwd=tmp_path, PYTHONPATH=path).strip()
+
+
+@pytest.mark.slow
+def test_pip_install(checkout, tmp_path):
+    has_libuv = subprocess.run(["pkg-config", "--exists", "libuv"]).returncode == 0
+    expected = "libuv" if has_libuv else "poll"
+    assert installed_server(checkout, tmp_path) == expected
+
+
+@pytest.mark.slow
+def test_pip_install_without_libuv(checkout, tmp_path):
+    assert installed_server(checkout, tmp_path, DISTLITE_NO_LIBUV="1") == "poll"
+
+
+@pytest.mark.slow
+def test_the_sdist_is_enough_to_build_the_wheel(checkout, tmp_path):
+    build = "from setuptools.build_meta import build_sdist; build_sdist('..')"
+    call(sys.executable, "-c", build, cwd=checkout)
+    (archive,) = tmp_path.glob("distlite-*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(tmp_path / "unpacked")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    call(*PIP, "wheel", *OFFLINE, "-w", str(tmp_path), str(unpacked), cwd=tmp_path)
+    (wheel,) = tmp_path.glob("distlite-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {"distlite/py.typed", "distlite/_C.pyi", "distlite/run.py"} <= set(names)
+    assert not [name for name in names if name.startswith(("csrc", "tests"))]
