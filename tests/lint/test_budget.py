@@ -88,6 +88,8 @@ def python_findings(path: str, text: str) -> Iterator[tuple[str, str, str]]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            docstring = ast.get_docstring(node, clean=False)
+            lines -= 0 if docstring is None else docstring.count("\n") + 1
             if lines > PYTHON_FUNCTION_LINES:
                 key = f"{path}:{node.name}"
                 yield key, "lines", f"{path}:{node.lineno} {node.name}: {lines} lines"
@@ -174,7 +176,7 @@ def test_a_long_file_is_seen(suffix, limit):
 
 
 def test_a_long_python_function_is_seen():
-    text = "def f():\n" + "    pass\n" * 30
+    text = 'def f():\n    """Not\n    counted."""\n' + "    pass\n" * 30
     assert list(python_findings("x.py", text)) == [
         ("x.py:f", "lines", "x.py:1 f: 31 lines")
     ]
