@@ -59,8 +59,8 @@ def init_process_group(
         store, rank, world_size = next(answers)
         hosted = store if rank == 0 and isinstance(store, TCPStore) else None
     group = _join(store, rank, world_size, limit, config.partition(":")[2])
-    # A peer may be on its way into the next group before this process has left this one:
-    # the server that it meets must be the same, so it stays until there is another.
+    # A peer may be on its way into the next group before this process has left this
+    # one: the server that it meets must be the same, so it stays until the next.
     world.hosted_store = hosted or world.hosted_store
     _register(group, GroupInfo(name, config, list(range(world_size))))
 
@@ -163,17 +163,15 @@ def _join(
 def _generation(store: Store, rank: int) -> int:
     """A number for this initialisation on which all ranks of it agree.
 
-    A store may outlive its groups, and what ranks of an earlier one left there must not
-    be taken for this one's.  The store keeps the latest number, and for each rank the one
-    it last took part in.  A rank that has been in the latest opens the next; one that has
-    not, joins it.  So ranks need not have failed the same number of times.
+    A store may outlive its groups, and what ranks of an earlier one left there must
+    not be taken for this one's.  The store keeps the latest number, and for each rank
+    the one it last took part in.  A rank that has been in the latest opens the next;
+    one that has not, joins it.  So ranks need not have failed equally often.
     """
     mine = f"default_pg/generation_of/{rank}"
     latest = store.add("default_pg/generation", 0)
     if latest <= store.add(mine, 0):
-        held = store.compare_set(
-            "default_pg/generation", str(latest), str(latest + 1)
-        )
+        held = store.compare_set("default_pg/generation", str(latest), str(latest + 1))
         # Another rank was faster: that is the one to join.
         latest = int(held)
     store.set(mine, str(latest))

@@ -48,6 +48,10 @@ class RedOpType(IntEnum):
         return format(str(self), spec)
 
 
+# What RedOpType is called inside ReduceOp, where that name is an attribute.
+_Member = RedOpType
+
+
 class _ReduceOpMeta(type):
     """Makes members count as instances, and gives the class its members."""
 
@@ -63,29 +67,31 @@ class ReduceOp(metaclass=_ReduceOpMeta):
 
     __slots__ = ("_factor", "op")
 
-    RedOpType = RedOpType
-    SUM = RedOpType.SUM
-    AVG = RedOpType.AVG
-    PRODUCT = RedOpType.PRODUCT
-    MIN = RedOpType.MIN
-    MAX = RedOpType.MAX
-    BAND = RedOpType.BAND
-    BOR = RedOpType.BOR
-    BXOR = RedOpType.BXOR
-    PREMUL_SUM = RedOpType.PREMUL_SUM
+    RedOpType = _Member
+    SUM = _Member.SUM
+    AVG = _Member.AVG
+    PRODUCT = _Member.PRODUCT
+    MIN = _Member.MIN
+    MAX = _Member.MAX
+    BAND = _Member.BAND
+    BOR = _Member.BOR
+    BXOR = _Member.BXOR
+    PREMUL_SUM = _Member.PREMUL_SUM
 
-    op: RedOpType
+    op: _Member
 
-    def __init__(self, op: RedOpType) -> None:
-        if type(op) is not RedOpType:
-            raise TypeError(f"ReduceOp() takes a member such as ReduceOp.SUM, not {op!r}")
+    def __init__(self, op: _Member) -> None:
+        if type(op) is not _Member:
+            raise TypeError(
+                f"ReduceOp() takes a member such as ReduceOp.SUM, not {op!r}"
+            )
         self.op = op
         self._factor: Any = None
 
     @classmethod
-    def _with_factor(cls, op: RedOpType, factor: Any) -> ReduceOp:
+    def _with_factor(cls, op: _Member, factor: Any) -> ReduceOp:
         # A number or an array of one element; text would fail far from here.
-        if factor is None or isinstance(factor, (str, bytes)):
+        if factor is None or isinstance(factor, str | bytes):
             raise TypeError(f"PREMUL_SUM takes a number or an array, not {factor!r}")
         made = cls(op)
         made._factor = factor
@@ -97,7 +103,9 @@ class ReduceOp(metaclass=_ReduceOpMeta):
         if self.op is not RedOpType.PREMUL_SUM:
             raise RuntimeError("Only PREMUL_SUM supports accessing factor")
         if self._factor is None:
-            raise RuntimeError("PREMUL_SUM has no factor; use ReduceOp.PREMUL_SUM(factor)")
+            raise RuntimeError(
+                "PREMUL_SUM has no factor; use ReduceOp.PREMUL_SUM(factor)"
+            )
         return self._factor
 
     def __eq__(self, other: object) -> bool:
@@ -125,7 +133,8 @@ class _ReduceOpMirror:
         if name not in RedOpType.__members__:
             raise AttributeError(f"reduce_op has no attribute {name!r}")
         warnings.warn(
-            "`distlite.reduce_op` is deprecated, please use `distlite.ReduceOp` instead",
+            "`distlite.reduce_op` is deprecated, "
+            "please use `distlite.ReduceOp` instead",
             FutureWarning,
             stacklevel=2,
         )

@@ -15,9 +15,9 @@ from .constants import default_pg_timeout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import timedelta
-    from typing import Any, Callable
+    from typing import Any
     from urllib.parse import ParseResult
 
     from ._C import Store
@@ -46,7 +46,7 @@ def rendezvous(
     url: str, rank: int = -1, world_size: int = -1, **kwargs: Any
 ) -> Iterator[Answer]:
     """An iterator whose first value is (store, rank, world_size)."""
-    if not isinstance(url, (str, bytes)):
+    if not isinstance(url, str):
         raise RuntimeError(f"`url` must be a string. {type(url)}: {url}")
     if not isinstance(rank, int):
         raise RuntimeError(f"`rank` must be an integer. {rank}")
@@ -55,7 +55,7 @@ def rendezvous(
     # Imported here: `import distlite` is to stay light.
     from urllib.parse import urlparse
 
-    parts = urlparse(url if isinstance(url, str) else url.decode())
+    parts = urlparse(url)
     if rank != -1 or world_size != -1:
         parts = _with_arguments(parts, rank, world_size)
     if parts.scheme not in _handlers:

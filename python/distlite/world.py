@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The process's groups: which there are, which is the default, and who is in them.
 
-The only module with global state.  The extension keeps a second reference to the default
-group, so that collectives find it without coming here.
+The only module with global state.  The extension keeps a second reference to the
+default group, so that collectives find it without coming here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ._C import ProcessGroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
-    from typing import Callable
 
     from ._C import Store
 
@@ -96,7 +96,7 @@ class _WorldProperty(type):
         world.set_default(default)
 
 
-class group(metaclass=_WorldProperty):  # noqa: N801 - torch's name
+class group(metaclass=_WorldProperty):
     """``group.WORLD`` is the default group, None before init_process_group."""
 
 

@@ -56,7 +56,9 @@ class Producer:
     `capsules` counts those exported and not yet dropped.
     """
 
-    def __init__(self, array: np.ndarray, *, versioned: bool = True, **said: Any) -> None:
+    def __init__(
+        self, array: np.ndarray, *, versioned: bool = True, **said: Any
+    ) -> None:
         self.array = array
         self.versioned = versioned
         self.said = said

@@ -67,7 +67,9 @@ def test_everything_goes_by_position_or_name(world):
     for result in (
         distlite.all_reduce(tensor),
         distlite.all_reduce(tensor, ReduceOp.MAX, world, False),
-        distlite.all_reduce(async_op=False, group=world, op=ReduceOp.AVG, tensor=tensor),
+        distlite.all_reduce(
+            async_op=False, group=world, op=ReduceOp.AVG, tensor=tensor
+        ),
         distlite.broadcast(tensor, 0),
         distlite.broadcast(tensor, 0, None, False, None),
         distlite.broadcast(group_src=0, tensor=tensor, group=world),
@@ -99,7 +101,9 @@ def test_wrong_arguments(world, call):
         call()
 
 
-@pytest.mark.parametrize("op", [0, "sum", None, np.int64(0), ReduceOp, ReduceOp.RedOpType])
+@pytest.mark.parametrize(
+    "op", [0, "sum", None, np.int64(0), ReduceOp, ReduceOp.RedOpType]
+)
 def test_wrong_op(world, op):
     with pytest.raises(TypeError, match="Expected parameter `op`"):
         distlite.all_reduce(np.zeros(3), op)
@@ -229,9 +233,7 @@ def test_the_group_may_go_while_a_thread_uses_it():
     for thread in threads:
         thread.start()
     for _ in range(100):
-        distlite.init_process_group(
-            store=distlite.HashStore(), rank=0, world_size=1
-        )
+        distlite.init_process_group(store=distlite.HashStore(), rank=0, world_size=1)
         distlite.destroy_process_group()
     stop.set()
     for thread in threads:

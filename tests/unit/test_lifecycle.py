@@ -209,7 +209,9 @@ def test_groups_that_are_not_registered():
             with pytest.raises(ValueError, match="^Group .* is not registered"):
                 call(stranger)
         for call in distlite.get_backend, distlite.get_process_group_ranks:
-            with pytest.raises(ValueError, match="^Process group .* is not initialized"):
+            with pytest.raises(
+                ValueError, match="^Process group .* is not initialized"
+            ):
                 call(stranger)
 
 

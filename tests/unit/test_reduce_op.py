@@ -34,7 +34,7 @@ def test_wrapper_equals_its_member_and_nothing_else():
     wrapper = ReduceOp(ReduceOp.SUM)
     assert wrapper.op is ReduceOp.SUM
     assert wrapper == ReduceOp.SUM
-    assert ReduceOp.SUM == wrapper
+    assert (ReduceOp.SUM == wrapper) is True  # noqa: SIM300 - the other way round
     assert wrapper == ReduceOp(ReduceOp.SUM)
     assert hash(wrapper) == hash(ReduceOp.SUM)
     assert wrapper != ReduceOp.MAX

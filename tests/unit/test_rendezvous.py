@@ -32,7 +32,9 @@ def first(url, *arguments, **keywords):
 
 
 def error_of(scheme, problem):
-    return f"Error initializing torch.distributed using {scheme}:// rendezvous: {problem}"
+    return (
+        f"Error initializing torch.distributed using {scheme}:// rendezvous: {problem}"
+    )
 
 
 @pytest.mark.parametrize(
