@@ -10,8 +10,12 @@
 void
 dl_buffer_fini(dl_buffer *buffer)
 {
-    free(buffer->data);
-    *buffer = (dl_buffer){0};
+    if (buffer->is_large) {
+        buffer->large(buffer->data, 0, 0);
+    } else {
+        free(buffer->data);
+    }
+    *buffer = (dl_buffer){.large = buffer->large};
 }
 
 void
@@ -21,6 +25,29 @@ dl_buffer_clear(dl_buffer *buffer)
     buffer->has_failed = false;
 }
 
+/* NULL changes nothing. */
+static uint8_t *
+resize(dl_buffer *buffer, size_t capacity)
+{
+    size_t kept = buffer->size < capacity ? buffer->size : capacity;
+
+    if (buffer->is_large) {
+        return buffer->large(buffer->data, kept, capacity);
+    }
+    if (buffer->large == NULL || capacity < DL_BUFFER_LARGE) {
+        return realloc(buffer->data, capacity);
+    }
+    uint8_t *data = buffer->large(NULL, 0, capacity);
+    if (data != NULL) {
+        if (kept > 0) {
+            memcpy(data, buffer->data, kept);
+        }
+        free(buffer->data);
+        buffer->is_large = true;
+    }
+    return data;
+}
+
 dl_status
 dl_buffer_resize_capacity(dl_buffer *buffer, size_t capacity)
 {
@@ -28,7 +55,7 @@ dl_buffer_resize_capacity(dl_buffer *buffer, size_t capacity)
         dl_buffer_fini(buffer);
         return DL_OK;
     }
-    uint8_t *data = realloc(buffer->data, capacity);
+    uint8_t *data = resize(buffer, capacity);
     if (data == NULL) {
         buffer->has_failed = true;
         return dl_fail_no_memory();

@@ -2,18 +2,29 @@
  *
  * Growable bytes with one owner.  Zeroed memory is an empty buffer.  A failed allocation
  * is remembered: later puts do nothing, and one dl_buffer_check() at the end tells, so
- * encoders need no check per field. */
+ * encoders need no check per field.
+ *
+ * The owner may have large contents kept in memory of its choice, so that they need not
+ * be copied there in the end. */
 #ifndef DISTLITE_BASE_BUFFER_H
 #define DISTLITE_BASE_BUFFER_H
 
 #include "base/bytes.h"
 #include "base/status.h"
 
+/* From this capacity on a copy costs more than asking for memory elsewhere. */
+#define DL_BUFFER_LARGE ((size_t)64 << 10)
+
+/* As realloc(3), whose first `kept` bytes matter; a `capacity` of 0 frees. */
+typedef void *(*dl_resize_fn)(void *data, size_t kept, size_t capacity);
+
 typedef struct dl_buffer {
     uint8_t *data;
     size_t size;
     size_t capacity;
     bool has_failed;
+    bool is_large;      /* `data` came from `large` */
+    dl_resize_fn large; /* NULL: all from the heap; set while empty */
 } dl_buffer;
 
 void dl_buffer_fini(dl_buffer *buffer);

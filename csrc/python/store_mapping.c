@@ -2,6 +2,7 @@
 #include "python/store_methods.h"
 
 #include "python/errors.h"
+#include "python/value_buffer.h"
 
 /* Slots are not told the defining class; only errors need the state. */
 static PyObject *
@@ -26,7 +27,7 @@ PyObject *
 dlpy_store_subscript(PyObject *self, PyObject *key)
 {
     dlpy_bytes name;
-    dl_buffer value = {0};
+    dl_buffer value = dlpy_value_buffer();
     PyObject *result = NULL;
     dl_status status;
     dl_store *store = begin(self, key, &name);
@@ -39,7 +40,7 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
     status = dl_store_get(store, name.bytes, &value, deadline);
     Py_END_ALLOW_THREADS
     if (status == DL_OK) {
-        result = dlpy_object_from(dl_buffer_bytes(&value));
+        result = dlpy_object_from_buffer(&value);
     } else if (status == DL_TIMEOUT) {
         PyErr_SetObject(PyExc_KeyError, key);
     } else {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "python/errors.h"
+#include "python/value_buffer.h"
 
 DLPY_METHOD(dlpy_store_check_keys)
 {
@@ -137,12 +138,12 @@ DLPY_METHOD(dlpy_store_list_keys)
 }
 
 static PyObject *
-buffers_to_list(const dl_buffer *buffers, size_t count)
+buffers_to_list(dl_buffer *buffers, size_t count)
 {
     PyObject *list = PyList_New((Py_ssize_t)count);
 
     for (size_t i = 0; list != NULL && i < count; i++) {
-        PyObject *value = dlpy_object_from(dl_buffer_bytes(&buffers[i]));
+        PyObject *value = dlpy_object_from_buffer(&buffers[i]);
         if (value == NULL) {
             Py_CLEAR(list);
             break;
@@ -161,6 +162,9 @@ multi_get(PyTypeObject *defining_class, dlpy_store_call *call,
 
     if (found == NULL) {
         return PyErr_NoMemory();
+    }
+    for (size_t i = 0; i < keys->count; i++) {
+        found[i] = dlpy_value_buffer();
     }
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_multi_get(call->store, keys->bytes, keys->count, found,

@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "python/errors.h"
+#include "python/value_buffer.h"
 
 int
 dlpy_store_begin(PyObject *self, size_t method, dlpy_store_call *call)
@@ -98,7 +99,7 @@ static PyObject *
 value_or_error(PyTypeObject *defining_class, dl_status status, dl_buffer *value)
 {
     PyObject *result =
-        status == DL_OK ? dlpy_object_from(dl_buffer_bytes(value))
+        status == DL_OK ? dlpy_object_from_buffer(value)
                         : dlpy_raise_store(dlpy_state_of_class(defining_class), status);
 
     dl_buffer_fini(value);
@@ -111,7 +112,7 @@ DLPY_METHOD(dlpy_store_get)
     PyObject *values[1];
     dlpy_store_call call;
     dlpy_bytes key;
-    dl_buffer value = {0};
+    dl_buffer value = dlpy_value_buffer();
     dl_status status;
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
@@ -134,7 +135,7 @@ DLPY_METHOD(dlpy_store_queue_pop)
     dlpy_store_call call;
     dlpy_bytes key;
     bool is_blocking = true;
-    dl_buffer value = {0};
+    dl_buffer value = dlpy_value_buffer();
     dl_status status;
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
@@ -176,7 +177,7 @@ DLPY_METHOD(dlpy_store_compare_set)
     PyObject *values[3];
     dlpy_store_call call;
     dlpy_bytes bytes[3];
-    dl_buffer held = {0};
+    dl_buffer held = dlpy_value_buffer();
     dl_status status;
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0

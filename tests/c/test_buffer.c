@@ -148,3 +148,49 @@ CHECK_CASE(bytes_compare_by_contents)
     CHECK(!dl_bytes_start_with(DL_LITERAL("abc"), DL_LITERAL("bc")));
     CHECK(!dl_bytes_start_with(DL_LITERAL("a"), DL_LITERAL("ab")));
 }
+
+/* Memory that is told apart from the heap's by the eight bytes before it. */
+static int large_blocks;
+
+static void *
+resize_counted(void *data, size_t kept, size_t capacity)
+{
+    uint64_t *block = NULL;
+
+    if (capacity > 0) {
+        block = malloc(sizeof *block + capacity);
+        *block++ = 42;
+        large_blocks++;
+    }
+    if (data != NULL) {
+        CHECK_EQUAL(((uint64_t *)data)[-1], 42);
+        if (kept > 0) {
+            memcpy(block, data, kept);
+        }
+        free((uint64_t *)data - 1);
+        large_blocks--;
+    }
+    return block;
+}
+
+CHECK_CASE(large_contents_live_where_the_owner_says)
+{
+    dl_buffer buffer = {.large = resize_counted};
+
+    dl_buffer_put(&buffer, DL_LITERAL("small"));
+    CHECK(!buffer.is_large);
+    CHECK_OK(dl_buffer_reserve(&buffer, DL_BUFFER_LARGE));
+    CHECK(buffer.is_large);
+    CHECK_EQUAL(large_blocks, 1);
+    CHECK_BYTES(dl_buffer_bytes(&buffer), "small");
+    CHECK_OK(dl_buffer_reserve(&buffer, 4 * DL_BUFFER_LARGE));
+    CHECK_BYTES(dl_buffer_bytes(&buffer), "small");
+    CHECK_OK(dl_buffer_resize_capacity(&buffer, 2));
+    CHECK_BYTES(dl_buffer_bytes(&buffer), "sm");
+    CHECK_EQUAL(large_blocks, 1);
+    dl_buffer_fini(&buffer);
+    CHECK_EQUAL(large_blocks, 0);
+    dl_buffer_put(&buffer, DL_LITERAL("again"));
+    CHECK(!buffer.is_large);
+    dl_buffer_fini(&buffer);
+}
