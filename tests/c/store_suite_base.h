@@ -20,7 +20,7 @@ typedef struct suite_kind {
     size_t key_room;           /* bytes of the key limit taken by a prefix */
 } suite_kind;
 
-static const suite_kind *suite_now;
+DL_CHECK_UNUSED static const suite_kind *suite_now;
 
 /* For calls that ought to end at once: only a hang gets there. */
 #define SOON dl_deadline_after(15 * DL_SECOND)
@@ -41,7 +41,7 @@ static const suite_kind *suite_now;
         dl_buffer_fini(&held_);                           \
     } while (0)
 
-static bool
+DL_CHECK_UNUSED static bool
 suite_exists(dl_store *store, dl_bytes key)
 {
     bool exists = false;
@@ -50,7 +50,7 @@ suite_exists(dl_store *store, dl_bytes key)
     return exists;
 }
 
-static bool
+DL_CHECK_UNUSED static bool
 suite_delete(dl_store *store, dl_bytes key)
 {
     bool existed = false;
@@ -59,7 +59,7 @@ suite_delete(dl_store *store, dl_bytes key)
     return existed;
 }
 
-static int64_t
+DL_CHECK_UNUSED static int64_t
 suite_add(dl_store *store, dl_bytes key, int64_t delta)
 {
     int64_t sum = -1;
@@ -68,7 +68,7 @@ suite_add(dl_store *store, dl_bytes key, int64_t delta)
     return sum;
 }
 
-static int64_t
+DL_CHECK_UNUSED static int64_t
 suite_num_keys(dl_store *store)
 {
     int64_t count = -1;
@@ -90,7 +90,7 @@ typedef struct suite_call {
     int64_t ended; /* when */
 } suite_call;
 
-static void *
+DL_CHECK_UNUSED static void *
 suite_call_main(void *argument)
 {
     suite_call *call = argument;
@@ -104,35 +104,35 @@ suite_call_main(void *argument)
     return NULL;
 }
 
-static dl_status
+DL_CHECK_UNUSED static dl_status
 suite_run_get(suite_call *call)
 {
     return dl_store_get(call->store, call->keys[0], &call->value,
                         dl_deadline_after(call->limit));
 }
 
-static dl_status
+DL_CHECK_UNUSED static dl_status
 suite_run_wait(suite_call *call)
 {
     return dl_store_wait(call->store, call->keys, call->count,
                          dl_deadline_after(call->limit));
 }
 
-static dl_status
+DL_CHECK_UNUSED static dl_status
 suite_run_pop(suite_call *call)
 {
     return dl_store_queue_pop(call->store, call->keys[0], true, &call->value,
                               dl_deadline_after(call->limit));
 }
 
-static void
+DL_CHECK_UNUSED static void
 suite_start(suite_call *call, dl_status (*run)(suite_call *))
 {
     call->run = run;
     CHECK(pthread_create(&call->thread, NULL, suite_call_main, call) == 0);
 }
 
-static void
+DL_CHECK_UNUSED static void
 suite_join(suite_call *call)
 {
     CHECK(pthread_join(call->thread, NULL) == 0);

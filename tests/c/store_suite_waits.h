@@ -6,31 +6,34 @@
 
 #include "store_suite_base.h"
 
-/* Best of several, since the machine may be busy. */
+/* The least of several tries, since the machine may be busy; ends with the first that is
+ * good enough. */
 static int64_t
-suite_timeout_excess(dl_store *store, int64_t limit)
+suite_timeout_excess(dl_store *store, int64_t limit, int64_t good)
 {
-    int64_t best = INT64_MAX;
+    int64_t least = INT64_MAX;
     dl_buffer value = {0};
 
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 20 && least >= good; i++) {
         int64_t start = dl_now();
         CHECK_STATUS(
             dl_store_get(store, DL_LITERAL("nope"), &value, dl_deadline_after(limit)),
             DL_TIMEOUT);
         int64_t excess = dl_now() - start - limit;
         CHECK(excess >= 0);
-        best = excess < best ? excess : best;
+        least = excess < least ? excess : least;
     }
     dl_buffer_fini(&value);
-    return best;
+    return least;
 }
 
 static void
 suite_timeouts_are_exact_to_milliseconds(dl_store *store)
 {
-    CHECK(suite_timeout_excess(store, 7 * DL_MILLISECOND) < 10 * DL_MILLISECOND);
-    CHECK(suite_timeout_excess(store, 130 * DL_MILLISECOND) < 10 * DL_MILLISECOND);
+    const int64_t good = 5 * DL_MILLISECOND;
+
+    CHECK(suite_timeout_excess(store, 7 * DL_MILLISECOND, good) < good);
+    CHECK(suite_timeout_excess(store, 130 * DL_MILLISECOND, good) < good);
 }
 
 static void
