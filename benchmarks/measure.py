@@ -1,139 +1,158 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What every benchmark needs: medians, tables, files, plots, and a quiet network.
-
-Numbers of one program mean little on a shared machine, so a benchmark alternates the
-sides that it compares within one run and reports medians and their ratios.
-"""
+"""What the benchmarks have in common: medians, alternation, targets, tables, files."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
-IN_NAMESPACE = "DISTLITE_BENCHMARK_NAMESPACE"
+REPOSITORY = Path(__file__).resolve().parents[1]
+RESULTS = Path(__file__).resolve().parent / "results"
 
 
 @dataclass(frozen=True)
 class Target:
-    """A bound that a measured value shall keep."""
+    """Something a benchmark must show."""
 
     what: str
-    value: float
     limit: float
+    measured: float | None  # None: it could not be measured
     unit: str = ""
 
     @property
-    def is_met(self) -> bool:
-        return self.value <= self.limit
+    def verdict(self) -> str:
+        """'pass', 'FAIL', or why there is none."""
+        if self.measured is None:
+            return "not measured"
+        return "pass" if self.measured <= self.limit else "FAIL"
 
 
-def enter_quiet_network() -> None:
-    """Run this program again in a network of its own, without a resolver.
-
-    torch's store servers look every peer up in reverse DNS, on the thread that serves
-    everybody: with a resolver that answers late they would be measured waiting for it.
-    Needs root; says so and goes on without.
-    """
-    if os.environ.get(IN_NAMESPACE) or os.geteuid() != 0:
-        if not os.environ.get(IN_NAMESPACE):
-            print("not root: look-ups by torch's servers are part of its times")
-        return
-    script = 'ip link set lo up && exec "$@"'
-    command = ["unshare", "-n", "sh", "-c", script, "sh", sys.executable, *sys.argv]
-    environment = {**os.environ, IN_NAMESPACE: "1"}
-    probe = subprocess.run(["unshare", "-n", "ip", "link"], capture_output=True)
-    if probe.returncode == 0:
-        os.execvpe(command[0], command, environment)
-    print(
-        "no network namespaces here: look-ups by torch's servers are part of its times"
-    )
+def median(values: Iterable[float]) -> float | None:
+    """None of nothing."""
+    values = list(values)
+    return statistics.median(values) if values else None
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
-    model = ""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            model = line.split(":", 1)[1].strip()
-            break
-    return {
-        "cpu": model,
-        "cores": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-        "date": time.strftime("%Y-%m-%d"),
-    }
+def ratio(ours: float | None, theirs: float | None) -> float | None:
+    """None where one of them was not measured."""
+    return ours / theirs if ours is not None and theirs else None
+
+
+def alternate(rounds: int, sides: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Every side once per round, each round beginning with another one: what slows the
+    machine down for a while slows all sides down."""
+    for number in range(rounds):
+        shift = number % len(sides)
+        for side in [*sides[shift:], *sides[:shift]]:
+            yield number, side
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as aligned text; numbers with three significant digits."""
-    cells = [list(header)] + [[_cell(value) for value in row] for row in rows]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    """Columns aligned: the first to the left, numbers to the right."""
+    cells = [list(header), *([_cell(value) for value in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines = [
         "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in cells
     ]
-    lines.insert(1, "-" * len(lines[0]))
-    return "\n".join(lines)
+    return "\n".join([lines[0], "-" * sum(widths, 2 * len(widths) - 2), *lines[1:]])
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
-    return str(value)
+    if value is None:
+        return "-"
+    if not isinstance(value, float):
+        return str(value)
+    # Three digits that matter.
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def targets_table(targets: Iterable[Target]) -> str:
-    """Each bound beside what was measured."""
-    rows = []
-    for target in targets:
-        unit = target.unit
-        verdict = "met" if target.is_met else "MISSED"
-        bounds = (f"{target.value:.3g}{unit}", f"{target.limit:g}{unit}")
-        rows.append((target.what, *bounds, verdict))
-    return table(("target", "measured", "at most", ""), rows)
+def report(targets: Sequence[Target]) -> str:
+    """The targets as a table."""
+    rows = [(t.what, t.measured, f"<= {t.limit:g}", t.unit, t.verdict) for t in targets]
+    return table(["target", "measured", "limit", "", "verdict"], rows)
 
 
-def write_json(name: str, content: Any) -> Path:
-    """``results/<name>.json``, with a note of the machine."""
+def write_json(
+    name: str, results: Mapping[str, Any], targets: Sequence[Target]
+) -> Path:
+    """Into the results folder, with what it was measured on."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"machine": machine(), **content}, indent=1) + "\n")
+    verdicts = [{**asdict(target), "verdict": target.verdict} for target in targets]
+    content = {"machine": machine(), "targets": verdicts, **results}
+    path.write_text(json.dumps(content, indent=1) + "\n")
     return path
 
 
-def compile_load(source: str) -> Path:
-    """Build one of the C load generators beside the results."""
-    RESULTS.mkdir(exist_ok=True)
-    program = RESULTS / Path(source).stem
-    origin = Path(__file__).parent / source
-    if not program.exists() or program.stat().st_mtime < origin.stat().st_mtime:
-        flags = ["-O2", "-std=c11", "-D_GNU_SOURCE"]
-        subprocess.run(["cc", *flags, str(origin), "-o", str(program)], check=True)
-    return program
+def machine() -> dict[str, Any]:
+    """What the numbers depend on."""
+    names = [
+        line.split(":", 1)[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "processor": names[0] if names else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg()[0],
+    }
 
 
-__all__ = [
-    "RESULTS",
-    "Target",
-    "compile_load",
-    "enter_quiet_network",
-    "machine",
-    "median",
-    "table",
-    "targets_table",
-    "write_json",
-]
+def has_module(python: str, name: str) -> bool:
+    """Whether an interpreter can import it."""
+    code = "import importlib.util as u, sys; sys.exit(not u.find_spec(sys.argv[1]))"
+    try:
+        return subprocess.run([python, "-c", code, name]).returncode == 0
+    except OSError:
+        return False
+
+
+def find_torch_python(named: str | None) -> str | None:
+    """An interpreter with torch: the one named, our own, or that of `make parity`."""
+    parity = REPOSITORY / ".venv-torch" / "bin" / "python"
+    candidates = [named] if named else [sys.executable, str(parity)]
+    return next((python for python in candidates if has_module(python, "torch")), None)
+
+
+def plot(
+    path: Path,
+    panels: Mapping[str, Mapping[str, Mapping[int, float]]],
+    *,
+    x_label: str,
+    y_label: str,
+) -> bool:
+    """One panel per title, one line per name, both axes logarithmic; False without
+    matplotlib."""
+    try:
+        import matplotlib
+    except ImportError:
+        return False
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, len(panels), figsize=(5 * len(panels), 4))
+    for axis, (title, lines) in zip(axes, panels.items(), strict=True):
+        for name, points in lines.items():
+            axis.plot(list(points), list(points.values()), marker="o", label=name)
+        axis.set(title=title, xlabel=x_label, ylabel=y_label)
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.grid(alpha=0.3)
+        axis.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    return True

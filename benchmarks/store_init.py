@@ -1,231 +1,259 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a TCPStore's server stands up to many clients.
+"""Stores at scale: the two experiments of PyTorch's tutorial on its libuv store.
 
-The two experiments of PyTorch's tutorial on its libuv backend: how long N clients take
-to construct, and how long a store-based barrier over them takes; besides, the
-throughput and CPU of ``get`` over 256 connections and the server's memory.  Four
-servers: distlite's two and, where torch can be imported, torch's two.  Each runs in a
-process of its own and gets the same load from the same C program; servers alternate
-within a round, and medians over the rounds are reported.
+(a) how long N clients take to join a store, and (b) how long a barrier over them takes;
+also how much memory and processor time the server uses.  Ours and torch's servers get
+the same load from the same program (store_load.c), in turns.
 
-    python benchmarks/store_init.py                 # 1,000 to 16,000 clients
-    python benchmarks/store_init.py --quick         # a minute
+    python benchmarks/store_init.py            everything, about ten minutes
+    python benchmarks/store_init.py --quick    up to 4,000 clients, one minute
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
-import subprocess
 import sys
-from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 
 from measure import (
     RESULTS,
     Target,
-    compile_load,
-    enter_quiet_network,
+    alternate,
+    find_torch_python,
     median,
+    plot,
+    ratio,
+    report,
     table,
-    targets_table,
     write_json,
 )
+from processes import Load, Server, build_load, enter_own_network
 
-SERVERS = {
-    "distlite libuv": ("distlite", True),
-    "distlite poll": ("distlite", False),
-    "torch libuv": ("torch.distributed", True),
-    "torch legacy": ("torch.distributed", False),
-}
-SPARE_FILES = 256  # what a process holds open besides its clients
-LOAD_LIMIT = 600  # seconds for one server at one size
-
-# A server process: prints its port, lives until its standard input closes.
-SERVER_CODE = """
-import importlib, sys
-module = importlib.import_module(sys.argv[1])
-store = module.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False,
-                        use_libuv=sys.argv[2] == "True")
-print(store.port, flush=True)
-sys.stdin.read()
-"""
+OURS = ["distlite libuv", "distlite poll"]
+TORCHS = ["torch libuv", "torch legacy"]
+SIZES = [1000, 2000, 4000, 8000, 16000]
+QUICK_SIZES = [1000, 2000, 4000]
+# torch's legacy server takes half a minute per experiment above this.
+SLOW_ABOVE = 4000
+GET_CLIENTS, GET_COUNT, VALUE_SIZE = 256, 200_000, 64
+SPARE_FILES = 100
 
 
-def run_load(python: str, server: str, clients: int, gets: int) -> dict[str, dict]:
-    """One server under the whole load; its phases by name."""
-    module, use_libuv = SERVERS[server]
-    command = [python, "-c", SERVER_CODE, module, str(use_libuv)]
-    load = compile_load("store_load.c")
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        stderr=subprocess.DEVNULL,
-    ) as process:  # fmt: skip
-        try:
-            port = process.stdout.readline().strip()
-            arguments = ["127.0.0.1", port, process.pid, clients, gets, 1]
-            done = subprocess.run(
-                [str(load), *map(str, arguments)],
-                capture_output=True, text=True, timeout=LOAD_LIMIT,
-            )  # fmt: skip
-        finally:
-            process.kill()
-    if done.returncode != 0:
-        raise SystemExit(f"{server}, {clients} clients: {done.stderr}")
-    phases = map(json.loads, done.stdout.splitlines())
-    return {phase["phase"]: phase for phase in phases}
+@dataclass(frozen=True)
+class Run:
+    """One server, one number of clients; times in seconds."""
+
+    kind: str
+    clients: int
+    join: float
+    barrier: float
+    barrier_op: float
+    join_cpu: float
+    idle_mib: float
+    loaded_mib: float
 
 
-def measure(options: argparse.Namespace, servers: list[str]) -> list[dict]:
-    """A row of medians for every server and number of clients."""
-    rows = []
-    for clients in options.clients:
-        runs = defaultdict(list)
-        for round_number in range(options.rounds):
-            for server in servers:
-                if server == "torch legacy" and round_number >= options.legacy_rounds:
-                    continue
-                print(f"  {clients} clients, {server}", file=sys.stderr, flush=True)
-                load = run_load(options.python, server, clients, options.gets)
-                runs[server].append(load)
-        rows += [summary(server, clients, loads) for server, loads in runs.items()]
-    return rows
+@dataclass(frozen=True)
+class Gets:
+    """One server and many reads of one value."""
+
+    kind: str
+    per_second: float
+    cpu_microseconds: float  # of the server, per get
 
 
-def summary(server: str, clients: int, loads: list[dict]) -> dict:
-    """Medians over the runs of one server at one size."""
-
-    def middle(phase: str, field: str) -> float:
-        return median(load[phase][field] for load in loads)
-
-    operations = loads[0]["get"]["operations"]
-    return {
-        "server": server,
-        "clients": clients,
-        "runs": len(loads),
-        "init_s": middle("init", "seconds"),
-        "barrier_s": middle("barrier", "seconds"),
-        "barrier_opcode_s": middle("barrier opcode", "seconds"),
-        "gets_per_s": operations / middle("get", "seconds"),
-        "cpu_us_per_get": 1e6 * middle("get", "server_cpu") / operations,
-        "rss_mib": max(load["get"]["server_rss_kib"] for load in loads) / 1024,
-    }
+def run_once(kind: str, clients: int, python: str) -> Run:
+    """Both experiments, with a fresh server."""
+    with Server(kind, python) as server:
+        idle_mib, cpu = server.resident_mib(), server.cpu_seconds()
+        with Load(build_load(), server.port) as load:
+            join = load.do(f"connect {clients}")
+            join_cpu = server.cpu_seconds() - cpu
+            loaded_mib = server.resident_mib()
+            barrier = load.do("barrier one")
+            barrier_op = load.do("barrier_op two")
+    return Run(kind, clients, join, barrier, barrier_op, join_cpu, idle_mib, loaded_mib)
 
 
-def targets(rows: list[dict]) -> list[Target]:
-    """What distlite promises, as far as this run can tell."""
-    by_key = {(row["server"], row["clients"]): row for row in rows}
-    sizes = sorted({row["clients"] for row in rows})
-    small, large = sizes[0], sizes[-1]
-    found = []
-
-    def whole(server: str, clients: int) -> float:
-        row = by_key[server, clients]
-        return row["init_s"] + row["barrier_s"]
-
-    for name in ("distlite libuv", "distlite poll"):
-        rss = by_key[name, large]["rss_mib"]
-        found.append(Target(f"{name}: RSS, {large} clients", rss, 40, " MiB"))
-        if small < large:
-            growth = whole(name, large) / whole(name, small) / (large / small)
-            found.append(Target(f"{name}: growth over linear", growth, 1.5))
-    if ("torch libuv", large) not in by_key:
-        return found
-    cpu = [
-        by_key[name, large]["cpu_us_per_get"]
-        for name in ("distlite libuv", "torch libuv")
-    ]
-    found.append(Target("CPU per get, libuv / torch libuv", cpu[0] / cpu[1], 0.8))
-    for ours, theirs, limit in (
-        ("distlite libuv", "torch libuv", 1.0),
-        ("distlite poll", "torch legacy", 0.1),
-    ):
-        ratio = whole(ours, large) / whole(theirs, large)
-        what = f"init + barrier, {large} clients, {ours} / {theirs}"
-        found.append(Target(what, ratio, limit))
-    return found
+def get_once(kind: str, count: int, python: str) -> Gets:
+    """Closed loop: every client has one request under way."""
+    with Server(kind, python) as server, Load(build_load(), server.port) as load:
+        load.do(f"connect {GET_CLIENTS}")
+        load.do(f"store {VALUE_SIZE}")
+        load.do(f"get {count // 10}")
+        cpu = server.cpu_seconds()
+        seconds = load.do(f"get {count}")
+        cpu = server.cpu_seconds() - cpu
+    return Gets(kind, count / seconds, cpu / count * 1e6)
 
 
-def draw(rows: list[dict]) -> None:
-    """results/store_init.png: init and barrier against the number of clients."""
-    try:
-        import matplotlib
-    except ImportError:
-        print("no plot: matplotlib is not installed")
-        return
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.5), sharey=True)
-    titles = {"init_s": "construct N clients", "barrier_s": "barrier over N clients"}
-    for panel, (field, title) in zip(panels, titles.items(), strict=True):
-        for server in SERVERS:
-            points = [(r["clients"], r[field]) for r in rows if r["server"] == server]
-            if points:
-                style = "o-" if server.startswith("distlite") else "s--"
-                panel.plot(*zip(*sorted(points), strict=True), style, label=server)
-        panel.set(xscale="log", yscale="log", title=title, xlabel="clients")
-        panel.grid(True, which="both", alpha=0.3)
-    panels[0].set_ylabel("seconds (median)")
-    panels[0].legend()
-    figure.tight_layout()
-    figure.savefig(RESULTS / "store_init.png", dpi=120)
-    print(f"plot: {RESULTS / 'store_init.png'}")
+def measure(
+    options: argparse.Namespace, kinds: Sequence[str], torch_python: str | None
+) -> tuple[list[Run], list[Gets]]:
+    """All of it, in turns."""
+    runs, gets = [], []
+    pythons = {k: torch_python if k in TORCHS else sys.executable for k in kinds}
+    for round_number, kind in alternate(options.rounds, kinds):
+        say(f"get: {kind}, round {round_number + 1}")
+        gets.append(get_once(kind, options.gets, pythons[kind]))
+    for clients in options.sizes:
+        for round_number, kind in alternate(options.rounds, kinds):
+            is_slow = kind == "torch legacy" and clients > SLOW_ABOVE
+            if is_slow and round_number >= options.slow_rounds:
+                continue
+            say(f"{clients} clients: {kind}, round {round_number + 1}")
+            runs.append(run_once(kind, clients, pythons[kind]))
+    say("")
+    return runs, gets
 
 
-def can_import(python: str, module: str) -> bool:
-    return (
-        subprocess.run(
-            [python, "-c", f"import {module}"], capture_output=True
-        ).returncode
-        == 0
+def say(text: str) -> None:
+    """On a terminal, what is going on."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[2K{text}", end="", file=sys.stderr, flush=True)
+
+
+class Medians:
+    """Of all runs of a kind of server with a number of clients."""
+
+    def __init__(self, runs: Sequence[Run], gets: Sequence[Gets]) -> None:
+        self._runs, self._gets = runs, gets
+        self.sizes = sorted({run.clients for run in runs})
+
+    def of(self, field: str, kind: str, clients: int) -> float | None:
+        """None if there was no such run."""
+        chosen = (r for r in self._runs if (r.kind, r.clients) == (kind, clients))
+        return median(getattr(run, field) for run in chosen)
+
+    def of_gets(self, field: str, kind: str) -> float | None:
+        """None if there was no such run."""
+        return median(getattr(g, field) for g in self._gets if g.kind == kind)
+
+    def growth(self, field: str, kind: str) -> float | None:
+        """Time per client with the most clients, over that with the fewest."""
+        least, most = self.sizes[0], self.sizes[-1]
+        times = ratio(self.of(field, kind, most), self.of(field, kind, least))
+        return ratio(times, most / least)
+
+
+def targets_of(medians: Medians) -> list[Target]:
+    """What must be reached."""
+    most = medians.sizes[-1]
+
+    def against(field: str, ours: str, theirs: str) -> float | None:
+        return ratio(medians.of(field, ours, most), medians.of(field, theirs, most))
+
+    gets = ratio(
+        medians.of_gets("cpu_microseconds", "distlite libuv"),
+        medians.of_gets("cpu_microseconds", "torch libuv"),
     )
+    targets = [Target("server CPU per get, libuv over torch libuv", 0.8, gets)]
+    for field in ("join", "barrier"):
+        what = f"{field}, {most} clients,"
+        fast = against(field, "distlite libuv", "torch libuv")
+        slow = against(field, "distlite poll", "torch legacy")
+        targets.append(Target(f"{what} libuv over torch libuv", 1.0, fast))
+        targets.append(Target(f"{what} poll over torch legacy", 0.1, slow))
+    for kind in OURS:
+        for field in ("join", "barrier"):
+            what = f"{kind}: {field} per client, {medians.sizes[0]} to {most} clients"
+            # Linear, with room for what a larger working set costs.
+            targets.append(Target(what, 1.5, medians.growth(field, kind)))
+        memory = medians.of("loaded_mib", kind, most)
+        what = f"{kind}: memory with {most} clients"
+        targets.append(Target(what, 40, memory, "MiB"))
+    return targets
+
+
+def print_tables(medians: Medians, kinds: Sequence[str]) -> None:
+    """Medians of everything."""
+    header = ["get: server", "per second", "server CPU us"]
+    fields = ("per_second", "cpu_microseconds")
+    rows = [(k, *(medians.of_gets(field, k) for field in fields)) for k in kinds]
+    print(table(header, rows), end="\n\n")
+    fields = ("join", "barrier", "barrier_op", "join_cpu", "idle_mib", "loaded_mib")
+    units = ("join s", "barrier s", "BARRIER s", "join CPU s", "idle MiB", "MiB")
+    rows = [
+        (kind, clients, *(medians.of(field, kind, clients) for field in fields))
+        for clients in medians.sizes
+        for kind in kinds
+    ]
+    print(table(["server", "clients", *units], rows), end="\n\n")
+
+
+def plot_all(medians: Medians, kinds: Sequence[str]) -> None:
+    """A panel per experiment, a line per server."""
+    panels = {}
+    fields = {"clients join": "join", "barrier": "barrier"}
+    for title, field in fields.items():
+        lines = {}
+        for kind in kinds:
+            points = {n: medians.of(field, kind, n) for n in medians.sizes}
+            lines[kind] = {n: t for n, t in points.items() if t is not None}
+        panels[title] = lines
+    path = RESULTS / "store_init.png"
+    if plot(path, panels, x_label="clients", y_label="seconds"):
+        print(f"plot: {path}")
+    else:
+        print("no plot: matplotlib is not installed")
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Stores at scale.")
+    parser.add_argument("--quick", action="store_true", help="few clients, few rounds")
+    parser.add_argument("--sizes", type=int, nargs="+", metavar="N")
+    parser.add_argument("--rounds", type=int)
     parser.add_argument(
-        "--clients", type=int, nargs="+", default=[1000, 2000, 4000, 8000, 16000]
+        "--slow-rounds",
+        type=int,
+        default=1,
+        help=f"of torch's legacy server above {SLOW_ABOVE} clients",
     )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--legacy-rounds", type=int, default=1, help="torch legacy is slow"
-    )
-    parser.add_argument("--gets", type=int, default=200_000)
-    parser.add_argument("--python", default=sys.executable, help="runs the servers")
-    parser.add_argument("--no-torch", action="store_true")
-    parser.add_argument(
-        "--quick", action="store_true", help="1,000 and 4,000, 2 rounds"
-    )
+    parser.add_argument("--gets", type=int, default=GET_COUNT)
+    parser.add_argument("--kinds", nargs="+", choices=OURS + TORCHS, metavar="KIND")
+    parser.add_argument("--torch-python", help="an interpreter that has torch")
     options = parser.parse_args()
-    if options.quick:
-        options.clients, options.rounds, options.gets = [1000, 4000], 2, 50_000
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    fitting = [count for count in options.clients if count <= hard - SPARE_FILES]
-    if fitting != options.clients:
-        print(f"the open-file limit of {hard} leaves out some sizes")
-    options.clients = fitting
+    options.sizes = sorted(options.sizes or (QUICK_SIZES if options.quick else SIZES))
+    options.rounds = options.rounds or (1 if options.quick else 3)
     return options
 
 
-def main() -> None:
+def allowed_sizes(sizes: Sequence[int]) -> list[int]:
+    """Those that the limit of open files allows; it is raised as far as possible."""
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    allowed = [size for size in sizes if size + SPARE_FILES <= limit]
+    if len(allowed) < len(sizes):
+        print(f"the limit of {limit} open files leaves only {allowed} clients")
+    return allowed
+
+
+def main() -> int:
+    """Exit code 1 if a target was missed."""
     options = parse()
-    enter_quiet_network()
-    servers = [name for name in SERVERS if name.startswith("distlite")]
-    if not options.no_torch and can_import(options.python, "torch.distributed"):
-        servers = list(SERVERS)
-    else:
-        print("torch is not installed: distlite's servers only")
-    rows = measure(options, servers)
-    print(table(list(rows[0]), [list(row.values()) for row in rows]))
-    found = targets(rows)
-    print()
-    print(targets_table(found))
-    content = {"rows": rows, "targets": [vars(t) | {"met": t.is_met} for t in found]}
-    print(f"\nnumbers: {write_json('store_init', content)}")
-    draw(rows)
+    options.sizes = allowed_sizes(options.sizes)
+    torch_python = find_torch_python(options.torch_python)
+    kinds = options.kinds or OURS + (TORCHS if torch_python else [])
+    if torch_python is None:
+        print("torch is not installed: ours alone")
+    if not enter_own_network():
+        print(
+            "not root, so in the common network: torch's servers look up every client, "
+            "and a slow resolver would slow them down"
+        )
+    runs, gets = measure(options, kinds, torch_python)
+    medians = Medians(runs, gets)
+    targets = targets_of(medians)
+    print_tables(medians, kinds)
+    print(report(targets), end="\n\n")
+    results = {"runs": [asdict(r) for r in runs], "gets": [asdict(g) for g in gets]}
+    print(f"results: {write_json('store_init', results, targets)}")
+    plot_all(medians, kinds)
+    return int(any(target.verdict == "FAIL" for target in targets))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

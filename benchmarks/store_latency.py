@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a call costs from Python, beside torch.
+"""What things cost from Python, beside torch: calls on a TCPStore whose server is in
+another process, joining a group of four ranks, and `import distlite`.
 
-Times of TCPStore calls against a server in another process; of ``import distlite`` over
-``import numpy``; of ``init_process_group`` over four ranks.  Each library runs in
-processes of its own and both alternate, so that a busy machine meets them alike.
+Each library runs in processes of its own, of the same interpreter, and the two take
+turns, so that a busy machine meets them alike.
 
-    python benchmarks/store_latency.py
+    python benchmarks/store_latency.py [--quick]
 """
 
 from __future__ import annotations
@@ -14,274 +14,211 @@ import argparse
 import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import perf_counter_ns
-from typing import Any
 
 from measure import (
     Target,
-    enter_quiet_network,
+    alternate,
+    find_torch_python,
+    has_module,
     median,
+    ratio,
+    report,
     table,
-    targets_table,
     write_json,
 )
+from processes import FOLDER, Process, Server, enter_own_network
 
-MODULES = {"distlite": "distlite", "torch": "torch.distributed"}
 WORLD_SIZE = 4
-MEGABYTE = 1 << 20
-REPLY_LIMIT = 120  # seconds a worker may take for anything it is asked
-
-# Bounds on distlite's median over torch's.
+JOIN_ROUNDS = 15
+IMPORT_ROUNDS = 15
+# From the order to join to the moment when all do.
+START_DELAY_NS = 50_000_000
+# Of torch's time.
 LIMITS = {
     "get 64 B": 0.7,
     "set + get 1 MiB": 0.4,
-    "multi_set + multi_get, 100 keys": 0.5,
+    "multi_set + multi_get 100 keys": 0.5,
+    f"init_process_group, {WORLD_SIZE} ranks": 0.3,
 }
 
+# Median microseconds by what was timed and by library.
+Times = dict[str, dict[str, float]]
 
-def cases(store: Any) -> dict[str, tuple[int, Callable[[], Any]]]:
-    """Calls to time, and how many of each make a round."""
-    small, large = "v" * 64, "v" * MEGABYTE
-    keys = [f"multi{i}" for i in range(100)]
-    values = [small] * 100
-    store.set("small", small)
-    store.set("counter", "0")
 
-    def set_get() -> None:
-        store.set("large", large)
-        store.get("large")
-
-    def multi() -> None:
-        store.multi_set(keys, values)
-        store.multi_get(keys)
-
-    def queue() -> None:
-        store.queue_push("queue", small)
-        store.queue_pop("queue")
-
+def medians(found: Mapping[str, Mapping[str, Sequence[float]]]) -> Times:
+    """Over the rounds."""
     return {
-        "set 64 B": (200, lambda: store.set("small", small)),
-        "get 64 B": (200, lambda: store.get("small")),
-        "set + get 1 MiB": (20, set_get),
-        "multi_set + multi_get, 100 keys": (50, multi),
-        "add": (200, lambda: store.add("counter", 1)),
-        "check": (200, lambda: store.check(["small"])),
-        "wait": (200, lambda: store.wait(["small"])),
-        "compare_set": (200, lambda: store.compare_set("small", small, small)),
-        "num_keys": (200, store.num_keys),
-        "queue_push + queue_pop": (200, queue),
+        name: {library: median(times) for library, times in sides.items()}
+        for name, sides in found.items()
     }
 
 
-def serve(library: str) -> None:
-    """Process of a server: prints its port, lives until its input closes."""
-    module = __import__(MODULES[library], fromlist=["TCPStore"])
-    store = module.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
-    print(store.port, flush=True)
-    sys.stdin.read()
+def peer(python: str, library: str, *role: object) -> Process:
+    """See latency_peer.py."""
+    words = [python, str(FOLDER / "latency_peer.py"), library, *map(str, role)]
+    return Process(words)
 
 
-def work(library: str, port: int) -> None:
-    """Process of a client: times the case that each line of its input names."""
-    module = __import__(MODULES[library], fromlist=["TCPStore"])
-    store = module.TCPStore("127.0.0.1", port, wait_for_workers=False)
-    table_of_cases = cases(store)
-    print(json.dumps(list(table_of_cases)), flush=True)
-    for line in sys.stdin:
-        count, call = table_of_cases[line.strip()]
-        call()
-        times = []
-        for _ in range(count):
-            start = perf_counter_ns()
-            call()
-            times.append(perf_counter_ns() - start)
-        print(json.dumps(median(times)), flush=True)
-
-
-def join(library: str, rank: int) -> None:
-    """Process of a rank: joins the group at the address in each line of its input."""
-    module = __import__(MODULES[library], fromlist=["init_process_group"])
-    print("ready", flush=True)
-    for line in sys.stdin:
-        arguments = {"rank": rank, "world_size": WORLD_SIZE}
-        start = perf_counter_ns()
-        module.init_process_group("gloo", init_method=line.strip(), **arguments)
-        print(perf_counter_ns() - start, flush=True)
-        sys.stdin.readline()
-        module.destroy_process_group()
-        print("left", flush=True)
-
-
-@contextlib.contextmanager
-def process(role: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """This program in another role, talking by lines; killed at the end."""
-    command = [sys.executable, __file__, "--role", role, *map(str, arguments)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
-        try:
-            yield child
-        finally:
-            child.kill()
-
-
-def tell(child: subprocess.Popen[str], line: str) -> None:
-    print(line, file=child.stdin, flush=True)
-
-
-def hear(child: subprocess.Popen[str]) -> str:
-    line = child.stdout.readline()
-    if not line:
-        raise SystemExit("a worker process ended early")
-    return line.strip()
-
-
-def measure_calls(libraries: list[str], rounds: int) -> dict[str, dict[str, float]]:
-    """Median nanoseconds of each call, by library."""
-    times: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+def time_calls(python: str, libraries: Sequence[str], rounds: int) -> Times:
+    """Calls from one client process."""
+    found = defaultdict(lambda: defaultdict(list))
     with contextlib.ExitStack() as stack:
-        workers = {}
+        peers, names = {}, []
         for library in libraries:
-            server = stack.enter_context(process("serve", library))
-            worker = stack.enter_context(process("work", library, hear(server)))
-            names = json.loads(hear(worker))
-            workers[library] = worker
-        for _ in range(rounds):
-            for name in names:
-                for library, worker in workers.items():
-                    tell(worker, name)
-                    times[name][library].append(json.loads(hear(worker)))
-    return {
-        name: {library: median(found) for library, found in sides.items()}
-        for name, sides in times.items()
-    }
+            server = stack.enter_context(Server(f"{library} libuv", python))
+            client = stack.enter_context(peer(python, library, "call", server.port))
+            peers[library], names = client, json.loads(client.hear())
+        for name in names:
+            for _, library in alternate(rounds, libraries):
+                peers[library].tell(name)
+                found[name][library].append(float(peers[library].hear()))
+    return medians(found)
 
 
-def measure_init(libraries: list[str], rounds: int) -> dict[str, float]:
-    """Median nanoseconds until the slowest of four ranks is in the group."""
-    times = defaultdict(list)
+def time_joining(python: str, libraries: Sequence[str], rounds: int) -> Times:
+    """From a common start until the last rank is in the group."""
+    name = f"init_process_group, {WORLD_SIZE} ranks"
+    found = {name: defaultdict(list)}
     with contextlib.ExitStack() as stack:
         ranks = {
             library: [
-                stack.enter_context(process("join", library, rank))
+                stack.enter_context(peer(python, library, "join", rank, WORLD_SIZE))
                 for rank in range(WORLD_SIZE)
             ]
             for library in libraries
         }
-        for children in ranks.values():
-            for child in children:
-                hear(child)
-        for _ in range(rounds):
-            for library, children in ranks.items():
-                times[library].append(join_once(children))
-    return {library: median(found) for library, found in times.items()}
+        for process in (p for processes in ranks.values() for p in processes):
+            process.hear()
+        for _, library in alternate(rounds, libraries):
+            found[name][library].append(join_once(ranks[library]))
+    return medians(found)
 
 
-def join_once(children: list[subprocess.Popen[str]]) -> int:
-    url = f"tcp://127.0.0.1:{free_port()}"
-    for child in children:
-        tell(child, url)
-    slowest = max(int(hear(child)) for child in children)
-    for child in children:
-        tell(child, "leave")
-    for child in children:
-        hear(child)
-    return slowest
+def join_once(ranks: Sequence[Process]) -> float:
+    """Microseconds."""
+    start = time.monotonic_ns() + START_DELAY_NS
+    port = free_port()
+    for rank in ranks:
+        rank.tell(f"{port} {start}")
+    ends = [int(rank.hear()) for rank in ranks]
+    for rank in ranks:
+        rank.tell("leave")
+    for rank in ranks:
+        rank.hear()
+    return (max(ends) - start) / 1e3
 
 
 def free_port() -> int:
-    """Below the ephemeral range: no outgoing connection takes it meanwhile."""
-    import socket
-
-    first_ephemeral = int(
-        Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0]
-    )
-    start = first_ephemeral - 1 - os.getpid() % 4096
-    for port in range(start, 1024, -1):
+    """Below the ephemeral range, where no outgoing connection takes it meanwhile."""
+    span = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text()
+    first_ephemeral = int(span.split()[0])
+    for port in range(first_ephemeral - 1 - os.getpid() % 4096, 1024, -1):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
-    raise SystemExit("no free port")
+    raise RuntimeError("no free port")
 
 
-IMPORT_CODE = """
-import resource, sys, time
-start = time.perf_counter_ns()
+IMPORT = """
+import sys, time
+start = time.perf_counter()
 for name in sys.argv[1:]:
     __import__(name)
-took = time.perf_counter_ns() - start
-print(took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+seconds = time.perf_counter() - start
+with open("/proc/self/status") as status:
+    (kib,) = (line.split()[1] for line in status if line.startswith("VmRSS:"))
+print(seconds * 1e3, int(kib) / 1024)
 """
 
 
-def import_cost(*modules: str) -> tuple[int, int]:
-    """Nanoseconds and KiB of a fresh interpreter."""
-    command = [sys.executable, "-c", IMPORT_CODE, *modules]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    took, kib = map(int, done.stdout.split())
-    return took, kib
+def time_imports(python: str, rounds: int) -> dict[str, tuple[float, float]]:
+    """Median milliseconds and MiB of fresh interpreters, by what they import."""
+    found = defaultdict(list)
+    sets = ["", "numpy", "distlite", "numpy distlite"]
+    for _, names in alternate(rounds, sets):
+        words = [python, "-c", IMPORT, *names.split()]
+        done = subprocess.run(words, check=True, capture_output=True, text=True)
+        found[names].append(tuple(map(float, done.stdout.split())))
+    return {
+        names: (median(t for t, _ in costs), median(m for _, m in costs))
+        for names, costs in found.items()
+    }
 
 
-def measure_import(rounds: int) -> dict[str, float]:
-    """What distlite adds to a program that has NumPy: milliseconds and MiB."""
-    extra_time, extra_memory = [], []
-    for _ in range(rounds):
-        alone, both = import_cost("numpy"), import_cost("numpy", "distlite")
-        extra_time.append((both[0] - alone[0]) / 1e6)
-        extra_memory.append((both[1] - alone[1]) / 1024)
-    return {"ms": median(extra_time), "mib": median(extra_memory)}
+def targets_of(
+    times: Times, imports: Mapping[str, tuple[float, float]]
+) -> list[Target]:
+    """What must be reached."""
+    targets = [
+        Target(f"{name}, over torch", limit, over_torch(times[name]))
+        for name, limit in LIMITS.items()
+    ]
+    (time_alone, memory_alone), (time_both, memory_both) = (
+        imports["numpy"],
+        imports["numpy distlite"],
+    )
+    more_time, more_memory = time_both - time_alone, memory_both - memory_alone
+    return [
+        *targets,
+        Target("import distlite after numpy", 30, more_time, "ms"),
+        Target("memory of it", 6, more_memory, "MiB"),
+    ]
 
 
-def has_torch() -> bool:
-    probe = [sys.executable, "-c", "import torch.distributed"]
-    return subprocess.run(probe, capture_output=True).returncode == 0
+def over_torch(sides: Mapping[str, float]) -> float | None:
+    """None without torch."""
+    return ratio(sides["distlite"], sides.get("torch"))
 
 
-def report(calls: dict, init: dict, imports: dict) -> None:
-    rows = []
-    found = []
-    sides = {**calls, f"init_process_group, {WORLD_SIZE} ranks": init}
-    for name, times in sides.items():
-        ours, theirs = times["distlite"] / 1e3, times.get("torch", 0) / 1e3
-        ratio = ours / theirs if theirs else float("nan")
-        rows.append((name, ours, theirs, ratio))
-        if theirs and name in LIMITS:
-            found.append(Target(f"{name}, of torch's", ratio, LIMITS[name]))
-    if "torch" in init:
-        ratio = init["distlite"] / init["torch"]
-        found.append(Target("init_process_group, of torch's", ratio, 0.3))
-    found.append(Target("import over numpy", imports["ms"], 30, " ms"))
-    found.append(Target("memory over numpy", imports["mib"], 6, " MiB"))
-    print(table(("call", "distlite us", "torch us", "ratio"), rows))
-    print()
-    print(targets_table(found))
-    content = {"calls": calls, "init": init, "import": imports}
-    print(f"\nnumbers: {write_json('store_latency', content)}")
+def print_tables(times: Times, imports: Mapping[str, tuple[float, float]]) -> None:
+    """Medians of everything."""
+    rows = [
+        (name, sides["distlite"], sides.get("torch"), over_torch(sides))
+        for name, sides in times.items()
+    ]
+    print(table(["call", "distlite us", "torch us", "ratio"], rows), end="\n\n")
+    rows = [(names or "(nothing)", *costs) for names, costs in imports.items()]
+    print(table(["fresh interpreter with", "import ms", "MiB"], rows), end="\n\n")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--role", nargs="+", help=argparse.SUPPRESS)
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Latencies from Python, beside torch.")
+    parser.add_argument("--quick", action="store_true", help="few rounds")
+    parser.add_argument("--rounds", type=int, help="of the calls")
+    parser.add_argument("--torch-python", help="an interpreter with torch and distlite")
     options = parser.parse_args()
-    if options.role:
-        role, library, *rest = options.role
-        roles = {"serve": serve, "work": work, "join": join}
-        roles[role](library, *map(int, rest))
-        return
-    enter_quiet_network()
-    libraries = ["distlite", "torch"] if has_torch() else ["distlite"]
-    if "torch" not in libraries:
-        print("torch is not installed: distlite alone")
-    calls = measure_calls(libraries, options.rounds)
-    init = measure_init(libraries, max(15, options.rounds // 2))
-    report(calls, init, measure_import(options.rounds))
+    options.rounds = options.rounds or (5 if options.quick else 30)
+    return options
+
+
+def main() -> int:
+    """Exit code 1 if a target was missed."""
+    options = parse()
+    python = find_torch_python(options.torch_python)
+    libraries = ["distlite", "torch"]
+    if python is None or not has_module(python, "distlite"):
+        print("no interpreter has both torch and distlite: distlite alone")
+        python, libraries = sys.executable, ["distlite"]
+    if not enter_own_network():
+        print("not root: torch's look-ups of peers are part of its times")
+    times = time_calls(python, libraries, options.rounds)
+    times |= time_joining(python, libraries, 5 if options.quick else JOIN_ROUNDS)
+    imports = time_imports(python, 5 if options.quick else IMPORT_ROUNDS)
+    targets = targets_of(times, imports)
+    print_tables(times, imports)
+    print(report(targets), end="\n\n")
+    results = {"microseconds": times, "imports": imports}
+    print(f"results: {write_json('store_latency', results, targets)}")
+    return int(any(target.verdict == "FAIL" for target in targets))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

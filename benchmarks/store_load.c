@@ -1,52 +1,85 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The load generator of store_init.py: many clients of one TCP store in one process,
- * speaking torch's wire protocol over epoll, so that every server gets the same load and
- * only the server differs.
+ * Load for a TCP store: thousands of clients in one thread, speaking the plain wire
+ * protocol that every server here understands, so that all are measured by the same
+ * program.  It takes commands on its standard input and answers each with a line:
  *
- *     store_load HOST PORT SERVER_PID CLIENTS GETS HAS_BARRIER
+ *   connect N       N clients connect, validate, ping and count themselves in `init/`
+ *   barrier KEY     every client adds one to a key and waits for another, which the last
+ *                   one sets: torch's store-based barrier
+ *   barrier_op KEY  the same by the opcode made for it
+ *   store SIZE      one client stores a value of SIZE bytes
+ *   get COUNT       all clients together read it COUNT times
  *
- * prints one JSON object per phase: wall seconds, CPU seconds of the server process and
- * its resident memory afterwards.  Every phase has a deadline. */
+ * An answer is "ok SECONDS", or "error TEXT", after which the program ends.  At most
+ * CONNECTING_LIMIT clients are on their way in at once, since beyond the listen backlog
+ * it is the kernel's retry timers that one would measure. */
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <netinet/tcp.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
-#define PHASE_LIMIT 240.0 /* seconds: torch's poll server needs about 40 at 16,000 */
-#define IN_FLIGHT 512     /* connecting at once: below every server's backlog */
-#define GET_CLIENTS 256
-#define VALUE_SIZE 64
-#define REQUEST_SIZE 256
+#define CONNECTING_LIMIT 4000 /* the backlog is 4096 at most */
+#define EVENT_LIMIT 512
+#define REQUEST_LIMIT 256
+#define KEY_LIMIT 64
+#define REPLY_LIMIT (1 << 16)
+#define STALL_SECONDS 120 /* without a single event: the server hangs */
+
+enum opcode {
+    OP_VALIDATE = 0,
+    OP_SET = 1,
+    OP_GET = 3,
+    OP_ADD = 4,
+    OP_WAIT = 6,
+    OP_PING = 13,
+    OP_BARRIER = 18,
+};
 
 typedef struct client {
     int fd;
-    bool is_done;
-    uint32_t expected; /* bytes of the reply still to come */
-    uint32_t rounds;   /* requests still to send */
+    int step;       /* of the experiment; see each on_reply */
+    size_t missing; /* bytes of the reply still to come */
+    size_t filled;
+    char reply[8]; /* its first bytes; a value's are only counted */
 } client;
 
+/* What the clients do with replies.  Returns true when that client is done. */
+typedef bool (*reply_fn)(client *);
+
 typedef struct request {
-    uint8_t data[REQUEST_SIZE];
     size_t size;
-    uint32_t reply_size;
+    char bytes[REQUEST_LIMIT];
 } request;
 
 static struct sockaddr_in server;
-static int server_pid;
 static int poller;
 static client *clients;
-static int client_count;
+static size_t client_count;
+static char count_key[KEY_LIMIT], last_key[KEY_LIMIT];
+static size_t gets_left, value_size;
+
+static void
+fail(const char *format, ...)
+{
+    va_list arguments;
+
+    printf("error ");
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    printf("\n");
+    exit(1);
+}
 
 static double
 now(void)
@@ -57,393 +90,347 @@ now(void)
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+/* The protocol is little-endian, as are the machines this runs on. */
+
 static void
-die(const char *what)
+put(request *out, const void *bytes, size_t size)
 {
-    fprintf(stderr, "store_load: %s: %s\n", what, strerror(errno));
-    exit(1);
-}
-
-/* CPU of all threads of the server, in nanoseconds: /proc/PID/stat counts in ticks of
- * 10 ms, which is too coarse for the smaller phases. */
-static uint64_t
-server_cpu(void)
-{
-    char path[320];
-    uint64_t sum = 0;
-
-    snprintf(path, sizeof path, "/proc/%d/task", server_pid);
-    DIR *tasks = opendir(path);
-    if (tasks == NULL) {
-        die(path);
+    if (out->size + size > sizeof out->bytes) {
+        fail("request too long");
     }
-    for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
-        uint64_t ran = 0;
-        snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", server_pid,
-                 task->d_name);
-        FILE *file = task->d_name[0] == '.' ? NULL : fopen(path, "r");
-        if (file != NULL) {
-            if (fscanf(file, "%" SCNu64, &ran) == 1) {
-                sum += ran;
-            }
-            fclose(file);
-        }
+    memcpy(out->bytes + out->size, bytes, size);
+    out->size += size;
+}
+
+static void
+put_op(request *out, enum opcode op)
+{
+    put(out, &(char){(char)op}, 1);
+}
+
+static void
+put_i64(request *out, int64_t value)
+{
+    put(out, &value, sizeof value);
+}
+
+static void
+put_text(request *out, const char *text)
+{
+    put_i64(out, (int64_t)strlen(text));
+    put(out, text, strlen(text));
+}
+
+static void
+put_add(request *out, const char *key)
+{
+    put_op(out, OP_ADD);
+    put_text(out, key);
+    put_i64(out, 1);
+}
+
+/* Requests are a few bytes on an idle socket: they always fit. */
+static void
+post(client *client, const request *out, size_t reply_size)
+{
+    if (send(client->fd, out->bytes, out->size, MSG_NOSIGNAL) != (ssize_t)out->size) {
+        fail("sending: %s", strerror(errno));
     }
-    closedir(tasks);
-    return sum;
+    client->filled = 0;
+    client->missing = reply_size;
 }
 
-static long
-server_rss_kib(void)
+static int64_t
+reply_number(const client *client)
 {
-    char path[64];
-    char line[256];
-    long kib = 0;
+    int64_t number;
 
-    snprintf(path, sizeof path, "/proc/%d/status", server_pid);
-    FILE *file = fopen(path, "r");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (sscanf(line, "VmRSS: %ld", &kib) == 1) {
-            break;
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return kib;
-}
-
-/* Requests.  Integers are little-endian, as this machine is. */
-
-static void
-put(request *request, const void *data, size_t size)
-{
-    memcpy(request->data + request->size, data, size);
-    request->size += size;
+    memcpy(&number, client->reply, sizeof number);
+    return number;
 }
 
 static void
-put_op(request *request, uint8_t op)
+watch(client *client, int change, uint32_t events)
 {
-    put(request, &op, 1);
-}
+    struct epoll_event event = {.events = events, .data.ptr = client};
 
-static void
-put_u64(request *request, uint64_t value)
-{
-    put(request, &value, sizeof value);
-}
-
-static void
-put_string(request *request, const char *text)
-{
-    put_u64(request, strlen(text));
-    put(request, text, strlen(text));
-}
-
-static request
-hello_request(void)
-{
-    request hello = {.reply_size = 4 + 8};
-    uint32_t magic = 0x3C85F7CE, nonce = (uint32_t)getpid();
-
-    put_op(&hello, 0);
-    put(&hello, &magic, 4);
-    put_op(&hello, 13);
-    put(&hello, &nonce, 4);
-    put_op(&hello, 4);
-    put_string(&hello, "init/");
-    put_u64(&hello, 1);
-    return hello;
-}
-
-static request
-add_request(const char *key)
-{
-    request add = {.reply_size = 8};
-
-    put_op(&add, 4);
-    put_string(&add, key);
-    put_u64(&add, 1);
-    return add;
-}
-
-static request
-wait_request(const char *key)
-{
-    request wait = {.reply_size = 1};
-
-    put_op(&wait, 6);
-    put_u64(&wait, 1);
-    put_string(&wait, key);
-    return wait;
-}
-
-static request
-barrier_request(const char *key, int size)
-{
-    request barrier = {.reply_size = 1};
-
-    put_op(&barrier, 18);
-    put_string(&barrier, key);
-    put_u64(&barrier, (uint64_t)size);
-    return barrier;
-}
-
-/* SET has no reply: a PING behind it tells when it was done. */
-static request
-set_request(const char *key, const char *value)
-{
-    request set = {.reply_size = 4};
-    uint32_t nonce = 1;
-
-    put_op(&set, 1);
-    put_string(&set, key);
-    put_string(&set, value);
-    put_op(&set, 13);
-    put(&set, &nonce, 4);
-    return set;
-}
-
-static request
-get_request(const char *key)
-{
-    request get = {.reply_size = 8 + VALUE_SIZE};
-
-    put_op(&get, 3);
-    put_string(&get, key);
-    return get;
-}
-
-/* Conversations. */
-
-static void
-send_request(client *client, const request *request)
-{
-    client->expected = request->reply_size;
-    if (send(client->fd, request->data, request->size, MSG_NOSIGNAL)
-        != (ssize_t)request->size) {
-        die("send");
+    if (epoll_ctl(poller, change, client->fd, &event) != 0) {
+        fail("epoll_ctl: %s", strerror(errno));
     }
 }
 
-/* True once the reply is complete. */
+/* Takes what is there; true when the reply is complete. */
 static bool
-take_reply(client *client)
+receive(client *client)
 {
-    uint8_t bytes[512];
-    ssize_t size = recv(client->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    static char scratch[REPLY_LIMIT];
 
-    if (size < 0 && errno == EAGAIN) {
-        return false;
+    while (client->missing > 0) {
+        ssize_t got = recv(client->fd, scratch, client->missing, MSG_DONTWAIT);
+        if (got < 0 && errno == EAGAIN) {
+            return false;
+        }
+        if (got <= 0) {
+            fail("receiving: %s", got == 0 ? "closed by the server" : strerror(errno));
+        }
+        for (ssize_t i = 0; i < got && client->filled < sizeof client->reply; i++) {
+            client->reply[client->filled++] = scratch[i];
+        }
+        client->missing -= (size_t)got;
     }
-    if (size <= 0 || (uint32_t)size > client->expected) {
-        die("a server closed the connection or sent more than it was asked for");
-    }
-    client->expected -= (uint32_t)size;
-    return client->expected == 0;
+    return true;
 }
+
+static size_t
+wait_for_events(struct epoll_event *events)
+{
+    int count = epoll_wait(poller, events, EVENT_LIMIT, STALL_SECONDS * 1000);
+
+    if (count <= 0) {
+        fail("%s", count == 0 ? "the server does not answer" : strerror(errno));
+    }
+    return (size_t)count;
+}
+
+/* Lets replies come until `done` clients are done. */
+static void
+run_until_done(size_t done, reply_fn on_reply)
+{
+    struct epoll_event events[EVENT_LIMIT];
+
+    while (done > 0) {
+        size_t count = wait_for_events(events);
+        for (size_t i = 0; i < count; i++) {
+            client *client = events[i].data.ptr;
+            if (receive(client) && on_reply(client)) {
+                done--;
+            }
+        }
+    }
+}
+
+/* connect: connecting -> VALIDATE and PING -> ADD -> done */
 
 static void
 start_connecting(client *client)
 {
-    int on = 1;
-    struct epoll_event event = {.events = EPOLLOUT, .data.ptr = client};
-
-    client->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    client->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
     if (client->fd < 0) {
-        die("socket");
+        fail("socket: %s", strerror(errno));
     }
-    setsockopt(client->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (connect(client->fd, (struct sockaddr *)&server, sizeof server) < 0
+    /* Thousands of connections in TIME_WAIT would use up the ports. */
+    setsockopt(client->fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0},
+               sizeof(struct linger));
+    setsockopt(client->fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    client->step = 0;
+    watch(client, EPOLL_CTL_ADD, EPOLLOUT);
+    if (connect(client->fd, (struct sockaddr *)&server, sizeof server) != 0
         && errno != EINPROGRESS) {
-        die("connect");
-    }
-    if (epoll_ctl(poller, EPOLL_CTL_ADD, client->fd, &event) < 0) {
-        die("epoll_ctl");
+        fail("connecting: %s", strerror(errno));
     }
 }
 
 static void
-finish_connecting(client *client, const request *hello)
+post_hello(client *client)
 {
-    int error = 0;
-    socklen_t size = sizeof error;
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = client};
+    request out = {0};
 
-    getsockopt(client->fd, SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error != 0) {
-        errno = error;
-        die("connect");
-    }
-    epoll_ctl(poller, EPOLL_CTL_MOD, client->fd, &event);
-    send_request(client, hello);
+    put_op(&out, OP_VALIDATE);
+    put(&out, &(uint32_t){0x3C85F7CEu}, 4);
+    put_op(&out, OP_PING);
+    put(&out, &(uint32_t){(uint32_t)client->fd}, 4);
+    post(client, &out, 4);
+    watch(client, EPOLL_CTL_MOD, EPOLLIN);
 }
 
-static int
-wait_events(struct epoll_event *events, int room, double start)
+static bool
+on_joining(client *client)
 {
-    int count = epoll_wait(poller, events, room, 1000);
+    request out = {0};
 
-    if (now() - start > PHASE_LIMIT) {
-        errno = ETIMEDOUT;
-        die("phase");
-    }
-    return count < 0 ? 0 : count;
-}
-
-/* Connect, VALIDATE, PING and ADD init/ by every client. */
-static void
-construct_clients(void)
-{
-    struct epoll_event events[IN_FLIGHT];
-    request hello = hello_request();
-    double start = now();
-    int started = 0, done = 0;
-
-    while (done < client_count) {
-        for (; started < client_count && started - done < IN_FLIGHT; started++) {
-            start_connecting(&clients[started]);
+    switch (client->step++) {
+    case 0:
+        post_hello(client);
+        return false;
+    case 1:
+        if (memcmp(client->reply, &client->fd, 4) != 0) {
+            fail("another nonce came back");
         }
-        int count = wait_events(events, IN_FLIGHT, start);
-        for (int i = 0; i < count; i++) {
+        put_add(&out, "init/");
+        post(client, &out, 8);
+        return false;
+    default:
+        return true;
+    }
+}
+
+static void
+connect_all(size_t count)
+{
+    struct epoll_event events[EVENT_LIMIT];
+    size_t started = 0, joined = 0;
+
+    clients = calloc(count, sizeof *clients);
+    client_count = count;
+    while (joined < count) {
+        while (started < count && started - joined < CONNECTING_LIMIT) {
+            start_connecting(&clients[started++]);
+        }
+        size_t ready = wait_for_events(events);
+        for (size_t i = 0; i < ready; i++) {
             client *client = events[i].data.ptr;
-            if (events[i].events & EPOLLOUT) {
-                finish_connecting(client, &hello);
-            } else if (take_reply(client)) {
-                done++;
+            if (receive(client) && on_joining(client)) {
+                joined++;
             }
         }
     }
 }
 
-/* Every one of the first `count` clients sends the request `rounds` times, the next
- * when the reply to the last is here. */
-static void
-exchange(const request *request, int count, uint32_t rounds)
+/* barrier: ADD -> WAIT -> done */
+
+static bool
+on_barrier(client *client)
 {
-    struct epoll_event events[IN_FLIGHT];
+    request out = {0};
+
+    if (client->step++ > 0) {
+        return true;
+    }
+    if (reply_number(client) == (int64_t)client_count) {
+        put_op(&out, OP_SET);
+        put_text(&out, last_key);
+        put_text(&out, "1");
+    }
+    put_op(&out, OP_WAIT);
+    put_i64(&out, 1);
+    put_text(&out, last_key);
+    post(client, &out, 1);
+    return false;
+}
+
+static void
+barrier(void)
+{
+    request out = {0};
+
+    put_add(&out, count_key);
+    for (size_t i = 0; i < client_count; i++) {
+        clients[i].step = 0;
+        post(&clients[i], &out, 8);
+    }
+    run_until_done(client_count, on_barrier);
+}
+
+static bool
+on_last_reply(client *client)
+{
+    (void)client;
+    return true;
+}
+
+static void
+barrier_op(void)
+{
+    request out = {0};
+
+    put_op(&out, OP_BARRIER);
+    put_text(&out, count_key);
+    put_i64(&out, (int64_t)client_count);
+    for (size_t i = 0; i < client_count; i++) {
+        post(&clients[i], &out, 1);
+    }
+    run_until_done(client_count, on_last_reply);
+}
+
+/* get: every client has one request under way */
+
+static bool
+post_get(client *client)
+{
+    request out = {0};
+
+    if (gets_left == 0) {
+        return true;
+    }
+    gets_left--;
+    put_op(&out, OP_GET);
+    put_text(&out, "/value");
+    post(client, &out, 8 + value_size);
+    return false;
+}
+
+/* SET has no reply; that of the ADD after it says that it is done. */
+static void
+store_value(void)
+{
+    request out = {0};
+    char value[REQUEST_LIMIT / 2] = {0};
+
+    if (value_size >= sizeof value) {
+        fail("a value of %zu bytes is too long", value_size);
+    }
+    memset(value, 'v', value_size);
+    put_op(&out, OP_SET);
+    put_text(&out, "/value");
+    put_text(&out, value);
+    put_add(&out, "/stored");
+    post(&clients[0], &out, 8);
+    run_until_done(1, on_last_reply);
+}
+
+static void
+get_all(void)
+{
+    size_t working = 0;
+
+    for (size_t i = 0; i < client_count; i++) {
+        working += !post_get(&clients[i]);
+    }
+    run_until_done(working, post_get);
+}
+
+static double
+obey(const char *line)
+{
+    char key[32];
+    size_t count;
     double start = now();
-    int done = 0;
 
-    for (int i = 0; i < count; i++) {
-        clients[i].rounds = rounds - 1;
-        send_request(&clients[i], request);
+    if (sscanf(line, "connect %zu", &count) == 1) {
+        connect_all(count);
+    } else if (sscanf(line, "barrier %31s", key) == 1) {
+        snprintf(count_key, sizeof count_key, "/%s/count", key);
+        snprintf(last_key, sizeof last_key, "/%s/last", key);
+        barrier();
+    } else if (sscanf(line, "barrier_op %31s", key) == 1) {
+        snprintf(count_key, sizeof count_key, "/%s", key);
+        barrier_op();
+    } else if (sscanf(line, "store %zu", &value_size) == 1) {
+        store_value();
+    } else if (sscanf(line, "get %zu", &gets_left) == 1) {
+        get_all();
+    } else {
+        fail("no such command");
     }
-    while (done < count) {
-        int ready = wait_events(events, IN_FLIGHT, start);
-        for (int i = 0; i < ready; i++) {
-            client *client = events[i].data.ptr;
-            if (!take_reply(client)) {
-                continue;
-            }
-            if (client->rounds > 0) {
-                client->rounds--;
-                send_request(client, request);
-            } else {
-                done++;
-            }
-        }
-    }
-}
-
-/* Phases. */
-
-static double phase_start;
-static uint64_t phase_cpu;
-
-static void
-begin_phase(void)
-{
-    phase_cpu = server_cpu();
-    phase_start = now();
-}
-
-static void
-end_phase(const char *name, long operations)
-{
-    double seconds = now() - phase_start;
-    double cpu = (double)(server_cpu() - phase_cpu) * 1e-9;
-
-    printf("{\"phase\": \"%s\", \"clients\": %d, \"operations\": %ld, "
-           "\"seconds\": %.6f, \"server_cpu\": %.6f, \"server_rss_kib\": %ld}\n",
-           name, client_count, operations, seconds, cpu, server_rss_kib());
-    fflush(stdout);
-}
-
-/* The barrier of torch's tutorial: everybody adds, the last one sets, everybody waits. */
-static void
-store_barrier(const char *name)
-{
-    char counter[64], last[64];
-
-    snprintf(counter, sizeof counter, "/%s/num_members", name);
-    snprintf(last, sizeof last, "/%s/last_member", name);
-    request add = add_request(counter), set = set_request(last, "1"),
-            wait = wait_request(last);
-    exchange(&add, client_count, 1);
-    /* All but one wait first, so that the release of the waiters is measured too. */
-    struct epoll_event events[IN_FLIGHT];
-    double start = now();
-    for (int i = 1; i < client_count; i++) {
-        send_request(&clients[i], &wait);
-    }
-    send_request(&clients[0], &set);
-    for (int done = 0; done < client_count;) {
-        int ready = wait_events(events, IN_FLIGHT, start);
-        for (int i = 0; i < ready; i++) {
-            done += take_reply(events[i].data.ptr);
-        }
-    }
-}
-
-static void
-run_phases(uint32_t gets, bool has_barrier)
-{
-    char value[VALUE_SIZE + 1];
-    int get_clients = client_count < GET_CLIENTS ? client_count : GET_CLIENTS;
-
-    begin_phase();
-    construct_clients();
-    end_phase("init", client_count);
-    begin_phase();
-    store_barrier("barrier");
-    end_phase("barrier", client_count);
-    if (has_barrier) {
-        request barrier = barrier_request("/opcode", client_count);
-        begin_phase();
-        exchange(&barrier, client_count, 1);
-        end_phase("barrier opcode", client_count);
-    }
-    memset(value, 'v', VALUE_SIZE);
-    value[VALUE_SIZE] = '\0';
-    request set = set_request("/value", value), get = get_request("/value");
-    exchange(&set, 1, 1);
-    begin_phase();
-    exchange(&get, get_clients, gets / (uint32_t)get_clients);
-    end_phase("get", (long)get_clients * (long)(gets / (uint32_t)get_clients));
+    return now() - start;
 }
 
 int
 main(int argc, char **argv)
 {
-    if (argc != 7) {
-        fprintf(stderr,
-                "usage: store_load HOST PORT SERVER_PID CLIENTS GETS HAS_BARRIER\n");
-        return 2;
-    }
+    char line[128];
+    struct rlimit limit;
+
     server.sin_family = AF_INET;
-    server.sin_port = htons((uint16_t)atoi(argv[2]));
-    if (inet_pton(AF_INET, argv[1], &server.sin_addr) != 1) {
-        die("HOST must be an IPv4 address");
+    server.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    server.sin_port = htons((uint16_t)(argc > 1 ? atoi(argv[1]) : 0));
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    poller = epoll_create1(0);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    while (fgets(line, sizeof line, stdin) != NULL) {
+        printf("ok %.6f\n", obey(line));
     }
-    server_pid = atoi(argv[3]);
-    client_count = atoi(argv[4]);
-    clients = calloc((size_t)client_count, sizeof *clients);
-    poller = epoll_create1(EPOLL_CLOEXEC);
-    if (clients == NULL || poller < 0) {
-        die("starting");
-    }
-    run_phases((uint32_t)atol(argv[5]), atoi(argv[6]) != 0);
     return 0;
 }

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Processes that are measured, and the network that they are measured in."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from measure import REPOSITORY
+
+if TYPE_CHECKING:
+    from typing import Self
+
+FOLDER = Path(__file__).resolve().parent
+BUILD = REPOSITORY / "build" / "benchmarks"
+CLONE_NEWNET = 0x40000000
+SIOCSIFFLAGS = 0x8914
+IFF_UP = 1
+END_SECONDS = 30
+
+
+class Process:
+    """A child that answers lines with lines and ends at the end of its input."""
+
+    def __init__(self, words: list[str]) -> None:
+        # torch's servers would say of every client that its name is not known.
+        self._process = subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR"},
+            text=True,
+        )
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.stdin.close()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def tell(self, line: str) -> None:
+        """Give it one line."""
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> str:
+        """Its next line."""
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self._process.args} ended early")
+        return line.strip()
+
+
+class Server(Process):
+    """A server of one kind, such as 'torch libuv'."""
+
+    def __init__(self, kind: str, python: str) -> None:
+        super().__init__([python, str(FOLDER / "store_server.py"), *kind.split()])
+        self.port = int(self.hear())
+
+    def resident_mib(self) -> float:
+        """Memory of the whole process."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise RuntimeError("no VmRSS")
+
+    def cpu_seconds(self) -> float:
+        """Of all threads so far; in nanoseconds in the kernel, not in ticks."""
+        threads = Path(f"/proc/{self.pid}/task").iterdir()
+        spent = (int((t / "schedstat").read_text().split()[0]) for t in threads)
+        return sum(spent) * 1e-9
+
+
+class Load(Process):
+    """The load generator; see store_load.c for its commands."""
+
+    def __init__(self, program: Path, port: int) -> None:
+        super().__init__([str(program), str(port)])
+
+    def do(self, command: str) -> float:
+        """Seconds that it took."""
+        self.tell(command)
+        word, _, rest = self.hear().partition(" ")
+        if word != "ok":
+            raise RuntimeError(f"{command!r}: {rest}")
+        return float(rest)
+
+
+def build_load() -> Path:
+    """Compile the load generator if its source is newer."""
+    source, program = FOLDER / "store_load.c", BUILD / "store_load"
+    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+        BUILD.mkdir(parents=True, exist_ok=True)
+        compiler = os.environ.get("CC", "gcc")
+        flags = ["-std=c11", "-D_GNU_SOURCE", "-O2"]
+        subprocess.run([compiler, *flags, str(source), "-o", str(program)], check=True)
+    return program
+
+
+def enter_own_network() -> bool:
+    """Move this process and its children into a network that has loopback only.
+
+    There nobody answers name look-ups, and each fails at once.  torch's servers look up
+    every client that they accept, and a resolver that is slow or silent would be
+    measured instead of them.  Needs root; False without.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(CLONE_NEWNET) != 0:
+        return False
+    with socket.socket() as any_socket:
+        request = struct.pack("16sh22x", b"lo", IFF_UP)
+        fcntl.ioctl(any_socket, SIOCSIFFLAGS, request)
+    return True
