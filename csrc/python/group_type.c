@@ -4,148 +4,21 @@
 #include <structmember.h>
 
 #include "base/log.h"
-#include "python/arguments.h"
 #include "python/collective_functions.h"
 #include "python/convert.h"
-#include "python/errors.h"
 #include "python/reduce_op_arg.h"
-#include "python/store_types.h"
-
-/* torch's default, 30 minutes. */
-#define DEFAULT_TIMEOUT (1800 * DL_SECOND)
-
-enum {
-    STORE,
-    RANK,
-    SIZE,
-    TIMEOUT,
-    GROUP_NAME,
-    GROUP_DESC,
-    BACKEND,
-    ARGUMENT_COUNT,
-};
-
-static const dlpy_signature new_signature = {
-    .function = "ProcessGroup",
-    .required = 3,
-    .names = {"store", "rank", "size", "timeout", "group_name", "group_desc",
-              "backend"},
-};
-
-static int
-int_from(PyObject *object, int *value)
-{
-    int64_t wide;
-
-    if (dlpy_int64_from(object, &wide) < 0) {
-        return -1;
-    }
-    if (wide < INT_MIN || wide > INT_MAX) {
-        PyErr_Format(PyExc_ValueError, "%R is no rank or number of ranks", object);
-        return -1;
-    }
-    *value = (int)wide;
-    return 0;
-}
-
-static int
-text_from(PyObject *object, const char *otherwise, const char **text)
-{
-    *text = object == NULL ? otherwise : PyUnicode_AsUTF8(object);
-    return *text == NULL ? -1 : 0;
-}
-
-static int
-options_from(PyObject *const *values, dl_group_options *options)
-{
-    if (int_from(values[RANK], &options->rank) < 0
-        || int_from(values[SIZE], &options->size) < 0
-        || dlpy_timeout_from(values[TIMEOUT], DEFAULT_TIMEOUT, &options->timeout) < 0
-        || text_from(values[GROUP_NAME], "0", &options->name) < 0
-        || text_from(values[BACKEND], "cpu", &options->backend) < 0) {
-        return -1;
-    }
-    return 0;
-}
-
-static PyObject *
-description_from(PyObject *object)
-{
-    if (object == NULL || object == Py_None) {
-        return PyUnicode_FromString("undefined");
-    }
-    if (!PyUnicode_Check(object)) {
-        PyErr_SetString(PyExc_TypeError, "group_desc must be a str");
-        return NULL;
-    }
-    return Py_NewRef(object);
-}
-
-/* Meeting the others goes wrong as a store does, or as a collective does. */
-static void
-raise_status(const dlpy_state *state, dl_status status)
-{
-    bool is_collective = status == DL_PEER_LOST || status == DL_MISMATCH
-                         || status == DL_BACKEND || status == DL_CANCELLED;
-
-    if (is_collective) {
-        dlpy_raise_collective(state, status);
-    } else {
-        dlpy_raise_store(state, status);
-    }
-}
-
-static int
-join(const dlpy_state *state, PyObject *store, const dl_group_options *options,
-     dl_group **group)
-{
-    dl_store *shared;
-    dl_status status;
-
-    if (!dlpy_store_check(state, store)) {
-        PyErr_Format(PyExc_TypeError, "store must be a distlite.Store, not %s",
-                     Py_TYPE(store)->tp_name);
-        return -1;
-    }
-    shared = dlpy_store_share(state, store);
-    if (shared == NULL) {
-        return -1;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_group_new(options, shared, group);
-    dl_store_unref(shared);
-    Py_END_ALLOW_THREADS
-    if (status != DL_OK) {
-        raise_status(state, status);
-        return -1;
-    }
-    return 0;
-}
 
 static PyObject *
 group_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     const dlpy_state *state = dlpy_state_of_type(type);
-    PyObject *values[ARGUMENT_COUNT];
-    dl_group_options options;
+    PyObject *self = state == NULL ? NULL : type->tp_alloc(type, 0);
 
-    if (state == NULL
-        || dlpy_take_init_arguments(&new_signature, args, keywords, values) < 0
-        || options_from(values, &options) < 0) {
-        return NULL;
+    if (self != NULL
+        && dlpy_group_join(state, args, keywords, (dlpy_group *)self) < 0) {
+        Py_CLEAR(self);
     }
-    dlpy_group *self = (dlpy_group *)type->tp_alloc(type, 0);
-    if (self == NULL) {
-        return NULL;
-    }
-    self->description = description_from(values[GROUP_DESC]);
-    self->store = Py_NewRef(values[STORE]);
-    if (self->description == NULL
-        || join(state, self->store, &options, &self->group) < 0) {
-        Py_DECREF(self);
-        return NULL;
-    }
-    return (PyObject *)self;
+    return self;
 }
 
 static int
@@ -225,7 +98,7 @@ group_set_timeout(PyObject *self, PyObject *timeout)
     dl_group *group = dlpy_group_core(self);
     int64_t limit;
 
-    if (dlpy_timeout_from(timeout, DEFAULT_TIMEOUT, &limit) < 0) {
+    if (dlpy_timeout_from(timeout, DLPY_GROUP_TIMEOUT, &limit) < 0) {
         return NULL;
     }
     dl_group_set_timeout(group, limit);

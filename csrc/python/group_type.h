@@ -18,6 +18,14 @@ typedef struct dlpy_group {
     PyObject *weak_references;
 } dlpy_group;
 
+/* torch's default, 30 minutes. */
+#define DLPY_GROUP_TIMEOUT (1800 * DL_SECOND)
+
+/* The work of tp_new: reads its arguments and meets the other ranks.  -1 with an
+ * exception set and `self` half made, to be freed. */
+int dlpy_group_join(const dlpy_state *state, PyObject *args, PyObject *keywords,
+                    dlpy_group *self);
+
 static inline bool
 dlpy_group_check(const dlpy_state *state, PyObject *object)
 {
