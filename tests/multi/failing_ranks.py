@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks do in the tests of failures.  Does not import pytest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from group_ranks import init, sum_of_ranks
+
+import distlite
+from distlite import ReduceOp
+
+Call = Callable[[int], None]
+
+
+def odd_one(rank: int) -> bool:
+    return rank == 1
+
+
+MISMATCHES: dict[str, Call] = {
+    "count": lambda rank: distlite.all_reduce(np.zeros(20 if odd_one(rank) else 10)),
+    "dtype": lambda rank: distlite.all_reduce(
+        np.zeros(10, "f4" if odd_one(rank) else "f8")
+    ),
+    "reduce op": lambda rank: distlite.all_reduce(
+        np.zeros(10), ReduceOp.MAX if odd_one(rank) else ReduceOp.SUM
+    ),
+    "large count": lambda rank: distlite.all_reduce(
+        np.zeros(2_000_001 if odd_one(rank) else 2_000_000)
+    ),
+    "large and small": lambda rank: distlite.all_reduce(
+        np.zeros(2_000_000 if odd_one(rank) else 2)
+    ),
+    "operation": lambda rank: (
+        distlite.barrier() if odd_one(rank) else distlite.all_reduce(np.zeros(10))
+    ),
+    "root": lambda rank: distlite.broadcast(np.zeros(10), int(odd_one(rank))),
+    "broadcast count": lambda rank: distlite.broadcast(
+        np.zeros(11 if odd_one(rank) else 10), 0
+    ),
+    "broadcast item size": lambda rank: distlite.broadcast(
+        np.zeros(10, "S4" if odd_one(rank) else "S5"), 0
+    ),
+}
+
+
+def mismatch(rank: int, world_size: int, init_method: str, kind: str) -> dict[str, Any]:
+    init(rank, world_size, init_method)
+    sum_of_ranks(rank, world_size)
+    result = {}
+    for attempt in "first", "later":
+        start = time.monotonic()
+        try:
+            MISMATCHES[kind](rank)
+        except distlite.DistBackendError as error:
+            result[attempt] = str(error), time.monotonic() - start
+    distlite.destroy_process_group()
+    return result
+
+
+def caught(call: Callable[[], Any]) -> tuple[str, str, float, float]:
+    """The failure of `call`: type, text, when, and how long it took."""
+    start = time.monotonic()
+    try:
+        call()
+    except BaseException as error:
+        now = time.monotonic()
+        return type(error).__name__, str(error), now, now - start
+    return "", "returned", time.monotonic(), time.monotonic() - start
+
+
+CALLS: dict[str, Callable[[], Any]] = {
+    "all_reduce": lambda: distlite.all_reduce(np.zeros(10)),
+    "large all_reduce": lambda: distlite.all_reduce(np.zeros(3_000_000)),
+    "broadcast": lambda: distlite.broadcast(np.zeros(10), 1),
+    "barrier": lambda: distlite.barrier(),
+}
+
+
+def survive(
+    rank: int, world_size: int, init_method: str, call: str, folder: str, early: bool
+) -> dict[str, Any]:
+    """Rank 1 is killed while the others are in `call`, or before they get there."""
+    init(rank, world_size, init_method)
+    sum_of_ranks(rank, world_size)
+    note = Path(folder) / "death"
+    if rank == 1:
+        if not early:
+            time.sleep(0.3)
+        note.write_text(f"{time.monotonic()} {os.getpid()}")
+        os.kill(os.getpid(), signal.SIGKILL)
+    if early:
+        while not note.exists() or not note.read_text().split()[1:]:
+            time.sleep(0.01)
+        time.sleep(0.2)
+    first = caught(CALLS[call])
+    later = caught(CALLS[call])
+    death, pid = note.read_text().split()
+    end = caught(distlite.destroy_process_group)
+    return {
+        "first": first,
+        "later": later,
+        "delay": first[2] - float(death),
+        "pid": int(pid),
+        "end": end,
+    }
+
+
+def leave(rank: int, world_size: int, init_method: str, how: str) -> Any:
+    """Rank 1 ends without destroying its group, or destroys it, under a call."""
+    init(rank, world_size, init_method)
+    sum_of_ranks(rank, world_size)
+    if rank == 1:
+        time.sleep(0.2)
+        if how == "exit":
+            sys.exit(0)
+        if how == "_exit":
+            os._exit(0)
+        if how == "destroy":
+            distlite.destroy_process_group()
+        if how == "abort":
+            distlite.group.WORLD.abort()
+        time.sleep(0 if how == "return" else 3)
+        return None
+    return caught(CALLS["all_reduce"])
+
+
+def late(rank: int, world_size: int, init_method: str, seconds: float) -> Any:
+    """Rank 1 does not come until the others have given up."""
+    init(rank, world_size, init_method, seconds)
+    sum_of_ranks(rank, world_size)
+    if rank == 1:
+        time.sleep(seconds * 2)
+    first = caught(CALLS["all_reduce"])
+    return first, caught(CALLS["barrier"])
+
+
+def late_to_barrier(rank: int, world_size: int, init_method: str) -> Any:
+    """The timeout of one call instead of the group's."""
+    init(rank, world_size, init_method)
+    if rank == 1:
+        time.sleep(1)
+        return None
+    return caught(lambda: distlite.barrier(timeout=timedelta(milliseconds=200)))
+
+
+def interrupted(rank: int, world_size: int, url: str, times: int) -> list[float]:
+    """How long Ctrl-C takes to end a blocked call on rank 0."""
+    delays = []
+    for turn in range(times):
+        init(rank, world_size, url)
+        store = distlite.group.WORLD.get_group_store()
+        if rank == 0:
+            sent = []
+
+            def send(sent: list[float] = sent) -> None:
+                sent.append(time.monotonic())
+                os.kill(os.getpid(), signal.SIGINT)
+
+            timer = threading.Timer(0.2, send)
+            timer.start()
+            kind, text, when, _ = caught(CALLS["all_reduce"])
+            timer.join()
+            assert kind == "KeyboardInterrupt", (kind, text)
+            delays.append(when - sent[0])
+            store.set(f"over/{turn}", "yes")
+        else:
+            store.wait([f"over/{turn}"])
+        distlite.destroy_process_group()
+    return delays
+
+
+def aborted(rank: int, world_size: int, init_method: str) -> Any:
+    """Another thread aborts the group under a blocked call."""
+    init(rank, world_size, init_method)
+    if rank == 1:
+        time.sleep(1)
+        return None
+    world = distlite.group.WORLD
+    timer = threading.Timer(0.2, world.abort)
+    timer.start()
+    result = caught(CALLS["all_reduce"])
+    timer.join()
+    return result
+
+
+def fork_and_go_on(rank: int, world_size: int, init_method: str) -> Any:
+    """A child of a member says what it may do; its end harms nobody."""
+    init(rank, world_size, init_method)
+    sum_of_ranks(rank, world_size)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        outcome = caught(CALLS["all_reduce"])
+        end = caught(distlite.destroy_process_group)
+        os.write(writing, repr((outcome[:2], end[:2])).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    totals = [sum_of_ranks(rank, world_size) for _ in range(3)]
+    distlite.destroy_process_group()
+    return said, totals
+
+
+def fork_and_die(rank: int, world_size: int, init_method: str, folder: str) -> Any:
+    """A child that lives on does not hide the death of its parent."""
+    init(rank, world_size, init_method)
+    sum_of_ranks(rank, world_size)
+    note = Path(folder) / "death"
+    if rank == 1:
+        if os.fork() == 0:
+            time.sleep(5)
+            os._exit(0)
+        time.sleep(0.2)
+        note.write_text(str(time.monotonic()))
+        os.kill(os.getpid(), signal.SIGKILL)
+    result = caught(CALLS["all_reduce"])
+    return result[:2], result[2] - float(note.read_text())

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Disagreement, death, lateness: every rank hears of it, soon, and of whom."""
+
+import pytest
+from failing_ranks import (
+    CALLS,
+    MISMATCHES,
+    aborted,
+    fork_and_die,
+    fork_and_go_on,
+    interrupted,
+    late,
+    leave,
+    mismatch,
+    survive,
+)
+from test_init import free_port
+from workers import rank_outcomes, run_ranks
+
+# A second is what is promised; the rest is for a machine that is busy.
+SOON = 1.0
+
+
+@pytest.mark.parametrize("kind", MISMATCHES)
+def test_every_rank_hears_of_a_mismatch(kind):
+    results = run_ranks(mismatch, 3, kind=kind)
+    for result in results:
+        first, seconds = result["first"]
+        assert seconds < SOON
+        assert "rank 1" in first
+        assert "rank 0" in first or "rank 2" in first
+        # The group is broken, and keeps its first cause.
+        later, seconds = result["later"]
+        assert first.splitlines()[0] in later or later in first
+        assert seconds < 0.1
+
+
+def test_a_mismatch_names_both_sides():
+    for result in run_ranks(mismatch, 2, kind="count"):
+        text, _ = result["first"]
+        assert "10" in text and "20" in text and "float64" in text
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("early", [False, True], ids=["under the call", "before"])
+def test_survivors_hear_of_a_death(call, early, tmp_path):
+    outcomes = rank_outcomes(survive, 4, call=call, folder=str(tmp_path), early=early)
+    assert outcomes[1].returncode == -9
+    for outcome in (outcomes[0], *outcomes[2:]):
+        assert outcome.is_good, outcome.describe()
+        kind, text, _, seconds = outcome.value["first"]
+        assert kind == "DistBackendError"
+        assert "rank 1" in text
+        assert str(outcome.value["pid"]) in text
+        assert (seconds if early else outcome.value["delay"]) < SOON
+        kind, text, _, seconds = outcome.value["later"]
+        assert (kind, seconds < 0.1) == ("DistBackendError", True)
+        assert "rank 1" in text
+        kind, _, _, seconds = outcome.value["end"]
+        assert (kind, seconds < SOON) == ("", True)
+
+
+@pytest.mark.parametrize("how", ["return", "exit", "_exit", "destroy", "abort"])
+def test_survivors_hear_of_a_leave(how):
+    outcomes = rank_outcomes(leave, 3, how=how)
+    for outcome in (outcomes[0], outcomes[2]):
+        assert outcome.is_good, outcome.describe()
+        kind, text, _, seconds = outcome.value
+        assert kind == "DistBackendError"
+        assert "rank 1" in text
+        assert seconds < 0.2 + SOON
+
+
+def test_timeout_names_who_did_not_come():
+    results = run_ranks(late, 3, seconds=0.5)
+    for rank in 0, 2:
+        first, later = results[rank]
+        assert first[0] == later[0] == "DistBackendError"
+        assert "rank 1" in first[1]
+        assert "500" in first[1] or "0.5" in first[1]
+        assert 0.5 <= first[3] < 1.0
+        # One timeout breaks the group; it says why, at once.
+        assert "rank 1" in later[1]
+        assert later[3] < 0.1
+    first, later = results[1]
+    assert first[0] == later[0] == "DistBackendError"
+    assert first[3] < SOON
+
+
+def test_ctrl_c_ends_a_blocked_call():
+    url = f"tcp://127.0.0.1:{free_port()}"
+    delays, _ = run_ranks(interrupted, 2, url=url, times=3)
+    # 100 ms are promised, and a busy machine may once be slower.
+    assert sorted(delays)[1] < 0.1
+
+
+def test_abort_from_another_thread():
+    (kind, text, _, seconds), _ = run_ranks(aborted, 2)
+    assert kind == "DistBackendError"
+    assert "abort" in text
+    assert 0.2 <= seconds < 0.2 + SOON
+
+
+def test_a_forked_child_is_refused_and_harmless():
+    for said, totals in run_ranks(fork_and_go_on, 2):
+        assert "DistBackendError" in said and "fork" in said
+        assert totals == [1.0] * 3
+
+
+def test_a_forked_child_does_not_hide_a_death(tmp_path):
+    outcomes = rank_outcomes(fork_and_die, 2, folder=str(tmp_path))
+    assert outcomes[0].is_good, outcomes[0].describe()
+    (kind, text), delay = outcomes[0].value
+    assert kind == "DistBackendError"
+    assert "rank 1" in text
+    assert delay < SOON
