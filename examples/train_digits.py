@@ -8,8 +8,8 @@
 This is data-parallel training in its plainest form, in NumPy only:
 
 1. every rank has the same model, because rank 0's parameters are broadcast;
-2. of every batch each rank takes its own share of the images;
-3. each rank computes the gradient of its share;
+2. each rank has its own share of the images;
+3. of every batch it computes the gradient of the images that it has;
 4. one all_reduce adds the gradients up, so that every rank takes the same step.
 
 What comes out is the same as with one process, up to rounding, whatever the number of
@@ -39,21 +39,34 @@ NEEDED_ACCURACY = 0.95
 
 
 class Data:
-    """The images, shuffled once in the same way on every rank, and cut in two."""
+    """This rank's share of the images: every world_size-th, from its rank on."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int, world_size: int) -> None:
         images, labels = load_digits(return_X_y=True)
+        # Shuffled in the same way on every rank, cut in two, and dealt out.
         order = np.random.default_rng(seed=0).permutation(len(labels))
         images, labels = images[order] / 16.0, labels[order]
-        self.test_images, self.train_images = np.split(images, [TEST_IMAGES])
-        self.test_labels, self.train_labels = np.split(labels, [TEST_IMAGES])
+        self.rank, self.world_size = rank, world_size
+        self.test_count = TEST_IMAGES
+        self.train_count = len(labels) - TEST_IMAGES
+        self.test_images = images[:TEST_IMAGES][rank::world_size]
+        self.test_labels = labels[:TEST_IMAGES][rank::world_size]
+        self.train_images = images[TEST_IMAGES:][rank::world_size]
+        self.train_labels = labels[TEST_IMAGES:][rank::world_size]
 
-    def batches(self, epoch: int, size: int) -> Iterator[np.ndarray]:
-        """The batches of an epoch, as indices: the same on every rank."""
-        count = len(self.train_labels)
-        order = np.random.default_rng(seed=(1, epoch)).permutation(count)
-        for start in range(0, count, size):
-            yield order[start : start + size]
+    def batches(
+        self, epoch: int, size: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+        """Of each batch of an epoch: our images and labels, and the batch's size.
+
+        Batches are the same for any number of ranks.  How many images of a batch are
+        ours varies, and may be none.
+        """
+        order = np.random.default_rng(seed=(1, epoch)).permutation(self.train_count)
+        for start in range(0, self.train_count, size):
+            batch = order[start : start + size]
+            mine = batch[batch % self.world_size == self.rank] // self.world_size
+            yield self.train_images[mine], self.train_labels[mine], len(batch)
 
 
 class Model:
@@ -103,14 +116,7 @@ class Model:
         return float(loss)
 
 
-def share(items: np.ndarray, rank: int, world_size: int) -> np.ndarray:
-    """This rank's part.  Parts may differ in length by one, or be empty."""
-    return np.array_split(items, world_size)[rank]
-
-
-def train(
-    model: Model, data: Data, options: argparse.Namespace, rank: int, world_size: int
-) -> Iterator[float]:
+def train(model: Model, data: Data, options: argparse.Namespace) -> Iterator[float]:
     """Train epoch by epoch; yield the mean loss of each."""
     # One place more than there are parameters: the loss travels with the gradient.
     buffer = np.zeros(model.parameters.size + 1)
@@ -118,28 +124,25 @@ def train(
     velocity = np.zeros_like(model.parameters)
     for epoch in range(options.epochs):
         epoch_loss = 0.0
-        for batch in data.batches(epoch, options.batch_size):
-            mine = share(batch, rank, world_size)
-            images, labels = data.train_images[mine], data.train_labels[mine]
+        for images, labels, count in data.batches(epoch, options.batch_size):
             buffer[-1] = model.gradient(images, labels, gradient)
-            if world_size > 1:
+            if data.world_size > 1:
                 dist.all_reduce(buffer, op=dist.ReduceOp.SUM)
             epoch_loss += buffer[-1]
-            # Sums over ranks, divided by the size of the whole batch: exact also where
-            # the shares differ, which an average of the ranks' averages is not.
+            # Sums over all ranks, divided by the size of the whole batch: exact also
+            # for uneven shares, which an average of the ranks' averages is not.
             velocity *= MOMENTUM
-            velocity -= options.learning_rate / len(batch) * gradient
+            velocity -= options.learning_rate / count * gradient
             model.parameters += velocity
-        yield epoch_loss / len(data.train_labels)
+        yield epoch_loss / data.train_count
 
 
-def accuracy(model: Model, data: Data, rank: int, world_size: int) -> float:
-    """On the test images, of which each rank looks at its share."""
-    mine = share(np.arange(len(data.test_labels)), rank, world_size)
-    _, probabilities = model.forward(data.test_images[mine])
-    right = np.array([(probabilities.argmax(axis=1) == data.test_labels[mine]).sum()])
+def accuracy(model: Model, data: Data) -> float:
+    """On the test images, of which each rank looks at its own."""
+    _, probabilities = model.forward(data.test_images)
+    right = np.array([np.sum(probabilities.argmax(axis=1) == data.test_labels)])
     dist.all_reduce(right)
-    return float(right[0]) / len(data.test_labels)
+    return float(right[0]) / data.test_count
 
 
 def same_everywhere(parameters: np.ndarray) -> bool:
@@ -201,13 +204,13 @@ def parse() -> argparse.Namespace:
 
 def run(options: argparse.Namespace, rank: int, world_size: int) -> list[str]:
     """Train and look at the result; return what is wrong with it."""
-    data = Data()
+    data = Data(rank, world_size)
     # Ranks begin with different parameters, as they would from random seeds of their
     # own: the broadcast is what makes them agree.
     model = Model(seed=rank)
     dist.broadcast(model.parameters, src=0)
 
-    losses = train(model, data, options, rank, world_size)
+    losses = train(model, data, options)
     start = time.perf_counter()
     if rank == 0:
         show_progress(losses, options.epochs)
@@ -219,7 +222,7 @@ def run(options: argparse.Namespace, rank: int, world_size: int) -> list[str]:
     problems = []
     if not same_everywhere(model.parameters):
         problems.append("the ranks' parameters differ")
-    reached = accuracy(model, data, rank, world_size)
+    reached = accuracy(model, data)
     if reached < NEEDED_ACCURACY:
         problems.append(f"test accuracy {reached:.4f} is below {NEEDED_ACCURACY}")
     if rank != 0:
@@ -230,16 +233,16 @@ def run(options: argparse.Namespace, rank: int, world_size: int) -> list[str]:
     if options.save:
         np.save(options.save, model.parameters)
     if options.check:
-        problems += check(model, data, options)
+        problems += check(model, options)
     if not problems:
         print("parameters equal on every rank")
     return problems
 
 
-def check(model: Model, data: Data, options: argparse.Namespace) -> list[str]:
+def check(model: Model, options: argparse.Namespace) -> list[str]:
     """Train in this process alone, on the same batches, and compare."""
     alone = Model(seed=0)
-    for _ in train(alone, data, options, rank=0, world_size=1):
+    for _ in train(alone, Data(rank=0, world_size=1), options):
         pass
     largest = np.abs(model.parameters - alone.parameters).max()
     if not np.allclose(model.parameters, alone.parameters, rtol=1e-6, atol=1e-9):
