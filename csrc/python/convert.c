@@ -70,14 +70,17 @@ dlpy_timeout_from(PyObject *object, int64_t otherwise, int64_t *timeout)
     return -1;
 }
 
+/* Rounded down, so that the least negative one is negative still. */
 PyObject *
 dlpy_timedelta_from(int64_t timeout)
 {
-    int64_t day = SECONDS_PER_DAY * DL_SECOND;
-    int64_t rest = timeout % day;
+    int64_t day = SECONDS_PER_DAY * DL_SECOND / MICROSECOND;
+    int64_t span = timeout / MICROSECOND - (timeout % MICROSECOND < 0);
+    int64_t rest = span % day;
+    int64_t second = DL_SECOND / MICROSECOND;
 
-    return PyDelta_FromDSU((int)(timeout / day), (int)(rest / DL_SECOND),
-                           (int)(rest % DL_SECOND / MICROSECOND));
+    return PyDelta_FromDSU((int)(span / day), (int)(rest / second),
+                           (int)(rest % second));
 }
 
 /* UTF-8 is cached by the str itself, which is why the common case copies nothing. */

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ctrl-C ends a blocked call at once; a forked child is told what it holds.
+
+Everything happens in a fresh interpreter, because signals and forks are the whole
+process's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from store_kinds import KINDS
+
+TESTS = Path(__file__).parents[1]
+
+PRELUDE = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from store_kinds import KINDS, Background, kind_of
+from distlite import *
+"""
+
+
+def run(code: str, *arguments: str, seconds: float = 30) -> str:
+    """What the program printed; it must end well and in time."""
+    done = subprocess.run(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code), *arguments],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+INTERRUPT = """
+calls = {
+    "get": lambda: store.get("nope"),
+    "wait": lambda: store.wait(["nope"], -1),
+    "multi_get": lambda: store.multi_get(["nope", "none"]),
+    "barrier": lambda: store.barrier("b", 2, 60),
+    "queue_pop": lambda: store.queue_pop("q"),
+    "lock": lambda: store.lock("held").acquire(),
+}
+with kind_of(sys.argv[1], Path(sys.argv[2])) as kind:
+    if not kind.has_queues:
+        del calls["queue_pop"]
+    store = kind.open()
+    store.lock("held").acquire()
+    for name, call in calls.items():
+        signal.setitimer(signal.ITIMER_REAL, 0.15)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        began = time.monotonic()
+        try:
+            call()
+        except KeyboardInterrupt:
+            late = time.monotonic() - began - 0.15
+            assert late < 0.1, f"{name} ended {late * 1000:.0f} ms late"
+        else:
+            raise AssertionError(f"{name} was not interrupted")
+        store.set("key", name)
+        assert store.get("key") == name.encode()
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+print("done")
+"""
+
+
+@pytest.mark.parametrize("kind", [name for name in KINDS if name != "python"])
+def test_a_signal_ends_every_blocked_call(kind: str, tmp_path: Path):
+    assert run(INTERRUPT, kind, str(tmp_path)) == "done\n"
+
+
+def test_a_real_ctrl_c_ends_a_blocked_call():
+    code = """
+        store = TCPStore("127.0.0.1", 0, is_master=True)
+        try:
+            print("ready", flush=True)
+            store.get("nope")
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", PRELUDE + textwrap.dedent(code)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.readline() == "interrupted\n"
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+
+
+def test_a_signal_ends_connecting_and_waiting_for_workers():
+    code = """
+        import socket
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        taken = socket.socket()
+        taken.bind(("127.0.0.1", 0))  # does not listen: nobody answers there
+        tries = [
+            lambda: TCPStore("127.0.0.1", taken.getsockname()[1], timeout=60),
+            lambda: TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=60),
+        ]
+        for call in tries:
+            signal.setitimer(signal.ITIMER_REAL, 0.15)
+            began = time.monotonic()
+            try:
+                call()
+            except KeyboardInterrupt:
+                late = time.monotonic() - began - 0.15
+                assert late < 0.1, late
+            else:
+                raise AssertionError("not interrupted")
+        print("done")
+    """
+    assert run(code) == "done\n"
+
+
+def test_a_handler_s_own_exception_arrives():
+    code = """
+        class Enough(Exception): pass
+        def stop(*_): raise Enough
+        signal.signal(signal.SIGALRM, stop)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        try:
+            PrefixStore("p", HashStore()).get("nope")
+        except Enough:
+            print("enough")
+    """
+    assert run(code) == "enough\n"
+
+
+def test_a_handler_that_returns_ends_nothing():
+    code = """
+        store = HashStore()
+        signal.signal(signal.SIGALRM, lambda *_: store.set("key", "from the handler"))
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        print(store.get("key").decode())
+    """
+    assert run(code) == "from the handler\n"
+
+
+def test_other_threads_are_not_interrupted():
+    code = """
+        store = HashStore()
+        waiter = Background(lambda: store.get("key"))
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        try:
+            store.get("nope")
+        except KeyboardInterrupt:
+            pass
+        assert not waiter.is_done()
+        store.set("key", "value")
+        print(waiter.join())
+    """
+    assert run(code) == "b'value'\n"
+
+
+@pytest.mark.parametrize("kind", [name for name in KINDS if name != "python"])
+def test_a_forked_child_is_told(kind: str, tmp_path: Path):
+    code = """
+        with kind_of(sys.argv[1], Path(sys.argv[2])) as kind:
+            store = kind.open()
+            store.set("key", "value")
+            child = os.fork()
+            if child == 0:
+                try:
+                    store.get("key")
+                except DistStoreError as error:
+                    words = f"created in process {os.getppid()}"
+                    os._exit(0 if words in str(error) else 2)
+                finally:
+                    os._exit(3)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert store.get("key") == b"value"
+            child = os.fork()
+            if child == 0:
+                # Letting go of what is the parent's must not hurt the parent.
+                store.close()
+                del store, kind
+                os._exit(0)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            assert store.get("key") == b"value"
+        print("done")
+    """
+    assert run(code, kind, str(tmp_path)) == "done\n"
+
+
+def test_a_forked_child_makes_its_own():
+    code = """
+        store = TCPStore("127.0.0.1", 0, is_master=True)
+        child = os.fork()
+        if child == 0:
+            own = TCPStore("127.0.0.1", store.port, timeout=10)
+            own.set("key", "from the child")
+            os._exit(0)
+        print(store.get("key").decode())
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    """
+    assert run(code) == "from the child\n"
+
+
+def test_a_blocked_call_lets_other_threads_run():
+    code = """
+        store = TCPStore("127.0.0.1", 0, is_master=True)
+        waiter = Background(lambda: store.get("nope"))
+        time.sleep(0.05)
+        began = time.monotonic()
+        turns = 0
+        while time.monotonic() - began < 0.3:
+            turns += 1
+        print(turns > 1000, waiter.is_done())
+        os._exit(0 if not sys.stdout.flush() else 1)
+    """
+    assert run(code) == "True False\n"
+
+
+def test_the_interpreter_ends_while_threads_are_blocked():
+    code = """
+        stores = [HashStore(), TCPStore("127.0.0.1", 0, is_master=True)]
+        for store in stores:
+            threading.Thread(target=store.get, args=["nope"], daemon=True).start()
+        time.sleep(0.1)
+        print("end")
+    """
+    assert run(code) == "end\n"
