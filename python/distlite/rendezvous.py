@@ -57,7 +57,7 @@ def rendezvous(
 
     parts = urlparse(url)
     if rank != -1 or world_size != -1:
-        parts = _with_arguments(parts, rank, world_size)
+        parts = _with_arguments(url, rank, world_size)
     if parts.scheme not in _handlers:
         raise RuntimeError(f"No rendezvous handler for {parts.scheme}://")
     return _handlers[parts.scheme](parts.geturl(), **kwargs)
@@ -69,15 +69,15 @@ def _query_of(parts: ParseResult) -> dict[str, str]:
     return dict(parse_qsl(parts.query))
 
 
-def _with_arguments(parts: ParseResult, rank: int, world_size: int) -> ParseResult:
+def _with_arguments(url: str, rank: int, world_size: int) -> ParseResult:
     """The URL with the arguments in its query, where handlers look for them."""
-    from urllib.parse import urlencode
+    from urllib.parse import urlencode, urlparse
 
+    parts = urlparse(url)
     query = _query_of(parts)
     if "rank" in query or "world_size" in query:
         raise AssertionError(
-            f"The url: {parts.geturl()} has node-specific arguments(rank, world_size) "
-            "already."
+            f"The url: {url} has node-specific arguments(rank, world_size) already."
         )
     if rank != -1:
         query["rank"] = str(rank)
