@@ -29,9 +29,12 @@ typedef struct dl_backend_ops {
     dl_status (*broadcast)(dl_backend *, const dl_op_context *,
                            const dl_broadcast_args *);
     dl_status (*barrier)(dl_backend *, const dl_op_context *);
-    /* Local, bounded, idempotent, from any thread: frees all waiters. */
+    /* Local, bounded, idempotent, from any thread: frees all waiters with `cause`; peers
+     * that need this rank are told. */
     void (*abort)(dl_backend *, const dl_error *cause);
-    /* Leaves the group; peers that still need this rank are told who left. */
+    /* The same for an orderly end: peers that still need this rank are told it left. */
+    void (*leave)(dl_backend *);
+    /* After the last operation.  In a forked child it touches nothing shared. */
     void (*free)(dl_backend *);
 } dl_backend_ops;
 
@@ -40,12 +43,16 @@ struct dl_backend {
     const dl_backend_ops *ops;
 };
 
-/* What a backend's constructor is given. */
+/* What a backend's constructor is given; borrowed for its call. */
 typedef struct dl_backend_options {
-    dl_store *store; /* borrowed, already prefixed for this group */
+    dl_store *store; /* already prefixed for this group */
     int rank;
     int size;
     const char *group_name;
 } dl_backend_options;
+
+/* Meets the other ranks. */
+typedef dl_status (*dl_backend_new_fn)(const dl_backend_options *options,
+                                       dl_deadline deadline, dl_backend **backend);
 
 #endif

@@ -114,20 +114,18 @@ yield_for(dl_word *word, uint64_t value, int64_t span, int64_t *until)
     }
 }
 
-/* The words from `first` to `last`; only those not yet there are looked at, for a word
- * that has reached a value stays there. */
+/* Word after word: one that has reached a value stays there. */
 static bool
-wait_awake(dl_words words, int first, int last, uint64_t value, const dl_waiter *waiter)
+wait_awake(const dl_wanted *wanted, const dl_waiter *waiter)
 {
     int64_t spin_until = 0;
     int64_t yield_until = 0;
 
-    for (int i = first; i <= last; i++) {
-        dl_word *word = dl_words_at(words, i);
-        if (atomic_load_explicit(word, memory_order_acquire) >= value) {
-            continue;
-        }
-        if (!spin_for(word, value, waiter->spin, &spin_until)
+    for (int i = wanted->first; i <= wanted->last; i++) {
+        dl_word *word = dl_words_at(wanted->words, i);
+        uint64_t value = wanted->value;
+        if (atomic_load_explicit(word, memory_order_acquire) < value
+            && !spin_for(word, value, waiter->spin, &spin_until)
             && !yield_for(word, value, waiter->yield, &yield_until)) {
             return false;
         }
@@ -147,10 +145,11 @@ dl_status
 dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
                   dl_deadline deadline)
 {
+    dl_wanted wanted = {words, 0, words.count - 1, value};
     dl_bell *bell = waiter->bell;
     dl_status status = DL_OK;
 
-    if (wait_awake(words, 0, words.count - 1, value, waiter)) {
+    if (wait_awake(&wanted, waiter)) {
         return DL_OK;
     }
     atomic_fetch_add(&bell->sleepers_for_all, 1);
@@ -159,7 +158,7 @@ dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
         if (have_all_reached(words, value)) {
             break;
         }
-        status = waiter->check(waiter->context);
+        status = waiter->check(waiter->context, &wanted);
         if (status != DL_OK) {
             break;
         }
@@ -173,11 +172,12 @@ dl_status
 dl_words_wait_one(dl_words words, int index, uint64_t value, const dl_waiter *waiter,
                   dl_deadline deadline)
 {
+    dl_wanted wanted = {words, index, index, value};
     dl_word *word = dl_words_at(words, index);
     dl_bell *bell = waiter->bell;
     dl_status status = DL_OK;
 
-    if (wait_awake(words, index, index, value, waiter)) {
+    if (wait_awake(&wanted, waiter)) {
         return DL_OK;
     }
     atomic_fetch_add(&bell->sleepers_for_one, 1);
@@ -186,7 +186,7 @@ dl_words_wait_one(dl_words words, int index, uint64_t value, const dl_waiter *wa
         if (seen >= value) {
             break;
         }
-        status = waiter->check(waiter->context);
+        status = waiter->check(waiter->context, &wanted);
         if (status != DL_OK) {
             break;
         }

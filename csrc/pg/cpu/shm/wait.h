@@ -39,12 +39,20 @@ typedef struct dl_bell {
     _Atomic uint32_t sleepers_for_one;        /* on some word itself */
 } dl_bell;
 
+/* What a sleeping wait waits for: words `first` to `last` at least `value`. */
+typedef struct dl_wanted {
+    dl_words words;
+    int first;
+    int last;
+    uint64_t value;
+} dl_wanted;
+
 typedef struct dl_waiter {
     dl_bell *bell;
     int64_t spin;  /* nanoseconds of looking without a system call */
     int64_t yield; /* then, of looking between sched_yield(2)s */
     /* Called before the first sleep and after each slice; a failure ends the wait. */
-    dl_status (*check)(void *context);
+    dl_status (*check)(void *context, const dl_wanted *wanted);
     void *context;
 } dl_waiter;
 

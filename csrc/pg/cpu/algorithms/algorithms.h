@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The ways to carry out a collective.  Each is a plain function over a board, whose
+ * operation says sequence number, fingerprint and deadline; tensors are contiguous and
+ * aligned.  A failure leaves the board in the middle of an operation: the caller breaks
+ * it. */
+#ifndef DISTLITE_PG_CPU_ALGORITHMS_ALGORITHMS_H
+#define DISTLITE_PG_CPU_ALGORITHMS_ALGORITHMS_H
+
+#include "pg/arguments.h"
+#include "pg/cpu/shm/board.h"
+
+/* Picks one of those below by size and ranks. */
+dl_status dl_all_reduce_select(dl_board *board, const dl_op_context *op,
+                               const dl_all_reduce_args *args);
+dl_status dl_broadcast_select(dl_board *board, const dl_op_context *op,
+                              const dl_broadcast_args *args);
+
+/* Everybody publishes on its line, everybody reduces: DL_BOARD_PAYLOAD bytes at most. */
+dl_status dl_all_reduce_line(dl_board *board, const dl_op_context *op,
+                             const dl_all_reduce_args *args);
+
+/* The same through slots: a chunk at most. */
+dl_status dl_all_reduce_slot(dl_board *board, const dl_op_context *op,
+                             const dl_all_reduce_args *args);
+
+/* Reduce-scatter and all-gather through slots, chunk after chunk. */
+dl_status dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
+                               const dl_all_reduce_args *args);
+
+/* On the root's line: DL_BOARD_PAYLOAD bytes at most. */
+dl_status dl_broadcast_line(dl_board *board, const dl_op_context *op,
+                            const dl_broadcast_args *args);
+
+/* Through the root's slots. */
+dl_status dl_broadcast_chunks(dl_board *board, const dl_op_context *op,
+                              const dl_broadcast_args *args);
+
+dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
+
+#endif

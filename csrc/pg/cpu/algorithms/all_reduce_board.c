@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <string.h>
+
+#include "pg/cpu/algorithms/algorithms.h"
+#include "pg/cpu/algorithms/fold.h"
+
+dl_status
+dl_all_reduce_line(dl_board *board, const dl_op_context *op,
+                   const dl_all_reduce_args *args)
+{
+    size_t size = dl_tensor_size(&args->tensor);
+    uint8_t *payload = dl_board_begin(board, op);
+
+    if (size == 0) {
+        return dl_board_arrive(board);
+    }
+    memcpy(payload, args->tensor.data, size);
+    DL_TRY(dl_board_arrive(board));
+    dl_fold fold = dl_fold_of(args, board->options.size);
+    dl_fold_sources sources = {
+        .first = dl_board_payload(board, 0),
+        .stride = sizeof(dl_board_line),
+        .own_rank = -1,
+    };
+    dl_fold_run(&fold, &sources, size, args->tensor.data, NULL);
+    return DL_OK;
+}
+
+static dl_fold_sources
+slots_of(const dl_board *board, uint64_t round)
+{
+    return (dl_fold_sources){
+        .first = dl_board_slot(board, 0, round),
+        .stride = 2 * board->chunk,
+        .own_rank = -1,
+    };
+}
+
+dl_status
+dl_all_reduce_slot(dl_board *board, const dl_op_context *op,
+                   const dl_all_reduce_args *args)
+{
+    size_t size = dl_tensor_size(&args->tensor);
+    dl_fold fold = dl_fold_of(args, board->options.size);
+    dl_fold_sources sources = slots_of(board, 0);
+
+    dl_board_begin(board, op);
+    memcpy(dl_board_slot(board, board->options.rank, 0), args->tensor.data, size);
+    DL_TRY(dl_board_arrive(board));
+    dl_fold_run(&fold, &sources, size, args->tensor.data, NULL);
+    dl_board_end(board, 1, 0);
+    return DL_OK;
+}
+
+/* Each round takes the next chunk of the array and cuts it into one block per rank:
+ *
+ *     in      everybody copies the others' blocks into its own slot
+ *     reduce  rank r reduces block r of all slots and of its own array, into its array
+ *             and into the place of block r in its slot, which `in` has left free
+ *     out     everybody copies the others' blocks out of their slots
+ *
+ * `in` of the next round, into the other slot, comes between `reduce` and `out`, while
+ * slower ranks still reduce. */
+typedef struct rounds {
+    dl_board *board;
+    dl_fold fold;
+    uint8_t *data;
+    size_t size;
+    size_t chunk; /* bytes of a round; the last may have fewer */
+    uint64_t count;
+} rounds;
+
+typedef struct block {
+    size_t start;
+    size_t size;
+} block;
+
+static size_t
+round_up(size_t size, size_t unit)
+{
+    return (size + unit - 1) / unit * unit;
+}
+
+static size_t
+least(size_t left, size_t right)
+{
+    return left < right ? left : right;
+}
+
+/* Rounds of equal size, so that the last is not a short one that pays for a meeting all
+ * the same. */
+static rounds
+rounds_of(dl_board *board, const dl_all_reduce_args *args)
+{
+    size_t size = dl_tensor_size(&args->tensor);
+    size_t count = (size + board->chunk - 1) / board->chunk;
+    size_t chunk = round_up((size + count - 1) / count, DL_LINE);
+
+    return (rounds){
+        .board = board,
+        .fold = dl_fold_of(args, board->options.size),
+        .data = args->tensor.data,
+        .size = size,
+        .chunk = chunk,
+        .count = (size + chunk - 1) / chunk,
+    };
+}
+
+static size_t
+round_size(const rounds *all, uint64_t round)
+{
+    return least(all->size - round * all->chunk, all->chunk);
+}
+
+/* Whole lines, so that two ranks never write into one; the last blocks may be empty. */
+static block
+block_of(const rounds *all, uint64_t round, int rank)
+{
+    size_t size = round_size(all, round);
+    size_t ranks = (size_t)all->fold.count;
+    size_t share = round_up((size + ranks - 1) / ranks, DL_LINE);
+    size_t start = least((size_t)rank * share, size);
+
+    return (block){start, least(share, size - start)};
+}
+
+static void
+copy_in(const rounds *all, uint64_t round)
+{
+    int rank = all->board->options.rank;
+    block own = block_of(all, round, rank);
+    uint8_t *slot = dl_board_slot(all->board, rank, round);
+    const uint8_t *data = all->data + round * all->chunk;
+    size_t end = own.start + own.size;
+
+    memcpy(slot, data, own.start);
+    memcpy(slot + end, data + end, round_size(all, round) - end);
+}
+
+static void
+reduce_own(const rounds *all, uint64_t round)
+{
+    int rank = all->board->options.rank;
+    block own = block_of(all, round, rank);
+    uint8_t *slot = dl_board_slot(all->board, rank, round);
+    uint8_t *data = all->data + round * all->chunk;
+    dl_fold_sources sources = slots_of(all->board, round);
+
+    sources.first += own.start;
+    sources.own_rank = rank;
+    sources.own = data + own.start;
+    dl_fold_run(&all->fold, &sources, own.size, slot + own.start, data + own.start);
+}
+
+/* Beginning with the next rank, so that not all read from the same one at a time. */
+static void
+copy_out(const rounds *all, uint64_t round)
+{
+    int ranks = all->fold.count;
+    uint8_t *data = all->data + round * all->chunk;
+
+    for (int i = 1; i < ranks; i++) {
+        int rank = (all->board->options.rank + i) % ranks;
+        block theirs = block_of(all, round, rank);
+        memcpy(data + theirs.start,
+               dl_board_slot(all->board, rank, round) + theirs.start, theirs.size);
+    }
+}
+
+/* A rank's steps in a round: it has reduced; it has copied the next round in; it has
+ * copied this one out.  Round 0 is copied in before the arrival. */
+#define STEPS_PER_ROUND 3
+
+static uint64_t
+step_reduced(uint64_t round)
+{
+    return round * STEPS_PER_ROUND + 1;
+}
+
+static uint64_t
+step_next_is_in(uint64_t round)
+{
+    return round * STEPS_PER_ROUND + 2;
+}
+
+static uint64_t
+step_out(uint64_t round)
+{
+    return round * STEPS_PER_ROUND + 3;
+}
+
+static dl_status
+run_round(const rounds *all, uint64_t round)
+{
+    dl_board *board = all->board;
+    bool has_next = round + 1 < all->count;
+
+    if (round > 0) {
+        DL_TRY(dl_board_wait_steps(board, step_next_is_in(round - 1)));
+    }
+    reduce_own(all, round);
+    dl_board_publish_step(board, step_reduced(round));
+    if (has_next) {
+        /* The slot was used two rounds before the next one. */
+        if (round > 0) {
+            DL_TRY(dl_board_wait_steps(board, step_out(round - 1)));
+        }
+        copy_in(all, round + 1);
+        dl_board_publish_step(board, step_next_is_in(round));
+    }
+    DL_TRY(dl_board_wait_steps(board, step_reduced(round)));
+    copy_out(all, round);
+    if (has_next) {
+        dl_board_publish_step(board, step_out(round));
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
+                     const dl_all_reduce_args *args)
+{
+    rounds all = rounds_of(board, args);
+
+    dl_board_begin(board, op);
+    copy_in(&all, 0);
+    DL_TRY(dl_board_arrive(board));
+    for (uint64_t round = 0; round < all.count; round++) {
+        DL_TRY(run_round(&all, round));
+    }
+    dl_board_end(board, all.count, all.count * STEPS_PER_ROUND);
+    return DL_OK;
+}

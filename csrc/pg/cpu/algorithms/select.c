@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/algorithms/algorithms.h"
+
+/* Up to here one meeting in which everybody reduces everything beats three in which each
+ * reduces its share: the work grows with the ranks, the meetings' price does not. */
+#define SLOT_LIMIT_PER_RANKS ((size_t)64 << 10)
+
+dl_status
+dl_all_reduce_select(dl_board *board, const dl_op_context *op,
+                     const dl_all_reduce_args *args)
+{
+    size_t size = dl_tensor_size(&args->tensor);
+
+    if (size <= DL_BOARD_PAYLOAD) {
+        return dl_all_reduce_line(board, op, args);
+    }
+    if (size <= SLOT_LIMIT_PER_RANKS / (size_t)board->options.size) {
+        return dl_all_reduce_slot(board, op, args);
+    }
+    return dl_all_reduce_chunks(board, op, args);
+}
+
+dl_status
+dl_broadcast_select(dl_board *board, const dl_op_context *op,
+                    const dl_broadcast_args *args)
+{
+    if (dl_tensor_size(&args->tensor) <= DL_BOARD_PAYLOAD) {
+        return dl_broadcast_line(board, op, args);
+    }
+    return dl_broadcast_chunks(board, op, args);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The shared memory of one group's ranks on one host: for each rank a line on which it
+ * announces the operation it has come to (with the data itself when that is small), two
+ * slots for larger data, and a word that counts its steps through an operation.
+ *
+ * Every operation begins with an arrival: all ranks announce it, wait for each other and
+ * compare fingerprints.  Whoever has seen all arrive knows that everybody is done with
+ * the operation before, so memory used by turns needs no further agreement:
+ *   - lines alternate by sequence number: a rank writes its next line while slower peers
+ *     may still read the last one;
+ *   - slots alternate by round.  An operation uses as many rounds as its size asks for,
+ *     the same number on every rank, and leaves the slot of the next round free, which
+ *     may therefore be filled before the next arrival.
+ * Knows sequence numbers and fingerprints, not what operations do. */
+#ifndef DISTLITE_PG_CPU_SHM_BOARD_H
+#define DISTLITE_PG_CPU_SHM_BOARD_H
+
+#include <pthread.h>
+
+#include "pg/backend.h"
+#include "pg/cpu/peer.h"
+#include "pg/cpu/shm/lifeline.h"
+#include "pg/cpu/shm/wait.h"
+
+/* Bytes that ride on a line. */
+#define DL_BOARD_PAYLOAD (DL_LINE - sizeof(uint64_t) - sizeof(dl_fingerprint))
+
+/* Bytes of a slot: the largest chunk that still sits in a core's cache when the peer
+ * comes for it; halves cost more in meetings than they gain in locality. */
+#define DL_BOARD_CHUNK ((size_t)1 << 20)
+
+#define DL_BOARD_REASON_SIZE 240
+
+typedef struct dl_board_line {
+    _Alignas(DL_LINE) dl_word sequence;
+    dl_fingerprint fingerprint;
+    uint8_t payload[DL_BOARD_PAYLOAD];
+} dl_board_line;
+
+typedef enum dl_farewell {
+    DL_STAYING = 0,
+    DL_LEFT = 1,
+    DL_ABORTED = 2,
+} dl_farewell;
+
+/* Written by its rank. */
+typedef struct dl_board_member {
+    _Alignas(DL_LINE) dl_word step;
+    _Atomic uint32_t farewell; /* dl_farewell; the reason is written before it */
+    char reason[DL_BOARD_REASON_SIZE];
+} dl_board_member;
+
+typedef struct dl_board_header {
+    uint64_t magic;
+    uint32_t size;
+    uint32_t may_spin;
+    uint64_t chunk;
+    dl_bell bell;
+    /* The first failure of any rank, for all. */
+    _Alignas(DL_LINE) _Atomic uint32_t is_broken; /* set after what follows */
+    _Atomic uint32_t breaker; /* its rank and one; claims the rest */
+    uint32_t status;
+    char text[DL_ERROR_TEXT_SIZE];
+} dl_board_header;
+
+/* What a rank tells its board of the group. */
+typedef struct dl_board_options {
+    int rank;
+    int size;
+    const char *group_name;  /* these three are borrowed */
+    const dl_peer *peers;    /* by rank */
+    dl_lifelines *lifelines; /* the ranks' ends */
+} dl_board_options;
+
+/* One rank's handle. */
+typedef struct dl_board {
+    /* fixed after init */
+    dl_board_options options;
+    dl_board_header *header;
+    dl_board_line *lines[2]; /* by parity of the sequence number, then by rank */
+    dl_words arrivals[2];
+    dl_board_member *members;
+    dl_words steps;
+    uint8_t *slots;
+    size_t chunk;
+    dl_waiter waiter;
+    /* the thread that is in an operation only */
+    const dl_op_context *op;
+    uint64_t round;     /* rounds used by the operations before */
+    uint64_t last_step; /* steps used by them */
+    /* any thread */
+    atomic_bool is_aborted;
+    pthread_mutex_t lock;
+    dl_error abort_cause; /* guarded by lock */
+} dl_board;
+
+size_t dl_board_memory(int size, size_t chunk);
+
+/* Prepares zeroed memory, once, before other ranks have it.  `may_spin`: whether every
+ * rank has a core to itself. */
+void dl_board_format(void *memory, int size, size_t chunk, bool may_spin);
+
+/* Over memory that is formatted and outlives the board.  DL_PROTOCOL: it is not for a
+ * board of this size. */
+dl_status dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
+                        size_t memory_size);
+void dl_board_fini(dl_board *board);
+
+/* Starts `op`, which is borrowed until the next call, and returns where this rank puts
+ * its payload. */
+uint8_t *dl_board_begin(dl_board *board, const dl_op_context *op);
+
+/* Announces the operation; returns once all ranks have, with equal fingerprints. */
+dl_status dl_board_arrive(dl_board *board);
+
+/* After the arrival. */
+const uint8_t *dl_board_payload(const dl_board *board, int rank);
+
+/* Slot of `rank` in the operation's round `round`, counted from 0. */
+uint8_t *dl_board_slot(const dl_board *board, int rank, uint64_t round);
+
+/* Steps are counted from 1 within an operation, without gaps between what is published
+ * and what is waited for. */
+void dl_board_publish_step(dl_board *board, uint64_t step);
+dl_status dl_board_wait_steps(dl_board *board, uint64_t step);
+dl_status dl_board_wait_step(dl_board *board, int rank, uint64_t step);
+
+/* Ends the operation, which used that much, on every rank the same. */
+void dl_board_end(dl_board *board, uint64_t rounds, uint64_t steps);
+
+/* Tells all ranks of the thread's last error, unless they know of one already.  The
+ * board is of no use afterwards. */
+void dl_board_break(dl_board *board);
+
+/* Frees this rank's waiters and tells the peers that need it; from any thread. */
+void dl_board_abort(dl_board *board, const dl_error *cause);
+
+/* Tells peers that this rank is gone for good, in order; from any thread. */
+void dl_board_leave(dl_board *board);
+
+#endif

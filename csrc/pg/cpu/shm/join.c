@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/shm/join.h"
+
+#include <string.h>
+
+#include "net/socket.h"
+
+dl_status
+dl_join_fail_unreachable(const dl_join *join, int rank)
+{
+    const dl_endpoint *endpoint = join->endpoint;
+    const dl_peer *self = &endpoint->peers[endpoint->rank];
+    const dl_peer *peer = &endpoint->peers[rank];
+    char here[DL_PEER_TEXT_SIZE];
+    char there[DL_PEER_TEXT_SIZE];
+
+    dl_peer_describe(self, endpoint->rank, here);
+    dl_peer_describe(peer, rank, there);
+    if (strcmp(self->host, peer->host) == 0) {
+        return dl_fail(DL_PEER_LOST,
+                       "%s cannot reach %s: it has ended, or runs in another network "
+                       "namespace, which the cpu backend does not support yet",
+                       here, there);
+    }
+    return dl_fail(DL_UNSUPPORTED,
+                   "%s cannot share memory with %s: groups over several hosts are not "
+                   "supported by the cpu backend yet",
+                   here, there);
+}
+
+dl_status
+dl_join_run(const dl_join *join, dl_membership *membership)
+{
+    const dl_endpoint *endpoint = join->endpoint;
+    dl_status status;
+
+    *membership = (dl_membership){.own = {-1, -1}};
+    status = dl_lifelines_init(&membership->lifelines, endpoint->size);
+    if (status != DL_OK) {
+        goto fail;
+    }
+    status = dl_lifeline_make(&membership->own);
+    if (status != DL_OK) {
+        goto fail;
+    }
+    status = endpoint->rank == 0 ? dl_join_lead(join, membership)
+                                 : dl_join_follow(join, membership);
+    if (status != DL_OK) {
+        goto fail;
+    }
+    dl_socket_close(membership->own.shown);
+    membership->own.shown = -1;
+    return DL_OK;
+
+fail:
+    dl_membership_fini(membership);
+    return status;
+}
+
+void
+dl_membership_fini(dl_membership *membership)
+{
+    if (membership->lifelines.size > 0) {
+        dl_socket_close(membership->own.held);
+        dl_socket_close(membership->own.shown);
+    }
+    dl_lifelines_fini(&membership->lifelines);
+    dl_segment_fini(&membership->segment);
+    *membership = (dl_membership){0};
+}
+
+void
+dl_membership_forget(dl_membership *membership)
+{
+    dl_lifelines_forget(&membership->lifelines);
+    *membership = (dl_membership){0};
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * How the ranks of one host come to share memory.  Rank 0 leads:
+ *
+ *     leader                                member
+ *     connects to every member's socket     waits at its socket
+ *     invite: the group, your token    ->   whoever knows the token is the leader
+ *                                      <-   answer: my lifeline, the cores I may use
+ *     makes and formats the memory
+ *     welcome: memory, all lifelines   ->   maps it, done
+ *
+ * or, when it fails at any point, a refusal with the cause.  Reaching the socket and
+ * taking a descriptor from it is what proves that two ranks share a host: names, and
+ * addresses, and environment variables may lie. */
+#ifndef DISTLITE_PG_CPU_SHM_JOIN_H
+#define DISTLITE_PG_CPU_SHM_JOIN_H
+
+#include "pg/cpu/cores.h"
+#include "pg/cpu/endpoint.h"
+#include "pg/cpu/shm/lifeline.h"
+#include "pg/cpu/shm/segment.h"
+
+/* What a rank has afterwards.  Zeroed memory is valid. */
+typedef struct dl_membership {
+    dl_segment segment; /* formatted for a board */
+    dl_lifeline own;    /* `shown` is closed */
+    dl_lifelines lifelines;
+} dl_membership;
+
+/* What both sides work on. */
+typedef struct dl_join {
+    const dl_endpoint *endpoint;
+    const dl_backend_options *options;
+    dl_deadline deadline;
+} dl_join;
+
+/* DL_UNSUPPORTED: a rank is on another host.  DL_PEER_LOST: one ended meanwhile. */
+dl_status dl_join_run(const dl_join *join, dl_membership *membership);
+
+void dl_membership_fini(dl_membership *membership);
+
+/* In a forked child: frees memory, leaves descriptors and mappings alone. */
+void dl_membership_forget(dl_membership *membership);
+
+/* The two sides, over a membership whose lifelines are made. */
+dl_status dl_join_lead(const dl_join *join, dl_membership *membership);
+dl_status dl_join_follow(const dl_join *join, dl_membership *membership);
+
+/* The error for a rank whose socket cannot be reached. */
+dl_status dl_join_fail_unreachable(const dl_join *join, int rank);
+
+#endif

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <string.h>
+
+#include "net/socket.h"
+#include "pg/cpu/shm/join.h"
+#include "pg/cpu/shm/join_message.h"
+
+#define LEADER 0
+
+/* For a stranger that connects and says nothing; a leader speaks at once. */
+#define INVITE_PATIENCE (10 * DL_SECOND)
+
+static dl_status
+fail_leader(const dl_join *join, dl_status status)
+{
+    char leader[DL_PEER_TEXT_SIZE];
+
+    dl_peer_describe(&join->endpoint->peers[LEADER], LEADER, leader);
+    if (status == DL_TIMEOUT) {
+        return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: %s does not answer",
+                       join->deadline.limit / DL_MILLISECOND, leader);
+    }
+    return dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", leader);
+}
+
+/* Whether the one at the other end has read this rank's record in the store. */
+static bool
+is_invite(const dl_join *join, dl_bytes bytes)
+{
+    const dl_endpoint *endpoint = join->endpoint;
+    dl_invite invite;
+
+    return dl_take_invite(bytes, &invite)
+           && dl_bytes_equal(invite.group_name, dl_bytes_of(join->options->group_name))
+           && invite.rank == (uint32_t)endpoint->rank
+           && memcmp(invite.token, endpoint->contacts[endpoint->rank].token,
+                     DL_TOKEN_SIZE)
+                  == 0;
+}
+
+/* Takes one caller in; a stranger is sent away, and `*fd` stays -1. */
+static dl_status
+receive_caller(const dl_join *join, int *fd)
+{
+    dl_parcel parcel = {0};
+    int caller;
+    dl_status status = dl_local_accept(join->endpoint->listener, &caller);
+
+    if (status != DL_OK) {
+        return status == DL_NOT_FOUND ? DL_OK : status;
+    }
+    status = dl_local_receive(caller, &parcel,
+                              dl_deadline_sooner(join->deadline, INVITE_PATIENCE));
+    if (status == DL_OK && is_invite(join, dl_buffer_bytes(&parcel.bytes))) {
+        *fd = caller;
+    } else {
+        dl_socket_close(caller);
+    }
+    dl_parcel_drop(&parcel);
+    return status == DL_INTERRUPTED ? status : DL_OK;
+}
+
+/* `probe` is this rank's own connection to the leader's socket.  The leader never takes
+ * it in: it shows that the leader is on this host, and ends when the leader does. */
+static dl_status
+wait_for_invite(const dl_join *join, int probe, int *fd)
+{
+    *fd = -1;
+    while (*fd < 0) {
+        struct pollfd ends[] = {
+            {.fd = join->endpoint->listener, .events = POLLIN},
+            {.fd = probe, .events = POLLIN},
+        };
+        dl_status status = dl_local_wait(ends, 2, join->deadline);
+        if (status != DL_OK) {
+            return status == DL_TIMEOUT ? fail_leader(join, status) : status;
+        }
+        if (ends[0].revents != 0) {
+            DL_TRY(receive_caller(join, fd));
+        } else {
+            return fail_leader(join, DL_PEER_LOST);
+        }
+    }
+    return DL_OK;
+}
+
+static dl_status
+answer(const dl_join *join, dl_membership *membership, int fd)
+{
+    dl_parcel parcel = {.fds = {membership->own.shown}, .fd_count = 1};
+    dl_cores cores;
+
+    dl_cores_own(&cores);
+    dl_put_answer(&parcel.bytes, &cores);
+    dl_status status = dl_local_send(fd, &parcel, join->deadline);
+    dl_parcel_fini(&parcel);
+    return status == DL_CLOSED ? fail_leader(join, status) : status;
+}
+
+/* Takes what is in the parcel out of it. */
+static dl_status
+accept_welcome(const dl_join *join, dl_membership *membership, dl_parcel *parcel,
+               uint32_t *next)
+{
+    uint32_t size = (uint32_t)join->endpoint->size;
+    dl_welcome welcome;
+    dl_refusal refusal;
+    int at = 0;
+
+    if (dl_take_refusal(dl_buffer_bytes(&parcel->bytes), &refusal)) {
+        return dl_fail((dl_status)refusal.status, "%.*s", (int)refusal.text.size,
+                       (const char *)refusal.text.data);
+    }
+    int expected = *next == 0 ? 1 : 0;
+    if (!dl_take_welcome(dl_buffer_bytes(&parcel->bytes), &welcome)
+        || welcome.first != *next || welcome.count > size - *next
+        || parcel->fd_count != (int)welcome.count + expected || welcome.count == 0) {
+        return dl_fail(DL_PROTOCOL, "rank %d answered in an unknown way", LEADER);
+    }
+    if (welcome.first == 0) {
+        DL_TRY(dl_segment_map(parcel->fds[at++], welcome.memory_size,
+                              &membership->segment));
+    }
+    for (uint32_t i = 0; i < welcome.count; i++, at++) {
+        int rank = (int)(*next)++;
+        if (rank != join->endpoint->rank) {
+            dl_lifelines_put(&membership->lifelines, rank, parcel->fds[at]);
+            parcel->fds[at] = -1;
+        }
+    }
+    return DL_OK;
+}
+
+static dl_status
+receive_welcome(const dl_join *join, dl_membership *membership, int fd)
+{
+    uint32_t next = 0;
+
+    while (next < (uint32_t)join->endpoint->size) {
+        dl_parcel parcel = {0};
+        dl_status status = dl_local_receive(fd, &parcel, join->deadline);
+        if (status == DL_OK) {
+            status = accept_welcome(join, membership, &parcel, &next);
+        } else if (status == DL_CLOSED || status == DL_TIMEOUT) {
+            status = fail_leader(join, status);
+        }
+        dl_parcel_drop(&parcel);
+        if (status != DL_OK) {
+            return status;
+        }
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_join_follow(const dl_join *join, dl_membership *membership)
+{
+    const char *leader = join->endpoint->contacts[LEADER].socket;
+    int probe = -1;
+    int fd = -1;
+
+    dl_status status = dl_local_connect(leader, join->deadline, &probe);
+    if (status == DL_NOT_FOUND) {
+        return dl_join_fail_unreachable(join, LEADER);
+    }
+    if (status == DL_OK) {
+        status = wait_for_invite(join, probe, &fd);
+    }
+    if (status == DL_OK) {
+        status = answer(join, membership, fd);
+    }
+    if (status == DL_OK) {
+        status = receive_welcome(join, membership, fd);
+    }
+    dl_socket_close(probe);
+    dl_socket_close(fd);
+    return status;
+}

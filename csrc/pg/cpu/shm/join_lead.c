@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "net/socket.h"
+#include "pg/cpu/shm/board.h"
+#include "pg/cpu/shm/join.h"
+#include "pg/cpu/shm/join_message.h"
+
+/* What the leader has while it leads. */
+typedef struct leader {
+    const dl_join *join;
+    dl_membership *membership;
+    struct pollfd *members; /* by rank; -1: itself, or answered */
+    int *connections;       /* by rank; -1: itself */
+    int *shown;             /* lifelines by rank; -1: not here yet */
+    dl_cores cores;
+    int awaited;
+} leader;
+
+/* A parting word must not hold up the one who fails. */
+#define REFUSAL_PATIENCE (100 * DL_MILLISECOND)
+
+static dl_status
+leader_init(leader *self, const dl_join *join, dl_membership *membership)
+{
+    size_t count = (size_t)join->endpoint->size;
+
+    *self = (leader){
+        .join = join,
+        .membership = membership,
+        .members = calloc(count, sizeof *self->members),
+        .connections = malloc(count * sizeof *self->connections),
+        .shown = malloc(count * sizeof *self->shown),
+    };
+    if (self->members == NULL || self->connections == NULL || self->shown == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (size_t i = 0; i < count; i++) {
+        self->members[i] = (struct pollfd){.fd = -1, .events = POLLIN};
+        self->connections[i] = -1;
+        self->shown[i] = -1;
+    }
+    dl_cores_own(&self->cores);
+    return DL_OK;
+}
+
+static void
+leader_fini(leader *self)
+{
+    int size = self->join->endpoint->size;
+
+    for (int rank = 0; rank < size; rank++) {
+        if (self->connections != NULL && self->shown != NULL) {
+            dl_socket_close(self->connections[rank]);
+            dl_socket_close(self->shown[rank]);
+        }
+    }
+    free(self->members);
+    free(self->connections);
+    free(self->shown);
+}
+
+static dl_status
+fail_ended(const leader *self, int rank)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_peer_describe(&self->join->endpoint->peers[rank], rank, peer);
+    return dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
+}
+
+static dl_status
+invite(leader *self, int rank)
+{
+    const dl_join *join = self->join;
+    const dl_contact *contact = &join->endpoint->contacts[rank];
+    dl_invite message = {.group_name = dl_bytes_of(join->options->group_name),
+                         .rank = (uint32_t)rank};
+    dl_parcel parcel = {0};
+
+    dl_status status =
+        dl_local_connect(contact->socket, join->deadline, &self->connections[rank]);
+    if (status == DL_NOT_FOUND) {
+        return dl_join_fail_unreachable(join, rank);
+    }
+    if (status != DL_OK) {
+        return status;
+    }
+    memcpy(message.token, contact->token, sizeof message.token);
+    dl_put_invite(&parcel.bytes, &message);
+    status = dl_local_send(self->connections[rank], &parcel, join->deadline);
+    dl_parcel_fini(&parcel);
+    self->members[rank].fd = self->connections[rank];
+    self->awaited++;
+    return status == DL_CLOSED ? fail_ended(self, rank) : status;
+}
+
+static dl_status
+take_answer(leader *self, int rank)
+{
+    dl_parcel parcel = {0};
+    dl_cores cores;
+    dl_status status =
+        dl_local_receive(self->connections[rank], &parcel, dl_deadline_after(0));
+
+    if (status == DL_CLOSED) {
+        return fail_ended(self, rank);
+    }
+    if (status != DL_OK) {
+        return status;
+    }
+    if (!dl_take_answer(dl_buffer_bytes(&parcel.bytes), &cores)
+        || parcel.fd_count != 1) {
+        dl_parcel_drop(&parcel);
+        return dl_fail(DL_PROTOCOL, "rank %d answered in an unknown way", rank);
+    }
+    dl_cores_join(&self->cores, &cores);
+    self->shown[rank] = parcel.fds[0];
+    dl_parcel_fini(&parcel);
+    self->members[rank].fd = -1;
+    self->awaited--;
+    return DL_OK;
+}
+
+static dl_status
+fail_silent(const leader *self)
+{
+    int rank = 0;
+    char peer[DL_PEER_TEXT_SIZE];
+
+    while (self->members[rank].fd < 0) {
+        rank++;
+    }
+    dl_peer_describe(&self->join->endpoint->peers[rank], rank, peer);
+    return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: %s does not answer",
+                   self->join->deadline.limit / DL_MILLISECOND, peer);
+}
+
+static dl_status
+take_answers(leader *self)
+{
+    int size = self->join->endpoint->size;
+
+    while (self->awaited > 0) {
+        dl_status status = dl_local_wait(self->members, size, self->join->deadline);
+        if (status == DL_TIMEOUT) {
+            return fail_silent(self);
+        }
+        if (status != DL_OK) {
+            return status;
+        }
+        for (int rank = 0; rank < size; rank++) {
+            if (self->members[rank].fd >= 0 && self->members[rank].revents != 0) {
+                DL_TRY(take_answer(self, rank));
+            }
+        }
+    }
+    return DL_OK;
+}
+
+/* The descriptors of all lifelines may be more than one message takes. */
+static dl_status
+welcome(const leader *self, int rank, int memory)
+{
+    uint32_t size = (uint32_t)self->join->endpoint->size;
+    dl_status status = DL_OK;
+
+    for (uint32_t first = 0; first < size && status == DL_OK;) {
+        dl_parcel parcel = {0};
+        dl_welcome message = {.memory_size = self->membership->segment.size,
+                              .first = first};
+        if (first == 0) {
+            parcel.fds[parcel.fd_count++] = memory;
+        }
+        while (parcel.fd_count < DL_PARCEL_FDS && first < size) {
+            parcel.fds[parcel.fd_count++] = self->shown[first++];
+            message.count++;
+        }
+        dl_put_welcome(&parcel.bytes, &message);
+        status = dl_local_send(self->connections[rank], &parcel, self->join->deadline);
+        dl_parcel_fini(&parcel);
+    }
+    return status;
+}
+
+/* A member that has ended since it answered is no failure of the others' joining: its
+ * lifeline tells them. */
+static dl_status
+welcome_all(leader *self)
+{
+    const dl_join *join = self->join;
+    int size = join->endpoint->size;
+    bool may_spin = size <= dl_cores_count(&self->cores);
+    dl_segment *segment = &self->membership->segment;
+    dl_status status = DL_OK;
+    int memory;
+
+    DL_TRY(dl_segment_create(dl_board_memory(size, DL_BOARD_CHUNK), segment, &memory));
+    dl_board_format(segment->memory, size, DL_BOARD_CHUNK, may_spin);
+    for (int rank = 1; rank < size && status == DL_OK; rank++) {
+        status = welcome(self, rank, memory);
+        status = status == DL_CLOSED ? DL_OK : status;
+    }
+    dl_socket_close(memory);
+    for (int rank = 1; rank < size && status == DL_OK; rank++) {
+        dl_lifelines_put(&self->membership->lifelines, rank, self->shown[rank]);
+        self->shown[rank] = -1;
+    }
+    return status;
+}
+
+/* The thread's last error, to all who wait for a welcome. */
+static void
+refuse_all(const leader *self)
+{
+    dl_error cause = *dl_last_error();
+    dl_refusal message = {.status = cause.status, .text = dl_bytes_of(cause.text)};
+    dl_parcel parcel = {0};
+
+    if (cause.status == DL_INTERRUPTED) {
+        message = (dl_refusal){DL_CANCELLED, DL_LITERAL("rank 0 was interrupted")};
+    }
+    dl_put_refusal(&parcel.bytes, &message);
+    for (int rank = 1; rank < self->join->endpoint->size; rank++) {
+        if (self->connections[rank] >= 0) {
+            (void)dl_local_send(self->connections[rank], &parcel,
+                                dl_deadline_after(REFUSAL_PATIENCE));
+        }
+    }
+    dl_parcel_fini(&parcel);
+    (void)dl_fail_again(&cause);
+}
+
+/* All of them, also after a failure, so that all can be told of it. */
+static dl_status
+invite_all(leader *self)
+{
+    dl_error failure = {.status = DL_OK};
+
+    for (int rank = 1; rank < self->join->endpoint->size; rank++) {
+        if (invite(self, rank) != DL_OK && failure.status == DL_OK) {
+            failure = *dl_last_error();
+        }
+    }
+    return failure.status == DL_OK ? DL_OK : dl_fail_again(&failure);
+}
+
+static dl_status
+lead(leader *self)
+{
+    const dl_join *join = self->join;
+
+    DL_TRY(invite_all(self));
+    DL_TRY(take_answers(self));
+    /* Everybody who answered has read all records. */
+    dl_endpoint_clear(join->endpoint, join->options->store, join->deadline);
+    self->shown[0] = self->membership->own.shown;
+    self->membership->own.shown = -1;
+    return welcome_all(self);
+}
+
+dl_status
+dl_join_lead(const dl_join *join, dl_membership *membership)
+{
+    leader self;
+    dl_status status = leader_init(&self, join, membership);
+
+    if (status == DL_OK) {
+        status = lead(&self);
+        if (status != DL_OK) {
+            refuse_all(&self);
+        }
+    }
+    leader_fini(&self);
+    return status;
+}

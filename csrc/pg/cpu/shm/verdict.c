@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/shm/verdict.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/interrupt.h"
+
+/* Late ranks named one by one; with more of them the first ones tell enough. */
+#define NAMED_RANKS 6
+
+/* "all_reduce #5 in group 0". */
+#define OPERATION_SIZE 160
+
+static void
+describe_operation(const dl_board *board, char text[OPERATION_SIZE])
+{
+    snprintf(text, OPERATION_SIZE, "%s #%" PRIu64 " in group %.100s",
+             dl_op_type_name(board->op->fingerprint.op), board->op->sequence,
+             board->options.group_name);
+}
+
+static void
+describe_rank(const dl_board *board, int rank, char text[DL_PEER_TEXT_SIZE])
+{
+    dl_peer_describe(&board->options.peers[rank], rank, text);
+}
+
+static uint64_t
+load(dl_words words, int rank)
+{
+    return atomic_load(dl_words_at(words, rank));
+}
+
+/* The last operation that `rank` came to; 0: none yet. */
+static uint64_t
+last_seen(const dl_board *board, int rank)
+{
+    uint64_t even = load(board->arrivals[0], rank);
+    uint64_t odd = load(board->arrivals[1], rank);
+
+    return even > odd ? even : odd;
+}
+
+static bool
+has_arrived(const dl_board *board, int rank)
+{
+    return last_seen(board, rank) >= board->op->sequence;
+}
+
+/* Whether the wait is for `rank`, among others. */
+static bool
+is_awaited(const dl_wanted *wanted, int rank)
+{
+    return rank >= wanted->first && rank <= wanted->last
+           && load(wanted->words, rank) < wanted->value;
+}
+
+/* " (last seen in #4)", nothing for a rank that is in this operation. */
+static void
+describe_last_seen(const dl_board *board, int rank, char text[64])
+{
+    uint64_t seen = last_seen(board, rank);
+
+    if (seen >= board->op->sequence) {
+        text[0] = '\0';
+    } else if (seen == 0) {
+        snprintf(text, 64, " (it has not begun any operation)");
+    } else {
+        snprintf(text, 64, " (last seen in #%" PRIu64 ")", seen);
+    }
+}
+
+static dl_status
+fail_gone(const dl_board *board, int rank, dl_farewell farewell)
+{
+    char operation[OPERATION_SIZE];
+    char peer[DL_PEER_TEXT_SIZE];
+    char seen[64];
+
+    describe_operation(board, operation);
+    describe_rank(board, rank, peer);
+    describe_last_seen(board, rank, seen);
+    if (farewell == DL_ABORTED) {
+        return dl_fail(DL_PEER_LOST, "%s: %s: %.*s", operation, peer,
+                       DL_BOARD_REASON_SIZE, board->members[rank].reason);
+    }
+    return dl_fail(DL_PEER_LOST, "%s: %s %s%s", operation, peer,
+                   farewell == DL_LEFT ? "left the group" : "exited or was killed",
+                   seen);
+}
+
+/* A rank that is gone stops this operation when it has not come to it, or when this very
+ * wait is for it.  A rank that did its part and left is no fault.  The order of looks
+ * matters: first that it is gone, then how far it had come. */
+static dl_status
+check_peers(const dl_board *board, const dl_wanted *wanted)
+{
+    dl_lifelines *lifelines = board->options.lifelines;
+
+    dl_lifelines_watch(lifelines);
+    for (int rank = 0; rank < board->options.size; rank++) {
+        uint32_t farewell = atomic_load(&board->members[rank].farewell);
+        bool is_gone = lifelines->is_cut[rank] || farewell != DL_STAYING;
+        if (is_gone && (!has_arrived(board, rank) || is_awaited(wanted, rank))) {
+            return fail_gone(board, rank, (dl_farewell)farewell);
+        }
+    }
+    return DL_OK;
+}
+
+/* Text that grows at its end and is cut at its limit. */
+typedef struct list_text {
+    char data[DL_ERROR_TEXT_SIZE - 2 * OPERATION_SIZE];
+    size_t size;
+} list_text;
+
+__attribute__((format(printf, 2, 3))) static void
+append(list_text *text, const char *format, ...)
+{
+    size_t room = sizeof text->data - text->size;
+    va_list arguments;
+
+    va_start(arguments, format);
+    int size = vsnprintf(text->data + text->size, room, format, arguments);
+    va_end(arguments);
+    text->size += size < 0 ? 0 : (size_t)size < room ? (size_t)size : room - 1;
+}
+
+static void
+append_late(const dl_board *board, int rank, list_text *text)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+    char seen[64];
+
+    describe_rank(board, rank, peer);
+    describe_last_seen(board, rank, seen);
+    append(text, "%s%s, which %s%s", text->size > 0 ? "; " : "", peer,
+           has_arrived(board, rank) ? "has not finished it" : "has not called it",
+           seen);
+}
+
+static dl_status
+fail_late(const dl_board *board, const dl_wanted *wanted)
+{
+    char operation[OPERATION_SIZE];
+    int64_t limit = board->op->deadline.limit / DL_MILLISECOND;
+    list_text late = {.size = 0};
+    int count = 0;
+
+    for (int rank = 0; rank < board->options.size; rank++) {
+        if (is_awaited(wanted, rank) && ++count <= NAMED_RANKS) {
+            append_late(board, rank, &late);
+        }
+    }
+    if (count > NAMED_RANKS) {
+        append(&late, "; and %d more", count - NAMED_RANKS);
+    }
+    describe_operation(board, operation);
+    return dl_fail(DL_TIMEOUT, "%s timed out after %" PRId64 "ms: waiting for %s",
+                   operation, limit, late.data);
+}
+
+dl_status
+dl_verdict_broken(const dl_board *board)
+{
+    const dl_board_header *header = board->header;
+    char peer[DL_PEER_TEXT_SIZE];
+    int breaker = (int)atomic_load(&header->breaker) - 1;
+
+    if (breaker < 0 || breaker >= board->options.size) {
+        return dl_fail(DL_PROTOCOL, "the shared memory of group %s was overwritten",
+                       board->options.group_name);
+    }
+    describe_rank(board, breaker, peer);
+    return dl_fail((dl_status)header->status, "%s gave up: %.*s", peer,
+                   DL_ERROR_TEXT_SIZE - 1, header->text);
+}
+
+static dl_status
+check_abort(dl_board *board)
+{
+    dl_status status = DL_OK;
+
+    if (atomic_load_explicit(&board->is_aborted, memory_order_acquire)) {
+        pthread_mutex_lock(&board->lock);
+        status = dl_fail_again(&board->abort_cause);
+        pthread_mutex_unlock(&board->lock);
+    }
+    return status;
+}
+
+dl_status
+dl_verdict_check(void *context, const dl_wanted *wanted)
+{
+    dl_board *board = context;
+
+    DL_TRY(check_abort(board));
+    if (atomic_load_explicit(&board->header->is_broken, memory_order_acquire)) {
+        return dl_verdict_broken(board);
+    }
+    DL_TRY(check_peers(board, wanted));
+    DL_TRY(dl_interrupt_check());
+    return dl_deadline_passed(board->op->deadline) ? fail_late(board, wanted) : DL_OK;
+}
+
+dl_status
+dl_verdict_mismatch(const dl_board *board, int other)
+{
+    const dl_board_line *lines = board->lines[board->op->sequence & 1];
+    int self = board->options.rank;
+    int first = self < other ? self : other;
+    int second = self < other ? other : self;
+    char operation[OPERATION_SIZE];
+    char calls[2][DL_FINGERPRINT_TEXT_SIZE];
+
+    describe_operation(board, operation);
+    dl_fingerprint_describe(&lines[first].fingerprint, calls[0], sizeof calls[0]);
+    dl_fingerprint_describe(&lines[second].fingerprint, calls[1], sizeof calls[1]);
+    return dl_fail(DL_MISMATCH, "%s: rank %d called %s, rank %d called %s", operation,
+                   first, calls[0], second, calls[1]);
+}
+
+/* The first to claim writes, the others' causes are dropped.  A claimer that dies before
+ * it is done leaves the board unbroken, but itself dead, which all find out. */
+void
+dl_board_break(dl_board *board)
+{
+    dl_board_header *header = board->header;
+    const dl_error *error = dl_last_error();
+    uint32_t nobody = 0;
+    uint32_t self = (uint32_t)board->options.rank + 1;
+    char operation[OPERATION_SIZE];
+
+    if (atomic_load(&board->is_aborted)
+        || !atomic_compare_exchange_strong(&header->breaker, &nobody, self)) {
+        return;
+    }
+    if (error->status == DL_INTERRUPTED) {
+        describe_operation(board, operation);
+        snprintf(header->text, sizeof header->text, "%s was interrupted", operation);
+        header->status = DL_CANCELLED;
+    } else {
+        memcpy(header->text, error->text, sizeof header->text);
+        header->status = error->status;
+    }
+    atomic_store(&header->is_broken, 1);
+}
+
+/* The first farewell stays: abort and leave may come from different threads. */
+static void
+say_farewell(dl_board *board, dl_farewell farewell, const char *reason)
+{
+    dl_board_member *member = &board->members[board->options.rank];
+
+    pthread_mutex_lock(&board->lock);
+    if (atomic_load(&member->farewell) == DL_STAYING) {
+        snprintf(member->reason, sizeof member->reason, "%s", reason);
+        atomic_store(&member->farewell, farewell);
+    }
+    pthread_mutex_unlock(&board->lock);
+}
+
+void
+dl_board_abort(dl_board *board, const dl_error *cause)
+{
+    pthread_mutex_lock(&board->lock);
+    bool is_first = !atomic_load(&board->is_aborted);
+    if (is_first) {
+        board->abort_cause = *cause;
+        atomic_store(&board->is_aborted, true);
+    }
+    pthread_mutex_unlock(&board->lock);
+    say_farewell(board, DL_ABORTED, cause->text);
+}
+
+void
+dl_board_leave(dl_board *board)
+{
+    say_farewell(board, DL_LEFT, "");
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * When an operation cannot be finished, and whose fault it is: the check that a board's
+ * sleeping waits make between slices, and the words for each way to fail. */
+#ifndef DISTLITE_PG_CPU_SHM_VERDICT_H
+#define DISTLITE_PG_CPU_SHM_VERDICT_H
+
+#include "pg/cpu/shm/board.h"
+
+/* `context` is the board.  In this order: aborted here, broken by a peer, a peer that is
+ * needed and gone, interrupted, out of time. */
+dl_status dl_verdict_check(void *context, const dl_wanted *wanted);
+
+/* DL_MISMATCH: this rank's call and that of `other` differ. */
+dl_status dl_verdict_mismatch(const dl_board *board, int other);
+
+/* What the peer that broke the board said. */
+dl_status dl_verdict_broken(const dl_board *board);
+
+#endif

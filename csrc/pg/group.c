@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "pg/cpu/cpu_backend.h"
+#include "pg/group_state.h"
+
+typedef struct backend_entry {
+    const char *name;
+    dl_backend_new_fn make;
+} backend_entry;
+
+static const backend_entry backends[] = {
+    {"cpu", dl_cpu_backend_new},
+    {"gloo", dl_cpu_backend_new},
+};
+
+static dl_backend_new_fn
+find_backend(const char *name)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+        if (strcmp(backends[i].name, name) == 0) {
+            return backends[i].make;
+        }
+    }
+    return NULL;
+}
+
+static bool
+is_inherited(const dl_group *group)
+{
+    return group->fork_generation != dl_fork_generation();
+}
+
+static dl_status
+check_options(const dl_group_options *options)
+{
+    if (options->size < 1 || options->rank < 0 || options->rank >= options->size) {
+        return dl_fail(DL_INVALID, "rank %d of a group of %d does not exist",
+                       options->rank, options->size);
+    }
+    if (find_backend(options->backend) == NULL) {
+        return dl_fail(DL_INVALID,
+                       "there is no backend \"%s\"; \"cpu\" and \"gloo\" "
+                       "are two names of the one that is built in",
+                       options->backend);
+    }
+    return DL_OK;
+}
+
+static dl_status
+join(dl_group *group, dl_store *store)
+{
+    dl_backend_options options = {
+        .store = store,
+        .rank = group->rank,
+        .size = group->size,
+        .group_name = group->name,
+    };
+    dl_status status = find_backend(group->backend_name)(
+        &options, dl_group_deadline(group), &group->backend);
+
+    return status == DL_OK ? DL_OK
+                           : dl_fail_while("joining group %s as rank %d of %d",
+                                           group->name, group->rank, group->size);
+}
+
+static void
+free_group(dl_group *group)
+{
+    if (group->backend != NULL) {
+        group->backend->ops->free(group->backend);
+    }
+    dl_store_unref(group->store);
+    dl_turn_fini(&group->turn);
+    pthread_mutex_destroy(&group->lock);
+    free(group->name);
+    free(group->backend_name);
+    free(group);
+}
+
+dl_status
+dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
+{
+    DL_TRY(check_options(options));
+    dl_group *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return dl_fail_no_memory();
+    }
+    atomic_init(&made->references, 1);
+    atomic_init(&made->timeout, options->timeout);
+    pthread_mutex_init(&made->lock, NULL);
+    dl_turn_init(&made->turn);
+    made->fork_generation = dl_fork_generation();
+    made->creator = getpid();
+    made->rank = options->rank;
+    made->size = options->size;
+    made->name = strdup(options->name);
+    made->backend_name = strdup(options->backend);
+    made->store = store == NULL ? NULL : dl_store_ref(store);
+    dl_status status = made->name == NULL || made->backend_name == NULL
+                           ? dl_fail_no_memory()
+                           : join(made, store);
+    if (status != DL_OK) {
+        free_group(made);
+        return status;
+    }
+    *group = made;
+    return DL_OK;
+}
+
+dl_group *
+dl_group_ref(dl_group *group)
+{
+    atomic_fetch_add_explicit(&group->references, 1, memory_order_relaxed);
+    return group;
+}
+
+void
+dl_group_unref(dl_group *group)
+{
+    if (group != NULL
+        && atomic_fetch_sub_explicit(&group->references, 1, memory_order_acq_rel)
+               == 1) {
+        dl_group_close(group);
+        free_group(group);
+    }
+}
+
+int
+dl_group_rank(const dl_group *group)
+{
+    return group->rank;
+}
+
+int
+dl_group_size(const dl_group *group)
+{
+    return group->size;
+}
+
+const char *
+dl_group_name(const dl_group *group)
+{
+    return group->name;
+}
+
+const char *
+dl_group_backend(const dl_group *group)
+{
+    return group->backend_name;
+}
+
+dl_store *
+dl_group_store(const dl_group *group)
+{
+    return group->store;
+}
+
+int64_t
+dl_group_timeout(const dl_group *group)
+{
+    return atomic_load_explicit(&group->timeout, memory_order_relaxed);
+}
+
+void
+dl_group_set_timeout(dl_group *group, int64_t timeout)
+{
+    atomic_store_explicit(&group->timeout, timeout, memory_order_relaxed);
+}
+
+dl_deadline
+dl_group_deadline(const dl_group *group)
+{
+    return dl_deadline_after(dl_group_timeout(group));
+}
+
+uint64_t
+dl_group_sequence(const dl_group *group)
+{
+    return atomic_load_explicit(&group->sequence, memory_order_relaxed);
+}
+
+dl_status
+dl_group_admit(dl_group *group)
+{
+    if (is_inherited(group)) {
+        return dl_fail(DL_CLOSED,
+                       "group %s was joined by process %d; a forked child is no member "
+                       "and must make its own group",
+                       group->name, (int)group->creator);
+    }
+    if (!atomic_load_explicit(&group->is_broken, memory_order_acquire)) {
+        return DL_OK;
+    }
+    if (atomic_load_explicit(&group->is_closed, memory_order_acquire)) {
+        return dl_fail(DL_CLOSED, "group %s is closed", group->name);
+    }
+    return dl_fail_again(&group->cause);
+}
+
+static void
+set_cause_locked(dl_group *group, const dl_error *cause)
+{
+    if (!atomic_load_explicit(&group->is_broken, memory_order_relaxed)) {
+        group->cause = *cause;
+        atomic_store_explicit(&group->is_broken, true, memory_order_release);
+    }
+}
+
+void
+dl_group_set_cause(dl_group *group, const dl_error *cause)
+{
+    pthread_mutex_lock(&group->lock);
+    set_cause_locked(group, cause);
+    pthread_mutex_unlock(&group->lock);
+}
+
+static void
+free_backend(dl_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    dl_backend *backend = group->backend;
+    group->backend = NULL;
+    pthread_mutex_unlock(&group->lock);
+    if (backend != NULL) {
+        backend->ops->free(backend);
+    }
+}
+
+/* The closer tries for the turn after it has said so; whoever held it then looks here
+ * after it has passed it, and tries as well: one of the two gets it. */
+static void
+free_backend_if_closed(dl_group *group)
+{
+    if (atomic_load(&group->is_closed) && dl_turn_try(&group->turn)) {
+        free_backend(group);
+        dl_turn_pass(&group->turn);
+    }
+}
+
+void
+dl_group_pass_turn(dl_group *group)
+{
+    dl_turn_pass(&group->turn);
+    free_backend_if_closed(group);
+}
+
+void
+dl_group_abort(dl_group *group, const char *reason)
+{
+    dl_error cause = {.status = DL_CANCELLED};
+
+    if (is_inherited(group)) {
+        return;
+    }
+    snprintf(cause.text, sizeof cause.text, "group %s was aborted: %s", group->name,
+             reason);
+    pthread_mutex_lock(&group->lock);
+    set_cause_locked(group, &cause);
+    if (group->backend != NULL) {
+        group->backend->ops->abort(group->backend, &cause);
+    }
+    pthread_mutex_unlock(&group->lock);
+}
+
+void
+dl_group_close(dl_group *group)
+{
+    dl_error cause = {.status = DL_CLOSED};
+
+    if (is_inherited(group)) {
+        return;
+    }
+    snprintf(cause.text, sizeof cause.text, "group %s was closed", group->name);
+    pthread_mutex_lock(&group->lock);
+    set_cause_locked(group, &cause);
+    atomic_store(&group->is_closed, true);
+    if (group->backend != NULL) {
+        group->backend->ops->leave(group->backend);
+        group->backend->ops->abort(group->backend, &cause);
+    }
+    pthread_mutex_unlock(&group->lock);
+    free_backend_if_closed(group);
+}

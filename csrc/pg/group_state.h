@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a group is made of: for group.c, which makes and ends it, and collectives.c,
+ * which runs its operations. */
+#ifndef DISTLITE_PG_GROUP_STATE_H
+#define DISTLITE_PG_GROUP_STATE_H
+
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#include "pg/backend.h"
+#include "pg/group.h"
+#include "pg/turn.h"
+
+struct dl_group {
+    atomic_uint references;
+    _Atomic int64_t timeout;
+    _Atomic uint64_t sequence;
+    /* fixed after init */
+    char *name;
+    char *backend_name;
+    int rank;
+    int size;
+    dl_store *store;
+    uint32_t fork_generation;
+    pid_t creator;
+    /* Held by the thread that is in an operation, or frees the backend. */
+    dl_turn turn;
+    /* changed with lock held */
+    pthread_mutex_t lock;
+    dl_backend *backend; /* and with the turn; either suffices to use it */
+    atomic_bool is_broken;
+    atomic_bool is_closed;
+    dl_error cause; /* of all later calls; fixed once is_broken */
+};
+
+/* DL_CLOSED, or the first cause, or DL_OK. */
+dl_status dl_group_admit(dl_group *group);
+
+/* Remembers why the group is of no more use, unless it is broken already. */
+void dl_group_set_cause(dl_group *group, const dl_error *cause);
+
+/* Passes the turn on; the last one out of a closed group frees the backend. */
+void dl_group_pass_turn(dl_group *group);
+
+#endif
