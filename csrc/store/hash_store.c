@@ -57,7 +57,10 @@ sleep_until_over(hash_store *self, sleeper *thread, dl_deadline deadline)
             status = dl_fail(DL_CLOSED, "this HashStore was closed during the wait");
             break;
         }
-        status = dl_condition_wait(&thread->condition, &self->lock, deadline);
+        /* Looking once must not cost the kernel's shortest sleep. */
+        status = dl_deadline_passed(deadline)
+                     ? DL_TIMEOUT
+                     : dl_condition_wait(&thread->condition, &self->lock, deadline);
     }
     /* What came at the last moment counts: an item taken from a queue must not vanish. */
     return thread->is_over ? DL_OK : status;
