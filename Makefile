@@ -20,6 +20,8 @@ BIN := .venv/bin
 PIP := -m pip --quiet --disable-pip-version-check --retries 5 install
 SOURCES := $(shell find csrc -name '*.[ch]') setup.py
 PYTEST := $(BIN)/python -m pytest
+# Before pip does it, which would bury a compiler's message; pip then finds it done.
+BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 export PYTHON
 
 .PHONY: build demo test test-c test-multi slow parity asan ubsan tsan valgrind fuzz \
@@ -37,6 +39,7 @@ build: build/.extension
 
 .venv/.packages: .venv/.made pyproject.toml
 	$(BIN)/python $(PIP) "setuptools>=77" numpy
+	$(BUILD)
 	$(BIN)/python $(PIP) --no-build-isolation -e ".[test,examples]"
 	@touch $@
 
@@ -49,7 +52,7 @@ build: build/.extension
 	@touch $@
 
 build/.extension: .venv/.packages $(SOURCES)
-	$(BIN)/python setup.py --quiet build_ext --inplace
+	$(BUILD)
 	@mkdir -p build && touch $@
 
 # Torch in an environment of its own: it is large, and nothing else may depend on it.

@@ -48,15 +48,21 @@ def core_sources() -> list[Path]:
     )
 
 
-def _libuv(query: str) -> list[str]:
+def _libuv() -> tuple[list[str], list[str]]:
+    """Flags to compile and to link with libuv; none where it is not."""
     if os.environ.get("DISTLITE_NO_LIBUV", "0") not in ("", "0"):
-        return []
-    command = [os.environ.get("PKG_CONFIG", "pkg-config"), query, "libuv"]
+        return [], []
+    command = [os.environ.get("PKG_CONFIG", "pkg-config")]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        cflags, libraries = (
+            subprocess.run(
+                [*command, query, "libuv"], capture_output=True, text=True, check=True
+            ).stdout.split()
+            for query in ("--cflags", "--libs")
+        )
     except (OSError, subprocess.CalledProcessError):
-        return []
-    return ["-DDL_HAVE_LIBUV=1", *done.stdout.split()]
+        return [], []
+    return ["-DDL_HAVE_LIBUV=1", *cflags], libraries
 
 
 class Builder:
@@ -69,9 +75,10 @@ class Builder:
         self.folder = ROOT / "build" / f"c-{name}{'-coverage' if coverage else ''}"
         self.compiler = shlex.split(os.environ.get("CC", compiler))
         self.flags = ["-std=c11", "-D_GNU_SOURCE", "-g", "-pthread", *WARNINGS]
-        self.flags += ["-Icsrc", "-Itests/c", *_libuv("--cflags")]
+        libuv_cflags, libuv_libraries = _libuv()
+        self.flags += ["-Icsrc", "-Itests/c", *libuv_cflags]
         self.link_flags = ["-pthread"]
-        self.libraries = [*_libuv("--libs"), "-ldl", "-lm"]
+        self.libraries = [*libuv_libraries, "-ldl", "-lm"]
         self.flags.append("-O0" if coverage else "-O1" if self.sanitize else "-O2")
         if os.environ.get("DISTLITE_WERROR", "0") not in ("", "0"):
             self.flags.append("-Werror")
