@@ -13,7 +13,6 @@ from store_kinds import Background, DictStore
 
 from distlite import DistStoreError, HashStore, PrefixStore, Store
 
-
 ANSWERS = {
     "get": b"got",
     "add": 7,

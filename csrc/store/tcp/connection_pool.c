@@ -169,18 +169,20 @@ dl_connection_pool_close(dl_connection_pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
-bool
+int
 dl_connection_pool_ends(dl_connection_pool *pool, dl_address *local, dl_address *peer)
 {
-    bool is_known = false;
+    int fd = -1;
 
     pthread_mutex_lock(&pool->lock);
     dl_list *head = dl_list_is_empty(&pool->idle) ? &pool->busy : &pool->idle;
     if (!dl_list_is_empty(head)) {
-        int fd = connection_of(head->previous)->fd;
-        is_known = dl_socket_local_address(fd, local) == DL_OK
-                   && dl_socket_peer_address(fd, peer) == DL_OK;
+        fd = connection_of(head->previous)->fd;
+        if (dl_socket_local_address(fd, local) != DL_OK
+            || dl_socket_peer_address(fd, peer) != DL_OK) {
+            fd = -1;
+        }
     }
     pthread_mutex_unlock(&pool->lock);
-    return is_known;
+    return fd;
 }

@@ -54,8 +54,8 @@ void dl_connection_pool_drop_idle(dl_connection_pool *pool);
 /* Ends every conversation: calls under way fail, later ones get no connection. */
 void dl_connection_pool_close(dl_connection_pool *pool);
 
-/* Both ends of any one of the connections; false when there is none. */
-bool dl_connection_pool_ends(dl_connection_pool *pool, dl_address *local,
-                             dl_address *peer);
+/* Both ends of any one of the connections and its descriptor; -1 when there is none. */
+int dl_connection_pool_ends(dl_connection_pool *pool, dl_address *local,
+                            dl_address *peer);
 
 #endif

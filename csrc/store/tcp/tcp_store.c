@@ -166,18 +166,20 @@ dl_tcp_store_describe(const dl_store *store, dl_buffer *text)
     dl_tcp_store *self = tcp_store_of(store);
     char local[DL_ADDRESS_TEXT_SIZE];
     char peer[DL_ADDRESS_TEXT_SIZE];
+    char line[2 * DL_ADDRESS_TEXT_SIZE + 64];
     char server[32];
     dl_address ends[2];
+    int fd = dl_store_is_inherited(store)
+                 ? -1
+                 : dl_connection_pool_ends(&self->client.pool, &ends[0], &ends[1]);
 
     put_text(text, "TCPStore(client=TCPClient(");
-    if (!dl_store_is_inherited(store)
-        && dl_connection_pool_ends(&self->client.pool, &ends[0], &ends[1])) {
+    if (fd >= 0) {
         dl_address_text(&ends[0], local);
         dl_address_text(&ends[1], peer);
-        put_text(text, "addr=");
-        put_text(text, local);
-        put_text(text, ", remote=");
-        put_text(text, peer);
+        snprintf(line, sizeof line, "SocketImpl(fd=%d, addr=%s, remote=%s)", fd, local,
+                 peer);
+        put_text(text, line);
     } else {
         put_text(text, "not connected");
     }

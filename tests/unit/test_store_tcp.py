@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""TCPStore: making one, who serves whom, and what is said when it fails."""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from store_kinds import PATIENCE, Background, join_all
+
+from distlite import DistNetworkError, DistStoreError, TCPStore
+
+
+@pytest.fixture(params=[False, True], ids=["poll", "libuv"])
+def uses_libuv(request: pytest.FixtureRequest) -> bool:
+    return request.param
+
+
+def master(**arguments) -> TCPStore:
+    return TCPStore("127.0.0.1", 0, is_master=True, timeout=PATIENCE, **arguments)
+
+
+def client(port: int, **arguments) -> TCPStore:
+    return TCPStore("127.0.0.1", port, **{"timeout": PATIENCE, **arguments})
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+def test_properties(uses_libuv: bool):
+    with master(use_libuv=uses_libuv) as store, client(store.port) as other:
+        assert 0 < store.port < 65536
+        assert store.host == other.host == "127.0.0.1"
+        assert store.libuvBackend is uses_libuv
+        assert other.port == store.port
+        assert store.timeout == PATIENCE
+        for name in ("host", "port", "libuvBackend"):
+            with pytest.raises(AttributeError):
+                setattr(store, name, None)
+
+
+def test_the_default_timeout_is_five_minutes():
+    with TCPStore("localhost", 0, is_master=True) as store:
+        assert store.timeout == timedelta(seconds=300)
+    with TCPStore("localhost", 0, is_master=True, timeout=None) as store:
+        assert store.timeout == timedelta(seconds=300)
+
+
+def test_representation():
+    with master() as store, client(store.port) as other:
+        end = rf"\[?\S+\]?:{store.port}"
+        shape = (
+            r"TCPStore\(client=TCPClient\(SocketImpl\(fd=\d+, addr=\S+, "
+            rf"remote={end}\)\), server=%s\)"
+        )
+        assert re.fullmatch(shape % rf"TCPServer\(port={store.port}\)", repr(store))
+        assert re.fullmatch(shape % "<nullptr>", repr(other))
+        assert "TCPStore(" in repr(store)
+    assert "TCPStore(" in repr(store)  # closed
+
+
+@pytest.mark.parametrize(("text", "expected"), [("0", False), ("1", True)])
+def test_the_environment_chooses_where_nobody_says(monkeypatch, text, expected):
+    monkeypatch.setenv("USE_LIBUV", text)
+    with master() as store:
+        assert store.libuvBackend is expected
+    with master(use_libuv=not expected) as store:
+        assert store.libuvBackend is not expected
+
+
+def test_an_odd_environment_is_an_error(monkeypatch):
+    monkeypatch.setenv("USE_LIBUV", "maybe")
+    with pytest.raises(ValueError, match="USE_LIBUV must be 0 or 1, not 'maybe'"):
+        master()
+    with master(use_libuv=True):
+        pass
+
+
+def test_libuv_without_a_word(monkeypatch):
+    monkeypatch.delenv("USE_LIBUV", raising=False)
+    with master() as store:
+        assert store.libuvBackend is True
+
+
+def test_workers_are_waited_for(uses_libuv: bool):
+    port = free_port()
+    arguments = {"world_size": 3, "timeout": PATIENCE}
+
+    def worker() -> bytes:
+        with TCPStore("127.0.0.1", port, **arguments) as store:
+            return store.get("key")
+
+    def first() -> None:
+        arguments["use_libuv"] = uses_libuv
+        with TCPStore("127.0.0.1", port, is_master=True, **arguments) as store:
+            assert store.num_keys() == 1  # its own count of workers
+            assert store.list_keys() == []
+            store.set("key", "value")
+            assert join_all(workers) == [b"value"] * 2
+
+    workers = [Background(worker)]
+    leader = Background(first)
+    time.sleep(0.1)
+    assert not leader.is_done()
+    workers.append(Background(worker))
+    leader.join()
+
+
+def test_missing_workers_are_counted():
+    began = time.monotonic()
+    text = r"Timed out after 0?\.?\d+ ?\w* waiting for clients. 1/3 clients joined."
+    with pytest.raises(DistStoreError, match=text):
+        TCPStore("127.0.0.1", 0, 3, is_master=True, timeout=0.3)
+    assert 0.29 < time.monotonic() - began < 1.5
+
+
+def test_nobody_is_waited_for_on_request():
+    with TCPStore(
+        "127.0.0.1", 0, 3, True, timedelta(seconds=5), wait_for_workers=False
+    ) as store:
+        assert store.num_keys() in (0, 1)
+
+
+def test_a_refused_connection_is_an_error_in_time():
+    port = free_port()
+    began = time.monotonic()
+    with pytest.raises(DistNetworkError, match=rf"127.0.0.1:{port}.*refused"):
+        client(port, timeout=0.4)
+    assert time.monotonic() - began < 1.5
+
+
+def test_an_unknown_host_is_an_error():
+    with pytest.raises(DistNetworkError, match=r"no\.such\.host\.invalid"):
+        TCPStore("no.such.host.invalid", 1, timeout=0.5)
+
+
+def test_a_client_may_come_before_the_server():
+    port = free_port()
+    early = Background(lambda: client(port).get("key"))
+    time.sleep(0.2)
+    with TCPStore("127.0.0.1", port, is_master=True, timeout=PATIENCE) as store:
+        store.set("key", "value")
+        assert early.join() == b"value"
+
+
+def test_a_taken_port_is_an_error(uses_libuv: bool):
+    with (
+        master(use_libuv=uses_libuv) as store,
+        pytest.raises(DistNetworkError, match=rf"{store.port}.*[Aa]ddress already"),
+    ):
+        TCPStore(
+            "127.0.0.1",
+            store.port,
+            is_master=True,
+            timeout=1,
+            use_libuv=uses_libuv,
+        )
+
+
+def test_masters_of_one_port_may_share_a_server(uses_libuv: bool):
+    arguments = {"multi_tenant": True, "use_libuv": uses_libuv}
+    first = master(**arguments)
+    second = TCPStore("127.0.0.1", first.port, is_master=True, timeout=5, **arguments)
+    first.set("key", "value")
+    assert second.get("key") == b"value"
+    first.close()
+    assert second.get("key") == b"value"
+    second.close()
+    with pytest.raises(DistNetworkError):
+        client(second.port, timeout=0.2)
+
+
+def test_a_bound_socket_can_be_handed_over(uses_libuv: bool):
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    port = bound.getsockname()[1]
+    fd = bound.detach()
+    with TCPStore(
+        "127.0.0.1",
+        port,
+        is_master=True,
+        timeout=PATIENCE,
+        master_listen_fd=fd,
+        use_libuv=uses_libuv,
+    ) as store:
+        assert store.port == port
+        with client(port) as other:
+            other.set("key", "value")
+        assert store.get("key") == b"value"
+
+
+@pytest.mark.parametrize("port_argument", [0, 1])
+def test_a_handed_over_socket_s_port(port_argument: int):
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    port = bound.getsockname()[1]
+    arguments = {"is_master": True, "timeout": 5, "master_listen_fd": bound.detach()}
+    if port_argument == 0:
+        with TCPStore("127.0.0.1", 0, **arguments) as store:
+            assert store.port == port
+    else:
+        text = rf"bound to port {port}, expected to be bound to port 1"
+        with pytest.raises((DistStoreError, DistNetworkError, ValueError), match=text):
+            TCPStore("127.0.0.1", 1, **arguments)
+
+
+def test_a_bad_descriptor_is_an_error():
+    with pytest.raises((DistNetworkError, ValueError), match=r"999"):
+        TCPStore("127.0.0.1", 0, is_master=True, timeout=1, master_listen_fd=999)
+
+
+def test_all_addresses_are_listened_at_for_a_wildcard():
+    with TCPStore("0.0.0.0", 0, is_master=True, timeout=PATIENCE) as store:
+        for host in ("127.0.0.1", "127.0.0.2", "localhost"):
+            with TCPStore(host, store.port, timeout=PATIENCE) as other:
+                other.set("key", host)
+                assert store.get("key") == host.encode()
+
+
+def test_only_the_given_address_is_listened_at():
+    with TCPStore("127.0.0.2", 0, is_master=True, timeout=PATIENCE) as store:
+        with TCPStore("127.0.0.2", store.port, timeout=PATIENCE) as other:
+            other.set("key", "value")
+        with pytest.raises(DistNetworkError):
+            TCPStore("127.0.0.1", store.port, timeout=0.2)
+
+
+def test_a_lost_server_is_an_error_in_the_call(uses_libuv: bool):
+    store = master(use_libuv=uses_libuv)
+    other = client(store.port, timeout=1)
+    other.set("key", "value")
+    waiter = Background(lambda: other.get("nope"))
+    time.sleep(0.05)
+    store.close()
+    with pytest.raises(DistNetworkError):
+        waiter.join(5)
+    with pytest.raises(DistNetworkError, match="outcome|unknown|refused"):
+        other.add("n", 1)
+    with pytest.raises(DistNetworkError):
+        other.get("key")
+
+
+def test_a_client_finds_the_next_server(uses_libuv: bool):
+    port = free_port()
+    arguments = {"is_master": True, "timeout": PATIENCE, "use_libuv": uses_libuv}
+    first = TCPStore("127.0.0.1", port, **arguments)
+    other = client(port)
+    other.set("key", "old")
+    first.close()
+    with TCPStore("127.0.0.1", port, **arguments) as second:
+        other.set("key", "new")
+        assert second.get("key") == other.get("key") == b"new"
+
+
+def test_ten_threads_share_one_store(uses_libuv: bool):
+    with master(use_libuv=uses_libuv) as store, client(store.port) as other:
+
+        def work(number: int) -> None:
+            for turn in range(30):
+                key = f"{number}/{turn}"
+                other.set(key, key * 20)
+                assert store.get(key) == (key * 20).encode()
+                store.add("n", 1)
+
+        join_all([Background(lambda n=number: work(n)) for number in range(10)])
+        assert other.add("n", 0) == 300
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_nothing_is_left_open(uses_libuv: bool):
+    def round_trip() -> None:
+        store = master(use_libuv=uses_libuv)
+        others = [client(store.port) for _ in range(3)]
+        waiter = Background(lambda: others[0].get("key"))
+        others[1].set("key", "value")
+        waiter.join()
+        others[2].close()
+
+    round_trip()
+    before = open_descriptors(), threading.active_count()
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    for _ in range(5):
+        round_trip()
+    assert (open_descriptors(), threading.active_count()) == before
+    assert len(list(Path("/proc/self/task").iterdir())) <= threads
+
+
+def test_a_failed_constructor_leaves_nothing_open():
+    def attempt() -> None:
+        with pytest.raises(DistNetworkError):
+            client(free_port(), timeout=0)
+        with pytest.raises(DistStoreError):
+            TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=0.05)
+
+    attempt()
+    before = open_descriptors()
+    for _ in range(3):
+        attempt()
+    assert open_descriptors() == before
+
+
+def test_the_file_limit_is_an_error_and_no_crash():
+    code = """
+import resource, sys
+from distlite import DistError, TCPStore
+store = TCPStore("127.0.0.1", 0, is_master=True, timeout=5)
+resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
+others = []
+try:
+    for _ in range(100):
+        others.append(TCPStore("127.0.0.1", store.port, timeout=1))
+except DistError as error:
+    print("refused")
+del others[:]
+store.set("key", "value")
+print(store.get("key"))
+"""
+    import subprocess
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30
+    )
+    assert done.stdout == "refused\nb'value'\n", done.stderr
