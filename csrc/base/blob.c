@@ -49,6 +49,8 @@ dl_blob_ref(dl_blob *blob)
 void
 dl_blob_unref(dl_blob *blob)
 {
+    /* Release, so that this holder's reads end before the memory is given back; acquire,
+     * so that whoever gives it back comes after all of them. */
     if (blob != NULL
         && atomic_fetch_sub_explicit(&blob->references, 1, memory_order_acq_rel) == 1) {
         free(blob);
@@ -59,6 +61,7 @@ dl_blob_unref(dl_blob *blob)
 static dl_blob *
 grow_alone(dl_blob *blob, size_t size)
 {
+    /* Nobody can take a reference meanwhile: only holders hand them out. */
     bool is_alone = atomic_load_explicit(&blob->references, memory_order_acquire) == 1;
 
     if (is_alone && size <= blob->capacity) {
@@ -84,6 +87,7 @@ dl_blob_append(dl_blob **blob, dl_bytes bytes)
     if (bytes.size == 0) {
         return DL_OK;
     }
+    /* A quarter, so that growing by half as much again cannot overflow either. */
     if (bytes.size > SIZE_MAX / 4 - (*blob)->size) {
         return dl_fail_no_memory();
     }

@@ -29,6 +29,7 @@ rotate_left(uint64_t word, int bits)
     return word << bits | word >> (64 - bits);
 }
 
+/* One round; the state is stirred once per word and three times at the end. */
 static inline void
 mix(uint64_t v[4])
 {
@@ -74,6 +75,7 @@ dl_hash_seeded(dl_bytes bytes, const uint64_t seed[2])
         mix(v);
         v[0] ^= word;
     }
+    /* The size goes into the last word, so that trailing zeros make a difference. */
     uint64_t last = (uint64_t)bytes.size << 56;
     if (whole < bytes.size) {
         last |= load(bytes.data + whole, bytes.size - whole);

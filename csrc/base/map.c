@@ -8,6 +8,8 @@
 /* The first real array: most maps that outgrow one bucket hold a handful of keys. */
 #define FIRST_BUCKET_COUNT 16
 
+/* Half the hash is kept in each entry: enough for as many buckets as there will ever be,
+ * and growing need not hash again. */
 static uint32_t
 hash_of(dl_bytes key)
 {
@@ -36,6 +38,7 @@ dl_map_find(const dl_map *map, dl_bytes key)
 
     for (dl_map_entry *entry = *bucket_of(map, hash); entry != NULL;
          entry = entry->next) {
+        /* The hash first: a wrong entry is passed over without touching its key. */
         if (entry->hash == hash && dl_bytes_equal(dl_map_key(entry), key)) {
             return entry;
         }
@@ -81,6 +84,7 @@ grow(dl_map *map)
 void
 dl_map_insert(dl_map *map, dl_map_entry *entry, dl_bytes key)
 {
+    /* One entry per bucket on average. */
     if (map->count > map->mask) {
         grow(map);
     }

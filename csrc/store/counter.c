@@ -26,6 +26,7 @@ dl_counter_parse(dl_bytes text, int64_t *number)
     const uint8_t *end = text.data + text.size;
     int64_t sum = 0;
 
+    /* Not strtoll itself: the text has no terminator and may hold zero bytes. */
     while (next < end && is_blank(*next)) {
         next++;
     }
@@ -74,6 +75,7 @@ dl_counter_add(dl_bytes key, dl_bytes held, int64_t delta, int64_t *sum)
             shown(key), (const char *)key.data, shown(held), (const char *)held.data,
             held.size > SHOWN_SIZE ? "..." : "");
     }
+    /* Unsigned, where wrapping is defined. */
     *sum = (int64_t)((uint64_t)number + (uint64_t)delta);
     return DL_OK;
 }

@@ -39,6 +39,8 @@ dl_file_log_fini(dl_file_log *log)
     *log = (dl_file_log){0};
 }
 
+/* What is missing can be told from what is broken: DL_NOT_FOUND is the caller's typing
+ * mistake most of the time. */
 static dl_status
 fail_to(const char *what, const char *path, int error)
 {
@@ -89,6 +91,7 @@ dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int 
     }
     for (;;) {
         int opened = open(path, flags | O_CLOEXEC, 0644);
+        /* Removed by the last member, or not made yet: nothing to read, no error. */
         if (opened < 0 && errno == ENOENT && access != DL_FILE_WRITE) {
             *fd = -1;
             return DL_OK;
@@ -116,6 +119,7 @@ forget(dl_file_log *log)
     log->offset = 0;
 }
 
+/* Keys of other kinds are skipped: a newer writer may know more than this reader. */
 static dl_status
 apply(dl_file_log *log, dl_bytes key, dl_bytes value)
 {
@@ -194,6 +198,9 @@ read_piece(dl_file_log *log, int fd, uint64_t size, dl_buffer *piece)
     return DL_OK;
 }
 
+/* Reads on to `end`.  A piece that ends in the middle of a record is read again, larger,
+ * from the start of that record; a record that could end only beyond the file is damage:
+ * whoever holds the lock sees no write under way. */
 static dl_status
 read_up_to(dl_file_log *log, int fd, uint64_t end, dl_buffer *piece)
 {
@@ -208,6 +215,7 @@ read_up_to(dl_file_log *log, int fd, uint64_t end, dl_buffer *piece)
         DL_TRY(read_piece(log, fd, size, piece));
         uint64_t start = log->offset;
         DL_TRY(apply_piece(log, dl_buffer_bytes(piece), &needed));
+        /* Now what is left of the piece: a record of which `needed` bytes are missing. */
         size -= log->offset - start;
         if (size + needed > end - log->offset) {
             return dl_fail(DL_BACKEND,
@@ -257,6 +265,7 @@ encode(dl_buffer *record, const char *space, dl_bytes key, dl_bytes value)
                        value.size);
     }
     dl_put_u32(record, (uint32_t)key_size);
+    /* One buffer, for one write: who is killed in between leaves no half of a record. */
     dl_buffer_put(record, dl_bytes_of(space));
     dl_buffer_put(record, key);
     dl_put_u32(record, (uint32_t)value.size);
@@ -290,17 +299,16 @@ dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_bytes key,
                   dl_bytes value)
 {
     dl_buffer record = {0};
+    uint64_t needed;
     dl_status status = encode(&record, space, key, value);
 
     if (status == DL_OK) {
         status = append(log, fd, dl_buffer_bytes(&record));
     }
     if (status == DL_OK) {
-        /* Out of memory here: the record is in the file, and is read from there later. */
-        uint64_t needed;
-        if (apply_piece(log, dl_buffer_bytes(&record), &needed) != DL_OK) {
-            status = DL_OK;
-        }
+        /* Should this run out of memory, the record is in the file all the same, and is
+         * read from there by the next call. */
+        (void)apply_piece(log, dl_buffer_bytes(&record), &needed);
     }
     dl_buffer_fini(&record);
     return status;

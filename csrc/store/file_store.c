@@ -98,7 +98,7 @@ file_compare_set(dl_store *store, dl_bytes key, dl_bytes expected, dl_bytes desi
 
     DL_TRY(enter(self, DL_FILE_WRITE, deadline, &fd));
     const dl_blob *now = dl_table_get(&self->log.table, key);
-    /* An absent key answers what was expected. */
+    /* An absent key answers what was expected, as torch's stores do. */
     dl_bytes current = now == NULL ? expected : dl_blob_bytes(now);
     bool is_match =
         now == NULL ? expected.size == 0 : dl_bytes_equal(current, expected);
@@ -110,6 +110,7 @@ file_compare_set(dl_store *store, dl_bytes key, dl_bytes expected, dl_bytes desi
     return status;
 }
 
+/* Not by the generic loop of compare_set: under the lock no append can be lost. */
 static dl_status
 file_append(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
 {
@@ -172,6 +173,7 @@ typedef struct wanted {
     bool is_there;
 } wanted;
 
+/* One look.  Between looks nothing is held, so that a waiting call delays nobody. */
 static dl_status
 look(file_store *self, wanted *goal, dl_deadline deadline)
 {
@@ -214,6 +216,7 @@ watch_for(file_store *self, wanted *goal, dl_deadline deadline)
     return status;
 }
 
+/* The first look goes without a watch: mostly the key is there already. */
 static dl_status
 wait_for(file_store *self, wanted *goal, dl_deadline deadline)
 {
@@ -276,6 +279,7 @@ file_list_keys(dl_store *store, dl_status (*visit)(void *, dl_bytes), void *cont
     return status;
 }
 
+/* Members are counted in the file itself, so that the last one knows that it is. */
 static dl_status
 count_in(file_store *self, int fd, const char *counter, int64_t number)
 {

@@ -13,6 +13,7 @@
 #define FIRST_PAUSE (1 * DL_MILLISECOND)
 #define LAST_PAUSE (10 * DL_MILLISECOND)
 
+/* Also what replaces the file, or takes its name away. */
 #define CHANGES (IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)
 
 void
@@ -57,6 +58,7 @@ dl_file_watch_wait(dl_file_watch *watch, dl_deadline deadline)
     char events[1024];
     struct pollfd watched = {.fd = watch->fd, .events = POLLIN};
 
+    /* No inotify left, no file yet, or a file system without it. */
     if (!watch->is_armed) {
         return pause_a_little(watch, deadline);
     }

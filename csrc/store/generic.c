@@ -27,7 +27,7 @@ dl_generic_wait(dl_store *store, const dl_bytes *keys, size_t count,
     }
 }
 
-/* `held`: the value now, empty when there is none. */
+/* `held`: the value now, empty when there is none: what compare_set wants for both. */
 static dl_status
 look_once(dl_store *store, dl_bytes key, dl_buffer *held, dl_deadline deadline)
 {
@@ -43,7 +43,9 @@ look_once(dl_store *store, dl_bytes key, dl_buffer *held, dl_deadline deadline)
     return status == DL_TIMEOUT ? DL_OK : status;
 }
 
-/* One round: `*is_done` unless somebody else changed the value in between. */
+/* Look, lengthen, swap.  The first guess is what is there, not an empty value: the answer
+ * to a wrong guess could not be told from success if the value already is what was to be
+ * appended.  `*is_done` unless somebody else changed the value in between. */
 static dl_status
 try_append(dl_store *store, dl_bytes key, dl_bytes value, bool *is_done,
            dl_deadline deadline)
@@ -119,6 +121,7 @@ meet(dl_store *store, dl_bytes members, dl_bytes last, int64_t world_size,
     return dl_store_wait(store, &last, 1, deadline);
 }
 
+/* A round takes a key of its own: the counter is never set back. */
 dl_status
 dl_generic_barrier(dl_store *store, dl_bytes key, int64_t world_size,
                    dl_deadline deadline)

@@ -66,14 +66,22 @@ sleep_until_over(hash_store *self, sleeper *thread, dl_deadline deadline)
     return thread->is_over ? DL_OK : status;
 }
 
-/* With the lock held; a timeout is worded.  For DL_WAIT_ITEM `*item` is the caller's. */
+/* What a call waits for. */
+typedef struct goal {
+    dl_wait_kind kind;
+    const dl_bytes *keys;
+    size_t count;
+    dl_blob *item; /* of DL_WAIT_ITEM, once over: the caller's reference */
+} goal;
+
+/* With the lock held. */
 static dl_status
-wait_locked(hash_store *self, dl_wait_kind kind, const dl_bytes *keys, size_t count,
-            dl_blob **item, dl_deadline deadline)
+wait_locked(hash_store *self, goal *wanted, dl_deadline deadline)
 {
     sleeper thread = {.condition = PTHREAD_COND_INITIALIZER};
 
-    DL_TRY(dl_table_wait(&self->table, &thread.waiter, kind, keys, count));
+    DL_TRY(dl_table_wait(&self->table, &thread.waiter, wanted->kind, wanted->keys,
+                         wanted->count));
     dl_status status = DL_OK;
     if (thread.waiter.is_parked) {
         dl_list_append(&self->sleepers, &thread.node);
@@ -82,17 +90,17 @@ wait_locked(hash_store *self, dl_wait_kind kind, const dl_bytes *keys, size_t co
         dl_table_cancel(&self->table, &thread.waiter);
     }
     pthread_cond_destroy(&thread.condition);
-    if (status == DL_OK && kind == DL_WAIT_ITEM) {
-        *item = thread.waiter.item;
-    }
+    wanted->item = thread.waiter.item;
     return status;
 }
 
+/* Only here the text of a timeout is written: with the lock given back. */
 static dl_status
-worded(dl_status status, const dl_bytes *keys, size_t count, dl_deadline deadline)
+worded(dl_status status, const goal *wanted, dl_deadline deadline)
 {
-    return status == DL_TIMEOUT ? dl_store_fail_timeout("", keys, count, deadline)
-                                : status;
+    return status == DL_TIMEOUT
+               ? dl_store_fail_timeout("", wanted->keys, wanted->count, deadline)
+               : status;
 }
 
 /* Ends the caller's reference. */
@@ -124,20 +132,22 @@ hash_set(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
 static dl_status
 hash_get(dl_store *store, dl_bytes key, dl_buffer *value, dl_deadline deadline)
 {
+    goal wanted = {.kind = DL_WAIT_VALUES, .keys = &key, .count = 1};
     hash_store *self = lock(store);
     dl_blob *blob = dl_table_get(&self->table, key);
     dl_status status = DL_OK;
 
     /* More than once if it is deleted before this thread comes to run. */
     while (blob == NULL && status == DL_OK) {
-        status = wait_locked(self, DL_WAIT_VALUES, &key, 1, NULL, deadline);
+        status = wait_locked(self, &wanted, deadline);
         blob = dl_table_get(&self->table, key);
     }
+    /* Referenced under the lock, copied without it: large values delay nobody. */
     if (blob != NULL) {
         dl_blob_ref(blob);
     }
     unlock(self);
-    return blob != NULL ? copy_out(blob, value) : worded(status, &key, 1, deadline);
+    return blob != NULL ? copy_out(blob, value) : worded(status, &wanted, deadline);
 }
 
 static dl_status
@@ -195,11 +205,12 @@ hash_check(dl_store *store, const dl_bytes *keys, size_t count, bool *exist,
 static dl_status
 hash_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline deadline)
 {
+    goal wanted = {.kind = DL_WAIT_KEYS, .keys = keys, .count = count};
     hash_store *self = lock(store);
-    dl_status status = wait_locked(self, DL_WAIT_KEYS, keys, count, NULL, deadline);
+    dl_status status = wait_locked(self, &wanted, deadline);
 
     unlock(self);
-    return worded(status, keys, count, deadline);
+    return worded(status, &wanted, deadline);
 }
 
 static dl_status
@@ -245,11 +256,13 @@ static dl_status
 hash_multi_get(dl_store *store, const dl_bytes *keys, size_t count, dl_buffer *values,
                dl_deadline deadline)
 {
+    goal wanted = {.kind = DL_WAIT_VALUES, .keys = keys, .count = count};
     hash_store *self = lock(store);
-    dl_status status = wait_locked(self, DL_WAIT_VALUES, keys, count, NULL, deadline);
+    dl_status status = wait_locked(self, &wanted, deadline);
 
     unlock(self);
-    DL_TRY(worded(status, keys, count, deadline));
+    DL_TRY(worded(status, &wanted, deadline));
+    /* One by one: a key deleted since is waited for again. */
     for (size_t i = 0; i < count; i++) {
         DL_TRY(hash_get(store, keys[i], &values[i], deadline));
     }
@@ -264,6 +277,7 @@ hash_multi_set(dl_store *store, const dl_bytes *keys, const dl_bytes *values,
     dl_status status = DL_OK;
 
     (void)deadline;
+    /* Under one lock, so that others see all of them or none. */
     for (size_t i = 0; i < count && status == DL_OK; i++) {
         status = dl_table_set(&self->table, keys[i], values[i]);
     }
@@ -286,17 +300,18 @@ static dl_status
 hash_queue_pop(dl_store *store, dl_bytes key, bool is_blocking, dl_buffer *value,
                dl_deadline deadline)
 {
-    dl_blob *item = NULL;
+    goal wanted = {.kind = DL_WAIT_ITEM, .keys = &key, .count = 1};
     dl_status status = DL_OK;
     hash_store *self = lock(store);
 
     if (is_blocking) {
-        status = wait_locked(self, DL_WAIT_ITEM, &key, 1, &item, deadline);
-    } else if (dl_table_queue_pop(&self->table, key, &item) == 0) {
+        status = wait_locked(self, &wanted, deadline);
+    } else if (dl_table_queue_pop(&self->table, key, &wanted.item) == 0) {
         status = dl_fail(DL_QUEUE_EMPTY, "queue is empty");
     }
     unlock(self);
-    return status == DL_OK ? copy_out(item, value) : worded(status, &key, 1, deadline);
+    return status == DL_OK ? copy_out(wanted.item, value)
+                           : worded(status, &wanted, deadline);
 }
 
 static dl_status

@@ -31,6 +31,8 @@ below(dl_store *store)
     return ((prefix_store *)store)->below;
 }
 
+/* Every call is the same three steps: join the keys, pass the call on, free the joined
+ * keys.  Written out, so that each callee can be found by its name. */
 static size_t
 joined_size(const prefix_store *self, const dl_bytes *keys, size_t count)
 {
@@ -56,6 +58,7 @@ join(const dl_store *store, const dl_bytes *keys, size_t count, joined *names)
         if (names->memory == NULL) {
             return dl_fail_no_memory();
         }
+        /* The views and the bytes they show share one allocation. */
         names->keys = names->memory;
         next = (uint8_t *)(names->keys + count);
     }
@@ -166,6 +169,7 @@ visit_own(void *context, dl_bytes key)
 {
     const listing *own = context;
 
+    /* With the slash: "Po/x" is no key of the prefix "P". */
     if (!dl_bytes_start_with(key, own->prefix)) {
         return DL_OK;
     }
@@ -310,6 +314,7 @@ dl_prefix_store_new(dl_bytes prefix, dl_store *below, dl_store **store)
         return dl_fail_no_memory();
     }
     self->ops = prefix_ops;
+    /* No close: the store below belongs to others too. */
     self->ops.has_extended_api = dl_store_has_extended_api(below);
     self->below = dl_store_ref(below);
     self->prefix_size = prefix.size + 1;

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Each call is checked, then passed to the kind of store, or to the generic version where
+ * the kind has none.  The checks come before anything is sent or changed, so that a call
+ * that breaks a limit fails alone and whole. */
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -46,6 +50,7 @@ dl_store_is_inherited(const dl_store *store)
 void
 dl_store_close(dl_store *store)
 {
+    /* A child must not end what the parent still uses: sockets, counts in files. */
     if (!atomic_exchange(&store->is_closed, true) && !dl_store_is_inherited(store)
         && store->ops->close != NULL) {
         store->ops->close(store);
@@ -55,6 +60,7 @@ dl_store_close(dl_store *store)
 static dl_store *
 timeout_owner(dl_store *store)
 {
+    /* Views may lie on views. */
     while (store->ops->timeout_owner != NULL) {
         store = store->ops->timeout_owner(store);
     }
@@ -138,6 +144,7 @@ admit_value(dl_bytes value)
     return DL_OK;
 }
 
+/* One wording for all kinds and all methods. */
 static dl_status
 lacks(const dl_store *store, const char *method)
 {

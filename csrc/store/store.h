@@ -22,10 +22,9 @@
 #include "base/status.h"
 
 /* Limits of every kind of store, those of torch's server. */
-#define DL_STORE_KEY_LIMIT 8191 /* the wire's 8192 less the leading slash */
-/* One message; append may grow a value past it. */
-#define DL_STORE_VALUE_LIMIT (8u << 20)
-#define DL_STORE_KEYS_LIMIT 131072u /* in one multi-key call */
+#define DL_STORE_KEY_LIMIT 8191         /* the wire's 8192 less the leading slash */
+#define DL_STORE_VALUE_LIMIT (8u << 20) /* of a call; append may grow a value on */
+#define DL_STORE_KEYS_LIMIT 131072u     /* in one multi-key call */
 #define DL_STORE_DEFAULT_TIMEOUT (300 * DL_SECOND)
 
 typedef struct dl_store dl_store;
@@ -97,16 +96,15 @@ void dl_store_close(dl_store *store);
 /* Whether this is a child forked after the store was made: it must not touch it. */
 bool dl_store_is_inherited(const dl_store *store);
 
-/* What every function below begins with: DL_CLOSED when closed or inherited. */
+/* DL_CLOSED when closed or inherited: what every call below begins with. */
 dl_status dl_store_admit(const dl_store *store);
 
+bool dl_store_has_extended_api(dl_store *store);
+
+/* The deadline is the timeout, starting now. */
 int64_t dl_store_timeout(dl_store *store);
 void dl_store_set_timeout(dl_store *store, int64_t timeout);
-
-/* The store's own timeout as a deadline that starts now. */
 dl_deadline dl_store_deadline(dl_store *store);
-
-bool dl_store_has_extended_api(dl_store *store);
 
 dl_status dl_store_set(dl_store *store, dl_bytes key, dl_bytes value,
                        dl_deadline deadline);
@@ -147,7 +145,7 @@ dl_status dl_store_clone(dl_store *store, dl_store **clone, dl_deadline deadline
 dl_status dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t count,
                                 dl_deadline deadline);
 
-/* The same for a barrier: "barrier timeout after 100ms, key: bb". */
+/* "barrier timeout after 100ms, key: bb" */
 dl_status dl_store_fail_barrier_timeout(dl_bytes key, dl_deadline deadline);
 
 #endif

@@ -1,4 +1,8 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Values and counters.  Every change is three steps: note in which ways the name existed,
+ * change it, tell those who wait.  Whatever needs memory is fetched before anything is
+ * changed, so that running out of it leaves the table as it was. */
 #include "store/table.h"
 
 #include <stdlib.h>
@@ -54,6 +58,7 @@ dl_table_entry_open(dl_table *table, dl_bytes key)
     if (entry != NULL) {
         return entry;
     }
+    /* The key lies behind the entry: one allocation, and the map only points at it. */
     entry = malloc(sizeof *entry + key.size);
     if (entry != NULL) {
         *entry = (dl_table_entry){0};
@@ -181,6 +186,7 @@ dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
 dl_status
 dl_table_add(dl_table *table, dl_bytes key, int64_t delta, int64_t *sum)
 {
+    /* The text is made first and stored like any value: waiters learn of it the same way. */
     const dl_blob *held = dl_table_get(table, key);
     char text[DL_COUNTER_TEXT_SIZE + 1];
     int64_t total = delta;

@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Queues: a list of items per name, in its lobby. */
 #include <stdlib.h>
 
 #include "store/table.h"
@@ -35,6 +37,7 @@ dl_table_entry_take_item(dl_table_entry *entry)
 dl_status
 dl_table_queue_push(dl_table *table, dl_bytes key, dl_bytes value)
 {
+    /* All that can fail comes first. */
     dl_blob *blob = dl_blob_copy(value);
     dl_queue_item *item = malloc(sizeof *item);
     dl_table_entry *entry = NULL;

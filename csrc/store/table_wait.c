@@ -1,13 +1,17 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Who waits for which key.  A waiter hangs off each of its keys by a link and counts the
+ * keys that are missing; a key that comes or goes corrects the counts of its own waiters
+ * and touches nobody else's.
+ *
+ * A wait ends in two steps: while the links of a key are walked, those whose wait is over
+ * are gathered in a list of their own; only then do they leave their keys, since that
+ * takes links out of the very list walked. */
 #include <stdlib.h>
 
 #include "store/counter.h"
 #include "store/table.h"
 #include "store/table_entry.h"
-
-/* A wait ends in two steps: while the links of a key are walked, those whose wait is over
- * are gathered in a list of their own; only then do they leave their keys, since that
- * takes links out of the very list walked. */
 
 dl_table_entry *
 dl_table_entry_open_lobby(dl_table *table, dl_bytes key)
@@ -100,6 +104,7 @@ gather_plain(dl_list *links, dl_presence before, dl_presence now, dl_list *over)
     }
 }
 
+/* Sorted by world size, so the walk ends at the first who must go on waiting. */
 static void
 gather_barrier(dl_list *links, const dl_blob *value, dl_list *over)
 {
@@ -131,6 +136,7 @@ dl_table_entry_changed(dl_table *table, dl_table_entry *entry, dl_presence befor
     if (before.has_value != now.has_value || before.has_items != now.has_items) {
         gather_plain(&lobby->plain, before, now, &over);
     }
+    /* A value can be read by all of them; only items are one each. */
     if (now.has_value && !before.has_value) {
         for (dl_list *node = lobby->turns.next; node != &lobby->turns;
              node = node->next) {
@@ -160,6 +166,8 @@ dl_table_entry_pushed(dl_table *table, dl_table_entry *entry)
         dl_table_entry_turn(table, entry);
         return;
     }
+    /* Handed over here and now: between a wake-up and a second request somebody else
+     * could take the item. */
     dl_presence before = dl_table_entry_presence(entry);
     taker->item = dl_table_entry_take_item(entry);
     finish_one(table, taker, entry);
