@@ -1,0 +1,544 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/exchange.h"
+
+#include <netinet/in.h>
+
+#include "fakes/interrupts.h"
+#include "fakes/server.h"
+#include "net/connect.h"
+#include "store/store.h"
+
+#define SOON dl_deadline_after(15 * DL_SECOND)
+#define MS(count) dl_deadline_after((count) * DL_MILLISECOND)
+#define KEY DL_LITERAL("k")
+
+static dl_connection *
+greet(fake_server *server)
+{
+    dl_connection *connection = NULL;
+    int fd;
+
+    fake_start(server, 0);
+    CHECK_OK(dl_socket_connect("127.0.0.1", server->port, SOON, &fd));
+    CHECK_OK(dl_connection_new(fd, &connection));
+    CHECK_OK(dl_connection_greet(connection, NULL, SOON));
+    return connection;
+}
+
+static void
+finish(fake_server *server, dl_connection *connection)
+{
+    dl_connection_free(connection, false);
+    fake_stop(server);
+}
+
+static dl_call
+call_of(dl_opcode op, dl_deadline deadline)
+{
+    return (dl_call){.request = {.op = op, .key = KEY},
+                     .key_prefix = DL_LITERAL("/"),
+                     .deadline = deadline,
+                     .is_repeatable = dl_exchange_is_repeatable(op)};
+}
+
+/* A get by `script`, which must end with `expected`; the connection is fine after it
+ * unless `is_spoilt`. */
+static void
+check_get(fake_server *server, dl_deadline deadline, dl_status expected, bool is_spoilt)
+{
+    dl_connection *connection = greet(server);
+    dl_call call = call_of(DL_OP_GET, deadline);
+    dl_buffer value = {0};
+
+    call.values = &value;
+    CHECK_STATUS(dl_exchange(connection, &call), expected);
+    if (expected == DL_OK) {
+        CHECK_BYTES(dl_buffer_bytes(&value), "value");
+    }
+    CHECK_EQUAL(connection->is_clean, !is_spoilt);
+    dl_buffer_fini(&value);
+    finish(server, connection);
+}
+
+static void
+expect_wait(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_expect(peer, DL_OP_WAIT, &request));
+    CHECK_EQUAL(request.is_checked, peer->server->is_ours);
+    CHECK_EQUAL(request.count, 1);
+    dl_reader items = request.items;
+    CHECK_BYTES(dl_wire_take_item(&items), "/k");
+}
+
+static void
+expect_get(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_expect(peer, DL_OP_GET, &request));
+    CHECK_EQUAL(request.is_checked, peer->server->is_ours);
+    CHECK_BYTES(request.key, "/k");
+}
+
+static void
+expect_no_more(fake_peer *peer)
+{
+    dl_request request;
+
+    if (fake_next(peer, &request)) {
+        DL_CHECK_FAIL("%s came after the end", dl_wire_op_name(request.op));
+    }
+}
+
+#define ABSENT "\5\6\0\0\0\0\0\0\0absent"
+
+static void
+talk_get_from_torch(fake_peer *peer)
+{
+    CHECK(fake_greet(peer));
+    expect_wait(peer);
+    FAKE_SEND(peer, "\0");
+    expect_get(peer);
+    fake_send_blob(peer, DL_LITERAL("value"));
+    expect_no_more(peer);
+}
+
+CHECK_CASE(torchs_server_is_never_asked_for_what_may_be_absent)
+{
+    fake_server server = {.talk = talk_get_from_torch};
+
+    check_get(&server, SOON, DL_OK, false);
+}
+
+static void
+talk_get_at_once(fake_peer *peer)
+{
+    CHECK(fake_greet(peer));
+    expect_get(peer);
+    FAKE_SEND(peer, "\0");
+    fake_send_blob(peer, DL_LITERAL("value"));
+    expect_no_more(peer);
+}
+
+CHECK_CASE(a_get_of_what_is_there_is_one_round_trip)
+{
+    fake_server server = {.talk = talk_get_at_once, .is_ours = true};
+
+    check_get(&server, SOON, DL_OK, false);
+}
+
+static void
+talk_get_later(fake_peer *peer)
+{
+    CHECK(fake_greet(peer));
+    expect_get(peer);
+    FAKE_SEND(peer, ABSENT);
+    expect_wait(peer);
+    FAKE_SEND(peer, "\0\0");
+    /* Deleted in between: all over again. */
+    expect_get(peer);
+    FAKE_SEND(peer, ABSENT);
+    expect_wait(peer);
+    FAKE_SEND(peer, "\0\0");
+    expect_get(peer);
+    FAKE_SEND(peer, "\0");
+    fake_send_blob(peer, DL_LITERAL("value"));
+    expect_no_more(peer);
+}
+
+CHECK_CASE(a_get_waits_until_it_gets)
+{
+    fake_server server = {.talk = talk_get_later, .is_ours = true};
+
+    check_get(&server, SOON, DL_OK, false);
+}
+
+static void
+talk_absent(fake_peer *peer)
+{
+    CHECK(fake_greet(peer));
+    expect_get(peer);
+    FAKE_SEND(peer, ABSENT);
+    expect_no_more(peer);
+}
+
+CHECK_CASE(a_get_that_looks_once_asks_ours_once)
+{
+    fake_server server = {.talk = talk_absent, .is_ours = true};
+
+    check_get(&server, MS(0), DL_TIMEOUT, false);
+    CHECK_TEXT(dl_last_error()->text, "wait timeout after 0ms, keys: /k");
+}
+
+/* A WAIT for which the key is there and a GET for which it is not: a queue's. */
+static void
+talk_queue_only(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_greet(peer));
+    while (fake_next(peer, &request)) {
+        atomic_fetch_add((atomic_int *)peer->server->context, 1);
+        fake_send(peer, request.op == DL_OP_GET    ? DL_LITERAL(ABSENT)
+                        : request.op == DL_OP_WAIT ? DL_LITERAL("\0\0")
+                                                   : DL_LITERAL("\0\1"));
+    }
+}
+
+CHECK_CASE(a_get_of_a_queue_waits_without_haste)
+{
+    atomic_int requests = 0;
+    fake_server server = {
+        .talk = talk_queue_only, .context = &requests, .is_ours = true};
+
+    int64_t start = dl_now();
+    check_get(&server, MS(300), DL_TIMEOUT, false);
+    CHECK(dl_now() - start >= 300 * DL_MILLISECOND);
+    CHECK(dl_now() - start < 600 * DL_MILLISECOND);
+    CHECK(atomic_load(&requests) < 40);
+}
+
+static void
+expect_cancel(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_expect(peer, DL_OP_CANCEL_WAIT, &request));
+    CHECK_EQUAL(request.is_checked, peer->server->is_ours);
+}
+
+static void
+talk_timeout(fake_peer *peer)
+{
+    bool is_ours = peer->server->is_ours;
+
+    CHECK(fake_greet(peer));
+    if (is_ours) {
+        expect_get(peer);
+        FAKE_SEND(peer, ABSENT);
+    }
+    expect_wait(peer);
+    expect_cancel(peer);
+    fake_send(peer, is_ours ? DL_LITERAL("\0\1") : DL_LITERAL("\1"));
+    expect_no_more(peer);
+}
+
+static void
+check_get_times_out(bool is_ours)
+{
+    fake_server server = {.talk = talk_timeout, .is_ours = is_ours};
+
+    int64_t start = dl_now();
+    check_get(&server, MS(150), DL_TIMEOUT, false);
+    CHECK(dl_now() - start >= 150 * DL_MILLISECOND);
+    CHECK(dl_now() - start < 400 * DL_MILLISECOND);
+    CHECK_TEXT(dl_last_error()->text, "wait timeout after 150ms, keys: /k");
+}
+
+CHECK_CASE(a_wait_that_times_out_is_cancelled)
+{
+    check_get_times_out(true);
+    check_get_times_out(false);
+}
+
+/* The key comes while the cancellation is on its way. */
+static void
+talk_race(fake_peer *peer)
+{
+    bool is_ours = peer->server->is_ours;
+
+    CHECK(fake_greet(peer));
+    if (is_ours) {
+        expect_get(peer);
+        FAKE_SEND(peer, ABSENT);
+    }
+    expect_wait(peer);
+    expect_cancel(peer);
+    fake_send(peer, is_ours ? DL_LITERAL("\0\0\0\1") : DL_LITERAL("\0\1"));
+    expect_get(peer);
+    if (is_ours) {
+        FAKE_SEND(peer, "\0");
+    }
+    fake_send_blob(peer, DL_LITERAL("value"));
+    expect_no_more(peer);
+}
+
+CHECK_CASE(a_wait_that_came_true_before_its_cancellation_is_a_success)
+{
+    fake_server torch = {.talk = talk_race};
+    fake_server ours = {.talk = talk_race, .is_ours = true};
+
+    check_get(&torch, MS(50), DL_OK, false);
+    check_get(&ours, MS(50), DL_OK, false);
+}
+
+CHECK_CASE(a_wait_that_looks_once_lets_torchs_server_decide)
+{
+    fake_server present = {.talk = talk_race}, absent = {.talk = talk_timeout};
+
+    check_get(&present, MS(0), DL_OK, false);
+    check_get(&absent, MS(0), DL_TIMEOUT, false);
+}
+
+static void
+talk_half_an_end(fake_peer *peer)
+{
+    CHECK(fake_greet(peer));
+    expect_get(peer);
+    FAKE_SEND(peer, ABSENT);
+    expect_wait(peer);
+    FAKE_SEND(peer, "\0");
+    expect_cancel(peer);
+    FAKE_SEND(peer, "\0\0\1");
+    expect_get(peer);
+    FAKE_SEND(peer, "\0");
+    fake_send_blob(peer, DL_LITERAL("value"));
+    expect_no_more(peer);
+}
+
+CHECK_CASE(a_deadline_in_the_middle_of_a_reply_loses_nothing)
+{
+    fake_server server = {.talk = talk_half_an_end, .is_ours = true};
+
+    check_get(&server, MS(100), DL_OK, false);
+}
+
+static void
+talk_deaf(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_greet(peer));
+    while (fake_next(peer, &request)) {
+    }
+}
+
+CHECK_SLOW_CASE(a_server_that_does_not_even_cancel_is_a_timeout)
+{
+    fake_server server = {.talk = talk_deaf};
+
+    int64_t start = dl_now();
+    check_get(&server, MS(100), DL_TIMEOUT, true);
+    CHECK_TEXT(dl_last_error()->text, "wait timeout after 100ms, keys: /k");
+    CHECK(dl_now() - start >= DL_ANSWER_GRACE);
+    CHECK(dl_now() - start < DL_ANSWER_GRACE + DL_SECOND);
+}
+
+CHECK_SLOW_CASE(an_answer_has_its_grace_whatever_the_timeout)
+{
+    fake_server server = {.talk = talk_deaf};
+    dl_connection *connection = greet(&server);
+    dl_call call = call_of(DL_OP_NUM_KEYS, MS(0));
+
+    int64_t start = dl_now();
+    CHECK_STATUS(dl_exchange(connection, &call), DL_TIMEOUT);
+    CHECK(dl_now() - start >= DL_ANSWER_GRACE);
+    CHECK(dl_now() - start < DL_ANSWER_GRACE + DL_SECOND);
+    finish(&server, connection);
+}
+
+CHECK_CASE(a_wait_can_be_interrupted)
+{
+    fake_server server = {.talk = talk_deaf};
+
+    fake_interrupt_after(120 * DL_MILLISECOND);
+    check_get(&server, SOON, DL_INTERRUPTED, true);
+    CHECK(dl_now() - atomic_load(&fake_interrupt_at) < FAKE_INTERRUPT_SLACK);
+}
+
+static void
+talk_reply(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_greet(peer));
+    CHECK(fake_next(peer, &request));
+    fake_send(peer, *(dl_bytes *)peer->server->context);
+    while (fake_next(peer, &request)) {
+    }
+}
+
+CHECK_CASE(odd_answers_to_a_wait_are_told)
+{
+    dl_bytes reply = DL_LITERAL("\7");
+    fake_server server = {.talk = talk_reply, .context = &reply};
+    dl_bytes cancelled = DL_LITERAL("\1");
+    fake_server early = {.talk = talk_reply, .context = &cancelled};
+
+    check_get(&server, SOON, DL_PROTOCOL, true);
+    CHECK_TEXT(dl_last_error()->text, "Stop_waiting response is expected");
+    check_get(&early, SOON, DL_PROTOCOL, true);
+    CHECK_TEXT(dl_last_error()->text, "Stop_waiting response is expected");
+}
+
+CHECK_CASE(odd_answers_to_a_check_are_told)
+{
+    dl_bytes reply = DL_LITERAL("\7");
+    fake_server server = {.talk = talk_reply, .context = &reply};
+    dl_connection *connection = greet(&server);
+    dl_call call = call_of(DL_OP_CHECK, SOON);
+
+    CHECK_STATUS(dl_exchange(connection, &call), DL_PROTOCOL);
+    CHECK_TEXT(dl_last_error()->text, "ready or not_ready response expected");
+    finish(&server, connection);
+}
+
+static void
+talk_barrier(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_greet(peer));
+    CHECK(fake_expect(peer, DL_OP_BARRIER, &request));
+    CHECK_BYTES(request.key, "/k");
+    CHECK_EQUAL(request.number, 3);
+    expect_cancel(peer);
+    FAKE_SEND(peer, "\1");
+    expect_no_more(peer);
+}
+
+CHECK_CASE(a_barrier_that_times_out_names_the_bare_key)
+{
+    fake_server server = {.talk = talk_barrier};
+    dl_connection *connection = greet(&server);
+    dl_call call = call_of(DL_OP_BARRIER, MS(100));
+
+    call.request.number = 3;
+    CHECK_STATUS(dl_exchange(connection, &call), DL_TIMEOUT);
+    CHECK_TEXT(dl_last_error()->text, "barrier timeout after 100ms, key: k");
+    CHECK(connection->is_clean);
+    finish(&server, connection);
+}
+
+static void
+expect_pop(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_expect(peer, DL_OP_QUEUE_POP, &request));
+    CHECK_BYTES(request.key, "/k");
+}
+
+static void
+talk_pop(fake_peer *peer)
+{
+    CHECK(fake_greet(peer));
+    expect_pop(peer);
+    fake_send_number(peer, 0);
+    expect_wait(peer);
+    FAKE_SEND(peer, "\0");
+    /* Somebody else was faster. */
+    expect_pop(peer);
+    fake_send_number(peer, 0);
+    expect_wait(peer);
+    FAKE_SEND(peer, "\0");
+    expect_pop(peer);
+    fake_send_number(peer, 3);
+    fake_send_blob(peer, DL_LITERAL("item"));
+    expect_no_more(peer);
+}
+
+CHECK_CASE(a_blocking_pop_goes_on_until_it_wins)
+{
+    fake_server server = {.talk = talk_pop};
+    dl_connection *connection = greet(&server);
+    dl_call call = call_of(DL_OP_QUEUE_POP, SOON);
+    dl_buffer value = {0};
+
+    call.values = &value;
+    call.is_blocking = true;
+    CHECK_OK(dl_exchange(connection, &call));
+    CHECK_BYTES(dl_buffer_bytes(&value), "item");
+    CHECK(!call.is_repeatable);
+    dl_buffer_fini(&value);
+    finish(&server, connection);
+}
+
+CHECK_CASE(a_pop_that_does_not_block_tells_of_an_empty_queue)
+{
+    dl_bytes reply = DL_LITERAL("\0\0\0\0\0\0\0\0");
+    fake_server server = {.talk = talk_reply, .context = &reply};
+    dl_connection *connection = greet(&server);
+    dl_call call = call_of(DL_OP_QUEUE_POP, SOON);
+
+    CHECK_STATUS(dl_exchange(connection, &call), DL_QUEUE_EMPTY);
+    CHECK_TEXT(dl_last_error()->text, "queue is empty");
+    CHECK(connection->is_clean);
+    finish(&server, connection);
+}
+
+static void
+talk_greeting_only(fake_peer *peer)
+{
+    CHECK(fake_greet(peer));
+    expect_no_more(peer);
+}
+
+CHECK_CASE(a_legacy_server_is_not_asked_for_queues)
+{
+    const dl_opcode ops[] = {DL_OP_QUEUE_PUSH, DL_OP_QUEUE_POP, DL_OP_QUEUE_LEN};
+    fake_server server = {.talk = talk_greeting_only};
+    dl_connection *connection = greet(&server);
+
+    for (int i = 0; i < 3; i++) {
+        dl_call call = call_of(ops[i], SOON);
+        call.is_legacy = true;
+        CHECK_STATUS(dl_exchange(connection, &call), DL_UNSUPPORTED);
+        CHECK_TEXT(dl_last_error()->text,
+                   "queues not implemented on legacy TCPStore backend");
+        CHECK(connection->is_clean);
+        CHECK(!connection->has_sent);
+    }
+    finish(&server, connection);
+}
+
+static void
+talk_many(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_greet(peer));
+    CHECK(fake_expect(peer, DL_OP_LIST_KEYS, &request));
+    fake_send_number(peer, 3);
+    fake_send_blob(peer, DL_LITERAL("/a"));
+    fake_send_blob(peer, DL_LITERAL("init/"));
+    fake_send_blob(peer, DL_LITERAL("/"));
+    expect_no_more(peer);
+}
+
+CHECK_CASE(a_listing_is_read_whole)
+{
+    fake_server server = {.talk = talk_many};
+    dl_connection *connection = greet(&server);
+    dl_call call = call_of(DL_OP_LIST_KEYS, SOON);
+    dl_buffer names = {0};
+
+    call.values = &names;
+    CHECK_OK(dl_exchange(connection, &call));
+    CHECK_EQUAL(call.number, 3);
+    CHECK_BYTES(dl_buffer_bytes(&names), "\2\0\0\0\0\0\0\0/a\5\0\0\0\0\0\0\0init/"
+                                         "\1\0\0\0\0\0\0\0/");
+    CHECK(connection->is_clean);
+    dl_buffer_fini(&names);
+    finish(&server, connection);
+}
+
+CHECK_CASE(the_calls_that_must_not_be_repeated_are_these)
+{
+    const dl_opcode once[] = {DL_OP_ADD,        DL_OP_APPEND,    DL_OP_COMPARE_SET,
+                              DL_OP_QUEUE_PUSH, DL_OP_QUEUE_POP, DL_OP_BARRIER};
+    const dl_opcode again[] = {DL_OP_SET,       DL_OP_GET,       DL_OP_CHECK,
+                               DL_OP_WAIT,      DL_OP_NUM_KEYS,  DL_OP_DELETE_KEY,
+                               DL_OP_MULTI_GET, DL_OP_MULTI_SET, DL_OP_QUEUE_LEN,
+                               DL_OP_LIST_KEYS};
+
+    for (size_t i = 0; i < sizeof once / sizeof *once; i++) {
+        CHECK(!dl_exchange_is_repeatable(once[i]));
+    }
+    for (size_t i = 0; i < sizeof again / sizeof *again; i++) {
+        CHECK(dl_exchange_is_repeatable(again[i]));
+    }
+    CHECK_TEXT(dl_exchange_name(DL_OP_COMPARE_SET), "compare_set");
+}
