@@ -14,7 +14,7 @@
 #include "net/socket.h"
 
 /* A listener that appears is found about a fifth of the time waited so far too late. */
-#define FIRST_DELAY (20 * DL_MILLISECOND)
+#define FIRST_DELAY (2 * DL_MILLISECOND)
 #define LAST_DELAY DL_SECOND
 #define GROWTH_NUMERATOR 5
 #define GROWTH_DENOMINATOR 4
