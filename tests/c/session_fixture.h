@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A hub with a few sessions and no sockets: requests go in as structs or bytes, replies
+ * come out as bytes. */
+#ifndef DISTLITE_TESTS_SESSION_FIXTURE_H
+#define DISTLITE_TESTS_SESSION_FIXTURE_H
+
+#include <stdlib.h>
+
+#include "check.h"
+#include "store/tcp/session.h"
+#include "store/tcp/wire.h"
+
+#define U64(low) low "\0\0\0\0\0\0\0"
+#define VALIDATE "\x00\xce\xf7\x85\x3c"
+#define CLIENTS 4
+
+typedef struct fixture {
+    dl_hub hub;
+    dl_session sessions[CLIENTS];
+    dl_buffer replies[CLIENTS];
+} fixture;
+
+/* What a server does after each round of input, until nobody has anything to do. */
+DL_CHECK_UNUSED static void
+settle(fixture *f)
+{
+    dl_session *session;
+
+    while ((session = dl_hub_take_changed(&f->hub)) != NULL) {
+        CHECK_OK(dl_session_resume(session));
+    }
+}
+
+/* Takes up to `size` bytes off the session's output, as a socket would. */
+DL_CHECK_UNUSED static void
+send_some(fixture *f, int client, size_t size)
+{
+    dl_session *session = &f->sessions[client];
+    dl_output *output = session->output;
+    struct iovec part;
+
+    while (size > 0 && output != NULL && dl_output_gather(output, &part, 1) == 1) {
+        size_t taken = part.iov_len < size ? part.iov_len : size;
+        dl_buffer_put(&f->replies[client], (dl_bytes){part.iov_base, taken});
+        dl_output_consume(output, taken);
+        size -= taken;
+        if (dl_output_size(output) == 0) {
+            dl_session_sent(session, output);
+            output = NULL;
+        }
+    }
+}
+
+DL_CHECK_UNUSED static void
+send_all(fixture *f)
+{
+    do {
+        settle(f);
+        for (int i = 0; i < CLIENTS; i++) {
+            send_some(f, i, SIZE_MAX);
+        }
+    } while (f->hub.changed_count > 0);
+}
+
+DL_CHECK_UNUSED static void
+put_bytes(fixture *f, int client, dl_bytes bytes)
+{
+    CHECK_OK(dl_session_feed(&f->sessions[client], bytes));
+    send_all(f);
+}
+
+/* Everything said to the client since last asked; valid until the next request. */
+DL_CHECK_UNUSED static dl_bytes
+heard(fixture *f, int client)
+{
+    static uint8_t copy[1 << 16];
+    dl_buffer *reply = &f->replies[client];
+    size_t size = reply->size;
+
+    CHECK(size <= sizeof copy);
+    memcpy(copy, reply->data == NULL ? copy : reply->data, size);
+    dl_buffer_clear(reply);
+    return (dl_bytes){copy, size};
+}
+
+DL_CHECK_UNUSED static dl_bytes
+ask(fixture *f, int client, dl_request request)
+{
+    dl_buffer bytes = {0};
+
+    dl_wire_put_request(&bytes, &request, (dl_bytes){0});
+    put_bytes(f, client, dl_buffer_bytes(&bytes));
+    dl_buffer_fini(&bytes);
+    return heard(f, client);
+}
+
+DL_CHECK_UNUSED static void
+open_fixture(fixture *f)
+{
+    *f = (fixture){0};
+    dl_hub_init(&f->hub);
+    for (int i = 0; i < CLIENTS; i++) {
+        dl_session_init(&f->sessions[i], &f->hub);
+        put_bytes(f, i, DL_LITERAL(VALIDATE));
+    }
+}
+
+DL_CHECK_UNUSED static void
+close_fixture(fixture *f)
+{
+    for (int i = 0; i < CLIENTS; i++) {
+        dl_session_fini(&f->sessions[i]);
+        dl_buffer_fini(&f->replies[i]);
+    }
+    dl_hub_fini(&f->hub);
+}
+
+#define KEY(text) .key = DL_LITERAL(text)
+#define VALUE(text) .value = DL_LITERAL(text)
+#define ASK(client, ...) ask(&f, client, (dl_request){__VA_ARGS__})
+#define SET(client, name, text) \
+    CHECK_BYTES(ASK(client, .op = DL_OP_SET, KEY(name), VALUE(text)), "")
+
+#endif

@@ -1,0 +1,537 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/session.h"
+
+#include "session_fixture.h"
+
+static const dl_bytes KEYS[] = {{(const uint8_t *)"a", 1}, {(const uint8_t *)"b", 1}};
+static const dl_bytes VALUES[] = {{(const uint8_t *)"1", 1},
+                                  {(const uint8_t *)"22", 2}};
+
+/* Validation */
+
+CHECK_CASE(an_unvalidated_client_gets_nothing_done)
+{
+    fixture f;
+
+    open_fixture(&f);
+    for (int byte = 1; byte < 256; byte++) {
+        const uint8_t first[] = {(uint8_t)byte, 1, 0, 0, 0, 0, 0, 0, 0, 'k'};
+        dl_session session;
+        dl_session_init(&session, &f.hub);
+        CHECK_STATUS(dl_session_feed(&session, (dl_bytes){first, sizeof first}),
+                     DL_PROTOCOL);
+        CHECK(session.output == NULL);
+        dl_session_fini(&session);
+    }
+    CHECK_EQUAL(dl_table_num_keys(&f.hub.table), 0);
+    close_fixture(&f);
+}
+
+CHECK_CASE(the_wrong_magic_number_ends_the_conversation)
+{
+    dl_hub hub;
+    dl_session session;
+
+    dl_hub_init(&hub);
+    dl_session_init(&session, &hub);
+    CHECK_STATUS(dl_session_feed(&session, DL_LITERAL("\0\xcf\xf7\x85\x3c\x07")),
+                 DL_PROTOCOL);
+    CHECK_CONTAINS(dl_last_error()->text, "0x3c85f7cf");
+    CHECK(session.output == NULL);
+    /* What comes later is not even looked at. */
+    CHECK_OK(dl_session_feed(&session, DL_LITERAL(VALIDATE "\x07")));
+    CHECK(session.output == NULL && session.partial == NULL);
+    dl_session_fini(&session);
+    dl_hub_fini(&hub);
+}
+
+CHECK_CASE(validation_may_be_cut_anywhere)
+{
+    for (size_t cut = 0; cut <= 6; cut++) {
+        dl_bytes bytes = DL_LITERAL(VALIDATE "\x07");
+        fixture f;
+        open_fixture(&f);
+        dl_session_fini(&f.sessions[0]);
+        dl_session_init(&f.sessions[0], &f.hub);
+        put_bytes(&f, 0, (dl_bytes){bytes.data, cut});
+        put_bytes(&f, 0, (dl_bytes){bytes.data + cut, bytes.size - cut});
+        CHECK_BYTES(heard(&f, 0), U64("\0"));
+        close_fixture(&f);
+    }
+}
+
+CHECK_CASE(validating_twice_ends_the_conversation)
+{
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_STATUS(dl_session_feed(&f.sessions[0], DL_LITERAL(VALIDATE)), DL_PROTOCOL);
+    CHECK(f.sessions[0].output == NULL);
+    close_fixture(&f);
+}
+
+/* What each request does */
+
+CHECK_CASE(set_and_get)
+{
+    fixture f;
+
+    open_fixture(&f);
+    SET(0, "k", "first");
+    SET(0, "k", "second");
+    CHECK_BYTES(ASK(1, .op = DL_OP_GET, KEY("k")), U64("\x06") "second");
+    CHECK_BYTES(ASK(1, .op = DL_OP_GET, KEY("absent")), U64("\0"));
+    SET(0, "empty", "");
+    CHECK_BYTES(ASK(1, .op = DL_OP_GET, .is_checked = true, KEY("empty")),
+                "\0" U64("\0"));
+    CHECK_BYTES(ASK(1, .op = DL_OP_GET, .is_checked = true, KEY("absent")),
+                "\x05" U64("\x15") "key is absent: absent");
+    CHECK_BYTES(ASK(1, .op = DL_OP_SET, .is_checked = true, KEY("k"), VALUE("v")),
+                "\0");
+    close_fixture(&f);
+}
+
+CHECK_CASE(compare_set)
+{
+    fixture f;
+
+    open_fixture(&f);
+#define COMPARE_SET(old, new) \
+    ASK(0, .op = DL_OP_COMPARE_SET, KEY("k"), .expected = DL_LITERAL(old), VALUE(new))
+    /* Absent and something expected: nothing stored, the expectation comes back. */
+    CHECK_BYTES(COMPARE_SET("old", "new"), U64("\x03") "old");
+    CHECK_EQUAL(dl_table_num_keys(&f.hub.table), 0);
+    CHECK_BYTES(COMPARE_SET("", "one"), U64("\x03") "one");
+    CHECK_BYTES(COMPARE_SET("zero", "two"), U64("\x03") "one");
+    CHECK_BYTES(COMPARE_SET("one", "three"), U64("\x05") "three");
+    CHECK_BYTES(COMPARE_SET("", "four"), U64("\x05") "three");
+    CHECK_BYTES(ASK(0, .op = DL_OP_COMPARE_SET, .is_checked = true, KEY("k"),
+                    .expected = DL_LITERAL("three"), VALUE("")),
+                "\0" U64("\0"));
+    CHECK_BYTES(COMPARE_SET("", "five"), U64("\x04") "five");
+    close_fixture(&f);
+}
+
+CHECK_CASE(add_counts_in_decimal)
+{
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(0, .op = DL_OP_ADD, KEY("n"), .number = 5), U64("\x05"));
+    CHECK_BYTES(ASK(0, .op = DL_OP_ADD, KEY("n"), .number = -7),
+                "\xfe\xff\xff\xff\xff\xff\xff\xff");
+    CHECK_BYTES(ASK(0, .op = DL_OP_GET, KEY("n")), U64("\x02") "-2");
+    CHECK_BYTES(ASK(0, .op = DL_OP_ADD, .is_checked = true, KEY("n"), .number = 2),
+                "\0" U64("\0"));
+    close_fixture(&f);
+}
+
+CHECK_CASE(add_on_text_is_told_to_who_can_be_told_and_ends_the_others)
+{
+    fixture f;
+
+    open_fixture(&f);
+    SET(0, "t", "text");
+    dl_bytes reply = ASK(0, .op = DL_OP_ADD, .is_checked = true, KEY("t"), .number = 1);
+    CHECK_EQUAL(reply.data[0], DL_INVALID);
+    CHECK(reply.size > 9);
+    CHECK_BYTES(ASK(0, .op = DL_OP_GET, KEY("t")), U64("\x04") "text");
+    CHECK_STATUS(
+        dl_session_feed(&f.sessions[1], DL_LITERAL("\x04" U64("\x01") "t" U64("\x01"))),
+        DL_INVALID);
+    CHECK_STATUS(
+        dl_session_feed(&f.sessions[2], DL_LITERAL("\x12" U64("\x01") "t" U64("\x01"))),
+        DL_INVALID);
+    CHECK_BYTES(ASK(0, .op = DL_OP_GET, KEY("t")), U64("\x04") "text");
+    close_fixture(&f);
+}
+
+CHECK_CASE(check_looks_at_values_and_queues)
+{
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(0, .op = DL_OP_CHECK, .count = 0), "\0");
+    CHECK_BYTES(ASK(0, .op = DL_OP_CHECK, .count = 2, .keys = KEYS), "\1");
+    SET(0, "a", "");
+    CHECK_BYTES(ASK(0, .op = DL_OP_CHECK, .count = 2, .keys = KEYS), "\1");
+    CHECK_BYTES(ASK(0, .op = DL_OP_QUEUE_PUSH, KEY("b"), VALUE("item")), "");
+    CHECK_BYTES(ASK(0, .op = DL_OP_CHECK, .is_checked = true, .count = 2, .keys = KEYS),
+                "\0\0");
+    close_fixture(&f);
+}
+
+CHECK_CASE(a_server_of_ours_is_known_by_its_hello)
+{
+    const dl_bytes keys[] = {DL_LITERAL(DL_WIRE_HELLO), DL_LITERAL(DL_WIRE_HELLO)};
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(0, .op = DL_OP_CHECK, .count = 1, .keys = keys), "\0");
+    CHECK_BYTES(ASK(0, .op = DL_OP_CHECK, .count = 2, .keys = keys), "\1");
+    CHECK_EQUAL(dl_table_num_keys(&f.hub.table), 0);
+    close_fixture(&f);
+}
+
+CHECK_CASE(keys_are_counted_listed_and_deleted)
+{
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(0, .op = DL_OP_LIST_KEYS), U64("\0"));
+    SET(0, "name", "v");
+    CHECK_BYTES(ASK(0, .op = DL_OP_QUEUE_PUSH, KEY("q"), VALUE("item")), "");
+    CHECK_BYTES(ASK(0, .op = DL_OP_NUM_KEYS), U64("\1"));
+    CHECK_BYTES(ASK(0, .op = DL_OP_LIST_KEYS), U64("\1") U64("\4") "name");
+    CHECK_BYTES(ASK(0, .op = DL_OP_LIST_KEYS, .is_checked = true),
+                "\0" U64("\1") U64("\4") "name");
+    CHECK_BYTES(ASK(0, .op = DL_OP_DELETE_KEY, KEY("q")), U64("\0"));
+    CHECK_BYTES(ASK(0, .op = DL_OP_DELETE_KEY, KEY("name")), U64("\1"));
+    CHECK_BYTES(ASK(0, .op = DL_OP_DELETE_KEY, KEY("name")), U64("\0"));
+    CHECK_BYTES(ASK(0, .op = DL_OP_NUM_KEYS, .is_checked = true), "\0" U64("\0"));
+    close_fixture(&f);
+}
+
+CHECK_CASE(append_extends_or_creates)
+{
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(0, .op = DL_OP_APPEND, KEY("k"), VALUE("ab")), "");
+    CHECK_BYTES(ASK(0, .op = DL_OP_APPEND, .is_checked = true, KEY("k"), VALUE("c")),
+                "\0");
+    CHECK_BYTES(ASK(0, .op = DL_OP_GET, KEY("k")), U64("\3") "abc");
+    close_fixture(&f);
+}
+
+CHECK_CASE(several_keys_at_once)
+{
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_BYTES(
+        ASK(0, .op = DL_OP_MULTI_SET, .count = 2, .keys = KEYS, .values = VALUES), "");
+    CHECK_BYTES(ASK(0, .op = DL_OP_MULTI_GET, .count = 2, .keys = KEYS),
+                U64("\1") "1" U64("\2") "22");
+    CHECK_BYTES(ASK(0, .op = DL_OP_DELETE_KEY, KEY("b")), U64("\1"));
+    CHECK_BYTES(ASK(0, .op = DL_OP_MULTI_GET, .count = 2, .keys = KEYS),
+                U64("\1") "1" U64("\0"));
+    CHECK_BYTES(
+        ASK(0, .op = DL_OP_MULTI_GET, .is_checked = true, .count = 2, .keys = KEYS),
+        "\5" U64("\x10") "key is absent: b");
+    CHECK_BYTES(ASK(0, .op = DL_OP_MULTI_GET, .is_checked = true, .count = 0), "\0");
+    CHECK_BYTES(ASK(0, .op = DL_OP_MULTI_SET, .is_checked = true, .count = 0), "\0");
+    close_fixture(&f);
+}
+
+CHECK_CASE(ping_gives_the_number_back)
+{
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(0, .op = DL_OP_PING, .number = 0xfedcba98), "\x98\xba\xdc\xfe");
+    CHECK_BYTES(ASK(0, .op = DL_OP_PING, .is_checked = true, .number = 1),
+                "\0\1\0\0\0");
+    close_fixture(&f);
+}
+
+CHECK_CASE(queues_are_first_in_first_out)
+{
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(0, .op = DL_OP_QUEUE_POP, KEY("q")), U64("\0"));
+    CHECK_BYTES(ASK(0, .op = DL_OP_QUEUE_PUSH, KEY("q"), VALUE("one")), "");
+    CHECK_BYTES(ASK(0, .op = DL_OP_QUEUE_PUSH, .is_checked = true, KEY("q"), VALUE("")),
+                "\0");
+    CHECK_BYTES(ASK(1, .op = DL_OP_QUEUE_LEN, KEY("q")), U64("\2"));
+    CHECK_BYTES(ASK(1, .op = DL_OP_QUEUE_POP, KEY("q")), U64("\2") U64("\3") "one");
+    CHECK_BYTES(ASK(1, .op = DL_OP_QUEUE_POP, .is_checked = true, KEY("q")),
+                "\0" U64("\1") U64("\0"));
+    CHECK_BYTES(ASK(1, .op = DL_OP_QUEUE_LEN, KEY("q")), U64("\0"));
+    close_fixture(&f);
+}
+
+CHECK_CASE(a_request_that_is_none_ends_the_conversation_and_a_checked_one_is_told)
+{
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_STATUS(dl_session_feed(&f.sessions[0], DL_LITERAL("\x7f")), DL_PROTOCOL);
+    CHECK(f.sessions[0].output == NULL);
+    CHECK_STATUS(dl_session_feed(&f.sessions[1], DL_LITERAL("\xff")), DL_PROTOCOL);
+    send_some(&f, 1, SIZE_MAX);
+    CHECK_BYTES(heard(&f, 1), "\4" U64("\x14") "unknown request 0xff");
+    CHECK_STATUS(
+        dl_session_feed(&f.sessions[2], DL_LITERAL("\x83\0\0\0\0\x01\0\0\0 and more")),
+        DL_INVALID);
+    send_some(&f, 2, SIZE_MAX);
+    CHECK_BYTES(heard(&f, 2),
+                "\7" U64("\x2f") "GET: key of 4294967296 bytes, the limit is 8192");
+    close_fixture(&f);
+}
+
+CHECK_CASE(requests_before_a_bad_one_are_answered)
+{
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_STATUS(
+        dl_session_feed(&f.sessions[0], DL_LITERAL("\x0d\1\2\3\4\x07\x7f\x07")),
+        DL_PROTOCOL);
+    send_some(&f, 0, SIZE_MAX);
+    CHECK_BYTES(heard(&f, 0), "\1\2\3\4" U64("\0"));
+    close_fixture(&f);
+}
+
+/* However the bytes are cut */
+
+/* Every kind of request, some twice, one after the other without waiting for replies. */
+static void
+put_conversation(dl_buffer *bytes)
+{
+    static const dl_request requests[] = {
+        {.op = DL_OP_PING, .number = 77},
+        {.op = DL_OP_SET, KEY("k"), VALUE("some value")},
+        {.op = DL_OP_SET, .is_checked = true, KEY("k2"), VALUE("")},
+        {.op = DL_OP_GET, KEY("k")},
+        {.op = DL_OP_GET, .is_checked = true, KEY("none")},
+        {.op = DL_OP_COMPARE_SET, KEY("c"), .expected = {NULL, 0}, VALUE("new")},
+        {.op = DL_OP_ADD, KEY("n"), .number = 40},
+        {.op = DL_OP_ADD, .is_checked = true, KEY("k"), .number = 40},
+        {.op = DL_OP_MULTI_SET, .count = 2, .keys = KEYS, .values = VALUES},
+        {.op = DL_OP_CHECK, .count = 2, .keys = KEYS},
+        {.op = DL_OP_WAIT, .count = 2, .keys = KEYS},
+        {.op = DL_OP_MULTI_GET, .count = 2, .keys = KEYS},
+        {.op = DL_OP_APPEND, KEY("a"), VALUE("111")},
+        {.op = DL_OP_CANCEL_WAIT},
+        {.op = DL_OP_QUEUE_PUSH, KEY("q"), VALUE("item")},
+        {.op = DL_OP_QUEUE_LEN, KEY("q")},
+        {.op = DL_OP_QUEUE_POP, KEY("q")},
+        {.op = DL_OP_BARRIER, KEY("round"), .number = 1},
+        {.op = DL_OP_DELETE_KEY, KEY("n")},
+        {.op = DL_OP_NUM_KEYS},
+        {.op = DL_OP_GET, KEY("a")},
+    };
+
+    dl_buffer_put(bytes, DL_LITERAL(VALIDATE));
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        dl_wire_put_request(bytes, &requests[i], (dl_bytes){0});
+    }
+    CHECK_OK(dl_buffer_check(bytes));
+}
+
+/* All that is said when the conversation arrives as `first` bytes and then in pieces of
+ * `step`.  Each piece lies in memory of its own. */
+static void
+converse(dl_bytes bytes, size_t first, size_t step, dl_buffer *reply)
+{
+    fixture f;
+    size_t next = 0;
+
+    open_fixture(&f);
+    dl_session_fini(&f.sessions[0]);
+    dl_session_init(&f.sessions[0], &f.hub);
+    for (size_t start = 0; start < bytes.size; start = next) {
+        next = start + (start == 0 ? first : step);
+        next = next < bytes.size ? next : bytes.size;
+        uint8_t *piece = malloc(next - start + 1);
+        memcpy(piece, bytes.data + start, next - start);
+        put_bytes(&f, 0, (dl_bytes){piece, next - start});
+        free(piece);
+    }
+    CHECK(f.sessions[0].partial == NULL);
+    CHECK_OK(dl_buffer_set(reply, dl_buffer_bytes(&f.replies[0])));
+    close_fixture(&f);
+}
+
+CHECK_CASE(replies_do_not_depend_on_how_the_bytes_are_cut)
+{
+    dl_buffer bytes = {0};
+    dl_buffer whole = {0};
+    dl_buffer cut = {0};
+
+    put_conversation(&bytes);
+    converse(dl_buffer_bytes(&bytes), bytes.size, bytes.size, &whole);
+    CHECK(whole.size > 100);
+    for (size_t first = 1; first < bytes.size; first++) {
+        converse(dl_buffer_bytes(&bytes), first, bytes.size, &cut);
+        CHECK(dl_bytes_equal(dl_buffer_bytes(&cut), dl_buffer_bytes(&whole)));
+    }
+    for (size_t step = 1; step < 30; step++) {
+        converse(dl_buffer_bytes(&bytes), step, step, &cut);
+        CHECK(dl_bytes_equal(dl_buffer_bytes(&cut), dl_buffer_bytes(&whole)));
+    }
+    dl_buffer_fini(&bytes);
+    dl_buffer_fini(&whole);
+    dl_buffer_fini(&cut);
+}
+
+/* With one allocation failing, the conversation goes as it should up to some point and
+ * then ends: a client never hears half a reply, and nothing leaks or is touched after
+ * it was freed. */
+static bool
+converse_without_memory(dl_bytes bytes, long failing, dl_bytes expected)
+{
+    fixture f;
+    dl_status status = DL_OK;
+
+    open_fixture(&f);
+    dl_session_fini(&f.sessions[0]);
+    dl_session_init(&f.sessions[0], &f.hub);
+    dl_check_fail_allocation_at(failing);
+    for (size_t i = 0; i < bytes.size && status == DL_OK; i += 7) {
+        size_t size = bytes.size - i < 7 ? bytes.size - i : 7;
+        status = dl_session_feed(&f.sessions[0], (dl_bytes){bytes.data + i, size});
+        if (status == DL_OK && dl_hub_take_changed(&f.hub) != NULL) {
+            status = dl_session_resume(&f.sessions[0]);
+        }
+    }
+    bool has_failed = dl_check_allocation_failed();
+    send_some(&f, 0, SIZE_MAX);
+    dl_bytes reply = dl_buffer_bytes(&f.replies[0]);
+    /* "out of memory" is a reply too, to a checked request. */
+    bool is_told = reply.size != expected.size || !dl_bytes_equal(reply, expected);
+    CHECK(!is_told || has_failed);
+    CHECK(status == DL_OK || status == DL_NO_MEMORY);
+    close_fixture(&f);
+    return has_failed;
+}
+
+CHECK_CASE(a_conversation_survives_or_ends_when_memory_runs_out)
+{
+    dl_buffer bytes = {0};
+    dl_buffer whole = {0};
+    long failing = 1;
+
+    put_conversation(&bytes);
+    converse(dl_buffer_bytes(&bytes), bytes.size, bytes.size, &whole);
+    while (converse_without_memory(dl_buffer_bytes(&bytes), failing,
+                                   dl_buffer_bytes(&whole))) {
+        failing++;
+    }
+    CHECK(failing > 30);
+    dl_buffer_fini(&bytes);
+    dl_buffer_fini(&whole);
+}
+
+/* 100,000 pairs byte by byte: a step per byte, or this case times out. */
+CHECK_CASE(a_long_request_may_arrive_byte_by_byte)
+{
+    enum { PAIRS = 100000 };
+    fixture f;
+    char key[16];
+
+    open_fixture(&f);
+    put_bytes(&f, 0, DL_LITERAL("\x8b\xa0\x86\x01\0\0\0\0\0"));
+    for (int i = 0; i < PAIRS; i++) {
+        dl_buffer pair = {0};
+        snprintf(key, sizeof key, "%d", i);
+        dl_put_bytes(&pair, dl_bytes_of(key));
+        dl_put_bytes(&pair, DL_LITERAL("v"));
+        for (size_t j = 0; j < pair.size; j++) {
+            CHECK_OK(dl_session_feed(&f.sessions[0], (dl_bytes){pair.data + j, 1}));
+        }
+        dl_buffer_fini(&pair);
+    }
+    send_all(&f);
+    CHECK_BYTES(heard(&f, 0), "\0");
+    CHECK_EQUAL(dl_table_num_keys(&f.hub.table), PAIRS);
+    close_fixture(&f);
+}
+
+CHECK_CASE(a_request_that_never_becomes_whole_leaves_nothing)
+{
+    fixture f;
+
+    open_fixture(&f);
+    put_bytes(
+        &f, 0,
+        DL_LITERAL("\x0b" U64("\x02") U64("\x01") "a" U64("\x01") "v" U64("\x01")));
+    CHECK(f.sessions[0].partial != NULL);
+    dl_session_fini(&f.sessions[0]);
+    CHECK_EQUAL(dl_table_num_keys(&f.hub.table), 0);
+    close_fixture(&f);
+}
+
+/* Replies that nobody takes */
+
+CHECK_CASE(a_client_that_takes_no_replies_is_not_served_until_it_does)
+{
+    enum { REQUESTS = 6000 };
+    static uint8_t value[4096];
+    fixture f;
+    dl_buffer bytes = {0};
+    size_t total = 0;
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(1, .op = DL_OP_SET, KEY("k"), .value = {value, sizeof value}), "");
+    for (int i = 0; i < REQUESTS; i++) {
+        dl_request get = {.op = DL_OP_GET, KEY("k")};
+        dl_wire_put_request(&bytes, &get, (dl_bytes){0});
+    }
+    CHECK_OK(dl_session_feed(&f.sessions[0], dl_buffer_bytes(&bytes)));
+    CHECK(!dl_session_wants_input(&f.sessions[0]));
+    CHECK(dl_output_size(f.sessions[0].output) < DL_OUTPUT_LIMIT + 2 * sizeof value);
+    /* Part of it taken is not enough: memory is given back only at the end. */
+    send_some(&f, 0, 1000);
+    CHECK_EQUAL(f.hub.changed_count, 0);
+    CHECK(!dl_session_wants_input(&f.sessions[0]));
+    CHECK_OK(dl_session_feed(&f.sessions[1], DL_LITERAL("\x0d\1\2\3\4")));
+    CHECK_EQUAL(dl_output_size(f.sessions[1].output), 4);
+    while (f.sessions[0].output != NULL) {
+        send_some(&f, 0, SIZE_MAX);
+        settle(&f);
+        total += f.replies[0].size;
+        dl_buffer_clear(&f.replies[0]);
+    }
+    CHECK_EQUAL(total, REQUESTS * (8 + sizeof value));
+    CHECK(dl_session_wants_input(&f.sessions[0]));
+    CHECK(f.sessions[0].partial == NULL);
+    dl_buffer_fini(&bytes);
+    close_fixture(&f);
+}
+
+CHECK_CASE(one_request_for_much_is_held_by_reference)
+{
+    enum { COUNT = 10000 };
+    static uint8_t value[12 << 10];
+    static dl_bytes keys[COUNT];
+    fixture f;
+    dl_buffer bytes = {0};
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(1, .op = DL_OP_SET, KEY("k"), .value = {value, sizeof value}), "");
+    for (int i = 0; i < COUNT; i++) {
+        keys[i] = DL_LITERAL("k");
+    }
+    dl_request request = {.op = DL_OP_MULTI_GET, .count = COUNT, .keys = keys};
+    dl_wire_put_request(&bytes, &request, (dl_bytes){0});
+    CHECK_OK(dl_session_feed(&f.sessions[0], dl_buffer_bytes(&bytes)));
+    const dl_output *output = f.sessions[0].output;
+    CHECK_EQUAL(dl_output_size(output), COUNT * (8 + sizeof value));
+    CHECK(output->bytes.capacity + output->values.capacity < 2 << 20);
+    dl_buffer_fini(&bytes);
+    close_fixture(&f);
+}
+
+CHECK_CASE(what_was_left_of_a_bad_clients_requests_is_forgotten)
+{
+    static uint8_t value[1 << 20];
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(1, .op = DL_OP_SET, KEY("k"), .value = {value, sizeof value}), "");
+    CHECK_OK(dl_session_feed(&f.sessions[0],
+                             DL_LITERAL("\3" U64("\1") "k\3" U64("\1") "k\x7f\x07")));
+    CHECK(f.sessions[0].is_stalled);
+    send_some(&f, 0, SIZE_MAX);
+    CHECK(dl_hub_take_changed(&f.hub) == &f.sessions[0]);
+    CHECK_OK(dl_session_resume(&f.sessions[0]));
+    send_some(&f, 0, SIZE_MAX);
+    CHECK(dl_hub_take_changed(&f.hub) == &f.sessions[0]);
+    CHECK_STATUS(dl_session_resume(&f.sessions[0]), DL_PROTOCOL);
+    CHECK(f.sessions[0].output == NULL && f.sessions[0].partial == NULL);
+    CHECK_EQUAL(f.hub.changed_count, 0);
+    close_fixture(&f);
+}
