@@ -92,13 +92,12 @@ dl_output_gather(const dl_output *output, struct iovec *parts, int room)
     size_t skipped = output->value_sent;
     int count = 0;
 
-    for (size_t i = output->values_sent; i < ref_count(output); i++) {
-        if (count + 2 > room) {
-            return count;
-        }
+    for (size_t i = output->values_sent; i < ref_count(output) && count < room; i++) {
         count = add_part(parts, count, output->bytes.data + from, refs[i].at - from);
-        count = add_part(parts, count, refs[i].blob->data + skipped,
-                         refs[i].blob->size - skipped);
+        if (count < room) {
+            count = add_part(parts, count, refs[i].blob->data + skipped,
+                             refs[i].blob->size - skipped);
+        }
         from = refs[i].at;
         skipped = 0;
     }
