@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One body over torch's stores and ours, wherever torch's do the right thing."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+import distlite
+
+torch = pytest.importorskip("torch", reason="torch, to compare with, is not installed")
+
+PATIENCE = timedelta(seconds=20)
+SOON = timedelta(milliseconds=100)
+KINDS = ["hash", "file", "prefix", "tcp-poll", "tcp-libuv"]
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(params=["torch", "distlite"])
+def dist(request):
+    return {"torch": torch.distributed, "distlite": distlite}[request.param]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request) -> str:
+    return request.param
+
+
+def open_store(dist, kind: str, folder):
+    if kind == "hash":
+        store = dist.HashStore()
+    elif kind == "file":
+        store = dist.FileStore(str(folder / "store"), -1)
+    elif kind == "prefix":
+        store = dist.PrefixStore("outer", dist.HashStore())
+    else:
+        store = dist.TCPStore(
+            "127.0.0.1", 0, None, True, PATIENCE, use_libuv=kind == "tcp-libuv"
+        )
+    store.set_timeout(PATIENCE)
+    return store
+
+
+@pytest.fixture
+def store(dist, kind, tmp_path):
+    return open_store(dist, kind, tmp_path)
+
+
+def with_kinds(*names: str):
+    return pytest.mark.parametrize("kind", names, indirect=True)
+
+
+def in_background(function) -> threading.Thread:
+    thread = threading.Thread(target=function, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("value", ["text", "", b"\x00\xff", bytearray(b"array"), "é"])
+def test_set_and_get(store, value):
+    assert store.set("key", value) is None
+    expected = value.encode() if isinstance(value, str) else bytes(value)
+    assert store.get("key") == expected
+    assert type(store.get("key")) is bytes
+    assert store.get(b"key") == expected
+
+
+@pytest.mark.parametrize("size", [1 << 16, 1 << 20, 8 << 20])
+def test_large_values(store, size: int):
+    value = b"0123456789abcdef" * (size // 16)
+    store.set("key", value)
+    assert store.get("key") == value
+
+
+def test_add(store):
+    assert store.add("n", 5) == 5
+    assert store.add("n", -12) == -7
+    assert store.get("n") == b"-7"
+    assert store.add("zero", 0) == 0
+    assert store.check(["zero"])
+    store.set("n", "41")
+    assert store.add("n", True) == 42
+
+
+@pytest.mark.parametrize(
+    ("text", "total"), [(" 12", 13), ("12abc", 13), ("0x10", 1), ("1e3", 2), ("+4", 5)]
+)
+def test_numbers_are_read_leniently(store, text: str, total: int):
+    store.set("n", text)
+    assert store.add("n", 1) == total
+    assert store.get("n") == str(total).encode()
+
+
+@with_kinds("hash", "file", "prefix")
+def test_adding_to_text(store):
+    store.set("n", "text")
+    with pytest.raises(ValueError):
+        store.add("n", 1)
+    assert store.get("n") == b"text"
+
+
+def test_compare_set(store):
+    assert store.compare_set("key", "something", "new") == b"something"
+    assert store.check(["key"]) is False
+    assert store.compare_set("key", "", "first") == b"first"
+    assert store.compare_set("key", "wrong", "second") == b"first"
+    assert store.compare_set("key", "first", "second") == b"second"
+    assert store.compare_set("key", "", "third") == b"second"
+    assert store.get("key") == b"second"
+
+
+def test_delete_key(store):
+    store.set("key", "value")
+    assert store.delete_key("key") is True
+    assert store.check(["key"]) is False
+    store.set("key", "again")
+    assert store.get("key") == b"again"
+
+
+@with_kinds("hash", "prefix", "tcp-poll", "tcp-libuv")
+def test_delete_key_of_an_absent_one(store):
+    assert store.delete_key("key") is False
+
+
+def test_check(store):
+    assert store.check([]) is True
+    store.set("a", "")
+    assert store.check(["a"]) is True
+    assert store.check(("a", "a")) is True
+    assert store.check(["a", "b"]) is False
+    assert store.check(key for key in ("a",)) is True
+
+
+@with_kinds("hash", "prefix", "tcp-poll", "tcp-libuv")
+def test_num_keys(store):
+    assert store.num_keys() == 0
+    store.set("a", "")
+    store.add("b", 1)
+    assert store.num_keys() == 2
+    store.delete_key("a")
+    assert store.num_keys() == 1
+
+
+@with_kinds("hash", "tcp-poll", "tcp-libuv")
+def test_list_keys(store):
+    assert store.list_keys() == []
+    store.set("a", "")
+    store.add("b/c", 1)
+    assert sorted(store.list_keys()) == ["a", "b/c"]
+
+
+def test_append(store):
+    store.append("key", "one")
+    store.append("key", b"\x00two")
+    assert store.get("key") == b"one\x00two"
+
+
+def test_multi(store):
+    store.multi_set(["a", "b"], ["1", b"\xff"])
+    assert store.multi_get(["b", "a", "b"]) == [b"\xff", b"1", b"\xff"]
+    assert store.multi_get([]) == []
+
+
+@with_kinds("tcp-poll", "tcp-libuv")
+def test_multi_set_of_unequal_lengths(dist, store):
+    text = "multiSet keys and values vectors must be of same size"
+    with pytest.raises(dist.DistStoreError, match=text):
+        store.multi_set(["a", "b"], ["1"])
+
+
+def test_wait(store):
+    store.multi_set(["a", "b"], ["", ""])
+    assert store.wait(["a", "b"]) is None
+    assert store.wait(["a"], PATIENCE) is None
+    assert store.wait([]) is None
+
+
+def test_a_wait_is_ended_by_a_set(store):
+    thread = in_background(lambda: store.clone().set("key", "value"))
+    assert store.get("key") == b"value"
+    thread.join(20)
+
+
+def test_timeouts_are_runtime_errors(store):
+    with pytest.raises(RuntimeError, match=r"(?i)wait timeout|timeout waiting"):
+        store.wait(["nope"], SOON)
+    store.set_timeout(SOON)
+    assert store.timeout == SOON
+    with pytest.raises(RuntimeError, match=r"(?i)wait timeout|timeout waiting"):
+        store.get("nope")
+    with pytest.raises(AttributeError):
+        store.timeout = SOON
+
+
+@with_kinds("tcp-poll", "tcp-libuv")
+def test_texts_of_timeouts(dist, store):
+    with pytest.raises(dist.DistStoreError, match="^wait timeout after 100ms, keys: /"):
+        store.wait(["nope", "none"], SOON)
+    with pytest.raises(
+        dist.DistStoreError, match="^barrier timeout after 100ms, key: b"
+    ):
+        store.barrier("b", 2, SOON)
+
+
+@with_kinds("hash", "prefix", "tcp-libuv")
+def test_queues(dist, store):
+    store.queue_push("q", "1")
+    store.queue_push("q", b"\x002")
+    assert store.queue_len("q") == 2
+    assert store.queue_pop("q") == b"1"
+    assert store.queue_pop("q", block=False) == b"\x002"
+    assert store.queue_len("q") == store.queue_len("never") == 0
+    with pytest.raises(dist.QueueEmptyError, match="queue is empty"):
+        store.queue_pop("q", False)
+    store.set_timeout(SOON)
+    with pytest.raises(dist.DistStoreError, match="(?i)wait timeout"):
+        store.queue_pop("q")
+
+
+@with_kinds("file")
+def test_a_file_has_no_queues(store):
+    for call in (
+        lambda: store.queue_push("q", "1"),
+        lambda: store.queue_pop("q"),
+        lambda: store.queue_len("q"),
+    ):
+        with pytest.raises(NotImplementedError):
+            call()
+
+
+def test_barrier(store):
+    store.barrier("alone", 1)
+    thread = in_background(lambda: store.clone().barrier("b", 2, PATIENCE))
+    store.barrier("b", 2, timeout=PATIENCE)
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_clone(store):
+    store.set_timeout(timedelta(seconds=77))
+    clone = store.clone()
+    clone.set("key", "value")
+    assert store.get("key") == b"value"
+
+
+@with_kinds("hash", "prefix", "tcp-poll", "tcp-libuv")
+def test_a_clone_has_the_timeout(store):
+    store.set_timeout(timedelta(seconds=77))
+    assert store.clone().timeout == timedelta(seconds=77)
+
+
+def test_has_extended_api(kind, store):
+    assert store.has_extended_api() is (kind != "file")
+
+
+def test_wrong_types(store):
+    for call in (
+        lambda: store.set("key", 1),
+        lambda: store.set(1, "value"),
+        lambda: store.set("key"),
+        lambda: store.get(),
+        lambda: store.add("key", 1.5),
+        lambda: store.wait("key"),
+        lambda: store.set_timeout(None),
+    ):
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_prefixes(dist):
+    below = dist.HashStore()
+    view = dist.PrefixStore("Q", dist.PrefixStore("P", below))
+    view.set("k", "value")
+    assert below.get("P/Q/k") == b"value"
+    assert view.underlying_store.underlying_store is below
+    assert view._underlying_non_prefix_store is below
+    view.set_timeout(timedelta(seconds=5))
+    assert below.timeout == timedelta(seconds=5)
+    assert view.num_keys() == 1
+    for prefix, key in (("", "/k"), ("a/", "a//k")):
+        dist.PrefixStore(prefix, below).set("k", "")
+        assert below.check([key])
+    with pytest.raises(ValueError, match="store argument cannot be None"):
+        dist.PrefixStore("p", None)
+
+
+def test_a_hash_store_s_clone_is_itself(dist):
+    store = dist.HashStore()
+    assert store.clone() is store
+
+
+@pytest.mark.parametrize(
+    ("world_size", "is_left"), [(-1, True), (0, False), (1, False), (2, True)]
+)
+def test_who_removes_the_file(dist, tmp_path, world_size: int, is_left: bool):
+    path = tmp_path / "store"
+    store = dist.FileStore(str(path), world_size)
+    store.set("key", "value")
+    assert store.path == str(path)
+    del store
+    assert path.exists() is is_left
+
+
+def test_the_same_bytes_in_the_file(tmp_path):
+    contents = []
+    for name, dist in (("torch", torch.distributed), ("ours", distlite)):
+        path = tmp_path / name
+        store = dist.FileStore(str(path), -1)
+        store.set("key", b"\x00value")
+        store.add("n", 3)
+        store.add("n", -5)
+        store.compare_set("key", b"\x00value", "new")
+        store.delete_key("key")
+        store.append("log", "one")
+        store.append("log", "two")
+        store.barrier("b", 1)
+        del store
+        contents.append(path.read_bytes())
+    assert contents[0] == contents[1]
+
+
+def test_tcp_properties(dist):
+    store = dist.TCPStore("localhost", 0, 1, True, use_libuv=False)
+    assert store.host == "localhost"
+    assert 0 < store.port < 65536
+    assert store.libuvBackend is False
+    assert store.timeout == timedelta(seconds=300)
+    assert store.num_keys() == 1  # the count of workers
+    assert repr(store).startswith("TCPStore(client=TCPClient(SocketImpl(fd=")
+    assert repr(store).endswith(f", server=TCPServer(port={store.port}))")
+    with pytest.raises(ValueError, match="TCPStore world size cannot be 0"):
+        dist.TCPStore("localhost", 0, 0, True)
+
+
+def test_nobody_there(dist):
+    with pytest.raises(dist.DistNetworkError):
+        dist.TCPStore("127.0.0.1", 1, None, False, timedelta(milliseconds=200))
+
+
+def test_missing_workers(dist):
+    text = r"^Timed out after .* waiting for clients. 1/3 clients joined."
+    with pytest.raises(dist.DistStoreError, match=text):
+        dist.TCPStore("127.0.0.1", 0, 3, True, timedelta(milliseconds=300))
+
+
+def test_a_python_store_gets_text_and_bytes(dist):
+    seen = []
+
+    class Seen(dist.Store):
+        def set(self, key, value):
+            seen.append(("set", key, value))
+
+        def get(self, key):
+            seen.append(("get", key))
+            return b"got"
+
+        def add(self, key, amount):
+            seen.append(("add", key, amount))
+            return 7
+
+        def compare_set(self, key, expected, desired):
+            seen.append(("compare_set", key, expected, desired))
+            return b"held"
+
+        def check(self, keys):
+            seen.append(("check", keys))
+            return True
+
+        def wait(self, keys, timeout=None):
+            seen.append(("wait", keys))
+
+    below = Seen()  # torch's PrefixStore does not keep it alive
+    view = dist.PrefixStore("p", below)
+    view.set("k", "v")
+    assert view.get("k") == b"got"
+    assert view.add("k", 2) == 7
+    assert view.compare_set("k", "a", "b") == b"held"
+    assert view.check(["k"]) is True
+    view.wait(["k"], PATIENCE)
+    assert seen == [
+        ("set", "p/k", b"v"),
+        ("get", "p/k"),
+        ("add", "p/k", 2),
+        ("compare_set", "p/k", b"a", b"b"),
+        ("check", ["p/k"]),
+        ("wait", ["p/k"]),
+    ]
+
+
+def test_public_names_and_arguments_are_there():
+    """Everything that torch's have, ours have."""
+    for name in ("Store", "HashStore", "FileStore", "PrefixStore", "TCPStore"):
+        theirs, ours = getattr(torch.distributed, name), getattr(distlite, name)
+        missing = {
+            attribute
+            for attribute in dir(theirs)
+            if not attribute.startswith("_pybind") and not hasattr(ours, attribute)
+        }
+        assert not missing, name
+
+
+def test_the_errors_have_the_same_bases():
+    for name in (
+        "DistError",
+        "DistBackendError",
+        "DistNetworkError",
+        "DistStoreError",
+        "QueueEmptyError",
+    ):
+        bases = [
+            [base.__name__ for base in getattr(dist, name).__mro__]
+            for dist in (torch.distributed, distlite)
+        ]
+        assert bases[0] == bases[1]
