@@ -53,18 +53,23 @@ MISMATCHES: dict[str, Call] = {
 }
 
 
-def mismatch(rank: int, world_size: int, init_method: str, kind: str) -> dict[str, Any]:
-    init(rank, world_size, init_method)
-    sum_of_ranks(rank, world_size)
-    result = {}
-    for attempt in "first", "later":
-        start = time.monotonic()
-        try:
-            MISMATCHES[kind](rank)
-        except distlite.DistBackendError as error:
-            result[attempt] = str(error), time.monotonic() - start
-    distlite.destroy_process_group()
-    return result
+def mismatches(
+    rank: int, world_size: int, init_method: str
+) -> dict[str, dict[str, tuple[str, float]]]:
+    """What each kind of disagreement is called, at first and on the next call."""
+    results: dict[str, dict[str, tuple[str, float]]] = {}
+    for kind, call in MISMATCHES.items():
+        init(rank, world_size, init_method)
+        sum_of_ranks(rank, world_size)
+        result = results[kind] = {}
+        for attempt in "first", "later":
+            start = time.monotonic()
+            try:
+                call(rank)
+            except distlite.DistBackendError as error:
+                result[attempt] = str(error), time.monotonic() - start
+        distlite.destroy_process_group()
+    return results
 
 
 def caught(call: Callable[[], Any]) -> tuple[str, str, float, float]:
@@ -129,7 +134,8 @@ def leave(rank: int, world_size: int, init_method: str, how: str) -> Any:
             distlite.destroy_process_group()
         if how == "abort":
             distlite.group.WORLD.abort()
-        time.sleep(0 if how == "return" else 3)
+        # Alive, but out of the group.
+        time.sleep(0 if how == "return" else 1)
         return None
     return caught(CALLS["all_reduce"])
 

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several ranks in one process: groups made by hand over any store."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+import distlite
+
+
+class Dictionary(distlite.Store):
+    """A store written in Python, by polling."""
+
+    def __init__(self):
+        super().__init__()
+        self.below = distlite.HashStore()
+
+    def set(self, key, value):
+        self.below.set(key, value)
+
+    def get(self, key):
+        return self.below.get(key)
+
+    def wait(self, keys, timeout=None):
+        self.below.wait(keys, timeout)
+
+    def check(self, keys):
+        return self.below.check(keys)
+
+    def delete_key(self, key):
+        return self.below.delete_key(key)
+
+
+class Broken(Dictionary):
+    def set(self, key, value):
+        raise KeyError("the disk is full")
+
+
+def run_as_threads(function, size):
+    with ThreadPoolExecutor(size) as pool:
+        futures = [pool.submit(function, rank) for rank in range(size)]
+        return [future.result(timeout=30) for future in futures]
+
+
+def join(store, rank, size, seconds=20):
+    return distlite.ProcessGroup(
+        store, rank, size, timedelta(seconds=seconds), group_name="threads"
+    )
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("kind", [distlite.HashStore, Dictionary])
+def test_collectives(kind, size):
+    store = kind()
+
+    def member(rank):
+        group = join(store, rank, size)
+        tensor = np.arange(1000.0) + rank
+        distlite.all_reduce(tensor, group=group)
+        small = np.array([rank])
+        distlite.broadcast(small, size - 1, group)
+        distlite.barrier(group)
+        group.shutdown()
+        return tensor, int(small[0])
+
+    expected = np.arange(1000.0) * size + size * (size - 1) / 2
+    for tensor, small in run_as_threads(member, size):
+        np.testing.assert_array_equal(tensor, expected)
+        assert small == size - 1
+
+
+def test_the_store_s_own_error_comes_through():
+    with pytest.raises(KeyError, match="the disk is full"):
+        join(Broken(), 0, 2)
+
+
+def test_a_group_keeps_its_store_alive():
+    group = join(Dictionary(), 0, 1)
+    assert isinstance(group.get_group_store(), Dictionary)
+    distlite.barrier(group)
+
+
+def test_many_groups_over_one_store():
+    store = distlite.HashStore()
+
+    def member(rank):
+        groups = [
+            join(distlite.PrefixStore(f"group {number}", store), rank, 3)
+            for number in range(10)
+        ]
+        totals = []
+        for number, group in enumerate(groups):
+            tensor = np.array([float(number * rank)])
+            distlite.all_reduce(tensor, distlite.ReduceOp.MAX, group)
+            totals.append(float(tensor[0]))
+        for group in groups:
+            group.shutdown()
+        return totals
+
+    assert run_as_threads(member, 3) == [[2.0 * n for n in range(10)]] * 3
