@@ -247,8 +247,8 @@ detach(struct msghdr *message, dl_parcel *parcel)
     }
 }
 
-dl_status
-dl_local_receive(int fd, dl_parcel *parcel, dl_deadline deadline)
+static dl_status
+receive(int fd, dl_parcel *parcel, dl_deadline deadline)
 {
     control room;
     ssize_t size;
@@ -264,21 +264,35 @@ dl_local_receive(int fd, dl_parcel *parcel, dl_deadline deadline)
             DL_TRY(wait_ready(fd, POLLIN, deadline));
         } else if (errno == EINTR) {
             DL_TRY(dl_interrupt_check());
-        } else {
+        } else if (errno != ECONNRESET) {
             return fail_lost("reading from", errno);
         }
+        /* A peer that closed without having read all is said so once, ahead of what it
+         * wrote before: that is read next. */
     }
     detach(&message, parcel);
-    if ((message.msg_flags & (MSG_CTRUNC | MSG_TRUNC)) == 0 && size > 0) {
-        parcel->bytes.size = (size_t)size;
-        return DL_OK;
-    }
-    dl_parcel_drop(parcel);
     if (size == 0) {
         return fail_lost("reading from", 0);
     }
-    return dl_fail(DL_NETWORK, "a message came cut short: %s",
-                   message.msg_flags & MSG_CTRUNC
-                       ? "this process may open no more descriptors (ulimit -n)"
-                       : "it is too long");
+    if (message.msg_flags & MSG_CTRUNC) {
+        return dl_fail(DL_NETWORK,
+                       "a message came without all of its descriptors: this "
+                       "process may open no more (ulimit -n)");
+    }
+    if (message.msg_flags & MSG_TRUNC) {
+        return dl_fail(DL_NETWORK, "a message came cut short: it is too long");
+    }
+    parcel->bytes.size = (size_t)size;
+    return DL_OK;
+}
+
+dl_status
+dl_local_receive(int fd, dl_parcel *parcel, dl_deadline deadline)
+{
+    dl_status status = receive(fd, parcel, deadline);
+
+    if (status != DL_OK) {
+        dl_parcel_drop(parcel);
+    }
+    return status;
 }

@@ -44,8 +44,8 @@ dl_status dl_local_accept(int listener, int *fd);
 /* DL_CLOSED: the peer is gone.  The parcel's descriptors stay the caller's. */
 dl_status dl_local_send(int fd, const dl_parcel *parcel, dl_deadline deadline);
 
-/* Into an empty parcel, whose descriptors become the caller's.  DL_CLOSED: the peer is
- * gone. */
+/* Into an empty parcel, whose descriptors become the caller's; on failure it stays empty.
+ * DL_CLOSED: the peer is gone, and all that it wrote before has been read. */
 dl_status dl_local_receive(int fd, dl_parcel *parcel, dl_deadline deadline);
 
 /* Until one of `fds` is ready.  DL_TIMEOUT: no text written. */

@@ -157,6 +157,22 @@ CHECK_CASE(a_peer_that_left_is_closed)
     dl_socket_close(there);
 }
 
+CHECK_CASE(what_a_peer_wrote_before_it_left_is_read)
+{
+    dl_parcel parcel = {0};
+    int here, there;
+
+    meet(&here, &there);
+    send_text(there, "never read");
+    send_text(here, "last words");
+    dl_socket_close(here);
+    CHECK_OK(dl_local_receive(there, &parcel, soon()));
+    CHECK_BYTES(dl_buffer_bytes(&parcel.bytes), "last words");
+    dl_parcel_fini(&parcel);
+    CHECK_STATUS(dl_local_receive(there, &parcel, soon()), DL_CLOSED);
+    dl_socket_close(there);
+}
+
 CHECK_CASE(a_full_socket_is_a_timeout)
 {
     dl_parcel parcel = {0};

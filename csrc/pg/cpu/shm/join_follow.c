@@ -9,7 +9,7 @@
 #define LEADER 0
 
 /* For a stranger that connects and says nothing; a leader speaks at once. */
-#define INVITE_PATIENCE (10 * DL_SECOND)
+#define INVITE_PATIENCE (2 * DL_SECOND)
 
 static dl_status
 fail_leader(const dl_join *join, dl_status status)
@@ -62,17 +62,20 @@ receive_caller(const dl_join *join, int *fd)
 }
 
 /* `probe` is this rank's own connection to the leader's socket.  The leader never takes
- * it in: it shows that the leader is on this host, and ends when the leader does. */
+ * it in: it shows that the leader is on this host, and ends when the leader does.  -1:
+ * there is no leader any more; it may have called and refused before. */
 static dl_status
 wait_for_invite(const dl_join *join, int probe, int *fd)
 {
+    dl_deadline deadline = probe < 0 ? dl_deadline_after(0) : join->deadline;
+
     *fd = -1;
     while (*fd < 0) {
         struct pollfd ends[] = {
             {.fd = join->endpoint->listener, .events = POLLIN},
             {.fd = probe, .events = POLLIN},
         };
-        dl_status status = dl_local_wait(ends, 2, join->deadline);
+        dl_status status = dl_local_wait(ends, 2, deadline);
         if (status != DL_OK) {
             return status == DL_TIMEOUT ? fail_leader(join, status) : status;
         }
@@ -85,6 +88,7 @@ wait_for_invite(const dl_join *join, int probe, int *fd)
     return DL_OK;
 }
 
+/* A leader that has closed its end meanwhile has left a refusal to be read. */
 static dl_status
 answer(const dl_join *join, dl_membership *membership, int fd)
 {
@@ -95,7 +99,7 @@ answer(const dl_join *join, dl_membership *membership, int fd)
     dl_put_answer(&parcel.bytes, &cores);
     dl_status status = dl_local_send(fd, &parcel, join->deadline);
     dl_parcel_fini(&parcel);
-    return status == DL_CLOSED ? fail_leader(join, status) : status;
+    return status == DL_CLOSED ? DL_OK : status;
 }
 
 /* Takes what is in the parcel out of it. */
@@ -153,6 +157,19 @@ receive_welcome(const dl_join *join, dl_membership *membership, int fd)
     return DL_OK;
 }
 
+static dl_status
+follow(const dl_join *join, dl_membership *membership, int probe, int *fd)
+{
+    dl_status status = wait_for_invite(join, probe, fd);
+
+    if (status == DL_TIMEOUT && probe < 0) {
+        return dl_join_fail_unreachable(join, LEADER);
+    }
+    DL_TRY(status);
+    DL_TRY(answer(join, membership, *fd));
+    return receive_welcome(join, membership, *fd);
+}
+
 dl_status
 dl_join_follow(const dl_join *join, dl_membership *membership)
 {
@@ -161,17 +178,8 @@ dl_join_follow(const dl_join *join, dl_membership *membership)
     int fd = -1;
 
     dl_status status = dl_local_connect(leader, join->deadline, &probe);
-    if (status == DL_NOT_FOUND) {
-        return dl_join_fail_unreachable(join, LEADER);
-    }
-    if (status == DL_OK) {
-        status = wait_for_invite(join, probe, &fd);
-    }
-    if (status == DL_OK) {
-        status = answer(join, membership, fd);
-    }
-    if (status == DL_OK) {
-        status = receive_welcome(join, membership, fd);
+    if (status == DL_OK || status == DL_NOT_FOUND) {
+        status = follow(join, membership, probe, &fd);
     }
     dl_socket_close(probe);
     dl_socket_close(fd);

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "net/socket.h"
+#include "pg/cpu/endpoint.h"
+#include "ranks.h"
+#include "store/hash_store.h"
+
+static dl_store *store;
+
+static dl_backend_options
+options_of(int rank, int size)
+{
+    return (dl_backend_options){
+        .store = store, .rank = rank, .size = size, .group_name = "g"};
+}
+
+static void
+open_one(int rank, int size, void *unused)
+{
+    dl_backend_options options = options_of(rank, size);
+    dl_endpoint endpoint;
+    int fd;
+
+    (void)unused;
+    CHECK_OK(dl_endpoint_open(&endpoint, &options, dl_deadline_after(5 * DL_SECOND)));
+    for (int peer = 0; peer < size; peer++) {
+        CHECK_EQUAL(endpoint.peers[peer].pid, getpid());
+        CHECK(endpoint.peers[peer].host[0] != '\0');
+        CHECK_OK(dl_local_connect(endpoint.contacts[peer].socket,
+                                  dl_deadline_after(5 * DL_SECOND), &fd));
+        dl_socket_close(fd);
+        CHECK(peer == rank
+              || memcmp(endpoint.contacts[peer].token, endpoint.contacts[rank].token,
+                        DL_TOKEN_SIZE)
+                     != 0);
+    }
+    CHECK_OK(dl_store_barrier(store, DL_LITERAL("read"), size,
+                              dl_deadline_after(5 * DL_SECOND)));
+    if (rank == 0) {
+        dl_endpoint_clear(&endpoint, store, dl_deadline_after(5 * DL_SECOND));
+    }
+    dl_endpoint_fini(&endpoint);
+    dl_endpoint_fini(&endpoint);
+}
+
+CHECK_CASE(all_find_all_and_leave_nothing)
+{
+    bool exists = true;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(4, open_one, NULL);
+    CHECK_OK(
+        dl_store_check(store, &DL_LITERAL("cpu/2"), 1, &exists, dl_deadline_after(0)));
+    CHECK(!exists);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(who_has_not_come_is_named)
+{
+    dl_backend_options options = options_of(1, 4);
+    dl_endpoint endpoint;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    options.store = store;
+    CHECK_STATUS(
+        dl_endpoint_open(&endpoint, &options, dl_deadline_after(60 * DL_MILLISECOND)),
+        DL_TIMEOUT);
+    CHECK_TEXT(dl_last_error()->text,
+               "timed out after 60ms: waiting for ranks 0, 2, 3, which have not come");
+    options.size = 40;
+    CHECK_STATUS(dl_endpoint_open(&endpoint, &options, dl_deadline_after(0)),
+                 DL_TIMEOUT);
+    CHECK_CONTAINS(dl_last_error()->text, "ranks 0, 2, 3, ");
+    CHECK_CONTAINS(dl_last_error()->text, ", 16 and 23 more, which have not come");
+    dl_store_unref(store);
+}
+
+static const dl_peer some_peer = {.pid = -5, .host = "a.host"};
+static const dl_contact some_contact = {.socket = "distlite-x", .token = {1, 2, 3}};
+
+CHECK_CASE(records_come_back)
+{
+    dl_buffer record = {0};
+    dl_peer peer;
+    dl_contact contact;
+
+    dl_endpoint_put(&record, &some_peer, &some_contact);
+    CHECK_OK(dl_buffer_check(&record));
+    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\1");
+    CHECK_OK(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact));
+    CHECK_EQUAL(peer.pid, -5);
+    CHECK_TEXT(peer.host, "a.host");
+    CHECK_TEXT(contact.socket, "distlite-x");
+    CHECK(memcmp(contact.token, some_contact.token, DL_TOKEN_SIZE) == 0);
+    dl_buffer_fini(&record);
+}
+
+CHECK_CASE(damaged_records_are_refused)
+{
+    dl_buffer record = {0};
+    dl_peer peer;
+    dl_contact contact;
+
+    dl_endpoint_put(&record, &some_peer, &some_contact);
+    for (size_t size = 0; size < record.size; size++) {
+        dl_bytes part = {record.data, size};
+        CHECK_STATUS(dl_endpoint_take(part, &peer, &contact), DL_PROTOCOL);
+    }
+    for (size_t i = 0; i < record.size; i++) {
+        record.data[i] ^= 0xff; /* lengths become absurd, the rest odd */
+        (void)dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact);
+        record.data[i] ^= 0xff;
+    }
+    record.data[7] = 2;
+    CHECK_STATUS(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact),
+                 DL_PROTOCOL);
+    CHECK_CONTAINS(dl_last_error()->text, "not of this version");
+    dl_buffer_fini(&record);
+}
+
+CHECK_CASE(the_rank_with_a_bad_record_is_named)
+{
+    dl_backend_options options;
+    dl_endpoint endpoint;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    options = options_of(0, 2);
+    CHECK_OK(dl_store_set(store, DL_LITERAL("cpu/1"), DL_LITERAL("another program's"),
+                          dl_deadline_after(0)));
+    CHECK_STATUS(dl_endpoint_open(&endpoint, &options, dl_deadline_after(0)),
+                 DL_PROTOCOL);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 1: its record");
+    dl_store_unref(store);
+}
+
+CHECK_CASE(every_failed_allocation_is_reported)
+{
+    dl_endpoint endpoint;
+    long number = 0;
+    dl_status status;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_backend_options options = options_of(0, 1);
+    do {
+        dl_check_fail_allocation_at(++number);
+        status = dl_endpoint_open(&endpoint, &options, dl_deadline_after(DL_SECOND));
+        if (status == DL_OK) {
+            dl_endpoint_fini(&endpoint);
+        } else {
+            CHECK_EQUAL(status, DL_NO_MEMORY);
+        }
+    } while (dl_check_allocation_failed());
+    CHECK(number > 4);
+    dl_store_unref(store);
+}
