@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/server.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <poll.h>
+#include <pthread.h>
+
+#include "server_fixture.h"
+
+#define MIB (1u << 20)
+
+/* Fewer under tools that keep a shadow of every byte: they are slow. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MANY 300
+#else
+#define MANY 2000
+#endif
+
+SERVER_CASE(requests_are_answered)
+{
+    fixture f = start(ops);
+    int one = join(&f);
+    int other = join(&f);
+
+    say_request(one, (dl_request){.op = DL_OP_SET, KEY("k"), VALUE("value")});
+    say_request(one, (dl_request){.op = DL_OP_GET, KEY("k")});
+    CHECK_HEARS(one, U64("\5") "value");
+    say_request(other, (dl_request){.op = DL_OP_GET, .is_checked = true, KEY("k")});
+    CHECK_HEARS(other, "\0" U64("\5") "value");
+    close(one);
+    close(other);
+    stop(&f);
+}
+
+SERVER_CASE(validation_may_come_in_two_segments)
+{
+    fixture f = start(ops);
+    int fd = open_socket();
+    int on = 1;
+
+    connect_socket(&f, fd);
+    CHECK(setsockopt(fd, IPPROTO_TCP, 1 /* TCP_NODELAY */, &on, sizeof on) == 0);
+    say(fd, DL_LITERAL("\x00\xce"));
+    check_serves(&f);
+    say(fd, DL_LITERAL("\xf7\x85\x3c"));
+    check_serves(&f);
+    say(fd, DL_LITERAL("\x0d\1\2\3\4"));
+    CHECK_HEARS(fd, "\1\2\3\4");
+    close(fd);
+    stop(&f);
+}
+
+SERVER_CASE(a_request_of_one_client_ends_the_wait_of_another)
+{
+    static const dl_bytes key = {(const uint8_t *)"k", 1};
+    fixture f = start(ops);
+    int waiting = join(&f);
+    int setting = join(&f);
+
+    say_request(waiting, (dl_request){.op = DL_OP_WAIT, .count = 1, .keys = &key});
+    say(waiting, DL_LITERAL("\x0d\1\2\3\4"));
+    CHECK_HEARS(waiting, "\1\2\3\4");
+    say_request(setting, (dl_request){.op = DL_OP_SET, KEY("k"), VALUE("v")});
+    CHECK_HEARS(waiting, "\0");
+    close(waiting);
+    close(setting);
+    stop(&f);
+}
+
+SERVER_CASE(many_clients_are_served_and_meet_at_a_barrier)
+{
+    static int fds[MANY];
+    fixture f = start(ops);
+
+    raise_descriptor_limit();
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = join(&f);
+        say(fds[i], DL_LITERAL("\x0d\1\2\3\4"));
+    }
+    for (int i = 0; i < MANY; i++) {
+        CHECK_HEARS(fds[i], "\1\2\3\4");
+        say_request(fds[i],
+                    (dl_request){.op = DL_OP_BARRIER, KEY("all"), .number = MANY});
+    }
+    for (int i = 0; i < MANY; i++) {
+        CHECK_HEARS(fds[i], "\0");
+        close(fds[i]);
+    }
+    check_serves(&f);
+    stop(&f);
+}
+
+SERVER_CASE(a_half_sent_request_keeps_nobody_waiting)
+{
+    static const dl_bytes halves[] = {
+        {(const uint8_t *)"\x01", 1},
+        {(const uint8_t *)"\x01\4\0\0\0", 5},
+        {(const uint8_t *)"\x0b\1\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0k", 18},
+        {(const uint8_t *)"\x00\xce", 2},
+    };
+    enum { COUNT = sizeof halves / sizeof *halves };
+    fixture f = start(ops);
+    int fds[COUNT];
+
+    for (int i = 0; i < COUNT; i++) {
+        fds[i] = i == COUNT - 1 ? open_socket() : join(&f);
+        if (i == COUNT - 1) {
+            connect_socket(&f, fds[i]);
+        }
+        say(fds[i], halves[i]);
+        check_serves(&f);
+    }
+    for (int i = 0; i < COUNT; i++) {
+        close(fds[i]);
+    }
+    check_serves(&f);
+    stop(&f);
+}
+
+static void
+check_bad_request_is_refused(const fixture *f, dl_bytes request)
+{
+    int fd = open_socket();
+
+    connect_socket(f, fd);
+    say(fd, request);
+    check_hears_the_end(fd);
+    close(fd);
+}
+
+SERVER_CASE(a_bad_request_costs_that_connection_alone)
+{
+    fixture f = start(ops);
+    int good = join(&f);
+
+    check_bad_request_is_refused(&f, DL_LITERAL("GET / HTTP/1.1\r\n\r\n"));
+    check_bad_request_is_refused(&f, DL_LITERAL("\x07"));
+    check_bad_request_is_refused(&f, DL_LITERAL("\0\1\2\3\4\x07"));
+    check_bad_request_is_refused(&f, DL_LITERAL(VALIDATE VALIDATE));
+    check_bad_request_is_refused(&f, DL_LITERAL(VALIDATE "\x13"));
+    check_bad_request_is_refused(&f,
+                                 DL_LITERAL(VALIDATE "\1\0\0\0\0\0\0\0\x80 and more"));
+    say(good, DL_LITERAL("\x0d\1\2\3\4"));
+    CHECK_HEARS(good, "\1\2\3\4");
+    close(good);
+    stop(&f);
+}
+
+/* The client goes on sending what it announced before it reads the error. */
+SERVER_CASE(a_checked_request_over_the_limit_is_told_so)
+{
+    fixture f = start(ops);
+    int fd = join(&f);
+    uint8_t *key = calloc(1, 4 * MIB);
+
+    say_request(fd, (dl_request){.op = DL_OP_SET,
+                                 .is_checked = true,
+                                 .key = {key, 4 * MIB},
+                                 VALUE("v")});
+    CHECK_HEARS(fd, "\7" U64("\x2c") "SET: key of 4194304 bytes, the limit is 8192");
+    check_hears_the_end(fd);
+    close(fd);
+    free(key);
+    check_serves(&f);
+    stop(&f);
+}
+
+SERVER_CASE(who_sends_on_after_the_error_is_cut_off)
+{
+    fixture f = start(ops);
+    int fd = join(&f);
+    uint8_t *data = calloc(1, MIB);
+    bool is_cut_off = false;
+
+    say(fd, DL_LITERAL("\xff"));
+    for (int i = 0; i < 100 && !is_cut_off; i++) {
+        is_cut_off = send(fd, data, MIB, MSG_NOSIGNAL) < 0;
+    }
+    CHECK(is_cut_off && (errno == EPIPE || errno == ECONNRESET));
+    close(fd);
+    free(data);
+    stop(&f);
+}
+
+/* What is logged goes into a pipe from now on; returns its reading end. */
+static int
+catch_log(void)
+{
+    int ends[2];
+
+    CHECK(setenv("TORCH_CPP_LOG_LEVEL", "WARNING", 1) == 0);
+    CHECK(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
+    close(ends[1]);
+    return ends[0];
+}
+
+/* The log was `expected` and nothing else; failures show again. */
+static void
+check_log(int log_fd, int stderr_fd, const char *expected)
+{
+    char log[4096] = "";
+
+    CHECK(dup2(stderr_fd, STDERR_FILENO) >= 0);
+    close(stderr_fd);
+    CHECK(read(log_fd, log, sizeof log - 1) > 0);
+    CHECK_CONTAINS(log, expected);
+    CHECK(strchr(log, '\n') == strrchr(log, '\n'));
+    close(log_fd);
+}
+
+SERVER_CASE(a_refusal_is_logged_in_one_line_that_names_the_client)
+{
+    fixture f = start(ops);
+    char expected[128];
+    struct sockaddr_in address;
+    socklen_t size = sizeof address;
+    int fd = join(&f);
+    int stderr_fd = dup(STDERR_FILENO);
+    int log_fd = catch_log();
+
+    CHECK(getsockname(fd, (struct sockaddr *)&address, &size) == 0);
+    snprintf(expected, sizeof expected,
+             "store server: closing the connection of 127.0.0.1:%u: unknown request "
+             "0x55\n",
+             ntohs(address.sin_port));
+    say(fd, DL_LITERAL("\x55\x55\x55"));
+    check_hears_the_end(fd);
+    stop(&f);
+    check_log(log_fd, stderr_fd, expected);
+    close(fd);
+}
+
+static void
+check_large_values(const fixture *f, size_t size, bool is_checked)
+{
+    int fd = join(f);
+    uint8_t *value = malloc(size);
+    uint8_t *back = malloc(size);
+    dl_reader reader;
+    uint8_t head[8];
+    uint64_t held = 0;
+
+    for (size_t i = 0; i < size; i++) {
+        value[i] = (uint8_t)(i * 31 + i / 253);
+    }
+    for (int round = 0; round < 3; round++) {
+        value[0]++;
+        say_request(fd, (dl_request){.op = DL_OP_SET,
+                                     .is_checked = is_checked,
+                                     KEY("large"),
+                                     .value = {value, size}});
+        say_request(fd, (dl_request){.op = DL_OP_GET, KEY("large")});
+        if (is_checked) {
+            CHECK_HEARS(fd, "\0");
+        }
+        hear(fd, head, sizeof head);
+        reader = dl_reader_of((dl_bytes){head, sizeof head});
+        CHECK(dl_take_u64(&reader, &held) && held == size);
+        hear(fd, back, size);
+        CHECK(memcmp(back, value, size) == 0);
+    }
+    close(fd);
+    free(value);
+    free(back);
+}
+
+SERVER_CASE(large_values_come_back_as_they_were)
+{
+    const size_t sizes[] = {
+        0, 1, 16383, 16384, 65519, 65536, 300000, MIB, DL_WIRE_VALUE_LIMIT};
+    fixture f = start(ops);
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        check_large_values(&f, sizes[i], i % 2 == 0);
+    }
+    stop(&f);
+}
+
+/* What is allocated now, of both kinds of glibc's memory. */
+static size_t
+allocated(void)
+{
+    struct mallinfo2 info = mallinfo2();
+
+    return info.uordblks + info.hblkhd;
+}
+
+SERVER_CASE(a_client_that_does_not_read_neither_stalls_others_nor_fills_memory)
+{
+    enum { GETS = 300, SIZE = 200000 };
+    fixture f = start(ops);
+    int slow = join(&f);
+    uint8_t *value = calloc(1, SIZE + 8);
+
+    say_request(slow, (dl_request){.op = DL_OP_SET, KEY("k"), .value = {value, SIZE}});
+    check_serves(&f);
+    size_t before = allocated();
+    for (int i = 0; i < GETS; i++) {
+        say_request(slow, (dl_request){.op = DL_OP_GET, KEY("k")});
+    }
+    /* A value that is replaced while replies refer to it stays in memory. */
+    for (int i = 0; i < 10; i++) {
+        int other = join(&f);
+        value[0] = 1;
+        say_request(other, (dl_request){.op = DL_OP_SET,
+                                        .is_checked = true,
+                                        KEY("k"),
+                                        .value = {value, SIZE}});
+        CHECK_HEARS(other, "\0");
+        close(other);
+    }
+    CHECK(allocated() < before + 3 * MIB);
+    for (int i = 0; i < GETS; i++) {
+        hear(slow, value, SIZE + 8);
+    }
+    say(slow, DL_LITERAL("\x0d\1\2\3\4"));
+    CHECK_HEARS(slow, "\1\2\3\4");
+    close(slow);
+    free(value);
+    stop(&f);
+}
+
+SERVER_CASE(a_client_that_goes_while_it_is_sent_to_is_forgotten)
+{
+    const struct linger reset = {.l_onoff = 1};
+    fixture f = start(ops);
+    uint8_t *value = calloc(1, 4 * MIB);
+
+    for (int i = 0; i < 5; i++) {
+        int fd = join(&f);
+        say_request(fd,
+                    (dl_request){.op = DL_OP_SET, KEY("k"), .value = {value, 4 * MIB}});
+        for (int j = 0; j < 5; j++) {
+            say_request(fd, (dl_request){.op = DL_OP_GET, KEY("k")});
+        }
+        hear(fd, value, MIB);
+        if (i % 2 == 0) {
+            setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+        }
+        close(fd);
+    }
+    memset(value, 0, MIB);
+    free(value);
+    check_serves(&f);
+    stop(&f);
+}
+
+SERVER_CASE(requests_before_a_half_close_are_answered)
+{
+    fixture f = start(ops);
+    int fd = join(&f);
+
+    say(fd, DL_LITERAL("\x0d\1\2\3\4\x07"));
+    CHECK(shutdown(fd, SHUT_WR) == 0);
+    CHECK_HEARS(fd, "\1\2\3\4" U64("\0"));
+    check_hears_the_end(fd);
+    close(fd);
+    stop(&f);
+}
+
+/* Sockets are made first, because both ends draw on one limit. */
+SERVER_CASE(running_out_of_descriptors_makes_clients_wait_and_is_logged_once)
+{
+    enum { CLIENTS = 20, ACCEPTED = 5 };
+    struct rlimit limit;
+    struct rlimit low;
+    fixture f = start(ops);
+    int fds[CLIENTS];
+    int stderr_fd = dup(STDERR_FILENO);
+    int log_fd = catch_log();
+
+    for (int i = 0; i < CLIENTS; i++) {
+        fds[i] = open_socket();
+    }
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    low = limit;
+    low.rlim_cur = (rlim_t)fds[CLIENTS - 1] + 1 + ACCEPTED;
+    CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        connect_socket(&f, fds[i]);
+        say(fds[i], DL_LITERAL(VALIDATE "\x0d\1\2\3\4"));
+    }
+    /* Each that leaves makes room for the next (for two: its own end counts too). */
+    for (int i = 0; i < CLIENTS; i++) {
+        CHECK_HEARS(fds[i], "\1\2\3\4");
+        close(fds[i]);
+    }
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    check_serves(&f);
+    stop(&f);
+    check_log(log_fd, stderr_fd, "accepting connections: Too many open files");
+}
+
+SERVER_CASE(stopping_ends_every_conversation_at_once)
+{
+    static const dl_bytes key = {(const uint8_t *)"never", 5};
+    fixture f = start(ops);
+    int idle = join(&f);
+    int waiting = join(&f);
+    int halfway = join(&f);
+    int slow = join(&f);
+    int silent = open_socket();
+    uint8_t *value = calloc(1, 8 * MIB);
+
+    connect_socket(&f, silent);
+    say_request(waiting, (dl_request){.op = DL_OP_WAIT, .count = 1, .keys = &key});
+    say(halfway, DL_LITERAL("\1" U64("\1") "k\0\0\x10\0\0\0\0\0"));
+    say(halfway, (dl_bytes){value, 300000});
+    say_request(slow,
+                (dl_request){.op = DL_OP_SET, KEY("k"), .value = {value, 8 * MIB}});
+    for (int i = 0; i < 4; i++) {
+        say_request(slow, (dl_request){.op = DL_OP_GET, KEY("k")});
+    }
+    check_serves(&f);
+    int64_t start_time = dl_now();
+    stop(&f);
+    CHECK(dl_now() - start_time < 2 * DL_SECOND);
+    check_hears_the_end(idle);
+    check_hears_the_end(waiting);
+    check_hears_the_end(halfway);
+    check_hears_the_end(silent);
+    free(value);
+    close(slow);
+}
+
+SERVER_CASE(a_server_may_be_stopped_at_once_and_from_another_thread)
+{
+    for (int i = 0; i < 20; i++) {
+        fixture f = start(ops);
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, (void *(*)(void *))(void (*)(void))stop, &f)
+              == 0);
+        CHECK(pthread_join(thread, NULL) == 0);
+        CHECK(f.server == NULL);
+    }
+}
+
+SERVER_CASE(a_start_that_fails_leaves_nothing)
+{
+    bool has_failed = true;
+
+    for (long failing = 1; has_failed; failing++) {
+        dl_server *server = NULL;
+        int fd;
+        CHECK_OK(dl_socket_listen("127.0.0.1", 0, dl_deadline_after(DL_SECOND), &fd));
+        dl_check_fail_allocation_at(failing);
+        dl_status status = ops->start(fd, &server);
+        has_failed = dl_check_allocation_failed();
+        if (status == DL_OK) {
+            ops->stop(server);
+        }
+        CHECK(fcntl(fd, F_GETFD) == -1);
+    }
+}
+
+SERVER_CASE(garbage_harms_nobody_else)
+{
+    fixture f = start(ops);
+    int good = join(&f);
+    unsigned seed = 4711;
+
+    for (int i = 0; i < 300; i++) {
+        uint8_t bytes[200];
+        size_t size = 1 + (size_t)rand_r(&seed) % sizeof bytes;
+        for (size_t j = 0; j < size; j++) {
+            /* Mostly small numbers: those get further. */
+            int byte = rand_r(&seed);
+            bytes[j] = (uint8_t)(byte % 3 == 0 ? byte >> 8 : (byte >> 8) % 20);
+        }
+        int fd = i % 4 == 0 ? open_socket() : join(&f);
+        if (i % 4 == 0) {
+            connect_socket(&f, fd);
+        }
+        (void)!send(fd, bytes, size, MSG_NOSIGNAL);
+        close(fd);
+    }
+    say(good, DL_LITERAL("\x0d\1\2\3\4"));
+    CHECK_HEARS(good, "\1\2\3\4");
+    close(good);
+    stop(&f);
+}
+
+SERVER_CASE(an_idle_client_costs_little_memory)
+{
+    static int fds[MANY];
+    fixture f = start(ops);
+
+    raise_descriptor_limit();
+    check_serves(&f);
+    size_t before = allocated();
+    for (int i = 0; i < MANY; i++) {
+        fds[i] = join(&f);
+        say(fds[i], DL_LITERAL("\x0d\1\2\3\4"));
+        CHECK_HEARS(fds[i], "\1\2\3\4");
+    }
+    /* 16,000 of them in 8 MiB. */
+    CHECK(allocated() - before < MANY * 524 + 65536);
+    for (int i = 0; i < MANY; i++) {
+        close(fds[i]);
+    }
+    stop(&f);
+}
+
+static volatile sig_atomic_t signals_seen;
+
+static void
+see_signal(int number)
+{
+    (void)number;
+    signals_seen = signals_seen + 1;
+}
+
+/* A signal that only the server's thread could take stays pending. */
+SERVER_CASE(signals_are_left_to_other_threads)
+{
+    fixture f = start(ops);
+    sigset_t usr1;
+    sigset_t pending;
+
+    signal(SIGUSR1, see_signal);
+    sigemptyset(&usr1);
+    sigaddset(&usr1, SIGUSR1);
+    CHECK(pthread_sigmask(SIG_BLOCK, &usr1, NULL) == 0);
+    CHECK(kill(getpid(), SIGUSR1) == 0);
+    check_serves(&f);
+    CHECK_EQUAL(signals_seen, 0);
+    CHECK(sigpending(&pending) == 0 && sigismember(&pending, SIGUSR1));
+    CHECK(pthread_sigmask(SIG_UNBLOCK, &usr1, NULL) == 0);
+    CHECK_EQUAL(signals_seen, 1);
+    stop(&f);
+}
+
+SERVER_CASE(a_forked_child_does_not_disturb_the_parents_server)
+{
+    fixture f = start(ops);
+    int fd = join(&f);
+    int status;
+    pid_t child;
+
+    say(fd, DL_LITERAL("\x0d\1\2\3\4"));
+    CHECK_HEARS(fd, "\1\2\3\4");
+    child = fork();
+    if (child == 0) {
+        stop(&f);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    say(fd, DL_LITERAL("\x0d\1\2\3\4"));
+    CHECK_HEARS(fd, "\1\2\3\4");
+    check_serves(&f);
+    close(fd);
+    stop(&f);
+}
+
+/* Closing in the parent ends the connection though a child is still there. */
+SERVER_CASE(a_forked_child_does_not_keep_connections_open)
+{
+    fixture f = start(ops);
+    int fd = join(&f);
+    pid_t child;
+
+    say(fd, DL_LITERAL("\x0d\1\2\3\4"));
+    CHECK_HEARS(fd, "\1\2\3\4");
+    child = fork();
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    stop(&f);
+    check_hears_the_end(fd);
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    close(fd);
+}
