@@ -32,28 +32,30 @@ is_passing(int error)
     }
 }
 
+/* One line for all the time that some client has to wait. */
 static void
 starve(dl_acceptor *acceptor, int error)
 {
-    if (!acceptor->is_starved) {
+    acceptor->is_starved = true;
+    if (!acceptor->is_logged) {
+        acceptor->is_logged = true;
         dl_log(DL_LOG_WARNING, "store server: accepting connections: %s; new ones wait",
                strerror(error));
     }
-    acceptor->is_starved = true;
 }
 
 int
 dl_acceptor_next(dl_acceptor *acceptor)
 {
+    acceptor->is_starved = false;
     for (;;) {
         int fd = accept4(acceptor->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            acceptor->is_starved = false;
             dl_socket_prepare(fd);
             return fd;
         }
         if (errno == EAGAIN) {
-            acceptor->is_starved = false;
+            acceptor->is_logged = false;
             return -1;
         }
         if (!is_passing(errno)) {

@@ -22,6 +22,7 @@
 typedef struct dl_acceptor {
     int fd; /* listening, non-blocking */
     bool is_starved;
+    bool is_logged; /* that it is, since last nobody was waiting */
 } dl_acceptor;
 
 /* The next connection, with the options of our sockets.  -1: none for now, or, when
