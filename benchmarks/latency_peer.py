@@ -73,22 +73,27 @@ def time_calls(module: Any, port: int) -> None:
 
 
 def join(module: Any, rank: int, world_size: int) -> None:
-    """For each port and start time: when this rank was in the group."""
+    """For each way and port, and then a start time: when this rank was in the group.
+
+    The way is `url`, or `store`: all have joined a store before they start.
+    """
     say("ready")
     for line in sys.stdin:
-        port, start = map(int, line.split())
+        way, port = line.split()
+        where = {"init_method": f"tcp://127.0.0.1:{port}"}
+        if way == "store":
+            arguments = ("127.0.0.1", int(port), world_size, rank == 0)
+            where = {"store": module.TCPStore(*arguments)}
+        say("set")
+        start = int(sys.stdin.readline())
         while (left := start - time.monotonic_ns()) > 0:
             time.sleep(left * 1e-9)
-        module.init_process_group(
-            "gloo",
-            init_method=f"tcp://127.0.0.1:{port}",
-            rank=rank,
-            world_size=world_size,
-        )
+        module.init_process_group("gloo", rank=rank, world_size=world_size, **where)
         say(str(time.monotonic_ns()))
         # Rank 0 takes the store with it when it goes: all leave when all are told.
         sys.stdin.readline()
         module.destroy_process_group()
+        where.clear()
         say("left")
 
 
