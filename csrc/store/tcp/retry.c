@@ -26,8 +26,8 @@ static dl_status
 try_once(dl_connection_pool *pool, dl_call *call, dl_deadline open_by,
          try_result *result)
 {
-    dl_connection *connection = dl_connection_pool_take(
-        pool, !dl_exchange_is_repeatable(call->request.op));
+    dl_connection *connection =
+        dl_connection_pool_take(pool, !dl_exchange_is_repeatable(call->request.op));
 
     *result = (try_result){.was_idle = connection != NULL};
     if (connection == NULL) {
@@ -62,7 +62,7 @@ fail_unknown(const dl_call *call)
     const char *name = dl_exchange_name(call->request.op);
 
     return dl_fail(dl_last_error()->status,
-                   "%s The outcome of %s is unknown: the server may or may not have "
+                   "%s. The outcome of %s is unknown: the server may or may not have "
                    "done it.",
                    dl_last_error()->text, name);
 }
@@ -109,7 +109,7 @@ try_again(dl_connection_pool *pool, dl_call *call, try_result *result)
     }
     return losses == 0 || result->was_connected
                ? dl_fail_again(&loss)
-               : dl_fail(DL_NETWORK, "%s Reconnecting failed: %s", loss.text,
+               : dl_fail(DL_NETWORK, "%s. Reconnecting failed: %s", loss.text,
                          dl_last_error()->text);
 }
 

@@ -76,8 +76,8 @@ fake_accept_main(void *argument)
         }
         fake_peer *peer = &server->peers[number];
         *peer = (fake_peer){.server = server, .fd = fd, .number = number};
-        CHECK(pthread_create(&peer->thread, NULL, fake_peer_main, peer) == 0);
         atomic_store(&server->accepted, number + 1);
+        CHECK(pthread_create(&peer->thread, NULL, fake_peer_main, peer) == 0);
     }
 }
 

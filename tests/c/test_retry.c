@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What becomes of calls whose connection is lost, seen through a store. */
+#include "store/tcp/retry.h"
+
+#include <netinet/in.h>
+
+#include "fakes/interrupts.h"
+#include "fakes/server.h"
+#include "store/tcp/tcp_store.h"
+
+#define SOON dl_deadline_after(15 * DL_SECOND)
+#define MS(count) dl_deadline_after((count) * DL_MILLISECOND)
+#define KEY DL_LITERAL("k")
+
+/* A server of ours that answers every request in one way, but is not well. */
+typedef struct script {
+    atomic_int drops; /* so many requests cost their connection; negative: all */
+    dl_bytes before;  /* what a dropped one gets to see first */
+    bool is_rude;     /* a reset instead of an end */
+    atomic_int requests;
+    atomic_int goodbyes; /* connections that shall end after their next answer */
+} script;
+
+/* Ends the conversation with a reset, while the fake keeps its descriptor's number. */
+static void
+reset(fake_peer *peer)
+{
+    struct linger linger = {.l_onoff = 1};
+    int spare = dup(0);
+
+    CHECK(setsockopt(peer->fd, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
+    CHECK(dup2(spare, peer->fd) == peer->fd);
+    close(spare);
+}
+
+static bool
+take_one(atomic_int *count)
+{
+    int left = atomic_load(count);
+
+    while (left > 0 && !atomic_compare_exchange_weak(count, &left, left - 1)) {
+    }
+    return left != 0;
+}
+
+static void
+answer(fake_peer *peer, dl_opcode op)
+{
+    switch (op) {
+    case DL_OP_GET:
+    case DL_OP_MULTI_GET:
+    case DL_OP_COMPARE_SET:
+        FAKE_SEND(peer, "\0\5\0\0\0\0\0\0\0value");
+        break;
+    case DL_OP_CHECK:
+    case DL_OP_WAIT:
+    case DL_OP_BARRIER:
+        FAKE_SEND(peer, "\0\0");
+        break;
+    case DL_OP_QUEUE_POP:
+        FAKE_SEND(peer, "\0\1\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0value");
+        break;
+    case DL_OP_LIST_KEYS:
+        FAKE_SEND(peer, "\0\0\0\0\0\0\0\0\0");
+        break;
+    case DL_OP_ADD:
+    case DL_OP_NUM_KEYS:
+    case DL_OP_DELETE_KEY:
+    case DL_OP_QUEUE_LEN:
+        FAKE_SEND(peer, "\0\1\0\0\0\0\0\0\0");
+        break;
+    default:
+        FAKE_SEND(peer, "\0");
+        break;
+    }
+}
+
+static void
+talk_by_script(fake_peer *peer)
+{
+    script *script = peer->server->context;
+    dl_request request;
+
+    if (!fake_greet(peer)) {
+        return;
+    }
+    while (fake_next(peer, &request)) {
+        atomic_fetch_add(&script->requests, 1);
+        if (take_one(&script->drops)) {
+            fake_send(peer, script->before);
+            if (script->is_rude) {
+                reset(peer);
+            }
+            return;
+        }
+        answer(peer, request.op);
+        if (take_one(&script->goodbyes)) {
+            return;
+        }
+    }
+}
+
+static dl_store *
+make_client(uint16_t port)
+{
+    const dl_tcp_store_options options = {.host = "127.0.0.1",
+                                          .port = port,
+                                          .world_size = -1,
+                                          .listen_fd = -1,
+                                          .timeout = 15 * DL_SECOND};
+    dl_store *store = NULL;
+
+    CHECK_OK(dl_tcp_store_new(&options, SOON, &store));
+    return store;
+}
+
+static dl_store *
+begin(fake_server *server, script *script)
+{
+    server->talk = talk_by_script;
+    server->is_ours = true;
+    server->context = script;
+    fake_start(server, 0);
+    return make_client(server->port);
+}
+
+static void
+end(fake_server *server, dl_store *store)
+{
+    dl_store_unref(store);
+    fake_stop(server);
+}
+
+static dl_status
+see(void *context, dl_bytes key)
+{
+    (void)context;
+    (void)key;
+    return DL_OK;
+}
+
+/* Any call, by the request it makes. */
+static dl_status
+call(dl_store *store, dl_opcode op, dl_deadline deadline)
+{
+    dl_buffer value = {0};
+    dl_status status = DL_INTERNAL;
+    const dl_bytes key = KEY;
+    int64_t number;
+    bool flag;
+
+    switch (op) {
+    case DL_OP_SET:
+        return dl_store_set(store, KEY, KEY, deadline);
+    case DL_OP_ADD:
+        return dl_store_add(store, KEY, 1, &number, deadline);
+    case DL_OP_CHECK:
+        return dl_store_check(store, &key, 1, &flag, deadline);
+    case DL_OP_WAIT:
+        return dl_store_wait(store, &key, 1, deadline);
+    case DL_OP_NUM_KEYS:
+        return dl_store_num_keys(store, &number, deadline);
+    case DL_OP_DELETE_KEY:
+        return dl_store_delete_key(store, KEY, &flag, deadline);
+    case DL_OP_APPEND:
+        return dl_store_append(store, KEY, KEY, deadline);
+    case DL_OP_MULTI_SET:
+        return dl_store_multi_set(store, &key, &key, 1, deadline);
+    case DL_OP_QUEUE_PUSH:
+        return dl_store_queue_push(store, KEY, KEY, deadline);
+    case DL_OP_QUEUE_LEN:
+        return dl_store_queue_len(store, KEY, &number, deadline);
+    case DL_OP_LIST_KEYS:
+        return dl_store_list_keys(store, see, NULL, deadline);
+    case DL_OP_BARRIER:
+        return dl_store_barrier(store, KEY, 2, deadline);
+    case DL_OP_GET:
+        status = dl_store_get(store, KEY, &value, deadline);
+        break;
+    case DL_OP_MULTI_GET:
+        status = dl_store_multi_get(store, &key, 1, &value, deadline);
+        break;
+    case DL_OP_COMPARE_SET:
+        status = dl_store_compare_set(store, KEY, KEY, KEY, &value, deadline);
+        break;
+    case DL_OP_QUEUE_POP:
+        status = dl_store_queue_pop(store, KEY, true, &value, deadline);
+        break;
+    default:
+        DL_CHECK_FAIL("no call makes request %d", op);
+    }
+    if (status == DL_OK) {
+        CHECK_BYTES(dl_buffer_bytes(&value), "value");
+    }
+    dl_buffer_fini(&value);
+    return status;
+}
+
+static const dl_opcode repeatable[] = {
+    DL_OP_SET,       DL_OP_GET,        DL_OP_CHECK,     DL_OP_WAIT,
+    DL_OP_NUM_KEYS,  DL_OP_DELETE_KEY, DL_OP_MULTI_GET, DL_OP_MULTI_SET,
+    DL_OP_QUEUE_LEN, DL_OP_LIST_KEYS};
+#define REPEATABLE_COUNT (sizeof repeatable / sizeof *repeatable)
+
+static const dl_opcode unrepeatable[] = {DL_OP_ADD,        DL_OP_APPEND,
+                                         DL_OP_QUEUE_PUSH, DL_OP_COMPARE_SET,
+                                         DL_OP_QUEUE_POP,  DL_OP_BARRIER};
+#define UNREPEATABLE_COUNT (sizeof unrepeatable / sizeof *unrepeatable)
+
+static void
+check_repeated(script *script)
+{
+    fake_server server = {0};
+    dl_store *store = begin(&server, script);
+
+    for (size_t i = 0; i < REPEATABLE_COUNT; i++) {
+        atomic_store(&script->drops, 1);
+        atomic_store(&script->requests, 0);
+        CHECK_OK(call(store, repeatable[i], SOON));
+        CHECK_EQUAL(atomic_load(&script->requests), 2);
+    }
+    CHECK_EQUAL(atomic_load(&server.accepted), 1 + REPEATABLE_COUNT);
+    end(&server, store);
+}
+
+CHECK_CASE(calls_that_may_be_repeated_are)
+{
+    script closing = {0}, resetting = {.is_rude = true};
+
+    check_repeated(&closing);
+    check_repeated(&resetting);
+}
+
+CHECK_CASE(half_a_reply_does_not_count)
+{
+    fake_server server = {0};
+    script script = {.drops = 1, .before = DL_LITERAL("\0\5\0\0\0\0\0\0\0va")};
+    dl_store *store = begin(&server, &script);
+
+    CHECK_OK(call(store, DL_OP_GET, SOON));
+    atomic_store(&script.drops, 1);
+    CHECK_OK(call(store, DL_OP_MULTI_GET, SOON));
+    end(&server, store);
+}
+
+CHECK_CASE(calls_that_may_not_be_repeated_say_that_their_outcome_is_unknown)
+{
+    fake_server server = {0};
+    script script = {0};
+    dl_store *store = begin(&server, &script);
+    char expected[256];
+
+    for (size_t i = 0; i < UNREPEATABLE_COUNT; i++) {
+        atomic_store(&script.drops, 1);
+        atomic_store(&script.requests, 0);
+        CHECK_STATUS(call(store, unrepeatable[i], SOON), DL_NETWORK);
+        snprintf(
+            expected, sizeof expected,
+            "Failed to recv, got 0 bytes. Connection was likely closed. Did the "
+            "remote server shutdown or crash? (127.0.0.1:%u). The outcome of %s is "
+            "unknown: the server may or may not have done it.",
+            server.port, dl_exchange_name(unrepeatable[i]));
+        CHECK_TEXT(dl_last_error()->text, expected);
+        CHECK_EQUAL(atomic_load(&script.requests), 1);
+        /* The store is not harmed. */
+        CHECK_OK(call(store, unrepeatable[i], SOON));
+    }
+    end(&server, store);
+}
+
+static void
+await_count(atomic_int *count, int value)
+{
+    dl_deadline deadline = SOON;
+
+    while (atomic_load(count) != value) {
+        CHECK(!dl_deadline_passed(deadline));
+        usleep(1000);
+    }
+    /* Until the client's side has heard of it. */
+    usleep(20000);
+}
+
+CHECK_CASE(a_connection_closed_while_idle_is_simply_replaced)
+{
+    fake_server server = {0};
+    script script = {0};
+    dl_store *store = begin(&server, &script);
+
+    for (size_t i = 0; i < UNREPEATABLE_COUNT; i++) {
+        atomic_store(&script.goodbyes, 1);
+        CHECK_OK(call(store, DL_OP_SET, SOON));
+        await_count(&script.goodbyes, 0);
+        CHECK_OK(call(store, unrepeatable[i], MS(0)));
+    }
+    for (size_t i = 0; i < REPEATABLE_COUNT; i++) {
+        atomic_store(&script.goodbyes, 1);
+        CHECK_OK(call(store, DL_OP_SET, SOON));
+        await_count(&script.goodbyes, 0);
+        CHECK_OK(call(store, repeatable[i], MS(0)));
+    }
+    end(&server, store);
+}
+
+CHECK_CASE(a_server_restarted_on_its_port_is_found_again)
+{
+    fake_server first = {0}, second;
+    script script = {0};
+    dl_store *store = begin(&first, &script);
+
+    for (size_t i = 0; i < 2; i++) {
+        CHECK_OK(call(store, DL_OP_SET, SOON));
+        fake_stop(&first);
+        second =
+            (fake_server){.talk = talk_by_script, .is_ours = true, .context = &script};
+        fake_start(&second, first.port);
+        CHECK_OK(call(store, i == 0 ? DL_OP_GET : DL_OP_ADD, SOON));
+        fake_stop(&second);
+        first =
+            (fake_server){.talk = talk_by_script, .is_ours = true, .context = &script};
+        fake_start(&first, second.port);
+    }
+    end(&first, store);
+}
+
+CHECK_CASE(a_server_that_is_gone_is_told_with_the_first_cause)
+{
+    fake_server server = {0};
+    script script = {0};
+    dl_store *store = begin(&server, &script);
+    char expected[512];
+
+    CHECK_OK(call(store, DL_OP_SET, SOON));
+    fake_stop(&server);
+    int64_t start = dl_now();
+    CHECK_STATUS(call(store, DL_OP_GET, MS(300)), DL_NETWORK);
+    CHECK(dl_now() - start >= 300 * DL_MILLISECOND);
+    CHECK(dl_now() - start < 700 * DL_MILLISECOND);
+    snprintf(
+        expected, sizeof expected,
+        "Failed to recv, got 0 bytes. Connection was likely closed. Did the remote "
+        "server shutdown or crash? (127.0.0.1:%u). Reconnecting failed: The client "
+        "socket has timed out after ",
+        server.port);
+    CHECK_CONTAINS(dl_last_error()->text, expected);
+    CHECK_CONTAINS(dl_last_error()->text, "Connection refused (errno 111)");
+    /* Nothing was sent this time. */
+    CHECK_STATUS(call(store, DL_OP_ADD, MS(100)), DL_NETWORK);
+    CHECK(strstr(dl_last_error()->text, "unknown") == NULL);
+    CHECK_STATUS(call(store, DL_OP_GET, MS(0)), DL_NETWORK);
+    dl_store_unref(store);
+}
+
+CHECK_SLOW_CASE(a_server_that_is_gone_is_not_waited_for_long)
+{
+    fake_server server = {0};
+    script script = {0};
+    dl_store *store = begin(&server, &script);
+
+    fake_stop(&server);
+    int64_t start = dl_now();
+    CHECK_STATUS(call(store, DL_OP_WAIT, dl_deadline_after(-1)), DL_NETWORK);
+    CHECK(dl_now() - start >= DL_TCP_STORE_PATIENCE);
+    CHECK(dl_now() - start < DL_TCP_STORE_PATIENCE + DL_SECOND);
+    dl_store_unref(store);
+}
+
+static void
+talk_deaf(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_greet(peer));
+    while (fake_next(peer, &request)) {
+    }
+}
+
+CHECK_SLOW_CASE(no_answer_to_what_may_not_be_repeated_leaves_it_unknown)
+{
+    fake_server server = {.talk = talk_deaf, .is_ours = true};
+    char expected[256];
+
+    fake_start(&server, 0);
+    dl_store *store = make_client(server.port);
+    CHECK_STATUS(call(store, DL_OP_ADD, MS(0)), DL_TIMEOUT);
+    snprintf(
+        expected, sizeof expected,
+        "the store's server at 127.0.0.1:%u does not answer. The outcome of add is "
+        "unknown: the server may or may not have done it.",
+        server.port);
+    CHECK_TEXT(dl_last_error()->text, expected);
+    CHECK_EQUAL(atomic_load(&server.accepted), 1);
+    end(&server, store);
+}
+
+CHECK_CASE(a_call_that_kills_every_connection_is_given_up)
+{
+    fake_server server = {0};
+    script script = {0};
+    dl_store *store = begin(&server, &script);
+
+    atomic_store(&script.drops, -1);
+    CHECK_STATUS(call(store, DL_OP_LIST_KEYS, SOON), DL_NETWORK);
+    CHECK(atomic_load(&script.requests) >= 3);
+    CHECK(atomic_load(&script.requests) <= 6);
+    CHECK(strstr(dl_last_error()->text, "Reconnecting failed") == NULL);
+    CHECK(strstr(dl_last_error()->text, "unknown") == NULL);
+    end(&server, store);
+}
+
+/* POP says empty; the WAIT that follows costs the connection. */
+static void
+talk_lost_wait(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_greet(peer));
+    CHECK(fake_expect(peer, DL_OP_QUEUE_POP, &request));
+    if (peer->number > 0) {
+        answer(peer, DL_OP_QUEUE_POP);
+        fake_next(peer, &request);
+        return;
+    }
+    FAKE_SEND(peer, "\0\0\0\0\0\0\0\0\0");
+    CHECK(fake_expect(peer, DL_OP_WAIT, &request));
+}
+
+CHECK_CASE(a_pop_that_only_waits_may_be_repeated)
+{
+    fake_server server = {.talk = talk_lost_wait, .is_ours = true};
+
+    fake_start(&server, 0);
+    dl_store *store = make_client(server.port);
+    CHECK_OK(call(store, DL_OP_QUEUE_POP, SOON));
+    CHECK_EQUAL(atomic_load(&server.accepted), 2);
+    end(&server, store);
+}
+
+CHECK_CASE(looking_for_a_lost_server_can_be_interrupted)
+{
+    fake_server server = {0};
+    script script = {0};
+    dl_store *store = begin(&server, &script);
+
+    fake_stop(&server);
+    fake_interrupt_after(150 * DL_MILLISECOND);
+    CHECK_INTERRUPTED(call(store, DL_OP_GET, SOON));
+    dl_store_unref(store);
+}
+
+static void *
+close_later(void *store)
+{
+    usleep(150000);
+    dl_store_close(store);
+    return NULL;
+}
+
+CHECK_CASE(closing_ends_the_search_for_a_lost_server)
+{
+    fake_server server = {0};
+    script script = {0};
+    dl_store *store = begin(&server, &script);
+    pthread_t thread;
+
+    fake_stop(&server);
+    CHECK(pthread_create(&thread, NULL, close_later, store) == 0);
+    int64_t start = dl_now();
+    CHECK_STATUS(call(store, DL_OP_GET, SOON), DL_CLOSED);
+    CHECK_TEXT(dl_last_error()->text, "this TCPStore was closed during the call");
+    CHECK(dl_now() - start < DL_SECOND);
+    CHECK(pthread_join(thread, NULL) == 0);
+    dl_store_unref(store);
+}
+
+static void
+talk_refusal(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_greet(peer));
+    CHECK(fake_expect(peer, DL_OP_ADD, &request));
+    FAKE_SEND(peer, "\7\3\0\0\0\0\0\0\0no!");
+}
+
+CHECK_CASE(what_the_server_refuses_is_not_tried_again)
+{
+    fake_server server = {.talk = talk_refusal, .is_ours = true};
+
+    fake_start(&server, 0);
+    dl_store *store = make_client(server.port);
+    for (int i = 0; i < 3; i++) {
+        CHECK_STATUS(call(store, DL_OP_ADD, SOON), DL_INVALID);
+        CHECK_TEXT(dl_last_error()->text, "no!");
+        CHECK_EQUAL(atomic_load(&server.accepted), i + 1);
+    }
+    end(&server, store);
+}
