@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One plain struct per collective: what the caller asked for, already checked where that
- * is possible without looking at other ranks. */
+ * One plain struct per collective: what the caller asked for.  Tensors may have any
+ * strides.  A list of blocks has one entry per rank of the group, all of one dtype; the
+ * blocks of the "single" forms are views into one array (tensor/blocks.h).  Outputs may
+ * not share memory with each other or with inputs, but a rank's own block may be the
+ * very same view as its counterpart: then it is left where it is. */
 #ifndef DISTLITE_PG_ARGUMENTS_H
 #define DISTLITE_PG_ARGUMENTS_H
 
@@ -11,11 +14,53 @@
 typedef struct dl_all_reduce_args {
     dl_tensor tensor; /* in place */
     dl_reduce_op op;
+    double factor; /* of PREMUL_SUM; each rank may have its own */
 } dl_all_reduce_args;
 
 typedef struct dl_broadcast_args {
     dl_tensor tensor; /* read on the root, written elsewhere */
     int root;         /* rank in the group */
 } dl_broadcast_args;
+
+typedef struct dl_reduce_args {
+    dl_tensor tensor; /* in place on the root, left as it is elsewhere */
+    int root;
+    dl_reduce_op op;
+    double factor;
+} dl_reduce_args;
+
+/* Blocks may differ in size: every rank knows all of them. */
+typedef struct dl_all_gather_args {
+    dl_tensor input;
+    const dl_tensor *outputs;
+} dl_all_gather_args;
+
+typedef struct dl_gather_args {
+    dl_tensor input;
+    const dl_tensor *outputs; /* NULL but on the root */
+    int root;
+    bool is_uneven; /* blocks may differ in size, which only the root knows */
+} dl_gather_args;
+
+typedef struct dl_scatter_args {
+    const dl_tensor *inputs; /* NULL but on the root */
+    dl_tensor output;
+    int root;
+    bool is_uneven; /* blocks may differ in size, which only the root knows */
+} dl_scatter_args;
+
+/* Blocks may differ in size, on all ranks the same way. */
+typedef struct dl_reduce_scatter_args {
+    const dl_tensor *inputs;
+    dl_tensor output;
+    dl_reduce_op op;
+    double factor;
+} dl_reduce_scatter_args;
+
+/* Blocks may differ in size; what one rank sends, the other must expect. */
+typedef struct dl_all_to_all_args {
+    const dl_tensor *inputs;  /* by destination */
+    const dl_tensor *outputs; /* by source */
+} dl_all_to_all_args;
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The seam between a group and the engine that moves its data: one function pointer per
- * collective.  A NULL entry is worded once, in group.c. */
+ * collective.  A NULL entry is worded once, in collectives.c.  DL_UNSUPPORTED from any of
+ * them promises that nothing was sent and that all ranks get it: the group stays whole. */
 #ifndef DISTLITE_PG_BACKEND_H
 #define DISTLITE_PG_BACKEND_H
 
@@ -29,6 +30,15 @@ typedef struct dl_backend_ops {
     dl_status (*broadcast)(dl_backend *, const dl_op_context *,
                            const dl_broadcast_args *);
     dl_status (*barrier)(dl_backend *, const dl_op_context *);
+    dl_status (*reduce)(dl_backend *, const dl_op_context *, const dl_reduce_args *);
+    dl_status (*all_gather)(dl_backend *, const dl_op_context *,
+                            const dl_all_gather_args *);
+    dl_status (*gather)(dl_backend *, const dl_op_context *, const dl_gather_args *);
+    dl_status (*scatter)(dl_backend *, const dl_op_context *, const dl_scatter_args *);
+    dl_status (*reduce_scatter)(dl_backend *, const dl_op_context *,
+                                const dl_reduce_scatter_args *);
+    dl_status (*all_to_all)(dl_backend *, const dl_op_context *,
+                            const dl_all_to_all_args *);
     /* Local, bounded, idempotent, from any thread: frees all waiters with `cause`; peers
      * that need this rank are told. */
     void (*abort)(dl_backend *, const dl_error *cause);

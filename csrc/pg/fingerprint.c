@@ -4,26 +4,44 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-typedef struct op_entry {
-    const char *name;
-    bool has_data; /* a count and a dtype */
-    bool has_reduce_op;
-    bool has_root;
-} op_entry;
-
-static const op_entry entries[] = {
-    [DL_BROADCAST] = {.name = "broadcast", .has_data = true, .has_root = true},
-    [DL_ALL_REDUCE] = {.name = "all_reduce", .has_data = true, .has_reduce_op = true},
-    [DL_BARRIER] = {.name = "barrier"},
+/* In the order of a description. */
+enum op_detail {
+    COUNT = 1,
+    DTYPE = 2,
+    REDUCE_OP = 4,
+    SIZES = 8, /* of blocks, in place of a root */
 };
 
-static const op_entry unknown = {.name = "unknown operation"};
+typedef struct op_entry {
+    const char *name;
+    unsigned details;
+    const char *root; /* what it is, "from" or "to"; NULL: there is none */
+} op_entry;
+
+static const op_entry entries[DL_OP_TYPE_COUNT] = {
+    [DL_BROADCAST] = {"broadcast", COUNT | DTYPE, "from"},
+    [DL_ALL_REDUCE] = {"all_reduce", COUNT | DTYPE | REDUCE_OP, NULL},
+    [DL_REDUCE] = {"reduce", COUNT | DTYPE | REDUCE_OP, "to"},
+    [DL_ALL_GATHER] = {"all_gather", COUNT | DTYPE, NULL},
+    [DL_GATHER] = {"gather", COUNT | DTYPE, "to"},
+    [DL_SCATTER] = {"scatter", COUNT | DTYPE, "from"},
+    [DL_REDUCE_SCATTER] = {"reduce_scatter", COUNT | DTYPE | REDUCE_OP, NULL},
+    [DL_ALL_TO_ALL] = {"all_to_all", DTYPE, NULL},
+    [DL_BARRIER] = {"barrier", 0, NULL},
+    [DL_ALL_GATHER_V] = {"all_gather_v", COUNT | DTYPE | SIZES, NULL},
+    [DL_GATHER_V] = {"gather_v", DTYPE, "to"},
+    [DL_SCATTER_V] = {"scatter_v", DTYPE, "from"},
+    [DL_REDUCE_SCATTER_V] = {"reduce_scatter_v", COUNT | DTYPE | REDUCE_OP | SIZES,
+                             NULL},
+};
+
+static const op_entry unknown = {"unknown operation", 0, NULL};
 
 /* Fingerprints come from other ranks: any number may be in them. */
 static const op_entry *
 entry_of(uint8_t op)
 {
-    bool is_known = op < sizeof entries / sizeof *entries && entries[op].name != NULL;
+    bool is_known = op < DL_OP_TYPE_COUNT && entries[op].name != NULL;
 
     return is_known ? &entries[op] : &unknown;
 }
@@ -34,26 +52,55 @@ dl_op_type_name(uint8_t op)
     return entry_of(op)->name;
 }
 
+uint32_t
+dl_fingerprint_of_blocks(const dl_tensor *blocks, int count)
+{
+    uint64_t mixed = UINT64_C(0xcbf29ce484222325);
+
+    /* FNV-1a over whole counts, folded. */
+    for (int i = 0; i < count; i++) {
+        mixed = (mixed ^ blocks[i].count) * UINT64_C(0x100000001b3);
+        mixed ^= mixed >> 32;
+    }
+    return (uint32_t)mixed | 1;
+}
+
+static void
+describe_data(const dl_fingerprint *fingerprint, bool has_count, char text[96])
+{
+    char count[32] = "";
+
+    if (has_count) {
+        snprintf(count, sizeof count, "%" PRIu64 " x ", fingerprint->count);
+    }
+    if (fingerprint->dtype == DL_OPAQUE) {
+        snprintf(text, 96, "%s%u bytes", count, fingerprint->item_size);
+    } else {
+        snprintf(text, 96, "%s%s", count, dl_dtype_name((dl_dtype)fingerprint->dtype));
+    }
+}
+
 void
 dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text, size_t size)
 {
     const op_entry *entry = entry_of(fingerprint->op);
     char data[96] = "";
-    char detail[64] = "";
+    char op[32] = "";
+    char detail[48] = "";
 
-    if (entry->has_data && fingerprint->dtype == DL_OPAQUE) {
-        snprintf(data, sizeof data, "%" PRIu64 " x %u bytes", fingerprint->count,
-                 fingerprint->item_size);
-    } else if (entry->has_data) {
-        snprintf(data, sizeof data, "%" PRIu64 " x %s", fingerprint->count,
-                 dl_dtype_name((dl_dtype)fingerprint->dtype));
+    if (entry->details & DTYPE) {
+        describe_data(fingerprint, entry->details & COUNT, data);
     }
-    if (entry->has_reduce_op) {
-        snprintf(detail, sizeof detail, ", %s",
+    if (entry->details & REDUCE_OP) {
+        snprintf(op, sizeof op, ", %s",
                  dl_reduce_op_name((dl_reduce_op)fingerprint->reduce_op));
     }
-    if (entry->has_root) {
-        snprintf(detail, sizeof detail, ", from rank %" PRIu32, fingerprint->root);
+    if (entry->root != NULL) {
+        snprintf(detail, sizeof detail, ", %s rank %" PRIu32, entry->root,
+                 fingerprint->root);
+    } else if (entry->details & SIZES) {
+        snprintf(detail, sizeof detail, ", in blocks of sizes #%08" PRIx32,
+                 fingerprint->root);
     }
-    snprintf(text, size, "%s(%s%s)", entry->name, data, detail);
+    snprintf(text, size, "%s(%s%s%s)", entry->name, data, op, detail);
 }

@@ -12,20 +12,31 @@
 #include "tensor/reduce.h"
 #include "tensor/tensor.h"
 
-/* torch's numbering (Work._get_op_type). */
+/* torch's numbering (Work._get_op_type); from 32 up what torch has no number for. */
 typedef enum dl_op_type {
     DL_BROADCAST = 0,
     DL_ALL_REDUCE = 1,
+    DL_REDUCE = 3,
+    DL_ALL_GATHER = 4,
+    DL_GATHER = 7,
+    DL_SCATTER = 8,
+    DL_REDUCE_SCATTER = 9,
+    DL_ALL_TO_ALL = 11,
     DL_BARRIER = 15,
+    DL_ALL_GATHER_V = 32, /* of blocks that differ in size */
+    DL_GATHER_V = 33,
+    DL_SCATTER_V = 34,
+    DL_REDUCE_SCATTER_V = 35,
+    DL_OP_TYPE_COUNT = 36,
 } dl_op_type;
 
 typedef struct dl_fingerprint {
-    uint64_t count; /* elements */
+    uint64_t count; /* elements; of a block, where all have the same */
     uint8_t op;     /* dl_op_type */
     uint8_t dtype;
     uint8_t reduce_op;
     uint8_t item_size; /* low byte: tells opaque types apart */
-    uint32_t root;
+    uint32_t root;     /* or what tells one row of block sizes from another */
 } dl_fingerprint;
 
 static inline bool
@@ -41,6 +52,9 @@ const char *dl_op_type_name(uint8_t op);
 
 /* What a description needs at most. */
 #define DL_FINGERPRINT_TEXT_SIZE 192
+
+/* What tells the row of these blocks' sizes from another; never 0. */
+uint32_t dl_fingerprint_of_blocks(const dl_tensor *blocks, int count);
 
 /* "all_reduce(1000 x float32, SUM)", "broadcast(3 x int64, from rank 0)". */
 void dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text,

@@ -47,6 +47,18 @@ dl_status dl_group_all_reduce(dl_group *group, const dl_all_reduce_args *args,
 dl_status dl_group_broadcast(dl_group *group, const dl_broadcast_args *args,
                              dl_deadline deadline);
 dl_status dl_group_barrier(dl_group *group, dl_deadline deadline);
+dl_status dl_group_reduce(dl_group *group, const dl_reduce_args *args,
+                          dl_deadline deadline);
+dl_status dl_group_all_gather(dl_group *group, const dl_all_gather_args *args,
+                              dl_deadline deadline);
+dl_status dl_group_gather(dl_group *group, const dl_gather_args *args,
+                          dl_deadline deadline);
+dl_status dl_group_scatter(dl_group *group, const dl_scatter_args *args,
+                           dl_deadline deadline);
+dl_status dl_group_reduce_scatter(dl_group *group, const dl_reduce_scatter_args *args,
+                                  dl_deadline deadline);
+dl_status dl_group_all_to_all(dl_group *group, const dl_all_to_all_args *args,
+                              dl_deadline deadline);
 
 /* Frees all waiters with DL_CANCELLED; from any thread, bounded, idempotent. */
 void dl_group_abort(dl_group *group, const char *reason);
