@@ -2,8 +2,12 @@
 #include "tensor/reduce.h"
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "tensor/reduce_table.h"
+
+/* Elements on the stack at a time: a quarter of a first-level cache. */
+#define SCALE_TILE 2048
 
 static const char *const op_names[DL_REDUCE_OP_COUNT] = {
     [DL_SUM] = "SUM", [DL_AVG] = "AVG",   [DL_PRODUCT] = "PRODUCT",
@@ -53,7 +57,10 @@ dl_reduce_check(dl_reduce_op op, dl_dtype dtype)
         return dl_fail(DL_INVALID, "reduce op %d of dtype %d does not exist", (int)op,
                        (int)dtype);
     }
-    if (dl_reduce_kernel(op, dtype) != NULL) {
+    /* Three bits of mantissa leave nothing of a product over many ranks. */
+    bool is_lost = op == DL_PRODUCT && dl_dtype_size(dtype) == 1
+                   && dl_reduce_dtype(dtype) == DL_FLOAT32;
+    if (dl_reduce_kernel(op, dl_reduce_dtype(dtype)) != NULL && !is_lost) {
         return DL_OK;
     }
     if (op == DL_AVG && dl_dtype_is_integer(dtype)) {
@@ -66,6 +73,12 @@ dl_reduce_check(dl_reduce_op op, dl_dtype dtype)
                    dl_dtype_name(dtype));
 }
 
+dl_dtype
+dl_reduce_dtype(dl_dtype dtype)
+{
+    return chosen_table()->widen[dtype] == NULL ? dtype : DL_FLOAT32;
+}
+
 dl_reduce_fn
 dl_reduce_kernel(dl_reduce_op op, dl_dtype dtype)
 {
@@ -73,7 +86,47 @@ dl_reduce_kernel(dl_reduce_op op, dl_dtype dtype)
 }
 
 void
+dl_reduce_widen(float *target, dl_dtype dtype, const void *source, size_t count)
+{
+    chosen_table()->widen[dtype](target, source, count);
+}
+
+void
+dl_reduce_narrow(void *target, dl_dtype dtype, const float *source, size_t count)
+{
+    chosen_table()->narrow[dtype](target, source, count);
+}
+
+void
 dl_reduce_divide(void *target, dl_dtype dtype, size_t count, int divisor)
 {
     chosen_table()->divide[dtype](target, count, divisor);
+}
+
+static void
+scale_short(void *target, dl_dtype dtype, const void *source, size_t count,
+            double factor)
+{
+    const dl_reduce_table *table = chosen_table();
+    size_t item_size = dl_dtype_size(dtype);
+    float tile[SCALE_TILE];
+
+    for (size_t at = 0; at < count; at += SCALE_TILE) {
+        size_t part = count - at < SCALE_TILE ? count - at : SCALE_TILE;
+        size_t offset = at * item_size;
+        table->widen[dtype](tile, (const char *)source + offset, part);
+        table->scale[DL_FLOAT32](tile, tile, part, factor);
+        table->narrow[dtype]((char *)target + offset, tile, part);
+    }
+}
+
+void
+dl_reduce_scale(void *target, dl_dtype dtype, const void *source, size_t count,
+                double factor)
+{
+    if (dl_reduce_dtype(dtype) != dtype) {
+        scale_short(target, dtype, source, count, factor);
+    } else {
+        chosen_table()->scale[dtype](target, source, count, factor);
+    }
 }

@@ -28,13 +28,28 @@ const char *dl_reduce_op_name(dl_reduce_op op); /* "SUM" */
 /* Whether the pair has a meaning and a kernel; a worded DL_INVALID otherwise. */
 dl_status dl_reduce_check(dl_reduce_op op, dl_dtype dtype);
 
-/* target[i] = left[i] op right[i].  `target` may be `left` or `right`.  AVG adds. */
+/* target[i] = left[i] op right[i].  `target` may be `left` or `right`.  AVG and
+ * PREMUL_SUM add. */
 typedef void (*dl_reduce_fn)(void *target, const void *left, const void *right,
                              size_t count);
 
+/* What a reduction of this dtype computes in: float32 for the types shorter than that,
+ * which are rounded once, at the end; itself for all others. */
+dl_dtype dl_reduce_dtype(dl_dtype dtype);
+
+/* Of a dtype that is computed in as it is. */
 dl_reduce_fn dl_reduce_kernel(dl_reduce_op op, dl_dtype dtype);
+
+/* To and from float32; of a dtype that is not computed in as it is. */
+void dl_reduce_widen(float *target, dl_dtype dtype, const void *source, size_t count);
+void dl_reduce_narrow(void *target, dl_dtype dtype, const float *source, size_t count);
 
 /* What AVG does after its sum: target[i] /= divisor. */
 void dl_reduce_divide(void *target, dl_dtype dtype, size_t count, int divisor);
+
+/* What PREMUL_SUM does before its sum: target[i] = source[i] * factor, in the precision
+ * of dl_reduce_dtype().  `target` may be `source`. */
+void dl_reduce_scale(void *target, dl_dtype dtype, const void *source, size_t count,
+                     double factor);
 
 #endif

@@ -9,10 +9,17 @@
 #include "tensor/reduce.h"
 
 typedef void (*dl_divide_fn)(void *target, size_t count, int divisor);
+typedef void (*dl_scale_fn)(void *target, const void *source, size_t count,
+                            double factor);
+typedef void (*dl_widen_fn)(float *target, const void *source, size_t count);
+typedef void (*dl_narrow_fn)(void *target, const float *source, size_t count);
 
 typedef struct dl_reduce_table {
     dl_reduce_fn reduce[DL_REDUCE_OP_COUNT][DL_DTYPE_COUNT];
     dl_divide_fn divide[DL_DTYPE_COUNT];
+    dl_scale_fn scale[DL_DTYPE_COUNT];
+    dl_widen_fn widen[DL_DTYPE_COUNT]; /* NULL: computed in as it is */
+    dl_narrow_fn narrow[DL_DTYPE_COUNT];
 } dl_reduce_table;
 
 extern const dl_reduce_table dl_reduce_table_base;
