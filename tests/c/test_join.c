@@ -1,392 +1,310 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "base/interrupt.h"
-#include "base/thread.h"
-#include "net/socket.h"
-#include "pg/cpu/shm/board.h"
-#include "pg/cpu/shm/join.h"
-#include "pg/cpu/shm/join_message.h"
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * How TCP stores come to be: reaching the server, and waiting for the workers. */
+#include "store/tcp/join.h"
+
+#include "fakes/interrupts.h"
+#include "fakes/resolver.h"
+#include "fakes/server.h"
 #include "ranks.h"
-#include "store/hash_store.h"
-
-static dl_store *store;
-
-/* A rank of one case: its endpoint is open. */
-typedef struct joiner {
-    dl_backend_options options;
-    dl_endpoint endpoint;
-    dl_membership membership;
-} joiner;
-
-static void
-open_endpoint(joiner *self, int rank, int size)
-{
-    *self = (joiner){
-        .options = {.store = store, .rank = rank, .size = size, .group_name = "g"}};
-    CHECK_OK(dl_endpoint_open(&self->endpoint, &self->options,
-                              dl_deadline_after(5 * DL_SECOND)));
-}
+#include "tcp_fixture.h"
 
 static dl_status
-join(joiner *self, int64_t limit)
+try_client(uint16_t port, int64_t timeout, dl_store **store)
 {
-    dl_join work = {&self->endpoint, &self->options, dl_deadline_after(limit)};
+    dl_tcp_store_options options = plain_client;
 
-    return dl_join_run(&work, &self->membership);
+    options.port = port;
+    options.timeout = timeout;
+    return dl_tcp_store_new(&options, dl_deadline_after(timeout), store);
 }
 
-static void
-end(joiner *self)
+static uint16_t
+free_port(void)
 {
-    dl_membership_fini(&self->membership);
-    dl_endpoint_fini(&self->endpoint);
-}
-
-static void
-on_a_store(int size, dl_rank_fn body)
-{
-    CHECK_OK(dl_hash_store_new(&store));
-    dl_run_ranks(size, body, NULL);
-    dl_store_unref(store);
-}
-
-static void
-join_and_meet(int rank, int size, void *unused)
-{
-    joiner self;
-    dl_board board;
-    dl_op_context op = {.sequence = 1, .deadline = dl_deadline_after(10 * DL_SECOND)};
-
-    (void)unused;
-    open_endpoint(&self, rank, size);
-    CHECK_OK(join(&self, 10 * DL_SECOND));
-    dl_endpoint_hush(&self.endpoint);
-    dl_board_options options = {.rank = rank,
-                                .size = size,
-                                .group_name = "g",
-                                .peers = self.endpoint.peers,
-                                .lifelines = &self.membership.lifelines};
-    CHECK_OK(dl_board_init(&board, &options, self.membership.segment.memory,
-                           self.membership.segment.size));
-    dl_board_begin(&board, &op)[0] = (uint8_t)rank;
-    CHECK_OK(dl_board_arrive(&board));
-    for (int peer = 0; peer < size; peer++) {
-        CHECK_EQUAL(dl_board_payload(&board, peer)[0], peer);
-        CHECK((self.membership.lifelines.shown[peer].fd >= 0) == (peer != rank));
-    }
-    dl_lifelines_watch(&self.membership.lifelines);
-    for (int peer = 0; peer < size; peer++) {
-        CHECK(!self.membership.lifelines.is_cut[peer]);
-    }
-    op.sequence = 2;
-    dl_board_begin(&board, &op);
-    CHECK_OK(dl_board_arrive(&board));
-    dl_board_fini(&board);
-    end(&self);
-}
-
-CHECK_CASE(all_share_memory_and_lifelines)
-{
-    for (int size = 2; size <= 9; size++) {
-        on_a_store(size, join_and_meet);
-    }
-}
-
-/* The store's view of a rank that lives elsewhere: nobody listens under its name. */
-static void
-publish_elsewhere(int rank, const char *host)
-{
-    dl_peer peer = {.pid = 77};
-    dl_contact contact = {.socket = "distlite-nobody"};
-    dl_buffer record = {0};
-    char key[DL_ENDPOINT_KEY_SIZE];
-
-    if (host == NULL) {
-        CHECK(gethostname(peer.host, sizeof peer.host - 1) == 0);
-    } else {
-        strcpy(peer.host, host);
-    }
-    dl_endpoint_put(&record, &peer, &contact);
-    CHECK_OK(dl_store_set(store, dl_endpoint_key(rank, key), dl_buffer_bytes(&record),
-                          dl_deadline_after(0)));
-    dl_buffer_fini(&record);
-}
-
-/* Ranks 0 and 1 are here, rank 2 is not. */
-static void
-miss_rank_2(int rank, int size, void *unused)
-{
-    joiner self;
-    int64_t start = dl_now();
-
-    (void)size;
-    (void)unused;
-    open_endpoint(&self, rank, 3);
-    CHECK_STATUS(join(&self, -1), DL_UNSUPPORTED);
-    CHECK_CONTAINS(dl_last_error()->text, "rank 0 (pid ");
-    CHECK_CONTAINS(dl_last_error()->text, "rank 2 (pid 77 on host elsewhere)");
-    CHECK_CONTAINS(dl_last_error()->text, "several hosts");
-    CHECK(dl_now() - start < DL_SECOND);
-    end(&self);
-}
-
-CHECK_CASE(another_host_is_named_to_all)
-{
-    CHECK_OK(dl_hash_store_new(&store));
-    publish_elsewhere(2, "elsewhere");
-    dl_run_ranks(2, miss_rank_2, NULL);
-    dl_store_unref(store);
-}
-
-CHECK_CASE(a_leader_on_another_host_is_named)
-{
-    joiner self;
-
-    CHECK_OK(dl_hash_store_new(&store));
-    publish_elsewhere(0, "elsewhere");
-    open_endpoint(&self, 1, 2);
-    CHECK_STATUS(join(&self, -1), DL_UNSUPPORTED);
-    CHECK_CONTAINS(dl_last_error()->text, "rank 0 (pid 77 on host elsewhere)");
-    end(&self);
-    dl_store_unref(store);
-}
-
-CHECK_CASE(a_rank_of_this_host_that_is_gone_is_lost)
-{
-    joiner self;
-
-    CHECK_OK(dl_hash_store_new(&store));
-    publish_elsewhere(1, NULL);
-    open_endpoint(&self, 0, 2);
-    CHECK_STATUS(join(&self, -1), DL_PEER_LOST);
-    CHECK_CONTAINS(dl_last_error()->text, "cannot reach rank 1 (pid 77 ");
-    end(&self);
-    dl_store_unref(store);
-}
-
-/* Rank 1 opens its endpoint and then keeps silent, or ends, by `limit`. */
-static void
-with_a_silent_member(int rank, int size, void *context)
-{
-    const int64_t *patience = context;
-    joiner self;
-    int64_t start = dl_now();
-
-    open_endpoint(&self, rank, size);
-    if (rank == 1) {
-        int64_t span = *patience < 0 ? 100 * DL_MILLISECOND : 2 * *patience;
-        CHECK_OK(dl_sleep_until(dl_deadline_after(span)));
-        end(&self);
-        return;
-    }
-    dl_status status = join(&self, *patience);
-    if (*patience < 0) {
-        CHECK_EQUAL(status, DL_PEER_LOST);
-        CHECK_CONTAINS(dl_last_error()->text, "exited, was killed or gave up");
-    } else {
-        CHECK_EQUAL(status, DL_TIMEOUT);
-        CHECK_CONTAINS(dl_last_error()->text, "does not answer");
-    }
-    CHECK(dl_now() - start < 2 * DL_SECOND);
-    end(&self);
-}
-
-CHECK_CASE(a_member_that_ends_is_lost)
-{
-    int64_t patience = -1;
-
-    CHECK_OK(dl_hash_store_new(&store));
-    dl_run_ranks(4, with_a_silent_member, &patience);
-    dl_store_unref(store);
-}
-
-CHECK_CASE(a_silent_member_is_a_timeout)
-{
-    int64_t patience = 200 * DL_MILLISECOND;
-
-    CHECK_OK(dl_hash_store_new(&store));
-    dl_run_ranks(4, with_a_silent_member, &patience);
-    dl_store_unref(store);
-}
-
-static void
-with_a_leader_that_ends(int rank, int size, void *unused)
-{
-    joiner self;
-
-    (void)unused;
-    open_endpoint(&self, rank, size);
-    if (rank == 0) {
-        CHECK_OK(dl_sleep_until(dl_deadline_after(50 * DL_MILLISECOND)));
-    } else {
-        CHECK_STATUS(join(&self, -1), DL_PEER_LOST);
-        CHECK_CONTAINS(dl_last_error()->text, "rank 0 (pid ");
-    }
-    end(&self);
-}
-
-CHECK_CASE(a_leader_that_ends_is_lost)
-{
-    on_a_store(3, with_a_leader_that_ends);
-}
-
-CHECK_CASE(a_silent_leader_is_a_timeout)
-{
-    joiner leader;
-    joiner self;
-
-    CHECK_OK(dl_hash_store_new(&store));
-    publish_elsewhere(1, NULL);
-    open_endpoint(&leader, 0, 2);
-    open_endpoint(&self, 1, 2);
-    CHECK_STATUS(join(&self, 60 * DL_MILLISECOND), DL_TIMEOUT);
-    CHECK_CONTAINS(dl_last_error()->text, "timed out after 60ms: rank 0 (pid ");
-    end(&self);
-    end(&leader);
-    dl_store_unref(store);
-}
-
-static void
-send_parcel(int fd, dl_parcel *parcel)
-{
-    CHECK_OK(dl_local_send(fd, parcel, dl_deadline_after(DL_SECOND)));
-    dl_parcel_fini(parcel);
-}
-
-/* Strangers who guess, know another group, or say nothing. */
-static void
-knock(const joiner *self)
-{
-    dl_deadline soon = dl_deadline_after(DL_SECOND);
-    const dl_contact *contact = &self->endpoint.contacts[1];
-    dl_parcel parcel = {0};
-    dl_invite invite = {.group_name = DL_LITERAL("other"), .rank = 1};
     int fd;
 
-    CHECK_OK(dl_local_connect(contact->socket, soon, &fd));
+    CHECK_OK(dl_socket_listen("127.0.0.1", 0, SOON, &fd));
+    uint16_t port = dl_socket_port(fd);
     dl_socket_close(fd);
-    CHECK_OK(dl_local_connect(contact->socket, soon, &fd));
-    dl_buffer_put(&parcel.bytes, DL_LITERAL("hello?"));
-    send_parcel(fd, &parcel);
-    dl_socket_close(fd);
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(dl_local_connect(contact->socket, soon, &fd));
-        if (i == 0) {
-            memcpy(invite.token, contact->token, DL_TOKEN_SIZE);
-        } else {
-            invite = (dl_invite){.group_name = DL_LITERAL("g"), .rank = 1};
+    return port;
+}
+
+CHECK_CASE(nobody_listening_is_told_at_the_deadline)
+{
+    uint16_t port = free_port();
+    char expected[256];
+    dl_store *store = NULL;
+
+    int64_t start = dl_now();
+    CHECK_STATUS(try_client(port, 300 * DL_MILLISECOND, &store), DL_NETWORK);
+    CHECK(dl_now() - start >= 300 * DL_MILLISECOND);
+    CHECK(dl_now() - start < 600 * DL_MILLISECOND);
+    snprintf(expected, sizeof expected,
+             "The client socket has timed out after 300ms while trying to connect to "
+             "(127.0.0.1, %u): 127.0.0.1:%u Connection refused (errno 111)",
+             port, port);
+    CHECK_TEXT(dl_last_error()->text, expected);
+    CHECK(store == NULL);
+}
+
+static void
+talk_deaf(fake_peer *peer)
+{
+    dl_request request;
+
+    while (fake_next(peer, &request)) {
+    }
+}
+
+CHECK_CASE(a_server_that_says_nothing_is_told_at_the_deadline)
+{
+    fake_server server = {.talk = talk_deaf};
+    dl_store *store = NULL;
+    char expected[256];
+
+    fake_start(&server, 0);
+    int64_t start = dl_now();
+    CHECK_STATUS(try_client(server.port, 250 * DL_MILLISECOND, &store), DL_NETWORK);
+    CHECK(dl_now() - start >= 250 * DL_MILLISECOND);
+    CHECK(dl_now() - start < 550 * DL_MILLISECOND);
+    snprintf(expected, sizeof expected,
+             "The client socket has timed out after 250ms while trying to connect to "
+             "(127.0.0.1, %u): the store's server at 127.0.0.1:%u does not answer",
+             server.port, server.port);
+    CHECK_TEXT(dl_last_error()->text, expected);
+    fake_stop(&server);
+}
+
+/* Wrong pings, and connections that just end, until the context's count is used up. */
+static void
+talk_badly_at_first(fake_peer *peer)
+{
+    dl_request request;
+
+    if (peer->number >= *(int *)peer->server->context) {
+        CHECK(fake_greet(peer));
+        fake_next(peer, &request);
+        return;
+    }
+    CHECK(fake_expect(peer, DL_OP_VALIDATE, &request));
+    if (peer->number % 2 == 0) {
+        CHECK(fake_expect(peer, DL_OP_PING, &request));
+        fake_pong(peer, &request, 1);
+        fake_next(peer, &request);
+        fake_next(peer, &request);
+    }
+}
+
+CHECK_CASE(a_server_that_is_not_itself_yet_is_tried_again)
+{
+    int bad = 4;
+    fake_server server = {.talk = talk_badly_at_first, .context = &bad};
+    dl_store *store = NULL;
+
+    fake_start(&server, 0);
+    CHECK_OK(try_client(server.port, 15 * DL_SECOND, &store));
+    CHECK_EQUAL(atomic_load(&server.accepted), 5);
+    dl_store_unref(store);
+    fake_stop(&server);
+}
+
+static void
+talk_wrong_ping(fake_peer *peer)
+{
+    dl_request request;
+
+    CHECK(fake_expect(peer, DL_OP_VALIDATE, &request));
+    CHECK(fake_expect(peer, DL_OP_PING, &request));
+    fake_pong(peer, &request, 1);
+    while (fake_next(peer, &request)) {
+    }
+}
+
+CHECK_CASE(a_wrong_ping_is_told_at_the_deadline)
+{
+    fake_server server = {.talk = talk_wrong_ping};
+    dl_store *store = NULL;
+
+    fake_start(&server, 0);
+    CHECK_STATUS(try_client(server.port, 200 * DL_MILLISECOND, &store), DL_PROTOCOL);
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "Ping failed, invalid value returned from server. Expected: ");
+    CHECK(atomic_load(&server.accepted) >= 2);
+    fake_stop(&server);
+}
+
+typedef struct late_master {
+    uint16_t port;
+    dl_store *store;
+    int64_t since;
+} late_master;
+
+static void *
+start_later(void *argument)
+{
+    late_master *late = argument;
+
+    usleep(80000);
+    late->store = make_master(late->port, true);
+    late->since = dl_now();
+    return NULL;
+}
+
+CHECK_CASE(a_client_may_start_before_its_master)
+{
+    late_master late = {.port = free_port()};
+    pthread_t thread;
+
+    CHECK(pthread_create(&thread, NULL, start_later, &late) == 0);
+    dl_store *client = make_client(late.port);
+    int64_t connected = dl_now();
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(connected - late.since < 300 * DL_MILLISECOND);
+    dl_store_unref(client);
+    dl_store_unref(late.store);
+}
+
+typedef struct gathering {
+    uint16_t port;
+    bool use_libuv;
+    atomic_int joined;
+} gathering;
+
+/* Rank 0 is the master, which must be the last to return. */
+static void
+gather(int rank, int size, void *context)
+{
+    gathering *all = context;
+    dl_tcp_store_options options = plain_client;
+
+    options.port = all->port;
+    options.is_master = rank == 0;
+    options.world_size = size;
+    options.use_libuv = all->use_libuv;
+    if (rank > 0) {
+        usleep((useconds_t)(20000 * rank));
+        atomic_fetch_add(&all->joined, 1);
+    }
+    dl_store *store = make_store(options);
+    if (rank == 0) {
+        CHECK_EQUAL(atomic_load(&all->joined), size - 1);
+    }
+    CHECK_OK(dl_store_barrier(store, DL_LITERAL("end"), size, SOON));
+    /* The server must outlive the others' barrier. */
+    if (rank == 0) {
+        int64_t left = 0;
+        dl_deadline deadline = SOON;
+        while (left < size - 1) {
+            CHECK(!dl_deadline_passed(deadline));
+            CHECK_OK(dl_store_add(store, DL_LITERAL("left"), 0, &left, SOON));
         }
-        dl_put_invite(&parcel.bytes, &invite);
-        send_parcel(fd, &parcel);
-        CHECK_STATUS(dl_local_receive(fd, &parcel, soon), DL_CLOSED);
-        dl_socket_close(fd);
-    }
-}
-
-static void
-with_strangers(int rank, int size, void *unused)
-{
-    joiner self;
-
-    (void)unused;
-    open_endpoint(&self, rank, size);
-    if (rank == 0) {
-        knock(&self);
-    }
-    CHECK_OK(join(&self, 5 * DL_SECOND));
-    CHECK_OK(dl_store_barrier(store, DL_LITERAL("done"), size,
-                              dl_deadline_after(5 * DL_SECOND)));
-    end(&self);
-}
-
-CHECK_CASE(strangers_are_sent_away)
-{
-    on_a_store(2, with_strangers);
-}
-
-static dl_status
-interrupt(void)
-{
-    return dl_fail(DL_INTERRUPTED, "interrupted");
-}
-
-static void
-with_an_interrupted_leader(int rank, int size, void *unused)
-{
-    joiner self;
-
-    (void)size;
-    (void)unused;
-    open_endpoint(&self, rank, 3);
-    if (rank == 0) {
-        dl_interrupt_install(interrupt);
-        CHECK_STATUS(join(&self, -1), DL_INTERRUPTED);
-        dl_interrupt_install(NULL);
     } else {
-        dl_status status = join(&self, -1);
-        CHECK(status == DL_CANCELLED || status == DL_INTERRUPTED);
+        int64_t left;
+        CHECK_OK(dl_store_add(store, DL_LITERAL("left"), 1, &left, SOON));
     }
-    end(&self);
-}
-
-CHECK_CASE(an_interrupt_ends_the_joining)
-{
-    joiner silent;
-
-    CHECK_OK(dl_hash_store_new(&store));
-    for (int rank = 0; rank < 2; rank++) {
-        publish_elsewhere(rank, NULL);
-    }
-    open_endpoint(&silent, 2, 3);
-    CHECK_OK(dl_store_delete_key(store, DL_LITERAL("cpu/0"), &(bool){0},
-                                 dl_deadline_after(0)));
-    CHECK_OK(dl_store_delete_key(store, DL_LITERAL("cpu/1"), &(bool){0},
-                                 dl_deadline_after(0)));
-    dl_run_ranks(2, with_an_interrupted_leader, NULL);
-    end(&silent);
     dl_store_unref(store);
 }
 
-/* The memory and the lifelines of many ranks come in several messages. */
-CHECK_CASE(a_welcome_in_parts_is_put_together)
+CHECK_CASE(the_master_waits_for_its_workers)
 {
-    joiner leader;
-    joiner self;
-    dl_parcel parcel = {0};
-    dl_segment segment;
-    int memory, fd;
-
-    CHECK_OK(dl_hash_store_new(&store));
-    publish_elsewhere(1, NULL);
-    publish_elsewhere(2, NULL);
-    publish_elsewhere(3, NULL);
-    open_endpoint(&leader, 0, 4);
-    open_endpoint(&self, 2, 4);
-    dl_join work = {&self.endpoint, &self.options, dl_deadline_after(5 * DL_SECOND)};
-    CHECK_OK(dl_segment_create(8192, &segment, &memory));
-    /* All the leader says is written before the member reads any of it. */
-    dl_invite invite = {.group_name = DL_LITERAL("g"), .rank = 2};
-    memcpy(invite.token, self.endpoint.contacts[2].token, DL_TOKEN_SIZE);
-    CHECK_OK(dl_local_connect(self.endpoint.contacts[2].socket, work.deadline, &fd));
-    dl_put_invite(&parcel.bytes, &invite);
-    send_parcel(fd, &parcel);
-    dl_put_welcome(&parcel.bytes, &(dl_welcome){.memory_size = 8192, .count = 1});
-    parcel.fd_count = 2;
-    parcel.fds[0] = memory;
-    parcel.fds[1] = memory;
-    send_parcel(fd, &parcel);
-    dl_put_welcome(&parcel.bytes, &(dl_welcome){.first = 1, .count = 3});
-    parcel.fd_count = 3;
-    parcel.fds[0] = parcel.fds[1] = parcel.fds[2] = memory;
-    send_parcel(fd, &parcel);
-    CHECK_OK(dl_join_run(&work, &self.membership));
-    CHECK_EQUAL(self.membership.segment.size, 8192);
-    for (int rank = 0; rank < 4; rank++) {
-        CHECK((self.membership.lifelines.shown[rank].fd >= 0) == (rank != 2));
+    for (int libuv = 0; libuv < 2; libuv++) {
+        gathering all = {.port = free_port(), .use_libuv = libuv};
+        dl_run_ranks(4, gather, &all);
     }
-    dl_socket_close(fd);
-    dl_socket_close(memory);
-    dl_segment_fini(&segment);
-    end(&self);
-    end(&leader);
+}
+
+CHECK_CASE(missing_workers_are_counted)
+{
+    dl_tcp_store_options options = plain_client;
+    dl_store *store = NULL;
+
+    options.is_master = true;
+    options.world_size = 3;
+    options.timeout = 300 * DL_MILLISECOND;
+    int64_t start = dl_now();
+    CHECK_STATUS(dl_tcp_store_new(&options, dl_deadline_after(options.timeout), &store),
+                 DL_TIMEOUT);
+    CHECK(dl_now() - start >= 300 * DL_MILLISECOND);
+    CHECK(dl_now() - start < 600 * DL_MILLISECOND);
+    CHECK_TEXT(dl_last_error()->text,
+               "Timed out after 0.3 seconds waiting for clients. 1/3 clients joined.");
+}
+
+CHECK_CASE(a_master_that_is_not_to_wait_does_not)
+{
+    dl_tcp_store_options options = plain_client;
+    int64_t count;
+
+    options.is_master = true;
+    options.world_size = 3;
+    options.wait_for_workers = false;
+    dl_store *store = make_store(options);
+    CHECK_OK(dl_store_num_keys(store, &count, SOON));
+    CHECK_EQUAL(count, 0);
     dl_store_unref(store);
+}
+
+CHECK_CASE(waiting_for_workers_can_be_interrupted)
+{
+    dl_tcp_store_options options = plain_client;
+    dl_store *store = NULL;
+
+    options.is_master = true;
+    options.world_size = 2;
+    fake_interrupt_after(150 * DL_MILLISECOND);
+    CHECK_INTERRUPTED(dl_tcp_store_new(&options, SOON, &store));
+    CHECK(store == NULL);
+}
+
+CHECK_CASE(connecting_can_be_interrupted)
+{
+    dl_store *store = NULL;
+    uint16_t port = free_port();
+
+    fake_interrupt_after(150 * DL_MILLISECOND);
+    CHECK_INTERRUPTED(try_client(port, 15 * DL_SECOND, &store));
+}
+
+CHECK_CASE(a_clone_is_no_worker)
+{
+    dl_tcp_store_options options = plain_client;
+    dl_store *clone = NULL;
+    int64_t count = 0;
+
+    options.is_master = true;
+    options.world_size = 1;
+    dl_store *store = make_store(options);
+    dl_store_set_timeout(store, 7 * DL_SECOND);
+    CHECK_OK(dl_store_clone(store, &clone, SOON));
+    CHECK(clone != store);
+    CHECK_EQUAL(dl_store_timeout(clone), 7 * DL_SECOND);
+    CHECK_TEXT(dl_tcp_store_host(clone), "127.0.0.1");
+    CHECK_EQUAL(dl_tcp_store_port(clone), dl_tcp_store_port(store));
+    check_set(store, "a", "1");
+    check_get(clone, "a", "1");
+    dl_buffer counter = {0};
+    CHECK_OK(dl_store_num_keys(clone, &count, SOON));
+    CHECK_EQUAL(count, 2);
+    dl_buffer_fini(&counter);
+    /* They share nothing: each may go first. */
+    dl_store *other = NULL;
+    CHECK_OK(dl_store_clone(clone, &other, SOON));
+    dl_store_unref(clone);
+    check_get(other, "a", "1");
+    dl_store_unref(store);
+    dl_bytes key = DL_LITERAL("a");
+    CHECK_STATUS(dl_store_wait(other, &key, 1, MS(50)), DL_NETWORK);
+    dl_store_unref(other);
+}
+
+CHECK_CASE(a_clone_of_a_store_without_a_server_fails)
+{
+    dl_store *master = make_master(0, true), *clone = NULL;
+    dl_store *client = make_client(dl_tcp_store_port(master));
+
+    dl_store_unref(master);
+    CHECK_STATUS(dl_store_clone(client, &clone, MS(100)), DL_NETWORK);
+    CHECK(clone == NULL);
+    dl_store_unref(client);
 }

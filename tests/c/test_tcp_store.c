@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A TCP store's calls, beyond what is true of every kind of store. */
+#include "store/tcp/tcp_store.h"
+
+#include <errno.h>
+
+#include "fakes/interrupts.h"
+#include "ranks.h"
+#include "tcp_fixture.h"
+
+#define EACH_SERVER(libuv) for (int libuv = 0; libuv < 2; libuv++)
+
+CHECK_CASE(a_client_sees_what_another_wrote)
+{
+    EACH_SERVER(libuv)
+    {
+        dl_store *master = make_master(0, libuv);
+        dl_store *client = make_client(dl_tcp_store_port(master));
+        check_set(client, "a", "1");
+        check_get(master, "a", "1");
+        check_set(master, "a", "2");
+        check_get(client, "a", "2");
+        dl_store_unref(client);
+        dl_store_unref(master);
+    }
+}
+
+CHECK_CASE(a_blocked_get_ends_with_a_set_from_elsewhere)
+{
+    EACH_SERVER(libuv)
+    {
+        dl_store *master = make_master(0, libuv);
+        dl_store *client = make_client(dl_tcp_store_port(master));
+        get_thread get;
+        start_get(&get, client, 15 * DL_SECOND);
+        check_set(master, "k", "value");
+        CHECK_EQUAL(join_get(&get), DL_OK);
+        dl_store_unref(client);
+        dl_store_unref(master);
+    }
+}
+
+CHECK_CASE(values_of_all_sizes_come_back)
+{
+    static uint8_t bytes[DL_STORE_VALUE_LIMIT];
+    const size_t sizes[] = {0, 1, 4095, 4096, 16375, 16384, 1 << 20, sizeof bytes};
+    dl_buffer value = {0};
+
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)(i * 11 / 3);
+    }
+    EACH_SERVER(libuv)
+    {
+        dl_store *store = make_master(0, libuv);
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            dl_bytes sent = {bytes, sizes[i]};
+            CHECK_OK(dl_store_set(store, KEY, sent, SOON));
+            CHECK_OK(dl_store_get(store, KEY, &value, SOON));
+            CHECK(dl_bytes_equal(dl_buffer_bytes(&value), sent));
+        }
+        /* Past the limit of one message. */
+        CHECK_OK(dl_store_append(store, KEY, (dl_bytes){bytes, sizeof bytes}, SOON));
+        CHECK_OK(dl_store_get(store, KEY, &value, SOON));
+        CHECK_EQUAL(value.size, 2 * sizeof bytes);
+        CHECK(memcmp(value.data + sizeof bytes, bytes, sizeof bytes) == 0);
+        dl_store_unref(store);
+    }
+    dl_buffer_fini(&value);
+}
+
+CHECK_CASE(a_zero_timeout_always_gets_what_is_there)
+{
+    EACH_SERVER(libuv)
+    {
+        dl_store *store = make_master(0, libuv);
+        dl_buffer value = {0};
+        dl_bytes key = KEY;
+        check_set(store, "k", "value");
+        for (int i = 0; i < 50; i++) {
+            CHECK_OK(dl_store_get(store, KEY, &value, MS(0)));
+            CHECK_OK(dl_store_wait(store, &key, 1, MS(0)));
+            CHECK_OK(dl_store_multi_get(store, &key, 1, &value, MS(0)));
+        }
+        dl_buffer_fini(&value);
+        dl_store_unref(store);
+    }
+}
+
+CHECK_CASE(timeouts_are_accurate)
+{
+    const int64_t spans[] = {0, 3, 60, 250};
+
+    EACH_SERVER(libuv)
+    {
+        dl_store *store = make_master(0, libuv);
+        dl_buffer value = {0};
+        char expected[64];
+        for (int i = 0; i < 4; i++) {
+            int64_t start = dl_now();
+            CHECK_STATUS(dl_store_get(store, KEY, &value, MS(spans[i])), DL_TIMEOUT);
+            int64_t took = dl_now() - start;
+            CHECK(took >= spans[i] * DL_MILLISECOND);
+            CHECK(took < (spans[i] + 120) * DL_MILLISECOND);
+            snprintf(expected, sizeof expected, "wait timeout after %dms, keys: /k",
+                     (int)spans[i]);
+            CHECK_TEXT(dl_last_error()->text, expected);
+        }
+        dl_store_unref(store);
+    }
+}
+
+CHECK_CASE(a_blocked_call_delays_nobody)
+{
+    EACH_SERVER(libuv)
+    {
+        dl_store *store = make_master(0, libuv);
+        get_thread gets[3];
+        int64_t worst = 0;
+        for (int i = 0; i < 3; i++) {
+            start_get(&gets[i], store, 15 * DL_SECOND);
+        }
+        for (int i = 0; i < 200; i++) {
+            int64_t start = dl_now();
+            check_set(store, "other", "1");
+            check_get(store, "other", "1");
+            int64_t took = dl_now() - start;
+            worst = took > worst ? took : worst;
+        }
+        CHECK(worst < 500 * DL_MILLISECOND);
+        check_set(store, "k", "value");
+        for (int i = 0; i < 3; i++) {
+            CHECK_EQUAL(join_get(&gets[i]), DL_OK);
+        }
+        dl_store_unref(store);
+    }
+}
+
+static void
+use_store(int rank, int size, void *context)
+{
+    dl_store *store = context;
+    char key[32], value[32];
+    int64_t sum = 0;
+
+    for (int i = 0; i < 20; i++) {
+        snprintf(key, sizeof key, "key/%d", rank);
+        snprintf(value, sizeof value, "value/%d/%d", rank, i);
+        check_set(store, key, value);
+        check_get(store, key, value);
+        CHECK_OK(dl_store_add(store, DL_LITERAL("sum"), rank + 1, &sum, SOON));
+    }
+    CHECK_OK(dl_store_barrier(store, DL_LITERAL("all"), size, SOON));
+    CHECK_OK(dl_store_add(store, DL_LITERAL("sum"), 0, &sum, SOON));
+    CHECK_EQUAL(sum, (int64_t)20 * size * (size + 1) / 2);
+}
+
+CHECK_CASE(many_threads_share_a_store)
+{
+    EACH_SERVER(libuv)
+    {
+        dl_store *store = make_master(0, libuv);
+        dl_run_ranks(64, use_store, store);
+        dl_store_unref(store);
+    }
+}
+
+static dl_status
+block(dl_store *store, int way)
+{
+    dl_bytes key = KEY;
+    dl_buffer value = {0};
+
+    switch (way) {
+    case 0:
+        return dl_store_get(store, KEY, &value, SOON);
+    case 1:
+        return dl_store_wait(store, &key, 1, SOON);
+    case 2:
+        return dl_store_multi_get(store, &key, 1, &value, SOON);
+    case 3:
+        return dl_store_queue_pop(store, KEY, true, &value, SOON);
+    default:
+        return dl_store_barrier(store, DL_LITERAL("barrier"), 100, SOON);
+    }
+}
+
+CHECK_CASE(blocked_calls_can_be_interrupted)
+{
+    EACH_SERVER(libuv)
+    {
+        dl_store *store = make_master(0, libuv);
+        for (int way = 0; way < 5; way++) {
+            fake_interrupt_after(100 * DL_MILLISECOND);
+            CHECK_INTERRUPTED(block(store, way));
+            atomic_store(&fake_interrupt_at, INT64_MAX);
+            /* The store is none the worse. */
+            check_set(store, "other", "1");
+            check_get(store, "other", "1");
+        }
+        dl_store_unref(store);
+    }
+}
+
+CHECK_CASE(an_add_to_text_is_an_error_of_that_call)
+{
+    EACH_SERVER(libuv)
+    {
+        dl_store *store = make_master(0, libuv);
+        int64_t sum = 7;
+        check_set(store, "k", "text");
+        CHECK_STATUS(dl_store_add(store, KEY, 1, &sum, SOON), DL_INVALID);
+        CHECK_CONTAINS(dl_last_error()->text, "text");
+        CHECK_EQUAL(sum, 7);
+        check_get(store, "k", "text");
+        CHECK_OK(dl_store_add(store, DL_LITERAL("n"), 5, &sum, SOON));
+        CHECK_EQUAL(sum, 5);
+        dl_store_unref(store);
+    }
+}
+
+static dl_status
+count_key(void *context, dl_bytes key)
+{
+    CHECK(!dl_bytes_equal(key, DL_LITERAL("nit/")));
+    *(int *)context += 1;
+    return DL_OK;
+}
+
+CHECK_CASE(the_worker_counter_is_hidden_but_counted)
+{
+    dl_tcp_store_options options = plain_client;
+    int listed = 0;
+    int64_t count = 0;
+
+    options.is_master = true;
+    options.world_size = 1;
+    dl_store *store = make_store(options);
+    check_set(store, "a", "1");
+    check_set(store, "init/", "mine");
+    CHECK_OK(dl_store_num_keys(store, &count, SOON));
+    CHECK_EQUAL(count, 3);
+    CHECK_OK(dl_store_list_keys(store, count_key, &listed, SOON));
+    CHECK_EQUAL(listed, 2);
+    check_get(store, "init/", "mine");
+    dl_store_unref(store);
+}
+
+static dl_status
+refuse_key(void *context, dl_bytes key)
+{
+    (void)key;
+    *(int *)context += 1;
+    return dl_fail(DL_INVALID, "enough");
+}
+
+CHECK_CASE(a_visitor_may_end_the_listing)
+{
+    dl_store *store = make_master(0, true);
+    int visits = 0;
+
+    check_set(store, "a", "1");
+    check_set(store, "b", "1");
+    CHECK_STATUS(dl_store_list_keys(store, refuse_key, &visits, SOON), DL_INVALID);
+    CHECK_EQUAL(visits, 1);
+    check_get(store, "a", "1");
+    dl_store_unref(store);
+}
+
+CHECK_CASE(closing_wakes_blocked_calls)
+{
+    EACH_SERVER(libuv)
+    {
+        dl_store *master = make_master(0, libuv);
+        dl_store *client = make_client(dl_tcp_store_port(master));
+        get_thread get;
+        start_get(&get, client, 15 * DL_SECOND);
+        int64_t start = dl_now();
+        dl_store_close(client);
+        CHECK_EQUAL(join_get(&get), DL_CLOSED);
+        CHECK(dl_now() - start < DL_SECOND);
+        start_get(&get, master, 15 * DL_SECOND);
+        start = dl_now();
+        dl_store_close(master);
+        CHECK_EQUAL(join_get(&get), DL_CLOSED);
+        CHECK(dl_now() - start < DL_SECOND);
+        dl_store_unref(client);
+        dl_store_unref(master);
+    }
+}
+
+CHECK_CASE(a_server_that_ends_takes_its_clients_calls_with_it)
+{
+    EACH_SERVER(libuv)
+    {
+        dl_store *master = make_master(0, libuv);
+        dl_store *client = make_client(dl_tcp_store_port(master));
+        get_thread get;
+        start_get(&get, client, 500 * DL_MILLISECOND);
+        dl_store_close(master);
+        CHECK_EQUAL(join_get(&get), DL_NETWORK);
+        CHECK_CONTAINS(get.error.text, "Failed to recv, got 0 bytes");
+        CHECK_CONTAINS(get.error.text, "Connection refused (errno 111)");
+        dl_store_unref(client);
+        dl_store_unref(master);
+    }
+}
+
+CHECK_CASE(a_blocked_get_survives_a_restart_of_the_server)
+{
+    EACH_SERVER(libuv)
+    {
+        dl_store *master = make_master(0, libuv);
+        uint16_t port = dl_tcp_store_port(master);
+        dl_store *client = make_client(port);
+        get_thread get;
+        start_get(&get, client, 15 * DL_SECOND);
+        dl_store_unref(master);
+        master = make_master(port, !libuv);
+        check_set(master, "k", "value");
+        CHECK_EQUAL(join_get(&get), DL_OK);
+        dl_store_unref(client);
+        dl_store_unref(master);
+    }
+}
+
+CHECK_CASE(a_forked_child_is_told_and_harms_nobody)
+{
+    EACH_SERVER(libuv)
+    {
+        dl_store *master = make_master(0, libuv);
+        dl_store *client = make_client(dl_tcp_store_port(master));
+        int status;
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            dl_buffer text = {0};
+            CHECK_STATUS(dl_store_set(client, KEY, KEY, SOON), DL_CLOSED);
+            CHECK_CONTAINS(dl_last_error()->text, "a forked child must create its own");
+            CHECK_STATUS(dl_store_set(master, KEY, KEY, SOON), DL_CLOSED);
+            dl_tcp_store_describe(master, &text);
+            CHECK_OK(dl_buffer_check(&text));
+            dl_buffer_fini(&text);
+            dl_store_close(client);
+            dl_store_unref(client);
+            dl_store_unref(master);
+#ifndef __SANITIZE_THREAD__ /* which lets no child start threads */
+            /* One of its own works. */
+            dl_store *own = make_master(0, libuv);
+            check_set(own, "k", "value");
+            check_get(own, "k", "value");
+            dl_store_unref(own);
+#endif
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+        CHECK_EQUAL(status, 0);
+        check_set(client, "k", "value");
+        check_get(master, "k", "value");
+        dl_store_unref(client);
+        dl_store_unref(master);
+    }
+}
+
+/* Runs a master in another process, whose allocations are not this one's. */
+static pid_t
+fork_master(uint16_t *port)
+{
+    int pipes[2];
+    pid_t parent = getpid();
+
+    CHECK(pipe(pipes) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        dl_store *master = make_master(0, true);
+        uint16_t picked = dl_tcp_store_port(master);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        CHECK(write(pipes[1], &picked, sizeof picked) == sizeof picked);
+        while (getppid() == parent) {
+            usleep(10000);
+        }
+        _exit(0);
+    }
+    CHECK(read(pipes[0], port, sizeof *port) == sizeof *port);
+    close(pipes[0]);
+    close(pipes[1]);
+    return child;
+}
+
+static dl_status
+call_all(uint16_t port)
+{
+    dl_tcp_store_options options = plain_client;
+    dl_store *store = NULL, *clone = NULL;
+    dl_buffer values[2] = {{0}, {0}};
+    const dl_bytes keys[] = {DL_LITERAL("a"), DL_LITERAL("b")};
+    int visited = 0;
+
+    options.port = port;
+    dl_status status = dl_tcp_store_new(&options, SOON, &store);
+    if (status == DL_OK) {
+        status = dl_store_multi_set(store, keys, keys, 2, SOON);
+    }
+    if (status == DL_OK) {
+        status = dl_store_multi_get(store, keys, 2, values, SOON);
+    }
+    if (status == DL_OK) {
+        status = dl_store_list_keys(store, count_key, &visited, SOON);
+    }
+    if (status == DL_OK) {
+        status = dl_store_clone(store, &clone, SOON);
+    }
+    dl_buffer_fini(&values[0]);
+    dl_buffer_fini(&values[1]);
+    dl_store_unref(clone);
+    dl_store_unref(store);
+    return status;
+}
+
+CHECK_CASE(allocations_may_fail)
+{
+    uint16_t port;
+    pid_t child = fork_master(&port);
+    bool has_failed = true;
+
+    for (long number = 1; has_failed; number++) {
+        dl_check_fail_allocation_at(number);
+        dl_status status = call_all(port);
+        has_failed = dl_check_allocation_failed();
+        CHECK_EQUAL(status, has_failed ? DL_NO_MEMORY : DL_OK);
+    }
+    CHECK(kill(child, SIGKILL) == 0);
+    CHECK(waitpid(child, NULL, 0) == child);
+}
