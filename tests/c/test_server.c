@@ -231,6 +231,21 @@ SERVER_CASE(a_refusal_is_logged_in_one_line_that_names_the_client)
     close(fd);
 }
 
+SERVER_CASE(a_logged_key_cannot_pretend_to_be_a_line_of_its_own)
+{
+    fixture f = start(ops);
+    int fd = join(&f);
+    int stderr_fd = dup(STDERR_FILENO);
+    int log_fd = catch_log();
+
+    say_request(fd, (dl_request){.op = DL_OP_SET, KEY("a\nb\x1b"), VALUE("text")});
+    say_request(fd, (dl_request){.op = DL_OP_ADD, KEY("a\nb\x1b"), .number = 1});
+    check_hears_the_end(fd);
+    stop(&f);
+    check_log(log_fd, stderr_fd, "a?b?");
+    close(fd);
+}
+
 static void
 check_large_values(const fixture *f, size_t size, bool is_checked)
 {

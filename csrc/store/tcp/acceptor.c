@@ -65,6 +65,17 @@ dl_acceptor_next(dl_acceptor *acceptor)
     }
 }
 
+/* Keys are the client's bytes: they must not look like lines of the log. */
+static void
+blank_controls(char *text)
+{
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
 void
 dl_acceptor_log_refusal(int fd)
 {
@@ -75,6 +86,7 @@ dl_acceptor_log_refusal(int fd)
     if (dl_socket_peer_address(fd, &address) == DL_OK) {
         dl_address_text(&address, peer);
     }
+    blank_controls(error.text);
     dl_log(DL_LOG_WARNING, "store server: closing the connection of %s: %s", peer,
            error.text);
 }
