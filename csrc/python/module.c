@@ -1,26 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/state.h"
 
-#include <unistd.h>
-
-#include "base/interrupt.h"
 #include "python/convert.h"
-
-/* Runs Python's signal handlers between the slices of a wait.  Python runs them on the
- * main thread only, so the others return without asking for the GIL.  An exception stays
- * set in this thread's state, for errors.c to find when the call returns. */
-static dl_status
-check_signals(void)
-{
-    if (gettid() != getpid() || !Py_IsInitialized()
-        || PyGILState_GetThisThreadState() == NULL) {
-        return DL_OK;
-    }
-    PyGILState_STATE gil = PyGILState_Ensure();
-    int failed = PyErr_CheckSignals();
-    PyGILState_Release(gil);
-    return failed ? dl_fail(DL_INTERRUPTED, "interrupted by a signal") : DL_OK;
-}
+#include "python/signals.h"
 
 static int
 module_exec(PyObject *module)
@@ -29,7 +11,7 @@ module_exec(PyObject *module)
         || dlpy_add_store_types(module) < 0 || dlpy_add_group_types(module) < 0) {
         return -1;
     }
-    dl_interrupt_install(check_signals);
+    dlpy_signals_install();
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "python/errors.h"
+#include "python/signals.h"
 #include "store/prefix_store.h"
 
 DLPY_METHOD(dlpy_store_queue_len)
@@ -185,7 +186,8 @@ DLPY_METHOD(dlpy_store_set_timeout)
     Py_RETURN_NONE;
 }
 
-/* Has no deadline, yet ends threads and waits for file locks: others go on meanwhile. */
+/* Has no deadline, yet ends threads and waits a little for a file's lock: others go on
+ * meanwhile.  A signal must not leave it half done. */
 static PyObject *
 close_store(PyObject *self)
 {
@@ -194,9 +196,11 @@ close_store(PyObject *self)
     if (store == NULL) {
         return NULL;
     }
+    dlpy_signals_hold();
     Py_BEGIN_ALLOW_THREADS
     dl_store_close(store);
     Py_END_ALLOW_THREADS
+    dlpy_signals_release();
     Py_RETURN_NONE;
 }
 

@@ -5,6 +5,7 @@
 #include <structmember.h>
 
 #include "python/python_store.h"
+#include "python/signals.h"
 #include "python/store_methods.h"
 #include "store/prefix_store.h"
 
@@ -66,13 +67,15 @@ dlpy_store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords)
 }
 
 /* Frees what a store holds: may join threads and wait for a file's lock, so others run
- * meanwhile. */
+ * meanwhile.  Nobody could be told of an exception here. */
 static void
 unref_core(dl_store *store)
 {
+    dlpy_signals_hold();
     Py_BEGIN_ALLOW_THREADS
     dl_store_unref(store);
     Py_END_ALLOW_THREADS
+    dlpy_signals_release();
 }
 
 PyObject *

@@ -238,3 +238,37 @@ def test_the_interpreter_ends_while_threads_are_blocked():
         print("end")
     """
     assert run(code) == "end\n"
+
+
+def test_a_signal_waits_until_a_store_is_closed_or_freed(tmp_path: Path):
+    """Closing a FileStore waits for the file's lock, which somebody else holds."""
+    code = """
+        import fcntl
+        path = sys.argv[1]
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+        def give_up_the_lock(file):
+            time.sleep(0.4)
+            fcntl.flock(file, fcntl.LOCK_UN)
+
+        def end_by_closing():
+            stores.pop().close()
+
+        def end_by_freeing():
+            stores.pop()
+
+        for end in (end_by_closing, end_by_freeing):
+            stores = [FileStore(path, 1)]
+            file = open(path)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            holder = Background(lambda: give_up_the_lock(file))
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            try:
+                end()
+                print("not interrupted")
+            except KeyboardInterrupt:
+                print("interrupted, file left:", os.path.exists(path))
+            holder.join()
+    """
+    line = "interrupted, file left: False\n"
+    assert run(code, str(tmp_path / "store")) == line * 2

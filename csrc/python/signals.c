@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/signals.h"
+
+#include <stdbool.h>
+#include <unistd.h>
+
+#include "base/interrupt.h"
+#include "python/state.h"
+
+static _Thread_local int holds;
+
+/* Python runs handlers on the main thread only, so the others return without asking for
+ * the GIL.  An exception stays set in this thread's state, for errors.c to find when the
+ * call returns; until then nothing may run in Python again. */
+static dl_status
+check_signals(void)
+{
+    if (holds > 0 || gettid() != getpid() || !Py_IsInitialized()
+        || PyGILState_GetThisThreadState() == NULL) {
+        return DL_OK;
+    }
+    PyGILState_STATE gil = PyGILState_Ensure();
+    bool is_interrupted = PyErr_Occurred() || PyErr_CheckSignals() < 0;
+    PyGILState_Release(gil);
+    return is_interrupted ? dl_fail(DL_INTERRUPTED, "interrupted by a signal") : DL_OK;
+}
+
+void
+dlpy_signals_install(void)
+{
+    dl_interrupt_install(check_signals);
+}
+
+void
+dlpy_signals_hold(void)
+{
+    holds++;
+}
+
+void
+dlpy_signals_release(void)
+{
+    holds--;
+}
