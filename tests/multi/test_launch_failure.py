@@ -114,6 +114,9 @@ def test_the_cause_is_preferred_to_what_followed_from_it(tmp_path):
             raise ZeroDivisionError("the cause")
         while not os.path.exists(mark):
             time.sleep(0.005)
+        if rank == 2:
+            print("[rank2]: distlite.DistBackendError: it is lost", file=sys.stderr)
+            sys.exit(1)
         raise DistBackendError("rank 1 (pid 12) is lost")
         """,
     )
@@ -122,6 +125,25 @@ def test_the_cause_is_preferred_to_what_followed_from_it(tmp_path):
     assert title.startswith("rank 1 failed first: exit code 1,")
     assert said.endswith("ZeroDivisionError: the cause\n")
     assert others == ["rank 0: exit code 1", "rank 2: exit code 1"]
+
+
+def test_the_librarys_own_prefix_is_not_repeated(tmp_path):
+    """Once in a group, it puts the rank before each line of a traceback itself."""
+    script = write_script(
+        tmp_path,
+        """
+        if rank == 1:
+            lines = ["Traceback (most recent call last):", "  File x", "KeyError: 1"]
+            for line in lines:
+                print("[rank1]: " + line, file=sys.stderr)
+            sys.exit(1)
+        time.sleep(60)
+        """,
+    )
+    before, _, said, _ = report_of(launch(["--nproc-per-node", 2, script]))
+    words = "Traceback (most recent call last):\n  File x\nKeyError: 1\n"
+    assert said == words
+    assert before == "".join(f"[rank1]: {line}\n" for line in words.splitlines())
 
 
 def test_a_lost_peer_is_reported_where_nothing_else_failed(tmp_path):

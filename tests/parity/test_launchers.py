@@ -24,7 +24,8 @@ dist.destroy_process_group()
 """
 SHOW_VARIABLES = """
 for name in sorted(os.environ):
-    print(f"rank {rank} {name}={os.environ[name]}")
+    # In one piece each: torchrun's ranks write to one pipe as they come.
+    os.write(1, f"rank {rank} {name}={os.environ[name]}\n".encode())
 """
 
 

@@ -120,8 +120,9 @@ class LinePrefixer:
 
     def _with_prefix(self, line: bytes) -> bytes:
         # A lone carriage return shows nothing; a newline after one belongs to the line
-        # before.
+        # before.  Tracebacks come with the same prefix from the library itself.
         is_bare = line == b"\r" or (line == b"\n" and self._after_return)
+        is_bare = is_bare or line.startswith(self._prefix)
         self._after_return = line.endswith(b"\r")
         return line if is_bare else self._prefix + line
 

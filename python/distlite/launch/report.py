@@ -25,7 +25,7 @@ def failure_report(first: Worker, workers: Sequence[Worker]) -> str:
     end = describe_end(first.exit_code)
     title = f"rank {first.rank} failed first: {end}, pid {first.pid}, "
     lines = ["=" * WIDTH, title + f"host {socket.gethostname()}", "-" * WIDTH]
-    said = last_words(first.stderr_tail.lines())
+    said = last_words(first.last_lines())
     lines += said or ["(it wrote nothing to stderr)"]
     others = [_fate(worker) for worker in workers if worker is not first]
     if others:

@@ -30,8 +30,8 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self.was_told_to_end = False
         self.group_is_empty = True
-        self.stderr_tail = tail = Tail()
-        prefix = f"[rank{rank}]: "
+        self._stderr_tail = tail = Tail()
+        self._prefix = prefix = f"[rank{rank}]: "
         stdout, stderr = sinks
         self.channels = [
             Channel(stdout, _prefix_on(stdout, prefix, owns_terminal), None),
@@ -98,9 +98,14 @@ class Worker:
                 channel.read(LAST_READS)
         return True
 
+    def last_lines(self) -> list[str]:
+        """The end of its stderr, without prefixes."""
+        lines = self._stderr_tail.lines()
+        return [line.removeprefix(self._prefix) for line in lines]
+
     def is_consequence(self) -> bool:
         """Whether it says that it failed because a peer was lost."""
-        lines = [line for line in self.stderr_tail.lines() if line.strip()]
+        lines = [line for line in self.last_lines() if line.strip()]
         return bool(lines) and CONSEQUENCE.match(lines[-1]) is not None
 
     def close_channels(self) -> None:
