@@ -91,20 +91,31 @@ listen_on_all(uint16_t port, int *fd)
                                                            : error;
 }
 
+/* 0, or the errno of the last of the family's addresses that did not do. */
+static int
+listen_on_family(sa_family_t family, const dl_address *addresses, size_t count, int *fd)
+{
+    int error = EADDRNOTAVAIL;
+
+    for (size_t i = 0; i < count && error == EADDRNOTAVAIL; i++) {
+        if (addresses[i].socket.any.sa_family == family) {
+            error = listen_on(&addresses[i], fd);
+        }
+    }
+    return error == EAFNOSUPPORT ? EADDRNOTAVAIL : error;
+}
+
+/* IPv4 first: whoever knows the host by name tries all addresses, and of those who know
+ * it by number most write "127.0.0.1" where a name service says "::1" first. */
 static int
 listen_on_host(const char *host, const dl_address *addresses, size_t count, int *fd)
 {
-    int error = 0;
-    bool is_foreign = true;
+    int error = listen_on_family(AF_INET, addresses, count, fd);
 
-    for (size_t i = 0; i < count; i++) {
-        error = listen_on(&addresses[i], fd);
-        if (error == 0) {
-            return 0;
-        }
-        is_foreign = is_foreign && (error == EADDRNOTAVAIL || error == EAFNOSUPPORT);
+    if (error == EADDRNOTAVAIL) {
+        error = listen_on_family(AF_INET6, addresses, count, fd);
     }
-    if (!is_foreign) {
+    if (error != EADDRNOTAVAIL) {
         return error;
     }
     dl_log(DL_LOG_WARNING,

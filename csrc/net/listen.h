@@ -10,7 +10,7 @@
 #include "base/status.h"
 
 /* Binds and listens.  An empty host, "0.0.0.0" or "::" is a wildcard and listens on all
- * (dual stack where there is IPv6); otherwise the host's first address that binds.  A
+ * (dual stack where there is IPv6); otherwise the host's first address that binds, IPv4 before IPv6.  A
  * host none of whose addresses is this machine's (it stands behind a translating router)
  * is a wildcard too, with a warning. */
 dl_status dl_socket_listen(const char *host, uint16_t port, dl_deadline deadline,

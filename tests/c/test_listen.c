@@ -73,6 +73,18 @@ CHECK_CASE(a_name_stands_for_its_first_address_here)
     CHECK(is_reachable("127.0.0.2", port));
     CHECK(!is_reachable("127.0.0.3", port));
     dl_socket_close(fd);
+    fake_names = (fake_resolver){.host = "both.example",
+                                 .addresses = {"2001:db8::9", "::1", "127.0.0.2"}};
+    CHECK_OK(dl_socket_listen("both.example", 0, SOON, &fd));
+    CHECK(is_reachable("127.0.0.2", dl_socket_port(fd)));
+    CHECK(is_reachable("both.example", dl_socket_port(fd)));
+    dl_socket_close(fd);
+    fake_names = (fake_resolver){.host = "six.example",
+                                 .addresses = {"203.0.113.9", "2001:db8::9", "::1"}};
+    CHECK_OK(dl_socket_listen("six.example", 0, SOON, &fd));
+    CHECK(is_reachable("::1", dl_socket_port(fd)));
+    CHECK(!is_reachable("127.0.0.1", dl_socket_port(fd)));
+    dl_socket_close(fd);
 }
 
 CHECK_CASE(a_host_that_is_not_here_is_listened_for_everywhere)

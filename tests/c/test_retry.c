@@ -349,6 +349,7 @@ CHECK_CASE(a_server_that_is_gone_is_told_with_the_first_cause)
     CHECK_STATUS(call(store, DL_OP_ADD, MS(100)), DL_NETWORK);
     CHECK(strstr(dl_last_error()->text, "unknown") == NULL);
     CHECK_STATUS(call(store, DL_OP_GET, MS(0)), DL_NETWORK);
+    CHECK_CONTAINS(dl_last_error()->text, "has timed out after 0ms");
     dl_store_unref(store);
 }
 

@@ -9,12 +9,15 @@
 #define FIRST_NAP DL_MILLISECOND
 #define LAST_NAP DL_WAIT_SLICE
 
+/* Keeps the call's span, which is what errors name. */
 dl_deadline
 dl_call_answer_deadline(const dl_call *call)
 {
-    dl_deadline grace = dl_deadline_after(DL_ANSWER_GRACE);
+    dl_deadline deadline = call->deadline;
+    int64_t grace = dl_now() + DL_ANSWER_GRACE;
 
-    return grace.at > call->deadline.at ? grace : call->deadline;
+    deadline.at = deadline.at > grace ? deadline.at : grace;
+    return deadline;
 }
 
 static dl_status

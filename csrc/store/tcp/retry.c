@@ -78,6 +78,13 @@ pause_before(const dl_connection_pool *pool, const try_result *result,
     return dl_backoff_sleep(backoff, until, &pool->is_closed);
 }
 
+/* A server that is there may take its time to answer; one that is not says so at once. */
+static dl_deadline
+open_deadline(dl_deadline until)
+{
+    return (dl_deadline){.at = dl_now() + DL_ANSWER_GRACE, .limit = until.limit};
+}
+
 /* After the loss that `result` and the thread's last error are about. */
 static dl_status
 try_again(dl_connection_pool *pool, dl_call *call, try_result *result)
@@ -94,7 +101,7 @@ try_again(dl_connection_pool *pool, dl_call *call, try_result *result)
             break;
         }
         DL_TRY(status);
-        status = try_once(pool, call, dl_deadline_after(DL_ANSWER_GRACE), result);
+        status = try_once(pool, call, open_deadline(until), result);
         if (!result->is_lost) {
             return status;
         }
