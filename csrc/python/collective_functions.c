@@ -117,9 +117,9 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
     dl_status status;
 
     if (dlpy_take_arguments(&signature, call, values) < 0
-        || dlpy_reduce_op_from(state, values[1], &core.op) < 0
+        || dlpy_reduce_op_from(state, values[1], &core.op, &core.factor) < 0
         || refuse_async(values[3]) < 0
-        || dlpy_tensor_from(values[0], "tensor", true, &tensor) < 0) {
+        || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return NULL;
     }
     int found = group_from(state, values[2], signature.function, &group);
@@ -184,9 +184,7 @@ broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     }
     dl_group *members = dlpy_group_core(group);
     if (root_from(values[1], values[4], &core.root) < 0
-        || dlpy_tensor_from(values[0], "tensor", core.root != dl_group_rank(members),
-                            &tensor)
-               < 0) {
+        || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         Py_DECREF(group);
         return NULL;
     }

@@ -65,24 +65,46 @@ dtype_of(const dlpack_tensor *tensor)
     return DL_OPAQUE;
 }
 
-static bool
-is_compact(const dlpack_tensor *tensor)
+/* Into bytes; the strides of a compact array may be left out by old libraries. */
+static void
+fill_strides(const dlpack_tensor *tensor, size_t item_size, int64_t *strides)
 {
-    int64_t expected = 1;
+    int64_t compact = 1;
 
-    for (int i = tensor->ndim - 1; tensor->strides != NULL && i >= 0; i--) {
+    for (int i = tensor->ndim - 1; i >= 0; i--) {
+        int64_t stride = tensor->strides == NULL ? compact : tensor->strides[i];
+        strides[i] = stride * (int64_t)item_size;
+        compact *= tensor->shape[i];
+    }
+}
+
+static bool
+is_compact(const dl_tensor *view)
+{
+    int64_t expected = (int64_t)view->item_size;
+
+    for (int i = view->ndim - 1; i >= 0 && view->count > 0; i--) {
         /* The stride of an axis of one element leads nowhere. */
-        if (tensor->shape[i] != 1 && tensor->strides[i] != expected) {
+        if (view->shape[i] != 1 && view->strides[i] != expected) {
             return false;
         }
-        expected *= tensor->shape[i];
+        expected *= view->shape[i];
     }
     return true;
 }
 
+/* What typed loads need; a complex number is two of its halves. */
+static bool
+is_aligned(const dl_tensor *view)
+{
+    bool is_complex = view->dtype == DL_COMPLEX64 || view->dtype == DL_COMPLEX128;
+    size_t alignment = is_complex ? view->item_size / 2 : view->item_size;
+
+    return view->dtype == DL_OPAQUE || (uintptr_t)view->data % alignment == 0;
+}
+
 static int
-fill_view(const dlpack_tensor *tensor, uint64_t flags, const char *parameter,
-          dl_tensor *view)
+check_place(const dlpack_tensor *tensor, const char *parameter)
 {
     if (tensor->device_type != DLPACK_CPU && tensor->device_type != DLPACK_CUDA_HOST
         && tensor->device_type != DLPACK_ROCM_HOST) {
@@ -92,7 +114,25 @@ fill_view(const dlpack_tensor *tensor, uint64_t flags, const char *parameter,
                      parameter, (int)tensor->device_type);
         return -1;
     }
+    if (tensor->ndim < 0 || tensor->ndim > DLPY_DLPACK_DIMENSIONS) {
+        PyErr_Format(PyExc_ValueError, "`%s` has %d dimensions, more than %d",
+                     parameter, (int)tensor->ndim, DLPY_DLPACK_DIMENSIONS);
+        return -1;
+    }
+    if (tensor->bits * tensor->lanes % 8 != 0) {
+        PyErr_Format(PyExc_ValueError, "`%s` has elements of %d bits, not whole bytes",
+                     parameter, tensor->bits * tensor->lanes);
+        return -1;
+    }
+    return 0;
+}
+
+static void
+fill_view(const dlpack_tensor *tensor, uint64_t flags, int64_t *strides,
+          dl_tensor *view)
+{
     size_t count = 1;
+
     for (int i = 0; i < tensor->ndim; i++) {
         count *= (size_t)tensor->shape[i];
     }
@@ -103,28 +143,31 @@ fill_view(const dlpack_tensor *tensor, uint64_t flags, const char *parameter,
         .dtype = dtype_of(tensor),
         .device = DL_CPU,
         .ndim = tensor->ndim,
-        .is_contiguous = count == 0 || is_compact(tensor),
         .is_writable = (flags & (DLPACK_FLAG_READ_ONLY | DLPACK_FLAG_IS_COPY)) == 0,
         .shape = tensor->shape,
+        .strides = strides,
     };
-    return 0;
+    fill_strides(tensor, view->item_size, strides);
+    view->is_contiguous = is_compact(view) && is_aligned(view);
 }
 
-static int
-view_capsule(PyObject *capsule, const char *parameter, dl_tensor *view)
+/* The struct in a capsule of either kind, and its flags. */
+static const dlpack_tensor *
+open_capsule(PyObject *capsule, const char *parameter, uint64_t *flags)
 {
-    if (PyCapsule_IsValid(capsule, "dltensor_versioned")) {
-        const dlpack_versioned *managed =
-            PyCapsule_GetPointer(capsule, "dltensor_versioned");
-        if (managed->major != 1) {
-            PyErr_Format(PyExc_BufferError, "`%s` speaks DLPack %u, not 1", parameter,
-                         (unsigned)managed->major);
-            return -1;
-        }
-        return fill_view(&managed->tensor, managed->flags, parameter, view);
+    *flags = 0;
+    if (!PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        return PyCapsule_GetPointer(capsule, "dltensor");
     }
-    const dlpack_tensor *tensor = PyCapsule_GetPointer(capsule, "dltensor");
-    return tensor == NULL ? -1 : fill_view(tensor, 0, parameter, view);
+    const dlpack_versioned *managed =
+        PyCapsule_GetPointer(capsule, "dltensor_versioned");
+    if (managed->major != 1) {
+        PyErr_Format(PyExc_BufferError, "`%s` speaks DLPack %u, not 1", parameter,
+                     (unsigned)managed->major);
+        return NULL;
+    }
+    *flags = managed->flags;
+    return &managed->tensor;
 }
 
 /* Versioned if it can be: only that one tells whether it may be written. */
@@ -150,9 +193,10 @@ export_capsule(PyObject *method)
 
 int
 dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
-                 PyObject **capsule)
+                 int64_t *strides, PyObject **capsule)
 {
     PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
+    uint64_t flags;
 
     *capsule = NULL;
     if (method == NULL) {
@@ -166,5 +210,11 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
      * spares this file the deleter and its threads. */
     *capsule = export_capsule(method);
     Py_DECREF(method);
-    return *capsule == NULL || view_capsule(*capsule, parameter, view) < 0 ? -1 : 1;
+    const dlpack_tensor *tensor =
+        *capsule == NULL ? NULL : open_capsule(*capsule, parameter, &flags);
+    if (tensor == NULL || check_place(tensor, parameter) < 0) {
+        return -1;
+    }
+    fill_view(tensor, flags, strides, view);
+    return 1;
 }

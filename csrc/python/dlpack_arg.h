@@ -12,11 +12,14 @@
 
 #include "tensor/tensor.h"
 
-/* 1: `view` borrows from `*capsule`, which must outlive it; strides are left out.  0: the
- * object has no `__dlpack__`.  -1: an exception is set, also for memory that is not the
- * CPU's; `parameter` names the argument in it.  `*capsule` is a new reference or NULL in
- * any case. */
+/* More than any library known has. */
+#define DLPY_DLPACK_DIMENSIONS 64
+
+/* 1: `view` borrows from `*capsule` and from `strides`, which must outlive it and has
+ * room for DLPY_DLPACK_DIMENSIONS.  0: the object has no `__dlpack__`.  -1: an exception
+ * is set, also for memory that is not the CPU's; `parameter` names the argument in it.
+ * `*capsule` is a new reference or NULL in any case. */
 int dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
-                     PyObject **capsule);
+                     int64_t *strides, PyObject **capsule);
 
 #endif

@@ -33,18 +33,47 @@ op_from_wrapper(const dlpy_state *state, PyObject *wrapper, dl_reduce_op *op)
     return result;
 }
 
-int
-dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op)
+static int
+factor_from(PyObject *wrapper, double *factor)
 {
+    PyObject *object = PyObject_GetAttrString(wrapper, "factor");
+
+    if (object == NULL) {
+        return -1;
+    }
+    *factor = PyFloat_AsDouble(object);
+    Py_DECREF(object);
+    return *factor == -1.0 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+fail_no_factor(void)
+{
+    PyErr_SetString(PyExc_RuntimeError,
+                    "PREMUL_SUM has no factor; use ReduceOp.PREMUL_SUM(factor)");
+    return -1;
+}
+
+int
+dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
+                    double *factor)
+{
+    *factor = 1;
     if (object == NULL) {
         *op = DL_SUM;
         return 0;
     }
     if ((PyObject *)Py_TYPE(object) == state->red_op_type) {
-        return op_from_member(object, op);
+        if (op_from_member(object, op) < 0) {
+            return -1;
+        }
+        return *op == DL_PREMUL_SUM ? fail_no_factor() : 0;
     }
     if ((PyObject *)Py_TYPE(object) == state->reduce_op_type) {
-        return op_from_wrapper(state, object, op);
+        if (op_from_wrapper(state, object, op) < 0) {
+            return -1;
+        }
+        return *op == DL_PREMUL_SUM ? factor_from(object, factor) : 0;
     }
     PyErr_Format(PyExc_TypeError,
                  "Invalid function argument. Expected parameter `op` of type "

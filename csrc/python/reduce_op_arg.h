@@ -8,8 +8,10 @@
 #include "python/state.h"
 #include "tensor/reduce.h"
 
-/* ReduceOp.SUM or ReduceOp(ReduceOp.SUM); NULL is SUM. */
-int dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op);
+/* ReduceOp.SUM or ReduceOp(ReduceOp.SUM); NULL is SUM.  `factor` is that of PREMUL_SUM,
+ * which must have one. */
+int dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
+                        double *factor);
 
 /* METH_VARARGS: the class of members, the class of wrappers. */
 PyObject *dlpy_set_reduce_op_types(PyObject *module, PyObject *args);

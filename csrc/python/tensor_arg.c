@@ -6,8 +6,6 @@
 #define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
 #include <numpy/arrayobject.h>
 
-#include "python/dlpack_arg.h"
-
 /* Shapes and strides are lent to the core as they lie in the array. */
 _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "npy_intp is int64_t");
 
@@ -112,7 +110,7 @@ view_array(PyArrayObject *array, const char *parameter, dl_tensor *view)
         .dtype = dtype_of(descr),
         .device = DL_CPU,
         .ndim = PyArray_NDIM(array),
-        .is_contiguous = PyArray_IS_C_CONTIGUOUS(array) != 0,
+        .is_contiguous = PyArray_IS_C_CONTIGUOUS(array) && PyArray_ISALIGNED(array),
         .is_writable = PyArray_ISWRITEABLE(array) != 0,
         .shape = (const int64_t *)PyArray_SHAPE(array),
         .strides = (const int64_t *)PyArray_STRIDES(array),
@@ -164,42 +162,6 @@ view_lender(PyObject *object, const char *parameter, dlpy_tensor *tensor)
     return view_array((PyArrayObject *)array, parameter, &tensor->view);
 }
 
-static int
-fail_layout(const char *parameter, const char *problem, const char *remedy)
-{
-    PyErr_Format(PyExc_ValueError, "`%s` %s; %s", parameter, problem, remedy);
-    return -1;
-}
-
-/* What typed loads need; a complex number is two of its halves. */
-static bool
-is_aligned(const dl_tensor *view)
-{
-    bool is_complex = view->dtype == DL_COMPLEX64 || view->dtype == DL_COMPLEX128;
-    size_t alignment = is_complex ? view->item_size / 2 : view->item_size;
-
-    return view->dtype == DL_OPAQUE || (uintptr_t)view->data % alignment == 0;
-}
-
-static int
-check_layout(const dl_tensor *view, const char *parameter, bool is_result)
-{
-    if (!view->is_contiguous) {
-        return fail_layout(parameter, "is not contiguous (in C order, without gaps)",
-                           "pass numpy.ascontiguousarray() of it, and copy the result "
-                           "back");
-    }
-    if (is_result && !view->is_writable) {
-        return fail_layout(parameter, "is read-only, but receives the result",
-                           "pass a writable array");
-    }
-    if (!is_aligned(view)) {
-        return fail_layout(parameter, "is not aligned to its element size",
-                           "pass a copy, which is");
-    }
-    return 0;
-}
-
 /* An owner that goes may run Python code, which must not meet an exception. */
 static int
 fail_release(dlpy_tensor *tensor)
@@ -218,8 +180,7 @@ fail_release(dlpy_tensor *tensor)
 }
 
 int
-dlpy_tensor_from(PyObject *object, const char *parameter, bool is_result,
-                 dlpy_tensor *tensor)
+dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
 {
     int found = find_numpy();
 
@@ -228,15 +189,12 @@ dlpy_tensor_from(PyObject *object, const char *parameter, bool is_result,
         return -1;
     }
     if (found && PyArray_Check(object)) {
-        if (view_array((PyArrayObject *)object, parameter, &tensor->view) < 0) {
-            return -1;
-        }
-    } else {
-        int taken = dlpy_dlpack_view(object, parameter, &tensor->view, &tensor->owner);
-        if (taken < 0 || (taken == 0 && view_lender(object, parameter, tensor) < 0)) {
-            return fail_release(tensor);
-        }
+        return view_array((PyArrayObject *)object, parameter, &tensor->view);
     }
-    return check_layout(&tensor->view, parameter, is_result) < 0 ? fail_release(tensor)
-                                                                 : 0;
+    int taken = dlpy_dlpack_view(object, parameter, &tensor->view, tensor->strides,
+                                 &tensor->owner);
+    if (taken < 0 || (taken == 0 && view_lender(object, parameter, tensor) < 0)) {
+        return fail_release(tensor);
+    }
+    return 0;
 }

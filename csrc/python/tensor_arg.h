@@ -9,21 +9,23 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "python/dlpack_arg.h"
 #include "tensor/tensor.h"
 
 /* The view borrows shape and memory from the argument, which the caller keeps alive, and
- * from `owner` until released. */
+ * from `owner` until released; it may point into this struct, which stays where it is. */
 typedef struct dlpy_tensor {
     dl_tensor view;
     PyObject *owner; /* NULL for an ndarray */
+    int64_t strides[DLPY_DLPACK_DIMENSIONS];
 } dlpy_tensor;
 
-/* An ndarray, or whatever has DLPack, `__array_interface__` or a buffer: contiguous,
- * aligned, in this machine's byte order, and writable if `is_result`.  0, or -1 with an
- * exception set (TypeError: no array; ValueError: one that cannot be used as it is)
- * and nothing to release.  `parameter` names the argument in errors. */
-int dlpy_tensor_from(PyObject *object, const char *parameter, bool is_result,
-                     dlpy_tensor *tensor);
+/* An ndarray, or whatever has DLPack, `__array_interface__` or a buffer, with any
+ * strides.  What is not aligned to its element size counts as not contiguous, which is
+ * how the core knows that it cannot compute in place.  0, or -1 with an exception set
+ * (TypeError: no array; ValueError: one that cannot be used as it is) and nothing to
+ * release.  `parameter` names the argument in errors. */
+int dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor);
 
 static inline void
 dlpy_tensor_release(dlpy_tensor *tensor)

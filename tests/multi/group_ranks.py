@@ -89,7 +89,11 @@ def all_reduce_special(rank: int, world_size: int, init_method: str) -> dict[str
         "nan": np.array([np.nan if rank == world_size - 1 else 1.0, 2.0]),
         "scalar": np.array(rank + 1.0),
         "matrix": np.full((3, 5), rank + 1.0, np.float32),
+        "gaps": np.full(2000, rank + 1.0)[::2],
+        "mixed": np.full((300, 7), rank + 1.0, order="CF"[rank % 2]),
+        "unaligned": np.zeros(8 * 900 + 1, np.uint8)[1:].view("f8"),
     }
+    columns["unaligned"][:] = rank + 1
     for tensor in columns.values():
         distlite.all_reduce(tensor)
     extremes = np.array([np.nan if rank == 0 else 1.0, 2.0, np.nan])

@@ -25,6 +25,8 @@ def test_special_values_and_shapes(world_size):
         total = world_size * (world_size + 1) / 2
         np.testing.assert_array_equal(result["scalar"], np.array(total))
         np.testing.assert_array_equal(result["matrix"], np.full((3, 5), total))
+        for name in "gaps", "mixed", "unaligned":
+            assert (result[name] == total).all(), name
         wrapped = np.int64(2**31 - 1) * world_size
         assert result["overflow"][0] == np.array(wrapped).astype(np.int32)
         assert list(result["infinity"]) == [np.inf, -np.inf]

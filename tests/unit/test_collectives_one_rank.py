@@ -115,6 +115,21 @@ def test_wrapped_op(world):
     np.testing.assert_array_equal(tensor, np.arange(3.0))
 
 
+@pytest.mark.parametrize("factor", [2.5, 3, np.float32(0.5), np.array(2.0)])
+def test_premul_sum(world, factor):
+    tensor = np.arange(3.0)
+    distlite.all_reduce(tensor, ReduceOp.PREMUL_SUM(factor))
+    np.testing.assert_array_equal(tensor, np.arange(3.0) * np.asarray(factor))
+
+
+def test_premul_sum_needs_a_number(world):
+    for op in ReduceOp.PREMUL_SUM, ReduceOp(ReduceOp.PREMUL_SUM):
+        with pytest.raises(RuntimeError, match="PREMUL_SUM has no factor"):
+            distlite.all_reduce(np.zeros(3), op)
+    with pytest.raises(TypeError):
+        distlite.all_reduce(np.zeros(3), ReduceOp.PREMUL_SUM(object()))
+
+
 @pytest.mark.parametrize(
     ("dtype", "op"),
     [
@@ -122,7 +137,8 @@ def test_wrapped_op(world):
         ("f4", ReduceOp.BXOR),
         ("c8", ReduceOp.MIN),
         ("c16", ReduceOp.MAX),
-        ("f4", ReduceOp.PREMUL_SUM(2.0)),
+        ("i4", ReduceOp.AVG),
+        ("i4", ReduceOp.PREMUL_SUM(2.0)),
     ],
 )
 def test_meaningless_reductions(world, dtype, op):
