@@ -2,13 +2,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "pg/check.h"
 #include "pg/group_state.h"
-#include "tensor/strided.h"
 
 /* One operation on its way through the group. */
 typedef struct operation {
     dl_group *group;
     dl_backend *backend;
+    const void *args; /* the struct of the operation's kind */
     dl_op_context context;
 } operation;
 
@@ -16,51 +17,6 @@ static const char *
 name_of(const operation *self)
 {
     return dl_op_type_name(self->context.fingerprint.op);
-}
-
-static operation
-operation_of(dl_group *group, dl_op_type op, dl_deadline deadline)
-{
-    return (operation){
-        .group = group,
-        .context = {.fingerprint = {.op = (uint8_t)op}, .deadline = deadline},
-    };
-}
-
-/* Elements of any size are told apart: where a byte does not hold the size, by the bytes
- * they take in all. */
-static void
-describe_tensor(operation *self, const dl_tensor *tensor)
-{
-    dl_fingerprint *fingerprint = &self->context.fingerprint;
-    bool is_small = tensor->item_size <= UINT8_MAX;
-
-    fingerprint->count = is_small ? tensor->count : dl_tensor_size(tensor);
-    fingerprint->dtype = (uint8_t)tensor->dtype;
-    fingerprint->item_size = is_small ? (uint8_t)tensor->item_size : 1;
-}
-
-static dl_status
-check_tensor(const operation *self, const dl_tensor *tensor, bool is_written)
-{
-    if (tensor->device != DL_CPU) {
-        return dl_fail(DL_UNSUPPORTED, "%s: group %s has no backend for this device",
-                       name_of(self), self->group->name);
-    }
-    if (is_written && !tensor->is_writable) {
-        return dl_fail(DL_INVALID, "%s: the array is read-only", name_of(self));
-    }
-    if (!tensor->is_contiguous && tensor->ndim > DL_TENSOR_DIMENSIONS) {
-        return dl_fail(DL_INVALID, "%s: the array has %d dimensions, more than %d",
-                       name_of(self), tensor->ndim, DL_TENSOR_DIMENSIONS);
-    }
-    if (is_written && dl_strided_may_overlap(tensor)) {
-        return dl_fail(DL_INVALID,
-                       "%s: elements of the array share memory, so that it cannot be "
-                       "written to",
-                       name_of(self));
-    }
-    return DL_OK;
 }
 
 static dl_status
@@ -97,16 +53,12 @@ begin(operation *self)
     return DL_OK;
 }
 
-/* The one place that words an operation which a backend does not have.  All ranks have
- * the same backend: the group stays whole. */
+/* The one place that words an operation which a backend does not have. */
 static dl_status
 refuse(const operation *self)
 {
-    const char *backend = self->backend->ops->name;
-
-    dl_group_pass_turn(self->group);
-    return dl_fail(DL_UNSUPPORTED, "the %s backend of group %s has no %s", backend,
-                   self->group->name, name_of(self));
+    return dl_fail(DL_UNSUPPORTED, "the %s backend of group %s has no %s",
+                   self->backend->ops->name, self->group->name, name_of(self));
 }
 
 /* What later calls are told of this failure. */
@@ -129,63 +81,200 @@ break_group(const operation *self)
     dl_group_set_cause(self->group, &cause);
 }
 
+/* All ranks have the same backend: what it lacks leaves the group whole. */
 static dl_status
 end(const operation *self, dl_status status)
 {
-    if (status != DL_OK) {
+    if (status != DL_OK && status != DL_UNSUPPORTED) {
         break_group(self);
     }
     dl_group_pass_turn(self->group);
     return status;
 }
 
+static dl_status
+call_all_reduce(const operation *self)
+{
+    const dl_backend_ops *ops = self->backend->ops;
+
+    return ops->all_reduce == NULL
+               ? refuse(self)
+               : ops->all_reduce(self->backend, &self->context, self->args);
+}
+
+static dl_status
+call_broadcast(const operation *self)
+{
+    const dl_backend_ops *ops = self->backend->ops;
+
+    return ops->broadcast == NULL
+               ? refuse(self)
+               : ops->broadcast(self->backend, &self->context, self->args);
+}
+
+static dl_status
+call_reduce(const operation *self)
+{
+    const dl_backend_ops *ops = self->backend->ops;
+
+    return ops->reduce == NULL ? refuse(self)
+                               : ops->reduce(self->backend, &self->context, self->args);
+}
+
+static dl_status
+call_all_gather(const operation *self)
+{
+    const dl_backend_ops *ops = self->backend->ops;
+
+    return ops->all_gather == NULL
+               ? refuse(self)
+               : ops->all_gather(self->backend, &self->context, self->args);
+}
+
+static dl_status
+call_gather(const operation *self)
+{
+    const dl_backend_ops *ops = self->backend->ops;
+
+    return ops->gather == NULL ? refuse(self)
+                               : ops->gather(self->backend, &self->context, self->args);
+}
+
+static dl_status
+call_scatter(const operation *self)
+{
+    const dl_backend_ops *ops = self->backend->ops;
+
+    return ops->scatter == NULL
+               ? refuse(self)
+               : ops->scatter(self->backend, &self->context, self->args);
+}
+
+static dl_status
+call_reduce_scatter(const operation *self)
+{
+    const dl_backend_ops *ops = self->backend->ops;
+
+    return ops->reduce_scatter == NULL
+               ? refuse(self)
+               : ops->reduce_scatter(self->backend, &self->context, self->args);
+}
+
+static dl_status
+call_all_to_all(const operation *self)
+{
+    const dl_backend_ops *ops = self->backend->ops;
+
+    return ops->all_to_all == NULL
+               ? refuse(self)
+               : ops->all_to_all(self->backend, &self->context, self->args);
+}
+
+static dl_status
+call_barrier(const operation *self)
+{
+    const dl_backend_ops *ops = self->backend->ops;
+
+    return ops->barrier == NULL ? refuse(self)
+                                : ops->barrier(self->backend, &self->context);
+}
+
+static dl_status
+check_nothing(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+{
+    (void)group;
+    (void)args;
+    (void)fingerprint;
+    return DL_OK;
+}
+
+typedef struct kind {
+    dl_check_fn check;
+    dl_status (*call)(const operation *);
+} kind;
+
+/* By the operation that callers name; uneven forms belong to their even ones. */
+static const kind kinds[DL_OP_TYPE_COUNT] = {
+    [DL_BARRIER] = {check_nothing, call_barrier},
+    [DL_ALL_REDUCE] = {dl_check_all_reduce, call_all_reduce},
+    [DL_BROADCAST] = {dl_check_broadcast, call_broadcast},
+    [DL_REDUCE] = {dl_check_reduce, call_reduce},
+    [DL_ALL_GATHER] = {dl_check_all_gather, call_all_gather},
+    [DL_GATHER] = {dl_check_gather, call_gather},
+    [DL_SCATTER] = {dl_check_scatter, call_scatter},
+    [DL_REDUCE_SCATTER] = {dl_check_reduce_scatter, call_reduce_scatter},
+    [DL_ALL_TO_ALL] = {dl_check_all_to_all, call_all_to_all},
+};
+
+static dl_status
+run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline)
+{
+    const kind *kind = &kinds[op];
+    operation self = {
+        .group = group,
+        .args = args,
+        .context = {.fingerprint = {.op = (uint8_t)op}, .deadline = deadline},
+    };
+
+    DL_TRY(kind->check(group, args, &self.context.fingerprint));
+    DL_TRY(begin(&self));
+    return end(&self, kind->call(&self));
+}
+
 dl_status
 dl_group_all_reduce(dl_group *group, const dl_all_reduce_args *args,
                     dl_deadline deadline)
 {
-    operation self = operation_of(group, DL_ALL_REDUCE, deadline);
-
-    DL_TRY(check_tensor(&self, &args->tensor, true));
-    DL_TRY(dl_reduce_check(args->op, args->tensor.dtype));
-    describe_tensor(&self, &args->tensor);
-    self.context.fingerprint.reduce_op = (uint8_t)args->op;
-    DL_TRY(begin(&self));
-    const dl_backend_ops *ops = self.backend->ops;
-    if (ops->all_reduce == NULL) {
-        return refuse(&self);
-    }
-    return end(&self, ops->all_reduce(self.backend, &self.context, args));
+    return run(group, DL_ALL_REDUCE, args, deadline);
 }
 
 dl_status
 dl_group_broadcast(dl_group *group, const dl_broadcast_args *args, dl_deadline deadline)
 {
-    operation self = operation_of(group, DL_BROADCAST, deadline);
+    return run(group, DL_BROADCAST, args, deadline);
+}
 
-    if (args->root < 0 || args->root >= group->size) {
-        return dl_fail(DL_INVALID, "broadcast: rank %d is not in group %s of %d",
-                       args->root, group->name, group->size);
-    }
-    DL_TRY(check_tensor(&self, &args->tensor, group->rank != args->root));
-    describe_tensor(&self, &args->tensor);
-    self.context.fingerprint.root = (uint32_t)args->root;
-    DL_TRY(begin(&self));
-    const dl_backend_ops *ops = self.backend->ops;
-    if (ops->broadcast == NULL) {
-        return refuse(&self);
-    }
-    return end(&self, ops->broadcast(self.backend, &self.context, args));
+dl_status
+dl_group_reduce(dl_group *group, const dl_reduce_args *args, dl_deadline deadline)
+{
+    return run(group, DL_REDUCE, args, deadline);
+}
+
+dl_status
+dl_group_all_gather(dl_group *group, const dl_all_gather_args *args,
+                    dl_deadline deadline)
+{
+    return run(group, DL_ALL_GATHER, args, deadline);
+}
+
+dl_status
+dl_group_gather(dl_group *group, const dl_gather_args *args, dl_deadline deadline)
+{
+    return run(group, DL_GATHER, args, deadline);
+}
+
+dl_status
+dl_group_scatter(dl_group *group, const dl_scatter_args *args, dl_deadline deadline)
+{
+    return run(group, DL_SCATTER, args, deadline);
+}
+
+dl_status
+dl_group_reduce_scatter(dl_group *group, const dl_reduce_scatter_args *args,
+                        dl_deadline deadline)
+{
+    return run(group, DL_REDUCE_SCATTER, args, deadline);
+}
+
+dl_status
+dl_group_all_to_all(dl_group *group, const dl_all_to_all_args *args,
+                    dl_deadline deadline)
+{
+    return run(group, DL_ALL_TO_ALL, args, deadline);
 }
 
 dl_status
 dl_group_barrier(dl_group *group, dl_deadline deadline)
 {
-    operation self = operation_of(group, DL_BARRIER, deadline);
-
-    DL_TRY(begin(&self));
-    const dl_backend_ops *ops = self.backend->ops;
-    if (ops->barrier == NULL) {
-        return refuse(&self);
-    }
-    return end(&self, ops->barrier(self.backend, &self.context));
+    return run(group, DL_BARRIER, NULL, deadline);
 }

@@ -23,7 +23,7 @@ typedef struct dl_tensor {
     dl_dtype dtype;
     dl_device device;
     int ndim;
-    bool is_contiguous; /* in C order, without gaps; then strides may be NULL */
+    bool is_contiguous; /* in C order, no gaps; then shape and strides may be NULL */
     bool is_writable;
     const int64_t *shape;   /* ndim entries */
     const int64_t *strides; /* bytes */

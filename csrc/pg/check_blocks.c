@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/check.h"
+#include "tensor/overlap.h"
+
+/* A call's tensors on one side: one, or one per rank. */
+typedef struct side {
+    const dl_tensor *tensors;
+    int count;
+    const char *name; /* "input" or "output" */
+} side;
+
+/* The tensor that stays on this rank. */
+static const dl_tensor *
+own_of(const dl_group *group, const side *tensors)
+{
+    return &tensors->tensors[tensors->count == 1 ? 0 : dl_group_rank(group)];
+}
+
+static dl_status
+check_side(const dl_group *group, const side *all, bool is_written,
+           const dl_fingerprint *fingerprint)
+{
+    const dl_tensor *first = &all->tensors[0];
+
+    for (int i = 0; i < all->count; i++) {
+        const dl_tensor *tensor = &all->tensors[i];
+        DL_TRY(dl_check_tensor(group, tensor, is_written, fingerprint));
+        if (tensor->dtype != first->dtype || tensor->item_size != first->item_size) {
+            return dl_fail(DL_INVALID, "%s: %s %d is of %s, %s 0 of %s",
+                           dl_op_type_name(fingerprint->op), all->name, i,
+                           dl_dtype_name(tensor->dtype), all->name,
+                           dl_dtype_name(first->dtype));
+        }
+    }
+    return DL_OK;
+}
+
+/* What stays on this rank goes from its input to its output. */
+static dl_status
+check_own(const dl_group *group, const side *inputs, const side *outputs,
+          const dl_fingerprint *fingerprint)
+{
+    const dl_tensor *input = own_of(group, inputs);
+    const dl_tensor *output = own_of(group, outputs);
+    const char *name = dl_op_type_name(fingerprint->op);
+
+    if (input->dtype != output->dtype || input->item_size != output->item_size) {
+        return dl_fail(DL_INVALID, "%s: the input is of %s, the output of %s", name,
+                       dl_dtype_name(input->dtype), dl_dtype_name(output->dtype));
+    }
+    if (input->count != output->count) {
+        return dl_fail(DL_INVALID,
+                       "%s: rank %d's own block has %zu elements in the input, but "
+                       "%zu in the output",
+                       name, dl_group_rank(group), input->count, output->count);
+    }
+    return DL_OK;
+}
+
+static dl_extent
+extent_of_side(const side *all)
+{
+    dl_extent whole = {UINTPTR_MAX, 0};
+
+    for (int i = 0; i < all->count; i++) {
+        dl_extent part = dl_tensor_extent(&all->tensors[i]);
+        if (part.first != part.end) {
+            whole.first = part.first < whole.first ? part.first : whole.first;
+            whole.end = part.end > whole.end ? part.end : whole.end;
+        }
+    }
+    return whole;
+}
+
+static dl_status
+check_outputs_apart(const side *outputs, const dl_fingerprint *fingerprint)
+{
+    uintptr_t end = 0;
+    bool is_rising = true;
+
+    /* In one walk where they lie in their order, as the blocks of one array do. */
+    for (int i = 0; i < outputs->count && is_rising; i++) {
+        dl_extent extent = dl_tensor_extent(&outputs->tensors[i]);
+        is_rising = extent.first >= end;
+        end = extent.end;
+    }
+    if (is_rising) {
+        return DL_OK;
+    }
+    for (int i = 1; i < outputs->count; i++) {
+        for (int k = 0; k < i; k++) {
+            if (dl_tensors_overlap(&outputs->tensors[i], &outputs->tensors[k])) {
+                return dl_fail(DL_INVALID, "%s: outputs %d and %d share memory",
+                               dl_op_type_name(fingerprint->op), k, i);
+            }
+        }
+    }
+    return DL_OK;
+}
+
+/* In place is only what each rank keeps for itself. */
+static dl_status
+check_apart(const dl_group *group, const side *inputs, const side *outputs,
+            const dl_fingerprint *fingerprint)
+{
+    DL_TRY(check_outputs_apart(outputs, fingerprint));
+    if (!dl_extents_meet(extent_of_side(inputs), extent_of_side(outputs))) {
+        return DL_OK;
+    }
+    const dl_tensor *own_input = own_of(group, inputs);
+    const dl_tensor *own_output = own_of(group, outputs);
+    bool is_in_place = dl_tensors_are_same(own_input, own_output);
+    for (int i = 0; i < inputs->count; i++) {
+        const dl_tensor *input = &inputs->tensors[i];
+        for (int k = 0; k < outputs->count; k++) {
+            const dl_tensor *output = &outputs->tensors[k];
+            bool is_own = input == own_input && output == own_output;
+            if (!(is_own && is_in_place) && dl_tensors_overlap(input, output)) {
+                return dl_fail(DL_INVALID, "%s: an output shares memory with an input",
+                               dl_op_type_name(fingerprint->op));
+            }
+        }
+    }
+    return DL_OK;
+}
+
+static dl_status
+check_sides(const dl_group *group, const side *inputs, const side *outputs,
+            const dl_fingerprint *fingerprint)
+{
+    DL_TRY(check_side(group, inputs, false, fingerprint));
+    DL_TRY(check_side(group, outputs, true, fingerprint));
+    DL_TRY(check_own(group, inputs, outputs, fingerprint));
+    return check_apart(group, inputs, outputs, fingerprint);
+}
+
+static bool
+is_even(const side *blocks)
+{
+    for (int i = 1; i < blocks->count; i++) {
+        if (blocks->tensors[i].count != blocks->tensors[0].count) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static dl_status
+check_even(const side *blocks, const dl_fingerprint *fingerprint)
+{
+    for (int i = 1; i < blocks->count; i++) {
+        if (blocks->tensors[i].count != blocks->tensors[0].count) {
+            return dl_fail(DL_INVALID,
+                           "%s: %s %d has %zu elements, %s 0 has %zu; blocks of "
+                           "different sizes are for %s_v",
+                           dl_op_type_name(fingerprint->op), blocks->name, i,
+                           blocks->tensors[i].count, blocks->name,
+                           blocks->tensors[0].count, dl_op_type_name(fingerprint->op));
+        }
+    }
+    return DL_OK;
+}
+
+/* Blocks whose sizes all ranks know. */
+static void
+describe_blocks(const side *blocks, dl_op_type uneven, dl_fingerprint *fingerprint)
+{
+    dl_tensor all = blocks->tensors[0];
+
+    if (!is_even(blocks)) {
+        fingerprint->op = (uint8_t)uneven;
+        fingerprint->root = dl_fingerprint_of_blocks(blocks->tensors, blocks->count);
+        for (int i = 1; i < blocks->count; i++) {
+            all.count += blocks->tensors[i].count;
+        }
+    }
+    dl_check_describe(&all, fingerprint);
+}
+
+/* Blocks whose sizes only the root knows, unless they are even. */
+static void
+describe_own_block(const dl_tensor *block, bool is_uneven, dl_fingerprint *fingerprint)
+{
+    dl_tensor own = *block;
+
+    if (is_uneven) {
+        own.count = 0;
+    }
+    dl_check_describe(&own, fingerprint);
+}
+
+dl_status
+dl_check_all_gather(const dl_group *group, const void *args,
+                    dl_fingerprint *fingerprint)
+{
+    const dl_all_gather_args *call = args;
+    side inputs = {&call->input, 1, "input"};
+    side outputs = {call->outputs, dl_group_size(group), "output"};
+
+    DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
+    describe_blocks(&outputs, DL_ALL_GATHER_V, fingerprint);
+    return DL_OK;
+}
+
+dl_status
+dl_check_gather(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+{
+    const dl_gather_args *call = args;
+    side inputs = {&call->input, 1, "input"};
+    side outputs = {call->outputs, dl_group_size(group), "output"};
+
+    fingerprint->op = call->is_uneven ? DL_GATHER_V : DL_GATHER;
+    DL_TRY(dl_check_root(group, call->root, fingerprint));
+    if (dl_group_rank(group) == call->root) {
+        DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
+        DL_TRY(call->is_uneven ? DL_OK : check_even(&outputs, fingerprint));
+    } else {
+        DL_TRY(check_side(group, &inputs, false, fingerprint));
+    }
+    describe_own_block(&call->input, call->is_uneven, fingerprint);
+    return DL_OK;
+}
+
+dl_status
+dl_check_scatter(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+{
+    const dl_scatter_args *call = args;
+    side inputs = {call->inputs, dl_group_size(group), "input"};
+    side outputs = {&call->output, 1, "output"};
+
+    fingerprint->op = call->is_uneven ? DL_SCATTER_V : DL_SCATTER;
+    DL_TRY(dl_check_root(group, call->root, fingerprint));
+    if (dl_group_rank(group) == call->root) {
+        DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
+        DL_TRY(call->is_uneven ? DL_OK : check_even(&inputs, fingerprint));
+    } else {
+        DL_TRY(check_side(group, &outputs, true, fingerprint));
+    }
+    describe_own_block(&call->output, call->is_uneven, fingerprint);
+    return DL_OK;
+}
+
+dl_status
+dl_check_reduce_scatter(const dl_group *group, const void *args,
+                        dl_fingerprint *fingerprint)
+{
+    const dl_reduce_scatter_args *call = args;
+    side inputs = {call->inputs, dl_group_size(group), "input"};
+    side outputs = {&call->output, 1, "output"};
+
+    DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
+    describe_blocks(&inputs, DL_REDUCE_SCATTER_V, fingerprint);
+    fingerprint->reduce_op = (uint8_t)call->op;
+    return dl_reduce_check(call->op, call->output.dtype);
+}
+
+dl_status
+dl_check_all_to_all(const dl_group *group, const void *args,
+                    dl_fingerprint *fingerprint)
+{
+    const dl_all_to_all_args *call = args;
+    side inputs = {call->inputs, dl_group_size(group), "input"};
+    side outputs = {call->outputs, dl_group_size(group), "output"};
+
+    DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
+    describe_own_block(&call->inputs[0], true, fingerprint);
+    return DL_OK;
+}
