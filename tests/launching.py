@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -39,7 +40,7 @@ def write_script(folder: Path, source: str, name: str = "script.py") -> str:
 
 def launch_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The tests' environment with a fresh token and `extra`."""
-    # Coverage of columns and colours must not depend on who runs the tests.
+    # OMP_NUM_THREADS is the launcher's to choose, unless a test says otherwise.
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     return {**environment, TOKEN: uuid.uuid4().hex, GRACE: "10", **(extra or {})}
 
@@ -130,3 +131,15 @@ def wait_until(holds: Callable[[], Any], seconds: float = LIMIT) -> Any:
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
     return value
+
+
+def port_outside_the_ephemeral_range() -> int:
+    """Nobody gets it unasked; bound once to see that it is free."""
+    for port in range(20000 + os.getpid() % 5000, 32000):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no free port")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import launch, launched
+from launching import launch, launched, port_outside_the_ephemeral_range
 
 pytest.importorskip("sklearn", reason="scikit-learn, with the digits, is not installed")
 np = pytest.importorskip("numpy")
@@ -45,7 +45,20 @@ def test_any_number_of_ranks_trains_the_same_model(ranks, parameters_of_one, tmp
     assert np.abs(parameters).max() > 0.1
 
 
-def test_shares_may_be_empty(tmp_path):
+def test_two_launchers_train_one_model(parameters_of_one, tmp_path):
+    """As on two hosts: the second one's ranks find the first one's store."""
+    job = ["--nnodes", 2, "--nproc-per-node", 2]
+    job += ["--master-port", port_outside_the_ephemeral_range()]
+    saved = tmp_path / "saved.npy"
+    with launched([*job, "--node-rank", 1, DIGITS]) as (second, _):
+        first = launch([*job, DIGITS, "--save", saved], timeout=55)
+        _, errors = second.communicate(timeout=30)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + errors
+    assert "[rank0]: parameters equal on every rank" in first.stdout
+    np.testing.assert_allclose(np.load(saved), parameters_of_one, rtol=1e-6, atol=1e-12)
+
+
+def test_shares_may_be_empty():
     """Batches of 3 images on 4 ranks, and a single one at the end of each epoch."""
     words = ["--batch-size", 3, "--epochs", 3, "--learning-rate", 0.01, "--check"]
     result = train(4, *words)

@@ -9,7 +9,13 @@ import subprocess
 import sys
 
 import pytest
-from launching import launch, launched, wait_until, write_script
+from launching import (
+    launch,
+    launched,
+    port_outside_the_ephemeral_range,
+    wait_until,
+    write_script,
+)
 
 COMMAND = [
     sys.executable,
@@ -181,18 +187,6 @@ def test_a_port_in_use_is_said_before_any_rank_starts(tmp_path):
     assert result.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in result.stderr
     assert result.stdout == ""
-
-
-def port_outside_the_ephemeral_range():
-    """Nobody gets it unasked; bound once to see that it is free."""
-    for port in range(20000 + os.getpid() % 5000, 32000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free port")
 
 
 MEET = """
