@@ -68,6 +68,8 @@ group_from(const dlpy_state *state, PyObject *object, const char *function,
     return warn_outside(state, function) < 0 ? -1 : 0;
 }
 
+/* Anything but a plain False is looked at: an op or a group in this place means that the
+ * caller counts arguments differently. */
 static int
 refuse_async(PyObject *async_op)
 {
@@ -99,6 +101,8 @@ finish(const dlpy_state *state, PyObject *group, dl_status status)
     Py_RETURN_NONE;
 }
 
+/* The hot one.  The caller's frame holds the array for the length of the call, so the
+ * tensor borrows it; the view holds no reference that would have to be counted. */
 static PyObject *
 all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
            PyObject *keywords)
@@ -158,6 +162,8 @@ root_from(PyObject *src, PyObject *group_src, int *root)
     return 0;
 }
 
+/* Where this process is no member, the root need not be given, so it is looked at after
+ * the group. */
 static PyObject *
 broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
@@ -196,6 +202,7 @@ broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     return finish(state, group, status);
 }
 
+/* Its timeout is of this call alone; the others have the group's. */
 static PyObject *
 barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {

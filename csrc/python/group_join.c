@@ -42,6 +42,7 @@ int_from(PyObject *object, int *value)
     return 0;
 }
 
+/* UTF-8 that the str keeps, and the caller's frame keeps the str. */
 static int
 text_from(PyObject *object, const char *otherwise, const char **text)
 {
@@ -89,6 +90,8 @@ raise_status(const dlpy_state *state, dl_status status)
     }
 }
 
+/* The core gets a store of its own to keep: one that is written in Python is alive only
+ * as long as somebody in Python holds it, or this. */
 static int
 join_over(const dlpy_state *state, PyObject *store, const dl_group_options *options,
           dl_group **group)

@@ -8,6 +8,8 @@
 #include "python/convert.h"
 #include "python/reduce_op_arg.h"
 
+/* All in tp_new, nothing in tp_init: a group that has not met its peers cannot be had, so
+ * no method needs to ask. */
 static PyObject *
 group_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
@@ -21,6 +23,8 @@ group_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     return self;
 }
 
+/* The store may be written in Python and refer to the group; the core's own reference to
+ * it is out of sight here, and goes with the group. */
 static int
 group_traverse(PyObject *object, visitproc visit, void *arg)
 {
@@ -38,6 +42,8 @@ group_clear(PyObject *object)
     return 0;
 }
 
+/* Leaves the group as shutdown() does: a group that is lost by accident must not keep
+ * its peers waiting. */
 static void
 group_dealloc(PyObject *object)
 {
@@ -80,6 +86,7 @@ group_size(PyObject *self, PyObject *Py_UNUSED(nothing))
     return PyLong_FromLong(dl_group_size(dlpy_group_core(self)));
 }
 
+/* torch's name for the backend; what the group is called is `group_name`. */
 static PyObject *
 group_name(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
@@ -168,6 +175,7 @@ static PyGetSetDef group_properties[] = {
 static PyMemberDef group_members[] = {
     {"group_desc", T_OBJECT_EX, offsetof(dlpy_group, description), READONLY,
      "What the group is for."},
+    /* The way to weak references that Python 3.10 and 3.13 both know. */
     {"__weaklistoffset__", T_PYSSIZET, offsetof(dlpy_group, weak_references), READONLY,
      NULL},
     {0},
@@ -198,6 +206,7 @@ static PyType_Spec group_spec = {
     .slots = group_slots,
 };
 
+/* Also marks log lines of the core with the rank, from here on. */
 static PyObject *
 set_default_group(PyObject *module, PyObject *group)
 {

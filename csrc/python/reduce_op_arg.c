@@ -33,6 +33,7 @@ op_from_wrapper(const dlpy_state *state, PyObject *wrapper, dl_reduce_op *op)
     return result;
 }
 
+/* A number, or an array of one: whatever float() takes. */
 static int
 factor_from(PyObject *wrapper, double *factor)
 {
@@ -63,6 +64,8 @@ dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
         *op = DL_SUM;
         return 0;
     }
+    /* Exact types: neither can be subclassed to any purpose, and a comparison of pointers
+     * is the cheapest test there is. */
     if ((PyObject *)Py_TYPE(object) == state->red_op_type) {
         if (op_from_member(object, op) < 0) {
             return -1;
