@@ -290,6 +290,17 @@ CHECK_CASE(the_first_to_break_is_quoted)
     boards_fini(&all);
 }
 
+CHECK_CASE(who_is_in_an_earlier_operation_can_finish_it)
+{
+    boards_init(&all, 2, CHUNK, false);
+    CHECK_STATUS(arrive(1, 1, DL_BARRIER, 0), DL_TIMEOUT);
+    CHECK_STATUS(arrive(1, 2, DL_BARRIER, 0), DL_TIMEOUT);
+    dl_board_break(&all.boards[1]);
+    CHECK_OK(arrive(0, 1, DL_BARRIER, -1));
+    CHECK_STATUS(arrive(0, 2, DL_BARRIER, -1), DL_TIMEOUT);
+    boards_fini(&all);
+}
+
 static dl_status
 interrupt(void)
 {

@@ -124,10 +124,7 @@ dl_board_arrive(dl_board *board)
         }
     }
     /* A peer may have come here, given up, and left its line behind. */
-    if (atomic_load_explicit(&board->header->is_broken, memory_order_acquire)) {
-        return dl_verdict_broken(board);
-    }
-    return DL_OK;
+    return dl_verdict_broken(board);
 }
 
 const uint8_t *

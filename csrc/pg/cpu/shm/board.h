@@ -57,9 +57,11 @@ typedef struct dl_board_header {
     uint32_t may_spin;
     uint64_t chunk;
     dl_bell bell;
-    /* The first failure of any rank, for all. */
+    /* The first failure of any rank, for all that are in the same operation or come to a
+     * later one; those still in an earlier one can finish it. */
     _Alignas(DL_LINE) _Atomic uint32_t is_broken; /* set after what follows */
     _Atomic uint32_t breaker; /* its rank and one; claims the rest */
+    uint64_t broken_at;       /* sequence number */
     uint32_t status;
     char text[DL_ERROR_TEXT_SIZE];
 } dl_board_header;

@@ -168,8 +168,12 @@ dl_verdict_broken(const dl_board *board)
 {
     const dl_board_header *header = board->header;
     char peer[DL_PEER_TEXT_SIZE];
-    int breaker = (int)atomic_load(&header->breaker) - 1;
 
+    if (!atomic_load_explicit(&header->is_broken, memory_order_acquire)
+        || header->broken_at > board->op->sequence) {
+        return DL_OK;
+    }
+    int breaker = (int)atomic_load(&header->breaker) - 1;
     if (breaker < 0 || breaker >= board->options.size) {
         return dl_fail(DL_PROTOCOL, "the shared memory of group %s was overwritten",
                        board->options.group_name);
@@ -198,9 +202,7 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
     dl_board *board = context;
 
     DL_TRY(check_abort(board));
-    if (atomic_load_explicit(&board->header->is_broken, memory_order_acquire)) {
-        return dl_verdict_broken(board);
-    }
+    DL_TRY(dl_verdict_broken(board));
     DL_TRY(check_peers(board, wanted));
     DL_TRY(dl_interrupt_check());
     return dl_deadline_passed(board->op->deadline) ? fail_late(board, wanted) : DL_OK;
@@ -234,17 +236,20 @@ dl_board_break(dl_board *board)
     uint32_t self = (uint32_t)board->options.rank + 1;
     char operation[OPERATION_SIZE];
 
-    if (atomic_load(&board->is_aborted)
-        || !atomic_compare_exchange_strong(&header->breaker, &nobody, self)) {
+    if (!atomic_compare_exchange_strong(&header->breaker, &nobody, self)) {
         return;
     }
+    header->broken_at = board->op->sequence;
+    header->status = error->status;
     if (error->status == DL_INTERRUPTED) {
         describe_operation(board, operation);
         snprintf(header->text, sizeof header->text, "%s was interrupted", operation);
         header->status = DL_CANCELLED;
     } else {
         memcpy(header->text, error->text, sizeof header->text);
-        header->status = error->status;
+    }
+    if (atomic_load(&board->is_aborted)) {
+        header->status = DL_PEER_LOST; /* aborted or closed there, lost from here */
     }
     atomic_store(&header->is_broken, 1);
 }

@@ -14,7 +14,7 @@ dl_status dl_verdict_check(void *context, const dl_wanted *wanted);
 /* DL_MISMATCH: this rank's call and that of `other` differ. */
 dl_status dl_verdict_mismatch(const dl_board *board, int other);
 
-/* What the peer that broke the board said. */
+/* DL_OK, or what the peer said that broke the board in this operation or before. */
 dl_status dl_verdict_broken(const dl_board *board);
 
 #endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Groups of one case: ranks that are threads, over a HashStore, or processes, over a
+ * FileStore. */
+#ifndef DISTLITE_TESTS_GROUPS_H
+#define DISTLITE_TESTS_GROUPS_H
+
+#include <sys/stat.h>
+
+#include "pg/group.h"
+#include "ranks.h"
+#include "store/file_store.h"
+#include "store/hash_store.h"
+
+#define GROUP_PATIENCE (10 * DL_SECOND)
+
+DL_CHECK_UNUSED static dl_deadline
+soon(void)
+{
+    return dl_deadline_after(GROUP_PATIENCE);
+}
+
+DL_CHECK_UNUSED static dl_group *
+join_group(dl_store *store, const char *name, int rank, int size)
+{
+    dl_group_options options = {.name = name,
+                                .backend = "cpu",
+                                .rank = rank,
+                                .size = size,
+                                .timeout = GROUP_PATIENCE};
+    dl_group *group = NULL;
+
+    CHECK_OK(dl_group_new(&options, store, &group));
+    return group;
+}
+
+DL_CHECK_UNUSED static void
+end_group(dl_group *group)
+{
+    dl_group_close(group);
+    dl_group_unref(group);
+}
+
+DL_CHECK_UNUSED static dl_tensor
+tensor_of(void *data, size_t count, dl_dtype dtype)
+{
+    return (dl_tensor){.data = data,
+                       .count = count,
+                       .item_size = dl_dtype_size(dtype),
+                       .dtype = dtype,
+                       .ndim = 1,
+                       .is_contiguous = true,
+                       .is_writable = true};
+}
+
+DL_CHECK_UNUSED static dl_status
+all_reduce(dl_group *group, int64_t *data, size_t count)
+{
+    dl_all_reduce_args args = {.tensor = tensor_of(data, count, DL_INT64),
+                               .op = DL_SUM};
+
+    return dl_group_all_reduce(group, &args, soon());
+}
+
+/* Ranks as processes of one case. */
+typedef struct rank_processes {
+    int size;
+    char path[64]; /* of the FileStore */
+    pid_t pids[DL_RANKS_LIMIT];
+} rank_processes;
+
+DL_CHECK_UNUSED static dl_store *
+open_file_store(const rank_processes *all)
+{
+    dl_store *store;
+
+    CHECK_OK(dl_file_store_new(all->path, -1, &store));
+    return store;
+}
+
+typedef void (*rank_process_fn)(int rank, const rank_processes *all, void *context);
+
+/* The harness kills what is left of the case's process group at its end. */
+DL_CHECK_UNUSED static void
+start_processes(rank_processes *all, int size, rank_process_fn run, void *context)
+{
+    *all = (rank_processes){.size = size};
+    snprintf(all->path, sizeof all->path, "/tmp/distlite-group-XXXXXX");
+    int fd = mkstemp(all->path);
+    CHECK(fd >= 0);
+    close(fd);
+    for (int rank = 0; rank < size; rank++) {
+        all->pids[rank] = fork();
+        CHECK(all->pids[rank] >= 0);
+        if (all->pids[rank] == 0) {
+            run(rank, all, context);
+            exit(0);
+        }
+    }
+}
+
+/* Waits for all; those in `doomed` (a bit each) die of SIGKILL, the others exit with 0. */
+DL_CHECK_UNUSED static void
+join_processes(rank_processes *all, uint64_t doomed)
+{
+    for (int rank = 0; rank < all->size; rank++) {
+        int status = -1;
+        CHECK(waitpid(all->pids[rank], &status, 0) == all->pids[rank]);
+        if ((doomed >> rank) & 1) {
+            CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        } else if (status != 0) {
+            DL_CHECK_FAIL("rank %d of %d ended with status %#x", rank, all->size,
+                          (unsigned)status);
+        }
+    }
+    unlink(all->path);
+}
+
+#endif

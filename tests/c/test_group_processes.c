@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Groups whose ranks are processes that may be killed. */
+#include "base/thread.h"
+#include "groups.h"
+
+static void
+compute(int rank, const rank_processes *all, void *unused)
+{
+    dl_store *store = open_file_store(all);
+    dl_group *group = join_group(store, "0", rank, all->size);
+    static int64_t data[400000];
+    static const size_t counts[] = {0, 1, 13, 14, 300, 5000, 131072, 131073, 400000};
+
+    (void)unused;
+    for (size_t n = 0; n < sizeof counts / sizeof *counts; n++) {
+        for (size_t i = 0; i < counts[n]; i++) {
+            data[i] = (int64_t)i * (rank + 1);
+        }
+        CHECK_OK(all_reduce(group, data, counts[n]));
+        for (size_t i = 0; i < counts[n]; i++) {
+            CHECK_EQUAL(data[i], (int64_t)i * all->size * (all->size + 1) / 2);
+        }
+        dl_broadcast_args args = {tensor_of(data, counts[n], DL_INT64), all->size - 1};
+        for (size_t i = 0; i < counts[n]; i++) {
+            data[i] = (int64_t)i * rank;
+        }
+        CHECK_OK(dl_group_broadcast(group, &args, soon()));
+        for (size_t i = 0; i < counts[n]; i++) {
+            CHECK_EQUAL(data[i], (int64_t)i * (all->size - 1));
+        }
+        CHECK_OK(dl_group_barrier(group, soon()));
+    }
+    end_group(group);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(processes_compute_together)
+{
+    static const int sizes[] = {1, 2, 3, 4, 7, 8};
+    rank_processes all;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        start_processes(&all, sizes[i], compute, NULL);
+        join_processes(&all, 0);
+    }
+}
+
+/* What the ranks of a case about a death share with the one who kills. */
+typedef struct death {
+    int victim;
+    int ready[2];  /* a byte from every rank that has joined */
+    int killed[2]; /* closed once the victim is dead */
+    bool has_grandchild;
+} death;
+
+static void
+say_ready(const death *all)
+{
+    CHECK(write(all->ready[1], "!", 1) == 1);
+}
+
+static void
+leave_a_grandchild(const death *all)
+{
+    if (all->has_grandchild && fork() == 0) {
+        for (;;) {
+            pause();
+        }
+    }
+}
+
+/* Works until the victim is missed, which must be within a second of its death. */
+static void
+work_until_death(int rank, const rank_processes *all, void *context)
+{
+    const death *death = context;
+    dl_store *store = open_file_store(all);
+    dl_group *group = join_group(store, "0", rank, all->size);
+    static int64_t data[300000];
+    unsigned seed = 11;
+    dl_status status = DL_OK;
+    char culprit[64];
+    char byte;
+
+    close(death->killed[1]);
+    leave_a_grandchild(death);
+    say_ready(death);
+    while (status == DL_OK) {
+        size_t count = 1 + (size_t)rand_r(&seed) % (rand_r(&seed) % 2 ? 13 : 300000);
+        status = all_reduce(group, data, count);
+    }
+    CHECK_EQUAL(status, DL_PEER_LOST);
+    snprintf(culprit, sizeof culprit, "rank %d (pid ", death->victim);
+    CHECK_CONTAINS(dl_last_error()->text, culprit);
+    CHECK_CONTAINS(dl_last_error()->text, "exited or was killed");
+    /* Blocks for good if the error came before the death. */
+    CHECK(read(death->killed[0], &byte, 1) == 0);
+    CHECK_STATUS(dl_group_barrier(group, soon()), DL_PEER_LOST);
+    end_group(group);
+    dl_store_unref(store);
+}
+
+static void
+check_death(int size, int victim, int64_t delay, bool has_grandchild)
+{
+    death death = {.victim = victim, .has_grandchild = has_grandchild};
+    rank_processes all;
+    char bytes[DL_RANKS_LIMIT];
+
+    CHECK(pipe(death.ready) == 0 && pipe(death.killed) == 0);
+    start_processes(&all, size, work_until_death, &death);
+    close(death.killed[0]);
+    for (int i = 0; i < size; i++) {
+        CHECK(read(death.ready[0], bytes, 1) == 1);
+    }
+    CHECK_OK(dl_sleep_until(dl_deadline_after(delay)));
+    CHECK(kill(all.pids[victim], SIGKILL) == 0);
+    close(death.killed[1]);
+    int64_t start = dl_now();
+    join_processes(&all, UINT64_C(1) << victim);
+    CHECK(dl_now() - start < DL_SECOND);
+    close(death.ready[0]);
+    close(death.ready[1]);
+}
+
+CHECK_CASE(a_killed_rank_is_named_by_all)
+{
+    unsigned seed = (unsigned)getpid();
+
+    for (int round = 0; round < 16; round++) {
+        int size = 2 + round % 4;
+        check_death(size, round % size, rand_r(&seed) % 20 * DL_MILLISECOND, false);
+    }
+}
+
+CHECK_SLOW_CASE(a_killed_rank_is_named_by_all_every_time)
+{
+    unsigned seed = (unsigned)getpid();
+
+    for (int round = 0; round < 200; round++) {
+        int size = 2 + round % 4;
+        check_death(size, round % size, rand_r(&seed) % 20000 * INT64_C(1000), false);
+    }
+}
+
+CHECK_CASE(a_grandchild_does_not_hide_a_death)
+{
+    for (int victim = 0; victim < 3; victim++) {
+        check_death(3, victim, 5 * DL_MILLISECOND, true);
+    }
+}
+
+/* Ends without a word, as a rank that raised. */
+static void
+exit_early(int rank, const rank_processes *all, void *unused)
+{
+    dl_store *store = open_file_store(all);
+    dl_group *group = join_group(store, "0", rank, all->size);
+    int64_t data = 1;
+    char culprit[96];
+
+    (void)unused;
+    CHECK_OK(all_reduce(group, &data, 1));
+    if (rank == 1) {
+        _exit(0);
+    }
+    int64_t start = dl_now();
+    CHECK_STATUS(all_reduce(group, &data, 1), DL_PEER_LOST);
+    CHECK(dl_now() - start < DL_SECOND);
+    CHECK_CONTAINS(dl_last_error()->text, "all_reduce #2 in group 0: rank 1 (pid ");
+    snprintf(culprit, sizeof culprit, "exited or was killed (last seen in #1)");
+    CHECK_CONTAINS(dl_last_error()->text, culprit);
+    end_group(group);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_rank_that_exits_is_named)
+{
+    rank_processes all;
+
+    start_processes(&all, 4, exit_early, NULL);
+    join_processes(&all, 0);
+}
+
+/* A stopped process is alive: only the deadline tells. */
+static void
+wait_for_stopped(int rank, const rank_processes *all, void *context)
+{
+    int *ready = context;
+    dl_store *store = open_file_store(all);
+    dl_group *group = join_group(store, "0", rank, all->size);
+
+    CHECK_OK(dl_group_barrier(group, soon()));
+    if (rank == 2) {
+        CHECK(write(ready[1], "!", 1) == 1);
+        for (;;) {
+            pause();
+        }
+    }
+    CHECK_STATUS(dl_group_barrier(group, dl_deadline_after(200 * DL_MILLISECOND)),
+                 DL_TIMEOUT);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 2 (pid ");
+    end_group(group);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_stopped_rank_is_named_at_the_deadline)
+{
+    rank_processes all;
+    int ready[2];
+    char byte;
+
+    CHECK(pipe(ready) == 0);
+    start_processes(&all, 3, wait_for_stopped, ready);
+    CHECK(read(ready[0], &byte, 1) == 1);
+    CHECK(kill(all.pids[2], SIGSTOP) == 0);
+    CHECK(waitpid(all.pids[0], NULL, WNOHANG) == 0);
+    for (int rank = 0; rank < 2; rank++) {
+        int status;
+        CHECK(waitpid(all.pids[rank], &status, 0) == all.pids[rank] && status == 0);
+    }
+    kill(all.pids[2], SIGKILL);
+    CHECK(waitpid(all.pids[2], NULL, 0) == all.pids[2]);
+    unlink(all.path);
+}
+
+/* Killed between publishing its record and joining. */
+static void
+die_while_joining(int rank, const rank_processes *all, void *unused)
+{
+    dl_store *store = open_file_store(all);
+    dl_group_options options = {"0", "cpu", rank, all->size, GROUP_PATIENCE};
+    dl_group *group;
+
+    (void)unused;
+    if (rank == 1) {
+        /* Comes early enough to publish, and is gone before rank 0 comes. */
+        options.timeout = 0;
+        CHECK_STATUS(dl_group_new(&options, store, &group), DL_TIMEOUT);
+        CHECK_OK(dl_store_set(store, DL_LITERAL("gone"), DL_LITERAL("1"), soon()));
+        kill(getpid(), SIGKILL);
+    }
+    CHECK_OK(dl_store_wait(store, &DL_LITERAL("gone"), 1, soon()));
+    int64_t start = dl_now();
+    CHECK_STATUS(dl_group_new(&options, store, &group), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid ");
+    CHECK(dl_now() - start < DL_SECOND);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_rank_that_dies_while_joining_is_named)
+{
+    rank_processes all;
+
+    start_processes(&all, 3, die_while_joining, NULL);
+    join_processes(&all, 2);
+}
+
+static void
+meet_many(int rank, const rank_processes *all, void *unused)
+{
+    dl_store *store = open_file_store(all);
+    dl_group_options options = {"0", "cpu", rank, all->size, 60 * DL_SECOND};
+    dl_group *group;
+    int64_t data = rank;
+
+    (void)unused;
+    CHECK_OK(dl_group_new(&options, store, &group));
+    CHECK_OK(all_reduce(group, &data, 1));
+    CHECK_EQUAL(data, all->size * (all->size - 1) / 2);
+    end_group(group);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(more_ranks_than_cores)
+{
+    rank_processes all;
+
+    start_processes(&all, 40, meet_many, NULL);
+    join_processes(&all, 0);
+}

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/interrupt.h"
+#include "base/thread.h"
+#include "net/socket.h"
+#include "pg/cpu/shm/board.h"
+#include "pg/cpu/shm/join.h"
+#include "pg/cpu/shm/join_message.h"
+#include "ranks.h"
+#include "store/hash_store.h"
+
+static dl_store *store;
+
+/* A rank of one case: its endpoint is open. */
+typedef struct joiner {
+    dl_backend_options options;
+    dl_endpoint endpoint;
+    dl_membership membership;
+} joiner;
+
+static void
+open_endpoint(joiner *self, int rank, int size)
+{
+    *self = (joiner){
+        .options = {.store = store, .rank = rank, .size = size, .group_name = "g"}};
+    CHECK_OK(dl_endpoint_open(&self->endpoint, &self->options,
+                              dl_deadline_after(5 * DL_SECOND)));
+}
+
+static dl_status
+join(joiner *self, int64_t limit)
+{
+    dl_join work = {&self->endpoint, &self->options, dl_deadline_after(limit)};
+
+    return dl_join_run(&work, &self->membership);
+}
+
+static void
+end(joiner *self)
+{
+    dl_membership_fini(&self->membership);
+    dl_endpoint_fini(&self->endpoint);
+}
+
+static void
+on_a_store(int size, dl_rank_fn body)
+{
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(size, body, NULL);
+    dl_store_unref(store);
+}
+
+static void
+join_and_meet(int rank, int size, void *unused)
+{
+    joiner self;
+    dl_board board;
+    dl_op_context op = {.sequence = 1, .deadline = dl_deadline_after(10 * DL_SECOND)};
+
+    (void)unused;
+    open_endpoint(&self, rank, size);
+    CHECK_OK(join(&self, 10 * DL_SECOND));
+    dl_endpoint_hush(&self.endpoint);
+    dl_board_options options = {.rank = rank,
+                                .size = size,
+                                .group_name = "g",
+                                .peers = self.endpoint.peers,
+                                .lifelines = &self.membership.lifelines};
+    CHECK_OK(dl_board_init(&board, &options, self.membership.segment.memory,
+                           self.membership.segment.size));
+    dl_board_begin(&board, &op)[0] = (uint8_t)rank;
+    CHECK_OK(dl_board_arrive(&board));
+    for (int peer = 0; peer < size; peer++) {
+        CHECK_EQUAL(dl_board_payload(&board, peer)[0], peer);
+        CHECK((self.membership.lifelines.shown[peer].fd >= 0) == (peer != rank));
+    }
+    dl_lifelines_watch(&self.membership.lifelines);
+    for (int peer = 0; peer < size; peer++) {
+        CHECK(!self.membership.lifelines.is_cut[peer]);
+    }
+    op.sequence = 2;
+    dl_board_begin(&board, &op);
+    CHECK_OK(dl_board_arrive(&board));
+    dl_board_fini(&board);
+    end(&self);
+}
+
+CHECK_CASE(all_share_memory_and_lifelines)
+{
+    for (int size = 2; size <= 9; size++) {
+        on_a_store(size, join_and_meet);
+    }
+}
+
+/* The store's view of a rank that lives elsewhere: nobody listens under its name. */
+static void
+publish_elsewhere(int rank, const char *host)
+{
+    dl_peer peer = {.pid = 77};
+    dl_contact contact = {.socket = "distlite-nobody"};
+    dl_buffer record = {0};
+    char key[DL_ENDPOINT_KEY_SIZE];
+
+    if (host == NULL) {
+        CHECK(gethostname(peer.host, sizeof peer.host - 1) == 0);
+    } else {
+        strcpy(peer.host, host);
+    }
+    dl_endpoint_put(&record, &peer, &contact);
+    CHECK_OK(dl_store_set(store, dl_endpoint_key(rank, key), dl_buffer_bytes(&record),
+                          dl_deadline_after(0)));
+    dl_buffer_fini(&record);
+}
+
+/* Ranks 0 and 1 are here, rank 2 is not. */
+static void
+miss_rank_2(int rank, int size, void *unused)
+{
+    joiner self;
+    int64_t start = dl_now();
+
+    (void)size;
+    (void)unused;
+    open_endpoint(&self, rank, 3);
+    CHECK_STATUS(join(&self, -1), DL_UNSUPPORTED);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 0 (pid ");
+    CHECK_CONTAINS(dl_last_error()->text, "rank 2 (pid 77 on host elsewhere)");
+    CHECK_CONTAINS(dl_last_error()->text, "several hosts");
+    CHECK(dl_now() - start < DL_SECOND);
+    end(&self);
+}
+
+CHECK_CASE(another_host_is_named_to_all)
+{
+    CHECK_OK(dl_hash_store_new(&store));
+    publish_elsewhere(2, "elsewhere");
+    dl_run_ranks(2, miss_rank_2, NULL);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_leader_on_another_host_is_named)
+{
+    joiner self;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    publish_elsewhere(0, "elsewhere");
+    open_endpoint(&self, 1, 2);
+    CHECK_STATUS(join(&self, -1), DL_UNSUPPORTED);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 0 (pid 77 on host elsewhere)");
+    end(&self);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_rank_of_this_host_that_is_gone_is_lost)
+{
+    joiner self;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    publish_elsewhere(1, NULL);
+    open_endpoint(&self, 0, 2);
+    CHECK_STATUS(join(&self, -1), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "cannot reach rank 1 (pid 77 ");
+    end(&self);
+    dl_store_unref(store);
+}
+
+/* Rank 1 opens its endpoint and then keeps silent, or ends, by `limit`. */
+static void
+with_a_silent_member(int rank, int size, void *context)
+{
+    const int64_t *patience = context;
+    joiner self;
+    int64_t start = dl_now();
+
+    open_endpoint(&self, rank, size);
+    if (rank == 1) {
+        int64_t span = *patience < 0 ? 100 * DL_MILLISECOND : 2 * *patience;
+        CHECK_OK(dl_sleep_until(dl_deadline_after(span)));
+        end(&self);
+        return;
+    }
+    dl_status status = join(&self, *patience);
+    if (*patience < 0) {
+        CHECK_EQUAL(status, DL_PEER_LOST);
+        CHECK_CONTAINS(dl_last_error()->text, "exited, was killed or gave up");
+    } else {
+        CHECK_EQUAL(status, DL_TIMEOUT);
+        CHECK_CONTAINS(dl_last_error()->text, "does not answer");
+    }
+    CHECK(dl_now() - start < 2 * DL_SECOND);
+    end(&self);
+}
+
+CHECK_CASE(a_member_that_ends_is_lost)
+{
+    int64_t patience = -1;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(4, with_a_silent_member, &patience);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_silent_member_is_a_timeout)
+{
+    int64_t patience = 200 * DL_MILLISECOND;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(4, with_a_silent_member, &patience);
+    dl_store_unref(store);
+}
+
+static void
+with_a_leader_that_ends(int rank, int size, void *unused)
+{
+    joiner self;
+
+    (void)unused;
+    open_endpoint(&self, rank, size);
+    if (rank == 0) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(50 * DL_MILLISECOND)));
+    } else {
+        CHECK_STATUS(join(&self, -1), DL_PEER_LOST);
+        CHECK_CONTAINS(dl_last_error()->text, "rank 0 (pid ");
+    }
+    end(&self);
+}
+
+CHECK_CASE(a_leader_that_ends_is_lost)
+{
+    on_a_store(3, with_a_leader_that_ends);
+}
+
+CHECK_CASE(a_silent_leader_is_a_timeout)
+{
+    joiner leader;
+    joiner self;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    publish_elsewhere(1, NULL);
+    open_endpoint(&leader, 0, 2);
+    open_endpoint(&self, 1, 2);
+    CHECK_STATUS(join(&self, 60 * DL_MILLISECOND), DL_TIMEOUT);
+    CHECK_CONTAINS(dl_last_error()->text, "timed out after 60ms: rank 0 (pid ");
+    end(&self);
+    end(&leader);
+    dl_store_unref(store);
+}
+
+static void
+send_parcel(int fd, dl_parcel *parcel)
+{
+    CHECK_OK(dl_local_send(fd, parcel, dl_deadline_after(DL_SECOND)));
+    dl_parcel_fini(parcel);
+}
+
+/* Strangers who guess, know another group, or say nothing. */
+static void
+knock(const joiner *self)
+{
+    dl_deadline soon = dl_deadline_after(DL_SECOND);
+    const dl_contact *contact = &self->endpoint.contacts[1];
+    dl_parcel parcel = {0};
+    dl_invite invite = {.group_name = DL_LITERAL("other"), .rank = 1};
+    int fd;
+
+    CHECK_OK(dl_local_connect(contact->socket, soon, &fd));
+    dl_socket_close(fd);
+    CHECK_OK(dl_local_connect(contact->socket, soon, &fd));
+    dl_buffer_put(&parcel.bytes, DL_LITERAL("hello?"));
+    send_parcel(fd, &parcel);
+    dl_socket_close(fd);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(dl_local_connect(contact->socket, soon, &fd));
+        if (i == 0) {
+            memcpy(invite.token, contact->token, DL_TOKEN_SIZE);
+        } else {
+            invite = (dl_invite){.group_name = DL_LITERAL("g"), .rank = 1};
+        }
+        dl_put_invite(&parcel.bytes, &invite);
+        send_parcel(fd, &parcel);
+        CHECK_STATUS(dl_local_receive(fd, &parcel, soon), DL_CLOSED);
+        dl_socket_close(fd);
+    }
+}
+
+static void
+with_strangers(int rank, int size, void *unused)
+{
+    joiner self;
+
+    (void)unused;
+    open_endpoint(&self, rank, size);
+    if (rank == 0) {
+        knock(&self);
+    }
+    CHECK_OK(join(&self, 5 * DL_SECOND));
+    CHECK_OK(dl_store_barrier(store, DL_LITERAL("done"), size,
+                              dl_deadline_after(5 * DL_SECOND)));
+    end(&self);
+}
+
+CHECK_CASE(strangers_are_sent_away)
+{
+    on_a_store(2, with_strangers);
+}
+
+static dl_status
+interrupt(void)
+{
+    return dl_fail(DL_INTERRUPTED, "interrupted");
+}
+
+static void
+with_an_interrupted_leader(int rank, int size, void *unused)
+{
+    joiner self;
+
+    (void)size;
+    (void)unused;
+    open_endpoint(&self, rank, 3);
+    if (rank == 0) {
+        dl_interrupt_install(interrupt);
+        CHECK_STATUS(join(&self, -1), DL_INTERRUPTED);
+        dl_interrupt_install(NULL);
+    } else {
+        dl_status status = join(&self, -1);
+        CHECK(status == DL_CANCELLED || status == DL_INTERRUPTED);
+    }
+    end(&self);
+}
+
+CHECK_CASE(an_interrupt_ends_the_joining)
+{
+    joiner silent;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    for (int rank = 0; rank < 2; rank++) {
+        publish_elsewhere(rank, NULL);
+    }
+    open_endpoint(&silent, 2, 3);
+    CHECK_OK(dl_store_delete_key(store, DL_LITERAL("cpu/0"), &(bool){0},
+                                 dl_deadline_after(0)));
+    CHECK_OK(dl_store_delete_key(store, DL_LITERAL("cpu/1"), &(bool){0},
+                                 dl_deadline_after(0)));
+    dl_run_ranks(2, with_an_interrupted_leader, NULL);
+    end(&silent);
+    dl_store_unref(store);
+}
+
+/* The memory and the lifelines of many ranks come in several messages. */
+CHECK_CASE(a_welcome_in_parts_is_put_together)
+{
+    joiner leader;
+    joiner self;
+    dl_parcel parcel = {0};
+    dl_segment segment;
+    int memory, fd;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    publish_elsewhere(1, NULL);
+    publish_elsewhere(2, NULL);
+    publish_elsewhere(3, NULL);
+    open_endpoint(&leader, 0, 4);
+    open_endpoint(&self, 2, 4);
+    dl_join work = {&self.endpoint, &self.options, dl_deadline_after(5 * DL_SECOND)};
+    CHECK_OK(dl_segment_create(8192, &segment, &memory));
+    /* All the leader says is written before the member reads any of it. */
+    dl_invite invite = {.group_name = DL_LITERAL("g"), .rank = 2};
+    memcpy(invite.token, self.endpoint.contacts[2].token, DL_TOKEN_SIZE);
+    CHECK_OK(dl_local_connect(self.endpoint.contacts[2].socket, work.deadline, &fd));
+    dl_put_invite(&parcel.bytes, &invite);
+    send_parcel(fd, &parcel);
+    dl_put_welcome(&parcel.bytes, &(dl_welcome){.memory_size = 8192, .count = 1});
+    parcel.fd_count = 2;
+    parcel.fds[0] = memory;
+    parcel.fds[1] = memory;
+    send_parcel(fd, &parcel);
+    dl_put_welcome(&parcel.bytes, &(dl_welcome){.first = 1, .count = 3});
+    parcel.fd_count = 3;
+    parcel.fds[0] = parcel.fds[1] = parcel.fds[2] = memory;
+    send_parcel(fd, &parcel);
+    CHECK_OK(dl_join_run(&work, &self.membership));
+    CHECK_EQUAL(self.membership.segment.size, 8192);
+    for (int rank = 0; rank < 4; rank++) {
+        CHECK((self.membership.lifelines.shown[rank].fd >= 0) == (rank != 2));
+    }
+    dl_socket_close(fd);
+    dl_socket_close(memory);
+    dl_segment_fini(&segment);
+    end(&self);
+    end(&leader);
+    dl_store_unref(store);
+}
