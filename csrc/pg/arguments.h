@@ -8,6 +8,7 @@
 #ifndef DISTLITE_PG_ARGUMENTS_H
 #define DISTLITE_PG_ARGUMENTS_H
 
+#include "pg/fingerprint.h"
 #include "tensor/reduce.h"
 #include "tensor/tensor.h"
 
@@ -62,5 +63,10 @@ typedef struct dl_all_to_all_args {
     const dl_tensor *inputs;  /* by destination */
     const dl_tensor *outputs; /* by source */
 } dl_all_to_all_args;
+
+/* The struct of `op` (NULL for none) with its lists, shapes and strides in memory of its
+ * own, freed with free(3); the elements stay where they are. */
+dl_status dl_arguments_copy(dl_op_type op, const void *args, int group_size,
+                            void **copy);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "pg/check.h"
 #include "pg/group_state.h"
@@ -9,6 +10,7 @@
 typedef struct operation {
     dl_group *group;
     dl_backend *backend;
+    dl_op_type op;
     const void *args; /* the struct of the operation's kind */
     dl_op_context context;
 } operation;
@@ -29,22 +31,13 @@ fail_busy(const operation *self)
                    self->context.deadline.limit / DL_MILLISECOND);
 }
 
-/* Takes the turn.  A failure leaves the group as it was: nothing has been sent. */
+/* With the turn. */
 static dl_status
 begin(operation *self)
 {
     dl_group *group = self->group;
 
     DL_TRY(dl_group_admit(group));
-    dl_status status = dl_turn_take(&group->turn, self->context.deadline);
-    if (status != DL_OK) {
-        return status == DL_TIMEOUT ? fail_busy(self) : status;
-    }
-    status = dl_group_admit(group);
-    if (status != DL_OK) {
-        dl_group_pass_turn(group);
-        return status;
-    }
     self->backend = group->backend;
     /* Only the turn's holder writes it. */
     self->context.sequence = dl_group_sequence(group) + 1;
@@ -79,17 +72,6 @@ break_group(const operation *self)
                  group->name, error->text);
     }
     dl_group_set_cause(self->group, &cause);
-}
-
-/* All ranks have the same backend: what it lacks leaves the group whole. */
-static dl_status
-end(const operation *self, dl_status status)
-{
-    if (status != DL_OK && status != DL_UNSUPPORTED) {
-        break_group(self);
-    }
-    dl_group_pass_turn(self->group);
-    return status;
 }
 
 static dl_status
@@ -206,19 +188,133 @@ static const kind kinds[DL_OP_TYPE_COUNT] = {
     [DL_ALL_TO_ALL] = {dl_check_all_to_all, call_all_to_all},
 };
 
+/* With the turn.  A failure of `begin` leaves the group as it was: nothing has been sent.
+ * All ranks have the same backend: what it lacks leaves the group whole, too. */
+static dl_status
+carry_out(operation *self)
+{
+    DL_TRY(begin(self));
+    dl_status status = kinds[self->op].call(self);
+    if (status != DL_OK && status != DL_UNSUPPORTED) {
+        break_group(self);
+    }
+    return status;
+}
+
+static dl_status
+check(operation *self)
+{
+    self->context.fingerprint.op = (uint8_t)self->op;
+    return kinds[self->op].check(self->group, self->args, &self->context.fingerprint);
+}
+
 static dl_status
 run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline)
 {
-    const kind *kind = &kinds[op];
     operation self = {
-        .group = group,
-        .args = args,
-        .context = {.fingerprint = {.op = (uint8_t)op}, .deadline = deadline},
-    };
+        .group = group, .op = op, .args = args, .context.deadline = deadline};
 
-    DL_TRY(kind->check(group, args, &self.context.fingerprint));
-    DL_TRY(begin(&self));
-    return end(&self, kind->call(&self));
+    DL_TRY(check(&self));
+    DL_TRY(dl_group_admit(group));
+    dl_status status = dl_lane_take(&group->lane, deadline);
+    if (status != DL_OK) {
+        return status == DL_TIMEOUT ? fail_busy(&self) : status;
+    }
+    status = carry_out(&self);
+    dl_group_pass_turn(group);
+    return status;
+}
+
+/* An operation that waits for its turn by itself. */
+typedef struct queued {
+    dl_work work;
+    dl_job job;
+    operation operation; /* with references to group and arguments */
+} queued;
+
+static queued *
+queued_of_work(dl_work *work)
+{
+    return (queued *)(void *)work;
+}
+
+static queued *
+queued_of_job(dl_job *job)
+{
+    return DL_LIST_ENTRY(job, queued, job);
+}
+
+static dl_status
+wait_queued(dl_work *work, dl_deadline deadline)
+{
+    queued *self = queued_of_work(work);
+
+    return dl_lane_join(&self->operation.group->lane, &self->job, deadline);
+}
+
+static void
+free_queued(dl_work *work)
+{
+    queued *self = queued_of_work(work);
+
+    dl_group_unref(self->operation.group);
+    free((void *)(uintptr_t)self->operation.args);
+    dl_work_fini(work);
+    free(self);
+}
+
+static const dl_work_ops queued_ops = {.wait = wait_queued, .free = free_queued};
+
+static void
+run_queued(dl_job *job, dl_deadline hurry)
+{
+    queued *self = queued_of_job(job);
+    dl_deadline *deadline = &self->operation.context.deadline;
+
+    if (hurry.at < deadline->at) {
+        *deadline = hurry;
+    }
+    dl_work_finish(&self->work, carry_out(&self->operation));
+}
+
+static void
+release_queued(dl_job *job)
+{
+    queued *self = queued_of_job(job);
+
+    dl_group_free_backend_if_closed(self->operation.group);
+    dl_work_unref(&self->work);
+}
+
+dl_status
+dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline,
+                dl_work **work)
+{
+    operation checked = {
+        .group = group, .op = op, .args = args, .context.deadline = deadline};
+    void *copy;
+
+    DL_TRY(check(&checked));
+    DL_TRY(dl_group_admit(group));
+    DL_TRY(dl_arguments_copy(op, args, group->size, &copy));
+    queued *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        free(copy);
+        return dl_fail_no_memory();
+    }
+    dl_work_init(&self->work, &queued_ops, op);
+    self->job.run = run_queued;
+    self->job.release = release_queued;
+    self->operation = checked;
+    self->operation.group = dl_group_ref(group);
+    self->operation.args = copy;
+    dl_status status = dl_lane_submit(&group->lane, &self->job);
+    if (status != DL_OK) {
+        free_queued(&self->work);
+        return status;
+    }
+    *work = &self->work;
+    return DL_OK;
 }
 
 dl_status

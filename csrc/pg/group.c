@@ -77,7 +77,11 @@ free_group(dl_group *group)
         group->backend->ops->free(group->backend);
     }
     dl_store_unref(group->store);
-    dl_turn_fini(&group->turn);
+    if (is_inherited(group)) {
+        dl_lane_forget(&group->lane);
+    } else {
+        dl_lane_fini(&group->lane);
+    }
     pthread_mutex_destroy(&group->lock);
     free(group->name);
     free(group->backend_name);
@@ -95,7 +99,7 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
     atomic_init(&made->references, 1);
     atomic_init(&made->timeout, options->timeout);
     pthread_mutex_init(&made->lock, NULL);
-    dl_turn_init(&made->turn);
+    dl_lane_init(&made->lane);
     made->fork_generation = dl_fork_generation();
     made->creator = getpid();
     made->rank = options->rank;
@@ -235,20 +239,20 @@ free_backend(dl_group *group)
 
 /* The closer tries for the turn after it has said so; whoever held it then looks here
  * after it has passed it, and tries as well: one of the two gets it. */
-static void
-free_backend_if_closed(dl_group *group)
+void
+dl_group_free_backend_if_closed(dl_group *group)
 {
-    if (atomic_load(&group->is_closed) && dl_turn_try(&group->turn)) {
+    if (atomic_load(&group->is_closed) && dl_lane_try(&group->lane)) {
         free_backend(group);
-        dl_turn_pass(&group->turn);
+        dl_lane_pass(&group->lane);
     }
 }
 
 void
 dl_group_pass_turn(dl_group *group)
 {
-    dl_turn_pass(&group->turn);
-    free_backend_if_closed(group);
+    dl_lane_pass(&group->lane);
+    dl_group_free_backend_if_closed(group);
 }
 
 void
@@ -286,5 +290,7 @@ dl_group_close(dl_group *group)
         group->backend->ops->abort(group->backend, &cause);
     }
     pthread_mutex_unlock(&group->lock);
-    free_backend_if_closed(group);
+    /* Those queued learn that it is closed. */
+    dl_lane_drain(&group->lane);
+    dl_group_free_backend_if_closed(group);
 }

@@ -10,6 +10,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "pg/arguments.h"
+#include "pg/work.h"
 #include "store/store.h"
 
 typedef struct dl_group dl_group;
@@ -59,6 +60,12 @@ dl_status dl_group_reduce_scatter(dl_group *group, const dl_reduce_scatter_args 
                                   dl_deadline deadline);
 dl_status dl_group_all_to_all(dl_group *group, const dl_all_to_all_args *args,
                               dl_deadline deadline);
+
+/* The same without waiting: checks, copies `args` (the struct of `op`; NULL for the
+ * barrier), queues, and gives the caller a reference.  The elements must stay where they
+ * are until the work is done. */
+dl_status dl_group_submit(dl_group *group, dl_op_type op, const void *args,
+                          dl_deadline deadline, dl_work **work);
 
 /* Frees all waiters with DL_CANCELLED; from any thread, bounded, idempotent. */
 void dl_group_abort(dl_group *group, const char *reason);

@@ -10,7 +10,7 @@
 
 #include "pg/backend.h"
 #include "pg/group.h"
-#include "pg/turn.h"
+#include "pg/lane.h"
 
 struct dl_group {
     atomic_uint references;
@@ -24,8 +24,8 @@ struct dl_group {
     dl_store *store;
     uint32_t fork_generation;
     pid_t creator;
-    /* Held by the thread that is in an operation, or frees the backend. */
-    dl_turn turn;
+    /* Its turn is held by whoever carries out an operation, or frees the backend. */
+    dl_lane lane;
     /* changed with lock held */
     pthread_mutex_t lock;
     dl_backend *backend; /* and with the turn; either suffices to use it */
@@ -42,5 +42,6 @@ void dl_group_set_cause(dl_group *group, const dl_error *cause);
 
 /* Passes the turn on; the last one out of a closed group frees the backend. */
 void dl_group_pass_turn(dl_group *group);
+void dl_group_free_backend_if_closed(dl_group *group);
 
 #endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/arguments.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Where the tensors of an operation's struct lie. */
+typedef struct layout {
+    size_t size;
+    size_t tensor; /* NOWHERE: it has none */
+    size_t inputs;
+    size_t outputs;
+} layout;
+
+#define NOWHERE SIZE_MAX
+
+static const layout layouts[DL_OP_TYPE_COUNT] = {
+    [DL_ALL_REDUCE] = {sizeof(dl_all_reduce_args), offsetof(dl_all_reduce_args, tensor),
+                       NOWHERE, NOWHERE},
+    [DL_BROADCAST] = {sizeof(dl_broadcast_args), offsetof(dl_broadcast_args, tensor),
+                      NOWHERE, NOWHERE},
+    [DL_REDUCE] = {sizeof(dl_reduce_args), offsetof(dl_reduce_args, tensor), NOWHERE,
+                   NOWHERE},
+    [DL_ALL_GATHER] = {sizeof(dl_all_gather_args), offsetof(dl_all_gather_args, input),
+                       NOWHERE, offsetof(dl_all_gather_args, outputs)},
+    [DL_GATHER] = {sizeof(dl_gather_args), offsetof(dl_gather_args, input), NOWHERE,
+                   offsetof(dl_gather_args, outputs)},
+    [DL_SCATTER] = {sizeof(dl_scatter_args), offsetof(dl_scatter_args, output),
+                    offsetof(dl_scatter_args, inputs), NOWHERE},
+    [DL_REDUCE_SCATTER] = {sizeof(dl_reduce_scatter_args),
+                           offsetof(dl_reduce_scatter_args, output),
+                           offsetof(dl_reduce_scatter_args, inputs), NOWHERE},
+    [DL_ALL_TO_ALL] = {sizeof(dl_all_to_all_args), NOWHERE,
+                       offsetof(dl_all_to_all_args, inputs),
+                       offsetof(dl_all_to_all_args, outputs)},
+};
+
+static dl_tensor *
+tensor_at(void *args, size_t offset)
+{
+    return offset == NOWHERE ? NULL : (dl_tensor *)(void *)((char *)args + offset);
+}
+
+static const dl_tensor **
+list_at(void *args, size_t offset)
+{
+    return offset == NOWHERE ? NULL
+                             : (const dl_tensor **)(void *)((char *)args + offset);
+}
+
+/* Sums up what is needed when there is no memory yet, copies when there is. */
+typedef struct copier {
+    char *memory; /* NULL: only counts */
+    size_t used;
+} copier;
+
+static void *
+place(copier *self, const void *source, size_t size)
+{
+    char *target = self->memory == NULL ? NULL : self->memory + self->used;
+
+    self->used += (size + 15) / 16 * 16;
+    return target == NULL ? NULL : memcpy(target, source, size);
+}
+
+/* Shape and strides belong to the array, whose owner may reshape it meanwhile. */
+static void
+place_shape(copier *self, dl_tensor *copy, const dl_tensor *tensor)
+{
+    size_t size = (size_t)tensor->ndim * sizeof *tensor->shape;
+
+    if (size == 0) {
+        return;
+    }
+    const int64_t *shape =
+        tensor->shape == NULL ? NULL : place(self, tensor->shape, size);
+    const int64_t *strides =
+        tensor->strides == NULL ? NULL : place(self, tensor->strides, size);
+    if (copy != NULL) {
+        copy->shape = shape;
+        copy->strides = strides;
+    }
+}
+
+static void
+place_list(copier *self, const dl_tensor **target, const dl_tensor *const *source,
+           int count)
+{
+    if (source == NULL || *source == NULL) {
+        return;
+    }
+    dl_tensor *copies = place(self, *source, (size_t)count * sizeof **source);
+    for (int i = 0; i < count; i++) {
+        place_shape(self, copies == NULL ? NULL : &copies[i], &(*source)[i]);
+    }
+    if (target != NULL) {
+        *target = copies;
+    }
+}
+
+static void *
+place_all(copier *self, dl_op_type op, void *args, int count)
+{
+    const layout *layout = &layouts[op];
+    void *copy = place(self, args, layout->size);
+    dl_tensor *tensor = tensor_at(args, layout->tensor);
+
+    if (tensor != NULL) {
+        place_shape(self, copy == NULL ? NULL : tensor_at(copy, layout->tensor),
+                    tensor);
+    }
+    place_list(self, copy == NULL ? NULL : list_at(copy, layout->inputs),
+               list_at(args, layout->inputs), count);
+    place_list(self, copy == NULL ? NULL : list_at(copy, layout->outputs),
+               list_at(args, layout->outputs), count);
+    return copy;
+}
+
+dl_status
+dl_arguments_copy(dl_op_type op, const void *args, int group_size, void **copy)
+{
+    copier self = {0};
+
+    *copy = NULL;
+    if (args == NULL) {
+        return DL_OK;
+    }
+    /* Only read: `copy` is what is written to. */
+    void *source = (void *)(uintptr_t)args;
+    place_all(&self, op, source, group_size);
+    self.memory = malloc(self.used);
+    if (self.memory == NULL) {
+        return dl_fail_no_memory();
+    }
+    self.used = 0;
+    *copy = place_all(&self, op, source, group_size);
+    return DL_OK;
+}

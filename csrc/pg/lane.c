@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/lane.h"
+
+#include "base/thread.h"
+#include "pg/lane_runner.h"
+
+/* TAKEN: by somebody, and nobody else asks.  CONTENDED: only a look under the lock tells
+ * who has the turn and who asks; whoever passes it on must take that look. */
+enum lane_state {
+    FREE = 0,
+    TAKEN = 1,
+    CONTENDED = 2,
+};
+
+void
+dl_lane_init(dl_lane *lane)
+{
+    *lane = (dl_lane){
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+        .moved = PTHREAD_COND_INITIALIZER,
+    };
+    atomic_init(&lane->state, FREE);
+    dl_list_init(&lane->queue);
+}
+
+void
+dl_lane_fini(dl_lane *lane)
+{
+    if (lane->runner != NULL) {
+        dl_lane_runner_stop(lane->runner);
+    }
+    pthread_cond_destroy(&lane->moved);
+    pthread_mutex_destroy(&lane->lock);
+}
+
+void
+dl_lane_forget(dl_lane *lane)
+{
+    dl_lane_runner_forget(lane->runner);
+    lane->runner = NULL;
+}
+
+bool
+dl_lane_try(dl_lane *lane)
+{
+    int expected = FREE;
+
+    return atomic_compare_exchange_strong_explicit(
+        &lane->state, &expected, TAKEN, memory_order_acquire, memory_order_relaxed);
+}
+
+/* From here on nobody takes or passes the turn without the lock. */
+static void
+contend_locked(dl_lane *lane)
+{
+    int before =
+        atomic_exchange_explicit(&lane->state, CONTENDED, memory_order_acquire);
+
+    if (before != CONTENDED) {
+        lane->is_held = before == TAKEN;
+    }
+}
+
+static dl_lane_entry *
+first_of(const dl_lane *lane)
+{
+    return DL_LIST_ENTRY(lane->queue.next, dl_lane_entry, node);
+}
+
+static void
+pass_locked(dl_lane *lane)
+{
+    lane->is_held = false;
+    if (dl_list_is_empty(&lane->queue)) {
+        atomic_store_explicit(&lane->state, FREE, memory_order_release);
+    } else if (!first_of(lane)->is_job) {
+        first_of(lane)->has_turn = true;
+        dl_list_remove(&first_of(lane)->node);
+        lane->is_held = true;
+    }
+    pthread_cond_broadcast(&lane->moved);
+}
+
+dl_job *
+dl_lane_next_job(const dl_lane *lane)
+{
+    bool is_next =
+        !lane->is_held && !dl_list_is_empty(&lane->queue) && first_of(lane)->is_job;
+
+    return is_next ? DL_LIST_ENTRY(first_of(lane), dl_job, entry) : NULL;
+}
+
+void
+dl_lane_run_unlock(dl_lane *lane, dl_job *job, dl_deadline hurry)
+{
+    dl_list_remove(&job->entry.node);
+    lane->is_held = true;
+    pthread_mutex_unlock(&lane->lock);
+    job->run(job, hurry);
+    pthread_mutex_lock(&lane->lock);
+    job->is_over = true;
+    pass_locked(lane);
+    pthread_mutex_unlock(&lane->lock);
+    /* May free the lane's owner: the last word. */
+    job->release(job);
+}
+
+/* One step of waiting with the lock held, which is dropped meanwhile: runs a job if
+ * there is one to run, otherwise waits for a move. */
+static dl_status
+help_or_wait(dl_lane *lane, dl_deadline deadline)
+{
+    dl_job *job = dl_lane_next_job(lane);
+
+    if (job == NULL) {
+        return dl_condition_wait(&lane->moved, &lane->lock, deadline);
+    }
+    dl_lane_run_unlock(lane, job, deadline);
+    pthread_mutex_lock(&lane->lock);
+    return DL_OK;
+}
+
+static dl_status
+wait_for_turn(dl_lane *lane, dl_deadline deadline)
+{
+    dl_lane_entry self = {.is_job = false};
+    dl_status status = DL_OK;
+
+    dl_list_append(&lane->queue, &self.node);
+    while (!self.has_turn && status == DL_OK) {
+        status = help_or_wait(lane, deadline);
+    }
+    if (!self.has_turn) {
+        dl_list_remove(&self.node);
+        /* The one behind may be a job that others can run now. */
+        if (!lane->is_held) {
+            pass_locked(lane);
+        }
+        return status;
+    }
+    if (status == DL_INTERRUPTED) {
+        pass_locked(lane);
+        return status;
+    }
+    return DL_OK; /* even if it came together with the deadline */
+}
+
+dl_status
+dl_lane_take(dl_lane *lane, dl_deadline deadline)
+{
+    dl_status status = DL_OK;
+
+    if (dl_lane_try(lane)) {
+        return DL_OK;
+    }
+    pthread_mutex_lock(&lane->lock);
+    contend_locked(lane);
+    if (!lane->is_held && dl_list_is_empty(&lane->queue)) {
+        lane->is_held = true;
+    } else {
+        status = wait_for_turn(lane, deadline);
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return status;
+}
+
+void
+dl_lane_pass(dl_lane *lane)
+{
+    int expected = TAKEN;
+
+    if (!atomic_compare_exchange_strong_explicit(&lane->state, &expected, FREE,
+                                                 memory_order_release,
+                                                 memory_order_relaxed)) {
+        pthread_mutex_lock(&lane->lock);
+        pass_locked(lane);
+        pthread_mutex_unlock(&lane->lock);
+    }
+}
+
+dl_status
+dl_lane_submit(dl_lane *lane, dl_job *job)
+{
+    dl_status status = DL_OK;
+
+    job->entry.is_job = true;
+    job->is_over = false;
+    job->queued_at = dl_now();
+    pthread_mutex_lock(&lane->lock);
+    if (lane->runner == NULL) {
+        status = dl_lane_runner_start(lane, &lane->runner);
+    }
+    if (status == DL_OK) {
+        contend_locked(lane);
+        dl_list_append(&lane->queue, &job->entry.node);
+        dl_lane_runner_wake(lane->runner);
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return status;
+}
+
+dl_status
+dl_lane_join(dl_lane *lane, dl_job *job, dl_deadline deadline)
+{
+    dl_status status = DL_OK;
+
+    pthread_mutex_lock(&lane->lock);
+    while (!job->is_over && status == DL_OK) {
+        status = help_or_wait(lane, deadline);
+    }
+    if (job->is_over) {
+        status = DL_OK;
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return status;
+}
+
+void
+dl_lane_drain(dl_lane *lane)
+{
+    dl_job *job;
+
+    pthread_mutex_lock(&lane->lock);
+    while ((job = dl_lane_next_job(lane)) != NULL) {
+        dl_lane_run_unlock(lane, job, dl_deadline_after(-1));
+        pthread_mutex_lock(&lane->lock);
+    }
+    pthread_mutex_unlock(&lane->lock);
+}

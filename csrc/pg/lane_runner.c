@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/lane_runner.h"
+
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "base/thread.h"
+
+/* How long a job waits for somebody to wait for it: more than a few small operations
+ * take, less than anybody would call a delay. */
+#define PATIENCE (50 * INT64_C(1000))
+
+/* Awake after the last job, looking this often: sleeping deeply at once would make each
+ * first job of a burst pay for a wake-up, looking more often would take a core. */
+#define LINGER (5 * DL_MILLISECOND)
+#define LOOK_EVERY (100 * INT64_C(1000))
+
+struct dl_lane_runner {
+    dl_lane *lane;
+    pthread_t thread;
+    pthread_cond_t wanted;
+    int64_t last_wanted; /* guarded by the lane's lock, as all below */
+    bool is_asleep;
+    bool is_stopping;
+    bool is_orphan; /* this thread only: it freed the lane itself */
+};
+
+/* With the lock held, which is dropped meanwhile. */
+static void
+nap(dl_lane *lane, int64_t span)
+{
+    struct timespec time = {.tv_nsec = span};
+
+    pthread_mutex_unlock(&lane->lock);
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+    pthread_mutex_lock(&lane->lock);
+}
+
+static void
+sleep_until_wanted(dl_lane_runner *self)
+{
+    self->is_asleep = true;
+    while (self->is_asleep && !self->is_stopping) {
+        pthread_cond_wait(&self->wanted, &self->lane->lock);
+    }
+    self->is_asleep = false;
+}
+
+/* One look.  False: the lane is gone. */
+static bool
+look(dl_lane_runner *self)
+{
+    dl_lane *lane = self->lane;
+    dl_job *job = dl_lane_next_job(lane);
+    int64_t now = dl_now();
+
+    if (job == NULL && !dl_list_is_empty(&lane->queue)) {
+        /* Somebody has the turn, maybe for long; passing it on ends the wait. */
+        dl_condition_wait(&lane->moved, &lane->lock, dl_deadline_after(-1));
+    } else if (job == NULL && now - self->last_wanted > LINGER) {
+        sleep_until_wanted(self);
+    } else if (job == NULL) {
+        nap(lane, LOOK_EVERY);
+    } else if (now - job->queued_at < PATIENCE) {
+        nap(lane, PATIENCE - (now - job->queued_at));
+    } else {
+        dl_lane_run_unlock(lane, job, dl_deadline_after(-1));
+        if (self->is_orphan) {
+            return false;
+        }
+        pthread_mutex_lock(&lane->lock);
+        self->last_wanted = dl_now();
+    }
+    return true;
+}
+
+static void *
+run(void *argument)
+{
+    dl_lane_runner *self = argument;
+
+    /* The kernel's usual slack is as long as the patience. */
+    prctl(PR_SET_TIMERSLACK, 1000UL);
+    pthread_mutex_lock(&self->lane->lock);
+    while (!self->is_stopping) {
+        if (!look(self)) {
+            free(self);
+            return NULL;
+        }
+    }
+    pthread_mutex_unlock(&self->lane->lock);
+    return NULL;
+}
+
+dl_status
+dl_lane_runner_start(dl_lane *lane, dl_lane_runner **runner)
+{
+    dl_lane_runner *self = calloc(1, sizeof *self);
+
+    if (self == NULL) {
+        return dl_fail_no_memory();
+    }
+    self->lane = lane;
+    self->last_wanted = dl_now();
+    dl_status status = dl_thread_start(&self->thread, run, self);
+    if (status != DL_OK) {
+        free(self);
+        return status;
+    }
+    *runner = self;
+    return DL_OK;
+}
+
+void
+dl_lane_runner_wake(dl_lane_runner *runner)
+{
+    runner->last_wanted = dl_now();
+    if (runner->is_asleep) {
+        runner->is_asleep = false;
+        pthread_cond_signal(&runner->wanted);
+    }
+}
+
+void
+dl_lane_runner_stop(dl_lane_runner *runner)
+{
+    if (pthread_equal(pthread_self(), runner->thread)) {
+        pthread_detach(runner->thread);
+        runner->is_orphan = true;
+        return;
+    }
+    pthread_mutex_lock(&runner->lane->lock);
+    runner->is_stopping = true;
+    pthread_cond_signal(&runner->wanted);
+    pthread_cond_broadcast(&runner->lane->moved);
+    pthread_mutex_unlock(&runner->lane->lock);
+    pthread_join(runner->thread, NULL);
+    pthread_cond_destroy(&runner->wanted);
+    free(runner);
+}
+
+void
+dl_lane_runner_forget(dl_lane_runner *runner)
+{
+    free(runner);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * An operation that its caller did not wait for: counted references, done once, kept
+ * with its result for as long as somebody asks.  What drives it on is its maker's
+ * business: a lane's job, or the matching of messages.  Dropping the last reference of a
+ * caller is harmless: the maker holds one until it is done. */
+#ifndef DISTLITE_PG_WORK_H
+#define DISTLITE_PG_WORK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/deadline.h"
+#include "base/list.h"
+#include "base/status.h"
+#include "pg/fingerprint.h"
+
+typedef struct dl_work dl_work;
+
+typedef struct dl_work_ops {
+    /* Waits for the end, helping where it can.  DL_TIMEOUT (no text written) or
+     * DL_INTERRUPTED: it has not come. */
+    dl_status (*wait)(dl_work *work, dl_deadline deadline);
+    /* With the last reference. */
+    void (*free)(dl_work *work);
+} dl_work_ops;
+
+/* Whom to tell of the end; embedded in whoever wants to hear.  Called once, without
+ * locks, on the thread that ends the work, or at once if it has ended. */
+typedef struct dl_work_notice {
+    dl_list node;
+    void (*call)(struct dl_work_notice *notice);
+} dl_work_notice;
+
+/* Embedded first in every kind of work. */
+struct dl_work {
+    const dl_work_ops *ops; /* fixed after init, as op */
+    dl_op_type op;
+    atomic_uint references;
+    atomic_bool is_done;
+    /* fixed once done */
+    dl_status status;
+    dl_error *error; /* of a failure; NULL if there was no memory for it */
+    int source;      /* rank in the group whose message it received; -1: none */
+    /* guarded by lock */
+    pthread_mutex_t lock;
+    dl_list notices;
+};
+
+/* Two references: the caller's and the maker's. */
+void dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op);
+dl_work *dl_work_ref(dl_work *work);
+void dl_work_unref(dl_work *work); /* NULL does nothing */
+
+/* For makers: what it ends with, the thread's last error if not DL_OK.  Does not drop
+ * the maker's reference. */
+void dl_work_finish(dl_work *work, dl_status status);
+
+/* For makers: frees what dl_work_init() and dl_work_finish() made. */
+void dl_work_fini(dl_work *work);
+
+static inline bool
+dl_work_is_done(const dl_work *work)
+{
+    return atomic_load_explicit(&work->is_done, memory_order_acquire);
+}
+
+/* Waits, and then gives what it ended with, as often as it is called.  DL_TIMEOUT and
+ * DL_INTERRUPTED may also mean that it has not ended: dl_work_is_done() tells. */
+dl_status dl_work_wait(dl_work *work, dl_deadline deadline);
+
+/* Of a work that is done: DL_OK, or its error as the thread's last one. */
+dl_status dl_work_result(const dl_work *work);
+
+/* The notice stays in place until it is called. */
+void dl_work_notify(dl_work *work, dl_work_notice *notice);
+
+#endif

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/interrupt.h"
+#include "base/thread.h"
+#include "pg/lane.h"
+#include "ranks.h"
+
+typedef struct shared {
+    dl_lane lane;
+    long count; /* guarded by the turn */
+    int order[DL_RANKS_LIMIT];
+} shared;
+
+static void
+add_many(int rank, int size, void *context)
+{
+    shared *all = context;
+
+    (void)rank;
+    (void)size;
+    for (int i = 0; i < 5000; i++) {
+        CHECK_OK(dl_lane_take(&all->lane, dl_deadline_after(10 * DL_SECOND)));
+        all->count++;
+        dl_lane_pass(&all->lane);
+    }
+}
+
+CHECK_CASE(one_at_a_time)
+{
+    static shared all;
+
+    dl_lane_init(&all.lane);
+    dl_run_ranks(4, add_many, &all);
+    CHECK_EQUAL(all.count, 20000);
+    CHECK(dl_lane_try(&all.lane));
+    CHECK(!dl_lane_try(&all.lane));
+    dl_lane_pass(&all.lane);
+    CHECK(dl_lane_try(&all.lane));
+    dl_lane_fini(&all.lane);
+}
+
+static bool
+is_queue_of(shared *all, int length)
+{
+    int count = 0;
+
+    pthread_mutex_lock(&all->lane.lock);
+    for (dl_list *node = all->lane.queue.next; node != &all->lane.queue;
+         node = node->next) {
+        count++;
+    }
+    pthread_mutex_unlock(&all->lane.lock);
+    return count == length;
+}
+
+/* Each asks once the one before stands in the queue. */
+static void
+ask_in_order(int rank, int size, void *context)
+{
+    shared *all = context;
+
+    while (!is_queue_of(all, rank)) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    if (rank == size - 1) {
+        dl_lane_pass(&all->lane);
+        return;
+    }
+    CHECK_OK(dl_lane_take(&all->lane, dl_deadline_after(10 * DL_SECOND)));
+    all->order[all->count++] = rank;
+    dl_lane_pass(&all->lane);
+}
+
+CHECK_CASE(in_the_order_of_asking)
+{
+    static shared all;
+
+    dl_lane_init(&all.lane);
+    CHECK(dl_lane_try(&all.lane));
+    dl_run_ranks(6, ask_in_order, &all);
+    CHECK_EQUAL(all.count, 5);
+    for (int i = 0; i < 5; i++) {
+        CHECK_EQUAL(all.order[i], i);
+    }
+    dl_lane_fini(&all.lane);
+}
+
+CHECK_CASE(a_late_turn_is_a_timeout_and_leaves_the_queue)
+{
+    static shared all;
+    int64_t start = dl_now();
+
+    dl_lane_init(&all.lane);
+    CHECK(dl_lane_try(&all.lane));
+    CHECK_EQUAL(dl_lane_take(&all.lane, dl_deadline_after(70 * DL_MILLISECOND)),
+                DL_TIMEOUT);
+    CHECK(dl_now() - start >= 70 * DL_MILLISECOND);
+    CHECK_EQUAL(dl_lane_take(&all.lane, dl_deadline_after(0)), DL_TIMEOUT);
+    CHECK(is_queue_of(&all, 0));
+    dl_lane_pass(&all.lane);
+    CHECK_OK(dl_lane_take(&all.lane, dl_deadline_after(0)));
+    dl_lane_fini(&all.lane);
+}
+
+static void
+give_up_often(int rank, int size, void *context)
+{
+    shared *all = context;
+
+    (void)size;
+    for (int i = 0; i < 300; i++) {
+        dl_deadline deadline = dl_deadline_after((rank + i) % 3 * 20000);
+        dl_status status = dl_lane_take(&all->lane, deadline);
+        if (status == DL_OK) {
+            all->count++;
+            dl_lane_pass(&all->lane);
+        }
+        CHECK(status == DL_OK || status == DL_TIMEOUT);
+    }
+}
+
+CHECK_CASE(giving_up_never_loses_the_turn)
+{
+    static shared all;
+
+    dl_lane_init(&all.lane);
+    dl_run_ranks(4, give_up_often, &all);
+    CHECK(all.count > 0);
+    CHECK_OK(dl_lane_take(&all.lane, dl_deadline_after(0)));
+    dl_lane_fini(&all.lane);
+}
+
+static dl_status
+interrupt(void)
+{
+    return dl_fail(DL_INTERRUPTED, "interrupted");
+}
+
+CHECK_CASE(an_interrupt_ends_the_wait)
+{
+    static shared all;
+
+    dl_lane_init(&all.lane);
+    CHECK(dl_lane_try(&all.lane));
+    dl_interrupt_install(interrupt);
+    CHECK_STATUS(dl_lane_take(&all.lane, dl_deadline_after(-1)), DL_INTERRUPTED);
+    CHECK(is_queue_of(&all, 0));
+    dl_lane_fini(&all.lane);
+}
+
+typedef struct counted_job {
+    dl_job job;
+    shared *all;
+    int number;
+    atomic_bool is_released;
+} counted_job;
+
+static void
+count_run(dl_job *job, dl_deadline hurry)
+{
+    counted_job *self = (counted_job *)(void *)job;
+
+    (void)hurry;
+    self->all->order[self->all->count++ % DL_RANKS_LIMIT] = self->number;
+}
+
+static void
+note_release(dl_job *job)
+{
+    atomic_store(&((counted_job *)(void *)job)->is_released, true);
+}
+
+static void
+submit(shared *all, counted_job *job, int number)
+{
+    *job = (counted_job){
+        .job = {.run = count_run, .release = note_release},
+        .all = all,
+        .number = number,
+    };
+    CHECK_OK(dl_lane_submit(&all->lane, &job->job));
+}
+
+static void
+await_release(counted_job *job)
+{
+    dl_deadline deadline = dl_deadline_after(10 * DL_SECOND);
+
+    while (!atomic_load(&job->is_released)) {
+        CHECK(!dl_deadline_passed(deadline));
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+}
+
+CHECK_CASE(jobs_run_in_order_before_who_asks_later)
+{
+    static shared all;
+    counted_job jobs[3];
+
+    dl_lane_init(&all.lane);
+    for (int i = 0; i < 3; i++) {
+        submit(&all, &jobs[i], i);
+    }
+    CHECK_OK(dl_lane_take(&all.lane, dl_deadline_after(10 * DL_SECOND)));
+    CHECK_EQUAL(all.count, 3);
+    for (int i = 0; i < 3; i++) {
+        CHECK_EQUAL(all.order[i], i);
+        CHECK(jobs[i].job.is_over);
+    }
+    dl_lane_pass(&all.lane);
+    for (int i = 0; i < 3; i++) {
+        await_release(&jobs[i]);
+    }
+    dl_lane_fini(&all.lane);
+}
+
+CHECK_CASE(joining_runs_what_comes_before)
+{
+    static shared all;
+    counted_job jobs[2];
+
+    dl_lane_init(&all.lane);
+    submit(&all, &jobs[0], 0);
+    submit(&all, &jobs[1], 1);
+    CHECK_OK(dl_lane_join(&all.lane, &jobs[1].job, dl_deadline_after(-1)));
+    CHECK_OK(dl_lane_join(&all.lane, &jobs[0].job, dl_deadline_after(0)));
+    CHECK_EQUAL(all.count, 2);
+    await_release(&jobs[0]);
+    await_release(&jobs[1]);
+    dl_lane_fini(&all.lane);
+}
+
+/* Also after a pause in which the lane's thread has gone to sleep. */
+CHECK_CASE(a_job_nobody_waits_for_runs_all_the_same)
+{
+    static shared all;
+    counted_job job;
+
+    dl_lane_init(&all.lane);
+    for (int i = 0; i < 3; i++) {
+        submit(&all, &job, i);
+        await_release(&job);
+        CHECK_OK(dl_sleep_until(dl_deadline_after(i * 10 * DL_MILLISECOND)));
+    }
+    CHECK_EQUAL(all.count, 3);
+    dl_lane_fini(&all.lane);
+}
+
+CHECK_CASE(a_job_waits_for_the_thread_that_has_the_turn)
+{
+    static shared all;
+    counted_job job;
+
+    dl_lane_init(&all.lane);
+    CHECK(dl_lane_try(&all.lane));
+    submit(&all, &job, 0);
+    CHECK_EQUAL(
+        dl_lane_join(&all.lane, &job.job, dl_deadline_after(30 * DL_MILLISECOND)),
+        DL_TIMEOUT);
+    CHECK(!atomic_load(&job.is_released));
+    dl_lane_pass(&all.lane);
+    CHECK_OK(dl_lane_join(&all.lane, &job.job, dl_deadline_after(10 * DL_SECOND)));
+    await_release(&job);
+    dl_lane_fini(&all.lane);
+}
+
+static void
+mix(int rank, int size, void *context)
+{
+    shared *all = context;
+    counted_job job;
+
+    (void)size;
+    for (int i = 0; i < 2000; i++) {
+        if ((rank + i) % 3 == 0) {
+            CHECK_OK(dl_lane_take(&all->lane, dl_deadline_after(10 * DL_SECOND)));
+            all->count++;
+            dl_lane_pass(&all->lane);
+            continue;
+        }
+        submit(all, &job, rank);
+        if ((rank + i) % 3 == 1) {
+            CHECK_OK(dl_lane_join(&all->lane, &job.job, dl_deadline_after(-1)));
+        }
+        await_release(&job);
+    }
+}
+
+CHECK_CASE(threads_and_jobs_one_at_a_time)
+{
+    static shared all;
+
+    dl_lane_init(&all.lane);
+    dl_run_ranks(3, mix, &all);
+    CHECK_EQUAL(all.count, 6000);
+    dl_lane_fini(&all.lane);
+}
+
+/* The lane's own thread may be the one that lets go of the lane last. */
+static void
+end_lane(dl_job *job)
+{
+    counted_job *self = (counted_job *)(void *)job;
+
+    dl_lane_fini(&self->all->lane);
+    atomic_store(&self->is_released, true);
+}
+
+CHECK_CASE(the_last_job_may_end_the_lane)
+{
+    static shared all;
+    counted_job job = {
+        .job = {.run = count_run, .release = end_lane},
+        .all = &all,
+    };
+
+    dl_lane_init(&all.lane);
+    CHECK_OK(dl_lane_submit(&all.lane, &job.job));
+    await_release(&job);
+    CHECK_EQUAL(all.count, 1);
+}
