@@ -4,75 +4,74 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "python/errors.h"
 #include "python/value_buffer.h"
 
 DLPY_METHOD(dlpy_store_check_keys)
 {
-    static const dlpy_signature signature = {"check", 1, {"keys"}};
-    PyObject *values[1];
+    static const dlpy_store_method method = {
+        .signature = {"check", 1, {"keys"}},
+        .entry = offsetof(dl_store_ops, check),
+    };
     dlpy_store_call call;
     dlpy_bytes_list keys;
     bool exist = false;
     dl_status status;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_store_begin(self, offsetof(dl_store_ops, check), &call) < 0
-        || dlpy_bytes_list_from(values[0], "keys", &keys) < 0) {
+    if (dlpy_store_begin(self, &method, DLPY_PASSED, &call) < 0
+        || dlpy_bytes_list_from(call.values[0], "keys", &keys) < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_check(call.store, keys.bytes, keys.count, &exist, call.deadline);
     Py_END_ALLOW_THREADS
-    PyObject *result =
-        status == DL_OK ? PyBool_FromLong(exist)
-                        : dlpy_raise_store(dlpy_state_of_class(defining_class), status);
+    PyObject *answer = dlpy_answer_truth(defining_class, status, exist);
     dlpy_bytes_list_release(&keys);
-    return result;
+    return answer;
 }
 
 DLPY_METHOD(dlpy_store_wait_keys)
 {
-    static const dlpy_signature signature = {"wait", 1, {"keys", "timeout"}};
-    PyObject *values[2];
+    static const dlpy_store_method method = {
+        .signature = {"wait", 1, {"keys", "timeout"}},
+        .entry = offsetof(dl_store_ops, wait),
+    };
     dlpy_store_call call;
     dlpy_bytes_list keys;
     int64_t timeout;
     dl_status status;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_store_begin(self, offsetof(dl_store_ops, wait), &call) < 0
-        || dlpy_timeout_from(values[1], dl_store_timeout(call.store), &timeout) < 0
-        || dlpy_bytes_list_from(values[0], "keys", &keys) < 0) {
+    if (dlpy_store_begin(self, &method, DLPY_PASSED, &call) < 0
+        || dlpy_timeout_from(call.values[1], call.deadline.limit, &timeout) < 0
+        || dlpy_bytes_list_from(call.values[0], "keys", &keys) < 0) {
         return NULL;
     }
+    /* Iterating over the keys may have run Python for a while: the time starts here. */
     dl_deadline deadline = dl_deadline_after(timeout);
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_wait(call.store, keys.bytes, keys.count, deadline);
     Py_END_ALLOW_THREADS
-    PyObject *result = dlpy_store_end(defining_class, status);
+    PyObject *answer = dlpy_answer_none(defining_class, status);
     dlpy_bytes_list_release(&keys);
-    return result;
+    return answer;
 }
 
 DLPY_METHOD(dlpy_store_num_keys)
 {
-    static const dlpy_signature signature = {"num_keys", 0, {NULL}};
+    static const dlpy_store_method method = {
+        .signature = {"num_keys", 0, {NULL}},
+        .entry = offsetof(dl_store_ops, num_keys),
+    };
     dlpy_store_call call;
     int64_t number = 0;
     dl_status status;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL) < 0
-        || dlpy_store_begin(self, offsetof(dl_store_ops, num_keys), &call) < 0) {
+    if (dlpy_store_begin(self, &method, DLPY_PASSED, &call) < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_num_keys(call.store, &number, call.deadline);
     Py_END_ALLOW_THREADS
-    if (status != DL_OK) {
-        return dlpy_raise_store(dlpy_state_of_class(defining_class), status);
-    }
-    return PyLong_FromLongLong(number);
+    return dlpy_answer_number(defining_class, status, number);
 }
 
 /* Names collected without the GIL: their bytes end to end, and where each ends. */
@@ -117,26 +116,28 @@ names_to_list(const name_list *names)
 
 DLPY_METHOD(dlpy_store_list_keys)
 {
-    static const dlpy_signature signature = {"list_keys", 0, {NULL}};
+    static const dlpy_store_method method = {
+        .signature = {"list_keys", 0, {NULL}},
+        .entry = offsetof(dl_store_ops, list_keys),
+    };
     dlpy_store_call call;
     name_list names = {0};
     dl_status status;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL) < 0
-        || dlpy_store_begin(self, offsetof(dl_store_ops, list_keys), &call) < 0) {
+    if (dlpy_store_begin(self, &method, DLPY_PASSED, &call) < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_list_keys(call.store, collect_name, &names, call.deadline);
     Py_END_ALLOW_THREADS
-    PyObject *result =
-        status == DL_OK ? names_to_list(&names)
-                        : dlpy_raise_store(dlpy_state_of_class(defining_class), status);
+    PyObject *answer = status == DL_OK ? names_to_list(&names)
+                                       : dlpy_answer_none(defining_class, status);
     dl_buffer_fini(&names.text);
     dl_buffer_fini(&names.ends);
-    return result;
+    return answer;
 }
 
+/* Empties the buffers as it goes, so that large values are never there twice. */
 static PyObject *
 buffers_to_list(dl_buffer *buffers, size_t count)
 {
@@ -170,33 +171,34 @@ multi_get(PyTypeObject *defining_class, dlpy_store_call *call,
     status = dl_store_multi_get(call->store, keys->bytes, keys->count, found,
                                 call->deadline);
     Py_END_ALLOW_THREADS
-    PyObject *result =
-        status == DL_OK ? buffers_to_list(found, keys->count)
-                        : dlpy_raise_store(dlpy_state_of_class(defining_class), status);
+    PyObject *answer = status == DL_OK ? buffers_to_list(found, keys->count)
+                                       : dlpy_answer_none(defining_class, status);
     for (size_t i = 0; i < keys->count; i++) {
         dl_buffer_fini(&found[i]);
     }
     free(found);
-    return result;
+    return answer;
 }
 
 DLPY_METHOD(dlpy_store_multi_get)
 {
-    static const dlpy_signature signature = {"multi_get", 1, {"keys"}};
-    PyObject *values[1];
+    static const dlpy_store_method method = {
+        .signature = {"multi_get", 1, {"keys"}},
+        .entry = offsetof(dl_store_ops, multi_get),
+    };
     dlpy_store_call call;
     dlpy_bytes_list keys;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_store_begin(self, offsetof(dl_store_ops, multi_get), &call) < 0
-        || dlpy_bytes_list_from(values[0], "keys", &keys) < 0) {
+    if (dlpy_store_begin(self, &method, DLPY_PASSED, &call) < 0
+        || dlpy_bytes_list_from(call.values[0], "keys", &keys) < 0) {
         return NULL;
     }
-    PyObject *result = multi_get(defining_class, &call, &keys);
+    PyObject *answer = multi_get(defining_class, &call, &keys);
     dlpy_bytes_list_release(&keys);
-    return result;
+    return answer;
 }
 
+/* Told apart here because the core takes one count for both. */
 static PyObject *
 multi_set(PyTypeObject *defining_class, dlpy_store_call *call,
           const dlpy_bytes_list *keys, const dlpy_bytes_list *values)
@@ -213,27 +215,28 @@ multi_set(PyTypeObject *defining_class, dlpy_store_call *call,
     status = dl_store_multi_set(call->store, keys->bytes, values->bytes, keys->count,
                                 call->deadline);
     Py_END_ALLOW_THREADS
-    return dlpy_store_end(defining_class, status);
+    return dlpy_answer_none(defining_class, status);
 }
 
 DLPY_METHOD(dlpy_store_multi_set)
 {
-    static const dlpy_signature signature = {"multi_set", 2, {"keys", "values"}};
-    PyObject *values[2];
+    static const dlpy_store_method method = {
+        .signature = {"multi_set", 2, {"keys", "values"}},
+        .entry = offsetof(dl_store_ops, multi_set),
+    };
     dlpy_store_call call;
     dlpy_bytes_list keys;
-    dlpy_bytes_list contents;
-    PyObject *result = NULL;
+    dlpy_bytes_list values;
+    PyObject *answer = NULL;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_store_begin(self, offsetof(dl_store_ops, multi_set), &call) < 0
-        || dlpy_bytes_list_from(values[0], "keys", &keys) < 0) {
+    if (dlpy_store_begin(self, &method, DLPY_PASSED, &call) < 0
+        || dlpy_bytes_list_from(call.values[0], "keys", &keys) < 0) {
         return NULL;
     }
-    if (dlpy_bytes_list_from(values[1], "values", &contents) == 0) {
-        result = multi_set(defining_class, &call, &keys, &contents);
-        dlpy_bytes_list_release(&contents);
+    if (dlpy_bytes_list_from(call.values[1], "values", &values) == 0) {
+        answer = multi_set(defining_class, &call, &keys, &values);
+        dlpy_bytes_list_release(&values);
     }
     dlpy_bytes_list_release(&keys);
-    return result;
+    return answer;
 }

@@ -7,66 +7,13 @@
 #include "python/signals.h"
 #include "store/prefix_store.h"
 
-DLPY_METHOD(dlpy_store_queue_len)
-{
-    static const dlpy_signature signature = {"queue_len", 1, {"key"}};
-    PyObject *values[1];
-    dlpy_store_call call;
-    dlpy_bytes key;
-    int64_t length = 0;
-    dl_status status;
-
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_store_begin(self, offsetof(dl_store_ops, queue_len), &call) < 0
-        || dlpy_bytes_from(values[0], "key", &key) < 0) {
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_store_queue_len(call.store, key.bytes, &length, call.deadline);
-    Py_END_ALLOW_THREADS
-    PyObject *result =
-        status == DL_OK ? PyLong_FromLongLong(length)
-                        : dlpy_raise_store(dlpy_state_of_class(defining_class), status);
-    dlpy_bytes_release(&key);
-    return result;
-}
-
-DLPY_METHOD(dlpy_store_barrier)
-{
-    static const dlpy_signature signature = {
-        "barrier", 2, {"key", "world_size", "timeout"}};
-    PyObject *values[3];
-    dlpy_store_call call;
-    dlpy_bytes key;
-    int64_t world_size;
-    int64_t timeout;
-    dl_status status;
-
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int64_from(values[1], &world_size) < 0
-        || dlpy_store_begin(self, offsetof(dl_store_ops, barrier), &call) < 0
-        || dlpy_timeout_from(values[2], dl_store_timeout(call.store), &timeout) < 0
-        || dlpy_bytes_from(values[0], "key", &key) < 0) {
-        return NULL;
-    }
-    dl_deadline deadline = dl_deadline_after(timeout);
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_store_barrier(call.store, key.bytes, world_size, deadline);
-    Py_END_ALLOW_THREADS
-    PyObject *result = dlpy_store_end(defining_class, status);
-    dlpy_bytes_release(&key);
-    return result;
-}
-
 DLPY_METHOD(dlpy_store_has_extended_api)
 {
     static const dlpy_signature signature = {"has_extended_api", 0, {NULL}};
     dl_store *store = dlpy_store_core(self);
 
     (void)defining_class;
-    if (store == NULL
-        || dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL)
-               < 0) {
+    if (store == NULL || dlpy_take_arguments(&signature, DLPY_PASSED, NULL) < 0) {
         return NULL;
     }
     /* Through Python, because only the method knows what a Python store answers. */
@@ -137,12 +84,14 @@ clone_prefix_store(const dlpy_state *state, dlpy_store *self)
 
 DLPY_METHOD(dlpy_store_clone)
 {
-    static const dlpy_signature signature = {"clone", 0, {NULL}};
+    static const dlpy_store_method method = {
+        .signature = {"clone", 0, {NULL}},
+        .entry = offsetof(dl_store_ops, clone),
+    };
     dlpy_state *state = dlpy_state_of_class(defining_class);
     dlpy_store_call call;
 
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL) < 0
-        || dlpy_store_begin(self, offsetof(dl_store_ops, clone), &call) < 0) {
+    if (dlpy_store_begin(self, &method, DLPY_PASSED, &call) < 0) {
         return NULL;
     }
     if (((dlpy_store *)self)->below != NULL) {
@@ -168,9 +117,7 @@ DLPY_METHOD(dlpy_store_set_timeout)
     int64_t timeout;
 
     (void)defining_class;
-    if (store == NULL
-        || dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
-               < 0) {
+    if (store == NULL || dlpy_take_arguments(&signature, DLPY_PASSED, values) < 0) {
         return NULL;
     }
     if (values[0] == Py_None) {
@@ -209,7 +156,7 @@ DLPY_METHOD(dlpy_store_close)
     static const dlpy_signature signature = {"close", 0, {NULL}};
 
     (void)defining_class;
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL) < 0) {
+    if (dlpy_take_arguments(&signature, DLPY_PASSED, NULL) < 0) {
         return NULL;
     }
     return close_store(self);
@@ -220,7 +167,7 @@ DLPY_METHOD(dlpy_store_enter)
     static const dlpy_signature signature = {"__enter__", 0, {NULL}};
 
     (void)defining_class;
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL) < 0
+    if (dlpy_take_arguments(&signature, DLPY_PASSED, NULL) < 0
         || dlpy_store_core(self) == NULL) {
         return NULL;
     }
@@ -234,8 +181,7 @@ DLPY_METHOD(dlpy_store_exit)
     PyObject *values[3];
 
     (void)defining_class;
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
-        < 0) {
+    if (dlpy_take_arguments(&signature, DLPY_PASSED, values) < 0) {
         return NULL;
     }
     /* Through the method: a class made in Python may close in its own way. */
@@ -248,8 +194,7 @@ DLPY_METHOD(dlpy_store_lock)
     PyObject *values[2];
 
     (void)defining_class;
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
-        < 0) {
+    if (dlpy_take_arguments(&signature, DLPY_PASSED, values) < 0) {
         return NULL;
     }
     PyObject *module = PyImport_ImportModule("distlite.store_lock");
@@ -267,8 +212,7 @@ DLPY_METHOD(dlpy_store_reduce)
     static const dlpy_signature signature = {"__reduce__", 0, {NULL}};
 
     (void)defining_class;
-    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, NULL)
-        == 0) {
+    if (dlpy_take_arguments(&signature, DLPY_PASSED, NULL) == 0) {
         PyErr_Format(PyExc_TypeError,
                      "cannot pickle or copy a %s: it holds connections, threads or "
                      "locks of this process; make a store in the other process, or use "
