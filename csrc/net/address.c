@@ -98,6 +98,8 @@ copy_found(const struct addrinfo *found, look_up_result *result)
     }
 }
 
+/* Without AI_ADDRCONFIG, which hides "::1" from a machine that has no other IPv6 address:
+ * what cannot be reached fails soon enough when it is tried. */
 static look_up_result
 look_up(const char *host, uint16_t port, int flags)
 {
@@ -117,6 +119,7 @@ look_up(const char *host, uint16_t port, int flags)
     return result;
 }
 
+/* Moves the addresses out, so that whoever frees `result` later frees nothing. */
 static dl_status
 take_result(const char *host, look_up_result *result, dl_address **addresses,
             size_t *count)
@@ -164,6 +167,8 @@ leave_job(look_up_job *job)
     }
 }
 
+/* Touches nothing but the job: when it ends, the call and the program's interest in it may
+ * be long gone. */
 static void *
 run_job(void *argument)
 {
@@ -205,6 +210,8 @@ start_job(const char *host, uint16_t port, look_up_job **started)
     return DL_OK;
 }
 
+/* With the job's lock held.  An answer that comes together with the deadline counts, and
+ * an interrupt counts more: its exception is set already. */
 static dl_status
 await_job(look_up_job *job, dl_deadline deadline)
 {
@@ -224,6 +231,7 @@ dl_address_resolve(const char *host, uint16_t port, dl_deadline deadline,
                    dl_address **addresses, size_t *count)
 {
     look_up_job *job = NULL;
+    /* Asks nobody, so it needs no helper; says EAI_NONAME of what is not numeric. */
     look_up_result numeric = look_up(host, port, AI_NUMERICHOST);
 
     if (numeric.code != EAI_NONAME) {

@@ -136,6 +136,8 @@ start_next(dl_round *round)
     entry->events = POLLOUT;
     round->next_start = dl_now() + STAGGER;
     if (!dl_socket_open(address->socket.any.sa_family, &entry->fd)) {
+        /* A machine without IPv6 is a reason to try the next address; one that is out of
+         * descriptors will be so in the next round, too. */
         if (errno != EAFNOSUPPORT) {
             return dl_fail(DL_INTERNAL, "opening a socket: %s (errno %d)",
                            strerror(errno), errno);
@@ -193,7 +195,13 @@ poll_span(const dl_round *round, dl_deadline deadline)
     return dl_deadline_poll(deadline, span);
 }
 
-/* DL_TIMEOUT: nobody answered. */
+/* Until there is a winner or nobody left:
+ *
+ *   start   the next address, if its time has come or nobody else is being tried
+ *   poll    all that are under way, until the next start or for a slice
+ *   look    who has connected, and who has failed
+ *
+ * DL_TIMEOUT: nobody answered. */
 static dl_status
 run_round(dl_round *round, dl_deadline deadline, const atomic_bool *cancelled, int *fd)
 {
@@ -266,6 +274,7 @@ dl_socket_connect(const char *host, uint16_t port, dl_deadline deadline, int *fd
 {
     dl_backoff backoff = {0};
 
+    /* A round's text is complete, so the last one is the error when time is up. */
     for (;;) {
         dl_status status = dl_socket_connect_once(host, port, deadline, NULL, fd);
         if (status != DL_NETWORK) {

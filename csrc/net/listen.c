@@ -61,7 +61,9 @@ listen_on(const dl_address *address, int *fd)
     if (!dl_socket_open(address->socket.any.sa_family, &opened)) {
         return errno;
     }
+    /* Connections of a server that has just ended would hold its port for a minute. */
     dl_socket_set_option(opened, SOL_SOCKET, SO_REUSEADDR, 1);
+    /* The system's default decides otherwise, and differs from one to the next. */
     if (address->socket.any.sa_family == AF_INET6) {
         bool is_any = IN6_IS_ADDR_UNSPECIFIED(&address->socket.ip6.sin6_addr);
         dl_socket_set_option(opened, IPPROTO_IPV6, IPV6_V6ONLY, !is_any);

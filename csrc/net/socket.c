@@ -157,6 +157,8 @@ await_ready(int fd, short events, dl_deadline deadline)
     return DL_OK;
 }
 
+/* The call that failed is tried again on DL_OK.  Asking poll(2) only now saves it when
+ * the first try does, which is the rule. */
 static dl_status
 recover(int fd, short events, dl_deadline deadline)
 {
@@ -190,6 +192,7 @@ consume(struct iovec *parts, int count, size_t size)
 dl_status
 dl_socket_write(int fd, struct iovec *parts, int count, dl_deadline deadline)
 {
+    /* Not writev(2): only sendmsg(2) can be told to raise no SIGPIPE. */
     while (count > 0) {
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
         ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | transfer_flags(deadline));
@@ -204,6 +207,8 @@ dl_socket_write(int fd, struct iovec *parts, int count, dl_deadline deadline)
     return DL_OK;
 }
 
+/* Each recv(2) has all the room there is: a reply that has arrived whole costs one call
+ * even when its beginning would do. */
 dl_status
 dl_socket_read(int fd, struct iovec room, size_t least, dl_deadline deadline,
                size_t *size)

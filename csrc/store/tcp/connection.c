@@ -73,6 +73,8 @@ name_failure(const dl_connection *connection, dl_status status)
     }
 }
 
+/* `has_sent` stays false only when the kernel took no byte at all: then even a call that
+ * must not be repeated may be. */
 static dl_status
 send_parts(dl_connection *connection, struct iovec *parts, int count,
            dl_deadline deadline)
@@ -109,6 +111,7 @@ has_no_reply(dl_opcode op)
            || op == DL_OP_QUEUE_PUSH;
 }
 
+/* A nonce of its own for each, so that an echo is taken for no other's. */
 static void
 put_ping(dl_connection *connection)
 {
@@ -167,6 +170,8 @@ receive(dl_connection *connection, struct iovec room, size_t least,
                         dl_socket_read(connection->fd, room, least, deadline, size));
 }
 
+/* Unread bytes move to the front only when they would not fit behind: at most the head
+ * of a value, and not once per value. */
 dl_status
 dl_connection_await(dl_connection *connection, uint32_t size, dl_deadline deadline)
 {
@@ -257,6 +262,7 @@ dl_connection_take_blob(dl_connection *connection, dl_deadline deadline,
     return take_rest(connection, deadline, (size_t)size - here, value);
 }
 
+/* A refusal is a whole reply: both sides are in step after it. */
 dl_status
 dl_connection_take_status(dl_connection *connection, dl_deadline deadline)
 {
@@ -311,6 +317,9 @@ dl_connection_finish(dl_connection *connection)
     connection->is_clean = connection->first == connection->last;
 }
 
+/* Nothing here waits for an answer before the next question, so a client is up after one
+ * round trip.  Torch's server takes the CHECK for a question about a key that it does not
+ * have, and torch's client starts with the same two requests. */
 dl_status
 dl_connection_greet(dl_connection *connection, const dl_request *first,
                     dl_deadline deadline)

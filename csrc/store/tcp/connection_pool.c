@@ -90,6 +90,8 @@ dl_connection_pool_take(dl_connection_pool *pool, bool is_careful)
     return connection;
 }
 
+/* Under the lock, so that a pool that closes either sees the connection or is seen to be
+ * closed. */
 static dl_status
 register_busy(dl_connection_pool *pool, dl_connection *connection)
 {
@@ -125,6 +127,7 @@ dl_connection_pool_open(dl_connection_pool *pool, const dl_request *first,
     return DL_OK;
 }
 
+/* Freed outside the lock: closing a socket may take the kernel a while. */
 void
 dl_connection_pool_give(dl_connection_pool *pool, dl_connection *connection)
 {

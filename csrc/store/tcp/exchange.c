@@ -203,6 +203,8 @@ wait_for_keys(dl_connection *connection, dl_call *call, const dl_bytes *keys,
     return is_over ? DL_OK : dl_store_fail_timeout("/", keys, count, call->deadline);
 }
 
+/* No round trip is saved by asking ours with CHECK first: WAIT is answered at once when
+ * all keys are there. */
 static dl_status
 exchange_wait(dl_connection *connection, dl_call *call)
 {
@@ -230,6 +232,8 @@ take_nap(dl_call *call, int64_t *nap)
     return dl_sleep_until(until);
 }
 
+/* Ours answers for all keys of one moment.  Torch's may answer a GET after the key was
+ * deleted again with an empty value, which cannot be told from one that was set. */
 static dl_status
 exchange_values(dl_connection *connection, dl_call *call, const dl_bytes *keys,
                 size_t count)
@@ -307,6 +311,7 @@ exchange_queue_pop(dl_connection *connection, dl_call *call)
     }
 }
 
+/* By request.  Those that no call makes are missing: they are the connection's. */
 typedef struct exchange_kind {
     const char *name;
     dl_status (*run)(dl_connection *connection, dl_call *call);

@@ -12,6 +12,7 @@
 #define FIRST_LOOK (200 * DL_MILLISECOND / 1000)
 #define LAST_LOOK (10 * DL_MILLISECOND)
 
+/* The count travels with the handshake: a job's start is one round trip per process. */
 static dl_status
 join_once(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
 {
@@ -62,6 +63,7 @@ dl_join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
     }
 }
 
+/* Asked for as a user's key is, without the slash; it is there, since we have counted. */
 static dl_status
 count_workers(dl_connection_pool *pool, int64_t *joined)
 {

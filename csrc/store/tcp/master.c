@@ -80,6 +80,7 @@ is_true(const char *text)
                || strcasecmp(text, "t") == 0);
 }
 
+/* Torch's launcher serves its workers' store itself, and tells them so. */
 static bool
 is_served_by_agent(uint16_t port)
 {
@@ -104,6 +105,7 @@ open_listener(const dl_tcp_store_options *options, dl_deadline deadline, int *fd
     return DL_OK;
 }
 
+/* Takes `fd`. */
 static dl_status
 serve(const dl_tcp_store_options *options, int fd, dl_master **master)
 {
@@ -133,6 +135,7 @@ dl_status
 dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
                 dl_master **master)
 {
+    /* A port that is not known yet is nobody's. */
     bool may_join = options->multi_tenant && options->port != 0;
     int fd = -1;
 

@@ -39,6 +39,7 @@ try_once(dl_connection_pool *pool, dl_call *call, dl_deadline open_by,
     }
     dl_status status = dl_exchange(connection, call);
     result->was_connected = true;
+    /* What a server says of itself leaves the connection clean: that is no loss. */
     result->is_lost = status == DL_NETWORK && !connection->is_clean;
     result->is_unknown =
         !connection->is_clean && !call->is_repeatable && connection->has_sent;
@@ -85,7 +86,14 @@ open_deadline(dl_deadline until)
     return (dl_deadline){.at = dl_now() + DL_ANSWER_GRACE, .limit = until.limit};
 }
 
-/* After the loss that `result` and the thread's last error are about. */
+/* After a loss, until there is an answer, or no sense in trying:
+ *
+ *   the lost connection had been idle   on to a new one at once
+ *   it was new, or there was none       pause, longer each time, until the patience that
+ *                                       began with the last loss is used up
+ *   what it carried must happen once    stop
+ *
+ * After the loss that `result` and the thread's last error are about. */
 static dl_status
 try_again(dl_connection_pool *pool, dl_call *call, try_result *result)
 {

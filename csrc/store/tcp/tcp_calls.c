@@ -16,6 +16,8 @@ run(dl_store *store, dl_call *call, dl_deadline deadline)
     return dl_retry(&self->pool, call);
 }
 
+/* The following differ in what becomes of the reply. */
+
 static dl_status
 run_number(dl_store *store, dl_request request, int64_t *number, dl_deadline deadline)
 {
@@ -178,6 +180,8 @@ dl_tcp_queue_push(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline dea
                      deadline);
 }
 
+/* Torch's blocking pop is a WAIT and then a POP; ours pops first, which is one round trip
+ * when there is an item. */
 dl_status
 dl_tcp_queue_pop(dl_store *store, dl_bytes key, bool is_blocking, dl_buffer *value,
                  dl_deadline deadline)

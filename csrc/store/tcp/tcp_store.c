@@ -26,6 +26,8 @@ tcp_store_of(const dl_store *store)
     return (dl_tcp_store *)store;
 }
 
+/* Clients first: this process's own calls shall hear that the store was closed, not that
+ * its server is gone. */
 static void
 tcp_close(dl_store *store)
 {
@@ -123,6 +125,7 @@ dl_tcp_store_new(const dl_tcp_store_options *options, dl_deadline deadline,
 
     dl_status status =
         make_store(options->host, options->use_libuv, options->timeout, &made);
+    /* From dl_master_start() on it is the master's. */
     if (status != DL_OK || !options->is_master) {
         dl_socket_close(options->listen_fd);
     }
