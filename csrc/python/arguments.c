@@ -12,6 +12,7 @@ signature_size(const dlpy_signature *signature)
     return size;
 }
 
+/* The caller has not cleared `values`: every slot is written here. */
 static int
 place_positional(const dlpy_signature *signature, PyObject *const *args,
                  Py_ssize_t count, PyObject **values)
@@ -29,6 +30,8 @@ place_positional(const dlpy_signature *signature, PyObject *const *args,
     return 0;
 }
 
+/* A linear search: no function has more than a handful of names, and comparing with
+ * ASCII does not allocate. */
 static int
 place_keyword(const dlpy_signature *signature, PyObject *name, PyObject *value,
               PyObject **values)
@@ -52,6 +55,7 @@ place_keyword(const dlpy_signature *signature, PyObject *name, PyObject *value,
     return -1;
 }
 
+/* After both kinds are placed, because either may bring a required one. */
 static int
 check_required(const dlpy_signature *signature, PyObject *const *values)
 {
@@ -65,6 +69,7 @@ check_required(const dlpy_signature *signature, PyObject *const *values)
     return 0;
 }
 
+/* Vectorcall puts the values of keywords behind the positional ones. */
 int
 dlpy_take_arguments(const dlpy_signature *signature, dlpy_call call, PyObject **values)
 {

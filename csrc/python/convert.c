@@ -10,6 +10,8 @@
 /* Beyond these many seconds the nanoseconds do not fit; 292 years are for ever. */
 #define LONGEST_SECONDS (INT64_MAX / DL_SECOND - 1)
 
+/* The macro fills a pointer that belongs to this file alone: only this file may use
+ * PyDelta and PyDateTime names. */
 int
 dlpy_convert_init(void)
 {
@@ -17,6 +19,8 @@ dlpy_convert_init(void)
     return PyDateTimeAPI == NULL ? -1 : 0;
 }
 
+/* Saturates in both directions, where the product would overflow.  Nanoseconds are never
+ * negative in a timedelta: -1 us is a day less and 86399.999999 s more. */
 static int64_t
 timeout_from_parts(int64_t seconds, int64_t nanoseconds)
 {
@@ -26,6 +30,7 @@ timeout_from_parts(int64_t seconds, int64_t nanoseconds)
     return seconds > LONGEST_SECONDS ? INT64_MAX : seconds * DL_SECOND + nanoseconds;
 }
 
+/* Infinity is a long time, not an error: it is what people write for it. */
 static int
 timeout_from_number(PyObject *object, int64_t *timeout)
 {
@@ -46,6 +51,7 @@ timeout_from_number(PyObject *object, int64_t *timeout)
     return 0;
 }
 
+/* bool is an int in Python, but True for a timeout is a mistake. */
 int
 dlpy_timeout_from(PyObject *object, int64_t otherwise, int64_t *timeout)
 {
@@ -103,6 +109,8 @@ bytes_from_text(PyObject *text, dlpy_bytes *bytes)
     return 0;
 }
 
+/* The view holds the exporter still: a bytearray cannot be resized while the core reads
+ * it without the GIL.  Views with gaps are refused by the exporter itself. */
 static int
 bytes_from_view(PyObject *object, dlpy_bytes *bytes)
 {
@@ -115,6 +123,7 @@ bytes_from_view(PyObject *object, dlpy_bytes *bytes)
     return 0;
 }
 
+/* bytes and str are immutable, so reading them in place is safe without a view. */
 int
 dlpy_bytes_from(PyObject *object, const char *what, dlpy_bytes *bytes)
 {
@@ -169,6 +178,7 @@ list_item(dlpy_bytes_list *list, Py_ssize_t i, const char *what)
     return 0;
 }
 
+/* One allocation more than needed, so that an empty list is no special case. */
 int
 dlpy_bytes_list_from(PyObject *iterable, const char *what, dlpy_bytes_list *list)
 {
@@ -210,6 +220,7 @@ dlpy_bytes_list_release(dlpy_bytes_list *list)
     *list = (dlpy_bytes_list){0};
 }
 
+/* The opposite of what bytes_from_text() undoes, so that every name comes back. */
 PyObject *
 dlpy_text_from(dl_bytes bytes)
 {
@@ -223,6 +234,7 @@ dlpy_object_from(dl_bytes bytes)
     return PyBytes_FromStringAndSize((const char *)bytes.data, (Py_ssize_t)bytes.size);
 }
 
+/* As pybind11 takes integers: __index__, but never __int__, which would cut floats. */
 int
 dlpy_int64_from(PyObject *object, int64_t *value)
 {

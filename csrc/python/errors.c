@@ -22,6 +22,8 @@ plain_exception(dl_status status)
     }
 }
 
+/* A closed store is the caller's own doing and nothing happened to the network, so it is
+ * no DistNetworkError; neither is a store that a forked child may not use. */
 static PyObject *
 store_exception(const dlpy_state *state, dl_status status)
 {
@@ -75,6 +77,7 @@ dlpy_raise_collective(const dlpy_state *state, dl_status status)
     return raise_status(status, state->backend_error);
 }
 
+/* The name says which module a pickled error is looked up in. */
 static int
 add_error(PyObject *module, const char *name, const char *doc, PyObject *base,
           PyObject **slot)

@@ -20,6 +20,8 @@ finish_init(PyObject *self, dl_status status, dl_store *store)
     return dlpy_store_adopt(self, store);
 }
 
+/* Stores are made in __init__ rather than __new__, here and below: a subclass made in
+ * Python may take arguments of its own and pass on others. */
 static int
 hash_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
@@ -51,6 +53,8 @@ static PyType_Spec hash_store_spec = {
     .slots = hash_store_slots,
 };
 
+/* May wait for the file's lock, which has no deadline in its signature because the
+ * store's own timeout bounds it. */
 static int
 file_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 {

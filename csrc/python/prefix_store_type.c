@@ -21,6 +21,8 @@ core_of_argument(const dlpy_state *state, PyObject *object)
     return dlpy_store_core(object);
 }
 
+/* The core's store below is borrowed by its wrapper, so the wrapper is kept as well: it
+ * is also what underlying_store gives back, the very object that was passed. */
 static int
 prefix_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
@@ -61,6 +63,7 @@ underlying_store(PyObject *self, void *closure)
     return Py_NewRef(((dlpy_store *)self)->below);
 }
 
+/* Views end at the first object that is no view, whatever its class. */
 static PyObject *
 underlying_non_prefix_store(PyObject *self, void *closure)
 {

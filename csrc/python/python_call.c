@@ -3,6 +3,9 @@
 
 #include "python/convert.h"
 
+/* Any thread may come here: those of Python with their state, others with one made for
+ * the length of the call.  With an exception set already nothing may run: the core is
+ * on its way out and only tidies up. */
 dl_status
 dlpy_call_begin(dl_store *store, dlpy_python_call *call)
 {
@@ -57,6 +60,7 @@ dlpy_call_end(dlpy_python_call *call, bool succeeded)
     return status;
 }
 
+/* str is taken as well, as set() takes it. */
 bool
 dlpy_call_store_bytes(PyObject *object, dl_buffer *value)
 {

@@ -31,6 +31,8 @@ static const struct {
     {"clone", offsetof(dl_store_ops, clone)},
 };
 
+/* Entries are function pointers of one size; a NULL one is all zero bytes on every
+ * system that has dlopen(3). */
 static void
 remove_entry(dl_store_ops *ops, size_t entry)
 {
@@ -50,6 +52,8 @@ overrides(const dlpy_state *state, PyObject *object, const char *method)
     return result;
 }
 
+/* Looked up once: overrides belong to a class, and classes are complete by the time that
+ * they have objects.  Calls still go through the object, so it may shadow a method. */
 static int
 fill_table(const dlpy_state *state, dlpy_python_store *store)
 {
@@ -70,6 +74,7 @@ fill_table(const dlpy_state *state, dlpy_python_store *store)
     return 0;
 }
 
+/* Raw memory, because the last reference may be dropped without the GIL. */
 dl_store *
 dlpy_python_store_new(const dlpy_state *state, PyObject *object)
 {
@@ -116,12 +121,14 @@ dlpy_python_store_share(dl_store *own)
     return &shared->base;
 }
 
+/* Tables are per object; what all of them share is how they are freed. */
 bool
 dlpy_python_store_check(const dl_store *store)
 {
     return store->ops->free == dlpy_python_store_ops.free;
 }
 
+/* Under the GIL, as all that looks at `object`. */
 void
 dlpy_python_store_detach(dl_store *own)
 {

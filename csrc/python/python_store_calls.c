@@ -5,6 +5,7 @@
 #include "python/python_call.h"
 #include "python/store_types.h"
 
+/* A new list for every call: the override may keep or change it. */
 static PyObject *
 list_from(const dl_bytes *items, size_t count, PyObject *(*convert)(dl_bytes))
 {
@@ -30,6 +31,7 @@ is_own_timeout(dl_store *store, dl_deadline deadline)
     return deadline.limit == timeout || (deadline.limit < 0 && timeout < 0);
 }
 
+/* For ever is any negative timedelta. */
 static PyObject *
 timedelta_left(dl_deadline deadline)
 {
@@ -180,6 +182,8 @@ visit_name(PyObject *name, dl_status (*visit)(void *, dl_bytes), void *context,
     return 0;
 }
 
+/* The names are copied into a list first: the override may answer with a view of its own
+ * dict, which another thread could change under the loop. */
 static dl_status
 python_list_keys(dl_store *store, dl_status (*visit)(void *, dl_bytes), void *context,
                  dl_deadline deadline)
@@ -220,6 +224,7 @@ python_append(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadlin
                                                             dlpy_object_from(value)));
 }
 
+/* The core made room for one value per key, so any other number is an error. */
 static bool
 store_all_bytes(PyObject *result, size_t count, dl_buffer *values)
 {
@@ -318,6 +323,7 @@ python_barrier(dl_store *store, dl_bytes key, int64_t world_size, dl_deadline de
                                    (long long)world_size, timedelta_left(deadline)));
 }
 
+/* What the core gets is a store that keeps the clone alive. */
 static dl_status
 python_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
 {
@@ -338,6 +344,7 @@ python_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     return dlpy_call_end(&call, shared != NULL);
 }
 
+/* Once the interpreter has ended there is nothing left to give the reference to. */
 static void
 python_free(dl_store *store)
 {
@@ -351,6 +358,7 @@ python_free(dl_store *store)
     PyMem_RawFree(self);
 }
 
+/* Needs no GIL: a copy holds its object, whose store is fixed. */
 dl_store *
 dlpy_python_store_timeout_owner(dl_store *store)
 {

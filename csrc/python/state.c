@@ -7,6 +7,7 @@ dlpy_state_of_module(PyObject *module)
     return PyModule_GetState(module);
 }
 
+/* No search: heap types know the module that made them. */
 dlpy_state *
 dlpy_state_of_class(PyTypeObject *defining_class)
 {
@@ -70,9 +71,12 @@ dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
     Py_VISIT(state->default_group);
     Py_VISIT(state->red_op_type);
     Py_VISIT(state->reduce_op_type);
+    Py_VISIT(state->work_type);
+    Py_VISIT(state->future_of_work);
     return 0;
 }
 
+/* Also runs when init failed half-way: every field may still be NULL. */
 int
 dlpy_state_clear(PyObject *module)
 {
@@ -92,6 +96,8 @@ dlpy_state_clear(PyObject *module)
     Py_CLEAR(state->default_group);
     Py_CLEAR(state->red_op_type);
     Py_CLEAR(state->reduce_op_type);
+    Py_CLEAR(state->work_type);
+    Py_CLEAR(state->future_of_work);
     return 0;
 }
 

@@ -3,6 +3,7 @@
 #include "python/store_methods.h"
 #include "python/value_buffer.h"
 
+/* The store is looked for first: that __init__ has not run is the better answer. */
 int
 dlpy_store_begin(PyObject *self, const dlpy_store_method *method, dlpy_call passed,
                  dlpy_store_call *call)
@@ -28,6 +29,7 @@ dlpy_store_begin_key(PyObject *self, const dlpy_store_method *method, dlpy_call 
     return dlpy_bytes_from(call->values[0], "key", &call->key);
 }
 
+/* Only failures need the module's state. */
 static PyObject *
 raise(PyTypeObject *defining_class, dl_status status)
 {

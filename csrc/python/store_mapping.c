@@ -51,6 +51,7 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
     return result;
 }
 
+/* As set(). */
 static int
 set_item(PyObject *self, PyObject *key, PyObject *value)
 {
@@ -78,6 +79,7 @@ set_item(PyObject *self, PyObject *key, PyObject *value)
     return status == DL_OK ? 0 : -1;
 }
 
+/* Unlike delete_key(), which answers whether there was one. */
 static int
 delete_item(PyObject *self, PyObject *key)
 {
@@ -108,6 +110,7 @@ dlpy_store_set_subscript(PyObject *self, PyObject *key, PyObject *value)
     return value == NULL ? delete_item(self, key) : set_item(self, key, value);
 }
 
+/* A queue that is not empty exists, too, as for check(). */
 int
 dlpy_store_contains(PyObject *self, PyObject *key)
 {

@@ -80,6 +80,7 @@ typedef struct name_list {
     dl_buffer ends;
 } name_list;
 
+/* Several hundred thousand names are two allocations that grow, not as many objects. */
 static dl_status
 collect_name(void *context, dl_bytes key)
 {
@@ -92,6 +93,7 @@ collect_name(void *context, dl_bytes key)
     return dl_buffer_check(&names->ends);
 }
 
+/* Back under the GIL. */
 static PyObject *
 names_to_list(const name_list *names)
 {
@@ -154,6 +156,7 @@ buffers_to_list(dl_buffer *buffers, size_t count)
     return list;
 }
 
+/* On failure some of the values may be there already. */
 static PyObject *
 multi_get(PyTypeObject *defining_class, dlpy_store_call *call,
           const dlpy_bytes_list *keys)

@@ -40,6 +40,7 @@ nearest_type(const dlpy_state *state, PyObject *self)
     return state->store_type;
 }
 
+/* A kind that gives itself, as HashStore does, keeps its Python object as well. */
 static PyObject *
 clone_core(const dlpy_state *state, PyObject *self, dlpy_store_call *call)
 {
@@ -162,6 +163,7 @@ DLPY_METHOD(dlpy_store_close)
     return close_store(self);
 }
 
+/* A store that was never made is not entered. */
 DLPY_METHOD(dlpy_store_enter)
 {
     static const dlpy_signature signature = {"__enter__", 0, {NULL}};
@@ -188,6 +190,8 @@ DLPY_METHOD(dlpy_store_exit)
     return PyObject_CallMethod(self, "close", NULL);
 }
 
+/* The lock is written in Python: it is as slow as its round trips, and needs names and
+ * texts.  Imported here so that those who do not lock do not pay. */
 DLPY_METHOD(dlpy_store_lock)
 {
     static const dlpy_signature signature = {"lock", 1, {"name", "timeout"}};
@@ -207,6 +211,7 @@ DLPY_METHOD(dlpy_store_lock)
     return lock;
 }
 
+/* For pickle and copy alike. */
 DLPY_METHOD(dlpy_store_reduce)
 {
     static const dlpy_signature signature = {"__reduce__", 0, {NULL}};

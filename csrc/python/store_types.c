@@ -29,6 +29,8 @@ dlpy_store_core(PyObject *self)
     return store;
 }
 
+/* Views over a store written in Python are built anew over one that owns the object; all
+ * others are simply counted. */
 dl_store *
 dlpy_store_share(const dlpy_state *state, PyObject *self)
 {
@@ -78,6 +80,7 @@ unref_core(dl_store *store)
     dlpy_signals_release();
 }
 
+/* Past __init__, which would make another store. */
 PyObject *
 dlpy_store_wrap(PyTypeObject *type, dl_store *store)
 {
@@ -91,6 +94,7 @@ dlpy_store_wrap(PyTypeObject *type, dl_store *store)
     return (PyObject *)self;
 }
 
+/* A second store would leave calls under way with a freed first one. */
 int
 dlpy_store_refuse_second_init(PyObject *self)
 {
@@ -102,6 +106,7 @@ dlpy_store_refuse_second_init(PyObject *self)
     return 0;
 }
 
+/* Asked again: the GIL was free while the store was made. */
 int
 dlpy_store_adopt(PyObject *self, dl_store *store)
 {
@@ -133,6 +138,7 @@ store_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     return self;
 }
 
+/* Takes nothing; subclasses that do not define __init__ take nothing either. */
 static int
 store_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
@@ -165,6 +171,8 @@ store_clear(PyObject *self)
     return 0;
 }
 
+/* Calls under way hold the object, so nobody uses the core's store any more, but for
+ * what dlpy_store_share() gave out, which is counted. */
 static void
 store_dealloc(PyObject *self)
 {

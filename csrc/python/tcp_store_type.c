@@ -8,6 +8,7 @@
 #include "python/store_types.h"
 #include "store/tcp/tcp_store.h"
 
+/* The order of torch's constructor. */
 enum {
     HOST_NAME,
     PORT,
@@ -21,6 +22,7 @@ enum {
     ARGUMENT_COUNT
 };
 
+/* The core takes a C string; a NUL inside would silently name another host. */
 static int
 take_host(PyObject *object, dl_tcp_store_options *options)
 {
@@ -55,6 +57,7 @@ take_port(PyObject *object, dl_tcp_store_options *options)
     return 0;
 }
 
+/* None and negative both mean that nobody knows. */
 static int
 take_world_size(PyObject *object, dl_tcp_store_options *options)
 {
@@ -72,6 +75,8 @@ take_world_size(PyObject *object, dl_tcp_store_options *options)
     return 0;
 }
 
+/* Once the core is called the descriptor is its own, also when it fails; until then it is
+ * the caller's. */
 static int
 take_listen_fd(PyObject *object, dl_tcp_store_options *options)
 {
@@ -119,6 +124,8 @@ default_libuv(bool *use_libuv)
     return 0;
 }
 
+/* use_libuv asks the environment only when it was left out, so that a bad variable does
+ * not stop those who say what they want. */
 static int
 take_flags(PyObject **values, dl_tcp_store_options *options)
 {
@@ -154,6 +161,7 @@ take_options(PyObject **values, dl_tcp_store_options *options)
     return take_flags(values, options);
 }
 
+/* One deadline for all of it: looking up the name, connecting, waiting for workers. */
 static int
 tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 {

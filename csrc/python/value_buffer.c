@@ -40,6 +40,7 @@ dlpy_value_buffer(void)
     return (dl_buffer){.large = resize_bytes};
 }
 
+/* Shrinking gives the rest back; it happens only when a value came in pieces. */
 PyObject *
 dlpy_object_from_buffer(dl_buffer *buffer)
 {
