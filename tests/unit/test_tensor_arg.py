@@ -57,7 +57,7 @@ def all_reduce(group):
     return call
 
 
-NUMERIC = "? b B h H i I l L q Q e f d F D".split()
+NUMERIC = list("?bBhHiIlLqQefdFD")
 
 
 def seen_dtype(group, tensor):
