@@ -8,6 +8,7 @@
 #define DISTLITE_PG_CPU_ALGORITHMS_ALGORITHMS_H
 
 #include "pg/arguments.h"
+#include "pg/cpu/algorithms/exchange.h"
 #include "pg/cpu/shm/board.h"
 
 /* Picks one of those below by size and ranks. */
@@ -37,5 +38,23 @@ dl_status dl_broadcast_chunks(dl_board *board, const dl_op_context *op,
                               const dl_broadcast_args *args);
 
 dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
+
+/* Blocks of any size and layout; each picks line, slot or chunks by itself. */
+dl_status dl_all_gather_board(dl_exchange *exchange, const dl_op_context *op,
+                              const dl_all_gather_args *args);
+dl_status dl_gather_board(dl_exchange *exchange, const dl_op_context *op,
+                          const dl_gather_args *args);
+dl_status dl_scatter_board(dl_exchange *exchange, const dl_op_context *op,
+                           const dl_scatter_args *args);
+dl_status dl_all_to_all_board(dl_exchange *exchange, const dl_op_context *op,
+                              const dl_all_to_all_args *args);
+
+/* The same, reducing what arrives: the root the arrays of all others, or each its own
+ * block of theirs, in the order of ranks.  The tensor and the rank's own input block are
+ * contiguous and aligned. */
+dl_status dl_reduce_board(dl_exchange *exchange, const dl_op_context *op,
+                          const dl_reduce_args *args);
+dl_status dl_reduce_scatter_board(dl_exchange *exchange, const dl_op_context *op,
+                                  const dl_reduce_scatter_args *args);
 
 #endif

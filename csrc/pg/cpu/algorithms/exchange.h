@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Blocks on their way through a board: each rank puts what it has for others side by
+ * side on its line, if all of it fits there, or into its slot, and takes what is for it
+ * out of the others'.  Blocks too large for a slot are cut into as many pieces as there
+ * are rounds; a rank fills its slot for the next round before it empties those of this
+ * one, so that copying in and copying out overlap.
+ * Where ranks know only the sizes of their own blocks, these come first in the slots, and
+ * everybody compares what one sends with what the other expects. */
+#ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
+#define DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
+
+#include "pg/cpu/shm/board.h"
+
+typedef struct dl_exchange dl_exchange;
+typedef struct dl_transfer dl_transfer;
+
+/* What goes where in one operation; borrowed for its call. */
+struct dl_transfer {
+    int rank; /* this one */
+    int root;
+    const dl_tensor *inputs; /* by destination, or one for all of them */
+    int input_count;
+    const dl_tensor *outputs; /* by source, or one */
+    int output_count;
+    /* What this rank keeps: NULL, or the same view: nothing to copy. */
+    const dl_tensor *own_input;
+    const dl_tensor *own_output;
+    bool is_shared; /* a rank's one block is for all others */
+    /* Bytes that `source` has for `destination`, 0 if they are one unless their place is
+     * wanted.  Where sizes are uneven: of this rank as source. */
+    size_t (*size)(const dl_transfer *, int source, int destination);
+    /* Where they are: bytes that this rank expects from `source`; else NULL. */
+    size_t (*expected)(const dl_transfer *, int source);
+    /* In place of copying all incoming blocks of a round to their outputs; NULL: that. */
+    void (*drain)(dl_exchange *, uint64_t round);
+    const void *context; /* of `drain` */
+};
+
+/* One block's way: in slots of `rank`, `offset` bytes from their start, cut into pieces
+ * of `piece` bytes. */
+typedef struct dl_stream {
+    int rank;
+    size_t offset;
+    size_t piece;
+    size_t size; /* of the block */
+    const dl_tensor *tensor;
+} dl_stream;
+
+/* Made once for a board, used by the thread that is in an operation. */
+struct dl_exchange {
+    dl_board *board;
+    dl_stream *outgoing;
+    dl_stream *incoming;
+    /* of the operation */
+    const dl_transfer *transfer;
+    int outgoing_count;
+    int incoming_count;
+    bool is_on_line;
+    size_t header; /* bytes of a slot before its blocks */
+    uint64_t rounds;
+};
+
+dl_status dl_exchange_init(dl_exchange *exchange, dl_board *board);
+void dl_exchange_fini(dl_exchange *exchange);
+
+dl_status dl_exchange_run(dl_exchange *exchange, const dl_op_context *op,
+                          const dl_transfer *transfer);
+
+/* For `drain`: the blocks of `rank` in this round. */
+uint8_t *dl_exchange_blocks(const dl_exchange *exchange, int rank, uint64_t round);
+
+/* Bytes of the stream's block in this round, from round * piece on. */
+size_t dl_stream_part(const dl_stream *stream, uint64_t round);
+
+#endif

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/algorithms/sizes.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+size_t
+dl_sizes_header(const dl_board *board)
+{
+    return 2 * (size_t)board->options.size * sizeof(uint64_t);
+}
+
+/* First what it sends, by destination; then what it expects, by source. */
+static uint64_t *
+row_of(const dl_board *board, int rank)
+{
+    return (uint64_t *)(void *)dl_board_slot(board, rank, 0);
+}
+
+void
+dl_sizes_write(const dl_board *board, const dl_transfer *transfer)
+{
+    int size = board->options.size;
+    uint64_t *row = row_of(board, transfer->rank);
+
+    for (int rank = 0; rank < size; rank++) {
+        row[rank] = transfer->size(transfer, transfer->rank, rank);
+        row[size + rank] = transfer->expected(transfer, rank);
+    }
+}
+
+size_t
+dl_sizes_sent(const dl_board *board, int source, int destination)
+{
+    return row_of(board, source)[destination];
+}
+
+/* In elements, where a byte holds the size of one (see pg/check.c). */
+static void
+describe(const dl_board *board, uint64_t size, char text[64])
+{
+    const dl_fingerprint *fingerprint = &board->op->fingerprint;
+    uint64_t item_size = fingerprint->item_size > 0 ? fingerprint->item_size : 1;
+
+    if (fingerprint->dtype == DL_OPAQUE) {
+        snprintf(text, 64, "%" PRIu64 " bytes", size);
+    } else {
+        snprintf(text, 64, "%" PRIu64 " x %s", size / item_size,
+                 dl_dtype_name((dl_dtype)fingerprint->dtype));
+    }
+}
+
+static dl_status
+fail(const dl_board *board, int source, int destination)
+{
+    char sent[64];
+    char expected[64];
+
+    describe(board, row_of(board, source)[destination], sent);
+    describe(board, row_of(board, destination)[board->options.size + source], expected);
+    return dl_fail(DL_MISMATCH,
+                   "%s #%" PRIu64 " in group %.100s: rank %d has %s for rank %d, which "
+                   "expects %s",
+                   dl_op_type_name(board->op->fingerprint.op), board->op->sequence,
+                   board->options.group_name, source, sent, destination, expected);
+}
+
+dl_status
+dl_sizes_compare(const dl_board *board)
+{
+    int size = board->options.size;
+
+    for (int source = 0; source < size; source++) {
+        const uint64_t *sent = row_of(board, source);
+        for (int destination = 0; destination < size; destination++) {
+            if (sent[destination] != row_of(board, destination)[size + source]) {
+                return fail(board, source, destination);
+            }
+        }
+    }
+    return DL_OK;
+}
