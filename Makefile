@@ -91,22 +91,19 @@ build/%/.built: .venv/.packages $(SOURCES) $(wildcard python/distlite/*.py)
 		--build-base build/$* --build-lib build/$*/lib
 	@touch $@
 
-asan: export DISTLITE_WERROR = 1
 asan: export DISTLITE_SANITIZE = address,undefined
 asan: build/address,undefined/.built
 	$(PYTEST) tests/c $(TESTS)
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-		ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=build/address,undefined/lib \
+		ASAN_OPTIONS=detect_leaks=0:quarantine_size_mb=1 PYTHONPATH=build/address,undefined/lib \
 		$(PYTEST) tests/unit $(TESTS)
 
-ubsan: export DISTLITE_WERROR = 1
 ubsan: export DISTLITE_SANITIZE = undefined
 ubsan: build/undefined/.built
 	$(PYTEST) tests/c $(TESTS)
 	PYTHONPATH=build/undefined/lib $(PYTEST) tests/unit $(TESTS)
 
 # The interpreter itself is not instrumented, so only the core runs under this one.
-tsan: export DISTLITE_WERROR = 1
 tsan: export DISTLITE_SANITIZE = thread
 tsan: .venv/.packages
 	$(PYTEST) tests/c $(TESTS)

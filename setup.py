@@ -48,14 +48,16 @@ def extension() -> Extension:
         link_args += pkg_config("--libs") or []
     if switched("DISTLITE_DEBUG"):
         compile_args += ["-O0", "-g3", "-UNDEBUG"]
-    if switched("DISTLITE_WERROR"):
+    sanitize = os.environ.get("DISTLITE_SANITIZE")
+    # Sanitizers make gcc warn of what cannot happen.
+    if switched("DISTLITE_WERROR") and not sanitize:
         compile_args += ["-Werror"]
     if switched("DISTLITE_COVERAGE"):
         compile_args += ["--coverage", "-O0"]
         link_args += ["--coverage"]
-    if sanitize := os.environ.get("DISTLITE_SANITIZE"):
+    if sanitize:
         flags = [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"]
-        compile_args += flags
+        compile_args += [*flags, "-O1"]
         link_args += flags
     return Extension(
         "distlite._C",
