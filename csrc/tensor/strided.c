@@ -102,6 +102,105 @@ dl_strided_scatter(const dl_tensor *tensor, const void *source)
     }
 }
 
+/* To the run that byte `offset` of the whole lies in. */
+static void
+walk_to(walk *self, size_t offset)
+{
+    size_t left = offset / self->run_size;
+
+    for (int i = self->ndim - 1; i >= 0; i--) {
+        size_t count = (size_t)self->shape[i];
+        self->index[i] = (int64_t)(left % count);
+        self->data += self->index[i] * self->strides[i];
+        left /= count;
+    }
+}
+
+/* What is left of the run at `skipped` bytes, and not more than `left`. */
+static inline size_t
+part_of_run(const walk *self, size_t skipped, size_t left)
+{
+    size_t rest = self->run_size - skipped;
+
+    return rest < left ? rest : left;
+}
+
+void
+dl_strided_gather_part(void *target, const dl_tensor *tensor, size_t offset,
+                       size_t size)
+{
+    char *next = target;
+
+    if (size == 0) {
+        return;
+    }
+    if (tensor->is_contiguous) {
+        memcpy(target, (const char *)tensor->data + offset, size);
+        return;
+    }
+    walk self = walk_of(tensor);
+    size_t skipped = offset % self.run_size;
+    walk_to(&self, offset);
+    while (size > 0) {
+        size_t part = part_of_run(&self, skipped, size);
+        copy_run(next, self.data + skipped, part);
+        next += part;
+        size -= part;
+        skipped = 0;
+        walk_on(&self);
+    }
+}
+
+void
+dl_strided_scatter_part(const dl_tensor *tensor, const void *source, size_t offset,
+                        size_t size)
+{
+    const char *next = source;
+
+    if (size == 0) {
+        return;
+    }
+    if (tensor->is_contiguous) {
+        memcpy((char *)tensor->data + offset, source, size);
+        return;
+    }
+    walk self = walk_of(tensor);
+    size_t skipped = offset % self.run_size;
+    walk_to(&self, offset);
+    while (size > 0) {
+        size_t part = part_of_run(&self, skipped, size);
+        copy_run(self.data + skipped, next, part);
+        next += part;
+        size -= part;
+        skipped = 0;
+        walk_on(&self);
+    }
+}
+
+void
+dl_strided_copy_part(const dl_tensor *target, const dl_tensor *source, size_t offset,
+                     size_t size)
+{
+    char tile[4096];
+
+    if (source->is_contiguous) {
+        dl_strided_scatter_part(target, (const char *)source->data + offset, offset,
+                                size);
+        return;
+    }
+    if (target->is_contiguous) {
+        dl_strided_gather_part((char *)target->data + offset, source, offset, size);
+        return;
+    }
+    while (size > 0) {
+        size_t part = size < sizeof tile ? size : sizeof tile;
+        dl_strided_gather_part(tile, source, offset, part);
+        dl_strided_scatter_part(target, tile, offset, part);
+        offset += part;
+        size -= part;
+    }
+}
+
 static uint64_t
 magnitude(int64_t stride)
 {

@@ -16,6 +16,17 @@ void dl_strided_gather(void *target, const dl_tensor *tensor);
 /* The reverse. */
 void dl_strided_scatter(const dl_tensor *tensor, const void *source);
 
+/* The same for `size` of the bytes, those from `offset` on: `target` and `source` begin
+ * with the first of them. */
+void dl_strided_gather_part(void *target, const dl_tensor *tensor, size_t offset,
+                            size_t size);
+void dl_strided_scatter_part(const dl_tensor *tensor, const void *source, size_t offset,
+                             size_t size);
+
+/* Copies such a part between arrays of the same size that do not overlap. */
+void dl_strided_copy_part(const dl_tensor *target, const dl_tensor *source,
+                          size_t offset, size_t size);
+
 /* Whether two elements may share memory, so that writing the array has no one meaning.
  * True too for a few interleavings that do not. */
 bool dl_strided_may_overlap(const dl_tensor *tensor);
