@@ -10,7 +10,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-/* Every field is a strong reference; state.c visits and clears each of them. */
+/* Strong references, but for the last; state.c visits and clears each of them. */
 typedef struct dlpy_state {
     PyObject *dist_error;
     PyObject *backend_error;
@@ -28,6 +28,13 @@ typedef struct dlpy_state {
     PyObject *default_group;  /* NULL before init_process_group */
     PyObject *red_op_type;    /* of ReduceOp.SUM and its like */
     PyObject *reduce_op_type; /* ReduceOp */
+
+    PyTypeObject *work_type;
+    PyObject *future_of_work; /* makes a Work's Future; futures.py */
+
+    /* No reference: works that have ended.  Never freed: a work may end while the
+     * interpreter does. */
+    struct dlpy_completions *completions;
 } dlpy_state;
 
 /* Not const: CPython links the definition into its own structures. */
@@ -54,5 +61,6 @@ int dlpy_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base,
 int dlpy_add_errors(PyObject *module);
 int dlpy_add_store_types(PyObject *module);
 int dlpy_add_group_types(PyObject *module);
+int dlpy_add_work_type(PyObject *module);
 
 #endif
