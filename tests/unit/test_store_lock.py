@@ -71,6 +71,8 @@ def test_an_error_inside_releases(store: Store):
         pass
 
 
+# Takes the second after which a waiter looks again.
+@pytest.mark.parametrize("kind", ["file", "tcp-libuv"], indirect=True)
 def test_who_frees_a_dead_holder_s_lock_frees_it_for_all(store: Store, peer: Store):
     taken_away = store.lock("lock")
     taken_away.acquire()

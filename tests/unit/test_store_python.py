@@ -11,7 +11,14 @@ from datetime import timedelta
 import pytest
 from store_kinds import Background, DictStore
 
-from distlite import DistStoreError, HashStore, PrefixStore, Store
+from distlite import (
+    DistStoreError,
+    HashStore,
+    PrefixStore,
+    ProcessGroup,
+    Store,
+    barrier,
+)
 
 ANSWERS = {
     "get": b"got",
@@ -348,3 +355,28 @@ def test_a_subclass_of_a_kind_is_seen_as_that_kind():
     store.set("p/key", "value")
     assert PrefixStore("p", store).get("key") == b"value"
     assert isinstance(store.clone(), Loud)
+
+
+def test_a_group_keeps_its_store():
+    store = DictStore()
+    reference = weakref.ref(store)
+    group = ProcessGroup(PrefixStore("p", store), 0, 1)
+    del store
+    gc.collect()
+    assert reference() is not None
+    barrier(group)
+    del group
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_store_s_exception_ends_the_making_of_a_group():
+    class Failing(DictStore):
+        def set(self, key, value):
+            raise Odd(key)
+
+        def multi_set(self, keys, values):
+            raise Odd(keys)
+
+    with pytest.raises(Odd):
+        ProcessGroup(PrefixStore("p", Failing()), 0, 2, timeout=timedelta(seconds=5))
