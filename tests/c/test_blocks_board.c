@@ -286,7 +286,8 @@ check_reduce_scatter(walker *self, const size_t *counts)
         fill(&inputs.tensors[i], self->rank, i);
     }
     dl_op_context op = next_op(self, DL_REDUCE_SCATTER, &args.output);
-    CHECK_OK(dl_reduce_scatter_board(&self->exchange, &op, &args));
+    CHECK_OK(dl_reduce_scatter_board(&self->exchange, &op, &args,
+                                     &inputs.tensors[self->rank]));
     check_sum(self, &args.output, self->rank);
     for (int i = 0; i < self->size; i++) {
         if (i != self->rank || !self->is_in_place) {
@@ -455,7 +456,7 @@ sum_in_three_ways(int rank, int size, void *unused)
     dl_reduce_scatter_args scattered = {
         .inputs = blocks, .output = blocks[rank], .op = DL_AVG};
     op = next_op(&self, DL_REDUCE_SCATTER, &scattered.output);
-    CHECK_OK(dl_reduce_scatter_board(&self.exchange, &op, &scattered));
+    CHECK_OK(dl_reduce_scatter_board(&self.exchange, &op, &scattered, &blocks[rank]));
     if (rank == 4) {
         memcpy(sums[0], data[0], sizeof data[0]);
         memcpy(sums[1], data[1], sizeof data[1]);
@@ -621,7 +622,9 @@ abort_in_the_middle(int rank, int size, void *unused)
         CHECK_OK(dl_board_arrive(&all.boards[1]));
         dl_board_abort(&all.boards[1], &cause);
     } else {
-        CHECK_STATUS(dl_reduce_scatter_board(&self.exchange, &op, &args), DL_PEER_LOST);
+        CHECK_STATUS(
+            dl_reduce_scatter_board(&self.exchange, &op, &args, &blocks.tensors[rank]),
+            DL_PEER_LOST);
         CHECK_CONTAINS(dl_last_error()->text, "enough");
     }
     free(blocks.data);

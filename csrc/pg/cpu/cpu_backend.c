@@ -5,129 +5,12 @@
 #include <string.h>
 
 #include "base/thread.h"
-#include "pg/cpu/algorithms/algorithms.h"
-#include "pg/cpu/endpoint.h"
-#include "pg/cpu/shm/join.h"
-#include "tensor/strided.h"
-
-typedef struct cpu_backend {
-    dl_backend base;
-    /* fixed after init */
-    char *group_name;
-    uint32_t fork_generation;
-    int size;
-    dl_endpoint endpoint;
-    dl_membership membership;
-    /* the thread that is in an operation only; abort and leave lock for themselves */
-    dl_board board;
-    dl_buffer staging; /* an array without its gaps */
-} cpu_backend;
-
-static cpu_backend *
-self_of(dl_backend *backend)
-{
-    return (cpu_backend *)(void *)backend;
-}
-
-/* Algorithms take one run of aligned elements; anything else goes through a copy. */
-static bool
-is_plain(const dl_tensor *tensor)
-{
-    size_t alignment = dl_dtype_size(tensor->dtype);
-
-    return tensor->is_contiguous
-           && (alignment < 2 || (uintptr_t)tensor->data % alignment == 0);
-}
-
-/* `*plain` is `tensor` with its elements in a row. */
-static dl_status
-flatten(cpu_backend *self, const dl_tensor *tensor, bool is_read, dl_tensor *plain)
-{
-    size_t size = dl_tensor_size(tensor);
-
-    *plain = *tensor;
-    if (is_plain(tensor)) {
-        return DL_OK;
-    }
-    dl_buffer_clear(&self->staging);
-    DL_TRY(dl_buffer_reserve(&self->staging, size));
-    plain->data = self->staging.data;
-    plain->is_contiguous = true;
-    if (is_read) {
-        dl_strided_gather(plain->data, tensor);
-    }
-    return DL_OK;
-}
-
-static void
-unflatten(const dl_tensor *tensor, const dl_tensor *plain)
-{
-    if (plain->data != tensor->data) {
-        dl_strided_scatter(tensor, plain->data);
-    }
-}
-
-/* Whoever fails tells the others. */
-static dl_status
-end(cpu_backend *self, dl_status status)
-{
-    if (status != DL_OK) {
-        dl_board_break(&self->board);
-    }
-    return status;
-}
-
-static dl_status
-all_reduce(dl_backend *backend, const dl_op_context *op, const dl_all_reduce_args *args)
-{
-    cpu_backend *self = self_of(backend);
-    dl_all_reduce_args plain = *args;
-
-    if (self->size == 1) {
-        return DL_OK;
-    }
-    dl_status status = flatten(self, &args->tensor, true, &plain.tensor);
-    if (status == DL_OK) {
-        status = dl_all_reduce_select(&self->board, op, &plain);
-    }
-    if (status == DL_OK) {
-        unflatten(&args->tensor, &plain.tensor);
-    }
-    return end(self, status);
-}
-
-static dl_status
-broadcast(dl_backend *backend, const dl_op_context *op, const dl_broadcast_args *args)
-{
-    cpu_backend *self = self_of(backend);
-    bool is_root = self->endpoint.rank == args->root;
-    dl_broadcast_args plain = *args;
-
-    if (self->size == 1) {
-        return DL_OK;
-    }
-    dl_status status = flatten(self, &args->tensor, is_root, &plain.tensor);
-    if (status == DL_OK) {
-        status = dl_broadcast_select(&self->board, op, &plain);
-    }
-    if (status == DL_OK && !is_root) {
-        unflatten(&args->tensor, &plain.tensor);
-    }
-    return end(self, status);
-}
-
-static dl_status
-barrier(dl_backend *backend, const dl_op_context *op)
-{
-    cpu_backend *self = self_of(backend);
-
-    return self->size == 1 ? DL_OK : end(self, dl_barrier_line(&self->board, op));
-}
+#include "pg/cpu/cpu_state.h"
 
 static void
 abort_backend(dl_backend *backend, const dl_error *cause)
 {
-    cpu_backend *self = self_of(backend);
+    dl_cpu_backend *self = dl_cpu_self(backend);
 
     if (self->size > 1) {
         dl_board_abort(&self->board, cause);
@@ -137,7 +20,7 @@ abort_backend(dl_backend *backend, const dl_error *cause)
 static void
 leave_backend(dl_backend *backend)
 {
-    cpu_backend *self = self_of(backend);
+    dl_cpu_backend *self = dl_cpu_self(backend);
 
     if (self->size > 1) {
         dl_board_leave(&self->board);
@@ -147,11 +30,12 @@ leave_backend(dl_backend *backend)
 static void
 free_backend(dl_backend *backend)
 {
-    cpu_backend *self = self_of(backend);
+    dl_cpu_backend *self = dl_cpu_self(backend);
 
     if (self->fork_generation != dl_fork_generation()) {
         dl_membership_forget(&self->membership);
     }
+    dl_exchange_fini(&self->exchange);
     dl_board_fini(&self->board);
     dl_membership_fini(&self->membership);
     dl_endpoint_fini(&self->endpoint);
@@ -162,16 +46,22 @@ free_backend(dl_backend *backend)
 
 static const dl_backend_ops cpu_ops = {
     .name = "cpu",
-    .all_reduce = all_reduce,
-    .broadcast = broadcast,
-    .barrier = barrier,
+    .all_reduce = dl_cpu_all_reduce,
+    .broadcast = dl_cpu_broadcast,
+    .barrier = dl_cpu_barrier,
+    .reduce = dl_cpu_reduce,
+    .all_gather = dl_cpu_all_gather,
+    .gather = dl_cpu_gather,
+    .scatter = dl_cpu_scatter,
+    .reduce_scatter = dl_cpu_reduce_scatter,
+    .all_to_all = dl_cpu_all_to_all,
     .abort = abort_backend,
     .leave = leave_backend,
     .free = free_backend,
 };
 
 static dl_status
-join(cpu_backend *self, const dl_backend_options *options, dl_deadline deadline)
+join(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline deadline)
 {
     dl_join work = {&self->endpoint, options, deadline};
 
@@ -186,20 +76,22 @@ join(cpu_backend *self, const dl_backend_options *options, dl_deadline deadline)
         .peers = self->endpoint.peers,
         .lifelines = &self->membership.lifelines,
     };
-    return dl_board_init(&self->board, &board, self->membership.segment.memory,
-                         self->membership.segment.size);
+    DL_TRY(dl_board_init(&self->board, &board, self->membership.segment.memory,
+                         self->membership.segment.size));
+    return dl_exchange_init(&self->exchange, &self->board);
 }
 
 dl_status
 dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                    dl_backend **backend)
 {
-    cpu_backend *self = calloc(1, sizeof *self);
+    dl_cpu_backend *self = calloc(1, sizeof *self);
 
     if (self == NULL) {
         return dl_fail_no_memory();
     }
     self->base.ops = &cpu_ops;
+    self->rank = options->rank;
     self->size = options->size;
     self->fork_generation = dl_fork_generation();
     self->group_name = strdup(options->group_name);

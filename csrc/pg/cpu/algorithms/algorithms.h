@@ -50,11 +50,13 @@ dl_status dl_all_to_all_board(dl_exchange *exchange, const dl_op_context *op,
                               const dl_all_to_all_args *args);
 
 /* The same, reducing what arrives: the root the arrays of all others, or each its own
- * block of theirs, in the order of ranks.  The tensor and the rank's own input block are
- * contiguous and aligned. */
+ * block of theirs, in the order of ranks.  The root's tensor, and `own` in place of the
+ * rank's own input block, are contiguous and aligned, and multiplied already for
+ * PREMUL_SUM. */
 dl_status dl_reduce_board(dl_exchange *exchange, const dl_op_context *op,
                           const dl_reduce_args *args);
 dl_status dl_reduce_scatter_board(dl_exchange *exchange, const dl_op_context *op,
-                                  const dl_reduce_scatter_args *args);
+                                  const dl_reduce_scatter_args *args,
+                                  const dl_tensor *own);
 
 #endif

@@ -206,12 +206,19 @@ dl_exchange_blocks(const dl_exchange *exchange, int rank, uint64_t round)
 static void
 fill(const dl_exchange *self, uint64_t round)
 {
+    const double *factor = self->transfer->factor;
     uint8_t *blocks = dl_exchange_blocks(self, self->transfer->rank, round);
 
     for (int i = 0; i < self->outgoing_count; i++) {
         const dl_stream *stream = &self->outgoing[i];
-        dl_strided_gather_part(blocks + stream->offset, stream->tensor,
-                               round * stream->piece, dl_stream_part(stream, round));
+        const dl_tensor *tensor = stream->tensor;
+        uint8_t *place = blocks + stream->offset;
+        size_t part = dl_stream_part(stream, round);
+        dl_strided_gather_part(place, tensor, round * stream->piece, part);
+        if (factor != NULL) {
+            dl_reduce_scale(place, tensor->dtype, place, part / tensor->item_size,
+                            *factor);
+        }
     }
 }
 

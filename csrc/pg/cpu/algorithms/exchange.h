@@ -32,6 +32,8 @@ struct dl_transfer {
     size_t (*size)(const dl_transfer *, int source, int destination);
     /* Where they are: bytes that this rank expects from `source`; else NULL. */
     size_t (*expected)(const dl_transfer *, int source);
+    /* Multiplies what is sent; NULL: by nothing.  Of PREMUL_SUM. */
+    const double *factor;
     /* In place of copying all incoming blocks of a round to their outputs; NULL: that. */
     void (*drain)(dl_exchange *, uint64_t round);
     const void *context; /* of `drain` */

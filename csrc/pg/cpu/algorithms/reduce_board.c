@@ -6,7 +6,7 @@
 /* One rank's part in a reduction of what arrives with its own. */
 typedef struct reduction {
     dl_fold fold;
-    const dl_tensor *own;    /* plain */
+    const dl_tensor *own;    /* plain, and multiplied already */
     const dl_tensor *output; /* of any layout; may be `own` */
     bool is_in_slot;         /* the result is made there, for it may not be elsewhere */
 } reduction;
@@ -87,6 +87,7 @@ dl_reduce_board(dl_exchange *exchange, const dl_op_context *op,
         .outputs = &args->tensor,
         .output_count = 1,
         .size = reduce_size,
+        .factor = args->op == DL_PREMUL_SUM ? &args->factor : NULL,
         .drain = reduce_incoming,
         .context = &reduction,
     };
@@ -104,10 +105,9 @@ reduce_scatter_size(const dl_transfer *transfer, int source, int destination)
 
 dl_status
 dl_reduce_scatter_board(dl_exchange *exchange, const dl_op_context *op,
-                        const dl_reduce_scatter_args *args)
+                        const dl_reduce_scatter_args *args, const dl_tensor *own)
 {
     int rank = exchange->board->options.rank;
-    const dl_tensor *own = &args->inputs[rank];
     dl_all_reduce_args like = {.tensor = args->output, .op = args->op};
     reduction reduction = {
         .fold = dl_fold_of(&like, exchange->board->options.size),
@@ -122,6 +122,7 @@ dl_reduce_scatter_board(dl_exchange *exchange, const dl_op_context *op,
         .outputs = &args->output,
         .output_count = 1,
         .size = reduce_scatter_size,
+        .factor = args->op == DL_PREMUL_SUM ? &args->factor : NULL,
         .drain = reduce_incoming,
         .context = &reduction,
     };

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/algorithms/algorithms.h"
+#include "pg/cpu/cpu_state.h"
+#include "tensor/strided.h"
+
+/* What reductions take: one run of aligned elements.  Anything else goes through a
+ * copy. */
+static bool
+is_plain(const dl_tensor *tensor)
+{
+    size_t alignment = dl_dtype_size(tensor->dtype);
+
+    return tensor->is_contiguous
+           && (alignment < 2 || (uintptr_t)tensor->data % alignment == 0);
+}
+
+/* `*plain` is a copy of `tensor` with its elements in a row. */
+static dl_status
+stage(dl_cpu_backend *self, const dl_tensor *tensor, bool is_read, dl_tensor *plain)
+{
+    size_t size = dl_tensor_size(tensor);
+
+    dl_buffer_clear(&self->staging);
+    DL_TRY(dl_buffer_reserve(&self->staging, size));
+    *plain = *tensor;
+    plain->data = self->staging.data;
+    plain->is_contiguous = true;
+    if (is_read) {
+        dl_strided_gather_part(plain->data, tensor, 0, size);
+    }
+    return DL_OK;
+}
+
+static dl_status
+flatten(dl_cpu_backend *self, const dl_tensor *tensor, bool is_read, dl_tensor *plain)
+{
+    *plain = *tensor;
+    return is_plain(tensor) ? DL_OK : stage(self, tensor, is_read, plain);
+}
+
+static void
+unflatten(const dl_tensor *tensor, const dl_tensor *plain)
+{
+    if (plain->data != tensor->data) {
+        dl_strided_scatter_part(tensor, plain->data, 0, dl_tensor_size(tensor));
+    }
+}
+
+/* What comes before PREMUL_SUM's sum. */
+static void
+scale(const dl_tensor *plain, dl_reduce_op op, double factor)
+{
+    if (op == DL_PREMUL_SUM) {
+        dl_reduce_scale(plain->data, plain->dtype, plain->data, plain->count, factor);
+    }
+}
+
+/* All that a group of one rank has to do with its own block. */
+static dl_status
+keep(const dl_tensor *input, const dl_tensor *output)
+{
+    if (input->data != output->data) {
+        dl_strided_copy_part(output, input, 0, dl_tensor_size(input));
+    }
+    return DL_OK;
+}
+
+/* Whoever fails tells the others. */
+static dl_status
+end(dl_cpu_backend *self, dl_status status)
+{
+    if (status != DL_OK && self->size > 1) {
+        dl_board_break(&self->board);
+    }
+    return status;
+}
+
+static dl_status
+all_reduce(dl_cpu_backend *self, const dl_op_context *op,
+           const dl_all_reduce_args *args)
+{
+    dl_all_reduce_args plain = *args;
+
+    DL_TRY(flatten(self, &args->tensor, true, &plain.tensor));
+    scale(&plain.tensor, args->op, args->factor);
+    if (self->size > 1) {
+        DL_TRY(dl_all_reduce_select(&self->board, op, &plain));
+    }
+    unflatten(&args->tensor, &plain.tensor);
+    return DL_OK;
+}
+
+dl_status
+dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op,
+                  const dl_all_reduce_args *args)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return end(self, all_reduce(self, op, args));
+}
+
+static dl_status
+broadcast(dl_cpu_backend *self, const dl_op_context *op, const dl_broadcast_args *args)
+{
+    bool is_root = self->rank == args->root;
+    dl_broadcast_args plain = *args;
+
+    DL_TRY(flatten(self, &args->tensor, is_root, &plain.tensor));
+    DL_TRY(dl_broadcast_select(&self->board, op, &plain));
+    if (!is_root) {
+        unflatten(&args->tensor, &plain.tensor);
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op,
+                 const dl_broadcast_args *args)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return self->size == 1 ? DL_OK : end(self, broadcast(self, op, args));
+}
+
+dl_status
+dl_cpu_barrier(dl_backend *backend, const dl_op_context *op)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return self->size == 1 ? DL_OK : end(self, dl_barrier_line(&self->board, op));
+}
+
+/* Others than the root send what they have, which stays as it is. */
+static dl_status
+reduce_to_root(dl_cpu_backend *self, const dl_op_context *op,
+               const dl_reduce_args *args)
+{
+    dl_reduce_args plain = *args;
+
+    DL_TRY(flatten(self, &args->tensor, true, &plain.tensor));
+    scale(&plain.tensor, args->op, args->factor);
+    if (self->size > 1) {
+        DL_TRY(dl_reduce_board(&self->exchange, op, &plain));
+    }
+    unflatten(&args->tensor, &plain.tensor);
+    return DL_OK;
+}
+
+dl_status
+dl_cpu_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return end(self, self->rank == args->root
+                         ? reduce_to_root(self, op, args)
+                         : dl_reduce_board(&self->exchange, op, args));
+}
+
+static dl_status
+reduce_scatter(dl_cpu_backend *self, const dl_op_context *op,
+               const dl_reduce_scatter_args *args)
+{
+    const dl_tensor *input = &args->inputs[self->rank];
+    dl_tensor own = *input;
+
+    if (args->op == DL_PREMUL_SUM || !is_plain(input)) {
+        DL_TRY(stage(self, input, true, &own));
+        scale(&own, args->op, args->factor);
+    }
+    if (self->size == 1) {
+        return keep(&own, &args->output);
+    }
+    return dl_reduce_scatter_board(&self->exchange, op, args, &own);
+}
+
+dl_status
+dl_cpu_reduce_scatter(dl_backend *backend, const dl_op_context *op,
+                      const dl_reduce_scatter_args *args)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return end(self, reduce_scatter(self, op, args));
+}
+
+dl_status
+dl_cpu_all_gather(dl_backend *backend, const dl_op_context *op,
+                  const dl_all_gather_args *args)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return self->size == 1 ? keep(&args->input, args->outputs)
+                           : end(self, dl_all_gather_board(&self->exchange, op, args));
+}
+
+dl_status
+dl_cpu_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return self->size == 1 ? keep(&args->input, args->outputs)
+                           : end(self, dl_gather_board(&self->exchange, op, args));
+}
+
+dl_status
+dl_cpu_scatter(dl_backend *backend, const dl_op_context *op,
+               const dl_scatter_args *args)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return self->size == 1 ? keep(args->inputs, &args->output)
+                           : end(self, dl_scatter_board(&self->exchange, op, args));
+}
+
+dl_status
+dl_cpu_all_to_all(dl_backend *backend, const dl_op_context *op,
+                  const dl_all_to_all_args *args)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return self->size == 1 ? keep(args->inputs, args->outputs)
+                           : end(self, dl_all_to_all_board(&self->exchange, op, args));
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What a CPU backend is made of: for cpu_backend.c, which makes and ends it, and
+ * cpu_collectives.c, which runs its operations. */
+#ifndef DISTLITE_PG_CPU_CPU_STATE_H
+#define DISTLITE_PG_CPU_CPU_STATE_H
+
+#include "base/buffer.h"
+#include "pg/cpu/algorithms/exchange.h"
+#include "pg/cpu/endpoint.h"
+#include "pg/cpu/shm/join.h"
+
+typedef struct dl_cpu_backend {
+    dl_backend base;
+    /* fixed after init */
+    char *group_name;
+    uint32_t fork_generation;
+    int rank;
+    int size;
+    dl_endpoint endpoint;
+    dl_membership membership;
+    /* the thread that is in an operation only; abort and leave lock for themselves */
+    dl_board board;
+    dl_exchange exchange;
+    dl_buffer staging; /* an array without its gaps */
+} dl_cpu_backend;
+
+static inline dl_cpu_backend *
+dl_cpu_self(dl_backend *backend)
+{
+    return (dl_cpu_backend *)(void *)backend;
+}
+
+dl_status dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op,
+                            const dl_all_reduce_args *args);
+dl_status dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op,
+                           const dl_broadcast_args *args);
+dl_status dl_cpu_barrier(dl_backend *backend, const dl_op_context *op);
+dl_status dl_cpu_reduce(dl_backend *backend, const dl_op_context *op,
+                        const dl_reduce_args *args);
+dl_status dl_cpu_all_gather(dl_backend *backend, const dl_op_context *op,
+                            const dl_all_gather_args *args);
+dl_status dl_cpu_gather(dl_backend *backend, const dl_op_context *op,
+                        const dl_gather_args *args);
+dl_status dl_cpu_scatter(dl_backend *backend, const dl_op_context *op,
+                         const dl_scatter_args *args);
+dl_status dl_cpu_reduce_scatter(dl_backend *backend, const dl_op_context *op,
+                                const dl_reduce_scatter_args *args);
+dl_status dl_cpu_all_to_all(dl_backend *backend, const dl_op_context *op,
+                            const dl_all_to_all_args *args);
+
+#endif
