@@ -37,6 +37,7 @@ from processes import FOLDER, Process, Server, enter_own_network
 WORLD_SIZE = 4
 JOIN_ROUNDS = 15
 IMPORT_ROUNDS = 15
+AFTER_NUMPY = "numpy distlite"
 # From the order to join to the moment when all do.
 START_DELAY_NS = 50_000_000
 # By URL, three of torch's ranks are refused by the first one's store, which is not
@@ -135,21 +136,25 @@ def free_port() -> int:
 
 IMPORT = """
 import sys, time
-start = time.perf_counter()
+
+def resident():
+    with open("/proc/self/status") as status:
+        (kib,) = (line.split()[1] for line in status if line.startswith("VmRSS:"))
+    return int(kib)
+
 for name in sys.argv[1:]:
+    before, start = resident(), time.perf_counter()
     __import__(name)
-seconds = time.perf_counter() - start
-with open("/proc/self/status") as status:
-    (kib,) = (line.split()[1] for line in status if line.startswith("VmRSS:"))
-print(seconds * 1e3, int(kib) / 1024)
+    seconds = time.perf_counter() - start
+print(seconds * 1e3, (resident() - before) / 1024)
 """
 
 
 def time_imports(python: str, rounds: int) -> dict[str, tuple[float, float]]:
-    """Median milliseconds and MiB of fresh interpreters, by what they import."""
+    """Median milliseconds and MiB that the last of some imports costs, in fresh
+    interpreters."""
     found = defaultdict(list)
-    sets = ["", "numpy", "distlite", "numpy distlite"]
-    for _, names in alternate(rounds, sets):
+    for _, names in alternate(rounds, ["numpy", "distlite", AFTER_NUMPY]):
         words = [python, "-c", IMPORT, *names.split()]
         done = subprocess.run(words, check=True, capture_output=True, text=True)
         found[names].append(tuple(map(float, done.stdout.split())))
@@ -167,11 +172,7 @@ def targets_of(
         Target(f"{name}, over torch", limit, over_torch(times[name]))
         for name, limit in LIMITS.items()
     ]
-    (time_alone, memory_alone), (time_both, memory_both) = (
-        imports["numpy"],
-        imports["numpy distlite"],
-    )
-    more_time, more_memory = time_both - time_alone, memory_both - memory_alone
+    more_time, more_memory = imports[AFTER_NUMPY]
     return [
         *targets,
         Target("import distlite after numpy", 30, more_time, "ms"),
@@ -191,8 +192,8 @@ def print_tables(times: Times, imports: Mapping[str, tuple[float, float]]) -> No
         for name, sides in times.items()
     ]
     print(table(["call", "distlite us", "torch us", "ratio"], rows), end="\n\n")
-    rows = [(names or "(nothing)", *costs) for names, costs in imports.items()]
-    print(table(["fresh interpreter with", "import ms", "MiB"], rows), end="\n\n")
+    rows = [(names.replace(" ", ", then "), *cost) for names, cost in imports.items()]
+    print(table(["import of", "the last one's ms", "MiB"], rows), end="\n\n")
 
 
 def parse() -> argparse.Namespace:
