@@ -6,8 +6,6 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
-#include "base/status.h"
-#include "net/address.h"
 #include "net/socket.h"
 
 /* Errors of a connection that did not live until it was accepted are accept(2)'s too:
@@ -63,30 +61,4 @@ dl_acceptor_next(dl_acceptor *acceptor)
             return -1;
         }
     }
-}
-
-/* Keys are the client's bytes: they must not look like lines of the log. */
-static void
-blank_controls(char *text)
-{
-    for (; *text != '\0'; text++) {
-        if ((unsigned char)*text < ' ' || *text == 0x7f) {
-            *text = '?';
-        }
-    }
-}
-
-void
-dl_acceptor_log_refusal(int fd)
-{
-    dl_error error = *dl_last_error();
-    char peer[DL_ADDRESS_TEXT_SIZE] = "a client that has left";
-    dl_address address;
-
-    if (dl_socket_peer_address(fd, &address) == DL_OK) {
-        dl_address_text(&address, peer);
-    }
-    blank_controls(error.text);
-    dl_log(DL_LOG_WARNING, "store server: closing the connection of %s: %s", peer,
-           error.text);
 }

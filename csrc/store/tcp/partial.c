@@ -32,13 +32,15 @@ dl_partial_hold(dl_partial *partial, dl_bytes bytes)
     return DL_OK;
 }
 
-/* For `size` bytes and some more, but not more than were announced. */
+/* For `size` bytes and some more, but not more than were announced.  A last crumb is not
+ * worth a read of its own. */
 static size_t
 value_capacity_for(const dl_partial *partial, size_t size)
 {
     size_t capacity = capacity_for(size);
 
-    return capacity < partial->value_size ? capacity : partial->value_size;
+    return capacity + LARGE_VALUE < partial->value_size ? capacity
+                                                        : partial->value_size;
 }
 
 /* If the unfinished request `bytes` sets a large value, begins to receive that and leaves

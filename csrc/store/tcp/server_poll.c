@@ -1,35 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/thread.h"
 #include "net/poller.h"
 #include "net/socket.h"
 #include "store/tcp/acceptor.h"
+#include "store/tcp/peer.h"
 #include "store/tcp/server.h"
-#include "store/tcp/session.h"
-
-/* Read by one call: what loopback delivers at once.  Shared by all clients. */
-#define INPUT_SIZE (64u << 10)
 
 /* Events taken by one epoll_wait(2). */
 #define EVENTS 256
 
-/* Parts of one sendmsg(2). */
-#define PARTS 64
-
-#define SEND_FLAGS (MSG_NOSIGNAL | MSG_DONTWAIT)
-
 typedef struct connection {
-    dl_session session;
-    dl_list node; /* in the server's list */
-    int fd;
-    uint32_t events;    /* what the poller looks for */
-    uint32_t swallowed; /* bytes read since the conversation was over */
-    bool is_refused;    /* it is over: once all is sent, nothing is said any more */
+    dl_peer peer;
+    dl_list node;    /* in the server's list */
+    uint32_t events; /* what the poller looks for */
 } connection;
 
 struct dl_server {
@@ -43,129 +31,51 @@ struct dl_server {
     dl_acceptor acceptor;
     dl_deadline pause; /* the acceptor's, while it is starved */
     dl_list connections;
-    uint8_t input[INPUT_SIZE];
+    uint8_t input[DL_PEER_INPUT_SIZE];
 };
 
 static void
 drop(dl_server *server, connection *client)
 {
-    dl_poller_remove(&server->poller, client->fd);
-    dl_socket_close(client->fd);
+    dl_poller_remove(&server->poller, client->peer.fd);
+    dl_socket_close(client->peer.fd);
     dl_list_remove(&client->node);
-    dl_session_fini(&client->session);
+    dl_peer_fini(&client->peer);
     free(client);
 }
 
-/* Makes the poller look for what the connection is ready for. */
-static bool
-watch(dl_server *server, connection *client)
-{
-    bool wants_input = client->is_refused || dl_session_wants_input(&client->session);
-    bool has_output = client->session.output != NULL;
-    uint32_t events = (wants_input ? EPOLLIN : 0u) | (has_output ? EPOLLOUT : 0u);
-
-    if (events == client->events) {
-        return true;
-    }
-    client->events = events;
-    return dl_poller_change(&server->poller, client->fd, events, client) == DL_OK;
-}
-
-static ssize_t
-send_some(int fd, const dl_output *output)
-{
-    struct iovec parts[PARTS];
-    int count = dl_output_gather(output, parts, PARTS);
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
-
-    /* Most replies are one part, for which the kernel has less to copy in. */
-    return count == 1 ? send(fd, parts->iov_base, parts->iov_len, SEND_FLAGS)
-                      : sendmsg(fd, &message, SEND_FLAGS);
-}
-
-/* As much as the socket takes.  False: the client is gone. */
-static bool
-send_output(connection *client)
-{
-    dl_output *output;
-
-    while ((output = client->session.output) != NULL) {
-        ssize_t sent = send_some(client->fd, output);
-        if (sent < 0) {
-            return errno == EAGAIN || errno == EINTR;
-        }
-        dl_output_consume(output, (size_t)sent);
-        if (dl_output_size(output) == 0) {
-            dl_session_sent(&client->session, output);
-        }
-    }
-    return true;
-}
-
-/* After the session was given something to do; `status` is how it went. */
+/* Makes the poller look for what the client wants now, if it is still there. */
 static void
-follow_up(dl_server *server, connection *client, dl_status status)
+watch(dl_server *server, connection *client, bool is_alive)
 {
-    if (status != DL_OK) {
-        dl_acceptor_log_refusal(client->fd);
-        client->is_refused = true;
-        if (client->session.output == NULL) {
-            drop(server, client);
-            return;
-        }
-    }
-    if (!send_output(client) || !watch(server, client)) {
-        drop(server, client);
-        return;
-    }
-    if (client->is_refused && client->session.output == NULL) {
-        shutdown(client->fd, SHUT_WR);
-    }
-}
+    uint32_t events = (dl_peer_wants_input(&client->peer) ? EPOLLIN : 0u)
+                      | (dl_peer_wants_room(&client->peer) ? EPOLLOUT : 0u);
 
-/* Throws away what a client still sends to a conversation that is over. */
-static void
-swallow(dl_server *server, connection *client, size_t size)
-{
-    client->swallowed += (uint32_t)size;
-    if (client->swallowed > DL_ACCEPTOR_PATIENCE) {
-        drop(server, client);
+    if (is_alive && events != client->events) {
+        client->events = events;
+        is_alive =
+            dl_poller_change(&server->poller, client->peer.fd, events, client) == DL_OK;
     }
-}
-
-static void
-receive(dl_server *server, connection *client)
-{
-    uint8_t *data = server->input;
-    size_t room = sizeof server->input;
-
-    (void)dl_session_room(&client->session, &data, &room);
-    ssize_t size = recv(client->fd, data, room, MSG_DONTWAIT);
-    if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
-        return;
-    }
-    if (size <= 0) {
+    if (!is_alive) {
         drop(server, client);
-    } else if (client->is_refused) {
-        swallow(server, client, (size_t)size);
-    } else {
-        follow_up(server, client,
-                  dl_session_feed(&client->session, (dl_bytes){data, (size_t)size}));
     }
 }
 
 static void
 serve(dl_server *server, connection *client, uint32_t events)
 {
-    bool is_broken = (events & (EPOLLERR | EPOLLHUP)) != 0;
+    const uint32_t broken = EPOLLERR | EPOLLHUP;
+    bool is_alive = true;
 
-    if ((events & EPOLLIN) != 0 || (is_broken && (client->events & EPOLLIN) != 0)) {
-        receive(server, client);
-    } else if (is_broken) {
-        drop(server, client);
-    } else {
-        follow_up(server, client, DL_OK);
+    /* What a client sent before it broke off can still be read, and then the error. */
+    if ((events & (EPOLLIN | broken)) != 0) {
+        is_alive = (client->events & EPOLLIN) != 0
+                   && dl_peer_receive(&client->peer, server->input);
     }
+    if (is_alive && (events & EPOLLOUT) != 0) {
+        is_alive = dl_peer_send(&client->peer);
+    }
+    watch(server, client, is_alive);
 }
 
 static void
@@ -179,9 +89,8 @@ admit(dl_server *server, int fd)
         dl_socket_close(fd);
         return;
     }
-    client->fd = fd;
     client->events = EPOLLIN;
-    dl_session_init(&client->session, &server->hub);
+    dl_peer_init(&client->peer, &server->hub, fd);
     dl_list_append(&server->connections, &client->node);
 }
 
@@ -218,8 +127,8 @@ serve_changed(dl_server *server)
         if ((session = dl_hub_take_changed(&server->hub)) == NULL) {
             return;
         }
-        follow_up(server, DL_LIST_ENTRY(session, connection, session),
-                  dl_session_resume(session));
+        connection *client = DL_LIST_ENTRY(session, connection, peer.session);
+        watch(server, client, dl_peer_resume(&client->peer));
     }
 }
 

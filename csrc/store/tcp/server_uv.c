@@ -19,7 +19,16 @@ dl_server_uv_ops(void)
 #include "base/thread.h"
 #include "net/socket.h"
 #include "store/tcp/acceptor.h"
-#include "store/tcp/uv_connection.h"
+#include "store/tcp/peer.h"
+
+/* uv_poll_t and not uv_tcp_t: what reads and writes is the same code under both servers,
+ * with recv(2) and send(2), which cost less than libuv's read(2) and write(2).  Nor does
+ * it matter then that libuv turns clients away when descriptors run out. */
+typedef struct connection {
+    uv_poll_t poll;
+    dl_peer peer;
+    int events; /* what libuv looks for */
+} connection;
 
 struct dl_server {
     /* fixed after start */
@@ -28,14 +37,74 @@ struct dl_server {
     uv_async_t stop; /* the one handle that other threads touch */
     /* server thread only */
     uv_loop_t loop;
-    uv_poll_t listening; /* libuv's own accepting turns clients away when descriptors
-                            run out; here they wait */
+    uv_poll_t listening;
     uv_timer_t pause;
     uv_prepare_t before_sleep;
     uv_idle_t no_sleep;
     dl_acceptor acceptor;
-    dl_uv_shared shared;
+    dl_hub hub;
+    uint8_t input[DL_PEER_INPUT_SIZE];
 };
+
+static dl_server *
+server_of(const connection *client)
+{
+    return client->poll.loop->data;
+}
+
+static void
+on_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+static void
+drop(connection *client)
+{
+    /* libuv forgets the descriptor at once, the handle in the loop's next round. */
+    uv_close((uv_handle_t *)&client->poll, on_closed);
+    dl_socket_close(client->peer.fd);
+    dl_peer_fini(&client->peer);
+}
+
+static void on_ready(uv_poll_t *handle, int error, int events);
+
+/* Makes libuv look for what the client wants now, if it is still there. */
+static void
+watch(connection *client, bool is_alive)
+{
+    int events = (dl_peer_wants_input(&client->peer) ? UV_READABLE : 0)
+                 | (dl_peer_wants_room(&client->peer) ? UV_WRITABLE : 0);
+
+    if (is_alive && events != client->events) {
+        client->events = events;
+        is_alive = uv_poll_start(&client->poll, events, on_ready) == 0;
+    }
+    if (!is_alive) {
+        drop(client);
+    }
+}
+
+static void
+on_ready(uv_poll_t *handle, int error, int events)
+{
+    connection *client = handle->data;
+    int watched = client->events;
+    bool is_alive = true;
+
+    if (error != 0) {
+        client->events = 0; /* libuv has stopped looking */
+    }
+    /* What a client sent before it broke off can still be read, and then the error. */
+    if (error != 0 || (events & UV_READABLE) != 0) {
+        is_alive = (watched & UV_READABLE) != 0
+                   && dl_peer_receive(&client->peer, server_of(client)->input);
+    }
+    if (is_alive && (events & UV_WRITABLE) != 0) {
+        is_alive = dl_peer_send(&client->peer);
+    }
+    watch(client, is_alive);
+}
 
 static void
 on_no_sleep(uv_idle_t *handle)
@@ -48,13 +117,14 @@ on_no_sleep(uv_idle_t *handle)
 static void
 on_before_sleep(uv_prepare_t *handle)
 {
-    dl_server *server = handle->data;
-    dl_hub *hub = &server->shared.hub;
+    dl_server *server = handle->loop->data;
+    dl_hub *hub = &server->hub;
     dl_session *session;
 
     for (size_t left = hub->changed_count; left > 0; left--) {
         if ((session = dl_hub_take_changed(hub)) != NULL) {
-            dl_uv_connection_resume(session);
+            connection *client = DL_LIST_ENTRY(session, connection, peer.session);
+            watch(client, dl_peer_resume(&client->peer));
         }
     }
     if (hub->changed_count > 0) {
@@ -64,12 +134,27 @@ on_before_sleep(uv_prepare_t *handle)
     }
 }
 
+static void
+admit(dl_server *server, int fd)
+{
+    connection *client = calloc(1, sizeof *client);
+
+    if (client == NULL || uv_poll_init(&server->loop, &client->poll, fd) != 0) {
+        free(client);
+        dl_socket_close(fd);
+        return;
+    }
+    client->poll.data = client;
+    dl_peer_init(&client->peer, &server->hub, fd);
+    watch(client, true);
+}
+
 static void on_connection(uv_poll_t *handle, int error, int events);
 
 static void
 on_pause_over(uv_timer_t *timer)
 {
-    dl_server *server = timer->data;
+    dl_server *server = timer->loop->data;
 
     uv_poll_start(&server->listening, UV_READABLE, on_connection);
 }
@@ -77,13 +162,13 @@ on_pause_over(uv_timer_t *timer)
 static void
 on_connection(uv_poll_t *handle, int error, int events)
 {
-    dl_server *server = handle->data;
+    dl_server *server = handle->loop->data;
     int fd;
 
     (void)error;
     (void)events;
     while ((fd = dl_acceptor_next(&server->acceptor)) >= 0) {
-        dl_uv_connection_open(&server->loop, fd);
+        admit(server, fd);
     }
     if (server->acceptor.is_starved) {
         /* The listening socket stays readable and would not let the loop rest. */
@@ -97,9 +182,12 @@ static void
 close_handle(uv_handle_t *handle, void *unused)
 {
     (void)unused;
-    if (handle->type == UV_TCP) {
-        dl_uv_connection_close(handle);
-    } else if (!uv_is_closing(handle)) {
+    if (uv_is_closing(handle)) {
+        return;
+    }
+    if (handle->data != NULL) {
+        drop(handle->data);
+    } else {
         uv_close(handle, NULL);
     }
 }
@@ -129,8 +217,6 @@ open_handles(dl_server *server)
     uv_prepare_init(loop, &server->before_sleep);
     uv_idle_init(loop, &server->no_sleep);
     uv_timer_init(loop, &server->pause);
-    server->before_sleep.data = server;
-    server->pause.data = server;
     int error = uv_prepare_start(&server->before_sleep, on_before_sleep);
     if (error == 0) {
         error = uv_async_init(loop, &server->stop, on_stop);
@@ -139,7 +225,6 @@ open_handles(dl_server *server)
         error = uv_poll_init(loop, &server->listening, server->acceptor.fd);
     }
     if (error == 0) {
-        server->listening.data = server;
         error = uv_poll_start(&server->listening, UV_READABLE, on_connection);
     }
     return error;
@@ -152,7 +237,7 @@ free_server(dl_server *server)
     uv_walk(&server->loop, close_handle, NULL);
     uv_run(&server->loop, UV_RUN_DEFAULT);
     uv_loop_close(&server->loop);
-    dl_hub_fini(&server->shared.hub);
+    dl_hub_fini(&server->hub);
     dl_socket_close(server->acceptor.fd);
     free(server);
 }
@@ -169,9 +254,9 @@ start_uv(int listen_fd, dl_server **started)
         return dl_fail(DL_NETWORK, "starting a libuv loop: %s", uv_strerror(error));
     }
     server->fork_generation = dl_fork_generation();
-    server->loop.data = &server->shared;
+    server->loop.data = server;
     server->acceptor.fd = listen_fd;
-    dl_hub_init(&server->shared.hub);
+    dl_hub_init(&server->hub);
     error = open_handles(server);
     dl_status status = error == 0 ? dl_thread_start(&server->thread, run, server)
                                   : dl_fail(DL_NETWORK, "starting a libuv loop: %s",

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/peer.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/log.h"
+#include "net/address.h"
+#include "net/socket.h"
+
+/* How much a client that was told its error may still send, read and thrown away: left
+ * unread, it would make closing a reset, and the error be lost.  More than any one
+ * request has behind the field that is wrong. */
+#define PATIENCE (16u << 20)
+
+/* Parts of one sendmsg(2). */
+#define PARTS 64
+
+#define SEND_FLAGS (MSG_NOSIGNAL | MSG_DONTWAIT)
+
+void
+dl_peer_init(dl_peer *peer, dl_hub *hub, int fd)
+{
+    *peer = (dl_peer){.fd = fd};
+    dl_session_init(&peer->session, hub);
+}
+
+void
+dl_peer_fini(dl_peer *peer)
+{
+    dl_session_fini(&peer->session);
+}
+
+/* Keys are the client's bytes: they must not look like lines of the log. */
+static void
+blank_controls(char *text)
+{
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7f) {
+            *text = '?';
+        }
+    }
+}
+
+static void
+log_refusal(int fd)
+{
+    dl_error error = *dl_last_error();
+    char name[DL_ADDRESS_TEXT_SIZE] = "a client that has left";
+    dl_address address;
+
+    if (dl_socket_peer_address(fd, &address) == DL_OK) {
+        dl_address_text(&address, name);
+    }
+    blank_controls(error.text);
+    dl_log(DL_LOG_WARNING, "store server: closing the connection of %s: %s", name,
+           error.text);
+}
+
+static ssize_t
+send_some(int fd, const dl_output *output)
+{
+    struct iovec parts[PARTS];
+    int count = dl_output_gather(output, parts, PARTS);
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
+
+    /* Most replies are one part, for which the kernel has less to copy in. */
+    return count == 1 ? send(fd, parts->iov_base, parts->iov_len, SEND_FLAGS)
+                      : sendmsg(fd, &message, SEND_FLAGS);
+}
+
+bool
+dl_peer_send(dl_peer *peer)
+{
+    dl_output *output;
+
+    while ((output = peer->session.output) != NULL) {
+        ssize_t sent = send_some(peer->fd, output);
+        if (sent < 0) {
+            return errno == EAGAIN || errno == EINTR;
+        }
+        dl_output_consume(output, (size_t)sent);
+        if (dl_output_size(output) == 0) {
+            dl_session_sent(&peer->session, output);
+        }
+    }
+    if (peer->is_refused) {
+        shutdown(peer->fd, SHUT_WR);
+    }
+    return true;
+}
+
+/* After the session had something to do, which went so. */
+static bool
+follow_up(dl_peer *peer, dl_status status)
+{
+    if (status != DL_OK) {
+        log_refusal(peer->fd);
+        peer->is_refused = true;
+        if (peer->session.output == NULL) {
+            return false;
+        }
+    }
+    return dl_peer_send(peer);
+}
+
+bool
+dl_peer_receive(dl_peer *peer, uint8_t *input)
+{
+    uint8_t *data = input;
+    size_t room = DL_PEER_INPUT_SIZE;
+
+    (void)dl_session_room(&peer->session, &data, &room);
+    ssize_t size = recv(peer->fd, data, room, MSG_DONTWAIT);
+    if (size < 0) {
+        return errno == EAGAIN || errno == EINTR;
+    }
+    if (peer->is_refused) {
+        peer->swallowed += (uint32_t)size;
+        return size > 0 && peer->swallowed <= PATIENCE;
+    }
+    return size > 0
+           && follow_up(
+               peer, dl_session_feed(&peer->session, (dl_bytes){data, (size_t)size}));
+}
+
+bool
+dl_peer_resume(dl_peer *peer)
+{
+    return follow_up(peer, dl_session_resume(&peer->session));
+}
+
+bool
+dl_peer_wants_input(const dl_peer *peer)
+{
+    return peer->is_refused || dl_session_wants_input(&peer->session);
+}
+
+bool
+dl_peer_wants_room(const dl_peer *peer)
+{
+    return peer->session.output != NULL;
+}
