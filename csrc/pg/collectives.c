@@ -208,8 +208,8 @@ check(operation *self)
     return kinds[self->op].check(self->group, self->args, &self->context.fingerprint);
 }
 
-static dl_status
-run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline)
+dl_status
+dl_group_run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline)
 {
     operation self = {
         .group = group, .op = op, .args = args, .context.deadline = deadline};
@@ -321,56 +321,56 @@ dl_status
 dl_group_all_reduce(dl_group *group, const dl_all_reduce_args *args,
                     dl_deadline deadline)
 {
-    return run(group, DL_ALL_REDUCE, args, deadline);
+    return dl_group_run(group, DL_ALL_REDUCE, args, deadline);
 }
 
 dl_status
 dl_group_broadcast(dl_group *group, const dl_broadcast_args *args, dl_deadline deadline)
 {
-    return run(group, DL_BROADCAST, args, deadline);
+    return dl_group_run(group, DL_BROADCAST, args, deadline);
 }
 
 dl_status
 dl_group_reduce(dl_group *group, const dl_reduce_args *args, dl_deadline deadline)
 {
-    return run(group, DL_REDUCE, args, deadline);
+    return dl_group_run(group, DL_REDUCE, args, deadline);
 }
 
 dl_status
 dl_group_all_gather(dl_group *group, const dl_all_gather_args *args,
                     dl_deadline deadline)
 {
-    return run(group, DL_ALL_GATHER, args, deadline);
+    return dl_group_run(group, DL_ALL_GATHER, args, deadline);
 }
 
 dl_status
 dl_group_gather(dl_group *group, const dl_gather_args *args, dl_deadline deadline)
 {
-    return run(group, DL_GATHER, args, deadline);
+    return dl_group_run(group, DL_GATHER, args, deadline);
 }
 
 dl_status
 dl_group_scatter(dl_group *group, const dl_scatter_args *args, dl_deadline deadline)
 {
-    return run(group, DL_SCATTER, args, deadline);
+    return dl_group_run(group, DL_SCATTER, args, deadline);
 }
 
 dl_status
 dl_group_reduce_scatter(dl_group *group, const dl_reduce_scatter_args *args,
                         dl_deadline deadline)
 {
-    return run(group, DL_REDUCE_SCATTER, args, deadline);
+    return dl_group_run(group, DL_REDUCE_SCATTER, args, deadline);
 }
 
 dl_status
 dl_group_all_to_all(dl_group *group, const dl_all_to_all_args *args,
                     dl_deadline deadline)
 {
-    return run(group, DL_ALL_TO_ALL, args, deadline);
+    return dl_group_run(group, DL_ALL_TO_ALL, args, deadline);
 }
 
 dl_status
 dl_group_barrier(dl_group *group, dl_deadline deadline)
 {
-    return run(group, DL_BARRIER, NULL, deadline);
+    return dl_group_run(group, DL_BARRIER, NULL, deadline);
 }

@@ -61,8 +61,11 @@ dl_status dl_group_reduce_scatter(dl_group *group, const dl_reduce_scatter_args 
 dl_status dl_group_all_to_all(dl_group *group, const dl_all_to_all_args *args,
                               dl_deadline deadline);
 
-/* The same without waiting: checks, copies `args` (the struct of `op`; NULL for the
- * barrier), queues, and gives the caller a reference.  The elements must stay where they
+/* Any of them, by its number; `args` is the struct of `op`, NULL for the barrier. */
+dl_status dl_group_run(dl_group *group, dl_op_type op, const void *args,
+                       dl_deadline deadline);
+
+/* The same without waiting: checks, copies `args`, queues, and gives the caller a reference.  The elements must stay where they
  * are until the work is done. */
 dl_status dl_group_submit(dl_group *group, dl_op_type op, const void *args,
                           dl_deadline deadline, dl_work **work);

@@ -45,6 +45,7 @@ keep_error(dl_work *work)
     work->error = malloc(sizeof *work->error);
     if (work->error != NULL) {
         *work->error = *dl_last_error();
+        work->error->status = work->status;
     }
 }
 
@@ -65,7 +66,8 @@ dl_work_finish(dl_work *work, dl_status status)
     dl_list notices;
 
     dl_list_init(&notices);
-    work->status = status;
+    /* The interrupted thread is told as it returns; to all others it was cancelled. */
+    work->status = status == DL_INTERRUPTED ? DL_CANCELLED : status;
     if (status != DL_OK) {
         keep_error(work);
     }

@@ -10,4 +10,7 @@
 
 int dlpy_add_collective_functions(PyObject *module);
 
+/* Those between lists of arrays, or blocks of one. */
+int dlpy_add_collective_lists(PyObject *module);
+
 #endif

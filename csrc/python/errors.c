@@ -56,9 +56,11 @@ raise_last_error(PyObject *exception)
 static PyObject *
 raise_status(dl_status status, PyObject *otherwise)
 {
-    /* Nothing is set when a Python store failed on a thread that Python does not know:
-     * its exception died with that thread's state, its text did not. */
-    if (status == DL_INTERRUPTED && PyErr_Occurred()) {
+    /* A signal handler's exception comes first, also when what failed is another's
+     * operation that this thread carried out on the way.  None is set when a Python store
+     * failed on a thread that Python does not know: its exception died with that thread's
+     * state, its text did not. */
+    if (PyErr_Occurred()) {
         return NULL;
     }
     PyObject *plain = plain_exception(status);

@@ -56,6 +56,7 @@ group_dealloc(PyObject *object)
     }
     group_clear(object);
     Py_CLEAR(self->description);
+    PyMem_Free(self->global_ranks);
     if (self->group != NULL) {
         dl_group_unref(self->group);
     }
@@ -112,6 +113,49 @@ group_set_timeout(PyObject *self, PyObject *timeout)
     Py_RETURN_NONE;
 }
 
+int
+dlpy_group_rank_of(PyObject *object, int64_t global_rank, int *rank)
+{
+    const dlpy_group *self = (dlpy_group *)object;
+    int size = dl_group_size(self->group);
+
+    for (int i = 0; i < size; i++) {
+        if (global_rank == (self->global_ranks == NULL ? i : self->global_ranks[i])) {
+            *rank = i;
+            return 0;
+        }
+    }
+    PyErr_Format(PyExc_ValueError, "Global rank %lld is not part of group %R",
+                 (long long)global_rank, object);
+    return -1;
+}
+
+/* Once, before anybody else has the group. */
+static PyObject *
+group_set_global_ranks(PyObject *object, PyObject *ranks)
+{
+    dlpy_group *self = (dlpy_group *)object;
+    int size = dl_group_size(self->group);
+
+    if (!PyList_Check(ranks) || PyList_GET_SIZE(ranks) != size) {
+        PyErr_Format(PyExc_ValueError, "a list of %d ranks is needed", size);
+        return NULL;
+    }
+    int64_t *global_ranks = PyMem_Malloc((size_t)size * sizeof *global_ranks);
+    if (global_ranks == NULL) {
+        return PyErr_NoMemory();
+    }
+    for (int i = 0; i < size; i++) {
+        if (dlpy_int64_from(PyList_GET_ITEM(ranks, i), &global_ranks[i]) < 0) {
+            PyMem_Free(global_ranks);
+            return NULL;
+        }
+    }
+    PyMem_Free(self->global_ranks);
+    self->global_ranks = global_ranks;
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 group_abort(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
@@ -155,6 +199,8 @@ static PyMethodDef group_methods[] = {
     {"set_timeout", group_set_timeout, METH_O,
      "set_timeout($self, timeout, /)\n--\n\n"
      "How long an operation may take from now on; negative is for ever."},
+    {"_set_global_ranks", group_set_global_ranks, METH_O,
+     "_set_global_ranks($self, ranks, /)\n--\n\n"},
     {"abort", group_abort, METH_NOARGS,
      "abort($self, /)\n--\n\n"
      "Makes running and later operations fail at once; from any thread."},
@@ -249,5 +295,8 @@ dlpy_add_group_types(PyObject *module)
         || PyModule_AddFunctions(module, module_functions) < 0) {
         return -1;
     }
-    return dlpy_add_collective_functions(module);
+    if (dlpy_add_collective_functions(module) < 0) {
+        return -1;
+    }
+    return dlpy_add_collective_lists(module);
 }

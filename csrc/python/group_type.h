@@ -16,6 +16,7 @@ typedef struct dlpy_group {
     PyObject *store;               /* what it was made over */
     PyObject *description;         /* str */
     PyObject *weak_references;
+    int64_t *global_ranks; /* by rank in the group; NULL: the same */
 } dlpy_group;
 
 /* torch's default, 30 minutes. */
@@ -25,6 +26,9 @@ typedef struct dlpy_group {
  * exception set and `self` half made, to be freed. */
 int dlpy_group_join(const dlpy_state *state, PyObject *args, PyObject *keywords,
                     dlpy_group *self);
+
+/* -1 with a ValueError if it is none of the group's. */
+int dlpy_group_rank_of(PyObject *group, int64_t global_rank, int *rank);
 
 static inline bool
 dlpy_group_check(const dlpy_state *state, PyObject *object)

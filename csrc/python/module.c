@@ -8,7 +8,8 @@ static int
 module_exec(PyObject *module)
 {
     if (dlpy_convert_init() < 0 || dlpy_add_errors(module) < 0
-        || dlpy_add_store_types(module) < 0 || dlpy_add_group_types(module) < 0) {
+        || dlpy_add_store_types(module) < 0 || dlpy_add_group_types(module) < 0
+        || dlpy_add_work_type(module) < 0) {
         return -1;
     }
     dlpy_signals_install();

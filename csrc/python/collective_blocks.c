@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/collective_blocks.h"
+
+#include "python/convert.h"
+#include "python/errors.h"
+
+int
+dlpy_side_array(dlpy_side *side, PyObject *object, const char *parameter)
+{
+    if (dlpy_tensor_from(object, parameter, &side->tensor) < 0) {
+        return -1;
+    }
+    side->array = object;
+    side->has_tensor = true;
+    return 0;
+}
+
+/* NULL in `*rows` where none are given: equal blocks. */
+static int
+rows_from(PyObject *object, int count, int64_t **rows)
+{
+    bool is_given = object != NULL && object != Py_None;
+    PyObject *items =
+        is_given ? PySequence_Fast(object, "split sizes must be a list") : NULL;
+
+    *rows = NULL;
+    if (items == NULL) {
+        return is_given ? -1 : 0;
+    }
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(items);
+    int result = 0;
+    if (size != 0 && size != count) {
+        PyErr_SetString(PyExc_ValueError,
+                        "Number of tensor splits not equal to group size");
+        result = -1;
+    } else if (size != 0) {
+        *rows = PyMem_Malloc((size_t)count * sizeof **rows);
+        result = *rows == NULL ? (PyErr_NoMemory(), -1) : 0;
+    }
+    for (Py_ssize_t i = 0; i < size && result == 0; i++) {
+        result = dlpy_int64_from(PySequence_Fast_GET_ITEM(items, i), &(*rows)[i]);
+    }
+    Py_DECREF(items);
+    if (result < 0) {
+        PyMem_Free(*rows);
+    }
+    return result;
+}
+
+int
+dlpy_side_cut(dlpy_side *side, const dlpy_collective *call, PyObject *object,
+              const char *parameter, PyObject *rows)
+{
+    int count = dl_group_size(call->core);
+    int64_t *lengths;
+
+    if (dlpy_side_array(side, object, parameter) < 0
+        || rows_from(rows, count, &lengths) < 0) {
+        return -1;
+    }
+    dl_status status = dl_blocks_cut(&side->blocks, &side->tensor.view, lengths, count);
+    PyMem_Free(lengths);
+    if (status != DL_OK) {
+        dlpy_raise_collective(call->state, status);
+        return -1;
+    }
+    side->has_blocks = true;
+    return 0;
+}
+
+int
+dlpy_side_list(dlpy_side *side, const dlpy_collective *call, PyObject *object,
+               const char *parameter)
+{
+    return dlpy_tensor_list_from(object, parameter, dl_group_size(call->core),
+                                 &side->list);
+}
+
+void
+dlpy_side_release(dlpy_side *side)
+{
+    if (side->has_blocks) {
+        dl_blocks_fini(&side->blocks);
+    }
+    if (side->has_tensor) {
+        dlpy_tensor_release(&side->tensor);
+    }
+    dlpy_tensor_list_release(&side->list);
+}
+
+static PyObject *
+pins_of(const dlpy_side *side)
+{
+    if (!side->has_tensor) {
+        return dlpy_tensor_list_pins(&side->list);
+    }
+    PyObject *owner = side->tensor.owner;
+    return PyTuple_Pack(2, side->array, owner == NULL ? Py_None : owner);
+}
+
+static PyObject *
+outputs_of(const dlpy_side *side)
+{
+    PyObject *outputs = PyList_New(0);
+
+    if (outputs != NULL && side->has_tensor
+        && PyList_Append(outputs, side->array) < 0) {
+        Py_CLEAR(outputs);
+    }
+    if (outputs != NULL && side->list.items != NULL) {
+        Py_SETREF(outputs, PySequence_List(side->list.items));
+    }
+    return outputs;
+}
+
+PyObject *
+dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
+                  dlpy_side *input, dlpy_side *output)
+{
+    dlpy_work_keep keep = {0};
+
+    if (call->is_async) {
+        PyObject *in = pins_of(input);
+        PyObject *out = pins_of(output);
+        keep.outputs = outputs_of(output);
+        if (in != NULL && out != NULL && keep.outputs != NULL) {
+            keep.pins = PyTuple_Pack(2, in, out);
+        }
+        Py_XDECREF(in);
+        Py_XDECREF(out);
+        if (keep.pins == NULL) {
+            Py_XDECREF(keep.outputs);
+            return dlpy_sides_give_up(call, input, output);
+        }
+    }
+    PyObject *result = dlpy_collective_finish(call, op, args, keep);
+    Py_XDECREF(keep.pins);
+    Py_XDECREF(keep.outputs);
+    dlpy_side_release(input);
+    dlpy_side_release(output);
+    return result;
+}
+
+PyObject *
+dlpy_sides_give_up(dlpy_collective *call, dlpy_side *input, dlpy_side *output)
+{
+    dlpy_side_release(input);
+    dlpy_side_release(output);
+    return dlpy_collective_give_up(call);
+}

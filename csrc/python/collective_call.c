@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/collective_call.h"
+
+#include <limits.h>
+
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/group_type.h"
+
+/* GroupMember.NON_GROUP_MEMBER: a group that this process is not in. */
+#define NON_GROUP_MEMBER (-100)
+
+static bool
+is_outside(PyObject *group)
+{
+    return PyLong_CheckExact(group) && PyLong_AsLong(group) == NON_GROUP_MEMBER;
+}
+
+static int
+warn_outside(const dlpy_state *state, const char *function)
+{
+    int rank = state->default_group == NULL
+                   ? -1
+                   : dl_group_rank(dlpy_group_core(state->default_group));
+
+    return PyErr_WarnFormat(PyExc_UserWarning, 1,
+                            "Running %s on global rank %d which does not belong to "
+                            "the given group.",
+                            function, rank);
+}
+
+static int
+fail_group(PyObject *group)
+{
+    /* PyLong_AsLong() of a huge number may have left one. */
+    PyErr_Clear();
+    PyErr_Format(PyExc_ValueError,
+                 "Process group %R is not initialized in the world group map. Please "
+                 "initialize the group first.",
+                 group);
+    return -1;
+}
+
+static int
+find_group(const dlpy_state *state, PyObject *object, const char *function,
+           PyObject **group)
+{
+    if (object == NULL || object == Py_None) {
+        object = state->default_group;
+    }
+    if (object == NULL) {
+        PyErr_SetString(PyExc_ValueError,
+                        "Default process group has not been initialized, please make "
+                        "sure to call init_process_group.");
+        return -1;
+    }
+    if (dlpy_group_check(state, object)) {
+        *group = Py_NewRef(object);
+        return 1;
+    }
+    if (!is_outside(object)) {
+        return fail_group(object);
+    }
+    return warn_outside(state, function) < 0 ? -1 : 0;
+}
+
+int
+dlpy_collective_begin(PyObject *module, const char *function, PyObject *group,
+                      PyObject *async_op, dlpy_collective *self)
+{
+    self->state = dlpy_state_of_module(module);
+    self->is_async = false;
+    /* Anything but a plain False is looked at: an op or a group in this place means that
+     * the caller counts arguments differently. */
+    if (async_op != NULL && async_op != Py_False
+        && dlpy_bool_from(async_op, "async_op", &self->is_async) < 0) {
+        return -1;
+    }
+    int found = find_group(self->state, group, function, &self->group);
+    if (found > 0) {
+        self->core = dlpy_group_core(self->group);
+    }
+    return found;
+}
+
+PyObject *
+dlpy_collective_outside(int begun)
+{
+    return begun < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+PyObject *
+dlpy_collective_give_up(dlpy_collective *self)
+{
+    Py_CLEAR(self->group);
+    return NULL;
+}
+
+int
+dlpy_collective_root(const dlpy_collective *self, PyObject *src, PyObject *group_src,
+                     int otherwise, int *root)
+{
+    bool has_src = src != NULL && src != Py_None;
+    bool has_group_src = group_src != NULL && group_src != Py_None;
+    int64_t rank;
+
+    if (!has_src && !has_group_src && otherwise >= 0) {
+        *root = otherwise;
+        return 0;
+    }
+    if (has_src == has_group_src) {
+        PyErr_SetString(PyExc_ValueError,
+                        has_src ? "Can't specify both group_rank and global_rank"
+                                : "Must specify global_rank or group_rank");
+        return -1;
+    }
+    if (dlpy_int64_from(has_src ? src : group_src, &rank) < 0) {
+        return -1;
+    }
+    if (has_src) {
+        return dlpy_group_rank_of(self->group, rank, root);
+    }
+    /* Out of range there as here, and the core says so. */
+    *root = rank < 0 || rank > INT_MAX ? -1 : (int)rank;
+    return 0;
+}
+
+static PyObject *
+submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep keep,
+       dl_deadline deadline)
+{
+    dl_work *work;
+    dl_status status = dl_group_submit(self->core, op, args, deadline, &work);
+
+    return status == DL_OK ? dlpy_work_new(self->state, work, keep)
+                           : dlpy_raise_collective(self->state, status);
+}
+
+PyObject *
+dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op, const void *args,
+                          dlpy_work_keep keep, dl_deadline deadline)
+{
+    PyObject *result = NULL;
+    dl_status status;
+
+    if (self->is_async) {
+        result = submit(self, op, args, keep, deadline);
+        Py_CLEAR(self->group);
+        return result;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_run(self->core, op, args, deadline);
+    Py_END_ALLOW_THREADS
+    Py_CLEAR(self->group);
+    if (status != DL_OK) {
+        return dlpy_raise_collective(self->state, status);
+    }
+    Py_RETURN_NONE;
+}
+
+PyObject *
+dlpy_collective_finish(dlpy_collective *self, dl_op_type op, const void *args,
+                       dlpy_work_keep keep)
+{
+    return dlpy_collective_finish_by(self, op, args, keep,
+                                     dl_group_deadline(self->core));
+}
+
+int
+dlpy_add_functions(PyObject *module, PyMethodDef *functions)
+{
+    PyObject *package = PyUnicode_InternFromString("distlite");
+    int result = package == NULL ? -1 : 0;
+
+    for (PyMethodDef *def = functions; result == 0 && def->ml_name != NULL; def++) {
+        PyObject *function = PyCFunction_NewEx(def, module, package);
+        result = function == NULL
+                     ? -1
+                     : PyModule_AddObjectRef(module, def->ml_name, function);
+        Py_XDECREF(function);
+    }
+    Py_XDECREF(package);
+    return result;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What all collective functions share: the group meant, waiting or not, the root, and
+ * the way through the core and back. */
+#ifndef DISTLITE_PYTHON_COLLECTIVE_CALL_H
+#define DISTLITE_PYTHON_COLLECTIVE_CALL_H
+
+#include "pg/group.h"
+#include "python/arguments.h"
+#include "python/tensor_arg.h"
+#include "python/work_type.h"
+
+typedef struct dlpy_collective {
+    dlpy_state *state;
+    PyObject *group; /* a reference: another thread may replace the default group */
+    dl_group *core;
+    bool is_async;
+} dlpy_collective;
+
+/* 1: begun, to be finished or given up.  0: this process is outside of the group, which
+ * has been warned of.  -1: an exception is set.  Both objects may be NULL. */
+int dlpy_collective_begin(PyObject *module, const char *function, PyObject *group,
+                          PyObject *async_op, dlpy_collective *self);
+
+/* What the function returns when `begin` did not give 1. */
+PyObject *dlpy_collective_outside(int begun);
+
+/* `src` counts in the default group, `group_src` in the group itself; one is given, or,
+ * where there is a default (not negative), none. */
+int dlpy_collective_root(const dlpy_collective *self, PyObject *src,
+                         PyObject *group_src, int otherwise, int *root);
+
+/* Runs `op` without the GIL: None, or a Work if that was asked for, which keeps `keep`.
+ * NULL with an exception set.  Gives the group back. */
+PyObject *dlpy_collective_finish(dlpy_collective *self, dl_op_type op, const void *args,
+                                 dlpy_work_keep keep);
+PyObject *dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op,
+                                    const void *args, dlpy_work_keep keep,
+                                    dl_deadline deadline);
+
+/* After a failure on the way; NULL. */
+PyObject *dlpy_collective_give_up(dlpy_collective *self);
+
+/* Functions of one file: their `__module__` is the package, where users find them, and
+ * where inspect looks up the `ReduceOp` of their signatures. */
+int dlpy_add_functions(PyObject *module, PyMethodDef *functions);
+
+#define DLPY_COLLECTIVE(function, documentation)                                      \
+    {#function, (PyCFunction)(void (*)(void))function, METH_FASTCALL | METH_KEYWORDS, \
+     documentation}
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/completions.h"
+
+#include "base/thread.h"
+
+void
+dlpy_completions_init(dlpy_completions *self)
+{
+    pthread_mutex_init(&self->lock, NULL);
+    pthread_cond_init(&self->is_wanted, NULL);
+    dl_list_init(&self->to_drop);
+    dl_list_init(&self->to_call);
+}
+
+void
+dlpy_completions_note(dlpy_completions *self, dlpy_completion *completion)
+{
+    pthread_mutex_lock(&self->lock);
+    completion->is_noted = true;
+    if (completion->has_callbacks) {
+        dl_list_append(&self->to_call, &completion->node);
+        pthread_cond_signal(&self->is_wanted);
+    } else {
+        dl_list_append(&self->to_drop, &completion->node);
+    }
+    pthread_mutex_unlock(&self->lock);
+}
+
+static PyObject *
+take_first(dl_list *list)
+{
+    dlpy_completion *first = DL_LIST_ENTRY(list->next, dlpy_completion, node);
+
+    dl_list_remove(&first->node);
+    return first->object;
+}
+
+void
+dlpy_completions_drain(dlpy_completions *self)
+{
+    /* Dropping may run anything, this function as well: one at a time, unlocked. */
+    for (;;) {
+        PyObject *object = NULL;
+        pthread_mutex_lock(&self->lock);
+        if (!dl_list_is_empty(&self->to_drop)) {
+            object = take_first(&self->to_drop);
+        }
+        pthread_mutex_unlock(&self->lock);
+        if (object == NULL) {
+            return;
+        }
+        Py_DECREF(object);
+    }
+}
+
+void
+dlpy_completions_want(dlpy_completions *self, dlpy_completion *completion)
+{
+    pthread_mutex_lock(&self->lock);
+    bool is_dropped = completion->is_noted && completion->node.next == NULL;
+    if (!completion->has_callbacks && completion->is_noted) {
+        if (is_dropped) {
+            Py_INCREF(completion->object);
+        }
+        dl_list_remove(&completion->node);
+        dl_list_append(&self->to_call, &completion->node);
+        pthread_cond_signal(&self->is_wanted);
+    } else if (completion->has_callbacks && is_dropped) {
+        /* The thread has had it once: again, for those that came since. */
+        Py_INCREF(completion->object);
+        dl_list_append(&self->to_call, &completion->node);
+        pthread_cond_signal(&self->is_wanted);
+    }
+    completion->has_callbacks = true;
+    pthread_mutex_unlock(&self->lock);
+}
+
+PyObject *
+dlpy_completions_next(dlpy_completions *self)
+{
+    PyObject *object = NULL;
+    bool is_stopped;
+
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&self->lock);
+    while (dl_list_is_empty(&self->to_call) && !self->is_stopped) {
+        pthread_cond_wait(&self->is_wanted, &self->lock);
+    }
+    is_stopped = self->is_stopped;
+    if (!is_stopped) {
+        object = take_first(&self->to_call);
+    }
+    pthread_mutex_unlock(&self->lock);
+    Py_END_ALLOW_THREADS
+    return is_stopped ? Py_NewRef(Py_None) : object;
+}
+
+void
+dlpy_completions_stop(dlpy_completions *self)
+{
+    pthread_mutex_lock(&self->lock);
+    self->is_stopped = true;
+    pthread_cond_broadcast(&self->is_wanted);
+    pthread_mutex_unlock(&self->lock);
+}

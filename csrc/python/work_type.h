@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Work: the Python object of an operation that was not waited for.  It holds the arrays
+ * until the operation has ended, and itself as well, so dropping it is safe. */
+#ifndef DISTLITE_PYTHON_WORK_TYPE_H
+#define DISTLITE_PYTHON_WORK_TYPE_H
+
+#include "pg/work.h"
+#include "python/state.h"
+
+/* What a Work keeps besides the core's work; both borrowed. */
+typedef struct dlpy_work_keep {
+    PyObject *pins;    /* whatever must stay alive until the end */
+    PyObject *outputs; /* list: what result() gives; NULL: it has none */
+} dlpy_work_keep;
+
+/* Takes the reference to `work`, also on failure. */
+PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep);
+
+#endif

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collectives made of others: several arrays at once, and arrays of unknown shapes."""
+
+from __future__ import annotations
+
+from ._C import all_gather, all_gather_single, all_reduce, reduce_scatter
+from ._C import reduce_scatter_single as reduce_scatter_tensor
+from .futures import Future, collect_all
+from .reduce_op import ReduceOp
+from .world import get_world_size
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    import numpy as np
+
+    from ._C import ProcessGroup, Work
+
+__all__ = [
+    "all_gather_arrays",
+    "all_gather_coalesced",
+    "all_gather_into_tensor",
+    "all_gather_v",
+    "all_reduce_coalesced",
+    "reduce_scatter_tensor",
+    "reduce_scatter_v",
+]
+
+# The older names, and those of the uneven forms, which the even ones include.
+all_gather_into_tensor = all_gather_single
+all_gather_v = all_gather
+reduce_scatter_v = reduce_scatter
+
+
+def all_gather_arrays(
+    tensor: np.ndarray, group: ProcessGroup | None = None
+) -> list[np.ndarray]:
+    """The arrays of all ranks, whose shapes and dtypes nobody knows beforehand.
+
+    Returns new arrays in the order of the ranks.  dtypes with Python objects inside
+    are a TypeError.  Takes three collectives: sizes of the headers, headers, data.
+    """
+    import numpy as np
+
+    array = np.asarray(tensor)
+    if array.dtype.hasobject:
+        raise TypeError(f"arrays of {array.dtype} cannot be sent: they hold objects")
+    text = repr((array.shape, np.lib.format.dtype_to_descr(array.dtype))).encode()
+    header = np.frombuffer(text, np.uint8)
+    size = get_world_size(group)
+    sizes = np.empty(size, np.int64)
+    all_gather_single(sizes, np.array([len(header)], np.int64), group=group)
+    headers = [np.empty(count, np.uint8) for count in sizes]
+    all_gather(headers, header, group=group)
+    arrays = [_empty_as_told(bytes(told).decode()) for told in headers]
+    # As bytes: dtypes may differ from rank to rank.
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    all_gather([each.reshape(-1).view(np.uint8) for each in arrays], flat, group=group)
+    return arrays
+
+
+def _empty_as_told(header: str) -> np.ndarray:
+    import ast
+
+    import numpy as np
+
+    shape, description = ast.literal_eval(header)
+    return np.empty(shape, np.lib.format.descr_to_dtype(description))
+
+
+def all_reduce_coalesced(
+    tensors: Sequence[Any],
+    op: Any = ReduceOp.SUM,
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
+) -> Future | None:
+    """all_reduce of each array of a list; async_op gives a Future of the list."""
+    arrays = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+    works = [all_reduce(array, op, group, async_op) for array in arrays]
+    return _future_of(works, arrays) if async_op else None
+
+
+def all_gather_coalesced(
+    output_tensor_lists: Sequence[list[Any]],
+    input_tensor_list: Sequence[Any],
+    group: ProcessGroup | None = None,
+    async_op: bool = False,
+) -> Future | None:
+    """all_gather of each array of a list: outputs[rank][i] is rank's array i.
+
+    async_op gives a Future of the outputs.
+    """
+    works = [
+        all_gather(
+            [outputs[i] for outputs in output_tensor_lists], array, group, async_op
+        )
+        for i, array in enumerate(input_tensor_list)
+    ]
+    return _future_of(works, output_tensor_lists) if async_op else None
+
+
+def _future_of(works: list[Work | None], value: Any) -> Future:
+    """Done when all works are, with `value`, or the first failure."""
+
+    def take(done: Future) -> Any:
+        for future in done.value():
+            future.value()
+        return value
+
+    return collect_all([work.get_future() for work in works if work is not None]).then(
+        take
+    )

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Results that are not there yet: Future, and waiting for several.
+
+Callbacks of a Work run on one daemon thread of this module, which starts with the first
+callback; never on the threads that carry out operations.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from . import _C
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+    from typing import Any
+
+    from ._C import Work
+
+__all__ = ["Future", "collect_all", "wait_all"]
+
+
+class Future:
+    """A value, or an exception, that is set once and waited for by anybody.
+
+    Also awaitable under asyncio.
+    """
+
+    def __init__(self, *, devices: object = None) -> None:
+        self._condition = threading.Condition()
+        self._is_done = False
+        self._value: Any = None
+        self._exception: BaseException | None = None
+        self._callbacks: list[Callable[[Future], object]] = []
+        self._work: Work | None = None
+
+    def done(self) -> bool:
+        """Whether the value or an exception is set."""
+        if self._work is not None and self._work.is_completed():
+            self._take_from(self._work)
+        return self._is_done
+
+    def wait(self) -> Any:
+        """Block until done; the value, or raise the exception."""
+        work = self._work
+        if work is not None and not self._is_done:
+            # The waiting thread carries the operation out itself, where it can.
+            try:
+                work.wait()
+            except Exception:
+                if not work.is_completed():
+                    raise
+            self._take_from(work)
+        with self._condition:
+            while not self._is_done:
+                # In slices, so that signal handlers get their turn on every platform.
+                self._condition.wait(0.05)
+        return self.value()
+
+    def value(self) -> Any:
+        """The value of a future that is done, or raise its exception."""
+        if not self.done():
+            raise RuntimeError("the future is not done: wait() for it first")
+        if self._exception is not None:
+            raise self._exception
+        return self._value
+
+    def set_result(self, result: Any) -> None:
+        """Make it done.  RuntimeError if it is already."""
+        self._set(result, None)
+
+    def set_exception(self, result: BaseException) -> None:
+        """Make it done: wait() and value() raise `result`."""
+        if not isinstance(result, BaseException):
+            raise AssertionError(
+                f"{result} is of type {type(result)}, not an Exception."
+            )
+        self._set(None, result)
+
+    def then(self, callback: Callable[[Future], Any]) -> Future:
+        """A future of what `callback` returns, which is called with this one when done.
+
+        An exception of the callback, of its own class, is the new future's.
+        """
+        following = Future()
+
+        def run(future: Future) -> None:
+            try:
+                result = callback(future)
+            except BaseException as error:
+                following.set_exception(error)
+            else:
+                following.set_result(result)
+
+        self.add_done_callback(run)
+        return following
+
+    def add_done_callback(self, callback: Callable[[Future], object]) -> None:
+        """Call `callback` with this future when done, in the order of registration.
+
+        Its exceptions are printed, and go no further.
+        """
+        with self._condition:
+            is_done = self._is_done
+            if not is_done:
+                self._callbacks.append(callback)
+        if is_done:
+            _call(callback, self)
+        elif self._work is not None:
+            _call_when_done(self._work, self._take_from)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+
+        def wake(_: Future) -> None:
+            loop.call_soon_threadsafe(_finish_waiter, waiter)
+
+        self.add_done_callback(wake)
+        yield from waiter
+        return self.value()
+
+    def _set(self, value: Any, exception: BaseException | None) -> None:
+        if not self._try_set(value, exception):
+            raise RuntimeError(
+                "Attempting to mark a completed Future as complete again. Note that a "
+                "Future can only be marked completed once."
+            )
+
+    def _try_set(self, value: Any, exception: BaseException | None) -> bool:
+        with self._condition:
+            if self._is_done:
+                return False
+            self._value, self._exception = value, exception
+            self._is_done = True
+            callbacks, self._callbacks = self._callbacks, []
+            self._condition.notify_all()
+        for callback in callbacks:
+            _call(callback, self)
+        return True
+
+    def _take_from(self, work: Work) -> None:
+        """Be done as `work` is."""
+        error = work.exception()
+        if error is not None:
+            self._try_set(None, error)
+        else:
+            self._try_set(work.result(), None)
+
+
+def collect_all(futures: Sequence[Future]) -> Future:
+    """A future of the list of `futures`, done when all of them are."""
+    every = Future()
+    missing = len(futures)
+    lock = threading.Lock()
+
+    def count(_: Future) -> None:
+        nonlocal missing
+        with lock:
+            missing -= 1
+            is_last = missing == 0
+        if is_last:
+            every.set_result(list(futures))
+
+    if not futures:
+        every.set_result([])
+    for future in futures:
+        future.add_done_callback(count)
+    return every
+
+
+def wait_all(futures: Sequence[Future]) -> list[Any]:
+    """The values of all `futures`, in order; raises the first failure among them."""
+    return [future.wait() for future in futures]
+
+
+def _finish_waiter(waiter: Any) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _call(callback: Callable[[Any], object], argument: object) -> None:
+    try:
+        callback(argument)
+    except BaseException:
+        import sys
+        import traceback
+
+        print("exception in a callback of a distlite Future:", file=sys.stderr)
+        traceback.print_exc()
+
+
+_thread: threading.Thread | None = None
+_thread_lock = threading.Lock()
+
+
+def _call_when_done(work: Work, callback: Callable[[Work], object]) -> None:
+    global _thread
+    with _thread_lock:
+        if _thread is None:
+            _thread = threading.Thread(
+                target=_run_callbacks, name="distlite-callbacks", daemon=True
+            )
+            _thread.start()
+            # A daemon thread inside the extension must not outlive the interpreter.
+            threading._register_atexit(_stop)  # type: ignore[attr-defined]
+    work._call_when_done(callback)
+
+
+def _run_callbacks() -> None:
+    while (work := _C._next_finished()) is not None:
+        for callback in work._take_callbacks():
+            _call(callback, work)
+
+
+def _stop() -> None:
+    _C._stop_completions()
+    if _thread is not None:
+        _thread.join()
+
+
+def _future_of_work(work: Work) -> Future:
+    future = Future()
+    future._work = work
+    return future
+
+
+_C._set_future_of_work(_future_of_work)
