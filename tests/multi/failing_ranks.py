@@ -185,14 +185,18 @@ def interrupted(rank: int, world_size: int, url: str, times: int) -> list[float]
     return delays
 
 
-def aborted(rank: int, world_size: int, init_method: str) -> Any:
-    """Another thread aborts the group under a blocked call."""
+def ended(rank: int, world_size: int, init_method: str, how: str) -> Any:
+    """Another thread ends the group under a blocked call."""
     init(rank, world_size, init_method)
     if rank == 1:
         time.sleep(1)
         return None
-    world = distlite.group.WORLD
-    timer = threading.Timer(0.2, world.abort)
+    end = {
+        "abort": distlite.group.WORLD.abort,
+        "shutdown": distlite.group.WORLD.shutdown,
+        "destroy": distlite.destroy_process_group,
+    }[how]
+    timer = threading.Timer(0.2, end)
     timer.start()
     result = caught(CALLS["all_reduce"])
     timer.join()

@@ -4,7 +4,7 @@
 import pytest
 from failing_ranks import (
     CALLS,
-    aborted,
+    ended,
     fork_and_die,
     fork_and_go_on,
     interrupted,
@@ -88,10 +88,13 @@ def test_ctrl_c_ends_a_blocked_call():
     assert sorted(delays)[1] < 0.1
 
 
-def test_abort_from_another_thread():
-    (kind, text, _, seconds), _ = run_ranks(aborted, 2)
+@pytest.mark.parametrize(
+    ("how", "word"), [("abort", "abort"), ("shutdown", "closed"), ("destroy", "closed")]
+)
+def test_another_thread_ends_the_group(how, word):
+    (kind, text, _, seconds), _ = run_ranks(ended, 2, how=how)
     assert kind == "DistBackendError"
-    assert "abort" in text
+    assert word in text
     assert 0.2 <= seconds < 0.2 + SOON
 
 

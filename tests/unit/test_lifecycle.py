@@ -2,8 +2,11 @@
 """The default group of a world of one."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from datetime import timedelta
 
 import numpy as np
@@ -256,6 +259,29 @@ def test_by_url(url, tmp_path, monkeypatch):
         monkeypatch.setenv(name, value)
     distlite.init_process_group(init_method=url.format(tmp_path), **ALONE)
     distlite.barrier()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "file", "store"])
+def test_ctrl_c_while_nobody_comes(kind, tmp_path):
+    keywords = {
+        "tcp": {"init_method": "tcp://127.0.0.1:0"},
+        "file": {"init_method": f"file://{tmp_path}/meeting"},
+        "store": {"store": distlite.HashStore()},
+    }[kind]
+    sent = []
+
+    def send():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(0.2, send)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        distlite.init_process_group(**keywords, rank=0, world_size=2)
+    # 100 ms are promised; the rest is for a machine that is busy.
+    assert time.monotonic() - sent[0] < 0.5
+    timer.join()
+    assert not distlite.is_initialized()
 
 
 def test_hosts_go_on_for_the_next_init():
