@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
 import weakref
 from collections.abc import Callable
@@ -90,6 +91,10 @@ def resident_bytes() -> int:
     return pages * 4096
 
 
+@pytest.mark.skipif(
+    "DISTLITE_SANITIZE" in os.environ,
+    reason="sanitizers keep freed memory for a while, and find leaks themselves",
+)
 def test_memory_is_given_back(store: Store):
     size = 200_000
     key, value = "key", b"v" * size
