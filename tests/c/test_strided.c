@@ -44,6 +44,45 @@ plain_gather(uint8_t *target, const dl_tensor *tensor)
     }
 }
 
+/* Cut anywhere, in the middle of elements too. */
+static void
+check_parts(const dl_tensor *tensor, const uint8_t *expected, size_t size)
+{
+    static unsigned seed = 4;
+    uint8_t got[4096];
+    size_t at = 0;
+
+    while (at < size) {
+        size_t part = 1 + (size_t)rand_r(&seed) % (size - at);
+        dl_strided_gather_part(got + at, tensor, at, part);
+        at += part;
+    }
+    CHECK(memcmp(got, expected, size) == 0);
+}
+
+static void
+check_scattered_parts(const dl_tensor *tensor)
+{
+    static uint8_t copies[sizeof memory];
+    dl_tensor copy = *tensor;
+    uint8_t expected[4096];
+    uint8_t got[4096];
+    size_t size = dl_tensor_size(tensor);
+
+    copy.data = copies + ((uint8_t *)tensor->data - memory);
+    memset(copies, 0, sizeof copies);
+    dl_strided_copy_part(&copy, tensor, 0, size / 3);
+    dl_strided_copy_part(&copy, tensor, size / 3, size - size / 3);
+    plain_gather(expected, tensor);
+    plain_gather(got, &copy);
+    CHECK(memcmp(got, expected, size) == 0);
+    memset(copies, 0, sizeof copies);
+    dl_strided_scatter_part(&copy, expected + size / 2, size / 2, size - size / 2);
+    dl_strided_scatter_part(&copy, expected, 0, size / 2);
+    plain_gather(got, &copy);
+    CHECK(memcmp(got, expected, size) == 0);
+}
+
 static void
 check_view(const dl_tensor *tensor)
 {
@@ -55,9 +94,11 @@ check_view(const dl_tensor *tensor)
     plain_gather(expected, tensor);
     dl_strided_gather(got, tensor);
     CHECK(memcmp(got, expected, size) == 0);
+    check_parts(tensor, expected, size);
     if (dl_strided_may_overlap(tensor)) {
         return;
     }
+    check_scattered_parts(tensor);
     /* Scattered, all elements come back, and no byte beside them changes. */
     uint8_t before[sizeof memory];
     memcpy(before, memory, sizeof memory);
