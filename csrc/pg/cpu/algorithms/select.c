@@ -2,8 +2,19 @@
 #include "pg/cpu/algorithms/algorithms.h"
 
 /* Up to here one meeting in which everybody reduces everything beats three in which each
- * reduces its share: the work grows with the ranks, the meetings' price does not. */
-#define SLOT_LIMIT_PER_RANKS ((size_t)64 << 10)
+ * reduces its share: the work grows with the ranks, the price of a meeting does not.  It
+ * is a fraction of a microsecond where each rank has a core of its own, and a round of
+ * the scheduler where they share. */
+#define SLOT_LIMIT_OF_ALL_RANKS ((size_t)4 << 10)
+#define SLOT_LIMIT_WHEN_SHARING ((size_t)16 << 10)
+
+static size_t
+slot_limit(const dl_board *board)
+{
+    return board->header->may_spin
+               ? SLOT_LIMIT_OF_ALL_RANKS / (size_t)board->options.size
+               : SLOT_LIMIT_WHEN_SHARING;
+}
 
 dl_status
 dl_all_reduce_select(dl_board *board, const dl_op_context *op,
@@ -14,7 +25,7 @@ dl_all_reduce_select(dl_board *board, const dl_op_context *op,
     if (size <= DL_BOARD_PAYLOAD) {
         return dl_all_reduce_line(board, op, args);
     }
-    if (size <= SLOT_LIMIT_PER_RANKS / (size_t)board->options.size) {
+    if (size <= slot_limit(board)) {
         return dl_all_reduce_slot(board, op, args);
     }
     return dl_all_reduce_chunks(board, op, args);

@@ -85,7 +85,10 @@ spin_for(dl_word *word, uint64_t value, int64_t span, int64_t *until)
             if (atomic_load_explicit(word, memory_order_acquire) >= value) {
                 return true;
             }
-            relax();
+            /* Not before the first glance: a pause takes as long as a peer's line. */
+            if (*until != 0) {
+                relax();
+            }
         }
         int64_t now = dl_now();
         *until = *until == 0 ? now + span : *until;
