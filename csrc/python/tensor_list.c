@@ -74,8 +74,10 @@ dlpy_tensor_list_release(dlpy_tensor_list *list)
 PyObject *
 dlpy_tensor_list_pins(const dlpy_tensor_list *list)
 {
+    if (list->items == NULL) {
+        return PyTuple_New(0);
+    }
     PyObject *pins = PyTuple_New(1 + list->count);
-
     if (pins == NULL) {
         return NULL;
     }
