@@ -9,6 +9,7 @@ restarts or log files must not start without them.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import shutil
 import sys
@@ -84,17 +85,21 @@ def _parser(program: str) -> argparse.ArgumentParser:
         "progress bars work; every other line begins with its rank.",
         allow_abbrev=False,
     )
-    _add_job_options(parser)
+    _add_size_options(parser)
+    _add_address_options(parser)
     _add_program_options(parser)
     return parser
 
 
-def _add_job_options(parser: argparse.ArgumentParser) -> None:
-    def add(name: str, **settings: Any) -> None:
-        underscored = "--" + name[2:].replace("-", "_")
-        names = [name] if underscored == name else [name, underscored]
-        parser.add_argument(*names, **settings)
+def _add(parser: argparse.ArgumentParser, name: str, **settings: Any) -> None:
+    """An option in both spellings."""
+    underscored = "--" + name[2:].replace("-", "_")
+    names = [name] if underscored == name else [name, underscored]
+    parser.add_argument(*names, **settings)
 
+
+def _add_size_options(parser: argparse.ArgumentParser) -> None:
+    add = functools.partial(_add, parser)
     add(
         "--nproc-per-node",
         type=_process_count,
@@ -110,6 +115,11 @@ def _add_job_options(parser: argparse.ArgumentParser) -> None:
         metavar="R",
         help="this node's place, from 0",
     )
+    add("--role", default="default", help="the ranks' ROLE_NAME")
+
+
+def _add_address_options(parser: argparse.ArgumentParser) -> None:
+    add = functools.partial(_add, parser)
     add(
         "--master-addr",
         default=DEFAULT_ADDRESS,
@@ -125,7 +135,6 @@ def _add_job_options(parser: argparse.ArgumentParser) -> None:
         f"{DEFAULT_PORT})",
     )
     add("--standalone", action="store_true", help="one node, any free port")
-    add("--role", default="default", help="the ranks' ROLE_NAME")
 
 
 def _add_program_options(parser: argparse.ArgumentParser) -> None:

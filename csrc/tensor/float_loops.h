@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Kernels of floats and of complex numbers, a part of reduce_loops.h: it defines DL_LOOP
+ * and DL_KERNEL, hence no include guard. */
+
+/* A comparison with NaN is false, and zeros of two signs compare equal, so that the
+ * result of a plain ternary depends on which side each stands.  Here any NaN gives one
+ * and the same NaN, and equal values join their bits: of two zeros, MIN takes the
+ * negative one and MAX the positive one. */
+#define DL_PICK(name, type, bits, is_left, join)           \
+    static inline type DL_KERNEL(name)(type a, type b)     \
+    {                                                      \
+        bits a_bits, b_bits, joined;                       \
+        type equal;                                        \
+        memcpy(&a_bits, &a, sizeof a);                     \
+        memcpy(&b_bits, &b, sizeof b);                     \
+        joined = a_bits join b_bits;                       \
+        memcpy(&equal, &joined, sizeof equal);             \
+        type picked = is_left ? a : b;                     \
+        picked = a == b ? equal : picked;                  \
+        return ((a != a) | (b != b)) ? (type)NAN : picked; \
+    }
+
+#define DL_FLOAT_LOOPS(name, type, bits)                                          \
+    DL_PICK(lesser_##name, type, bits, a < b, |)                                  \
+    DL_PICK(greater_##name, type, bits, a > b, &)                                 \
+    DL_LOOP(sum_##name, type, a + b)                                              \
+    DL_LOOP(product_##name, type, a *b)                                           \
+    DL_LOOP(min_##name, type, DL_KERNEL(lesser_##name)(a, b))                     \
+    DL_LOOP(max_##name, type, DL_KERNEL(greater_##name)(a, b))                    \
+    static void DL_KERNEL(divide_##name)(void *target, size_t count, int divisor) \
+    {                                                                             \
+        type *results = target;                                                   \
+        for (size_t i = 0; i < count; i++) {                                      \
+            results[i] /= (type)divisor;                                          \
+        }                                                                         \
+    }                                                                             \
+    static void DL_KERNEL(scale_##name)(void *target, const void *source,         \
+                                        size_t count, double factor)              \
+    {                                                                             \
+        type *results = target;                                                   \
+        const type *values = source;                                              \
+        DL_INDEPENDENT                                                            \
+        for (size_t i = 0; i < count; i++) {                                      \
+            results[i] = values[i] * (type)factor;                                \
+        }                                                                         \
+    }
+
+DL_FLOAT_LOOPS(float32, float, uint32_t)
+DL_FLOAT_LOOPS(float64, double, uint64_t)
+
+/* Sums are those of the parts. */
+#define DL_COMPLEX_LOOPS(name, part, part_name)                                   \
+    static void DL_KERNEL(sum_##name)(void *target, const void *left,             \
+                                      const void *right, size_t count)            \
+    {                                                                             \
+        DL_KERNEL(sum_##part_name)(target, left, right, 2 * count);               \
+    }                                                                             \
+    static void DL_KERNEL(divide_##name)(void *target, size_t count, int divisor) \
+    {                                                                             \
+        DL_KERNEL(divide_##part_name)(target, 2 * count, divisor);                \
+    }                                                                             \
+    static void DL_KERNEL(scale_##name)(void *target, const void *source,         \
+                                        size_t count, double factor)              \
+    {                                                                             \
+        DL_KERNEL(scale_##part_name)(target, source, 2 * count, factor);          \
+    }                                                                             \
+    static void DL_KERNEL(product_##name)(void *target, const void *left,         \
+                                          const void *right, size_t count)        \
+    {                                                                             \
+        part *results = target;                                                   \
+        const part *lefts = left;                                                 \
+        const part *rights = right;                                               \
+        DL_INDEPENDENT                                                            \
+        for (size_t i = 0; i < count; i++) {                                      \
+            part a = lefts[2 * i], b = lefts[2 * i + 1];                          \
+            part c = rights[2 * i], d = rights[2 * i + 1];                        \
+            results[2 * i] = a * c - b * d;                                       \
+            results[2 * i + 1] = a * d + b * c;                                   \
+        }                                                                         \
+    }
+
+DL_COMPLEX_LOOPS(complex64, float, float32)
+DL_COMPLEX_LOOPS(complex128, double, float64)
