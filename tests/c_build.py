@@ -8,13 +8,17 @@ uses.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import shlex
 import subprocess
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 CSRC = ROOT / "csrc"
@@ -94,7 +98,11 @@ class Builder:
             self.flags.append("-fno-sanitize-recover=all")
             self.link_flags.append(f"-fsanitize={self.sanitize}")
         self._failures: dict[Path, str] = {}
-        self._archive: Path | None = None
+        self._core_guard = threading.Lock()
+        self._archive: Path | None = None  # guarded by _core_guard
+        self._guard = threading.Lock()
+        self._inside = 0  # guarded by _guard, and so is the file
+        self._lock_file: IO[str] | None = None
 
     def environment(self) -> dict[str, str]:
         """The environment that the programs run in."""
@@ -104,9 +112,7 @@ class Builder:
         """Compiles C files and links them with the core; named like the first.
 
         `wraps_allocation` is for check.h, which can make an allocation fail."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with open(self.folder / ".lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with self._alone():
             archive = self._core()
             objects = [self._object(source) for source in sources]
             binary = objects[0].with_suffix("")
@@ -116,6 +122,23 @@ class Builder:
                 wraps = WRAPPED if wraps_allocation else []
                 self._link(binary, inputs, [f"-Wl,--wrap={name}" for name in wraps])
         return binary
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keeps other processes out of the folder; threads of this one may enter."""
+        with self._guard:
+            if self._inside == 0:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._lock_file = open(self.folder / ".lock", "w")  # noqa: SIM115
+                fcntl.flock(self._lock_file, fcntl.LOCK_EX)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._guard:
+                self._inside -= 1
+                if self._inside == 0 and self._lock_file is not None:
+                    self._lock_file.close()
 
     def _link(self, binary: Path, inputs: list[Path], options: list[str]) -> None:
         command = [*self.compiler, *self.link_flags, *options, "-o", str(binary)]
@@ -128,8 +151,12 @@ class Builder:
 
     def _core(self) -> Path:
         """The archive of everything in the core that compiles, made once per run."""
-        if self._archive is not None:
+        with self._core_guard:
+            if self._archive is None:
+                self._archive = self._make_core()
             return self._archive
+
+    def _make_core(self) -> Path:
         sources = core_sources()
         with ThreadPoolExecutor(JOBS) as pool:
             objects = list(pool.map(self._try_object, sources))
@@ -146,7 +173,6 @@ class Builder:
             archive.unlink(missing_ok=True)
             self._call(["ar", "rcs", str(archive), *map(str, good)])
             members.write_text(listing)
-        self._archive = archive
         return archive
 
     def _try_object(self, source: Path) -> Path | None:

@@ -12,10 +12,11 @@ import platform
 import signal
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from c_build import Builder, BuildError
+from c_build import JOBS, Builder, BuildError
 
 VALGRIND = ["valgrind", "--quiet", "--leak-check=full", "--error-exitcode=99"]
 # A case's own alarm comes first; this is for a harness that hangs.
@@ -25,6 +26,12 @@ SLOW_FACTOR = 5  # as in check.h
 TOOL_FACTOR = 4  # sanitizers and valgrind slow everything down
 
 _builder = Builder()
+# All files of a folder are met before the first is asked for its cases: by then the
+# others are being built.
+_builders = ThreadPoolExecutor(JOBS)
+# Most cases wait rather than compute, and none shares anything with another: a few run
+# at a time, ahead of pytest, which then only asks how they ended.
+_runners = ThreadPoolExecutor(4)
 
 
 def _uses_valgrind() -> bool:
@@ -35,8 +42,24 @@ def pytest_collect_file(
     file_path: Path, parent: pytest.Collector
 ) -> pytest.Collector | None:
     if file_path.suffix == ".c" and file_path.name.startswith("test_"):
-        return CFile.from_parent(parent, path=file_path)
+        file: CFile = CFile.from_parent(parent, path=file_path)
+        file.program = _builders.submit(
+            _builder.program, file_path, wraps_allocation=True
+        )
+        return file
     return None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if not session.config.option.collectonly:
+        for item in session.items:
+            if isinstance(item, CCase):
+                item.done = _runners.submit(item.run)
+
+
+def pytest_sessionfinish() -> None:
+    _builders.shutdown(cancel_futures=True)
+    _runners.shutdown(cancel_futures=True)
 
 
 def _run(
@@ -64,9 +87,11 @@ def _run(
 class CFile(pytest.File):
     """One test_<file>.c, built when it is collected."""
 
+    program: Future[Path]
+
     def collect(self) -> Iterator[pytest.Item]:
         try:
-            program = _builder.program(self.path, wraps_allocation=True)
+            program = self.program.result()
         except BuildError as error:
             raise self.CollectError(str(error)) from None
         command = [str(program)]
@@ -94,16 +119,21 @@ class CCaseError(Exception):
 class CCase(pytest.Item):
     """One CHECK_CASE."""
 
+    done: Future[subprocess.CompletedProcess[str]]
+
     def __init__(self, *, command: list[str], **arguments: object) -> None:
         super().__init__(**arguments)
         self.command = command
 
-    def runtest(self) -> None:
+    def run(self) -> subprocess.CompletedProcess[str]:
         has_tool = bool(_builder.sanitize) or _uses_valgrind()
         seconds = CASE_SECONDS * (TOOL_FACTOR if has_tool else 1)
         is_slow = self.get_closest_marker("slow") is not None
         timeout = seconds * (SLOW_FACTOR if is_slow else 1) + HARNESS_GRACE
-        done = _run(self.command, timeout, DL_CHECK_TIMEOUT=str(seconds))
+        return _run(self.command, timeout, DL_CHECK_TIMEOUT=str(seconds))
+
+    def runtest(self) -> None:
+        done = self.done.result()
         if done.returncode != 0:
             raise CCaseError(f"$ {' '.join(self.command)}\n{done.stdout}")
 
