@@ -262,7 +262,8 @@ say_farewell(dl_board *board, dl_farewell farewell, const char *reason)
 
     pthread_mutex_lock(&board->lock);
     if (atomic_load(&member->farewell) == DL_STAYING) {
-        snprintf(member->reason, sizeof member->reason, "%s", reason);
+        snprintf(member->reason, sizeof member->reason, "%.*s",
+                 DL_BOARD_REASON_SIZE - 1, reason);
         atomic_store(&member->farewell, farewell);
     }
     pthread_mutex_unlock(&board->lock);
