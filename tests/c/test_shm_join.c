@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <sys/resource.h>
+
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "net/socket.h"
@@ -389,4 +391,46 @@ CHECK_CASE(a_welcome_in_parts_is_put_together)
     end(&self);
     end(&leader);
     dl_store_unref(store);
+}
+
+/* Every rank gets an answer, and nothing stays open, however few may be opened. */
+static void
+join_with_few_descriptors(int rank, int size, void *context)
+{
+    atomic_int *failures = context;
+    joiner self = {
+        .options = {.store = store, .rank = rank, .size = size, .group_name = "g"}};
+    dl_deadline deadline = dl_deadline_after(300 * DL_MILLISECOND);
+    dl_status status = dl_endpoint_open(&self.endpoint, &self.options, deadline);
+
+    if (status == DL_OK) {
+        dl_join work = {&self.endpoint, &self.options, deadline};
+        status = dl_join_run(&work, &self.membership);
+    }
+    atomic_fetch_add(failures, status != DL_OK);
+    end(&self);
+}
+
+CHECK_CASE(too_few_descriptors_are_an_error_on_every_rank)
+{
+    struct rlimit limit;
+    int next = dup(0);
+    int room = 1;
+    atomic_int failures;
+
+    close(next);
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    do {
+        CHECK_OK(dl_hash_store_new(&store));
+        limit.rlim_cur = (rlim_t)(next + room);
+        CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+        atomic_store(&failures, 0);
+        dl_run_ranks(3, join_with_few_descriptors, &failures);
+        int free_one = dup(0);
+        CHECK_EQUAL(free_one, next);
+        close(free_one);
+        dl_store_unref(store);
+        room += 3;
+    } while (atomic_load(&failures) > 0 && room < 100);
+    CHECK(room > 10 && room < 100);
 }
