@@ -7,6 +7,7 @@
 #include "python/collective_functions.h"
 #include "python/convert.h"
 #include "python/reduce_op_arg.h"
+#include "python/signals.h"
 
 /* All in tp_new, nothing in tp_init: a group that has not met its peers cannot be had, so
  * no method needs to ask. */
@@ -58,7 +59,12 @@ group_dealloc(PyObject *object)
     Py_CLEAR(self->description);
     PyMem_Free(self->global_ranks);
     if (self->group != NULL) {
+        /* The last reference may have to wait: for the lane's thread, for a file's lock. */
+        dlpy_signals_hold();
+        Py_BEGIN_ALLOW_THREADS
         dl_group_unref(self->group);
+        Py_END_ALLOW_THREADS
+        dlpy_signals_release();
     }
     type->tp_free(object);
     Py_DECREF(type);
