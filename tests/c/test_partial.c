@@ -193,3 +193,63 @@ CHECK_CASE(a_large_value_survives_want_of_memory_or_is_given_up)
     dl_buffer_fini(&bytes);
     free(value);
 }
+
+/* The SET waits with the rest until the replies before it are taken, then its value is
+ * received as usual. */
+CHECK_CASE(a_large_value_may_come_behind_too_much_output)
+{
+    fixture f;
+    uint8_t *value = pattern(2 * MIB);
+    dl_buffer bytes = {0};
+    dl_request get = {.op = DL_OP_GET, KEY("k")};
+    dl_request set = {
+        .op = DL_OP_SET, .is_checked = true, KEY("k"), .value = {value, MIB}};
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(1, .op = DL_OP_SET, KEY("k"), .value = {value, 2 * MIB}), "");
+    dl_wire_put_request(&bytes, &get, (dl_bytes){0});
+    dl_wire_put_request(&bytes, &set, (dl_bytes){0});
+    CHECK_OK(dl_session_feed(&f.sessions[0], (dl_bytes){bytes.data, MIB / 2}));
+    CHECK(!dl_session_wants_input(&f.sessions[0]));
+    /* A piece that was on its way already is not lost. */
+    CHECK_OK(
+        dl_session_feed(&f.sessions[0], (dl_bytes){bytes.data + MIB / 2, MIB / 4}));
+    send_all(&f);
+    CHECK_EQUAL(f.replies[0].size, 8 + 2 * MIB);
+    dl_buffer_clear(&f.replies[0]);
+    CHECK(f.sessions[0].partial->value != NULL);
+    put_bytes(&f, 0, (dl_bytes){bytes.data + 3 * MIB / 4, bytes.size - 3 * MIB / 4});
+    CHECK_BYTES(heard(&f, 0), "\0");
+    CHECK_EQUAL(dl_table_get(&f.hub.table, DL_LITERAL("k"))->size, MIB);
+    dl_buffer_fini(&bytes);
+    free(value);
+    close_fixture(&f);
+}
+
+/* What the server read before it saw that the output is too much. */
+CHECK_CASE(a_value_goes_on_while_the_output_is_too_much)
+{
+    fixture f;
+    uint8_t *value = pattern(MIB);
+    dl_buffer bytes = {0};
+    dl_request set = {.op = DL_OP_SET, KEY("new"), .value = {value, MIB}};
+
+    open_fixture(&f);
+    dl_wire_put_request(&bytes, &set, (dl_bytes){0});
+    put_bytes(&f, 0, (dl_bytes){bytes.data, 10});
+    dl_output *output = dl_session_open_output(&f.sessions[0]);
+    dl_put_bytes(&output->bytes, (dl_bytes){value, MIB});
+    dl_put_u64(&output->bytes, 0);
+    CHECK(!dl_session_wants_input(&f.sessions[0]));
+    for (size_t i = 10; i < bytes.size; i += 100000) {
+        size_t size = bytes.size - i < 100000 ? bytes.size - i : 100000;
+        CHECK_OK(dl_session_feed(&f.sessions[0], (dl_bytes){bytes.data + i, size}));
+        settle(&f);
+    }
+    send_all(&f);
+    CHECK_EQUAL(dl_table_get(&f.hub.table, DL_LITERAL("new"))->size, MIB);
+    CHECK(f.sessions[0].partial == NULL);
+    dl_buffer_fini(&bytes);
+    free(value);
+    close_fixture(&f);
+}

@@ -55,6 +55,7 @@ answer_compare_set(dl_session *session, const dl_request *request)
     DL_TRY(dl_table_compare_set(table_of(session), request->key, request->expected,
                                 request->value, &held));
     dl_output *output = begin_reply(session, request);
+    /* Torch's clients take the echo of what they expected for "there is no such key". */
     if (held != NULL) {
         dl_output_put_value(output, held);
     } else {
@@ -75,6 +76,7 @@ answer_get(dl_session *session, const dl_request *request)
 {
     dl_blob *value = dl_table_get(table_of(session), request->key);
 
+    /* A plain reply has no way to say "absent": torch's server answers nothing, too. */
     if (value == NULL && request->is_checked) {
         return fail_absent(request->key);
     }
@@ -107,6 +109,8 @@ answer_check(dl_session *session, const dl_request *request)
     dl_reader items = request->items;
     bool exist = true;
 
+    /* Key by key, straight from the request: an array of them all would be as large as
+     * the request itself. */
     for (size_t i = 0; i < request->count && exist; i++) {
         dl_bytes key = dl_wire_take_item(&items);
         exist = dl_table_check(table_of(session), &key, 1);
@@ -157,6 +161,7 @@ answer_multi_get(dl_session *session, const dl_request *request)
 {
     dl_reader items = request->items;
 
+    /* The status comes first, and cannot be taken back. */
     if (request->is_checked) {
         DL_TRY(check_all_have_values(session, request));
     }
@@ -205,6 +210,7 @@ answer_queue_pop(dl_session *session, const dl_request *request)
     reply_number(session, request,
                  dl_table_queue_pop(table_of(session), request->key, &item));
     if (item != NULL) {
+        /* The size before the pop tells that a value follows, even an empty one. */
         dl_output_put_value(session->output, item);
         dl_blob_unref(item);
     }
@@ -270,11 +276,14 @@ dl_answer(dl_session *session, const dl_request *request)
         return dl_fail_no_memory();
     }
     dl_waiting_use_turn(session, request);
+    /* Nothing is put before it is certain, so that an error can be put instead. */
     dl_status status = answers[request->op](session, request);
     if (status != DL_OK && request->is_checked) {
         dl_wire_put_error(&session->output->bytes);
         status = DL_OK;
     }
+    /* After each request and not each round of input, so that the answer to a wait comes
+     * before that to a later request to cancel it. */
     dl_waiting_end(session->hub);
     return status;
 }

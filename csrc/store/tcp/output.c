@@ -108,6 +108,8 @@ dl_output_gather(const dl_output *output, struct iovec *parts, int room)
     return count;
 }
 
+/* Keeps memory that is worth keeping: most replies are small, and the next is put into
+ * the same place. */
 static void
 start_anew(dl_output *output)
 {
@@ -156,6 +158,7 @@ consume_value(dl_output *output, size_t size)
 void
 dl_output_consume(dl_output *output, size_t size)
 {
+    /* By turns: bytes up to where the next value goes, that value. */
     while (size > 0) {
         size -= consume_bytes(output, size);
         if (size > 0) {

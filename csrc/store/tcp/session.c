@@ -8,6 +8,15 @@
 #include "store/tcp/waiting.h"
 #include "store/tcp/wire.h"
 
+/* The way of the bytes:
+ *
+ *     fed -> take_in -> serve -> answer -> session->output
+ *               |         |
+ *               |         +-> what is left, or must wait -> partial -> serve_held
+ *               +-> the middle of a large value -> partial -> serve_value
+ *
+ * and settle() at the end, whatever happened. */
+
 void
 dl_hub_init(dl_hub *hub)
 {
@@ -62,6 +71,7 @@ dl_hub_take_changed(dl_hub *hub)
     return session;
 }
 
+/* An output that is empty again is passed to whoever speaks next: it has memory already. */
 dl_output *
 dl_session_open_output(dl_session *session)
 {
@@ -88,6 +98,8 @@ give_back_output(dl_hub *hub, dl_output *output)
 void
 dl_session_sent(dl_session *session, dl_output *output)
 {
+    /* Not served right here: a client that asks for much and reads fast would keep the
+     * server to itself. */
     if (output == session->output) {
         session->output = NULL;
     }
@@ -164,13 +176,15 @@ has_too_much_output(const dl_session *session)
     return session->output != NULL && dl_output_is_full(session->output);
 }
 
-/* Answers the whole requests at the front of `bytes` and takes them off. */
+/* Answers the whole requests at the front of `bytes` and takes them off.  On return the
+ * cursor is about the request that `bytes` then begins with. */
 static dl_status
 serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
 {
     dl_request request;
 
     while (bytes->size > 0) {
+        /* Before each request, because one alone can make megabytes of replies. */
         if (has_too_much_output(session)) {
             session->is_stalled = true;
             return DL_OK;
@@ -200,6 +214,8 @@ serve_held(dl_session *session)
     dl_partial *partial = session->partial;
     dl_bytes bytes = dl_buffer_bytes(&partial->held);
 
+    /* Nothing is moved until all that can be served is: many small requests that were
+     * kept back would otherwise be moved once each. */
     DL_TRY(serve(session, &partial->cursor, &bytes));
     if (bytes.size == 0) {
         drop_partial(session);
@@ -229,6 +245,7 @@ take_in(dl_session *session, dl_bytes bytes)
         }
         DL_TRY(serve_value(session));
     }
+    /* Bytes behind others have to be joined to them; alone, they are served in place. */
     if (session->partial != NULL) {
         DL_TRY(dl_partial_hold(session->partial, bytes));
         return session->is_stalled ? DL_OK : serve_held(session);
@@ -256,6 +273,7 @@ settle(dl_session *session, dl_status status)
     if (status != DL_OK) {
         session->is_over = true;
         session->is_stalled = false;
+        /* The reason outlives what giving up the rest may have to say. */
         dl_error error = *dl_last_error();
         dl_waiting_leave(session);
         dl_waiting_end(session->hub);
@@ -277,6 +295,7 @@ dl_session_feed(dl_session *session, dl_bytes bytes)
 dl_status
 dl_session_resume(dl_session *session)
 {
+    /* Somebody else ended this client's wait and had no memory to say so. */
     if (session->is_over) {
         return settle(session, dl_fail_no_memory());
     }
@@ -284,7 +303,8 @@ dl_session_resume(dl_session *session)
         return settle(session, DL_OK);
     }
     session->is_stalled = false;
-    return settle(session, serve_held(session));
+    bool is_receiving = dl_partial_is_receiving(session->partial);
+    return settle(session, is_receiving ? DL_OK : serve_held(session));
 }
 
 bool

@@ -18,6 +18,7 @@ reply_ready(dl_session *session)
     dl_put_u8(&session->output->bytes, DL_WIRE_READY);
 }
 
+/* A wait that is over before it began is answered now, all others by dl_waiting_end(). */
 static void
 begin(dl_session *session, const dl_request *request)
 {
@@ -27,6 +28,8 @@ begin(dl_session *session, const dl_request *request)
     }
 }
 
+/* One name may be a queue's: the name is kept to see what the client does when its turn
+ * has come.  Nobody pops after waiting for several. */
 static dl_status
 wait_for_one(dl_session *session, dl_bytes key)
 {
@@ -46,7 +49,7 @@ static dl_status
 wait_for_all(dl_session *session, const dl_request *request)
 {
     dl_reader items = request->items;
-    dl_bytes *keys = calloc(request->count + 1, sizeof *keys);
+    dl_bytes *keys = calloc(request->count + 1, sizeof *keys); /* never of size 0 */
 
     if (keys == NULL) {
         return dl_fail_no_memory();
@@ -94,6 +97,7 @@ dl_waiting_leave(dl_session *session)
 {
     bool has_turn = session->turn != NULL && !session->waiter.is_parked;
 
+    /* Before the turn is passed on, or it might come straight back. */
     dl_table_cancel(table_of(session), &session->waiter);
     if (has_turn) {
         dl_table_queue_pass_on(table_of(session), dl_blob_bytes(session->turn));

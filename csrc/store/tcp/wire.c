@@ -5,7 +5,8 @@
 
 #define FIELDS_MAX 4 /* the longest layout and its end */
 
-/* What may follow an opcode, in the order of the layout. */
+/* What may follow an opcode.  Encoding and decoding both walk a request's layout, a list
+ * of these: a kind of request is a line of the table below and nothing else. */
 typedef enum field_kind {
     FIELD_END = 0, /* zeroed entries end a layout */
     FIELD_U32,
@@ -51,6 +52,7 @@ dl_wire_op_name(dl_opcode op)
     return (unsigned)op < DL_OP_COUNT ? layouts[op].name : "unknown request";
 }
 
+/* The prefix is put here and not by the caller, who would have to copy every key. */
 static void
 put_key(dl_buffer *out, dl_bytes key, dl_bytes prefix)
 {
@@ -136,7 +138,9 @@ dl_wire_put_error(dl_buffer *out)
     dl_put_bytes(out, dl_bytes_of(error->text));
 }
 
-/* The answers of the take functions below are dl_take_bytes()'s: 1, 0, -1. */
+/* Decoding.  The answers of the functions below are dl_take_bytes()'s: 1, 0, -1.  They
+ * are called again when there are more bytes, with the cursor at the field that was not
+ * whole, so that no field is looked at twice (its eight bytes of size aside). */
 
 static int
 fail_limit(const dl_request *request, const char *what, uint64_t size, size_t limit)
@@ -163,7 +167,8 @@ take_opcode(dl_reader *reader, dl_request *request)
     return 1;
 }
 
-/* A blob of at most `limit` bytes, or how many bytes are needed to have it. */
+/* A blob of at most `limit` bytes, or how many bytes are needed to have it.  Either way
+ * `blob->size` is what was announced, for the error. */
 static int
 take_blob(dl_wire_cursor *cursor, dl_reader *reader, size_t limit, dl_bytes *blob)
 {
@@ -229,6 +234,7 @@ take_count(dl_wire_cursor *cursor, dl_reader *reader, dl_request *request)
                 dl_wire_op_name(request->op), count, DL_WIRE_KEYS_LIMIT);
         return -1;
     }
+    /* Only counted, nothing is allocated: the announced keys may never come. */
     cursor->count = (uint32_t)count;
     cursor->left = cursor->count * (request->op == DL_OP_MULTI_SET ? 2 : 1);
     cursor->items = cursor->position + sizeof count;
@@ -313,6 +319,7 @@ dl_wire_take_request(dl_wire_cursor *cursor, dl_bytes bytes, dl_request *request
     if (taken != 1) {
         return taken;
     }
+    /* A client that sends byte by byte costs a comparison per byte. */
     if (is_fresh) {
         cursor->position = 1;
     } else if (bytes.size < cursor->needed) {
@@ -352,6 +359,7 @@ dl_wire_take_item(dl_reader *items)
 {
     dl_bytes item = {0};
 
+    /* Cannot fail: decoding has been over it, with limits that are not larger. */
     dl_take_bytes(items, DL_WIRE_VALUE_LIMIT, &item);
     return item;
 }
