@@ -5,14 +5,15 @@ Every name here is public as distlite.<name>.  Timeouts are a timedelta, or seco
 number; 0 looks once, negative waits for ever, None is the store's (or group's) own.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import timedelta
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, final
 
 from typing_extensions import Self, disjoint_base
 
+from .futures import Future
 from .reduce_op import RedOpType, ReduceOp
 from .store_lock import StoreLock
 
@@ -144,27 +145,132 @@ class ProcessGroup:
     def abort(self) -> None: ...
     def shutdown(self) -> None: ...
     def _get_sequence_number_for_group(self) -> int: ...
+    def _set_global_ranks(self, ranks: list[int], /) -> None: ...
+
+@final
+class Work:
+    def wait(self, timeout: _Timeout = None) -> Literal[True]: ...
+    def is_completed(self) -> bool: ...
+    def is_success(self) -> bool: ...
+    def exception(self) -> BaseException | None: ...
+    def result(self) -> list[Any]: ...
+    def source_rank(self) -> int: ...
+    def _source_rank(self) -> int: ...
+    def synchronize(self) -> None: ...
+    def get_future(self) -> Future: ...
+    def __await__(self) -> Generator[Any, None, list[Any]]: ...
+    def _get_op_type(self) -> int: ...
+    def _call_when_done(self, callback: Callable[[Work], object], /) -> None: ...
+    def _take_callbacks(self) -> list[Callable[[Work], object]]: ...
+
+_Arrays: TypeAlias = list[Any] | tuple[Any, ...]
+_Op: TypeAlias = RedOpType | ReduceOp
+# A Work where async_op is true, None where it is not: as the caller knows best.
+_MaybeWork: TypeAlias = Work | Any
 
 def all_reduce(
     tensor: _Array,
-    op: RedOpType | ReduceOp = ...,
+    op: _Op = ...,
     group: _Group = None,
-    async_op: Literal[False] = False,
-) -> None: ...
+    async_op: bool = False,
+) -> _MaybeWork: ...
 def broadcast(
     tensor: _Array,
     src: int | None = None,
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     group_src: int | None = None,
-) -> None: ...
+) -> _MaybeWork: ...
+def reduce(
+    tensor: _Array,
+    dst: int | None = None,
+    op: _Op = ...,
+    group: _Group = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> _MaybeWork: ...
+def all_gather(
+    tensor_list: _Arrays,
+    tensor: _Array,
+    group: _Group = None,
+    async_op: bool = False,
+) -> _MaybeWork: ...
+def all_gather_single(
+    output_tensor: _Array,
+    input_tensor: _Array,
+    group: _Group = None,
+    async_op: bool = False,
+) -> _MaybeWork: ...
+def gather(
+    tensor: _Array,
+    gather_list: _Arrays | None = None,
+    dst: int | None = None,
+    group: _Group = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> _MaybeWork: ...
+def gather_v(
+    tensor: _Array,
+    gather_list: _Arrays | None = None,
+    dst: int | None = None,
+    group: _Group = None,
+    async_op: bool = False,
+    group_dst: int | None = None,
+) -> _MaybeWork: ...
+def scatter(
+    tensor: _Array,
+    scatter_list: _Arrays | None = None,
+    src: int | None = None,
+    group: _Group = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> _MaybeWork: ...
+def scatter_v(
+    tensor: _Array,
+    scatter_list: _Arrays | None = None,
+    src: int | None = None,
+    group: _Group = None,
+    async_op: bool = False,
+    group_src: int | None = None,
+) -> _MaybeWork: ...
+def reduce_scatter(
+    output: _Array,
+    input_list: _Arrays,
+    op: _Op = ...,
+    group: _Group = None,
+    async_op: bool = False,
+) -> _MaybeWork: ...
+def reduce_scatter_single(
+    output: _Array,
+    input: _Array,
+    op: _Op = ...,
+    group: _Group = None,
+    async_op: bool = False,
+) -> _MaybeWork: ...
+def all_to_all(
+    output_tensor_list: _Arrays,
+    input_tensor_list: _Arrays,
+    group: _Group = None,
+    async_op: bool = False,
+) -> _MaybeWork: ...
+def all_to_all_single(
+    output: _Array,
+    input: _Array,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: _Group = None,
+    async_op: bool = False,
+) -> _MaybeWork: ...
 def barrier(
     group: _Group = None,
-    async_op: Literal[False] = False,
+    async_op: bool = False,
     device_ids: object = None,
     timeout: _Timeout = None,
-) -> None: ...
+) -> _MaybeWork: ...
 def _set_default_group(group: ProcessGroup | None, /) -> None: ...
 def _set_reduce_op_types(
     members: type[RedOpType], wrapper: type[ReduceOp], /
 ) -> None: ...
+def _set_future_of_work(factory: Callable[[Work], Future], /) -> None: ...
+def _next_finished() -> Work | None: ...
+def _stop_completions() -> None: ...

@@ -77,7 +77,9 @@ def all_reduce_coalesced(
     async_op: bool = False,
 ) -> Future | None:
     """all_reduce of each array of a list; async_op gives a Future of the list."""
-    arrays = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+    arrays: list[Any] = (
+        list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
+    )
     works = [all_reduce(array, op, group, async_op) for array in arrays]
     return _future_of(works, arrays) if async_op else None
 
