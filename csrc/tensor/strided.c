@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "tensor/copy.h"
+
 /* A walk over all elements in C order, run by run: a run is as many trailing dimensions
  * as lie without gaps. */
 typedef struct walk {
@@ -135,7 +137,7 @@ dl_strided_gather_part(void *target, const dl_tensor *tensor, size_t offset,
         return;
     }
     if (tensor->is_contiguous) {
-        memcpy(target, (const char *)tensor->data + offset, size);
+        dl_copy(target, (const char *)tensor->data + offset, size);
         return;
     }
     walk self = walk_of(tensor);
@@ -161,7 +163,7 @@ dl_strided_scatter_part(const dl_tensor *tensor, const void *source, size_t offs
         return;
     }
     if (tensor->is_contiguous) {
-        memcpy((char *)tensor->data + offset, source, size);
+        dl_copy((char *)tensor->data + offset, source, size);
         return;
     }
     walk self = walk_of(tensor);

@@ -14,8 +14,9 @@ value_of(int root, uint64_t sequence, size_t i)
 }
 
 static void
-check_broadcast(int rank, uint64_t sequence, int root, size_t size)
+check_broadcast(dl_exchange *exchange, uint64_t sequence, int root, size_t size)
 {
+    int rank = exchange->board->options.rank;
     uint8_t data[MOST + 1];
     dl_op_context context = boards_op(sequence, DL_BROADCAST, 10 * DL_SECOND);
     dl_broadcast_args args = {.tensor = {.data = data,
@@ -33,7 +34,7 @@ check_broadcast(int rank, uint64_t sequence, int root, size_t size)
     }
     context.fingerprint.count = size;
     context.fingerprint.root = (uint32_t)root;
-    CHECK_OK(dl_broadcast_select(&all.boards[rank], &context, &args));
+    CHECK_OK(dl_broadcast_board(exchange, &context, &args));
     for (size_t i = 0; i < size; i++) {
         CHECK_EQUAL(data[i], value_of(root, sequence, i));
     }
@@ -50,13 +51,16 @@ from_every_root(int rank, int size, void *unused)
                                    3 * CHUNK, 1000,      5 * CHUNK + 9,
                                    MOST};
     uint64_t sequence = 0;
+    dl_exchange exchange;
 
     (void)unused;
+    CHECK_OK(dl_exchange_init(&exchange, &all.boards[rank]));
     for (size_t n = 0; n < sizeof sizes / sizeof *sizes; n++) {
         for (int root = 0; root < size; root++) {
-            check_broadcast(rank, ++sequence, root, sizes[n]);
+            check_broadcast(&exchange, ++sequence, root, sizes[n]);
         }
     }
+    dl_exchange_fini(&exchange);
 }
 
 static void
@@ -64,8 +68,10 @@ in_any_order(int rank, int size, void *unused)
 {
     unsigned common = 5;
     unsigned own = (unsigned)rank;
+    dl_exchange exchange;
 
     (void)unused;
+    CHECK_OK(dl_exchange_init(&exchange, &all.boards[rank]));
     for (uint64_t sequence = 1; sequence <= 400; sequence++) {
         size_t limit = rand_r(&common) % 2 ? DL_BOARD_PAYLOAD : MOST;
         size_t bytes = (size_t)rand_r(&common) % (limit + 1);
@@ -73,8 +79,9 @@ in_any_order(int rank, int size, void *unused)
         for (int pause = rand_r(&own) % 4; pause > 0; pause--) {
             sched_yield();
         }
-        check_broadcast(rank, sequence, root, bytes);
+        check_broadcast(&exchange, sequence, root, bytes);
     }
+    dl_exchange_fini(&exchange);
 }
 
 static void
@@ -118,9 +125,12 @@ stop_after_two_rounds(int rank, int size, void *unused)
         boards_cut(&all, 2);
         return;
     }
-    CHECK_STATUS(dl_broadcast_chunks(&all.boards[rank], &context, &args), DL_PEER_LOST);
+    dl_exchange exchange;
+    CHECK_OK(dl_exchange_init(&exchange, &all.boards[rank]));
+    CHECK_STATUS(dl_broadcast_board(&exchange, &context, &args), DL_PEER_LOST);
     CHECK_CONTAINS(dl_last_error()->text, "rank 2 (pid 102 on host h)");
     dl_board_break(&all.boards[rank]);
+    dl_exchange_fini(&exchange);
 }
 
 CHECK_CASE(a_rank_lost_in_the_middle_is_named)

@@ -16,7 +16,7 @@ is_plain(const dl_tensor *tensor)
 
 /* `*plain` is a copy of `tensor` with its elements in a row. */
 static dl_status
-stage(dl_cpu_backend *self, const dl_tensor *tensor, bool is_read, dl_tensor *plain)
+stage(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
 {
     size_t size = dl_tensor_size(tensor);
 
@@ -25,17 +25,15 @@ stage(dl_cpu_backend *self, const dl_tensor *tensor, bool is_read, dl_tensor *pl
     *plain = *tensor;
     plain->data = self->staging.data;
     plain->is_contiguous = true;
-    if (is_read) {
-        dl_strided_gather_part(plain->data, tensor, 0, size);
-    }
+    dl_strided_gather_part(plain->data, tensor, 0, size);
     return DL_OK;
 }
 
 static dl_status
-flatten(dl_cpu_backend *self, const dl_tensor *tensor, bool is_read, dl_tensor *plain)
+flatten(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
 {
     *plain = *tensor;
-    return is_plain(tensor) ? DL_OK : stage(self, tensor, is_read, plain);
+    return is_plain(tensor) ? DL_OK : stage(self, tensor, plain);
 }
 
 static void
@@ -81,7 +79,7 @@ all_reduce(dl_cpu_backend *self, const dl_op_context *op,
 {
     dl_all_reduce_args plain = *args;
 
-    DL_TRY(flatten(self, &args->tensor, true, &plain.tensor));
+    DL_TRY(flatten(self, &args->tensor, &plain.tensor));
     scale(&plain.tensor, args->op, args->factor);
     if (self->size > 1) {
         DL_TRY(dl_all_reduce_select(&self->board, op, &plain));
@@ -99,27 +97,14 @@ dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op,
     return end(self, all_reduce(self, op, args));
 }
 
-static dl_status
-broadcast(dl_cpu_backend *self, const dl_op_context *op, const dl_broadcast_args *args)
-{
-    bool is_root = self->rank == args->root;
-    dl_broadcast_args plain = *args;
-
-    DL_TRY(flatten(self, &args->tensor, is_root, &plain.tensor));
-    DL_TRY(dl_broadcast_select(&self->board, op, &plain));
-    if (!is_root) {
-        unflatten(&args->tensor, &plain.tensor);
-    }
-    return DL_OK;
-}
-
 dl_status
 dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op,
                  const dl_broadcast_args *args)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
-    return self->size == 1 ? DL_OK : end(self, broadcast(self, op, args));
+    return self->size == 1 ? DL_OK
+                           : end(self, dl_broadcast_board(&self->exchange, op, args));
 }
 
 dl_status
@@ -137,7 +122,7 @@ reduce_to_root(dl_cpu_backend *self, const dl_op_context *op,
 {
     dl_reduce_args plain = *args;
 
-    DL_TRY(flatten(self, &args->tensor, true, &plain.tensor));
+    DL_TRY(flatten(self, &args->tensor, &plain.tensor));
     scale(&plain.tensor, args->op, args->factor);
     if (self->size > 1) {
         DL_TRY(dl_reduce_board(&self->exchange, op, &plain));
@@ -164,7 +149,7 @@ reduce_scatter(dl_cpu_backend *self, const dl_op_context *op,
     dl_tensor own = *input;
 
     if (args->op == DL_PREMUL_SUM || !is_plain(input)) {
-        DL_TRY(stage(self, input, true, &own));
+        DL_TRY(stage(self, input, &own));
         scale(&own, args->op, args->factor);
     }
     if (self->size == 1) {

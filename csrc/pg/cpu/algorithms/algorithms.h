@@ -14,8 +14,6 @@
 /* Picks one of those below by size and ranks. */
 dl_status dl_all_reduce_select(dl_board *board, const dl_op_context *op,
                                const dl_all_reduce_args *args);
-dl_status dl_broadcast_select(dl_board *board, const dl_op_context *op,
-                              const dl_broadcast_args *args);
 
 /* Everybody publishes on its line, everybody reduces: DL_BOARD_PAYLOAD bytes at most. */
 dl_status dl_all_reduce_line(dl_board *board, const dl_op_context *op,
@@ -29,17 +27,11 @@ dl_status dl_all_reduce_slot(dl_board *board, const dl_op_context *op,
 dl_status dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
                                const dl_all_reduce_args *args);
 
-/* On the root's line: DL_BOARD_PAYLOAD bytes at most. */
-dl_status dl_broadcast_line(dl_board *board, const dl_op_context *op,
-                            const dl_broadcast_args *args);
-
-/* Through the root's slots. */
-dl_status dl_broadcast_chunks(dl_board *board, const dl_op_context *op,
-                              const dl_broadcast_args *args);
-
 dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
 
 /* Blocks of any size and layout; each picks line, slot or chunks by itself. */
+dl_status dl_broadcast_board(dl_exchange *exchange, const dl_op_context *op,
+                             const dl_broadcast_args *args);
 dl_status dl_all_gather_board(dl_exchange *exchange, const dl_op_context *op,
                               const dl_all_gather_args *args);
 dl_status dl_gather_board(dl_exchange *exchange, const dl_op_context *op,

@@ -3,6 +3,7 @@
 
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/algorithms/fold.h"
+#include "tensor/copy.h"
 
 dl_status
 dl_all_reduce_line(dl_board *board, const dl_op_context *op,
@@ -45,7 +46,7 @@ dl_all_reduce_slot(dl_board *board, const dl_op_context *op,
     dl_fold_sources sources = slots_of(board, 0);
 
     dl_board_begin(board, op);
-    memcpy(dl_board_slot(board, board->options.rank, 0), args->tensor.data, size);
+    dl_copy(dl_board_slot(board, board->options.rank, 0), args->tensor.data, size);
     DL_TRY(dl_board_arrive(board));
     dl_fold_run(&fold, &sources, size, args->tensor.data, NULL);
     dl_board_end(board, 1, 0);
@@ -133,8 +134,8 @@ copy_in(const rounds *all, uint64_t round)
     const uint8_t *data = all->data + round * all->chunk;
     size_t end = own.start + own.size;
 
-    memcpy(slot, data, own.start);
-    memcpy(slot + end, data + end, round_size(all, round) - end);
+    dl_copy(slot, data, own.start);
+    dl_copy(slot + end, data + end, round_size(all, round) - end);
 }
 
 static void
@@ -162,8 +163,8 @@ copy_out(const rounds *all, uint64_t round)
     for (int i = 1; i < ranks; i++) {
         int rank = (all->board->options.rank + i) % ranks;
         block theirs = block_of(all, round, rank);
-        memcpy(data + theirs.start,
-               dl_board_slot(all->board, rank, round) + theirs.start, theirs.size);
+        dl_copy(data + theirs.start,
+                dl_board_slot(all->board, rank, round) + theirs.start, theirs.size);
     }
 }
 

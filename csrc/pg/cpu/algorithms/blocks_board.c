@@ -2,6 +2,31 @@
 #include "pg/cpu/algorithms/algorithms.h"
 
 static size_t
+broadcast_size(const dl_transfer *transfer, int source, int destination)
+{
+    (void)destination;
+    return source == transfer->root ? dl_tensor_size(transfer->inputs) : 0;
+}
+
+dl_status
+dl_broadcast_board(dl_exchange *exchange, const dl_op_context *op,
+                   const dl_broadcast_args *args)
+{
+    dl_transfer transfer = {
+        .rank = exchange->board->options.rank,
+        .root = args->root,
+        .inputs = &args->tensor,
+        .input_count = 1,
+        .outputs = &args->tensor,
+        .output_count = 1,
+        .is_shared = true,
+        .size = broadcast_size,
+    };
+
+    return dl_exchange_run(exchange, op, &transfer);
+}
+
+static size_t
 all_gather_size(const dl_transfer *transfer, int source, int destination)
 {
     (void)destination;

@@ -4,12 +4,21 @@
 #include <stdlib.h>
 
 #include "pg/cpu/algorithms/sizes.h"
+#include "tensor/copy.h"
 #include "tensor/strided.h"
 
 /* Blocks begin on whole lines of the cache, on a rank's own line where any number is
  * well aligned. */
 #define SLOT_UNIT 64
 #define LINE_UNIT 8
+
+/* Where every rank has a core, even what fits a slot goes in a few rounds, so that one
+ * side copies out while the other copies in; less than this is not worth a meeting. */
+#define ROUNDS_WANTED 4
+#define ROUND_LEAST ((size_t)16 << 10)
+
+/* More than a rank's second-level cache, and its share of the third. */
+#define LARGE ((size_t)4 << 20)
 
 dl_status
 dl_exchange_init(dl_exchange *exchange, dl_board *board)
@@ -93,12 +102,27 @@ filling(const dl_exchange *self, int source, uint64_t rounds)
     return sum;
 }
 
+/* Of a round. */
+static size_t
+room_of(const dl_exchange *self, size_t whole)
+{
+    size_t capacity = self->board->chunk - self->header;
+
+    if (self->board->waiter.spin == 0) {
+        return capacity;
+    }
+    size_t room = whole / ROUNDS_WANTED;
+    room = room > ROUND_LEAST ? room : ROUND_LEAST;
+    return room < capacity ? room : capacity;
+}
+
 static uint64_t
 rounds_of(const dl_exchange *self, int source)
 {
     size_t capacity = self->board->chunk - self->header;
     size_t whole = filling(self, source, 1);
-    uint64_t rounds = (whole + capacity - 1) / capacity;
+    size_t room = room_of(self, whole);
+    uint64_t rounds = (whole + room - 1) / room;
 
     /* Pieces are rounded up, so that it may take a few more. */
     while (rounds > 1 && filling(self, source, rounds) > capacity) {
@@ -180,6 +204,7 @@ plan_incoming(dl_exchange *self)
 {
     const dl_transfer *transfer = self->transfer;
     int size = self->board->options.size;
+    size_t total = 0;
 
     self->incoming_count = 0;
     for (int i = 1; i < size; i++) {
@@ -189,8 +214,10 @@ plan_incoming(dl_exchange *self)
             stream.tensor =
                 &transfer->outputs[transfer->output_count == 1 ? 0 : source];
             self->incoming[self->incoming_count++] = stream;
+            total += stream.size;
         }
     }
+    self->is_large = total > LARGE;
 }
 
 uint8_t *
@@ -222,6 +249,18 @@ fill(const dl_exchange *self, uint64_t round)
     }
 }
 
+/* Into `size` bytes of an output from `start` on. */
+static void
+put(const dl_exchange *self, const dl_tensor *output, const void *source, size_t start,
+    size_t size)
+{
+    if (self->is_large && output->is_contiguous) {
+        dl_copy_past_caches((char *)output->data + start, source, size);
+    } else {
+        dl_strided_scatter_part(output, source, start, size);
+    }
+}
+
 static void
 keep_own(const dl_exchange *self, uint64_t round)
 {
@@ -234,8 +273,14 @@ keep_own(const dl_exchange *self, uint64_t round)
     size_t size = dl_tensor_size(transfer->own_input);
     uint64_t rounds = self->rounds > 0 ? self->rounds : 1;
     dl_stream own = {.piece = piece_of(self, size, rounds), .size = size};
-    dl_strided_copy_part(transfer->own_output, transfer->own_input, round * own.piece,
-                         dl_stream_part(&own, round));
+    size_t start = round * own.piece;
+    size_t part = dl_stream_part(&own, round);
+    if (transfer->own_input->is_contiguous) {
+        put(self, transfer->own_output, (char *)transfer->own_input->data + start,
+            start, part);
+    } else {
+        dl_strided_copy_part(transfer->own_output, transfer->own_input, start, part);
+    }
 }
 
 /* A rank's steps in a round: it has filled its slot for the next one; it has emptied the
@@ -276,8 +321,8 @@ drain(dl_exchange *self, uint64_t round)
         DL_TRY(wait_filled(self, stream, round));
         if (transfer->drain == NULL) {
             uint8_t *blocks = dl_exchange_blocks(self, stream->rank, round);
-            dl_strided_scatter_part(stream->tensor, blocks + stream->offset,
-                                    round * stream->piece, part);
+            put(self, stream->tensor, blocks + stream->offset, round * stream->piece,
+                part);
         }
     }
     if (transfer->drain != NULL && self->incoming_count > 0) {
@@ -300,8 +345,8 @@ run_round(dl_exchange *self, uint64_t round)
     if (has_next) {
         fill(self, round + 1);
         dl_board_publish_step(board, step_filled(round + 1));
+        keep_own(self, round + 1);
     }
-    keep_own(self, round);
     DL_TRY(drain(self, round));
     if (has_next) {
         dl_board_publish_step(board, step_drained(round));
@@ -342,6 +387,7 @@ dl_exchange_run(dl_exchange *exchange, const dl_op_context *op,
         exchange->rounds = most_rounds(exchange);
     }
     plan_incoming(exchange);
+    keep_own(exchange, 0);
     for (uint64_t round = 0; round < exchange->rounds; round++) {
         DL_TRY(run_round(exchange, round));
     }

@@ -59,6 +59,7 @@ struct dl_exchange {
     int outgoing_count;
     int incoming_count;
     bool is_on_line;
+    bool is_large; /* more than stays in a cache: outputs are written past it */
     size_t header; /* bytes of a slot before its blocks */
     uint64_t rounds;
 };

@@ -2,7 +2,8 @@
 #include "pg/cpu/algorithms/fold.h"
 
 #include <stdbool.h>
-#include <string.h>
+
+#include "tensor/copy.h"
 
 /* Bytes that go through all ranks before the next ones do: target and sources stay in
  * the first-level cache meanwhile. */
@@ -79,7 +80,7 @@ dl_fold_run(const dl_fold *fold, const dl_fold_sources *sources, size_t size,
             fold_tile(fold, sources, at, part, target);
         }
         if (copy != NULL) {
-            memcpy(copy + at, target + at, part);
+            dl_copy(copy + at, target + at, part);
         }
     }
 }

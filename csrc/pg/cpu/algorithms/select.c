@@ -30,13 +30,3 @@ dl_all_reduce_select(dl_board *board, const dl_op_context *op,
     }
     return dl_all_reduce_chunks(board, op, args);
 }
-
-dl_status
-dl_broadcast_select(dl_board *board, const dl_op_context *op,
-                    const dl_broadcast_args *args)
-{
-    if (dl_tensor_size(&args->tensor) <= DL_BOARD_PAYLOAD) {
-        return dl_broadcast_line(board, op, args);
-    }
-    return dl_broadcast_chunks(board, op, args);
-}

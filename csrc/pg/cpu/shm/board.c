@@ -19,13 +19,15 @@ round_up(size_t size, size_t unit)
     return (size + unit - 1) / unit * unit;
 }
 
-/* Slots begin on a page. */
+/* Slots begin in the middle of a page.  Large arrays begin at the start of one, or a few
+ * bytes behind that, and processors that tell addresses apart by their places in a page
+ * would find a copy's two sides in conflict. */
 static size_t
 slots_offset(int size)
 {
     size_t per_rank = 2 * sizeof(dl_board_line) + sizeof(dl_board_member);
 
-    return round_up(sizeof(dl_board_header) + (size_t)size * per_rank, 4096);
+    return round_up(sizeof(dl_board_header) + (size_t)size * per_rank, 4096) + 2048;
 }
 
 size_t
