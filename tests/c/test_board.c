@@ -290,6 +290,20 @@ CHECK_CASE(the_first_to_break_is_quoted)
     boards_fini(&all);
 }
 
+CHECK_CASE(a_fault_of_a_third_is_passed_on_as_it_is)
+{
+    boards_init(&all, 3, CHUNK, false);
+    boards_cut(&all, 2);
+    CHECK_STATUS(arrive(1, 1, DL_BARRIER, -1), DL_PEER_LOST);
+    dl_board_break(&all.boards[1]);
+    CHECK_STATUS(arrive(0, 1, DL_BARRIER, -1), DL_PEER_LOST);
+    CHECK_TEXT(dl_last_error()->text,
+               "barrier #1 in group g: rank 2 (pid 102 on host h) "
+               "exited or was killed (it has not begun any "
+               "operation)");
+    boards_fini(&all);
+}
+
 CHECK_CASE(who_is_in_an_earlier_operation_can_finish_it)
 {
     boards_init(&all, 2, CHUNK, false);

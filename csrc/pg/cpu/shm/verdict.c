@@ -178,6 +178,11 @@ dl_verdict_broken(const dl_board *board)
         return dl_fail(DL_PROTOCOL, "the shared memory of group %s was overwritten",
                        board->options.group_name);
     }
+    if (header->status == DL_PEER_LOST || header->status == DL_MISMATCH) {
+        /* Says itself whose fault it is, and is as true here as there. */
+        return dl_fail((dl_status)header->status, "%.*s", DL_ERROR_TEXT_SIZE - 1,
+                       header->text);
+    }
     describe_rank(board, breaker, peer);
     return dl_fail((dl_status)header->status, "%s gave up: %.*s", peer,
                    DL_ERROR_TEXT_SIZE - 1, header->text);
@@ -235,21 +240,25 @@ dl_board_break(dl_board *board)
     uint32_t nobody = 0;
     uint32_t self = (uint32_t)board->options.rank + 1;
     char operation[OPERATION_SIZE];
+    char peer[DL_PEER_TEXT_SIZE];
 
     if (!atomic_compare_exchange_strong(&header->breaker, &nobody, self)) {
         return;
     }
     header->broken_at = board->op->sequence;
     header->status = error->status;
-    if (error->status == DL_INTERRUPTED) {
+    if (atomic_load(&board->is_aborted)) {
+        /* Aborted or closed for itself, lost for the others. */
+        describe_rank(board, board->options.rank, peer);
+        snprintf(header->text, sizeof header->text, "%s gave up: %.*s", peer,
+                 DL_ERROR_TEXT_SIZE - DL_PEER_TEXT_SIZE - 16, error->text);
+        header->status = DL_PEER_LOST;
+    } else if (error->status == DL_INTERRUPTED) {
         describe_operation(board, operation);
         snprintf(header->text, sizeof header->text, "%s was interrupted", operation);
         header->status = DL_CANCELLED;
     } else {
         memcpy(header->text, error->text, sizeof header->text);
-    }
-    if (atomic_load(&board->is_aborted)) {
-        header->status = DL_PEER_LOST; /* aborted or closed there, lost from here */
     }
     atomic_store(&header->is_broken, 1);
 }
