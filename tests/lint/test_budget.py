@@ -29,6 +29,12 @@ EXEMPT: dict[str, dict[str, str]] = {
 
 _CONTROL = ("if", "for", "while", "switch")
 _WORD = re.compile(r"\w+|[(){};]")
+_LITERAL = r'"(?:\\.|[^"\\\n])*"'
+_STRINGS = re.compile(
+    rf"(?P<head>PyDoc_STRVAR\(\s*\w+,\s*|Py_tp_doc,\s*|\.m_doc = )?"
+    rf"(?P<body>{_LITERAL}(?:\s*{_LITERAL})*)"
+)
+_SIGNATURE_END = r"\n--\n\n"  # as it is written in C
 
 
 def nesting(body: str) -> int:
@@ -57,6 +63,15 @@ def nesting(body: str) -> int:
 
 def comment_lines(text: str) -> int:
     return sum(m[0].count("\n") + 1 for m in re.finditer(r"/\*.*?\*/", text, re.DOTALL))
+
+
+def documentation_lines(text: str) -> int:
+    """Lines of what help() shows: documentation, if to the compiler only a string."""
+    return sum(
+        m["body"].count("\n") + 1
+        for m in _STRINGS.finditer(text)
+        if m["head"] or _SIGNATURE_END in m["body"]
+    )
 
 
 def file_findings(source: Source) -> Iterator[tuple[str, str, str]]:
@@ -117,7 +132,8 @@ def test_nothing_is_over_budget():
 
 def comment_share(texts: list[str]) -> float:
     lines = [line for text in texts for line in text.split("\n") if line.strip()]
-    return sum(map(comment_lines, texts)) / len(lines)
+    comments = sum(comment_lines(text) + documentation_lines(text) for text in texts)
+    return comments / len(lines)
 
 
 def test_comments_are_neither_missing_nor_everywhere():
@@ -186,6 +202,29 @@ def test_comment_lines_are_counted():
     text = "/* a */ int x; /* b\n c */\n\nint y;\n"
     assert comment_lines(text) == 3
     assert comment_share([text, "int z;\n"]) == 3 / 4
+
+
+def test_documentation_of_methods_is_counted():
+    text = """\
+/* "a" */
+PyDoc_STRVAR(x_doc, "x($self)\\n--\\n\\n"
+                    "Does \\"x\\".");
+PyDoc_STRVAR(
+    y_doc,
+    "Without a signature.");
+static PyMethodDef methods[] = {
+    {"z", z, METH_NOARGS,
+     "z($self)\\n--\\n\\n"
+     "Does z."},
+};
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "What it is."},
+};
+const char *text = "not"
+                   "this";
+"""
+    assert documentation_lines(text) == 2 + 1 + 2 + 1
+    assert comment_share([text]) == (1 + 6) / 16
 
 
 def test_every_exemption_is_needed():
