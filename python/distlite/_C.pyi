@@ -163,7 +163,7 @@ class Work:
     def _call_when_done(self, callback: Callable[[Work], object], /) -> None: ...
     def _take_callbacks(self) -> list[Callable[[Work], object]]: ...
 
-_Arrays: TypeAlias = list[Any] | tuple[Any, ...]
+_Arrays: TypeAlias = list[Any]
 _Op: TypeAlias = RedOpType | ReduceOp
 # A Work where async_op is true, None where it is not: as the caller knows best.
 _MaybeWork: TypeAlias = Work | Any
