@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+/* For a new blob, too (NULL), so that one place checks the sum for overflow.  On failure
+ * the old block is as it was, which is what the header promises. */
 static dl_blob *
 resize(dl_blob *blob, size_t capacity)
 {
@@ -42,6 +44,8 @@ dl_blob_copy(dl_bytes bytes)
 dl_blob *
 dl_blob_ref(dl_blob *blob)
 {
+    /* Nothing to order: whoever hands out a reference holds one, and the bytes were
+     * published by whatever passed the pointer on. */
     atomic_fetch_add_explicit(&blob->references, 1, memory_order_relaxed);
     return blob;
 }

@@ -31,6 +31,8 @@ resize(dl_buffer *buffer, size_t capacity)
 {
     size_t kept = buffer->size < capacity ? buffer->size : capacity;
 
+    /* Once with `large`, always there until the end: the owner takes the memory over as
+     * it is, and must know whose it is. */
     if (buffer->is_large) {
         return buffer->large(buffer->data, kept, capacity);
     }
@@ -71,6 +73,8 @@ dl_buffer_resize_capacity(dl_buffer *buffer, size_t capacity)
 dl_status
 dl_buffer_reserve(dl_buffer *buffer, size_t extra)
 {
+    /* Half of what size_t counts: malloc(3) gives no more to anybody, so doubling a
+     * capacity that exists does not overflow either. */
     if (buffer->has_failed || extra > SIZE_MAX / 2 - buffer->size) {
         buffer->has_failed = true;
         return dl_fail_no_memory();
@@ -99,6 +103,8 @@ void
 dl_buffer_consume(dl_buffer *buffer, size_t size)
 {
     assert(size <= buffer->size);
+    /* What is left moves, since `data` is where the memory begins: whoever takes many
+     * small pieces off keeps a position of its own and drops them together. */
     if (size > 0) {
         memmove(buffer->data, buffer->data + size, buffer->size - size);
         buffer->size -= size;

@@ -24,6 +24,8 @@ dl_bytes_of(const char *text)
     return (dl_bytes){(const uint8_t *)text, strlen(text)};
 }
 
+/* An empty run may be {NULL, 0}, and memcmp(3) must not be given NULL, not even for no
+ * bytes at all: hence the tests for size 0 here and below. */
 static inline bool
 dl_bytes_equal(dl_bytes left, dl_bytes right)
 {

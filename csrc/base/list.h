@@ -23,6 +23,8 @@ dl_list_init(dl_list *head)
     head->previous = head;
 }
 
+/* A zeroed head counts as empty, so that structures which were never initialised can be
+ * torn down like any other. */
 static inline bool
 dl_list_is_empty(const dl_list *head)
 {
@@ -41,6 +43,7 @@ dl_list_append(dl_list *head, dl_list *node)
 static inline void
 dl_list_remove(dl_list *node)
 {
+    /* NULL is how a node that is in no list is told: it goes back to that state. */
     if (node->next != NULL) {
         node->next->previous = node->previous;
         node->previous->next = node->next;

@@ -19,6 +19,8 @@ static char line_prefix[PREFIX_SIZE]; /* guarded by prefix_lock */
 static pthread_once_t level_once = PTHREAD_ONCE_INIT;
 static dl_log_level threshold;
 
+/* Torch's variable, so that one setting serves a program that uses both.  Read once:
+ * getenv(3) beside another thread's setenv(3) is not safe. */
 static void
 read_threshold(void)
 {
@@ -74,6 +76,7 @@ dl_log(dl_log_level level, const char *format, ...)
     va_start(arguments, format);
     size += vsnprintf(line + size, sizeof line - 1 - (size_t)size, format, arguments);
     va_end(arguments);
+    /* One byte was kept for the line feed, which a text cut short gets as well. */
     if (size > (int)sizeof line - 2) {
         size = (int)sizeof line - 2;
     }

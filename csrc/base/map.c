@@ -70,6 +70,8 @@ grow(dl_map *map)
     map->buckets = buckets;
     map->mask = count - 1;
     map->single = NULL;
+    /* Entries are linked anew where they lie: whoever holds a pointer to one may keep
+     * it. */
     for (size_t i = 0; i < old_count; i++) {
         dl_map_entry *entry = old.buckets == NULL ? old.single : old.buckets[i];
         while (entry != NULL) {
@@ -98,6 +100,8 @@ dl_map_insert(dl_map *map, dl_map_entry *entry, dl_bytes key)
 void
 dl_map_remove(dl_map *map, dl_map_entry *entry)
 {
+    /* The chain is walked again rather than linked both ways: it is about one entry
+     * long, and every entry of every map would be a pointer larger. */
     dl_map_entry **place = bucket_of(map, entry->hash);
 
     while (*place != entry) {

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A thread's own, so that failing takes no lock and no memory, of which there may be
+ * none. */
 static _Thread_local dl_error last_error;
 
 dl_status
@@ -25,6 +27,7 @@ dl_fail(dl_status status, const char *format, ...)
 dl_status
 dl_fail_while(const char *format, ...)
 {
+    /* A quarter, so that the circumstances never push the cause out of the text. */
     char what[DL_ERROR_TEXT_SIZE / 4];
     va_list arguments;
 

@@ -48,6 +48,8 @@ dl_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
     dl_deadline slice = dl_deadline_sooner(deadline, DL_WAIT_SLICE);
     struct timespec until = timespec_at(slice.at);
 
+    /* The clock is named here and not in the condition's attributes, so that zeroed
+     * memory is a valid condition. */
     if (pthread_cond_clockwait(condition, mutex, CLOCK_MONOTONIC, &until) == 0) {
         return DL_OK;
     }
@@ -66,6 +68,8 @@ dl_sleep_until(dl_deadline deadline)
     while (!dl_deadline_passed(deadline)) {
         struct timespec until =
             timespec_at(dl_deadline_sooner(deadline, DL_WAIT_SLICE).at);
+        /* To a point in time and not for a span: a signal that cuts it short delays
+         * nothing. */
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
         DL_TRY(dl_interrupt_check());
     }
@@ -77,6 +81,8 @@ static void
 forget_parent(void)
 {
     atomic_fetch_add(&generation, 1);
+    /* Most of these 4096 words are 0 and cost a load each, which is little beside a
+     * fork.  Nothing else runs in the child yet: no order is needed. */
     for (int word = 0; word < GUARDED_DESCRIPTORS / WORD_BITS; word++) {
         uint64_t bits = atomic_load_explicit(&guarded[word], memory_order_relaxed);
         if (bits == 0) {
@@ -107,6 +113,8 @@ void
 dl_fork_guard(int fd)
 {
     pthread_once(&fork_handler, install_fork_handler);
+    /* Atomic, since descriptors of one word are opened and closed by different
+     * threads. */
     if (fd >= 0 && fd < GUARDED_DESCRIPTORS) {
         atomic_fetch_or(&guarded[fd / WORD_BITS], UINT64_C(1) << (fd % WORD_BITS));
     }
