@@ -30,6 +30,7 @@ dl_address_text(const dl_address *address, char text[DL_ADDRESS_TEXT_SIZE])
         return;
     }
     inet_ntop(AF_INET6, &ip6->sin6_addr, host, sizeof host);
+    /* Without its interface a link-local address tells a reader nothing. */
     if (ip6->sin6_scope_id != 0) {
         snprintf(scope, sizeof scope, "%%%u", ip6->sin6_scope_id);
     }
@@ -37,6 +38,8 @@ dl_address_text(const dl_address *address, char text[DL_ADDRESS_TEXT_SIZE])
              ntohs(ip6->sin6_port));
 }
 
+/* Scope and flow label are left out: it is asked about the two ends of one
+ * connection. */
 bool
 dl_address_equal(const dl_address *left, const dl_address *right)
 {
@@ -199,6 +202,7 @@ start_job(const char *host, uint16_t port, look_up_job **started)
     job->port = port;
     job->owners = 2;
     dl_status status = dl_thread_start(&thread, run_job, job);
+    /* The thread's share goes back together with ours: nobody else has seen the job. */
     if (status != DL_OK) {
         pthread_mutex_lock(&job->lock);
         job->owners = 1;

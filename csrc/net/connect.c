@@ -32,6 +32,8 @@
 static int64_t
 with_jitter(int64_t delay)
 {
+    /* 2^64 over the golden ratio: readings of the clock that lie close together end up
+     * far apart in the upper half. */
     uint64_t noise = (uint64_t)dl_now() * UINT64_C(0x9E3779B97F4A7C15);
 
     return delay / 2 + (int64_t)((noise >> 32) % (uint64_t)delay);
@@ -166,6 +168,7 @@ take_winner(dl_round *round)
         if (entry->fd < 0 || entry->revents == 0) {
             continue;
         }
+        /* Ready to be written to is decided, not connected: SO_ERROR says which way. */
         if (getsockopt(entry->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
             error = errno;
         }
@@ -208,6 +211,8 @@ run_round(dl_round *round, dl_deadline deadline, const atomic_bool *cancelled, i
     while (round->started < round->count || round->pending > 0) {
         /* Seen before the poll, so that answers which are there count. */
         bool is_last_look = dl_deadline_passed(deadline);
+        /* When time is up all that are left start at once: looking once, which is what
+         * a timeout of zero is for, means looking at every address. */
         while (
             round->started < round->count
             && (is_last_look || round->pending == 0 || dl_now() >= round->next_start)) {
@@ -260,6 +265,8 @@ dl_socket_connect_once(const char *host, uint16_t port, dl_deadline deadline,
         list_errors(&round, why, sizeof why);
     }
     round_fini(&round);
+    /* Cancelled, interrupted, out of memory: no address is to blame, and the text says
+     * so already. */
     if (status != DL_NETWORK && status != DL_TIMEOUT) {
         return status;
     }

@@ -171,6 +171,7 @@ dl_socket_adopt(int fd, uint16_t port)
         snprintf(start, sizeof start, "Failed to open existing socket. socket: %d", fd);
         return fail_listen(start, error);
     }
+    /* Last, so that a failure leaves nothing guarded: the caller keeps the descriptor. */
     dl_socket_set_options(fd);
     return DL_OK;
 }

@@ -56,6 +56,8 @@ address_of(const char *name, struct sockaddr_un *address)
 static dl_status
 open_socket(int *fd)
 {
+    /* A message keeps its borders, and the descriptors that came with it, as a datagram
+     * does; but there is a connection, whose end tells that the peer has died. */
     *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (*fd < 0) {
         return dl_fail(DL_NETWORK, "making a Unix socket: %s", strerror(errno));
@@ -141,6 +143,7 @@ dl_local_accept(int listener, int *fd)
         *fd = accepted;
         return DL_OK;
     }
+    /* Who left again while waiting to be accepted is as good as never come. */
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) {
         return DL_NOT_FOUND;
     }
@@ -194,6 +197,7 @@ attach(struct msghdr *message, control *room, const dl_parcel *parcel)
     if (size == 0) {
         return;
     }
+    /* The kernel reads the padding as well. */
     memset(room, 0, sizeof *room);
     message->msg_control = room->data;
     message->msg_controllen = CMSG_SPACE(size);
@@ -270,6 +274,8 @@ receive(int fd, dl_parcel *parcel, dl_deadline deadline)
         /* A peer that closed without having read all is said so once, ahead of what it
          * wrote before: that is read next. */
     }
+    /* Before the message is judged: descriptors have arrived with a bad one, too, and
+     * the caller drops them from the parcel. */
     detach(&message, parcel);
     if (size == 0) {
         return fail_lost("reading from", 0);

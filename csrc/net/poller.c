@@ -62,6 +62,8 @@ int
 dl_poller_wait(dl_poller *poller, struct epoll_event *events, int room,
                dl_deadline deadline)
 {
+    /* No slices: this is for threads of our own, which no signal is delivered to and
+     * which are woken through a descriptor. */
     int timeout = dl_deadline_poll(deadline, INT64_MAX);
     int count = epoll_wait(poller->fd, events, room, timeout);
 

@@ -32,6 +32,9 @@ dl_socket_set_option(int fd, int level, int name, int value)
 void
 dl_socket_set_options(int fd)
 {
+    /* Messages are small and wait for each other: without it the second of two small
+     * writes would be held back until the peer acknowledges the first, which it puts
+     * off. */
     dl_socket_set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     dl_socket_set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     dl_socket_set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE);
@@ -79,6 +82,8 @@ dl_socket_close(int fd)
     int saved = errno;
 
     if (fd >= 0) {
+        /* In this order: once closed, the number may be another thread's, whose guard
+         * this would undo. */
         dl_fork_release(fd);
         close(fd);
     }
@@ -178,6 +183,7 @@ consume(struct iovec *parts, int count, size_t size)
 {
     int done = 0;
 
+    /* Empty parts are passed over as well, so that a loop around this always ends. */
     while (done < count && size >= parts[done].iov_len) {
         size -= parts[done].iov_len;
         done++;
@@ -237,5 +243,8 @@ dl_socket_is_stale(int fd)
     char byte;
     ssize_t size = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
+    /* An idle connection in good health has nothing to read.  The end of the stream is
+     * a size of 0, and a byte that nobody asked for means that the two sides have lost
+     * step. */
     return size >= 0 || errno != EAGAIN;
 }

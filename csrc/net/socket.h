@@ -38,6 +38,7 @@ void dl_socket_make_patient(int fd);
 /* Local port; 0 if there is none. */
 uint16_t dl_socket_port(int fd);
 
+/* DL_NETWORK: `fd` has no such address, or no longer; `*address` stays as it is. */
 dl_status dl_socket_local_address(int fd, dl_address *address);
 dl_status dl_socket_peer_address(int fd, dl_address *address);
 
