@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Work and Future, mostly with threads as ranks."""
+
+import asyncio
+import gc
+import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import async_ranks
+import numpy as np
+import pytest
+from workers import rank_outcomes, run_ranks
+
+import distlite
+from distlite import (
+    DistBackendError,
+    Future,
+    HashStore,
+    ProcessGroup,
+    collect_all,
+    wait_all,
+)
+
+LONG = 10.0
+
+
+@pytest.fixture
+def pair():
+    """Two ranks of one group."""
+    store = HashStore()
+    with ThreadPoolExecutor(2) as threads:
+        joining = [
+            threads.submit(ProcessGroup, store, rank, 2, LONG) for rank in range(2)
+        ]
+        groups = [each.result(LONG) for each in joining]
+    yield groups
+    for group in groups:
+        group.shutdown()
+
+
+def reduce_both(groups, value=1.0):
+    """The tensors and works of one all_reduce."""
+    tensors = [np.full(3, value + rank) for rank in range(2)]
+    works = [
+        distlite.all_reduce(tensor, group=group, async_op=True)
+        for tensor, group in zip(tensors, groups, strict=True)
+    ]
+    return tensors, works
+
+
+def test_a_work_before_and_after_its_end(pair):
+    tensor = np.ones(3)
+    work = distlite.all_reduce(tensor, group=pair[0], async_op=True)
+    assert not work.is_completed()
+    assert not work.is_success()
+    assert work.exception() is None
+    other = np.ones(3)
+    distlite.all_reduce(other, group=pair[1])
+    for _ in range(3):
+        assert work.wait() is True
+    assert work.is_completed() and work.is_success()
+    assert work.exception() is None
+    assert work.result()[0] is tensor
+    assert work.synchronize() is None
+    assert tensor.tolist() == other.tolist() == [2.0] * 3
+    with pytest.raises(RuntimeError, match="sourceRank"):
+        work.source_rank()
+
+
+def test_ranks_of_one_thread(pair):
+    tensors, works = reduce_both(pair)
+    assert wait_all([work.get_future() for work in works]) == [[t] for t in tensors]
+    assert [t.tolist() for t in tensors] == [[3.0] * 3] * 2
+
+
+def test_wait_with_a_timeout(pair):
+    tensor = np.ones(3)
+    work = distlite.all_reduce(tensor, group=pair[0], async_op=True)
+    before = time.monotonic()
+    with pytest.raises(DistBackendError, match="(?i)time"):
+        work.wait(0.1)
+    assert 0.05 < time.monotonic() - before < 2
+
+
+def test_a_dropped_work_still_happens(pair):
+    distlite.all_reduce(np.full(3, 5.0), group=pair[0], async_op=True)
+    gc.collect()
+    other = np.ones(3)
+    distlite.all_reduce(other, group=pair[1])
+    assert other.tolist() == [6.0] * 3
+
+
+def test_arrays_live_as_long_as_their_work(pair):
+    class Array(np.ndarray):
+        pass
+
+    tensor = np.ones(3).view(Array)
+    alive = weakref.ref(tensor)
+    work = distlite.all_reduce(tensor, group=pair[0], async_op=True)
+    del tensor
+    gc.collect()
+    assert alive() is not None
+    distlite.all_reduce(np.ones(3), group=pair[1])
+    work.wait()
+    assert work.result()[0] is alive()
+    del work
+    gc.collect()
+    assert alive() is None
+
+
+def test_order_with_later_sync_calls(pair):
+    def run(group):
+        tensor = np.ones(1)
+        works = []
+        for _ in range(20):
+            works.append(distlite.all_reduce(tensor, group=group, async_op=True))
+            if len(works) % 5 == 0:
+                distlite.all_reduce(tensor, group=group)
+                assert all(work.is_completed() for work in works)
+        distlite.barrier(group)
+        return tensor[0]
+
+    with ThreadPoolExecutor(2) as threads:
+        assert [*threads.map(run, pair)] == [2.0**24] * 2
+
+
+def test_then_and_callbacks_and_collect_all(pair):
+    tensors, works = reduce_both(pair)
+    futures = [work.get_future() for work in works]
+    seen, done = [], threading.Event()
+    futures[0].add_done_callback(lambda future: seen.append(future.value()[0] is None))
+    sums = [future.then(lambda future: future.value()[0].sum()) for future in futures]
+    every = collect_all(sums)
+    every.add_done_callback(lambda _: done.set())
+    assert done.wait(LONG)
+    assert [future.value() for future in every.value()] == [9.0, 9.0]
+    assert seen == [False]
+    # Registered when it is over already.
+    assert futures[0].then(lambda _: threading.get_ident()).value()
+    failing = futures[0].then(lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        failing.wait()
+    assert len(tensors) == 2
+
+
+def test_futures_by_hand(capsys):
+    future = Future()
+    assert not future.done()
+    with pytest.raises(RuntimeError, match="not done"):
+        future.value()
+    future.add_done_callback(lambda _: 1 / 0)
+    following = future.then(lambda done: done.value() + 1)
+    future.set_result(1)
+    assert (future.wait(), following.wait()) == (1, 2)
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="completed Future"):
+        future.set_result(2)
+    with pytest.raises(AssertionError):
+        Future().set_exception("text")
+    failed = Future()
+    failed.set_exception(KeyError("x"))
+    with pytest.raises(KeyError):
+        wait_all([future, failed])
+    assert collect_all([]).wait() == []
+
+
+def test_await(pair):
+    async def main():
+        tensors, works = reduce_both(pair)
+        results = await asyncio.gather(*map(ended, works))
+        assert [result[0] for result in results] == tensors
+        assert await works[0] == [tensors[0]]
+        pair[1].abort()
+        with pytest.raises(DistBackendError):
+            await distlite.all_reduce(tensors[1], group=pair[1], async_op=True)
+
+    async def ended(work):
+        return await work
+
+    asyncio.run(asyncio.wait_for(main(), LONG))
+
+
+def test_abort_from_another_thread(pair):
+    works = [
+        distlite.all_reduce(np.ones(3), group=pair[0], async_op=True) for _ in range(3)
+    ]
+    future = works[2].get_future()
+    timer = threading.Timer(0.1, pair[0].abort)
+    timer.start()
+    for wait in (works[0].wait, works[1].wait, future.wait, works[0].wait):
+        with pytest.raises(DistBackendError, match="abort"):
+            wait()
+    timer.join()
+    assert isinstance(works[1].exception(), DistBackendError)
+    assert works[1].is_completed() and not works[1].is_success()
+
+
+def test_a_disagreement_fails_all_that_is_queued(pair):
+    first = distlite.all_reduce(np.ones(3), group=pair[0], async_op=True)
+    second = distlite.all_reduce(np.ones(3), group=pair[0], async_op=True)
+    with pytest.raises(DistBackendError, match="rank 1 called"):
+        distlite.all_reduce(np.ones(4), group=pair[1])
+    for work in (first, second):
+        with pytest.raises(DistBackendError, match="rank 1 called"):
+            work.wait()
+
+
+def test_a_death_fails_all_that_is_queued():
+    outcomes = rank_outcomes(async_ranks.died_while_queued, 2)
+    assert outcomes[0].is_good, outcomes[0].describe()
+    assert len(outcomes[0].value) == 4
+    assert all("rank 1" in error for error in outcomes[0].value)
+
+
+def test_ctrl_c_in_wait():
+    (delay, own), (_, peers) = run_ranks(async_ranks.interrupted_wait, 2)
+    assert 0 <= delay < 0.5
+    # Who waits may be the one who carries it out: it is given up, as a sync one is.
+    assert "interrupted" in own
+    assert "rank 0" in peers and "interrupted" in peers
+
+
+@pytest.mark.parametrize("how", ["plain", "callback"])
+def test_works_at_the_interpreters_end(how):
+    run_ranks(async_ranks.works_at_exit, 2, timeout=15, how=how)
