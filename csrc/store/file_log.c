@@ -99,6 +99,8 @@ dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int 
         if (opened < 0) {
             return fail_to("opening", path, errno);
         }
+        /* The lock is on what was opened.  Once that has lost its name, others meet in
+         * a new file: begin again, or the two would never see each other. */
         dl_status status = lock_file(opened, access, deadline, path);
         if (status == DL_OK && !is_removed(opened)) {
             *fd = opened;
@@ -190,6 +192,8 @@ read_piece(dl_file_log *log, int fd, uint64_t size, dl_buffer *piece)
     while (piece->size < size) {
         ssize_t count = pread(fd, piece->data + piece->size, size - piece->size,
                               (off_t)(log->offset + piece->size));
+        /* An end before `size` would mean that somebody cuts the file without the
+         * lock. */
         if (count == 0 || (count < 0 && errno != EINTR)) {
             return fail_to("reading", log->path, count == 0 ? EIO : errno);
         }
@@ -242,6 +246,8 @@ dl_file_log_read(dl_file_log *log, int fd)
         != 0) {
         return fail_to("reading", log->path, errno);
     }
+    /* An inode's number may be given to the next file at once; the time of birth tells
+     * the two apart, where the file system keeps it (0 elsewhere). */
     int64_t born = file.stx_btime.tv_sec * DL_SECOND + file.stx_btime.tv_nsec;
     /* Another file, or one that was truncated: what was read no longer holds. */
     if (file.stx_ino != log->inode || born != log->born
@@ -279,6 +285,9 @@ append(dl_file_log *log, int fd, dl_bytes record)
     size_t written = 0;
 
     while (written < record.size) {
+        /* At the offset, which is the end: whoever writes has read all under the same
+         * lock.  Not O_APPEND, so that the rest of a short write goes where it belongs
+         * even so. */
         ssize_t count = pwrite(fd, record.data + written, record.size - written,
                                (off_t)(log->offset + written));
         if (count < 0 && errno != EINTR) {

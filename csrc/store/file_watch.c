@@ -62,6 +62,8 @@ dl_file_watch_wait(dl_file_watch *watch, dl_deadline deadline)
     if (!watch->is_armed) {
         return pause_a_little(watch, deadline);
     }
+    /* Slices, though inotify would do: another host's changes raise no event here, and
+     * are found by looking. */
     if (poll(&watched, 1, dl_deadline_poll(deadline, DL_WAIT_SLICE)) <= 0) {
         return dl_interrupt_check();
     }

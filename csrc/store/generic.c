@@ -91,6 +91,7 @@ dl_status
 dl_generic_multi_get(dl_store *store, const dl_bytes *keys, size_t count,
                      dl_buffer *values, dl_deadline deadline)
 {
+    /* One deadline for all of them, so that many keys wait no longer than one. */
     for (size_t i = 0; i < count; i++) {
         DL_TRY(dl_store_get(store, keys[i], &values[i], deadline));
     }
@@ -101,6 +102,8 @@ dl_status
 dl_generic_multi_set(dl_store *store, const dl_bytes *keys, const dl_bytes *values,
                      size_t count, dl_deadline deadline)
 {
+    /* What was set before a failure stays: with no more than the calls at hand, nothing
+     * could take it back without being seen. */
     for (size_t i = 0; i < count; i++) {
         DL_TRY(dl_store_set(store, keys[i], values[i], deadline));
     }

@@ -268,6 +268,8 @@ prefix_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
 {
     dl_store *below_clone;
 
+    /* The view takes a reference of its own; that of the clone is given back either
+     * way. */
     DL_TRY(dl_store_clone(below(store), &below_clone, deadline));
     dl_status status =
         dl_prefix_store_new(dl_prefix_store_prefix(store), below_clone, clone);
@@ -275,6 +277,8 @@ prefix_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     return status;
 }
 
+/* Nothing to spare in a forked child: the store below knows for itself what it must not
+ * touch there. */
 static void
 prefix_free(dl_store *store)
 {

@@ -36,6 +36,8 @@ dl_store_unref(dl_store *store)
     if (store != NULL
         && atomic_fetch_sub_explicit(&store->references, 1, memory_order_acq_rel)
                == 1) {
+        /* In a forked child this closes nothing and frees all the same: memory is the
+         * child's own. */
         dl_store_close(store);
         store->ops->free(store);
     }
@@ -51,6 +53,8 @@ void
 dl_store_close(dl_store *store)
 {
     /* A child must not end what the parent still uses: sockets, counts in files. */
+    /* Of several that close at once the first does it, and the others return before it
+     * is done. */
     if (!atomic_exchange(&store->is_closed, true) && !dl_store_is_inherited(store)
         && store->ops->close != NULL) {
         store->ops->close(store);
@@ -70,6 +74,7 @@ timeout_owner(dl_store *store)
 int64_t
 dl_store_timeout(dl_store *store)
 {
+    /* Relaxed: it is a number and nothing else, no other memory goes with it. */
     return atomic_load_explicit(&timeout_owner(store)->timeout, memory_order_relaxed);
 }
 

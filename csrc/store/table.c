@@ -94,6 +94,8 @@ dl_table_entry_release(dl_table *table, dl_table_entry *entry)
         free(entry->lobby);
         entry->lobby = NULL;
     }
+    /* Names that were waited for in vain, and queues that were emptied, leave nothing
+     * behind: a server runs for weeks. */
     if (entry->lobby == NULL && entry->value == NULL) {
         dl_map_remove(&table->entries, &entry->node);
         free(entry);
@@ -152,6 +154,8 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
         dl_blob_unref(value);
         return dl_fail_no_memory();
     }
+    /* From here on nothing can fail.  Whoever is still sending the old value has a
+     * reference of its own. */
     dl_presence before = dl_table_entry_presence(entry);
     table->value_count += !before.has_value;
     dl_blob_unref(entry->value);
@@ -178,6 +182,8 @@ dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
         return dl_table_set(table, key, value);
     }
     DL_TRY(dl_blob_append(&entry->value, value));
+    /* The name existed before and does now; but a barrier looks at the value, and
+     * digits that are appended count. */
     dl_table_entry_changed(table, entry, dl_table_entry_presence(entry));
     dl_table_entry_release(table, entry);
     return DL_OK;
@@ -226,6 +232,7 @@ dl_table_delete(dl_table *table, dl_bytes key)
     dl_presence before = dl_table_entry_presence(entry);
     dl_blob_unref(entry->value);
     entry->value = NULL;
+    /* The entry stays while somebody waits for it, or while its queue holds items. */
     table->value_count--;
     dl_table_entry_changed(table, entry, before);
     dl_table_entry_release(table, entry);

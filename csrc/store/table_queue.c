@@ -78,6 +78,8 @@ dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
     }
     int64_t size = entry->lobby->queue_size;
     dl_presence before = dl_table_entry_presence(entry);
+    /* The last item may end the name's existence: those who wait for several keys have
+     * one more to wait for. */
     *item = dl_table_entry_take_item(entry);
     dl_table_entry_changed(table, entry, before);
     dl_table_entry_release(table, entry);

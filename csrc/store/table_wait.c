@@ -50,6 +50,8 @@ first_waiter(dl_list *list)
 static void
 leave(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept)
 {
+    /* Only links that hang are counted.  A key that was named twice is released twice,
+     * and is not idle before its last link is gone. */
     for (size_t i = 0; i < waiter->link_count; i++) {
         dl_wait_link *link = &waiter->links[i];
         dl_list_remove(&link->node);
@@ -92,6 +94,8 @@ counts_as_there(dl_wait_kind kind, dl_presence presence)
 static void
 gather_plain(dl_list *links, dl_presence before, dl_presence now, dl_list *over)
 {
+    /* At any time missing_count is the number of the waiter's links whose key does not
+     * count as there; a parked waiter has at least one. */
     for (dl_list *node = links->next; node != links; node = node->next) {
         dl_waiter *waiter = waiter_of(node);
         bool was_there = counts_as_there(waiter->kind, before);
@@ -244,6 +248,8 @@ park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
             return dl_fail_no_memory();
         }
         hang(link->entry->lobby, link);
+        /* Counted as soon as it hangs, so that leave() undoes what was done and no
+         * more. */
         waiter->link_count++;
         waiter->missing_count +=
             !counts_as_there(waiter->kind, dl_table_entry_presence(link->entry));
