@@ -7,10 +7,11 @@
 
 #define MAGIC UINT64_C(0x315f626c74736964) /* "distlb_1" */
 
-/* Enough for a peer that runs to answer, and little against what a person or a scheduler
- * notices.  On a machine where ranks share cores, yielding passes them round in a
- * microsecond each, where going through a futex costs ten times that. */
-#define SPIN_SPAN (50 * INT64_C(1000))
+/* Enough for a peer that runs and is about to answer.  After that yielding looks nearly
+ * as often if nobody else wants the core, and where the system has put two ranks on one,
+ * because other programs are about, it passes them round in a microsecond each: spinning
+ * on would make every meeting cost its span, going through a futex ten times that. */
+#define SPIN_SPAN (2 * INT64_C(1000))
 #define YIELD_SPAN (250 * INT64_C(1000))
 
 static size_t
