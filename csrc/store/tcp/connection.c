@@ -79,6 +79,8 @@ static dl_status
 send_parts(dl_connection *connection, struct iovec *parts, int count,
            dl_deadline deadline)
 {
+    /* Writing consumes the parts: the first one tells afterwards whether any byte has
+     * gone. */
     size_t size = parts[0].iov_len;
 
     connection->is_clean = false;
@@ -175,6 +177,7 @@ receive(dl_connection *connection, struct iovec room, size_t least,
 dl_status
 dl_connection_await(dl_connection *connection, uint32_t size, dl_deadline deadline)
 {
+    /* The rule: a reply was read to its end before the next request went out. */
     if (connection->first == connection->last) {
         connection->first = 0;
         connection->last = 0;
@@ -330,6 +333,8 @@ dl_connection_greet(dl_connection *connection, const dl_request *first,
     dl_buffer *out = &connection->out;
     uint8_t answer;
 
+    /* As torch's client does: in a capture of the traffic it tells whose connection
+     * this is. */
     connection->nonce = (uint32_t)getpid();
     dl_wire_put_request(out, &validate, DL_LITERAL(""));
     put_ping(connection);

@@ -40,6 +40,7 @@ dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited)
     free_all(&pool->idle, is_inherited);
     /* Only a child finds any: its parent's threads are using them, over there. */
     free_all(&pool->busy, is_inherited);
+    /* A child's copy may be locked for ever, by a thread that is not there. */
     if (!is_inherited) {
         pthread_mutex_destroy(&pool->lock);
     }
@@ -161,6 +162,8 @@ dl_connection_pool_close(dl_connection_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     atomic_store(&pool->is_closed, true);
+    /* Zeros where the list was never initialised: a store may fail before it gets its
+     * pool, and is closed all the same. */
     bool has_busy = !dl_list_is_empty(&pool->busy);
     for (dl_list *node = pool->busy.next; has_busy && node != &pool->busy;
          node = node->next) {

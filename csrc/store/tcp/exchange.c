@@ -79,6 +79,8 @@ fetch(dl_connection *connection, dl_call *call, size_t count)
     DL_TRY(ask(connection, call, &call->request));
     DL_TRY(dl_connection_take_status(connection, deadline));
     for (size_t i = 0; i < count; i++) {
+        /* A call that is done again finds what a lost try left here, and replaces
+         * it. */
         DL_TRY(dl_connection_take_blob(connection, deadline, &call->values[i]));
     }
     dl_connection_finish(connection);
@@ -297,6 +299,8 @@ exchange_queue_pop(dl_connection *connection, dl_call *call)
     int64_t nap = 0;
 
     for (;;) {
+        /* With the request an item is on its way, which a second request would not
+         * bring back. */
         call->is_repeatable = false;
         dl_status status = pop(connection, call);
         if (status != DL_QUEUE_EMPTY || !call->is_blocking) {

@@ -53,6 +53,8 @@ dl_join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
         if (status == DL_TIMEOUT) {
             return fail_silent(pool, deadline);
         }
+        /* Whoever speaks another protocol may be a server that is just giving up the
+         * port, so it is no reason to stop before the deadline either. */
         if (status != DL_NETWORK && status != DL_PROTOCOL) {
             return status;
         }

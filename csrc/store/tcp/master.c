@@ -116,6 +116,7 @@ serve(const dl_tcp_store_options *options, int fd, dl_master **master)
         return dl_fail_no_memory();
     }
     made->owners = 1;
+    /* Asked of the socket: port 0 has become a real one by now. */
     made->port = dl_socket_port(fd);
     made->fork_generation = dl_fork_generation();
     made->ops = choose_server(options->use_libuv);
@@ -179,6 +180,8 @@ dl_master_stop(dl_master *master)
         dl_list_remove(&master->node);
     }
     pthread_mutex_unlock(&registry_lock);
+    /* Without the lock, since it waits for a thread.  A master that comes for this port
+     * just now finds it taken, as it would in another process. */
     if (is_last) {
         master->ops->stop(master->server);
         free(master);

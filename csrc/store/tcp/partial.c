@@ -75,6 +75,8 @@ dl_partial_new(const dl_wire_cursor *cursor, dl_bytes bytes, dl_partial **partia
     if (created == NULL) {
         return dl_fail_no_memory();
     }
+    /* Handed over before anything can fail, so that the session frees it, whatever it
+     * holds by then. */
     *partial = created;
     created->cursor = *cursor;
     DL_TRY(begin_value(created, bytes, &held_size));
@@ -142,6 +144,7 @@ dl_partial_receive(dl_partial *partial, dl_bytes *bytes)
         DL_TRY(dl_blob_reserve(&partial->value, value_capacity_for(partial, total)));
     }
     uint8_t *end = partial->value->data + partial->value->size;
+    /* In place already when they were read to where dl_partial_room() said. */
     if (size > 0 && bytes->data != end) {
         memcpy(end, bytes->data, size);
     }

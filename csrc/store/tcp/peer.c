@@ -78,6 +78,7 @@ dl_peer_send(dl_peer *peer)
     while ((output = peer->session.output) != NULL) {
         ssize_t sent = send_some(peer->fd, output);
         if (sent < 0) {
+            /* Output is left then, so the loop looks for room and calls again. */
             return errno == EAGAIN || errno == EINTR;
         }
         dl_output_consume(output, (size_t)sent);
@@ -85,6 +86,8 @@ dl_peer_send(dl_peer *peer)
             dl_session_sent(&peer->session, output);
         }
     }
+    /* The client reads its error and then the end, and closes; until it does, its
+     * socket is kept, or what it still sends would turn the error into a reset. */
     if (peer->is_refused) {
         shutdown(peer->fd, SHUT_WR);
     }
@@ -112,6 +115,8 @@ dl_peer_receive(dl_peer *peer, uint8_t *input)
     size_t room = DL_PEER_INPUT_SIZE;
 
     (void)dl_session_room(&peer->session, &data, &room);
+    /* Once per turn: the loop comes back while there is more, and meanwhile a client
+     * that sends without end keeps nobody else waiting. */
     ssize_t size = recv(peer->fd, data, room, MSG_DONTWAIT);
     if (size < 0) {
         return errno == EAGAIN || errno == EINTR;

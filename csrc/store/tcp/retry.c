@@ -98,8 +98,12 @@ static dl_status
 try_again(dl_connection_pool *pool, dl_call *call, try_result *result)
 {
     dl_deadline until = dl_deadline_sooner(call->deadline, DL_TCP_STORE_PATIENCE);
+    /* What the caller shall hear of if all else fails: why the connection was lost, and
+     * not only that nobody listens any more. */
     dl_error loss = *dl_last_error();
     dl_backoff backoff = {0};
+    /* Only losses by a server that was there are counted; one that is being restarted
+     * may refuse connections for as long as the patience lasts. */
     int losses = result->was_connected;
 
     dl_connection_pool_drop_idle(pool);

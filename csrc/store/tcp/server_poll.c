@@ -146,6 +146,8 @@ run(void *argument)
 
     for (;;) {
         int count = dl_poller_wait(&server->poller, events, EVENTS, next_wake(server));
+        /* A descriptor comes once per batch, and serving it drops no connection but its
+         * own: no tag further on in the batch is freed memory. */
         for (int i = 0; i < count; i++) {
             void *tag = events[i].data.ptr;
             if (tag == server) {
@@ -203,6 +205,7 @@ start_poll(int listen_fd, dl_server **started)
         dl_socket_close(listen_fd);
         return dl_fail_no_memory();
     }
+    /* Before anything can fail, so that free_server() finds -1 for what is not open. */
     server->fork_generation = dl_fork_generation();
     server->stop_fd = -1;
     server->poller.fd = -1;
@@ -228,6 +231,7 @@ stop_poll(dl_server *server)
     if (server->fork_generation != dl_fork_generation()) {
         return;
     }
+    /* Never read, so it stays readable: the thread sees it whatever it is doing now. */
     (void)eventfd_write(server->stop_fd, 1);
     pthread_join(server->thread, NULL);
     free_server(server);

@@ -78,6 +78,8 @@ watch(connection *client, bool is_alive)
 
     if (is_alive && events != client->events) {
         client->events = events;
+        /* No events at all is allowed, and stops the looking: the session is stalled,
+         * and comes up as changed. */
         is_alive = uv_poll_start(&client->poll, events, on_ready) == 0;
     }
     if (!is_alive) {
@@ -106,6 +108,8 @@ on_ready(uv_poll_t *handle, int error, int events)
     watch(client, is_alive);
 }
 
+/* While an idle handle is active libuv polls without sleeping, which is all that it is
+ * for. */
 static void
 on_no_sleep(uv_idle_t *handle)
 {
@@ -186,6 +190,7 @@ close_handle(uv_handle_t *handle, void *unused)
         return;
     }
     if (handle->data != NULL) {
+        /* Only connections have data; the server's own handles lie in the server. */
         drop(handle->data);
     } else {
         uv_close(handle, NULL);
@@ -217,6 +222,8 @@ open_handles(dl_server *server)
     uv_prepare_init(loop, &server->before_sleep);
     uv_idle_init(loop, &server->no_sleep);
     uv_timer_init(loop, &server->pause);
+    /* Prepare handles run right before each poll: after all of a round's input, before
+     * the loop may sleep on what that has changed. */
     int error = uv_prepare_start(&server->before_sleep, on_before_sleep);
     if (error == 0) {
         error = uv_async_init(loop, &server->stop, on_stop);
@@ -234,6 +241,8 @@ open_handles(dl_server *server)
 static void
 free_server(dl_server *server)
 {
+    /* After the thread's end there is nothing left to close; after a start that failed
+     * there is, and the handles need one more round to go. */
     uv_walk(&server->loop, close_handle, NULL);
     uv_run(&server->loop, UV_RUN_DEFAULT);
     uv_loop_close(&server->loop);

@@ -122,6 +122,7 @@ visit_user_keys(dl_bytes names, int64_t count,
     dl_bytes name;
 
     for (int64_t i = 0; i < count; i++) {
+        /* Cannot fail: the exchange put `count` of them there itself. */
         dl_take_bytes(&reader, SIZE_MAX, &name);
         if (name.size > 0 && name.data[0] == '/') {
             DL_TRY(visit(context, (dl_bytes){name.data + 1, name.size - 1}));

@@ -101,12 +101,15 @@ tcp_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
 static dl_status
 start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_deadline deadline)
 {
+    /* Clients count themselves though only the master waits for the sum. */
     bool is_counted = options->wait_for_workers && options->world_size >= 0;
     int64_t joined = 0;
 
     if (options->is_master) {
         DL_TRY(dl_master_start(options, deadline, &self->master));
     }
+    /* A master is a client of its own server by way of the network, too: one kind of
+     * call, and one order in which the server sees them. */
     DL_TRY(init_pool(self, self->master == NULL ? options->port
                                                 : dl_master_port(self->master)));
     DL_TRY(dl_join(&self->client.pool, is_counted ? &joined : NULL, deadline));
