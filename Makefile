@@ -8,7 +8,7 @@
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS
 #   make lint       layering, budgets, C-API rules, stubs, ruff, mypy, clang-format
 #   make format     what lint wants
-#   make bench      benchmarks, beside torch where it is installed
+#   make bench      benchmarks, beside torch and MPI where they are installed
 #   make docs       HTML into build/docs
 #   make clean      removes what was built and the environments
 
@@ -126,6 +126,7 @@ format: .venv/.lint
 bench: .venv/.benchmarks build/.extension
 	$(BIN)/python benchmarks/store_init.py
 	$(BIN)/python benchmarks/store_latency.py
+	$(BIN)/python benchmarks/collectives.py --quick
 
 docs: .venv-docs/.packages
 	.venv-docs/bin/sphinx-build --quiet -W -b html docs build/docs

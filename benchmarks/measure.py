@@ -16,6 +16,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).resolve().parent / "results"
+PLOT_COLUMNS = 4
 
 
 @dataclass(frozen=True)
@@ -144,8 +145,14 @@ def plot(
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(5 * len(panels), 4))
-    for axis, (title, lines) in zip(axes, panels.items(), strict=True):
+    columns = min(len(panels), PLOT_COLUMNS)
+    rows = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(
+        rows, columns, figsize=(5 * columns, 4 * rows), squeeze=False
+    )
+    for axis in axes.flat[len(panels) :]:
+        axis.set_visible(False)
+    for axis, (title, lines) in zip(axes.flat, panels.items(), strict=False):
         for name, points in lines.items():
             axis.plot(list(points), list(points.values()), marker="o", label=name)
         axis.set(title=title, xlabel=x_label, ylabel=y_label)
@@ -155,4 +162,5 @@ def plot(
         axis.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=120)
+    pyplot.close(figure)
     return True

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""All collectives on one host, beside torch gloo, Open MPI, MPICH and bare memory.
+
+    python benchmarks/collectives.py            everything, about two hours
+    python benchmarks/collectives.py --quick    2 ranks, four sizes, under a minute
+
+Each peer in turn runs in fresh processes, round after round; what counts is the median
+of the rounds.  A size is that of the larger array of a rank, input or output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from collectives_peer import SHAPES
+from measure import (
+    RESULTS,
+    Target,
+    alternate,
+    find_torch_python,
+    median,
+    plot,
+    ratio,
+    report,
+    table,
+    write_json,
+)
+from ranks import Runner, find_runners
+
+PEERS = ["distlite", "openmpi", "mpich", "torch", "memory"]
+MODES = ["sync", "async"]
+KIB, MIB = 1 << 10, 1 << 20
+# Eight times more each step, and what is between in the table of targets.
+SIZES = [8, 64, 512, KIB, 4 * KIB, 32 * KIB, 64 * KIB, 256 * KIB]
+SIZES += [MIB, 2 * MIB, 16 * MIB, 100 * MIB]
+QUICK_SIZES = [8, KIB, 64 * KIB, MIB]
+RANKS = [1, 2, 4, 8]
+ROUNDS = 5
+CELL_SECONDS, QUICK_CELL_SECONDS = 0.1, 0.005
+# A hundred megabytes of torch's, eight ranks on two cores: some calls of seconds.
+PATIENCE_PER_CELL, PATIENCE = 20, 60
+SMALL = 64 * KIB
+
+
+class Cell(NamedTuple):
+    """What one number belongs to."""
+
+    ranks: int
+    op: str
+    mode: str
+    size: int
+
+
+# Microseconds by peer.
+Times = dict[Cell, dict[str, float]]
+
+
+class Goal(NamedTuple):
+    """A limit of our time over a peer's in the cells that it covers."""
+
+    what: str
+    peer: str
+    limit: float
+    covers: Callable[[Cell], bool]
+
+
+def covers_all_reduce(size: int, cell: Cell) -> bool:
+    """Between two ranks."""
+    return cell[:2] == (2, "all_reduce") and cell.size == size
+
+
+def is_small_exchange(cell: Cell) -> bool:
+    """Where the call costs more than the exchange."""
+    return cell.ranks == 2 and cell.op in ("all_reduce", "barrier") and cell.size <= KIB
+
+
+def is_other_op(cell: Cell) -> bool:
+    """Those that have no target of their own."""
+    return cell.ranks == 2 and cell.op not in ("all_reduce", "barrier")
+
+
+def is_crowded(cell: Cell) -> bool:
+    """More ranks than cores."""
+    return cell.ranks in (4, 8)
+
+
+def size_text(size: int) -> str:
+    """8 B, 64 KiB."""
+    for unit, bytes_of in (("MiB", MIB), ("KiB", KIB)):
+        if size >= bytes_of and size % bytes_of == 0:
+            return f"{size // bytes_of} {unit}"
+    return f"{size} B"
+
+
+ALL_REDUCE_LIMITS = {SMALL: 0.9, MIB: 0.6, 16 * MIB: 0.6, 100 * MIB: 0.35}
+WORST_GOALS = [
+    Goal("2 ranks, all_reduce and barrier to 1 KiB", "openmpi", 0.6, is_small_exchange),
+    *(
+        Goal(
+            f"2 ranks, all_reduce of {size_text(size)}",
+            "openmpi",
+            limit,
+            partial(covers_all_reduce, size),
+        )
+        for size, limit in ALL_REDUCE_LIMITS.items()
+    ),
+    Goal("2 ranks, other ops", "openmpi", 1.0, is_other_op),
+    Goal("4 and 8 ranks", "openmpi", 1.0, is_crowded),
+    Goal("to 64 KiB", "torch", 0.1, lambda c: c.ranks > 1 and c.size <= SMALL),
+    Goal("above 64 KiB", "torch", 0.4, lambda c: c.ranks > 1 and c.size > SMALL),
+]
+MEAN_GOALS = [
+    Goal("2 ranks, other ops, geometric mean", "openmpi", 0.7, is_other_op),
+    Goal("4 and 8 ranks, geometric mean", "openmpi", 0.8, is_crowded),
+]
+ASYNC_LIMIT = 2.0
+
+
+def ratios(times: Times, goal: Goal) -> dict[Cell, float]:
+    """Of the sync cells that it covers and that both have."""
+    found = {
+        cell: ratio(sides.get("distlite"), sides.get(goal.peer))
+        for cell, sides in times.items()
+        if cell.mode == "sync" and goal.covers(cell)
+    }
+    return {cell: value for cell, value in found.items() if value is not None}
+
+
+def async_ratios(times: Times) -> dict[Cell, float]:
+    """Async over sync, ours, where the exchange is short."""
+    found = {
+        cell: ratio(
+            sides.get("distlite"),
+            times.get(cell._replace(mode="sync"), {}).get("distlite"),
+        )
+        for cell, sides in times.items()
+        if cell.mode == "async" and cell.ranks > 1 and cell.size <= SMALL
+    }
+    return {cell: value for cell, value in found.items() if value is not None}
+
+
+def worst(what: str, limit: float, found: Mapping[Cell, float]) -> Target:
+    """The largest ratio, and where."""
+    if not found:
+        return Target(what, limit, None)
+    cell = max(found, key=found.__getitem__)
+    where = f"{cell.op} {size_text(cell.size)}, {cell.ranks} ranks"
+    return Target(f"{what}: {where}", limit, found[cell])
+
+
+def targets_of(times: Times) -> list[Target]:
+    """What must be reached, of what was asked for."""
+    targets = [
+        worst(f"{goal.what}, over {goal.peer}", goal.limit, ratios(times, goal))
+        for goal in WORST_GOALS
+    ]
+    for goal in MEAN_GOALS:
+        found = list(ratios(times, goal).values())
+        mean = statistics.geometric_mean(found) if found else None
+        targets.append(Target(f"{goal.what}, over {goal.peer}", goal.limit, mean))
+    targets.append(worst("async over sync", ASYNC_LIMIT, async_ratios(times)))
+    return targets
+
+
+def cells_of(peer: str, options: argparse.Namespace) -> list[tuple[str, str, int]]:
+    """What a peer runs."""
+    if peer == "memory":
+        return [("all_reduce", "sync", size) for size in options.sizes]
+    return [
+        (op, mode, size)
+        for op in options.ops
+        for size in ([0] if op == "barrier" else options.sizes)
+        for mode in options.modes
+    ]
+
+
+def measure_all(
+    runners: Sequence[Runner], options: argparse.Namespace
+) -> dict[Cell, dict[str, list[float]]]:
+    """Every round's microseconds."""
+    by_name = {runner.peer: runner for runner in runners}
+    found = defaultdict(lambda: defaultdict(list))
+    for ranks in options.ranks:
+        for number, peer in alternate(options.rounds, list(by_name)):
+            print(f"{ranks} ranks, round {number + 1}: {peer}", file=sys.stderr)
+            cells = cells_of(peer, options)
+            plan = json.dumps({"budget": options.seconds, "cells": cells})
+            patience = PATIENCE + PATIENCE_PER_CELL * len(cells)
+            lines = by_name[peer].run("collectives_peer.py", ranks, [plan], patience)
+            for op, mode, size, microseconds in map(json.loads, lines):
+                if microseconds is not None:
+                    found[Cell(ranks, op, mode, size)][peer].append(microseconds)
+    return found
+
+
+def medians(found: Mapping[Cell, Mapping[str, Sequence[float]]]) -> Times:
+    """Over the rounds."""
+    return {
+        cell: {peer: median(values) for peer, values in sides.items()}
+        for cell, sides in found.items()
+    }
+
+
+def print_tables(times: Times, peers: Sequence[str]) -> None:
+    """One for each number of ranks: microseconds, and ours over each peer's."""
+    others = [peer for peer in peers if peer != "distlite"]
+    header = ["op", "mode", "size", *(f"{peer} us" for peer in peers)]
+    header += [f"/ {peer}" for peer in others]
+    for ranks in sorted({cell.ranks for cell in times}):
+        rows = [
+            [cell.op, cell.mode, size_text(cell.size)]
+            + [sides.get(peer) for peer in peers]
+            + [ratio(sides.get("distlite"), sides.get(peer)) for peer in others]
+            for cell, sides in times.items()
+            if cell.ranks == ranks
+        ]
+        print(f"{ranks} ranks", table(header, rows), sep="\n", end="\n\n")
+
+
+def curves(
+    times: Times, x_name: str, y_of: Callable[[Cell, float], float]
+) -> dict[str, dict[int, float]]:
+    """A line per peer through the given cells; logarithms know no zero."""
+    lines = defaultdict(dict)
+    for cell, sides in times.items():
+        for peer, microseconds in sides.items():
+            if x := getattr(cell, x_name):
+                lines[peer][x] = y_of(cell, microseconds)
+    return {peer: dict(sorted(points.items())) for peer, points in lines.items()}
+
+
+def draw(times: Times) -> list[str]:
+    """Latency and bandwidth by size, for each number of ranks; time by ranks."""
+    names = []
+    views = {
+        "latency": ("microseconds", lambda cell, us: us),
+        "bandwidth": ("GB/s", lambda cell, us: cell.size / us / 1e3),
+    }
+    sync = {cell: sides for cell, sides in times.items() if cell.mode == "sync"}
+    for ranks in sorted({cell.ranks for cell in sync}):
+        for view, (label, y_of) in views.items():
+            panels = panels_of(
+                {cell: sides for cell, sides in sync.items() if cell.ranks == ranks},
+                lambda cell: cell.op,
+                partial(curves, x_name="size", y_of=y_of),
+            )
+            name = f"collectives_{view}_{ranks}.png"
+            if panels and plot(RESULTS / name, panels, x_label="bytes", y_label=label):
+                names.append(name)
+    return names + draw_scaling(sync)
+
+
+def draw_scaling(sync: Times) -> list[str]:
+    """all_reduce and barrier by the number of ranks."""
+    if len({cell.ranks for cell in sync}) < 2:
+        return []
+    panels = panels_of(
+        {cell: s for cell, s in sync.items() if cell.op in ("all_reduce", "barrier")},
+        lambda cell: f"{cell.op} {size_text(cell.size)}",
+        partial(curves, x_name="ranks", y_of=lambda cell, us: us),
+    )
+    name = "collectives_scaling.png"
+    labels = {"x_label": "ranks", "y_label": "microseconds"}
+    return [name] if panels and plot(RESULTS / name, panels, **labels) else []
+
+
+def panels_of(
+    times: Times,
+    title_of: Callable[[Cell], str],
+    lines_of: Callable[[Times], dict[str, dict[int, float]]],
+) -> dict[str, dict[str, dict[int, float]]]:
+    """Cells by title, and each title's lines; no panel without any."""
+    by_title = defaultdict(dict)
+    for cell, sides in times.items():
+        by_title[title_of(cell)][cell] = sides
+    panels = {title: lines_of(some) for title, some in by_title.items()}
+    return {title: lines for title, lines in panels.items() if lines}
+
+
+def save(
+    found: Mapping[Cell, Mapping[str, Sequence[float]]], targets: Sequence[Target]
+) -> None:
+    """Everything that was measured."""
+    cells = [{**cell._asdict(), "microseconds": s} for cell, s in found.items()]
+    print(f"results: {write_json('collectives', {'cells': cells}, targets)}")
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Collectives, beside other libraries.")
+    parser.add_argument("--quick", action="store_true", help="see that it works")
+    parser.add_argument("--ops", nargs="+", choices=SHAPES, default=list(SHAPES))
+    parser.add_argument("--sizes", nargs="+", type=int, help="bytes")
+    parser.add_argument("--ranks", nargs="+", type=int)
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--seconds", type=float, help="for each cell")
+    parser.add_argument("--torch-python", help="an interpreter with torch")
+    options = parser.parse_args()
+    options.sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
+    options.ranks = options.ranks or ([2] if options.quick else RANKS)
+    options.rounds = options.rounds or (1 if options.quick else ROUNDS)
+    seconds = QUICK_CELL_SECONDS if options.quick else CELL_SECONDS
+    options.seconds = options.seconds or seconds
+    return options
+
+
+def main() -> int:
+    """Exit code 1 if a target was missed; a quick run is too short to tell."""
+    options = parse()
+    runners = find_runners(options.peers, find_torch_python(options.torch_python))
+    found = measure_all(runners, options)
+    times = medians(found)
+    print_tables(times, [runner.peer for runner in runners])
+    targets = targets_of(times)
+    print(report(targets), end="\n\n")
+    save(found, targets)
+    for name in draw(times):
+        print(f"plot: {RESULTS / name}")
+    missed = any(target.verdict == "FAIL" for target in targets)
+    return int(missed and not options.quick)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The measured side of collectives.py: one rank of one library.
+
+    collectives_peer.py PEER RANK SIZE FOLDER PLAN
+
+PEER is distlite, torch, memory (no communication: what the memory alone allows) or mpi,
+whose launcher knows rank and size.  FOLDER is where ranks meet; PLAN is JSON.  Rank 0
+prints a line of JSON for each cell.  Whatever the peer, the loop that is timed and the
+check of what it computed are the same.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+MODULES = {"distlite": "distlite", "memory": "distlite", "torch": "torch.distributed"}
+ITEM_SIZE = 4  # float32
+BATCHES = 5
+MAX_CALLS = 5000
+# Of the budget: a batch this long is warm, and tells how many calls to make.
+WARM_SHARE = 0.2
+# What is the whole array and what a rank's block: the source, then the target.  Ops
+# that work in place have no source.
+SHAPES = {
+    "barrier": (None, None),
+    "all_reduce": (None, "whole"),
+    "broadcast": (None, "whole"),
+    "reduce": (None, "whole"),
+    "all_gather": ("block", "whole"),
+    "all_gather_single": ("block", "whole"),
+    "gather": ("block", "whole"),
+    "scatter": ("whole", "block"),
+    "reduce_scatter": ("whole", "block"),
+    "reduce_scatter_single": ("whole", "block"),
+    "all_to_all": ("whole", "whole"),
+    "all_to_all_single": ("whole", "whole"),
+}
+ON_ROOT_ONLY = ("reduce", "gather")
+
+
+class Arrays(NamedTuple):
+    """What a call reads and writes."""
+
+    source: np.ndarray
+    target: np.ndarray
+
+
+class Dist:
+    """distlite or torch.distributed."""
+
+    def __init__(self, library: str, rank: int, size: int, folder: str) -> None:
+        self.rank, self.size = rank, size
+        self._module = importlib.import_module(MODULES[library])
+        self._wrap = lambda array: array
+        if library == "torch":
+            self._wrap = importlib.import_module("torch").from_numpy
+        where = f"file://{folder}/store"
+        self._module.init_process_group(
+            "gloo", init_method=where, rank=rank, world_size=size
+        )
+
+    def bind(self, op: str, arrays: Arrays, is_async: bool) -> Callable[[], Any]:
+        """One call of the op, waited for."""
+        source, target = map(self._wrap, arrays)
+        sources, targets = (
+            [self._wrap(part) for part in np.array_split(array, self.size)]
+            for array in arrays
+        )
+        is_root = self.rank == 0
+        name, *arguments = {
+            "barrier": ("barrier",),
+            "all_reduce": ("all_reduce", target),
+            "broadcast": ("broadcast", target, 0),
+            "reduce": ("reduce", target, 0),
+            "all_gather": ("all_gather", targets, source),
+            "all_gather_single": ("all_gather_single", target, source),
+            "gather": ("gather", source, targets if is_root else None, 0),
+            "scatter": ("scatter", target, sources if is_root else None, 0),
+            "reduce_scatter": ("reduce_scatter", target, sources),
+            "reduce_scatter_single": ("reduce_scatter_single", target, source),
+            "all_to_all": ("all_to_all", targets, sources),
+            "all_to_all_single": ("all_to_all_single", target, source),
+        }[op]
+        start = partial(getattr(self._module, name), *arguments)
+        if not is_async:
+            return start
+        start = partial(start, async_op=True)
+        return lambda: start().wait()
+
+    def barrier(self) -> None:
+        """All ranks are here."""
+        self._module.barrier()
+
+    def maximum(self, value: float) -> float:
+        """The largest of the ranks'."""
+        values = np.zeros(self.size)
+        values[self.rank] = value
+        self._module.all_reduce(self._wrap(values))
+        return float(values.max())
+
+    def close(self) -> None:
+        """Leave."""
+        self._module.destroy_process_group()
+
+
+class Memory(Dist):
+    """In place of an all_reduce, each rank adds an array to itself, all at once.
+
+    Between two ranks an all_reduce has to read and to write no less than that.
+    """
+
+    def bind(self, op: str, arrays: Arrays, is_async: bool) -> Callable[[], Any]:
+        """The addition."""
+        return partial(np.add, arrays.target, arrays.target, out=arrays.target)
+
+
+class Mpi:
+    """mpi4py on whatever MPI the environment says."""
+
+    def __init__(self) -> None:
+        self._mpi = importlib.import_module("mpi4py.MPI")
+        self._world = self._mpi.COMM_WORLD
+        self.rank, self.size = self._world.Get_rank(), self._world.Get_size()
+
+    def bind(self, op: str, arrays: Arrays, is_async: bool) -> Callable[[], Any]:
+        """One call of the op, waited for; lists of arrays are one array here."""
+        source, target = arrays
+        in_place, plus = self._mpi.IN_PLACE, self._mpi.SUM
+        is_root = self.rank == 0
+        reduced = (in_place, target) if is_root else (target, None)
+        name, *arguments = {
+            "barrier": ("Barrier",),
+            "all_reduce": ("Allreduce", in_place, target),
+            "broadcast": ("Bcast", target, 0),
+            "reduce": ("Reduce", *reduced, plus, 0),
+            "all_gather": ("Allgather", source, target),
+            "gather": ("Gather", source, target if is_root else None, 0),
+            "scatter": ("Scatter", source if is_root else None, target, 0),
+            "reduce_scatter": ("Reduce_scatter_block", source, target),
+            "all_to_all": ("Alltoall", source, target),
+        }[op.removesuffix("_single")]
+        if not is_async:
+            return partial(getattr(self._world, name), *arguments)
+        start = partial(getattr(self._world, "I" + name.lower()), *arguments)
+        return lambda: start().Wait()
+
+    def barrier(self) -> None:
+        """All ranks are here."""
+        self._world.Barrier()
+
+    def maximum(self, value: float) -> float:
+        """The largest of the ranks'."""
+        return self._world.allreduce(value, self._mpi.MAX)
+
+    def close(self) -> None:
+        """MPI leaves by itself."""
+
+
+def make_arrays(op: str, size: int, ranks: int) -> Arrays:
+    """`size` is that of the larger array of a rank; a block has an element at least."""
+    block = max(1, size // ITEM_SIZE // ranks)
+    # Only what is made of blocks must divide.
+    is_blocked = "block" in SHAPES[op] or op.startswith("all_to_all")
+    whole = block * ranks if is_blocked else max(1, size // ITEM_SIZE)
+    counts = {"block": block, "whole": whole, None: 0}
+    return Arrays(*(np.empty(counts[shape], np.float32) for shape in SHAPES[op]))
+
+
+def check(peer: Any, op: str, arrays: Arrays, call: Callable[[], Any]) -> None:
+    """One call, whose result must be right; afterwards all is zero, and stays so."""
+    ranks = peer.size
+    for array in arrays:
+        array.fill(peer.rank + 1)
+    call()
+    each = np.arange(1, ranks + 1, dtype=np.float32)
+    if op in ("broadcast", "scatter"):
+        expected = each[:1]
+    elif "reduce" in op:
+        expected = each.sum(keepdims=True)
+    else:
+        expected = each
+    if op != "barrier" and (peer.rank == 0 or op not in ON_ROOT_ONLY):
+        parts = arrays.target.reshape(len(expected), -1)
+        if not (parts == expected[:, None]).all():
+            raise SystemExit(f"rank {peer.rank}: wrong result of {op}")
+    for array in arrays:
+        array.fill(0)
+
+
+def timed(peer: Any, call: Callable[[], Any], count: int) -> float:
+    """Seconds of so many calls, of the slowest rank."""
+    peer.barrier()
+    start = time.perf_counter()
+    for _ in range(count):
+        call()
+    return peer.maximum(time.perf_counter() - start)
+
+
+def measure(peer: Any, call: Callable[[], Any], budget: float) -> float:
+    """Median seconds of a call in about `budget` seconds, or in one call if that is
+    longer.  All ranks see the same times, so they make the same number of calls."""
+    count = 1
+    seconds = timed(peer, call, count)
+    while seconds < budget * WARM_SHARE and count < MAX_CALLS:
+        count = min(4 * count, MAX_CALLS)
+        seconds = timed(peer, call, count)
+    if seconds > budget:
+        return seconds / count
+    count = max(1, min(MAX_CALLS, int(count * budget / BATCHES / seconds)))
+    return statistics.median(timed(peer, call, count) for _ in range(BATCHES)) / count
+
+
+def run_cell(peer: Any, cell: tuple[str, str, int], budget: float) -> float | None:
+    """Microseconds; None if the library does not have the op."""
+    op, mode, size = cell
+    arrays = make_arrays(op, size, peer.size)
+    try:
+        call = peer.bind(op, arrays, mode == "async")
+        if isinstance(peer, Memory):
+            arrays.target.fill(0)
+        else:
+            check(peer, op, arrays, call)
+    except (AttributeError, RuntimeError) as error:
+        print(f"{op} {mode}: {error}", file=sys.stderr)
+        return None
+    return measure(peer, call, budget) * 1e6
+
+
+def main(kind: str, rank: str, size: str, folder: str, plan_text: str) -> None:
+    """Every cell of the plan."""
+    plan = json.loads(plan_text)
+    if kind == "mpi":
+        peer = Mpi()
+    else:
+        peer = (Memory if kind == "memory" else Dist)(
+            kind, int(rank), int(size), folder
+        )
+    gc.disable()
+    for cell in plan["cells"]:
+        found = run_cell(peer, cell, plan["budget"])
+        if peer.rank == 0:
+            print(json.dumps([*cell, found]), flush=True)
+    peer.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

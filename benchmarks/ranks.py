@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several ranks of one library, started together: ours, torch's, or MPI's."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from measure import has_module
+from processes import BUILD, FOLDER
+
+POLL_SECONDS = 0.02
+END_SECONDS = 10
+MPI_NAMES = {"openmpi": "Open MPI", "mpich": "MPICH"}
+MPI_LAUNCHERS = {
+    "openmpi": ["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"],
+    "mpich": ["mpirun.mpich"],
+}
+MPICH_LIBRARY = "libmpi.so.12"
+MPI_VERSION = "from mpi4py import MPI; print(MPI.Get_library_version())"
+
+
+@dataclass(frozen=True)
+class Runner:
+    """How a library's ranks are started: `program PEER RANK SIZE FOLDER ...`."""
+
+    peer: str
+    python: str
+
+    def run(
+        self, program: str, ranks: int, words: Sequence[str], seconds: float
+    ) -> list[str]:
+        """What rank 0 printed in the time; says so if it was not all."""
+        with tempfile.TemporaryDirectory(prefix="distlite-benchmark-") as folder:
+            lines = self._commands(program, ranks, [folder, *words])
+            with open(f"{folder}/out", "wb") as out, open(f"{folder}/err", "wb") as err:
+                processes = [
+                    subprocess.Popen(
+                        line,
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=err,
+                        env={**os.environ, **self._environment()},
+                    )
+                    for line in lines
+                ]
+                why = await_all(processes, time.monotonic() + seconds)
+            if why:
+                said = Path(folder, "err").read_text(errors="replace")
+                print(f"{self.peer}, {ranks} ranks: {why}\n{said[-2000:]}")
+            return Path(folder, "out").read_text().splitlines()
+
+    def _commands(
+        self, program: str, ranks: int, words: Sequence[str]
+    ) -> list[list[str]]:
+        start = [self.python, str(FOLDER / program)]
+        if self.peer in MPI_NAMES:
+            launcher = [*MPI_LAUNCHERS[self.peer], "-np", str(ranks)]
+            return [[*launcher, *start, "mpi", "0", "0", *words]]
+        return [
+            [*start, self.peer, str(rank), str(ranks), *words] for rank in range(ranks)
+        ]
+
+    def _environment(self) -> dict[str, str]:
+        if self.peer in MPI_NAMES:
+            return mpi_environment(self.peer)
+        # Else torch would ask who this host is, and wait for whoever does not answer.
+        return {"GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+
+
+def await_all(processes: Sequence[subprocess.Popen], end: float) -> str:
+    """Why they did not all end well, or nothing; none is left running."""
+    try:
+        while any(process.poll() is None for process in processes):
+            if any(process.poll() for process in processes):
+                return "a rank failed"
+            if time.monotonic() > end:
+                return "out of time"
+            time.sleep(POLL_SECONDS)
+        return "a rank failed" if any(p.returncode for p in processes) else ""
+    finally:
+        for process in processes:
+            end_process(process)
+
+
+def end_process(process: subprocess.Popen) -> None:
+    """Asked first, so that a launcher ends its ranks.
+
+    It has no session of its own: the kernel shares the processors out by session, and
+    ranks in several would be scheduled unlike a launcher's, which are all in one.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is not None:
+            return
+        process.send_signal(number)
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def mpi_environment(kind: str) -> dict[str, str]:
+    """For the wheel of mpi4py, which serves both."""
+    environment = {"MPI4PY_MPIABI": kind}
+    if kind == "mpich" and ctypes.util.find_library("mpi") != MPICH_LIBRARY:
+        environment["LD_LIBRARY_PATH"] = str(link_mpich())
+    return environment
+
+
+def link_mpich() -> Path:
+    """A folder where MPICH's library has its own name, which distributions that have
+    Open MPI too take away from it."""
+    folder = BUILD / "mpich"
+    folder.mkdir(parents=True, exist_ok=True)
+    link = folder / MPICH_LIBRARY
+    known = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True)
+    for line in known.stdout.splitlines():
+        name, _, path = line.strip().partition(" => ")
+        if name.startswith("libmpich.so.12 ") and not link.is_symlink():
+            link.symlink_to(path)
+    return folder
+
+
+def has_mpi(python: str, kind: str) -> bool:
+    """Whether mpi4py works there on that MPI, of all."""
+    try:
+        done = subprocess.run(
+            [*MPI_LAUNCHERS[kind], "-np", "1", python, "-c", MPI_VERSION],
+            env={**os.environ, **mpi_environment(kind)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+    except OSError:
+        return False
+    return done.returncode == 0 and MPI_NAMES[kind] in done.stdout
+
+
+def find_runners(peers: Sequence[str], torch_python: str | None) -> list[Runner]:
+    """Those that can be had here; says which cannot."""
+    runners = []
+    for peer in peers:
+        python = find_python(peer, torch_python)
+        if python:
+            runners.append(Runner(peer, python))
+        else:
+            print(f"{peer}: no interpreter here has it; left out")
+    return runners
+
+
+def find_python(peer: str, torch_python: str | None) -> str | None:
+    """An interpreter with the peer: our own rather than torch's."""
+    candidates = [sys.executable, *([torch_python] if torch_python else [])]
+    if peer in MPI_NAMES:
+        return next((python for python in candidates if has_mpi(python, peer)), None)
+    if peer == "torch":
+        return torch_python
+    return next((p for p in candidates if has_module(p, "distlite")), None)
