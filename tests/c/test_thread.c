@@ -144,6 +144,27 @@ CHECK_CASE(a_forked_child_has_another_generation)
     CHECK_EQUAL(dl_fork_generation(), parents_generation);
 }
 
+static void *
+read_signal_mask(void *blocked)
+{
+    pthread_sigmask(SIG_SETMASK, NULL, blocked);
+    return NULL;
+}
+
+CHECK_CASE(threads_of_ours_get_no_signals)
+{
+    pthread_t thread;
+    sigset_t theirs;
+    sigset_t mine;
+
+    CHECK_OK(dl_thread_start(&thread, read_signal_mask, &theirs));
+    CHECK(pthread_join(thread, NULL) == 0);
+    CHECK(sigismember(&theirs, SIGINT) == 1);
+    CHECK(sigismember(&theirs, SIGTERM) == 1);
+    read_signal_mask(&mine);
+    CHECK(sigismember(&mine, SIGINT) == 0);
+}
+
 static int pair[2];
 
 static bool
