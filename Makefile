@@ -126,6 +126,7 @@ format: .venv/.lint
 bench: .venv/.benchmarks build/.extension
 	$(BIN)/python benchmarks/store_init.py
 	$(BIN)/python benchmarks/store_latency.py
+	$(BIN)/python benchmarks/init.py --quick
 	$(BIN)/python benchmarks/collectives.py --quick
 
 docs: .venv-docs/.packages

@@ -38,7 +38,7 @@ class Runner:
     def run(
         self, program: str, ranks: int, words: Sequence[str], seconds: float
     ) -> list[str]:
-        """What rank 0 printed in the time; says so if it was not all."""
+        """What its ranks printed in the time; says so if it was not all."""
         with tempfile.TemporaryDirectory(prefix="distlite-benchmark-") as folder:
             lines = self._commands(program, ranks, [folder, *words])
             with open(f"{folder}/out", "wb") as out, open(f"{folder}/err", "wb") as err:
