@@ -186,6 +186,7 @@ consume(struct iovec *parts, int count, size_t size)
     /* Empty parts are passed over as well, so that a loop around this always ends. */
     while (done < count && size >= parts[done].iov_len) {
         size -= parts[done].iov_len;
+        parts[done].iov_len = 0;
         done++;
     }
     if (done < count) {

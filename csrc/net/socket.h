@@ -42,7 +42,8 @@ uint16_t dl_socket_port(int fd);
 dl_status dl_socket_local_address(int fd, dl_address *address);
 dl_status dl_socket_peer_address(int fd, dl_address *address);
 
-/* All of `parts`, whose entries are consumed.  At most IOV_MAX of them. */
+/* All of `parts`, at most IOV_MAX of them.  Their entries are consumed: on failure they
+ * are what has not gone. */
 dl_status dl_socket_write(int fd, struct iovec *parts, int count, dl_deadline deadline);
 
 /* Into `room`, at least `least` bytes (at least 1).  A passed deadline takes what is

@@ -2,6 +2,7 @@
 #include "store/tcp/connection.h"
 
 #include <netinet/in.h>
+#include <poll.h>
 
 #include "fakes/server.h"
 #include "net/connect.h"
@@ -481,6 +482,32 @@ CHECK_CASE(a_request_that_cannot_be_encoded_is_not_sent)
                  DL_NO_MEMORY);
     CHECK(dl_check_allocation_failed());
     CHECK(!connection->has_sent);
+    finish(&server, connection);
+}
+
+static void
+talk_until_asked(fake_peer *peer)
+{
+    struct pollfd entry = {.fd = peer->fd, .events = POLLIN};
+
+    CHECK(fake_greet(peer));
+    CHECK(poll(&entry, 1, 15000) == 1);
+}
+
+/* Its head is gone, its end is not: what is beyond cannot be told from here. */
+CHECK_CASE(a_large_request_that_is_cut_short_may_have_been_sent)
+{
+    static uint8_t large[LARGE_VALUE * 24];
+    fake_server server = {.talk = talk_until_asked, .is_ours = true};
+    dl_connection *connection = greet(&server);
+    dl_request push = {.op = DL_OP_QUEUE_PUSH,
+                       .key = DL_LITERAL("key"),
+                       .value = {large, sizeof large}};
+
+    dl_status status = dl_connection_ask(connection, &push, DL_LITERAL("/"), SOON);
+    CHECK_EQUAL(status, DL_NETWORK);
+    CHECK(connection->has_sent);
+    CHECK(!connection->is_clean);
     finish(&server, connection);
 }
 

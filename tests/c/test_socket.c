@@ -163,6 +163,19 @@ CHECK_CASE(writes_nobody_takes_end_at_their_deadline)
     check_write_deadline(make_patient_pair());
 }
 
+CHECK_CASE(a_write_that_fails_tells_how_much_has_gone)
+{
+    static uint8_t large[LARGE * 8];
+    pair ends = make_pair();
+    struct iovec parts[] = {{"ab", 2}, {large, sizeof large}, {"c", 1}};
+
+    CHECK_EQUAL(dl_socket_write(ends.ours, parts, 3, MS(50)), DL_TIMEOUT);
+    CHECK_EQUAL(parts[0].iov_len, 0);
+    CHECK(parts[1].iov_len > 0 && parts[1].iov_len < sizeof large);
+    CHECK_EQUAL(parts[2].iov_len, 1);
+    end_pair(ends);
+}
+
 static void *
 read_slowly(void *argument)
 {
