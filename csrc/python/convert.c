@@ -167,6 +167,8 @@ list_item(dlpy_bytes_list *list, Py_ssize_t i, const char *what)
         return -1;
     }
     if (bytes.encoded != NULL || bytes.view.obj != NULL) {
+        /* A list of views would keep as many bytearrays from being resized, and each
+         * would need its own release. */
         PyObject *copy = dlpy_object_from(bytes.bytes);
         dlpy_bytes_release(&bytes);
         if (copy == NULL || PyList_SetItem(list->items, i, copy) < 0) {

@@ -14,6 +14,7 @@ plain_exception(dl_status status)
         return PyExc_NotImplementedError;
     case DL_NO_MEMORY:
         return PyExc_MemoryError;
+    /* Interrupted without an exception: see raise_status(). */
     case DL_INTERRUPTED:
     case DL_INTERNAL:
         return PyExc_RuntimeError;

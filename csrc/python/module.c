@@ -12,6 +12,7 @@ module_exec(PyObject *module)
         || dlpy_add_work_type(module) < 0) {
         return -1;
     }
+    /* Last: until the module is whole nobody can block in the core. */
     dlpy_signals_install();
     return 0;
 }
@@ -19,6 +20,8 @@ module_exec(PyObject *module)
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
 #if PY_VERSION_HEX >= 0x030c0000
+    /* The core asks one interpreter about signals, and numpy's own C interface is one
+     * per process. */
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
     {0, NULL},

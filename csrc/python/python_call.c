@@ -22,6 +22,7 @@ dlpy_call_begin(dl_store *store, dlpy_python_call *call)
         return dl_fail(status, "%s: the Python object %s", self->kind,
                        status == DL_CLOSED ? "is gone" : "has failed already");
     }
+    /* The override may drop the last other reference to its own object. */
     call->object = Py_NewRef(self->object);
     return DL_OK;
 }
@@ -44,6 +45,8 @@ exception_status(const dlpy_python_call *call)
     Py_XDECREF(text);
     PyErr_Clear();
     PyErr_Restore(type, value, traceback);
+    /* This thread's state, and the exception in it, ends with the call: nobody in
+     * Python would ever see it. */
     if (call->is_foreign) {
         PyErr_Clear();
     }

@@ -15,6 +15,8 @@ static _Thread_local int holds;
 static dl_status
 check_signals(void)
 {
+    /* In the order of what they cost: most threads of a program are not the main one,
+     * and never get as far as the interpreter. */
     if (holds > 0 || gettid() != getpid() || !Py_IsInitialized()
         || PyGILState_GetThisThreadState() == NULL) {
         return DL_OK;

@@ -116,6 +116,8 @@ dlpy_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base,
     if (type == NULL) {
         return -1;
     }
+    /* The state owns the reference from here on, also when adding to the module
+     * fails. */
     *slot = (PyTypeObject *)type;
     return PyModule_AddType(module, *slot);
 }

@@ -61,6 +61,8 @@ dlpy_answer_value(PyTypeObject *defining_class, dl_status status, dl_buffer *val
     if (status == DL_OK) {
         return dlpy_object_from_buffer(value);
     }
+    /* Raised first: the text is the thread's last error, and good only until something
+     * else fails. */
     raise(defining_class, status);
     dl_buffer_fini(value);
     return NULL;

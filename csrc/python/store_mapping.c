@@ -35,6 +35,7 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
     if (store == NULL) {
         return NULL;
     }
+    /* Zero looks once; the way to a server and back has a grace of its own. */
     dl_deadline deadline = dl_deadline_after(0);
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_get(store, name.bytes, &value, deadline);
@@ -137,6 +138,7 @@ dlpy_store_contains(PyObject *self, PyObject *key)
 PyObject *
 dlpy_store_iterate(PyObject *self)
 {
+    /* Through the method, so that an override in Python is what a loop sees. */
     PyObject *names = PyObject_CallMethod(self, "list_keys", NULL);
 
     if (names == NULL) {

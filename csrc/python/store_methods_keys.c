@@ -103,6 +103,7 @@ names_to_list(const name_list *names)
 
     for (size_t i = 0; list != NULL && i < count; i++) {
         size_t end;
+        /* Copied out, since what the buffer holds is bytes to C, not numbers. */
         memcpy(&end, names->ends.data + i * sizeof end, sizeof end);
         PyObject *name =
             dlpy_text_from((dl_bytes){names->text.data + start, end - start});
@@ -161,6 +162,8 @@ static PyObject *
 multi_get(PyTypeObject *defining_class, dlpy_store_call *call,
           const dlpy_bytes_list *keys)
 {
+    /* One more than needed, so that no keys are no special case: calloc(3) may answer a
+     * size of 0 with NULL. */
     dl_buffer *found = calloc(keys->count + 1, sizeof *found);
     dl_status status;
 

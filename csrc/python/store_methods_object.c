@@ -53,6 +53,8 @@ clone_core(const dlpy_state *state, PyObject *self, dlpy_store_call *call)
     if (status != DL_OK) {
         return dlpy_raise_store(state, status);
     }
+    /* The core's new reference goes at once, since the object has one already.  It
+     * cannot be the last, so nothing is closed under the GIL. */
     if (clone == call->store) {
         dl_store_unref(clone);
         return Py_NewRef(self);
@@ -144,6 +146,8 @@ close_store(PyObject *self)
     if (store == NULL) {
         return NULL;
     }
+    /* Held before the GIL is given up, on this thread: other threads' calls are
+     * interrupted as ever. */
     dlpy_signals_hold();
     Py_BEGIN_ALLOW_THREADS
     dl_store_close(store);

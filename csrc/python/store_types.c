@@ -46,6 +46,7 @@ dlpy_store_share(const dlpy_state *state, PyObject *self)
     if (below == NULL) {
         return dl_store_ref(own);
     }
+    /* A view of a view of one, as deep as they are stacked. */
     dl_store *shared_below = dlpy_store_share(state, below);
     if (shared_below == NULL) {
         return NULL;
@@ -180,6 +181,8 @@ store_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
 
     PyObject_GC_UnTrack(self);
+    /* First, since unref_core() gives up the GIL: no other thread may get hold of an
+     * object that is going. */
     if (store->weak_references != NULL) {
         PyObject_ClearWeakRefs(self);
     }

@@ -32,6 +32,8 @@ take_host(PyObject *object, dl_tcp_store_options *options)
         return -1;
     }
     Py_ssize_t size;
+    /* Borrowed from the str, which the caller's arguments keep alive while the core
+     * connects without the GIL. */
     options->host = PyUnicode_AsUTF8AndSize(object, &size);
     if (options->host != NULL && strlen(options->host) != (size_t)size) {
         PyErr_SetString(PyExc_ValueError, "host_name contains a NUL character");
@@ -182,6 +184,7 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
         || take_options(values, &options) < 0) {
         return -1;
     }
+    /* From here on the descriptor is the core's: nothing may fail in between. */
     dl_deadline deadline = dl_deadline_after(options.timeout);
     Py_BEGIN_ALLOW_THREADS
     status = dl_tcp_store_new(&options, deadline, &store);

@@ -16,11 +16,15 @@ bytes_around(void *data)
 static void *
 resize_bytes(void *data, size_t kept, size_t capacity)
 {
+    /* The core reads a reply without the GIL and comes here for memory in the middle of
+     * it. */
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *bytes = NULL;
 
     if (capacity > 0) {
         bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)capacity);
+        /* The core tells of want of memory by its status; an exception left here would
+         * surface in whatever Python does next. */
         if (bytes == NULL) {
             PyErr_Clear();
         } else if (kept > 0) {
