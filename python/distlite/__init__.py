@@ -40,7 +40,31 @@ from .collectives import (
 )
 from .constants import default_pg_timeout
 from .futures import Future, collect_all, wait_all
-from .lifecycle import destroy_process_group, init_process_group
+from .groups import (
+    ProcessGroupGloo,
+    new_group,
+    new_subgroups,
+    new_subgroups_by_enumeration,
+)
+from .groups import (
+    _get_default_group as _get_default_group,
+)
+from .groups import (
+    _get_default_store as _get_default_store,
+)
+from .groups import (
+    _get_process_group_name as _get_process_group_name,
+)
+from .groups import (
+    _rank_not_in_group as _rank_not_in_group,
+)
+from .lifecycle import (
+    _store_based_barrier as _store_based_barrier,
+)
+from .lifecycle import (
+    destroy_process_group,
+    init_process_group,
+)
 from .reduce_op import ReduceOp, reduce_op
 from .rendezvous import register_rendezvous_handler, rendezvous
 from .world import (
@@ -71,6 +95,7 @@ __all__ = [
     "HashStore",
     "PrefixStore",
     "ProcessGroup",
+    "ProcessGroupGloo",
     "QueueEmptyError",
     "ReduceOp",
     "Store",
@@ -107,6 +132,9 @@ __all__ = [
     "is_available",
     "is_initialized",
     "is_torchelastic_launched",
+    "new_group",
+    "new_subgroups",
+    "new_subgroups_by_enumeration",
     "reduce",
     "reduce_op",
     "reduce_scatter",

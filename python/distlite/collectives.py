@@ -7,7 +7,7 @@ from ._C import all_gather, all_gather_single, all_reduce, reduce_scatter
 from ._C import reduce_scatter_single as reduce_scatter_tensor
 from .futures import Future, collect_all
 from .reduce_op import ReduceOp
-from .world import get_world_size
+from .world import get_world_size, is_outside
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,6 +44,10 @@ def all_gather_arrays(
     """
     import numpy as np
 
+    if is_outside(group):
+        # What the collectives below would say and do.
+        all_gather([], np.empty(0), group)
+        return []
     array = np.asarray(tensor)
     if array.dtype.hasobject:
         raise TypeError(f"arrays of {array.dtype} cannot be sent: they hold objects")
@@ -81,7 +85,7 @@ def all_reduce_coalesced(
         list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
     )
     works = [all_reduce(array, op, group, async_op) for array in arrays]
-    return _future_of(works, arrays) if async_op else None
+    return _future_of(works, arrays) if _is_pending(async_op, group) else None
 
 
 def all_gather_coalesced(
@@ -100,7 +104,13 @@ def all_gather_coalesced(
         )
         for i, array in enumerate(input_tensor_list)
     ]
-    return _future_of(works, output_tensor_lists) if async_op else None
+    if not _is_pending(async_op, group):
+        return None
+    return _future_of(works, output_tensor_lists)
+
+
+def _is_pending(async_op: bool, group: object) -> bool:
+    return async_op and not is_outside(group)
 
 
 def _future_of(works: list[Work | None], value: Any) -> Future:

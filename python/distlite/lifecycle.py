@@ -156,7 +156,7 @@ def _join(
     keys = PrefixStore(f"default_pg/{_generation(store, rank)}", store)
     group = ProcessGroup(keys, rank, world_size, timeout, "0", "default_pg", backend)
     if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
-        _store_barrier(keys, rank, world_size, timeout)
+        _store_based_barrier(rank, keys, "0", world_size, timeout)
     return group
 
 
@@ -178,16 +178,22 @@ def _generation(store: Store, rank: int) -> int:
     return latest
 
 
-def _store_barrier(
-    store: Store, rank: int, world_size: int, timeout: timedelta
+def _store_based_barrier(
+    rank: int,
+    store: Store,
+    group_name: str,
+    rendezvous_count: int,
+    timeout: timedelta,
+    logging_interval: timedelta | None = None,
 ) -> None:
-    key = "store_based_barrier_key:0"
+    """Returns when so many processes have called it with the name; never logs."""
+    key = f"store_based_barrier_key:{group_name}"
     try:
-        store.barrier(key, world_size, timeout)
+        store.barrier(key, rendezvous_count, timeout)
     except DistStoreError as error:
         raise DistStoreError(
             "Timed out initializing process group in store based barrier on rank "
-            f"{rank}, for key: {key} (world_size={world_size}, timeout={timeout})"
+            f"{rank}, for key: {key} (world_size={rendezvous_count}, timeout={timeout})"
         ) from error
 
 
@@ -204,6 +210,7 @@ def _forget_all() -> None:
     groups = list(world.groups)
     world.groups.clear()
     world.group_count = 0
+    world.local_groups.clear()
     world.set_default(None)
     # Unless somebody has put theirs over ours meanwhile.
     if sys.excepthook is world.except_hook and world.replaced_except_hook is not None:

@@ -65,6 +65,8 @@ class World:
         self.groups: dict[ProcessGroup, GroupInfo] = {}
         # Of the groups created since the default one, which is the first.
         self.group_count = 0
+        # Of those that only their members made, by ranks.
+        self.local_groups: dict[tuple[int, ...], int] = {}
         # The server a peer may already be using for the next initialisation.
         self.hosted_store: Store | None = None
         # Ours and the one it replaced, while a default group exists.

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups of some of the processes, and groups made by hand.
+
+Sub-groups meet through the default group's store, each under its name.  The name comes
+from a count that is the same on all ranks: of all groups, when every process takes part
+in every call, or of the groups of just these ranks, when only members do.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from operator import index
+
+from ._C import PrefixStore, ProcessGroup
+from .constants import default_pg_timeout
+from .lifecycle import (
+    _backend_of,
+    _check_extras,
+    _limit_of,
+    _store_based_barrier,
+)
+from .world import GroupInfo, GroupMember, info_of, is_outside, world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any, TypeAlias
+
+    from typing_extensions import Self
+
+    from ._C import Store
+
+    # -100 stands for a group that this process is not in.
+    MaybeGroup: TypeAlias = ProcessGroup | int
+
+__all__ = [
+    "ProcessGroupGloo",
+    "new_group",
+    "new_subgroups",
+    "new_subgroups_by_enumeration",
+]
+
+
+def new_group(
+    ranks: Iterable[int] | None = None,
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any | None = None,
+    use_local_synchronization: bool = False,
+    group_desc: str | None = None,
+    device_id: Any | None = None,
+    sort_ranks: bool = True,
+) -> Any:
+    """Makes a group of the processes of global `ranks`, all by default.
+
+    Every process calls it, in the same order, members or not; with
+    `use_local_synchronization` members do.  Returns the group; on other processes
+    GroupMember.NON_GROUP_MEMBER, or None with `use_local_synchronization`.
+    """
+    default = world.require_default()
+    limit = _limit_of(timeout)
+    _check_extras(pg_options, device_id, None)
+    inherited = info_of(default)
+    name, config = (
+        (inherited.backend, inherited.config) if not backend else _backend_of(backend)
+    )
+    members = _members_of(ranks, default.size(), sort_ranks)
+    if use_local_synchronization and default.rank() not in members:
+        return None
+    label = _next_name(members, use_local_synchronization)
+    made: MaybeGroup = GroupMember.NON_GROUP_MEMBER
+    if default.rank() in members:
+        info = GroupInfo(name, config, members)
+        made = _join(label, info, limit, group_desc or "undefined")
+    if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
+        count = len(members) if use_local_synchronization else default.size()
+        store = default.get_group_store()
+        _store_based_barrier(default.rank(), store, label, count, limit)
+    return made
+
+
+def _members_of(
+    ranks: Iterable[int] | None, world_size: int, is_sorted: bool
+) -> list[int]:
+    """In group order; ValueError where they are no group."""
+    if ranks is None:
+        return list(range(world_size))
+    members = [index(rank) for rank in ranks]
+    if is_sorted:
+        members.sort()
+    if not members:
+        raise ValueError("ranks list must not be empty")
+    if len(members) > world_size:
+        raise ValueError(
+            "the new group's world size should be less or equal to "
+            "the world size set by init_process_group"
+        )
+    for rank in members:
+        if not 0 <= rank < world_size:
+            raise ValueError(
+                f"Rank {rank} is out of range. Valid ranks are 0 to {world_size - 1} "
+                f"(world_size={world_size})"
+            )
+    if len(set(members)) != len(members):
+        raise ValueError(
+            f"ranks list must not contain duplicate entries, got {members}"
+        )
+    return members
+
+
+def _next_name(members: list[int], is_local: bool) -> str:
+    if not is_local:
+        label = str(world.group_count)
+        world.group_count += 1
+        return label
+    import hashlib
+
+    # Not by a count of all groups, which the members need not agree on.
+    turn = world.local_groups.get(tuple(members), 0)
+    world.local_groups[tuple(members)] = turn + 1
+    return hashlib.sha1(f"{members}#{turn}".encode()).hexdigest()
+
+
+def _join(
+    label: str, info: GroupInfo, limit: timedelta, description: str
+) -> ProcessGroup:
+    default = world.require_default()
+    store = PrefixStore(label, default.get_group_store())
+    rank, size = info.ranks.index(default.rank()), len(info.ranks)
+    backend = info.config.partition(":")[2]
+    group = ProcessGroup(store, rank, size, limit, label, description, backend)
+    group._set_global_ranks(info.ranks)
+    world.groups[group] = info
+    return group
+
+
+def new_subgroups(
+    group_size: int | None = None,
+    group: ProcessGroup | None = None,
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any | None = None,
+    group_desc: str | None = None,
+) -> tuple[Any, list[Any]]:
+    """Cuts `group` into groups of `group_size`, in the order of ranks.
+
+    Returns this process's group and the list of all, which has
+    GroupMember.NON_GROUP_MEMBER for those of others.
+    """
+    if group_size is None:
+        raise ValueError("'group_size' has no default here: there are no accelerators")
+    if group_size <= 0:
+        raise ValueError(f"The arg 'group_size' ({group_size}) must be positive")
+    ranks = info_of(group).ranks
+    if group_size > len(ranks):
+        raise ValueError(
+            f"The arg 'group_size' ({group_size}) must not exceed the world size "
+            f"({len(ranks)})"
+        )
+    if len(ranks) % group_size:
+        raise ValueError(
+            f"The world size ({len(ranks)}) must be divisible by '{group_size=}'"
+        )
+    parts = [ranks[i : i + group_size] for i in range(0, len(ranks), group_size)]
+    # Of a part of the world, only that part calls this.
+    is_local = len(ranks) < world.require_default().size()
+    groups = [
+        new_group(part, timeout, backend, pg_options, is_local, group_desc, None, False)
+        for part in parts
+    ]
+    return _own_and_all(groups)
+
+
+def new_subgroups_by_enumeration(
+    ranks_per_subgroup_list: Sequence[Sequence[int]],
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any | None = None,
+    group_desc: str | None = None,
+) -> tuple[Any, list[Any]]:
+    """Makes a group of each list of ranks, which have no rank in common.
+
+    Returns as new_subgroups(); None as the own group of a process in none of them.
+    """
+    if not ranks_per_subgroup_list:
+        raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
+    listed: dict[int, Sequence[int]] = {}
+    for ranks in ranks_per_subgroup_list:
+        for rank in ranks:
+            # Twice in one list is new_group()'s to refuse.
+            if listed.setdefault(rank, ranks) is not ranks:
+                raise ValueError(
+                    f"Rank {rank} has appeared in both subgroup {listed[rank]} "
+                    f"and {ranks}"
+                )
+    return _own_and_all(
+        [
+            new_group(ranks, timeout, backend, pg_options, False, group_desc)
+            for ranks in ranks_per_subgroup_list
+        ]
+    )
+
+
+def _own_and_all(groups: list[Any]) -> tuple[Any, list[Any]]:
+    outside = GroupMember.NON_GROUP_MEMBER
+    all_of = [outside if group is None else group for group in groups]
+    own = next((group for group in all_of if not is_outside(group)), None)
+    return own, all_of
+
+
+class ProcessGroupGloo(ProcessGroup):
+    """A group made by hand: every rank constructs it over the same store."""
+
+    class _Options:
+        """What torch's constructor takes in place of a timeout."""
+
+        def __init__(self) -> None:
+            self._timeout: timedelta = default_pg_timeout
+            self._threads = 2
+            self._devices: list[object] = []
+
+    def __new__(
+        cls,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: timedelta | float | _Options = default_pg_timeout,
+    ) -> Self:
+        limit = timeout._timeout if isinstance(timeout, cls._Options) else timeout
+        return super().__new__(cls, store, rank, size, limit, backend="gloo")
+
+
+def _get_default_group() -> ProcessGroup:
+    return world.require_default()
+
+
+def _get_default_store() -> Store:
+    return world.require_default().get_group_store()
+
+
+def _get_process_group_name(pg: Any) -> str:
+    is_known = isinstance(pg, ProcessGroup) and pg in world.groups
+    return str(pg.group_name) if is_known else "None"
+
+
+def _rank_not_in_group(group: object) -> bool:
+    return is_outside(group)
