@@ -204,7 +204,8 @@ plan_incoming(dl_exchange *self)
 {
     const dl_transfer *transfer = self->transfer;
     int size = self->board->options.size;
-    size_t total = 0;
+    size_t total =
+        transfer->own_output == NULL ? 0 : dl_tensor_size(transfer->own_output);
 
     self->incoming_count = 0;
     for (int i = 1; i < size; i++) {
