@@ -305,3 +305,43 @@ CHECK_CASE(a_turn_is_passed_on_by_who_breaks_the_protocol)
     CHECK_BYTES(heard(&f, 1), "\0");
     close_fixture(&f);
 }
+
+/* When memory runs out at any place of a wait and its end, the client is answered or
+ * sent away: it does not wait for ever. */
+CHECK_CASE(a_wait_ends_somehow_when_memory_runs_out)
+{
+    dl_buffer wait = {0};
+    bool has_failed = true;
+    int sent_away = 0;
+
+    for (size_t count = 1; count <= 2; count++) {
+        dl_request request = {.op = DL_OP_WAIT, .count = count, .keys = KEYS};
+        dl_wire_put_request(&wait, &request, (dl_bytes){0});
+        has_failed = true;
+        for (long failing = 1; has_failed; failing++) {
+            fixture f;
+            open_fixture(&f);
+            SET(1, "b", "");
+            /* Nothing is kept that could spare an allocation. */
+            dl_output_fini(f.hub.spare);
+            free(f.hub.spare);
+            f.hub.spare = NULL;
+            dl_check_fail_allocation_at(failing);
+            dl_status waited = dl_session_feed(&f.sessions[0], dl_buffer_bytes(&wait));
+            dl_status set = dl_session_feed(&f.sessions[1],
+                                            DL_LITERAL("\1" U64("\1") "a" U64("\0")));
+            dl_session *session = dl_hub_take_changed(&f.hub);
+            dl_status ended = session == NULL ? DL_OK : dl_session_resume(session);
+            has_failed = dl_check_allocation_failed();
+            send_some(&f, 0, SIZE_MAX);
+            bool is_answered = dl_bytes_equal(heard(&f, 0), DL_LITERAL("\0"));
+            CHECK(is_answered || waited != DL_OK || set != DL_OK || ended != DL_OK);
+            CHECK(is_answered || has_failed);
+            sent_away += ended != DL_OK;
+            close_fixture(&f);
+        }
+        dl_buffer_clear(&wait);
+    }
+    CHECK(sent_away > 0);
+    dl_buffer_fini(&wait);
+}
