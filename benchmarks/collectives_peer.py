@@ -5,8 +5,8 @@
 
 PEER is distlite, torch, memory (no communication: what the memory alone allows) or mpi,
 whose launcher knows rank and size.  FOLDER is where ranks meet; PLAN is JSON.  Rank 0
-prints a line of JSON for each cell.  Whatever the peer, the loop that is timed and the
-check of what it computed are the same.
+writes a line of JSON for each cell to FOLDER/said.  Whatever the peer, the loop that is
+timed and the check of what it computed are the same.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import importlib
 import json
+import os
 import statistics
 import sys
 import time
@@ -246,10 +247,10 @@ def main(kind: str, rank: str, size: str, folder: str, plan_text: str) -> None:
             kind, int(rank), int(size), folder
         )
     gc.disable()
-    for cell in plan["cells"]:
-        found = run_cell(peer, cell, plan["budget"])
-        if peer.rank == 0:
-            print(json.dumps([*cell, found]), flush=True)
+    with open(f"{folder}/said" if peer.rank == 0 else os.devnull, "w") as said:
+        for cell in plan["cells"]:
+            found = run_cell(peer, cell, plan["budget"])
+            print(json.dumps([*cell, found]), file=said, flush=True)
     peer.close()
 
 

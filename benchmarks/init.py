@@ -34,7 +34,7 @@ TOTAL, MEMORY = "import to the first result", "memory"
 STEPS = ["import", "init", "first all_reduce", TOTAL, "new_group", "destroy", MEMORY]
 RANKS = [1, 2, 4, 8]
 ROUNDS = 7
-PATIENCE = 120
+PATIENCE = 300
 TARGET_RANKS, TARGET_LIMIT = 8, 0.1
 
 # Milliseconds, or MiB, by step and peer, for each number of ranks.

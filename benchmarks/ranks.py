@@ -38,25 +38,27 @@ class Runner:
     def run(
         self, program: str, ranks: int, words: Sequence[str], seconds: float
     ) -> list[str]:
-        """What its ranks printed in the time; says so if it was not all."""
+        """The lines that its ranks wrote to FOLDER/said* in the time; says so if it was
+        not all.  Launchers may mix the lines of standard outputs."""
         with tempfile.TemporaryDirectory(prefix="distlite-benchmark-") as folder:
             lines = self._commands(program, ranks, [folder, *words])
-            with open(f"{folder}/out", "wb") as out, open(f"{folder}/err", "wb") as err:
+            with open(f"{folder}/log", "wb") as log:
                 processes = [
                     subprocess.Popen(
                         line,
                         stdin=subprocess.DEVNULL,
-                        stdout=out,
-                        stderr=err,
+                        stdout=log,
+                        stderr=log,
                         env={**os.environ, **self._environment()},
                     )
                     for line in lines
                 ]
                 why = await_all(processes, time.monotonic() + seconds)
             if why:
-                said = Path(folder, "err").read_text(errors="replace")
-                print(f"{self.peer}, {ranks} ranks: {why}\n{said[-2000:]}")
-            return Path(folder, "out").read_text().splitlines()
+                log_text = Path(folder, "log").read_text(errors="replace")
+                print(f"{self.peer}, {ranks} ranks: {why}\n{log_text[-2000:]}")
+            said = [path.read_text() for path in sorted(Path(folder).glob("said*"))]
+            return "".join(said).splitlines()
 
     def _commands(
         self, program: str, ranks: int, words: Sequence[str]
