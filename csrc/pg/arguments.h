@@ -64,6 +64,16 @@ typedef struct dl_all_to_all_args {
     const dl_tensor *outputs; /* by source */
 } dl_all_to_all_args;
 
+/* One array to or from one rank. */
+typedef struct dl_message_args {
+    dl_tensor tensor;
+    int peer; /* rank in the group; of a receive also DL_ANY_RANK */
+    int64_t tag;
+    bool is_awaited; /* the caller waits at once */
+} dl_message_args;
+
+#define DL_ANY_RANK (-1)
+
 /* The struct of `op` (NULL for none) with its lists, shapes and strides in memory of its
  * own, freed with free(3); the elements stay where they are. */
 dl_status dl_arguments_copy(dl_op_type op, const void *args, int group_size,

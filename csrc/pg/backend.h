@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "pg/arguments.h"
 #include "pg/fingerprint.h"
+#include "pg/work.h"
 #include "store/store.h"
 
 typedef struct dl_backend dl_backend;
@@ -39,6 +40,11 @@ typedef struct dl_backend_ops {
                                 const dl_reduce_scatter_args *);
     dl_status (*all_to_all)(dl_backend *, const dl_op_context *,
                             const dl_all_to_all_args *);
+    /* Starts a DL_SEND or a receive, and does not wait; from any thread, apart from the
+     * order of the others.  What fails later, fails in the work and leaves the group
+     * whole. */
+    dl_status (*post)(dl_backend *, dl_op_type, const dl_message_args *, dl_deadline,
+                      dl_work **);
     /* Local, bounded, idempotent, from any thread: frees all waiters with `cause`; peers
      * that need this rank are told. */
     void (*abort)(dl_backend *, const dl_error *cause);

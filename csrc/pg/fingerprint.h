@@ -22,6 +22,9 @@ typedef enum dl_op_type {
     DL_SCATTER = 8,
     DL_REDUCE_SCATTER = 9,
     DL_ALL_TO_ALL = 11,
+    DL_SEND = 12, /* these three are compared message by message */
+    DL_RECV = 13,
+    DL_RECV_ANY = 14,
     DL_BARRIER = 15,
     DL_ALL_GATHER_V = 32, /* of blocks that differ in size */
     DL_GATHER_V = 33,

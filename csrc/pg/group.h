@@ -70,6 +70,16 @@ dl_status dl_group_run(dl_group *group, dl_op_type op, const void *args,
 dl_status dl_group_submit(dl_group *group, dl_op_type op, const void *args,
                           dl_deadline deadline, dl_work **work);
 
+/* Messages between two ranks, DL_SEND, DL_RECV or DL_RECV_ANY, matched by source and tag
+ * in the order in which they were sent; not ordered with collectives.  A send is done
+ * when its receive has taken it.  DL_MISMATCH on both sides: it is too long for the
+ * receive's array, or of another dtype; a shorter one fills the front.  No failure breaks
+ * the group.  The second waits, and `source` (unless NULL) is the rank it came from. */
+dl_status dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
+                        dl_deadline deadline, dl_work **work);
+dl_status dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
+                            dl_deadline deadline, int *source);
+
 /* Frees all waiters with DL_CANCELLED; from any thread, bounded, idempotent. */
 void dl_group_abort(dl_group *group, const char *reason);
 

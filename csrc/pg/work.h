@@ -22,6 +22,8 @@ typedef struct dl_work_ops {
     /* Waits for the end, helping where it can.  DL_TIMEOUT (no text written) or
      * DL_INTERRUPTED: it has not come. */
     dl_status (*wait)(dl_work *work, dl_deadline deadline);
+    /* Gives it up where that is possible; then it is done soon.  NULL: it is not. */
+    void (*withdraw)(dl_work *work);
     /* With the last reference. */
     void (*free)(dl_work *work);
 } dl_work_ops;

@@ -14,6 +14,7 @@ abort_backend(dl_backend *backend, const dl_error *cause)
 
     if (self->size > 1) {
         dl_board_abort(&self->board, cause);
+        dl_p2p_abort(self->p2p, cause);
     }
 }
 
@@ -32,6 +33,7 @@ free_backend(dl_backend *backend)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
+    dl_p2p_close(self->p2p);
     if (self->fork_generation != dl_fork_generation()) {
         dl_membership_forget(&self->membership);
     }
@@ -42,6 +44,13 @@ free_backend(dl_backend *backend)
     dl_buffer_fini(&self->staging);
     free(self->group_name);
     free(self);
+}
+
+static dl_status
+post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
+     dl_deadline deadline, dl_work **work)
+{
+    return dl_p2p_post(dl_cpu_self(backend)->p2p, op, args, deadline, work);
 }
 
 static const dl_backend_ops cpu_ops = {
@@ -55,10 +64,27 @@ static const dl_backend_ops cpu_ops = {
     .scatter = dl_cpu_scatter,
     .reduce_scatter = dl_cpu_reduce_scatter,
     .all_to_all = dl_cpu_all_to_all,
+    .post = post,
     .abort = abort_backend,
     .leave = leave_backend,
     .free = free_backend,
 };
+
+/* Behind the board. */
+static dl_status
+open_messages(dl_cpu_backend *self)
+{
+    const dl_segment *segment = &self->membership.segment;
+    size_t offset = dl_board_memory(self->size, DL_BOARD_CHUNK);
+
+    if (segment->size < offset + dl_p2p_memory(self->size)) {
+        return dl_fail(DL_PROTOCOL,
+                       "the shared memory of group %s has no room for messages: the "
+                       "ranks run different versions of distlite",
+                       self->group_name);
+    }
+    return dl_p2p_new(&self->board, (char *)segment->memory + offset, &self->p2p);
+}
 
 static dl_status
 join(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline deadline)
@@ -78,7 +104,8 @@ join(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline deadli
     };
     DL_TRY(dl_board_init(&self->board, &board, self->membership.segment.memory,
                          self->membership.segment.size));
-    return dl_exchange_init(&self->exchange, &self->board);
+    DL_TRY(dl_exchange_init(&self->exchange, &self->board));
+    return open_messages(self);
 }
 
 dl_status

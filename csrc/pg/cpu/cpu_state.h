@@ -8,6 +8,7 @@
 #include "base/buffer.h"
 #include "pg/cpu/algorithms/exchange.h"
 #include "pg/cpu/endpoint.h"
+#include "pg/cpu/p2p/p2p.h"
 #include "pg/cpu/shm/join.h"
 
 typedef struct dl_cpu_backend {
@@ -19,6 +20,7 @@ typedef struct dl_cpu_backend {
     int size;
     dl_endpoint endpoint;
     dl_membership membership;
+    dl_p2p *p2p; /* NULL for one rank */
     /* the thread that is in an operation only; abort and leave lock for themselves */
     dl_board board;
     dl_exchange exchange;

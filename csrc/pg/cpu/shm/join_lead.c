@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "net/socket.h"
+#include "pg/cpu/p2p/p2p.h"
 #include "pg/cpu/shm/board.h"
 #include "pg/cpu/shm/join.h"
 #include "pg/cpu/shm/join_message.h"
@@ -197,7 +198,8 @@ welcome_all(leader *self)
     dl_status status = DL_OK;
     int memory;
 
-    DL_TRY(dl_segment_create(dl_board_memory(size, DL_BOARD_CHUNK), segment, &memory));
+    DL_TRY(dl_segment_create(
+        dl_board_memory(size, DL_BOARD_CHUNK) + dl_p2p_memory(size), segment, &memory));
     dl_board_format(segment->memory, size, DL_BOARD_CHUNK, may_spin);
     for (int rank = 1; rank < size && status == DL_OK; rank++) {
         status = welcome(self, rank, memory);

@@ -67,17 +67,25 @@ dl_lifelines_put(dl_lifelines *lifelines, int rank, int shown)
 }
 
 /* Nothing is ever written into the pipes: any event is the end. */
-void
-dl_lifelines_watch(dl_lifelines *lifelines)
+static void
+watch_locked(dl_lifelines *lifelines)
 {
     if (poll(lifelines->shown, (nfds_t)lifelines->size, 0) <= 0) {
         return;
     }
     for (int rank = 0; rank < lifelines->size; rank++) {
         if (lifelines->shown[rank].fd >= 0 && lifelines->shown[rank].revents != 0) {
-            lifelines->is_cut[rank] = true;
+            atomic_store(&lifelines->is_cut[rank], true);
             dl_socket_close(lifelines->shown[rank].fd);
             lifelines->shown[rank].fd = -1;
         }
     }
+}
+
+void
+dl_lifelines_watch(dl_lifelines *lifelines)
+{
+    pthread_mutex_lock(&lifelines->lock);
+    watch_locked(lifelines);
+    pthread_mutex_unlock(&lifelines->lock);
 }

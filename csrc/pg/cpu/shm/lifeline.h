@@ -9,6 +9,8 @@
 #define DISTLITE_PG_CPU_SHM_LIFELINE_H
 
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/status.h"
@@ -21,10 +23,11 @@ typedef struct dl_lifeline {
 
 dl_status dl_lifeline_make(dl_lifeline *lifeline);
 
-/* Those of the peers.  Touched by one thread at a time. */
+/* Those of the peers.  Made by one thread, watched by any. */
 typedef struct dl_lifelines {
-    struct pollfd *shown; /* by rank; fd -1 is not watched */
-    bool *is_cut;         /* by rank */
+    pthread_mutex_t lock;
+    struct pollfd *shown; /* by rank; fd -1 is not watched; guarded by lock */
+    atomic_bool *is_cut;  /* by rank */
     int size;
 } dl_lifelines;
 

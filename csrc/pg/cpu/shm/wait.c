@@ -32,16 +32,16 @@ relax(void)
  * publisher wakes it.  Between its look and its sleep the sleeper is guarded by the
  * kernel, which compares the futex with the value seen before the look. */
 
-static void
-futex_sleep(const void *futex, uint32_t seen, int64_t limit)
+void
+dl_futex_sleep(const void *futex, uint32_t seen, int64_t limit)
 {
     struct timespec span = {.tv_sec = limit / DL_SECOND, .tv_nsec = limit % DL_SECOND};
 
     syscall(SYS_futex, futex, FUTEX_WAIT, seen, &span, NULL, 0);
 }
 
-static void
-futex_wake_all(const void *futex)
+void
+dl_futex_wake(const void *futex)
 {
     syscall(SYS_futex, futex, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
@@ -64,11 +64,11 @@ dl_words_publish(dl_words words, int index, uint64_t value, dl_bell *bell)
 
     atomic_store(word, value);
     if (atomic_load(&bell->sleepers_for_one) != 0) {
-        futex_wake_all(word);
+        dl_futex_wake(word);
     }
     if (atomic_load(&bell->sleepers_for_all) != 0 && have_all_reached(words, value)) {
         atomic_fetch_add(&bell->rings, 1);
-        futex_wake_all(&bell->rings);
+        dl_futex_wake(&bell->rings);
     }
 }
 
@@ -165,7 +165,7 @@ dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
         if (status != DL_OK) {
             break;
         }
-        futex_sleep(&bell->rings, rings, slice_of(deadline));
+        dl_futex_sleep(&bell->rings, rings, slice_of(deadline));
     }
     atomic_fetch_sub(&bell->sleepers_for_all, 1);
     return status;
@@ -193,7 +193,7 @@ dl_words_wait_one(dl_words words, int index, uint64_t value, const dl_waiter *wa
         if (status != DL_OK) {
             break;
         }
-        futex_sleep(word, (uint32_t)seen, slice_of(deadline));
+        dl_futex_sleep(word, (uint32_t)seen, slice_of(deadline));
     }
     atomic_fetch_sub(&bell->sleepers_for_one, 1);
     return status;

@@ -39,6 +39,10 @@ typedef struct dl_bell {
     _Atomic uint32_t sleepers_for_one;        /* on some word itself */
 } dl_bell;
 
+/* Sleeps in shared memory unless `futex` is no longer `seen`, and wakes all who do. */
+void dl_futex_sleep(const void *futex, uint32_t seen, int64_t limit);
+void dl_futex_wake(const void *futex);
+
 /* What a sleeping wait waits for: words `first` to `last` at least `value`. */
 typedef struct dl_wanted {
     dl_words words;

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "pg/cpu/p2p/p2p_state.h"
+
+/* "recv from rank 1 (pid 5 on host h) with tag 7 in group 0". */
+#define TEXT_SIZE 384
+
+static void
+describe_peer(const dl_p2p *engine, int rank, char text[DL_PEER_TEXT_SIZE])
+{
+    if (rank == DL_ANY_RANK) {
+        snprintf(text, DL_PEER_TEXT_SIZE, "any rank");
+    } else {
+        dl_peer_describe(&engine->board->options.peers[rank], rank, text);
+    }
+}
+
+static void
+describe(const dl_message *self, char text[TEXT_SIZE])
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    describe_peer(self->engine, self->peer, peer);
+    snprintf(text, TEXT_SIZE, "%s %s with tag %" PRId64 " in group %.100s",
+             self->work.op == DL_SEND ? "send to" : "recv from", peer, self->tag,
+             self->engine->board->options.group_name);
+}
+
+/* From this side's view: what was sent, and what the receive takes. */
+static dl_status
+fail_types(const char *text, const dl_frame *sent, const dl_frame *taken)
+{
+    return dl_fail(DL_MISMATCH,
+                   "%s: the message is of %s with %d bytes each, the receive takes %s "
+                   "with %d bytes each",
+                   text, dl_dtype_name((dl_dtype)sent->dtype), sent->item_size,
+                   dl_dtype_name((dl_dtype)taken->dtype), taken->item_size);
+}
+
+dl_status
+dl_p2p_fail_refused(const dl_message *self, const dl_frame *frame)
+{
+    char text[TEXT_SIZE];
+    dl_frame own = {
+        .total = self->size,
+        .dtype = (uint8_t)self->tensor.dtype,
+        .item_size = (uint8_t)self->tensor.item_size,
+    };
+    bool is_send = self->work.op == DL_SEND;
+    const dl_frame *sent = is_send ? &own : frame;
+    const dl_frame *taken = is_send ? frame : &own;
+
+    describe(self, text);
+    if (sent->dtype != taken->dtype || sent->item_size != taken->item_size) {
+        return fail_types(text, sent, taken);
+    }
+    return dl_fail(DL_MISMATCH,
+                   "%s: the message of %" PRIu64 " bytes does not fit into the %" PRIu64
+                   " bytes of the receive's array",
+                   text, sent->total, taken->total);
+}
+
+dl_status
+dl_p2p_fail_stopped(const dl_message *self)
+{
+    char text[TEXT_SIZE];
+
+    describe(self, text);
+    return dl_fail(DL_PEER_LOST,
+                   "%s: the other side gave up after %zu of %zu bytes: it was "
+                   "interrupted or timed out",
+                   text, self->moved, self->total);
+}
+
+static dl_status
+fail_late(const dl_message *self)
+{
+    char text[TEXT_SIZE];
+    const char *why = "the message did not arrive in whole";
+
+    if (self->state == DL_MESSAGE_POSTED) {
+        why = "no such message was sent";
+    } else if (self->work.op == DL_SEND) {
+        why = self->state == DL_MESSAGE_STREAMING ? "it was not received in whole"
+                                                  : "no receive has taken it";
+    }
+    describe(self, text);
+    return dl_fail(DL_TIMEOUT, "%s timed out after %" PRId64 "ms: %s", text,
+                   self->deadline.limit / DL_MILLISECOND, why);
+}
+
+static dl_status
+fail_gone(const dl_message *self, int rank)
+{
+    const dl_board *board = self->engine->board;
+    const dl_board_member *member = &board->members[rank];
+    uint32_t farewell = atomic_load(&member->farewell);
+    char text[TEXT_SIZE];
+    char peer[DL_PEER_TEXT_SIZE];
+
+    describe(self, text);
+    describe_peer(self->engine, rank, peer);
+    if (farewell == DL_ABORTED) {
+        return dl_fail(DL_PEER_LOST, "%s: %s: %.*s", text, peer, DL_BOARD_REASON_SIZE,
+                       member->reason);
+    }
+    return dl_fail(DL_PEER_LOST, "%s: %s %s", text, peer,
+                   farewell == DL_LEFT ? "left the group" : "exited or was killed");
+}
+
+static void
+keep_error(dl_message *self)
+{
+    self->error = malloc(sizeof *self->error);
+    if (self->error != NULL) {
+        *self->error = *dl_last_error();
+        self->error->status = self->status;
+    }
+}
+
+void
+dl_p2p_end(dl_message *self, dl_status status)
+{
+    self->status = status;
+    self->state = DL_MESSAGE_ENDED;
+    if (status != DL_OK) {
+        keep_error(self);
+    }
+    self->engine->pending--;
+    dl_list_remove(&self->node);
+    dl_list_append(&self->engine->ended, &self->node);
+}
+
+/* Only what is in the ring is known to the other side. */
+void
+dl_p2p_give_up(dl_message *self, dl_status status)
+{
+    dl_frame frame = {.id = self->id, .kind = DL_FRAME_CANCEL};
+    bool is_known =
+        self->state != DL_MESSAGE_QUEUED && self->state != DL_MESSAGE_POSTED;
+
+    if (self->state == DL_MESSAGE_FILLING) {
+        frame = (dl_frame){.id = self->peer_id, .kind = DL_FRAME_STOP};
+    }
+    if (is_known) {
+        dl_p2p_control(self->engine, self->peer, &frame);
+    }
+    dl_p2p_end(self, status);
+}
+
+/* The rank whose absence ends the receive from anybody, or -1: one that was lost, because
+ * nobody knows whose message this would have been, or the last of those that left. */
+static int
+missing_source(const dl_p2p *engine)
+{
+    const dl_board *board = engine->board;
+    int missing = -1;
+    int gone = 0;
+
+    for (int rank = 0; rank < engine->size; rank++) {
+        if (rank == engine->rank || !engine->peers[rank].is_gone) {
+            continue;
+        }
+        gone++;
+        missing = rank;
+        if (atomic_load(&board->members[rank].farewell) != DL_LEFT) {
+            return rank;
+        }
+    }
+    return gone == engine->size - 1 ? missing : -1;
+}
+
+static void
+judge_one(dl_message *self)
+{
+    const dl_p2p *engine = self->engine;
+    int missing = self->peer;
+
+    if (engine->is_aborted) {
+        dl_p2p_end(self, dl_fail_again(&engine->cause));
+        return;
+    }
+    if (self->peer == DL_ANY_RANK) {
+        missing = missing_source(engine);
+    } else if (!engine->peers[self->peer].is_gone) {
+        missing = -1;
+    }
+    if (missing >= 0) {
+        dl_p2p_end(self, fail_gone(self, missing));
+    } else if (dl_deadline_passed(self->deadline)) {
+        dl_p2p_give_up(self, fail_late(self));
+    }
+}
+
+static void
+judge_list(dl_list *list)
+{
+    for (dl_list *node = list->next; node != list;) {
+        dl_list *next = node->next;
+        judge_one(DL_LIST_ENTRY(node, dl_message, node));
+        node = next;
+    }
+}
+
+static void
+note_gone(dl_p2p *engine)
+{
+    const dl_board *board = engine->board;
+
+    dl_lifelines_watch(board->options.lifelines);
+    for (int rank = 0; rank < engine->size; rank++) {
+        engine->peers[rank].is_gone =
+            atomic_load(&board->options.lifelines->is_cut[rank])
+            || atomic_load(&board->members[rank].farewell) != DL_STAYING;
+    }
+}
+
+/* First who is gone, then what they had sent, then whose fault it is: what a peer did
+ * before its end still counts. */
+void
+dl_p2p_judge(dl_p2p *engine)
+{
+    note_gone(engine);
+    if (!engine->is_aborted) {
+        dl_p2p_progress(engine);
+    }
+    for (int rank = 0; rank < engine->size; rank++) {
+        judge_list(&engine->peers[rank].queued);
+        judge_list(&engine->peers[rank].streaming);
+    }
+    judge_list(&engine->offered);
+    judge_list(&engine->posted);
+    judge_list(&engine->filling);
+}

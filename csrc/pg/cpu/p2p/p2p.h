@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Messages between the ranks of one host: an engine per rank and group, apart from the
+ * group's collectives and their order.  Between each two ranks there are two rings:
+ *
+ *     sender                                     receiver
+ *     MESSAGE: tag, size, small contents    ->   matched with a posted receive, or kept
+ *                                           <-   ACCEPT, or REFUSE: it does not fit
+ *     DATA, DATA, ... of a large one        ->   straight into the array
+ *
+ * A send is done when it was accepted and its contents are out of the caller's memory:
+ * so a sender learns of it when its message is refused, or its receiver gone.  Either
+ * side may give up on the way (CANCEL, STOP).  A message that failed breaks nothing else.
+ *
+ * Whoever waits drives the engine, for everybody; a thread of its own does while nobody
+ * waits and operations are pending. */
+#ifndef DISTLITE_PG_CPU_P2P_P2P_H
+#define DISTLITE_PG_CPU_P2P_P2P_H
+
+#include "pg/arguments.h"
+#include "pg/cpu/shm/board.h"
+#include "pg/work.h"
+
+typedef struct dl_p2p dl_p2p;
+
+/* Shared bytes that the ranks' engines need; zeroed, they are ready. */
+size_t dl_p2p_memory(int size);
+
+/* `board` is borrowed: it knows the ranks, their lifelines and farewells. */
+dl_status dl_p2p_new(const dl_board *board, void *memory, dl_p2p **engine);
+
+/* Sends or receives; does not wait.  The elements must stay where they are until the
+ * work is done. */
+dl_status dl_p2p_post(dl_p2p *engine, dl_op_type op, const dl_message_args *args,
+                      dl_deadline deadline, dl_work **work);
+
+/* From any thread: pending and later operations fail with `cause`. */
+void dl_p2p_abort(dl_p2p *engine, const dl_error *cause);
+
+/* Ends what is pending as dl_p2p_abort() said; afterwards nobody touches the memory or
+ * the board.  In a forked child it frees only.  NULL does nothing. */
+void dl_p2p_close(dl_p2p *engine);
+
+#endif

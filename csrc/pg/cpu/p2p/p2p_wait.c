@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <sched.h>
+
+#include "base/interrupt.h"
+#include "base/thread.h"
+#include "pg/cpu/p2p/p2p_runner.h"
+#include "pg/cpu/p2p/p2p_state.h"
+
+/* As long as a board's waits: see there. */
+#define LOOKS_PER_GLANCE 32
+
+static dl_message *
+message_of_work(dl_work *work)
+{
+    return (dl_message *)(void *)work;
+}
+
+/* Whether a look under the lock is worth it. */
+static bool
+has_news(const dl_p2p *engine)
+{
+    if (atomic_load_explicit(&engine->is_blocked, memory_order_relaxed)) {
+        return true;
+    }
+    for (int rank = 0; rank < engine->size; rank++) {
+        const dl_ring *in = &engine->peers[rank].in;
+        if (atomic_load_explicit(&in->words->tail, memory_order_acquire)
+            != atomic_load_explicit(&in->words->head, memory_order_relaxed)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void
+dl_p2p_sleep(dl_p2p *engine, uint32_t seen, int64_t limit)
+{
+    dl_futex_sleep(&engine->bells[engine->rank].rings, seen,
+                   limit < DL_WAIT_SLICE ? limit : DL_WAIT_SLICE);
+}
+
+/* Others may sleep until something of theirs has ended, and the bell is all they hear. */
+void
+dl_p2p_unlock_and_finish(dl_p2p *engine)
+{
+    dl_list ended;
+
+    dl_list_init(&ended);
+    while (!dl_list_is_empty(&engine->ended)) {
+        dl_list *node = engine->ended.next;
+        dl_list_remove(node);
+        dl_list_append(&ended, node);
+    }
+    bool has_any = !dl_list_is_empty(&ended);
+    bool is_open = !engine->is_closed;
+    pthread_mutex_unlock(&engine->lock);
+    while (!dl_list_is_empty(&ended)) {
+        dl_message *self = DL_LIST_ENTRY(ended.next, dl_message, node);
+        dl_list_remove(&self->node);
+        if (self->status != DL_OK) {
+            (void)(self->error == NULL ? dl_fail_no_memory()
+                                       : dl_fail_again(self->error));
+        }
+        dl_work_finish(&self->work, self->status);
+        dl_work_unref(&self->work);
+    }
+    if (has_any && is_open && atomic_load(&engine->bells[engine->rank].sleepers) != 0) {
+        dl_p2p_ring(engine, engine->rank);
+    }
+}
+
+/* Drivers are counted so that the memory outlives them.  False: it is gone, and
+ * everything has ended or is about to. */
+static bool
+enter(dl_p2p *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool is_open = !engine->is_closed;
+    engine->drivers += is_open ? 1 : 0;
+    pthread_mutex_unlock(&engine->lock);
+    return is_open;
+}
+
+static void
+leave(dl_p2p *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    if (--engine->drivers == 0) {
+        pthread_cond_broadcast(&engine->left);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
+/* One look at everything; false: nothing moved. */
+static bool
+drive(dl_p2p *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    bool has_moved = !engine->is_closed && dl_p2p_progress(engine);
+    dl_p2p_unlock_and_finish(engine);
+    return has_moved;
+}
+
+/* Until the span has passed without anything moving. */
+static bool
+drive_awake(dl_p2p *engine, const dl_work *work, int64_t span, bool yields)
+{
+    int64_t until = 0;
+
+    if (span <= 0) {
+        return false;
+    }
+    for (;;) {
+        for (int i = 0; i < (yields ? 1 : LOOKS_PER_GLANCE); i++) {
+            bool has_moved = has_news(engine) && drive(engine);
+            until = has_moved ? 0 : until;
+            if (dl_work_is_done(work)) {
+                return true;
+            }
+        }
+        int64_t now = dl_now();
+        until = until == 0 ? now + span : until;
+        if (now >= until) {
+            return false;
+        }
+        if (yields) {
+            sched_yield();
+        }
+    }
+}
+
+/* One slice, judged before it.  True: rung, so others are at work, too. */
+static bool
+drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
+{
+    dl_doorbell *bell = &engine->bells[engine->rank];
+    int64_t limit = dl_deadline_left(deadline);
+
+    atomic_fetch_add(&bell->sleepers, 1);
+    uint32_t seen = atomic_load(&bell->rings);
+    pthread_mutex_lock(&engine->lock);
+    if (!engine->is_closed) {
+        dl_p2p_judge(engine);
+    }
+    dl_p2p_unlock_and_finish(engine);
+    if (!dl_work_is_done(work)) {
+        dl_p2p_sleep(engine, seen, limit);
+    }
+    atomic_fetch_sub(&bell->sleepers, 1);
+    return atomic_load(&bell->rings) != seen;
+}
+
+/* Returns whether to stay awake the next time. */
+static bool
+drive_once(dl_p2p *engine, const dl_work *work, dl_deadline deadline, bool is_awake)
+{
+    const dl_waiter *spans = &engine->board->waiter;
+
+    if (is_awake
+        && (drive_awake(engine, work, spans->spin, false)
+            || drive_awake(engine, work, spans->yield, true))) {
+        return true;
+    }
+    return drive_asleep(engine, work, deadline);
+}
+
+/* Another thread took it off the engine and is about to finish it. */
+static dl_status
+await_finish(dl_work *work, dl_deadline deadline)
+{
+    while (!dl_work_is_done(work) && !dl_deadline_passed(deadline)) {
+        sched_yield();
+    }
+    return dl_work_is_done(work) ? DL_OK : DL_TIMEOUT;
+}
+
+dl_status
+dl_p2p_wait(dl_work *work, dl_deadline deadline)
+{
+    dl_message *self = message_of_work(work);
+    dl_p2p *engine = self->engine;
+    dl_deadline nearer = deadline.at < self->deadline.at ? deadline : self->deadline;
+
+    if (engine->fork_generation != dl_fork_generation()) {
+        return dl_fail(DL_CLOSED, "a forked child cannot wait for its parent's %s",
+                       dl_op_type_name((uint8_t)work->op));
+    }
+    bool is_awake = true;
+
+    while (!dl_work_is_done(work)) {
+        if (!enter(engine)) {
+            return await_finish(work, deadline);
+        }
+        is_awake = drive_once(engine, work, nearer, is_awake);
+        leave(engine);
+        if (dl_work_is_done(work)) {
+            break;
+        }
+        if (dl_deadline_passed(deadline)) {
+            return DL_TIMEOUT;
+        }
+        /* It may take the GIL, and the GIL's owner may be closing this engine. */
+        DL_TRY(dl_interrupt_check());
+    }
+    return DL_OK;
+}
+
+void
+dl_p2p_withdraw(dl_work *work)
+{
+    dl_message *self = message_of_work(work);
+    dl_p2p *engine = self->engine;
+
+    if (engine->fork_generation != dl_fork_generation()) {
+        return;
+    }
+    pthread_mutex_lock(&engine->lock);
+    if (self->state != DL_MESSAGE_ENDED) {
+        dl_p2p_give_up(self, dl_fail(DL_CANCELLED, "%s was interrupted",
+                                     dl_op_type_name((uint8_t)work->op)));
+    }
+    dl_p2p_unlock_and_finish(engine);
+}

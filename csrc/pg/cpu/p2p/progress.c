@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <string.h>
+
+#include "pg/cpu/p2p/p2p_state.h"
+#include "tensor/strided.h"
+
+static void
+copy_out(const dl_tensor *tensor, size_t offset, void *target, size_t size)
+{
+    if (tensor->is_contiguous) {
+        memcpy(target, (const char *)tensor->data + offset, size);
+    } else {
+        dl_strided_gather_part(target, tensor, offset, size);
+    }
+}
+
+static void
+copy_in(const dl_tensor *tensor, size_t offset, const void *source, size_t size)
+{
+    if (tensor->is_contiguous) {
+        memcpy((char *)tensor->data + offset, source, size);
+    } else {
+        dl_strided_scatter_part(tensor, source, offset, size);
+    }
+}
+
+static dl_message *
+message_of(dl_list *node)
+{
+    return DL_LIST_ENTRY(node, dl_message, node);
+}
+
+/* The one that was asked for first comes first, so the search is short. */
+static dl_message *
+find(dl_list *list, int peer, uint64_t id)
+{
+    for (dl_list *node = list->next; node != list; node = node->next) {
+        if (message_of(node)->id == id && message_of(node)->peer == peer) {
+            return message_of(node);
+        }
+    }
+    return NULL;
+}
+
+static void
+publish(dl_p2p *engine, int peer, const dl_frame *frame)
+{
+    dl_ring_publish(&engine->peers[peer].out, frame);
+    if (atomic_load(&engine->bells[peer].sleepers) != 0) {
+        dl_p2p_ring(engine, peer);
+    }
+}
+
+/* Never in front of others that still wait. */
+void
+dl_p2p_control(dl_p2p *engine, int rank, const dl_frame *frame)
+{
+    dl_p2p_peer *peer = &engine->peers[rank];
+
+    if (peer->controls.size == 0 && dl_ring_reserve(&peer->out, 0) != NULL) {
+        publish(engine, rank, frame);
+    } else {
+        dl_buffer_put(&peer->controls,
+                      (dl_bytes){(const uint8_t *)frame, sizeof *frame});
+    }
+    /* The peer would wait for ever. */
+    if (dl_buffer_check(&peer->controls) != DL_OK && !engine->is_aborted) {
+        engine->cause = *dl_last_error();
+        engine->is_aborted = true;
+    }
+}
+
+static bool
+flush_controls(dl_p2p *engine, int rank)
+{
+    dl_p2p_peer *peer = &engine->peers[rank];
+    bool has_moved = false;
+
+    while (peer->controls.size > 0 && dl_ring_reserve(&peer->out, 0) != NULL) {
+        dl_frame frame;
+        memcpy(&frame, peer->controls.data, sizeof frame);
+        dl_buffer_consume(&peer->controls, sizeof frame);
+        publish(engine, rank, &frame);
+        has_moved = true;
+    }
+    return has_moved;
+}
+
+static bool
+offer(dl_p2p *engine, dl_message *send)
+{
+    size_t size = send->size <= engine->eager ? send->size : 0;
+    uint8_t *contents = dl_ring_reserve(&engine->peers[send->peer].out, size);
+
+    if (contents == NULL) {
+        return false;
+    }
+    if (size > 0) {
+        copy_out(&send->tensor, 0, contents, size);
+    }
+    dl_frame frame = {
+        .id = send->id,
+        .tag = send->tag,
+        .total = send->size,
+        .size = (uint32_t)size,
+        .kind = DL_FRAME_MESSAGE,
+        .dtype = (uint8_t)send->tensor.dtype,
+        .item_size = (uint8_t)send->tensor.item_size,
+    };
+    publish(engine, send->peer, &frame);
+    send->moved = size;
+    send->state = DL_MESSAGE_OFFERED;
+    dl_list_remove(&send->node);
+    dl_list_append(&engine->offered, &send->node);
+    return true;
+}
+
+static bool
+offer_queued(dl_p2p *engine, int rank)
+{
+    dl_list *queued = &engine->peers[rank].queued;
+    bool has_moved = false;
+
+    while (!dl_list_is_empty(queued) && offer(engine, message_of(queued->next))) {
+        has_moved = true;
+    }
+    return has_moved;
+}
+
+static bool
+stream(dl_p2p *engine, dl_message *send)
+{
+    size_t left = send->size - send->moved;
+    size_t size = left < engine->chunk ? left : engine->chunk;
+    uint8_t *contents = dl_ring_reserve(&engine->peers[send->peer].out, size);
+
+    if (contents == NULL) {
+        return false;
+    }
+    copy_out(&send->tensor, send->moved, contents, size);
+    dl_frame frame = {
+        .id = send->peer_id, .size = (uint32_t)size, .kind = DL_FRAME_DATA};
+    publish(engine, send->peer, &frame);
+    send->moved += size;
+    return true;
+}
+
+/* One chunk of each in turn, as long as there is room. */
+static bool
+stream_all(dl_p2p *engine, int rank)
+{
+    dl_list *streaming = &engine->peers[rank].streaming;
+    bool has_moved = false;
+
+    while (!dl_list_is_empty(streaming)) {
+        dl_message *send = message_of(streaming->next);
+        if (!stream(engine, send)) {
+            break;
+        }
+        has_moved = true;
+        if (send->moved == send->size) {
+            dl_p2p_end(send, DL_OK);
+        } else {
+            dl_list_remove(&send->node);
+            dl_list_append(streaming, &send->node);
+        }
+    }
+    return has_moved;
+}
+
+static void
+take_accept(dl_p2p *engine, int source, const dl_frame *frame)
+{
+    dl_message *send = find(&engine->offered, source, frame->id);
+
+    if (send == NULL) {
+        return; /* given up meanwhile: the CANCEL is on its way */
+    }
+    if (send->moved == send->size) {
+        dl_p2p_end(send, DL_OK);
+        return;
+    }
+    send->peer_id = (uint64_t)frame->tag;
+    send->state = DL_MESSAGE_STREAMING;
+    dl_list_remove(&send->node);
+    dl_list_append(&engine->peers[source].streaming, &send->node);
+}
+
+static void
+take_data(dl_p2p *engine, int source, const dl_frame *frame)
+{
+    dl_message *receive = find(&engine->filling, source, frame->id);
+
+    /* What comes for one that was given up is dropped. */
+    if (receive == NULL || frame->size > receive->total - receive->moved) {
+        return;
+    }
+    copy_in(&receive->tensor, receive->moved, dl_ring_payload(frame), frame->size);
+    receive->moved += frame->size;
+    if (receive->moved == receive->total) {
+        dl_p2p_end(receive, DL_OK);
+    }
+}
+
+static void
+take_stop(dl_p2p *engine, int source, const dl_frame *frame)
+{
+    dl_message *send = find(&engine->peers[source].streaming, source, frame->id);
+
+    send = send == NULL ? find(&engine->offered, source, frame->id) : send;
+    if (send != NULL) {
+        dl_p2p_end(send, dl_p2p_fail_stopped(send));
+    }
+}
+
+static void
+take_cancel(dl_p2p *engine, int source, const dl_frame *frame)
+{
+    dl_list *filling = &engine->filling;
+
+    for (dl_list *node = filling->next; node != filling; node = node->next) {
+        dl_message *receive = message_of(node);
+        if (receive->peer == source && receive->peer_id == frame->id) {
+            dl_p2p_end(receive, dl_p2p_fail_stopped(receive));
+            return;
+        }
+    }
+    dl_p2p_drop_arrival(engine, source, frame->id);
+}
+
+static void
+take_refuse(dl_p2p *engine, int source, const dl_frame *frame)
+{
+    dl_message *send = find(&engine->offered, source, frame->id);
+
+    if (send != NULL) {
+        dl_p2p_end(send, dl_p2p_fail_refused(send, frame));
+    }
+}
+
+static bool
+take(dl_p2p *engine, int source, const dl_frame *frame)
+{
+    switch (frame->kind) {
+    case DL_FRAME_MESSAGE:
+        return dl_p2p_match_frame(engine, source, frame);
+    case DL_FRAME_ACCEPT:
+        take_accept(engine, source, frame);
+        return true;
+    case DL_FRAME_REFUSE:
+        take_refuse(engine, source, frame);
+        return true;
+    case DL_FRAME_DATA:
+        take_data(engine, source, frame);
+        return true;
+    case DL_FRAME_CANCEL:
+        take_cancel(engine, source, frame);
+        return true;
+    default:
+        take_stop(engine, source, frame);
+        return true;
+    }
+}
+
+static bool
+take_all(dl_p2p *engine, int source)
+{
+    dl_ring *in = &engine->peers[source].in;
+    const dl_frame *frame;
+    bool has_moved = false;
+
+    while ((frame = dl_ring_peek(in)) != NULL && take(engine, source, frame)) {
+        if (dl_ring_release(in)) {
+            dl_p2p_ring(engine, source);
+        }
+        has_moved = true;
+    }
+    return has_moved;
+}
+
+static bool
+put_all(dl_p2p *engine, int rank)
+{
+    bool has_moved = flush_controls(engine, rank);
+
+    has_moved |= offer_queued(engine, rank);
+    return stream_all(engine, rank) || has_moved;
+}
+
+static bool
+is_blocked(const dl_p2p_peer *peer)
+{
+    return peer->controls.size > 0 || !dl_list_is_empty(&peer->queued)
+           || !dl_list_is_empty(&peer->streaming);
+}
+
+bool
+dl_p2p_progress(dl_p2p *engine)
+{
+    bool has_moved = false;
+    bool is_any_blocked = false;
+
+    for (int rank = 0; rank < engine->size; rank++) {
+        const dl_p2p_peer *peer = &engine->peers[rank];
+        if (dl_ring_has_news(&peer->in)) {
+            has_moved |= take_all(engine, rank);
+        }
+        has_moved |= is_blocked(peer) && put_all(engine, rank);
+        is_any_blocked |= is_blocked(peer);
+    }
+    atomic_store_explicit(&engine->is_blocked, is_any_blocked, memory_order_relaxed);
+    return has_moved;
+}
+
+void
+dl_p2p_ring(dl_p2p *engine, int rank)
+{
+    dl_doorbell *bell = &engine->bells[rank];
+
+    atomic_fetch_add(&bell->rings, 1);
+    dl_futex_wake(&bell->rings);
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/check.h"
+#include "pg/group_state.h"
+
+static dl_status
+check_peer(const dl_group *group, dl_op_type op, int peer)
+{
+    const char *end = op == DL_SEND ? "destination" : "source";
+
+    if (op == DL_RECV_ANY) {
+        return group->size > 1
+                   ? DL_OK
+                   : dl_fail(DL_INVALID,
+                             "recv: group %s has no other rank to receive from",
+                             group->name);
+    }
+    if (peer < 0 || peer >= group->size) {
+        return dl_fail(DL_INVALID, "%s: rank %d is not in group %s of %d",
+                       dl_op_type_name((uint8_t)op), peer, group->name, group->size);
+    }
+    return peer != group->rank
+               ? DL_OK
+               : dl_fail(DL_INVALID,
+                         "Invalid %s rank: %s rank should not be the same as the rank "
+                         "of the current process.",
+                         end, end);
+}
+
+static dl_status
+check(const dl_group *group, dl_op_type op, const dl_message_args *args)
+{
+    dl_fingerprint fingerprint = {.op = (uint8_t)op};
+
+    DL_TRY(check_peer(group, op, args->peer));
+    return dl_check_tensor(group, &args->tensor, op != DL_SEND, &fingerprint);
+}
+
+/* With the lock, so that the backend stays. */
+static dl_status
+post_locked(dl_group *group, dl_op_type op, const dl_message_args *args,
+            dl_deadline deadline, dl_work **work)
+{
+    DL_TRY(dl_group_admit(group));
+    const dl_backend_ops *ops = group->backend->ops;
+    if (ops->post == NULL) {
+        return dl_fail(DL_UNSUPPORTED, "the %s backend of group %s has no %s",
+                       ops->name, group->name, dl_op_type_name((uint8_t)op));
+    }
+    return ops->post(group->backend, op, args, deadline, work);
+}
+
+dl_status
+dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
+              dl_deadline deadline, dl_work **work)
+{
+    DL_TRY(check(group, op, args));
+    /* A forked child may have inherited the lock as it was held. */
+    DL_TRY(dl_group_admit(group));
+    pthread_mutex_lock(&group->lock);
+    dl_status status = post_locked(group, op, args, deadline, work);
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+dl_status
+dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
+                  dl_deadline deadline, int *source)
+{
+    dl_message_args awaited = *args;
+    dl_work *work;
+
+    awaited.is_awaited = true;
+    DL_TRY(dl_group_post(group, op, &awaited, deadline, &work));
+    dl_status status = dl_work_wait(work, dl_deadline_after(-1));
+    if (!dl_work_is_done(work)) {
+        /* Interrupted: the array goes back to its owner, so nobody may write to it. */
+        work->ops->withdraw(work);
+        status = DL_INTERRUPTED;
+    }
+    if (source != NULL) {
+        *source = work->source;
+    }
+    dl_work_unref(work);
+    return status;
+}

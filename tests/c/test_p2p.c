@@ -1,0 +1,509 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "groups.h"
+#include "tensor/strided.h"
+
+#define LARGE ((size_t)300 * 1000) /* int64: several rings full */
+#define SHORT (200 * DL_MILLISECOND)
+
+typedef struct world {
+    dl_store *store;
+    atomic_int turn;
+} world;
+
+static void
+world_run(int size, dl_rank_fn run)
+{
+    world all = {0};
+
+    CHECK_OK(dl_hash_store_new(&all.store));
+    dl_run_ranks(size, run, &all);
+    dl_store_unref(all.store);
+}
+
+static dl_group *
+join(void *context, int rank, int size)
+{
+    return join_group(((world *)context)->store, "g", rank, size);
+}
+
+/* Everybody is done before anybody leaves. */
+static void
+end(dl_group *group)
+{
+    CHECK_OK(dl_group_barrier(group, soon()));
+    end_group(group);
+}
+
+static dl_message_args
+message(int64_t *data, size_t count, int peer, int64_t tag)
+{
+    return (dl_message_args){
+        .tensor = tensor_of(data, count, DL_INT64), .peer = peer, .tag = tag};
+}
+
+static dl_status
+send_to(dl_group *group, int64_t value, int peer, int64_t tag)
+{
+    dl_message_args args = message(&value, 1, peer, tag);
+
+    return dl_group_exchange(group, DL_SEND, &args, soon(), NULL);
+}
+
+static int64_t
+receive(dl_group *group, int peer, int64_t tag, int *source)
+{
+    int64_t value = -1;
+    dl_message_args args = message(&value, 1, peer, tag);
+
+    CHECK_OK(dl_group_exchange(group, peer < 0 ? DL_RECV_ANY : DL_RECV, &args, soon(),
+                               source));
+    return value;
+}
+
+static dl_work *
+post(dl_group *group, dl_op_type op, dl_message_args args)
+{
+    dl_work *work = NULL;
+
+    CHECK_OK(dl_group_post(group, op, &args, soon(), &work));
+    return work;
+}
+
+static void
+wait_and_drop(dl_work *work)
+{
+    CHECK_OK(dl_work_wait(work, soon()));
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_work_unref(work);
+}
+
+static void
+ping_pong(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+
+    for (int64_t i = 0; i < 2000; i++) {
+        int source = -1;
+        if (rank == 0) {
+            CHECK_OK(send_to(group, i, 1, 5));
+            CHECK_EQUAL(receive(group, 1, 5, &source), i + 1);
+            CHECK_EQUAL(source, 1);
+        } else {
+            int64_t got = receive(group, 0, 5, &source);
+            CHECK_EQUAL(got, i);
+            CHECK_OK(send_to(group, got + 1, 0, 5));
+        }
+    }
+    end(group);
+}
+
+CHECK_CASE(messages_go_to_and_fro)
+{
+    world_run(2, ping_pong);
+}
+
+static void
+order(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    enum { COUNT = 200 };
+    int64_t values[COUNT];
+    dl_work *works[COUNT];
+
+    if (rank == 0) {
+        for (int i = 0; i < COUNT; i++) {
+            values[i] = i;
+            works[i] = post(group, DL_SEND, message(&values[i], 1, 1, i % 3));
+        }
+        for (int i = COUNT - 1; i >= 0; i--) {
+            wait_and_drop(works[i]);
+        }
+    } else {
+        for (int tag = 2; tag >= 0; tag--) {
+            for (int i = tag; i < COUNT; i += 3) {
+                CHECK_EQUAL(receive(group, tag == 1 ? -1 : 0, tag, NULL), i);
+            }
+        }
+    }
+    end(group);
+}
+
+CHECK_CASE(messages_of_a_tag_keep_their_order)
+{
+    world_run(2, order);
+}
+
+static void
+both_ways(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t *out = malloc(LARGE * sizeof *out);
+    int64_t *in = calloc(LARGE * (size_t)size, sizeof *in);
+    dl_work *works[2 * DL_RANKS_LIMIT];
+    int count = 0;
+
+    for (size_t i = 0; i < LARGE; i++) {
+        out[i] = (int64_t)i * (rank + 3);
+    }
+    for (int peer = 0; peer < size; peer++) {
+        if (peer != rank) {
+            works[count++] = post(group, DL_SEND, message(out, LARGE, peer, 1));
+            works[count++] = post(group, DL_RECV,
+                                  message(in + LARGE * (size_t)peer, LARGE, peer, 1));
+        }
+    }
+    /* A small one overtakes, with another tag. */
+    dl_work *small = post(group, DL_SEND, message(out + 1, 1, (rank + 1) % size, 2));
+    CHECK_EQUAL(receive(group, -1, 2, NULL), 3 + (rank + size - 1) % size);
+    wait_and_drop(small);
+    while (count > 0) {
+        wait_and_drop(works[--count]);
+    }
+    for (int peer = 0; peer < size; peer++) {
+        for (size_t i = 0; i < LARGE && peer != rank; i++) {
+            CHECK_EQUAL(in[LARGE * (size_t)peer + i], (int64_t)i * (peer + 3));
+        }
+    }
+    free(in);
+    free(out);
+    end(group);
+}
+
+CHECK_CASE(large_messages_cross)
+{
+    world_run(2, both_ways);
+}
+
+CHECK_CASE(large_messages_cross_between_three)
+{
+    world_run(3, both_ways);
+}
+
+/* Nobody waits: the sides meet in a barrier, which knows nothing of messages. */
+static void
+unattended(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t *data = calloc(LARGE, sizeof *data);
+
+    data[LARGE - 1] = 7 * (1 - rank);
+    if (rank == 0) {
+        dl_message_args args = message(data, LARGE, 1, 0);
+        CHECK_OK(dl_group_exchange(group, DL_SEND, &args, soon(), NULL));
+        CHECK_OK(dl_group_barrier(group, soon()));
+    } else {
+        dl_work *work = post(group, DL_RECV, message(data, LARGE, 0, 0));
+        CHECK_OK(dl_group_barrier(group, soon()));
+        wait_and_drop(work);
+        CHECK_EQUAL(data[LARGE - 1], 7);
+    }
+    free(data);
+    end(group);
+}
+
+CHECK_CASE(messages_move_while_nobody_waits)
+{
+    world_run(2, unattended);
+}
+
+static void
+strides(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t grid[100][50];
+    int64_t shape[2] = {50, 100};
+    int64_t steps[2] = {8, 50 * 8};
+    dl_message_args args = message(grid[0], 5000, 1 - rank, 0);
+
+    memset(grid, 0, sizeof grid);
+    args.tensor.ndim = 2;
+    for (int i = 0; i < 5000 && rank == 0; i++) {
+        grid[i % 100][i / 100] = i;
+    }
+    if (rank == 0) { /* transposed here, in a row there */
+        args.tensor.is_contiguous = false;
+        args.tensor.shape = shape;
+        args.tensor.strides = steps;
+        dl_work *work = post(group, DL_SEND, args);
+        memset(shape, 0, sizeof shape);
+        wait_and_drop(work);
+    } else {
+        CHECK_OK(dl_group_exchange(group, DL_RECV, &args, soon(), NULL));
+        for (int i = 0; i < 5000; i++) {
+            CHECK_EQUAL((&grid[0][0])[i], i);
+        }
+    }
+    end(group);
+}
+
+CHECK_CASE(arrays_may_have_strides)
+{
+    world_run(2, strides);
+}
+
+static void
+misfits(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t *data = calloc(LARGE, sizeof *data);
+    size_t counts[] = {4, LARGE};
+
+    for (int i = 0; i < 2; i++) {
+        dl_message_args args = message(data, rank == 0 ? counts[i] : 3, 1 - rank, 0);
+        dl_op_type op = rank == 0 ? DL_SEND : DL_RECV;
+        CHECK_EQUAL(dl_group_exchange(group, op, &args, soon(), NULL), DL_MISMATCH);
+        CHECK(strstr(dl_last_error()->text, i == 0 ? "of 32 bytes" : "of 2400000 bytes")
+              != NULL);
+        CHECK(strstr(dl_last_error()->text, "the 24 bytes") != NULL);
+        CHECK(strstr(dl_last_error()->text, rank == 0 ? "to rank 1" : "from rank 0")
+              != NULL);
+        args = message(data, 3, 1 - rank, 0);
+        args.tensor.dtype = rank == 0 ? DL_FLOAT64 : DL_INT64;
+        CHECK_EQUAL(dl_group_exchange(group, op, &args, soon(), NULL), DL_MISMATCH);
+        CHECK(strstr(dl_last_error()->text, "float64") != NULL);
+        CHECK(strstr(dl_last_error()->text, "int64") != NULL);
+    }
+    /* Shorter ones fit, and nothing else is broken. */
+    dl_message_args args = message(data, rank == 0 ? 2 : 3, 1 - rank, 0);
+    data[0] = data[1] = data[2] = rank + 1;
+    CHECK_OK(
+        dl_group_exchange(group, rank == 0 ? DL_SEND : DL_RECV, &args, soon(), NULL));
+    CHECK(data[0] == 1 && data[1] == 1 && data[2] == rank + 1);
+    args = message(data, 0, 1 - rank, 0);
+    CHECK_OK(
+        dl_group_exchange(group, rank == 0 ? DL_SEND : DL_RECV, &args, soon(), NULL));
+    free(data);
+    end(group);
+}
+
+CHECK_CASE(what_does_not_fit_fails_on_both_sides_alone)
+{
+    world_run(2, misfits);
+}
+
+static void
+wrong_calls(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+
+    CHECK_EQUAL(send_to(group, 1, rank, 0), DL_INVALID);
+    CHECK(strstr(dl_last_error()->text, "Invalid destination rank") != NULL);
+    CHECK_EQUAL(send_to(group, 1, size, 0), DL_INVALID);
+    CHECK_EQUAL(send_to(group, 1, -1, 0), DL_INVALID);
+    end(group);
+}
+
+CHECK_CASE(wrong_peers_are_refused_at_once)
+{
+    world_run(2, wrong_calls);
+}
+
+static void
+late(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t *data = calloc(LARGE, sizeof *data);
+    size_t counts[] = {1, LARGE};
+
+    for (int i = 0; i < 2; i++) {
+        dl_message_args args = message(data, counts[i], 1 - rank, 9);
+        dl_op_type op = rank == 0 ? DL_SEND : DL_RECV;
+        CHECK_OK(dl_group_barrier(group, soon()));
+        if (rank == i) {
+            CHECK_EQUAL(
+                dl_group_exchange(group, op, &args, dl_deadline_after(SHORT), NULL),
+                DL_TIMEOUT);
+            CHECK(strstr(dl_last_error()->text, "with tag 9 in group g timed out after "
+                                                "200ms")
+                  != NULL);
+        }
+        CHECK_OK(dl_group_barrier(group, soon()));
+        /* What was given up is not received, and does not receive. */
+        if (rank == 0) {
+            CHECK_OK(send_to(group, 5, 1, 9));
+        } else {
+            CHECK_EQUAL(receive(group, 0, 9, NULL), 5);
+        }
+    }
+    free(data);
+    end(group);
+}
+
+CHECK_CASE(a_timeout_ends_one_message_only)
+{
+    world_run(2, late);
+}
+
+static void
+leave_early(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+
+    if (rank == 0) {
+        int64_t value = 0;
+        dl_message_args args = message(&value, 1, 1, 3);
+        dl_status status = dl_group_exchange(group, DL_RECV, &args, soon(), NULL);
+        CHECK_OK(status);
+        CHECK_EQUAL(value, 8);
+        CHECK_EQUAL(dl_group_exchange(group, DL_RECV, &args, soon(), NULL),
+                    DL_PEER_LOST);
+        CHECK(strstr(dl_last_error()->text, "left the group") != NULL);
+        CHECK_EQUAL(dl_group_exchange(group, DL_SEND, &args, soon(), NULL),
+                    DL_PEER_LOST);
+        args.peer = DL_ANY_RANK;
+        CHECK_EQUAL(dl_group_exchange(group, DL_RECV_ANY, &args, soon(), NULL),
+                    DL_PEER_LOST);
+    } else {
+        CHECK_OK(send_to(group, 8, 0, 3));
+    }
+    end_group(group);
+}
+
+CHECK_CASE(what_was_sent_before_leaving_counts)
+{
+    world_run(2, leave_early);
+}
+
+typedef struct closer {
+    dl_group *group;
+    bool is_abort;
+} closer;
+
+static void *
+close_soon(void *argument)
+{
+    closer *self = argument;
+
+    usleep(20 * 1000);
+    if (self->is_abort) {
+        dl_group_abort(self->group, "enough");
+    } else {
+        dl_group_close(self->group);
+    }
+    return NULL;
+}
+
+static void
+freed(int rank, int size, void *context, bool is_abort)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t values[2] = {0};
+    closer self = {group, is_abort};
+    dl_message_args args = message(values, 1, DL_ANY_RANK, 0);
+    dl_work *work = post(group, DL_RECV, message(values + 1, 1, 1 - rank, 0));
+    pthread_t thread;
+
+    CHECK_OK(dl_group_barrier(group, soon()));
+    CHECK(pthread_create(&thread, NULL, close_soon, &self) == 0);
+    CHECK(dl_group_exchange(group, DL_RECV_ANY, &args, soon(), NULL) != DL_OK);
+    CHECK(dl_work_wait(work, soon()) != DL_OK);
+    CHECK(dl_last_error()->status != DL_TIMEOUT);
+    pthread_join(thread, NULL);
+    end_group(group);
+    CHECK(dl_work_wait(work, soon()) != DL_OK);
+    dl_work_unref(work);
+}
+
+static void
+freed_by_abort(int rank, int size, void *context)
+{
+    freed(rank, size, context, true);
+}
+
+static void
+freed_by_close(int rank, int size, void *context)
+{
+    freed(rank, size, context, false);
+}
+
+CHECK_CASE(abort_frees_those_who_wait)
+{
+    world_run(2, freed_by_abort);
+}
+
+CHECK_CASE(close_frees_those_who_wait)
+{
+    world_run(2, freed_by_close);
+}
+
+static void
+drop_served(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+    int64_t values[2] = {rank, -1};
+
+    dl_work_unref(post(group, DL_SEND, message(values, 1, 1 - rank, 0)));
+    dl_work *kept = post(group, DL_RECV, message(values + 1, 1, 1 - rank, 0));
+    wait_and_drop(kept);
+    CHECK_EQUAL(values[1], 1 - rank);
+    end(group);
+}
+
+CHECK_CASE(a_dropped_work_goes_on)
+{
+    world_run(2, drop_served);
+}
+
+static void
+threads_receive(int rank, int size, void *context)
+{
+    dl_group *group = join(context, rank, size);
+
+    if (rank < 2) {
+        for (int64_t i = 0; i < 300; i++) {
+            CHECK_OK(send_to(group, i, 2, rank));
+        }
+    } else {
+        int64_t sums[2] = {0};
+        for (int i = 0; i < 600; i++) {
+            int source;
+            int64_t value = receive(group, i % 2 == 0 ? -1 : 1, i % 2, &source);
+            CHECK_EQUAL(source, i % 2);
+            CHECK_EQUAL(value, i / 2);
+            sums[source] += value;
+        }
+        CHECK(sums[0] == sums[1]);
+    }
+    end(group);
+}
+
+CHECK_CASE(two_send_to_one)
+{
+    world_run(3, threads_receive);
+}
+
+static void
+die(int rank, const rank_processes *all, void *context)
+{
+    dl_store *store = open_file_store(all);
+    dl_group *group = join_group(store, "g", rank, all->size);
+    int64_t *data = calloc(LARGE, sizeof *data);
+    dl_message_args args = message(data, LARGE, 1 - rank, 0);
+
+    (void)context;
+    if (rank == 1) {
+        dl_work_unref(post(group, DL_SEND, args));
+        kill(getpid(), SIGKILL);
+    }
+    int64_t began = dl_now();
+    dl_status status = dl_group_exchange(group, DL_RECV, &args, soon(), NULL);
+    CHECK(status == DL_PEER_LOST);
+    CHECK(dl_now() - began < DL_SECOND);
+    CHECK(strstr(dl_last_error()->text, "rank 1 (pid ") != NULL);
+    CHECK(strstr(dl_last_error()->text, "exited or was killed") != NULL);
+    end_group(group);
+    dl_store_unref(store);
+    free(data);
+}
+
+CHECK_CASE(the_death_of_a_sender_is_told)
+{
+    rank_processes all;
+
+    start_processes(&all, 2, die, NULL);
+    join_processes(&all, 1u << 1);
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "check.h"
+#include "pg/cpu/p2p/ring.h"
+#include "ranks.h"
+
+#define CAPACITY ((size_t)4096)
+
+static _Alignas(DL_LINE) uint8_t memory[sizeof(dl_ring_words) + CAPACITY];
+
+static bool
+push(dl_ring *ring, uint64_t id, size_t size)
+{
+    uint8_t *payload = dl_ring_reserve(ring, size);
+    dl_frame frame = {.id = id, .size = (uint32_t)size, .kind = 1};
+
+    if (payload == NULL) {
+        return false;
+    }
+    memset(payload, (int)(id & 0xff), size);
+    dl_ring_publish(ring, &frame);
+    return true;
+}
+
+static void
+pop(dl_ring *ring, uint64_t id, size_t size)
+{
+    const dl_frame *frame = dl_ring_peek(ring);
+
+    CHECK(frame != NULL);
+    CHECK_EQUAL(frame->id, id);
+    CHECK_EQUAL(frame->size, size);
+    for (size_t i = 0; i < size; i++) {
+        CHECK(dl_ring_payload(frame)[i] == (id & 0xff));
+    }
+}
+
+CHECK_CASE(an_empty_ring_has_nothing)
+{
+    dl_ring in;
+
+    dl_ring_open(&in, memory, CAPACITY);
+    CHECK(!dl_ring_has_news(&in));
+    CHECK(dl_ring_peek(&in) == NULL);
+}
+
+CHECK_CASE(frames_of_all_sizes_come_in_order_and_whole)
+{
+    dl_ring in, out;
+
+    dl_ring_open(&out, memory, CAPACITY);
+    dl_ring_open(&in, memory, CAPACITY);
+    for (uint64_t id = 1; id < 3000; id++) {
+        size_t size = (size_t)(id * 37 % 1000);
+        CHECK(push(&out, id, size));
+        CHECK(dl_ring_has_news(&in));
+        pop(&in, id, size);
+        CHECK(!dl_ring_release(&in));
+        CHECK(!dl_ring_has_news(&in));
+    }
+}
+
+CHECK_CASE(a_full_ring_refuses_and_its_consumer_is_told)
+{
+    dl_ring in, out;
+    uint64_t count = 0;
+
+    dl_ring_open(&out, memory, CAPACITY);
+    dl_ring_open(&in, memory, CAPACITY);
+    while (push(&out, count + 1, 100)) {
+        count++;
+    }
+    CHECK(count > CAPACITY / 256);
+    for (uint64_t id = 1; id <= count; id++) {
+        pop(&in, id, 100);
+        CHECK_EQUAL(dl_ring_release(&in), id == 1);
+    }
+    CHECK(push(&out, count + 1, 1000));
+    pop(&in, count + 1, 1000);
+}
+
+static void
+run_rank(int rank, int size, void *context)
+{
+    dl_ring ring;
+
+    (void)size;
+    (void)context;
+    dl_ring_open(&ring, memory, CAPACITY);
+    for (uint64_t id = 1; id < 20000; id++) {
+        size_t length = (size_t)(id * 61 % 1000);
+        if (rank == 0) {
+            while (!push(&ring, id, length)) {
+                sched_yield();
+            }
+            continue;
+        }
+        while (!dl_ring_has_news(&ring)) {
+            sched_yield();
+        }
+        pop(&ring, id, length);
+        dl_ring_release(&ring);
+    }
+}
+
+CHECK_CASE(two_threads_stream)
+{
+    dl_run_ranks(2, run_rank, NULL);
+}
