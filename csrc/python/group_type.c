@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "python/collective_functions.h"
 #include "python/convert.h"
+#include "python/p2p_functions.h"
 #include "python/reduce_op_arg.h"
 #include "python/signals.h"
 
@@ -134,6 +135,14 @@ dlpy_group_rank_of(PyObject *object, int64_t global_rank, int *rank)
     PyErr_Format(PyExc_ValueError, "Global rank %lld is not part of group %R",
                  (long long)global_rank, object);
     return -1;
+}
+
+int64_t
+dlpy_group_global_rank(PyObject *object, int rank)
+{
+    const dlpy_group *self = (dlpy_group *)object;
+
+    return self->global_ranks == NULL ? rank : self->global_ranks[rank];
 }
 
 /* Once, before anybody else has the group. */
@@ -304,5 +313,8 @@ dlpy_add_group_types(PyObject *module)
     if (dlpy_add_collective_functions(module) < 0) {
         return -1;
     }
-    return dlpy_add_collective_lists(module);
+    if (dlpy_add_collective_lists(module) < 0) {
+        return -1;
+    }
+    return dlpy_add_p2p_functions(module);
 }

@@ -30,6 +30,8 @@ int dlpy_group_join(const dlpy_state *state, PyObject *args, PyObject *keywords,
 /* -1 with a ValueError if it is none of the group's. */
 int dlpy_group_rank_of(PyObject *group, int64_t global_rank, int *rank);
 
+int64_t dlpy_group_global_rank(PyObject *group, int rank);
+
 static inline bool
 dlpy_group_check(const dlpy_state *state, PyObject *object)
 {

@@ -267,6 +267,34 @@ def barrier(
     device_ids: object = None,
     timeout: _Timeout = None,
 ) -> _MaybeWork: ...
+def send(
+    tensor: _Array,
+    dst: int | None = None,
+    group: _Group = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> None: ...
+def recv(
+    tensor: _Array,
+    src: int | None = None,
+    group: _Group = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> int: ...
+def isend(
+    tensor: _Array,
+    dst: int | None = None,
+    group: _Group = None,
+    tag: int = 0,
+    group_dst: int | None = None,
+) -> Work | None: ...
+def irecv(
+    tensor: _Array,
+    src: int | None = None,
+    group: _Group = None,
+    tag: int = 0,
+    group_src: int | None = None,
+) -> Work | None: ...
 def _set_default_group(group: ProcessGroup | None, /) -> None: ...
 def _set_reduce_op_types(
     members: type[RedOpType], wrapper: type[ReduceOp], /

@@ -23,11 +23,15 @@ from ._C import (
     broadcast,
     gather,
     gather_v,
+    irecv,
+    isend,
+    recv,
     reduce,
     reduce_scatter,
     reduce_scatter_single,
     scatter,
     scatter_v,
+    send,
 )
 from .collectives import (
     all_gather_arrays,
@@ -65,6 +69,7 @@ from .lifecycle import (
     destroy_process_group,
     init_process_group,
 )
+from .p2p import P2POp, batch_isend_irecv
 from .reduce_op import ReduceOp, reduce_op
 from .rendezvous import register_rendezvous_handler, rendezvous
 from .world import (
@@ -93,6 +98,7 @@ __all__ = [
     "Future",
     "GroupMember",
     "HashStore",
+    "P2POp",
     "PrefixStore",
     "ProcessGroup",
     "ProcessGroupGloo",
@@ -112,6 +118,7 @@ __all__ = [
     "all_to_all",
     "all_to_all_single",
     "barrier",
+    "batch_isend_irecv",
     "broadcast",
     "collect_all",
     "default_pg_timeout",
@@ -129,12 +136,15 @@ __all__ = [
     "get_world_size",
     "group",
     "init_process_group",
+    "irecv",
     "is_available",
     "is_initialized",
     "is_torchelastic_launched",
+    "isend",
     "new_group",
     "new_subgroups",
     "new_subgroups_by_enumeration",
+    "recv",
     "reduce",
     "reduce_op",
     "reduce_scatter",
@@ -145,5 +155,6 @@ __all__ = [
     "rendezvous",
     "scatter",
     "scatter_v",
+    "send",
     "wait_all",
 ]

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/p2p_functions.h"
+
+#include "python/collective_call.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/group_type.h"
+
+/* send, recv, isend and irecv take the same, but for what the peer is called. */
+#define ARGUMENT_COUNT 5
+
+typedef struct call {
+    dlpy_collective collective;
+    dl_op_type op;
+    dl_message_args core;
+    dlpy_tensor tensor;
+    PyObject *array; /* borrowed */
+} call;
+
+static int
+take_peer(call *self, PyObject *peer, PyObject *group_peer)
+{
+    bool is_given = (peer != NULL && peer != Py_None)
+                    || (group_peer != NULL && group_peer != Py_None);
+
+    if (self->op == DL_RECV && !is_given) {
+        self->op = DL_RECV_ANY;
+        self->core.peer = DL_ANY_RANK;
+        return 0;
+    }
+    return dlpy_collective_root(&self->collective, peer, group_peer, -1,
+                                &self->core.peer);
+}
+
+static int
+take_array(call *self, PyObject *const *values)
+{
+    self->core.tag = 0;
+    self->core.is_awaited = false;
+    if (values[3] != NULL && dlpy_int64_from(values[3], &self->core.tag) < 0) {
+        return -1;
+    }
+    if (take_peer(self, values[1], values[4]) < 0
+        || dlpy_tensor_from(values[0], "tensor", &self->tensor) < 0) {
+        return -1;
+    }
+    self->core.tensor = self->tensor.view;
+    self->array = values[0];
+    return 0;
+}
+
+/* As dlpy_collective_begin(). */
+static int
+begin(call *self, PyObject *module, const dlpy_signature *signature, dlpy_call given)
+{
+    PyObject *values[ARGUMENT_COUNT];
+
+    if (dlpy_take_arguments(signature, given, values) < 0) {
+        return -1;
+    }
+    int begun = dlpy_collective_begin(module, signature->function, values[2], NULL,
+                                      &self->collective);
+    if (begun > 0 && take_array(self, values) < 0) {
+        dlpy_collective_give_up(&self->collective);
+        return -1;
+    }
+    return begun;
+}
+
+/* 0, or -1 with an exception set; gives everything back but the group. */
+static int
+exchange(call *self, int *source)
+{
+    dl_group *group = self->collective.core;
+    dl_deadline deadline = dl_group_deadline(group);
+    dl_status status;
+
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_exchange(group, self->op, &self->core, deadline, source);
+    Py_END_ALLOW_THREADS
+    dlpy_tensor_release(&self->tensor);
+    if (status != DL_OK) {
+        dlpy_raise_collective(self->collective.state, status);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *
+post(call *self)
+{
+    dlpy_tensor *tensor = &self->tensor;
+    PyObject *owner = tensor->owner == NULL ? self->array : tensor->owner;
+    dlpy_work_keep keep = {.pins = PyTuple_Pack(2, self->array, owner)};
+    dl_group *group = self->collective.core;
+    PyObject *result = NULL;
+    dl_work *work;
+    dl_status status;
+
+    if (keep.pins != NULL) {
+        dl_deadline deadline = dl_group_deadline(group);
+        /* The lock it takes is held by nobody who waits for the GIL, but a peer's large
+         * contents may be copied under it. */
+        Py_BEGIN_ALLOW_THREADS
+        status = dl_group_post(group, self->op, &self->core, deadline, &work);
+        Py_END_ALLOW_THREADS
+        result = status == DL_OK
+                     ? dlpy_work_new(self->collective.state, work, keep)
+                     : dlpy_raise_collective(self->collective.state, status);
+    }
+    Py_XDECREF(keep.pins);
+    dlpy_tensor_release(tensor);
+    Py_CLEAR(self->collective.group);
+    return result;
+}
+
+static PyObject *
+send(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "send",
+        .required = 1,
+        .names = {"tensor", "dst", "group", "tag", "group_dst"},
+    };
+    call self = {.op = DL_SEND};
+    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
+
+    if (begun <= 0) {
+        return dlpy_collective_outside(begun);
+    }
+    int result = exchange(&self, NULL);
+    Py_CLEAR(self.collective.group);
+    return result < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+recv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "recv",
+        .required = 1,
+        .names = {"tensor", "src", "group", "tag", "group_src"},
+    };
+    call self = {.op = DL_RECV};
+    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
+    int source;
+
+    if (begun <= 0) {
+        return begun < 0 ? NULL : PyLong_FromLong(-1);
+    }
+    PyObject *result = NULL;
+    if (exchange(&self, &source) == 0) {
+        result =
+            PyLong_FromLongLong(dlpy_group_global_rank(self.collective.group, source));
+    }
+    Py_CLEAR(self.collective.group);
+    return result;
+}
+
+static PyObject *
+isend(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "isend",
+        .required = 1,
+        .names = {"tensor", "dst", "group", "tag", "group_dst"},
+    };
+    call self = {.op = DL_SEND};
+    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
+
+    return begun <= 0 ? dlpy_collective_outside(begun) : post(&self);
+}
+
+static PyObject *
+irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "irecv",
+        .required = 1,
+        .names = {"tensor", "src", "group", "tag", "group_src"},
+    };
+    call self = {.op = DL_RECV};
+    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
+
+    return begun <= 0 ? dlpy_collective_outside(begun) : post(&self);
+}
+
+static PyMethodDef functions[] = {
+    DLPY_COLLECTIVE(send,
+                    "send($module, /, tensor, dst=None, group=None, tag=0, "
+                    "group_dst=None)\n--\n\n"
+                    "Sends `tensor` to global rank `dst` (or rank `group_dst` of the "
+                    "group); returns when a recv with the same tag has taken it."),
+    DLPY_COLLECTIVE(
+        recv, "recv($module, /, tensor, src=None, group=None, tag=0, "
+              "group_src=None)\n--\n\n"
+              "Receives from global rank `src` (or rank `group_src` of the group), "
+              "or from any rank, into the front of `tensor`; returns the global "
+              "rank of the sender."),
+    DLPY_COLLECTIVE(
+        isend, "isend($module, /, tensor, dst=None, group=None, tag=0, "
+               "group_dst=None)\n--\n\n"
+               "As send, without waiting: returns a Work.  Leave `tensor` as it is "
+               "until that is done."),
+    DLPY_COLLECTIVE(irecv,
+                    "irecv($module, /, tensor, src=None, group=None, tag=0, "
+                    "group_src=None)\n--\n\n"
+                    "As recv, without waiting: returns a Work, whose source_rank() is "
+                    "the sender's rank in the group."),
+    {0},
+};
+
+int
+dlpy_add_p2p_functions(PyObject *module)
+{
+    return dlpy_add_functions(module, functions);
+}

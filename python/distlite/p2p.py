@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several sends and receives at once."""
+
+from __future__ import annotations
+
+from ._C import irecv, isend
+from .world import get_global_rank, get_group_rank, info_of, is_outside, world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ._C import ProcessGroup, Work
+
+__all__ = ["P2POp", "batch_isend_irecv"]
+
+
+class P2POp:
+    """An isend or irecv that batch_isend_irecv shall begin.
+
+    One of `peer` (counted in the default group) and `group_peer` (in `group`) is given;
+    both are there afterwards.
+    """
+
+    def __init__(
+        self,
+        op: Callable[..., Any],
+        tensor: Any,
+        peer: int | None = None,
+        group: ProcessGroup | None = None,
+        tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None:
+        if op is not isend and op is not irecv:
+            raise ValueError(
+                "Invalid ``op``. Expected ``op`` to be of type "
+                "``distlite.isend`` or ``distlite.irecv``."
+            )
+        _check_array(tensor)
+        self.op = op
+        self.tensor = tensor
+        self.group = world.require_default() if group is None else group
+        self.tag = tag
+        self.peer, self.group_peer = _both_ranks(self.group, peer, group_peer)
+
+    def __repr__(self) -> str:
+        own = self.group.rank() if not is_outside(self.group) else -1
+        ends = (own, self.group_peer) if self.op is isend else (self.group_peer, own)
+        name = getattr(self.group, "group_name", self.group)
+        return (
+            f"P2POp({self.op.__name__} pg={name}, group_src={ends[0]}, "
+            f"group_dst={ends[1]}, {getattr(self.tensor, 'shape', None)}, "
+            f"{getattr(self.tensor, 'dtype', None)})"
+        )
+
+
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
+    """Begins all operations of the list, all in one group; one Work for each."""
+    if not isinstance(p2p_op_list, list) or not all(
+        isinstance(each, P2POp) for each in p2p_op_list
+    ):
+        raise ValueError(
+            "Invalid ``p2p_op_list``. Each op is expected to "
+            "to be of type ``distlite.P2POp``."
+        )
+    group = p2p_op_list[0].group
+    if any(each.group is not group for each in p2p_op_list):
+        raise ValueError("All ops need to use the same group.")
+    # Receives first: contents then need not be kept until their receive comes.
+    works: list[Work | None] = [None] * len(p2p_op_list)
+    order = sorted(range(len(works)), key=lambda i: p2p_op_list[i].op is isend)
+    for i in order:
+        each = p2p_op_list[i]
+        peer = "group_dst" if each.op is isend else "group_src"
+        works[i] = each.op(
+            each.tensor, group=group, tag=each.tag, **{peer: each.group_peer}
+        )
+    return [work for work in works if work is not None]
+
+
+def _check_array(tensor: Any) -> None:
+    kinds = ("__array_interface__", "__dlpack__")
+    if not isinstance(tensor, (bytearray, memoryview)) and not any(
+        hasattr(tensor, kind) for kind in kinds
+    ):
+        raise TypeError(
+            f"Invalid function argument. Expected parameter `tensor` of type array, "
+            f"but got {type(tensor)} instead."
+        )
+
+
+def _both_ranks(
+    group: ProcessGroup, peer: int | None, group_peer: int | None
+) -> tuple[int, int]:
+    """(global, in the group)."""
+    if peer is not None and group_peer is not None:
+        raise ValueError("Can't specify both group_rank and global_rank")
+    if group_peer is not None:
+        return _global_rank(group, group_peer), group_peer
+    if peer is None:
+        raise ValueError("Must specify global_rank or group_rank")
+    return peer, peer if is_outside(group) else get_group_rank(group, peer)
+
+
+def _global_rank(group: ProcessGroup, group_peer: int) -> int:
+    if is_outside(group):
+        return group_peer
+    info_of(group)
+    return get_global_rank(group, group_peer)

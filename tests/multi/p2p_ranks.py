@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks do in the tests of messages between two of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from group_ranks import init
+
+import distlite
+
+LARGE = 700_001
+
+
+def failure_of(call: Any) -> tuple[str, str, float]:
+    """The class and text of what `call` raises, and the seconds it took."""
+    began = time.monotonic()
+    try:
+        call()
+    except BaseException as error:
+        return type(error).__name__, str(error), time.monotonic() - began
+    return "", "", time.monotonic() - began
+
+
+def tags_out_of_order(rank: int, world_size: int, init_method: str) -> list:
+    init(rank, world_size, init_method)
+    got = []
+    if rank == 0:
+        works = [distlite.isend(np.array([tag]), 1, tag=tag) for tag in range(50)]
+        assert [work.wait() for work in works] == [True] * 50
+    elif rank == 1:
+        for tag in reversed(range(50)):
+            value = np.zeros(1, np.int64)
+            assert distlite.recv(value, 0, tag=tag) == 0
+            got.append(int(value[0]))
+    distlite.destroy_process_group()
+    return got
+
+
+def any_source(rank: int, world_size: int, init_method: str) -> list:
+    """Rank 0 hears from everybody, in the order of each."""
+    init(rank, world_size, init_method)
+    got: dict[int, list[int]] = {}
+    for step in range(20 * (world_size - 1)):
+        value = np.zeros(1, np.int64)
+        if rank == 0:
+            got.setdefault(distlite.recv(value), []).append(int(value[0]))
+        elif step % (world_size - 1) == rank - 1:
+            value[0] = step
+            assert distlite.send(value, 0) is None
+    distlite.destroy_process_group()
+    return sorted(got.items())
+
+
+def large_both_ways(rank: int, world_size: int, init_method: str) -> list[bool]:
+    init(rank, world_size, init_method)
+    good = []
+    for dtype in ("float64", "uint8", "M8[s]", "f4,i2"):
+        source = (np.arange(LARGE) % 251 + rank).astype("i8")
+        out = source.astype(dtype)
+        expected = (np.arange(LARGE) % 251 + (rank - 1) % world_size).astype("i8")
+        got = np.zeros_like(out)
+        work = distlite.isend(out, (rank + 1) % world_size)
+        assert distlite.recv(got, (rank - 1) % world_size) == (rank - 1) % world_size
+        work.wait()
+        good.append(got.tobytes() == expected.astype(dtype).tobytes())
+    strided = np.zeros((300, 400), order="F")
+    work = distlite.isend(np.full((300, 400), rank + 1.0), (rank + 1) % world_size)
+    distlite.recv(strided, (rank - 1) % world_size)
+    work.wait()
+    good.append(bool((strided == (rank - 1) % world_size + 1).all()))
+    distlite.destroy_process_group()
+    return good
+
+
+def overlap(rank: int, world_size: int, init_method: str) -> list[float]:
+    """Messages move while both ranks are in a collective."""
+    init(rank, world_size, init_method)
+    values = np.zeros(LARGE)
+    if rank == 0:
+        distlite.send(np.full(LARGE, 3.0), 1)
+        distlite.barrier()
+    else:
+        work = distlite.irecv(values)
+        distlite.barrier()
+        work.wait()
+        assert work.is_success() and work.source_rank() == 0
+        assert values.min() == 3
+    distlite.barrier()
+    distlite.destroy_process_group()
+    return [float(values.max())]
+
+
+def misfit(rank: int, world_size: int, init_method: str) -> list:
+    init(rank, world_size, init_method)
+    results = []
+    for count in (20, LARGE):
+        array = np.zeros(count if rank == 0 else 10)
+        call = (
+            (lambda a=array: distlite.send(a, 1))
+            if rank == 0
+            else (lambda a=array: distlite.recv(a, 0))
+        )
+        results.append(failure_of(call))
+    narrow = np.zeros(10, np.float32 if rank == 0 else np.float64)
+    call = distlite.send if rank == 0 else distlite.recv
+    results.append(failure_of(lambda: call(narrow, 1 - rank)))
+    last = np.full(3, 7.0 if rank == 0 else 0.0)
+    call(last[: 2 + rank], 1 - rank)
+    results.append(last.tolist())
+    distlite.barrier()
+    distlite.destroy_process_group()
+    return results
+
+
+def wrong_calls(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    init(rank, world_size, init_method)
+    one = np.zeros(1)
+    frozen = np.zeros(1)
+    frozen.setflags(write=False)
+    results = {
+        "self": failure_of(lambda: distlite.send(one, rank)),
+        "self recv": failure_of(lambda: distlite.recv(one, rank)),
+        "range": failure_of(lambda: distlite.isend(one, 9)),
+        "negative": failure_of(lambda: distlite.irecv(one, group_src=-1)),
+        "none": failure_of(lambda: distlite.send(one)),
+        "both": failure_of(lambda: distlite.recv(one, 1 - rank, group_src=1 - rank)),
+        "frozen": failure_of(lambda: distlite.recv(frozen, 1 - rank)),
+        "array": failure_of(lambda: distlite.send([1], 1 - rank)),
+        "op": failure_of(lambda: distlite.P2POp(distlite.send, one, 1 - rank)),
+        "op array": failure_of(lambda: distlite.P2POp(distlite.isend, 3, 1 - rank)),
+        "op peer": failure_of(lambda: distlite.P2POp(distlite.isend, one)),
+        "batch": failure_of(lambda: distlite.batch_isend_irecv([3])),
+        "empty": failure_of(lambda: distlite.batch_isend_irecv([])),
+        "outside": failure_of(lambda: distlite.send(one, 0, group=-100)),
+        "repr": repr(distlite.P2POp(distlite.isend, one, 1 - rank)),
+    }
+    distlite.barrier()
+    distlite.destroy_process_group()
+    return results
+
+
+def batch(rank: int, world_size: int, init_method: str) -> list[int]:
+    init(rank, world_size, init_method)
+    after, before = (rank + 1) % world_size, (rank - 1) % world_size
+    got = np.zeros(2, np.int64)
+    ops = [
+        distlite.P2POp(distlite.isend, np.array([rank]), after, tag=1),
+        distlite.P2POp(distlite.irecv, got[:1], group_peer=before, tag=1),
+        distlite.P2POp(distlite.isend, np.array([rank + 100]), after, tag=2),
+        distlite.P2POp(distlite.irecv, got[1:], before, tag=2),
+    ]
+    works = distlite.batch_isend_irecv(ops)
+    assert len(works) == 4
+    for work in works:
+        work.wait()
+        work.wait()
+    distlite.barrier()
+    distlite.destroy_process_group()
+    return got.tolist()
+
+
+def dead_peer(rank: int, world_size: int, init_method: str, how: str) -> Any:
+    """Rank 1 is killed while the others wait for it."""
+    init(rank, world_size, init_method)
+    pids = np.zeros(world_size, np.int64)
+    distlite.all_gather_single(pids, np.array([os.getpid()]))
+    array = np.zeros(LARGE)
+    if rank == 1:
+        time.sleep(0.3)
+        os.kill(os.getpid(), signal.SIGKILL)
+    calls = {
+        "recv": lambda: distlite.recv(array, 1),
+        "any": lambda: distlite.recv(array),
+        "send": lambda: distlite.send(array, 1),
+        "irecv": lambda: distlite.irecv(array, 1).wait(),
+    }
+    first = failure_of(calls[how])
+    again = failure_of(calls[how])
+    # The others still reach each other.
+    peer, value = 2 - rank, np.full(1, float(rank))
+    work = distlite.isend(value, peer, tag=8)
+    other = np.zeros(1)
+    distlite.recv(other, peer, tag=8)
+    work.wait()
+    return int(pids[1]), first, again, float(other[0])
+
+
+def late(rank: int, world_size: int, init_method: str) -> list:
+    init(rank, world_size, init_method)
+    group = distlite.group.WORLD
+    results = []
+    if rank == 0:
+        group.set_timeout(timedelta(seconds=0.3))
+        one = np.zeros(1)
+        for call in (distlite.send, distlite.recv):
+            results.append(failure_of(lambda call=call: call(one, 1, tag=4)))
+        work = distlite.irecv(one, 1, tag=4)
+        results.append(failure_of(work.wait))
+        results.append(failure_of(work.wait))
+        group.set_timeout(timedelta(seconds=20))
+    distlite.barrier()
+    distlite.destroy_process_group()
+    return results
+
+
+def interrupted(rank: int, world_size: int, init_method: str) -> Any:
+    init(rank, world_size, init_method)
+    one = np.zeros(1)
+    result = None
+    if rank == 0:
+        sent = []
+
+        def interrupt() -> None:
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Timer(0.2, interrupt).start()
+        kind, _, _ = failure_of(lambda: distlite.recv(one, 1))
+        result = kind, time.monotonic() - sent[0]
+    distlite.barrier()
+    # Nothing is broken: the one that was given up does not take this.
+    value = np.full(1, 5.0)
+    if rank == 0:
+        distlite.recv(value, 1)
+    else:
+        distlite.send(value, 0)
+    assert value[0] == 5 and one[0] == 0
+    distlite.destroy_process_group()
+    return result

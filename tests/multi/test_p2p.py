@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Messages between two ranks."""
+
+import p2p_ranks
+import pytest
+from workers import rank_outcomes, run_ranks
+
+SOON = 1.0
+
+
+def test_tags_may_be_received_in_any_order():
+    assert run_ranks(p2p_ranks.tags_out_of_order, 2)[1] == list(range(50))[::-1]
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_a_receive_from_anybody_names_the_sender(world_size):
+    got = run_ranks(p2p_ranks.any_source, world_size)[0]
+    everyone = range(1, world_size)
+    steps = range(20 * (world_size - 1))
+    assert got == [
+        (rank, [step for step in steps if step % (world_size - 1) == rank - 1])
+        for rank in everyone
+    ]
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_large_messages_cross(world_size):
+    for good in run_ranks(p2p_ranks.large_both_ways, world_size):
+        assert good == [True] * 5
+
+
+def test_messages_move_while_nobody_waits():
+    assert run_ranks(p2p_ranks.overlap, 2) == [[0.0], [3.0]]
+
+
+def test_what_does_not_fit_fails_on_both_sides_alone():
+    sender, receiver = run_ranks(p2p_ranks.misfit, 2)
+    for results, end in (
+        (sender, "send to rank 1 (pid "),
+        (receiver, "recv from rank 0"),
+    ):
+        for (kind, text, seconds), size in zip(results, (160, 5600008), strict=False):
+            assert (kind, seconds < SOON) == ("DistBackendError", True)
+            assert end in text and f"of {size} bytes does not fit" in text
+            assert "the 80 bytes" in text
+        kind, text, _ = results[2]
+        assert kind == "DistBackendError" and "float32" in text and "float64" in text
+    assert receiver[3] == [7.0, 7.0, 0.0]
+
+
+def test_wrong_calls():
+    for rank, results in enumerate(run_ranks(p2p_ranks.wrong_calls, 2)):
+        texts = {
+            "self": "Invalid destination rank: destination rank should not be the "
+            "same as the rank of the current process.",
+            "self recv": "Invalid source rank: source rank should not be the same as "
+            "the rank of the current process.",
+            "range": "Global rank 9 is not part of group",
+            "negative": "rank -1 is not in group",
+            "none": "Must specify global_rank or group_rank",
+            "both": "Can't specify both group_rank and global_rank",
+            "frozen": "read-only",
+            "op": "Invalid ``op``.",
+            "op peer": "Must specify global_rank or group_rank",
+            "batch": "Invalid ``p2p_op_list``.",
+        }
+        for case, text in texts.items():
+            kind, got, seconds = results[case]
+            assert (kind, text in got) == ("ValueError", True), (case, kind, got)
+            assert seconds < SOON
+        assert results["array"][0] == results["op array"][0] == "TypeError"
+        assert results["empty"][0] == "IndexError"
+        assert results["outside"][0] == ""
+        assert results["repr"] == (
+            f"P2POp(isend pg=0, group_src={rank}, group_dst={1 - rank}, (1,), float64)"
+        )
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_batch(world_size):
+    for rank, got in enumerate(run_ranks(p2p_ranks.batch, world_size)):
+        before = (rank - 1) % world_size
+        assert got == [before, before + 100]
+
+
+@pytest.mark.parametrize("how", ["recv", "any", "send", "irecv"])
+def test_the_death_of_a_peer_is_told(how):
+    outcomes = rank_outcomes(p2p_ranks.dead_peer, 3, how=how)
+    assert outcomes[1].returncode == -9
+    for outcome in (outcomes[0], outcomes[2]):
+        assert outcome.is_good, outcome.describe()
+        pid, first, again, other = outcome.value
+        for kind, text, seconds in (first, again):
+            assert kind == "DistBackendError"
+            assert f"rank 1 (pid {pid} " in text
+            assert seconds < SOON + 0.3
+        assert other == 2 - outcome.rank
+
+
+def test_a_timeout_names_the_peer_and_breaks_nothing():
+    results = run_ranks(p2p_ranks.late, 2)[0]
+    for (kind, text, _), name in zip(
+        results, ("send to", "recv from", "recv from", "recv from"), strict=True
+    ):
+        assert kind == "DistBackendError"
+        assert f"{name} rank 1 (pid " in text
+        assert "with tag 4 in group 0 timed out after 300ms" in text
+    assert all(seconds < SOON for _, _, seconds in results)
+
+
+def test_an_interrupt_ends_a_receive():
+    kind, seconds = run_ranks(p2p_ranks.interrupted, 2)[0]
+    assert kind == "KeyboardInterrupt"
+    assert seconds < 0.3
