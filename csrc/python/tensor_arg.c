@@ -163,20 +163,19 @@ view_lender(PyObject *object, const char *parameter, dlpy_tensor *tensor)
 }
 
 /* An owner that goes may run Python code, which must not meet an exception. */
-static int
-fail_release(dlpy_tensor *tensor)
+void
+dlpy_tensor_drop_owner(dlpy_tensor *tensor)
 {
 #if PY_VERSION_HEX >= 0x030c0000
     PyObject *error = PyErr_GetRaisedException();
-    dlpy_tensor_release(tensor);
+    Py_CLEAR(tensor->owner);
     PyErr_SetRaisedException(error);
 #else
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
-    dlpy_tensor_release(tensor);
+    Py_CLEAR(tensor->owner);
     PyErr_Restore(type, value, trace);
 #endif
-    return -1;
 }
 
 int
@@ -194,7 +193,8 @@ dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
     int taken = dlpy_dlpack_view(object, parameter, &tensor->view, tensor->strides,
                                  &tensor->owner);
     if (taken < 0 || (taken == 0 && view_lender(object, parameter, tensor) < 0)) {
-        return fail_release(tensor);
+        dlpy_tensor_release(tensor);
+        return -1;
     }
     return 0;
 }

@@ -27,10 +27,15 @@ typedef struct dlpy_tensor {
  * release.  `parameter` names the argument in errors. */
 int dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor);
 
+void dlpy_tensor_drop_owner(dlpy_tensor *tensor);
+
+/* Leaves an exception that is set as it is. */
 static inline void
 dlpy_tensor_release(dlpy_tensor *tensor)
 {
-    Py_CLEAR(tensor->owner);
+    if (tensor->owner != NULL) {
+        dlpy_tensor_drop_owner(tensor);
+    }
 }
 
 #endif
