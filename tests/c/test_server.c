@@ -336,6 +336,31 @@ SERVER_CASE(a_client_that_does_not_read_neither_stalls_others_nor_fills_memory)
     stop(&f);
 }
 
+/* More replies than are sent in a row, to a client that takes them all. */
+SERVER_CASE(a_long_reply_to_a_fast_reader_comes_whole)
+{
+    enum { COUNT = 20000, SIZE = 2000 };
+    static dl_bytes keys[COUNT];
+    fixture f = start(ops);
+    int fd = join(&f);
+    uint8_t *value = calloc(1, SIZE + 8);
+
+    for (int i = 0; i < COUNT; i++) {
+        keys[i] = DL_LITERAL("k");
+    }
+    memset(value, 'v', SIZE);
+    say_request(fd, (dl_request){.op = DL_OP_SET, KEY("k"), .value = {value, SIZE}});
+    say_request(fd, (dl_request){.op = DL_OP_MULTI_GET, .count = COUNT, .keys = keys});
+    for (int i = 0; i < COUNT; i++) {
+        hear(fd, value, SIZE + 8);
+        CHECK(value[0] == (SIZE & 0xff) && value[8] == 'v' && value[SIZE + 7] == 'v');
+    }
+    check_serves(&f);
+    close(fd);
+    free(value);
+    stop(&f);
+}
+
 SERVER_CASE(a_client_that_goes_while_it_is_sent_to_is_forgotten)
 {
     const struct linger reset = {.l_onoff = 1};

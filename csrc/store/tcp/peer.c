@@ -17,6 +17,10 @@
 /* Parts of one sendmsg(2). */
 #define PARTS 64
 
+/* Sends in a row: a client that reads as fast as it is written to must not keep the
+ * server to itself.  The loop comes back, for the socket still has room. */
+#define TURNS 8
+
 #define SEND_FLAGS (MSG_NOSIGNAL | MSG_DONTWAIT)
 
 void
@@ -75,10 +79,10 @@ dl_peer_send(dl_peer *peer)
 {
     dl_output *output;
 
-    while ((output = peer->session.output) != NULL) {
+    for (int turn = 0; turn < TURNS && (output = peer->session.output) != NULL;
+         turn++) {
         ssize_t sent = send_some(peer->fd, output);
         if (sent < 0) {
-            /* Output is left then, so the loop looks for room and calls again. */
             return errno == EAGAIN || errno == EINTR;
         }
         dl_output_consume(output, (size_t)sent);
@@ -86,9 +90,7 @@ dl_peer_send(dl_peer *peer)
             dl_session_sent(&peer->session, output);
         }
     }
-    /* The client reads its error and then the end, and closes; until it does, its
-     * socket is kept, or what it still sends would turn the error into a reset. */
-    if (peer->is_refused) {
+    if (peer->is_refused && peer->session.output == NULL) {
         shutdown(peer->fd, SHUT_WR);
     }
     return true;
