@@ -29,6 +29,7 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
     dlpy_bytes name;
     dl_buffer value = dlpy_value_buffer();
     PyObject *result = NULL;
+    bool is_absent = false;
     dl_status status;
     dl_store *store = begin(self, key, &name);
 
@@ -39,10 +40,16 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
     dl_deadline deadline = dl_deadline_after(0);
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_get(store, name.bytes, &value, deadline);
+    if (status == DL_TIMEOUT) {
+        /* Absent, or a server that does not answer: then this is not answered either. */
+        bool exists;
+        deadline = dl_store_deadline(store);
+        is_absent = dl_store_check(store, &name.bytes, 1, &exists, deadline) == DL_OK;
+    }
     Py_END_ALLOW_THREADS
     if (status == DL_OK) {
         result = dlpy_object_from_buffer(&value);
-    } else if (status == DL_TIMEOUT) {
+    } else if (is_absent) {
         PyErr_SetObject(PyExc_KeyError, key);
     } else {
         raise_for(self, status);

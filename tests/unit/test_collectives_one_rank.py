@@ -173,12 +173,19 @@ def test_root_is_any_integer(world):
 
 
 @pytest.mark.parametrize("function", COLLECTIVES, ids=lambda f: f.__name__)
-def test_asynchronous_is_refused(world, function):
-    arguments = {"tensor": np.zeros(3)} if function is not distlite.barrier else {}
+def test_asynchronous_gives_a_work(world, function):
+    arguments = {"tensor": np.ones(3)} if function is not distlite.barrier else {}
     if function is distlite.broadcast:
         arguments["src"] = 0
-    with pytest.raises(NotImplementedError, match="async_op=True"):
-        function(**arguments, async_op=True)
+    work = function(**arguments, async_op=True)
+    assert isinstance(work, distlite.Work)
+    assert work.wait() is True
+    assert work.is_completed()
+    assert work.is_success()
+    outputs = work.result()
+    assert [id(each) for each in outputs] == [id(each) for each in arguments.values()][
+        :1
+    ]
 
 
 CALLS = {
