@@ -16,7 +16,6 @@ plain_exception(dl_status status)
         return PyExc_MemoryError;
     /* Interrupted without an exception: see raise_status(). */
     case DL_INTERRUPTED:
-    case DL_INTERNAL:
         return PyExc_RuntimeError;
     default:
         return NULL;
@@ -34,6 +33,9 @@ store_exception(const dlpy_state *state, dl_status status)
     case DL_NETWORK:
     case DL_PROTOCOL:
         return state->network_error;
+    /* The process is out of something: descriptors, threads. */
+    case DL_INTERNAL:
+        return state->dist_error;
     default:
         return state->store_error;
     }
