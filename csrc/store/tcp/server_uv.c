@@ -169,12 +169,11 @@ on_connection(uv_poll_t *handle, int error, int events)
     dl_server *server = handle->loop->data;
     int fd;
 
-    (void)error;
     (void)events;
     while ((fd = dl_acceptor_next(&server->acceptor)) >= 0) {
         admit(server, fd);
     }
-    if (server->acceptor.is_starved) {
+    if (server->acceptor.is_starved || error != 0) {
         /* The listening socket stays readable and would not let the loop rest. */
         uv_poll_stop(&server->listening);
         uv_timer_start(&server->pause, on_pause_over,
