@@ -480,7 +480,7 @@ on_large_blocks(int rank, int size, void *unused)
 {
     static const size_t large[] = {270001, 40};
     walker self = {rank, size, 0, false, false, {0}};
-    size_t counts[MOST_RANKS];
+    size_t counts[MOST_RANKS] = {0};
 
     (void)unused;
     CHECK_OK(dl_exchange_init(&self.exchange, &all.boards[rank]));
