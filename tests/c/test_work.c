@@ -131,10 +131,12 @@ fail_together(int rank, int size, void *store)
     int64_t data[4] = {0};
     listener before = {.notice.call = hear};
     listener after = {.notice.call = hear};
-    dl_work *wrong, *next;
+    dl_all_reduce_args args = {.tensor = tensor_of(data, 4, DL_INT64), .op = DL_SUM};
+    dl_work *wrong, *next = NULL;
 
     submit(group, data, rank == 0 ? 3 : 4, &wrong);
-    submit(group, data, 4, &next);
+    /* The lane's thread may have run into the failure by now. */
+    dl_status queued = dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &next);
     dl_work_notify(wrong, &before.notice);
     CHECK_STATUS(dl_work_wait(wrong, soon()), DL_MISMATCH);
     CHECK_CONTAINS(dl_last_error()->text, "all_reduce(3 x int64, SUM)");
@@ -142,7 +144,9 @@ fail_together(int rank, int size, void *store)
     CHECK_EQUAL(atomic_load(&before.calls), 1);
     CHECK_EQUAL(atomic_load(&after.calls), 1);
     /* The first cause is everybody's. */
-    CHECK_STATUS(dl_work_wait(next, soon()), DL_MISMATCH);
+    CHECK_STATUS(queued == DL_OK ? dl_work_wait(next, soon())
+                                 : dl_group_barrier(group, soon()),
+                 DL_MISMATCH);
     CHECK_CONTAINS(dl_last_error()->text, "is broken");
     dl_work_unref(wrong);
     dl_work_unref(next);
