@@ -33,6 +33,9 @@ _stderr = pytest.StashKey[int]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's background job ignores Ctrl-C, and so would all that tests start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "limit(seconds): may last this long")
     # The one that nobody captures.
     config.stash[_stderr] = os.dup(2)
