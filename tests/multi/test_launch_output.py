@@ -301,7 +301,8 @@ def test_every_rank_may_read_from_a_terminal(tmp_path):
         assert process.wait(LIMIT) == 0
 
 
-def test_a_traceback_of_the_first_rank_is_kept_for_the_report(tmp_path):
+def test_a_traceback_of_the_first_rank_is_kept_for_the_report(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHON_COLORS", "0")
     script = write_script(tmp_path, "raise KeyError('on a terminal')")
     with on_a_terminal([script]) as (process, ours):
         # As it came, and again in the report.

@@ -29,8 +29,10 @@ from distlite import *
 
 def run(code: str, *arguments: str, seconds: float = 30) -> str:
     """What the program printed; it must end well and in time."""
+    # Of forks beside threads Python 3.12 warns; they are what is tested.
+    python = [sys.executable, "-W", "ignore:This process", "-c"]
     done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + textwrap.dedent(code), *arguments],
+        [*python, PRELUDE + textwrap.dedent(code), *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path])},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
