@@ -41,7 +41,7 @@ def switched(name: str) -> bool:
 def extension() -> Extension:
     sources = sorted(str(path) for path in Path("csrc").rglob("*.c"))
     compile_args = [*CORE_FLAGS, "-O3"]
-    link_args = ["-pthread"]
+    link_args = ["-pthread", "-ldl"]
     libuv_cflags = None if switched("DISTLITE_NO_LIBUV") else pkg_config("--cflags")
     if libuv_cflags is not None:
         compile_args += ["-DDL_HAVE_LIBUV=1", *libuv_cflags]

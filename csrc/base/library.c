@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/library.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Every symbol now: one that is missing must fail here, not in the middle of a call. */
+#define OPEN_FLAGS (RTLD_NOW | RTLD_LOCAL)
+
+static struct {
+    pthread_mutex_t lock;
+    char **paths; /* guarded by lock, as the count */
+    size_t count;
+} roots = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* One look for a library, and why files that are there do not open. */
+typedef struct search {
+    const dl_library *library;
+    void *handle;
+    char complaint[512];
+} search;
+
+static void
+free_paths(char **paths, size_t count)
+{
+    for (size_t i = 0; paths != NULL && i < count; i++) {
+        free(paths[i]);
+    }
+    free(paths);
+}
+
+dl_status
+dl_library_set_roots(const char *const *paths, size_t count)
+{
+    char **copy = calloc(count + 1, sizeof *copy);
+    bool is_whole = copy != NULL;
+
+    for (size_t i = 0; is_whole && i < count; i++) {
+        copy[i] = strdup(paths[i]);
+        is_whole = copy[i] != NULL;
+    }
+    if (!is_whole) {
+        free_paths(copy, count);
+        return dl_fail_no_memory();
+    }
+    pthread_mutex_lock(&roots.lock);
+    char **old = roots.paths;
+    size_t old_count = roots.count;
+    roots.paths = copy;
+    roots.count = count;
+    pthread_mutex_unlock(&roots.lock);
+    free_paths(old, old_count);
+    return DL_OK;
+}
+
+/* The first complaint is the best: later places are worse ones. */
+static bool
+open_path(search *self, const char *path)
+{
+    self->handle = dlopen(path, OPEN_FLAGS);
+    if (self->handle == NULL && self->complaint[0] == '\0') {
+        const char *reason = dlerror();
+        snprintf(self->complaint, sizeof self->complaint, "%s",
+                 reason == NULL ? path : reason);
+    }
+    return self->handle != NULL;
+}
+
+/* Every soname below one folder. */
+static bool
+open_in(search *self, const char *root, const char *folder)
+{
+    char path[PATH_MAX];
+
+    for (const char *const *name = self->library->sonames; *name != NULL; name++) {
+        int size = snprintf(path, sizeof path, "%s/%s/%s", root, folder, *name);
+        bool is_there =
+            size > 0 && (size_t)size < sizeof path && access(path, F_OK) == 0;
+        if (is_there && open_path(self, path)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Reused where it is: two copies of one library in a process do not know each other. */
+static bool
+open_loaded(search *self)
+{
+    for (const char *const *name = self->library->sonames; *name != NULL; name++) {
+        self->handle = dlopen(*name, OPEN_FLAGS | RTLD_NOLOAD);
+        if (self->handle != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+open_in_root(search *self, const char *root)
+{
+    const char *const *folder = self->library->folders;
+
+    for (; folder != NULL && *folder != NULL; folder++) {
+        if (open_in(self, root, *folder)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+open_in_roots(search *self)
+{
+    bool is_open = false;
+
+    pthread_mutex_lock(&roots.lock);
+    for (size_t i = 0; !is_open && i < roots.count; i++) {
+        is_open = open_in_root(self, roots.paths[i]);
+    }
+    pthread_mutex_unlock(&roots.lock);
+    return is_open;
+}
+
+static bool
+open_in_homes(search *self)
+{
+    const char *const *home = self->library->homes;
+
+    for (; home != NULL && *home != NULL; home++) {
+        const char *root = getenv(*home);
+        if (root != NULL
+            && (open_in(self, root, "lib64") || open_in(self, root, "lib"))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+open_in_system(search *self)
+{
+    for (const char *const *name = self->library->sonames; *name != NULL; name++) {
+        if (open_path(self, *name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "a, b and what follows", as far as there is room. */
+static void
+list_names(char *text, size_t size, const char *const *names)
+{
+    size_t used = strlen(text);
+
+    for (; names != NULL && *names != NULL && used < size; names++) {
+        int put =
+            snprintf(text + used, size - used, "%s%s", used == 0 ? "" : ", ", *names);
+        used += put > 0 ? (size_t)put : 0;
+    }
+}
+
+static dl_status
+fail_not_found(const search *self)
+{
+    const dl_library *library = self->library;
+    char names[256] = "";
+    char places[256] = "";
+
+    list_names(names, sizeof names, library->sonames);
+    list_names(places, sizeof places, library->folders);
+    list_names(places, sizeof places, library->homes);
+    return dl_fail(DL_NOT_FOUND,
+                   "%s was not found: looked for %s among the libraries in use, in %s "
+                   "(folders below the entries of sys.path, then variables) and where "
+                   "the system looks (%s); %s, or set %s to the file",
+                   library->title, names, places[0] == '\0' ? "no folder" : places,
+                   self->complaint, library->advice, library->variable);
+}
+
+dl_status
+dl_library_open(const dl_library *library, void **handle)
+{
+    search self = {.library = library};
+    const char *chosen = getenv(library->variable);
+
+    if (chosen != NULL && chosen[0] != '\0') {
+        if (!open_path(&self, chosen)) {
+            return dl_fail(DL_NOT_FOUND,
+                           "%s cannot be loaded: %s=%s, which forbids all other "
+                           "places, says: %s",
+                           library->title, library->variable, chosen, self.complaint);
+        }
+    } else if (!open_loaded(&self) && !open_in_roots(&self) && !open_in_homes(&self)
+               && !open_in_system(&self)) {
+        return fail_not_found(&self);
+    }
+    *handle = self.handle;
+    return DL_OK;
+}
+
+dl_status
+dl_library_bind(const dl_library *library, void *handle, dl_symbol_list list,
+                void *table)
+{
+    for (size_t i = 0; i < list.count; i++) {
+        const dl_symbol *symbol = &list.symbols[i];
+        void *address = dlsym(handle, symbol->name);
+        if (address == NULL && !symbol->is_optional) {
+            return dl_fail(DL_UNSUPPORTED,
+                           "%s in %s has no %s: it is too old, or another library; %s",
+                           library->title, dl_library_path(handle), symbol->name,
+                           library->advice);
+        }
+        /* memcpy: C has no conversion from data to function pointers. */
+        memcpy((char *)table + symbol->offset, &address, sizeof address);
+    }
+    return DL_OK;
+}
+
+const char *
+dl_library_path(void *handle)
+{
+    struct link_map *map = NULL;
+
+    return dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map != NULL ? map->l_name
+                                                                     : "(unknown file)";
+}
