@@ -27,10 +27,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from netns import Host
 
 # Once one rank has failed the others get this long to say what they saw of it.
 GRACE_AFTER_FAILURE = 2.0
@@ -88,10 +91,14 @@ def run_ranks(
     *,
     timeout: float = 30.0,
     env: dict[str, str] | None = None,
+    hosts: Sequence[Host] | None = None,
     **kwargs: Any,
 ) -> list[Any]:
-    """What `function(rank, world_size, **kwargs)` returned, by rank."""
-    with _Run(function, world_size, env, kwargs) as run:
+    """What `function(rank, world_size, **kwargs)` returned, by rank.
+
+    `hosts`, by rank, are where they run (see netns.py).
+    """
+    with _Run(function, world_size, env, hosts, kwargs) as run:
         outcomes = run.wait(timeout, is_ended_by_failure=True)
     failed = [outcome for outcome in outcomes if not outcome.is_good]
     if failed:
@@ -110,10 +117,11 @@ def rank_outcomes(
     *,
     timeout: float = 30.0,
     env: dict[str, str] | None = None,
+    hosts: Sequence[Host] | None = None,
     **kwargs: Any,
 ) -> list[Outcome]:
     """Like run_ranks, where some ranks are meant to fail: what became of each rank."""
-    with _Run(function, world_size, env, kwargs) as run:
+    with _Run(function, world_size, env, hosts, kwargs) as run:
         return run.wait(timeout, is_ended_by_failure=False)
 
 
@@ -121,15 +129,21 @@ class _Rank:
     """One process, its result pipe and its output file."""
 
     def __init__(
-        self, rank: int, job: bytes, env: dict[str, str], output: Path
+        self,
+        rank: int,
+        job: bytes,
+        env: dict[str, str],
+        output: Path,
+        host: Host | None,
     ) -> None:
         self.outcome = Outcome(rank)
         self.output = output
         self.message = bytearray()
         self.result_fd, result_end = os.pipe()
+        command = [sys.executable, "-X", "faulthandler", MAIN, str(result_end)]
         with open(output, "wb") as sink:
             self.process = subprocess.Popen(
-                [sys.executable, "-X", "faulthandler", MAIN, str(result_end)],
+                command if host is None else host.command(command),
                 stdin=subprocess.PIPE,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
@@ -179,6 +193,7 @@ class _Run:
         function: Callable[..., Any],
         world_size: int,
         env: dict[str, str] | None,
+        hosts: Sequence[Host] | None,
         kwargs: dict[str, Any],
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="ranks-")
@@ -190,7 +205,9 @@ class _Run:
             for rank in range(world_size):
                 job = _job(function, rank, world_size, kwargs)
                 environment = _environment(rank, world_size, env or {})
-                self._ranks.append(_Rank(rank, job, environment, folder / f"{rank}"))
+                host = hosts[rank] if hosts is not None else None
+                output = folder / f"{rank}"
+                self._ranks.append(_Rank(rank, job, environment, output, host))
         except BaseException:
             self.__exit__()
             raise

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several hosts on one machine: network namespaces of their own, joined by cables.
+
+    with Network(2) as network:  # as root only: skip_unless_possible()
+        first, second = network.hosts
+        run_ranks(job, 4, hosts=[first, first, second, second],
+                  init_method=f"tcp://{first.address}:29500")
+        second.unplug()
+
+A host has a name of its own, a loopback, and one interface `eth0` with `address` (and
+`address6`); all of its ports are free.  `host.command([...])` is what to run instead of
+a command so that it runs there: it becomes that command, with the same process id.
+
+Nothing of it shows in the namespaces of this process, and nothing is left behind
+however the test ends: a namespace lives as long as the process that keeps it, which
+ends when this one's end of a pipe is closed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+
+import pytest
+
+INTERFACE = "eth0"
+
+
+@dataclass
+class Host:
+    """One network stack, and a host name."""
+
+    name: str
+    number: int  # from 1
+    has_ipv4: bool = True
+    has_ipv6: bool = True
+    _keeper: subprocess.Popen[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        script = f"hostname {self.name} && ip link set lo up && echo ready && exec cat"
+        self._keeper = subprocess.Popen(
+            ["unshare", "--net", "--uts", "sh", "-c", script],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._keeper.stdout is not None and self._keeper.stderr is not None
+        if self._keeper.stdout.readline() != "ready\n":
+            error = self._keeper.stderr.read().strip()
+            self.close()
+            raise OSError(f"making a network namespace: {error}")
+
+    @property
+    def pid(self) -> int:
+        """Of the process that keeps the namespace."""
+        return self._keeper.pid
+
+    @property
+    def address(self) -> str:
+        """IPv4 where there is any."""
+        return f"10.77.0.{self.number}" if self.has_ipv4 else self.address6
+
+    @property
+    def address6(self) -> str:
+        return f"fd77::{self.number}"
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """The same, on this host."""
+        folder = f"/proc/{self.pid}/ns"
+        return ["nsenter", f"--net={folder}/net", f"--uts={folder}/uts", "--", *command]
+
+    def run(self, *command: str, timeout: float = 10) -> str:
+        """Its output; CalledProcessError shows the one of a command that failed."""
+        done = subprocess.run(
+            self.command(command),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if done.returncode != 0:
+            text = f"{' '.join(command)} on {self.name}: {done.stdout.strip()}"
+            raise OSError(text)
+        return done.stdout
+
+    def set_up(self, interface: str = INTERFACE) -> None:
+        """Gives the interface its addresses, and switches it on."""
+        if self.has_ipv4:
+            self.run("ip", "addr", "add", f"{self.address}/24", "dev", interface)
+        if self.has_ipv6:
+            # Without the second in which others could claim it.
+            address = f"{self.address6}/64"
+            self.run("ip", "addr", "add", address, "dev", interface, "nodad")
+        self.run("ip", "link", "set", interface, "up")
+
+    def unplug(self) -> None:
+        """Packets are lost in silence from now on, both ways."""
+        self.run("ip", "link", "set", INTERFACE, "down")
+
+    def plug(self) -> None:
+        self.run("ip", "link", "set", INTERFACE, "up")
+
+    def close(self) -> None:
+        """Ends the keeper; the kernel takes the rest away with the last process."""
+        for stream in (self._keeper.stdin, self._keeper.stdout, self._keeper.stderr):
+            if stream is not None:
+                stream.close()
+        self._keeper.kill()
+        self._keeper.wait()
+
+
+class Network:
+    """Hosts that reach each other: two by one cable, more through a switch."""
+
+    def __init__(self, count: int, *, ipv4: bool = True, ipv6: bool = True) -> None:
+        self.hosts: list[Host] = []
+        self._switch: Host | None = None
+        try:
+            for number in range(1, count + 1):
+                self.hosts.append(Host(f"host{number}", number, ipv4, ipv6))
+            if count == 2:
+                self._connect(self.hosts[0], INTERFACE, self.hosts[1])
+            else:
+                self._connect_all()
+            for host in self.hosts:
+                host.set_up()
+        except BaseException:
+            self.close()
+            raise
+
+    @staticmethod
+    def _connect(near: Host, name: str, far: Host) -> None:
+        """A cable from `name` on one to eth0 on the other, made inside the first."""
+        far_end = ["peer", "name", INTERFACE, "netns", str(far.pid)]
+        near.run("ip", "link", "add", name, "type", "veth", *far_end)
+
+    def _connect_all(self) -> None:
+        switch = self._switch = Host("switch", 0, False, False)
+        switch.run("ip", "link", "add", "bridge", "type", "bridge")
+        switch.run("ip", "link", "set", "bridge", "up")
+        for host in self.hosts:
+            port = f"port{host.number}"
+            self._connect(switch, port, host)
+            switch.run("ip", "link", "set", port, "master", "bridge")
+            switch.run("ip", "link", "set", port, "up")
+
+    def close(self) -> None:
+        for host in [*self.hosts, *([self._switch] if self._switch else [])]:
+            host.close()
+
+    def __enter__(self) -> Network:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def skip_unless_possible() -> None:
+    """Skips the test with a word where namespaces cannot be made."""
+    if os.geteuid() != 0:
+        pytest.skip("network namespaces need root")
+    try:
+        with Network(2):
+            pass
+    except (OSError, FileNotFoundError) as error:
+        pytest.skip(f"no network namespaces here: {error}")
