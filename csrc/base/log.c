@@ -11,6 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/debug_level.h"
+
 #define PREFIX_SIZE 32
 #define LINE_SIZE 2304 /* a whole error text and the head of the line */
 
@@ -46,6 +48,7 @@ dl_log_set_prefix(const char *prefix)
 static int
 put_head(char *line, size_t size, dl_log_level level)
 {
+    static const char *const marks[] = {" - trace", " - debug", "", "", ""};
     struct timespec now;
     struct tm date;
     char day[32];
@@ -57,8 +60,21 @@ put_head(char *line, size_t size, dl_log_level level)
     pthread_mutex_lock(&prefix_lock);
     snprintf(prefix, sizeof prefix, "%s", line_prefix);
     pthread_mutex_unlock(&prefix_lock);
-    return snprintf(line, size, "%s[%c%s.%06ld distlite] ", prefix, "IWE"[level], day,
-                    now.tv_nsec / 1000);
+    return snprintf(line, size, "%s[%c%s.%06ld distlite%s] ", prefix, "IIIWE"[level],
+                    day, now.tv_nsec / 1000, marks[level]);
+}
+
+/* The debug level may change at any time; the threshold does not. */
+bool
+dl_log_is_on(dl_log_level level)
+{
+    pthread_once(&level_once, read_threshold);
+    int lowest = (int)threshold;
+
+    if (threshold == DL_LOG_INFO) {
+        lowest -= (int)dl_debug_level_get();
+    }
+    return (int)level >= lowest;
 }
 
 void
@@ -68,8 +84,7 @@ dl_log(dl_log_level level, const char *format, ...)
     va_list arguments;
     int saved = errno;
 
-    pthread_once(&level_once, read_threshold);
-    if (level < threshold) {
+    if (!dl_log_is_on(level)) {
         return;
     }
     int size = put_head(line, sizeof line - 1, level);

@@ -2,18 +2,27 @@
  *
  * One line on standard error, in one write(2) so that lines of many processes do not
  * mix: "[W1121 08:30:01.123456 distlite] text".  TORCH_CPP_LOG_LEVEL (INFO, WARNING,
- * ERROR; default WARNING) says from which level on.  Leaves errno as it was. */
+ * ERROR; default WARNING) says from which level on; INFO shows also what is marked
+ * "debug" when the debug level (base/debug_level.h) is INFO, and "trace" when it is
+ * DETAIL.  Leaves errno as it was. */
 #ifndef DISTLITE_BASE_LOG_H
 #define DISTLITE_BASE_LOG_H
 
+#include <stdbool.h>
+
 typedef enum dl_log_level {
-    DL_LOG_INFO = 0,
-    DL_LOG_WARNING = 1,
-    DL_LOG_ERROR = 2,
+    DL_LOG_TRACE = 0,
+    DL_LOG_DEBUG = 1,
+    DL_LOG_INFO = 2,
+    DL_LOG_WARNING = 3,
+    DL_LOG_ERROR = 4,
 } dl_log_level;
 
 void dl_log(dl_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* Whether a line of this level would be written: saves the work of wording it. */
+bool dl_log_is_on(dl_log_level level);
 
 /* Put before the text of every later line, as "[rank3]:"; NULL takes it away. */
 void dl_log_set_prefix(const char *prefix);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/state.h"
 
+#include "python/call_site.h"
 #include "python/convert.h"
 #include "python/signals.h"
 
 static int
 module_exec(PyObject *module)
 {
-    if (dlpy_convert_init() < 0 || dlpy_add_errors(module) < 0
-        || dlpy_add_store_types(module) < 0 || dlpy_add_group_types(module) < 0
-        || dlpy_add_work_type(module) < 0) {
+    if (dlpy_convert_init() < 0 || dlpy_call_site_init(module) < 0
+        || dlpy_add_errors(module) < 0 || dlpy_add_store_types(module) < 0
+        || dlpy_add_group_types(module) < 0 || dlpy_add_work_type(module) < 0) {
         return -1;
     }
     /* Last: until the module is whole nobody can block in the core. */

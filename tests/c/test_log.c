@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
+#include "base/debug_level.h"
 #include "base/log.h"
 #include "check.h"
 #include "ranks.h"
@@ -137,4 +138,28 @@ CHECK_CASE(lines_of_many_threads_do_not_mix)
         line += 54;
     }
     CHECK_EQUAL(lines, 80);
+}
+
+CHECK_CASE(the_debug_level_makes_info_tell_more)
+{
+    setenv("TORCH_CPP_LOG_LEVEL", "INFO", 1);
+    CHECK(dl_log_is_on(DL_LOG_INFO) && !dl_log_is_on(DL_LOG_DEBUG));
+    dl_debug_level_set(DL_DEBUG_INFO);
+    CHECK(dl_log_is_on(DL_LOG_DEBUG) && !dl_log_is_on(DL_LOG_TRACE));
+    start_capture();
+    dl_log(DL_LOG_DEBUG, "more");
+    dl_log(DL_LOG_TRACE, "all");
+    CHECK_CONTAINS(captured_text(), " distlite - debug] more\n");
+    CHECK(strstr(captured, "all") == NULL);
+    dl_debug_level_set(DL_DEBUG_DETAIL);
+    start_capture();
+    dl_log(DL_LOG_TRACE, "all");
+    CHECK_CONTAINS(captured_text(), " distlite - trace] all\n");
+}
+
+CHECK_CASE(the_debug_level_alone_tells_nothing)
+{
+    unsetenv("TORCH_CPP_LOG_LEVEL");
+    dl_debug_level_set(DL_DEBUG_DETAIL);
+    CHECK(!dl_log_is_on(DL_LOG_INFO) && dl_log_is_on(DL_LOG_WARNING));
 }

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * How much is checked and told: TORCH_DISTRIBUTED_DEBUG.  INFO and DETAIL make the log
+ * talk more where TORCH_CPP_LOG_LEVEL is INFO (base/log.h); DETAIL also wraps each group
+ * that is made from then on (pg/wrapper).  One per process, any thread. */
+#ifndef DISTLITE_BASE_DEBUG_LEVEL_H
+#define DISTLITE_BASE_DEBUG_LEVEL_H
+
+#include "base/status.h"
+
+typedef enum dl_debug_level {
+    DL_DEBUG_OFF = 0,
+    DL_DEBUG_INFO = 1,
+    DL_DEBUG_DETAIL = 2,
+} dl_debug_level;
+
+dl_debug_level dl_debug_level_get(void);
+void dl_debug_level_set(dl_debug_level level);
+
+/* Of text in any case; NULL is OFF.  DL_INVALID with torch's words, and nothing has
+ * changed. */
+dl_status dl_debug_level_read(const char *text);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/call_site.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+/* With its last slash; empty where it is not known.  Fixed after init. */
+static char package_folder[PATH_MAX];
+
+int
+dlpy_call_site_init(PyObject *module)
+{
+    PyObject *file = PyObject_GetAttrString(module, "__file__");
+    const char *text = file == NULL ? NULL : PyUnicode_AsUTF8(file);
+    const char *slash = text == NULL ? NULL : strrchr(text, '/');
+
+    if (slash != NULL && (size_t)(slash - text) + 2 <= sizeof package_folder) {
+        snprintf(package_folder, (size_t)(slash - text) + 2, "%s", text);
+    }
+    Py_XDECREF(file);
+    /* A module that was not loaded from a file has frames of its own all the same. */
+    PyErr_Clear();
+    return 0;
+}
+
+/* The frame keeps the code, and the code the text. */
+static const char *
+text_of(PyObject *object)
+{
+    const char *text = PyUnicode_AsUTF8(object);
+
+    if (text == NULL) {
+        PyErr_Clear();
+        return "?";
+    }
+    return text;
+}
+
+/* Whether the frame is the user's; then it is noted. */
+static bool
+note_frame(PyFrameObject *frame)
+{
+    PyCodeObject *code = PyFrame_GetCode(frame);
+    dl_call_site site = {.file = text_of(code->co_filename)};
+    bool is_ours = package_folder[0] != '\0'
+                   && strncmp(site.file, package_folder, strlen(package_folder)) == 0;
+
+    if (!is_ours) {
+        site.function = text_of(code->co_name);
+        site.line = PyFrame_GetLineNumber(frame);
+        dl_call_site_note(&site);
+    }
+    Py_DECREF(code);
+    return !is_ours;
+}
+
+void
+dlpy_call_site_note(void)
+{
+    PyFrameObject *frame = PyEval_GetFrame();
+
+    dl_call_site_note(NULL);
+    Py_XINCREF(frame);
+    while (frame != NULL && !note_frame(frame)) {
+        PyFrameObject *caller = PyFrame_GetBack(frame);
+        Py_DECREF(frame);
+        frame = caller;
+    }
+    Py_XDECREF(frame);
+}
