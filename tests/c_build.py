@@ -83,7 +83,9 @@ class Builder:
         self.flags += ["-Icsrc", "-Itests/c", *libuv_cflags]
         self.link_flags = ["-pthread"]
         self.libraries = [*libuv_libraries, "-ldl", "-lm"]
-        self.flags.append("-O0" if coverage else "-O1" if self.sanitize else "-O2")
+        # What is tested, as it is used, more or less; tests, as they are soonest built.
+        self.core_flags = ["-O0" if coverage else "-O1" if self.sanitize else "-O2"]
+        self.test_flags = ["-O0"]
         is_strict = os.environ.get("DISTLITE_WERROR", "0") not in ("", "0")
         # Sanitizers make gcc warn of what cannot happen.
         if is_strict and not self.sanitize:
@@ -185,7 +187,8 @@ class Builder:
     def _object(self, source: Path) -> Path:
         relative = source.relative_to(ROOT)
         target = self.folder / relative.with_suffix(".o")
-        command = [*self.compiler, *self.flags, "-MMD", "-c", str(relative)]
+        own = self.core_flags if CSRC in source.parents else self.test_flags
+        command = [*self.compiler, *self.flags, *own, "-MMD", "-c", str(relative)]
         command += ["-o", str(target)]
         # The name of the stamp is the flags: other flags make the object anew.
         digest = hashlib.sha1(" ".join(command).encode()).hexdigest()[:12]

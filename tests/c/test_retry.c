@@ -58,6 +58,9 @@ answer(fake_peer *peer, dl_opcode op)
     case DL_OP_BARRIER:
         FAKE_SEND(peer, "\0\0");
         break;
+    case DL_OP_CANCEL_WAIT:
+        FAKE_SEND(peer, "\0\1");
+        break;
     case DL_OP_QUEUE_POP:
         FAKE_SEND(peer, "\0\1\0\0\0\0\0\0\0\5\0\0\0\0\0\0\0value");
         break;

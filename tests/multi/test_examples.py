@@ -29,7 +29,9 @@ def parameters_of_one(tmp_path_factory):
     return np.load(saved)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "ranks", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3)), 4]
+)
 def test_any_number_of_ranks_trains_the_same_model(ranks, parameters_of_one, tmp_path):
     result = train(ranks, "--save", tmp_path / "saved.npy", "--check")
     assert result.returncode == 0, result.stderr
@@ -45,6 +47,7 @@ def test_any_number_of_ranks_trains_the_same_model(ranks, parameters_of_one, tmp
     assert np.abs(parameters).max() > 0.1
 
 
+@pytest.mark.slow
 def test_two_launchers_train_one_model(parameters_of_one, tmp_path):
     """As on two hosts: the second one's ranks find the first one's store."""
     job = ["--nnodes", 2, "--nproc-per-node", 2]
@@ -58,6 +61,7 @@ def test_two_launchers_train_one_model(parameters_of_one, tmp_path):
     np.testing.assert_allclose(np.load(saved), parameters_of_one, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_shares_may_be_empty():
     """Batches of 3 images on 4 ranks, and a single one at the end of each epoch."""
     words = ["--batch-size", 3, "--epochs", 3, "--learning-rate", 0.01, "--check"]
@@ -66,6 +70,7 @@ def test_shares_may_be_empty():
     assert "[rank0]: parameters equal on every rank" in result.stdout
 
 
+@pytest.mark.slow
 def test_too_little_training_is_an_error():
     result = train(2, "--epochs", 1, "--learning-rate", 0.0)
     assert result.returncode == 1
