@@ -89,13 +89,35 @@ from .world import (
     is_torchelastic_launched,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .options import (
+        AllgatherOptions,
+        AllreduceCoalescedOptions,
+        AllreduceOptions,
+        AllToAllOptions,
+        BarrierOptions,
+        BroadcastOptions,
+        GatherOptions,
+        ReduceOptions,
+        ReduceScatterOptions,
+        ScatterOptions,
+    )
+
 __all__ = [
+    "AllToAllOptions",
+    "AllgatherOptions",
+    "AllreduceCoalescedOptions",
+    "AllreduceOptions",
+    "BarrierOptions",
+    "BroadcastOptions",
     "DistBackendError",
     "DistError",
     "DistNetworkError",
     "DistStoreError",
     "FileStore",
     "Future",
+    "GatherOptions",
     "GroupMember",
     "HashStore",
     "P2POp",
@@ -104,6 +126,9 @@ __all__ = [
     "ProcessGroupGloo",
     "QueueEmptyError",
     "ReduceOp",
+    "ReduceOptions",
+    "ReduceScatterOptions",
+    "ScatterOptions",
     "Store",
     "TCPStore",
     "Work",
@@ -158,3 +183,27 @@ __all__ = [
     "send",
     "wait_all",
 ]
+
+# Rare names, by the module that has them, which is imported when one is asked for.
+_LATER = {
+    "AllToAllOptions": "options",
+    "AllgatherOptions": "options",
+    "AllreduceCoalescedOptions": "options",
+    "AllreduceOptions": "options",
+    "BarrierOptions": "options",
+    "BroadcastOptions": "options",
+    "GatherOptions": "options",
+    "ReduceOptions": "options",
+    "ReduceScatterOptions": "options",
+    "ScatterOptions": "options",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module 'distlite' has no attribute {name!r}")
+    from importlib import import_module
+
+    value: object = getattr(import_module(f"distlite.{_LATER[name]}"), name)
+    globals()[name] = value
+    return value
