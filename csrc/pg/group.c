@@ -8,6 +8,7 @@
 
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
+#include "pg/fake/fake_backend.h"
 #include "pg/group_state.h"
 
 typedef struct backend_entry {
@@ -18,6 +19,8 @@ typedef struct backend_entry {
 static const backend_entry backends[] = {
     {"cpu", dl_cpu_backend_new},
     {"gloo", dl_cpu_backend_new},
+    {"fake", dl_fake_backend_new},
+    {"custom", dl_custom_backend_new},
 };
 
 static dl_backend_new_fn
@@ -47,7 +50,8 @@ check_options(const dl_group_options *options)
     if (find_backend(options->backend) == NULL) {
         return dl_fail(DL_INVALID,
                        "there is no backend \"%s\"; \"cpu\" and \"gloo\" "
-                       "are two names of the one that is built in",
+                       "are two names of the one that is built in, and \"fake\" "
+                       "moves nothing",
                        options->backend);
     }
     return DL_OK;

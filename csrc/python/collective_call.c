@@ -65,10 +65,29 @@ find_group(const dlpy_state *state, PyObject *object, const char *function,
 }
 
 int
-dlpy_collective_begin(PyObject *module, const char *function, PyObject *group,
-                      PyObject *async_op, dlpy_collective *self)
+dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
+                     PyObject *const *values, int group, dlpy_collective *self)
 {
     self->state = dlpy_state_of_module(module);
+    int found =
+        find_group(self->state, values[group], signature->function, &self->group);
+    if (found <= 0) {
+        self->answer = Py_None;
+        return found;
+    }
+    self->core = dlpy_group_core(self->group);
+    if (((dlpy_group *)self->group)->handler == NULL) {
+        return 1;
+    }
+    return dlpy_group_handle(self->group, signature, values, &self->answer);
+}
+
+int
+dlpy_collective_begin(PyObject *module, const dlpy_signature *signature,
+                      PyObject *const *values, int group, dlpy_collective *self)
+{
+    PyObject *async_op = values[group + 1];
+
     self->is_async = false;
     /* Anything but a plain False is looked at: an op or a group in this place means that
      * the caller counts arguments differently. */
@@ -76,17 +95,17 @@ dlpy_collective_begin(PyObject *module, const char *function, PyObject *group,
         && dlpy_bool_from(async_op, "async_op", &self->is_async) < 0) {
         return -1;
     }
-    int found = find_group(self->state, group, function, &self->group);
-    if (found > 0) {
-        self->core = dlpy_group_core(self->group);
-    }
-    return found;
+    return dlpy_collective_meet(module, signature, values, group, self);
 }
 
 PyObject *
-dlpy_collective_outside(int begun)
+dlpy_collective_answer(const dlpy_collective *self, int begun)
 {
-    return begun < 0 ? NULL : Py_NewRef(Py_None);
+    if (begun < 0) {
+        return NULL;
+    }
+    /* None is the one answer that nobody holds for this call. */
+    return self->answer == Py_None ? Py_NewRef(Py_None) : self->answer;
 }
 
 PyObject *

@@ -14,16 +14,23 @@ typedef struct dlpy_collective {
     dlpy_state *state;
     PyObject *group; /* a reference: another thread may replace the default group */
     dl_group *core;
+    PyObject *answer; /* of a call that is answered already */
     bool is_async;
 } dlpy_collective;
 
-/* 1: begun, to be finished or given up.  0: this process is outside of the group, which
- * has been warned of.  -1: an exception is set.  Both objects may be NULL. */
-int dlpy_collective_begin(PyObject *module, const char *function, PyObject *group,
-                          PyObject *async_op, dlpy_collective *self);
+/* `values` are those of `signature`, of which number `group` is the group and the next
+ * one async_op; both may be NULL.  1: begun, to be finished or given up.  0: answered
+ * already, by the group's handler, or because this process is outside of the group,
+ * which has been warned of.  -1: an exception is set. */
+int dlpy_collective_begin(PyObject *module, const dlpy_signature *signature,
+                          PyObject *const *values, int group, dlpy_collective *self);
+
+/* The same for functions without async_op. */
+int dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
+                         PyObject *const *values, int group, dlpy_collective *self);
 
 /* What the function returns when `begin` did not give 1. */
-PyObject *dlpy_collective_outside(int begun);
+PyObject *dlpy_collective_answer(const dlpy_collective *self, int begun);
 
 /* `src` counts in the default group, `group_src` in the group itself; one is given, or,
  * where there is a default (not negative), none. */

@@ -51,10 +51,9 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (dlpy_take_arguments(&signature, call, values) < 0) {
         return NULL;
     }
-    int begun =
-        dlpy_collective_begin(module, signature.function, values[2], values[3], &self);
+    int begun = dlpy_collective_begin(module, &signature, values, 2, &self);
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self, begun);
     }
     if (dlpy_reduce_op_from(self.state, values[1], &core.op, &core.factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
@@ -81,10 +80,9 @@ broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     if (dlpy_take_arguments(&signature, call, values) < 0) {
         return NULL;
     }
-    int begun =
-        dlpy_collective_begin(module, signature.function, values[2], values[3], &self);
+    int begun = dlpy_collective_begin(module, &signature, values, 2, &self);
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self, begun);
     }
     if (dlpy_collective_root(&self, values[1], values[4], -1, &core.root) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
@@ -111,10 +109,9 @@ reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
     if (dlpy_take_arguments(&signature, call, values) < 0) {
         return NULL;
     }
-    int begun =
-        dlpy_collective_begin(module, signature.function, values[3], values[4], &self);
+    int begun = dlpy_collective_begin(module, &signature, values, 3, &self);
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self, begun);
     }
     if (dlpy_collective_root(&self, values[1], values[5], -1, &core.root) < 0
         || dlpy_reduce_op_from(self.state, values[2], &core.op, &core.factor) < 0
@@ -141,10 +138,9 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
     if (dlpy_take_arguments(&signature, call, values) < 0) {
         return NULL;
     }
-    int begun =
-        dlpy_collective_begin(module, signature.function, values[0], values[1], &self);
+    int begun = dlpy_collective_begin(module, &signature, values, 0, &self);
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self, begun);
     }
     if (dlpy_timeout_from(values[3], dl_group_timeout(self.core), &timeout) < 0) {
         return dlpy_collective_give_up(&self);

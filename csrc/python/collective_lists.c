@@ -33,8 +33,7 @@ begin(begun_call *self, PyObject *module, const dlpy_signature *signature,
         return -1;
     }
     clear_sides(&self->input, &self->output);
-    return dlpy_collective_begin(module, signature->function, self->values[group],
-                                 self->values[group + 1], &self->call);
+    return dlpy_collective_begin(module, signature, self->values, group, &self->call);
 }
 
 static PyObject *
@@ -63,7 +62,7 @@ all_gather(PyObject *module, PyObject *const *args, Py_ssize_t count,
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 2);
 
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self.call, begun);
     }
     if (dlpy_side_list(&self.output, &self.call, self.values[0], "tensor_list") < 0
         || dlpy_side_array(&self.input, self.values[1], "tensor") < 0) {
@@ -88,7 +87,7 @@ all_gather_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 2);
 
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self.call, begun);
     }
     if (dlpy_side_cut(&self.output, &self.call, self.values[0], "output_tensor", NULL)
             < 0
@@ -124,7 +123,7 @@ gather_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
     int begun = begin(&self, module, signature, call, 3);
 
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self.call, begun);
     }
     if (dlpy_collective_root(&self.call, self.values[2], self.values[5], 0, &core.root)
         < 0) {
@@ -174,7 +173,7 @@ scatter_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call
     int begun = begin(&self, module, signature, call, 3);
 
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self.call, begun);
     }
     if (dlpy_collective_root(&self.call, self.values[2], self.values[5], 0, &core.root)
         < 0) {
@@ -230,7 +229,7 @@ reduce_scatter(PyObject *module, PyObject *const *args, Py_ssize_t count,
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 3);
 
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self.call, begun);
     }
     if (dlpy_reduce_op_from(self.call.state, self.values[2], &core.op, &core.factor) < 0
         || dlpy_side_array(&self.output, self.values[0], "output") < 0
@@ -256,7 +255,7 @@ reduce_scatter_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 3);
 
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self.call, begun);
     }
     if (dlpy_reduce_op_from(self.call.state, self.values[2], &core.op, &core.factor) < 0
         || dlpy_side_array(&self.output, self.values[0], "output") < 0
@@ -282,7 +281,7 @@ all_to_all(PyObject *module, PyObject *const *args, Py_ssize_t count,
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 2);
 
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self.call, begun);
     }
     if (dlpy_side_list(&self.output, &self.call, self.values[0], "output_tensor_list")
             < 0
@@ -310,7 +309,7 @@ all_to_all_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 4);
 
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self.call, begun);
     }
     if (dlpy_side_cut(&self.output, &self.call, self.values[0], "output",
                       self.values[2])

@@ -18,8 +18,13 @@ group_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     const dlpy_state *state = dlpy_state_of_type(type);
     PyObject *self = state == NULL ? NULL : type->tp_alloc(type, 0);
 
-    if (self != NULL
-        && dlpy_group_join(state, args, keywords, (dlpy_group *)self) < 0) {
+    if (self == NULL) {
+        return NULL;
+    }
+    int made = dlpy_group_is_custom(type, args, keywords)
+                   ? dlpy_group_begin_custom(state, (dlpy_group *)self)
+                   : dlpy_group_join(state, args, keywords, (dlpy_group *)self);
+    if (made < 0) {
         Py_CLEAR(self);
     }
     return self;
@@ -34,6 +39,7 @@ group_traverse(PyObject *object, visitproc visit, void *arg)
 
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->store);
+    Py_VISIT(self->handler);
     return 0;
 }
 
@@ -41,6 +47,7 @@ static int
 group_clear(PyObject *object)
 {
     Py_CLEAR(((dlpy_group *)object)->store);
+    Py_CLEAR(((dlpy_group *)object)->handler);
     return 0;
 }
 
@@ -216,6 +223,12 @@ static PyMethodDef group_methods[] = {
      "How long an operation may take from now on; negative is for ever."},
     {"_set_global_ranks", group_set_global_ranks, METH_O,
      "_set_global_ranks($self, ranks, /)\n--\n\n"},
+    {"_adopt", (PyCFunction)(void (*)(void))dlpy_group_adopt,
+     METH_VARARGS | METH_KEYWORDS,
+     "_adopt($self, /, store, rank, size, timeout=None, group_name='0', "
+     "group_desc='undefined', backend='custom')\n--\n\n"},
+    {"_set_handler", dlpy_group_set_handler, METH_O,
+     "_set_handler($self, handler, /)\n--\n\n"},
     {"abort", group_abort, METH_NOARGS,
      "abort($self, /)\n--\n\n"
      "Makes running and later operations fail at once; from any thread."},
@@ -244,11 +257,15 @@ static PyMemberDef group_members[] = {
 
 static PyType_Slot group_slots[] = {
     {Py_tp_doc,
-     "ProcessGroup(store, rank, size, timeout=None, group_name='0', "
-     "group_desc='undefined', backend='cpu')\n--\n\n"
-     "Processes that communicate.  Made by init_process_group; by hand, every rank "
-     "constructs it over the same store, and waits until all have."},
+     "Processes that communicate: ProcessGroup(store, rank, size, timeout=None, "
+     "group_name='0', group_desc='undefined', backend='cpu').  Made by "
+     "init_process_group; by hand, every rank constructs it over the same store, and "
+     "waits until all have.  A subclass that defines __init__ and calls this one's "
+     "with "
+     "(rank, size) has no engine, and writes the operations: allreduce(tensors, opts) "
+     "and so on, each returning a Work."},
     {Py_tp_new, group_new},
+    {Py_tp_init, dlpy_group_init},
     {Py_tp_traverse, group_traverse},
     {Py_tp_clear, group_clear},
     {Py_tp_dealloc, group_dealloc},
@@ -291,7 +308,19 @@ set_default_group(PyObject *module, PyObject *group)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+set_custom_handler(PyObject *module, PyObject *handler)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    Py_XSETREF(state->custom_handler, Py_NewRef(handler));
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef module_functions[] = {
+    {"_set_custom_handler", set_custom_handler, METH_O,
+     "_set_custom_handler($module, handler, /)\n--\n\n"
+     "What is asked first of groups that are subclasses with operations of their own."},
     {"_set_default_group", set_default_group, METH_O,
      "_set_default_group($module, group, /)\n--\n\n"
      "What collectives use that are given no group; None for no group."},

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 
 #include "pg/group.h"
+#include "python/arguments.h"
 #include "python/state.h"
 
 typedef struct dlpy_group {
@@ -17,6 +18,8 @@ typedef struct dlpy_group {
     PyObject *description;         /* str */
     PyObject *weak_references;
     int64_t *global_ranks; /* by rank in the group; NULL: the same */
+    PyObject *handler;     /* asked before the core, unless NULL */
+    bool is_custom;        /* its operations are those of a subclass */
 } dlpy_group;
 
 /* torch's default, 30 minutes. */
@@ -26,6 +29,21 @@ typedef struct dlpy_group {
  * exception set and `self` half made, to be freed. */
 int dlpy_group_join(const dlpy_state *state, PyObject *args, PyObject *keywords,
                     dlpy_group *self);
+
+/* Whether an object of `type` made with `args` has its operations written in Python; its
+ * core then only knows rank, size and names, which its tp_init tells. */
+bool dlpy_group_is_custom(PyTypeObject *type, PyObject *args, PyObject *keywords);
+int dlpy_group_begin_custom(const dlpy_state *state, dlpy_group *self);
+int dlpy_group_init(PyObject *self, PyObject *args, PyObject *keywords);
+PyObject *dlpy_group_adopt(PyObject *self, PyObject *args, PyObject *keywords);
+
+/* Asks the group's handler, with the function's name and the values that were given by
+ * name.  1: it wants the core to do it.  0: `answer` is what the function returns, a
+ * reference unless it is None.  -1 with an exception set.  But for 1 the caller's
+ * reference to the group is dropped. */
+int dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
+                      PyObject *const *values, PyObject **answer);
+PyObject *dlpy_group_set_handler(PyObject *group, PyObject *handler);
 
 /* -1 with a ValueError if it is none of the group's. */
 int dlpy_group_rank_of(PyObject *group, int64_t global_rank, int *rank);

@@ -58,8 +58,7 @@ begin(call *self, PyObject *module, const dlpy_signature *signature, dlpy_call g
     if (dlpy_take_arguments(signature, given, values) < 0) {
         return -1;
     }
-    int begun = dlpy_collective_begin(module, signature->function, values[2], NULL,
-                                      &self->collective);
+    int begun = dlpy_collective_meet(module, signature, values, 2, &self->collective);
     if (begun > 0 && take_array(self, values) < 0) {
         dlpy_collective_give_up(&self->collective);
         return -1;
@@ -126,11 +125,24 @@ send(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
 
     if (begun <= 0) {
-        return dlpy_collective_outside(begun);
+        return dlpy_collective_answer(&self.collective, begun);
     }
     int result = exchange(&self, NULL);
     Py_CLEAR(self.collective.group);
     return result < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* Nothing came for a process that is outside of the group. */
+static PyObject *
+answer_of_recv(call *self, int begun)
+{
+    PyObject *answer = dlpy_collective_answer(&self->collective, begun);
+
+    if (answer == Py_None) {
+        Py_DECREF(answer);
+        return PyLong_FromLong(-1);
+    }
+    return answer;
 }
 
 static PyObject *
@@ -146,7 +158,7 @@ recv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     int source;
 
     if (begun <= 0) {
-        return begun < 0 ? NULL : PyLong_FromLong(-1);
+        return answer_of_recv(&self, begun);
     }
     PyObject *result = NULL;
     if (exchange(&self, &source) == 0) {
@@ -168,7 +180,7 @@ isend(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     call self = {.op = DL_SEND};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
 
-    return begun <= 0 ? dlpy_collective_outside(begun) : post(&self);
+    return begun <= 0 ? dlpy_collective_answer(&self.collective, begun) : post(&self);
 }
 
 static PyObject *
@@ -182,7 +194,7 @@ irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     call self = {.op = DL_RECV};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
 
-    return begun <= 0 ? dlpy_collective_outside(begun) : post(&self);
+    return begun <= 0 ? dlpy_collective_answer(&self.collective, begun) : post(&self);
 }
 
 static PyMethodDef functions[] = {

@@ -69,6 +69,7 @@ dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
     Py_VISIT(state->tcp_store_type);
     Py_VISIT(state->group_type);
     Py_VISIT(state->default_group);
+    Py_VISIT(state->custom_handler);
     Py_VISIT(state->red_op_type);
     Py_VISIT(state->reduce_op_type);
     Py_VISIT(state->work_type);
@@ -94,6 +95,7 @@ dlpy_state_clear(PyObject *module)
     Py_CLEAR(state->tcp_store_type);
     Py_CLEAR(state->group_type);
     Py_CLEAR(state->default_group);
+    Py_CLEAR(state->custom_handler);
     Py_CLEAR(state->red_op_type);
     Py_CLEAR(state->reduce_op_type);
     Py_CLEAR(state->work_type);

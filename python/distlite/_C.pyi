@@ -119,18 +119,17 @@ _Array: TypeAlias = _SupportsDLPack | _SupportsArrayInterface | bytearray | memo
 # -100 stands for a group that this process is not in.
 _Group: TypeAlias = ProcessGroup | int | None
 
+# Asked first: the group, the function's name, and what it was given, by name.  Its
+# answer is the function's; NotImplemented has the core do it.
+_Handler: TypeAlias = Callable[[ProcessGroup, str, dict[str, Any]], Any]
+
 @disjoint_base
 class ProcessGroup:
-    def __new__(
-        cls,
-        store: Store,
-        rank: int,
-        size: int,
-        timeout: _Timeout = None,
-        group_name: str = "0",
-        group_desc: str = "undefined",
-        backend: str = "cpu",
-    ) -> Self: ...
+    # (store, rank, size, timeout=None, group_name="0", group_desc="undefined",
+    # backend="cpu"); subclasses that write the operations have arguments of their own,
+    # and call __init__ with (rank, size).
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def rank(self) -> int: ...
     def size(self) -> int: ...
     def name(self) -> str: ...
@@ -146,6 +145,17 @@ class ProcessGroup:
     def shutdown(self) -> None: ...
     def _get_sequence_number_for_group(self) -> int: ...
     def _set_global_ranks(self, ranks: list[int], /) -> None: ...
+    def _set_handler(self, handler: _Handler | None, /) -> _Handler | None: ...
+    def _adopt(
+        self,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: _Timeout = None,
+        group_name: str = "0",
+        group_desc: str = "undefined",
+        backend: str = "custom",
+    ) -> None: ...
 
 @final
 class Work:
@@ -296,6 +306,7 @@ def irecv(
     group_src: int | None = None,
 ) -> Work | None: ...
 def _set_default_group(group: ProcessGroup | None, /) -> None: ...
+def _set_custom_handler(handler: _Handler, /) -> None: ...
 def _set_reduce_op_types(
     members: type[RedOpType], wrapper: type[ReduceOp], /
 ) -> None: ...

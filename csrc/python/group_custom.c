@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/group_type.h"
+
+#include "python/errors.h"
+
+/* torch's other constructor, of rank and size, makes a group without an engine;
+ * so does a subclass that constructs itself.  Naming the backend asks for the core's. */
+bool
+dlpy_group_is_custom(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    if (keywords != NULL && PyDict_GetItemString(keywords, "backend") != NULL) {
+        return false;
+    }
+    return type->tp_init != dlpy_group_init
+           || (PyTuple_GET_SIZE(args) == 2 && PyLong_Check(PyTuple_GET_ITEM(args, 0)));
+}
+
+static int
+make_core(const dlpy_state *state, dlpy_group *self, int rank, int size)
+{
+    dl_group_options options = {
+        .name = "0",
+        .backend = "custom",
+        .rank = rank,
+        .size = size,
+        .timeout = DLPY_GROUP_TIMEOUT,
+    };
+    dl_group *made;
+    dl_status status = dl_group_new(&options, NULL, &made);
+
+    if (status != DL_OK) {
+        dlpy_raise_store(state, status);
+        return -1;
+    }
+    dl_group_unref(self->group);
+    self->group = made;
+    return 0;
+}
+
+/* One rank until tp_init says more: no method has to ask whether there is a core. */
+int
+dlpy_group_begin_custom(const dlpy_state *state, dlpy_group *self)
+{
+    self->is_custom = true;
+    self->store = Py_NewRef(Py_None);
+    self->handler = Py_XNewRef(state->custom_handler);
+    self->description = PyUnicode_FromString("undefined");
+    return self->description == NULL ? -1 : make_core(state, self, 0, 1);
+}
+
+/* (rank, size), or (store, rank, size). */
+int
+dlpy_group_init(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    dlpy_group *self = (dlpy_group *)object;
+    int rank;
+    int size;
+
+    if (!self->is_custom) {
+        return 0;
+    }
+    if (keywords != NULL && PyDict_GET_SIZE(keywords) > 0) {
+        PyErr_SetString(PyExc_TypeError,
+                        "a group of one's own is constructed with rank and size");
+        return -1;
+    }
+    PyObject *store = NULL;
+    if (PyTuple_GET_SIZE(args) == 3
+            ? !PyArg_ParseTuple(args, "Oii:ProcessGroup", &store, &rank, &size)
+            : !PyArg_ParseTuple(args, "ii:ProcessGroup", &rank, &size)) {
+        return -1;
+    }
+    const dlpy_state *state = dlpy_state_of_type(Py_TYPE(object));
+    if (state == NULL || make_core(state, self, rank, size) < 0) {
+        return -1;
+    }
+    if (store != NULL) {
+        Py_SETREF(self->store, Py_NewRef(store));
+    }
+    return 0;
+}
+
+/* What the group is called and where it meets, once its creator has returned it. */
+PyObject *
+dlpy_group_adopt(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    dlpy_group *self = (dlpy_group *)object;
+    const dlpy_state *state = dlpy_state_of_type(Py_TYPE(object));
+    dlpy_group told = {.group = NULL};
+
+    if (state == NULL) {
+        return NULL;
+    }
+    if (!self->is_custom) {
+        PyErr_SetString(PyExc_RuntimeError, "the group has a name of its own");
+        return NULL;
+    }
+    int result = dlpy_group_join(state, args, keywords, &told);
+    if (result == 0) {
+        dl_group *former = self->group;
+        self->group = told.group;
+        dl_group_unref(former);
+        Py_XSETREF(self->store, Py_NewRef(told.store));
+        Py_XSETREF(self->description, Py_NewRef(told.description));
+    }
+    Py_XDECREF(told.store);
+    Py_XDECREF(told.description);
+    return result < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+given_by_name(const dlpy_signature *signature, PyObject *const *values)
+{
+    PyObject *given = PyDict_New();
+
+    for (int i = 0; given != NULL && i < DLPY_ARGUMENTS_LIMIT; i++) {
+        if (signature->names[i] == NULL) {
+            break;
+        }
+        if (values[i] != NULL
+            && PyDict_SetItemString(given, signature->names[i], values[i]) < 0) {
+            Py_CLEAR(given);
+        }
+    }
+    return given;
+}
+
+int
+dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
+                  PyObject *const *values, PyObject **answer)
+{
+    /* It may be replaced while it runs. */
+    PyObject *handler = Py_NewRef(((dlpy_group *)group)->handler);
+    PyObject *given = given_by_name(signature, values);
+    PyObject *result = NULL;
+
+    if (given != NULL) {
+        result =
+            PyObject_CallFunction(handler, "OsO", group, signature->function, given);
+        Py_DECREF(given);
+    }
+    Py_DECREF(handler);
+    if (result == Py_NotImplemented) {
+        Py_DECREF(result);
+        return 1;
+    }
+    Py_DECREF(group);
+    *answer = result;
+    if (result == Py_None) {
+        Py_DECREF(result);
+    }
+    return result == NULL ? -1 : 0;
+}
+
+PyObject *
+dlpy_group_set_handler(PyObject *object, PyObject *handler)
+{
+    dlpy_group *self = (dlpy_group *)object;
+    PyObject *former = self->handler;
+
+    self->handler = handler == Py_None ? NULL : Py_NewRef(handler);
+    return former == NULL ? Py_NewRef(Py_None) : former;
+}
