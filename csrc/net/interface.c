@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "net/interface.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <ifaddrs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "net/socket.h"
+
+/* "fd00:1234:5678:9abc:def0:1234:5678:9abc/128", or a name. */
+#define ENTRY_SIZE 64
+
+/* The bytes of an address that count, without family and port. */
+typedef struct raw {
+    const uint8_t *data;
+    unsigned size; /* bits */
+} raw;
+
+static raw
+raw_of(const dl_address *address)
+{
+    const struct sockaddr_in6 *ip6 = &address->socket.ip6;
+
+    if (address->socket.any.sa_family == AF_INET) {
+        return (raw){(const uint8_t *)&address->socket.ip4.sin_addr, 32};
+    }
+    if (IN6_IS_ADDR_V4MAPPED(&ip6->sin6_addr)) {
+        return (raw){&ip6->sin6_addr.s6_addr[12], 32};
+    }
+    return (raw){ip6->sin6_addr.s6_addr, 128};
+}
+
+static bool
+have_same_prefix(raw left, raw right, unsigned bits)
+{
+    unsigned whole = bits / 8;
+    unsigned rest = bits % 8;
+
+    if (left.size != right.size || memcmp(left.data, right.data, whole) != 0) {
+        return false;
+    }
+    return rest == 0 || (left.data[whole] ^ right.data[whole]) >> (8 - rest) == 0;
+}
+
+static bool
+is_same_host(const dl_address *left, const dl_address *right)
+{
+    raw first = raw_of(left);
+
+    return have_same_prefix(first, raw_of(right), first.size);
+}
+
+bool
+dl_address_is_loopback(const dl_address *address)
+{
+    raw bytes = raw_of(address);
+
+    return bytes.size == 32 ? bytes.data[0] == 127
+                            : IN6_IS_ADDR_LOOPBACK(&address->socket.ip6.sin6_addr);
+}
+
+static bool
+is_listed(const struct ifaddrs *entry)
+{
+    if (entry->ifa_addr == NULL || (entry->ifa_flags & IFF_UP) == 0) {
+        return false;
+    }
+    const struct sockaddr_in6 *ip6 = (const void *)entry->ifa_addr;
+    return entry->ifa_addr->sa_family == AF_INET
+           || (entry->ifa_addr->sa_family == AF_INET6
+               && !IN6_IS_ADDR_LINKLOCAL(&ip6->sin6_addr));
+}
+
+static void
+copy_entry(const struct ifaddrs *entry, dl_interface *interface)
+{
+    bool is_ip4 = entry->ifa_addr->sa_family == AF_INET;
+    dl_address *address = &interface->address;
+
+    snprintf(interface->name, sizeof interface->name, "%s", entry->ifa_name);
+    address->size = is_ip4 ? sizeof address->socket.ip4 : sizeof address->socket.ip6;
+    memcpy(&address->socket, entry->ifa_addr, address->size);
+}
+
+dl_status
+dl_interface_list(dl_interface **interfaces, size_t *count)
+{
+    struct ifaddrs *all = NULL;
+    size_t found = 0;
+
+    if (getifaddrs(&all) != 0) {
+        return dl_fail(DL_INTERNAL, "getifaddrs: %s", strerror(errno));
+    }
+    for (const struct ifaddrs *entry = all; entry != NULL; entry = entry->ifa_next) {
+        found += is_listed(entry);
+    }
+    /* One more: an empty list is no failure of calloc(3). */
+    dl_interface *list = calloc(found + 1, sizeof *list);
+    if (list == NULL) {
+        freeifaddrs(all);
+        return dl_fail_no_memory();
+    }
+    size_t at = 0;
+    for (const struct ifaddrs *entry = all; entry != NULL; entry = entry->ifa_next) {
+        if (is_listed(entry)) {
+            copy_entry(entry, &list[at++]);
+        }
+    }
+    freeifaddrs(all);
+    *interfaces = list;
+    *count = found;
+    return DL_OK;
+}
+
+/* "10.0.0.0/8" */
+static bool
+is_in_network(const dl_address *address, const char *network)
+{
+    char text[ENTRY_SIZE];
+    uint8_t bytes[16];
+    char *end;
+
+    snprintf(text, sizeof text, "%s", network);
+    char *slash = strchr(text, '/');
+    *slash = '\0';
+    unsigned long bits = strtoul(slash + 1, &end, 10);
+    raw prefix = {bytes, strchr(text, ':') != NULL ? 128 : 32};
+    int family = prefix.size == 128 ? AF_INET6 : AF_INET;
+    return slash[1] != '\0' && *end == '\0' && bits <= prefix.size
+           && inet_pton(family, text, bytes) == 1
+           && have_same_prefix(prefix, raw_of(address), (unsigned)bits);
+}
+
+static bool
+answers_to(const dl_interface *interface, const char *entry)
+{
+    return strchr(entry, '/') != NULL ? is_in_network(&interface->address, entry)
+                                      : strcmp(interface->name, entry) == 0;
+}
+
+/* The next entry of a list, without blanks and "^".  False: there are no more. */
+static bool
+next_entry(const char **list, char entry[ENTRY_SIZE], bool *is_excluded)
+{
+    *list += strspn(*list, ", \t");
+    size_t size = strcspn(*list, ", \t");
+    const char *start = *list;
+
+    if (size == 0) {
+        return false;
+    }
+    *list += size;
+    *is_excluded = *start == '^';
+    snprintf(entry, ENTRY_SIZE, "%.*s", (int)(size - *is_excluded),
+             start + *is_excluded);
+    return true;
+}
+
+/* Whether the list begins with "^", which is then meant for all of it. */
+static bool
+is_all_excluding(const char *list)
+{
+    return list[strspn(list, ", \t")] == '^';
+}
+
+static bool
+is_allowed(const dl_interface *interface, const char *list)
+{
+    bool excludes_all = is_all_excluding(list);
+    char entry[ENTRY_SIZE];
+    bool is_excluded;
+
+    while (next_entry(&list, entry, &is_excluded)) {
+        if ((is_excluded || excludes_all) && answers_to(interface, entry)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool
+is_known(const dl_address *address)
+{
+    return address != NULL && !dl_address_is_loopback(address);
+}
+
+/* Of two that are both allowed, the one with more points is taken. */
+static int
+points_of(const dl_interface_choice *choice, const dl_address *address)
+{
+    bool is_best = is_known(choice->best) && is_same_host(choice->best, address);
+    bool is_route = is_known(choice->route) && is_same_host(choice->route, address);
+    bool has_family = is_known(choice->best)
+                          ? raw_of(choice->best).size == raw_of(address).size
+                          : raw_of(address).size == 32;
+
+    return 16 * is_best + 8 * is_route + 4 * !dl_address_is_loopback(address)
+           + 2 * has_family + 1;
+}
+
+/* Among those that answer to `entry`, or to anything. */
+static const dl_interface *
+best_of(const dl_interface_choice *choice, const char *list, const char *entry)
+{
+    const dl_interface *best = NULL;
+    int most = 0;
+
+    for (size_t i = 0; i < choice->count; i++) {
+        const dl_interface *interface = &choice->interfaces[i];
+        int points = points_of(choice, &interface->address);
+        if (points > most && is_allowed(interface, list)
+            && (entry == NULL || answers_to(interface, entry))) {
+            best = interface;
+            most = points;
+        }
+    }
+    return best;
+}
+
+/* Entries that say where, in their order; with none of these, all that are left. */
+static const dl_interface *
+find(const dl_interface_choice *choice, const char *list)
+{
+    bool excludes_all = is_all_excluding(list);
+    const char *rest = list;
+    char entry[ENTRY_SIZE];
+    bool is_excluded;
+    bool has_wish = false;
+
+    while (!excludes_all && next_entry(&rest, entry, &is_excluded)) {
+        if (!is_excluded) {
+            const dl_interface *found = best_of(choice, list, entry);
+            if (found != NULL) {
+                return found;
+            }
+            has_wish = true;
+        }
+    }
+    return has_wish ? NULL : best_of(choice, list, NULL);
+}
+
+/* "lo 127.0.0.1, eth0 10.0.0.1". */
+static void
+describe(const dl_interface_choice *choice, char *text, size_t size)
+{
+    size_t used = 0;
+
+    snprintf(text, size, "none with an address");
+    for (size_t i = 0; i < choice->count && used < size; i++) {
+        char host[INET6_ADDRSTRLEN] = "?";
+        raw bytes = raw_of(&choice->interfaces[i].address);
+        inet_ntop(bytes.size == 32 ? AF_INET : AF_INET6, bytes.data, host, sizeof host);
+        used += (size_t)snprintf(text + used, size - used, "%s%s %s",
+                                 i == 0 ? "" : ", ", choice->interfaces[i].name, host);
+    }
+}
+
+dl_status
+dl_interface_choose(const dl_interface_choice *choice, dl_address *address)
+{
+    const char *list = choice->wanted == NULL ? "" : choice->wanted;
+    const dl_interface *found = find(choice, list);
+    char existing[DL_ERROR_TEXT_SIZE / 2];
+
+    if (found != NULL) {
+        *address = found->address;
+        return DL_OK;
+    }
+    describe(choice, existing, sizeof existing);
+    return dl_fail(DL_INVALID,
+                   DL_INTERFACE_VARIABLE "=%.200s leaves no interface of this host; "
+                                         "those that are up: %s",
+                   list, existing);
+}
+
+/* What the kernel would write into packets to far away; none is sent.  The addresses
+ * are reserved for documentation. */
+static bool
+route_address(int family, dl_address *address)
+{
+    dl_address far = {.size = sizeof far.socket.ip4};
+    int fd = socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+    if (family == AF_INET) {
+        far.socket.ip4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = 9};
+        inet_pton(AF_INET, "192.0.2.1", &far.socket.ip4.sin_addr);
+    } else {
+        far.size = sizeof far.socket.ip6;
+        far.socket.ip6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = 9};
+        inet_pton(AF_INET6, "2001:db8::1", &far.socket.ip6.sin6_addr);
+    }
+    bool is_found = fd >= 0 && connect(fd, &far.socket.any, far.size) == 0
+                    && dl_socket_local_address(fd, address) == DL_OK;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return is_found;
+}
+
+dl_status
+dl_interface_address(const dl_address *connected, dl_address *address)
+{
+    dl_interface *interfaces = NULL;
+    dl_address route;
+    dl_interface_choice choice = {.wanted = getenv(DL_INTERFACE_VARIABLE),
+                                  .best = connected};
+
+    DL_TRY(dl_interface_list(&interfaces, &choice.count));
+    choice.interfaces = interfaces;
+    if (!is_known(connected)
+        && (route_address(AF_INET, &route) || route_address(AF_INET6, &route))) {
+        choice.route = &route;
+    }
+    dl_status status = dl_interface_choose(&choice, address);
+    free(interfaces);
+    return status;
+}

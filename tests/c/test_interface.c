@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "net/interface.h"
+
+#include <arpa/inet.h>
+
+#include "check.h"
+
+static dl_address
+address_of(const char *text)
+{
+    dl_address address = {0};
+
+    if (strchr(text, ':') != NULL) {
+        address.socket.ip6.sin6_family = AF_INET6;
+        address.size = sizeof address.socket.ip6;
+        CHECK(inet_pton(AF_INET6, text, &address.socket.ip6.sin6_addr) == 1);
+    } else {
+        address.socket.ip4.sin_family = AF_INET;
+        address.size = sizeof address.socket.ip4;
+        CHECK(inet_pton(AF_INET, text, &address.socket.ip4.sin_addr) == 1);
+    }
+    return address;
+}
+
+static const char *const machine[][2] = {
+    {"lo", "127.0.0.1"},  {"docker0", "172.17.0.1"},
+    {"eth0", "10.0.0.5"}, {"eth1", "10.1.0.5"},
+    {"lo", "::1"},        {"eth0", "fd00::5"},
+    {"ib0", "fd01::5"},
+};
+
+#define MACHINE_SIZE (sizeof machine / sizeof *machine)
+
+static dl_status
+choose(const char *wanted, const char *best, const char *route, dl_address *chosen)
+{
+    dl_interface interfaces[MACHINE_SIZE] = {0};
+    dl_address known[2];
+    dl_interface_choice choice = {
+        .interfaces = interfaces, .count = MACHINE_SIZE, .wanted = wanted};
+
+    for (size_t i = 0; i < MACHINE_SIZE; i++) {
+        strcpy(interfaces[i].name, machine[i][0]);
+        interfaces[i].address = address_of(machine[i][1]);
+    }
+    if (best != NULL) {
+        known[0] = address_of(best);
+        choice.best = &known[0];
+    }
+    if (route != NULL) {
+        known[1] = address_of(route);
+        choice.route = &known[1];
+    }
+    return dl_interface_choose(&choice, chosen);
+}
+
+static void
+check_choice(const char *wanted, const char *best, const char *route,
+             const char *expected)
+{
+    dl_address chosen;
+    char text[DL_ADDRESS_TEXT_SIZE];
+
+    CHECK_OK(choose(wanted, best, route, &chosen));
+    dl_address_text(&chosen, text);
+    if (strncmp(text[0] == '[' ? text + 1 : text, expected, strlen(expected)) != 0) {
+        DL_CHECK_FAIL("\"%s\" gives %s, not %s", wanted, text, expected);
+    }
+}
+
+CHECK_CASE(a_connection_knows_best_then_the_route_then_any_but_loopback)
+{
+    check_choice(NULL, "10.1.0.5", "10.0.0.5", "10.1.0.5");
+    check_choice("", "fd01::5", "10.0.0.5", "fd01::5");
+    check_choice(NULL, "::ffff:10.1.0.5", NULL, "10.1.0.5");
+    check_choice(NULL, "127.0.0.1", "10.0.0.5", "10.0.0.5");
+    check_choice(NULL, NULL, "fd00::5", "fd00::5");
+    check_choice(NULL, NULL, NULL, "172.17.0.1");
+}
+
+CHECK_CASE(names_are_taken_in_their_order)
+{
+    check_choice("eth1", "10.0.0.5", NULL, "10.1.0.5");
+    check_choice("eth7, ib0,eth1", NULL, NULL, "fd01::5");
+    check_choice("lo", "10.0.0.5", NULL, "127.0.0.1");
+    /* Of several addresses, that of the family which others were reached by. */
+    check_choice("eth0", NULL, NULL, "10.0.0.5");
+    check_choice("eth0", "fd01::5", NULL, "fd00::5");
+}
+
+CHECK_CASE(networks_may_stand_for_names)
+{
+    check_choice("10.1.0.0/16", NULL, NULL, "10.1.0.5");
+    check_choice("10.0.0.0/15", "10.1.0.5", NULL, "10.1.0.5");
+    check_choice("10.0.0.0/16", "10.1.0.5", NULL, "10.0.0.5");
+    check_choice("192.168.0.0/16,fd00::/15", NULL, NULL, "fd00::5");
+    check_choice("0.0.0.0/0", "10.1.0.5", NULL, "10.1.0.5");
+}
+
+CHECK_CASE(exclusions_leave_the_rest)
+{
+    check_choice("^docker0", NULL, NULL, "10.0.0.5");
+    check_choice("^docker0,eth0", NULL, NULL, "10.1.0.5");
+    check_choice("^10.0.0.0/15,172.16.0.0/12", NULL, NULL, "fd00::5");
+    check_choice("eth0,^10.0.0.0/8", NULL, NULL, "fd00::5");
+    check_choice("^docker0,eth0,eth1,ib0", "10.0.0.5", NULL, "127.0.0.1");
+}
+
+CHECK_CASE(what_matches_nothing_is_told_what_there_is)
+{
+    static const char *const hopeless[] = {
+        "eth7",
+        "10.2.0.0/16",
+        "10.0.0.0/",
+        "10.0.0.0/33",
+        "eth0/8",
+        "10.0.0.0/8x",
+        "^lo,docker0,eth0,eth1,ib0",
+        "eth1,^10.0.0.0/8",
+    };
+    dl_address chosen;
+
+    for (size_t i = 0; i < sizeof hopeless / sizeof *hopeless; i++) {
+        CHECK_STATUS(choose(hopeless[i], NULL, NULL, &chosen), DL_INVALID);
+        CHECK_CONTAINS(dl_last_error()->text, hopeless[i]);
+        CHECK_CONTAINS(dl_last_error()->text, "docker0 172.17.0.1, eth0 10.0.0.5");
+        CHECK_CONTAINS(dl_last_error()->text, "ib0 fd01::5");
+    }
+}
+
+CHECK_CASE(this_machine_has_an_address)
+{
+    dl_interface *interfaces;
+    dl_address address;
+    size_t count;
+    bool has_loopback = false;
+
+    CHECK_OK(dl_interface_list(&interfaces, &count));
+    for (size_t i = 0; i < count; i++) {
+        has_loopback |= dl_address_is_loopback(&interfaces[i].address);
+    }
+    CHECK(has_loopback);
+    free(interfaces);
+    unsetenv(DL_INTERFACE_VARIABLE);
+    CHECK_OK(dl_interface_address(NULL, &address));
+    setenv(DL_INTERFACE_VARIABLE, "lo", 1);
+    CHECK_OK(dl_interface_address(NULL, &address));
+    CHECK(dl_address_is_loopback(&address));
+    setenv(DL_INTERFACE_VARIABLE, "no-such-0", 1);
+    CHECK_STATUS(dl_interface_address(NULL, &address), DL_INVALID);
+}
+
+CHECK_CASE(running_out_of_memory_is_said)
+{
+    dl_interface *interfaces;
+    dl_address address;
+    size_t count;
+
+    dl_check_fail_allocation_at(1);
+    dl_status status = dl_interface_list(&interfaces, &count);
+    dl_check_fail_allocation_at(0);
+    CHECK_STATUS(status, DL_NO_MEMORY);
+    CHECK_OK(dl_interface_address(NULL, &address));
+}
