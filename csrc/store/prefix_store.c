@@ -279,6 +279,12 @@ prefix_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
 
 /* Nothing to spare in a forked child: the store below knows for itself what it must not
  * touch there. */
+static bool
+prefix_local_address(dl_store *store, struct dl_address *address)
+{
+    return dl_store_local_address(below(store), address);
+}
+
 static void
 prefix_free(dl_store *store)
 {
@@ -307,6 +313,7 @@ static const dl_store_ops prefix_ops = {
     .clone = prefix_clone,
     .free = prefix_free,
     .timeout_owner = below,
+    .local_address = prefix_local_address,
 };
 
 dl_status

@@ -97,6 +97,13 @@ dl_store_has_extended_api(dl_store *store)
     return store->ops->has_extended_api;
 }
 
+bool
+dl_store_local_address(dl_store *store, struct dl_address *address)
+{
+    return store->ops->local_address != NULL && dl_store_admit(store) == DL_OK
+           && store->ops->local_address(store, address);
+}
+
 dl_status
 dl_store_admit(const dl_store *store)
 {

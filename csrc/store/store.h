@@ -27,6 +27,7 @@
 #define DL_STORE_DEFAULT_TIMEOUT (300 * DL_SECOND)
 
 typedef struct dl_store dl_store;
+struct dl_address; /* net/address.h */
 
 /* One kind of store.  `deadline` bounds waiting for keys; a store that asks a server
  * gives the answer itself a grace of its own, so that zero means "look once".
@@ -71,6 +72,7 @@ typedef struct dl_store_ops {
     void (*free)(dl_store *);
     /* Where the timeout is kept when not here (PrefixStore: the store below). */
     dl_store *(*timeout_owner)(dl_store *);
+    bool (*local_address)(dl_store *, struct dl_address *);
     bool has_extended_api; /* append and multi_* are one round trip */
 } dl_store_ops;
 
@@ -91,14 +93,14 @@ void dl_store_unref(dl_store *store); /* NULL does nothing */
 
 /* Ends what the store holds; later calls fail with DL_CLOSED.  So does the last unref. */
 void dl_store_close(dl_store *store);
-
 /* Whether this is a child forked after the store was made: it must not touch it. */
 bool dl_store_is_inherited(const dl_store *store);
 
 /* DL_CLOSED when closed or inherited: what every call below begins with. */
 dl_status dl_store_admit(const dl_store *store);
-
 bool dl_store_has_extended_api(dl_store *store);
+/* The local end of a connection to the server.  False: there is none. */
+bool dl_store_local_address(dl_store *store, struct dl_address *address);
 
 /* The deadline is the timeout, starting now. */
 int64_t dl_store_timeout(dl_store *store);
@@ -139,12 +141,10 @@ dl_status dl_store_barrier(dl_store *store, dl_bytes key, int64_t world_size,
                            dl_deadline deadline);
 dl_status dl_store_clone(dl_store *store, dl_store **clone, dl_deadline deadline);
 
-/* Text of a timeout, "wait timeout after 1000ms, keys: /a, /b", with `prefix` before each
- * key: one wording for every kind.  Writes the thread's error, returns DL_TIMEOUT. */
+/* "wait timeout after 1000ms, keys: /a, /b", with `prefix` before each key, and "barrier
+ * timeout after 100ms, key: bb": one wording for every kind.  Both return DL_TIMEOUT. */
 dl_status dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t count,
                                 dl_deadline deadline);
-
-/* "barrier timeout after 100ms, key: bb" */
 dl_status dl_store_fail_barrier_timeout(dl_bytes key, dl_deadline deadline);
 
 #endif

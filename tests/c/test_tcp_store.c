@@ -6,7 +6,10 @@
 #include <errno.h>
 
 #include "fakes/interrupts.h"
+#include "net/address.h"
 #include "ranks.h"
+#include "store/hash_store.h"
+#include "store/prefix_store.h"
 #include "tcp_fixture.h"
 
 #define EACH_SERVER(libuv) for (int libuv = 0; libuv < 2; libuv++)
@@ -432,4 +435,24 @@ CHECK_CASE(allocations_may_fail)
     }
     CHECK(kill(child, SIGKILL) == 0);
     CHECK(waitpid(child, NULL, 0) == child);
+}
+
+CHECK_CASE(the_local_end_is_where_the_server_sees_the_client)
+{
+    dl_store *none;
+    dl_address address;
+    dl_store *store = make_master(0, false);
+    dl_store *prefixed;
+
+    CHECK_OK(dl_prefix_store_new(DL_LITERAL("p"), store, &prefixed));
+    CHECK(dl_store_local_address(prefixed, &address));
+    CHECK_EQUAL(address.socket.any.sa_family, AF_INET);
+    CHECK_EQUAL(ntohl(address.socket.ip4.sin_addr.s_addr), INADDR_LOOPBACK);
+    dl_store_close(store);
+    CHECK(!dl_store_local_address(prefixed, &address));
+    dl_store_unref(prefixed);
+    dl_store_unref(store);
+    CHECK_OK(dl_hash_store_new(&none));
+    CHECK(!dl_store_local_address(none, &address));
+    dl_store_unref(none);
 }

@@ -196,6 +196,15 @@ dl_tcp_store_describe(const dl_store *store, dl_buffer *text)
     put_text(text, ")");
 }
 
+static bool
+tcp_local_address(dl_store *store, struct dl_address *address)
+{
+    dl_address peer;
+
+    return dl_connection_pool_ends(&tcp_store_of(store)->client.pool, address, &peer)
+           >= 0;
+}
+
 static const dl_store_ops tcp_store_ops = {
     .kind = "TCPStore",
     .set = dl_tcp_set,
@@ -217,5 +226,6 @@ static const dl_store_ops tcp_store_ops = {
     .clone = tcp_clone,
     .close = tcp_close,
     .free = tcp_free,
+    .local_address = tcp_local_address,
     .has_extended_api = true,
 };
