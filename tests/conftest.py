@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell's background job ignores Ctrl-C, and so would all that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "limit(seconds): may last this long")
+    # Recordings of processes that tests kill go with the folder.
+    folder = tempfile.mkdtemp(prefix="distlite-tests-")
+    os.environ["DISTLITE_RUNTIME_DIR"] = folder
+    config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     # The one that nobody captures.
     config.stash[_stderr] = os.dup(2)
 

@@ -13,6 +13,7 @@ typedef struct operation {
     dl_op_type op;
     const void *args; /* the struct of the operation's kind */
     dl_op_context context;
+    dl_record *record;
 } operation;
 
 static const char *
@@ -43,6 +44,9 @@ begin(operation *self)
     self->context.sequence = dl_group_sequence(group) + 1;
     atomic_store_explicit(&group->sequence, self->context.sequence,
                           memory_order_relaxed);
+    self->record =
+        dl_recorder_start(&group->seat, self->record, &self->context.fingerprint,
+                          self->context.sequence, self->context.deadline);
     return DL_OK;
 }
 
@@ -221,6 +225,7 @@ dl_group_run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadl
         return status == DL_TIMEOUT ? fail_busy(&self) : status;
     }
     status = carry_out(&self);
+    dl_recorder_end_in(&group->seat, self.record, status);
     dl_group_pass_turn(group);
     return status;
 }
@@ -274,7 +279,9 @@ run_queued(dl_job *job, dl_deadline hurry)
     if (hurry.at < deadline->at) {
         *deadline = hurry;
     }
-    dl_work_finish(&self->work, carry_out(&self->operation));
+    dl_status status = carry_out(&self->operation);
+    dl_recorder_end_in(&self->operation.group->seat, self->operation.record, status);
+    dl_work_finish(&self->work, status);
 }
 
 static void
@@ -308,8 +315,11 @@ dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline de
     self->operation = checked;
     self->operation.group = dl_group_ref(group);
     self->operation.args = copy;
+    self->operation.record =
+        dl_recorder_queue(&group->seat, &checked.context.fingerprint, deadline);
     dl_status status = dl_lane_submit(&group->lane, &self->job);
     if (status != DL_OK) {
+        dl_recorder_end(self->operation.record, status);
         free_queued(&self->work);
         return status;
     }

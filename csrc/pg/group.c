@@ -81,6 +81,7 @@ free_group(dl_group *group)
         group->backend->ops->free(group->backend);
     }
     dl_store_unref(group->store);
+    dl_recorder_leave(&group->seat);
     if (is_inherited(group)) {
         dl_lane_forget(&group->lane);
     } else {
@@ -111,6 +112,8 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
     made->name = strdup(options->name);
     made->backend_name = strdup(options->backend);
     made->store = store == NULL ? NULL : dl_store_ref(store);
+    dl_recorder_join(&made->seat, options->name, options->backend,
+                     (uint32_t)options->rank | (uint64_t)options->size << 32);
     dl_status status = made->name == NULL || made->backend_name == NULL
                            ? dl_fail_no_memory()
                            : join(made, store);
@@ -294,6 +297,7 @@ dl_group_close(dl_group *group)
         group->backend->ops->abort(group->backend, &cause);
     }
     pthread_mutex_unlock(&group->lock);
+    dl_recorder_leave(&group->seat);
     /* Those queued learn that it is closed. */
     dl_lane_drain(&group->lane);
     dl_group_free_backend_if_closed(group);

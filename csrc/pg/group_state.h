@@ -11,6 +11,7 @@
 #include "pg/backend.h"
 #include "pg/group.h"
 #include "pg/lane.h"
+#include "pg/recorder.h"
 
 struct dl_group {
     atomic_uint references;
@@ -24,6 +25,7 @@ struct dl_group {
     dl_store *store;
     uint32_t fork_generation;
     pid_t creator;
+    dl_seat seat;
     /* Its turn is held by whoever carries out an operation, or frees the backend. */
     dl_lane lane;
     /* changed with lock held */

@@ -49,6 +49,21 @@ post_locked(dl_group *group, dl_op_type op, const dl_message_args *args,
     return ops->post(group->backend, op, args, deadline, work);
 }
 
+/* The message may have arrived by now, in which case it was begun and ended at once. */
+static void
+record(const dl_group *group, dl_op_type op, const dl_message_args *args,
+       dl_deadline deadline, dl_work *work)
+{
+    dl_fingerprint what = {
+        .op = (uint8_t)op,
+        .dtype = (uint8_t)args->tensor.dtype,
+        .count = args->tensor.count,
+        .root = (uint32_t)args->peer,
+    };
+
+    dl_work_attach(work, dl_recorder_post(&group->seat, &what, args->tag, deadline));
+}
+
 dl_status
 dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
               dl_deadline deadline, dl_work **work)
@@ -59,6 +74,9 @@ dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
     pthread_mutex_lock(&group->lock);
     dl_status status = post_locked(group, op, args, deadline, work);
     pthread_mutex_unlock(&group->lock);
+    if (status == DL_OK) {
+        record(group, op, args, deadline, *work);
+    }
     return status;
 }
 

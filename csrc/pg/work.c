@@ -10,6 +10,7 @@ dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op)
     work->ops = ops;
     work->op = op;
     work->source = -1;
+    work->record = NULL;
     atomic_init(&work->references, 2);
     atomic_init(&work->is_done, false);
     pthread_mutex_init(&work->lock, NULL);
@@ -78,8 +79,21 @@ dl_work_finish(dl_work *work, dl_status status)
         dl_list_remove(node);
         dl_list_append(&notices, node);
     }
+    dl_recorder_end(work->record, status);
     pthread_mutex_unlock(&work->lock);
     call_notices(&notices);
+}
+
+void
+dl_work_attach(dl_work *work, dl_record *record)
+{
+    pthread_mutex_lock(&work->lock);
+    if (dl_work_is_done(work)) {
+        dl_recorder_end(record, work->status);
+    } else {
+        work->record = record;
+    }
+    pthread_mutex_unlock(&work->lock);
 }
 
 void

@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "base/status.h"
 #include "pg/fingerprint.h"
+#include "pg/recorder.h"
 
 typedef struct dl_work dl_work;
 
@@ -48,6 +49,7 @@ struct dl_work {
     /* guarded by lock */
     pthread_mutex_t lock;
     dl_list notices;
+    dl_record *record; /* to be completed with the work; may be NULL */
 };
 
 /* Two references: the caller's and the maker's. */
@@ -58,6 +60,9 @@ void dl_work_unref(dl_work *work); /* NULL does nothing */
 /* For makers: what it ends with, the thread's last error if not DL_OK.  Does not drop
  * the maker's reference. */
 void dl_work_finish(dl_work *work, dl_status status);
+
+/* Completes `record` with the work, or now if that has ended. */
+void dl_work_attach(dl_work *work, dl_record *record);
 
 /* For makers: frees what dl_work_init() and dl_work_finish() made. */
 void dl_work_fini(dl_work *work);

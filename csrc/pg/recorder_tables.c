@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "pg/recorder_state.h"
+#include "pg/recording_file.h"
+
+/* Enough for what a person reads and for the last steps of a training loop. */
+#define RECORDS 512
+#define RECORDS_LIMIT (1 << 20)
+#define GROUPS 128
+#define SITES 256
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static dl_recorder recorder;
+/* guarded by lock */
+static dl_recording_header header;
+static uint32_t generation; /* of the process that made it */
+static bool is_made;
+static char path[PATH_MAX];
+static uint64_t last_serial;
+/* of the program, and read without the lock */
+static atomic_bool is_on;
+
+dl_recorder *
+dl_recorder_self(void)
+{
+    return &recorder;
+}
+
+static void
+publish_header_locked(void)
+{
+    if (is_made) {
+        header.dropped = atomic_load(&recorder.dropped);
+        dl_row_write(recorder.tables.header, &header, sizeof header / sizeof(uint64_t));
+    }
+}
+
+/* Not for the header's row: this may be any thread, at any moment. */
+void
+dl_recorder_drop(dl_recorder *self)
+{
+    atomic_fetch_add_explicit(&self->dropped, 1, memory_order_relaxed);
+}
+
+static uint64_t
+wanted_records(void)
+{
+    const char *text = getenv("TORCH_FR_BUFFER_SIZE");
+    char *end;
+    long wanted = text == NULL ? RECORDS : strtol(text, &end, 10);
+    uint64_t count = 1;
+
+    if (text != NULL && (end == text || *end != '\0' || wanted < 0)) {
+        wanted = RECORDS;
+    }
+    if (wanted == 0) {
+        return 0;
+    }
+    while (count < (uint64_t)wanted && count < RECORDS_LIMIT) {
+        count *= 2;
+    }
+    return count;
+}
+
+/* What a person started: the arguments, with spaces between them. */
+static void
+put_command(char *text, size_t size)
+{
+    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text, size - 1);
+
+    for (ssize_t i = 0; i + 1 < got; i++) {
+        text[i] = text[i] == '\0' ? ' ' : text[i];
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static int64_t
+wall_clock(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * DL_SECOND + now.tv_nsec;
+}
+
+/* The memory stays mapped for good: works may end after their group, and a forked child
+ * still has its parent's. */
+static void
+make_locked(void)
+{
+    header = (dl_recording_header){
+        .magic = DL_RECORDING_MAGIC,
+        .record_count = wanted_records(),
+        .group_count = GROUPS,
+        .site_count = SITES,
+        .created = dl_now(),
+        .rank = -1,
+    };
+    is_made = false;
+    generation = dl_fork_generation();
+    last_serial = 0;
+    path[0] = '\0';
+    if (header.record_count == 0) {
+        return;
+    }
+    header.to_wall_clock = wall_clock() - header.created;
+    dl_recording_identify(&header);
+    put_command(header.command, sizeof header.command);
+    void *memory = dl_recording_create(&header, dl_recording_size(&header), path);
+    if (memory == NULL) {
+        return;
+    }
+    recorder.tables = dl_recording_at(memory, &header);
+    recorder.mask = (uint32_t)header.record_count - 1;
+    is_made = true;
+    publish_header_locked();
+    atomic_store(&is_on, true);
+}
+
+/* The first row from the next serial's on that no open group has. */
+static dl_recorded_group *
+find_row_locked(uint64_t *serial)
+{
+    for (uint64_t i = last_serial + 1; i <= last_serial + GROUPS; i++) {
+        dl_recorded_group *row = &recorder.tables.groups[i % GROUPS];
+        if (atomic_load_explicit(&row->is_open, memory_order_relaxed) == 0) {
+            *serial = i;
+            return row;
+        }
+    }
+    return NULL;
+}
+
+static void
+fill_row(dl_recorded_group *row, const uint64_t *words)
+{
+    dl_row_write(&row->version, words, sizeof *row / sizeof(uint64_t));
+}
+
+/* As in dl_recorded_group; the tests of the format hold the two together. */
+typedef struct plain_group {
+    uint64_t version;
+    uint64_t serial;
+    uint64_t begun;
+    int64_t last_ended;
+    uint64_t members;
+    uint64_t is_open;
+    char backend[16];
+    char name[64];
+} plain_group;
+
+_Static_assert(sizeof(plain_group) == sizeof(dl_recorded_group), "the same row");
+
+static void
+sit_locked(dl_seat *seat, plain_group *group)
+{
+    dl_recorded_group *row = find_row_locked(&group->serial);
+    uint64_t words[sizeof *group / sizeof(uint64_t)];
+
+    if (row == NULL) {
+        return;
+    }
+    last_serial = group->serial;
+    memcpy(words, group, sizeof words);
+    fill_row(row, words);
+    *seat = (dl_seat){row, group->serial};
+}
+
+void
+dl_recorder_join(dl_seat *seat, const char *name, const char *backend,
+                 uint64_t rank_and_size)
+{
+    plain_group group = {.members = rank_and_size, .is_open = 1};
+
+    snprintf(group.name, sizeof group.name, "%s", name);
+    snprintf(group.backend, sizeof group.backend, "%s", backend);
+    pthread_mutex_lock(&lock);
+    if (recorder.tables.header == NULL || generation != dl_fork_generation()) {
+        make_locked();
+    }
+    if (is_made) {
+        sit_locked(seat, &group);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void
+dl_recorder_leave(const dl_seat *seat)
+{
+    /* The row may have become another group's since. */
+    if (seat->row != NULL
+        && atomic_load_explicit(&seat->row->serial, memory_order_relaxed)
+               == seat->serial) {
+        atomic_store_explicit(&seat->row->is_open, 0, memory_order_release);
+    }
+}
+
+void
+dl_recorder_identify(const char *job, int rank, int size)
+{
+    pthread_mutex_lock(&lock);
+    memset(header.job, 0, sizeof header.job);
+    snprintf(header.job, sizeof header.job, "%s", job);
+    header.rank = rank;
+    header.size = size;
+    publish_header_locked();
+    pthread_mutex_unlock(&lock);
+}
+
+void
+dl_recorder_report(void)
+{
+    pthread_mutex_lock(&lock);
+    header.reported = dl_now();
+    publish_header_locked();
+    pthread_mutex_unlock(&lock);
+}
+
+typedef struct plain_site {
+    uint64_t version;
+    uint64_t line;
+    char function[64];
+    char file[176];
+} plain_site;
+
+_Static_assert(sizeof(plain_site) == sizeof(dl_recorded_site), "the same row");
+
+/* The end of a long path tells more than its beginning. */
+static const char *
+tail_of(const char *text, size_t room)
+{
+    size_t size = strlen(text);
+
+    return size < room ? text : text + size - room + 1;
+}
+
+/* The site's own row, or the empty one where it would go; SITES: there is neither. */
+static uint32_t
+find_site_locked(const plain_site *wanted)
+{
+    uint32_t first = (uint32_t)(wanted->line * 31 + strlen(wanted->file));
+    plain_site found;
+
+    for (uint32_t i = first; i != first + SITES; i++) {
+        const dl_recorded_site *row = &recorder.tables.sites[i % SITES];
+        dl_row_read(&row->version, &found, DL_SITE_WORDS);
+        if (found.version == 0
+            || (found.line == wanted->line && strcmp(found.file, wanted->file) == 0
+                && strcmp(found.function, wanted->function) == 0)) {
+            return i % SITES;
+        }
+    }
+    return SITES;
+}
+
+static uint32_t
+add_site_locked(const plain_site *site)
+{
+    uint32_t number = find_site_locked(site);
+    uint64_t words[DL_SITE_WORDS];
+
+    if (number == SITES) {
+        return 0;
+    }
+    dl_recorded_site *row = &recorder.tables.sites[number];
+    if (atomic_load_explicit(&row->version, memory_order_relaxed) == 0) {
+        memcpy(words, site, sizeof words);
+        dl_row_write(&row->version, words, DL_SITE_WORDS);
+    }
+    return number + 1;
+}
+
+uint32_t
+dl_recorder_add_site(const char *file, const char *function, int line)
+{
+    plain_site site = {.line = (uint64_t)line};
+
+    snprintf(site.file, sizeof site.file, "%s", tail_of(file, sizeof site.file));
+    snprintf(site.function, sizeof site.function, "%s", function);
+    pthread_mutex_lock(&lock);
+    uint32_t number = is_made ? add_site_locked(&site) : 0;
+    pthread_mutex_unlock(&lock);
+    return number;
+}
+
+bool
+dl_recorder_is_on(void)
+{
+    return atomic_load_explicit(&is_on, memory_order_relaxed);
+}
+
+const char *
+dl_recorder_path(void)
+{
+    return path;
+}
+
+dl_status
+dl_recorder_snapshot(dl_buffer *copy)
+{
+    dl_status status = DL_OK;
+
+    pthread_mutex_lock(&lock);
+    dl_buffer_clear(copy);
+    if (is_made) {
+        size_t size = dl_recording_size(&header);
+        status = dl_buffer_reserve(copy, size);
+        if (status == DL_OK) {
+            publish_header_locked();
+            dl_recording_snapshot(recorder.tables.header, &header, copy->data);
+            copy->size = size;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+/* An orderly exit leaves nothing behind; a forked child's is not its parent's. */
+__attribute__((destructor)) static void
+take_away(void)
+{
+    if (path[0] != '\0' && header.pid == getpid()) {
+        unlink(path);
+    }
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/recording.h"
+
+#include <string.h>
+
+#include "base/deadline.h"
+
+#define HEADER_WORDS (sizeof(dl_recording_header) / sizeof(uint64_t))
+
+/* More looks than a writer that runs can spoil. */
+#define LOOKS 64
+
+/* Far above what anybody asks for; keeps sums of sizes small. */
+#define ROWS_LIMIT (UINT64_C(1) << 24)
+
+size_t
+dl_recording_size(const dl_recording_header *header)
+{
+    if (header->record_count > ROWS_LIMIT || header->group_count > ROWS_LIMIT
+        || header->site_count > ROWS_LIMIT) {
+        return 0;
+    }
+    return sizeof *header + header->record_count * sizeof(dl_record)
+           + header->group_count * sizeof(dl_recorded_group)
+           + header->site_count * sizeof(dl_recorded_site);
+}
+
+dl_recording
+dl_recording_at(void *memory, const dl_recording_header *header)
+{
+    dl_recording self = {.header = memory};
+
+    self.records =
+        (dl_record *)(void *)((uint8_t *)memory + sizeof(dl_recording_header));
+    self.groups = (dl_recorded_group *)(void *)(self.records + header->record_count);
+    self.sites = (dl_recorded_site *)(void *)(self.groups + header->group_count);
+    return self;
+}
+
+/* Each store is a release, so that nobody who sees one of the words can still see the
+ * version from before; on the processors at hand that costs nothing, and unlike fences
+ * it is understood by the thread sanitizer. */
+void
+dl_row_write(_Atomic uint64_t *row, const void *words, size_t count)
+{
+    uint64_t version = atomic_load_explicit(row, memory_order_relaxed);
+
+    atomic_store_explicit(row, version + 1, memory_order_relaxed);
+    for (size_t i = 1; i < count; i++) {
+        uint64_t word;
+        memcpy(&word, (const uint8_t *)words + i * sizeof word, sizeof word);
+        atomic_store_explicit(&row[i], word, memory_order_release);
+    }
+    atomic_store_explicit(row, version + 2, memory_order_release);
+}
+
+static bool
+look(const _Atomic uint64_t *row, uint64_t *words, size_t count)
+{
+    words[0] = atomic_load_explicit(row, memory_order_acquire);
+    for (size_t i = 1; i < count; i++) {
+        words[i] = atomic_load_explicit(&row[i], memory_order_acquire);
+    }
+    uint64_t after = atomic_load_explicit(row, memory_order_relaxed);
+    return after == words[0] && after % 2 == 0;
+}
+
+bool
+dl_row_read(const _Atomic uint64_t *row, void *words, size_t count)
+{
+    for (int i = 0; i < LOOKS; i++) {
+        if (look(row, words, count)) {
+            return true;
+        }
+    }
+    memset(words, 0, count * sizeof(uint64_t));
+    return false;
+}
+
+/* In one pass, however the bytes change meanwhile: what was checked is what is used. */
+bool
+dl_recording_check(const void *memory, size_t size, dl_recording_header *header)
+{
+    if (size < sizeof *header || !dl_row_read(memory, header, HEADER_WORDS)) {
+        return false;
+    }
+    uint64_t count = header->record_count;
+    size_t wanted = dl_recording_size(header);
+    return memcmp(header->magic, DL_RECORDING_MAGIC, sizeof header->magic) == 0
+           && wanted != 0 && wanted <= size && count != 0 && (count & (count - 1)) == 0;
+}
+
+static void
+copy_rows(const void *from, void *to, size_t rows, size_t row_size)
+{
+    for (size_t i = 0; i < rows; i++) {
+        const uint8_t *row = (const uint8_t *)from + i * row_size;
+        dl_row_read((const _Atomic uint64_t *)(const void *)row,
+                    (uint8_t *)to + i * row_size, row_size / sizeof(uint64_t));
+    }
+}
+
+void
+dl_recording_snapshot(void *memory, const dl_recording_header *header, void *copy)
+{
+    dl_recording from = dl_recording_at(memory, header);
+    dl_recording to = dl_recording_at(copy, header);
+    dl_recording_header taken = *header;
+
+    taken.taken = dl_now();
+    memcpy(copy, &taken, sizeof taken);
+    copy_rows(from.records, to.records, header->record_count, sizeof(dl_record));
+    copy_rows(from.groups, to.groups, header->group_count, sizeof(dl_recorded_group));
+    copy_rows(from.sites, to.sites, header->site_count, sizeof(dl_recorded_site));
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The memory that a process writes its operations to while others read it: a header and
+ * three tables of fixed size, made of 64-bit words.  Each row begins with a version that
+ * is odd while the row is being written, so that a reader takes no lock and a writer that
+ * is stopped or killed half-way spoils one row.  A snapshot of it is also the format of a
+ * dump.  Knows nothing of groups, files or processes; tools/recording.py reads it. */
+#ifndef DISTLITE_PG_RECORDING_H
+#define DISTLITE_PG_RECORDING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DL_RECORDING_MAGIC "distlite record1"
+
+typedef struct dl_recording_header {
+    uint64_t version;
+    char magic[16];
+    uint64_t
+        record_count; /* rows of the three tables, in their order; a power of two */
+    uint64_t group_count;
+    uint64_t site_count;
+    int64_t pid;
+    uint64_t process_start; /* as /proc/<pid>/stat has it; tells reused pids apart */
+    uint64_t pid_namespace; /* in which `pid` means something; 0: unknown */
+    int64_t created;        /* nanoseconds on the monotonic clock, as all times here */
+    int64_t to_wall_clock;  /* what to add for nanoseconds since 1970 */
+    int64_t taken;          /* of a snapshot: when */
+    int64_t reported;       /* when this process last wrote a table of its job */
+    uint64_t dropped;       /* operations for which there was no row */
+    int64_t rank;           /* in the job; -1: not known */
+    int64_t size;
+    char job[48];
+    char host[64];
+    char command[144];
+} dl_recording_header;
+
+/* Empty rows have state 0. */
+enum {
+    DL_RECORD_QUEUED = 1,
+    DL_RECORD_RUNNING = 2,
+    DL_RECORD_ENDED = 3,
+};
+
+/* One operation: a cache line. */
+typedef struct dl_record {
+    _Atomic uint64_t version;
+    _Atomic int64_t queued; /* 0: it never was */
+    _Atomic int64_t started;
+    _Atomic int64_t ended;
+    _Atomic int64_t sequence; /* of a message its tag */
+    _Atomic uint64_t count;   /* elements */
+    _Atomic uint64_t place;   /* group's serial, call site << 32 */
+    /* op, dtype << 8, reduce op << 16, state << 24, status << 28, root or peer << 32 */
+    _Atomic uint64_t what;
+} dl_record;
+
+typedef struct dl_recorded_group {
+    _Atomic uint64_t version;
+    _Atomic uint64_t serial;    /* of this process's groups, from 1; 0: an empty row */
+    _Atomic uint64_t begun;     /* the last collective's sequence number; unversioned */
+    _Atomic int64_t last_ended; /* unversioned */
+    _Atomic uint64_t members;   /* rank, size << 32 */
+    _Atomic uint64_t is_open;
+    _Atomic uint64_t backend[2]; /* text */
+    _Atomic uint64_t name[8];
+} dl_recorded_group;
+
+#define DL_SITE_WORDS 32
+
+/* Where a program calls; once written it stays. */
+typedef struct dl_recorded_site {
+    _Atomic uint64_t version;
+    _Atomic uint64_t line;
+    _Atomic uint64_t function[8];
+    _Atomic uint64_t file[22];
+} dl_recorded_site;
+
+_Static_assert(sizeof(dl_recording_header) == 384, "a format");
+_Static_assert(sizeof(dl_record) == 64, "a format");
+_Static_assert(sizeof(dl_recorded_group) == 128, "a format");
+_Static_assert(sizeof(dl_recorded_site) == 8 * DL_SITE_WORDS, "a format");
+
+/* Where the tables lie. */
+typedef struct dl_recording {
+    _Atomic uint64_t *header;
+    dl_record *records;
+    dl_recorded_group *groups;
+    dl_recorded_site *sites;
+} dl_recording;
+
+/* Bytes of a recording whose header has these numbers of rows; 0: they are absurd. */
+size_t dl_recording_size(const dl_recording_header *header);
+
+dl_recording dl_recording_at(void *memory, const dl_recording_header *header);
+
+/* One writer at a time per row: all words but the first, which is the version. */
+void dl_row_write(_Atomic uint64_t *row, const void *words, size_t count);
+
+/* False: it was being written at every look; then the copy is zeroes. */
+bool dl_row_read(const _Atomic uint64_t *row, void *words, size_t count);
+
+/* False: it is no recording, or of fewer bytes than it says.  Any bytes will do. */
+bool dl_recording_check(const void *memory, size_t size, dl_recording_header *header);
+
+/* Copies what another process may be writing; `copy` has room for its size. */
+void dl_recording_snapshot(void *memory, const dl_recording_header *header, void *copy);
+
+#endif

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/recorder.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include "pg/recording_file.h"
+#include "ranks.h"
+
+static char folder[] = "/tmp/recorder-XXXXXX";
+
+static void
+remove_folder(void)
+{
+    rmdir(folder);
+}
+
+/* Each case is a process of its own, and makes its own recording. */
+static void
+begin(void)
+{
+    CHECK(mkdtemp(folder) != NULL);
+    atexit(remove_folder);
+    setenv("DISTLITE_RUNTIME_DIR", folder, 1);
+}
+
+static dl_seat
+join(const char *name)
+{
+    dl_seat seat = {0};
+
+    dl_recorder_join(&seat, name, "cpu", 1 | UINT64_C(4) << 32);
+    return seat;
+}
+
+static const dl_fingerprint sum = {
+    .op = DL_ALL_REDUCE, .dtype = DL_FLOAT32, .count = 1000, .root = 7};
+
+static dl_record *
+start(const dl_seat *seat, uint64_t sequence)
+{
+    return dl_recorder_start(seat, NULL, &sum, sequence, dl_deadline_after(DL_SECOND));
+}
+
+static uint64_t
+state_of(const dl_record *record)
+{
+    return atomic_load(&record->what) >> 24 & 0xf;
+}
+
+CHECK_CASE(an_operation_is_written_down)
+{
+    begin();
+    dl_seat seat = join("0");
+    dl_recorder_site = 9;
+    dl_record *record = start(&seat, 17);
+
+    CHECK(record != NULL && state_of(record) == DL_RECORD_RUNNING);
+    CHECK_EQUAL(atomic_load(&seat.row->begun), 17);
+    CHECK_EQUAL(atomic_load(&record->sequence), 17);
+    CHECK_EQUAL(atomic_load(&record->count), 1000);
+    CHECK_EQUAL(atomic_load(&record->place), 1 | UINT64_C(9) << 32);
+    CHECK_EQUAL(atomic_load(&record->what), DL_ALL_REDUCE | DL_FLOAT32 << 8
+                                                | DL_RECORD_RUNNING << 24
+                                                | UINT64_C(7) << 32);
+    CHECK(!dl_recorder_take_failure());
+    dl_recorder_end_in(&seat, record, DL_TIMEOUT);
+    CHECK(state_of(record) == DL_RECORD_ENDED);
+    CHECK_EQUAL(atomic_load(&record->what) >> 28 & 0xf, DL_TIMEOUT);
+    CHECK(atomic_load(&record->ended) >= atomic_load(&record->started));
+    CHECK(atomic_load(&record->started) > 0);
+    CHECK_EQUAL(atomic_load(&record->version) % 2, 0);
+    CHECK(dl_recorder_take_failure() && !dl_recorder_take_failure());
+}
+
+CHECK_CASE(a_queued_one_starts_later)
+{
+    begin();
+    dl_seat seat = join("0");
+    dl_deadline never = dl_deadline_after(-1);
+    dl_record *record = dl_recorder_queue(&seat, &sum, never);
+
+    CHECK(state_of(record) == DL_RECORD_QUEUED && atomic_load(&record->started) == 0);
+    CHECK_EQUAL(atomic_load(&seat.row->begun), 0);
+    CHECK(dl_recorder_start(&seat, record, &sum, 3, never) == record);
+    CHECK(state_of(record) == DL_RECORD_RUNNING);
+    CHECK(atomic_load(&record->started) >= atomic_load(&record->queued));
+    CHECK_EQUAL(atomic_load(&record->sequence), 3);
+    CHECK_EQUAL(atomic_load(&seat.row->begun), 3);
+}
+
+CHECK_CASE(operations_of_one_call_do_not_overlap)
+{
+    begin();
+    dl_seat seat = join("0");
+    dl_deadline deadline = dl_deadline_after(DL_SECOND);
+
+    for (uint64_t i = 1; i < 4; i++) {
+        int64_t last = atomic_load(&seat.row->last_ended);
+        dl_record *record = dl_recorder_start(&seat, NULL, &sum, i, deadline);
+        CHECK(atomic_load(&record->started) >= last);
+        dl_recorder_end_in(&seat, record, DL_OK);
+    }
+}
+
+CHECK_CASE(the_one_that_hangs_is_not_lost)
+{
+    begin();
+    setenv("TORCH_FR_BUFFER_SIZE", "5", 1);
+    dl_seat seat = join("0");
+    dl_record *hung = start(&seat, 1);
+
+    for (uint64_t i = 2; i < 40; i++) {
+        dl_record *record = start(&seat, i);
+        CHECK(record != NULL && record != hung);
+        dl_recorder_end_in(&seat, record, DL_OK);
+    }
+    CHECK_EQUAL(atomic_load(&hung->sequence), 1);
+    /* Eight rows, all of them taken. */
+    for (uint64_t i = 0; i < 7; i++) {
+        CHECK(start(&seat, 40 + i) != NULL);
+    }
+    CHECK(start(&seat, 50) == NULL);
+    dl_recorder_end_in(&seat, NULL, DL_OK);
+    dl_recorder_end(hung, DL_OK);
+    CHECK(start(&seat, 51) == hung);
+}
+
+CHECK_CASE(zero_rows_turn_it_off)
+{
+    begin();
+    setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
+    dl_seat seat = join("0");
+    dl_buffer copy = {0};
+
+    CHECK(seat.row == NULL && !dl_recorder_is_on());
+    CHECK(start(&seat, 1) == NULL);
+    CHECK_EQUAL(dl_recorder_add_site("x.py", "f", 1), 0);
+    CHECK_TEXT(dl_recorder_path(), "");
+    CHECK_OK(dl_recorder_snapshot(&copy));
+    CHECK_EQUAL(copy.size, 0);
+    dl_buffer_fini(&copy);
+}
+
+CHECK_CASE(rows_of_closed_groups_are_given_again)
+{
+    begin();
+    dl_seat first = join("first");
+    dl_seat second = join("second");
+
+    for (int i = 0; i < 126; i++) {
+        CHECK(join("other").row != NULL);
+    }
+    CHECK(join("one too many").row == NULL);
+    dl_recorder_leave(&second);
+    dl_seat next = join("next");
+    CHECK(next.row == second.row && next.serial != second.serial);
+    /* Closing twice is not closing another's. */
+    dl_recorder_leave(&second);
+    CHECK_EQUAL(atomic_load(&next.row->is_open), 1);
+    CHECK_EQUAL(atomic_load(&first.row->members), 1 | UINT64_C(4) << 32);
+}
+
+CHECK_CASE(a_site_has_one_number)
+{
+    char path[300];
+
+    begin();
+    join("0");
+    uint32_t one = dl_recorder_add_site("a.py", "f", 1);
+    CHECK(one != 0 && one != dl_recorder_add_site("a.py", "f", 2));
+    CHECK_EQUAL(dl_recorder_add_site("a.py", "f", 1), one);
+    memset(path, 'x', sizeof path - 1);
+    path[sizeof path - 1] = '\0';
+    uint32_t tail = dl_recorder_add_site(path, path, 3);
+    CHECK_EQUAL(dl_recorder_add_site(path, path, 3), tail);
+    for (int line = 10; line < 300; line++) {
+        dl_recorder_add_site("b.py", "g", line);
+    }
+    CHECK_EQUAL(dl_recorder_add_site("c.py", "h", 1), 0);
+    CHECK_EQUAL(dl_recorder_add_site("a.py", "f", 1), one);
+}
+
+/* The recording as another process finds it. */
+static dl_recording_header
+open_file(void **memory)
+{
+    dl_recording_header header;
+    struct stat found;
+    int fd = open(dl_recorder_path(), O_RDONLY);
+
+    CHECK(fd >= 0 && fstat(fd, &found) == 0);
+    CHECK_EQUAL(found.st_mode & 0777, 0600);
+    *memory = mmap(NULL, (size_t)found.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(*memory != MAP_FAILED);
+    CHECK(dl_recording_check(*memory, (size_t)found.st_size, &header));
+    CHECK(!dl_recording_check(*memory, (size_t)found.st_size - 1, &header));
+    CHECK(dl_recording_check(*memory, (size_t)found.st_size, &header));
+    close(fd);
+    return header;
+}
+
+CHECK_CASE(others_find_the_file)
+{
+    void *memory;
+
+    begin();
+    dl_seat seat = join("0");
+    dl_recorder_identify("a job", 1, 4);
+    dl_recorder_end_in(&seat, start(&seat, 1), DL_OK);
+    dl_recording_header header = open_file(&memory);
+    CHECK_EQUAL(header.pid, getpid());
+    CHECK(header.process_start != 0 && header.to_wall_clock > 0);
+    CHECK_EQUAL(header.rank, 1);
+    CHECK_EQUAL(header.size, 4);
+    CHECK_TEXT(header.job, "a job");
+    CHECK_CONTAINS(header.command, "recorder");
+    CHECK_EQUAL(header.reported, 0);
+    dl_recorder_report();
+    CHECK(dl_recording_check(memory, SIZE_MAX, &header) && header.reported > 0);
+}
+
+CHECK_CASE(a_forked_child_makes_its_own)
+{
+    begin();
+    dl_seat seat = join("0");
+    char path[PATH_MAX];
+    int status;
+
+    strcpy(path, dl_recorder_path());
+    pid_t child = fork();
+    if (child == 0) {
+        join("0");
+        exit(strcmp(path, dl_recorder_path()) == 0 || access(path, F_OK) != 0
+             || access(dl_recorder_path(), F_OK) != 0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(access(path, F_OK) == 0 && seat.row != NULL);
+}
+
+CHECK_CASE(an_orderly_exit_takes_the_file_away_and_a_kill_does_not)
+{
+    struct stat found;
+    char path[PATH_MAX];
+    int status;
+
+    begin();
+    for (int is_killed = 0; is_killed < 2; is_killed++) {
+        pid_t child = fork();
+        if (child == 0) {
+            join("0");
+            CHECK(access(dl_recorder_path(), F_OK) == 0);
+            if (is_killed) {
+                raise(SIGKILL);
+            }
+            exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child);
+        stat("/proc/self/ns/pid", &found);
+        CHECK(rmdir(folder) == (is_killed ? -1 : 0));
+    }
+    /* The next one sweeps, when it is old enough. */
+    join("0");
+    snprintf(path, sizeof path, "%s/%llu-%d-1", folder,
+             (unsigned long long)found.st_ino, getpid());
+    struct timespec old[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    CHECK(utimensat(AT_FDCWD, path, old, 0) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        join("0");
+        exit(access(path, F_OK) == 0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    char command[PATH_MAX];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    atexit(remove_folder);
+    CHECK(access(dl_recorder_path(), F_OK) == 0 && system(command) == 0);
+}
+
+CHECK_CASE(a_folder_of_others_is_not_used)
+{
+    begin();
+    CHECK(chmod(folder, 0755) == 0);
+    dl_seat seat = join("0");
+    CHECK(seat.row != NULL);
+    CHECK_TEXT(dl_recorder_path(), "");
+}
+
+static atomic_bool is_over;
+
+/* Rows whose words all follow from one of them: a torn one shows. */
+static void
+write_rows(const dl_seat *seat)
+{
+    for (uint64_t i = 1; i <= 20000; i++) {
+        dl_fingerprint what = {.op = DL_BARRIER, .count = i};
+        dl_deadline deadline = {.at = (int64_t)(2 * i), .limit = (int64_t)i};
+        dl_record *record = dl_recorder_post(seat, &what, (int64_t)i, deadline);
+        CHECK(record != NULL);
+        dl_recorder_end(record, DL_OK);
+    }
+}
+
+static void
+read_rows(void)
+{
+    dl_buffer copy = {0};
+
+    while (!atomic_load(&is_over)) {
+        CHECK_OK(dl_recorder_snapshot(&copy));
+        const dl_recording_header *header = (const void *)copy.data;
+        dl_recording tables = dl_recording_at(copy.data, header);
+        for (uint64_t i = 0; i < header->record_count; i++) {
+            const dl_record *row = &tables.records[i];
+            CHECK_EQUAL(row->version % 2, 0);
+            CHECK_EQUAL(row->count, row->sequence);
+            CHECK_EQUAL(row->count, row->started);
+        }
+    }
+    dl_buffer_fini(&copy);
+}
+
+static void
+write_or_read(int rank, int size, void *context)
+{
+    atomic_int *writers = context;
+
+    if (rank == size - 1) {
+        read_rows();
+        return;
+    }
+    dl_seat seat = join("0");
+    write_rows(&seat);
+    if (atomic_fetch_sub(writers, 1) == 1) {
+        atomic_store(&is_over, true);
+    }
+}
+
+CHECK_CASE(readers_never_see_half_a_row)
+{
+    atomic_int writers;
+
+    begin();
+    setenv("TORCH_FR_BUFFER_SIZE", "16", 1);
+    atomic_init(&writers, 2);
+    dl_run_ranks(3, write_or_read, &writers);
+}
+
+CHECK_CASE(absurd_bytes_are_no_recording)
+{
+    union {
+        dl_recording_header header;
+        uint64_t words[64];
+    } memory = {.header = {.magic = DL_RECORDING_MAGIC}};
+    dl_recording_header header;
+
+    memory.header.record_count = 1;
+    CHECK(dl_recording_check(&memory, sizeof memory, &header));
+    CHECK(!dl_recording_check(&memory, 64, &header));
+    memory.header.version = 1;
+    CHECK(!dl_recording_check(&memory, sizeof memory, &header));
+    memory.header.version = 2;
+    memory.header.record_count = 3;
+    CHECK(!dl_recording_check(&memory, SIZE_MAX, &header));
+    memory.header.record_count = UINT64_MAX;
+    CHECK(!dl_recording_check(&memory, SIZE_MAX, &header));
+    memory.header.record_count = 1;
+    memory.header.magic[3] = 'x';
+    CHECK(!dl_recording_check(&memory, SIZE_MAX, &header));
+}
