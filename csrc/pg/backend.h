@@ -22,6 +22,9 @@ typedef struct dl_op_context {
     uint64_t sequence;          /* of the group, from 1 */
     dl_fingerprint fingerprint; /* compared with the other ranks' */
     dl_deadline deadline;
+    /* Of an operation that was queued, where that was, empty if nobody wanted to know;
+     * NULL: the caller's own thread knows (base/call_site.h). */
+    const char *call_site;
 } dl_op_context;
 
 typedef struct dl_backend_ops {
@@ -45,6 +48,10 @@ typedef struct dl_backend_ops {
      * whole. */
     dl_status (*post)(dl_backend *, dl_op_type, const dl_message_args *, dl_deadline,
                       dl_work **);
+    /* DL_OK as far as is known, or why nothing more is to be expected of `rank`: it is
+     * gone, or this rank was aborted.  Does not wait; from any thread.  NULL: it cannot
+     * tell before an operation fails. */
+    dl_status (*watch)(dl_backend *, int rank);
     /* Local, bounded, idempotent, from any thread: frees all waiters with `cause`; peers
      * that need this rank are told. */
     void (*abort)(dl_backend *, const dl_error *cause);

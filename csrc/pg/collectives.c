@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/call_site.h"
 #include "pg/check.h"
 #include "pg/group_state.h"
 
@@ -235,6 +236,7 @@ typedef struct queued {
     dl_work work;
     dl_job job;
     operation operation; /* with references to group and arguments */
+    char call_site[DL_CALL_SITE_TEXT_SIZE];
 } queued;
 
 static queued *
@@ -317,6 +319,10 @@ dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline de
     self->operation.args = copy;
     self->operation.record =
         dl_recorder_queue(&group->seat, &checked.context.fingerprint, deadline);
+    self->operation.context.call_site = self->call_site;
+    if (dl_call_sites_are_wanted()) {
+        dl_call_site_describe(self->call_site, sizeof self->call_site);
+    }
     dl_status status = dl_lane_submit(&group->lane, &self->job);
     if (status != DL_OK) {
         dl_recorder_end(self->operation.record, status);

@@ -6,10 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/debug_level.h"
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
 #include "pg/fake/fake_backend.h"
 #include "pg/group_state.h"
+#include "pg/wrapper/wrapper_backend.h"
 
 typedef struct backend_entry {
     const char *name;
@@ -69,6 +71,9 @@ join(dl_group *group, dl_store *store)
     dl_status status = find_backend(group->backend_name)(
         &options, dl_group_deadline(group), &group->backend);
 
+    if (status == DL_OK && dl_debug_level_get() == DL_DEBUG_DETAIL) {
+        status = dl_wrapper_backend_wrap(&options, &group->backend);
+    }
     return status == DL_OK ? DL_OK
                            : dl_fail_while("joining group %s as rank %d of %d",
                                            group->name, group->rank, group->size);

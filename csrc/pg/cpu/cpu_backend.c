@@ -6,6 +6,7 @@
 
 #include "base/thread.h"
 #include "pg/cpu/cpu_state.h"
+#include "pg/cpu/shm/verdict.h"
 
 static void
 abort_backend(dl_backend *backend, const dl_error *cause)
@@ -53,6 +54,14 @@ post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
     return dl_p2p_post(dl_cpu_self(backend)->p2p, op, args, deadline, work);
 }
 
+static dl_status
+watch(dl_backend *backend, int rank)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return self->size == 1 ? DL_OK : dl_verdict_watch(&self->board, rank);
+}
+
 static const dl_backend_ops cpu_ops = {
     .name = "cpu",
     .all_reduce = dl_cpu_all_reduce,
@@ -65,6 +74,7 @@ static const dl_backend_ops cpu_ops = {
     .reduce_scatter = dl_cpu_reduce_scatter,
     .all_to_all = dl_cpu_all_to_all,
     .post = post,
+    .watch = watch,
     .abort = abort_backend,
     .leave = leave_backend,
     .free = free_backend,

@@ -111,6 +111,27 @@ check_peers(const dl_board *board, const dl_wanted *wanted)
     return DL_OK;
 }
 
+dl_status
+dl_verdict_watch(const dl_board *board, int rank)
+{
+    const dl_board_member *member = &board->members[rank];
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_lifelines_watch(board->options.lifelines);
+    uint32_t farewell = atomic_load(&member->farewell);
+    if (farewell == DL_STAYING
+        && !atomic_load(&board->options.lifelines->is_cut[rank])) {
+        return DL_OK;
+    }
+    describe_rank(board, rank, peer);
+    if (farewell == DL_ABORTED) {
+        return dl_fail(DL_PEER_LOST, "%s gave up: %.*s", peer, DL_BOARD_REASON_SIZE,
+                       member->reason);
+    }
+    return dl_fail(DL_PEER_LOST, "%s %s", peer,
+                   farewell == DL_LEFT ? "left the group" : "exited or was killed");
+}
+
 /* Text that grows at its end and is cut at its limit. */
 typedef struct list_text {
     char data[DL_ERROR_TEXT_SIZE - 2 * OPERATION_SIZE];

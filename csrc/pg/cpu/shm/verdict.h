@@ -17,4 +17,8 @@ dl_status dl_verdict_mismatch(const dl_board *board, int other);
 /* DL_OK, or what the peer said that broke the board in this operation or before. */
 dl_status dl_verdict_broken(const dl_board *board);
 
+/* DL_OK, or DL_PEER_LOST: nothing more is to be expected of `rank`.  From any thread,
+ * also while no operation runs. */
+dl_status dl_verdict_watch(const dl_board *board, int rank);
+
 #endif

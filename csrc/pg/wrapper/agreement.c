@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/wrapper/agreement.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "pg/wrapper/disagreement.h"
+
+/* After our own abort there is nobody left to wait for. */
+static dl_status
+watch(void *context, int rank)
+{
+    dl_agreement *self = context;
+    dl_backend *backend = self->options.backend;
+
+    if (atomic_load_explicit(&self->is_aborted, memory_order_acquire)) {
+        pthread_mutex_lock(&self->lock);
+        dl_status status = dl_fail_again(&self->abort_cause);
+        pthread_mutex_unlock(&self->lock);
+        return status;
+    }
+    return backend->ops->watch == NULL ? DL_OK : backend->ops->watch(backend, rank);
+}
+
+void
+dl_agreement_init(dl_agreement *self, const dl_agreement_options *options)
+{
+    *self = (dl_agreement){.options = *options};
+    self->roll = (dl_roll_call){
+        .store = options->store,
+        .topic = "debug",
+        .rank = options->rank,
+        .size = options->size,
+        .watch = watch,
+        .context = self,
+    };
+    pthread_mutex_init(&self->lock, NULL);
+}
+
+void
+dl_agreement_fini(dl_agreement *self)
+{
+    pthread_mutex_destroy(&self->lock);
+}
+
+void
+dl_agreement_abort(dl_agreement *self, const dl_error *cause)
+{
+    pthread_mutex_lock(&self->lock);
+    if (!atomic_load(&self->is_aborted)) {
+        self->abort_cause = *cause;
+        atomic_store(&self->is_aborted, true);
+    }
+    pthread_mutex_unlock(&self->lock);
+}
+
+/* In torch's words, which name the sequence number first. */
+static void
+log_call(const dl_agreement *self, const dl_op_context *op, const dl_buffer *text)
+{
+    char call[DL_STATEMENT_TEXT_SIZE];
+
+    if (dl_log_is_on(DL_LOG_TRACE)) {
+        dl_statement said = dl_statement_read(dl_buffer_bytes(text));
+        dl_statement_describe(&said, call, sizeof call);
+        dl_log(DL_LOG_TRACE,
+               "[Rank %d] Running collective: %s #%" PRIu64 " of group %s",
+               self->options.rank, call, op->sequence, self->options.group_name);
+    }
+}
+
+static dl_status
+say(dl_agreement *self, const dl_op_context *op, const void *args)
+{
+    dl_buffer text = {0};
+
+    dl_statement_write(op, args, self->options.size, &text);
+    dl_buffer_put(&text, (dl_bytes){(const uint8_t *)"", 1});
+    dl_status status = dl_buffer_check(&text);
+    if (status == DL_OK) {
+        log_call(self, op, &text);
+        status = dl_roll_call_say(&self->roll, op->sequence, (const char *)text.data,
+                                  op->deadline);
+    }
+    dl_buffer_fini(&text);
+    return status;
+}
+
+static dl_status
+hear(dl_agreement *self, const dl_op_context *op, dl_buffer *words)
+{
+    dl_hearing hearing = {.agreement = self, .op = op, .words = words, .gone = -1};
+    dl_status status = dl_roll_call_hear(&self->roll, op->sequence, words,
+                                         &hearing.gone, op->deadline);
+
+    if (status == DL_TIMEOUT || hearing.gone >= 0) {
+        return dl_disagreement_absent(&hearing, status);
+    }
+    DL_TRY(status);
+    return dl_disagreement_look(&hearing);
+}
+
+dl_status
+dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const void *args)
+{
+    /* A group of one has nobody to disagree with, and may have no store. */
+    if (self->options.size == 1) {
+        return DL_OK;
+    }
+    dl_buffer *words = dl_roll_call_words_new(&self->roll);
+    if (words == NULL) {
+        return DL_NO_MEMORY;
+    }
+    dl_status status = say(self, op, args);
+    /* Whoever has come here has read the words of the operation before the last, and
+     * those of the last say what a rank did that does not come. */
+    if (status == DL_OK && op->sequence > 2) {
+        dl_roll_call_forget(&self->roll, op->sequence - 2);
+    }
+    if (status == DL_OK) {
+        status = hear(self, op, words);
+    }
+    dl_roll_call_words_free(&self->roll, words);
+    return status;
+}

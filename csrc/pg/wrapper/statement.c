@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/wrapper/statement.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/call_site.h"
+
+__attribute__((format(printf, 2, 3))) static void
+put(dl_buffer *text, const char *format, ...)
+{
+    char part[256];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(part, sizeof part, format, arguments);
+    va_end(arguments);
+    dl_buffer_put(text, dl_bytes_of(part));
+}
+
+static void
+put_who(dl_buffer *text)
+{
+    char host[65] = "";
+
+    gethostname(host, sizeof host - 1);
+    put(text, "pid %d on host %s\n", (int)getpid(), host);
+}
+
+static void
+put_line(const dl_op_context *op, dl_buffer *text)
+{
+    char site[DL_CALL_SITE_TEXT_SIZE];
+
+    /* An operation that was queued brings its own: it may run on any thread. */
+    if (op->call_site == NULL) {
+        dl_call_site_describe(site, sizeof site);
+    } else {
+        snprintf(site, sizeof site, "%s", op->call_site);
+    }
+    /* A file's name may hold anything. */
+    for (char *end = site; (end = strchr(end, '\n')) != NULL;) {
+        *end = ' ';
+    }
+    put(text, "%s\n", site);
+}
+
+static void
+put_dtype(const dl_fingerprint *fingerprint, dl_buffer *text)
+{
+    if (fingerprint->op == DL_BARRIER) {
+        put(text, "\n");
+    } else if (fingerprint->dtype == DL_OPAQUE) {
+        put(text, "bytes%u\n", fingerprint->item_size);
+    } else {
+        put(text, "%s\n", dl_dtype_name((dl_dtype)fingerprint->dtype));
+    }
+}
+
+/* The array whose shape all ranks share; NULL: they share none. */
+static const dl_tensor *
+shared_tensor(dl_op_type op, const void *args)
+{
+    switch (op) {
+    case DL_ALL_REDUCE:
+        return &((const dl_all_reduce_args *)args)->tensor;
+    case DL_BROADCAST:
+        return &((const dl_broadcast_args *)args)->tensor;
+    case DL_REDUCE:
+        return &((const dl_reduce_args *)args)->tensor;
+    case DL_ALL_GATHER:
+        return &((const dl_all_gather_args *)args)->input;
+    case DL_GATHER:
+        return &((const dl_gather_args *)args)->input;
+    case DL_SCATTER:
+        return &((const dl_scatter_args *)args)->output;
+    case DL_REDUCE_SCATTER:
+        return &((const dl_reduce_scatter_args *)args)->output;
+    default:
+        return NULL;
+    }
+}
+
+static void
+put_shape(const dl_tensor *tensor, dl_buffer *text)
+{
+    if (tensor == NULL) {
+        put(text, "\n");
+        return;
+    }
+    if (tensor->shape == NULL) {
+        put(text, "[%zu]\n", tensor->count);
+        return;
+    }
+    put(text, "[");
+    for (int i = 0; i < tensor->ndim; i++) {
+        put(text, "%s%" PRId64, i > 0 ? ", " : "", tensor->shape[i]);
+    }
+    put(text, "]\n");
+}
+
+static bool
+is_reduction(uint8_t op)
+{
+    return op == DL_ALL_REDUCE || op == DL_REDUCE || op == DL_REDUCE_SCATTER
+           || op == DL_REDUCE_SCATTER_V;
+}
+
+static bool
+has_root(uint8_t op)
+{
+    return op == DL_BROADCAST || op == DL_REDUCE || op == DL_GATHER || op == DL_SCATTER
+           || op == DL_GATHER_V || op == DL_SCATTER_V;
+}
+
+static void
+put_reduce_op_and_root(const dl_fingerprint *fingerprint, dl_buffer *text)
+{
+    put(text, "%s\n",
+        is_reduction(fingerprint->op)
+            ? dl_reduce_op_name((dl_reduce_op)fingerprint->reduce_op)
+            : "");
+    if (has_root(fingerprint->op)) {
+        put(text, "%" PRIu32, fingerprint->root);
+    }
+    put(text, "\n");
+}
+
+/* "3, 4, 5": what each rank's block has; NULL is no block at all. */
+static void
+put_counts(const dl_tensor *blocks, int size, dl_buffer *text)
+{
+    for (int rank = 0; blocks != NULL && rank < size; rank++) {
+        put(text, "%s%zu", rank > 0 ? ", " : "", blocks[rank].count);
+    }
+    put(text, "\n");
+}
+
+/* Blocks that differ in size, and that all ranks know. */
+static const dl_tensor *
+shared_blocks(const dl_fingerprint *fingerprint, const void *args)
+{
+    switch (fingerprint->op) {
+    case DL_ALL_GATHER_V:
+        return ((const dl_all_gather_args *)args)->outputs;
+    case DL_REDUCE_SCATTER_V:
+        return ((const dl_reduce_scatter_args *)args)->inputs;
+    default:
+        return NULL;
+    }
+}
+
+void
+dl_statement_write(const dl_op_context *op, const void *args, int size, dl_buffer *text)
+{
+    const dl_fingerprint *fingerprint = &op->fingerprint;
+    const dl_all_to_all_args *exchange = fingerprint->op == DL_ALL_TO_ALL ? args : NULL;
+
+    put_who(text);
+    put_line(op, text);
+    put(text, "%s\n", dl_op_type_name(fingerprint->op));
+    put_dtype(fingerprint, text);
+    put_shape(shared_tensor((dl_op_type)fingerprint->op, args), text);
+    put_reduce_op_and_root(fingerprint, text);
+    put_counts(shared_blocks(fingerprint, args), size, text);
+    put_counts(exchange == NULL ? NULL : exchange->inputs, size, text);
+    put_counts(exchange == NULL ? NULL : exchange->outputs, size, text);
+}
+
+dl_statement
+dl_statement_read(dl_bytes text)
+{
+    dl_statement self = {.lines = {{0}}};
+
+    for (int i = 0; i < DL_STATEMENT_LINES && text.size > 0; i++) {
+        const uint8_t *end = memchr(text.data, '\n', text.size);
+        size_t size = end == NULL ? text.size : (size_t)(end - text.data);
+        self.lines[i] = (dl_bytes){text.data, size};
+        size_t taken = end == NULL ? size : size + 1;
+        text = (dl_bytes){text.data + taken, text.size - taken};
+    }
+    return self;
+}

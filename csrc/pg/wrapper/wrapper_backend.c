@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/wrapper/wrapper_backend.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/call_site.h"
+#include "pg/wrapper/agreement.h"
+
+typedef struct wrapper {
+    dl_backend base;
+    dl_backend_ops ops; /* without what the backend inside does not have */
+    /* fixed after init */
+    dl_backend *inside;
+    dl_agreement agreement;
+    dl_store *store;
+    char *group_name;
+} wrapper;
+
+static wrapper *
+self_of(dl_backend *backend)
+{
+    return (wrapper *)(void *)backend;
+}
+
+/* Late ranks find out at once, in the operation itself, that nobody is there any more. */
+static dl_status
+agree(wrapper *self, const dl_op_context *op, const void *args)
+{
+    dl_status status = dl_agreement_reach(&self->agreement, op, args);
+
+    if (status != DL_OK && status != DL_MISMATCH) {
+        dl_error cause = *dl_last_error();
+        self->inside->ops->abort(self->inside, &cause);
+        return dl_fail_again(&cause);
+    }
+    return status;
+}
+
+static dl_status
+all_reduce(dl_backend *backend, const dl_op_context *op, const dl_all_reduce_args *args)
+{
+    wrapper *self = self_of(backend);
+
+    DL_TRY(agree(self, op, args));
+    return self->inside->ops->all_reduce(self->inside, op, args);
+}
+
+static dl_status
+broadcast(dl_backend *backend, const dl_op_context *op, const dl_broadcast_args *args)
+{
+    wrapper *self = self_of(backend);
+
+    DL_TRY(agree(self, op, args));
+    return self->inside->ops->broadcast(self->inside, op, args);
+}
+
+static dl_status
+barrier(dl_backend *backend, const dl_op_context *op)
+{
+    wrapper *self = self_of(backend);
+
+    DL_TRY(agree(self, op, NULL));
+    return self->inside->ops->barrier(self->inside, op);
+}
+
+static dl_status
+reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
+{
+    wrapper *self = self_of(backend);
+
+    DL_TRY(agree(self, op, args));
+    return self->inside->ops->reduce(self->inside, op, args);
+}
+
+static dl_status
+all_gather(dl_backend *backend, const dl_op_context *op, const dl_all_gather_args *args)
+{
+    wrapper *self = self_of(backend);
+
+    DL_TRY(agree(self, op, args));
+    return self->inside->ops->all_gather(self->inside, op, args);
+}
+
+static dl_status
+gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
+{
+    wrapper *self = self_of(backend);
+
+    DL_TRY(agree(self, op, args));
+    return self->inside->ops->gather(self->inside, op, args);
+}
+
+static dl_status
+scatter(dl_backend *backend, const dl_op_context *op, const dl_scatter_args *args)
+{
+    wrapper *self = self_of(backend);
+
+    DL_TRY(agree(self, op, args));
+    return self->inside->ops->scatter(self->inside, op, args);
+}
+
+static dl_status
+reduce_scatter(dl_backend *backend, const dl_op_context *op,
+               const dl_reduce_scatter_args *args)
+{
+    wrapper *self = self_of(backend);
+
+    DL_TRY(agree(self, op, args));
+    return self->inside->ops->reduce_scatter(self->inside, op, args);
+}
+
+static dl_status
+all_to_all(dl_backend *backend, const dl_op_context *op, const dl_all_to_all_args *args)
+{
+    wrapper *self = self_of(backend);
+
+    DL_TRY(agree(self, op, args));
+    return self->inside->ops->all_to_all(self->inside, op, args);
+}
+
+static dl_status
+post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
+     dl_deadline deadline, dl_work **work)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    return inside->ops->post(inside, op, args, deadline, work);
+}
+
+static dl_status
+watch(dl_backend *backend, int rank)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    return inside->ops->watch(inside, rank);
+}
+
+static void
+abort_inside(dl_backend *backend, const dl_error *cause)
+{
+    wrapper *self = self_of(backend);
+
+    dl_agreement_abort(&self->agreement, cause);
+    self->inside->ops->abort(self->inside, cause);
+}
+
+static void
+leave(dl_backend *backend)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    inside->ops->leave(inside);
+}
+
+static void
+free_wrapper(dl_backend *backend)
+{
+    wrapper *self = self_of(backend);
+
+    if (self->inside != NULL) {
+        self->inside->ops->free(self->inside);
+    }
+    dl_agreement_fini(&self->agreement);
+    dl_store_unref(self->store);
+    free(self->group_name);
+    free(self);
+}
+
+static const dl_backend_ops wrapper_ops = {
+    .all_reduce = all_reduce,
+    .broadcast = broadcast,
+    .barrier = barrier,
+    .reduce = reduce,
+    .all_gather = all_gather,
+    .gather = gather,
+    .scatter = scatter,
+    .reduce_scatter = reduce_scatter,
+    .all_to_all = all_to_all,
+    .post = post,
+    .watch = watch,
+    .abort = abort_inside,
+    .leave = leave,
+    .free = free_wrapper,
+};
+
+/* A NULL entry is worded by the group, which must find it here, too. */
+#define LEAVE_OUT(ops, inside, entry) \
+    ((ops)->entry = (inside)->entry == NULL ? NULL : (ops)->entry)
+
+static void
+leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
+{
+    ops->name = inside->name;
+    LEAVE_OUT(ops, inside, all_reduce);
+    LEAVE_OUT(ops, inside, broadcast);
+    LEAVE_OUT(ops, inside, barrier);
+    LEAVE_OUT(ops, inside, reduce);
+    LEAVE_OUT(ops, inside, all_gather);
+    LEAVE_OUT(ops, inside, gather);
+    LEAVE_OUT(ops, inside, scatter);
+    LEAVE_OUT(ops, inside, reduce_scatter);
+    LEAVE_OUT(ops, inside, all_to_all);
+    LEAVE_OUT(ops, inside, post);
+    LEAVE_OUT(ops, inside, watch);
+}
+
+dl_status
+dl_wrapper_backend_wrap(const dl_backend_options *options, dl_backend **backend)
+{
+    wrapper *self = calloc(1, sizeof *self);
+    char *name = strdup(options->group_name);
+
+    if (self == NULL || name == NULL) {
+        free(self);
+        free(name);
+        return dl_fail_no_memory();
+    }
+    dl_call_sites_want();
+    self->ops = wrapper_ops;
+    leave_out_what_is_not_there(&self->ops, (*backend)->ops);
+    self->base.ops = &self->ops;
+    self->group_name = name;
+    self->store = options->store == NULL ? NULL : dl_store_ref(options->store);
+    self->inside = *backend;
+    dl_agreement_init(&self->agreement, &(dl_agreement_options){.store = self->store,
+                                                                .backend = self->inside,
+                                                                .group_name = name,
+                                                                .rank = options->rank,
+                                                                .size = options->size});
+    *backend = &self->base;
+    return DL_OK;
+}
