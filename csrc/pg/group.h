@@ -61,6 +61,13 @@ dl_status dl_group_reduce_scatter(dl_group *group, const dl_reduce_scatter_args 
 dl_status dl_group_all_to_all(dl_group *group, const dl_all_to_all_args *args,
                               dl_deadline deadline);
 
+/* A barrier that names who is missing, over the store alone: on every rank, of those that
+ * come late too, the outcome is the same, and a failure leaves the group as it is.
+ * `waits_for_all`: until the deadline, to name all that are missing; otherwise the first
+ * one, sooner if it is gone.  Every rank makes the same number of these calls. */
+dl_status dl_group_monitored_barrier(dl_group *group, bool waits_for_all,
+                                     dl_deadline deadline);
+
 /* Any of them, by its number; `args` is the struct of `op`, NULL for the barrier. */
 dl_status dl_group_run(dl_group *group, dl_op_type op, const void *args,
                        dl_deadline deadline);

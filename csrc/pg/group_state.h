@@ -17,6 +17,7 @@ struct dl_group {
     atomic_uint references;
     _Atomic int64_t timeout;
     _Atomic uint64_t sequence;
+    _Atomic uint64_t monitored; /* barriers so far */
     /* fixed after init */
     char *name;
     char *backend_name;

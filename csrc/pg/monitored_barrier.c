@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/log.h"
+#include "pg/group_state.h"
+#include "pg/roll_call.h"
+
+/* Every rank says that it has come, and rank 0 waits for all of them.  Then there is one
+ * verdict, for all: whoever is the first to write it decides, be it rank 0 that counted,
+ * or another one that rank 0 has kept waiting for too long.  So no rank passes a barrier
+ * that others have given up, and those who come late find out at once. */
+
+#define PASSED "passed"
+
+/* Of a verdict and of what led to it. */
+#define REASON_SIZE 1200
+
+typedef struct barrier {
+    dl_group *group;
+    uint64_t number;
+    bool waits_for_all;
+    dl_deadline deadline;
+    dl_roll_call arrivals;
+    dl_roll_call verdict; /* of one member, rank 0 */
+} barrier;
+
+static int64_t
+milliseconds(const barrier *self)
+{
+    return self->deadline.limit / DL_MILLISECOND;
+}
+
+static dl_status
+watch(void *context, int rank)
+{
+    dl_group *group = context;
+    dl_status status = DL_OK;
+
+    DL_TRY(dl_group_admit(group));
+    pthread_mutex_lock(&group->lock);
+    dl_backend *backend = group->backend;
+    if (backend != NULL && backend->ops->watch != NULL) {
+        status = backend->ops->watch(backend, rank);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+static barrier
+begin(dl_group *group, bool waits_for_all, dl_deadline deadline)
+{
+    dl_roll_call roll = {.store = group->store,
+                         .topic = "monitored",
+                         .rank = group->rank,
+                         .size = group->size,
+                         .watch = watch,
+                         .context = group};
+    barrier self = {.group = group,
+                    .number = atomic_fetch_add(&group->monitored, 1) + 1,
+                    .waits_for_all = waits_for_all,
+                    .deadline = deadline,
+                    .arrivals = roll,
+                    .verdict = roll};
+
+    self.verdict.topic = "monitored-verdict";
+    self.verdict.rank = 0;
+    self.verdict.size = 1;
+    /* All that are missing are wanted, those that are gone and those that are late. */
+    if (waits_for_all) {
+        self.arrivals.watch = NULL;
+    }
+    return self;
+}
+
+/* Writes `wanted` unless there is a verdict, and gives the one that holds. */
+static dl_status
+decide(const barrier *self, const char *wanted, dl_buffer *held)
+{
+    char key[DL_ROLL_CALL_KEY_SIZE];
+
+    snprintf(key, sizeof key, "%s/%" PRIu64 "/0", self->verdict.topic, self->number);
+    dl_buffer_clear(held);
+    return dl_store_compare_set(self->group->store, dl_bytes_of(key), DL_LITERAL(""),
+                                dl_bytes_of(wanted), held,
+                                dl_group_deadline(self->group));
+}
+
+/* After all have come nobody can need what was said in the barrier before. */
+static void
+tidy(const barrier *self)
+{
+    if (self->number > 1) {
+        dl_roll_call_forget(&self->arrivals, self->number - 1);
+    }
+    if (self->number > 1 && self->group->rank == 0) {
+        dl_roll_call_forget(&self->verdict, self->number - 1);
+    }
+}
+
+/* What `held` means for a rank that has come. */
+static dl_status
+obey(const barrier *self, const dl_buffer *held, dl_status failure)
+{
+    int rank = self->group->rank;
+    int size = held->size > REASON_SIZE ? REASON_SIZE : (int)held->size;
+    const char *text = (const char *)held->data;
+
+    if (dl_bytes_equal(dl_buffer_bytes(held), DL_LITERAL(PASSED))) {
+        tidy(self);
+        return DL_OK;
+    }
+    dl_status status =
+        rank == 0
+            ? dl_fail(failure, "%.*s", size, text)
+            : dl_fail(failure,
+                      "Rank %d successfully reached monitoredBarrier, but received "
+                      "errors while waiting for send/recv from rank 0. Please check "
+                      "rank 0 logs for faulty rank.\n Original exception: \n%.*s",
+                      rank, size, text);
+    dl_log(DL_LOG_ERROR, "%s", dl_last_error()->text);
+    return status;
+}
+
+/* Why each of those that have not come never will, where that is known. */
+static void
+describe_gone(const barrier *self, const dl_buffer *words, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int rank = 0; rank < self->group->size && used < size; rank++) {
+        if (words[rank].size == 0 && watch(self->group, rank) != DL_OK) {
+            used += (size_t)snprintf(text + used, size - used, "%s%.200s",
+                                     used > 0 ? "; " : "", dl_last_error()->text);
+        }
+    }
+}
+
+static void
+describe_missing(const barrier *self, const dl_buffer *words, char text[REASON_SIZE])
+{
+    char gone[REASON_SIZE / 2];
+    dl_rank_list missing;
+    int first = 0;
+
+    dl_roll_call_list(&self->arrivals, words, true, &missing);
+    describe_gone(self, words, gone, sizeof gone);
+    if (self->waits_for_all) {
+        snprintf(text, REASON_SIZE,
+                 "[Rank 0]: Ranks %s failed to pass monitoredBarrier in %" PRId64
+                 " ms%s%s",
+                 missing.text, milliseconds(self), gone[0] == '\0' ? "" : "\n", gone);
+        return;
+    }
+    while (first < self->group->size - 1 && words[first].size > 0) {
+        first++;
+    }
+    snprintf(text, REASON_SIZE,
+             "[Rank 0]: Rank %d failed to pass monitoredBarrier in %" PRId64
+             " ms\n Original exception: \n%s%sof group %s have not called it: %s",
+             first, milliseconds(self), gone, gone[0] == '\0' ? "" : "; ",
+             self->group->name, missing.text);
+}
+
+/* Rank 0. */
+static dl_status
+count(const barrier *self, dl_buffer *words, dl_buffer *held)
+{
+    char reason[REASON_SIZE] = PASSED;
+    int gone;
+    dl_status status =
+        dl_roll_call_hear(&self->arrivals, self->number, words, &gone, self->deadline);
+
+    if (status == DL_TIMEOUT || gone >= 0) {
+        describe_missing(self, words, reason);
+    } else {
+        DL_TRY(status);
+    }
+    DL_TRY(decide(self, reason, held));
+    return obey(self, held, status == DL_OK ? DL_TIMEOUT : status);
+}
+
+static dl_status
+count_arrivals(const barrier *self, dl_buffer *held)
+{
+    dl_buffer *words = dl_roll_call_words_new(&self->arrivals);
+
+    if (words == NULL) {
+        return DL_NO_MEMORY;
+    }
+    dl_status status = count(self, words, held);
+    dl_roll_call_words_free(&self->arrivals, words);
+    return status;
+}
+
+/* Rank 0 itself is missing, or gone: this one gives up for all. */
+static dl_status
+give_up(const barrier *self, dl_status status, int gone, dl_buffer *held)
+{
+    char reason[REASON_SIZE];
+    char cause[REASON_SIZE / 2] = "it has not called it";
+
+    if (gone >= 0) {
+        snprintf(cause, sizeof cause, "%.500s", dl_last_error()->text);
+    }
+    snprintf(reason, sizeof reason,
+             "[Rank %d]: Rank 0 failed to pass monitoredBarrier in %" PRId64
+             " ms (group %s): %s",
+             self->group->rank, milliseconds(self), self->group->name, cause);
+    DL_TRY(decide(self, reason, held));
+    return obey(self, held, status);
+}
+
+/* While rank 0 is in the barrier and counts, it has its own time for that. */
+static dl_status
+wait_for_verdict(const barrier *self, dl_buffer *held)
+{
+    dl_buffer arrival = {0};
+    int gone;
+    dl_status status =
+        dl_roll_call_hear(&self->verdict, self->number, held, &gone, self->deadline);
+
+    if (status == DL_TIMEOUT && gone < 0) {
+        DL_TRY(dl_roll_call_peek(&self->arrivals, self->number, 0, &arrival));
+        bool has_come = arrival.size > 0;
+        dl_buffer_fini(&arrival);
+        dl_deadline more = dl_deadline_after(self->deadline.limit + DL_SECOND);
+        if (has_come) {
+            status = dl_roll_call_hear(&self->verdict, self->number, held, &gone, more);
+        }
+    }
+    if (status == DL_TIMEOUT || gone >= 0) {
+        return give_up(self, status, gone, held);
+    }
+    return status == DL_OK ? obey(self, held, DL_TIMEOUT) : status;
+}
+
+dl_status
+dl_group_monitored_barrier(dl_group *group, bool waits_for_all, dl_deadline deadline)
+{
+    dl_buffer held = {0};
+
+    DL_TRY(dl_group_admit(group));
+    if (group->size == 1) {
+        return DL_OK;
+    }
+    barrier self = begin(group, waits_for_all, deadline);
+    dl_status status =
+        dl_roll_call_say(&self.arrivals, self.number, "here", dl_group_deadline(group));
+    if (status == DL_OK) {
+        status = group->rank == 0 ? count_arrivals(&self, &held)
+                                  : wait_for_verdict(&self, &held);
+    }
+    dl_buffer_fini(&held);
+    return status;
+}
