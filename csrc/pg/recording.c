@@ -107,7 +107,8 @@ dl_recording_snapshot(void *memory, const dl_recording_header *header, void *cop
     dl_recording to = dl_recording_at(copy, header);
     dl_recording_header taken = *header;
 
-    taken.taken = dl_now();
+    /* A dump keeps its time. */
+    taken.taken = taken.taken != 0 ? taken.taken : dl_now();
     memcpy(copy, &taken, sizeof taken);
     copy_rows(from.records, to.records, header->record_count, sizeof(dl_record));
     copy_rows(from.groups, to.groups, header->group_count, sizeof(dl_recorded_group));

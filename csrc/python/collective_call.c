@@ -6,6 +6,7 @@
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/group_type.h"
+#include "python/recorded_site.h"
 
 /* GroupMember.NON_GROUP_MEMBER: a group that this process is not in. */
 #define NON_GROUP_MEMBER (-100)
@@ -76,6 +77,7 @@ dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
         return found;
     }
     self->core = dlpy_group_core(self->group);
+    dlpy_recorded_site_enter(self->state);
     if (((dlpy_group *)self->group)->handler == NULL) {
         return 1;
     }

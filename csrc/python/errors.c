@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "python/recorder_functions.h"
+
 /* Those that mean the same whoever fails; NULL for the rest. */
 static PyObject *
 plain_exception(dl_status status)
@@ -79,6 +81,9 @@ dlpy_raise_store(const dlpy_state *state, dl_status status)
 PyObject *
 dlpy_raise_collective(const dlpy_state *state, dl_status status)
 {
+    if (!PyErr_Occurred()) {
+        dlpy_report_failure();
+    }
     return raise_status(status, state->backend_error);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/state.h"
 
+#include "python/recorded_site.h"
+
 dlpy_state *
 dlpy_state_of_module(PyObject *module)
 {
@@ -74,7 +76,7 @@ dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
     Py_VISIT(state->reduce_op_type);
     Py_VISIT(state->work_type);
     Py_VISIT(state->future_of_work);
-    return 0;
+    return dlpy_recorded_sites_traverse(state, visit, arg);
 }
 
 /* Also runs when init failed half-way: every field may still be NULL. */
@@ -100,6 +102,7 @@ dlpy_state_clear(PyObject *module)
     Py_CLEAR(state->reduce_op_type);
     Py_CLEAR(state->work_type);
     Py_CLEAR(state->future_of_work);
+    dlpy_recorded_sites_clear(state);
     return 0;
 }
 

@@ -33,6 +33,8 @@ typedef struct dlpy_state {
     PyTypeObject *work_type;
     PyObject *future_of_work; /* makes a Work's Future; futures.py */
 
+    struct dlpy_site_cache *site_cache; /* recorded_site.c; holds references */
+
     /* No reference: works that have ended.  Never freed: a work may end while the
      * interpreter does. */
     struct dlpy_completions *completions;
