@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "pg/arguments.h"
 #include "pg/fingerprint.h"
+#include "pg/origin.h"
 #include "pg/work.h"
 #include "store/store.h"
 
@@ -64,6 +65,9 @@ typedef struct dl_backend_ops {
 /* Embedded first in every backend. */
 struct dl_backend {
     const dl_backend_ops *ops;
+    /* For groups made out of this one, unless NULL; fixed after init. */
+    dl_backend_origin *origin;
+    const int *origin_ranks; /* by rank, the ranks there; NULL: the same */
 };
 
 /* What a backend's constructor is given; borrowed for its call. */
@@ -72,6 +76,10 @@ typedef struct dl_backend_options {
     int rank;
     int size;
     const char *group_name;
+    /* Of a group made out of another with the same backend, where the ranks are not to
+     * meet anew; else NULL. */
+    dl_backend_origin *origin;
+    const int *origin_ranks; /* by rank */
 } dl_backend_options;
 
 /* Meets the other ranks. */

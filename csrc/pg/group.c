@@ -60,20 +60,77 @@ check_options(const dl_group_options *options)
 }
 
 static dl_status
-join(dl_group *group, dl_store *store)
+copy_ranks(const dl_group_options *options, int **ranks)
 {
+    size_t bytes = (size_t)options->size * sizeof **ranks;
+
+    for (int rank = 0; rank < options->size; rank++) {
+        int parent_rank = options->parent_ranks[rank];
+        if (parent_rank < 0 || parent_rank >= options->parent->size) {
+            return dl_fail(DL_INVALID, "group %s has no rank %d",
+                           options->parent->name, parent_rank);
+        }
+    }
+    *ranks = malloc(bytes);
+    if (*ranks == NULL) {
+        return dl_fail_no_memory();
+    }
+    memcpy(*ranks, options->parent_ranks, bytes);
+    return DL_OK;
+}
+
+/* What the new group takes over from its parent, if they have the same backend: a counted
+ * origin, and the new ranks in it, in memory for the caller to free.  DL_CLOSED: the
+ * parent has ended. */
+static dl_status
+inherit(dl_group *parent, dl_backend_new_fn make, dl_backend_options *options,
+        int *origin_ranks)
+{
+    if (is_inherited(parent) || atomic_load(&parent->is_closed)) {
+        return dl_group_admit(parent);
+    }
+    pthread_mutex_lock(&parent->lock);
+    const dl_backend *backend = parent->backend;
+    if (backend != NULL && backend->origin != NULL
+        && find_backend(parent->backend_name) == make) {
+        options->origin = dl_backend_origin_ref(backend->origin);
+        for (int rank = 0; backend->origin_ranks != NULL && rank < options->size;
+             rank++) {
+            origin_ranks[rank] = backend->origin_ranks[origin_ranks[rank]];
+        }
+    }
+    pthread_mutex_unlock(&parent->lock);
+    return DL_OK;
+}
+
+static dl_status
+join(dl_group *group, const dl_group_options *asked)
+{
+    dl_backend_new_fn make = find_backend(group->backend_name);
     dl_backend_options options = {
-        .store = store,
+        .store = group->store,
         .rank = group->rank,
         .size = group->size,
         .group_name = group->name,
     };
-    dl_status status = find_backend(group->backend_name)(
-        &options, dl_group_deadline(group), &group->backend);
+    int *ranks = NULL;
+    dl_status status = DL_OK;
 
+    if (asked->parent != NULL) {
+        status = copy_ranks(asked, &ranks);
+        if (status == DL_OK) {
+            options.origin_ranks = ranks;
+            status = inherit(asked->parent, make, &options, ranks);
+        }
+    }
+    if (status == DL_OK) {
+        status = make(&options, dl_group_deadline(group), &group->backend);
+    }
     if (status == DL_OK && dl_debug_level_get() == DL_DEBUG_DETAIL) {
         status = dl_wrapper_backend_wrap(&options, &group->backend);
     }
+    dl_backend_origin_unref(options.origin);
+    free(ranks);
     return status == DL_OK ? DL_OK
                            : dl_fail_while("joining group %s as rank %d of %d",
                                            group->name, group->rank, group->size);
@@ -121,7 +178,7 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
                      (uint32_t)options->rank | (uint64_t)options->size << 32);
     dl_status status = made->name == NULL || made->backend_name == NULL
                            ? dl_fail_no_memory()
-                           : join(made, store);
+                           : join(made, options);
     if (status != DL_OK) {
         free_group(made);
         return status;

@@ -21,9 +21,15 @@ typedef struct dl_group_options {
     int rank;
     int size;
     int64_t timeout; /* of construction and of every operation, nanoseconds */
+    /* NULL, or a group that all ranks are in, with their ranks there, in the new order. */
+    dl_group *parent;
+    const int *parent_ranks;
 } dl_group_options;
 
-/* Meets the other ranks through `store` (a reference is taken). */
+/* Meets the other ranks through `store` (a reference is taken).  With a parent of the
+ * same backend that is not necessary: it returns at once, and the first operation waits
+ * for those who have not made it yet.  All members name the same parent and the same
+ * name, which none of its living groups has. */
 dl_status dl_group_new(const dl_group_options *options, dl_store *store,
                        dl_group **group);
 dl_group *dl_group_ref(dl_group *group);

@@ -16,14 +16,16 @@ enum {
     GROUP_NAME,
     GROUP_DESC,
     BACKEND,
+    PARENT,
+    RANKS,
     ARGUMENT_COUNT,
 };
 
 static const dlpy_signature new_signature = {
     .function = "ProcessGroup",
     .required = 3,
-    .names = {"store", "rank", "size", "timeout", "group_name", "group_desc",
-              "backend"},
+    .names = {"store", "rank", "size", "timeout", "group_name", "group_desc", "backend",
+              "parent", "ranks"},
 };
 
 static int
@@ -60,6 +62,60 @@ options_from(PyObject *const *values, dl_group_options *options)
         || text_from(values[BACKEND], "cpu", &options->backend) < 0) {
         return -1;
     }
+    return 0;
+}
+
+/* The parent's ranks of the members, in memory for the caller to free. */
+static int
+ranks_from(PyObject *sequence, int size, int **ranks)
+{
+    PyObject *items = PySequence_Fast(sequence, "ranks must be a sequence of int");
+    int result = -1;
+
+    if (items == NULL) {
+        return -1;
+    }
+    int *made = PyMem_Calloc((size_t)size + 1, sizeof *made);
+    if (made == NULL) {
+        PyErr_NoMemory();
+    } else if (PySequence_Fast_GET_SIZE(items) != size) {
+        PyErr_Format(PyExc_ValueError, "a group of %d needs as many ranks, not %zd",
+                     size, PySequence_Fast_GET_SIZE(items));
+    } else {
+        result = 0;
+    }
+    for (int rank = 0; result == 0 && rank < size; rank++) {
+        result = int_from(PySequence_Fast_GET_ITEM(items, rank), &made[rank]);
+    }
+    Py_DECREF(items);
+    if (result < 0) {
+        PyMem_Free(made);
+        return -1;
+    }
+    *ranks = made;
+    return 0;
+}
+
+/* Of a group made out of another; `*ranks` is for the caller to free. */
+static int
+parent_from(const dlpy_state *state, PyObject *const *values, dl_group_options *options,
+            int **ranks)
+{
+    PyObject *parent = values[PARENT];
+
+    if (parent == NULL || parent == Py_None) {
+        return 0;
+    }
+    if (!dlpy_group_check(state, parent) || values[RANKS] == NULL) {
+        PyErr_SetString(PyExc_TypeError,
+                        "parent must be a ProcessGroup, and ranks its members");
+        return -1;
+    }
+    if (options->size < 1 || ranks_from(values[RANKS], options->size, ranks) < 0) {
+        return options->size < 1 ? 0 : -1;
+    }
+    options->parent = dlpy_group_core(parent);
+    options->parent_ranks = *ranks;
     return 0;
 }
 
@@ -124,16 +180,19 @@ dlpy_group_join(const dlpy_state *state, PyObject *args, PyObject *keywords,
                 dlpy_group *self)
 {
     PyObject *values[ARGUMENT_COUNT];
-    dl_group_options options;
+    dl_group_options options = {0};
+    int *ranks = NULL;
 
     if (dlpy_take_init_arguments(&new_signature, args, keywords, values) < 0
-        || options_from(values, &options) < 0) {
+        || options_from(values, &options) < 0
+        || parent_from(state, values, &options, &ranks) < 0) {
         return -1;
     }
     self->description = description_from(values[GROUP_DESC]);
     self->store = Py_NewRef(values[STORE]);
-    if (self->description == NULL) {
-        return -1;
-    }
-    return join_over(state, self->store, &options, &self->group);
+    int result = self->description == NULL
+                     ? -1
+                     : join_over(state, self->store, &options, &self->group);
+    PyMem_Free(ranks);
+    return result;
 }

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Groups of some of the processes, and groups made by hand.
 
-Sub-groups meet through the default group's store, each under its name.  The name comes
-from a count that is the same on all ranks: of all groups, when every process takes part
+Sub-groups are made out of the default group, whose ranks know each other.  The name of
+each, which its members find it by, comes from a count that is the same on all ranks: of all groups, when every process takes part
 in every call, or of the groups of just these ranks, when only members do.
 """
 
@@ -129,7 +129,10 @@ def _join(
     store = PrefixStore(label, default.get_group_store())
     rank, size = info.ranks.index(default.rank()), len(info.ranks)
     backend = info.config.partition(":")[2]
-    group = ProcessGroup(store, rank, size, limit, label, description, backend)
+    # They have met already; members that come later are waited for in the first operation.
+    group = ProcessGroup(
+        store, rank, size, limit, label, description, backend, default, info.ranks
+    )
     group._set_global_ranks(info.ranks)
     world.groups[group] = info
     return group

@@ -51,6 +51,8 @@ def pytest_collect_file(
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    # Whole folders are met even when one file was asked for.
+    _builders.shutdown(cancel_futures=True)
     if not session.config.option.collectonly:
         for item in session.items:
             if isinstance(item, CCase):
@@ -58,7 +60,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_sessionfinish() -> None:
-    _builders.shutdown(cancel_futures=True)
     _runners.shutdown(cancel_futures=True)
 
 

@@ -36,7 +36,8 @@ CHECK_CASE(a_group_of_one_needs_nobody)
 
 CHECK_CASE(a_group_knows_what_it_was_told)
 {
-    dl_group_options options = {"g1", "gloo", 0, 1, 7 * DL_SECOND};
+    dl_group_options options = {
+        .name = "g1", .backend = "gloo", .size = 1, .timeout = 7 * DL_SECOND};
     dl_group *group;
 
     CHECK_OK(dl_hash_store_new(&store));
@@ -58,23 +59,24 @@ CHECK_CASE(a_group_knows_what_it_was_told)
 
 CHECK_CASE(groups_that_cannot_be_are_refused)
 {
-    dl_group_options options = {"g", "cpu", 2, 2, 0};
+    dl_group_options options = {.name = "g", .backend = "cpu", .rank = 2, .size = 2};
     dl_group *group;
 
     CHECK_STATUS(dl_group_new(&options, NULL, &group), DL_INVALID);
     CHECK_TEXT(dl_last_error()->text, "rank 2 of a group of 2 does not exist");
-    options = (dl_group_options){"g", "cpu", 0, 0, 0};
+    options = (dl_group_options){.name = "g", .backend = "cpu"};
     CHECK_STATUS(dl_group_new(&options, NULL, &group), DL_INVALID);
-    options = (dl_group_options){"g", "cpu", -1, 2, 0};
+    options = (dl_group_options){.name = "g", .backend = "cpu", .rank = -1, .size = 2};
     CHECK_STATUS(dl_group_new(&options, NULL, &group), DL_INVALID);
-    options = (dl_group_options){"g", "carrier pigeon", 0, 2, 0};
+    options = (dl_group_options){.name = "g", .backend = "carrier pigeon", .size = 2};
     CHECK_STATUS(dl_group_new(&options, NULL, &group), DL_INVALID);
     CHECK_CONTAINS(dl_last_error()->text, "no backend \"carrier pigeon\"");
 }
 
 CHECK_CASE(a_rank_that_does_not_come_is_named)
 {
-    dl_group_options options = {"g", "cpu", 0, 3, 50 * DL_MILLISECOND};
+    dl_group_options options = {
+        .name = "g", .backend = "cpu", .size = 3, .timeout = 50 * DL_MILLISECOND};
     dl_group *group;
 
     CHECK_OK(dl_hash_store_new(&store));
@@ -543,7 +545,8 @@ CHECK_CASE(a_forked_child_is_no_member)
 
 CHECK_CASE(every_failed_allocation_is_reported)
 {
-    dl_group_options options = {"g", "cpu", 0, 1, DL_SECOND};
+    dl_group_options options = {
+        .name = "g", .backend = "cpu", .size = 1, .timeout = DL_SECOND};
     dl_group *group = NULL;
     long number = 0;
     dl_status status;

@@ -230,7 +230,11 @@ static void
 die_while_joining(int rank, const rank_processes *all, void *unused)
 {
     dl_store *store = open_file_store(all);
-    dl_group_options options = {"0", "cpu", rank, all->size, GROUP_PATIENCE};
+    dl_group_options options = {.name = "0",
+                                .backend = "cpu",
+                                .rank = rank,
+                                .size = all->size,
+                                .timeout = GROUP_PATIENCE};
     dl_group *group;
 
     (void)unused;
@@ -261,7 +265,11 @@ static void
 meet_many(int rank, const rank_processes *all, void *unused)
 {
     dl_store *store = open_file_store(all);
-    dl_group_options options = {"0", "cpu", rank, all->size, 60 * DL_SECOND};
+    dl_group_options options = {.name = "0",
+                                .backend = "cpu",
+                                .rank = rank,
+                                .size = all->size,
+                                .timeout = 60 * DL_SECOND};
     dl_group *group;
     int64_t data = rank;
 

@@ -12,8 +12,9 @@ CHECK_CASE(two_mappings_are_one_memory)
     dl_segment two = {0};
     int fd;
 
-    CHECK_OK(dl_segment_create(10000, &one, &fd));
-    CHECK_OK(dl_segment_map(fd, 10000, &two));
+    CHECK_OK(dl_segment_create(10000, &fd));
+    CHECK_OK(dl_segment_map(fd, 0, 10000, &one));
+    CHECK_OK(dl_segment_map(fd, 0, 10000, &two));
     dl_socket_close(fd);
     CHECK(one.memory != two.memory);
     for (size_t i = 0; i < one.size; i++) {
@@ -27,20 +28,38 @@ CHECK_CASE(two_mappings_are_one_memory)
     dl_segment_fini(&two);
 }
 
+CHECK_CASE(a_part_can_be_mapped)
+{
+    dl_segment whole = {0};
+    dl_segment part = {0};
+    int fd;
+
+    CHECK_OK(dl_segment_create(3 * 4096, &fd));
+    CHECK_OK(dl_segment_map(fd, 0, 3 * 4096, &whole));
+    CHECK_OK(dl_segment_map(fd, 4096, 100, &part));
+    CHECK_STATUS(dl_segment_map(fd, 4096, 2 * 4096 + 1, &part), DL_PROTOCOL);
+    CHECK_STATUS(dl_segment_map(fd, 4 * 4096, 1, &part), DL_PROTOCOL);
+    memcpy((char *)whole.memory + 4096 + 7, "seen", 5);
+    CHECK_TEXT((char *)part.memory + 7, "seen");
+    dl_segment_fini(&part);
+    dl_segment_fini(&whole);
+    dl_socket_close(fd);
+}
+
 CHECK_CASE(memory_that_may_shrink_is_refused)
 {
     dl_segment segment = {0};
     int fd = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     CHECK(fd >= 0 && ftruncate(fd, 8192) == 0);
-    CHECK_STATUS(dl_segment_map(fd, 8192, &segment), DL_PROTOCOL);
+    CHECK_STATUS(dl_segment_map(fd, 0, 8192, &segment), DL_PROTOCOL);
     CHECK(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
-    CHECK_STATUS(dl_segment_map(fd, 8193, &segment), DL_PROTOCOL);
-    CHECK_OK(dl_segment_map(fd, 8192, &segment));
+    CHECK_STATUS(dl_segment_map(fd, 0, 8193, &segment), DL_PROTOCOL);
+    CHECK_OK(dl_segment_map(fd, 0, 8192, &segment));
     dl_segment_fini(&segment);
     close(fd);
     fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    CHECK_STATUS(dl_segment_map(fd, 8192, &segment), DL_PROTOCOL);
+    CHECK_STATUS(dl_segment_map(fd, 0, 8192, &segment), DL_PROTOCOL);
     close(fd);
 }
 
@@ -49,8 +68,11 @@ CHECK_CASE(what_cannot_be_mapped_is_an_error)
     dl_segment segment = {0};
     int fd;
 
-    CHECK_STATUS(dl_segment_create((size_t)1 << 60, &segment, &fd), DL_NO_MEMORY);
+    CHECK_STATUS(dl_segment_create(SIZE_MAX / 2 + 1, &fd), DL_NO_MEMORY);
+    CHECK_OK(dl_segment_create((size_t)1 << 60, &fd));
+    CHECK_STATUS(dl_segment_map(fd, 0, (size_t)1 << 60, &segment), DL_NO_MEMORY);
     CHECK(segment.memory == NULL);
+    dl_socket_close(fd);
 }
 
 CHECK_CASE(a_child_neither_inherits_nor_unmaps)
@@ -58,7 +80,8 @@ CHECK_CASE(a_child_neither_inherits_nor_unmaps)
     dl_segment segment = {0};
     int fd, status;
 
-    CHECK_OK(dl_segment_create(4096, &segment, &fd));
+    CHECK_OK(dl_segment_create(4096, &fd));
+    CHECK_OK(dl_segment_map(fd, 0, 4096, &segment));
     dl_socket_close(fd);
     pid_t child = fork();
     CHECK(child >= 0);

@@ -67,8 +67,8 @@ join_and_meet(int rank, int size, void *unused)
                                 .group_name = "g",
                                 .peers = self.endpoint.peers,
                                 .lifelines = &self.membership.lifelines};
-    CHECK_OK(dl_board_init(&board, &options, self.membership.segment.memory,
-                           self.membership.segment.size));
+    CHECK_OK(dl_board_init(&board, &options, self.membership.arena.home.memory,
+                           self.membership.arena.home.size));
     dl_board_begin(&board, &op)[0] = (uint8_t)rank;
     CHECK_OK(dl_board_arrive(&board));
     for (int peer = 0; peer < size; peer++) {
@@ -354,7 +354,7 @@ CHECK_CASE(a_welcome_in_parts_is_put_together)
     joiner leader;
     joiner self;
     dl_parcel parcel = {0};
-    dl_segment segment;
+    dl_arena arena;
     int memory, fd;
 
     CHECK_OK(dl_hash_store_new(&store));
@@ -364,14 +364,16 @@ CHECK_CASE(a_welcome_in_parts_is_put_together)
     open_endpoint(&leader, 0, 4);
     open_endpoint(&self, 2, 4);
     dl_join work = {&self.endpoint, &self.options, dl_deadline_after(5 * DL_SECOND)};
-    CHECK_OK(dl_segment_create(8192, &segment, &memory));
+    CHECK_OK(dl_arena_create(&arena, 4, false));
+    memory = arena.file;
     /* All the leader says is written before the member reads any of it. */
     dl_invite invite = {.group_name = DL_LITERAL("g"), .rank = 2};
     memcpy(invite.token, self.endpoint.contacts[2].token, DL_TOKEN_SIZE);
     CHECK_OK(dl_local_connect(self.endpoint.contacts[2].socket, work.deadline, &fd));
     dl_put_invite(&parcel.bytes, &invite);
     send_parcel(fd, &parcel);
-    dl_put_welcome(&parcel.bytes, &(dl_welcome){.memory_size = 8192, .count = 1});
+    dl_put_welcome(&parcel.bytes,
+                   &(dl_welcome){.memory_size = arena.home.size, .count = 1});
     parcel.fd_count = 2;
     parcel.fds[0] = memory;
     parcel.fds[1] = memory;
@@ -381,13 +383,12 @@ CHECK_CASE(a_welcome_in_parts_is_put_together)
     parcel.fds[0] = parcel.fds[1] = parcel.fds[2] = memory;
     send_parcel(fd, &parcel);
     CHECK_OK(dl_join_run(&work, &self.membership));
-    CHECK_EQUAL(self.membership.segment.size, 8192);
+    CHECK_EQUAL(self.membership.arena.home.size, arena.home.size);
     for (int rank = 0; rank < 4; rank++) {
         CHECK((self.membership.lifelines.shown[rank].fd >= 0) == (rank != 2));
     }
     dl_socket_close(fd);
-    dl_socket_close(memory);
-    dl_segment_fini(&segment);
+    dl_arena_fini(&arena);
     end(&self);
     end(&leader);
     dl_store_unref(store);

@@ -29,20 +29,30 @@ leave_backend(dl_backend *backend)
     }
 }
 
+/* In a forked child the loan is the parent's. */
+static void
+give_back(dl_cpu_backend *self)
+{
+    if (self->fork_generation == dl_fork_generation()) {
+        dl_arena_return(&self->roster->membership.arena, &self->loan);
+    }
+}
+
 static void
 free_backend(dl_backend *backend)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
     dl_p2p_close(self->p2p);
-    if (self->fork_generation != dl_fork_generation()) {
-        dl_membership_forget(&self->membership);
-    }
     dl_exchange_fini(&self->exchange);
     dl_board_fini(&self->board);
-    dl_membership_fini(&self->membership);
-    dl_endpoint_fini(&self->endpoint);
+    if (self->roster != NULL) {
+        give_back(self);
+        dl_backend_origin_unref(&self->roster->base);
+    }
     dl_buffer_fini(&self->staging);
+    free(self->peers);
+    free(self->origin_ranks);
     free(self->group_name);
     free(self);
 }
@@ -80,42 +90,69 @@ static const dl_backend_ops cpu_ops = {
     .free = free_backend,
 };
 
-/* Behind the board. */
+/* Board and messages, one behind the other. */
 static dl_status
-open_messages(dl_cpu_backend *self)
+open_memory(dl_cpu_backend *self, const dl_segment *segment)
 {
-    const dl_segment *segment = &self->membership.segment;
+    dl_board_options options = {
+        .rank = self->rank,
+        .size = self->size,
+        .group_name = self->group_name,
+        .peers = self->peers == NULL ? self->roster->endpoint.peers : self->peers,
+        .lifelines = &self->roster->membership.lifelines,
+        .lifeline_ranks = self->origin_ranks,
+    };
     size_t offset = dl_board_memory(self->size, DL_BOARD_CHUNK);
 
-    if (segment->size < offset + dl_p2p_memory(self->size)) {
-        return dl_fail(DL_PROTOCOL,
-                       "the shared memory of group %s has no room for messages: the "
-                       "ranks run different versions of distlite",
-                       self->group_name);
-    }
+    DL_TRY(dl_board_init(&self->board, &options, segment->memory, segment->size));
+    DL_TRY(dl_exchange_init(&self->exchange, &self->board));
     return dl_p2p_new(&self->board, (char *)segment->memory + offset, &self->p2p);
 }
 
 static dl_status
-join(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline deadline)
+meet(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline deadline)
 {
-    dl_join work = {&self->endpoint, options, deadline};
+    DL_TRY(dl_roster_new(options, deadline, &self->roster));
+    self->base.origin = &self->roster->base;
+    return open_memory(self, &self->roster->membership.arena.home);
+}
 
-    DL_TRY(dl_endpoint_open(&self->endpoint, options, deadline));
-    dl_status status = dl_join_run(&work, &self->membership);
-    dl_endpoint_hush(&self->endpoint);
-    DL_TRY(status);
-    dl_board_options board = {
-        .rank = options->rank,
-        .size = options->size,
-        .group_name = self->group_name,
-        .peers = self->endpoint.peers,
-        .lifelines = &self->membership.lifelines,
+/* Ranks and who they are, out of the roster. */
+static dl_status
+copy_members(dl_cpu_backend *self, const dl_backend_options *options)
+{
+    size_t count = (size_t)self->size;
+
+    self->origin_ranks = malloc(count * sizeof *self->origin_ranks);
+    self->peers = malloc(count * sizeof *self->peers);
+    if (self->origin_ranks == NULL || self->peers == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (int rank = 0; rank < self->size; rank++) {
+        self->origin_ranks[rank] = options->origin_ranks[rank];
+        self->peers[rank] = self->roster->endpoint.peers[options->origin_ranks[rank]];
+    }
+    return DL_OK;
+}
+
+/* Without meeting anybody. */
+static dl_status
+derive(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline deadline)
+{
+    self->roster = (dl_roster *)(void *)dl_backend_origin_ref(options->origin);
+    self->base.origin = options->origin;
+    DL_TRY(copy_members(self, options));
+    self->base.origin_ranks = self->origin_ranks;
+    dl_borrower borrower = {
+        .rank = self->roster->endpoint.rank,
+        .name = self->group_name,
+        .ranks = self->origin_ranks,
+        .count = self->size,
+        .lifelines = &self->roster->membership.lifelines,
     };
-    DL_TRY(dl_board_init(&self->board, &board, self->membership.segment.memory,
-                         self->membership.segment.size));
-    DL_TRY(dl_exchange_init(&self->exchange, &self->board));
-    return open_messages(self);
+    DL_TRY(dl_arena_borrow(&self->roster->membership.arena, &borrower, deadline,
+                           &self->loan));
+    return open_memory(self, &self->loan.segment);
 }
 
 dl_status
@@ -134,7 +171,8 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->group_name = strdup(options->group_name);
     dl_status status = self->group_name == NULL ? dl_fail_no_memory() : DL_OK;
     if (status == DL_OK && options->size > 1) {
-        status = join(self, options, deadline);
+        status = options->origin == NULL ? meet(self, options, deadline)
+                                         : derive(self, options, deadline);
     }
     if (status != DL_OK) {
         free_backend(&self->base);

@@ -7,9 +7,9 @@
 
 #include "base/buffer.h"
 #include "pg/cpu/algorithms/exchange.h"
-#include "pg/cpu/endpoint.h"
 #include "pg/cpu/p2p/p2p.h"
-#include "pg/cpu/shm/join.h"
+#include "pg/cpu/roster.h"
+#include "pg/cpu/shm/arena.h"
 
 typedef struct dl_cpu_backend {
     dl_backend base;
@@ -18,9 +18,11 @@ typedef struct dl_cpu_backend {
     uint32_t fork_generation;
     int rank;
     int size;
-    dl_endpoint endpoint;
-    dl_membership membership;
-    dl_p2p *p2p; /* NULL for one rank */
+    dl_roster *roster;
+    dl_loan loan;      /* of a group made out of another */
+    dl_peer *peers;    /* by rank, of such a group */
+    int *origin_ranks; /* the same: ranks in the roster */
+    dl_p2p *p2p;       /* NULL for one rank */
     /* the thread that is in an operation only; abort and leave lock for themselves */
     dl_board board;
     dl_exchange exchange;

@@ -213,7 +213,7 @@ note_gone(dl_p2p *engine)
     dl_lifelines_watch(board->options.lifelines);
     for (int rank = 0; rank < engine->size; rank++) {
         engine->peers[rank].is_gone =
-            atomic_load(&board->options.lifelines->is_cut[rank])
+            dl_board_is_cut(board, rank)
             || atomic_load(&board->members[rank].farewell) != DL_STAYING;
     }
 }

@@ -48,6 +48,12 @@ dl_board_format(void *memory, int size, size_t chunk, bool may_spin)
     header->chunk = chunk;
 }
 
+bool
+dl_board_may_spin(const void *memory)
+{
+    return ((const dl_board_header *)memory)->may_spin != 0;
+}
+
 static dl_words
 arrivals_of(dl_board_line *lines, int size)
 {
@@ -95,6 +101,15 @@ dl_board_fini(dl_board *board)
         pthread_mutex_destroy(&board->lock);
     }
     *board = (dl_board){0};
+}
+
+bool
+dl_board_is_cut(const dl_board *board, int rank)
+{
+    const dl_board_options *options = &board->options;
+    int at = options->lifeline_ranks == NULL ? rank : options->lifeline_ranks[rank];
+
+    return atomic_load(&options->lifelines->is_cut[at]);
 }
 
 static dl_board_line *

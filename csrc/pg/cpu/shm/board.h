@@ -70,9 +70,10 @@ typedef struct dl_board_header {
 typedef struct dl_board_options {
     int rank;
     int size;
-    const char *group_name;  /* these three are borrowed */
-    const dl_peer *peers;    /* by rank */
-    dl_lifelines *lifelines; /* the ranks' ends */
+    const char *group_name;    /* these three are borrowed */
+    const dl_peer *peers;      /* by rank */
+    dl_lifelines *lifelines;   /* the ranks' ends */
+    const int *lifeline_ranks; /* by rank, in `lifelines`; NULL: the same; borrowed */
 } dl_board_options;
 
 /* One rank's handle. */
@@ -102,12 +103,16 @@ size_t dl_board_memory(int size, size_t chunk);
 /* Prepares zeroed memory, once, before other ranks have it.  `may_spin`: whether every
  * rank has a core to itself. */
 void dl_board_format(void *memory, int size, size_t chunk, bool may_spin);
+bool dl_board_may_spin(const void *memory);
 
 /* Over memory that is formatted and outlives the board.  DL_PROTOCOL: it is not for a
  * board of this size. */
 dl_status dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                         size_t memory_size);
 void dl_board_fini(dl_board *board);
+
+/* Whether its process has ended, as far as dl_lifelines_watch() has seen. */
+bool dl_board_is_cut(const dl_board *board, int rank);
 
 /* Starts `op`, which is borrowed until the next call, and returns where this rank puts
  * its payload. */

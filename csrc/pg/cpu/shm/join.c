@@ -65,7 +65,7 @@ dl_membership_fini(dl_membership *membership)
         dl_socket_close(membership->own.shown);
     }
     dl_lifelines_fini(&membership->lifelines);
-    dl_segment_fini(&membership->segment);
+    dl_arena_fini(&membership->arena);
     *membership = (dl_membership){0};
 }
 
@@ -73,5 +73,6 @@ void
 dl_membership_forget(dl_membership *membership)
 {
     dl_lifelines_forget(&membership->lifelines);
+    dl_arena_forget(&membership->arena);
     *membership = (dl_membership){0};
 }

@@ -17,13 +17,13 @@
 
 #include "pg/cpu/cores.h"
 #include "pg/cpu/endpoint.h"
+#include "pg/cpu/shm/arena.h"
 #include "pg/cpu/shm/lifeline.h"
-#include "pg/cpu/shm/segment.h"
 
 /* What a rank has afterwards.  Zeroed memory is valid. */
 typedef struct dl_membership {
-    dl_segment segment; /* formatted for a board */
-    dl_lifeline own;    /* `shown` is closed */
+    dl_arena arena;
+    dl_lifeline own; /* `shown` is closed */
     dl_lifelines lifelines;
 } dl_membership;
 

@@ -102,6 +102,17 @@ answer(const dl_join *join, dl_membership *membership, int fd)
     return status == DL_CLOSED ? DL_OK : status;
 }
 
+static dl_status
+check_arena(const dl_membership *membership, uint64_t size)
+{
+    if (membership->arena.home.size != size) {
+        return dl_fail(DL_PROTOCOL,
+                       "the ranks share memory of another layout: they run "
+                       "different versions of distlite");
+    }
+    return DL_OK;
+}
+
 /* Takes what is in the parcel out of it. */
 static dl_status
 accept_welcome(const dl_join *join, dl_membership *membership, dl_parcel *parcel,
@@ -123,8 +134,10 @@ accept_welcome(const dl_join *join, dl_membership *membership, dl_parcel *parcel
         return dl_fail(DL_PROTOCOL, "rank %d answered in an unknown way", LEADER);
     }
     if (welcome.first == 0) {
-        DL_TRY(dl_segment_map(parcel->fds[at++], welcome.memory_size,
-                              &membership->segment));
+        int file = parcel->fds[at];
+        parcel->fds[at++] = -1;
+        DL_TRY(dl_arena_open(&membership->arena, (int)size, file));
+        DL_TRY(check_arena(membership, welcome.memory_size));
     }
     for (uint32_t i = 0; i < welcome.count; i++, at++) {
         int rank = (int)(*next)++;

@@ -4,8 +4,6 @@
 #include <string.h>
 
 #include "net/socket.h"
-#include "pg/cpu/p2p/p2p.h"
-#include "pg/cpu/shm/board.h"
 #include "pg/cpu/shm/join.h"
 #include "pg/cpu/shm/join_message.h"
 
@@ -163,17 +161,17 @@ take_answers(leader *self)
 
 /* The descriptors of all lifelines may be more than one message takes. */
 static dl_status
-welcome(const leader *self, int rank, int memory)
+welcome(const leader *self, int rank)
 {
     uint32_t size = (uint32_t)self->join->endpoint->size;
     dl_status status = DL_OK;
 
     for (uint32_t first = 0; first < size && status == DL_OK;) {
         dl_parcel parcel = {0};
-        dl_welcome message = {.memory_size = self->membership->segment.size,
+        dl_welcome message = {.memory_size = self->membership->arena.home.size,
                               .first = first};
         if (first == 0) {
-            parcel.fds[parcel.fd_count++] = memory;
+            parcel.fds[parcel.fd_count++] = self->membership->arena.file;
         }
         while (parcel.fd_count < DL_PARCEL_FDS && first < size) {
             parcel.fds[parcel.fd_count++] = self->shown[first++];
@@ -194,18 +192,12 @@ welcome_all(leader *self)
     const dl_join *join = self->join;
     int size = join->endpoint->size;
     bool may_spin = size <= dl_cores_count(&self->cores);
-    dl_segment *segment = &self->membership->segment;
-    dl_status status = DL_OK;
-    int memory;
+    dl_status status = dl_arena_create(&self->membership->arena, size, may_spin);
 
-    DL_TRY(dl_segment_create(
-        dl_board_memory(size, DL_BOARD_CHUNK) + dl_p2p_memory(size), segment, &memory));
-    dl_board_format(segment->memory, size, DL_BOARD_CHUNK, may_spin);
     for (int rank = 1; rank < size && status == DL_OK; rank++) {
-        status = welcome(self, rank, memory);
+        status = welcome(self, rank);
         status = status == DL_CLOSED ? DL_OK : status;
     }
-    dl_socket_close(memory);
     for (int rank = 1; rank < size && status == DL_OK; rank++) {
         dl_lifelines_put(&self->membership->lifelines, rank, self->shown[rank]);
         self->shown[rank] = -1;

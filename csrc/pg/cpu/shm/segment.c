@@ -13,9 +13,10 @@
 
 /* A child of fork(2) is no member and must not keep the memory alive. */
 static dl_status
-map(int fd, size_t size, dl_segment *segment)
+map(int fd, size_t offset, size_t size, dl_segment *segment)
 {
-    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *memory =
+        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
 
     if (memory == MAP_FAILED) {
         return dl_fail(DL_NO_MEMORY, "mapping %zu bytes of shared memory: %s", size,
@@ -27,10 +28,9 @@ map(int fd, size_t size, dl_segment *segment)
 }
 
 dl_status
-dl_segment_create(size_t size, dl_segment *segment, int *fd)
+dl_segment_create(size_t size, int *fd)
 {
     int made = memfd_create("distlite", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    dl_status status = DL_OK;
 
     if (made < 0) {
         return dl_fail(DL_INTERNAL, "memfd_create: %s", strerror(errno));
@@ -38,13 +38,9 @@ dl_segment_create(size_t size, dl_segment *segment, int *fd)
     dl_fork_guard(made);
     if (ftruncate(made, (off_t)size) < 0
         || fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK) < 0) {
-        status = dl_fail(DL_NO_MEMORY, "making %zu bytes of shared memory: %s", size,
-                         strerror(errno));
-    }
-    if (status == DL_OK) {
-        status = map(made, size, segment);
-    }
-    if (status != DL_OK) {
+        dl_status status =
+            dl_fail(DL_NO_MEMORY, "making %zu bytes of shared memory: %s", size,
+                    strerror(errno));
         dl_socket_close(made);
         return status;
     }
@@ -53,19 +49,19 @@ dl_segment_create(size_t size, dl_segment *segment, int *fd)
 }
 
 dl_status
-dl_segment_map(int fd, size_t size, dl_segment *segment)
+dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment)
 {
     struct stat info;
     int seals = fcntl(fd, F_GET_SEALS);
 
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &info) < 0
-        || (size_t)info.st_size < size) {
+        || (size_t)info.st_size < offset || (size_t)info.st_size - offset < size) {
         return dl_fail(DL_PROTOCOL,
                        "a peer offers a descriptor that is no shared memory of %zu "
                        "bytes",
                        size);
     }
-    return map(fd, size, segment);
+    return map(fd, offset, size, segment);
 }
 
 void

@@ -17,13 +17,13 @@ typedef struct dl_segment {
     uint32_t fork_generation; /* of the process that mapped it */
 } dl_segment;
 
-/* A fresh one, zeroed and mapped; the caller closes `*fd` with dl_socket_close() when
- * all have it. */
-dl_status dl_segment_create(size_t size, dl_segment *segment, int *fd);
+/* A fresh file of zeros; the caller closes `*fd` with dl_socket_close(). */
+dl_status dl_segment_create(size_t size, int *fd);
 
-/* Maps one that another process made; the descriptor stays the caller's.  Refuses a
- * file that could still shrink, because touching what is cut off kills the process. */
-dl_status dl_segment_map(int fd, size_t size, dl_segment *segment);
+/* Maps a part of one, also of one that another process made; the descriptor stays the
+ * caller's.  Refuses a file that could still shrink, because touching what is cut off
+ * kills the process. */
+dl_status dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment);
 
 void dl_segment_fini(dl_segment *segment);
 

@@ -98,12 +98,10 @@ fail_gone(const dl_board *board, int rank, dl_farewell farewell)
 static dl_status
 check_peers(const dl_board *board, const dl_wanted *wanted)
 {
-    dl_lifelines *lifelines = board->options.lifelines;
-
-    dl_lifelines_watch(lifelines);
+    dl_lifelines_watch(board->options.lifelines);
     for (int rank = 0; rank < board->options.size; rank++) {
         uint32_t farewell = atomic_load(&board->members[rank].farewell);
-        bool is_gone = lifelines->is_cut[rank] || farewell != DL_STAYING;
+        bool is_gone = dl_board_is_cut(board, rank) || farewell != DL_STAYING;
         if (is_gone && (!has_arrived(board, rank) || is_awaited(wanted, rank))) {
             return fail_gone(board, rank, (dl_farewell)farewell);
         }

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The ranks that once met through a store, and what this process has to reach them:
+ * shared by the group that met and all groups made out of it, and kept until the last of
+ * them ends.  Those need not meet again: who they are is known, and their memory comes
+ * out of the arena. */
+#ifndef DISTLITE_PG_CPU_ROSTER_H
+#define DISTLITE_PG_CPU_ROSTER_H
+
+#include "pg/backend.h"
+#include "pg/cpu/endpoint.h"
+#include "pg/cpu/shm/join.h"
+
+typedef struct dl_roster {
+    dl_backend_origin base;
+    /* fixed after init */
+    uint32_t fork_generation;
+    dl_endpoint endpoint;
+    dl_membership membership;
+} dl_roster;
+
+/* Meets the others. */
+dl_status dl_roster_new(const dl_backend_options *options, dl_deadline deadline,
+                        dl_roster **roster);
+
+#endif

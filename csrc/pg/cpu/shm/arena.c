@@ -1,0 +1,266 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/shm/arena.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/interrupt.h"
+#include "net/socket.h"
+#include "pg/cpu/p2p/p2p.h"
+#include "pg/cpu/shm/board.h"
+
+#define PAGE ((size_t)4096)
+
+/* The directory is locked for less than a microsecond: one who has not got it after so
+ * many tries looks whether its holder has died. */
+#define PATIENT_TRIES 1000
+
+typedef struct entry {
+    _Atomic uint64_t key; /* of the group whose the area is; 0: free */
+    uint32_t count;       /* its members; fixed while there is a key */
+    _Atomic uint32_t returned;
+} entry;
+
+struct dl_arena_directory {
+    _Atomic uint32_t holder; /* of the lock: its rank and one */
+    entry entries[DL_ARENA_LOANS];
+};
+
+static size_t
+round_up(size_t size)
+{
+    return (size + PAGE - 1) / PAGE * PAGE;
+}
+
+size_t
+dl_arena_area(int size)
+{
+    return round_up(dl_board_memory(size, DL_BOARD_CHUNK) + dl_p2p_memory(size));
+}
+
+static size_t
+home_size(int size)
+{
+    return dl_arena_area(size) + round_up(sizeof(struct dl_arena_directory));
+}
+
+static dl_status
+map_home(dl_arena *arena, int size)
+{
+    DL_TRY(dl_segment_map(arena->file, 0, home_size(size), &arena->home));
+    arena->area = dl_arena_area(size);
+    arena->directory = (void *)((char *)arena->home.memory + arena->area);
+    return DL_OK;
+}
+
+dl_status
+dl_arena_create(dl_arena *arena, int size, bool may_spin)
+{
+    size_t loans = DL_ARENA_LOANS * dl_arena_area(size);
+
+    *arena = (dl_arena){.may_spin = may_spin};
+    DL_TRY(dl_segment_create(home_size(size) + loans, &arena->file));
+    arena->is_open = true;
+    dl_status status = map_home(arena, size);
+    if (status != DL_OK) {
+        dl_arena_fini(arena);
+        return status;
+    }
+    dl_board_format(arena->home.memory, size, DL_BOARD_CHUNK, may_spin);
+    return DL_OK;
+}
+
+dl_status
+dl_arena_open(dl_arena *arena, int size, int file)
+{
+    *arena = (dl_arena){.is_open = true, .file = file};
+    dl_status status = map_home(arena, size);
+    if (status != DL_OK) {
+        dl_arena_fini(arena);
+        return status;
+    }
+    arena->may_spin = dl_board_may_spin(arena->home.memory);
+    return DL_OK;
+}
+
+void
+dl_arena_fini(dl_arena *arena)
+{
+    dl_segment_fini(&arena->home);
+    if (arena->is_open) {
+        dl_socket_close(arena->file);
+    }
+    *arena = (dl_arena){0};
+}
+
+void
+dl_arena_forget(dl_arena *arena)
+{
+    dl_segment_fini(&arena->home);
+    *arena = (dl_arena){0};
+}
+
+/* What members call the group among each other.  The seed is the same everywhere. */
+static uint64_t
+key_of(const dl_borrower *borrower)
+{
+    static const uint64_t name_seed[2] = {1, 2};
+    uint64_t name = dl_hash_seeded(dl_bytes_of(borrower->name), name_seed);
+    uint64_t ranks_seed[2] = {name, 3};
+    dl_bytes ranks = {(const uint8_t *)borrower->ranks,
+                      (size_t)borrower->count * sizeof *borrower->ranks};
+    uint64_t key = dl_hash_seeded(ranks, ranks_seed);
+
+    return key == 0 ? 1 : key;
+}
+
+/* A holder that died has left nothing half done that matters: a key is entered last. */
+static dl_status
+look_at_holder(struct dl_arena_directory *directory, const dl_borrower *borrower,
+               dl_deadline deadline)
+{
+    uint32_t holder = atomic_load(&directory->holder);
+
+    dl_lifelines_watch(borrower->lifelines);
+    if (holder != 0 && holder <= (uint32_t)borrower->lifelines->size
+        && atomic_load(&borrower->lifelines->is_cut[holder - 1])) {
+        atomic_compare_exchange_strong(&directory->holder, &holder, 0);
+        return DL_OK;
+    }
+    DL_TRY(dl_interrupt_check());
+    if (dl_deadline_passed(deadline)) {
+        return dl_fail(DL_TIMEOUT,
+                       "timed out after %" PRId64 "ms: rank %" PRIu32 " is making a "
+                       "group and does not go on",
+                       deadline.limit / DL_MILLISECOND, holder - 1);
+    }
+    return DL_OK;
+}
+
+static dl_status
+lock(struct dl_arena_directory *directory, const dl_borrower *borrower,
+     dl_deadline deadline)
+{
+    uint32_t self = (uint32_t)borrower->rank + 1;
+
+    for (int tries = 1;; tries++) {
+        uint32_t nobody = 0;
+        if (atomic_compare_exchange_weak(&directory->holder, &nobody, self)) {
+            return DL_OK;
+        }
+        if (tries % PATIENT_TRIES == 0) {
+            DL_TRY(look_at_holder(directory, borrower, deadline));
+        }
+        sched_yield();
+    }
+}
+
+static void
+unlock(struct dl_arena_directory *directory)
+{
+    atomic_store(&directory->holder, 0);
+}
+
+/* With the lock: the group's entry, or the first free one.  NULL: all are taken. */
+static entry *
+find_entry(struct dl_arena_directory *directory, uint64_t key)
+{
+    entry *vacant = NULL;
+
+    for (int i = 0; i < DL_ARENA_LOANS; i++) {
+        uint64_t found = atomic_load(&directory->entries[i].key);
+        if (found == key) {
+            return &directory->entries[i];
+        }
+        if (found == 0 && vacant == NULL) {
+            vacant = &directory->entries[i];
+        }
+    }
+    return vacant;
+}
+
+static size_t
+offset_of(const dl_arena *arena, uint32_t index)
+{
+    return arena->home.size + (size_t)index * arena->area;
+}
+
+static dl_status
+map_area(const dl_arena *arena, entry *entry, int count, dl_loan *loan)
+{
+    loan->entry = (uint32_t)(entry - arena->directory->entries);
+    return dl_segment_map(arena->file, offset_of(arena, loan->entry),
+                          dl_arena_area(count), &loan->segment);
+}
+
+/* With the lock: finds the group's area or takes one.  Nothing mapped: its entry is just
+ * being freed by a namesake's last member. */
+static dl_status
+borrow(dl_arena *arena, const dl_borrower *borrower, dl_loan *loan)
+{
+    uint64_t key = key_of(borrower);
+    entry *entry = find_entry(arena->directory, key);
+
+    if (entry == NULL) {
+        return dl_fail(DL_INVALID,
+                       "more than %d groups at a time cannot be made out of one group",
+                       DL_ARENA_LOANS);
+    }
+    if (atomic_load(&entry->key) == key) {
+        return atomic_load(&entry->returned) == entry->count
+                   ? DL_OK
+                   : map_area(arena, entry, borrower->count, loan);
+    }
+    DL_TRY(map_area(arena, entry, borrower->count, loan));
+    dl_board_format(loan->segment.memory, borrower->count, DL_BOARD_CHUNK,
+                    arena->may_spin);
+    entry->count = (uint32_t)borrower->count;
+    atomic_store(&entry->returned, 0);
+    atomic_store(&entry->key, key);
+    return DL_OK;
+}
+
+dl_status
+dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower, dl_deadline deadline,
+                dl_loan *loan)
+{
+    dl_status status = DL_OK;
+
+    *loan = (dl_loan){0};
+    while (status == DL_OK && loan->segment.memory == NULL) {
+        DL_TRY(lock(arena->directory, borrower, deadline));
+        status = borrow(arena, borrower, loan);
+        unlock(arena->directory);
+    }
+    return status;
+}
+
+/* Gives the memory back, and makes it zero for those who get it next; otherwise nobody
+ * may. */
+static void
+free_area(dl_arena *arena, uint32_t index)
+{
+    if (fallocate(arena->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  (off_t)offset_of(arena, index), (off_t)arena->area)
+        == 0) {
+        atomic_store(&arena->directory->entries[index].key, 0);
+    }
+}
+
+void
+dl_arena_return(dl_arena *arena, dl_loan *loan)
+{
+    if (loan->segment.memory == NULL) {
+        return;
+    }
+    entry *entry = &arena->directory->entries[loan->entry];
+    dl_segment_fini(&loan->segment);
+    if (atomic_fetch_add(&entry->returned, 1) + 1 == entry->count) {
+        free_area(arena, loan->entry);
+    }
+    *loan = (dl_loan){0};
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The memory that the ranks of one host share, in areas of one size.  The first is that
+ * of the group which met; the others are lent to the groups made out of it, so that these
+ * need neither a store nor sockets:
+ *
+ *     area of the first group | directory | area | area | area | ...
+ *
+ * Whoever of a new group comes first enters its name in the directory, and so takes an
+ * area; the others find it by the name.  The last one to give it back frees it.  The file
+ * has holes where nobody has written: areas that nobody uses cost nothing. */
+#ifndef DISTLITE_PG_CPU_SHM_ARENA_H
+#define DISTLITE_PG_CPU_SHM_ARENA_H
+
+#include "base/deadline.h"
+#include "pg/cpu/shm/lifeline.h"
+#include "pg/cpu/shm/segment.h"
+
+/* Groups at a time. */
+#define DL_ARENA_LOANS 4096
+
+struct dl_arena_directory;
+
+/* One process's view.  Zeroed memory is valid. */
+typedef struct dl_arena {
+    /* fixed after init */
+    bool is_open;
+    int file;
+    size_t area; /* bytes */
+    bool may_spin;
+    dl_segment home; /* the first area and the directory */
+    struct dl_arena_directory *directory;
+} dl_arena;
+
+/* Bytes of the area for a group of `size` ranks. */
+size_t dl_arena_area(int size);
+
+/* For a group of `size`, its area formatted. */
+dl_status dl_arena_create(dl_arena *arena, int size, bool may_spin);
+
+/* Maps what another process made, and takes the descriptor. */
+dl_status dl_arena_open(dl_arena *arena, int size, int file);
+void dl_arena_fini(dl_arena *arena);
+
+/* In a forked child, where the descriptor is closed already. */
+void dl_arena_forget(dl_arena *arena);
+
+/* Who wants an area. */
+typedef struct dl_borrower {
+    int rank;         /* of this process, in the group that met */
+    const char *name; /* of the new group */
+    const int *ranks; /* its members on this host, in the group that met */
+    int count;
+    dl_lifelines *lifelines; /* of the group that met */
+} dl_borrower;
+
+typedef struct dl_loan {
+    dl_segment segment; /* formatted for `count` ranks */
+    uint32_t entry;
+} dl_loan;
+
+/* The same area for all members, whoever comes first. */
+dl_status dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower,
+                          dl_deadline deadline, dl_loan *loan);
+
+/* Once by each member.  An empty loan is left as it is. */
+void dl_arena_return(dl_arena *arena, dl_loan *loan);
+
+#endif

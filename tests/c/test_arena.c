@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/shm/arena.h"
+
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include "base/thread.h"
+#include "net/socket.h"
+#include "pg/cpu/shm/board.h"
+#include "ranks.h"
+
+#define SIZE 4
+#define TURNS 50
+
+static int
+copy_of(int fd)
+{
+    int copy = dup(fd);
+
+    CHECK(copy >= 0);
+    dl_fork_guard(copy);
+    return copy;
+}
+
+static dl_borrower
+borrower_of(const char *name, int rank, const int *ranks, int count,
+            dl_lifelines *lifelines)
+{
+    return (dl_borrower){rank, name, ranks, count, lifelines};
+}
+
+static int64_t
+bytes_used(const dl_arena *arena)
+{
+    struct stat info;
+
+    CHECK(fstat(arena->file, &info) == 0);
+    return (int64_t)info.st_blocks * 512;
+}
+
+static dl_arena shared;
+
+/* Of a group of two each: every rank borrows with its neighbour, and both see the same
+ * memory, fresh every time. */
+static void
+borrow_in_pairs(int rank, int size, void *unused)
+{
+    dl_arena arena;
+    dl_lifelines lifelines;
+    int pair[] = {rank / 2 * 2, rank / 2 * 2 + 1};
+    char name[32];
+
+    (void)unused;
+    CHECK_OK(dl_lifelines_init(&lifelines, size));
+    CHECK_OK(dl_arena_open(&arena, size, copy_of(shared.file)));
+    for (int turn = 0; turn < TURNS; turn++) {
+        dl_loan loan;
+        snprintf(name, sizeof name, "group %d", turn % 3 == 0 ? 0 : turn);
+        dl_borrower self = borrower_of(name, rank, pair, 2, &lifelines);
+        CHECK_OK(
+            dl_arena_borrow(&arena, &self, dl_deadline_after(10 * DL_SECOND), &loan));
+        dl_board board;
+        dl_board_options options = {.rank = rank % 2,
+                                    .size = 2,
+                                    .group_name = name,
+                                    .lifelines = &lifelines,
+                                    .lifeline_ranks = pair};
+        CHECK_OK(
+            dl_board_init(&board, &options, loan.segment.memory, loan.segment.size));
+        dl_op_context op = {.sequence = 1,
+                            .deadline = dl_deadline_after(10 * DL_SECOND)};
+        dl_board_begin(&board, &op)[0] = (uint8_t)(10 * turn + rank);
+        CHECK_OK(dl_board_arrive(&board));
+        CHECK_EQUAL(dl_board_payload(&board, (rank + 1) % 2)[0],
+                    (uint8_t)(10 * turn + (rank ^ 1)));
+        dl_board_fini(&board);
+        dl_arena_return(&arena, &loan);
+        CHECK(loan.segment.memory == NULL);
+        dl_arena_return(&arena, &loan);
+    }
+    dl_arena_fini(&arena);
+    dl_lifelines_fini(&lifelines);
+}
+
+CHECK_CASE(members_find_the_same_area_and_nobody_else_does)
+{
+    CHECK_OK(dl_arena_create(&shared, SIZE, false));
+    int64_t before = bytes_used(&shared);
+    dl_run_ranks(SIZE, borrow_in_pairs, NULL);
+    /* The directory itself, and nothing else. */
+    CHECK(bytes_used(&shared) <= before + 64 * 1024 + DL_ARENA_LOANS * 16);
+    dl_arena_fini(&shared);
+    dl_arena_fini(&shared);
+}
+
+CHECK_CASE(the_same_name_with_other_ranks_is_another_group)
+{
+    dl_lifelines lifelines;
+    dl_loan loans[2];
+    int first[] = {0, 1}, second[] = {0, 2};
+
+    CHECK_OK(dl_lifelines_init(&lifelines, SIZE));
+    CHECK_OK(dl_arena_create(&shared, SIZE, true));
+    dl_borrower one = borrower_of("g", 0, first, 2, &lifelines);
+    dl_borrower two = borrower_of("g", 0, second, 2, &lifelines);
+    CHECK_OK(dl_arena_borrow(&shared, &one, dl_deadline_after(0), &loans[0]));
+    CHECK_OK(dl_arena_borrow(&shared, &two, dl_deadline_after(0), &loans[1]));
+    CHECK(loans[0].entry != loans[1].entry);
+    CHECK(dl_board_may_spin(loans[0].segment.memory));
+    dl_arena_return(&shared, &loans[0]);
+    dl_arena_return(&shared, &loans[1]);
+    dl_arena_fini(&shared);
+    dl_lifelines_fini(&lifelines);
+}
+
+CHECK_CASE(there_is_an_end_to_it)
+{
+    static dl_loan loans[DL_ARENA_LOANS];
+    dl_lifelines lifelines;
+    dl_loan more;
+    int ranks[] = {0, 1};
+    char name[32];
+
+    CHECK_OK(dl_lifelines_init(&lifelines, 2));
+    CHECK_OK(dl_arena_create(&shared, 2, false));
+    for (int i = 0; i <= DL_ARENA_LOANS; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        dl_borrower self = borrower_of(name, 0, ranks, 2, &lifelines);
+        if (i < DL_ARENA_LOANS) {
+            CHECK_OK(dl_arena_borrow(&shared, &self, dl_deadline_after(0), &loans[i]));
+        } else {
+            CHECK_STATUS(dl_arena_borrow(&shared, &self, dl_deadline_after(0), &more),
+                         DL_INVALID);
+        }
+    }
+    for (int i = 0; i < DL_ARENA_LOANS; i++) {
+        dl_arena_return(&shared, &loans[i]);
+    }
+    dl_arena_fini(&shared);
+    dl_lifelines_fini(&lifelines);
+}
+
+/* The lock is the directory's first word. */
+static _Atomic uint32_t *
+lock_of(const dl_arena *arena)
+{
+    return (_Atomic uint32_t *)(void *)arena->directory;
+}
+
+CHECK_CASE(a_lock_is_taken_from_the_dead_and_from_nobody_else)
+{
+    dl_lifelines lifelines;
+    dl_lifeline other;
+    dl_loan loan;
+    int ranks[] = {0, 1};
+
+    CHECK_OK(dl_lifelines_init(&lifelines, 2));
+    CHECK_OK(dl_lifeline_make(&other));
+    dl_lifelines_put(&lifelines, 1, other.shown);
+    CHECK_OK(dl_arena_create(&shared, 2, false));
+    atomic_store(lock_of(&shared), 2);
+    dl_borrower self = borrower_of("g", 0, ranks, 2, &lifelines);
+    CHECK_STATUS(
+        dl_arena_borrow(&shared, &self, dl_deadline_after(20 * DL_MILLISECOND), &loan),
+        DL_TIMEOUT);
+    CHECK_TEXT(dl_last_error()->text,
+               "timed out after 20ms: rank 1 is making a group and does not go on");
+    dl_socket_close(other.held);
+    CHECK_OK(dl_arena_borrow(&shared, &self, dl_deadline_after(5 * DL_SECOND), &loan));
+    dl_arena_return(&shared, &loan);
+    dl_arena_fini(&shared);
+    dl_lifelines_fini(&lifelines);
+}
