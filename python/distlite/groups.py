@@ -12,10 +12,11 @@ import os
 from datetime import timedelta
 from operator import index
 
+from . import _C
 from ._C import PrefixStore, ProcessGroup
+from .backends import Backend, backend_of, engine_of
 from .constants import default_pg_timeout
 from .lifecycle import (
-    _backend_of,
     _check_extras,
     _limit_of,
     _store_based_barrier,
@@ -63,7 +64,7 @@ def new_group(
     _check_extras(pg_options, device_id, None)
     inherited = info_of(default)
     name, config = (
-        (inherited.backend, inherited.config) if not backend else _backend_of(backend)
+        (inherited.backend, inherited.config) if not backend else backend_of(backend)
     )
     members = _members_of(ranks, default.size(), sort_ranks)
     if use_local_synchronization and default.rank() not in members:
@@ -128,7 +129,16 @@ def _join(
     default = world.require_default()
     store = PrefixStore(label, default.get_group_store())
     rank, size = info.ranks.index(default.rank()), len(info.ranks)
-    backend = info.config.partition(":")[2]
+    if Backend._plugins:
+        from .custom import ToMake, make_group
+
+        asked = ToMake(store, rank, info, limit).named(label, description)
+        made = make_group(asked)
+        if made is not None:
+            made._set_global_ranks(info.ranks)
+            world.groups[made] = info
+            return made
+    backend = engine_of(info.config)
     # They have met already; members that come later are waited for in the first operation.
     group = ProcessGroup(
         store, rank, size, limit, label, description, backend, default, info.ranks
@@ -232,6 +242,15 @@ class ProcessGroupGloo(ProcessGroup):
     ) -> Self:
         limit = timeout._timeout if isinstance(timeout, cls._Options) else timeout
         return super().__new__(cls, store, rank, size, limit, backend="gloo")
+
+
+def _ask_subclass(group: ProcessGroup, function: str, given: dict[str, Any]) -> Any:
+    from .custom import handle
+
+    return handle(group, function, given)
+
+
+_C._set_custom_handler(_ask_subclass)
 
 
 def _get_default_group() -> ProcessGroup:

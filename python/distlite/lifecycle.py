@@ -9,6 +9,7 @@ import warnings
 from datetime import timedelta
 
 from ._C import DistStoreError, PrefixStore, ProcessGroup, TCPStore
+from .backends import Backend, backend_of, engine_of
 from .constants import default_pg_timeout
 from .rendezvous import rendezvous
 from .world import GroupInfo, is_outside, world
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from .world import ExceptHook
 
 __all__ = ["destroy_process_group", "init_process_group"]
-
-# The names of the CPU backend: torch's, and what it is.
-_CPU_BACKENDS = ("gloo", "cpu")
-_OTHER_BACKENDS = ("nccl", "mpi", "ucc", "xccl")
-UNDEFINED = "undefined"
 
 
 def init_process_group(
@@ -51,18 +47,19 @@ def init_process_group(
     if store is not None:
         _check_store_arguments(init_method, world_size, rank)
     _check_extras(pg_options, device_id, _ranks)
-    name, config = _backend_of(backend)
+    name, config = backend_of(backend)
     limit = _limit_of(timeout)
     hosted = None
     if store is None:
         answers = rendezvous(init_method or "env://", rank, world_size, timeout=limit)
         store, rank, world_size = next(answers)
         hosted = store if rank == 0 and isinstance(store, TCPStore) else None
-    group = _join(store, rank, world_size, limit, config.partition(":")[2])
+    info = GroupInfo(name, config, list(range(world_size)))
+    group = _join(store, rank, info, limit, pg_options)
     # A peer may be on its way into the next group before this process has left this
     # one: the server that it meets must be the same, so it stays until the next.
     world.hosted_store = hosted or world.hosted_store
-    _register(group, GroupInfo(name, config, list(range(world_size))))
+    _register(group, info)
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
@@ -101,7 +98,7 @@ def _limit_of(timeout: object) -> timedelta:
 
 
 def _check_extras(pg_options: object, device_id: object, ranks: object) -> None:
-    if pg_options is not None:
+    if pg_options is not None and not Backend._plugins:
         warnings.warn("pg_options: the cpu backend has none", stacklevel=3)
     if ranks is not None:
         raise NotImplementedError("_ranks is not in this version yet")
@@ -116,47 +113,26 @@ def _check_extras(pg_options: object, device_id: object, ranks: object) -> None:
     )
 
 
-def _backend_of(backend: object) -> tuple[str, str]:
-    """What get_backend() and get_backend_config() shall say, or why not."""
-    if backend is None or backend == UNDEFINED:
-        return UNDEFINED, "cpu:gloo"
-    if not isinstance(backend, str):
-        raise ValueError("Backend constructor parameter must be string-ish")
-    name = backend.lower()
-    if ":" not in name:
-        _check_backend(name)
-        return name, f"cpu:{name}"
-    devices: set[str] = set()
-    for pair in name.split(","):
-        device, colon, served_by = pair.partition(":")
-        if not colon or ":" in served_by:
-            raise ValueError(f"Invalid device:backend pairing: {pair} in {name!r}")
-        if device in devices:
-            raise ValueError(f"Duplicate device type {device} in {name!r}")
-        devices.add(device)
-        _check_backend(served_by)
-        if device != "cpu":
-            raise RuntimeError(f"this version serves cpu memory only, not {device}")
-    return name, name
-
-
-def _check_backend(name: str) -> None:
-    if name in _OTHER_BACKENDS:
-        raise RuntimeError(
-            f"Distributed package doesn't have {name.upper()} built in; "
-            "this version has the cpu backend, also called 'gloo'"
-        )
-    if name not in _CPU_BACKENDS:
-        raise AssertionError(f"Unknown backend type {name}")
-
-
 def _join(
-    store: Store, rank: int, world_size: int, timeout: timedelta, backend: str
+    store: Store, rank: int, info: GroupInfo, timeout: timedelta, pg_options: Any
 ) -> ProcessGroup:
-    keys = PrefixStore(f"default_pg/{_generation(store, rank)}", store)
-    group = ProcessGroup(keys, rank, world_size, timeout, "0", "default_pg", backend)
+    size = len(info.ranks)
+    # A fake rank is alone with its store.
+    is_fake = engine_of(info.config) == Backend.FAKE
+    turn = 0 if is_fake else _generation(store, rank)
+    keys = PrefixStore(f"default_pg/{turn}", store)
+    group = None
+    if Backend._plugins:
+        from .custom import ToMake, make_group
+
+        asked = ToMake(keys, rank, info, timeout)
+        asked.pg_options = pg_options
+        group = make_group(asked)
+    if group is None:
+        engine = engine_of(info.config)
+        group = ProcessGroup(keys, rank, size, timeout, "0", "default_pg", engine)
     if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
-        _store_based_barrier(rank, keys, "0", world_size, timeout)
+        _store_based_barrier(rank, keys, "0", size, timeout)
     return group
 
 

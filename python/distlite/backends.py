@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which backends there are, and which of them serves which device.
+
+A backend is a name.  The CPU backend of this library is called "gloo" or "cpu"; others
+are there when their library is, or when somebody has registered them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, ClassVar
+
+__all__ = [
+    "Backend",
+    "BackendConfig",
+    "BackendType",
+    "get_default_backend_for_device",
+    "is_backend_available",
+    "is_gloo_available",
+    "is_mpi_available",
+    "is_nccl_available",
+    "is_ucc_available",
+    "is_xccl_available",
+]
+
+_DEVICE_WORDS = (
+    *("cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve"),
+    *("fpga", "maia", "xla", "lazy", "vulkan", "mps", "meta", "hpu", "mtia"),
+    "privateuseone",
+)
+
+# Whether the library of a backend is here, by name; whoever binds one puts it in.
+probes: dict[str, Callable[[], bool]] = {}
+
+
+class BackendType(IntEnum):
+    """torch's numbers of backends."""
+
+    UNDEFINED = 0
+    GLOO = 1
+    NCCL = 2
+    UCC = 3
+    MPI = 4
+    XCCL = 5
+    CUSTOM = 6
+
+
+class BackendPlugin:
+    """How a registered backend makes its group."""
+
+    def __init__(self, creator_fn: Callable[..., Any], extended_api: bool) -> None:
+        self.creator_fn = creator_fn
+        self.extended_api = extended_api
+
+
+class Backend(str):
+    """Names of backends: ``Backend("GLOO")`` is "gloo", without asking if it exists.
+
+    Registered ones become attributes as well: ``Backend.NAME``.
+    """
+
+    UNDEFINED = "undefined"
+    GLOO = "gloo"
+    NCCL = "nccl"
+    UCC = "ucc"
+    MPI = "mpi"
+    XCCL = "xccl"
+    FAKE = "fake"
+
+    _BackendPlugin = BackendPlugin
+    _plugins: ClassVar[dict[str, BackendPlugin]] = {}
+    backend_list: ClassVar[list[str]] = [
+        "undefined",
+        "gloo",
+        "nccl",
+        "xccl",
+        "ucc",
+        "mpi",
+        "fake",
+    ]
+    # What serves a device when nobody says.
+    default_device_backend_map: ClassVar[dict[str, str]] = {
+        "cpu": "gloo",
+        "cuda": "nccl",
+        "xpu": "xccl",
+        "mps": "gloo",
+    }
+    # The devices that a backend can serve.
+    backend_capability: ClassVar[dict[str, list[str]]] = {
+        "gloo": ["cpu", "cuda"],
+        "nccl": ["cuda"],
+        "xccl": ["xpu"],
+        "ucc": ["cpu", "cuda"],
+        "mpi": ["cpu", "cuda"],
+        "fake": ["cpu", "cuda", "hpu", "xpu"],
+    }
+    backend_type_map: ClassVar[dict[str, BackendType]] = {
+        "undefined": BackendType.UNDEFINED,
+        "gloo": BackendType.GLOO,
+        "nccl": BackendType.NCCL,
+        "xccl": BackendType.XCCL,
+        "ucc": BackendType.UCC,
+        "mpi": BackendType.MPI,
+        "fake": BackendType.CUSTOM,
+    }
+
+    def __new__(cls, name: str) -> str:  # type: ignore[misc]
+        """A plain str, in lower case; ValueError for anything but a str."""
+        if not isinstance(name, str):
+            raise ValueError("Backend constructor parameter must be string-ish")
+        return str(name).lower()
+
+    @classmethod
+    def register_backend(
+        cls,
+        name: str,
+        func: Callable[..., Any],
+        extended_api: bool = False,
+        devices: str | list[str] | None = None,
+    ) -> None:
+        """Makes `name` a backend, whose groups are what `func` returns.
+
+        `func` is called with (store, rank, size, timeout), or with `extended_api` with
+        (options, pg_options), where options has store, group_rank, group_size, timeout,
+        group_id and global_ranks_in_group.  It returns a ProcessGroup: a subclass with
+        operations of its own, or a native one.  `devices`: whose arrays it takes.  The
+        same name again replaces what it was.
+        """
+        if devices is None:
+            import warnings
+
+            warnings.warn(
+                f"Device capability of {name} unspecified, assuming `cpu` and `cuda`. "
+                "Please specify it via the `devices` argument of `register_backend`.",
+                stacklevel=2,
+            )
+            devices = ["cpu", "cuda"]
+        served = [devices] if isinstance(devices, str) else list(devices)
+        word = name.lower()
+        setattr(cls, name.upper(), word)
+        if word not in cls.backend_list:
+            cls.backend_list.append(word)
+        for device in served:
+            cls.default_device_backend_map.setdefault(device, word)
+        cls.backend_capability[word] = served
+        cls.backend_type_map[word] = BackendType.CUSTOM
+        cls._plugins[name.upper()] = BackendPlugin(func, extended_api)
+
+
+class BackendConfig:
+    """Which backend serves which device: of "gloo", or of "cpu:gloo,cuda:nccl"."""
+
+    def __init__(self, backend: str) -> None:
+        self.device_backend_map: dict[str, str] = _map_of(backend)
+
+    def __repr__(self) -> str:
+        return ",".join(
+            f"{device}:{name}" for device, name in self.device_backend_map.items()
+        )
+
+    def get_device_backend_map(self) -> dict[str, str]:
+        """Names of backends by names of devices."""
+        return self.device_backend_map
+
+
+def _map_of(backend: str) -> dict[str, str]:
+    if backend == Backend.UNDEFINED:
+        return {"cpu": Backend.GLOO}
+    if ":" in backend:
+        return _map_of_pairs(backend)
+    # This library's own word for what serves the CPU only.
+    devices = ["cpu"] if backend == "cpu" else Backend.backend_capability.get(backend)
+    if devices is None:
+        import warnings
+
+        warnings.warn(
+            f"Device capability of {backend} unknown, assuming `cpu`, `cuda` and "
+            "`xpu`. Please specify it in `device:backend` format.",
+            stacklevel=3,
+        )
+        devices = ["cpu", "cuda", "xpu"]
+    return {device: backend for device in devices}
+
+
+def _map_of_pairs(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in text.lower().split(","):
+        device, colon, name = pair.partition(":")
+        if not colon or ":" in name:
+            raise ValueError(
+                f"Invalid device:backend pairing: {pair}. A backend is a name, or "
+                f"device:backend,device:backend, not {text!r}"
+            )
+        if device in found:
+            raise ValueError(f"Duplicate device type {device} in {text!r}")
+        found[device] = name
+    return found
+
+
+def is_gloo_available() -> bool:
+    """Whether there is a CPU backend: always."""
+    return True
+
+
+def is_mpi_available() -> bool:
+    """Whether an MPI library that can serve as a backend is on this machine."""
+    return _is_present("mpi")
+
+
+def is_nccl_available() -> bool:
+    """Whether NCCL is on this machine."""
+    return _is_present("nccl")
+
+
+def is_ucc_available() -> bool:
+    """Whether UCC is on this machine."""
+    return _is_present("ucc")
+
+
+def is_xccl_available() -> bool:
+    """Whether there is a backend for Intel's GPUs."""
+    return _is_present("xccl")
+
+
+def _is_present(name: str) -> bool:
+    probe = probes.get(name)
+    return probe is not None and probe()
+
+
+def is_backend_available(backend: str) -> bool:
+    """Whether groups can have that backend; of "cpu:gloo,cuda:nccl": all of them."""
+    name = backend.lower()
+    if ":" in name:
+        return all(is_backend_available(each) for each in _map_of(name).values())
+    if name in ("nccl", "mpi", "ucc", "xccl"):
+        return _is_present(name)
+    return name == "cpu" or name in Backend.backend_list
+
+
+def get_default_backend_for_device(device: Any) -> str:
+    """What serves "cpu", "cuda:0", or a torch.device, when nobody says otherwise."""
+    word = str(getattr(device, "type", device)).partition(":")[0]
+    if word not in _DEVICE_WORDS and word not in Backend.default_device_backend_map:
+        raise RuntimeError(
+            f"Expected one of {', '.join(_DEVICE_WORDS)} device type at start of "
+            f"device string: {device}"
+        )
+    if word not in Backend.default_device_backend_map:
+        raise ValueError(f"Default backend not registered for device : {device}")
+    return Backend.default_device_backend_map[word]
+
+
+def backend_of(backend: object) -> tuple[str, str]:
+    """What get_backend() and get_backend_config() shall say, or why not."""
+    if backend is None:
+        return Backend.UNDEFINED, "cpu:gloo"
+    if not isinstance(backend, str):
+        raise ValueError("Backend constructor parameter must be string-ish")
+    name = backend.lower()
+    if ":" not in name:
+        _check(name)
+    served = _map_of(name)
+    for device, served_by in served.items():
+        _check(served_by)
+        if ":" in name and device != "cpu" and _is_native(served_by):
+            raise RuntimeError(f"{served_by} serves cpu memory only, not {device}")
+    return name, ",".join(f"{device}:{by}" for device, by in served.items())
+
+
+def _is_native(name: str) -> bool:
+    return name in ("gloo", "cpu", Backend.UNDEFINED)
+
+
+def _check(name: str) -> None:
+    if _is_native(name) or name == Backend.FAKE or plugin_of(name) is not None:
+        return
+    if name == Backend.UCC:
+        raise AssertionError("Unknown c10d backend type UCC")
+    if name in (Backend.NCCL, Backend.MPI, Backend.XCCL):
+        raise RuntimeError(
+            f"Distributed package doesn't have {name.upper()} built in; "
+            "this version has the cpu backend, also called 'gloo'"
+        )
+    raise AssertionError(f"Unknown backend type {name}")
+
+
+def plugin_of(name: str) -> BackendPlugin | None:
+    """How to make groups of a registered backend; None of others."""
+    return Backend._plugins.get(name.upper())
+
+
+def engine_of(config: str) -> str:
+    """What the core calls that which serves the CPU (else the first device)."""
+    served = dict(pair.split(":") for pair in config.split(","))
+    return served.get("cpu") or next(iter(served.values()))
+
+
+for _public in (Backend, BackendConfig, BackendType):
+    _public.__module__ = "distlite"
