@@ -66,7 +66,7 @@ open_path(search *self, const char *path)
     self->handle = dlopen(path, OPEN_FLAGS);
     if (self->handle == NULL && self->complaint[0] == '\0') {
         const char *reason = dlerror();
-        snprintf(self->complaint, sizeof self->complaint, "%s",
+        snprintf(self->complaint, sizeof self->complaint, "%.500s",
                  reason == NULL ? path : reason);
     }
     return self->handle != NULL;

@@ -52,4 +52,15 @@ dl_list_remove(dl_list *node)
     }
 }
 
+/* All nodes of one list to the end of another; both heads are initialised. */
+static inline void
+dl_list_move(dl_list *from, dl_list *to)
+{
+    while (!dl_list_is_empty(from)) {
+        dl_list *node = from->next;
+        dl_list_remove(node);
+        dl_list_append(to, node);
+    }
+}
+
 #endif

@@ -33,6 +33,12 @@ static const layout layouts[DL_OP_TYPE_COUNT] = {
     [DL_ALL_TO_ALL] = {sizeof(dl_all_to_all_args), NOWHERE,
                        offsetof(dl_all_to_all_args, inputs),
                        offsetof(dl_all_to_all_args, outputs)},
+    [DL_SEND] = {sizeof(dl_message_args), offsetof(dl_message_args, tensor), NOWHERE,
+                 NOWHERE},
+    [DL_RECV] = {sizeof(dl_message_args), offsetof(dl_message_args, tensor), NOWHERE,
+                 NOWHERE},
+    [DL_RECV_ANY] = {sizeof(dl_message_args), offsetof(dl_message_args, tensor),
+                     NOWHERE, NOWHERE},
 };
 
 static dl_tensor *
@@ -135,4 +141,40 @@ dl_arguments_copy(dl_op_type op, const void *args, int group_size, void **copy)
     self.used = 0;
     *copy = place_all(&self, op, source, group_size);
     return DL_OK;
+}
+
+dl_arrays
+dl_arguments_arrays(dl_op_type op, const void *args, int group_size)
+{
+    const layout *layout = &layouts[op];
+    /* Only read. */
+    void *source = (void *)(uintptr_t)args;
+    dl_arrays arrays = {.list_count = group_size};
+
+    if (args == NULL) {
+        return arrays;
+    }
+    arrays.single = tensor_at(source, layout->tensor);
+    if (layout->inputs != NOWHERE) {
+        arrays.inputs = *list_at(source, layout->inputs);
+    }
+    if (layout->outputs != NOWHERE) {
+        arrays.outputs = *list_at(source, layout->outputs);
+    }
+    return arrays;
+}
+
+const dl_tensor *
+dl_arrays_at(const dl_arrays *arrays, int index)
+{
+    if (arrays->single != NULL && index-- == 0) {
+        return arrays->single;
+    }
+    if (arrays->inputs != NULL && index < arrays->list_count) {
+        return &arrays->inputs[index];
+    }
+    index -= arrays->inputs == NULL ? 0 : arrays->list_count;
+    return arrays->outputs != NULL && index < arrays->list_count
+               ? &arrays->outputs[index]
+               : NULL;
 }

@@ -74,6 +74,19 @@ typedef struct dl_message_args {
 
 #define DL_ANY_RANK (-1)
 
+/* The arrays of an operation: one, and lists of one for each rank. */
+typedef struct dl_arrays {
+    const dl_tensor *single; /* NULL: none, as the lists */
+    const dl_tensor *inputs;
+    const dl_tensor *outputs;
+    int list_count;
+} dl_arrays;
+
+dl_arrays dl_arguments_arrays(dl_op_type op, const void *args, int group_size);
+
+/* The `index`-th of them, from 0; NULL after the last. */
+const dl_tensor *dl_arrays_at(const dl_arrays *arrays, int index);
+
 /* The struct of `op` (NULL for none) with its lists, shapes and strides in memory of its
  * own, freed with free(3); the elements stay where they are. */
 dl_status dl_arguments_copy(dl_op_type op, const void *args, int group_size,

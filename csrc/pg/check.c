@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/check.h"
 
+#include "pg/device.h"
 #include "tensor/strided.h"
 
 dl_status
@@ -10,8 +11,7 @@ dl_check_tensor(const dl_group *group, const dl_tensor *tensor, bool is_written,
     const char *name = dl_op_type_name(fingerprint->op);
 
     if (tensor->device != DL_CPU) {
-        return dl_fail(DL_UNSUPPORTED, "%s: group %s has no backend for this device",
-                       name, dl_group_name(group));
+        DL_TRY(dl_device_check(group, tensor, name));
     }
     if (is_written && !tensor->is_writable) {
         return dl_fail(DL_INVALID, "%s: the array is read-only", name);

@@ -5,6 +5,7 @@
 
 #include "base/call_site.h"
 #include "pg/check.h"
+#include "pg/device.h"
 #include "pg/group_state.h"
 
 /* One operation on its way through the group. */
@@ -220,6 +221,9 @@ dl_group_run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadl
         .group = group, .op = op, .args = args, .context.deadline = deadline};
 
     DL_TRY(check(&self));
+    if (group->device != NULL && dl_device_takes(group, op, args)) {
+        return dl_device_run(group, &(dl_device_item){op, args}, deadline);
+    }
     DL_TRY(dl_group_admit(group));
     dl_status status = dl_lane_take(&group->lane, deadline);
     if (status != DL_OK) {
@@ -304,6 +308,9 @@ dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline de
     void *copy;
 
     DL_TRY(check(&checked));
+    if (group->device != NULL && dl_device_takes(group, op, args)) {
+        return dl_device_submit(group, &(dl_device_item){op, args}, deadline, work);
+    }
     DL_TRY(dl_group_admit(group));
     DL_TRY(dl_arguments_copy(op, args, group->size, &copy));
     queued *self = calloc(1, sizeof *self);

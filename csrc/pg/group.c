@@ -9,6 +9,7 @@
 #include "base/debug_level.h"
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
+#include "pg/device.h"
 #include "pg/fake/fake_backend.h"
 #include "pg/group_state.h"
 #include "pg/wrapper/wrapper_backend.h"
@@ -142,6 +143,7 @@ free_group(dl_group *group)
     if (group->backend != NULL) {
         group->backend->ops->free(group->backend);
     }
+    dl_device_free(group);
     dl_store_unref(group->store);
     dl_recorder_leave(&group->seat);
     if (is_inherited(group)) {
@@ -339,6 +341,7 @@ dl_group_abort(dl_group *group, const char *reason)
     if (group->backend != NULL) {
         group->backend->ops->abort(group->backend, &cause);
     }
+    dl_device_abort_locked(group, &cause, false);
     pthread_mutex_unlock(&group->lock);
 }
 
@@ -358,9 +361,11 @@ dl_group_close(dl_group *group)
         group->backend->ops->leave(group->backend);
         group->backend->ops->abort(group->backend, &cause);
     }
+    dl_device_abort_locked(group, &cause, true);
     pthread_mutex_unlock(&group->lock);
     dl_recorder_leave(&group->seat);
     /* Those queued learn that it is closed. */
     dl_lane_drain(&group->lane);
     dl_group_free_backend_if_closed(group);
+    dl_device_free_if_closed(group);
 }

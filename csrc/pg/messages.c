@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/check.h"
+#include "pg/device.h"
 #include "pg/group_state.h"
 
 static dl_status
@@ -69,6 +70,9 @@ dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
               dl_deadline deadline, dl_work **work)
 {
     DL_TRY(check(group, op, args));
+    if (args->tensor.device != DL_CPU) {
+        return dl_device_submit(group, &(dl_device_item){op, args}, deadline, work);
+    }
     /* A forked child may have inherited the lock as it was held. */
     DL_TRY(dl_group_admit(group));
     pthread_mutex_lock(&group->lock);
@@ -87,6 +91,13 @@ dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
     dl_message_args awaited = *args;
     dl_work *work;
 
+    if (args->tensor.device != DL_CPU) {
+        DL_TRY(check(group, op, args));
+        if (source != NULL) {
+            *source = args->peer;
+        }
+        return dl_device_run(group, &(dl_device_item){op, args}, deadline);
+    }
     awaited.is_awaited = true;
     DL_TRY(dl_group_post(group, op, &awaited, deadline, &work));
     dl_status status = dl_work_wait(work, dl_deadline_after(-1));

@@ -27,6 +27,10 @@ typedef struct dl_work_ops {
     void (*withdraw)(dl_work *work);
     /* With the last reference. */
     void (*free)(dl_work *work);
+    /* Of work on a device, else NULL: looks whether it has ended; and makes a stream of
+     * the device wait for it, without waiting itself. */
+    void (*poll)(dl_work *work);
+    dl_status (*order)(dl_work *work, void *stream);
 } dl_work_ops;
 
 /* Whom to tell of the end; embedded in whoever wants to hear.  Called once, without
@@ -79,6 +83,18 @@ dl_status dl_work_wait(dl_work *work, dl_deadline deadline);
 
 /* Of a work that is done: DL_OK, or its error as the thread's last one. */
 dl_status dl_work_result(const dl_work *work);
+
+/* Whether it goes on by itself on a device, so that the order of streams is enough for
+ * most. */
+static inline bool
+dl_work_is_on_device(const dl_work *work)
+{
+    return work->ops->order != NULL;
+}
+
+/* Of work on a device: what `stream` does from now on comes after it.  Fails with what it
+ * failed with, as far as that is known by now. */
+dl_status dl_work_order(dl_work *work, void *stream);
 
 /* The notice stays in place until it is called. */
 void dl_work_notify(dl_work *work, dl_work_notice *notice);

@@ -27,6 +27,9 @@ typedef struct dl_tensor {
     bool is_writable;
     const int64_t *shape;   /* ndim entries */
     const int64_t *strides; /* bytes */
+    /* Of one that is on a device: which, and the stream its owner works on. */
+    void *stream;
+    int device_index;
 } dl_tensor;
 
 static inline size_t

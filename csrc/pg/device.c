@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/device.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pg/device_state.h"
+#include "pg/group_state.h"
+#include "pg/nccl/nccl_backend.h"
+
+static const struct {
+    const char *name;
+    dl_device_backend_new_fn make;
+} backends[] = {
+    {"nccl", dl_nccl_backend_new},
+};
+
+dl_status
+dl_device_serve(dl_group *group, const char *name, const dl_device_options *options)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+        if (strcmp(backends[i].name, name) != 0) {
+            continue;
+        }
+        dl_device_side *made = calloc(1, sizeof *made);
+        if (made == NULL) {
+            return dl_fail_no_memory();
+        }
+        made->name = backends[i].name;
+        made->make = backends[i].make;
+        made->options = *options;
+        dl_lane_init(&made->lane);
+        group->device = made;
+        return DL_OK;
+    }
+    return dl_fail(DL_INVALID, "there is no backend \"%s\" for arrays on devices",
+                   name);
+}
+
+const char *
+dl_device_name(const dl_group *group)
+{
+    return group->device == NULL ? NULL : group->device->name;
+}
+
+bool
+dl_device_takes(const dl_group *group, dl_op_type op, const void *args)
+{
+    dl_arrays arrays = dl_arguments_arrays(op, args, group->size);
+    const dl_tensor *tensor;
+
+    for (int i = 0; (tensor = dl_arrays_at(&arrays, i)) != NULL; i++) {
+        if (tensor->device == DL_CUDA) {
+            return true;
+        }
+    }
+    return false;
+}
+
+dl_status
+dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name)
+{
+    if (group->device == NULL) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "%s: the array is on cuda:%d, and group %s, made for \"%s\", "
+                       "has no backend for it; make the group with backend=\"nccl\" "
+                       "or \"cpu:gloo,cuda:nccl\"",
+                       name, tensor->device_index, group->name, group->backend_name);
+    }
+    if (!tensor->is_contiguous) {
+        return dl_fail(DL_INVALID,
+                       "%s: the array on cuda:%d is strided; the %s backend needs one "
+                       "without gaps, in C order: make a contiguous copy",
+                       name, tensor->device_index, group->device->name);
+    }
+    return DL_OK;
+}
+
+static dl_status
+check_item(const dl_group *group, const dl_device_item *item)
+{
+    dl_arrays arrays = dl_arguments_arrays(item->op, item->args, group->size);
+    const dl_tensor *first = dl_arrays_at(&arrays, 0);
+    const dl_tensor *tensor;
+
+    for (int i = 1; (tensor = dl_arrays_at(&arrays, i)) != NULL; i++) {
+        if (tensor->device != first->device
+            || tensor->device_index != first->device_index) {
+            return dl_fail(DL_INVALID, "%s: the arrays are not all on one device",
+                           dl_op_type_name((uint8_t)item->op));
+        }
+    }
+    return DL_OK;
+}
+
+/* With the turn; the lock is for those who abort meanwhile. */
+static dl_status
+find_backend(dl_group *group, dl_device_backend **backend)
+{
+    dl_device_side *self = group->device;
+    dl_device_backend_options options = {
+        .store = group->store,
+        .rank = group->rank,
+        .size = group->size,
+        .group_name = group->name,
+        .options = &self->options,
+    };
+    dl_device_backend *made;
+
+    DL_TRY(dl_group_admit(group));
+    if (self->backend == NULL) {
+        DL_TRY(self->make(&options, &made));
+        pthread_mutex_lock(&group->lock);
+        self->backend = made;
+        pthread_mutex_unlock(&group->lock);
+    }
+    *backend = self->backend;
+    return DL_OK;
+}
+
+dl_status
+dl_device_take_turn(dl_group *group, dl_deadline deadline)
+{
+    dl_status status = dl_lane_take(&group->device->lane, deadline);
+
+    return status == DL_TIMEOUT
+               ? dl_fail(DL_TIMEOUT,
+                         "group %s timed out after %" PRId64
+                         "ms: another thread's operation on a device has not begun",
+                         group->name, deadline.limit / DL_MILLISECOND)
+               : status;
+}
+
+void
+dl_device_pass_turn(dl_group *group)
+{
+    dl_lane_pass(&group->device->lane);
+    dl_device_free_if_closed(group);
+}
+
+/* What later calls are told, on whichever side. */
+static dl_status
+note_failure(dl_group *group, dl_status status)
+{
+    dl_error cause;
+
+    if (status == DL_OK || status == DL_UNSUPPORTED || status == DL_INVALID
+        || status == DL_NOT_FOUND) {
+        return status;
+    }
+    cause = *dl_last_error();
+    snprintf(cause.text, sizeof cause.text, "group %.200s is broken: %.1800s",
+             group->name, dl_last_error()->text);
+    if (status == DL_INTERRUPTED) {
+        cause.status = DL_CANCELLED;
+    }
+    dl_group_set_cause(group, &cause);
+    return status;
+}
+
+dl_status
+dl_device_enqueue(dl_group *group, const dl_device_call *call, dl_work **work)
+{
+    dl_device_backend *backend;
+
+    DL_TRY(find_backend(group, &backend));
+    return note_failure(group, backend->ops->enqueue(backend, call, work));
+}
+
+dl_status
+dl_device_submit(dl_group *group, const dl_device_item *item, dl_deadline deadline,
+                 dl_work **work)
+{
+    dl_device_call call = {.items = item, .count = 1, .deadline = deadline};
+
+    DL_TRY(dl_group_admit(group));
+    DL_TRY(check_item(group, item));
+    if (dl_device_is_batching(group->device)) {
+        *work = NULL;
+        return dl_device_batch_add(group, item);
+    }
+    DL_TRY(dl_device_take_turn(group, deadline));
+    dl_status status = dl_device_enqueue(group, &call, work);
+    dl_device_pass_turn(group);
+    return status;
+}
+
+bool
+dl_device_blocks(void)
+{
+    const char *value = getenv("TORCH_NCCL_BLOCKING_WAIT");
+
+    value = value == NULL ? getenv("NCCL_BLOCKING_WAIT") : value;
+    return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
+}
+
+dl_status
+dl_device_run(dl_group *group, const dl_device_item *item, dl_deadline deadline)
+{
+    dl_arrays arrays = dl_arguments_arrays(item->op, item->args, group->size);
+    dl_work *work;
+
+    DL_TRY(dl_device_submit(group, item, deadline, &work));
+    if (work == NULL) {
+        return DL_OK;
+    }
+    dl_status status = dl_device_blocks()
+                           ? dl_work_wait(work, dl_deadline_after(-1))
+                           : dl_work_order(work, dl_arrays_at(&arrays, 0)->stream);
+    dl_work_unref(work);
+    return status;
+}
+
+dl_status
+dl_device_connect(dl_group *group, int index, dl_deadline deadline)
+{
+    dl_device_backend *backend;
+
+    DL_TRY(dl_group_admit(group));
+    DL_TRY(dl_device_take_turn(group, deadline));
+    dl_status status = find_backend(group, &backend);
+    if (status == DL_OK) {
+        status = note_failure(group, backend->ops->connect(backend, index, deadline));
+    }
+    dl_device_pass_turn(group);
+    return status;
+}
+
+/* With the parent's turn; the child is nobody else's yet. */
+static dl_status
+part(dl_group *parent, const dl_device_parting *parting, dl_deadline deadline,
+     dl_group *child)
+{
+    dl_device_backend *from;
+    dl_device_backend *to = NULL;
+
+    if (parent->device->backend == NULL) {
+        return DL_OK;
+    }
+    DL_TRY(find_backend(parent, &from));
+    if (child != NULL && child->device != NULL) {
+        DL_TRY(find_backend(child, &to));
+    }
+    return from->ops->part(from, parting, deadline, to);
+}
+
+dl_status
+dl_device_part(dl_group *parent, const dl_device_parting *parting, dl_deadline deadline,
+               dl_group *child)
+{
+    if (parent->device == NULL) {
+        return DL_OK;
+    }
+    DL_TRY(dl_group_admit(parent));
+    DL_TRY(dl_device_take_turn(parent, deadline));
+    dl_status status = part(parent, parting, deadline, child);
+    dl_device_pass_turn(parent);
+    return status;
+}
+
+void
+dl_device_abort_locked(dl_group *group, const dl_error *cause, bool is_leaving)
+{
+    dl_device_backend *backend = group->device == NULL ? NULL : group->device->backend;
+
+    if (backend != NULL && is_leaving) {
+        backend->ops->leave(backend);
+    } else if (backend != NULL) {
+        backend->ops->abort(backend, cause);
+    }
+}
+
+/* As the group's own backend: by the closer, or by whoever has the turn then. */
+void
+dl_device_free_if_closed(dl_group *group)
+{
+    dl_device_side *self = group->device;
+
+    if (self == NULL || !atomic_load(&group->is_closed) || !dl_lane_try(&self->lane)) {
+        return;
+    }
+    pthread_mutex_lock(&group->lock);
+    dl_device_backend *backend = self->backend;
+    self->backend = NULL;
+    pthread_mutex_unlock(&group->lock);
+    if (backend != NULL) {
+        backend->ops->free(backend);
+    }
+    dl_lane_pass(&self->lane);
+}
+
+void
+dl_device_free(dl_group *group)
+{
+    dl_device_side *self = group->device;
+
+    if (self == NULL) {
+        return;
+    }
+    if (self->backend != NULL) {
+        self->backend->ops->free(self->backend);
+    }
+    dl_device_batch_clear(self);
+    dl_lane_fini(&self->lane);
+    free(self);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include "pg/device_state.h"
+#include "pg/group_state.h"
+
+/* Its address tells threads apart. */
+static _Thread_local char own;
+
+bool
+dl_device_is_batching(const dl_device_side *self)
+{
+    return atomic_load_explicit(&self->batcher, memory_order_relaxed) == &own;
+}
+
+dl_status
+dl_device_batch_add(dl_group *group, const dl_device_item *item)
+{
+    dl_device_side *self = group->device;
+    void *copy;
+
+    if (self->batch_count == self->batch_capacity) {
+        size_t capacity = self->batch_capacity * 2 + 8;
+        dl_device_item *batch = realloc(self->batch, capacity * sizeof *batch);
+        if (batch == NULL) {
+            return dl_fail_no_memory();
+        }
+        self->batch = batch;
+        self->batch_capacity = capacity;
+    }
+    DL_TRY(dl_arguments_copy(item->op, item->args, group->size, &copy));
+    self->batch[self->batch_count++] = (dl_device_item){item->op, copy};
+    return DL_OK;
+}
+
+void
+dl_device_batch_clear(dl_device_side *self)
+{
+    for (size_t i = 0; i < self->batch_count; i++) {
+        free((void *)(uintptr_t)self->batch[i].args);
+    }
+    free(self->batch);
+    self->batch = NULL;
+    self->batch_count = 0;
+    self->batch_capacity = 0;
+}
+
+dl_status
+dl_device_batch_begin(dl_group *group, dl_deadline deadline)
+{
+    if (group->device == NULL) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "group %s has no backend that sends operations out together",
+                       group->name);
+    }
+    if (dl_device_is_batching(group->device)) {
+        return dl_fail(DL_INVALID, "group %s has a batch open on this thread",
+                       group->name);
+    }
+    DL_TRY(dl_group_admit(group));
+    DL_TRY(dl_device_take_turn(group, deadline));
+    atomic_store_explicit(&group->device->batcher, &own, memory_order_relaxed);
+    return DL_OK;
+}
+
+/* All items are on one device: one stream carries them. */
+static dl_status
+check_devices(const dl_group *group)
+{
+    const dl_device_side *self = group->device;
+    int first = -1;
+
+    for (size_t i = 0; i < self->batch_count; i++) {
+        dl_arrays arrays =
+            dl_arguments_arrays(self->batch[i].op, self->batch[i].args, group->size);
+        int index = dl_arrays_at(&arrays, 0)->device_index;
+        if (first >= 0 && index != first) {
+            return dl_fail(DL_INVALID,
+                           "a batch of group %s has arrays on cuda:%d and on cuda:%d",
+                           group->name, first, index);
+        }
+        first = index;
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_device_batch_end(dl_group *group, bool is_dropped, dl_deadline deadline,
+                    dl_work **work)
+{
+    dl_device_side *self = group->device;
+    dl_status status = DL_OK;
+
+    *work = NULL;
+    if (self == NULL || !dl_device_is_batching(self)) {
+        return dl_fail(DL_INVALID, "group %s has no batch open on this thread",
+                       group->name);
+    }
+    if (!is_dropped && self->batch_count > 0) {
+        dl_device_call call = {.items = self->batch,
+                               .count = self->batch_count,
+                               .is_batch = true,
+                               .deadline = deadline};
+        status = check_devices(group);
+        if (status == DL_OK) {
+            status = dl_device_enqueue(group, &call, work);
+        }
+    }
+    dl_device_batch_clear(self);
+    atomic_store_explicit(&self->batcher, NULL, memory_order_relaxed);
+    dl_device_pass_turn(group);
+    return status;
+}

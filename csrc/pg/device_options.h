@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What ProcessGroupNCCL.Options says, as the group keeps it until its backend for devices
+ * is made.  Numbers that are not given are DL_OPTION_UNSET. */
+#ifndef DISTLITE_PG_DEVICE_OPTIONS_H
+#define DISTLITE_PG_DEVICE_OPTIONS_H
+
+#include <limits.h>
+#include <stdbool.h>
+
+#define DL_OPTION_UNSET INT_MIN
+
+typedef struct dl_device_options {
+    bool is_given; /* false: zeroed, and all is unset */
+    bool is_high_priority_stream;
+    int blocking;
+    int cga_cluster_size;
+    int min_ctas;
+    int max_ctas;
+    int split_share;
+    int traffic_class;
+    int collnet_enable;
+    int cta_policy;
+    int shrink_share;
+    int nvls_ctas;
+    char net_name[64]; /* empty: unset, as the next */
+    char comm_name[64];
+} dl_device_options;
+
+#endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <pthread.h>
+
+#include "pg/nccl/cuda_table.h"
+
+static const char *const sonames[] = {"libcudart.so.13", "libcudart.so.12", NULL};
+static const char *const folders[] = {"nvidia/cu13/lib", "nvidia/cuda_runtime/lib",
+                                      NULL};
+static const char *const homes[] = {"CUDA_HOME", "CUDA_PATH", NULL};
+
+static const dl_library library = {
+    .title = "The CUDA runtime",
+    .variable = "DISTLITE_CUDART_LIBRARY",
+    .sonames = sonames,
+    .folders = folders,
+    .homes = homes,
+    .advice = "install it with pip install nvidia-cuda-runtime-cu12",
+};
+
+static const dl_symbol symbols[] = {
+#define X(field, symbol, result, arguments) \
+    {#symbol, offsetof(dl_cuda_table, field), false},
+    DL_CUDA_SYMBOLS(X)
+#undef X
+};
+
+static dl_cuda_table table;
+static bool is_loaded; /* guarded by lock */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static dl_status
+load_locked(void)
+{
+    dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
+    void *handle;
+
+    DL_TRY(dl_library_open(&library, &handle));
+    DL_TRY(dl_library_bind(&library, handle, list, &table));
+    is_loaded = true;
+    return DL_OK;
+}
+
+/* The driver is asked first: what NCCL does without one leaves the thread unusable. */
+static dl_status
+check_device(void)
+{
+    int version = 0;
+    int count = 0;
+
+    if (table.driver_version(&version) != DL_CUDA_SUCCESS || version == 0) {
+        return dl_fail(DL_NOT_FOUND,
+                       "there is no NVIDIA driver on this machine, or none that this "
+                       "process may use");
+    }
+    DL_TRY(dl_cuda_check(&table, table.device_count(&count), "cudaGetDeviceCount"));
+    return count > 0 ? DL_OK
+                     : dl_fail(DL_NOT_FOUND,
+                               "the NVIDIA driver shows this process no device; is "
+                               "CUDA_VISIBLE_DEVICES right?");
+}
+
+/* A failure is not kept: the next try may find what has been installed meanwhile. */
+dl_status
+dl_cuda_load(const dl_cuda_table **loaded)
+{
+    pthread_mutex_lock(&lock);
+    dl_status status = is_loaded ? DL_OK : load_locked();
+    if (status == DL_OK) {
+        status = check_device();
+    }
+    pthread_mutex_unlock(&lock);
+    *loaded = status == DL_OK ? &table : NULL;
+    return status;
+}
+
+dl_status
+dl_cuda_check(const dl_cuda_table *cuda, int result, const char *call)
+{
+    if (result == DL_CUDA_SUCCESS) {
+        return DL_OK;
+    }
+    /* Taken back: the next library to ask would take it for its own. */
+    cuda->last_error();
+    return dl_fail(DL_BACKEND, "%s: %s (error %d)", call, cuda->error_text(result),
+                   result);
+}
+
+dl_status
+dl_cuda_enter(const dl_cuda_table *cuda, int device, int *previous)
+{
+    DL_TRY(dl_cuda_check(cuda, cuda->get_device(previous), "cudaGetDevice"));
+    return *previous == device
+               ? DL_OK
+               : dl_cuda_check(cuda, cuda->set_device(device), "cudaSetDevice");
+}
+
+void
+dl_cuda_leave(const dl_cuda_table *cuda, int device, int previous)
+{
+    if (device != previous) {
+        cuda->set_device(previous);
+    }
+}

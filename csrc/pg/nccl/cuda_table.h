@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The few calls of the CUDA runtime that ordering streams takes, in our own words: the
+ * library is found at run time, and its headers are not needed to build.  Streams and
+ * events are the driver's, so those of torch, CuPy or JAX may be given to ours. */
+#ifndef DISTLITE_PG_NCCL_CUDA_TABLE_H
+#define DISTLITE_PG_NCCL_CUDA_TABLE_H
+
+#include "base/library.h"
+
+enum {
+    DL_CUDA_SUCCESS = 0,
+    DL_CUDA_NOT_READY = 600,
+    DL_CUDA_STREAM_NON_BLOCKING = 1,
+    DL_CUDA_EVENT_NO_TIMING = 2,
+};
+
+#define DL_CUDA_SYMBOLS(X)                                                        \
+    X(driver_version, cudaDriverGetVersion, int, (int *))                         \
+    X(error_text, cudaGetErrorString, const char *, (int))                        \
+    X(last_error, cudaGetLastError, int, (void))                                  \
+    X(device_count, cudaGetDeviceCount, int, (int *))                             \
+    X(get_device, cudaGetDevice, int, (int *))                                    \
+    X(set_device, cudaSetDevice, int, (int))                                      \
+    X(priority_range, cudaDeviceGetStreamPriorityRange, int, (int *, int *))      \
+    X(stream_create, cudaStreamCreateWithPriority, int, (void **, unsigned, int)) \
+    X(stream_destroy, cudaStreamDestroy, int, (void *))                           \
+    X(stream_wait, cudaStreamWaitEvent, int, (void *, void *, unsigned))          \
+    X(event_create, cudaEventCreateWithFlags, int, (void **, unsigned))           \
+    X(event_record, cudaEventRecord, int, (void *, void *))                       \
+    X(event_query, cudaEventQuery, int, (void *))                                 \
+    X(event_destroy, cudaEventDestroy, int, (void *))
+
+typedef struct dl_cuda_table {
+#define X(field, symbol, result, arguments) result(*field) arguments;
+    DL_CUDA_SYMBOLS(X)
+#undef X
+} dl_cuda_table;
+
+/* The runtime, loaded once; DL_NOT_FOUND or DL_UNSUPPORTED says what is missing, also
+ * where there is no driver or no device. */
+dl_status dl_cuda_load(const dl_cuda_table **table);
+
+/* DL_OK, or a worded DL_BACKEND. */
+dl_status dl_cuda_check(const dl_cuda_table *cuda, int result, const char *call);
+
+/* Makes `device` the thread's current one; what was before goes to `previous`, for
+ * dl_cuda_leave(): libraries share this setting. */
+dl_status dl_cuda_enter(const dl_cuda_table *cuda, int device, int *previous);
+void dl_cuda_leave(const dl_cuda_table *cuda, int device, int previous);
+
+#endif

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/nccl/nccl_backend.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "pg/nccl/nccl_comm.h"
+#include "pg/nccl/nccl_state.h"
+
+static dl_status
+part_entered(dl_nccl_backend *self, const dl_device_parting *wanted,
+             dl_deadline deadline, dl_nccl_backend *child)
+{
+    dl_nccl_parting parting = {
+        .parent = self->comm,
+        .is_shrinking = wanted->is_shrinking,
+        .color = wanted->color,
+        .key = wanted->key,
+        .excluded = wanted->excluded,
+        .excluded_count = wanted->excluded_count,
+        .flags = wanted->flags,
+        .options = child == NULL ? &self->options : &child->options,
+    };
+    dl_nccl_comm *made;
+
+    DL_TRY(dl_nccl_comm_part(self->watch, &parting, deadline, &made));
+    if (made == NULL || child == NULL) {
+        return DL_OK;
+    }
+    made->rank = child->rank;
+    made->size = child->size;
+    DL_TRY(dl_nccl_watch_comm(child->watch, made));
+    child->comm = made;
+    return DL_OK;
+}
+
+static dl_status
+part(dl_device_backend *backend, const dl_device_parting *wanted, dl_deadline deadline,
+     dl_device_backend *child)
+{
+    dl_nccl_backend *self = dl_nccl_self(backend);
+    int previous;
+
+    if (self->comm == NULL) {
+        return DL_OK;
+    }
+    DL_TRY(dl_nccl_watch_admit(self->watch));
+    DL_TRY(dl_cuda_enter(self->cuda, self->comm->device, &previous));
+    dl_status status = part_entered(self, wanted, deadline,
+                                    child == NULL ? NULL : dl_nccl_self(child));
+    dl_cuda_leave(self->cuda, self->comm->device, previous);
+    return status;
+}
+
+static void
+abort_backend(dl_device_backend *backend, const dl_error *cause)
+{
+    dl_nccl_watch_fail(dl_nccl_self(backend)->watch, cause);
+}
+
+static void
+leave_backend(dl_device_backend *backend)
+{
+    dl_nccl_watch_leave(dl_nccl_self(backend)->watch);
+}
+
+/* A forked child has neither the thread nor the device's context: what it inherited is
+ * left as it is. */
+static void
+free_backend(dl_device_backend *backend)
+{
+    dl_nccl_backend *self = dl_nccl_self(backend);
+
+    if (self->watch != NULL && self->fork_generation == dl_fork_generation()) {
+        dl_nccl_watch_free(self->watch);
+    }
+    dl_store_unref(self->store);
+    free(self->pairs);
+    free(self);
+}
+
+static const dl_device_ops nccl_ops = {
+    .name = "nccl",
+    .enqueue = dl_nccl_enqueue,
+    .part = part,
+    .connect = dl_nccl_connect,
+    .abort = abort_backend,
+    .leave = leave_backend,
+    .free = free_backend,
+};
+
+static char *
+make_label(const dl_device_backend_options *options)
+{
+    char host[65] = "?";
+    char *label = NULL;
+
+    gethostname(host, sizeof host - 1);
+    int size = asprintf(&label, "group %s, rank %d of %d on %s", options->group_name,
+                        options->rank, options->size, host);
+    return size < 0 ? NULL : label;
+}
+
+/* Seconds. */
+static int64_t
+limit_from_environment(void)
+{
+    const char *text = getenv("NCCL_TIMEOUT");
+    double seconds = text == NULL ? 0 : strtod(text, NULL);
+
+    return seconds > 0 ? (int64_t)(seconds * (double)DL_SECOND) : -1;
+}
+
+static dl_status
+open_backend(dl_nccl_backend *self, const dl_device_backend_options *options)
+{
+    DL_TRY(dl_nccl_load(&self->nccl));
+    DL_TRY(dl_cuda_load(&self->cuda));
+    self->pairs = calloc((size_t)options->size, sizeof *self->pairs);
+    if (self->pairs == NULL) {
+        return dl_fail_no_memory();
+    }
+    return dl_nccl_watch_new(self->nccl, self->cuda, make_label(options), &self->watch);
+}
+
+dl_status
+dl_nccl_backend_new(const dl_device_backend_options *options,
+                    dl_device_backend **backend)
+{
+    dl_nccl_backend *self = calloc(1, sizeof *self);
+
+    if (self == NULL) {
+        return dl_fail_no_memory();
+    }
+    self->base.ops = &nccl_ops;
+    self->store = dl_store_ref(options->store);
+    self->rank = options->rank;
+    self->size = options->size;
+    self->options = *options->options;
+    self->limit = limit_from_environment();
+    self->fork_generation = dl_fork_generation();
+    dl_status status = open_backend(self, options);
+    if (status != DL_OK) {
+        free_backend(&self->base);
+        return status;
+    }
+    *backend = &self->base;
+    return DL_OK;
+}
+
+dl_status
+dl_nccl_version(int *version)
+{
+    const dl_nccl_table *nccl;
+
+    DL_TRY(dl_nccl_load(&nccl));
+    *version = nccl->version;
+    return DL_OK;
+}

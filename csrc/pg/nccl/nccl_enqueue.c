@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "pg/nccl/nccl_comm.h"
+#include "pg/nccl/nccl_launch.h"
+#include "pg/nccl/nccl_state.h"
+
+static bool
+is_message(dl_op_type op)
+{
+    return op == DL_SEND || op == DL_RECV;
+}
+
+static dl_status
+check_device(const dl_nccl_backend *self, int device)
+{
+    return self->comm == NULL || self->comm->device == device
+               ? DL_OK
+               : dl_fail(DL_INVALID,
+                         "the array is on cuda:%d, but %s works on cuda:%d since its "
+                         "first operation; one process uses one device",
+                         device, self->watch->label, self->comm->device);
+}
+
+/* With the device current; the watch has the communicator from then on. */
+static dl_status
+meet(dl_nccl_backend *self, const dl_nccl_meeting *meeting, dl_deadline deadline,
+     dl_nccl_comm **comm)
+{
+    dl_nccl_comm *made;
+
+    if (*comm != NULL) {
+        return DL_OK;
+    }
+    DL_TRY(dl_nccl_comm_meet(self->watch, meeting, deadline, &made));
+    DL_TRY(dl_nccl_watch_comm(self->watch, made));
+    *comm = made;
+    return DL_OK;
+}
+
+static dl_status
+meet_all(dl_nccl_backend *self, int device, dl_deadline deadline)
+{
+    dl_nccl_meeting meeting = {
+        .store = self->store,
+        .key = "nccl/all",
+        .rank = self->rank,
+        .size = self->size,
+        .device = device,
+        .options = &self->options,
+    };
+
+    return meet(self, &meeting, deadline, &self->comm);
+}
+
+static dl_status
+meet_peer(dl_nccl_backend *self, int peer, int device, dl_deadline deadline)
+{
+    int low = self->rank < peer ? self->rank : peer;
+    int high = self->rank < peer ? peer : self->rank;
+    char key[64];
+    dl_nccl_meeting meeting = {
+        .store = self->store,
+        .key = key,
+        .rank = self->rank == low ? 0 : 1,
+        .size = 2,
+        .device = device,
+        .options = &self->options,
+    };
+
+    snprintf(key, sizeof key, "nccl/pair/%d-%d", low, high);
+    return meet(self, &meeting, deadline, &self->pairs[peer]);
+}
+
+/* The communicator that the call goes through. */
+static dl_status
+find_comm(dl_nccl_backend *self, const dl_device_call *call, int device,
+          dl_nccl_comm **comm)
+{
+    const dl_message_args *message = call->items[0].args;
+
+    if (call->is_batch || !is_message(call->items[0].op)) {
+        DL_TRY(meet_all(self, device, call->deadline));
+        *comm = self->comm;
+    } else {
+        DL_TRY(meet_peer(self, message->peer, device, call->deadline));
+        *comm = self->pairs[message->peer];
+    }
+    return DL_OK;
+}
+
+/* What the arrays' own streams do first comes first.  The work's event is at hand: it is
+ * recorded anew at the end. */
+static dl_status
+order_after(const dl_nccl_backend *self, const dl_device_call *call,
+            const dl_nccl_comm *comm, void *event)
+{
+    void *previous = NULL;
+    bool has_previous = false;
+
+    for (size_t i = 0; i < call->count; i++) {
+        dl_arrays arrays =
+            dl_arguments_arrays(call->items[i].op, call->items[i].args, self->size);
+        const dl_tensor *tensor;
+        for (int k = 0; (tensor = dl_arrays_at(&arrays, k)) != NULL; k++) {
+            if (has_previous && tensor->stream == previous) {
+                continue;
+            }
+            DL_TRY(dl_cuda_check(self->cuda,
+                                 self->cuda->event_record(event, tensor->stream),
+                                 "cudaEventRecord"));
+            DL_TRY(dl_cuda_check(self->cuda,
+                                 self->cuda->stream_wait(comm->stream, event, 0),
+                                 "cudaStreamWaitEvent"));
+            previous = tensor->stream;
+            has_previous = true;
+        }
+    }
+    return DL_OK;
+}
+
+static int
+launch_items(const dl_nccl_backend *self, const dl_device_call *call,
+             const dl_nccl_comm *comm)
+{
+    int result = self->nccl->group_start();
+
+    for (size_t i = 0; result == DL_NCCL_SUCCESS && i < call->count; i++) {
+        const dl_device_item *item = &call->items[i];
+        const dl_message_args *message = item->args;
+        dl_nccl_launch launch = {
+            .nccl = self->nccl,
+            .comm = comm->handle,
+            .stream = comm->stream,
+            .rank = comm->rank,
+            .size = comm->size,
+            .args = item->args,
+        };
+        if (is_message(item->op)) {
+            launch.peer = comm == self->comm ? message->peer : 1 - comm->rank;
+        }
+        result = dl_nccl_launch_op(item->op, &launch);
+    }
+    /* Also after a failure: the thread would stay inside the bundle. */
+    int ended = self->nccl->group_end();
+    return result == DL_NCCL_SUCCESS || result == DL_NCCL_IN_PROGRESS ? ended : result;
+}
+
+/* Nobody frees the communicator meanwhile. */
+static dl_status
+launch_locked(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
+              dl_nccl_work *work)
+{
+    DL_TRY(dl_nccl_watch_admit(self->watch));
+    DL_TRY(order_after(self, call, comm, work->event));
+    DL_TRY(dl_nccl_comm_settle(self->watch, comm->handle,
+                               launch_items(self, call, comm), "NCCL", call->deadline));
+    return dl_cuda_check(self->cuda,
+                         self->cuda->event_record(work->event, comm->stream),
+                         "cudaEventRecord");
+}
+
+static dl_status
+launch(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
+       dl_work **work)
+{
+    dl_nccl_work *made;
+    dl_op_type op = call->items[0].op;
+
+    DL_TRY(dl_nccl_work_new(self->watch, op, comm->device, &made));
+    made->sequence = ++self->sequence;
+    made->deadline = self->limit < 0 ? call->deadline : dl_deadline_after(self->limit);
+    pthread_mutex_lock(&self->watch->launching);
+    dl_status status = launch_locked(self, call, comm, made);
+    if (status == DL_OK) {
+        dl_nccl_watch_work(made);
+    }
+    pthread_mutex_unlock(&self->watch->launching);
+    if (status != DL_OK) {
+        dl_fail_while("%s #%" PRIu64 " on cuda:%d in %s", dl_op_type_name((uint8_t)op),
+                      made->sequence, comm->device, self->watch->label);
+        dl_nccl_work_drop(made);
+        return status;
+    }
+    *work = &made->work;
+    return DL_OK;
+}
+
+static dl_status
+check_call(const dl_nccl_backend *self, const dl_device_call *call)
+{
+    DL_TRY(dl_nccl_watch_admit(self->watch));
+    for (size_t i = 0; i < call->count; i++) {
+        DL_TRY(
+            dl_nccl_launch_check(self->nccl, call->items[i].op, call->items[i].args));
+    }
+    return DL_OK;
+}
+
+/* What fails from here on leaves ranks at odds with each other, for good. */
+static dl_status
+enqueue_entered(dl_nccl_backend *self, const dl_device_call *call, int device,
+                dl_work **work)
+{
+    dl_nccl_comm *comm;
+    dl_status status = find_comm(self, call, device, &comm);
+
+    if (status == DL_OK) {
+        status = launch(self, call, comm, work);
+    }
+    if (status != DL_OK) {
+        dl_nccl_watch_fail(self->watch, dl_last_error());
+    }
+    return status;
+}
+
+dl_status
+dl_nccl_enqueue(dl_device_backend *backend, const dl_device_call *call, dl_work **work)
+{
+    dl_nccl_backend *self = dl_nccl_self(backend);
+    dl_arrays arrays =
+        dl_arguments_arrays(call->items[0].op, call->items[0].args, self->size);
+    int device = dl_arrays_at(&arrays, 0)->device_index;
+    int previous;
+
+    DL_TRY(check_call(self, call));
+    DL_TRY(check_device(self, device));
+    DL_TRY(dl_cuda_enter(self->cuda, device, &previous));
+    dl_status status = enqueue_entered(self, call, device, work);
+    dl_cuda_leave(self->cuda, device, previous);
+    return status;
+}
+
+dl_status
+dl_nccl_connect(dl_device_backend *backend, int device, dl_deadline deadline)
+{
+    dl_nccl_backend *self = dl_nccl_self(backend);
+    int previous;
+
+    DL_TRY(dl_nccl_watch_admit(self->watch));
+    DL_TRY(check_device(self, device));
+    DL_TRY(dl_cuda_enter(self->cuda, device, &previous));
+    dl_status status = meet_all(self, device, deadline);
+    dl_cuda_leave(self->cuda, device, previous);
+    return status;
+}

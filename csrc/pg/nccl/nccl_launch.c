@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/nccl/nccl_launch.h"
+
+#include "pg/nccl/nccl_reduction.h"
+
+typedef int (*launch_fn)(const dl_nccl_launch *launch);
+
+/* The array to be reduced by a call, which reduction, and by what factor. */
+typedef struct reduce_request {
+    const dl_tensor *tensor;
+    dl_reduce_op op;
+    double factor;
+} reduce_request;
+
+/* A broken call in a bundle ends it; ncclGroupEnd would say the same. */
+#define TRY_NCCL(call)                    \
+    do {                                  \
+        int result_ = (call);             \
+        if (result_ != DL_NCCL_SUCCESS) { \
+            return result_;               \
+        }                                 \
+    } while (0)
+
+/* Whether blocks follow each other without gaps and are all of one size, as the simple
+ * calls want them. */
+static bool
+is_one_piece(const dl_tensor *blocks, int count)
+{
+    size_t size = dl_tensor_size(&blocks[0]);
+    const char *next = blocks[0].data;
+
+    for (int i = 0; i < count; i++, next += size) {
+        if (dl_tensor_size(&blocks[i]) != size || blocks[i].data != next) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int
+send_block(const dl_nccl_launch *self, const dl_tensor *block, int peer)
+{
+    return self->nccl->send(block->data, dl_tensor_size(block), DL_NCCL_UINT8, peer,
+                            self->comm, self->stream);
+}
+
+static int
+receive_block(const dl_nccl_launch *self, const dl_tensor *block, int peer)
+{
+    return self->nccl->receive(block->data, dl_tensor_size(block), DL_NCCL_UINT8, peer,
+                               self->comm, self->stream);
+}
+
+/* An empty message would be no call on one side and maybe one on the other: both sides
+ * know its size, and leave it out. */
+static int
+exchange(const dl_nccl_launch *self, const dl_tensor *out, const dl_tensor *in,
+         int peer)
+{
+    if (out != NULL && in != NULL && peer == self->rank && out->data == in->data) {
+        return DL_NCCL_SUCCESS;
+    }
+    if (out != NULL && dl_tensor_size(out) > 0) {
+        TRY_NCCL(send_block(self, out, peer));
+    }
+    if (in != NULL && dl_tensor_size(in) > 0) {
+        TRY_NCCL(receive_block(self, in, peer));
+    }
+    return DL_NCCL_SUCCESS;
+}
+
+static int
+broadcast_block(const dl_nccl_launch *self, const void *from, const dl_tensor *to,
+                int root)
+{
+    return dl_tensor_size(to) == 0
+               ? DL_NCCL_SUCCESS
+               : self->nccl->broadcast(from, to->data, dl_tensor_size(to),
+                                       DL_NCCL_UINT8, root, self->comm, self->stream);
+}
+
+static int
+broadcast(const dl_nccl_launch *self)
+{
+    const dl_broadcast_args *args = self->args;
+
+    return broadcast_block(self, args->tensor.data, &args->tensor, args->root);
+}
+
+/* One broadcast for each rank where the blocks are not one array. */
+static int
+all_gather(const dl_nccl_launch *self)
+{
+    const dl_all_gather_args *args = self->args;
+    const dl_tensor *outputs = args->outputs;
+
+    if (is_one_piece(outputs, self->size)) {
+        size_t size = dl_tensor_size(&args->input);
+        return size == 0
+                   ? DL_NCCL_SUCCESS
+                   : self->nccl->all_gather(args->input.data, outputs[0].data, size,
+                                            DL_NCCL_UINT8, self->comm, self->stream);
+    }
+    for (int i = 0; i < self->size; i++) {
+        const void *from = i == self->rank ? args->input.data : outputs[i].data;
+        TRY_NCCL(broadcast_block(self, from, &outputs[i], i));
+    }
+    return DL_NCCL_SUCCESS;
+}
+
+static int
+gather(const dl_nccl_launch *self)
+{
+    const dl_gather_args *args = self->args;
+
+    if (args->root != self->rank) {
+        return exchange(self, &args->input, NULL, args->root);
+    }
+    for (int i = 0; i < self->size; i++) {
+        TRY_NCCL(exchange(self, i == self->rank ? &args->input : NULL,
+                          &args->outputs[i], i));
+    }
+    return DL_NCCL_SUCCESS;
+}
+
+static int
+scatter(const dl_nccl_launch *self)
+{
+    const dl_scatter_args *args = self->args;
+
+    if (args->root != self->rank) {
+        return exchange(self, NULL, &args->output, args->root);
+    }
+    for (int i = 0; i < self->size; i++) {
+        TRY_NCCL(exchange(self, &args->inputs[i],
+                          i == self->rank ? &args->output : NULL, i));
+    }
+    return DL_NCCL_SUCCESS;
+}
+
+static int
+all_to_all(const dl_nccl_launch *self)
+{
+    const dl_all_to_all_args *args = self->args;
+
+    for (int i = 0; i < self->size; i++) {
+        TRY_NCCL(exchange(self, &args->inputs[i], &args->outputs[i], i));
+    }
+    return DL_NCCL_SUCCESS;
+}
+
+static int
+send(const dl_nccl_launch *self)
+{
+    const dl_message_args *args = self->args;
+
+    return exchange(self, &args->tensor, NULL, self->peer);
+}
+
+static int
+receive(const dl_nccl_launch *self)
+{
+    const dl_message_args *args = self->args;
+
+    return exchange(self, NULL, &args->tensor, self->peer);
+}
+
+static int
+begin_reduction(const dl_nccl_launch *self, const reduce_request *request,
+                dl_nccl_reduction *reduction)
+{
+    *reduction = dl_nccl_reduction_of(request->op, request->tensor->dtype);
+    return request->op == DL_PREMUL_SUM
+               ? dl_nccl_reduction_scale(self->nccl, self->comm, request->factor,
+                                         reduction)
+               : DL_NCCL_SUCCESS;
+}
+
+static int
+all_reduce(const dl_nccl_launch *self)
+{
+    const dl_all_reduce_args *args = self->args;
+    const dl_tensor *tensor = &args->tensor;
+    dl_nccl_reduction reduction;
+
+    if (tensor->count == 0) {
+        return DL_NCCL_SUCCESS;
+    }
+    TRY_NCCL(begin_reduction(self, &(reduce_request){tensor, args->op, args->factor},
+                             &reduction));
+    int result = self->nccl->all_reduce(
+        tensor->data, tensor->data, tensor->count * reduction.per_element,
+        reduction.dtype, reduction.op, self->comm, self->stream);
+    dl_nccl_reduction_end(self->nccl, self->comm, &reduction);
+    return result;
+}
+
+/* `to` matters on the root only. */
+static int
+reduce_block(const dl_nccl_launch *self, const dl_nccl_reduction *reduction,
+             const dl_tensor *from, const dl_tensor *to, int root)
+{
+    return from->count == 0 ? DL_NCCL_SUCCESS
+                            : self->nccl->reduce(from->data, to->data,
+                                                 from->count * reduction->per_element,
+                                                 reduction->dtype, reduction->op, root,
+                                                 self->comm, self->stream);
+}
+
+static int
+reduce(const dl_nccl_launch *self)
+{
+    const dl_reduce_args *args = self->args;
+    dl_nccl_reduction reduction;
+
+    TRY_NCCL(begin_reduction(
+        self, &(reduce_request){&args->tensor, args->op, args->factor}, &reduction));
+    int result =
+        reduce_block(self, &reduction, &args->tensor, &args->tensor, args->root);
+    dl_nccl_reduction_end(self->nccl, self->comm, &reduction);
+    return result;
+}
+
+/* One reduction for each rank where the blocks are not one array. */
+static int
+reduce_blocks(const dl_nccl_launch *self, const dl_nccl_reduction *reduction)
+{
+    const dl_reduce_scatter_args *args = self->args;
+    const dl_tensor *inputs = args->inputs;
+
+    if (is_one_piece(inputs, self->size)) {
+        size_t count = args->output.count * reduction->per_element;
+        return count == 0
+                   ? DL_NCCL_SUCCESS
+                   : self->nccl->reduce_scatter(inputs[0].data, args->output.data,
+                                                count, reduction->dtype, reduction->op,
+                                                self->comm, self->stream);
+    }
+    for (int i = 0; i < self->size; i++) {
+        TRY_NCCL(reduce_block(self, reduction, &inputs[i], &args->output, i));
+    }
+    return DL_NCCL_SUCCESS;
+}
+
+static int
+reduce_scatter(const dl_nccl_launch *self)
+{
+    const dl_reduce_scatter_args *args = self->args;
+    dl_nccl_reduction reduction;
+
+    TRY_NCCL(begin_reduction(
+        self, &(reduce_request){&args->output, args->op, args->factor}, &reduction));
+    int result = reduce_blocks(self, &reduction);
+    dl_nccl_reduction_end(self->nccl, self->comm, &reduction);
+    return result;
+}
+
+static const launch_fn launches[DL_OP_TYPE_COUNT] = {
+    [DL_ALL_REDUCE] = all_reduce,
+    [DL_BROADCAST] = broadcast,
+    [DL_REDUCE] = reduce,
+    [DL_ALL_GATHER] = all_gather,
+    [DL_GATHER] = gather,
+    [DL_SCATTER] = scatter,
+    [DL_REDUCE_SCATTER] = reduce_scatter,
+    [DL_ALL_TO_ALL] = all_to_all,
+    [DL_SEND] = send,
+    [DL_RECV] = receive,
+};
+
+int
+dl_nccl_launch_op(dl_op_type op, const dl_nccl_launch *launch)
+{
+    return launches[op](launch);
+}
+
+dl_status
+dl_nccl_launch_check(const dl_nccl_table *nccl, dl_op_type op, const void *args)
+{
+    const dl_all_reduce_args *all = args;
+    const dl_reduce_args *one = args;
+    const dl_reduce_scatter_args *blocks = args;
+
+    if ((unsigned)op >= DL_OP_TYPE_COUNT || launches[op] == NULL) {
+        return dl_fail(DL_UNSUPPORTED, "NCCL has no %s%s", dl_op_type_name((uint8_t)op),
+                       op == DL_RECV_ANY ? " from any rank; name the source" : "");
+    }
+    switch (op) {
+    case DL_ALL_REDUCE:
+        return dl_nccl_reduction_check(nccl, all->op, all->tensor.dtype);
+    case DL_REDUCE:
+        return dl_nccl_reduction_check(nccl, one->op, one->tensor.dtype);
+    case DL_REDUCE_SCATTER:
+        return dl_nccl_reduction_check(nccl, blocks->op, blocks->output.dtype);
+    default:
+        return DL_OK;
+    }
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <pthread.h>
+#include <stdio.h>
+
+#include "pg/nccl/nccl_table.h"
+
+static const char *const sonames[] = {"libnccl.so.2", NULL};
+static const char *const folders[] = {"nvidia/nccl/lib", NULL};
+static const char *const homes[] = {"NCCL_HOME", "NCCL_ROOT", "CUDA_HOME", NULL};
+
+static const dl_library library = {
+    .title = "NCCL",
+    .variable = "DISTLITE_NCCL_LIBRARY",
+    .sonames = sonames,
+    .folders = folders,
+    .homes = homes,
+    .advice = "install NCCL 2.18 or newer with pip install nvidia-nccl-cu12 (or -cu13)",
+};
+
+static const dl_symbol symbols[] = {
+#define X(field, symbol, result, arguments) \
+    {#symbol, offsetof(dl_nccl_table, field), false},
+    DL_NCCL_SYMBOLS(X)
+#undef X
+#define X(field, symbol, result, arguments) \
+    {#symbol, offsetof(dl_nccl_table, field), true},
+        DL_NCCL_NEWER_SYMBOLS(X)
+#undef X
+};
+
+static dl_nccl_table table;
+static bool is_loaded; /* guarded by lock */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static dl_status
+check_version(void *handle)
+{
+    char found[32];
+
+    if (table.get_version(&table.version) != DL_NCCL_SUCCESS) {
+        return dl_fail(DL_UNSUPPORTED, "NCCL in %s does not tell its version",
+                       dl_library_path(handle));
+    }
+    if (table.version < DL_NCCL_OLDEST) {
+        dl_nccl_version_text(table.version, found, sizeof found);
+        return dl_fail(DL_UNSUPPORTED, "NCCL in %s is %s, older than 2.18; %s",
+                       dl_library_path(handle), found, library.advice);
+    }
+    return DL_OK;
+}
+
+static dl_status
+load_locked(void)
+{
+    dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
+    void *handle;
+
+    DL_TRY(dl_library_open(&library, &handle));
+    DL_TRY(dl_library_bind(&library, handle, list, &table));
+    DL_TRY(check_version(handle));
+    is_loaded = true;
+    return DL_OK;
+}
+
+/* A failure is not kept: the next try may find what has been installed meanwhile. */
+dl_status
+dl_nccl_load(const dl_nccl_table **loaded)
+{
+    pthread_mutex_lock(&lock);
+    dl_status status = is_loaded ? DL_OK : load_locked();
+    pthread_mutex_unlock(&lock);
+    *loaded = status == DL_OK ? &table : NULL;
+    return status;
+}
+
+void
+dl_nccl_config_init(dl_nccl_config *config)
+{
+    *config = (dl_nccl_config){
+        .size = sizeof *config,
+        .magic = DL_NCCL_CONFIG_MAGIC,
+        .version = DL_NCCL_CONFIG_VERSION,
+        .blocking = INT_MIN,
+        .cga_cluster_size = INT_MIN,
+        .min_ctas = INT_MIN,
+        .max_ctas = INT_MIN,
+        .split_share = INT_MIN,
+        .traffic_class = INT_MIN,
+        .collnet_enable = INT_MIN,
+        .cta_policy = INT_MIN,
+        .shrink_share = INT_MIN,
+        .nvls_ctas = INT_MIN,
+    };
+}
+
+void
+dl_nccl_version_text(int version, char *text, size_t size)
+{
+    snprintf(text, size, "%d.%d.%d", version / 10000, version / 100 % 100,
+             version % 100);
+}

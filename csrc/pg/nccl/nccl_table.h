@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * NCCL's calls, constants and configuration in our own words, from 2.18 on.  What came
+ * later may be absent from the library that is found: its entry is then NULL, and
+ * whoever uses it has another way or says which version is needed. */
+#ifndef DISTLITE_PG_NCCL_NCCL_TABLE_H
+#define DISTLITE_PG_NCCL_NCCL_TABLE_H
+
+#include <limits.h>
+#include <stddef.h>
+
+#include "base/library.h"
+
+enum {
+    DL_NCCL_SUCCESS = 0,
+    DL_NCCL_IN_PROGRESS = 7,
+    DL_NCCL_UINT8 = 1,
+    DL_NCCL_NO_COLOR = -1,
+    DL_NCCL_SCALAR_ON_HOST = 1,
+};
+
+#define DL_NCCL_OLDEST 21800
+
+/* Passed by value: really these 128 bytes. */
+typedef struct dl_nccl_id {
+    char bytes[128];
+} dl_nccl_id;
+
+/* The layout of 2.27, whose version it always claims: an older library takes what it
+ * knows of it, a newer one fills in the rest.  Unset: INT_MIN, NULL. */
+typedef struct dl_nccl_config {
+    size_t size;
+    unsigned magic;
+    unsigned version;
+    int blocking;
+    int cga_cluster_size;
+    int min_ctas;
+    int max_ctas;
+    const char *net_name;
+    int split_share;
+    int traffic_class;
+    const char *comm_name;
+    int collnet_enable;
+    int cta_policy;
+    int shrink_share;
+    int nvls_ctas;
+} dl_nccl_config;
+
+_Static_assert(sizeof(dl_nccl_config) == 72, "fixed by NCCL 2.27");
+
+#define DL_NCCL_CONFIG_MAGIC 0xcafebeefu
+#define DL_NCCL_CONFIG_VERSION 22703
+
+/* p: data, z: count, t: dtype, o: reduction, r: root or peer, c: communicator, s: stream */
+#define DL_NCCL_SYMBOLS(X)                                                           \
+    X(get_version, ncclGetVersion, int, (int *))                                     \
+    X(get_unique_id, ncclGetUniqueId, int, (dl_nccl_id *))                           \
+    X(error_text, ncclGetErrorString, const char *, (int))                           \
+    X(last_error, ncclGetLastError, const char *, (void *))                          \
+    X(comm_init, ncclCommInitRankConfig, int,                                        \
+      (void **, int, dl_nccl_id, int, dl_nccl_config *))                             \
+    X(comm_split, ncclCommSplit, int, (void *, int, int, void **, dl_nccl_config *)) \
+    X(comm_finalize, ncclCommFinalize, int, (void *))                                \
+    X(comm_destroy, ncclCommDestroy, int, (void *))                                  \
+    X(comm_abort, ncclCommAbort, int, (void *))                                      \
+    X(comm_error, ncclCommGetAsyncError, int, (void *, int *))                       \
+    X(group_start, ncclGroupStart, int, (void))                                      \
+    X(group_end, ncclGroupEnd, int, (void))                                          \
+    X(all_reduce, ncclAllReduce, int,                                                \
+      (const void *, void *, size_t, int, int, void *, void *))                      \
+    X(reduce, ncclReduce, int,                                                       \
+      (const void *, void *, size_t, int, int, int, void *, void *))                 \
+    X(broadcast, ncclBroadcast, int,                                                 \
+      (const void *, void *, size_t, int, int, void *, void *))                      \
+    X(all_gather, ncclAllGather, int,                                                \
+      (const void *, void *, size_t, int, void *, void *))                           \
+    X(reduce_scatter, ncclReduceScatter, int,                                        \
+      (const void *, void *, size_t, int, int, void *, void *))                      \
+    X(send, ncclSend, int, (const void *, size_t, int, int, void *, void *))         \
+    X(receive, ncclRecv, int, (void *, size_t, int, int, void *, void *))            \
+    X(op_create, ncclRedOpCreatePreMulSum, int, (int *, void *, int, int, void *))   \
+    X(op_destroy, ncclRedOpDestroy, int, (int, void *))
+
+#define DL_NCCL_NEWER_SYMBOLS(X)        \
+    X(comm_shrink, ncclCommShrink, int, \
+      (void *, int *, int, void **, dl_nccl_config *, int))
+
+typedef struct dl_nccl_table {
+#define X(field, symbol, result, arguments) result(*field) arguments;
+    DL_NCCL_SYMBOLS(X)
+    DL_NCCL_NEWER_SYMBOLS(X)
+#undef X
+    int version; /* 22703 for 2.27.3 */
+} dl_nccl_table;
+
+/* The library, loaded once; DL_NOT_FOUND or DL_UNSUPPORTED says what is missing.  Needs
+ * neither driver nor device. */
+dl_status dl_nccl_load(const dl_nccl_table **table);
+
+/* All fields unset. */
+void dl_nccl_config_init(dl_nccl_config *config);
+
+/* The library's number as its parts, "2.27.3". */
+void dl_nccl_version_text(int version, char *text, size_t size);
+
+#endif

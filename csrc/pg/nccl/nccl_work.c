@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/thread.h"
+#include "pg/nccl/nccl_state.h"
+
+/* Between two looks of a thread that wants the end of a work. */
+#define LOOK_EVERY (50 * INT64_C(1000))
+#define LOOK_LAZILY (2 * DL_MILLISECOND)
+
+static dl_nccl_work *
+work_of(dl_work *work)
+{
+    return (dl_nccl_work *)(void *)work;
+}
+
+static void
+poll_work(dl_work *work)
+{
+    dl_nccl_watch_reap(work_of(work)->watch);
+}
+
+/* Blocks the host; callers that only need the order of streams do not come here. */
+static dl_status
+wait_work(dl_work *work, dl_deadline deadline)
+{
+    int64_t pause = LOOK_EVERY;
+
+    for (;;) {
+        poll_work(work);
+        if (dl_work_is_done(work)) {
+            return DL_OK;
+        }
+        if (dl_deadline_passed(deadline)) {
+            return DL_TIMEOUT;
+        }
+        DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, pause)));
+        pause = pause < LOOK_LAZILY ? pause + LOOK_EVERY : pause;
+    }
+}
+
+static dl_status
+order_work(dl_work *work, void *stream)
+{
+    dl_nccl_work *self = work_of(work);
+    const dl_cuda_table *cuda = self->watch->cuda;
+    int previous;
+
+    if (dl_work_is_done(work)) {
+        return dl_work_result(work);
+    }
+    DL_TRY(dl_cuda_enter(cuda, self->device, &previous));
+    int result = cuda->stream_wait(stream, self->event, 0);
+    dl_cuda_leave(cuda, self->device, previous);
+    return dl_cuda_check(cuda, result, "cudaStreamWaitEvent");
+}
+
+static void
+free_work(dl_work *work)
+{
+    dl_nccl_work *self = work_of(work);
+
+    if (self->event != NULL) {
+        self->watch->cuda->event_destroy(self->event);
+    }
+    dl_nccl_watch_unref(self->watch);
+    dl_work_fini(work);
+    free(self);
+}
+
+static const dl_work_ops work_ops = {
+    .wait = wait_work,
+    .free = free_work,
+    .poll = poll_work,
+    .order = order_work,
+};
+
+dl_status
+dl_nccl_work_new(dl_nccl_watch *watch, dl_op_type op, int device, dl_nccl_work **work)
+{
+    dl_nccl_work *made = calloc(1, sizeof *made);
+
+    if (made == NULL) {
+        return dl_fail_no_memory();
+    }
+    dl_work_init(&made->work, &work_ops, op);
+    atomic_fetch_add_explicit(&watch->references, 1, memory_order_relaxed);
+    made->watch = watch;
+    made->device = device;
+    dl_status status = dl_cuda_check(
+        watch->cuda, watch->cuda->event_create(&made->event, DL_CUDA_EVENT_NO_TIMING),
+        "cudaEventCreateWithFlags");
+    if (status != DL_OK) {
+        made->event = NULL;
+        dl_nccl_work_drop(made);
+        return status;
+    }
+    *work = made;
+    return DL_OK;
+}
+
+void
+dl_nccl_work_drop(dl_nccl_work *work)
+{
+    free_work(&work->work);
+}
+
+/* 1: its end has come.  0: not yet.  -1: the thread's error says why it never will. */
+int
+dl_nccl_work_look(dl_nccl_work *work)
+{
+    const dl_nccl_watch *watch = work->watch;
+    int result = watch->cuda->event_query(work->event);
+
+    if (result == DL_CUDA_SUCCESS) {
+        return 1;
+    }
+    if (result == DL_CUDA_NOT_READY) {
+        /* Some versions remember it as the thread's last error. */
+        watch->cuda->last_error();
+    }
+    if (result == DL_CUDA_NOT_READY && !dl_deadline_passed(work->deadline)) {
+        return 0;
+    }
+    const char *name = dl_op_type_name((uint8_t)work->work.op);
+    if (result == DL_CUDA_NOT_READY) {
+        dl_fail(DL_TIMEOUT,
+                "%s #%" PRIu64 " on cuda:%d timed out after %" PRId64
+                "ms in %s: it was begun here, but has not ended; look for a rank that "
+                "did not call it, or called something else",
+                name, work->sequence, work->device,
+                work->deadline.limit / DL_MILLISECOND, watch->label);
+    } else {
+        dl_cuda_check(watch->cuda, result, "cudaEventQuery");
+        dl_fail_while("%s #%" PRIu64 " on cuda:%d in %s", name, work->sequence,
+                      work->device, watch->label);
+    }
+    return -1;
+}
