@@ -65,13 +65,34 @@ find_group(const dlpy_state *state, PyObject *object, const char *function,
     return warn_outside(state, function) < 0 ? -1 : 0;
 }
 
+/* The group of a tuple (group, timeout). */
+static PyObject *
+take_timeout(PyObject *tuple, dlpy_collective *self)
+{
+    if (PyTuple_GET_SIZE(tuple) != 2) {
+        fail_group(tuple);
+        return NULL;
+    }
+    if (dlpy_timeout_from(PyTuple_GET_ITEM(tuple, 1), -1, &self->timeout) < 0) {
+        return NULL;
+    }
+    self->has_timeout = true;
+    return PyTuple_GET_ITEM(tuple, 0);
+}
+
 int
 dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
                      PyObject *const *values, int group, dlpy_collective *self)
 {
+    PyObject *object = values[group];
+
     self->state = dlpy_state_of_module(module);
-    int found =
-        find_group(self->state, values[group], signature->function, &self->group);
+    self->has_timeout = false;
+    if (object != NULL && PyTuple_CheckExact(object)
+        && (object = take_timeout(object, self)) == NULL) {
+        return -1;
+    }
+    int found = find_group(self->state, object, signature->function, &self->group);
     if (found <= 0) {
         self->answer = Py_None;
         return found;
@@ -184,7 +205,7 @@ dlpy_collective_finish(dlpy_collective *self, dl_op_type op, const void *args,
                        dlpy_work_keep keep)
 {
     return dlpy_collective_finish_by(self, op, args, keep,
-                                     dl_group_deadline(self->core));
+                                     dl_deadline_after(dlpy_collective_timeout(self)));
 }
 
 int

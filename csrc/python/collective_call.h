@@ -16,12 +16,15 @@ typedef struct dlpy_collective {
     dl_group *core;
     PyObject *answer; /* of a call that is answered already */
     bool is_async;
+    bool has_timeout;
+    int64_t timeout; /* of this call alone, if it has one */
 } dlpy_collective;
 
 /* `values` are those of `signature`, of which number `group` is the group and the next
- * one async_op; both may be NULL.  1: begun, to be finished or given up.  0: answered
- * already, by the group's handler, or because this process is outside of the group,
- * which has been warned of.  -1: an exception is set. */
+ * one async_op; both may be NULL.  In the place of a group, a tuple of group and timeout
+ * limits this one call (group_methods.py).  1: begun, to be finished or given up.  0:
+ * answered already, by the group's handler, or because this process is outside of the
+ * group, which has been warned of.  -1: an exception is set. */
 int dlpy_collective_begin(PyObject *module, const dlpy_signature *signature,
                           PyObject *const *values, int group, dlpy_collective *self);
 
@@ -44,6 +47,13 @@ PyObject *dlpy_collective_finish(dlpy_collective *self, dl_op_type op, const voi
 PyObject *dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op,
                                     const void *args, dlpy_work_keep keep,
                                     dl_deadline deadline);
+
+/* How long the call may take. */
+static inline int64_t
+dlpy_collective_timeout(const dlpy_collective *self)
+{
+    return self->has_timeout ? self->timeout : dl_group_timeout(self->core);
+}
 
 /* After a failure on the way; NULL. */
 PyObject *dlpy_collective_give_up(dlpy_collective *self);

@@ -142,7 +142,7 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
     if (begun <= 0) {
         return dlpy_collective_answer(&self, begun);
     }
-    if (dlpy_timeout_from(values[3], dl_group_timeout(self.core), &timeout) < 0) {
+    if (dlpy_timeout_from(values[3], dlpy_collective_timeout(&self), &timeout) < 0) {
         return dlpy_collective_give_up(&self);
     }
     dlpy_work_keep keep = {.outputs = self.is_async ? PyList_New(0) : NULL};

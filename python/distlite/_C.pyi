@@ -14,6 +14,19 @@ from typing import Any, Literal, Protocol, TypeAlias, final
 from typing_extensions import Self, disjoint_base
 
 from .futures import Future
+from .group_methods import CoalescedWork
+from .options import (
+    AllgatherOptions,
+    AllreduceCoalescedOptions,
+    AllreduceOptions,
+    AllToAllOptions,
+    BarrierOptions,
+    BroadcastOptions,
+    GatherOptions,
+    ReduceOptions,
+    ReduceScatterOptions,
+    ScatterOptions,
+)
 from .reduce_op import RedOpType, ReduceOp
 from .store_lock import StoreLock
 
@@ -126,7 +139,7 @@ _Handler: TypeAlias = Callable[[ProcessGroup, str, dict[str, Any]], Any]
 @disjoint_base
 class ProcessGroup:
     # (store, rank, size, timeout=None, group_name="0", group_desc="undefined",
-    # backend="cpu"); subclasses that write the operations have arguments of their own,
+    # backend="cpu", parent=None, ranks=None); subclasses that write the operations have arguments of their own,
     # and call __init__ with (rank, size).
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
@@ -145,6 +158,171 @@ class ProcessGroup:
     def shutdown(self) -> None: ...
     def _get_sequence_number_for_group(self) -> int: ...
     def _set_global_ranks(self, ranks: list[int], /) -> None: ...
+    # Operations as methods (group_methods.py): torch's, which take an array or a list
+    # of one, and return a Work; words of the module's function, such as async_op, mean
+    # that one.
+    def allreduce(
+        self,
+        tensors: Any,
+        opts: AllreduceOptions | _Op | None = None,
+        timeout: _Timeout = None,
+    ) -> Work: ...
+    def broadcast(
+        self,
+        tensors: Any,
+        opts: BroadcastOptions | int | None = None,
+        timeout: _Timeout = None,
+        **named: Any,
+    ) -> _MaybeWork: ...
+    def reduce(
+        self,
+        tensors: Any,
+        opts: ReduceOptions | int | None = None,
+        op: _Op | None = None,
+        timeout: _Timeout = None,
+        **named: Any,
+    ) -> _MaybeWork: ...
+    def allgather(
+        self,
+        output_tensors: Sequence[Any],
+        input_tensors: Any,
+        opts: AllgatherOptions | _Timeout = None,
+    ) -> Work: ...
+    def gather(
+        self,
+        output_tensors: Any,
+        input_tensors: Any = None,
+        opts: GatherOptions | int | None = None,
+        timeout: _Timeout = None,
+        **named: Any,
+    ) -> _MaybeWork: ...
+    def scatter(
+        self,
+        output_tensors: Any,
+        input_tensors: Any = None,
+        opts: ScatterOptions | int | None = None,
+        timeout: _Timeout = None,
+        **named: Any,
+    ) -> _MaybeWork: ...
+    def reduce_scatter(
+        self,
+        output_tensors: Any,
+        input_tensors: Any = None,
+        opts: ReduceScatterOptions | _Op | None = None,
+        timeout: _Timeout = None,
+        **named: Any,
+    ) -> _MaybeWork: ...
+    def all_gather_single(
+        self,
+        output: _Array,
+        input: _Array,
+        opts: AllgatherOptions | _Timeout = None,
+        **named: Any,
+    ) -> _MaybeWork: ...
+    def _allgather_base(
+        self, output: _Array, input: _Array, opts: AllgatherOptions | _Timeout = None
+    ) -> Work: ...
+    def reduce_scatter_single(
+        self,
+        output: _Array,
+        input: _Array,
+        opts: ReduceScatterOptions | _Op | None = None,
+        timeout: _Timeout = None,
+        **named: Any,
+    ) -> _MaybeWork: ...
+    def _reduce_scatter_base(
+        self,
+        outputTensor: _Array,
+        inputTensor: _Array,
+        opts: ReduceScatterOptions | _Op | None = None,
+        timeout: _Timeout = None,
+    ) -> Work: ...
+    def alltoall(
+        self,
+        output_tensors: _Arrays,
+        input_tensors: _Arrays,
+        opts: AllToAllOptions | _Timeout = None,
+    ) -> Work: ...
+    def all_to_all_single(
+        self,
+        output: _Array,
+        input: _Array,
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        opts: AllToAllOptions | _Timeout = None,
+        **named: Any,
+    ) -> _MaybeWork: ...
+    def alltoall_base(
+        self,
+        output: _Array,
+        input: _Array,
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        opts: AllToAllOptions | _Timeout = None,
+    ) -> Work: ...
+    def barrier(
+        self, opts: BarrierOptions | _Timeout = None, **named: Any
+    ) -> _MaybeWork: ...
+    def send(
+        self,
+        tensors: Any,
+        dstRank: int | None = None,
+        tag: int = 0,
+        **named: Any,
+    ) -> Any: ...
+    def recv(
+        self,
+        tensors: Any,
+        srcRank: int | None = None,
+        tag: int = 0,
+        **named: Any,
+    ) -> Any: ...
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Work: ...
+    def allreduce_coalesced(
+        self, tensors: Sequence[Any], opts: AllreduceCoalescedOptions | None = None
+    ) -> CoalescedWork: ...
+    def allgather_coalesced(
+        self,
+        output_lists: Sequence[Sequence[Any]],
+        input_list: Sequence[Any],
+        opts: AllgatherOptions | None = None,
+    ) -> CoalescedWork: ...
+    def all_gather_single_coalesced(
+        self,
+        outputs: Sequence[Any],
+        inputs: Sequence[Any],
+        opts: AllgatherOptions | None = None,
+    ) -> CoalescedWork: ...
+    def allgather_into_tensor_coalesced(
+        self,
+        outputs: Sequence[Any],
+        inputs: Sequence[Any],
+        opts: AllgatherOptions | None = None,
+    ) -> CoalescedWork: ...
+    def reduce_scatter_single_coalesced(
+        self,
+        outputs: Sequence[Any],
+        inputs: Sequence[Any],
+        opts: ReduceScatterOptions | None = None,
+    ) -> CoalescedWork: ...
+    def reduce_scatter_tensor_coalesced(
+        self,
+        outputs: Sequence[Any],
+        inputs: Sequence[Any],
+        opts: ReduceScatterOptions | None = None,
+    ) -> CoalescedWork: ...
+    # The module's functions, with the group filled in.
+    def all_gather(self, *args: Any, **named: Any) -> _MaybeWork: ...
+    def all_gather_into_tensor(self, *args: Any, **named: Any) -> _MaybeWork: ...
+    def all_gather_v(self, *args: Any, **named: Any) -> _MaybeWork: ...
+    def all_reduce(self, *args: Any, **named: Any) -> _MaybeWork: ...
+    def all_to_all(self, *args: Any, **named: Any) -> _MaybeWork: ...
+    def gather_v(self, *args: Any, **named: Any) -> _MaybeWork: ...
+    def irecv(self, *args: Any, **named: Any) -> _MaybeWork: ...
+    def isend(self, *args: Any, **named: Any) -> _MaybeWork: ...
+    def reduce_scatter_tensor(self, *args: Any, **named: Any) -> _MaybeWork: ...
+    def reduce_scatter_v(self, *args: Any, **named: Any) -> _MaybeWork: ...
+    def scatter_v(self, *args: Any, **named: Any) -> _MaybeWork: ...
     def _set_handler(self, handler: _Handler | None, /) -> _Handler | None: ...
     def _adopt(
         self,
@@ -305,6 +483,7 @@ def irecv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> Work | None: ...
+def _add_group_methods(methods: dict[str, Callable[..., Any]], /) -> None: ...
 def _set_default_group(group: ProcessGroup | None, /) -> None: ...
 def _recording() -> bytes | None: ...
 def _read_recording(path: str, /) -> bytes: ...

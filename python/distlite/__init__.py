@@ -55,12 +55,9 @@ from .collectives import (
 )
 from .constants import default_pg_timeout
 from .futures import Future, collect_all, wait_all
-from .groups import (
-    ProcessGroupGloo,
-    new_group,
-    new_subgroups,
-    new_subgroups_by_enumeration,
-)
+
+# Also what gives ProcessGroup its operations as methods.
+from .group_methods import CoalescedWork as CoalescedWork
 from .groups import (
     _get_default_group as _get_default_group,
 )
@@ -73,6 +70,11 @@ from .groups import (
 from .groups import (
     _rank_not_in_group as _rank_not_in_group,
 )
+from .groups import (
+    new_group,
+    new_subgroups,
+    new_subgroups_by_enumeration,
+)
 from .lifecycle import (
     _store_based_barrier as _store_based_barrier,
 )
@@ -81,6 +83,7 @@ from .lifecycle import (
     init_process_group,
 )
 from .p2p import P2POp, batch_isend_irecv
+from .process_group_gloo import ProcessGroupGloo
 from .reduce_op import ReduceOp, reduce_op
 from .rendezvous import register_rendezvous_handler, rendezvous
 from .world import (

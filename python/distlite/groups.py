@@ -2,8 +2,9 @@
 """Groups of some of the processes, and groups made by hand.
 
 Sub-groups are made out of the default group, whose ranks know each other.  The name of
-each, which its members find it by, comes from a count that is the same on all ranks: of all groups, when every process takes part
-in every call, or of the groups of just these ranks, when only members do.
+each, which its members find it by, comes from a count that is the same on all ranks: of
+all groups, when every process takes part in every call, or of the groups of just these
+ranks, when only members do.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from operator import index
 from . import _C
 from ._C import PrefixStore, ProcessGroup
 from .backends import Backend, backend_of, engine_of
-from .constants import default_pg_timeout
 from .lifecycle import (
     _check_extras,
     _limit_of,
@@ -28,15 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from typing import Any, TypeAlias
 
-    from typing_extensions import Self
-
     from ._C import Store
 
     # -100 stands for a group that this process is not in.
     MaybeGroup: TypeAlias = ProcessGroup | int
 
 __all__ = [
-    "ProcessGroupGloo",
     "new_group",
     "new_subgroups",
     "new_subgroups_by_enumeration",
@@ -220,28 +217,6 @@ def _own_and_all(groups: list[Any]) -> tuple[Any, list[Any]]:
     all_of = [outside if group is None else group for group in groups]
     own = next((group for group in all_of if not is_outside(group)), None)
     return own, all_of
-
-
-class ProcessGroupGloo(ProcessGroup):
-    """A group made by hand: every rank constructs it over the same store."""
-
-    class _Options:
-        """What torch's constructor takes in place of a timeout."""
-
-        def __init__(self) -> None:
-            self._timeout: timedelta = default_pg_timeout
-            self._threads = 2
-            self._devices: list[object] = []
-
-    def __new__(
-        cls,
-        store: Store,
-        rank: int,
-        size: int,
-        timeout: timedelta | float | _Options = default_pg_timeout,
-    ) -> Self:
-        limit = timeout._timeout if isinstance(timeout, cls._Options) else timeout
-        return super().__new__(cls, store, rank, size, limit, backend="gloo")
 
 
 def _ask_subclass(group: ProcessGroup, function: str, given: dict[str, Any]) -> Any:

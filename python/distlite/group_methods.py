@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The operations of a ProcessGroup as its methods.
+
+Two families.  torch's take arrays, or lists with one array in it, then an option struct
+or its fields, and return a Work.  The module's functions are there under their own
+names, with the group filled in; where both families have a name, words that only the
+module's function knows (`async_op`, `src`, `group_dst`, ...) tell that it is meant.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from . import _C
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+    from typing import Any
+
+    from ._C import ProcessGroup, Work
+    from .futures import Future
+
+
+class CoalescedWork:
+    """Several works that are waited for as one."""
+
+    def __init__(self, works: list[Work]) -> None:
+        self.works = works
+
+    def wait(self, timeout: timedelta | float | None = None) -> bool:
+        """True once all have ended well; raises what the first failed with."""
+        for work in self.works:
+            work.wait(timeout)
+        return True
+
+    def synchronize(self) -> None:
+        """Wait, as wait() does."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether all have ended, well or not."""
+        return all(work.is_completed() for work in self.works)
+
+    def is_success(self) -> bool:
+        """Whether all have ended well."""
+        return all(work.is_success() for work in self.works)
+
+    def exception(self) -> BaseException | None:
+        """What the first failed with, or None."""
+        found = (work.exception() for work in self.works)
+        return next((error for error in found if error is not None), None)
+
+    def result(self) -> list[Any]:
+        """The output arrays of all."""
+        return [array for work in self.works for array in work.result()]
+
+    def get_future(self) -> Future:
+        """A Future of result()."""
+        from .futures import collect_all
+
+        def take(futures: Future) -> list[Any]:
+            return [array for each in futures.value() for array in each.value()]
+
+        return collect_all([work.get_future() for work in self.works]).then(take)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self.get_future().__await__()
+
+
+# What only the module's functions are told by name.
+_MODULE_WORDS = frozenset(
+    {
+        "async_op",
+        "device_ids",
+        "dst",
+        "gather_list",
+        "group_dst",
+        "group_src",
+        "input_list",
+        "scatter_list",
+        "src",
+    }
+)
+
+
+class _Form:
+    """How a method of torch's becomes a call of the module's function.
+
+    `slots` are "parameter of the function=name|other name of the method's".  What is
+    given as `opts` and is no option struct is `how`.  With `one`, that array may be in
+    a list of one, and then so is `many`, which is a list itself.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        slots: str,
+        how: str = "timeout",
+        one: str = "",
+        many: str = "",
+    ) -> None:
+        self.function = getattr(_C, function)
+        self.slots = [
+            (target, (names or target).split("|"))
+            for target, _, names in (slot.partition("=") for slot in slots.split())
+        ]
+        self.how, self.one, self.many = how, one, many
+
+
+_FORMS = {
+    "allreduce": _Form(
+        "all_reduce", "tensor=tensors|tensor opts=opts|op timeout", "op", "tensor"
+    ),
+    "broadcast": _Form(
+        "broadcast",
+        "tensor=tensors|tensor opts=opts|root timeout",
+        "group_src",
+        "tensor",
+    ),
+    "reduce": _Form(
+        "reduce",
+        "tensor=tensors|tensor opts=opts|root op timeout",
+        "group_dst",
+        "tensor",
+    ),
+    "allgather": _Form(
+        "all_gather",
+        "tensor_list=output_tensors tensor=input_tensors|input_tensor "
+        "opts=opts|timeout",
+        "timeout",
+        "tensor",
+        "tensor_list",
+    ),
+    "gather": _Form(
+        "gather",
+        "gather_list=output_tensors tensor=input_tensors|input_tensor "
+        "opts=opts|root timeout",
+        "group_dst",
+        "tensor",
+        "gather_list",
+    ),
+    "scatter": _Form(
+        "scatter",
+        "tensor=output_tensors|output_tensor scatter_list=input_tensors "
+        "opts=opts|root timeout",
+        "group_src",
+        "tensor",
+        "scatter_list",
+    ),
+    "reduce_scatter": _Form(
+        "reduce_scatter",
+        "output=output_tensors|output input_list=input_tensors|input "
+        "opts=opts|op timeout",
+        "op",
+        "output",
+        "input_list",
+    ),
+    "all_gather_single": _Form(
+        "all_gather_single",
+        "output_tensor=output|output_tensor input_tensor=input|input_tensor "
+        "opts=opts|timeout",
+    ),
+    "reduce_scatter_single": _Form(
+        "reduce_scatter_single",
+        "output=outputTensor|output input=inputTensor|input opts=opts|op timeout",
+        "op",
+    ),
+    "alltoall": _Form(
+        "all_to_all",
+        "output_tensor_list=output_tensors input_tensor_list=input_tensors "
+        "opts=opts|timeout",
+    ),
+    "all_to_all_single": _Form(
+        "all_to_all_single",
+        "output input output_split_sizes input_split_sizes opts=opts|timeout",
+    ),
+    "barrier": _Form("barrier", "opts=opts|timeout"),
+    "send": _Form("isend", "tensor=tensors|tensor group_dst=dstRank tag", "", "tensor"),
+    "recv": _Form("irecv", "tensor=tensors|tensor group_src=srcRank tag", "", "tensor"),
+    "recv_anysource": _Form("irecv", "tensor=tensors|tensor tag", "", "tensor"),
+}
+
+_ALIASES = {
+    "_allgather_base": "all_gather_single",
+    "_reduce_scatter_base": "reduce_scatter_single",
+    "alltoall_base": "all_to_all_single",
+}
+
+# The module's functions whose names torch's methods leave free.
+_OF_MODULE = {
+    "all_gather": "all_gather",
+    "all_gather_into_tensor": "all_gather_single",
+    "all_gather_v": "all_gather",
+    "all_reduce": "all_reduce",
+    "all_to_all": "all_to_all",
+    "gather_v": "gather_v",
+    "irecv": "irecv",
+    "isend": "isend",
+    "reduce_scatter_tensor": "reduce_scatter_single",
+    "reduce_scatter_v": "reduce_scatter",
+    "scatter_v": "scatter_v",
+}
+
+
+def _take(name: str, form: _Form, args: Any, named: dict[str, Any]) -> dict[str, Any]:
+    """What was given, by the parameters of the module's function and "opts"."""
+    if len(args) > len(form.slots):
+        raise TypeError(
+            f"{name}() takes at most {len(form.slots)} arguments ({len(args)} given)"
+        )
+    values = {slot[0]: value for slot, value in zip(form.slots, args, strict=False)}
+    for word, value in named.items():
+        target = next((t for t, names in form.slots if word in names), None)
+        if target is None:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{word}'")
+        if target in values:
+            raise TypeError(f"{name}() got two values for argument '{word}'")
+        values[target] = value
+    return {target: value for target, value in values.items() if value is not None}
+
+
+def _spread_options(form: _Form, values: dict[str, Any]) -> None:
+    """The fields of an option struct, or what was given in its place."""
+    how = values.pop("opts", None)
+    if hasattr(how, "asyncOp"):
+        if getattr(how, "rootTensor", 0) != 0:
+            raise ValueError(
+                f"rootTensor: there is no array {how.rootTensor} in a list"
+            )
+        values["timeout"] = how.timeout
+        if hasattr(how, "reduceOp"):
+            values["op"] = how.reduceOp
+        how = getattr(how, "rootRank", None)
+    if how is not None:
+        values[form.how] = how
+    if form.how.startswith("group_"):
+        values.setdefault(form.how, 0)
+
+
+def _unwrap(form: _Form, values: dict[str, Any]) -> None:
+    """Lists of one array become that array."""
+    if not isinstance(values.get(form.one), (list, tuple)):
+        return
+    for target in (form.one, form.many):
+        # Ranks that are not the root give an empty list of lists.
+        if target == form.many and not values.get(target):
+            continue
+        if len(values[target]) != 1:
+            raise ValueError(
+                f"{target} must come in a list of one, not {len(values[target])}"
+            )
+        values[target] = values[target][0]
+
+
+def _run(name: str, form: _Form, group: ProcessGroup, args: Any, named: Any) -> Work:
+    values = _take(name, form, args, named)
+    if form.how:
+        _spread_options(form, values)
+        values["async_op"] = True
+    _unwrap(form, values)
+    for target in ("gather_list", "scatter_list"):
+        if target in values and not values[target]:
+            del values[target]
+    timeout = values.pop("timeout", None)
+    is_unset = timeout is None or (isinstance(timeout, timedelta) and timeout.days < 0)
+    return form.function(group=group if is_unset else (group, timeout), **values)
+
+
+def _method(name: str, form: _Form) -> Callable[..., Any]:
+    of_module = getattr(_C, name, None)
+
+    def method(self: ProcessGroup, *args: Any, **named: Any) -> Any:
+        if of_module is not None and not _MODULE_WORDS.isdisjoint(named):
+            return of_module(*args, group=self, **named)
+        return _run(name, form, self, args, named)
+
+    method.__name__ = name
+    method.__doc__ = (
+        "As torch's: arrays, then an option struct or its fields; returns a Work.  "
+        "Ranks are the group's."
+    )
+    return method
+
+
+def _of_module(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The module's function with the group filled in."""
+
+    def method(self: ProcessGroup, *args: Any, **named: Any) -> Any:
+        return function(*args, group=self, **named)
+
+    method.__name__ = name
+    method.__doc__ = function.__doc__
+    return method
+
+
+def allreduce_coalesced(
+    self: ProcessGroup, tensors: Sequence[Any], opts: Any = None
+) -> CoalescedWork:
+    """Combines each array of a list on all ranks, in place."""
+    form = _FORMS["allreduce"]
+    return CoalescedWork(
+        [_run("allreduce_coalesced", form, self, (each, opts), {}) for each in tensors]
+    )
+
+
+def allgather_coalesced(
+    self: ProcessGroup,
+    output_lists: Sequence[Sequence[Any]],
+    input_list: Sequence[Any],
+    opts: Any = None,
+) -> CoalescedWork:
+    """Gathers each array of a list: output_lists[rank][i] is rank's array i."""
+    form, works = _FORMS["allgather"], []
+    for i, array in enumerate(input_list):
+        args = ([outputs[i] for outputs in output_lists], array, opts)
+        works.append(_run("allgather_coalesced", form, self, args, {}))
+    return CoalescedWork(works)
+
+
+def _of_pairs(name: str) -> Callable[..., CoalescedWork]:
+    form = _FORMS[name]
+
+    def method(
+        self: ProcessGroup,
+        outputs: Sequence[Any],
+        inputs: Sequence[Any],
+        opts: Any = None,
+    ) -> CoalescedWork:
+        pairs = zip(outputs, inputs, strict=True)
+        return CoalescedWork(
+            [_run(name, form, self, (*pair, opts), {}) for pair in pairs]
+        )
+
+    method.__doc__ = f"{name} of each pair of arrays."
+    return method
+
+
+def _methods() -> dict[str, Callable[..., Any]]:
+    made = {name: _method(name, form) for name, form in _FORMS.items()}
+    for alias, name in _ALIASES.items():
+        made[alias] = _method(alias, _FORMS[name])
+    for name, function in _OF_MODULE.items():
+        made[name] = _of_module(name, getattr(_C, function))
+    made["allreduce_coalesced"] = allreduce_coalesced
+    made["allgather_coalesced"] = allgather_coalesced
+    for method, alias in (
+        ("all_gather_single", "allgather_into_tensor"),
+        ("reduce_scatter_single", "reduce_scatter_tensor"),
+    ):
+        for name in (method, alias):
+            made[f"{name}_coalesced"] = each = _of_pairs(method)
+            each.__name__ = f"{name}_coalesced"
+    for name, each in made.items():
+        each.__qualname__ = f"ProcessGroup.{name}"
+    return made
+
+
+_C._add_group_methods(_methods())

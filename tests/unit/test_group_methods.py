@@ -1,0 +1,379 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The operations as methods of a group: torch's forms, and the module's functions."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+import distlite
+from distlite import HashStore, ProcessGroup, ProcessGroupGloo, ReduceOp
+
+SHORT = timedelta(milliseconds=50)
+
+
+def both(run):
+    """What `run` returns for each of the two ranks of a new group."""
+    store = HashStore()
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [
+            pool.submit(lambda r: run(ProcessGroup(store, r, 2, 20)), r) for r in (0, 1)
+        ]
+        return [job.result(30) for job in jobs]
+
+
+def own(group, count=2):
+    """Different on each rank and at each place."""
+    return np.arange(1.0, count + 1) + 10 * group.rank()
+
+
+def zeros(many):
+    return [np.zeros(2) for _ in range(many)]
+
+
+def of(kind, **fields):
+    options = getattr(distlite, kind)()
+    for name, value in fields.items():
+        setattr(options, name, value)
+    return options
+
+
+def values(arrays):
+    return [each.tolist() for each in arrays]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pg, x: pg.allreduce([x], of("AllreduceOptions", reduceOp=ReduceOp.MAX)),
+        lambda pg, x: pg.allreduce([x], ReduceOp.MAX),
+        lambda pg, x: pg.allreduce(x, op=ReduceOp.MAX),
+        lambda pg, x: pg.allreduce(tensor=x, op=ReduceOp(ReduceOp.MAX), timeout=None),
+        lambda pg, x: pg.allreduce(tensors=[x], opts=ReduceOp.MAX),
+        lambda pg, x: pg.allreduce_coalesced(
+            [x], of("AllreduceCoalescedOptions", reduceOp=ReduceOp.MAX)
+        ),
+        lambda pg, x: pg.all_reduce(x, ReduceOp.MAX, async_op=True),
+    ],
+)
+def test_allreduce(call):
+    def run(group):
+        array = own(group)
+        work = call(group, array)
+        assert work.wait() and work.is_completed() and work.is_success()
+        assert work.exception() is None
+        assert work.result()[0] is array
+        return array.tolist()
+
+    assert both(run) == [[11, 12], [11, 12]]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pg, x: pg.broadcast([x], of("BroadcastOptions", rootRank=1)),
+        lambda pg, x: pg.broadcast(x, 1),
+        lambda pg, x: pg.broadcast(tensor=x, root=1),
+        lambda pg, x: pg.broadcast(x, src=1, async_op=True),
+    ],
+)
+def test_broadcast(call):
+    def run(group):
+        array = own(group)
+        call(group, array).wait()
+        return array.tolist()
+
+    assert both(run) == [[11, 12], [11, 12]]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pg, x: pg.reduce([x], of("ReduceOptions", rootRank=1)),
+        lambda pg, x: pg.reduce(x, 1, ReduceOp.SUM),
+        lambda pg, x: pg.reduce(tensor=x, root=1, timeout=timedelta(seconds=9)),
+        lambda pg, x: pg.reduce(x, group_dst=1, async_op=True),
+    ],
+)
+def test_reduce(call):
+    def run(group):
+        array = own(group)
+        call(group, array).wait()
+        return array.tolist()
+
+    assert both(run) == [[1, 2], [12, 14]]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pg, out, x: pg.allgather([out], [x], of("AllgatherOptions")),
+        lambda pg, out, x: pg.allgather(out, x),
+        lambda pg, out, x: pg.allgather(output_tensors=out, input_tensor=x),
+        lambda pg, out, x: pg.all_gather(out, x, async_op=True),
+    ],
+)
+def test_allgather(call):
+    def run(group):
+        out = zeros(2)
+        call(group, out, own(group)).wait()
+        return values(out)
+
+    assert both(run) == [[[1, 2], [11, 12]]] * 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pg, out, x: pg.gather(
+            [out] if out else [], [x], of("GatherOptions", rootRank=1)
+        ),
+        lambda pg, out, x: pg.gather(out, x, 1),
+        lambda pg, out, x: pg.gather(output_tensors=out, input_tensor=x, root=1),
+        lambda pg, out, x: pg.gather(x, out or None, dst=1, async_op=True),
+    ],
+)
+def test_gather(call):
+    def run(group):
+        out = zeros(2) if group.rank() == 1 else []
+        call(group, out, own(group)).wait()
+        return values(out)
+
+    assert both(run) == [[], [[1, 2], [11, 12]]]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pg, x, parts: pg.scatter(
+            [x], [parts] if parts else [], of("ScatterOptions", rootRank=1)
+        ),
+        lambda pg, x, parts: pg.scatter(x, parts, 1),
+        lambda pg, x, parts: pg.scatter(output_tensor=x, input_tensors=parts, root=1),
+        lambda pg, x, parts: pg.scatter(x, parts or None, group_src=1, async_op=True),
+    ],
+)
+def test_scatter(call):
+    def run(group):
+        x = np.zeros(2)
+        parts = [own(group), own(group) + 5] if group.rank() == 1 else []
+        call(group, x, parts).wait()
+        return x.tolist()
+
+    assert both(run) == [[11, 12], [16, 17]]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pg, x, parts: pg.reduce_scatter(
+            [x], [parts], of("ReduceScatterOptions")
+        ),
+        lambda pg, x, parts: pg.reduce_scatter(x, parts, ReduceOp.SUM),
+        lambda pg, x, parts: pg.reduce_scatter(x, parts, async_op=True),
+    ],
+)
+def test_reduce_scatter(call):
+    def run(group):
+        x = np.zeros(2)
+        call(group, x, [own(group), own(group) + 5]).wait()
+        return x.tolist()
+
+    assert both(run) == [[12, 14], [22, 24]]
+
+
+@pytest.mark.parametrize("name", ["all_gather_single", "_allgather_base"])
+def test_one_array_gathered(name):
+    def run(group):
+        out = np.zeros(4)
+        getattr(group, name)(out, own(group), of("AllgatherOptions")).wait()
+        return out.tolist()
+
+    assert both(run) == [[1, 2, 11, 12]] * 2
+
+
+@pytest.mark.parametrize("name", ["reduce_scatter_single", "_reduce_scatter_base"])
+def test_one_array_scattered(name):
+    def run(group):
+        out = np.zeros(2)
+        options = of("ReduceScatterOptions", reduceOp=ReduceOp.MAX)
+        getattr(group, name)(out, own(group, 4), options).wait()
+        return out.tolist()
+
+    assert both(run) == [[11, 12], [13, 14]]
+
+
+def test_everything_exchanged():
+    def run(group):
+        lists, whole, uneven = zeros(2), np.zeros(4), np.zeros(2 - group.rank())
+        group.alltoall(lists, [own(group), own(group) + 5], of("AllToAllOptions"))
+        group.alltoall_base(whole, own(group, 4), [], [], of("AllToAllOptions"))
+        sizes = [1, 1] if group.rank() == 0 else [1, 0]
+        sent = own(group, 2 if group.rank() == 0 else 1)
+        sizes = [1, 1] if group.rank() == 0 else [1, 0]
+        group.all_to_all_single(uneven, sent, sizes, sizes).wait()
+        return values(lists), whole.tolist(), uneven.tolist()
+
+    assert both(run) == [
+        ([[1, 2], [11, 12]], [1, 2, 11, 12], [1, 11]),
+        ([[6, 7], [16, 17]], [3, 4, 13, 14], [2]),
+    ]
+
+
+def test_messages():
+    def run(group):
+        peer, got = 1 - group.rank(), [np.zeros(2) for _ in range(3)]
+        sends = [
+            group.send([own(group)], peer, 7),
+            group.send(own(group) + 1, dstRank=peer, tag=8),
+            group.isend(own(group) + 2, peer, tag=9),
+        ]
+        works = [
+            group.recv([got[0]], peer, 7),
+            group.recv_anysource([got[1]], 8),
+            group.irecv(got[2], src=peer, tag=9),
+        ]
+        for work in [*sends, *works]:
+            work.wait()
+        assert works[1].source_rank() == peer
+        return values(got)
+
+    assert both(run)[0] == [[11, 12], [12, 13], [13, 14]]
+
+
+def test_a_message_by_the_words_of_the_module():
+    def run(group):
+        if group.rank() == 0:
+            return group.send(own(group), dst=1)
+        return group.recv(np.zeros(2), src=0)
+
+    assert both(run) == [None, 0]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pg: pg.barrier(),
+        lambda pg: pg.barrier(of("BarrierOptions")),
+        lambda pg: pg.barrier(timeout=timedelta(seconds=9)),
+        lambda pg: pg.barrier(async_op=True),
+    ],
+)
+def test_barrier(call):
+    assert both(lambda group: call(group).wait()) == [True, True]
+
+
+def test_several_at_once():
+    def run(group):
+        arrays, lists = [own(group), own(group) + 5], [zeros(2), zeros(2)]
+        singles, halves = [np.zeros(4), np.zeros(4)], zeros(2)
+        fours = [own(group, 4), own(group, 4)]
+        works = [
+            group.allgather_coalesced(lists, [each.copy() for each in arrays]),
+            group.allgather_into_tensor_coalesced(singles, arrays[:2]),
+            group.reduce_scatter_tensor_coalesced(halves, fours),
+            group.allreduce_coalesced(arrays),
+        ]
+        outputs = [work.get_future().wait() for work in works]
+        assert all(work.wait(5) for work in works)
+        assert [len(each) for each in outputs] == [4, 2, 2, 2]
+        return [values(lists[1]), values(singles), values(halves), values(arrays)]
+
+    assert both(run)[0] == [
+        [[11, 12], [16, 17]],
+        [[1, 2, 11, 12], [6, 7, 16, 17]],
+        [[12, 14], [12, 14]],
+        [[12, 14], [22, 24]],
+    ]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda pg: pg.allreduce([np.ones(2)], of("AllreduceOptions", timeout=SHORT)),
+        lambda pg: pg.allreduce(np.ones(2), timeout=SHORT),
+        lambda pg: pg.barrier(SHORT),
+        lambda pg: pg.allgather(zeros(2), np.ones(2), SHORT),
+    ],
+)
+def test_a_timeout_of_one_call(call):
+    is_over = threading.Event()
+
+    def run(group):
+        if group.rank() == 1:
+            return is_over.wait(20)
+        begun = time.monotonic()
+        with pytest.raises(distlite.DistBackendError, match="50ms"):
+            call(group).wait()
+        is_over.set()
+        return time.monotonic() - begun < 10
+
+    assert both(run) == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda pg: pg.allreduce(), TypeError, "missing argument 'tensor'"),
+        (lambda pg: pg.allreduce([np.ones(1)] * 2), ValueError, "list of one, not 2"),
+        (lambda pg: pg.allreduce(np.ones(1), how=3), TypeError, "unexpected .* 'how'"),
+        (lambda pg: pg.barrier(1, 2), TypeError, "at most 1"),
+        (
+            lambda pg: pg.allreduce(np.ones(1), tensor=np.ones(1)),
+            TypeError,
+            "two values for argument 'tensor'",
+        ),
+        (
+            lambda pg: pg.broadcast(np.ones(1), of("BroadcastOptions", rootTensor=1)),
+            ValueError,
+            "rootTensor",
+        ),
+        (lambda pg: pg.broadcast(np.ones(1), 5), ValueError, "rank 5"),
+        (lambda pg: distlite.barrier((pg,)), ValueError, "not initialized"),
+    ],
+)
+def test_wrong_arguments(call, kind, text):
+    with pytest.raises(kind, match=text):
+        call(ProcessGroup(HashStore(), 0, 1))
+
+
+def test_the_type_stays_immutable():
+    with pytest.raises(TypeError):
+        ProcessGroup.allreduce = None
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        ((timedelta(seconds=5),), {}),
+        ((), {"timeout": timedelta(seconds=5)}),
+        (("options",), {}),
+        ((), {"options": "options"}),
+    ],
+)
+def test_gloo_takes_a_timeout_or_options(args, named):
+    options = ProcessGroupGloo._Options()
+    assert (options._threads, options.backend) == (2, "gloo")
+    options._timeout = timedelta(seconds=5)
+    options._devices = [ProcessGroupGloo.create_device(interface="lo")]
+    args = [options if each == "options" else each for each in args]
+    named = {
+        name: options if each == "options" else each for name, each in named.items()
+    }
+    group = ProcessGroupGloo(HashStore(), 0, 1, *args, **named)
+    assert group.timeout == timedelta(seconds=5)
+
+
+def test_devices():
+    create = ProcessGroupGloo.create_device
+    assert create("127.0.0.1").hostname == "127.0.0.1"
+    assert "lo" in repr(create(interface="lo"))
+    assert isinstance(ProcessGroupGloo.create_default_device(), ProcessGroupGloo.Device)
+    for named in ({"interface": "nosuch0"}, {"hostname": "198.51.100.7"}):
+        with pytest.raises(RuntimeError):
+            create(**named)
+    with pytest.raises(ValueError, match="hostname or an interface"):
+        create()
