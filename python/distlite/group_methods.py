@@ -264,7 +264,9 @@ def _run(name: str, form: _Form, group: ProcessGroup, args: Any, named: Any) -> 
             del values[target]
     timeout = values.pop("timeout", None)
     is_unset = timeout is None or (isinstance(timeout, timedelta) and timeout.days < 0)
-    return form.function(group=group if is_unset else (group, timeout), **values)
+    limited = group if is_unset else (group, timeout)
+    work: Work = form.function(group=limited, **values)
+    return work
 
 
 def _method(name: str, form: _Form) -> Callable[..., Any]:
