@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/tcp/frame.h"
+
+#include <assert.h>
+
+#include "base/reader.h"
+
+void
+dl_head_put(uint8_t bytes[DL_HEAD_SIZE], const dl_head *head)
+{
+    /* Large enough from the start, so that nothing is allocated. */
+    dl_buffer buffer = {.data = bytes, .capacity = DL_HEAD_SIZE};
+
+    dl_put_u32(&buffer, DL_HEAD_MAGIC);
+    dl_put_u8(&buffer, head->kind);
+    dl_put_u8(&buffer, head->detail);
+    dl_put_u8(&buffer, head->dtype);
+    dl_put_u8(&buffer, head->item_size);
+    dl_put_u32(&buffer, head->size);
+    dl_put_u32(&buffer, head->root);
+    dl_put_u64(&buffer, head->id);
+    dl_put_i64(&buffer, head->tag);
+    dl_put_u64(&buffer, head->total);
+    dl_put_u64(&buffer, head->length);
+    assert(buffer.data == bytes && buffer.size == DL_HEAD_SIZE);
+}
+
+bool
+dl_head_take(const uint8_t bytes[DL_HEAD_SIZE], dl_head *head)
+{
+    dl_reader reader = dl_reader_of((dl_bytes){bytes, DL_HEAD_SIZE});
+    uint32_t magic;
+
+    return dl_take_u32(&reader, &magic) && magic == DL_HEAD_MAGIC
+           && dl_take_u8(&reader, &head->kind) && dl_take_u8(&reader, &head->detail)
+           && dl_take_u8(&reader, &head->dtype) && dl_take_u8(&reader, &head->item_size)
+           && dl_take_u32(&reader, &head->size) && dl_take_u32(&reader, &head->root)
+           && dl_take_u64(&reader, &head->id) && dl_take_i64(&reader, &head->tag)
+           && dl_take_u64(&reader, &head->total) && dl_take_u64(&reader, &head->length)
+           && head->kind > 0 && head->kind < DL_HEAD_KIND_COUNT
+           && head->size <= DL_PART_LIMIT;
+}

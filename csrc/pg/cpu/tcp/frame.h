@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What goes over the TCP connections between ranks: frames, each a head of fixed size
+ * and a payload.  The only file that knows how a head lies in bytes (docs/wire.md); what
+ * its fields mean depends on the kind, and is said here, but looked at elsewhere. */
+#ifndef DISTLITE_PG_CPU_TCP_FRAME_H
+#define DISTLITE_PG_CPU_TCP_FRAME_H
+
+#include "base/buffer.h"
+#include "base/bytes.h"
+
+#define DL_HEAD_SIZE 48u
+
+/* "DLF1": the last byte is the version. */
+#define DL_HEAD_MAGIC 0x31464c44u
+
+/* Largest payload: a message may be cut, so that something else can come between. */
+#define DL_PART_LIMIT (1u << 20)
+
+/* Never renumbered. */
+typedef enum dl_head_kind {
+    DL_HEAD_HELLO = 1,    /* first on a connection: who calls whom, and what for */
+    DL_HEAD_PROBE = 2,    /* the same, of one who only wants to see it end */
+    DL_HEAD_DATA = 3,     /* a part of a collective's message, with its fingerprint */
+    DL_HEAD_FAREWELL = 4, /* last on a connection: why */
+    DL_HEAD_MESSAGE = 5,  /* a frame of sends and receives */
+    DL_HEAD_KIND_COUNT = 6,
+} dl_head_kind;
+
+/*           HELLO, PROBE     DATA             FAREWELL    MESSAGE
+ * detail    use              reduce op        -           kind of frame
+ * dtype     -                dtype            -           dtype
+ * item_size -                item size        -           item size
+ * size      of the payload, which follows: token and group name; elements; text; contents
+ * root      callee's rank    root             dl_status   reason
+ * id        caller's rank    sequence number  -           id
+ * tag       -                op, stage        -           tag
+ * total     -                count            -           total
+ * length    -                of the message   -           -  */
+typedef struct dl_head {
+    uint8_t kind;
+    uint8_t detail;
+    uint8_t dtype;
+    uint8_t item_size;
+    uint32_t size;
+    uint32_t root;
+    uint64_t id;
+    int64_t tag;
+    uint64_t total;
+    uint64_t length;
+} dl_head;
+
+void dl_head_put(uint8_t bytes[DL_HEAD_SIZE], const dl_head *head);
+
+/* False: not a head of this version, or larger than allowed. */
+bool dl_head_take(const uint8_t bytes[DL_HEAD_SIZE], dl_head *head);
+
+#endif

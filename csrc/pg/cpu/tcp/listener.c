@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/tcp/listener.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/thread.h"
+#include "net/socket.h"
+
+/* Of a group's name; what stands behind it is told apart by ranks. */
+#define NAME_LIMIT 1024u
+#define HELLO_LIMIT (DL_HEAD_SIZE + DL_TOKEN_SIZE + NAME_LIMIT)
+
+/* A caller speaks at once; who does not is no rank. */
+#define STRANGER_PATIENCE (10 * DL_SECOND)
+
+typedef struct visitor {
+    dl_list node;
+    int fd;
+    int64_t since;
+    size_t got;
+    dl_head head;
+    uint8_t bytes[HELLO_LIMIT];
+} visitor;
+
+dl_status
+dl_call_put(dl_buffer *buffer, const dl_call *call, const uint8_t token[DL_TOKEN_SIZE],
+            bool is_probe)
+{
+    uint8_t head[DL_HEAD_SIZE];
+    size_t size = strnlen(call->group, NAME_LIMIT);
+
+    dl_head_put(head, &(dl_head){
+                          .kind = is_probe ? DL_HEAD_PROBE : DL_HEAD_HELLO,
+                          .detail = (uint8_t)call->use,
+                          .size = (uint32_t)(DL_TOKEN_SIZE + size),
+                          .root = (uint32_t)call->callee,
+                          .id = (uint64_t)call->caller,
+                      });
+    dl_buffer_put(buffer, (dl_bytes){head, sizeof head});
+    dl_buffer_put(buffer, (dl_bytes){token, DL_TOKEN_SIZE});
+    dl_buffer_put(buffer, (dl_bytes){(const uint8_t *)call->group, size});
+    return dl_buffer_check(buffer);
+}
+
+static void
+listen_at(dl_listener *listener)
+{
+    dl_socket_set_option(listener->fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    /* Callers speak first: whoever is accepted has said who it is, as a rule. */
+    dl_socket_set_option(listener->fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, 10);
+}
+
+dl_status
+dl_listener_open(dl_listener *listener, const dl_address *address,
+                 const uint8_t token[DL_TOKEN_SIZE])
+{
+    dl_address at = *address;
+    int fd;
+
+    at.socket.ip4.sin_port = 0; /* the same place in both families */
+    if (!dl_socket_open(at.socket.any.sa_family, &fd)) {
+        return dl_fail(DL_INTERNAL, "opening a socket: %s", strerror(errno));
+    }
+    if (bind(fd, &at.socket.any, at.size) != 0 || listen(fd, SOMAXCONN) != 0) {
+        char text[DL_ADDRESS_TEXT_SIZE];
+        int error = errno;
+        dl_address_text(&at, text);
+        dl_socket_close(fd);
+        return dl_fail(DL_NETWORK, "listening at %s: %s", text, strerror(error));
+    }
+    *listener = (dl_listener){.is_open = true, .fd = fd};
+    listen_at(listener);
+    memcpy(listener->token, token, DL_TOKEN_SIZE);
+    pthread_mutex_init(&listener->lock, NULL);
+    dl_list_init(&listener->strangers);
+    dl_list_init(&listener->callers);
+    dl_list_init(&listener->probes);
+    return dl_socket_local_address(fd, &listener->address);
+}
+
+static visitor *
+visitor_of(dl_list *node)
+{
+    return DL_LIST_ENTRY(node, visitor, node);
+}
+
+static void
+send_away(visitor *self)
+{
+    dl_list_remove(&self->node);
+    dl_socket_close(self->fd);
+    free(self);
+}
+
+static void
+send_all_away(dl_list *list)
+{
+    while (!dl_list_is_empty(list)) {
+        send_away(visitor_of(list->next));
+    }
+}
+
+void
+dl_listener_fini(dl_listener *listener)
+{
+    if (listener->is_open) {
+        dl_socket_close(listener->fd);
+        send_all_away(&listener->strangers);
+        send_all_away(&listener->callers);
+        send_all_away(&listener->probes);
+        pthread_mutex_destroy(&listener->lock);
+    }
+    *listener = (dl_listener){.fd = -1};
+}
+
+/* Until `size` bytes are there.  1: they are; 0: not yet; -1: it has hung up. */
+static int
+receive(visitor *self, size_t size)
+{
+    while (self->got < size) {
+        ssize_t got =
+            recv(self->fd, self->bytes + self->got, size - self->got, MSG_DONTWAIT);
+        if (got <= 0) {
+            return got < 0 && (errno == EAGAIN || errno == EINTR) ? 0 : -1;
+        }
+        self->got += (size_t)got;
+    }
+    return 1;
+}
+
+static bool
+is_welcome(const dl_listener *listener, const visitor *self)
+{
+    const uint8_t *token = self->bytes + DL_HEAD_SIZE;
+
+    return memcmp(token, listener->token, DL_TOKEN_SIZE) == 0;
+}
+
+/* Not a byte more than the caller's introduction is read: the rest is for the taker. */
+static int
+introduce(const dl_listener *listener, visitor *self)
+{
+    int has_head = receive(self, DL_HEAD_SIZE);
+
+    if (has_head != 1) {
+        return has_head;
+    }
+    if (!dl_head_take(self->bytes, &self->head) || self->head.kind > DL_HEAD_PROBE
+        || self->head.size < DL_TOKEN_SIZE
+        || self->head.size > DL_TOKEN_SIZE + NAME_LIMIT) {
+        return -1;
+    }
+    int has_all = receive(self, DL_HEAD_SIZE + self->head.size);
+    return has_all == 1 && !is_welcome(listener, self) ? -1 : has_all;
+}
+
+static void
+hear(dl_listener *listener, visitor *self)
+{
+    int is_known = introduce(listener, self);
+
+    if (is_known < 0 || (is_known == 0 && dl_now() > self->since + STRANGER_PATIENCE)) {
+        send_away(self);
+    } else if (is_known > 0) {
+        dl_list_remove(&self->node);
+        dl_list_append(self->head.kind == DL_HEAD_PROBE ? &listener->probes
+                                                        : &listener->callers,
+                       &self->node);
+    }
+}
+
+static void
+hear_all(dl_listener *listener)
+{
+    dl_list *strangers = &listener->strangers;
+
+    for (dl_list *node = strangers->next; node != strangers;) {
+        dl_list *next = node->next;
+        hear(listener, visitor_of(node));
+        node = next;
+    }
+}
+
+/* Those whose owners have ended or have seen enough. */
+static void
+drop_old_probes(dl_listener *listener)
+{
+    dl_list *probes = &listener->probes;
+
+    for (dl_list *node = probes->next; node != probes;) {
+        dl_list *next = node->next;
+        if (dl_socket_is_stale(visitor_of(node)->fd)) {
+            send_away(visitor_of(node));
+        }
+        node = next;
+    }
+}
+
+static void
+accept_all(dl_listener *listener)
+{
+    bool has_any = false;
+    int fd;
+
+    while ((fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC))
+           >= 0) {
+        visitor *made = calloc(1, sizeof *made);
+        if (made == NULL) {
+            close(fd);
+            return;
+        }
+        dl_socket_prepare(fd);
+        made->fd = fd;
+        made->since = dl_now();
+        dl_list_append(&listener->strangers, &made->node);
+        has_any = true;
+    }
+    if (has_any) {
+        drop_old_probes(listener);
+    }
+}
+
+static bool
+is_call(const visitor *self, const dl_call *call)
+{
+    dl_bytes name = {self->bytes + DL_HEAD_SIZE + DL_TOKEN_SIZE,
+                     self->head.size - DL_TOKEN_SIZE};
+    dl_bytes wanted = {(const uint8_t *)call->group, strnlen(call->group, NAME_LIMIT)};
+
+    return self->head.id == (uint64_t)call->caller
+           && self->head.root == (uint32_t)call->callee
+           && self->head.detail == (uint8_t)call->use && dl_bytes_equal(name, wanted);
+}
+
+int
+dl_listener_take(dl_listener *listener, const dl_call *call)
+{
+    dl_list *callers = &listener->callers;
+    int fd = -1;
+
+    pthread_mutex_lock(&listener->lock);
+    accept_all(listener);
+    hear_all(listener);
+    for (dl_list *node = callers->next; node != callers; node = node->next) {
+        visitor *self = visitor_of(node);
+        if (is_call(self, call)) {
+            fd = self->fd;
+            self->fd = -1;
+            send_away(self);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&listener->lock);
+    return fd;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Where a process is called by ranks of other hosts: one listening socket for all of its
+ * groups.  There is no thread behind it.  Whoever waits for a caller looks who has come,
+ * keeps those who came for others, and takes the one it waits for.  A caller shows by a
+ * secret that it has read this process's record in the store; all others are sent away.
+ *
+ * The system answers for a process that does not look, and ends what was not looked at
+ * when the process ends: so a connection also shows whether the callee lives. */
+#ifndef DISTLITE_PG_CPU_TCP_LISTENER_H
+#define DISTLITE_PG_CPU_TCP_LISTENER_H
+
+#include <pthread.h>
+
+#include "base/list.h"
+#include "net/address.h"
+#include "pg/cpu/tcp/frame.h"
+
+#define DL_TOKEN_SIZE 16
+
+typedef enum dl_call_use {
+    DL_FOR_COLLECTIVES = 0,
+    DL_FOR_MESSAGES = 1,
+} dl_call_use;
+
+/* Who calls whom, and what for. */
+typedef struct dl_call {
+    const char *group; /* its name; borrowed */
+    int caller;        /* ranks in that group */
+    int callee;
+    dl_call_use use;
+} dl_call;
+
+/* Zeroed memory is a closed one. */
+typedef struct dl_listener {
+    bool is_open;
+    /* fixed after open */
+    int fd;
+    dl_address address; /* with its port */
+    uint8_t token[DL_TOKEN_SIZE];
+    /* guarded by lock */
+    pthread_mutex_t lock;
+    dl_list strangers; /* that have not said all yet */
+    dl_list callers;   /* that wait to be taken */
+    dl_list probes;
+} dl_listener;
+
+/* At `address`, at a port that the system chooses. */
+dl_status dl_listener_open(dl_listener *listener, const dl_address *address,
+                           const uint8_t token[DL_TOKEN_SIZE]);
+
+/* Callers that were not taken are hung up on.  In a forked child too. */
+void dl_listener_fini(dl_listener *listener);
+
+/* The caller's descriptor, which is then the taker's; -1: it has not called yet.  From
+ * any thread, does not wait. */
+int dl_listener_take(dl_listener *listener, const dl_call *call);
+
+/* What a caller says first; `is_probe`: and all that it ever says. */
+dl_status dl_call_put(dl_buffer *buffer, const dl_call *call,
+                      const uint8_t token[DL_TOKEN_SIZE], bool is_probe);
+
+#endif

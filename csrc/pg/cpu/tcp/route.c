@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/tcp/route.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "net/socket.h"
+#include "pg/cpu/tcp/stamp.h"
+
+/* Less than this goes through the bytes read ahead, which costs a copy and may save a
+ * system call. */
+#define DIRECT_LEAST 4096
+
+void
+dl_queue_push(dl_queue *queue, void *data, size_t size, uint32_t stage)
+{
+    queue->cargos[queue->end++ % DL_ROUTE_QUEUE] =
+        (dl_cargo){.data = data, .size = size, .stage = stage};
+}
+
+static size_t
+least(size_t left, size_t right)
+{
+    return left < right ? left : right;
+}
+
+static void
+begin_part(dl_route *self, dl_cargo *cargo)
+{
+    dl_head head = dl_stamp_head(self->op, cargo->stage);
+
+    head.size = (uint32_t)least(cargo->size - cargo->done, DL_PART_LIMIT);
+    head.length = cargo->size;
+    dl_head_put(self->head, &head);
+    self->head_left = DL_HEAD_SIZE;
+    self->part_left = head.size;
+    cargo->is_begun = true;
+}
+
+/* True: sent as far as the link takes it. */
+static dl_status
+send_some(dl_route *self, dl_cargo *cargo, size_t *sent)
+{
+    struct iovec parts[] = {
+        {self->head + DL_HEAD_SIZE - self->head_left, self->head_left},
+        {cargo->data + cargo->done, self->part_left},
+    };
+
+    DL_TRY(dl_link_write(&self->link, parts, self->part_left > 0 ? 2 : 1, sent));
+    size_t of_head = least(*sent, self->head_left);
+    self->head_left -= of_head;
+    self->part_left -= *sent - of_head;
+    cargo->done += *sent - of_head;
+    return DL_OK;
+}
+
+static dl_status
+step_out(dl_route *self, bool *has_moved)
+{
+    while (!dl_queue_is_empty(&self->out)) {
+        dl_cargo *cargo = dl_queue_front(&self->out);
+        size_t sent;
+        if (self->head_left == 0 && self->part_left == 0) {
+            begin_part(self, cargo);
+        }
+        DL_TRY(send_some(self, cargo, &sent));
+        if (sent == 0) {
+            return DL_OK;
+        }
+        *has_moved = true;
+        if (self->head_left == 0 && cargo->done == cargo->size) {
+            self->out.first++;
+        }
+    }
+    return DL_OK;
+}
+
+static dl_status
+fail_farewell(dl_route *self, const dl_head *head)
+{
+    const dl_link_options *options = &self->link.options;
+    char peer[DL_PEER_TEXT_SIZE];
+    int size = (int)least(head->size, DL_ERROR_TEXT_SIZE - 1);
+    const char *text = (const char *)self->ahead + self->start + DL_HEAD_SIZE;
+
+    dl_peer_describe(options->there, options->peer, peer);
+    switch (head->root) {
+    case DL_CLOSED:
+        return dl_fail(DL_PEER_LOST, "%s left the group", peer);
+    case DL_PEER_LOST:
+    case DL_MISMATCH:
+        /* Says itself whose fault it is, and is as true here as there. */
+        return dl_fail((dl_status)head->root, "%.*s", size, text);
+    default:
+        return dl_fail(head->root <= DL_INTERNAL ? (dl_status)head->root : DL_PROTOCOL,
+                       "%s gave up: %.*s", peer, size, text);
+    }
+}
+
+/* The head in front of what was read ahead.  `*is_data`: it begins the part that is
+ * expected, and is taken. */
+static dl_status
+take_head(dl_route *self, bool *is_data)
+{
+    dl_head head;
+    size_t ready = self->end - self->start;
+
+    *is_data = false;
+    if (ready < DL_HEAD_SIZE) {
+        return DL_OK;
+    }
+    if (!dl_head_take(self->ahead + self->start, &head)
+        || (head.kind != DL_HEAD_DATA && head.kind != DL_HEAD_FAREWELL)
+        || (head.kind == DL_HEAD_FAREWELL && head.size > DL_ERROR_TEXT_SIZE)) {
+        return dl_stamp_fail_protocol(&self->link);
+    }
+    if (head.kind == DL_HEAD_FAREWELL) {
+        bool is_whole = ready >= DL_HEAD_SIZE + head.size;
+        return is_whole ? fail_farewell(self, &head) : DL_OK;
+    }
+    self->heard = head.id;
+    if (dl_queue_is_empty(&self->in)) {
+        return DL_OK;
+    }
+    dl_cargo *cargo = dl_queue_front(&self->in);
+    DL_TRY(dl_stamp_compare(&self->link, self->op, cargo, &head));
+    if (head.size > cargo->size - cargo->done) {
+        return dl_stamp_fail_protocol(&self->link);
+    }
+    self->start += DL_HEAD_SIZE;
+    self->in_left = head.size;
+    cargo->is_begun = true;
+    *is_data = true;
+    return DL_OK;
+}
+
+/* Out of what was read ahead. */
+static void
+take_payload(dl_route *self, dl_cargo *cargo)
+{
+    size_t size = least(self->in_left, self->end - self->start);
+
+    if (size > 0) {
+        memcpy(cargo->data + cargo->done, self->ahead + self->start, size);
+    }
+    cargo->done += size;
+    self->in_left -= size;
+    self->start += size;
+}
+
+static bool
+is_idle(const dl_route *self)
+{
+    return dl_queue_is_empty(&self->in) && dl_queue_is_empty(&self->out);
+}
+
+/* As far as it goes without the system.  A farewell behind all that was expected is left
+ * for the operation that needs more. */
+static dl_status
+digest(dl_route *self)
+{
+    bool goes_on = true;
+
+    while (goes_on) {
+        bool is_expected = !dl_queue_is_empty(&self->in);
+        dl_cargo *cargo = dl_queue_front(&self->in);
+        if (is_expected && self->in_left > 0) {
+            take_payload(self, cargo);
+        }
+        if (is_expected && self->in_left == 0 && cargo->is_begun
+            && cargo->done == cargo->size) {
+            self->in.first++;
+            continue;
+        }
+        goes_on = false;
+        if (self->in_left == 0 && !is_idle(self)) {
+            DL_TRY(take_head(self, &goes_on));
+        }
+    }
+    return DL_OK;
+}
+
+/* What is left of a large part goes straight to its place, and what follows it into the
+ * bytes read ahead. */
+static dl_status
+receive_some(dl_route *self, size_t *got)
+{
+    dl_cargo *cargo = dl_queue_front(&self->in);
+    bool is_direct = self->in_left >= DIRECT_LEAST;
+
+    if (self->start > 0) {
+        memmove(self->ahead, self->ahead + self->start, self->end - self->start);
+        self->end -= self->start;
+        self->start = 0;
+    }
+    struct iovec parts[] = {
+        {is_direct ? cargo->data + cargo->done : NULL, is_direct ? self->in_left : 0},
+        {self->ahead + self->end, DL_ROUTE_AHEAD - self->end},
+    };
+    int skipped = is_direct ? 0 : 1;
+    *got = 0;
+    if (parts[skipped].iov_len == 0) {
+        return DL_OK;
+    }
+    DL_TRY(dl_link_read(&self->link, parts + skipped, 2 - skipped, got));
+    size_t direct = is_direct ? least(*got, self->in_left) : 0;
+    cargo->done += direct;
+    self->in_left -= direct;
+    self->end += *got - direct;
+    return DL_OK;
+}
+
+/* Also where nothing is expected but something is to be sent: the other rank may have
+ * given up and say so. */
+static dl_status
+step_in(dl_route *self, bool *has_moved)
+{
+    size_t got;
+
+    DL_TRY(digest(self));
+    while (!is_idle(self)) {
+        DL_TRY(receive_some(self, &got));
+        if (got == 0) {
+            return DL_OK;
+        }
+        *has_moved = true;
+        DL_TRY(digest(self));
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_route_step(dl_route *self, bool *has_moved)
+{
+    if (is_idle(self)) {
+        return DL_OK;
+    }
+    DL_TRY(dl_link_open(&self->link));
+    dl_status status = step_out(self, has_moved);
+    if (status != DL_OK) {
+        /* What the other rank said before its end tells more. */
+        dl_error error = *dl_last_error();
+        DL_TRY(step_in(self, has_moved));
+        return dl_fail_again(&error);
+    }
+    return step_in(self, has_moved);
+}
+
+struct pollfd
+dl_route_poll(const dl_route *self)
+{
+    short events = (short)(dl_queue_is_empty(&self->out) ? POLLIN : POLLIN | POLLOUT);
+
+    /* What comes for later must not end the sleep again and again. */
+    if (dl_queue_is_empty(&self->in) && self->end - self->start >= DL_HEAD_SIZE) {
+        events &= (short)~POLLIN;
+    }
+    return is_idle(self) ? (struct pollfd){.fd = -1}
+                         : dl_link_poll(&self->link, events);
+}
+
+/* Whether nothing of a part is left to be sent. */
+static bool
+finish_part(dl_route *self, dl_deadline deadline)
+{
+    while (self->head_left > 0 || self->part_left > 0) {
+        struct pollfd entry = dl_link_poll(&self->link, POLLOUT);
+        size_t sent;
+        if (send_some(self, dl_queue_front(&self->out), &sent) != DL_OK) {
+            return false;
+        }
+        if (sent == 0
+            && (dl_deadline_passed(deadline)
+                || poll(&entry, 1, dl_deadline_poll(deadline, DL_WAIT_SLICE)) < 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void
+dl_route_farewell(dl_route *self, const dl_error *cause, dl_deadline deadline)
+{
+    uint8_t bytes[DL_HEAD_SIZE];
+    dl_head head = {.kind = DL_HEAD_FAREWELL,
+                    .size = (uint32_t)strlen(cause->text),
+                    .root = (uint32_t)cause->status};
+    struct iovec parts[] = {{bytes, sizeof bytes}, {(char *)cause->text, head.size}};
+    size_t sent;
+
+    if (!self->link.is_open && dl_link_open(&self->link) != DL_OK) {
+        return;
+    }
+    dl_head_put(bytes, &head);
+    if (self->link.is_open && finish_part(self, deadline)) {
+        (void)dl_link_write(&self->link, parts, 2, &sent);
+    }
+    if (self->link.is_open) {
+        (void)shutdown(self->link.fd, SHUT_WR);
+    }
+}

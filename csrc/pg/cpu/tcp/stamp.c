@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/tcp/stamp.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* The tag: the kind of operation in its low byte, the stage above. */
+#define STAGE_SHIFT 8
+#define STAGE_MASK 0xffffffffu
+
+dl_head
+dl_stamp_head(const dl_op_context *op, uint32_t stage)
+{
+    const dl_fingerprint *fingerprint = &op->fingerprint;
+
+    return (dl_head){
+        .kind = DL_HEAD_DATA,
+        .detail = fingerprint->reduce_op,
+        .dtype = fingerprint->dtype,
+        .item_size = fingerprint->item_size,
+        .root = fingerprint->root,
+        .id = op->sequence,
+        .tag = (int64_t)((uint64_t)stage << STAGE_SHIFT | fingerprint->op),
+        .total = fingerprint->count,
+    };
+}
+
+static dl_fingerprint
+fingerprint_of(const dl_head *head)
+{
+    return (dl_fingerprint){
+        .count = head->total,
+        .op = (uint8_t)head->tag,
+        .dtype = head->dtype,
+        .reduce_op = head->detail,
+        .item_size = head->item_size,
+        .root = head->root,
+    };
+}
+
+dl_status
+dl_stamp_fail_protocol(const dl_link *link)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_peer_describe(link->options.there, link->options.peer, peer);
+    return dl_fail(DL_PROTOCOL,
+                   "%s sent what makes no sense here: the ranks run different versions "
+                   "of distlite",
+                   peer);
+}
+
+/* As seen on both sides, so that the texts are the same. */
+static dl_status
+fail_calls(const dl_link *link, const dl_op_context *op, const dl_head *head)
+{
+    dl_fingerprint theirs = fingerprint_of(head);
+    bool is_first = link->options.rank < link->options.peer;
+    const dl_fingerprint *calls[] = {is_first ? &op->fingerprint : &theirs,
+                                     is_first ? &theirs : &op->fingerprint};
+    int ranks[] = {is_first ? link->options.rank : link->options.peer,
+                   is_first ? link->options.peer : link->options.rank};
+    char texts[2][DL_FINGERPRINT_TEXT_SIZE];
+
+    for (int i = 0; i < 2; i++) {
+        dl_fingerprint_describe(calls[i], texts[i], sizeof texts[i]);
+    }
+    if (head->id != op->sequence) {
+        return dl_fail(DL_MISMATCH,
+                       "rank %d is in its call #%" PRIu64
+                       ", which is %s, rank %d in #%" PRIu64 ", %s",
+                       ranks[0], is_first ? op->sequence : head->id, texts[0], ranks[1],
+                       is_first ? head->id : op->sequence, texts[1]);
+    }
+    return dl_fail(DL_MISMATCH, "rank %d called %s, rank %d called %s", ranks[0],
+                   texts[0], ranks[1], texts[1]);
+}
+
+/* In elements, where a byte holds the size of one. */
+static void
+describe_size(const dl_op_context *op, uint64_t size, char text[64])
+{
+    const dl_fingerprint *fingerprint = &op->fingerprint;
+    uint64_t item_size = fingerprint->item_size > 0 ? fingerprint->item_size : 1;
+
+    if (fingerprint->dtype == DL_OPAQUE) {
+        snprintf(text, 64, "%" PRIu64 " bytes", size);
+    } else {
+        snprintf(text, 64, "%" PRIu64 " x %s", size / item_size,
+                 dl_dtype_name((dl_dtype)fingerprint->dtype));
+    }
+}
+
+static dl_status
+fail_sizes(const dl_link *link, const dl_op_context *op, const dl_cargo *cargo,
+           const dl_head *head)
+{
+    char sent[64];
+    char expected[64];
+
+    describe_size(op, head->length, sent);
+    describe_size(op, cargo->size, expected);
+    return dl_fail(DL_MISMATCH, "rank %d has %s for rank %d, which expects %s",
+                   link->options.peer, sent, link->options.rank, expected);
+}
+
+dl_status
+dl_stamp_compare(const dl_link *link, const dl_op_context *op, const dl_cargo *cargo,
+                 const dl_head *head)
+{
+    dl_fingerprint theirs = fingerprint_of(head);
+
+    if (head->id != op->sequence || !dl_fingerprint_equal(&theirs, &op->fingerprint)) {
+        return fail_calls(link, op, head);
+    }
+    if (head->length != cargo->size) {
+        return fail_sizes(link, op, cargo, head);
+    }
+    uint64_t stage = (uint64_t)head->tag >> STAGE_SHIFT;
+    return (stage & STAGE_MASK) == cargo->stage ? DL_OK : dl_stamp_fail_protocol(link);
+}

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/tcp/traffic.h"
+
+#include "base/thread.h"
+#include "traffics.h"
+
+#define PATIENCE (10 * DL_SECOND)
+#define LARGE ((size_t)3 << 20)
+
+static uint8_t
+value_of(int from, int to, size_t at)
+{
+    return (uint8_t)((size_t)from * 31 + (size_t)to * 7 + at / 3 + at);
+}
+
+/* Everybody sends `size` bytes to everybody. */
+static void
+exchange(test_traffics *all, int rank, uint64_t sequence, size_t size)
+{
+    dl_op_context op = traffics_op(sequence, DL_ALL_TO_ALL, PATIENCE);
+    dl_traffic *traffic = &all->traffics[rank];
+    uint8_t *out = malloc((size_t)all->size * size + 1);
+    uint8_t *in = calloc((size_t)all->size, size + 1);
+
+    dl_traffic_begin(traffic, &op);
+    for (int peer = 0; peer < all->size; peer++) {
+        uint8_t *data = out + (size_t)peer * size;
+        for (size_t i = 0; i < size; i++) {
+            data[i] = value_of(rank, peer, i);
+        }
+        if (peer != rank) {
+            CHECK_OK(dl_traffic_send(traffic, peer, data, size));
+            CHECK_OK(dl_traffic_receive(traffic, peer, in + (size_t)peer * size, size));
+        }
+    }
+    CHECK_OK(dl_traffic_wait(traffic, dl_traffic_next(traffic)));
+    dl_traffic_end(traffic);
+    for (int peer = 0; peer < all->size; peer++) {
+        for (size_t i = 0; i < size && peer != rank; i++) {
+            CHECK_EQUAL(in[(size_t)peer * size + i], value_of(peer, rank, i));
+        }
+    }
+    free(out);
+    free(in);
+}
+
+static void
+exchange_sizes(int rank, int size, void *context)
+{
+    const size_t sizes[] = {0, 1, 8, 4096, 20000, LARGE + 5, 3, 0};
+
+    (void)size;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        exchange(context, rank, i + 1, sizes[i]);
+    }
+}
+
+CHECK_CASE(bytes_of_all_sizes_come_across)
+{
+    test_traffics all;
+
+    for (int size = 2; size <= 4; size++) {
+        traffics_init(&all, size);
+        dl_run_ranks(size, exchange_sizes, &all);
+        traffics_fini(&all);
+    }
+}
+
+/* Several stages under way, waited for one by one. */
+static void
+run_stages(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_traffic *traffic = &all->traffics[rank];
+    dl_op_context op = traffics_op(1, DL_ALL_REDUCE, PATIENCE);
+    int64_t out[6];
+    int64_t in[6] = {0};
+
+    (void)size;
+    dl_traffic_begin(traffic, &op);
+    for (uint32_t stage = 0; stage < 6; stage++) {
+        out[stage] = rank * 100 + (int64_t)stage;
+        CHECK_OK(dl_traffic_send(traffic, 1 - rank, &out[stage], sizeof *out));
+        CHECK_OK(dl_traffic_receive(traffic, 1 - rank, &in[stage], sizeof *in));
+        CHECK_EQUAL(dl_traffic_next(traffic), stage);
+        if (stage >= 2) {
+            CHECK_OK(dl_traffic_wait(traffic, stage - 2));
+            CHECK_EQUAL(in[stage - 2], (1 - rank) * 100 + (int64_t)stage - 2);
+        }
+    }
+    CHECK_OK(dl_traffic_wait(traffic, 5));
+    CHECK_EQUAL(in[5], (1 - rank) * 100 + 5);
+    dl_traffic_end(traffic);
+}
+
+CHECK_CASE(stages_are_waited_for_in_their_order)
+{
+    test_traffics all;
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, run_stages, &all);
+    traffics_fini(&all);
+}
+
+/* Sends one byte to the other of two ranks and expects `expected`. */
+static dl_status
+meet(dl_traffic *traffic, const dl_op_context *op, size_t expected)
+{
+    static uint8_t byte = 7;
+    uint8_t in[8];
+    int peer = 1 - traffic->options.rank;
+
+    dl_traffic_begin(traffic, op);
+    CHECK_OK(dl_traffic_send(traffic, peer, &byte, 1));
+    CHECK_OK(dl_traffic_receive(traffic, peer, in, expected));
+    dl_status status = dl_traffic_wait(traffic, dl_traffic_next(traffic));
+    if (status != DL_OK) {
+        dl_traffic_break(traffic, NULL, 0);
+    }
+    dl_traffic_end(traffic);
+    return status;
+}
+
+static void
+disagree(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_op_type types[] = {DL_BARRIER, DL_ALL_REDUCE};
+    dl_op_context op = traffics_op(3, types[rank], PATIENCE);
+
+    (void)size;
+    CHECK_STATUS(meet(&all->traffics[rank], &op, 1), DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text, " #3 in group g: rank 0 called barrier(), ");
+    CHECK_CONTAINS(dl_last_error()->text, "rank 1 called all_reduce(");
+}
+
+CHECK_CASE(calls_that_differ_are_told_on_both_sides)
+{
+    test_traffics all;
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, disagree, &all);
+    traffics_fini(&all);
+}
+
+static void
+disagree_on_size(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_op_context op = traffics_op(1, DL_ALL_TO_ALL, PATIENCE);
+
+    (void)size;
+    CHECK_STATUS(meet(&all->traffics[rank], &op, 3), DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text, " has 1 bytes for rank ");
+    CHECK_CONTAINS(dl_last_error()->text, "which expects 3 bytes");
+}
+
+CHECK_CASE(sizes_that_differ_are_told_on_both_sides)
+{
+    test_traffics all;
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, disagree_on_size, &all);
+    traffics_fini(&all);
+}
+
+/* Rank 2 meets the others once and ends; these wait for it, directly or not. */
+static void
+lose_rank_2(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_traffic *traffic = &all->traffics[rank];
+    dl_op_context op = traffics_op(2, DL_BARRIER, PATIENCE);
+    uint8_t byte = 0;
+
+    (void)size;
+    exchange(all, rank, 1, 5);
+    if (rank == 2) {
+        traffics_cut(all, 2);
+        return;
+    }
+    dl_traffic_begin(traffic, &op);
+    CHECK_OK(dl_traffic_receive(traffic, rank == 0 ? 1 : 2, &byte, 1));
+    CHECK_STATUS(dl_traffic_wait(traffic, dl_traffic_next(traffic)), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "barrier #2 in group g: rank 2 (pid 102 on");
+    CHECK_CONTAINS(dl_last_error()->text, "(last seen in #1)");
+    dl_traffic_break(traffic, NULL, 0);
+    dl_traffic_end(traffic);
+}
+
+CHECK_CASE(a_lost_rank_is_named_by_those_who_never_waited_for_it)
+{
+    test_traffics all;
+
+    traffics_init(&all, 3);
+    dl_run_ranks(3, lose_rank_2, &all);
+    traffics_fini(&all);
+}
+
+/* The lower rank is not called, and the higher not answered. */
+CHECK_CASE(a_rank_that_ended_before_any_call_is_noticed_from_both_sides)
+{
+    for (int rank = 0; rank < 2; rank++) {
+        test_traffics all;
+        dl_op_context op = traffics_op(1, DL_BARRIER, PATIENCE);
+        traffics_init(&all, 2);
+        traffics_cut(&all, 1 - rank);
+        CHECK_STATUS(meet(&all.traffics[rank], &op, 1), DL_PEER_LOST);
+        CHECK_CONTAINS(dl_last_error()->text, "exited or was killed: nobody listens");
+        CHECK_CONTAINS(dl_last_error()->text, "(nothing was heard from it yet)");
+        traffics_fini(&all);
+    }
+}
+
+CHECK_CASE(a_rank_that_ends_while_it_is_probed_is_noticed)
+{
+    test_traffics all;
+    dl_op_context op = traffics_op(1, DL_BARRIER, 200 * DL_MILLISECOND);
+    int64_t start = dl_now();
+
+    traffics_init(&all, 2);
+    CHECK_STATUS(meet(&all.traffics[0], &op, 1), DL_TIMEOUT);
+    CHECK(dl_now() - start > 200 * DL_MILLISECOND);
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "timed out after 200ms: waiting for rank 1 (pid 101 on host h)");
+    dl_listener_fini(&all.listeners[1]);
+    op.sequence++;
+    CHECK_STATUS(meet(&all.traffics[0], &op, 1), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid 101 on host h) exited");
+    traffics_fini(&all);
+}
+
+static void
+abort_rank_1(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_op_context op = traffics_op(2, DL_BARRIER, PATIENCE);
+    dl_error cause = {DL_CANCELLED, "stop it"};
+    dl_error message = {DL_PEER_LOST, "rank 1: was stopped"};
+
+    (void)size;
+    exchange(all, rank, 1, 1);
+    if (rank == 1) {
+        dl_traffic_abort(&all->traffics[1], &cause, &message);
+        CHECK_STATUS(meet(&all->traffics[1], &op, 1), DL_CANCELLED);
+        CHECK_CONTAINS(dl_last_error()->text, "stop it");
+        return;
+    }
+    CHECK_STATUS(meet(&all->traffics[0], &op, 1), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "barrier #2 in group g: rank 1: was stopped");
+}
+
+CHECK_CASE(an_abort_between_operations_is_told)
+{
+    test_traffics all;
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, abort_rank_1, &all);
+    traffics_fini(&all);
+}
+
+static atomic_bool is_breaking;
+
+/* A farewell comes between two parts of a message that the receiver does not take. */
+static void
+give_up_in_the_middle(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_traffic *traffic = &all->traffics[rank];
+    dl_op_context op = traffics_op(2, DL_BROADCAST, PATIENCE);
+    static uint8_t data[2][8 * LARGE];
+    dl_error cause = {DL_CANCELLED, "enough"};
+
+    (void)size;
+    exchange(all, rank, 1, 1);
+    dl_traffic_begin(traffic, &op);
+    if (rank == 0) {
+        op.deadline = dl_deadline_after(DL_MILLISECOND);
+        CHECK_OK(dl_traffic_send(traffic, 1, data[0], sizeof data[0]));
+        CHECK_STATUS(dl_traffic_wait(traffic, dl_traffic_next(traffic)), DL_TIMEOUT);
+        (void)dl_fail_again(&cause);
+        atomic_store(&is_breaking, true);
+        dl_traffic_break(traffic, NULL, 0);
+    } else {
+        while (!atomic_load(&is_breaking)) {
+            CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+        }
+        CHECK_OK(dl_traffic_receive(traffic, 0, data[1], sizeof data[1]));
+        CHECK_STATUS(dl_traffic_wait(traffic, dl_traffic_next(traffic)), DL_CANCELLED);
+        CHECK_CONTAINS(dl_last_error()->text,
+                       "rank 0 (pid 100 on host h) gave up: eno");
+    }
+    dl_traffic_end(traffic);
+}
+
+CHECK_CASE(who_gives_up_in_the_middle_of_a_message_can_say_so)
+{
+    test_traffics all;
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, give_up_in_the_middle, &all);
+    traffics_fini(&all);
+}
+
+CHECK_CASE(strangers_are_sent_away)
+{
+    test_traffics all;
+    dl_call call = {"g", 1, 0, DL_FOR_COLLECTIVES};
+    char byte;
+
+    traffics_init(&all, 2);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(connect(fd, &all.ways[0].address.socket.any, all.ways[0].address.size) == 0);
+    dl_buffer hello = {0};
+    CHECK_OK(dl_call_put(&hello, &call, all.ways[1].token, false));
+    CHECK(send(fd, hello.data, hello.size, 0) == (ssize_t)hello.size);
+    int64_t until = dl_now() + 5 * DL_SECOND;
+    ssize_t got = -1;
+    while (got < 0 && dl_now() < until) {
+        CHECK_EQUAL(dl_listener_take(&all.listeners[0], &call), -1);
+        got = recv(fd, &byte, 1, MSG_DONTWAIT);
+    }
+    CHECK_EQUAL(got, 0);
+    close(fd);
+    dl_buffer_fini(&hello);
+    traffics_fini(&all);
+}

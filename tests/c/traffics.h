@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Ranks that are threads of one case and talk over TCP at loopback, as if each were a
+ * host of its own. */
+#ifndef DISTLITE_TESTS_TRAFFICS_H
+#define DISTLITE_TESTS_TRAFFICS_H
+
+#include <arpa/inet.h>
+
+#include "pg/cpu/tcp/traffic.h"
+#include "ranks.h"
+
+typedef struct test_traffics {
+    int size;
+    dl_peer peers[DL_RANKS_LIMIT];
+    dl_way ways[DL_RANKS_LIMIT];
+    dl_listener listeners[DL_RANKS_LIMIT];
+    dl_traffic traffics[DL_RANKS_LIMIT];
+} test_traffics;
+
+DL_CHECK_UNUSED static void
+traffics_init(test_traffics *all, int size)
+{
+    dl_address here = {.size = sizeof here.socket.ip4};
+
+    *all = (test_traffics){.size = size};
+    here.socket.ip4.sin_family = AF_INET;
+    here.socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    for (int rank = 0; rank < size; rank++) {
+        all->peers[rank] = (dl_peer){.pid = 100 + rank, .host = "h"};
+        memset(all->ways[rank].token, rank + 1, DL_TOKEN_SIZE);
+        CHECK_OK(dl_listener_open(&all->listeners[rank], &here, all->ways[rank].token));
+        all->ways[rank].address = all->listeners[rank].address;
+    }
+    for (int rank = 0; rank < size; rank++) {
+        dl_traffic_options options = {
+            .rank = rank,
+            .size = size,
+            .group_name = "g",
+            .peers = all->peers,
+            .ways = all->ways,
+            .listener = &all->listeners[rank],
+        };
+        CHECK_OK(dl_traffic_init(&all->traffics[rank], &options));
+    }
+}
+
+/* As if the rank's process had ended. */
+DL_CHECK_UNUSED static void
+traffics_cut(test_traffics *all, int rank)
+{
+    dl_traffic_fini(&all->traffics[rank]);
+    dl_listener_fini(&all->listeners[rank]);
+}
+
+DL_CHECK_UNUSED static void
+traffics_fini(test_traffics *all)
+{
+    for (int rank = 0; rank < all->size; rank++) {
+        traffics_cut(all, rank);
+    }
+}
+
+DL_CHECK_UNUSED static dl_op_context
+traffics_op(uint64_t sequence, dl_op_type op, int64_t limit)
+{
+    return (dl_op_context){.sequence = sequence,
+                           .fingerprint = {.op = (uint8_t)op, .item_size = 1},
+                           .deadline = dl_deadline_after(limit)};
+}
+
+#endif
