@@ -64,6 +64,13 @@ typedef struct dl_all_to_all_args {
     const dl_tensor *outputs; /* by source */
 } dl_all_to_all_args;
 
+/* What each rank says of its objects before they are moved, in bytes: blocks whose sizes
+ * follow from operation, root and group.  Only waited for, never queued. */
+typedef struct dl_objects_args {
+    dl_all_gather_args cards;
+    int root; /* negative: there is none */
+} dl_objects_args;
+
 /* One array to or from one rank. */
 typedef struct dl_message_args {
     dl_tensor tensor;

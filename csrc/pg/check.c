@@ -83,6 +83,19 @@ dl_check_broadcast(const dl_group *group, const void *args, dl_fingerprint *fing
     return DL_OK;
 }
 
+/* Two versions whose blocks differ in size do not understand each other. */
+dl_status
+dl_check_objects(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+{
+    const dl_objects_args *call = args;
+
+    if (call->root >= 0) {
+        DL_TRY(dl_check_root(group, call->root, fingerprint));
+    }
+    fingerprint->count = call->cards.outputs[call->root < 0 ? 0 : call->root].count;
+    return DL_OK;
+}
+
 dl_status
 dl_check_reduce(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
 {

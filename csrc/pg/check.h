@@ -34,6 +34,10 @@ dl_status dl_check_reduce_scatter(const dl_group *group, const void *args,
 dl_status dl_check_all_to_all(const dl_group *group, const void *args,
                               dl_fingerprint *fingerprint);
 
+/* Blocks of the library's own. */
+dl_status dl_check_objects(const dl_group *group, const void *args,
+                           dl_fingerprint *fingerprint);
+
 /* What the families share. */
 dl_status dl_check_tensor(const dl_group *group, const dl_tensor *tensor,
                           bool is_written, const dl_fingerprint *fingerprint);

@@ -192,6 +192,11 @@ static const kind kinds[DL_OP_TYPE_COUNT] = {
     [DL_SCATTER] = {dl_check_scatter, call_scatter},
     [DL_REDUCE_SCATTER] = {dl_check_reduce_scatter, call_reduce_scatter},
     [DL_ALL_TO_ALL] = {dl_check_all_to_all, call_all_to_all},
+    /* Their struct begins with that of an all_gather. */
+    [DL_BROADCAST_OBJECTS] = {dl_check_objects, call_all_gather},
+    [DL_ALL_GATHER_OBJECTS] = {dl_check_objects, call_all_gather},
+    [DL_GATHER_OBJECTS] = {dl_check_objects, call_all_gather},
+    [DL_SCATTER_OBJECTS] = {dl_check_objects, call_all_gather},
 };
 
 /* With the turn.  A failure of `begin` leaves the group as it was: nothing has been sent.
@@ -338,62 +343,4 @@ dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline de
     }
     *work = &self->work;
     return DL_OK;
-}
-
-dl_status
-dl_group_all_reduce(dl_group *group, const dl_all_reduce_args *args,
-                    dl_deadline deadline)
-{
-    return dl_group_run(group, DL_ALL_REDUCE, args, deadline);
-}
-
-dl_status
-dl_group_broadcast(dl_group *group, const dl_broadcast_args *args, dl_deadline deadline)
-{
-    return dl_group_run(group, DL_BROADCAST, args, deadline);
-}
-
-dl_status
-dl_group_reduce(dl_group *group, const dl_reduce_args *args, dl_deadline deadline)
-{
-    return dl_group_run(group, DL_REDUCE, args, deadline);
-}
-
-dl_status
-dl_group_all_gather(dl_group *group, const dl_all_gather_args *args,
-                    dl_deadline deadline)
-{
-    return dl_group_run(group, DL_ALL_GATHER, args, deadline);
-}
-
-dl_status
-dl_group_gather(dl_group *group, const dl_gather_args *args, dl_deadline deadline)
-{
-    return dl_group_run(group, DL_GATHER, args, deadline);
-}
-
-dl_status
-dl_group_scatter(dl_group *group, const dl_scatter_args *args, dl_deadline deadline)
-{
-    return dl_group_run(group, DL_SCATTER, args, deadline);
-}
-
-dl_status
-dl_group_reduce_scatter(dl_group *group, const dl_reduce_scatter_args *args,
-                        dl_deadline deadline)
-{
-    return dl_group_run(group, DL_REDUCE_SCATTER, args, deadline);
-}
-
-dl_status
-dl_group_all_to_all(dl_group *group, const dl_all_to_all_args *args,
-                    dl_deadline deadline)
-{
-    return dl_group_run(group, DL_ALL_TO_ALL, args, deadline);
-}
-
-dl_status
-dl_group_barrier(dl_group *group, dl_deadline deadline)
-{
-    return dl_group_run(group, DL_BARRIER, NULL, deadline);
 }

@@ -36,6 +36,10 @@ static const op_entry entries[DL_OP_TYPE_COUNT] = {
     [DL_SCATTER_V] = {"scatter_v", DTYPE, "from"},
     [DL_REDUCE_SCATTER_V] = {"reduce_scatter_v", COUNT | DTYPE | REDUCE_OP | SIZES,
                              NULL},
+    [DL_BROADCAST_OBJECTS] = {"broadcast_object_list", 0, "from"},
+    [DL_ALL_GATHER_OBJECTS] = {"all_gather_object", 0, NULL},
+    [DL_GATHER_OBJECTS] = {"gather_object", 0, "to"},
+    [DL_SCATTER_OBJECTS] = {"scatter_object_list", 0, "from"},
 };
 
 static const op_entry unknown = {"unknown operation", 0, NULL};
@@ -99,8 +103,8 @@ dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text, size_t si
                  dl_reduce_op_name((dl_reduce_op)fingerprint->reduce_op));
     }
     if (entry->root != NULL) {
-        snprintf(detail, sizeof detail, ", %s rank %" PRIu32, entry->root,
-                 fingerprint->root);
+        snprintf(detail, sizeof detail, "%s%s rank %" PRIu32,
+                 entry->details == 0 ? "" : ", ", entry->root, fingerprint->root);
     } else if (entry->details & SIZES) {
         snprintf(detail, sizeof detail, ", in blocks of sizes #%08" PRIx32,
                  fingerprint->root);

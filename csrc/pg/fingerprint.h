@@ -30,7 +30,11 @@ typedef enum dl_op_type {
     DL_GATHER_V = 33,
     DL_SCATTER_V = 34,
     DL_REDUCE_SCATTER_V = 35,
-    DL_OP_TYPE_COUNT = 36,
+    DL_BROADCAST_OBJECTS = 36, /* these four say what each rank has for the others */
+    DL_ALL_GATHER_OBJECTS = 37,
+    DL_GATHER_OBJECTS = 38,
+    DL_SCATTER_OBJECTS = 39,
+    DL_OP_TYPE_COUNT = 40,
 } dl_op_type;
 
 typedef struct dl_fingerprint {

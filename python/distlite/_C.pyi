@@ -483,7 +483,19 @@ def irecv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> Work | None: ...
+<<<<<<< HEAD
 def _add_group_methods(methods: dict[str, Callable[..., Any]], /) -> None: ...
+=======
+def _exchange_cards(
+    group: ProcessGroup,
+    op: int,
+    root: int,
+    card: bytes,
+    size: int,
+    root_size: int,
+    /,
+) -> list[bytes]: ...
+>>>>>>> d43f4b0 (python: collectives of objects, with a mode in which only data travel)
 def _set_default_group(group: ProcessGroup | None, /) -> None: ...
 def _recording() -> bytes | None: ...
 def _read_recording(path: str, /) -> bytes: ...

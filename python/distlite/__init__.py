@@ -105,6 +105,14 @@ from .world import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .object_p2p import recv_object_list, send_object_list
+    from .objects import (
+        all_gather_object,
+        broadcast_object_list,
+        gather_object,
+        scatter_object_list,
+        set_safe_objects,
+    )
     from .options import (
         AllgatherOptions,
         AllreduceCoalescedOptions,
@@ -117,6 +125,7 @@ if TYPE_CHECKING:
         ReduceScatterOptions,
         ScatterOptions,
     )
+    from .safe_encode import register_safe_type
 
 __all__ = [
     "AllToAllOptions",
@@ -152,6 +161,7 @@ __all__ = [
     "all_gather_arrays",
     "all_gather_coalesced",
     "all_gather_into_tensor",
+    "all_gather_object",
     "all_gather_single",
     "all_gather_v",
     "all_reduce",
@@ -161,10 +171,12 @@ __all__ = [
     "barrier",
     "batch_isend_irecv",
     "broadcast",
+    "broadcast_object_list",
     "collect_all",
     "default_pg_timeout",
     "destroy_process_group",
     "gather",
+    "gather_object",
     "gather_v",
     "get_backend",
     "get_backend_config",
@@ -193,6 +205,7 @@ __all__ = [
     "new_subgroups",
     "new_subgroups_by_enumeration",
     "recv",
+    "recv_object_list",
     "reduce",
     "reduce_op",
     "reduce_scatter",
@@ -200,15 +213,27 @@ __all__ = [
     "reduce_scatter_tensor",
     "reduce_scatter_v",
     "register_rendezvous_handler",
+    "register_safe_type",
     "rendezvous",
     "scatter",
+    "scatter_object_list",
     "scatter_v",
     "send",
+    "send_object_list",
+    "set_safe_objects",
     "wait_all",
 ]
 
 # Rare names, by the module that has them, which is imported when one is asked for.
 _LATER = {
+    "all_gather_object": "objects",
+    "broadcast_object_list": "objects",
+    "gather_object": "objects",
+    "recv_object_list": "object_p2p",
+    "register_safe_type": "safe_encode",
+    "scatter_object_list": "objects",
+    "send_object_list": "object_p2p",
+    "set_safe_objects": "objects",
     "AllToAllOptions": "options",
     "AllgatherOptions": "options",
     "AllreduceCoalescedOptions": "options",

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/object_cards.h"
+
+#include <string.h>
+
+#include "python/errors.h"
+#include "python/group_type.h"
+
+/* Ranks whose blocks are described on the stack: allocating costs as much as meeting. */
+#define FEW_RANKS 16
+
+/* One call; the blocks are those of `cards`, which are written while nobody else has
+ * them. */
+typedef struct exchange {
+    dl_group *group;
+    dl_op_type op;
+    dl_objects_args args;
+    PyObject *cards; /* a list of bytes, by rank */
+    dl_tensor few[FEW_RANKS];
+    dl_tensor *views; /* `few`, or a block of memory */
+} exchange;
+
+static const dl_op_type operations[] = {DL_BROADCAST_OBJECTS, DL_ALL_GATHER_OBJECTS,
+                                        DL_GATHER_OBJECTS, DL_SCATTER_OBJECTS};
+
+static dl_tensor
+view_of(PyObject *card)
+{
+    return (dl_tensor){
+        .data = PyBytes_AS_STRING(card),
+        .count = (size_t)PyBytes_GET_SIZE(card),
+        .item_size = 1,
+        .dtype = DL_UINT8,
+        .ndim = 1,
+        .is_contiguous = true,
+        .is_writable = true,
+    };
+}
+
+/* This rank's block is its card and zeroes. */
+static int
+make_card(exchange *self, int rank, dl_bytes own, Py_ssize_t size)
+{
+    PyObject *card = PyBytes_FromStringAndSize(NULL, size);
+
+    if (card == NULL) {
+        return -1;
+    }
+    PyList_SET_ITEM(self->cards, rank, card);
+    self->views[rank] = view_of(card);
+    if (rank == dl_group_rank(self->group)) {
+        char *block = PyBytes_AS_STRING(card);
+        memcpy(block, own.data, own.size);
+        memset(block + own.size, 0, (size_t)size - own.size);
+        self->args.cards.input = self->views[rank];
+    }
+    return 0;
+}
+
+static int
+make_cards(exchange *self, dl_bytes own, const Py_ssize_t sizes[2])
+{
+    int count = dl_group_size(self->group);
+    int root = self->args.root;
+    bool is_root = root < 0 || root == dl_group_rank(self->group);
+
+    if (own.size > (size_t)sizes[is_root]) {
+        PyErr_Format(PyExc_ValueError, "a card of %zu bytes, more than %zd", own.size,
+                     sizes[is_root]);
+        return -1;
+    }
+    self->cards = PyList_New(count);
+    self->views = count <= FEW_RANKS ? self->few : PyMem_New(dl_tensor, (size_t)count);
+    if (self->cards == NULL || self->views == NULL) {
+        return PyErr_Occurred() ? -1 : (PyErr_NoMemory(), -1);
+    }
+    self->args.cards.outputs = self->views;
+    for (int rank = 0; rank < count; rank++) {
+        if (make_card(self, rank, own, sizes[root < 0 || root == rank]) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static dl_status
+run(exchange *self)
+{
+    dl_deadline deadline = dl_group_deadline(self->group);
+    dl_status status;
+
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_run(self->group, self->op, &self->args, deadline);
+    Py_END_ALLOW_THREADS
+    return status;
+}
+
+static PyObject *
+finish(exchange *self, dl_bytes own, const Py_ssize_t sizes[2], const dlpy_state *state)
+{
+    PyObject *result = NULL;
+
+    if (make_cards(self, own, sizes) == 0) {
+        dl_status status = run(self);
+        result = status == DL_OK ? Py_NewRef(self->cards)
+                                 : dlpy_raise_collective(state, status);
+    }
+    Py_XDECREF(self->cards);
+    if (self->views != self->few) {
+        PyMem_Free(self->views);
+    }
+    return result;
+}
+
+static PyObject *
+exchange_cards(PyObject *module, PyObject *args)
+{
+    const dlpy_state *state = dlpy_state_of_module(module);
+    exchange self;
+    PyObject *group;
+    int op;
+    const char *card;
+    Py_ssize_t size;
+    Py_ssize_t sizes[2]; /* of others, of the root */
+
+    if (!PyArg_ParseTuple(args, "O!iiy#nn:_exchange_cards", state->group_type, &group,
+                          &op, &self.args.root, &card, &size, &sizes[0], &sizes[1])) {
+        return NULL;
+    }
+    /* Shorter ones might be shared objects of the interpreter. */
+    bool is_written = sizes[0] > 1 && sizes[1] > 1;
+    if (op < 0 || op >= (int)(sizeof operations / sizeof *operations) || !is_written) {
+        PyErr_SetString(PyExc_ValueError, "no such exchange of cards");
+        return NULL;
+    }
+    if (((dlpy_group *)group)->is_custom) {
+        PyErr_SetString(PyExc_NotImplementedError, "a group written in Python");
+        return NULL;
+    }
+    self.op = operations[op];
+    self.group = dlpy_group_core(group);
+    self.cards = NULL;
+    self.views = NULL;
+    dl_bytes own = {(const uint8_t *)card, (size_t)size};
+    return finish(&self, own, sizes, state);
+}
+
+static PyMethodDef functions[] = {
+    {"_exchange_cards", exchange_cards, METH_VARARGS,
+     "_exchange_cards(group, op, root, card, size, root_size, /)\n--\n\n"
+     "The cards of all ranks, each padded with zeroes to `root_size` bytes on `root` "
+     "(everywhere, if that is negative) and to `size` on the others."},
+    {0},
+};
+
+int
+dlpy_add_object_cards(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions);
+}

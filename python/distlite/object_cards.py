@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks tell each other before objects are moved.
+
+A card is 32 bytes, little-endian, and a body: four letters with the version; a byte
+that says how objects are encoded, and whether this rank has failed; three zero bytes;
+how many objects; the size of the stream; its parts.  The body is the whole stream if
+that has room, or the text of the failure.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ._C import DistBackendError, _exchange_cards, all_gather
+from .object_message import empty, memory_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._C import ProcessGroup
+    from .object_message import Message
+
+__all__ = [
+    "COUNT_END",
+    "FAILED",
+    "FULL",
+    "HEAD",
+    "KIND_END",
+    "MAGIC",
+    "ROOM",
+    "SAFE",
+    "Call",
+    "Card",
+    "agree",
+    "card_of",
+    "exchange",
+]
+
+# Bytes of a body: what costs about as much as none.
+ROOM = 480
+HEAD = struct.Struct("<4sB3xQQQ")
+MAGIC = b"DLO1"
+FULL = HEAD.size + ROOM
+SAFE, FAILED = 1, 2
+# What all cards begin with alike: the magic and the kind; of lists, also the length.
+KIND_END, COUNT_END = 8, 16
+
+
+class Call:
+    """One collective on objects: who takes part, and how."""
+
+    __slots__ = ("group", "is_safe", "name", "op", "rank", "root", "size")
+
+    def __init__(self, op: int, name: str, group: ProcessGroup, root: int) -> None:
+        self.op = op  # of _exchange_cards(); -1: a message
+        self.name = name
+        self.group = group
+        self.rank = group.rank()
+        self.size = group.size()
+        self.root = root  # in the group; -1: there is none
+        self.is_safe = False
+
+    def where(self) -> str:
+        """What errors begin with."""
+        return f"{self.name} in group {self.group.group_name}"
+
+
+class Card:
+    """What was read off one."""
+
+    __slots__ = ("body", "count", "kind", "magic", "parts", "size")
+
+    def __init__(self, card: bytes) -> None:
+        self.magic, self.kind, self.count, self.size, self.parts = HEAD.unpack_from(
+            card
+        )
+        self.body = memoryview(card)[HEAD.size :]
+
+    def text(self) -> str:
+        """Why its rank failed."""
+        text = bytes(self.body).rstrip(b"\0").decode(errors="replace")
+        return text or "it failed; its own error says why"
+
+
+def card_of(is_safe: bool, message: Message, count: int, room: int) -> bytes:
+    """The other way round."""
+    kind = SAFE if is_safe else 0
+    size = len(message.stream)
+    body = message.stream if size <= room else b""
+    if message.error is not None:
+        kind |= FAILED
+        text = message.text.encode(errors="replace")
+        body = text if len(text) <= room else text[: max(room - 3, 0)] + b"..."[:room]
+    return HEAD.pack(MAGIC, kind, count, size, len(message.parts)) + body
+
+
+def exchange(call: Call, own: bytes, sizes: tuple[int, int]) -> list[bytes]:
+    """The cards of all ranks, of which the root's takes sizes[1] bytes."""
+    try:
+        return _exchange_cards(call.group, call.op, call.root, own, *sizes)
+    except NotImplementedError:
+        # A group that only has what the public functions ask of it.
+        cards = [empty(sizes[rank == call.root]) for rank in range(call.size)]
+        cards[call.rank][:] = 0
+        cards[call.rank][: len(own)] = memory_of(own)
+        all_gather(cards, cards[call.rank], call.group)
+        return [card.tobytes() for card in cards]
+
+
+def agree(call: Call, message: Message, cards: list[bytes], end: int) -> None:
+    """Every rank raises, or none: its own error, or who failed or differs, and how."""
+    own = cards[call.rank][:end]
+    if message.error is None and all(card[:end] == own for card in cards):
+        return
+    read = [Card(card) for card in cards]
+    if any(card.magic != MAGIC for card in read):
+        raise DistBackendError(f"{call.where()}: ranks have different versions")
+    check_modes(call, {rank: bool(card.kind & SAFE) for rank, card in enumerate(read)})
+    if message.error is not None:
+        raise message.error
+    for rank, card in enumerate(read):
+        if card.kind & FAILED:
+            raise DistBackendError(f"{call.where()}: rank {rank}: {card.text()}")
+    lengths = ", ".join(f"rank {rank} {card.count}" for rank, card in enumerate(read))
+    raise DistBackendError(
+        f"{call.where()}: ranks' lists have different lengths: {lengths}"
+    )
+
+
+def check_modes(call: Call, is_safe: dict[int, bool]) -> None:
+    """Raises unless all are alike."""
+    if len(set(is_safe.values())) == 1:
+        return
+    ranks = {
+        mode: ", ".join(str(rank) for rank in is_safe if is_safe[rank] is mode)
+        for mode in (True, False)
+    }
+    raise DistBackendError(
+        f"{call.where()}: ranks do not agree on safe mode: it is on at rank "
+        f"{ranks[True]}, and off at rank {ranks[False]}"
+    )

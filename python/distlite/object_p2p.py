@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Objects from one rank to another.
+
+    sender                              receiver
+    card (small objects are on it)  ->  does it fit: safe mode, length of the list?
+                                    <-  a card that says so, or why not
+    stream, parts                   ->
+
+Both sides fail, or none.  All have a tag of their own: arrays do not mix with them.
+"""
+
+from __future__ import annotations
+
+from ._C import DistBackendError, recv, send
+from .object_cards import FAILED, FULL, MAGIC, ROOM, SAFE, Call, Card, card_of
+from .object_message import (
+    NOTHING,
+    Message,
+    empty,
+    failure,
+    memory_of,
+    pack,
+    part_sizes,
+)
+from .objects import begin, loaded, moved
+from .world import world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ._C import ProcessGroup
+
+__all__ = ["recv_object_list", "send_object_list"]
+
+# Any tag will do that MPI takes and nobody thinks of.
+TAG = 0x6F626A
+NO_OPERATION = -1
+
+
+def send_object_list(
+    object_list: list[Any],
+    dst: int | None = None,
+    group: ProcessGroup | None = None,
+    device: Any = None,
+    group_dst: int | None = None,
+    use_batch: bool = False,
+    *,
+    safe: bool | None = None,
+) -> None:
+    """Sends the objects to global rank `dst` (or rank `group_dst` of the group), which
+    calls recv_object_list() with a list of the same length.
+
+    Returns when they have been taken.  `device` and `use_batch` are ignored.  An object
+    that cannot be sent is an error on both sides, as is what the receiver refuses.
+    """
+    call = begin(NO_OPERATION, "send_object_list", group, (dst, group_dst), safe)
+    if call is None:
+        return
+    check_peer(call, "destination")
+    message = pack(call, list(object_list), True)
+    card = card_of(call.is_safe, message, len(object_list), ROOM)
+    put(call, memory_of(card))
+    if message.error is not None:
+        raise message.error
+    answer = take_card(call)
+    if answer.kind & FAILED:
+        raise DistBackendError(f"{call.where()}: rank {call.root}: {answer.text()}")
+    moved(call, put_rest, message)
+
+
+def put(call: Call, memory: Any) -> None:
+    send(memory, group=call.group, tag=TAG, group_dst=call.root)
+
+
+def take(call: Call, memory: Any) -> Any:
+    recv(memory, group=call.group, tag=TAG, group_src=call.root)
+    return memory
+
+
+def take_card(call: Call) -> Card:
+    """Shorter ones leave zeroes."""
+    memory = empty(FULL)
+    memory[:] = 0
+    card = Card(take(call, memory).tobytes())
+    if card.magic != MAGIC:
+        raise DistBackendError(
+            f"{call.where()}: what rank {call.root} sent is not from this version"
+        )
+    return card
+
+
+def check_peer(call: Call, end: str) -> None:
+    """Not with oneself: the card would wait for its answer."""
+    if call.root == call.rank:
+        raise ValueError(
+            f"Invalid {end} rank: {end} rank should not be the same as the rank of the "
+            "current process."
+        )
+
+
+def put_rest(call: Call, message: Message) -> None:
+    if len(message.stream) > ROOM:
+        put(call, memory_of(message.stream))
+    for part in message.parts:
+        if len(part):
+            put(call, memory_of(part))
+
+
+def recv_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    device: Any = None,
+    group_src: int | None = None,
+    use_batch: bool = False,
+    *,
+    safe: bool | None = None,
+) -> int:
+    """Puts the objects that global rank `src` (or rank `group_src` of the group) sends
+    into the list, which is of the same length as the sender's.
+
+    Returns the sender's global rank; -1 outside of the group.  There is no receiving
+    from any rank.  `device` and `use_batch` are ignored.
+    """
+    call = begin(NO_OPERATION, "recv_object_list", group, (src, group_src), safe)
+    if call is None:
+        return -1
+    check_peer(call, "source")
+    card = take_card(call)
+    if card.kind & FAILED:
+        raise DistBackendError(f"{call.where()}: rank {call.root}: {card.text()}")
+    answer = answer_to(call, card, len(object_list))
+    put(call, memory_of(card_of(call.is_safe, answer, 0, ROOM)))
+    if answer.error is not None:
+        raise answer.error
+    stream, buffers = moved(call, take_rest, card)
+    for i, item in enumerate(loaded(call, call.root, stream, buffers)):
+        object_list[i] = item
+    return global_rank(call)
+
+
+def answer_to(call: Call, card: Card, length: int) -> Message:
+    """A refusal, or nothing."""
+    text = ""
+    if bool(card.kind & SAFE) != call.is_safe:
+        on, off = (call.rank, call.root)[:: 1 if call.is_safe else -1]
+        text = (
+            f"ranks do not agree on safe mode: it is on at rank {on}, and off at rank "
+            f"{off}"
+        )
+    elif card.count != length:
+        text = (
+            f"ranks' lists have different lengths: rank {call.root} {card.count}, rank "
+            f"{call.rank} {length}"
+        )
+    if not text:
+        return NOTHING
+    return failure(DistBackendError(f"{call.where()}: {text}"), text)
+
+
+def take_rest(call: Call, card: Card) -> tuple[Any, list[Any]]:
+    stream = card.body[: card.size]
+    if card.size > ROOM:
+        stream = take(call, empty(card.size))
+    sizes = part_sizes(stream, card.parts)
+    return stream, [take(call, empty(size)) if size else empty(0) for size in sizes]
+
+
+def global_rank(call: Call) -> int:
+    info = world.groups.get(call.group)
+    return call.root if info is None else info.ranks[call.root]

@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collectives of Python objects.
+
+Each begins with cards: every rank tells all others what it has, and all come to the
+same conclusion, so that a failure on one rank is an error on every rank and nobody
+waits for what will not come.  Small objects are on the card itself; the rest follows, a
+large array straight from the sender's memory into the receiver's.
+
+Objects are pickled, and loading a pickle runs code that its sender chose.  In safe mode
+only data travel, see safe_encode.py: `safe=True` in a call, set_safe_objects() for a
+group, DISTLITE_SAFE_OBJECTS=1 for the process; the first that is given counts.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from weakref import WeakKeyDictionary
+
+from ._C import DistBackendError, DistError, ProcessGroup
+from .object_cards import (
+    COUNT_END,
+    FULL,
+    HEAD,
+    KIND_END,
+    ROOM,
+    Call,
+    Card,
+    agree,
+    card_of,
+    exchange,
+)
+from .object_message import NOTHING, Message, failure, load, pack
+from .object_transfer import (
+    all_gather_rest,
+    broadcast_rest,
+    gather_rest,
+    scatter_rest,
+)
+from .world import info_of, is_outside, world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+__all__ = [
+    "all_gather_object",
+    "broadcast_object_list",
+    "gather_object",
+    "scatter_object_list",
+    "set_safe_objects",
+]
+
+# The operations of _exchange_cards().
+BROADCAST, ALL_GATHER, GATHER, SCATTER = range(4)
+ON_ROOT, ON_ALL = (HEAD.size, FULL), (FULL, FULL)
+# A message of scatter: size of its stream, parts.
+ENTRY = struct.Struct("<QQ")
+
+_is_safe_by_default = os.environ.get("DISTLITE_SAFE_OBJECTS", "0") not in ("", "0")
+# Of the groups that were set.
+_is_safe_in: WeakKeyDictionary[ProcessGroup, bool] = WeakKeyDictionary()
+
+
+def set_safe_objects(safe: bool | None, group: ProcessGroup | None = None) -> None:
+    """Whether objects in `group` travel in safe mode, unless a call says otherwise.
+
+    None is what the environment says.  Ranks that disagree get an error in each call.
+    """
+    where = world.require_default() if group is None else group
+    if safe is None:
+        _is_safe_in.pop(where, None)
+    else:
+        _is_safe_in[where] = bool(safe)
+
+
+def begin(
+    op: int,
+    name: str,
+    group: Any,
+    root: tuple[int | None, int | None] | None,
+    safe: bool | None,
+) -> Call | None:
+    """None outside of the group, which is warned of.  `root` is (global, in group)."""
+    if group is None:
+        group = world.require_default()
+    elif is_outside(group):
+        import warnings
+
+        rank = world.default.rank() if world.default is not None else -1
+        text = f"Running {name} on global rank {rank} which does not belong to the "
+        warnings.warn(text + "given group.", stacklevel=3)
+        return None
+    elif not isinstance(group, ProcessGroup):
+        info_of(group)  # raises
+    call = Call(op, name, group, -1)
+    if root is not None:
+        call.root = root_of(call, *root)
+    if safe is not None:
+        call.is_safe = safe
+    elif _is_safe_in or _is_safe_by_default:
+        call.is_safe = _is_safe_in.get(group, _is_safe_by_default)
+    return call
+
+
+def root_of(call: Call, rank: int | None, group_rank: int | None) -> int:
+    """In the group, of which it is one; ValueError otherwise."""
+    if rank is not None and group_rank is not None:
+        raise ValueError("Can't specify both group_rank and global_rank")
+    root = group_rank
+    if rank is not None:
+        root = rank
+        info = None if call.group is world.default else world.groups.get(call.group)
+        if info is not None:
+            if rank not in info.ranks:
+                raise ValueError(
+                    f"Global rank {rank} is not part of group {call.group}"
+                )
+            root = info.ranks.index(rank)
+    if root is None:
+        raise ValueError("Must specify global_rank or group_rank")
+    if not 0 <= root < call.size:
+        raise ValueError(f"{call.where()}: rank {root} is not in it, of {call.size}")
+    return root
+
+
+def or_first(group: Any, rank: int | None, group_rank: int | None) -> Any:
+    """The default of roots: global rank 0, or the first of a group without it."""
+    if rank is None and group_rank is None:
+        info = None if group is None or is_outside(group) else world.groups.get(group)
+        return (None, 0) if info is None or 0 not in info.ranks else (0, None)
+    return rank, group_rank
+
+
+def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
+    """What `source` sent.  All have what they need by now: the group stays whole."""
+    try:
+        return load(stream, buffers, call.is_safe)
+    except Exception as error:
+        raise DistBackendError(
+            f"{call.where()}: what rank {source} sent cannot be loaded on rank "
+            f"{call.rank}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def moved(call: Call, move: Callable[..., Any], *arguments: Any) -> Any:
+    """The rest of a collective, after whose cards the others count on this rank."""
+    try:
+        return move(call, *arguments)
+    except DistError:
+        raise
+    except BaseException:
+        # Out of memory, say: the others are told, as they are in it already.
+        call.group.abort()
+        raise
+
+
+def broadcast_object_list(
+    object_list: list[Any],
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    device: Any = None,
+    group_src: int | None = None,
+    *,
+    safe: bool | None = None,
+) -> None:
+    """Puts the objects of global rank `src` (or rank `group_src` of the group; 0 if
+    neither is given) into the lists of all others, which are of the same length.
+
+    The source's own list stays as it is.  `device` is ignored.  An object that cannot
+    be sent, and lists of different lengths, are an error on every rank.
+    """
+    call = begin(
+        BROADCAST, "broadcast_object_list", group, or_first(group, src, group_src), safe
+    )
+    if call is None:
+        return
+    is_root = call.rank == call.root
+    message = pack(call, list(object_list), True) if is_root else NOTHING
+    own = card_of(call.is_safe, message, len(object_list), ROOM if is_root else 0)
+    cards = exchange(call, own, ON_ROOT)
+    agree(call, message, cards, COUNT_END)
+    card = Card(cards[call.root])
+    if card.size <= ROOM and not card.parts:
+        stream, buffers = card.body[: card.size], []
+    else:
+        stream, buffers = moved(call, broadcast_rest, message, card)
+    if not is_root:
+        objects = loaded(call, call.root, stream, buffers)
+        for i, item in enumerate(objects):
+            object_list[i] = item
+
+
+def all_gather_object(
+    object_list: list[Any],
+    obj: Any,
+    group: ProcessGroup | None = None,
+    *,
+    safe: bool | None = None,
+) -> None:
+    """Puts `obj` of rank i into object_list[i], on every rank; of its own, a copy.
+
+    The list has a place for each rank of the group, or more.  An object that cannot be
+    sent is an error on every rank.
+    """
+    call = begin(ALL_GATHER, "all_gather_object", group, None, safe)
+    if call is None:
+        return
+    message = pack(call, obj)
+    cards = exchange(call, card_of(call.is_safe, message, 1, ROOM), ON_ALL)
+    agree(call, message, cards, KIND_END)
+    put_all(call, object_list, moved(call, all_gather_rest, message, cards))
+
+
+def put_all(call: Call, object_list: list[Any], got: list[tuple[Any, Any]]) -> None:
+    """(stream, buffers) of each rank."""
+    if len(object_list) < call.size:
+        raise IndexError(
+            f"{call.where()}: a list of {len(object_list)} has no place for the "
+            f"objects of {call.size} ranks"
+        )
+    for rank, (stream, buffers) in enumerate(got):
+        object_list[rank] = loaded(call, rank, stream, buffers)
+
+
+def gather_object(
+    obj: Any,
+    object_gather_list: list[Any] | None = None,
+    dst: int | None = None,
+    group: ProcessGroup | None = None,
+    group_dst: int | None = None,
+    *,
+    safe: bool | None = None,
+) -> None:
+    """Puts `obj` of rank i into object_gather_list[i] of global rank `dst` (or rank
+    `group_dst` of the group; 0 if neither is given); only that rank has a list.
+
+    An object that cannot be sent, and a list too many or missing, are an error on every
+    rank.
+    """
+    root = or_first(group, dst, group_dst)
+    call = begin(GATHER, "gather_object", group, root, safe)
+    if call is None:
+        return
+    is_root = call.rank == call.root
+    if is_root == bool(object_gather_list):
+        message = pack(call, obj)
+    else:
+        message = failure(
+            ValueError(
+                "Argument ``gather_list`` must be specified on destination rank."
+                if is_root
+                else "Argument ``gather_list`` must NOT be specified "
+                "on non-destination ranks."
+            )
+        )
+    cards = exchange(call, card_of(call.is_safe, message, 1, ROOM), ON_ALL)
+    agree(call, message, cards, KIND_END)
+    got = moved(call, gather_rest, message, cards)
+    if object_gather_list is not None and is_root:
+        put_all(call, object_gather_list, got)
+
+
+def scatter_object_list(
+    scatter_object_output_list: list[Any],
+    scatter_object_input_list: Sequence[Any] | None = None,
+    src: int | None = None,
+    group: ProcessGroup | None = None,
+    group_src: int | None = None,
+    *,
+    safe: bool | None = None,
+) -> None:
+    """Puts scatter_object_input_list[i] of global rank `src` (or rank `group_src` of
+    the group; 0 if neither is given) into scatter_object_output_list[0] of rank i.
+
+    Only the source's input list is looked at; it has an object for each rank.  An
+    object that cannot be sent, and a wrong or missing list, are an error on every rank.
+    """
+    root = or_first(group, src, group_src)
+    call = begin(SCATTER, "scatter_object_list", group, root, safe)
+    if call is None:
+        return
+    messages, problem = scatter_messages(
+        call, scatter_object_output_list, scatter_object_input_list
+    )
+    cards = exchange(
+        call,
+        scatter_card(call, messages, problem),
+        (HEAD.size, FULL + ENTRY.size * call.size),
+    )
+    agree(call, problem, cards, KIND_END)
+    card = Card(cards[call.root])
+    entries = [
+        ENTRY.unpack_from(card.body, rank * ENTRY.size) for rank in range(call.size)
+    ]
+    stream, buffers = moved(call, scatter_rest, messages, card, entries)
+    output = loaded(call, call.root, stream, buffers)
+    scatter_object_output_list[0] = output
+
+
+def scatter_messages(
+    call: Call, outputs: Any, inputs: Sequence[Any] | None
+) -> tuple[list[Message], Message]:
+    """One for each rank, on the source; and the failure, if there is one."""
+    if not isinstance(outputs, list) or not outputs:
+        return [], failure(
+            ValueError(
+                "Expected argument scatter_object_output_list to be a list of size at "
+                "least 1."
+            )
+        )
+    if call.rank != call.root:
+        return [], NOTHING
+    if inputs is None:
+        text = "source rank must provide non-None scatter_object_input_list"
+        return [], failure(ValueError(text))
+    if len(inputs) != call.size:
+        return [], failure(
+            ValueError(
+                f"{call.where()}: the input list has {len(inputs)} objects for "
+                f"{call.size} ranks"
+            )
+        )
+    messages = [pack(call, item) for item in inputs]
+    failed = (message for message in messages if message.error is not None)
+    return messages, next(failed, NOTHING)
+
+
+def scatter_card(call: Call, messages: list[Message], problem: Message) -> bytes:
+    """The source's: sizes and parts of all messages, then streams if they have room."""
+    if call.rank != call.root or problem.error is not None:
+        return card_of(call.is_safe, problem, 0, ROOM if call.rank == call.root else 0)
+    table = b"".join(
+        ENTRY.pack(len(message.stream), len(message.parts)) for message in messages
+    )
+    streams = b"".join(message.stream for message in messages)
+    whole = Message(streams, max((message.parts for message in messages), key=len))
+    card = card_of(call.is_safe, whole, call.size, ROOM)
+    return card[: HEAD.size] + table + card[HEAD.size :]

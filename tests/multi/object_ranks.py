@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks do in the tests of collectives of objects."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from group_ranks import init
+from p2p_ranks import failure_of
+
+import distlite
+
+# A part of its own, several rounds of a slot, and odd.
+LARGE = 300_001
+
+
+@distlite.register_safe_type
+@dataclass
+class Point:
+    x: Any
+
+
+class Picky:
+    """Loads nowhere but on rank 0."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def __reduce__(self) -> Any:
+        return _load_picky, (self.rank,)
+
+
+def _load_picky(rank: int) -> None:
+    if distlite.get_rank() != rank:
+        raise LookupError("not here")
+
+
+def contents(rank: int) -> list[Any]:
+    """Small, a long stream, arrays beside it, and all of them: other for each rank."""
+    frozen = np.arange(20 + rank)
+    frozen.flags.writeable = False
+    large = np.arange(LARGE * rank, dtype="f4")
+    return [
+        {"rank": rank, "none": None},
+        "x" * (700 * rank),
+        [large, {"y": large[: 40_000 + rank], "bytes": bytes(100_000 * rank)}],
+        [frozen, np.ones((300, 200), order="F")[:, ::2], Point(np.float32(rank))],
+    ]
+
+
+def is_same(left: Any, right: Any) -> bool:
+    if isinstance(left, np.ndarray):
+        is_equal = left.dtype == right.dtype and np.array_equal(left, right)
+        return bool(is_equal and left.flags.writeable and left is not right)
+    if isinstance(left, Point):
+        return is_same(left.x, right.x)
+    if isinstance(left, dict):
+        return left.keys() == right.keys() and all(
+            is_same(left[key], right[key]) for key in left
+        )
+    if isinstance(left, list):
+        return len(left) == len(right) and all(map(is_same, left, right))
+    return bool(type(left) is type(right) and left == right)
+
+
+def move_all(rank: int, world_size: int, init_method: str) -> list[str]:
+    """The names of what went wrong."""
+    init(rank, world_size, init_method)
+    wrong = []
+    for safe in (False, True):
+        distlite.set_safe_objects(safe)
+        for root in {0, world_size - 1}:
+            for item in range(4):
+                wrong += move_one(rank, world_size, root, item)
+        wrong += whole_lists(rank, world_size)
+        if world_size > 1:
+            wrong += messages(rank, world_size)
+    distlite.destroy_process_group()
+    return wrong
+
+
+def move_one(rank: int, world_size: int, root: int, item: int) -> list[str]:
+    wrong = []
+    everything = [contents(each)[item] for each in range(world_size)]
+    own = contents(rank)[item]
+    got: list[Any] = [None] * world_size + ["tail"]
+    distlite.all_gather_object(got, own)
+    if not is_same(got[:-1], everything) or got[-1] != "tail":
+        wrong.append(f"all_gather_object {item}")
+    got = [None] * world_size
+    distlite.gather_object(own, got if rank == root else None, dst=root)
+    if rank == root and not is_same(got, everything):
+        wrong.append(f"gather_object {item}")
+    inputs = everything if rank == root else None
+    got = [None, "tail"]
+    distlite.scatter_object_list(got, inputs, group_src=root)
+    if not is_same(got[0], own) or got[1] != "tail":
+        wrong.append(f"scatter_object_list {item}")
+    return wrong
+
+
+def whole_lists(rank: int, world_size: int) -> list[str]:
+    wrong = []
+    for root in range(world_size):
+        sent = contents(root + 1)
+        got = sent if rank == root else [None] * 4
+        distlite.broadcast_object_list(got, root, device="cpu")
+        if got is not sent and not is_same(got, contents(root + 1)):
+            wrong.append(f"broadcast_object_list from {root}")
+    empty: list[Any] = []
+    distlite.broadcast_object_list(empty)
+    return wrong
+
+
+def messages(rank: int, world_size: int) -> list[str]:
+    """Round the ring, while arrays of the same ranks are on their way."""
+    after, before = (rank + 1) % world_size, (rank - 1) % world_size
+    got: list[Any] = [None] * 4
+    work = distlite.isend(np.array([rank]), after)
+    for sender in range(world_size):
+        if sender == rank:
+            distlite.send_object_list(contents(rank), after, use_batch=True)
+        if sender == before:
+            assert distlite.recv_object_list(got, group_src=before) == before
+    distlite.recv(np.zeros(1, np.int64), before)
+    work.wait()
+    return [] if is_same(got, contents(before)) else ["recv_object_list"]
+
+
+def failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """Of calls that fail on every rank, or on one; between them the group works."""
+    init(rank, world_size, init_method)
+    is_last = rank == world_size - 1
+    none = [None] * world_size
+    bad = [1, {"x": (len, lambda: 0)}]
+    calls = {
+        "broadcast": lambda: distlite.broadcast_object_list(
+            bad if is_last else [0, 0], 1
+        ),
+        "broadcast safe": lambda: distlite.broadcast_object_list(
+            bad if is_last else [0, 0], 1, safe=True
+        ),
+        "all_gather": lambda: distlite.all_gather_object(none, bad if is_last else 1),
+        "gather": lambda: distlite.gather_object(
+            bad if is_last else 1, none if rank == 0 else None
+        ),
+        "scatter": lambda: distlite.scatter_object_list(
+            [0], [1, bad] if is_last else None, 1
+        ),
+        "lengths": lambda: distlite.broadcast_object_list([1] * (rank + 1)),
+        "modes": lambda: distlite.all_gather_object(none, 1, safe=is_last),
+        "gather list": lambda: distlite.gather_object(1, none if is_last else None),
+        "scatter list": lambda: distlite.scatter_object_list([0], None),
+        "scatter count": lambda: distlite.scatter_object_list([0], [1] * 3),
+        "scatter output": lambda: distlite.scatter_object_list(
+            [] if is_last else [0], none
+        ),
+        "short": lambda: distlite.all_gather_object([] if is_last else none, 1),
+        "load": lambda: distlite.broadcast_object_list(
+            [Picky(0)] if rank == 0 else [0]
+        ),
+        "load all": lambda: distlite.all_gather_object(none, Picky(rank)),
+        "other": lambda: (
+            distlite.all_gather_object(none, 1)
+            if is_last
+            else distlite.gather_object(1, none)
+        ),
+    }
+    got = {}
+    for name, call in calls.items():
+        if name == "other":
+            continue
+        got[name] = failure_of(call)
+        distlite.all_gather_object(list(none), name)
+    got["root"] = failure_of(lambda: distlite.broadcast_object_list([1], 9))
+    got["other"] = failure_of(calls["other"])
+    distlite.destroy_process_group()
+    return got
+
+
+def message_failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    init(rank, world_size, init_method)
+    got = {}
+    cases: dict[str, tuple[list[Any], list[Any], bool | None]] = {
+        "unpicklable": ([1, lambda: 0], [0, 0], None),
+        "lengths": ([1, 2], [0], None),
+        "modes": ([1], [0], True),
+        "load": ([Picky(0)], [0], None),
+    }
+    for name, (sent, taken, safe) in cases.items():
+        call = partial(distlite.send_object_list, sent, 1, safe=safe)
+        if rank == 1:
+            call = partial(distlite.recv_object_list, taken, 0)
+        got[name] = failure_of(call)
+    got["self"] = failure_of(lambda: distlite.send_object_list([1], rank))
+    got["self recv"] = failure_of(lambda: distlite.recv_object_list([1], rank))
+    got["nobody"] = failure_of(lambda: distlite.send_object_list([1]))
+    got["anybody"] = failure_of(lambda: distlite.recv_object_list([1]))
+    got["both"] = failure_of(lambda: distlite.recv_object_list([1], 0, group_src=0))
+    distlite.barrier()
+    distlite.destroy_process_group()
+    return got
+
+
+def in_groups(rank: int, world_size: int, init_method: str) -> list[Any]:
+    """What members and others get of a group of global ranks 2 and 1."""
+    init(rank, world_size, init_method)
+    group = distlite.new_group([2, 1], sort_ranks=False)
+    got: list[Any] = [None, None]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        distlite.all_gather_object(got, rank, group)
+        one = [rank]
+        distlite.broadcast_object_list(one, 1, group)
+        two = [rank]
+        distlite.broadcast_object_list(two, group=group, group_src=1)
+        first = [rank]
+        distlite.broadcast_object_list(first, group=group)
+        gathered: Any = [None, None] if rank == 2 else None
+        distlite.gather_object(rank, gathered, group=group, group_dst=0)
+        source = None
+        if rank == 1:
+            distlite.send_object_list([rank], 2, group)
+        else:
+            source = distlite.recv_object_list([0], group=group, group_src=1)
+        texts = [str(each.message) for each in caught]
+    distlite.barrier()
+    distlite.destroy_process_group()
+    return [got, one + two + first, gathered, source, texts]
+
+
+def safe_settings(rank: int, world_size: int, init_method: str) -> list[str]:
+    """Whether a pickle goes through, and in which words not."""
+    init(rank, world_size, init_method)
+    group = distlite.new_group()
+
+    def texts(safe: bool | None) -> list[str]:
+        return [
+            failure_of(
+                lambda g=g: distlite.all_gather_object(
+                    [0] * world_size, len, g, safe=safe
+                )
+            )[1]
+            for g in (None, group)
+        ]
+
+    got = texts(None)
+    distlite.set_safe_objects(True, group)
+    distlite.set_safe_objects(False)
+    got += texts(None) + texts(False) + texts(True)
+    distlite.set_safe_objects(None)
+    distlite.set_safe_objects(None, group)
+    got += texts(None)
+    distlite.destroy_process_group()
+    return got
+
+
+def huge(rank: int, world_size: int, init_method: str) -> list[int]:
+    """More than 2 GB, in a stream and beside it."""
+    init(rank, world_size, init_method, 300)
+    size = (1 << 31) + 5
+    got = []
+    for safe in (False, True):
+        sent = [np.ones(size, np.uint8)] if rank == 0 else [None]
+        distlite.broadcast_object_list(sent, safe=safe)
+        got += [len(sent[0]), int(sent[0][-1]), int(sent[0][0])]
+        del sent
+    sent = [b"a" * size] if rank == 0 else [None]
+    distlite.broadcast_object_list(sent)
+    got += [len(sent[0]), sent[0][-1]]
+    distlite.destroy_process_group()
+    return got
+
+
+def out_of_memory(rank: int, world_size: int, init_method: str) -> Any:
+    """A receiver that has no room tells the others, who are on their way already."""
+    init(rank, world_size, init_method)
+    import distlite.object_transfer as transfer
+
+    if rank == 1:
+
+        def no_memory(size: int) -> None:
+            raise MemoryError(f"no room for {size} bytes")
+
+        transfer.empty = no_memory
+    sent = [np.ones(LARGE)] if rank == 0 else [None]
+    began = time.monotonic()
+    kind, text, _ = failure_of(lambda: distlite.broadcast_object_list(sent))
+    return kind, text, time.monotonic() - began

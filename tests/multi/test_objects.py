@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collectives of Python objects."""
+
+import object_ranks
+import pytest
+from workers import run_ranks
+
+SOON = 1.0
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_objects_of_all_sizes_arrive(world_size):
+    assert run_ranks(object_ranks.move_all, world_size) == [[]] * world_size
+
+
+def test_the_debug_wrapper_lets_objects_through():
+    env = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+    assert run_ranks(object_ranks.move_all, 2, env=env) == [[], []]
+
+
+BAD = "rank 1: object 1, of type dict, cannot be pickled: "
+
+
+def test_failures_are_told_on_every_rank():
+    ranks = run_ranks(object_ranks.failures, 2)
+    backend, value = "DistBackendError", "ValueError"
+    expected = {
+        "broadcast": ([backend, "AttributeError"], BAD),
+        "broadcast safe": (
+            [backend, "TypeError"],
+            "rank 1: [1]['x'][0] is of type builtins.builtin_function_or_method, which "
+            "safe mode does not take",
+        ),
+        "all_gather": (
+            [backend, "AttributeError"],
+            "rank 1: an object of type list cannot be pickled: ",
+        ),
+        "gather": ([backend, "AttributeError"], "gather_object in group 0: rank 1: an"),
+        "scatter": ([backend, "AttributeError"], "rank 1: an object of type list cann"),
+        "lengths": (
+            [backend] * 2,
+            "broadcast_object_list in group 0: ranks' lists have different lengths: "
+            "rank 0 1, rank 1 2",
+        ),
+        "modes": (
+            [backend] * 2,
+            "all_gather_object in group 0: ranks do not agree on safe mode: it is on "
+            "at rank 1, and off at rank 0",
+        ),
+        "gather list": ([value] * 2, "Argument ``gather_list`` must"),
+        "scatter list": (
+            [value, backend],
+            "source rank must provide non-None scatter_object_input_list",
+        ),
+        "scatter count": ([value, backend], "the input list has 3 objects for 2 ranks"),
+        "scatter output": ([backend, value], ""),
+        "short": (["", "IndexError"], ""),
+        "load": (["", backend], ""),
+        "load all": ([backend] * 2, "cannot be loaded on rank"),
+        "root": ([value] * 2, "rank 9 is not in it, of 2"),
+        "other": ([backend] * 2, "gather_object(to rank 0)"),
+    }
+    assert expected.keys() == ranks[0].keys()
+    for case, (kinds, text) in expected.items():
+        assert [got[case][0] for got in ranks] == kinds, (case, ranks)
+        for got in ranks:
+            assert text in got[case][1], (case, ranks)
+            assert got[case][2] < SOON
+    assert "rank 1: it failed" in ranks[0]["scatter output"][1]
+    assert "list of size at least 1." in ranks[1]["scatter output"][1]
+    assert (
+        "what rank 0 sent cannot be loaded on rank 1: LookupError: not here"
+        in (ranks[1]["load"][1])
+    )
+    assert "all_gather_object()" in ranks[0]["other"][1]
+
+
+def test_failures_of_messages_are_told_on_both_sides():
+    sender, receiver = run_ranks(object_ranks.message_failures, 2)
+    backend = "DistBackendError"
+    assert (sender["unpicklable"][0], receiver["unpicklable"][0]) == (
+        "AttributeError",
+        backend,
+    )
+    for got in (sender, receiver):
+        assert "rank 0: object 1, of type function, cannot" in got["unpicklable"][1]
+        assert got["lengths"][0] == got["modes"][0] == backend
+        assert "different lengths: rank 0 2, rank 1 1" in got["lengths"][1]
+        assert "it is on at rank 0, and off at rank 1" in got["modes"][1]
+        assert "rank should not be the same as the rank of the cu" in got["self"][1]
+        assert "Invalid source rank" in got["self recv"][1]
+        assert got["nobody"][:2] == got["anybody"][:2]
+        assert got["nobody"][:2] == (
+            "ValueError",
+            "Must specify global_rank or group_rank",
+        )
+        assert got["both"][1] == "Can't specify both group_rank and global_rank"
+        assert all(seconds < SOON for _, _, seconds in got.values())
+    assert sender["load"][0] == "" and "LookupError: not here" in receiver["load"][1]
+
+
+def test_groups():
+    outside, last, first = run_ranks(object_ranks.in_groups, 3)
+    names = [
+        "all_gather_object",
+        *["broadcast_object_list"] * 3,
+        "gather_object",
+        "recv_object_list",
+    ]
+    assert outside == [
+        [None, None],
+        [0, 0, 0],
+        None,
+        -1,
+        [
+            f"Running {name} on global rank 0 which does not belong to the given group."
+            for name in names
+        ],
+    ]
+    assert last == [[2, 1], [1, 1, 2], None, None, []]
+    assert first == [[2, 1], [1, 1, 2], [2, 1], 1, []]
+
+
+@pytest.mark.parametrize("default", ["0", "1"])
+def test_safe_mode_of_process_group_and_call(default):
+    env = {"DISTLITE_SAFE_OBJECTS": default}
+    for got in run_ranks(object_ranks.safe_settings, 2, env=env):
+        refused = ["which safe mode does not take" in text for text in got]
+        by_default = default == "1"
+        assert refused == [
+            *[by_default] * 2,
+            *[False, True],
+            *[False, False],
+            *[True, True],
+            *[by_default] * 2,
+        ]
+        assert all(bool(text) == no for text, no in zip(got, refused, strict=True))
+
+
+def test_a_receiver_without_memory_keeps_nobody_waiting():
+    sender, receiver = run_ranks(object_ranks.out_of_memory, 2)
+    assert receiver[0] == "MemoryError"
+    assert sender[0] == "DistBackendError" and "rank 1" in sender[1]
+    assert sender[2] < SOON and receiver[2] < SOON
+
+
+@pytest.mark.slow
+def test_more_than_two_gigabytes():
+    import os
+
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if free < 14 << 30:
+        pytest.skip(f"{free >> 30} GiB of memory are free; it takes 14")
+    size = (1 << 31) + 5
+    assert (
+        run_ranks(object_ranks.huge, 2, timeout=300)
+        == [[size, 1, 1, size, 1, 1, size, 97]] * 2
+    )

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Objects as bytes that are harmless to load."""
+
+import contextlib
+import dataclasses
+import datetime
+import pickle
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from distlite.safe_decode import Malformed, decode
+from distlite.safe_encode import DEPTH_LIMIT, Unsafe, encode, register_safe_type
+
+BESIDE = (1 << 62, 1)
+
+
+@register_safe_type
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: object
+    y: object = None
+
+    def __post_init__(self):
+        Point.made += 1
+
+
+Point.made = 0
+
+
+@register_safe_type
+@dataclasses.dataclass
+class Slotted:
+    __slots__ = ("a",)
+    a: int
+
+
+@dataclasses.dataclass
+class Unregistered:
+    x: int
+
+
+def there_and_back(value, beside):
+    data, buffers = encode(value, beside)
+    memory = [np.frombuffer(bytearray(buffer), np.uint8) for buffer in buffers]
+    return decode(bytes(data), memory)
+
+
+dates = st.datetimes(
+    timezones=st.none()
+    | st.timedeltas(datetime.timedelta(hours=-23), datetime.timedelta(hours=23)).map(
+        datetime.timezone
+    )
+)
+leaves = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.complex_numbers(allow_nan=False)
+    | st.text(st.characters())
+    | st.binary()
+    | st.timedeltas()
+    | dates
+    | st.dates()
+    | st.decimals(allow_nan=False)
+    | st.fractions()
+    | st.builds(range, st.integers(-9, 9), st.integers(-9, 9), st.integers(1, 3))
+)
+values = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(leaves, inner)
+        | st.sets(leaves)
+        | st.frozensets(leaves)
+        | st.binary().map(bytearray)
+        | st.builds(Point, inner, inner)
+        | st.builds(slice, leaves, leaves, leaves)
+    ),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(values, st.sampled_from(BESIDE))
+def test_plain_values(value, beside):
+    again = there_and_back(value, beside)
+    assert again == value
+    # Equal is not the same type everywhere: 1 and True, 1 and 1.0, list and tuple.
+    assert (
+        repr(again) == repr(value)
+        or isinstance(value, (set, frozenset))
+        or "{" in (repr(value))
+    )
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    arrays.arrays(
+        arrays.array_dtypes() | arrays.scalar_dtypes(),
+        arrays.array_shapes(min_dims=0, min_side=0, max_side=4),
+    ),
+    st.sampled_from(BESIDE),
+    st.sampled_from("CFS"),
+)
+def test_arrays(array, beside, order):
+    if array.dtype.itemsize == 0 or array.dtype.subdtype:
+        return
+    array = (
+        array[..., ::2] if order == "S" and array.ndim else np.array(array, order="F")
+    )
+    again = there_and_back(array, beside)
+    assert (again.dtype, again.shape) == (array.dtype, array.shape)
+    assert again.tobytes() == array.tobytes()
+    assert again.flags.writeable
+
+
+def test_scalars_and_foreign_dtypes():
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    for value in (
+        np.float32(1.5),
+        np.datetime64("2020-01-02"),
+        np.bool_(True),
+        np.array([(1, 2.5)], "i4,f8")[0],
+        bfloat16(3),
+    ):
+        again = there_and_back(value, 1)
+        assert type(again) is type(value) and again == value
+    assert there_and_back(np.ones(3, bfloat16), 1).dtype == bfloat16
+
+
+def test_dataclasses_are_filled_without_code():
+    before = Point(Slotted(3), [Point(1)])
+    made = Point.made
+    again = there_and_back(before, 1)
+    assert again == before and type(again.x) is Slotted
+    assert Point.made == made
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ([1, 2, {"x": Point(0, object())}], "[2]['x'].y is of type builtins.object,"),
+        (print, "the object is of type builtins.builtin_function_or_method,"),
+        (({(1, len): 2},), "[0][key (1, <built-in function len>)][1] is of type"),
+        ({frozenset([len])}, "{...}{...} is of type"),
+        (slice(None, Unregistered(1)), "test_safe_objects.Unregistered, which"),
+        ([np.array([{}])], "[0] is an array of object, which holds Python objects"),
+        (np.ma.ones(3), "the object is of type numpy.ma.MaskedArray"),
+        (type("Int", (int,), {})(3), "Int, which safe mode does not take"),
+        (pickle.PickleBuffer(b""), "PickleBuffer, which safe mode does not take"),
+        (
+            datetime.datetime(2020, 1, 1, tzinfo=type("Z", (datetime.tzinfo,), {})()),
+            "has the time zone",
+        ),
+    ],
+)
+def test_what_is_not_data_is_named(value, text):
+    with pytest.raises(Unsafe) as caught:
+        encode(value)
+    assert text in str(caught.value)
+
+
+def test_endless_values():
+    value = []
+    value.append(value)
+    with pytest.raises(Unsafe, match=f"nested more than {DEPTH_LIMIT} deep"):
+        encode(value)
+
+
+def test_only_dataclasses_are_registered():
+    for kind in (int, Point(1), "Point"):
+        with pytest.raises(TypeError, match="only dataclasses"):
+            register_safe_type(kind)
+
+
+def test_a_type_that_is_not_registered_here():
+    data, _ = encode(Point(1))
+    with pytest.raises(Malformed, match=r"Qoint is not registered here"):
+        decode(bytes(data).replace(b"Point", b"Qoint"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x80\x04N.",  # a pickle
+        b"l\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        b"l" + b"\xff" * 20,
+        b"s\x05abc",
+        b"NN",
+        b"l\x01" * 100_000,
+        b"S\x01l\x00",  # a set of a list
+        b"d\x01l\x00N",
+        b"o",
+        b"q" + b"i\x01\x01" + b"i\x01\x00",  # divided by zero
+        b"m" + b"i\x01\x00" * 9,
+        b"r" + b"N" * 3,
+        b"D\x03abc",
+        b"gN",
+        # Arrays: of objects; larger than their bytes; of elements without a size.
+        b"aC\x01\x01s\x02|O" + bytes(8),
+        b"aC\x02\xff\xff\xff\xff\x7f\xff\xff\xff\xff\x7fs\x03<f8",
+        b"aC\x01\xff\xff\xff\xff\x7fs\x02V0",
+        b"aC\x00t\x01s\x05finfo" + bytes(8),
+    ],
+    ids=repr,
+)
+def test_hostile_bytes(data):
+    with pytest.raises(Malformed):
+        decode(data)
+
+
+def test_buffers_that_do_not_fit():
+    data, _ = encode([np.arange(4.0)], 1)
+    for buffers in ([], [bytearray(31)], [bytearray(32)] * 2):
+        with pytest.raises(Malformed):
+            decode(data, buffers)
+
+
+SAMPLE = [
+    [1, "ab", {"x": (2.5, None)}, {3}, b"raw"],
+    Point(np.arange(6.0).reshape(2, 3), np.float32(1)),
+    [datetime.datetime(2020, 1, 1), Decimal("1.5"), Fraction(1, 3), range(3)],
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_changed_bytes_never_do_more_than_fail(data):
+    encoded, buffers = encode(data.draw(st.sampled_from(SAMPLE)), 1 << 62)
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(encoded)))
+        cut = data.draw(st.integers(0, 3))
+        encoded[at : at + cut] = data.draw(st.binary(max_size=4))
+    with contextlib.suppress(Malformed):
+        decode(encoded, buffers)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.binary(max_size=60))
+def test_any_bytes_never_do_more_than_fail(data):
+    with contextlib.suppress(Malformed):
+        decode(data)
