@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from distlite.launch.command import run
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def main(args: Sequence[str] | None = None) -> int:

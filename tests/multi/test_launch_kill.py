@@ -33,7 +33,15 @@ def is_complete(token, ranks):
     return len(processes_of(token)) == 2 + FAMILY_SIZE * ranks
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SIGTERM",
+        "SIGINT",
+        pytest.param("SIGHUP", marks=pytest.mark.slow),
+        pytest.param("SIGQUIT", marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_to_the_launcher_ends_everything(tmp_path, name):
     number = signal.Signals[name]
     script = write_script(tmp_path, FAMILY)
@@ -113,7 +121,7 @@ def test_a_second_ctrl_c_works_while_nobody_reads_the_output(tmp_path):
         assert not processes_of(token)
 
 
-@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_a_killed_launcher_leaves_nothing(tmp_path, ranks):
     script = write_script(tmp_path, FAMILY)
     with launched(["--nproc-per-node", ranks, script]) as (process, token):
@@ -124,9 +132,9 @@ def test_a_killed_launcher_leaves_nothing(tmp_path, ranks):
 
 def test_a_launcher_killed_at_any_moment_leaves_nothing(tmp_path):
     script = write_script(tmp_path, FAMILY)
-    for step in range(12):
+    for step in range(6):
         with launched(["--nproc-per-node", 4, script]) as (process, token):
-            time.sleep(0.02 * step)  # where it is then, from import to all started
+            time.sleep(0.025 * step)  # where it is then, from import to all started
             process.kill()
             process.wait(LIMIT)
             wait_until(lambda: not processes_of(token))
@@ -182,7 +190,7 @@ def test_helpers_that_clean_up_after_a_rank_may_do_so(tmp_path):
         """
         import subprocess
         helper = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); "
-        helper += "print(flush=True); sys.stdin.read(); time.sleep(0.5); "
+        helper += "print(flush=True); sys.stdin.read(); time.sleep(0.3); "
         helper += "open(sys.argv[1], 'w')"
         command = [sys.executable, "-c", helper, sys.argv[1]]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

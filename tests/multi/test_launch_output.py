@@ -81,16 +81,16 @@ def test_much_output_of_all_ranks_is_not_lost(tmp_path):
         tmp_path,
         """
         line = (f"{rank} " * 60).encode()
-        for i in range(2500):
+        for i in range(800):
             os.write(1, b"".join(b"%d %s\\n" % (i * 32 + j, line) for j in range(32)))
         """,
     )
     result = launch(["--nproc-per-node", 2, script])
     assert result.returncode == 0
-    assert len(result.stdout) > 2 * 10_000_000
+    assert len(result.stdout) > 2 * 3_200_000
     for rank in range(2):
         line = f"{rank} " * 60
-        expected = "".join(f"{i} {line}\n" for i in range(2500 * 32))
+        expected = "".join(f"{i} {line}\n" for i in range(800 * 32))
         assert lines_of(rank, result.stdout) == expected
 
 
@@ -105,7 +105,7 @@ def test_a_slow_reader_slows_the_ranks_and_gets_everything(tmp_path):
     )
     with launched([script]) as (process, _):
         # Nobody reads stdout: the rank must come to a stop, not the memory fill up.
-        ready, _, _ = select.select([process.stderr], [], [], 1.0)
+        ready, _, _ = select.select([process.stderr], [], [], 0.3)
         assert not ready
         output, errors = process.communicate(timeout=LIMIT)
     assert len(output.splitlines()) == 4000

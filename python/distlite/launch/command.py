@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 
 from distlite.launch.options import parse
 from distlite.launch.supervisor import Supervisor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 
 def run(arguments: Sequence[str], program: str = "distlite run") -> int:
@@ -15,7 +18,23 @@ def run(arguments: Sequence[str], program: str = "distlite run") -> int:
     return Supervisor(parse(arguments, program)).run()
 
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {"run": run}
+def _tool(name: str) -> Callable[[Sequence[str]], int]:
+    """A subcommand of distlite.tools, loaded when it is called."""
+
+    def call(arguments: Sequence[str]) -> int:
+        from importlib import import_module
+
+        module = import_module(f"distlite.tools.{name}")
+        return int(module.main(arguments))
+
+    return call
+
+
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+    "run": run,
+    "ps": _tool("ps"),
+    "trace": _tool("trace"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

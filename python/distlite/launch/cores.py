@@ -5,10 +5,13 @@ tighter.  A container with a quota of two cores on a machine of 64 has two."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from pathlib import Path, PurePosixPath
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CGROUP_ROOT = "/sys/fs/cgroup"
+TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/{}"
 
 
 def usable_cores() -> int:
@@ -18,49 +21,89 @@ def usable_cores() -> int:
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
+def gpu_count() -> int:
+    """NVIDIA's, as far as CUDA_VISIBLE_DEVICES shows them."""
+    try:
+        names = os.listdir("/dev")
+    except OSError:
+        return 0
+    prefix = "nvidia"
+    count = sum(n.startswith(prefix) and n[len(prefix) :].isdecimal() for n in names)
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if shown is None:
+        return count
+    return min(count, len([name for name in shown.split(",") if name.strip()]))
+
+
+def share_of_cores(local_rank: int, ranks: int) -> set[int]:
+    """Cores for one of `ranks` processes of this host: neighbours, threads of one core
+    together; with fewer cores than ranks, some have the same one."""
+    cores = sorted(os.sched_getaffinity(0), key=_place)
+    first = local_rank * len(cores) // ranks
+    end = max(first + 1, (local_rank + 1) * len(cores) // ranks)
+    return set(cores[first:end])
+
+
+def _place(cpu: int) -> tuple[int, int, int]:
+    numbers = []
+    for name in ("physical_package_id", "core_id"):
+        try:
+            numbers.append(int(_read(TOPOLOGY.format(cpu, name))))
+        except (OSError, ValueError):
+            numbers.append(0)
+    return numbers[0], numbers[1], cpu
+
+
 def cgroup_quota(
-    membership: Path = Path("/proc/self/cgroup"), root: Path = CGROUP_ROOT
+    membership: str | os.PathLike[str] = "/proc/self/cgroup",
+    root: str | os.PathLike[str] = CGROUP_ROOT,
 ) -> float | None:
     """The tightest quota on the way from our cgroup to the root, in cores."""
     try:
-        lines = membership.read_text().splitlines()
+        lines = _read(membership).splitlines()
     except OSError:
         return None
-    quotas = []
+    mount = os.fspath(root)
+    quotas: list[float] = []
     for line in lines:
         _, controllers, path = line.split(":", 2)
         names = controllers.split(",")
         if controllers == "":
-            quotas += _quotas_upwards(root, path, _unified_quota)
+            quotas += _quotas_upwards(mount, path, _unified_quota)
         elif "cpu" in names:
-            quotas += _quotas_upwards(root / "cpu", path, _legacy_quota)
-            quotas += _quotas_upwards(root / controllers, path, _legacy_quota)
+            quotas += _quotas_upwards(f"{mount}/cpu", path, _legacy_quota)
+            quotas += _quotas_upwards(f"{mount}/{controllers}", path, _legacy_quota)
     return min(quotas, default=None)
 
 
 def _quotas_upwards(
-    mount: Path, path: str, read: Callable[[Path], float | None]
+    mount: str, path: str, read: Callable[[str], float | None]
 ) -> list[float]:
     # Inside a container the path may be the host's and not exist here: the root of
     # the mount, which is our own group then, is looked at in any case.
-    relative = PurePosixPath(path.lstrip("/"))
-    folders = [mount / relative, *(mount / parent for parent in relative.parents)]
+    parts = [part for part in path.split("/") if part]
+    folders = ["/".join([mount, *parts[:i]]) for i in range(len(parts), -1, -1)]
     found = (read(folder) for folder in folders)
     return [quota for quota in found if quota is not None]
 
 
-def _unified_quota(folder: Path) -> float | None:
+def _read(path: str | os.PathLike[str]) -> str:
+    with open(path) as file:
+        return file.read()
+
+
+def _unified_quota(folder: str) -> float | None:
     try:
-        quota, period = (folder / "cpu.max").read_text().split()
+        quota, period = _read(f"{folder}/cpu.max").split()
     except (OSError, ValueError):
         return None
     return None if quota == "max" else int(quota) / int(period)
 
 
-def _legacy_quota(folder: Path) -> float | None:
+def _legacy_quota(folder: str) -> float | None:
     try:
-        quota = int((folder / "cpu.cfs_quota_us").read_text())
-        period = int((folder / "cpu.cfs_period_us").read_text())
+        quota = int(_read(f"{folder}/cpu.cfs_quota_us"))
+        period = int(_read(f"{folder}/cpu.cfs_period_us"))
     except (OSError, ValueError):
         return None
     return quota / period if quota > 0 and period > 0 else None

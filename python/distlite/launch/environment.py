@@ -4,17 +4,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from distlite.launch.cores import usable_cores
-from distlite.launch.options import Options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distlite.launch.options import Options
+    from distlite.launch.place import Place
 
 # The descriptor of the bound socket that rank 0's store is to serve on; its port is
 # MASTER_PORT.
 LISTEN_FD = "DISTLITE_LISTEN_FD"
+# Set: the launcher serves no store, and rank 0 does.
+NO_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
 
-def job_environment(options: Options, port: int) -> dict[str, str]:
+def serves_store(options: Options) -> bool:
+    """Whether the job's store is to be the launcher's, which outlives rank 0.  Several
+    nodes' launchers need one in any case."""
+    return options.nnodes > 1 or os.environ.get(NO_STORE) != "1"
+
+
+def job_environment(options: Options, place: Place, attempt: int) -> dict[str, str]:
     """What is the same on every rank of this node."""
     environment = dict(os.environ)
     environment.pop(LISTEN_FD, None)
@@ -22,29 +35,33 @@ def job_environment(options: Options, port: int) -> dict[str, str]:
     cores_per_rank = max(1, usable_cores() // options.nproc_per_node)
     environment.setdefault("OMP_NUM_THREADS", str(cores_per_rank))
     environment.update(
-        WORLD_SIZE=str(options.world_size),
+        WORLD_SIZE=str(place.world_size),
         LOCAL_WORLD_SIZE=str(options.nproc_per_node),
-        GROUP_RANK=str(options.node_rank),
+        GROUP_RANK=str(place.node),
         GROUP_WORLD_SIZE=str(options.nnodes),
         ROLE_NAME=options.role,
-        ROLE_WORLD_SIZE=str(options.world_size),
-        MASTER_ADDR=options.master_addr,
-        MASTER_PORT=str(port),
-        TORCHELASTIC_RUN_ID=os.urandom(16).hex() if options.nnodes == 1 else "none",
-        TORCHELASTIC_RESTART_COUNT="0",
-        TORCHELASTIC_MAX_RESTARTS="0",
-        TORCHELASTIC_USE_AGENT_STORE="False",
-        TORCHELASTIC_SIGNALS_TO_HANDLE="SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+        ROLE_WORLD_SIZE=str(place.world_size),
+        MASTER_ADDR=options.address,
+        MASTER_PORT=str(place.port),
+        TORCHELASTIC_RUN_ID=place.run_id,
+        TORCHELASTIC_RESTART_COUNT=str(attempt),
+        TORCHELASTIC_MAX_RESTARTS=str(options.max_restarts),
+        TORCHELASTIC_USE_AGENT_STORE=str(serves_store(options)),
+        TORCHELASTIC_SIGNALS_TO_HANDLE=",".join(options.signals),
     )
     return environment
 
 
 def rank_environment(
-    job: Mapping[str, str], options: Options, local_rank: int, listen_fd: int | None
+    job: Mapping[str, str], options: Options, place: Place, local_rank: int
 ) -> dict[str, str]:
     """The job's variables and one rank's own."""
-    rank = str(options.rank(local_rank))
+    rank = str(place.first_rank + local_rank)
     environment = dict(job, RANK=rank, ROLE_RANK=rank, LOCAL_RANK=str(local_rank))
-    if listen_fd is not None:
-        environment[LISTEN_FD] = str(listen_fd)
+    if options.has_virtual_local_rank:
+        environment["LOCAL_RANK"] = "0"
+        shown = environment.get("CUDA_VISIBLE_DEVICES")
+        devices = shown.split(",") if shown else []
+        own = devices[local_rank] if local_rank < len(devices) else str(local_rank)
+        environment["CUDA_VISIBLE_DEVICES"] = own
     return environment

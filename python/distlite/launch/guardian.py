@@ -6,7 +6,7 @@ PR_SET_PDEATHSIG, but what they started themselves does not.  So the launcher's 
 act is to fork this process, which waits on a pipe that only the launcher holds: each
 rank's process group is announced on it by the rank itself, before its program starts,
 and taken back when the group is empty.  At the end of the pipe every group still
-announced gets SIGKILL.
+announced gets SIGKILL, and files that are nobody's any more are removed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Callable
-from typing import NoReturn
+
+from distlite.launch.files import remove_folder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 PR_SET_PDEATHSIG = 1
 MESSAGE_SIZE = 32  # a sign, a process id, padding: one atomic write to the pipe
@@ -27,24 +31,21 @@ _libc = ctypes.CDLL(None)
 class Guardian:
     """The launcher's end.  Make it before any other thread or process is started."""
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: str | None = None) -> None:
+        """`scratch` is a folder to remove at the end."""
         read_end, self._write_end = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
-            _watch(read_end)
+            _watch(read_end, scratch)
         os.close(read_end)
         self._launcher = os.getpid()
 
-    def in_new_rank(self) -> Callable[[], None]:
-        """What a rank's process does between fork and exec, leading its own session."""
-
-        def prepare() -> None:
-            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != self._launcher:
-                os._exit(1)  # killed before the line above
-            self._send("+", os.getpid())
-
-        return prepare
+    def announce(self) -> None:
+        """By a rank's process, before exec, leading a group of its own."""
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self._launcher:
+            os._exit(1)  # killed before the line above
+        self._send("+", os.getpid())
 
     def forget(self, group: int) -> None:
         """The group is empty."""
@@ -62,7 +63,7 @@ class Guardian:
             os.waitpid(self._pid, 0)
 
 
-def _watch(read_end: int) -> NoReturn:
+def _watch(read_end: int, scratch: str | None) -> NoReturn:
     groups: set[int] = set()
     try:
         read_end = _detach(read_end)
@@ -73,6 +74,8 @@ def _watch(read_end: int) -> NoReturn:
         for group in groups:
             with contextlib.suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
+        if scratch is not None:
+            remove_folder(scratch)
         os._exit(0)
 
 

@@ -1,206 +1,334 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What ``distlite run`` was asked to do.
 
-The options are torchrun's, each with '-' or '_' between the words.  Options of
-torchrun that are not here are refused rather than ignored: a job that believes it has
-restarts or log files must not start without them.
+The options are torchrun's, each with '-' or '_' between the words, and with a default
+from the environment (PET_NNODES for --nnodes).  What is not in the table is refused
+rather than ignored.  They are parsed here and not by argparse, whose import costs more
+than all that the launcher does before its ranks run.
 """
 
 from __future__ import annotations
 
-import argparse
-import functools
 import os
-import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from distlite.launch.cores import usable_cores
+from distlite.launch.cores import gpu_count, usable_cores
+from distlite.launch.signals import named_signals
+from distlite.launch.table import FLAG, OPTIONS, SHORT, help_text, usage
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DEFAULT_ADDRESS = "127.0.0.1"
 DEFAULT_PORT = 29500  # torchrun's, where several nodes must agree on one
+RUN_PATH = (
+    "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
+)
+STDOUT, STDERR = 1, 2  # bits of the values of --redirects and --tee
 
 
-@dataclass(frozen=True)
+class UsageError(Exception):
+    """The command line is wrong."""
+
+
 class Options:
     """One node's part of a job."""
 
-    command: tuple[str, ...]
-    nproc_per_node: int = 1
-    nnodes: int = 1
-    node_rank: int = 0
-    master_addr: str = DEFAULT_ADDRESS
-    master_port: int = 0  # 0: any free one, on a job of one node
-    role: str = "default"
+    command: tuple[str, ...] = ()
+    nproc_per_node = 1
+    nnodes = 1
+    node_rank = 0
+    arrives = False  # c10d: a node's place is the order of arrival
+    hosts_store: bool | None = None  # None: whoever can
+    join_timeout = 600.0
+    address = DEFAULT_ADDRESS
+    port = 0  # 0: any free one, on a job of one node
+    run_id = "none"
+    role = "default"
+    max_restarts = 0
+    log_dir: str | None = None
+    redirects: tuple[int, ...] = ()
+    tees: tuple[int, ...] = ()
+    shown_ranks: frozenset[int] | None = None
+    grace = 30.0
+    signals: tuple[str, ...] = ()
+    has_virtual_local_rank = False
+    binds_cores = False
+    uses_environment = False  # what `python -m distlite.launch` asks for
+    passes_local_rank = False
+    argument_position = 0  # of the script's first argument in the command
 
     @property
-    def world_size(self) -> int:
-        """Ranks of the whole job; every node runs the same number."""
-        return self.nnodes * self.nproc_per_node
+    def keeps_files(self) -> bool:
+        """Whether files are asked for, and so stay after the job."""
+        return self.log_dir is not None or any(self.redirects) or any(self.tees)
 
-    def rank(self, local_rank: int) -> int:
-        """The rank in the whole job of a rank of this node."""
-        return self.node_rank * self.nproc_per_node + local_rank
+    def is_redirected(self, local_rank: int, stream: int) -> bool:
+        """Whether a stream (STDOUT or STDERR) goes to its file alone."""
+        return bool(self.redirects[local_rank] & stream) and not self.is_teed(
+            local_rank, stream
+        )
+
+    def is_teed(self, local_rank: int, stream: int) -> bool:
+        """Whether a stream goes to its file as well."""
+        return bool(self.tees[local_rank] & stream)
 
 
 def parse(arguments: Sequence[str], program: str = "distlite run") -> Options:
     """Parse the command line; exit with code 2 and a usage line if it is wrong."""
-    parser = _parser(program)
-    parsed = parser.parse_args(arguments)
-    if parsed.standalone and parsed.nnodes != 1:
-        parser.error("--standalone is for one node")
-    if not 0 <= parsed.node_rank < parsed.nnodes:
-        parser.error(
-            f"--node-rank {parsed.node_rank} is not among {parsed.nnodes} node(s)"
-        )
-    address, port = parsed.master_addr, parsed.master_port
-    if parsed.standalone:
-        address, port = DEFAULT_ADDRESS, 0
-    elif port is None:
-        port = 0 if parsed.nnodes == 1 else DEFAULT_PORT
-    elif port == 0 and parsed.nnodes > 1:
-        parser.error("several nodes need a --master-port that all of them know")
     try:
-        command = _command(parsed)
-    except FileNotFoundError as error:
-        parser.error(str(error))
-    return Options(
-        command=command,
-        nproc_per_node=parsed.nproc_per_node,
-        nnodes=parsed.nnodes,
-        node_rank=parsed.node_rank,
-        master_addr=address,
-        master_port=port,
-        role=parsed.role,
-    )
+        values, command = _split(arguments)
+        if values.get("help"):
+            sys.stdout.write(help_text(program))
+            raise SystemExit(0)
+        return _options(values, command)
+    except UsageError as error:
+        sys.stderr.write(f"{usage(program)}\n{program}: error: {error}\n")
+        raise SystemExit(2) from None
 
 
-def _parser(program: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog=program,
-        description="Run a script as several ranks on this host.",
-        epilog="On a terminal the first rank's output is shown as it is, so that "
-        "progress bars work; every other line begins with its rank.",
-        allow_abbrev=False,
-    )
-    _add_size_options(parser)
-    _add_address_options(parser)
-    _add_program_options(parser)
-    return parser
+def _split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The options' values as text, and the program with its arguments."""
+    values: dict[str, str] = {}
+    rest = list(arguments)
+    while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
+        word = rest.pop(0)
+        name, value = _name_of(word)
+        if OPTIONS[name].metavar == FLAG:
+            if value is not None:
+                raise UsageError(f"--{name} takes no value")
+            value = "1"
+        elif value is None:
+            if not rest:
+                raise UsageError(f"--{name} expects a value")
+            value = rest.pop(0)
+        values[name] = value
+    return values, rest[1:] if rest[:1] == ["--"] else rest
 
 
-def _add(parser: argparse.ArgumentParser, name: str, **settings: Any) -> None:
-    """An option in both spellings."""
-    underscored = "--" + name[2:].replace("-", "_")
-    names = [name] if underscored == name else [name, underscored]
-    parser.add_argument(*names, **settings)
+def _name_of(word: str) -> tuple[str, str | None]:
+    if word[1] != "-":
+        name = SHORT.get(word[1])
+        value = word[2:].removeprefix("=") or None
+    else:
+        text, equals, after = word[2:].partition("=")
+        name, value = text.replace("_", "-"), after if equals else None
+    if name is None or name not in OPTIONS:
+        raise UsageError(f"unrecognized arguments: {word}")
+    return name, value
 
 
-def _add_size_options(parser: argparse.ArgumentParser) -> None:
-    add = functools.partial(_add, parser)
-    add(
-        "--nproc-per-node",
-        type=_process_count,
-        default=1,
-        metavar="N",
-        help="ranks on this node: a number, or 'auto' or 'cpu' for one per usable core",
-    )
-    add("--nnodes", type=_node_count, default=1, metavar="N", help="nodes of the job")
-    add(
-        "--node-rank",
-        type=int,
-        default=0,
-        metavar="R",
-        help="this node's place, from 0",
-    )
-    add("--role", default="default", help="the ranks' ROLE_NAME")
+class _Values:
+    """Texts by option: of the command line, of the environment, or the default."""
+
+    def __init__(self, given: dict[str, str]) -> None:
+        self._given = given
+
+    def text(self, name: str) -> str:
+        if name in self._given:
+            return self._given[name]
+        variable = "PET_" + name.upper().replace("-", "_")
+        return os.environ.get(variable) or OPTIONS[name].default
+
+    def flag(self, name: str) -> bool:
+        return self.text(name) not in ("", "0")
+
+    def integer(self, name: str, least: int, most: int = sys.maxsize) -> int:
+        text = self.text(name)
+        try:
+            value = int(text)
+        except ValueError:
+            raise UsageError(f"--{name}: not a number: {text}") from None
+        if not least <= value <= most:
+            limits = f"{least}..{most}" if most < sys.maxsize else f"{least} or more"
+            raise UsageError(f"--{name}: {value} is not in {limits}")
+        return value
+
+    def seconds(self, name: str) -> float:
+        try:
+            value = float(self.text(name))
+        except ValueError:
+            raise UsageError(f"--{name}: not a time: {self.text(name)}") from None
+        if not 0 <= value < float("inf"):
+            raise UsageError(f"--{name}: not a time: {self.text(name)}")
+        return value
 
 
-def _add_address_options(parser: argparse.ArgumentParser) -> None:
-    add = functools.partial(_add, parser)
-    add(
-        "--master-addr",
-        default=DEFAULT_ADDRESS,
-        metavar="HOST",
-        help="address of the node with rank 0 (default: %(default)s)",
-    )
-    add(
-        "--master-port",
-        type=_port,
-        default=None,
-        metavar="PORT",
-        help=f"port of rank 0's store (default: any free one; on several nodes "
-        f"{DEFAULT_PORT})",
-    )
-    add("--standalone", action="store_true", help="one node, any free port")
+def _options(given: dict[str, str], command: list[str]) -> Options:
+    values, options = _Values(given), Options()
+    options.nproc_per_node = _process_count(values.text("nproc-per-node"))
+    options.nnodes = _node_count(values.text("nnodes"))
+    options.node_rank = values.integer("node-rank", 0)
+    options.role = values.text("role")
+    options.max_restarts = values.integer("max-restarts", 0)
+    options.has_virtual_local_rank = values.flag("virtual-local-rank")
+    options.binds_cores = values.flag("bind-cores")
+    options.uses_environment = values.flag("use-env")
+    options.grace = _grace(values)
+    options.signals = tuple(filter(None, values.text("signals-to-handle").split(",")))
+    try:
+        named_signals(options.signals)
+    except ValueError as error:
+        raise UsageError(f"--signals-to-handle: {error}") from None
+    values.seconds("monitor-interval")
+    if values.text("start-method") not in ("spawn", "fork", "forkserver"):
+        raise UsageError(f"--start-method: {values.text('start-method')}")
+    _set_meeting_point(options, values)
+    _set_output(options, values)
+    options.command = _command(values, command)
+    options.argument_position = len(options.command) - len(command) + 1
+    return options
 
 
-def _add_program_options(parser: argparse.ArgumentParser) -> None:
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument(
-        "-m", "--module", action="store_true", help="the script is a module's name"
-    )
-    kind.add_argument(
-        "--no-python",
-        "--no_python",
-        action="store_true",
-        help="the script is a program to run as it is",
-    )
-    parser.add_argument("script", help="what every rank runs")
-    parser.add_argument(
-        "script_args", nargs=argparse.REMAINDER, metavar="...", help="its arguments"
-    )
+def _grace(values: _Values) -> float:
+    if values.text("shutdown-timeout"):
+        return values.seconds("shutdown-timeout")
+    try:
+        return float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", ""))
+    except ValueError:
+        return Options.grace
 
 
-def _command(parsed: argparse.Namespace) -> tuple[str, ...]:
+def _set_meeting_point(options: Options, values: _Values) -> None:
+    """Where the nodes meet, and how each gets its place."""
+    backend, endpoint = values.text("rdzv-backend"), values.text("rdzv-endpoint")
+    if backend not in ("static", "c10d"):
+        raise UsageError(f"--rdzv-backend: 'static' or 'c10d', not {backend!r}")
+    options.run_id = values.text("rdzv-id")
+    _set_conf(options, values.text("rdzv-conf"))
+    options.address = values.text("master-addr")
+    if values.flag("standalone"):
+        if options.nnodes != 1:
+            raise UsageError("--standalone is for one node")
+        options.address, options.port = DEFAULT_ADDRESS, 0
+        return
+    options.arrives = backend == "c10d" and options.nnodes > 1
+    if endpoint:
+        options.address, options.port = _endpoint(endpoint, options.nnodes)
+    elif backend == "c10d" and options.nnodes > 1:
+        raise UsageError("--rdzv-backend c10d on several nodes needs --rdzv-endpoint")
+    elif values.text("master-port"):
+        options.port = values.integer("master-port", 0, 65535)
+    else:
+        options.port = DEFAULT_PORT if options.nnodes > 1 else 0
+    if options.port == 0 and options.nnodes > 1:
+        raise UsageError("several nodes need a --master-port that all of them know")
+    if not options.arrives and options.node_rank >= options.nnodes:
+        raise UsageError(
+            f"--node-rank {options.node_rank} is not among {options.nnodes} node(s)"
+        )
+
+
+def _endpoint(text: str, nnodes: int) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or "]" in port:  # '[fd00::1]' has no port
+        host, port = text, str(DEFAULT_PORT if nnodes > 1 else 0)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise UsageError(f"--rdzv-endpoint: not a host and port: {text}")
+    return host, int(port)
+
+
+def _set_conf(options: Options, text: str) -> None:
+    for pair in filter(None, text.split(",")):
+        key, _, value = pair.partition("=")
+        if key == "is_host" and value.lower() in ("true", "1", "false", "0"):
+            options.hosts_store = value.lower() in ("true", "1")
+        elif key in ("join_timeout", "timeout") and value.isdecimal():
+            options.join_timeout = float(value)
+        else:
+            raise UsageError(
+                f"--rdzv-conf: {pair!r} is not among is_host=true or false, "
+                "join_timeout=SECONDS"
+            )
+
+
+def _set_output(options: Options, values: _Values) -> None:
+    count = options.nproc_per_node
+    options.log_dir = values.text("log-dir") or None
+    options.redirects = _streams(values.text("redirects"), "redirects", count)
+    options.tees = _streams(values.text("tee"), "tee", count)
+    text = values.text("local-ranks-filter")
+    if not text:
+        return
+    try:
+        options.shown_ranks = frozenset(int(rank) for rank in text.split(","))
+    except ValueError:
+        raise UsageError(f"--local-ranks-filter: not ranks: {text}") from None
+
+
+def _streams(text: str, name: str, count: int) -> tuple[int, ...]:
+    """The streams meant by '3' (all ranks) or '0:1,2:3', for each local rank."""
+    chosen = [0] * count
+    for item in text.split(","):
+        rank, colon, value = item.rpartition(":")
+        if value not in ("0", "1", "2", "3") or (colon and not rank.isdecimal()):
+            raise UsageError(
+                f"--{name}: {text!r} is neither 0, 1 (stdout), 2 (stderr) or 3 (both) "
+                "nor a list such as 0:1,1:3"
+            )
+        if colon and int(rank) >= count:
+            raise UsageError(f"--{name}: there is no local rank {rank}")
+        for local_rank in [int(rank)] if colon else range(count):
+            chosen[local_rank] = int(value)
+    return tuple(chosen)
+
+
+def _command(values: _Values, words: list[str]) -> tuple[str, ...]:
+    kinds = [k for k in ("module", "no-python", "run-path") if values.flag(k)]
+    if len(kinds) > 1:
+        raise UsageError(f"--{kinds[1]} is not allowed with --{kinds[0]}")
+    if not words:
+        raise UsageError("no script: what shall the ranks run?")
     # Four ranks that cannot find the script would say so four times.
-    if parsed.no_python:
-        if shutil.which(parsed.script) is None:
-            raise FileNotFoundError(f"no program {parsed.script!r}")
-        return (parsed.script, *parsed.script_args)
+    script, kind = words[0], "".join(kinds)
+    if kind == "no-python":
+        if not _is_program(script):
+            raise UsageError(f"no program {script!r}")
+        return tuple(words)
     # -u: what a rank prints is seen when it prints it, as under torchrun.
     python = [os.environ.get("PYTHON_EXEC", sys.executable), "-u"]
-    if parsed.module:
-        return (*python, "-m", parsed.script, *parsed.script_args)
-    if not os.path.exists(parsed.script):
-        raise FileNotFoundError(f"no script {parsed.script!r}")
-    return (*python, parsed.script, *parsed.script_args)
+    if kind == "module":
+        return (*python, "-m", *words)
+    if not os.path.exists(script):
+        raise UsageError(f"no script {script!r}")
+    return (*python, "-c", RUN_PATH, *words) if kind else (*python, *words)
+
+
+def _is_program(name: str) -> bool:
+    folders = [""] if "/" in name else os.get_exec_path()
+    paths = (os.path.join(folder, name) for folder in folders)
+    return any(os.access(p, os.X_OK) and not os.path.isdir(p) for p in paths)
 
 
 def _process_count(text: str) -> int:
-    if text in ("auto", "cpu"):
+    if text == "cpu":
         return usable_cores()
+    if text in ("auto", "gpu"):
+        count = gpu_count()
+        if text == "gpu" and count == 0:
+            raise UsageError("--nproc-per-node gpu: this host shows no GPU")
+        return count or usable_cores()
     try:
         count = int(text)
     except ValueError:
         # torchrun's words.
-        message = f"Unsupported nproc_per_node value: {text}"
-        raise argparse.ArgumentTypeError(message) from None
+        raise UsageError(f"Unsupported nproc_per_node value: {text}") from None
     if count < 1:
-        raise argparse.ArgumentTypeError("at least one process is needed")
+        raise UsageError(f"--nproc-per-node {count}: at least one process is needed")
     return count
 
 
 def _node_count(text: str) -> int:
     least, _, most = text.partition(":")
-    try:
-        count = int(least)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not a number of nodes: {text}") from None
+    if not least.isdecimal():
+        raise UsageError(f"--nnodes: not a number of nodes: {text}")
     if most not in ("", least):
-        raise argparse.ArgumentTypeError(f"a varying number of nodes, {text}")
-    if count < 1:
-        raise argparse.ArgumentTypeError("at least one node is needed")
-    return count
-
-
-def _port(text: str) -> int:
-    try:
-        port = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not a port: {text}") from None
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{port} is not in 0..65535")
-    return port
+        raise UsageError(
+            f"--nnodes {text}: a varying number of nodes is not supported; "
+            "say how many there are"
+        )
+    if int(least) < 1:
+        raise UsageError(f"--nnodes {text}: at least one node is needed")
+    return int(least)

@@ -91,6 +91,12 @@ class Sink:
                 return
             del self._pending[:written]
 
+    def flush(self) -> None:
+        """Write everything, however long it takes."""
+        while self._pending and not self.is_broken:
+            self._poll.poll()
+            self.flush_ready()
+
     def abandon(self) -> None:
         """Write nothing any more."""
         self.is_broken = True
@@ -150,18 +156,58 @@ class Tail:
 
     def lines(self) -> list[str]:
         """The whole lines that are kept, undecodable bytes escaped."""
-        text = bytes(self._kept[-self._size :]).decode("utf-8", "backslashreplace")
-        lines = text.splitlines()
-        return lines[1:] if len(self._kept) > self._size else lines
+        return tail_lines(bytes(self._kept), self._size)
+
+
+def tail_lines(data: bytes, size: int) -> list[str]:
+    """The whole lines among the last `size` bytes."""
+    lines = data[-size:].decode("utf-8", "backslashreplace").splitlines()
+    return lines[1:] if len(data) > size else lines
+
+
+class NoSink(Sink):
+    """For what is not to be shown."""
+
+    def __init__(self) -> None:
+        self.fd = -1
+        self.is_terminal = self.is_broken = False
+        self._pending = bytearray()
+        self._unfinished = b""
+
+    def write_lines(self, lines: bytes) -> None:
+        """Nothing."""
+
+
+class FileStream:
+    """What a rank writes straight into a file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.rank_fd = _open_log(path)
+
+    def close_rank_end(self) -> None:
+        """The rank has its own copy."""
+        os.close(self.rank_fd)
+
+
+def _open_log(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
 
 
 class Channel:
     """What one rank writes to its stdout or stderr."""
 
-    def __init__(self, sink: Sink, prefix: str | None, tail: Tail | None) -> None:
-        """Without a prefix, the rank owns the sink's terminal."""
+    def __init__(
+        self,
+        sink: Sink,
+        prefix: str | None,
+        tail: Tail | None = None,
+        file: str | None = None,
+    ) -> None:
+        """Without a prefix, the rank owns the sink's terminal; `file` gets a copy."""
         self.sink = sink
         self.tail = tail
+        self._copy = None if file is None else _open_log(file)
         self._prefixer = None if prefix is None else LinePrefixer(prefix.encode())
         if self._prefixer is None:
             self.fd, self.rank_fd = open_terminal_like(sink.fd)
@@ -187,6 +233,9 @@ class Channel:
     def _pass_on(self, data: bytes) -> None:
         if self.tail is not None:
             self.tail.feed(data)
+        if self._copy is not None:
+            with contextlib.suppress(OSError):  # a full disk does not end the job
+                os.write(self._copy, data)
         if self._prefixer is None:
             self.sink.write_raw(data)
         else:
@@ -207,6 +256,8 @@ class Channel:
             return
         self.is_open = False
         os.close(self.fd)
+        if self._copy is not None:
+            os.close(self._copy)
         if self._prefixer is not None:
             self.sink.write_lines(self._prefixer.flush())
 

@@ -4,10 +4,15 @@ traceback, then one line for each of the others."""
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Sequence
+import os
 
-from distlite.launch.worker import Worker, describe_end
+from distlite.launch.worker import describe_end
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from distlite.launch.worker import Worker
 
 WIDTH = 78
 TRACEBACK = "Traceback (most recent call last)"
@@ -21,16 +26,20 @@ LAST_LINES = 20
 
 def failure_report(first: Worker, workers: Sequence[Worker]) -> str:
     """The whole text, for the launcher's stderr."""
-    assert first.exit_code is not None
-    end = describe_end(first.exit_code)
-    title = f"rank {first.rank} failed first: {end}, pid {first.pid}, "
-    lines = ["=" * WIDTH, title + f"host {socket.gethostname()}", "-" * WIDTH]
+    title = f"{failure_title(first)}, pid {first.pid}, host {os.uname().nodename}"
+    lines = ["=" * WIDTH, title, "-" * WIDTH]
     said = last_words(first.last_lines())
     lines += said or ["(it wrote nothing to stderr)"]
     others = [_fate(worker) for worker in workers if worker is not first]
     if others:
         lines += ["-" * WIDTH, *others]
     return "\n".join([*lines, "=" * WIDTH, ""])
+
+
+def failure_title(first: Worker) -> str:
+    """Which rank it was and how it ended."""
+    assert first.exit_code is not None
+    return f"rank {first.rank} failed first: {describe_end(first.exit_code)}"
 
 
 def last_words(lines: Sequence[str]) -> list[str]:

@@ -6,15 +6,22 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from types import FrameType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import FrameType
 
 # What ends the job; passed on to the ranks as it came.
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-TOLD = (*ENDING, signal.SIGCHLD, signal.SIGWINCH)
+TOLD = (signal.SIGCHLD, signal.SIGWINCH)
 
 
 class SignalPipe:
     """Catches signals from `__enter__` to `__exit__`; `fd` tells of them."""
+
+    def __init__(self, ending: Iterable[int] = ENDING) -> None:
+        self._told = (*ending, *TOLD)
 
     def __enter__(self) -> SignalPipe:
         self.fd, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -22,7 +29,7 @@ class SignalPipe:
             self._write_end, warn_on_full_buffer=False
         )
         self._before = {}
-        for number in TOLD:
+        for number in self._told:
             # Whoever started us with nohup, or in the background of a script, has said
             # that the job shall not end by these.
             is_ignored = signal.getsignal(number) == signal.SIG_IGN
@@ -42,6 +49,17 @@ class SignalPipe:
         signal.set_wakeup_fd(self._wakeup_before)
         os.close(self.fd)
         os.close(self._write_end)
+
+
+def named_signals(names: Iterable[str]) -> frozenset[int]:
+    """By names such as SIGTERM; ValueError for one that there is not."""
+    numbers = set()
+    for name in names:
+        number = getattr(signal, name, None)
+        if not isinstance(number, signal.Signals):
+            raise ValueError(f"there is no signal {name!r}")
+        numbers.add(int(number))
+    return frozenset(numbers)
 
 
 def _wake_up(_number: int, _frame: FrameType | None) -> None:

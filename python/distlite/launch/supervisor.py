@@ -1,257 +1,184 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The loop that starts the ranks, passes their output on and ends them together.
+"""One run of one job on this node: attempts at it, until one ends well or none is left.
 
-One thread polls everything: the ranks' output, the launcher's own stdout and stderr,
-and a pipe that signals arrive on, the end of a child among them.  The job ends when all
-ranks have ended; when one has failed; or when the launcher is told to.  In the last two
-cases the ranks get a signal, and after a grace SIGKILL.
+What outlives an attempt is here: the guardian, the signals, the launcher's own output,
+the store by which the ranks find each other, and the other nodes' launchers.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import math
 import os
-import select
-import signal
-import subprocess
-import time
-from collections.abc import Iterator
 
-from distlite.launch.environment import job_environment, rank_environment
+from distlite._C import DistError, TCPStore
+from distlite.launch.attempt import Attempt
+from distlite.launch.environment import serves_store
+from distlite.launch.files import make_folder
 from distlite.launch.guardian import Guardian
-from distlite.launch.master import bind_master
-from distlite.launch.options import Options
-from distlite.launch.output import Channel, own_sinks
-from distlite.launch.report import failure_report
-from distlite.launch.signals import ENDING, SignalPipe
-from distlite.launch.worker import Worker, shell_code
+from distlite.launch.output import own_sinks
+from distlite.launch.place import Place
+from distlite.launch.report import failure_report, failure_title
+from distlite.launch.signals import SignalPipe, named_signals
+from distlite.launch.worker import shell_code
 
-GRACE_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
-DEFAULT_GRACE = 30.0  # torchrun's
-# A rank that failed because a peer did can be gone before that peer is: how long to
-# look for the cause before the rest of the job is ended.
-SETTLING_TIME = 1.0
-# What ended ranks have left behind is let be for the first span, for it may be about to
-# end by itself; then it gets SIGTERM and, after the second, SIGKILL.
-LEFTOVER_STEPS = ((0, 0.2), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0))
-# For output still coming from somebody who left the ranks' process groups.
-LAST_OUTPUT_TIME = 1.0
-GROUP_POLL_TIME = 0.01
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from distlite.launch.nodes import Nodes
+    from distlite.launch.options import Options
+
+PREFIX_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 PR_SET_CHILD_SUBREAPER = 36
 
 
 class Supervisor:
-    """One run of one job on this node."""
+    """The job on this node."""
 
     def __init__(self, options: Options) -> None:
-        self._options = options
-        self._workers: list[Worker] = []
-        self._first_failed: Worker | None = None
-        self._caught: int | None = None
-        self._grace = _grace()
-        # Times: of the end of the settling window, and of the SIGKILL.
-        self._end_at = math.inf
-        self._kill_at = math.inf
-        self._is_ending = False
+        self.options = options
+        self.peers: Nodes | None = None
+        self.listen_fd: int | None = None
+        self.folder: str | None = None
+        self._store: TCPStore | None = None
+        self._open = contextlib.ExitStack()
 
     def run(self) -> int:
         """Run the job; return the launcher's exit code."""
         _open_standard_streams()
-        self._guardian = Guardian()
+        self.sinks = own_sinks()
+        try:
+            self.folder = make_folder(self.options)
+        except OSError as error:
+            return self._refuse(error)
+        self.guardian = Guardian(None if self.options.keeps_files else self.folder)
         # What the ranks leave behind becomes ours, so that we can see it end.
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-        self._sinks = own_sinks()
+        ending = named_signals(self.options.signals)
         try:
-            with SignalPipe() as self._signals:
+            with self._open, SignalPipe(ending) as self.signals:
                 return self._run_job()
         finally:
-            self._guardian.close()
+            self.guardian.close()
 
     def _run_job(self) -> int:
         try:
-            self._start_all()
+            self._meet()
         except OSError as error:
-            self._say(f"distlite: {error}")
-            self._end(signal.SIGTERM)
-            self._see_to_the_end()
-            return 1
-        self._see_to_the_end()
-        return self._exit_code()
+            return self._refuse(error)
+        if self.options.keeps_files:
+            self.say(f"distlite: files of the ranks' output: {self.folder}")
+        for number in range(self.options.max_restarts + 1):
+            attempt = Attempt(self, number)
+            code = self._try(attempt)
+            if not self._may_try_again(attempt):
+                break
+        attempt.finish_output()
+        return code
 
-    def _start_all(self) -> None:
-        with contextlib.ExitStack() as stack:
-            listen_fd, port = None, self._options.master_port
-            if self._options.nnodes == 1:
-                master = bind_master(self._options.master_addr, port)
-                stack.enter_context(contextlib.closing(master))
-                listen_fd, port = master.fileno(), master.getsockname()[1]
-            job = job_environment(self._options, port)
-            for local_rank in range(self._options.nproc_per_node):
-                fd = listen_fd if self._options.rank(local_rank) == 0 else None
-                environment = rank_environment(job, self._options, local_rank, fd)
-                self._start(local_rank, environment, fd)
+    def _meet(self) -> None:
+        """Make the store, or find it and the other nodes."""
+        options = self.options
+        if options.nnodes > 1:
+            from distlite.launch.nodes import Nodes
 
-    def _start(
-        self, local_rank: int, environment: dict[str, str], listen_fd: int | None
-    ) -> None:
-        is_first = local_rank == 0
-        worker = Worker(self._options.rank(local_rank), self._sinks, is_first)
-        self._workers.append(worker)
-        # Of a file or pipe, several readers would each get a part.  At a terminal
-        # everybody may read: a debugger can be in any rank.
-        shares_stdin = is_first or os.isatty(0)
-        worker.start(
-            self._options.command,
-            environment,
-            self._guardian,
-            stdin=None if shares_stdin else subprocess.DEVNULL,
-            listen_fd=listen_fd,
-        )
-
-    def _see_to_the_end(self) -> None:
-        while any(worker.is_running for worker in self._workers):
-            self._turn()
-        self._end_leftovers()
-        limit = time.monotonic() + LAST_OUTPUT_TIME
-        while any(self._open_channels()) and time.monotonic() < limit:
-            self._turn(limit)
-        for worker in self._workers:
-            worker.close_channels()
-        if self._first_failed is not None and self._caught is None:
-            self._say(failure_report(self._first_failed, self._workers))
-        self._finish_output()
-
-    def _finish_output(self) -> None:
-        # A job that was told to end does not wait for a reader that may be stuck.
-        was_told = self._caught is not None
-        limit = time.monotonic() + LAST_OUTPUT_TIME if was_told else math.inf
-        while any(s.has_pending for s in self._sinks) and time.monotonic() < limit:
-            self._turn(limit)
-
-    def _turn(self, until: float = math.inf) -> None:
-        """Wait for something to do, no longer than `until`, and do it."""
-        until = min(until, self._end_at, self._kill_at)
-        ready = self._poll(until)
-        for number in self._signals.take():
-            self._on_signal(number)
-        # Before reading: what a failed rank wrote comes before what its failure made
-        # the others write.
-        self._look_for_ends()
-        for channel in self._open_channels():
-            if channel.fd in ready:
-                channel.read()
-        for sink in self._sinks:
-            sink.flush_ready()
-            if sink.is_broken and not self._is_ending:
-                self._caught = signal.SIGPIPE
-                self._end(signal.SIGTERM)
-        self._keep_time()
-
-    def _poll(self, until: float) -> set[int]:
-        poll = select.poll()
-        poll.register(self._signals.fd, select.POLLIN)
-        for channel in self._open_channels():
-            if not channel.sink.is_full:
-                poll.register(channel.fd, select.POLLIN)
-        for sink in self._sinks:
-            if sink.has_pending:
-                poll.register(sink.fd, select.POLLOUT)
-        span = max(0.0, until - time.monotonic())
-        events = poll.poll(None if span == math.inf else math.ceil(span * 1000))
-        return {fd for fd, _ in events}
-
-    def _open_channels(self) -> Iterator[Channel]:
-        for worker in self._workers:
-            yield from (channel for channel in worker.channels if channel.is_open)
-
-    def _look_for_ends(self) -> None:
-        ended = [worker for worker in self._workers if worker.has_just_ended()]
-        failed = [worker for worker in ended if worker.has_failed]
-        if not failed or self._is_ending:
+            self.peers = self._open.enter_context(Nodes(options))
             return
-        # Of those that ended between two looks, and of a rank that only followed and
-        # the one that comes to light after it, prefer what looks like the cause.
-        known = [] if self._first_failed is None else [self._first_failed]
-        self._first_failed = min(known + failed, key=Worker.is_consequence)
-        if not self._first_failed.is_consequence():
-            self._end_at = -math.inf
-        elif self._end_at == math.inf:
-            self._end_at = time.monotonic() + SETTLING_TIME
+        if serves_store(options):
+            self._store = _serve(options)
+            port = self._store.port
+        else:
+            from distlite.launch.master import bind_master
 
-    def _keep_time(self) -> None:
-        now = time.monotonic()
-        if now >= self._end_at:
-            self._end(signal.SIGTERM)
-        if now >= self._kill_at:
-            self._kill()
+            master = bind_master(options.address, options.port)
+            self._open.enter_context(master)
+            self.listen_fd, port = master.fileno(), master.getsockname()[1]
+        self.place = Place(options.run_id, port, [options.nproc_per_node])
 
-    def _on_signal(self, number: int) -> None:
-        if number == signal.SIGWINCH:
-            for channel in self._open_channels():
-                channel.resize()
-        elif number in ENDING and not self._is_ending:
-            self._caught = number
-            self._say(
-                f"distlite: {signal.Signals(number).name}: ending all ranks, "
-                f"with SIGKILL in {self._grace:g} s (or at the next Ctrl-C)"
-            )
-            self._end(number)
-        elif number == signal.SIGINT:
-            self._kill()
-            # Nobody waits for the rest, and a stuck reader must not keep us.
-            for sink in self._sinks:
-                sink.abandon()
+    def _try(self, attempt: Attempt) -> int:
+        """One attempt; the exit code if it is the last."""
+        if self.peers is not None:
+            self.peers.begin(attempt.number)
+            attempt.wait_for_peers()
+            if self.peers.place is not None:
+                self.place = self.peers.place
+        if not attempt.was_disturbed:
+            try:
+                attempt.run()
+            except OSError as error:
+                self._tell_peers(attempt, str(error))
+                attempt.gives_up = True
+                return self._refuse(error)
+        if self.peers is not None and not attempt.was_disturbed:
+            self.peers.end(attempt.number)
+            attempt.wait_for_peers(is_there=True)
+        return self._conclude(attempt)
 
-    def _end(self, number: int) -> None:
-        self._is_ending = True
-        self._end_at = math.inf
-        self._kill_at = time.monotonic() + self._grace
-        for worker in self._workers:
-            worker.signal_group(number)
+    def _conclude(self, attempt: Attempt) -> int:
+        """Say how it ended, and tell the other nodes."""
+        if attempt.caught is not None:
+            self._tell_peers(attempt, "its launcher was told to end")
+            return 128 + attempt.caught
+        if attempt.failure_elsewhere is not None:
+            self.say(f"distlite: {attempt.failure_elsewhere}")
+            return 1
+        if attempt.first_failed is None:
+            return 0
+        self._tell_peers(attempt, failure_title(attempt.first_failed))
+        self.say(failure_report(attempt.first_failed, attempt.workers))
+        return shell_code(attempt.first_failed.exit_code or 0)
 
-    def _kill(self) -> None:
-        self._kill_at = math.inf
-        for worker in self._workers:
-            worker.signal_group(signal.SIGKILL)
+    def _may_try_again(self, attempt: Attempt) -> bool:
+        left = self.options.max_restarts - attempt.number
+        if not attempt.was_disturbed or attempt.caught or attempt.gives_up or left < 1:
+            return False
+        if self.peers is not None and self.peers.is_over:
+            return False
+        self.say(f"distlite: starting all ranks again; {left - 1} restart(s) left then")
+        return True
 
-    def _end_leftovers(self) -> None:
-        """End what the ranks started and left behind in their process groups."""
-        self._is_ending = True
-        for number, span in LEFTOVER_STEPS:
-            limit = time.monotonic() + min(self._grace, span)
-            if not self._forget_empty_groups():
-                return
-            for worker in self._workers:
-                worker.signal_group(number)
-            while self._forget_empty_groups() and time.monotonic() < limit:
-                self._turn(time.monotonic() + GROUP_POLL_TIME)
+    def _tell_peers(self, attempt: Attempt, text: str) -> None:
+        if self.peers is not None:
+            self.peers.fail(attempt.number, text)
 
-    def _forget_empty_groups(self) -> bool:
-        for worker in self._workers:
-            if worker.check_group():
-                self._guardian.forget(worker.pid)
-        return not all(worker.group_is_empty for worker in self._workers)
+    def _refuse(self, error: Exception) -> int:
+        self.say(f"distlite: {error}")
+        for sink in self.sinks:
+            sink.flush()
+        return 1
 
-    def _say(self, text: str) -> None:
-        sink = self._sinks[1]
+    def say(self, text: str) -> None:
+        """A line or more of the launcher's own, on stderr."""
+        sink = self.sinks[1]
         sink.finish_line()
         sink.write_lines(text.rstrip("\n").encode() + b"\n")
 
-    def _exit_code(self) -> int:
-        if self._caught is not None:
-            return 128 + self._caught
-        if self._first_failed is not None:
-            return shell_code(self._first_failed.exit_code or 0)
-        return 0
+    def prefix(self, rank: int, local_rank: int) -> str:
+        """What each line of a rank's output begins with."""
+        template = os.environ.get(PREFIX_VARIABLE)
+        if template is None:
+            return f"[rank{rank}]: "
+        values = {
+            "role_name": self.options.role,
+            "rank": str(rank),
+            "local_rank": str(local_rank),
+        }
+        for name, value in values.items():
+            template = template.replace(f"${{{name}}}", value)
+        return template
 
 
-def _grace() -> float:
+def _serve(options: Options) -> TCPStore:
     try:
-        return float(os.environ.get(GRACE_VARIABLE, ""))
-    except ValueError:
-        return DEFAULT_GRACE
+        return TCPStore(
+            options.address,
+            options.port,
+            is_master=True,
+            wait_for_workers=False,
+            use_libuv=os.environ.get("USE_LIBUV", "1") == "1",
+        )
+    except DistError as error:
+        where = f"{options.address}:{options.port}"
+        raise OSError(f"cannot listen on {where}: {error}") from None
 
 
 def _open_standard_streams() -> None:

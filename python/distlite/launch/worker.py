@@ -7,11 +7,21 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
-from collections.abc import Mapping, Sequence
+import warnings
 
-from distlite.launch.guardian import Guardian
-from distlite.launch.output import Channel, Sink, Tail
+from distlite.launch.errors import read_error
+from distlite.launch.files import last_bytes
+from distlite.launch.output import TAIL_SIZE, Channel, FileStream, tail_lines
+from distlite.launch.signals import ENDING
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import NoReturn
+
+    from distlite.launch.guardian import Guardian
+
+    Stream = Channel | FileStream
 
 # The last line of the traceback of a rank that failed because a peer did.
 CONSEQUENCE = re.compile(
@@ -20,68 +30,69 @@ CONSEQUENCE = re.compile(
 )
 # What is left in a pipe when its writer has ended; more comes from others.
 LAST_READS = 64
+# Python ignores it; a program expects to be ended by it.
+DEFAULT_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
+
+
+class Plan:
+    """How a rank's process is to start."""
+
+    command: Sequence[str] = ()
+    environment: Mapping[str, str]
+    shares_stdin = False
+    listen_fd: int | None = None
+    cores: set[int] | None = None
 
 
 class Worker:
     """A rank from its start to its end."""
 
-    def __init__(self, rank: int, sinks: tuple[Sink, Sink], owns_terminal: bool):
+    def __init__(
+        self, rank: int, streams: tuple[Stream, Stream], error_file: str | None
+    ) -> None:
         self.rank = rank
-        self._process: subprocess.Popen[bytes] | None = None
+        self.pid = 0  # also the id of its process group
+        # None before its end; negative: the signal that ended it.
+        self.exit_code: int | None = None
         self.was_told_to_end = False
         self.group_is_empty = True
-        self._stderr_tail = tail = Tail()
-        self._prefix = prefix = f"[rank{rank}]: "
-        stdout, stderr = sinks
-        self.channels = [
-            Channel(stdout, _prefix_on(stdout, prefix, owns_terminal), None),
-            Channel(stderr, _prefix_on(stderr, prefix, owns_terminal), tail),
-        ]
+        self.error_file = error_file
+        self._streams = streams
+        self.channels = [s for s in streams if isinstance(s, Channel)]
 
-    def start(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        guardian: Guardian,
-        *,
-        stdin: int | None,
-        listen_fd: int | None,
-    ) -> None:
-        """Start the process; OSError if there is no such program."""
-        stdout, stderr = self.channels
+    def start(self, plan: Plan, guardian: Guardian) -> int:
+        """Start the process; the answer is for `check_start`."""
+        read_end, write_end = os.pipe()
+        # One that came before the child is itself would be lost.
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
         try:
-            self._process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=stdin,
-                stdout=stdout.rank_fd,
-                stderr=stderr.rank_fd,
-                pass_fds=() if listen_fd is None else (listen_fd,),
-                # A session, not only a group: a group in the background of the
-                # terminal's session would be stopped when it reads from the terminal.
-                start_new_session=True,
-                preexec_fn=guardian.in_new_rank(),
-            )
+            with warnings.catch_warnings():
+                # Of a fork beside threads: ours are the store's, and exec follows.
+                warnings.simplefilter("ignore")
+                self.pid = os.fork()
+            if self.pid == 0:
+                fds = [stream.rank_fd for stream in self._streams]
+                _become(plan, fds, guardian, write_end)
             self.group_is_empty = False
         finally:
-            stdout.close_rank_end()
-            stderr.close_rank_end()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+            os.close(write_end)
+            for stream in self._streams:
+                stream.close_rank_end()
+        return read_end
 
-    @property
-    def pid(self) -> int:
-        """Of a rank that was started; also the id of its process group."""
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """None before its end; negative: the signal that ended it."""
-        return None if self._process is None else self._process.returncode
+    @staticmethod
+    def check_start(answer: int, program: str) -> None:
+        """Wait until the process is the program; OSError says why it cannot be."""
+        text = os.read(answer, 16)
+        os.close(answer)
+        if text:
+            raise OSError(int(text), f"{os.strerror(int(text))}: {program!r}")
 
     @property
     def is_running(self) -> bool:
         """Started, and not known to have ended."""
-        return self._process is not None and self._process.returncode is None
+        return self.pid != 0 and self.exit_code is None
 
     @property
     def has_failed(self) -> bool:
@@ -90,18 +101,28 @@ class Worker:
 
     def has_just_ended(self) -> bool:
         """True once, at its end; what it wrote before has been passed on then."""
-        process = self._process
-        if process is None or not self.is_running or process.poll() is None:
+        if not self.is_running:
             return False
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid == 0:
+            return False
+        self.exit_code = os.waitstatus_to_exitcode(status)
         for channel in self.channels:
             if channel.is_open:
                 channel.read(LAST_READS)
         return True
 
     def last_lines(self) -> list[str]:
-        """The end of its stderr, without prefixes."""
-        lines = self._stderr_tail.lines()
-        return [line.removeprefix(self._prefix) for line in lines]
+        """What it wrote down about its end, or the end of its stderr."""
+        if lines := read_error(self.error_file):
+            return lines
+        stderr = self._streams[1]
+        if isinstance(stderr, FileStream):
+            lines = tail_lines(last_bytes(stderr.path, TAIL_SIZE), TAIL_SIZE)
+        elif stderr.tail is not None:
+            lines = stderr.tail.lines()
+        prefix = f"[rank{self.rank}]: "  # the library's own
+        return [line.removeprefix(prefix) for line in lines]
 
     def is_consequence(self) -> bool:
         """Whether it says that it failed because a peer was lost."""
@@ -139,8 +160,33 @@ class Worker:
         return self.group_is_empty
 
 
-def _prefix_on(sink: Sink, prefix: str, owns_terminal: bool) -> str | None:
-    return None if owns_terminal and sink.is_terminal else prefix
+def _become(
+    plan: Plan, fds: Sequence[int], guardian: Guardian, failure: int
+) -> NoReturn:
+    """In the new process: everything between fork and exec."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (*signal.valid_signals(),):
+            if callable(signal.getsignal(number)) or number in DEFAULT_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        # A session, not only a group: a group in the background of the terminal's
+        # session would be stopped when it reads from the terminal.
+        os.setsid()
+        guardian.announce()
+        if plan.cores is not None:
+            os.sched_setaffinity(0, plan.cores)
+        if not plan.shares_stdin:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(fds[0], 1)
+        os.dup2(fds[1], 2)
+        if plan.listen_fd is not None:
+            os.set_inheritable(plan.listen_fd, True)
+        os.execvpe(plan.command[0], list(plan.command), dict(plan.environment))
+    except OSError as error:
+        os.write(failure, str(error.errno).encode())
+    finally:
+        os._exit(127)
 
 
 def describe_end(exit_code: int) -> str:

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``python -m distlite.launch``: the older spelling, as of torch.distributed.launch.
+
+The rank is also the script's first argument, --local-rank=R, unless --use-env says that
+the script takes it from LOCAL_RANK.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from distlite.launch.options import parse
+from distlite.launch.supervisor import Supervisor
+
+
+def main(arguments: list[str]) -> int:
+    """Run one job; return its exit code."""
+    options = parse(arguments, "python -m distlite.launch")
+    options.passes_local_rank = not options.uses_environment
+    return Supervisor(options).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

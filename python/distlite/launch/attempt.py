@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The loop that starts the ranks, passes their output on and ends them together.
+
+One thread polls everything: the ranks' output, the launcher's own stdout and stderr,
+news of other nodes, and a pipe that signals arrive on, the end of a child among them.
+An attempt ends when all ranks have ended; when one has failed, here or elsewhere; or
+when the launcher is told to.  Then the ranks get a signal, and after a grace SIGKILL.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import time
+
+from distlite.launch.cores import share_of_cores
+from distlite.launch.environment import LISTEN_FD, job_environment, rank_environment
+from distlite.launch.errors import ERROR_FILE
+from distlite.launch.files import rank_folder
+from distlite.launch.options import STDERR, STDOUT
+from distlite.launch.output import Channel, FileStream, NoSink, Tail
+from distlite.launch.signals import named_signals
+from distlite.launch.worker import Plan, Worker
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distlite.launch.supervisor import Supervisor
+    from distlite.launch.worker import Stream
+
+# A rank that failed because a peer did can be gone before that peer is: how long to
+# look for the cause before the rest of the job is ended.
+SETTLING_TIME = 1.0
+# What ended ranks have left behind is let be for the first span, for it may be about to
+# end by itself; then it gets SIGTERM and, after the second, SIGKILL.
+LEFTOVER_STEPS = ((0, 0.2), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0))
+# For output still coming from somebody who left the ranks' process groups.
+LAST_OUTPUT_TIME = 1.0
+GROUP_POLL_TIME = 0.01
+FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
+
+
+class Attempt:
+    """The ranks of this node, once from start to end."""
+
+    def __init__(self, job: Supervisor, number: int) -> None:
+        self._job = job
+        self._options = job.options
+        self.number = number
+        self.workers: list[Worker] = []
+        self.first_failed: Worker | None = None
+        self.caught: int | None = None
+        self.failure_elsewhere: str | None = None
+        self.gives_up = False  # told to end while it was ending anyway
+        self._ending = named_signals(self._options.signals)
+        # Times: of the end of the settling window, and of the SIGKILL.
+        self._end_at = math.inf
+        self._kill_at = math.inf
+        self._is_ending = False
+
+    @property
+    def was_disturbed(self) -> bool:
+        """Whether it did not end well."""
+        return bool(self.caught or self.first_failed or self.failure_elsewhere)
+
+    def wait_for_peers(self, is_there: bool = False) -> None:
+        """Until all nodes are ready for this attempt or, with `is_there`, have ended
+        it; until it is disturbed."""
+        self._is_ending = self.was_disturbed
+        peers = self._job.peers
+        while peers is not None and not self.was_disturbed:
+            if peers.have_ended(self.number) if is_there else peers.are_ready():
+                return
+            self._turn()
+
+    def run(self) -> None:
+        """Start the ranks, and see to their end; OSError if they cannot be started."""
+        try:
+            self._start_all()
+        except OSError:
+            self._end(signal.SIGTERM)
+            self._see_to_the_end()
+            raise
+        self._see_to_the_end()
+
+    def _start_all(self) -> None:
+        job = job_environment(self._options, self._job.place, self.number)
+        answers = []
+        for local_rank in range(self._options.nproc_per_node):
+            worker, plan = self._prepare(local_rank, job)
+            self.workers.append(worker)
+            answers.append(worker.start(plan, self._job.guardian))
+        program = self._options.command[0]
+        errors = []
+        for answer in answers:
+            try:
+                Worker.check_start(answer, program)
+            except OSError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _prepare(self, local_rank: int, job: dict[str, str]) -> tuple[Worker, Plan]:
+        options, plan = self._options, Plan()
+        rank = self._job.place.first_rank + local_rank
+        plan.environment = environment = rank_environment(
+            job, options, self._job.place, local_rank
+        )
+        plan.command = options.command
+        if options.passes_local_rank:
+            at = options.argument_position
+            plan.command = (
+                *options.command[:at],
+                f"--local-rank={local_rank}",
+                *options.command[at:],
+            )
+        # Of a file or pipe, several readers would each get a part.  At a terminal
+        # everybody may read: a debugger can be in any rank.
+        plan.shares_stdin = local_rank == 0 or os.isatty(0)
+        if options.binds_cores:
+            plan.cores = share_of_cores(local_rank, options.nproc_per_node)
+        if rank == 0 and self._job.listen_fd is not None:
+            plan.listen_fd = self._job.listen_fd
+            environment[LISTEN_FD] = str(plan.listen_fd)
+        folder, error_file = None, None
+        if self._job.folder is not None:
+            folder = rank_folder(self._job.folder, self.number, local_rank)
+            error_file = environment[ERROR_FILE] = f"{folder}/error.json"
+        stdout = self._stream(rank, local_rank, STDOUT, folder)
+        stderr = self._stream(rank, local_rank, STDERR, folder)
+        return Worker(rank, (stdout, stderr), error_file), plan
+
+    def _stream(
+        self, rank: int, local_rank: int, which: int, folder: str | None
+    ) -> Stream:
+        options = self._options
+        if options.is_redirected(local_rank, which):
+            return FileStream(f"{folder}/{FILES[which]}")
+        sink = self._job.sinks[which - 1]
+        if options.shown_ranks is not None and local_rank not in options.shown_ranks:
+            sink = NoSink()
+        file = (
+            f"{folder}/{FILES[which]}" if options.is_teed(local_rank, which) else None
+        )
+        prefix = None
+        if local_rank != 0 or not sink.is_terminal:
+            prefix = self._job.prefix(rank, local_rank)
+        return Channel(sink, prefix, Tail() if which == STDERR else None, file)
+
+    def _see_to_the_end(self) -> None:
+        while any(worker.is_running for worker in self.workers):
+            self._turn()
+        self._end_leftovers()
+        limit = time.monotonic() + LAST_OUTPUT_TIME
+        while any(self._open_channels()) and time.monotonic() < limit:
+            self._turn(limit)
+        for worker in self.workers:
+            worker.close_channels()
+
+    def finish_output(self) -> None:
+        """Write what is left to write."""
+        # A job that was told to end does not wait for a reader that may be stuck.
+        was_told = self.caught is not None
+        limit = time.monotonic() + LAST_OUTPUT_TIME if was_told else math.inf
+        while any(s.has_pending for s in self._job.sinks) and time.monotonic() < limit:
+            self._turn(limit)
+
+    def _turn(self, until: float = math.inf) -> None:
+        """Wait for something to do, no longer than `until`, and do it."""
+        until = min(until, self._end_at, self._kill_at)
+        ready = self._poll(until)
+        for number in self._job.signals.take():
+            self._on_signal(number)
+        # Before reading: what a failed rank wrote comes before what its failure made
+        # the others write.
+        self._look_for_ends()
+        self._look_elsewhere()
+        for channel in self._open_channels():
+            if channel.fd in ready:
+                channel.read()
+        for sink in self._job.sinks:
+            sink.flush_ready()
+            if sink.is_broken and not self._is_ending:
+                self.caught = signal.SIGPIPE
+                self._end(signal.SIGTERM)
+        self._keep_time()
+
+    def _poll(self, until: float) -> set[int]:
+        poll = select.poll()
+        poll.register(self._job.signals.fd, select.POLLIN)
+        if self._job.peers is not None:
+            poll.register(self._job.peers.fd, select.POLLIN)
+        for channel in self._open_channels():
+            if not channel.sink.is_full:
+                poll.register(channel.fd, select.POLLIN)
+        for sink in self._job.sinks:
+            if sink.has_pending:
+                poll.register(sink.fd, select.POLLOUT)
+        span = max(0.0, until - time.monotonic())
+        events = poll.poll(None if span == math.inf else math.ceil(span * 1000))
+        return {fd for fd, _ in events}
+
+    def _open_channels(self) -> Iterator[Channel]:
+        for worker in self.workers:
+            yield from (channel for channel in worker.channels if channel.is_open)
+
+    def _look_for_ends(self) -> None:
+        ended = [worker for worker in self.workers if worker.has_just_ended()]
+        failed = [worker for worker in ended if worker.has_failed]
+        if not failed or self._is_ending:
+            return
+        # Of those that ended between two looks, and of a rank that only followed and
+        # the one that comes to light after it, prefer what looks like the cause.
+        known = [] if self.first_failed is None else [self.first_failed]
+        self.first_failed = min(known + failed, key=Worker.is_consequence)
+        if not self.first_failed.is_consequence():
+            self._end_at = -math.inf
+        elif self._end_at == math.inf:
+            self._end_at = time.monotonic() + SETTLING_TIME
+
+    def _look_elsewhere(self) -> None:
+        if self._job.peers is None:
+            return
+        failure = self._job.peers.take_failure(self.number)
+        if failure is None or self._is_ending:
+            return
+        self.failure_elsewhere = failure
+        self._end(signal.SIGTERM)
+
+    def _keep_time(self) -> None:
+        now = time.monotonic()
+        if now >= self._end_at:
+            self._end(signal.SIGTERM)
+        if now >= self._kill_at:
+            self._kill()
+
+    def _on_signal(self, number: int) -> None:
+        if number == signal.SIGWINCH:
+            for channel in self._open_channels():
+                channel.resize()
+        elif number in self._ending and not self._is_ending:
+            self.caught = number
+            self._job.say(
+                f"distlite: {signal.Signals(number).name}: ending all ranks, "
+                f"with SIGKILL in {self._options.grace:g} s (or at the next Ctrl-C)"
+            )
+            self._end(number)
+        elif number in self._ending:
+            self.gives_up = True
+            if number == signal.SIGINT:
+                self._kill()
+                # Nobody waits for the rest, and a stuck reader must not keep us.
+                for sink in self._job.sinks:
+                    sink.abandon()
+
+    def _end(self, number: int) -> None:
+        self._is_ending = True
+        self._end_at = math.inf
+        self._kill_at = time.monotonic() + self._options.grace
+        for worker in self.workers:
+            worker.signal_group(number)
+
+    def _kill(self) -> None:
+        self._kill_at = math.inf
+        for worker in self.workers:
+            worker.signal_group(signal.SIGKILL)
+
+    def _end_leftovers(self) -> None:
+        """End what the ranks started and left behind in their process groups."""
+        self._is_ending = True
+        for number, span in LEFTOVER_STEPS:
+            limit = time.monotonic() + min(self._options.grace, span)
+            if not self._forget_empty_groups():
+                return
+            for worker in self.workers:
+                worker.signal_group(number)
+            while self._forget_empty_groups() and time.monotonic() < limit:
+                self._turn(time.monotonic() + GROUP_POLL_TIME)
+
+    def _forget_empty_groups(self) -> bool:
+        for worker in self.workers:
+            if worker.check_group():
+                self._job.guardian.forget(worker.pid)
+        return not all(worker.group_is_empty for worker in self.workers)

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a rank tells the launcher what went wrong: in the file that
+TORCHELASTIC_ERROR_FILE names, in torch's layout."""
+
+from __future__ import annotations
+
+import functools
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import ParamSpec, TypeVar
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+
+
+def record(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a script's main function: an exception that leaves it is written down
+    for the launcher's report, and goes on.
+
+    Without it the report shows the traceback at the end of the rank's stderr; this one
+    is exact also where many write there.
+    """
+
+    @functools.wraps(function)
+    def recorded(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except Exception as error:
+            write_error(error)
+            raise
+
+    return recorded
+
+
+def write_error(error: BaseException) -> None:
+    """Into the file, if a launcher has named one and nothing is in it yet."""
+    path = os.environ.get(ERROR_FILE)
+    if not path:
+        return
+    import contextlib
+    import json
+    import time
+    import traceback
+
+    stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    extra = {"py_callstack": stack, "timestamp": str(int(time.time()))}
+    text = f"{type(error).__name__}: {error}"
+    content = {"message": {"message": text, "extraInfo": extra}}
+    # What cannot be written is still on stderr.
+    with contextlib.suppress(OSError), open(path, "x") as file:
+        json.dump(content, file)
+
+
+def read_error(path: str | None) -> list[str]:
+    """The lines of the traceback, or of the message, in a file; none without one."""
+    if path is None or not os.path.exists(path):
+        return []
+    import json
+
+    try:
+        with open(path) as file:
+            message = json.load(file)["message"]
+        if isinstance(message, str):
+            return message.splitlines()
+        text = message.get("extraInfo", {}).get("py_callstack") or message["message"]
+        return str(text).splitlines()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return []

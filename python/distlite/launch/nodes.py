@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The launchers of a job on several nodes, as one of them sees the others.
+
+They meet in a store, served by one of them, which the ranks use as well.  A thread of
+each writes a beat there, and looks at those of the others and at what they have to say;
+the loop over the ranks hears of it through a pipe, and never waits for the network.
+
+Keys, below "launch/": job (its name), node/<n> (ranks, restarts, host), beat/<n>, and
+of each attempt ready/<k>/<n>, ended/<k>/<n>, failure/<k> (the first), and seen/<k> (how
+many nodes have read how it ended).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+
+from distlite._C import DistError, PrefixStore, TCPStore
+from distlite.launch.place import Place
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Self
+
+    from distlite._C import Store
+    from distlite.launch.options import Options
+
+LIMIT_VARIABLE = "DISTLITE_HEARTBEAT_TIMEOUT"
+DEFAULT_LIMIT = 5.0
+# Between two beats; a limit is at least ten of them.
+BEAT_TIME = 0.2
+
+
+class Failure(Exception):
+    """The job cannot go on; the text is for the user."""
+
+
+class Nodes:
+    """Until `close`, which lets the others read the last news first."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._limit = _limit()
+        self.fd, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        # Written by this thread only, read by the other one.
+        self._attempt = -1
+        self._own_failure: tuple[int, str] | None = None
+        self._ended_here = -1
+        self._is_closing = False
+        # The other way round.
+        self.place: Place | None = None
+        self._is_host = False
+        self._ready = self._ended = -1
+        self._failures: dict[int, str] = {}
+        self._lost: str | None = None
+        self._seen: set[int] = set()
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_closing = True
+        self._wake.set()
+        # One that still looks for the store has told nobody anything.
+        self._thread.join(self._limit if self.place is not None else 0)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether another attempt would be in vain."""
+        return self._lost is not None
+
+    def begin(self, attempt: int) -> None:
+        """This node is ready for an attempt."""
+        self._attempt = attempt
+        self._wake.set()
+
+    def are_ready(self) -> bool:
+        """Whether all nodes are."""
+        return self._ready == self._attempt
+
+    def end(self, attempt: int) -> None:
+        """All ranks of this node have ended well."""
+        self._ended_here = attempt
+        self._wake.set()
+
+    def have_ended(self, attempt: int) -> bool:
+        """Whether all ranks of all nodes have."""
+        return self._ended == attempt
+
+    def fail(self, attempt: int, text: str) -> None:
+        """Something has failed here; the first such news counts."""
+        self._own_failure = attempt, text
+        self._wake.set()
+
+    def take_failure(self, attempt: int) -> str | None:
+        """What has ended an attempt elsewhere."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.fd, 4096)
+        return self._lost or self._failures.get(attempt)
+
+    def _tell(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._write_end, b"!")
+
+    def _run(self) -> None:
+        try:
+            self._join()
+            while not self._is_done():
+                self._wake.wait(min(BEAT_TIME, self._limit / 10))
+                self._wake.clear()
+                self._beat()
+        except Failure as failure:
+            self._lost = str(failure)
+        except DistError as error:
+            where = f"{self._options.address}:{self._options.port}"
+            self._lost = f"the job's store at {where} is lost: {error}"
+        self._tell()
+
+    def _is_done(self) -> bool:
+        """Whether nobody needs this node any more: all have read the last news."""
+        if not self._is_closing:
+            return False
+        if not self._is_host:
+            return self._own_failure is None
+        last = f"seen/{self._attempt}"
+        return self._store.add(last, 0) >= len(self._others) - len(self._gone)
+
+    def _join(self) -> None:
+        options = self._options
+        self._store = PrefixStore("launch", self._find_store())
+        name = self._store.compare_set("job", "", options.run_id).decode()
+        if name != options.run_id:
+            raise Failure(
+                f"the nodes at {options.address}:{options.port} run the job {name!r}, "
+                f"and this one is of {options.run_id!r} (--rdzv-id)"
+            )
+        node = self._take_place()
+        about = f"{options.nproc_per_node} {options.max_restarts} {_host()}"
+        self._store.set(f"beat/{node}", "0")
+        self._store.set(f"node/{node}", about)
+        nodes = [n.split(" ", 2) for n in self._wait_for_all(node)]
+        if len({restarts for _, restarts, _ in nodes}) > 1:
+            raise Failure("the nodes were given different --max-restarts")
+        self._hosts = [host for _, _, host in nodes]
+        self._others = [n for n in range(options.nnodes) if n != node]
+        self._beats = dict.fromkeys(self._others, (b"", time.monotonic()))
+        self._gone: set[int] = set()
+        self._count = 0
+        counts = [int(count) for count, _, _ in nodes]
+        self.place = Place(options.run_id, self._port, counts, node)
+
+    def _find_store(self) -> Store:
+        options = self._options
+        where = f"{options.address}:{options.port}"
+        if options.arrives:
+            may_host = options.hosts_store is not False
+        else:
+            may_host = options.node_rank == 0
+        if may_host:
+            try:
+                return self._serve()
+            except (OSError, DistError) as error:
+                if not options.arrives or options.hosts_store:
+                    raise Failure(f"cannot listen on {where}: {error}") from None
+        try:
+            store = TCPStore(
+                options.address, options.port, timeout=options.join_timeout
+            )
+        except DistError as error:
+            raise Failure(f"no other node's launcher at {where}: {error}") from None
+        self._port = store.port
+        return store
+
+    def _serve(self) -> TCPStore:
+        from distlite.launch.master import listen_for_nodes
+
+        options = self._options
+        with listen_for_nodes(options.address, options.port) as listener:
+            store = TCPStore(
+                options.address,
+                options.port,
+                is_master=True,
+                wait_for_workers=False,
+                timeout=options.join_timeout,
+                master_listen_fd=listener.detach(),
+                use_libuv=os.environ.get("USE_LIBUV", "1") == "1",
+            )
+        self._is_host, self._port = True, store.port
+        return store
+
+    def _take_place(self) -> int:
+        nnodes = self._options.nnodes
+        if not self._options.arrives:
+            node = self._options.node_rank
+            if self._store.add(f"taken/{node}", 1) > 1:
+                raise Failure(f"another launcher is node {node} already (--node-rank)")
+            return node
+        node = self._store.add("arrived", 1) - 1
+        if node >= nnodes:
+            raise Failure(f"the job has its {nnodes} nodes already (--nnodes)")
+        return node
+
+    def _wait_for_all(self, node: int) -> list[str]:
+        nodes = range(self._options.nnodes)
+        try:
+            self._store.wait([f"node/{n}" for n in nodes], self._options.join_timeout)
+        except DistError as error:
+            missing = [n for n in nodes if not self._store.check([f"node/{n}"])]
+            raise Failure(
+                f"after {self._options.join_timeout:g} s node(s) "
+                f"{', '.join(map(str, missing))} of {self._options.nnodes} have not "
+                f"come to {self._options.address}:{self._options.port}"
+            ) from error
+        finally:
+            self._store.set_timeout(self._limit)
+        return [self._store.get(f"node/{n}").decode() for n in nodes]
+
+    def _beat(self) -> None:
+        assert self.place is not None
+        self._count += 1
+        self._store.set(f"beat/{self.place.node}", str(self._count))
+        attempt = self._attempt
+        if attempt < 0:
+            return
+        self._share("ready", attempt, attempt)
+        self._share("ended", attempt, self._ended_here)
+        self._exchange_failures(attempt)
+        self._look_at_beats()
+
+    def _share(self, what: str, attempt: int, here: int) -> None:
+        """Count this node in once, and see whether all are."""
+        key = f"{what}/{attempt}"
+        if getattr(self, f"_{what}") == attempt or here != attempt:
+            return
+        self._store.add(f"{key}/{self.place_number}", 1)
+        if all(self._store.check([f"{key}/{n}"]) for n in range(self._options.nnodes)):
+            setattr(self, f"_{what}", attempt)
+            self._tell()
+
+    @property
+    def place_number(self) -> int:
+        """Which node this is."""
+        assert self.place is not None
+        return self.place.node
+
+    def _exchange_failures(self, attempt: int) -> None:
+        own, self._own_failure = self._own_failure, None
+        if own is not None:
+            text = f"node {self.place_number} ({_host()}): {own[1]}"
+            self._store.compare_set(f"failure/{own[0]}", "", text)
+            self._mark_seen(own[0])
+        if attempt in self._seen:
+            return
+        key = f"failure/{attempt}"
+        if self._store.check([key]):
+            self._failures[attempt] = self._store.get(key).decode()
+            self._tell()
+        if attempt in self._failures or self._ended == attempt:
+            self._mark_seen(attempt)
+
+    def _mark_seen(self, attempt: int) -> None:
+        self._seen.add(attempt)
+        if not self._is_host:
+            self._store.add(f"seen/{attempt}", 1)
+
+    def _look_at_beats(self) -> None:
+        now = time.monotonic()
+        over = self._attempt in self._seen
+        keys = [f"beat/{node}" for node in self._others]
+        for node, beat in zip(self._others, self._store.multi_get(keys), strict=True):
+            before, since = self._beats[node]
+            if beat != before:
+                self._beats[node] = beat, now
+            elif now - since > self._limit:
+                self._gone.add(node)
+                if not over:
+                    raise Failure(
+                        f"node {node} ({self._hosts[node]}) is lost: no sign of life "
+                        f"for {self._limit:g} s"
+                    )
+
+
+def _host() -> str:
+    return os.uname().nodename
+
+
+def _limit() -> float:
+    try:
+        return max(0.2, float(os.environ.get(LIMIT_VARIABLE, "")))
+    except ValueError:
+        return DEFAULT_LIMIT

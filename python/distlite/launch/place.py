@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Where a node stands in its job."""
+
+from __future__ import annotations
+
+import os
+
+
+class Place:
+    """Of a job on one node, unless told otherwise."""
+
+    def __init__(self, run_id: str, port: int, counts: list[int], node: int = 0):
+        # torchrun's default names no job, and a folder is named after it.
+        self.run_id = run_id if run_id != "none" or len(counts) > 1 else _any_name()
+        self.port = port
+        self.node = node
+        self.world_size = sum(counts)
+        self.first_rank = sum(counts[:node])
+
+
+def _any_name() -> str:
+    return os.urandom(16).hex()

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The launcher's options, one line each, and the help made of them."""
+
+from __future__ import annotations
+
+FLAG = ""
+
+
+class Option:
+    """How one option looks; without a metavar it is a flag."""
+
+    __slots__ = ("default", "metavar", "text")
+
+    def __init__(self, metavar: str, default: str, text: str) -> None:
+        self.metavar = metavar
+        self.default = default
+        self.text = text
+
+
+OPTIONS = {
+    "nproc-per-node": Option(
+        "N",
+        "1",
+        "ranks on this node: a number; cpu: one per usable core; gpu: one "
+        "per GPU; auto: gpu where there are any, else cpu",
+    ),
+    "nnodes": Option("N", "1", "nodes of the job"),
+    "node-rank": Option("R", "0", "this node's place, from 0 (static rendezvous)"),
+    "master-addr": Option("HOST", "127.0.0.1", "address of the node with rank 0"),
+    "master-port": Option(
+        "PORT", "", "port of the job's store (any free one; 29500 on several nodes)"
+    ),
+    "rdzv-backend": Option(
+        "NAME",
+        "static",
+        "static: nodes are numbered by --node-rank; c10d: in the "
+        "order in which they arrive",
+    ),
+    "rdzv-endpoint": Option("HOST:PORT", "", "where the nodes meet"),
+    "rdzv-id": Option("ID", "none", "the job's name; nodes of another one are refused"),
+    "rdzv-conf": Option("K=V,...", "", "is_host=true|false, join_timeout=SECONDS"),
+    "standalone": Option(FLAG, "", "one node, any free port"),
+    "max-restarts": Option("N", "0", "start all ranks again so often if one fails"),
+    "monitor-interval": Option("S", "0.1", "accepted; an end is seen at once anyway"),
+    "start-method": Option("NAME", "spawn", "accepted; each rank is a new program"),
+    "shutdown-timeout": Option("S", "", "from SIGTERM to SIGKILL (30)"),
+    "signals-to-handle": Option(
+        "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", "what ends the job"
+    ),
+    "role": Option("NAME", "default", "the ranks' ROLE_NAME"),
+    "log-dir": Option("FOLDER", "", "where files of the ranks' output go"),
+    "redirects": Option(
+        "STREAMS",
+        "0",
+        "to files instead of here: 1 stdout, 2 stderr, 3 both, or by "
+        "local rank: 0:1,1:3",
+    ),
+    "tee": Option("STREAMS", "0", "to files as well"),
+    "local-ranks-filter": Option("RANKS", "", "show the output of these only: 0,2"),
+    "bind-cores": Option(FLAG, "", "give each rank cores of its own"),
+    "virtual-local-rank": Option(
+        FLAG, "", "every rank finds LOCAL_RANK 0 and one GPU, its own"
+    ),
+    "module": Option(FLAG, "", "the script is a module's name"),
+    "no-python": Option(FLAG, "", "the script is a program to run as it is"),
+    "run-path": Option(FLAG, "", "run the script with runpy.run_path"),
+    "use-env": Option(FLAG, "", "accepted; the rank is in LOCAL_RANK in any case"),
+    "help": Option(FLAG, "", "show this"),
+}
+SHORT = {"m": "module", "r": "redirects", "t": "tee", "h": "help"}
+HELP_COLUMN = 28
+
+
+def usage(program: str) -> str:
+    """One line."""
+    return f"usage: {program} [options] script [arguments of the script]"
+
+
+def help_text(program: str) -> str:
+    """Usage and a line or two for each option."""
+    lines = [usage(program), "", "Run a script as several ranks on this host.", ""]
+    letters = {name: letter for letter, name in SHORT.items()}
+    for name, option in OPTIONS.items():
+        letter = f"-{letters[name]}, " if name in letters else ""
+        head = f"  {letter}--{name} {option.metavar}".rstrip()
+        default = f" [{option.default}]" if option.default else ""
+        lines += _wrapped(head, option.text + default)
+    lines += [
+        "",
+        "On a terminal the first rank's output is shown as it is, so that progress",
+        "bars work; every other line begins with its rank.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    from textwrap import wrap
+
+    column = " " * HELP_COLUMN
+    lines = wrap(text, 80 - HELP_COLUMN)
+    if len(head) < HELP_COLUMN:
+        return [
+            head.ljust(HELP_COLUMN) + lines[0],
+            *(column + line for line in lines[1:]),
+        ]
+    return [head, *(column + line for line in lines)]

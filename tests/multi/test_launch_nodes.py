@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Launchers of several nodes: how they meet, and what they tell each other."""
+
+import contextlib
+import time
+
+import pytest
+from launching import (
+    LIMIT,
+    launched,
+    port_outside_the_ephemeral_range,
+    processes_of,
+    wait_until,
+    write_script,
+)
+
+HEARTBEAT = {"DISTLITE_HEARTBEAT_TIMEOUT": "1.5"}
+SHOW = (
+    'echo "$RANK $LOCAL_RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE, '
+    '$MASTER_ADDR:$MASTER_PORT, job $TORCHELASTIC_RUN_ID"'
+)
+
+
+class Node:
+    """One launcher, and what has come of it in the end."""
+
+    def __init__(self, process, token):
+        self.process, self.token = process, token
+
+    def finish(self):
+        self.out, self.errors = self.process.communicate(timeout=LIMIT)
+        return self.process.returncode
+
+
+@contextlib.contextmanager
+def nodes(*words_of_each):
+    with contextlib.ExitStack() as stack:
+        yield [
+            Node(*stack.enter_context(launched(words, env=HEARTBEAT)))
+            for words in words_of_each
+        ]
+
+
+def static_job(count=2):
+    port = port_outside_the_ephemeral_range()
+    words = ["--nnodes", count, "--master-addr", "127.0.0.1", "--master-port", port]
+    return [[*words, "--node-rank", node] for node in range(count)]
+
+
+def test_nodes_with_numbers(tmp_path):
+    """They need not have the same number of ranks."""
+    first, second = static_job()
+    program = ["--no-python", "sh", "-c", SHOW]
+    first += ["--nproc-per-node", 2, *program]
+    second += ["--nproc-per-node", 1, *program]
+    with nodes(second, first) as (late, early):
+        assert early.finish() == late.finish() == 0, early.errors + late.errors
+    place = f"127.0.0.1:{first[5]}, job none"
+    assert sorted(early.out.splitlines()) == [
+        f"[rank0]: 0 0 of 3, node 0 of 2, {place}",
+        f"[rank1]: 1 1 of 3, node 0 of 2, {place}",
+    ]
+    assert late.out == f"[rank2]: 2 0 of 3, node 1 of 2, {place}\n"
+
+
+MEET = """
+from datetime import timedelta
+from distlite import rendezvous
+store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=30)))
+store.set(f"from {rank}", os.environ["TORCHELASTIC_RESTART_COUNT"])
+print([int(store.get(f"from {r}")) for r in range(world_size)])
+attempt, bad = map(int, sys.argv[1:])
+if attempt > int(os.environ["TORCHELASTIC_RESTART_COUNT"]) and rank == bad:
+    sys.exit(9)
+"""
+
+
+def test_nodes_in_the_order_of_their_coming_and_a_restart_of_all(tmp_path):
+    script = write_script(tmp_path, MEET)
+    port = port_outside_the_ephemeral_range()
+    words = ["--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-id", "job7"]
+    words += ["--rdzv-endpoint", f"127.0.0.1:{port}", "--max-restarts", 1]
+    with nodes(*2 * [[*words, script, 1, 1]]) as both:
+        assert [node.finish() for node in both] == [0, 0], [n.errors for n in both]
+    lines = sorted(line for node in both for line in node.out.splitlines())
+    assert lines == sorted(
+        f"[rank{rank}]: [{attempt}, {attempt}]" for rank in (0, 1) for attempt in (0, 1)
+    )
+    errors = "".join(node.errors for node in both)
+    assert errors.count("starting all ranks again; 0 restart(s) left then") == 2
+    assert "rank 1 failed first: exit code 9" in errors
+
+
+def test_a_failure_ends_the_ranks_of_all_nodes(tmp_path):
+    first, second = static_job()
+    first += ["--no-python", "sleep", "600"]
+    second += ["--no-python", "sh", "-c", "exit 3"]
+    with nodes(first, second) as (alive, failed):
+        assert failed.finish() == 3
+        assert alive.finish() == 1
+    assert "node 1 (" in alive.errors
+    assert "): rank 1 failed first: exit code 3\n" in alive.errors
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_node_is_named_and_ends_the_others(tmp_path, lost):
+    program = ["--no-python", "sh", "-c", "echo ready; exec sleep 600"]
+    with nodes(*([*words, *program] for words in static_job())) as both:
+        for node in both:
+            assert node.process.stdout.readline().endswith("ready\n")
+        other = both[1 - lost]
+        start = time.monotonic()
+        both[lost].process.kill()
+        assert other.finish() == 1
+        assert time.monotonic() - start < 10
+        wait_until(lambda: not processes_of(both[lost].token))
+    if lost == 1:
+        assert "distlite: node 1 (" in other.errors
+        assert "is lost: no sign of life for 1.5 s" in other.errors
+    else:
+        assert "distlite: the job's store at 127.0.0.1:" in other.errors
+        assert " is lost: " in other.errors
+
+
+def test_a_signal_to_one_node_ends_all(tmp_path):
+    program = ["--no-python", "sh", "-c", "echo ready; exec sleep 600"]
+    with nodes(*([*words, *program] for words in static_job())) as (first, second):
+        for node in (first, second):
+            assert node.process.stdout.readline().endswith("ready\n")
+        first.process.terminate()
+        assert (first.finish(), second.finish()) == (143, 1)
+    assert "): its launcher was told to end" in second.errors
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        (["--rdzv-id", "theirs"], "run the job 'ours', and this one is of 'theirs'"),
+        (["--node-rank", 0], "cannot listen on 127.0.0.1:"),
+        (["--max-restarts", 2], "the nodes were given different --max-restarts"),
+    ],
+)
+def test_nodes_that_do_not_belong_together(tmp_path, changed, complaint):
+    first, second = static_job()
+    rest = ["--rdzv-id", "ours", "--rdzv-conf", "join_timeout=1"]
+    program = ["--no-python", "sleep", "600"]
+    with nodes([*first, *rest, *program]) as (right,):
+        # Else the one that comes first is right.
+        wait_until(lambda: len(processes_of(right.token)) == 2)
+        time.sleep(0.3)
+        with nodes([*second, *rest, *changed, *program]) as (wrong,):
+            assert wrong.finish() == 1
+            assert complaint in wrong.errors
+            assert right.finish() == 1
+    assert "node(s) 1 of 2 have not come" in right.errors or complaint in right.errors

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the launcher understands of a command line."""
+
+import os
+import sys
+
+import pytest
+
+from distlite.launch.cores import gpu_count, share_of_cores, usable_cores
+from distlite.launch.options import parse
+from distlite.launch.table import OPTIONS, help_text
+
+SCRIPT = __file__
+
+
+@pytest.fixture(autouse=True)
+def no_defaults_from_outside(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(("PET_", "TORCH_ELASTIC_", "PYTHON_EXEC")):
+            monkeypatch.delenv(name)
+
+
+def options(*words):
+    return parse([*words, SCRIPT])
+
+
+def test_defaults_are_torchruns():
+    found = options()
+    assert (found.nproc_per_node, found.nnodes, found.node_rank) == (1, 1, 0)
+    assert (found.address, found.port, found.run_id) == ("127.0.0.1", 0, "none")
+    assert (found.max_restarts, found.grace, found.role) == (0, 30.0, "default")
+    assert found.command == (sys.executable, "-u", SCRIPT)
+    assert found.signals == ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+    assert not found.keeps_files
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--no-such", "3"], "unrecognized arguments: --no-such"),
+        (["-x"], "unrecognized arguments: -x"),
+        (["--nproc-per-node", "zz"], "Unsupported nproc_per_node value: zz"),
+        (["--nproc-per-node", "0"], "at least one process is needed"),
+        (["--nnodes", "1:4"], "--nnodes 1:4: a varying number of nodes"),
+        (["--nnodes", "0"], "at least one node is needed"),
+        (["--nnodes", "x"], "not a number of nodes: x"),
+        (["--node-rank", "1"], "--node-rank 1 is not among 1 node(s)"),
+        (["--node-rank", "-1"], "--node-rank: -1 is not in 0 or more"),
+        (["--master-port", "70000"], "--master-port: 70000 is not in 0..65535"),
+        (["--standalone", "--nnodes", "2"], "--standalone is for one node"),
+        (["--standalone=1"], "--standalone takes no value"),
+        (["--nnodes", "2", "--master-port", "0"], "several nodes need a --master-port"),
+        (["--rdzv-backend", "etcd"], "--rdzv-backend: 'static' or 'c10d', not 'etcd'"),
+        (["--rdzv-backend=c10d", "--nnodes=2"], "needs --rdzv-endpoint"),
+        (["--rdzv-endpoint", "host:70000"], "not a host and port: host:70000"),
+        (["--rdzv-conf", "speed=3"], "'speed=3' is not among"),
+        (["--max-restarts", "-1"], "--max-restarts: -1 is not in 0 or more"),
+        (["--max-restarts", "many"], "--max-restarts: not a number: many"),
+        (["--monitor-interval", "-1"], "--monitor-interval: not a time: -1"),
+        (["--start-method", "magic"], "--start-method: magic"),
+        (["--signals-to-handle", "SIGFOO"], "there is no signal 'SIGFOO'"),
+        (["--redirects", "4"], "--redirects: '4' is neither"),
+        (["--tee", "5:1"], "--tee: there is no local rank 5"),
+        (["--local-ranks-filter", "a"], "--local-ranks-filter: not ranks: a"),
+        (["-m", "--no-python"], "--no-python is not allowed with --module"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(capsys, words, complaint):
+    with pytest.raises(SystemExit) as caught:
+        options(*words)
+    assert caught.value.code == 2
+    usage, error = capsys.readouterr().err.splitlines()
+    assert usage == "usage: distlite run [options] script [arguments of the script]"
+    assert complaint in error
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["no-such-script.py"], "no script 'no-such-script.py'"),
+        (["--no-python", "no-such-program"], "no program 'no-such-program'"),
+        ([], "no script: what shall the ranks run?"),
+        (["--nnodes"], "--nnodes expects a value"),
+    ],
+)
+def test_a_program_that_there_is_not_is_refused(capsys, words, complaint):
+    with pytest.raises(SystemExit):
+        parse(words)
+    assert complaint in capsys.readouterr().err
+
+
+def test_help_names_every_option(capsys):
+    with pytest.raises(SystemExit) as caught:
+        parse(["--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert text == help_text("distlite run")
+    for name in OPTIONS:
+        assert f"--{name}" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("join", ["-", "_"])
+def test_both_spellings_and_both_ways_to_give_a_value(join):
+    names = ["nproc-per-node", "max-restarts", "log-dir", "rdzv-id"]
+    nproc, restarts, log, job = (f"--{name.replace('-', join)}" for name in names)
+    found = options(nproc, "3", f"{restarts}=2", f"{log}=a_b-c", job, "my-job_1")
+    assert (found.nproc_per_node, found.max_restarts) == (3, 2)
+    assert (found.log_dir, found.run_id) == ("a_b-c", "my-job_1")
+
+
+def test_options_after_the_script_are_the_scripts():
+    found = parse([SCRIPT, "--nnodes", "5", "-m"])
+    assert found.nnodes == 1
+    assert found.command[-3:] == ("--nnodes", "5", "-m")
+    assert parse(["--", SCRIPT, "--", "x"]).command[-3:] == (SCRIPT, "--", "x")
+
+
+def test_the_environment_gives_defaults(monkeypatch):
+    monkeypatch.setenv("PET_NPROC_PER_NODE", "4")
+    monkeypatch.setenv("PET_STANDALONE", "1")
+    monkeypatch.setenv("PET_NNODES", "1")
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "7")
+    monkeypatch.setenv("PYTHON_EXEC", "other-python")
+    found = options()
+    assert (found.nproc_per_node, found.port, found.grace) == (4, 0, 7.0)
+    assert found.command[0] == "other-python"
+    assert options("--nproc-per-node=2").nproc_per_node == 2
+    assert options("--shutdown-timeout", "3").grace == 3.0
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        (["--rdzv-endpoint", "node7:1234"], ("node7", 1234)),
+        (["--rdzv-endpoint", "[fd00::1]:1234"], ("fd00::1", 1234)),
+        (["--rdzv-endpoint", "node7", "--nnodes=2"], ("node7", 29500)),
+        (["--nnodes=2", "--master-addr", "n"], ("n", 29500)),
+        (["--master-addr", "n"], ("n", 0)),
+        (["--master-port", "5"], ("127.0.0.1", 5)),
+        (["--standalone", "--rdzv-endpoint", "n:4"], ("127.0.0.1", 0)),
+    ],
+)
+def test_where_nodes_meet(words, place):
+    found = options(*words)
+    assert (found.address, found.port) == place
+
+
+def test_nodes_of_the_c10d_backend_are_numbered_as_they_come():
+    words = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=n:1"]
+    found = options(*words, "--node-rank=9", "--rdzv-conf=is_host=true,join_timeout=5")
+    assert found.arrives
+    assert (found.hosts_store, found.join_timeout) == (True, 5.0)
+    assert not options("--rdzv-backend=c10d", "--rdzv-endpoint=n:1").arrives
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [("3", (3, 3, 3)), ("0:1,2:3", (1, 0, 3)), ("0", (0, 0, 0))],
+)
+def test_streams_of_all_ranks_or_of_some(text, chosen):
+    words = ["--nproc-per-node=3", "--log-dir=x"]
+    assert options(*words, "--redirects", text).redirects == chosen
+    assert options(*words, "-t", text).tees == chosen
+    assert options(*words, f"-r{text}").redirects == chosen
+
+
+def test_the_kinds_of_programs():
+    python = (sys.executable, "-u")
+    assert parse(["-m", "a.module", "x"]).command == (*python, "-m", "a.module", "x")
+    assert parse(["--no-python", "sh", "-c", "x"]).command == ("sh", "-c", "x")
+    found = parse(["--run-path", SCRIPT, "x"])
+    assert found.command[:3] == (*python, "-c")
+    assert found.command[4:] == (SCRIPT, "x")
+    assert found.command[found.argument_position :] == ("x",)
+
+
+def test_one_rank_per_core_or_gpu(monkeypatch, capsys):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpu_count() == 0
+    for word in ("auto", "cpu"):
+        assert options("--nproc-per-node", word).nproc_per_node == usable_cores()
+    with pytest.raises(SystemExit):
+        options("--nproc-per-node", "gpu")
+    assert "this host shows no GPU" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7, 100])
+def test_every_rank_has_cores_and_all_are_used(ranks):
+    allowed = os.sched_getaffinity(0)
+    shares = [share_of_cores(rank, ranks) for rank in range(ranks)]
+    assert all(shares)
+    assert set().union(*shares) == allowed
+    if ranks <= len(allowed):
+        assert sum(map(len, shares)) == len(allowed)
