@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <strings.h>
 
+#include "base/log.h"
+
 static atomic_int current;
 
 dl_debug_level
@@ -31,6 +33,7 @@ dl_debug_level_read(const char *text)
     for (int level = 0; level < 3; level++) {
         if (strcasecmp(text, names[level]) == 0) {
             dl_debug_level_set((dl_debug_level)level);
+            dl_log(DL_LOG_DEBUG, "The debug level is set to %s.", names[level]);
             return DL_OK;
         }
     }

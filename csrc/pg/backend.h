@@ -30,6 +30,7 @@ typedef struct dl_op_context {
 
 typedef struct dl_backend_ops {
     const char *name; /* "cpu", "nccl", ... */
+    bool is_alone;    /* no operation ever needs another rank */
     dl_status (*all_reduce)(dl_backend *, const dl_op_context *,
                             const dl_all_reduce_args *);
     dl_status (*broadcast)(dl_backend *, const dl_op_context *,

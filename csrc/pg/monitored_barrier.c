@@ -236,13 +236,24 @@ wait_for_verdict(const barrier *self, dl_buffer *held)
     return status == DL_OK ? obey(self, held, DL_TIMEOUT) : status;
 }
 
+/* Also while another thread closes the group. */
+static bool
+is_alone(dl_group *group)
+{
+    pthread_mutex_lock(&group->lock);
+    bool answer =
+        group->size == 1 || (group->backend != NULL && group->backend->ops->is_alone);
+    pthread_mutex_unlock(&group->lock);
+    return answer;
+}
+
 dl_status
 dl_group_monitored_barrier(dl_group *group, bool waits_for_all, dl_deadline deadline)
 {
     dl_buffer held = {0};
 
     DL_TRY(dl_group_admit(group));
-    if (group->size == 1) {
+    if (is_alone(group)) {
         return DL_OK;
     }
     barrier self = begin(group, waits_for_all, deadline);

@@ -26,13 +26,4 @@ dlpy_call_site_enter(void)
     }
 }
 
-/* What ends it. */
-static inline void
-dlpy_call_site_leave(void)
-{
-    if (dl_call_sites_are_wanted()) {
-        dl_call_site_note(NULL);
-    }
-}
-
 #endif

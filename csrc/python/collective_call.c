@@ -3,6 +3,7 @@
 
 #include <limits.h>
 
+#include "python/call_site.h"
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/group_type.h"
@@ -56,6 +57,7 @@ find_group(const dlpy_state *state, PyObject *object, const char *function,
         return -1;
     }
     if (dlpy_group_check(state, object)) {
+        dlpy_call_site_enter();
         *group = Py_NewRef(object);
         return 1;
     }

@@ -4,6 +4,7 @@
 #include "python/call_site.h"
 #include "python/convert.h"
 #include "python/object_cards.h"
+#include "python/debug_functions.h"
 #include "python/group_methods.h"
 #include "python/recorder_functions.h"
 #include "python/signals.h"
@@ -18,6 +19,8 @@ module_exec(PyObject *module)
         return -1;
     }
     if (dlpy_add_recorder_functions(module) < 0 || dlpy_add_object_cards(module) < 0) {
+    if (dlpy_add_recorder_functions(module) < 0
+        || dlpy_add_debug_functions(module) < 0) {
         return -1;
     }
     /* Last: until the module is whole nobody can block in the core. */

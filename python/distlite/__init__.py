@@ -25,6 +25,7 @@ from ._C import (
     gather_v,
     irecv,
     isend,
+    monitored_barrier,
     recv,
     reduce,
     reduce_scatter,
@@ -54,6 +55,13 @@ from .collectives import (
     reduce_scatter_v,
 )
 from .constants import default_pg_timeout
+from .debug import (
+    DebugLevel,
+    breakpoint,
+    get_debug_level,
+    set_debug_level,
+    set_debug_level_from_env,
+)
 from .futures import Future, collect_all, wait_all
 
 # Also what gives ProcessGroup its operations as methods.
@@ -136,6 +144,7 @@ __all__ = [
     "BackendConfig",
     "BarrierOptions",
     "BroadcastOptions",
+    "DebugLevel",
     "DistBackendError",
     "DistError",
     "DistNetworkError",
@@ -170,6 +179,7 @@ __all__ = [
     "all_to_all_single",
     "barrier",
     "batch_isend_irecv",
+    "breakpoint",
     "broadcast",
     "broadcast_object_list",
     "collect_all",
@@ -181,6 +191,7 @@ __all__ = [
     "get_backend",
     "get_backend_config",
     "get_default_backend_for_device",
+    "get_debug_level",
     "get_global_rank",
     "get_group_rank",
     "get_node_local_rank",
@@ -201,6 +212,7 @@ __all__ = [
     "is_ucc_available",
     "is_xccl_available",
     "isend",
+    "monitored_barrier",
     "new_group",
     "new_subgroups",
     "new_subgroups_by_enumeration",
@@ -221,6 +233,8 @@ __all__ = [
     "send",
     "send_object_list",
     "set_safe_objects",
+    "set_debug_level",
+    "set_debug_level_from_env",
     "wait_all",
 ]
 

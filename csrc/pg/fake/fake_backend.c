@@ -93,6 +93,7 @@ free_backend(dl_backend *backend)
 
 static const dl_backend_ops fake_ops = {
     .name = "fake",
+    .is_alone = true,
     .all_reduce = all_reduce,
     .broadcast = broadcast,
     .barrier = barrier,
@@ -110,6 +111,7 @@ static const dl_backend_ops fake_ops = {
 
 static const dl_backend_ops custom_ops = {
     .name = "custom",
+    .is_alone = true,
     .abort = abort_backend,
     .leave = leave_backend,
     .free = free_backend,

@@ -122,8 +122,9 @@ dl_statements_differ(const dl_statement *left, const dl_statement *right, char *
         dl_bytes one = left->lines[i];
         dl_bytes other = right->lines[i];
         if (!dl_bytes_equal(one, other)) {
-            append(text, size, &used, "%s%s: %.*s vs %.*s", used > 0 ? "; " : "",
-                   aspects[i], told(one), text_of(one), told(other), text_of(other));
+            append(text, size, &used, "%s%s: %s%.*s vs %s%.*s", used > 0 ? "; " : "",
+                   aspects[i], one.size == 0 ? "none" : "", told(one), text_of(one),
+                   other.size == 0 ? "none" : "", told(other), text_of(other));
         }
     }
     if (used == 0) {

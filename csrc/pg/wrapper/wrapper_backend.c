@@ -208,6 +208,9 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
 dl_status
 dl_wrapper_backend_wrap(const dl_backend_options *options, dl_backend **backend)
 {
+    if ((*backend)->ops->is_alone) {
+        return DL_OK;
+    }
     wrapper *self = calloc(1, sizeof *self);
     char *name = strdup(options->group_name);
 
@@ -220,6 +223,8 @@ dl_wrapper_backend_wrap(const dl_backend_options *options, dl_backend **backend)
     self->ops = wrapper_ops;
     leave_out_what_is_not_there(&self->ops, (*backend)->ops);
     self->base.ops = &self->ops;
+    self->base.origin = (*backend)->origin;
+    self->base.origin_ranks = (*backend)->origin_ranks;
     self->group_name = name;
     self->store = options->store == NULL ? NULL : dl_store_ref(options->store);
     self->inside = *backend;

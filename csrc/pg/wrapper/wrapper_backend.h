@@ -10,7 +10,8 @@
 
 #include "pg/backend.h"
 
-/* Puts itself around `*backend`, which it takes on success; the options are those that
+/* Puts itself around `*backend`, which it takes on success, unless that never meets
+ * another rank, and there is nothing to compare; the options are those that
  * the backend was made with. */
 dl_status dl_wrapper_backend_wrap(const dl_backend_options *options,
                                   dl_backend **backend);

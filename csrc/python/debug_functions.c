@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/debug_functions.h"
+
+#include <stdlib.h>
+
+#include "base/debug_level.h"
+#include "python/collective_call.h"
+#include "python/convert.h"
+#include "python/errors.h"
+
+#define VARIABLE "TORCH_DISTRIBUTED_DEBUG"
+
+static int
+read_level(const char *text)
+{
+    if (dl_debug_level_read(text) == DL_OK) {
+        return 0;
+    }
+    PyErr_SetString(PyExc_ValueError, dl_last_error()->text);
+    return -1;
+}
+
+static PyObject *
+get_level(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyLong_FromLong(dl_debug_level_get());
+}
+
+static PyObject *
+set_level(PyObject *module, PyObject *level)
+{
+    int64_t number;
+
+    (void)module;
+    if (dlpy_int64_from(level, &number) < 0) {
+        return NULL;
+    }
+    if (number < DL_DEBUG_OFF || number > DL_DEBUG_DETAIL) {
+        PyErr_Format(PyExc_ValueError, "%R is no debug level", level);
+        return NULL;
+    }
+    dl_debug_level_set((dl_debug_level)number);
+    Py_RETURN_NONE;
+}
+
+/* Of os.environ, which a program may have changed where getenv(3) does not look. */
+static PyObject *
+set_level_from(PyObject *module, PyObject *text)
+{
+    const char *value = NULL;
+
+    (void)module;
+    if (text != Py_None && (value = PyUnicode_AsUTF8(text)) == NULL) {
+        return NULL;
+    }
+    return read_level(value) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+run(dlpy_collective *self, bool waits_for_all, dl_deadline deadline)
+{
+    dl_status status;
+
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_monitored_barrier(self->core, waits_for_all, deadline);
+    Py_END_ALLOW_THREADS
+    Py_CLEAR(self->group);
+    return status == DL_OK ? Py_NewRef(Py_None)
+                           : dlpy_raise_collective(self->state, status);
+}
+
+static PyObject *
+monitored_barrier(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                  PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "monitored_barrier",
+        .names = {"group", "timeout", "wait_all_ranks"},
+    };
+    dlpy_call call = {args, count, keywords};
+    PyObject *values[3];
+    dlpy_collective self;
+    int64_t timeout;
+    bool waits_for_all = false;
+
+    if (dlpy_take_arguments(&signature, call, values) < 0
+        || (values[2] != NULL
+            && dlpy_bool_from(values[2], "wait_all_ranks", &waits_for_all) < 0)) {
+        return NULL;
+    }
+    int begun = dlpy_collective_meet(module, &signature, values, 0, &self);
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self, begun);
+    }
+    if (dlpy_timeout_from(values[1], dl_group_timeout(self.core), &timeout) < 0) {
+        return dlpy_collective_give_up(&self);
+    }
+    return run(&self, waits_for_all, dl_deadline_after(timeout));
+}
+
+static PyMethodDef functions[] = {
+    DLPY_COLLECTIVE(monitored_barrier,
+                    "monitored_barrier($module, /, group=None, timeout=None, "
+                    "wait_all_ranks=False)\n--\n\n"
+                    "As barrier, but a failure names the ranks that did not come, on "
+                    "every rank; all of them with `wait_all_ranks`, otherwise the "
+                    "first.  It fails on all ranks or on none, and leaves the group "
+                    "whole."),
+    {"_get_debug_level", get_level, METH_NOARGS,
+     "_get_debug_level($module, /)\n--\n\n"
+     "The level as a number."},
+    {"_set_debug_level", set_level, METH_O,
+     "_set_debug_level($module, level, /)\n--\n\n"
+     "0, 1 or 2."},
+    {"_set_debug_level_from", set_level_from, METH_O,
+     "_set_debug_level_from($module, text, /)\n--\n\n"
+     "OFF, INFO or DETAIL in any case, None for OFF; ValueError otherwise."},
+    {0},
+};
+
+int
+dlpy_add_debug_functions(PyObject *module)
+{
+    /* Before anything is made that the level matters for. */
+    if (read_level(getenv(VARIABLE)) < 0) {
+        return -1;
+    }
+    return dlpy_add_functions(module, functions);
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The debug level, read from the environment when the module is imported, and
+ * monitored_barrier. */
+#ifndef DISTLITE_PYTHON_DEBUG_FUNCTIONS_H
+#define DISTLITE_PYTHON_DEBUG_FUNCTIONS_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+int dlpy_add_debug_functions(PyObject *module);
+
+#endif
