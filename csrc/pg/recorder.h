@@ -26,7 +26,7 @@ typedef struct dl_seat {
 /* Where the calling thread's program calls from; the binding sets it before it calls. */
 extern _Thread_local uint32_t dl_recorder_site;
 
-/* The first one of a process, or of a forked child, makes its recording. */
+/* The first one of a process, or of a forked child, makes the recording. */
 void dl_recorder_join(dl_seat *seat, const char *name, const char *backend,
                       uint64_t rank_and_size);
 /* The group is closed: its row may be another's.  What still runs may end. */
@@ -54,7 +54,8 @@ void dl_recorder_end_in(const dl_seat *seat, dl_record *record, dl_status status
 /* Whether an operation has timed out or lost its peer since this was last asked. */
 bool dl_recorder_take_failure(void);
 
-/* Which rank of which job this process is: of the default group. */
+/* Which rank of which job this process is; said before it joins the default group, so that
+ * one which waits there is seen.  Makes the recording, too. */
 void dl_recorder_identify(const char *job, int rank, int size);
 
 /* It writes a table of its job now. */

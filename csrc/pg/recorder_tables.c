@@ -128,6 +128,14 @@ make_locked(void)
     atomic_store(&is_on, true);
 }
 
+static void
+make_once_locked(void)
+{
+    if (recorder.tables.header == NULL || generation != dl_fork_generation()) {
+        make_locked();
+    }
+}
+
 /* The first row from the next serial's on that no open group has. */
 static dl_recorded_group *
 find_row_locked(uint64_t *serial)
@@ -186,9 +194,7 @@ dl_recorder_join(dl_seat *seat, const char *name, const char *backend,
     snprintf(group.name, sizeof group.name, "%s", name);
     snprintf(group.backend, sizeof group.backend, "%s", backend);
     pthread_mutex_lock(&lock);
-    if (recorder.tables.header == NULL || generation != dl_fork_generation()) {
-        make_locked();
-    }
+    make_once_locked();
     if (is_made) {
         sit_locked(seat, &group);
     }
@@ -210,6 +216,7 @@ void
 dl_recorder_identify(const char *job, int rank, int size)
 {
     pthread_mutex_lock(&lock);
+    make_once_locked();
     memset(header.job, 0, sizeof header.job);
     snprintf(header.job, sizeof header.job, "%s", job);
     header.rank = rank;

@@ -8,6 +8,7 @@ import sys
 import warnings
 from datetime import timedelta
 
+from . import _C
 from ._C import DistStoreError, PrefixStore, ProcessGroup, TCPStore
 from .backends import Backend, backend_of, engine_of
 from .constants import default_pg_timeout
@@ -121,6 +122,10 @@ def _join(
     is_fake = engine_of(info.config) == Backend.FAKE
     turn = 0 if is_fake else _generation(store, rank)
     keys = PrefixStore(f"default_pg/{turn}", store)
+    if not is_fake:
+        # A name for the job, whoever comes first, by which recordings find each other.
+        job = keys.compare_set("job", "", os.urandom(6).hex())
+        _C._recording_identify(job.decode(), rank, size)
     group = None
     if Backend._plugins:
         from .custom import ToMake, make_group

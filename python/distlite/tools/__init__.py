@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Looking at jobs from outside.  Nothing here is imported before it is used.
+
+recording   what the recorder of a process holds, as objects
+job         the ranks of a job together: who is in what, and who waits for whom
+failure     what is written when an operation timed out or lost a peer
+ps          ``distlite ps``
+trace       ``distlite trace``
+text        tables for people
+"""

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is written when an operation timed out or lost a peer: the table of the job.
+
+Once per failure and host: whoever notices first looks at the other ranks' recordings,
+which say when a rank last wrote one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from distlite import _C
+from distlite.tools.dump import dump_asked
+from distlite.tools.job import jobs_of
+from distlite.tools.ps import table_of
+from distlite.tools.recording import Recording, own, read_all
+
+# Ranks notice the same failure within about a second of each other.
+QUIET_NANOSECONDS = 10 * 10**9
+
+
+def report() -> None:
+    """Called by the extension; at most one table in a while."""
+    mine = own()
+    if mine is None:
+        return
+    path = dump_asked(mine.rank)
+    if path is not None:
+        _write(f"distlite: wrote the recording of rank {mine.rank} to {path}\n")
+    others = [r for r in read_all() if r.pid != mine.pid and _is_of_job(r, mine)]
+    now = time.monotonic_ns()
+    if any(0 < r.reported > now - QUIET_NANOSECONDS for r in [mine, *others]):
+        return
+    _C._recording_report()
+    table = table_of(jobs_of([mine, *others])[0])
+    head = f"rank {mine.rank} saw an operation fail; the ranks at that moment:"
+    _write(f"distlite: {head}\n{table}\n")
+
+
+def _is_of_job(recording: Recording, mine: Recording) -> bool:
+    return mine.job != "" and recording.job == mine.job
+
+
+def _write(text: str) -> None:
+    """In one piece, so that the ranks' tables do not mix."""
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    os.write(2, text.encode(errors="replace"))

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The ranks of one job on this host together: who is in what, who waits for whom.
+
+No rank is asked.  A collective waits for the members of its group that have begun
+fewer collectives in it, which their recordings say; a message waits for its peer.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from distlite.tools.recording import Group, Operation, Recording, read_all
+
+# As csrc/pg/recording_file.c has it.
+KEEP_SECONDS = 600.0
+ENDED = ("gone", "zombie")
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """A rank that an operation waits for."""
+
+    rank: int | None  # in the job; None: not known here
+    group_rank: int
+    state: str  # of its process; "unseen": it has no recording on this host
+
+    def __str__(self) -> str:
+        name = f"rank {self.rank}"
+        if self.rank is None:
+            name = f"rank {self.group_rank} of the group"
+        return name if self.state == "running" else f"{name} ({self.state})"
+
+
+@dataclass
+class Member:
+    """One process of the job."""
+
+    recording: Recording
+    state: str
+
+    @property
+    def rank(self) -> int | None:
+        """In the job; of a process without a default group in its first group."""
+        if self.recording.rank is None and self.recording.groups:
+            return self.recording.groups[0].rank
+        return self.recording.rank
+
+
+class Job:
+    """Processes of one job, by rank."""
+
+    def __init__(self, recordings: Iterable[Recording]) -> None:
+        members = [Member(r, r.process_state()) for r in recordings]
+        members.sort(key=lambda m: (m.rank is None, m.rank or 0, m.recording.pid))
+        self.members = members
+        self._seats: dict[tuple[str, int], tuple[Member, Group]] = {}
+        for member in members:
+            for group in member.recording.groups:
+                self._sit(member, group)
+
+    def _sit(self, member: Member, group: Group) -> None:
+        key = (group.name, group.rank)
+        held = self._seats.get(key)
+        # Names come again when groups are made anew; the last one counts.
+        if held is None or (group.is_open, group.serial) >= (
+            held[1].is_open,
+            held[1].serial,
+        ):
+            self._seats[key] = (member, group)
+
+    @property
+    def name(self) -> str:
+        """A random name of the job's own; empty without a default group."""
+        return self.members[0].recording.job
+
+    @property
+    def size(self) -> int | None:
+        """Ranks of the whole job, on all hosts."""
+        sizes = [m.recording.size for m in self.members if m.recording.size]
+        return max(sizes, default=None)
+
+    def is_alive(self) -> bool:
+        """Whether any of its processes on this host is."""
+        return any(member.state not in ENDED for member in self.members)
+
+    def unseen(self) -> list[int]:
+        """Ranks without a recording here: on other hosts, or ended in good order."""
+        seen = {member.rank for member in self.members}
+        return [rank for rank in range(self.size or 0) if rank not in seen]
+
+    def waits_for(self, operation: Operation) -> list[Awaited]:
+        """Whom an operation needs that has not come; empty: all are there."""
+        group = operation.group
+        if group is None or operation.state != "running":
+            return []
+        if operation.is_message:
+            ranks = [] if operation.root is None else [operation.root]
+            return [self._awaited(group, rank) for rank in ranks]
+        others = [rank for rank in range(group.size) if rank != group.rank]
+        return [
+            self._awaited(group, rank)
+            for rank in others
+            if self._is_behind(group, rank, operation.sequence or 0)
+        ]
+
+    def _is_behind(self, group: Group, rank: int, sequence: int) -> bool:
+        seat = self._seats.get((group.name, rank))
+        return seat is not None and seat[1].begun < sequence
+
+    def _awaited(self, group: Group, rank: int) -> Awaited:
+        seat = self._seats.get((group.name, rank))
+        if seat is None:
+            return Awaited(None, rank, "unseen")
+        member, its_group = seat
+        state = member.state
+        if state == "running" and not its_group.is_open:
+            state = "left the group"
+        return Awaited(member.rank, rank, state)
+
+
+def jobs_of(recordings: Sequence[Recording]) -> list[Job]:
+    """One per job, in the order in which they began."""
+    by_name: dict[str, list[Recording]] = {}
+    for recording in recordings:
+        name = recording.job or f"process {recording.pid}"
+        by_name.setdefault(name, []).append(recording)
+    groups = sorted(by_name.values(), key=lambda job: min(r.created for r in job))
+    return [Job(group) for group in groups]
+
+
+def live_jobs() -> list[Job]:
+    """The jobs of this user on this host with at least one process that lives."""
+    return [job for job in jobs_of(read_all()) if job.is_alive()]
+
+
+def sweep(jobs: Iterable[Job]) -> None:
+    """Takes away what killed processes of dead jobs left, unless that was just now."""
+    for job in jobs:
+        for member in job.members:
+            path = member.recording.path
+            if job.is_alive() or member.state != "gone":
+                continue
+            try:
+                if time.time() - os.stat(path).st_mtime > KEEP_SECONDS:
+                    os.unlink(path)
+            except OSError:
+                pass  # another did

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``distlite ps``: what the ranks on this host are in, since when, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from distlite.tools.dump import dump_all
+from distlite.tools.job import Job, Member, jobs_of, sweep
+from distlite.tools.recording import Operation, read_all
+from distlite.tools.text import plain, seconds, show
+
+HEADERS = ("rank", "pid", "process", "in", "for", "waits for", "called at")
+CLEAR = "\033[H\033[2J"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Entry point of the subcommand."""
+    options = _parser().parse_args(arguments)
+    jobs = _look(options)
+    if options.dump is not None:
+        for path in dump_all(jobs, options.dump):
+            print(path)
+        return 0
+    try:
+        while True:
+            _show(jobs, options)
+            if options.watch is None:
+                return 0
+            time.sleep(options.watch)
+            jobs = _look(options)
+    except (KeyboardInterrupt, BrokenPipeError):
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="distlite ps",
+        description="List this user's ranks on this host: what each is in, since when, "
+        "and whom it waits for.  Also tells of ranks that are stopped, wedged or dead.",
+    )
+    parser.add_argument("--job", help="only the job whose name begins so")
+    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument(
+        "--all", action="store_true", help="also jobs of which no rank lives"
+    )
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=float,
+        const=1.0,
+        metavar="SECONDS",
+        help="again and again (default: every second)",
+    )
+    parser.add_argument(
+        "--dump",
+        metavar="PREFIX",
+        help="write each rank's recording to PREFIX<rank>, for `distlite trace`",
+    )
+    return parser
+
+
+def _look(options: argparse.Namespace) -> list[Job]:
+    jobs = jobs_of(read_all())
+    shown = [job for job in jobs if options.all or job.is_alive()]
+    if options.job is not None:
+        shown = [job for job in shown if job.name.startswith(options.job)]
+    sweep(job for job in jobs if job not in shown)
+    return shown
+
+
+def _show(jobs: list[Job], options: argparse.Namespace) -> None:
+    if options.json:
+        print(json.dumps({"jobs": [job_facts(job) for job in jobs]}), flush=True)
+        return
+    if options.watch is not None and sys.stdout.isatty():
+        print(CLEAR, end="")
+    if not jobs:
+        print("no ranks of this user run on this host", file=sys.stderr)
+    for job in jobs:
+        show(title_of(job), HEADERS, rows_of(job), sys.stdout)
+    sys.stdout.flush()
+
+
+def table_of(job: Job) -> str:
+    """As ``distlite ps`` prints it."""
+    return f"{title_of(job)}\n{plain(HEADERS, rows_of(job))}"
+
+
+def title_of(job: Job) -> str:
+    """What the ranks have in common."""
+    first = job.members[0].recording
+    size = "" if job.size is None else f", {len(job.members)} of {job.size} ranks"
+    unseen = job.unseen()
+    missing = f"; not here: {', '.join(map(str, unseen))}" if unseen else ""
+    name = job.name or "without a default group"
+    return f"job {name} on {first.host}{size}{missing}: {first.command}"
+
+
+def rows_of(job: Job) -> list[tuple[str, ...]]:
+    """One per operation that has not ended; of a rank without one, its last."""
+    rows = []
+    for member in job.members:
+        head = (
+            "?" if member.rank is None else str(member.rank),
+            str(member.recording.pid),
+            member.state,
+        )
+        operations = member.recording.unfinished()
+        rows += [head + _row(job, member, operation) for operation in operations]
+        if not operations:
+            rows.append(head + _idle_row(member))
+    return rows
+
+
+def _row(job: Job, member: Member, operation: Operation) -> tuple[str, ...]:
+    what = operation.describe()
+    group = operation.group
+    if group is not None and group.name != "0":
+        what += f" in group {group.name}"
+    if operation.state == "queued":
+        what += " (queued)"
+    waits = ", ".join(map(str, job.waits_for(operation)))
+    span = seconds(max(0, member.recording.taken - operation.since))
+    return (what, span, waits or "-", str(operation.site or "-"))
+
+
+def _idle_row(member: Member) -> tuple[str, ...]:
+    last = member.recording.last_ended()
+    if last is None:
+        return ("no operation yet", "-", "-", "-")
+    span = seconds(max(0, member.recording.taken - last.ended))
+    failed = "" if last.status == "ok" else f" ({last.status})"
+    return (f"none since {last.describe()}{failed}", span, "-", str(last.site or "-"))
+
+
+def job_facts(job: Job) -> dict[str, Any]:
+    """The same for machines; times in seconds, before now."""
+    return {
+        "job": job.name,
+        "host": job.members[0].recording.host,
+        "size": job.size,
+        "unseen": job.unseen(),
+        "ranks": [_member_facts(job, member) for member in job.members],
+    }
+
+
+def _member_facts(job: Job, member: Member) -> dict[str, Any]:
+    recording = member.recording
+    last = recording.last_ended()
+    return {
+        "rank": member.rank,
+        "pid": recording.pid,
+        "host": recording.host,
+        "command": recording.command,
+        "state": member.state,
+        "dropped": recording.dropped,
+        "groups": [
+            {
+                "name": group.name,
+                "backend": group.backend,
+                "rank": group.rank,
+                "size": group.size,
+                "is_open": group.is_open,
+                "begun": group.begun,
+            }
+            for group in recording.groups
+        ],
+        "current": [_facts(job, member, o) for o in recording.unfinished()],
+        "last": None if last is None else _facts(job, member, last),
+    }
+
+
+def _facts(job: Job, member: Member, operation: Operation) -> dict[str, Any]:
+    taken = member.recording.taken
+    ended = operation.ended
+    site = operation.site
+    return {
+        "op": operation.op,
+        "text": operation.describe(),
+        "group": None if operation.group is None else operation.group.name,
+        "state": operation.state,
+        "status": operation.status if operation.state == "ended" else None,
+        "sequence": operation.sequence,
+        "tag": operation.tag,
+        "root": operation.root,
+        "count": operation.count,
+        "dtype": operation.dtype,
+        "reduce_op": operation.reduce_op,
+        "since": (taken - operation.since) / 1e9,
+        "ended": (taken - ended) / 1e9 if ended else None,
+        "file": None if site is None else site.file,
+        "line": None if site is None else site.line,
+        "function": None if site is None else site.function,
+        "waits_for": [
+            {"rank": a.rank, "group_rank": a.group_rank, "state": a.state}
+            for a in job.waits_for(operation)
+        ],
+    }

@@ -1,0 +1,333 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the recorder of a process holds: csrc/pg/recording.h, as objects."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from distlite import _C
+
+HEADER = struct.Struct("=Q16sQQQqQQqqqqQqq48s64s144s")
+RECORD = struct.Struct("=QqqqqQII BBBBi")
+GROUP = struct.Struct("=QQQqIIQ16s64s")
+SITE = struct.Struct("=QQ64s176s")
+
+OPS = {
+    0: "broadcast",
+    1: "all_reduce",
+    3: "reduce",
+    4: "all_gather",
+    7: "gather",
+    8: "scatter",
+    9: "reduce_scatter",
+    11: "all_to_all",
+    12: "send",
+    13: "recv",
+    14: "recv_any",
+    15: "barrier",
+    32: "all_gather_v",
+    33: "gather_v",
+    34: "scatter_v",
+    35: "reduce_scatter_v",
+}
+MESSAGES = ("send", "recv", "recv_any")
+REDUCING = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_v")
+ROOTS = {
+    "broadcast": "from",
+    "reduce": "to",
+    "gather": "to",
+    "gather_v": "to",
+    "scatter": "from",
+    "scatter_v": "from",
+    "send": "to",
+    "recv": "from",
+}
+DTYPES = (
+    ("bytes", 0),
+    ("bool", 1),
+    ("int8", 1),
+    ("uint8", 1),
+    ("int16", 2),
+    ("uint16", 2),
+    ("int32", 4),
+    ("uint32", 4),
+    ("int64", 8),
+    ("uint64", 8),
+    ("float16", 2),
+    ("bfloat16", 2),
+    ("float32", 4),
+    ("float64", 8),
+    ("complex64", 8),
+    ("complex128", 16),
+    ("float8_e4m3fn", 1),
+    ("float8_e5m2", 1),
+)
+REDUCE_OPS = [
+    "SUM",
+    "AVG",
+    "PRODUCT",
+    "MIN",
+    "MAX",
+    "BAND",
+    "BOR",
+    "BXOR",
+    "PREMUL_SUM",
+]
+STATES = {1: "queued", 2: "running", 3: "ended"}
+STATUSES = [
+    "ok",
+    "timeout",
+    "network",
+    "closed",
+    "protocol",
+    "not found",
+    "queue empty",
+    "invalid",
+    "unsupported",
+    "no memory",
+    "mismatch",
+    "peer lost",
+    "backend",
+    "cancelled",
+    "interrupted",
+    "internal",
+]
+
+
+@dataclass(frozen=True)
+class Site:
+    """A line of the program."""
+
+    file: str
+    function: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line} in {self.function}"
+
+
+@dataclass
+class Group:
+    """A group that the process is or was in; `rank` is the process's in it."""
+
+    serial: int
+    name: str
+    backend: str
+    rank: int
+    size: int
+    is_open: bool
+    begun: int  # collectives
+    last_ended: int  # nanoseconds on the monotonic clock, 0: none has ended
+
+
+@dataclass
+class Operation:
+    """One operation; times are nanoseconds on the monotonic clock, 0: not yet."""
+
+    op: str
+    group: Group | None  # None: closed long ago
+    state: str  # queued, running, ended
+    status: str  # ok, timeout, ...: of one that has ended
+    sequence: int | None  # None for messages, and while queued
+    tag: int | None  # of messages
+    root: int | None  # rank in the group: the root, or a message's peer
+    count: int
+    dtype: str
+    item_size: int
+    reduce_op: str | None
+    queued: int
+    started: int
+    ended: int
+    site: Site | None
+
+    @property
+    def is_message(self) -> bool:
+        """Between two ranks, rather than of all of them."""
+        return self.op in MESSAGES
+
+    @property
+    def since(self) -> int:
+        """When it was called."""
+        return self.queued or self.started
+
+    def describe(self) -> str:
+        """As in error texts: ``all_reduce(1000 x float32, SUM) #17``."""
+        parts = []
+        if self.op != "barrier":
+            parts.append(f"{self.count} x {self.dtype}" if self.count else self.dtype)
+        if self.reduce_op is not None:
+            parts.append(self.reduce_op)
+        if self.root is not None:
+            parts.append(f"{ROOTS[self.op]} rank {self.root}")
+        if self.tag:
+            parts.append(f"tag {self.tag}")
+        number = "" if self.sequence is None else f" #{self.sequence}"
+        return f"{self.op}({', '.join(parts)}){number}"
+
+
+@dataclass
+class Recording:
+    """A snapshot of one process; `path` is empty where it is this one."""
+
+    path: str
+    pid: int
+    process_start: int
+    pid_namespace: int
+    created: int
+    to_wall_clock: int
+    taken: int
+    reported: int
+    dropped: int
+    rank: int | None
+    size: int | None
+    job: str
+    host: str
+    command: str
+    groups: list[Group] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)  # oldest first
+
+    def unfinished(self) -> list[Operation]:
+        """Those that run or wait for their turn, oldest first."""
+        return [o for o in self.operations if o.state != "ended"]
+
+    def last_ended(self) -> Operation | None:
+        """The one that ended last."""
+        ended = [o for o in self.operations if o.state == "ended"]
+        return max(ended, key=lambda o: o.ended, default=None)
+
+    def process_state(self) -> str:
+        """running, stopped, traced, zombie, gone; unknown: of another container."""
+        if self.pid_namespace != _pid_namespace():
+            return "unknown"
+        return _process_state(self.pid, self.process_start)
+
+
+def parse(data: bytes, path: str = "") -> Recording:
+    """A snapshot, made by the extension, which checked it."""
+    head = HEADER.unpack_from(data)
+    record_count, group_count, site_count = head[2:5]
+    rank, size = head[13:15]
+    recording = Recording(
+        path,
+        *head[5:13],
+        rank=None if rank < 0 else rank,
+        size=None if rank < 0 else size,
+        job=_text(head[15]),
+        host=_text(head[16]),
+        command=_text(head[17]),
+    )
+    groups_at = HEADER.size + record_count * RECORD.size
+    sites_at = groups_at + group_count * GROUP.size
+    rows = memoryview(data)
+    recording.groups = list(_groups(rows[groups_at:sites_at]))
+    sites = list(_sites(rows[sites_at : sites_at + site_count * SITE.size]))
+    operations = _operations(rows[HEADER.size : groups_at], recording.groups, sites)
+    recording.operations = sorted(operations, key=lambda o: o.since)
+    return recording
+
+
+def read(path: str) -> Recording:
+    """A process's recording, or a dump; OSError, or ValueError: it is neither."""
+    return parse(_C._read_recording(path), path)
+
+
+def own() -> Recording | None:
+    """This process's; None: it has had no group, or its recorder is off."""
+    data = _C._recording()
+    return None if data is None else parse(data)
+
+
+def read_all() -> list[Recording]:
+    """Those of all processes of this user on this host, also of some that ended."""
+    found = []
+    for folder in _C._recording_folders():
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            continue
+        for name in names:
+            try:
+                found.append(read(os.path.join(folder, name)))
+            except (OSError, ValueError):
+                continue  # ended meanwhile, or somebody else's file
+    return found
+
+
+def _text(data: bytes) -> str:
+    return data.partition(b"\0")[0].decode(errors="replace").strip()
+
+
+def _groups(rows: memoryview) -> Iterator[Group]:
+    for row in GROUP.iter_unpack(rows):
+        _, serial, begun, last_ended, rank, size, is_open, backend, name = row
+        if serial:
+            yield Group(
+                serial,
+                _text(name),
+                _text(backend),
+                rank,
+                size,
+                bool(is_open),
+                begun,
+                last_ended,
+            )
+
+
+def _sites(rows: memoryview) -> Iterator[Site | None]:
+    yield None
+    for _, line, function, file in SITE.iter_unpack(rows):
+        yield Site(_text(file), _text(function), line) if line else None
+
+
+def _operations(
+    rows: memoryview, groups: list[Group], sites: list[Site | None]
+) -> Iterator[Operation]:
+    by_serial = {group.serial: group for group in groups}
+    for row in RECORD.iter_unpack(rows):
+        _, queued, started, ended, sequence, count, serial, site = row[:8]
+        code, dtype, reduce_op, state, root = row[8:]
+        if state & 15 not in STATES:
+            continue
+        op = OPS.get(code, f"operation {code}")
+        is_message = op in MESSAGES
+        name, item_size = DTYPES[dtype] if dtype < len(DTYPES) else ("?", 0)
+        yield Operation(
+            op=op,
+            group=by_serial.get(serial),
+            state=STATES[state & 15],
+            status=STATUSES[state >> 4],
+            sequence=None if is_message or not sequence else sequence,
+            tag=sequence if is_message else None,
+            root=root if op in ROOTS else None,
+            count=count,
+            dtype=name,
+            item_size=item_size,
+            reduce_op=REDUCE_OPS[reduce_op % 9] if op in REDUCING else None,
+            queued=queued,
+            started=started,
+            ended=ended,
+            site=sites[site] if site < len(sites) else None,
+        )
+
+
+def _pid_namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _process_state(pid: int, start: int) -> str:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return "gone"
+    if int(fields[19]) != start:
+        return "gone"  # its number belongs to another process now
+    letter = fields[0].decode()
+    names = {"T": "stopped", "t": "traced", "Z": "zombie", "X": "gone"}
+    return names.get(letter, "running")

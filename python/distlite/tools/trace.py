@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``distlite trace``: recordings of all ranks as one trace that Perfetto opens.
+
+The format is Chrome's "JSON object" trace: a process per rank, a track per group, and
+as many tracks for messages as there are at one time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from distlite.tools.job import jobs_of
+from distlite.tools.recording import Group, Operation, Recording, read, read_all
+
+Event = dict[str, Any]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Entry point of the subcommand."""
+    options = _parser().parse_args(arguments)
+    try:
+        recordings = _recordings(options)
+    except (OSError, ValueError) as error:
+        print(f"distlite trace: {error}", file=sys.stderr)
+        return 1
+    if not recordings:
+        print("distlite trace: no rank runs on this host", file=sys.stderr)
+        return 1
+    text = json.dumps(trace_of(recordings))
+    if options.output == "-":
+        print(text)
+        return 0
+    with open(options.output, "w", encoding="utf-8") as file:
+        file.write(text)
+    count = sum(len(recording.operations) for recording in recordings)
+    print(
+        f"{options.output}: {count} operations of {len(recordings)} ranks; "
+        "open it at https://ui.perfetto.dev"
+    )
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="distlite trace",
+        description="Turn what the ranks recorded into one trace for Perfetto.",
+    )
+    parser.add_argument(
+        "dumps",
+        nargs="*",
+        help="files by `distlite ps --dump` or TORCH_FR_DUMP_TEMP_FILE; "
+        "default: the ranks on this host as they are now",
+    )
+    parser.add_argument("--job", default="", help="the one whose name begins so")
+    parser.add_argument(
+        "-o", "--output", default="trace.json", help="default: trace.json; -: stdout"
+    )
+    return parser
+
+
+def _recordings(options: argparse.Namespace) -> list[Recording]:
+    if options.dumps:
+        return [read(path) for path in options.dumps]
+    jobs = [
+        job
+        for job in jobs_of(read_all())
+        if job.is_alive() and job.name.startswith(options.job)
+    ]
+    return [member.recording for member in jobs[-1].members] if jobs else []
+
+
+def trace_of(recordings: Sequence[Recording]) -> dict[str, Any]:
+    """The whole trace; microseconds from the earliest operation on."""
+    starts = [
+        operation.since + recording.to_wall_clock
+        for recording in recordings
+        for operation in recording.operations
+    ]
+    origin = min(starts, default=0)
+    ranks = [recording.rank for recording in recordings]
+    by_rank = None not in ranks and len(set(ranks)) == len(ranks)
+    events: list[Event] = []
+    for recording in recordings:
+        number = recording.rank if by_rank else recording.pid
+        events += _events_of(recording, number or 0, origin)
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ns",
+        "otherData": {"job": recordings[0].job, "began_at_ns": str(origin)},
+    }
+
+
+def _events_of(recording: Recording, number: int, origin: int) -> Iterator[Event]:
+    rank = "?" if recording.rank is None else str(recording.rank)
+    name = f"rank {rank} (pid {recording.pid}, {recording.host})"
+    yield _named("process_name", number, 0, name)
+    yield {
+        "ph": "M",
+        "name": "process_sort_index",
+        "pid": number,
+        "tid": 0,
+        "args": {"sort_index": number},
+    }
+    clock = recording.to_wall_clock - origin
+    for track, (name, operations) in enumerate(_tracks(recording), 1):
+        yield _named("thread_name", number, track, name)
+        for operation in operations:
+            yield _event(operation, (number, track), clock, recording.taken)
+
+
+def _named(kind: str, process: int, track: int, name: str) -> Event:
+    return {
+        "ph": "M",
+        "name": kind,
+        "pid": process,
+        "tid": track,
+        "args": {"name": name},
+    }
+
+
+def _event(
+    operation: Operation, place: tuple[int, int], clock: int, taken: int
+) -> Event:
+    start = operation.started or operation.queued
+    end = operation.ended or taken
+    args: dict[str, Any] = {
+        "call": operation.describe(),
+        "state": operation.state,
+        "status": operation.status if operation.state == "ended" else None,
+        "bytes": operation.count * operation.item_size,
+        "called at": None if operation.site is None else str(operation.site),
+        "file": None if operation.site is None else operation.site.file,
+        "queued for us": (start - operation.queued) / 1e3 if operation.queued else None,
+    }
+    return {
+        "ph": "X",
+        "name": operation.op,
+        "cat": "message" if operation.is_message else "collective",
+        "pid": place[0],
+        "tid": place[1],
+        "ts": (start + clock) / 1e3,
+        "dur": max(0, end - start) / 1e3,
+        "args": {key: value for key, value in args.items() if value is not None},
+    }
+
+
+def _tracks(recording: Recording) -> Iterator[tuple[str, list[Operation]]]:
+    """A name and the operations of each track, which do not overlap."""
+    groups: list[Group | None] = [*recording.groups, None]
+    for group in groups:
+        mine = [o for o in recording.operations if o.group is group]
+        name = "closed groups" if group is None else f"group {group.name}"
+        for title, part in (
+            (name, [o for o in mine if not o.is_message]),
+            (f"{name}: messages", [o for o in mine if o.is_message]),
+        ):
+            for number, track in enumerate(_apart(part, recording.taken)):
+                yield (f"{title} ({number + 1})" if number else title), track
+
+
+def _apart(operations: Iterable[Operation], taken: int) -> list[list[Operation]]:
+    """As few lists as it takes for none of them to overlap in itself."""
+    tracks: list[tuple[int, list[Operation]]] = []
+    for operation in sorted(operations, key=lambda o: o.started or o.queued):
+        start = operation.started or operation.queued
+        end = operation.ended or taken
+        free = next((i for i, (busy, _) in enumerate(tracks) if busy <= start), None)
+        if free is None:
+            tracks.append((end, [operation]))
+        else:
+            tracks[free][1].append(operation)
+            tracks[free] = (end, tracks[free][1])
+    return [track for _, track in tracks]
