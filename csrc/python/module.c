@@ -18,8 +18,7 @@ module_exec(PyObject *module)
         || dlpy_add_group_methods(module) < 0) {
         return -1;
     }
-    if (dlpy_add_recorder_functions(module) < 0 || dlpy_add_object_cards(module) < 0) {
-    if (dlpy_add_recorder_functions(module) < 0
+    if (dlpy_add_recorder_functions(module) < 0 || dlpy_add_object_cards(module) < 0
         || dlpy_add_debug_functions(module) < 0) {
         return -1;
     }
