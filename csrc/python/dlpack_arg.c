@@ -2,6 +2,9 @@
 #include "python/dlpack_arg.h"
 
 #include <stdint.h>
+#include <string.h>
+
+#include "python/dlpack_layout.h"
 
 enum {
     DLPACK_CPU = 1,
@@ -13,31 +16,6 @@ enum {
     DLPACK_FLAG_READ_ONLY = 1,
     DLPACK_FLAG_IS_COPY = 2, /* what is written there is lost */
 };
-
-typedef struct dlpack_tensor {
-    char *data;
-    int32_t device_type;
-    int32_t device_index;
-    int32_t ndim;
-    uint8_t code;
-    uint8_t bits;
-    uint16_t lanes;
-    int64_t *shape;
-    int64_t *strides; /* in elements; NULL is compact */
-    uint64_t byte_offset;
-} dlpack_tensor;
-
-typedef struct dlpack_versioned {
-    uint32_t major;
-    uint32_t minor;
-    void *context;
-    void (*deleter)(struct dlpack_versioned *);
-    uint64_t flags;
-    dlpack_tensor tensor;
-} dlpack_versioned;
-
-_Static_assert(sizeof(dlpack_tensor) == 48, "fixed by DLPack");
-_Static_assert(offsetof(dlpack_versioned, tensor) == 32, "fixed by DLPack");
 
 static const struct {
     uint8_t code;
@@ -127,11 +105,15 @@ check_place(const dlpack_tensor *tensor, const char *parameter)
     return 0;
 }
 
-static void
-fill_view(const dlpack_tensor *tensor, uint64_t flags, int64_t *strides,
-          dl_tensor *view)
+int
+dlpy_dlpack_read(const dlpack_tensor *tensor, const char *parameter, dl_tensor *view,
+                 dlpy_dimensions *dimensions)
 {
     size_t count = 1;
+
+    if (check_place(tensor, parameter) < 0) {
+        return -1;
+    }
 
     for (int i = 0; i < tensor->ndim; i++) {
         count *= (size_t)tensor->shape[i];
@@ -143,12 +125,17 @@ fill_view(const dlpack_tensor *tensor, uint64_t flags, int64_t *strides,
         .dtype = dtype_of(tensor),
         .device = DL_CPU,
         .ndim = tensor->ndim,
-        .is_writable = (flags & (DLPACK_FLAG_READ_ONLY | DLPACK_FLAG_IS_COPY)) == 0,
-        .shape = tensor->shape,
-        .strides = strides,
+        .is_writable = true,
+        .shape = dimensions->shape,
+        .strides = dimensions->strides,
     };
-    fill_strides(tensor, view->item_size, strides);
+    if (tensor->ndim > 0) {
+        memcpy(dimensions->shape, tensor->shape,
+               (size_t)tensor->ndim * sizeof *tensor->shape);
+    }
+    fill_strides(tensor, view->item_size, dimensions->strides);
     view->is_contiguous = is_compact(view) && is_aligned(view);
+    return 0;
 }
 
 /* The struct in a capsule of either kind, and its flags. */
@@ -193,7 +180,7 @@ export_capsule(PyObject *method)
 
 int
 dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
-                 int64_t *strides, PyObject **capsule)
+                 dlpy_dimensions *dimensions, PyObject **capsule)
 {
     PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
     uint64_t flags;
@@ -212,9 +199,9 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
     Py_DECREF(method);
     const dlpack_tensor *tensor =
         *capsule == NULL ? NULL : open_capsule(*capsule, parameter, &flags);
-    if (tensor == NULL || check_place(tensor, parameter) < 0) {
+    if (tensor == NULL || dlpy_dlpack_read(tensor, parameter, view, dimensions) < 0) {
         return -1;
     }
-    fill_view(tensor, flags, strides, view);
+    view->is_writable = (flags & (DLPACK_FLAG_READ_ONLY | DLPACK_FLAG_IS_COPY)) == 0;
     return 1;
 }

@@ -6,6 +6,8 @@
 #define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
 #include <numpy/arrayobject.h>
 
+#include "python/dlpack_exchange.h"
+
 /* Shapes and strides are lent to the core as they lie in the array. */
 _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "npy_intp is int64_t");
 
@@ -190,8 +192,12 @@ dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
     if (found && PyArray_Check(object)) {
         return view_array((PyArrayObject *)object, parameter, &tensor->view);
     }
-    int taken = dlpy_dlpack_view(object, parameter, &tensor->view, tensor->strides,
+    int taken =
+        dlpy_exchange_view(object, parameter, &tensor->view, &tensor->dimensions);
+    if (taken == 0) {
+        taken = dlpy_dlpack_view(object, parameter, &tensor->view, &tensor->dimensions,
                                  &tensor->owner);
+    }
     if (taken < 0 || (taken == 0 && view_lender(object, parameter, tensor) < 0)) {
         dlpy_tensor_release(tensor);
         return -1;

@@ -16,8 +16,8 @@
  * from `owner` until released; it may point into this struct, which stays where it is. */
 typedef struct dlpy_tensor {
     dl_tensor view;
-    PyObject *owner; /* NULL for an ndarray */
-    int64_t strides[DLPY_DLPACK_DIMENSIONS];
+    PyObject *owner; /* NULL where the argument itself is that */
+    dlpy_dimensions dimensions;
 } dlpy_tensor;
 
 /* An ndarray, or whatever has DLPack, `__array_interface__` or a buffer, with any

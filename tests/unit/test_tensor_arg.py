@@ -2,6 +2,7 @@
 """What collectives take as arrays, and what they say of the rest."""
 
 import array
+import gc
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -333,8 +334,36 @@ def test_a_torch_tensor_shares_its_memory(group, all_reduce, doubled):
     matrix = torch.arange(12.0).reshape(4, 3).T
     doubled(matrix, matrix.numpy().copy())
     assert matrix[2, 3] == 22
-    with pytest.raises(BufferError, match="detach"):
-        all_reduce(torch.ones(3, requires_grad=True))
+    trained = torch.ones(3, requires_grad=True)
+    all_reduce(trained)
+
+
+def test_what_torch_has_not_computed_yet(group, all_reduce, doubled):
+    torch = pytest.importorskip("torch")
+    number = torch.tensor([1 + 2j, 3 + 4j])
+    for pending in number.conj(), number.conj().reshape(2, 1)[0]:
+        with pytest.raises(ValueError, match="resolve_conj"):
+            all_reduce(pending)
+    for pending in number.conj().imag, number[0].conj().imag:
+        with pytest.raises(ValueError, match="resolve_neg"):
+            all_reduce(pending)
+    for settled in number.imag, number.conj().resolve_conj().imag, number[1].imag:
+        doubled(settled, settled.numpy().copy())
+    with pytest.raises((RuntimeError, ValueError)):
+        all_reduce(torch.ones(3, device="meta"))
+
+
+def test_types_with_a_table_come_and_go(all_reduce):
+    torch = pytest.importorskip("torch")
+    for turn in range(12):
+        kind = type(f"Kind{turn}", (torch.Tensor,), {})
+        tensor = torch.ones(3 + turn).as_subclass(kind)
+        all_reduce(tensor)
+        all_reduce(np.ones(2))
+        all_reduce(bytearray(b"xy"))
+        assert tensor.shape == (3 + turn,)
+        del kind, tensor
+        gc.collect()
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2", "int4"])

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/dlpack_exchange.h"
+
+#include <string.h>
+
+#include "python/dlpack_layout.h"
+
+/* The types seen last, programs have one or two of them.  They are held, so that no other
+ * type can come to lie at their address; a table lives as long as the process. */
+static struct {
+    PyTypeObject *type;
+    const dlpack_exchange *table; /* NULL: the type has none */
+} seen[4];
+
+static const dlpack_exchange *
+table_of(PyTypeObject *type)
+{
+    PyObject *capsule =
+        PyObject_GetAttrString((PyObject *)type, "__dlpack_c_exchange_api__");
+    const dlpack_exchange *table = NULL;
+
+    if (capsule == NULL) {
+        PyErr_Clear();
+        return NULL;
+    }
+    if (PyCapsule_IsValid(capsule, "dlpack_exchange_api")) {
+        table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    }
+    Py_DECREF(capsule);
+    bool is_known = table != NULL && table->major == 1 && table->borrow != NULL;
+    return is_known ? table : NULL;
+}
+
+static const dlpack_exchange *
+find_table(PyTypeObject *type)
+{
+    size_t last = sizeof seen / sizeof *seen - 1;
+
+    for (size_t i = 0; i <= last; i++) {
+        if (seen[i].type == type) {
+            return seen[i].table;
+        }
+    }
+    const dlpack_exchange *table = table_of(type);
+    PyTypeObject *forgotten = seen[last].type;
+    memmove(&seen[1], &seen[0], last * sizeof *seen);
+    seen[0].type = type;
+    seen[0].table = table;
+    Py_INCREF(type);
+    /* Last: a type that goes may run Python code, which may come back here. */
+    Py_XDECREF(forgotten);
+    return table;
+}
+
+static int
+answers_yes(PyObject *object, const char *question)
+{
+    PyObject *answer = PyObject_CallMethod(object, question, NULL);
+
+    if (answer == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return -1;
+        }
+        PyErr_Clear();
+        return 0;
+    }
+    int yes = PyObject_IsTrue(answer);
+    Py_DECREF(answer);
+    return yes;
+}
+
+/* torch notes a conjugation, or a change of sign, and leaves the elements as they are
+ * until somebody reads them.  Signs change in the imaginary parts of conjugates only,
+ * which lie at every other number: where elements are side by side, and more than one,
+ * nobody needs to be asked. */
+static int
+check_pending(PyObject *object, const char *parameter, const dl_tensor *view)
+{
+    bool is_complex = view->dtype == DL_COMPLEX64 || view->dtype == DL_COMPLEX128;
+
+    if (!is_complex && view->is_contiguous && view->count > 1) {
+        return 0;
+    }
+    int is_conjugate = is_complex ? answers_yes(object, "is_conj") : 0;
+    int is_negative = is_conjugate == 0 ? answers_yes(object, "is_neg") : 0;
+    if (is_conjugate > 0 || is_negative > 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "`%s` is a view whose %s is still pending; pass `%s.%s()`",
+                     parameter, is_conjugate ? "conjugation" : "change of sign",
+                     parameter, is_conjugate ? "resolve_conj" : "resolve_neg");
+        return -1;
+    }
+    return is_conjugate < 0 || is_negative < 0 ? -1 : 0;
+}
+
+int
+dlpy_exchange_view(PyObject *object, const char *parameter, dl_tensor *view,
+                   dlpy_dimensions *dimensions)
+{
+    const dlpack_exchange *table = find_table(Py_TYPE(object));
+    dlpack_tensor tensor;
+
+    if (table == NULL) {
+        return 0;
+    }
+    if (table->borrow(object, &tensor) < 0
+        || dlpy_dlpack_read(&tensor, parameter, view, dimensions) < 0) {
+        return -1;
+    }
+    if (view->data == NULL && view->count > 0) {
+        PyErr_Format(PyExc_ValueError, "`%s` has no memory behind it", parameter);
+        return -1;
+    }
+    return check_pending(object, parameter, view) < 0 ? -1 : 1;
+}
