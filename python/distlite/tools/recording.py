@@ -32,6 +32,10 @@ OPS = {
     33: "gather_v",
     34: "scatter_v",
     35: "reduce_scatter_v",
+    36: "broadcast_object_list",
+    37: "all_gather_object",
+    38: "gather_object",
+    39: "scatter_object_list",
 }
 MESSAGES = ("send", "recv", "recv_any")
 REDUCING = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_v")
@@ -44,7 +48,11 @@ ROOTS = {
     "scatter_v": "from",
     "send": "to",
     "recv": "from",
+    "broadcast_object_list": "from",
+    "gather_object": "to",
+    "scatter_object_list": "from",
 }
+WITHOUT_DATA = ("barrier", *(name for name in OPS.values() if "object" in name))
 DTYPES = (
     ("bytes", 0),
     ("bool", 1),
@@ -65,7 +73,7 @@ DTYPES = (
     ("float8_e4m3fn", 1),
     ("float8_e5m2", 1),
 )
-REDUCE_OPS = [
+REDUCE_OPS = (
     "SUM",
     "AVG",
     "PRODUCT",
@@ -75,9 +83,9 @@ REDUCE_OPS = [
     "BOR",
     "BXOR",
     "PREMUL_SUM",
-]
+)
 STATES = {1: "queued", 2: "running", 3: "ended"}
-STATUSES = [
+STATUSES = (
     "ok",
     "timeout",
     "network",
@@ -94,7 +102,7 @@ STATUSES = [
     "cancelled",
     "interrupted",
     "internal",
-]
+)
 
 
 @dataclass(frozen=True)
@@ -156,7 +164,7 @@ class Operation:
     def describe(self) -> str:
         """As in error texts: ``all_reduce(1000 x float32, SUM) #17``."""
         parts = []
-        if self.op != "barrier":
+        if self.op not in WITHOUT_DATA:
             parts.append(f"{self.count} x {self.dtype}" if self.count else self.dtype)
         if self.reduce_op is not None:
             parts.append(self.reduce_op)
@@ -210,15 +218,9 @@ def parse(data: bytes, path: str = "") -> Recording:
     head = HEADER.unpack_from(data)
     record_count, group_count, site_count = head[2:5]
     rank, size = head[13:15]
-    recording = Recording(
-        path,
-        *head[5:13],
-        rank=None if rank < 0 else rank,
-        size=None if rank < 0 else size,
-        job=_text(head[15]),
-        host=_text(head[16]),
-        command=_text(head[17]),
-    )
+    texts = [_text(text) for text in head[15:]]
+    identity = (rank, size, *texts) if rank >= 0 else (None, None, *texts)
+    recording = Recording(path, *head[5:13], *identity)
     groups_at = HEADER.size + record_count * RECORD.size
     sites_at = groups_at + group_count * GROUP.size
     rows = memoryview(data)
