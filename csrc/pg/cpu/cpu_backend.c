@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "pg/cpu/announce.h"
 #include "pg/cpu/cpu_state.h"
 #include "pg/cpu/shm/verdict.h"
 
@@ -178,6 +179,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
         free_backend(&self->base);
         return status;
     }
+    dl_announce_join(options, options->size > 1 ? self->board.options.peers : NULL);
     *backend = &self->base;
     return DL_OK;
 }
