@@ -133,6 +133,7 @@ if TYPE_CHECKING:
         ReduceScatterOptions,
         ScatterOptions,
     )
+    from .regroup import shrink_group, split_group
     from .safe_encode import register_safe_type
 
 __all__ = [
@@ -235,11 +236,18 @@ __all__ = [
     "set_safe_objects",
     "set_debug_level",
     "set_debug_level_from_env",
+    "shrink_group",
+    "split_group",
     "wait_all",
 ]
 
+# Modules that are imported when they are asked for.
+_MODULES = ("custom", "options", "regroup")
+
 # Rare names, by the module that has them, which is imported when one is asked for.
 _LATER = {
+    "shrink_group": "regroup",
+    "split_group": "regroup",
     "all_gather_object": "objects",
     "broadcast_object_list": "objects",
     "gather_object": "objects",
@@ -262,10 +270,17 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _LATER:
+    if name not in _LATER and name not in _MODULES:
         raise AttributeError(f"module 'distlite' has no attribute {name!r}")
     from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f"distlite.{name}")
 
     value: object = getattr(import_module(f"distlite.{_LATER[name]}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER, *_MODULES})

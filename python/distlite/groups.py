@@ -117,7 +117,9 @@ def _next_name(members: list[int], is_local: bool) -> str:
     # Not by a count of all groups, which the members need not agree on.
     turn = world.local_groups.get(tuple(members), 0)
     world.local_groups[tuple(members)] = turn + 1
-    return hashlib.sha1(f"{members}#{turn}".encode()).hexdigest()
+    # The numbers count in this default group; shrink_group() may make another.
+    text = f"{world.require_default().group_name}:{members}#{turn}"
+    return hashlib.sha1(text.encode()).hexdigest()
 
 
 def _join(

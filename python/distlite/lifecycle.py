@@ -187,6 +187,15 @@ def _register(group: ProcessGroup, info: GroupInfo) -> None:
     world.except_hook = sys.excepthook = _prefixing(replaced, group.rank())
 
 
+def replace_default(group: ProcessGroup, info: GroupInfo) -> None:
+    """Makes `group` the default one; all others are left."""
+    # Names of earlier groups may live on in ranks that have not noticed.
+    count = world.group_count
+    _forget_all()
+    _register(group, info)
+    world.group_count = count
+
+
 def _forget_all() -> None:
     groups = list(world.groups)
     world.groups.clear()

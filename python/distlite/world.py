@@ -49,12 +49,13 @@ NOT_INITIALIZED = (
 class GroupInfo:
     """What is known of a group besides the group itself."""
 
-    __slots__ = ("backend", "config", "ranks")
+    __slots__ = ("backend", "children", "config", "ranks")
 
     def __init__(self, backend: str, config: str, ranks: list[int]) -> None:
         self.backend = backend  # as given to init_process_group
         self.config = config  # "cpu:gloo"
         self.ranks = ranks  # global ranks, in group order
+        self.children = 0  # how often it was split
 
 
 class World:

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups out of a group: its parts, and what is left of it without some ranks.
+
+Only members call these.  The new groups' processes know each other already, so nobody
+meets at a store, and nobody who is left out is needed: he may be gone, or stopped.
+"""
+
+from __future__ import annotations
+
+from operator import index
+
+from ._C import PrefixStore, ProcessGroup
+from .backends import Backend, backend_of, engine_of
+from .lifecycle import _limit_of, replace_default
+from .world import GroupInfo, info_of, world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from typing import Any
+
+__all__ = ["SHRINK_ABORT", "SHRINK_DEFAULT", "shrink_group", "split_group"]
+
+SHRINK_DEFAULT = 0
+SHRINK_ABORT = 1
+
+
+class _Part:
+    """Some ranks of a group, and what their own one is called."""
+
+    def __init__(self, parent: ProcessGroup, ranks: list[int]) -> None:
+        self.parent = parent
+        self.ranks = ranks
+        self.label = parent.group_name
+        self.description = parent.group_desc
+
+    def named(self, label: str, description: str) -> _Part:
+        """The same with its name."""
+        self.label, self.description = label, description
+        return self
+
+    def make(self, info: GroupInfo, limit: timedelta) -> ProcessGroup:
+        """Their group; returns before all have come."""
+        store = PrefixStore(self.label, self.parent.get_group_store())
+        rank = self.ranks.index(self.parent.rank())
+        if Backend._plugins:
+            from .custom import ToMake, make_group
+
+            asked = ToMake(store, rank, info, limit)
+            made = make_group(asked.named(self.label, self.description))
+            if made is not None:
+                return made
+        return ProcessGroup(
+            store,
+            rank,
+            len(self.ranks),
+            limit,
+            self.label,
+            self.description,
+            engine_of(info.config),
+            self.parent,
+            self.ranks,
+        )
+
+
+def split_group(
+    parent_pg: ProcessGroup | None = None,
+    split_ranks: list[list[int]] | None = None,
+    timeout: timedelta | None = None,
+    pg_options: Any | None = None,
+    group_desc: str | None = None,
+    backend: str | None = None,
+) -> ProcessGroup | None:
+    """Cuts a group into parts, given as lists of its own ranks; each becomes a group.
+
+    All ranks of `parent_pg` (the default group) call it with the same lists, which have
+    no rank in common.  Returns the group of this rank's part, None if it is in none.
+    `timeout` is the new group's (30 minutes); `backend` its backend (the parent's).
+    """
+    if not split_ranks:
+        raise ValueError("split_ranks cannot be None or empty")
+    parent = world.require_default() if parent_pg is None else parent_pg
+    info = info_of(parent)
+    limit = _limit_of(timeout)
+    parts = _check_parts(split_ranks, parent.size())
+    turn, info.children = info.children, info.children + 1
+    mine = next((part for part in parts if parent.rank() in part), None)
+    if mine is None:
+        return None
+    name, config = backend_of(backend) if backend else (info.backend, info.config)
+    label = f"{parent.group_name}:split:{turn}:{mine[0]}"
+    description = group_desc or f"{parent.group_desc}:split:{turn}"
+    made_of = GroupInfo(name, config, [info.ranks[rank] for rank in mine])
+    made = _Part(parent, mine).named(label, description).make(made_of, limit)
+    _remember(made, made_of)
+    return made
+
+
+def _check_parts(split_ranks: list[list[int]], size: int) -> list[list[int]]:
+    parts = [sorted(index(rank) for rank in part) for part in split_ranks]
+    seen: set[int] = set()
+    for part in parts:
+        if not part:
+            raise ValueError("the split group cannot be empty")
+        for rank in part:
+            _check_rank(rank, size)
+            if rank in seen:
+                raise ValueError(f"rank {rank} appears twice in split_ranks")
+            seen.add(rank)
+    return parts
+
+
+def _check_rank(rank: int, size: int) -> None:
+    if not 0 <= rank < size:
+        raise ValueError(
+            f"Rank {rank} is out of range. Valid ranks are 0 to {size - 1} "
+            f"(group size {size})"
+        )
+
+
+def _remember(made: ProcessGroup, info: GroupInfo) -> None:
+    made._set_global_ranks(info.ranks)
+    world.groups[made] = info
+
+
+def shrink_group(
+    ranks_to_exclude: list[int],
+    group: ProcessGroup | None = None,
+    shrink_flags: int = SHRINK_DEFAULT,
+    pg_options: Any | None = None,
+) -> ProcessGroup:
+    """Goes on without some ranks, which may have died: the group of the survivors.
+
+    All survivors call it, with the same list of the ranks in `group` (the default one)
+    that are left out; those do not.  Returns when all survivors have come.  The old
+    group is destroyed and cannot be used any more.  Ranks are counted anew, in the old
+    order.  After the default group its survivors are the default group, and the other
+    groups are destroyed, as their ranks counted in the old one.  SHRINK_ABORT first
+    ends whatever this process still does in the old group.
+    """
+    _check_shrink(ranks_to_exclude, shrink_flags)
+    former = world.require_default() if group is None else group
+    info = info_of(former)
+    excluded = _check_excluded(former, ranks_to_exclude)
+    if shrink_flags == SHRINK_ABORT:
+        former.abort()
+    survivors = [rank for rank in range(former.size()) if rank not in excluded]
+    is_default = former is world.default
+    ranks = (
+        range(len(survivors)) if is_default else map(info.ranks.__getitem__, survivors)
+    )
+    made_of = GroupInfo(info.backend, info.config, list(ranks))
+    # All call it by the same name only if they leave out the same ranks.
+    label = f"{former.group_name}:without:{'-'.join(map(str, sorted(excluded)))}"
+    part = _Part(former, survivors).named(label, former.group_desc)
+    made = part.make(made_of, former.timeout)
+    _meet(made)
+    if is_default:
+        replace_default(made, made_of)
+    else:
+        del world.groups[former]
+        former.shutdown()
+        _remember(made, made_of)
+    return made
+
+
+def _meet(made: ProcessGroup) -> None:
+    """Nobody leaves the old group before all have found each other in the new one."""
+    from ._C import barrier
+
+    try:
+        barrier(made)
+    except BaseException:
+        made.shutdown()
+        raise
+
+
+def _check_shrink(ranks_to_exclude: object, shrink_flags: object) -> None:
+    if not isinstance(ranks_to_exclude, list):
+        raise TypeError(
+            "ranks_to_exclude must be a list, but got "
+            f"{type(ranks_to_exclude).__name__}. "
+            "Example: [1, 3, 5] to exclude ranks 1, 3, and 5."
+        )
+    if not ranks_to_exclude:
+        raise ValueError(
+            "ranks_to_exclude cannot be empty. To shrink a group, you must specify at "
+            "least one rank to exclude. Example: [failed_rank_id]"
+        )
+    if shrink_flags not in (SHRINK_DEFAULT, SHRINK_ABORT):
+        raise ValueError(
+            f"Invalid shrink_flags value: {shrink_flags}. Must be one of: "
+            "SHRINK_DEFAULT (0) or SHRINK_ABORT (1). Use SHRINK_ABORT to abort "
+            "ongoing operations before shrinking."
+        )
+
+
+def _check_excluded(group: ProcessGroup, ranks: list[int]) -> set[int]:
+    if group.size() < 2:
+        raise ValueError(
+            "Cannot shrink a process group with size 1. Group must have at least 2 "
+            "ranks to support shrinking."
+        )
+    excluded = {index(rank) for rank in ranks}
+    for rank in excluded:
+        _check_rank(rank, group.size())
+    if len(excluded) != len(ranks):
+        raise ValueError(f"ranks_to_exclude has a rank twice: {ranks}")
+    if group.rank() in excluded:
+        raise ValueError(
+            f"rank {group.rank()} cannot exclude itself: only those that stay call "
+            "shrink_group, the others call destroy_process_group"
+        )
+    return excluded
