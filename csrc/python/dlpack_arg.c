@@ -8,8 +8,10 @@
 
 enum {
     DLPACK_CPU = 1,
+    DLPACK_CUDA = 2,
     DLPACK_CUDA_HOST = 3, /* pinned: ordinary memory to the CPU */
     DLPACK_ROCM_HOST = 11,
+    DLPACK_CUDA_MANAGED = 13, /* on both: to be used where the device is */
 };
 
 enum {
@@ -81,14 +83,21 @@ is_aligned(const dl_tensor *view)
     return view->dtype == DL_OPAQUE || (uintptr_t)view->data % alignment == 0;
 }
 
+static bool
+is_on_cuda(const dlpack_tensor *tensor)
+{
+    return tensor->device_type == DLPACK_CUDA
+           || tensor->device_type == DLPACK_CUDA_MANAGED;
+}
+
 static int
 check_place(const dlpack_tensor *tensor, const char *parameter)
 {
     if (tensor->device_type != DLPACK_CPU && tensor->device_type != DLPACK_CUDA_HOST
-        && tensor->device_type != DLPACK_ROCM_HOST) {
+        && tensor->device_type != DLPACK_ROCM_HOST && !is_on_cuda(tensor)) {
         PyErr_Format(PyExc_ValueError,
-                     "`%s` is on a device of DLPack type %d; the cpu backend needs "
-                     "memory of the CPU (type 1)",
+                     "`%s` is on a device of DLPack type %d; there are backends for "
+                     "memory of the CPU (type 1) and of CUDA (type 2)",
                      parameter, (int)tensor->device_type);
         return -1;
     }
@@ -123,7 +132,8 @@ dlpy_dlpack_read(const dlpack_tensor *tensor, const char *parameter, dl_tensor *
         .count = count,
         .item_size = (size_t)tensor->bits * tensor->lanes / 8,
         .dtype = dtype_of(tensor),
-        .device = DL_CPU,
+        .device = is_on_cuda(tensor) ? DL_CUDA : DL_CPU,
+        .device_index = tensor->device_index,
         .ndim = tensor->ndim,
         .is_writable = true,
         .shape = dimensions->shape,

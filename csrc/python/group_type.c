@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "python/collective_functions.h"
 #include "python/convert.h"
+#include "python/cuda_arg.h"
 #include "python/p2p_functions.h"
 #include "python/reduce_op_arg.h"
 #include "python/signals.h"
@@ -345,5 +346,8 @@ dlpy_add_group_types(PyObject *module)
     if (dlpy_add_collective_lists(module) < 0) {
         return -1;
     }
-    return dlpy_add_p2p_functions(module);
+    if (dlpy_add_p2p_functions(module) < 0) {
+        return -1;
+    }
+    return dlpy_add_device_functions(module);
 }

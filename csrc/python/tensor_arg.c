@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "python/cuda_arg.h"
+
 #define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
 #include <numpy/arrayobject.h>
 
@@ -197,6 +199,13 @@ dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
     if (taken == 0) {
         taken = dlpy_dlpack_view(object, parameter, &tensor->view, &tensor->dimensions,
                                  &tensor->owner);
+    }
+    if (taken == 0 && !lends_memory(object)) {
+        taken = dlpy_cuda_view(object, parameter, &tensor->view, &tensor->dimensions,
+                               &tensor->owner);
+    }
+    if (taken > 0 && tensor->view.device == DL_CUDA) {
+        taken = dlpy_cuda_give_stream(object, &tensor->view) < 0 ? -1 : 1;
     }
     if (taken < 0 || (taken == 0 && view_lender(object, parameter, tensor) < 0)) {
         dlpy_tensor_release(tensor);

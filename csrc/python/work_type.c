@@ -4,8 +4,10 @@
 #include <stdbool.h>
 #include <structmember.h>
 
+#include "pg/device.h"
 #include "python/completions.h"
 #include "python/convert.h"
+#include "python/cuda_arg.h"
 #include "python/errors.h"
 
 typedef struct work_object {
@@ -18,6 +20,7 @@ typedef struct work_object {
     PyObject *weak_references;
     dl_work_notice notice;
     dlpy_completion completion;
+    dlpy_cuda_origin origin; /* of the array, if it is on a device */
 } work_object;
 
 static work_object *
@@ -35,9 +38,22 @@ note_end(dl_work_notice *notice)
     dlpy_completions_note(self->completions, &self->completion);
 }
 
+static PyObject *
+join_batch(dlpy_state *state, dlpy_work_keep keep)
+{
+    if (state->batch_pins != NULL && keep.pins != NULL
+        && PyList_Append(state->batch_pins, keep.pins) < 0) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
 PyObject *
 dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep)
 {
+    if (work == NULL) {
+        return join_batch(state, keep);
+    }
     work_object *self = (work_object *)state->work_type->tp_alloc(state->work_type, 0);
 
     dlpy_completions_drain(state->completions);
@@ -54,6 +70,9 @@ dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep)
     self->completions = state->completions;
     self->pins = Py_XNewRef(keep.pins);
     self->outputs = Py_XNewRef(keep.outputs);
+    if (dl_work_is_on_device(work)) {
+        self->origin = dlpy_cuda_last_origin();
+    }
     self->notice.call = note_end;
     self->completion.object = Py_NewRef((PyObject *)self);
     dl_work_notify(work, &self->notice);
@@ -106,6 +125,35 @@ raise_result(work_object *self, dl_status status)
     return dlpy_raise_collective(self->state, status);
 }
 
+/* Looks, without waiting, whether it has ended by now. */
+static bool
+has_ended(work_object *self)
+{
+    dl_work *work = self->work;
+
+    if (!dl_work_is_done(work) && work->ops->poll != NULL) {
+        work->ops->poll(work);
+    }
+    return dl_work_is_done(work);
+}
+
+/* On a device the current stream waits, and not the caller. */
+static PyObject *
+order_stream(work_object *self)
+{
+    void *stream;
+
+    if (dlpy_cuda_current_stream(&self->origin, &stream) < 0) {
+        return NULL;
+    }
+    dl_status status = dl_work_order(self->work, stream);
+    if (status != DL_OK) {
+        return raise_result(self, status);
+    }
+    dlpy_completions_drain(self->completions);
+    Py_RETURN_TRUE;
+}
+
 static PyObject *
 work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
@@ -124,6 +172,9 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
         /* torch's default, zero, is no limit besides the operation's own. */
         timeout = timeout == 0 ? -1 : timeout;
     }
+    if (dl_work_is_on_device(self->work) && timeout < 0 && !dl_device_blocks()) {
+        return order_stream(self);
+    }
     Py_BEGIN_ALLOW_THREADS
     status = dl_work_wait(self->work, dl_deadline_after(timeout));
     Py_END_ALLOW_THREADS
@@ -137,15 +188,15 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
 static PyObject *
 work_is_completed(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
-    return PyBool_FromLong(dl_work_is_done(work_of(object)->work));
+    return PyBool_FromLong(has_ended(work_of(object)));
 }
 
 static PyObject *
 work_is_success(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
-    dl_work *work = work_of(object)->work;
+    work_object *self = work_of(object);
 
-    return PyBool_FromLong(dl_work_is_done(work) && work->status == DL_OK);
+    return PyBool_FromLong(has_ended(self) && self->work->status == DL_OK);
 }
 
 static PyObject *
@@ -154,7 +205,7 @@ work_exception(PyObject *object, PyObject *Py_UNUSED(nothing))
     work_object *self = work_of(object);
     PyObject *type, *value, *trace;
 
-    if (!dl_work_is_done(self->work) || self->work->status == DL_OK) {
+    if (!has_ended(self) || self->work->status == DL_OK) {
         Py_RETURN_NONE;
     }
     raise_result(self, dl_work_result(self->work));
@@ -191,7 +242,6 @@ work_source_rank(PyObject *object, PyObject *Py_UNUSED(nothing))
     return PyLong_FromLong(work->source);
 }
 
-/* There is no stream to order: an operation of this backend is over when waited for. */
 static PyObject *
 work_synchronize(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
@@ -278,7 +328,8 @@ static PyMethodDef work_methods[] = {
      "wait($self, /, timeout=None)\n--\n\n"
      "Returns True once the operation has ended well, and raises what it failed "
      "with, as often as it is called.  `timeout` (a timedelta, or seconds) may "
-     "shorten the operation's own; None or 0 leaves that as it is."},
+     "shorten the operation's own; None or 0 leaves that as it is.  On a device, and "
+     "without `timeout`, it is the current stream that waits, and not the caller."},
     {"is_completed", work_is_completed, METH_NOARGS,
      "is_completed($self, /)\n--\n\nWhether it has ended, well or not."},
     {"is_success", work_is_success, METH_NOARGS,
@@ -291,7 +342,7 @@ static PyMethodDef work_methods[] = {
      "source_rank($self, /)\n--\n\nRank in the group that a received message is from."},
     {"_source_rank", work_source_rank, METH_NOARGS, "_source_rank($self, /)\n--\n\n"},
     {"synchronize", work_synchronize, METH_NOARGS,
-     "synchronize($self, /)\n--\n\nWaits, as wait() does."},
+     "synchronize($self, /)\n--\n\nAs wait(): on a device, the current stream waits."},
     {"get_future", work_get_future, METH_NOARGS,
      "get_future($self, /)\n--\n\nA Future of the list of output arrays."},
     {"_get_op_type", work_op_type, METH_NOARGS, "_get_op_type($self, /)\n--\n\n"},

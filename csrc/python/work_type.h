@@ -14,7 +14,8 @@ typedef struct dlpy_work_keep {
     PyObject *outputs; /* list: what result() gives; NULL: it has none */
 } dlpy_work_keep;
 
-/* Takes the reference to `work`, also on failure. */
+/* Takes the reference to `work`, also on failure.  None for NULL, which stands for an
+ * operation that has become part of a batch: that keeps the pins. */
 PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep);
 
 #endif

@@ -271,13 +271,14 @@ def test_dlpack_of_other_libraries(group, said, seen):
 @pytest.mark.parametrize(
     ("array_", "said", "kind", "text"),
     [
-        (np.zeros(4), {"device": 2}, ValueError, "`tensor` is on a device .*type 2"),
+        (np.zeros(4), {"device": 8}, ValueError, "`tensor` is on a device .*type 8"),
+        (np.zeros(4), {"device": 2}, NotImplementedError, "cuda:0.*has no backend"),
         (np.zeros(4), {"major": 2}, BufferError, "DLPack 2, not 1"),
         (np.zeros(4), {"flags": 1}, ValueError, "read-only"),
         (np.zeros(4), {"flags": 2}, ValueError, "read-only"),
         (np.zeros(4), {"bits": 4}, ValueError, "elements of 4 bits"),
     ],
-    ids=["device", "version", "read-only", "copy", "bits"],
+    ids=["device", "cuda", "version", "read-only", "copy", "bits"],
 )
 def test_dlpack_refused(all_reduce, array_, said, kind, text):
     producer = Producer(array_, **said)

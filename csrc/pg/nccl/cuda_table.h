@@ -15,6 +15,15 @@ enum {
     DL_CUDA_EVENT_NO_TIMING = 2,
 };
 
+/* As long as CUDA 13 makes it; 12 fills the first part of it. */
+typedef struct dl_cuda_pointer {
+    int type;
+    int device;
+    void *rest[10];
+} dl_cuda_pointer;
+
+_Static_assert(sizeof(dl_cuda_pointer) == 88, "fixed by CUDA 13");
+
 #define DL_CUDA_SYMBOLS(X)                                                        \
     X(driver_version, cudaDriverGetVersion, int, (int *))                         \
     X(error_text, cudaGetErrorString, const char *, (int))                        \
@@ -22,6 +31,8 @@ enum {
     X(device_count, cudaGetDeviceCount, int, (int *))                             \
     X(get_device, cudaGetDevice, int, (int *))                                    \
     X(set_device, cudaSetDevice, int, (int))                                      \
+    X(pointer_attributes, cudaPointerGetAttributes, int,                          \
+      (dl_cuda_pointer *, const void *))                                          \
     X(priority_range, cudaDeviceGetStreamPriorityRange, int, (int *, int *))      \
     X(stream_create, cudaStreamCreateWithPriority, int, (void **, unsigned, int)) \
     X(stream_destroy, cudaStreamDestroy, int, (void *))                           \

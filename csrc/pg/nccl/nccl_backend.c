@@ -160,3 +160,20 @@ dl_nccl_version(int *version)
     *version = nccl->version;
     return DL_OK;
 }
+
+dl_status
+dl_nccl_device_of(const void *data, int *device)
+{
+    const dl_cuda_table *cuda;
+    dl_cuda_pointer attributes = {0};
+
+    DL_TRY(dl_cuda_load(&cuda));
+    if (data == NULL) {
+        /* An empty array: nothing of it will be read. */
+        return dl_cuda_check(cuda, cuda->get_device(device), "cudaGetDevice");
+    }
+    DL_TRY(dl_cuda_check(cuda, cuda->pointer_attributes(&attributes, data),
+                         "cudaPointerGetAttributes"));
+    *device = attributes.device;
+    return DL_OK;
+}

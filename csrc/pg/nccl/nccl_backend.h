@@ -12,6 +12,9 @@
 dl_status dl_nccl_backend_new(const dl_device_backend_options *options,
                               dl_device_backend **backend);
 
+/* The number of the device whose memory this is. */
+dl_status dl_nccl_device_of(const void *data, int *device);
+
 /* 22703 for 2.27.3; fails where there is no library. */
 dl_status dl_nccl_version(int *version);
 

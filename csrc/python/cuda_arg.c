@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/cuda_arg.h"
+
+#include <string.h>
+
+#include "pg/nccl/nccl_backend.h"
+#include "python/convert.h"
+#include "python/errors.h"
+
+static _Thread_local struct {
+    bool is_set; /* by the caller, for all arrays */
+    void *stream;
+} chosen;
+
+static _Thread_local dlpy_cuda_origin last;
+
+dlpy_cuda_origin
+dlpy_cuda_last_origin(void)
+{
+    return last;
+}
+
+/* The first part of the module that the type is from. */
+static dlpy_cuda_library
+library_of(PyObject *object)
+{
+    PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
+    const char *text =
+        name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    dlpy_cuda_library library = DLPY_CUDA_OTHER;
+
+    if (text == NULL) {
+        PyErr_Clear();
+    } else if (strcmp(text, "torch") == 0 || strncmp(text, "torch.", 6) == 0) {
+        library = DLPY_CUDA_TORCH;
+    } else if (strcmp(text, "cupy") == 0 || strncmp(text, "cupy.", 5) == 0) {
+        library = DLPY_CUDA_CUPY;
+    }
+    Py_XDECREF(name);
+    return library;
+}
+
+/* A stream's number as others write it. */
+static int
+stream_from(PyObject *number, void **stream)
+{
+    *stream = number == NULL ? NULL : PyLong_AsVoidPtr(number);
+    return PyErr_Occurred() == NULL ? 0 : -1;
+}
+
+/* torch.cuda.current_stream(device).cuda_stream, cupy.cuda.get_current_stream().ptr; a
+ * new reference. */
+static PyObject *
+ask_library(const dlpy_cuda_origin *origin)
+{
+    bool is_torch = origin->library == DLPY_CUDA_TORCH;
+    PyObject *module =
+        PyDict_GetItemString(PyImport_GetModuleDict(), is_torch ? "torch" : "cupy");
+    PyObject *cuda = module == NULL ? NULL : PyObject_GetAttrString(module, "cuda");
+    PyObject *stream = NULL;
+    PyObject *number = NULL;
+
+    if (cuda != NULL) {
+        stream = is_torch
+                     ? PyObject_CallMethod(cuda, "current_stream", "i", origin->device)
+                     : PyObject_CallMethod(cuda, "get_current_stream", NULL);
+    }
+    if (stream != NULL) {
+        number = PyObject_GetAttrString(stream, is_torch ? "cuda_stream" : "ptr");
+    }
+    Py_XDECREF(cuda);
+    Py_XDECREF(stream);
+    return number;
+}
+
+int
+dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream)
+{
+    if (chosen.is_set) {
+        *stream = chosen.stream;
+        return 0;
+    }
+    *stream = origin->stream;
+    if (origin->library == DLPY_CUDA_OTHER) {
+        return 0;
+    }
+    PyObject *number = ask_library(origin);
+    if (number == NULL && PyErr_Occurred() == NULL) {
+        /* The module is half imported, or not under its usual name. */
+        return 0;
+    }
+    int result = number == NULL ? -1 : stream_from(number, stream);
+    Py_XDECREF(number);
+    return result;
+}
+
+int
+dlpy_cuda_give_stream(PyObject *object, dl_tensor *view)
+{
+    last = (dlpy_cuda_origin){.library = library_of(object),
+                              .device = view->device_index,
+                              .stream = view->stream};
+    return dlpy_cuda_current_stream(&last, &view->stream);
+}
+
+/* "<f4": little endian, kind and size of an element. */
+static int
+read_typestr(const char *text, dl_tensor *view)
+{
+    static const struct {
+        const char *name;
+        dl_dtype dtype;
+    } types[] = {
+        {"b1", DL_BOOL},      {"i1", DL_INT8},        {"i2", DL_INT16},
+        {"i4", DL_INT32},     {"i8", DL_INT64},       {"u1", DL_UINT8},
+        {"u2", DL_UINT16},    {"u4", DL_UINT32},      {"u8", DL_UINT64},
+        {"f2", DL_FLOAT16},   {"f4", DL_FLOAT32},     {"f8", DL_FLOAT64},
+        {"c8", DL_COMPLEX64}, {"c16", DL_COMPLEX128},
+    };
+
+    if (text == NULL || strlen(text) < 3 || text[0] == '>') {
+        return -1;
+    }
+    view->item_size = (size_t)strtoul(text + 2, NULL, 10);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (strcmp(text + 1, types[i].name) == 0) {
+            view->dtype = types[i].dtype;
+        }
+    }
+    return view->item_size == 0 ? -1 : 0;
+}
+
+/* A tuple of numbers; -1: it is none, or too long. */
+static int
+read_numbers(PyObject *tuple, int64_t *numbers, int *count)
+{
+    if (tuple == NULL || !PyTuple_Check(tuple)
+        || PyTuple_GET_SIZE(tuple) > DLPY_DLPACK_DIMENSIONS) {
+        return -1;
+    }
+    *count = (int)PyTuple_GET_SIZE(tuple);
+    for (int i = 0; i < *count; i++) {
+        if (dlpy_int64_from(PyTuple_GET_ITEM(tuple, i), &numbers[i]) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Without strides the array is compact, which all backends want anyway. */
+static int
+read_layout(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
+{
+    PyObject *strides = PyDict_GetItemString(interface, "strides");
+    const int64_t *sizes = dimensions->shape;
+    int64_t *steps = dimensions->strides;
+    int count;
+
+    if (read_numbers(PyDict_GetItemString(interface, "shape"), dimensions->shape,
+                     &view->ndim)
+        < 0) {
+        return -1;
+    }
+    view->count = 1;
+    view->is_contiguous = true;
+    int64_t compact = (int64_t)view->item_size;
+    for (int i = view->ndim - 1; i >= 0; i--) {
+        view->count *= (size_t)sizes[i];
+        steps[i] = compact;
+        compact *= sizes[i];
+    }
+    view->shape = sizes;
+    view->strides = steps;
+    if (strides == NULL || strides == Py_None) {
+        return 0;
+    }
+    int64_t given[DLPY_DLPACK_DIMENSIONS];
+    if (read_numbers(strides, given, &count) < 0 || count != view->ndim) {
+        return -1;
+    }
+    for (int i = 0; i < count; i++) {
+        view->is_contiguous =
+            view->is_contiguous
+            && (given[i] == steps[i] || sizes[i] == 1 || view->count == 0);
+        steps[i] = given[i];
+    }
+    return 0;
+}
+
+/* 0 is not allowed by the interface; 1 and 2 are the default streams, as in CUDA. */
+static int
+read_pointer(PyObject *interface, dl_tensor *view)
+{
+    PyObject *data = PyDict_GetItemString(interface, "data");
+    PyObject *stream = PyDict_GetItemString(interface, "stream");
+
+    if (data == NULL || !PyTuple_Check(data) || PyTuple_GET_SIZE(data) != 2) {
+        return -1;
+    }
+    view->data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
+    view->is_writable = PyObject_IsTrue(PyTuple_GET_ITEM(data, 1)) == 0;
+    return stream == Py_None || stream_from(stream, &view->stream) == 0 ? 0 : -1;
+}
+
+static int
+read_interface(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
+{
+    *view = (dl_tensor){.device = DL_CUDA};
+    if (!PyDict_Check(interface)) {
+        return -1;
+    }
+    PyObject *type = PyDict_GetItemString(interface, "typestr");
+    PyObject *mask = PyDict_GetItemString(interface, "mask");
+    if (type == NULL || !PyUnicode_Check(type) || (mask != NULL && mask != Py_None)) {
+        return -1;
+    }
+    return read_typestr(PyUnicode_AsUTF8(type), view) < 0
+                   || read_layout(interface, view, dimensions) < 0
+                   || read_pointer(interface, view) < 0
+               ? -1
+               : 0;
+}
+
+int
+dlpy_cuda_view(PyObject *object, const char *parameter, dl_tensor *view,
+               dlpy_dimensions *dimensions, PyObject **owner)
+{
+    *owner = PyObject_GetAttrString(object, "__cuda_array_interface__");
+    if (*owner == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return -1;
+        }
+        PyErr_Clear();
+        return 0;
+    }
+    if (read_interface(*owner, view, dimensions) < 0) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError,
+                     "`%s` has a __cuda_array_interface__ that makes no sense here "
+                     "(a masked array, bytes in foreign order, more than %d "
+                     "dimensions, or a missing entry): %R",
+                     parameter, DLPY_DLPACK_DIMENSIONS, *owner);
+        return -1;
+    }
+    dl_status status = dl_nccl_device_of(view->data, &view->device_index);
+    if (status != DL_OK) {
+        PyErr_Format(PyExc_ValueError, "`%s`: %s", parameter, dl_last_error()->text);
+        return -1;
+    }
+    return 1;
+}
+
+PyObject *
+dlpy_set_cuda_stream(PyObject *Py_UNUSED(module), PyObject *stream)
+{
+    PyObject *before =
+        chosen.is_set ? PyLong_FromVoidPtr(chosen.stream) : Py_NewRef(Py_None);
+    void *wanted = NULL;
+
+    if (before == NULL || (stream != Py_None && stream_from(stream, &wanted) < 0)) {
+        Py_XDECREF(before);
+        return NULL;
+    }
+    chosen.is_set = stream != Py_None;
+    chosen.stream = wanted;
+    return before;
+}

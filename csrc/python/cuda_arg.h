@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Arrays in CUDA memory, and the streams that their libraries work on.  A library is
+ * asked, by way of the modules that are imported anyway, for its current stream: torch and
+ * CuPy have one.  An array of another library is ordered by the stream it names itself
+ * (`__cuda_array_interface__`), by what the caller has set for this thread, or, failing
+ * that, by the default stream. */
+#ifndef DISTLITE_PYTHON_CUDA_ARG_H
+#define DISTLITE_PYTHON_CUDA_ARG_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "python/dlpack_arg.h"
+#include "tensor/tensor.h"
+
+/* As dlpy_dlpack_view(), through `__cuda_array_interface__`. */
+int dlpy_cuda_view(PyObject *object, const char *parameter, dl_tensor *view,
+                   dlpy_dimensions *dimensions, PyObject **owner);
+
+/* Gives a view on a device its stream: `object` tells the library.  Remembers the library
+ * for dlpy_cuda_library(). */
+int dlpy_cuda_give_stream(PyObject *object, dl_tensor *view);
+
+/* Whose array this thread has looked at last: what a Work made now will wait on behalf
+ * of. */
+typedef enum dlpy_cuda_library {
+    DLPY_CUDA_OTHER = 0,
+    DLPY_CUDA_TORCH = 1,
+    DLPY_CUDA_CUPY = 2,
+} dlpy_cuda_library;
+
+typedef struct dlpy_cuda_origin {
+    dlpy_cuda_library library;
+    int device;
+    void *stream; /* that the array named itself */
+} dlpy_cuda_origin;
+
+dlpy_cuda_origin dlpy_cuda_last_origin(void);
+
+/* Where such a library works now; -1 with an exception set. */
+int dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream);
+
+/* Module functions around streams. */
+int dlpy_add_device_functions(PyObject *module);
+
+/* _set_cuda_stream(stream or None): for arrays of this thread; returns the last. */
+PyObject *dlpy_set_cuda_stream(PyObject *module, PyObject *stream);
+
+#endif

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <limits.h>
+#include <string.h>
+
+#include "base/library.h"
+#include "pg/device.h"
+#include "pg/nccl/nccl_backend.h"
+#include "python/collective_call.h"
+#include "python/convert.h"
+#include "python/cuda_arg.h"
+#include "python/errors.h"
+#include "python/group_type.h"
+
+/* Where packages bring libraries along: below the folders that modules come from. */
+static int
+set_roots(void)
+{
+    PyObject *path = PySys_GetObject("path");
+    PyObject *folders = path == NULL ? PyList_New(0) : PySequence_List(path);
+    Py_ssize_t size = folders == NULL ? 0 : PyList_GET_SIZE(folders);
+    const char **roots = PyMem_Calloc((size_t)size + 1, sizeof *roots);
+    size_t count = 0;
+
+    if (folders == NULL || roots == NULL) {
+        Py_XDECREF(folders);
+        PyMem_Free(roots);
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        PyObject *folder = PyList_GET_ITEM(folders, i);
+        roots[count] = PyUnicode_Check(folder) ? PyUnicode_AsUTF8(folder) : NULL;
+        count += roots[count] != NULL && roots[count][0] != '\0';
+        PyErr_Clear();
+    }
+    dl_status status = dl_library_set_roots(roots, count);
+    Py_DECREF(folders);
+    PyMem_Free(roots);
+    if (status != DL_OK) {
+        PyErr_NoMemory();
+    }
+    return status == DL_OK ? 0 : -1;
+}
+
+static PyObject *
+nccl_version(PyObject *module, PyObject *Py_UNUSED(nothing))
+{
+    int version;
+
+    if (set_roots() < 0) {
+        return NULL;
+    }
+    dl_status status = dl_nccl_version(&version);
+    return status == DL_OK
+               ? PyLong_FromLong(version)
+               : dlpy_raise_collective(dlpy_state_of_module(module), status);
+}
+
+static dl_group *
+group_from(PyObject *module, PyObject *object)
+{
+    if (!dlpy_group_check(dlpy_state_of_module(module), object)) {
+        PyErr_Format(PyExc_TypeError, "a ProcessGroup is needed, not %s",
+                     Py_TYPE(object)->tp_name);
+        return NULL;
+    }
+    return dlpy_group_core(object);
+}
+
+/* A number of the options' tuple, None being unset. */
+static int
+option_from(PyObject *tuple, Py_ssize_t index, int *option)
+{
+    PyObject *item = PyTuple_GET_ITEM(tuple, index);
+    int64_t wide;
+
+    *option = DL_OPTION_UNSET;
+    if (item == Py_None) {
+        return 0;
+    }
+    if (dlpy_int64_from(item, &wide) < 0) {
+        return -1;
+    }
+    if (wide <= INT_MIN || wide > INT_MAX) {
+        PyErr_Format(PyExc_ValueError, "%R does not fit into an option", item);
+        return -1;
+    }
+    *option = (int)wide;
+    return 0;
+}
+
+static int
+text_option_from(PyObject *item, char *text, size_t size)
+{
+    const char *given = item == Py_None ? "" : PyUnicode_AsUTF8(item);
+
+    if (given == NULL) {
+        return -1;
+    }
+    if (strlen(given) >= size) {
+        PyErr_Format(PyExc_ValueError, "%R is longer than %zu bytes", item, size - 1);
+        return -1;
+    }
+    strcpy(text, given);
+    return 0;
+}
+
+/* In the order of distlite.nccl's fields. */
+static int
+options_from(PyObject *tuple, dl_device_options *options)
+{
+    int *const numbers[] = {
+        &options->blocking,       &options->cga_cluster_size, &options->min_ctas,
+        &options->max_ctas,       &options->split_share,      &options->traffic_class,
+        &options->collnet_enable, &options->cta_policy,       &options->shrink_share,
+        &options->nvls_ctas,
+    };
+    Py_ssize_t count = (Py_ssize_t)(sizeof numbers / sizeof *numbers);
+
+    *options = (dl_device_options){.is_given = true};
+    if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) != count + 3) {
+        PyErr_Format(PyExc_TypeError, "options must be a tuple of %zd", count + 3);
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (option_from(tuple, i, numbers[i]) < 0) {
+            return -1;
+        }
+    }
+    if (text_option_from(PyTuple_GET_ITEM(tuple, count), options->net_name,
+                         sizeof options->net_name)
+            < 0
+        || text_option_from(PyTuple_GET_ITEM(tuple, count + 1), options->comm_name,
+                            sizeof options->comm_name)
+               < 0) {
+        return -1;
+    }
+    int is_high = PyObject_IsTrue(PyTuple_GET_ITEM(tuple, count + 2));
+    options->is_high_priority_stream = is_high > 0;
+    return is_high < 0 ? -1 : 0;
+}
+
+static PyObject *
+device_serve(PyObject *module, PyObject *args)
+{
+    dl_device_options options = {0};
+    PyObject *object;
+    PyObject *tuple;
+    const char *name;
+
+    if (!PyArg_ParseTuple(args, "OsO", &object, &name, &tuple)) {
+        return NULL;
+    }
+    dl_group *group = group_from(module, object);
+    if (group == NULL || set_roots() < 0
+        || (tuple != Py_None && options_from(tuple, &options) < 0)) {
+        return NULL;
+    }
+    dl_status status = dl_device_serve(group, name, &options);
+    if (status != DL_OK) {
+        return dlpy_raise_collective(dlpy_state_of_module(module), status);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+device_connect(PyObject *module, PyObject *args)
+{
+    PyObject *object;
+    dl_status status;
+    int index;
+
+    if (!PyArg_ParseTuple(args, "Oi", &object, &index)) {
+        return NULL;
+    }
+    dl_group *group = group_from(module, object);
+    if (group == NULL) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_device_connect(group, index, dl_group_deadline(group));
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        return dlpy_raise_collective(dlpy_state_of_module(module), status);
+    }
+    Py_RETURN_NONE;
+}
+
+/* A list of ranks, in memory for the caller to free. */
+static int *
+ranks_from(PyObject *list, int *count)
+{
+    Py_ssize_t size = PyList_Check(list) ? PyList_GET_SIZE(list) : -1;
+    int *ranks = size < 0 ? NULL : PyMem_Calloc((size_t)size + 1, sizeof *ranks);
+    int64_t wide;
+
+    if (ranks == NULL) {
+        PyErr_SetString(PyExc_TypeError, "excluded must be a list of ranks");
+        return NULL;
+    }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        if (dlpy_int64_from(PyList_GET_ITEM(list, i), &wide) < 0) {
+            PyMem_Free(ranks);
+            return NULL;
+        }
+        ranks[i] = (int)wide;
+    }
+    *count = (int)size;
+    return ranks;
+}
+
+static PyObject *
+part(PyObject *module, dl_group *parent, const dl_device_parting *parting,
+     dl_group *child)
+{
+    dl_status status;
+
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_device_part(parent, parting, dl_group_deadline(parent), child);
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        return dlpy_raise_collective(dlpy_state_of_module(module), status);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+device_split(PyObject *module, PyObject *args)
+{
+    dl_device_parting parting = {0};
+    PyObject *parent;
+    PyObject *child;
+
+    if (!PyArg_ParseTuple(args, "OiiO", &parent, &parting.color, &parting.key,
+                          &child)) {
+        return NULL;
+    }
+    dl_group *core = group_from(module, parent);
+    dl_group *part_of = child == Py_None ? NULL : group_from(module, child);
+    if (core == NULL || (child != Py_None && part_of == NULL)) {
+        return NULL;
+    }
+    return part(module, core, &parting, part_of);
+}
+
+static PyObject *
+device_shrink(PyObject *module, PyObject *args)
+{
+    dl_device_parting parting = {.is_shrinking = true};
+    PyObject *parent;
+    PyObject *excluded;
+    PyObject *child;
+
+    if (!PyArg_ParseTuple(args, "OOiO", &parent, &excluded, &parting.flags, &child)) {
+        return NULL;
+    }
+    dl_group *core = group_from(module, parent);
+    dl_group *rest = group_from(module, child);
+    int *ranks = core == NULL || rest == NULL
+                     ? NULL
+                     : ranks_from(excluded, &parting.excluded_count);
+    if (ranks == NULL) {
+        return NULL;
+    }
+    parting.excluded = ranks;
+    PyObject *result = part(module, core, &parting, rest);
+    PyMem_Free(ranks);
+    return result;
+}
+
+static PyObject *
+device_name(PyObject *module, PyObject *object)
+{
+    dl_group *group = group_from(module, object);
+
+    if (group == NULL) {
+        return NULL;
+    }
+    const char *name = dl_device_name(group);
+    return name == NULL ? Py_NewRef(Py_None) : PyUnicode_FromString(name);
+}
+
+static PyObject *
+batch_begin(PyObject *module, PyObject *object)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+    dl_group *group = group_from(module, object);
+    dl_status status;
+
+    if (group == NULL) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_device_batch_begin(group, dl_group_deadline(group));
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        return dlpy_raise_collective(state, status);
+    }
+    if (state->batch_pins == NULL) {
+        state->batch_pins = PyList_New(0);
+    }
+    Py_RETURN_NONE;
+}
+
+/* What the batch keeps goes to its Work.  With several open at once, one keeps what
+ * belongs to another for longer than needed, which does no harm. */
+static PyObject *
+batch_end(PyObject *module, PyObject *args)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+    dl_work *work = NULL;
+    PyObject *object;
+    dl_status status;
+    int is_dropped;
+
+    if (!PyArg_ParseTuple(args, "Op", &object, &is_dropped)) {
+        return NULL;
+    }
+    dl_group *group = group_from(module, object);
+    if (group == NULL) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status =
+        dl_device_batch_end(group, is_dropped != 0, dl_group_deadline(group), &work);
+    Py_END_ALLOW_THREADS
+    dlpy_work_keep keep = {.pins = state->batch_pins};
+    state->batch_pins = NULL;
+    PyObject *result = NULL;
+    if (status != DL_OK) {
+        dlpy_raise_collective(state, status);
+    } else {
+        result = work == NULL ? Py_NewRef(Py_None) : dlpy_work_new(state, work, keep);
+    }
+    Py_XDECREF(keep.pins);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    {"_nccl_version", nccl_version, METH_NOARGS, "_nccl_version($module, /)\n--\n\n"},
+    {"_device_serve", device_serve, METH_VARARGS,
+     "_device_serve($module, group, name, options, /)\n--\n\n"},
+    {"_device_connect", device_connect, METH_VARARGS,
+     "_device_connect($module, group, index, /)\n--\n\n"},
+    {"_device_split", device_split, METH_VARARGS,
+     "_device_split($module, parent, color, key, child, /)\n--\n\n"},
+    {"_device_shrink", device_shrink, METH_VARARGS,
+     "_device_shrink($module, parent, excluded, flags, child, /)\n--\n\n"},
+    {"_device_name", device_name, METH_O, "_device_name($module, group, /)\n--\n\n"},
+    {"_set_cuda_stream", dlpy_set_cuda_stream, METH_O,
+     "_set_cuda_stream($module, stream, /)\n--\n\n"},
+    {"_batch_begin", batch_begin, METH_O, "_batch_begin($module, group, /)\n--\n\n"},
+    {"_batch_end", batch_end, METH_VARARGS,
+     "_batch_end($module, group, is_dropped, /)\n--\n\n"},
+    {0},
+};
+
+int
+dlpy_add_device_functions(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions);
+}
