@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from urllib.parse import ParseResult
 
     from ._C import Store
+    from .cluster import Member
 
     Answer = tuple[Store, int, int]
 
@@ -166,14 +167,40 @@ def _env_rendezvous(
     from urllib.parse import urlparse
 
     query = _query_of(urlparse(url))
+    libuv = _wants_libuv(use_libuv, query)
+    if "rank" not in query and not os.environ.get("RANK"):
+        from .cluster import find_member
+
+        if member := find_member():
+            yield _member_store(member, timeout, libuv), member.rank, member.world_size
+            raise RuntimeError("Unable to perform re-rendezvous using env:// method")
     rank = int(query["rank"] if "rank" in query else _environment("RANK"))
     world_size = int(
         query["world_size"] if "world_size" in query else _environment("WORLD_SIZE")
     )
     address = (_environment("MASTER_ADDR"), int(_environment("MASTER_PORT")))
-    libuv = _wants_libuv(use_libuv, query)
     yield _tcp_store(address, rank, world_size, timeout, libuv), rank, world_size
     raise RuntimeError("Unable to perform re-rendezvous using env:// method")
+
+
+def _member_store(member: Member, timeout: timedelta, use_libuv: bool) -> Store:
+    """Of a job that Slurm or an MPI has started; the user's own words go first."""
+    address, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    address = address or member.address()
+    if address is None:
+        from .cluster import store_of_host
+
+        return store_of_host(member, timeout, use_libuv)
+    place = (address, int(port or member.port() or _environment("MASTER_PORT")))
+    return _tcp_store(place, member.rank, member.world_size, timeout, use_libuv)
+
+
+def _is_launchers(host: str, port: int) -> bool:
+    """Whether a launcher serves the store there, so that no rank has to."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return False
+    place = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    return place == (host, str(port))
 
 
 def _tcp_store(
@@ -187,7 +214,7 @@ def _tcp_store(
     host, port = address
     if not 0 <= port <= 65535:
         raise ValueError(f"port must have value from 0 to 65535 but was {port}.")
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    if _is_launchers(host, port):
         # The launcher's server outlives a restart of its workers; each attempt gets
         # keys of its own.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -208,9 +208,14 @@ def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """The launcher's LOCAL_RANK, else `fallback_rank`."""
+    """The launcher's LOCAL_RANK, or what srun or mpirun say, else `fallback_rank`."""
     if "LOCAL_RANK" in os.environ:
         return int(os.environ["LOCAL_RANK"])
+    if not os.environ.get("RANK"):
+        from .cluster import find_member
+
+        if (member := find_member()) and member.local_rank >= 0:
+            return member.local_rank
     if fallback_rank is not None:
         return int(fallback_rank)
     raise RuntimeError(

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks as processes of a program of one's own, as with torch.multiprocessing.spawn.
+
+    from distlite.spawn import spawn
+    spawn(train, args=("tcp://127.0.0.1:29500", 4), nprocs=4)  # train(i, *args)
+
+The first one that fails ends the others; its traceback is part of the exception.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import sys
+import time
+import warnings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import BaseContext
+    from multiprocessing.process import BaseProcess
+    from typing import Any, NoReturn
+
+__all__ = [
+    "ProcessContext",
+    "ProcessException",
+    "ProcessExitedException",
+    "ProcessRaisedException",
+    "SpawnContext",
+    "spawn",
+    "start_processes",
+]
+
+DEFAULT_GRACE = 30.0  # torch's, from SIGTERM to SIGKILL
+PR_SET_PDEATHSIG = 1
+
+
+class ProcessException(Exception):
+    """A process did not end well; which one, by index and pid."""
+
+    def __init__(self, msg: str, error_index: int, pid: int) -> None:
+        super().__init__(msg)
+        self.msg = msg
+        self.error_index = error_index
+        self.pid = pid
+
+    @property
+    def error_pid(self) -> int:
+        """The same as `pid`."""
+        return self.pid
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.msg, self.error_index, self.pid)
+
+
+class ProcessRaisedException(ProcessException):
+    """Its function raised; the text has the traceback."""
+
+    def __init__(self, msg: str, error_index: int, error_pid: int) -> None:
+        super().__init__(msg, error_index, error_pid)
+
+
+class ProcessExitedException(ProcessException):
+    """It ended by itself or by a signal."""
+
+    def __init__(
+        self,
+        msg: str,
+        error_index: int,
+        error_pid: int,
+        exit_code: int,
+        signal_name: str | None = None,
+    ) -> None:
+        super().__init__(msg, error_index, error_pid)
+        self.exit_code = exit_code
+        self.signal_name = signal_name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        arguments = (self.msg, self.error_index, self.pid)
+        return type(self), (*arguments, self.exit_code, self.signal_name)
+
+
+class ProcessContext:
+    """Processes that were started together."""
+
+    def __init__(
+        self, processes: Sequence[BaseProcess], errors: Sequence[Connection]
+    ) -> None:
+        self.processes = list(processes)
+        self._errors = list(errors)
+        self._indices: dict[object, int] = {
+            p.sentinel: i for i, p in enumerate(self.processes)
+        }
+
+    def _sentinels(self) -> list[int]:
+        return [self.processes[index].sentinel for index in self._indices.values()]
+
+    def pids(self) -> list[int]:
+        """Their process ids."""
+        return [int(process.pid or 0) for process in self.processes]
+
+    def join(
+        self, timeout: float | None = None, grace_period: float | None = None
+    ) -> bool:
+        """True when all have ended well, False when not all have ended after `timeout`
+        seconds.  When one has failed, the others get SIGTERM, after `grace_period`
+        seconds (30) SIGKILL, and then this raises."""
+        limit = None if timeout is None else time.monotonic() + timeout
+        while self._indices:
+            left = None if limit is None else max(0.0, limit - time.monotonic())
+            ended = multiprocessing.connection.wait(self._sentinels(), left)
+            indices = sorted(self._indices.pop(sentinel) for sentinel in ended)
+            for index in indices:
+                self.processes[index].join()
+            failed = [i for i in indices if self.processes[i].exitcode != 0]
+            if failed:
+                self._end_others(grace_period)
+                self._raise(failed[0])
+            if limit is not None and time.monotonic() >= limit:
+                break
+        return not self._indices
+
+    def _end_others(self, grace: float | None) -> None:
+        running = [p for p in self.processes if p.is_alive()]
+        for process in running:
+            process.terminate()
+        limit = time.monotonic() + (DEFAULT_GRACE if grace is None else grace)
+        for process in running:
+            process.join(max(0.0, limit - time.monotonic()))
+        for process in running:
+            if process.is_alive():
+                process.kill()
+            process.join()
+        self._indices.clear()
+
+    def _raise(self, index: int) -> NoReturn:
+        process, error = self.processes[index], self._errors[index]
+        pid, code = int(process.pid or 0), int(process.exitcode or 0)
+        with contextlib.suppress(EOFError, OSError):
+            if error.poll():
+                text = f"\n\n-- Process {index} terminated with the following error:\n"
+                raise ProcessRaisedException(text + error.recv(), index, pid)
+        if code >= 0:
+            text = f"process {index} terminated with exit code {code}"
+            raise ProcessExitedException(text, index, pid, code)
+        name = _signal_name(-code)
+        text = f"process {index} terminated with signal {name}"
+        raise ProcessExitedException(text, index, pid, code, name)
+
+
+# torch's older name.
+SpawnContext = ProcessContext
+
+
+def start_processes(
+    fn: Callable[..., object],
+    args: tuple[Any, ...] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> ProcessContext | None:
+    """Calls `fn(i, *args)` in each of `nprocs` new processes; with `join`, returns None
+    when all have ended well, and raises when one has not."""
+    context = multiprocessing.get_context(start_method)
+    processes: list[BaseProcess] = []
+    errors: list[Connection] = []
+    try:
+        for index in range(nprocs):
+            process, error = _start(context, fn, index, args, daemon)
+            processes.append(process)
+            errors.append(error)
+    except BaseException:
+        for process in processes:
+            process.kill()
+            process.join()
+        raise
+    started = ProcessContext(processes, errors)
+    if not join:
+        return started
+    while not started.join():
+        pass
+    return None
+
+
+def spawn(
+    fn: Callable[..., object],
+    args: tuple[Any, ...] = (),
+    nprocs: int = 1,
+    join: bool = True,
+    daemon: bool = False,
+    start_method: str = "spawn",
+) -> ProcessContext | None:
+    """`start_processes` with new interpreters, whatever `start_method` says."""
+    if start_method != "spawn":
+        warnings.warn(
+            "spawn() always uses the start method 'spawn'; for another one call "
+            f"start_processes(..., start_method={start_method!r})",
+            FutureWarning,
+            stacklevel=2,
+        )
+    return start_processes(fn, args, nprocs, join, daemon, "spawn")
+
+
+def _start(
+    context: BaseContext,
+    fn: Callable[..., object],
+    index: int,
+    args: tuple[Any, ...],
+    daemon: bool,
+) -> tuple[BaseProcess, Connection]:
+    ours, theirs = context.Pipe(duplex=False)
+    words = (fn, index, args, theirs, os.getpid())
+    # Every context has it; the type of the base does not say so.
+    process: BaseProcess = context.Process(  # type: ignore[attr-defined]
+        target=_run, args=words, daemon=daemon
+    )
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def _run(
+    fn: Callable[..., object],
+    index: int,
+    args: tuple[Any, ...],
+    errors: Connection,
+    parent: int,
+) -> None:
+    """In the new process."""
+    _die_with(parent)
+    try:
+        fn(index, *args)
+    except KeyboardInterrupt:
+        pass  # whoever sent it has sent it to all
+    except Exception:
+        import traceback
+
+        errors.send(traceback.format_exc())
+        sys.exit(1)
+
+
+def _die_with(parent: int) -> None:
+    import ctypes
+
+    # A fork server may be the parent, which ends with it anyway.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT, 0, 0, 0)
+    if os.getppid() == 1 and parent != 1:
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"<Unknown signal {number}>"

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the processes of test_spawn.py do; a module that imports next to nothing."""
+
+import os
+import signal
+import sys
+import time
+
+
+def note(index, folder, word):
+    with open(f"{folder}/{index}", "w") as file:
+        file.write(f"{word} {os.getpid()}")
+
+
+def end(index, folder, how):
+    """The last one ends as it is told; the others wait for their own end."""
+    note(index, folder, "started")
+    if index == 0:
+        time.sleep(60)
+    while not os.path.exists(f"{folder}/0"):
+        time.sleep(0.005)
+    if how == "raise":
+        raise KeyError("the reason")
+    if how == "exit":
+        sys.exit(7)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stay(index, folder):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    note(index, folder, "deaf")
+    if index == 0:
+        time.sleep(60)
+    while not os.path.exists(f"{folder}/0"):
+        time.sleep(0.005)
+    sys.exit(3)
+
+
+def all_reduce(index, url, size):
+    import numpy as np
+
+    import distlite as dist
+
+    dist.init_process_group("gloo", url, rank=index, world_size=size)
+    total = np.array([index + 1.0])
+    dist.all_reduce(total)
+    assert total[0] == sum(range(size + 1))
+    dist.destroy_process_group()
+
+
+def wait_for(index, path):
+    while not os.path.exists(path):
+        time.sleep(0.005)

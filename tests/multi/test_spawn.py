@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks as processes of a program of one's own."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import spawned_ranks
+
+import distlite.multiprocessing
+from distlite.spawn import (
+    ProcessContext,
+    ProcessException,
+    ProcessExitedException,
+    ProcessRaisedException,
+    SpawnContext,
+    spawn,
+    start_processes,
+)
+
+LIMIT = 30
+
+
+def test_the_group_of_a_spawned_program(tmp_path):
+    assert spawn(spawned_ranks.all_reduce, (f"file://{tmp_path}/meet", 2), 2) is None
+
+
+# The first with new interpreters, the others cheaply.
+@pytest.mark.parametrize(
+    ("how", "method", "kind"),
+    [
+        ("raise", "spawn", ProcessRaisedException),
+        ("exit", "fork", ProcessExitedException),
+        ("kill", "fork", ProcessExitedException),
+    ],
+)
+def test_the_first_failure_ends_the_others_and_is_raised(tmp_path, how, method, kind):
+    with pytest.raises(kind) as caught:
+        start_processes(spawned_ranks.end, (str(tmp_path), how), 2, start_method=method)
+    error = caught.value
+    pids = [int((tmp_path / str(i)).read_text().split()[1]) for i in range(2)]
+    assert (error.error_index, error.error_pid, error.pid) == (1, pids[1], pids[1])
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+    assert isinstance(error, ProcessException) and not isinstance(error, RuntimeError)
+    if how == "raise":
+        start = "\n\n-- Process 1 terminated with the following error:\nTraceback (most"
+        assert str(error).startswith(start)
+        assert str(error).endswith("KeyError: 'the reason'\n")
+    else:
+        word, code, name = {
+            "exit": ("exit code 7", 7, None),
+            "kill": ("signal SIGKILL", -9, "SIGKILL"),
+        }[how]
+        assert str(error) == f"process 1 terminated with {word}"
+        assert (error.exit_code, error.signal_name) == (code, name)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (kind, str(error), vars(error))
+
+
+def test_the_deaf_are_killed_after_the_grace(tmp_path):
+    context = start_processes(
+        spawned_ranks.stay, (str(tmp_path),), 2, join=False, start_method="fork"
+    )
+    start = time.monotonic()
+    with pytest.raises(ProcessExitedException, match="exit code 3"):
+        context.join(grace_period=0.2)
+    assert 0.2 <= time.monotonic() - start < 10
+    assert context.processes[0].exitcode == -signal.SIGKILL
+
+
+def test_join_waits_as_long_as_it_is_told(tmp_path):
+    mark = tmp_path / "mark"
+    context = start_processes(
+        spawned_ranks.wait_for, (str(mark),), 2, join=False, start_method="fork"
+    )
+    assert isinstance(context, ProcessContext)
+    assert context.pids() == [process.pid for process in context.processes]
+    assert context.join(timeout=0.05) is False
+    mark.touch()
+    assert context.join(timeout=LIMIT) is True
+    assert context.join() is True
+
+
+def test_processes_end_with_their_parent(tmp_path):
+    source = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import spawned_ranks
+from distlite.spawn import start_processes
+start_processes(spawned_ranks.wait_for, ("{tmp_path}/never",), 2, join=False,
+                start_method="fork")
+start_processes(spawned_ranks.note, ("{tmp_path}", "x"), 1, start_method="fork")
+context = start_processes(spawned_ranks.wait_for, ("{tmp_path}/never",), 1, join=False,
+                          start_method="fork")
+print(*context.pids(), flush=True)
+context.join()
+"""
+    words = [sys.executable, "-c", source]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + LIMIT
+    while _lives(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def _lives(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_another_start_method_is_a_warning(tmp_path):
+    with pytest.warns(FutureWarning, match="start_method='fork'"):
+        spawn(spawned_ranks.note, (str(tmp_path), "ran"), start_method="fork")
+    assert (tmp_path / "0").read_text().startswith("ran ")
+
+
+def test_the_names_of_torch():
+    assert SpawnContext is ProcessContext
+    for name in distlite.multiprocessing.__all__:
+        assert getattr(distlite.multiprocessing, name) is getattr(distlite.spawn, name)
