@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/blocking.h"
 #include "base/interrupt.h"
 
 /* Beyond this number a descriptor is not guarded: a child then keeps it open, which
@@ -48,6 +49,7 @@ dl_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
     dl_deadline slice = dl_deadline_sooner(deadline, DL_WAIT_SLICE);
     struct timespec until = timespec_at(slice.at);
 
+    dl_blocking_begin();
     /* The clock is named here and not in the condition's attributes, so that zeroed
      * memory is a valid condition. */
     if (pthread_cond_clockwait(condition, mutex, CLOCK_MONOTONIC, &until) == 0) {

@@ -47,6 +47,22 @@ tensor_at(void *args, size_t offset)
     return offset == NOWHERE ? NULL : (dl_tensor *)(void *)((char *)args + offset);
 }
 
+size_t
+dl_arguments_bytes(dl_op_type op, const void *args)
+{
+    const layout *layout = &layouts[op];
+
+    if (layout->size == 0) {
+        return 0;
+    }
+    if (layout->tensor == NOWHERE) {
+        return SIZE_MAX;
+    }
+    const dl_tensor *tensor =
+        (const dl_tensor *)(const void *)((const char *)args + layout->tensor);
+    return tensor->device == DL_CPU ? dl_tensor_size(tensor) : SIZE_MAX;
+}
+
 static const dl_tensor **
 list_at(void *args, size_t offset)
 {

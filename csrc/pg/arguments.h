@@ -94,6 +94,10 @@ dl_arrays dl_arguments_arrays(dl_op_type op, const void *args, int group_size);
 /* The `index`-th of them, from 0; NULL after the last. */
 const dl_tensor *dl_arrays_at(const dl_arrays *arrays, int index);
 
+/* Bytes of the array that this rank brings or takes; SIZE_MAX where that is a list, or on
+ * a device. */
+size_t dl_arguments_bytes(dl_op_type op, const void *args);
+
 /* The struct of `op` (NULL for none) with its lists, shapes and strides in memory of its
  * own, freed with free(3); the elements stay where they are. */
 dl_status dl_arguments_copy(dl_op_type op, const void *args, int group_size,

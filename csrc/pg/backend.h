@@ -66,6 +66,9 @@ typedef struct dl_backend_ops {
 /* Embedded first in every backend. */
 struct dl_backend {
     const dl_backend_ops *ops;
+    /* An operation on fewer bytes takes a few microseconds if nobody is late, and
+     * otherwise tells by dl_blocking_begin(); fixed after init.  0: none does. */
+    size_t brief;
     /* For groups made out of this one, unless NULL; fixed after init. */
     dl_backend_origin *origin;
     const int *origin_ranks; /* by rank, the ranks there; NULL: the same */

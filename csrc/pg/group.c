@@ -68,8 +68,8 @@ copy_ranks(const dl_group_options *options, int **ranks)
     for (int rank = 0; rank < options->size; rank++) {
         int parent_rank = options->parent_ranks[rank];
         if (parent_rank < 0 || parent_rank >= options->parent->size) {
-            return dl_fail(DL_INVALID, "group %s has no rank %d",
-                           options->parent->name, parent_rank);
+            return dl_fail(DL_INVALID, "group %s has no rank %d", options->parent->name,
+                           parent_rank);
         }
     }
     *ranks = malloc(bytes);
@@ -185,8 +185,15 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
         free_group(made);
         return status;
     }
+    made->brief = made->backend->brief;
     *group = made;
     return DL_OK;
+}
+
+bool
+dl_group_is_brief(const dl_group *group, dl_op_type op, const void *args)
+{
+    return dl_arguments_bytes(op, args) < group->brief;
 }
 
 dl_group *

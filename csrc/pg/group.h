@@ -74,6 +74,10 @@ dl_status dl_group_all_to_all(dl_group *group, const dl_all_to_all_args *args,
 dl_status dl_group_monitored_barrier(dl_group *group, bool waits_for_all,
                                      dl_deadline deadline);
 
+/* Whether dl_group_run() takes a few microseconds if nobody is late, and otherwise tells
+ * by dl_blocking_begin() (base/blocking.h). */
+bool dl_group_is_brief(const dl_group *group, dl_op_type op, const void *args);
+
 /* Any of them, by its number; `args` is the struct of `op`, NULL for the barrier. */
 dl_status dl_group_run(dl_group *group, dl_op_type op, const void *args,
                        dl_deadline deadline);

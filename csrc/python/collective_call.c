@@ -3,6 +3,7 @@
 
 #include <limits.h>
 
+#include "base/blocking.h"
 #include "python/call_site.h"
 #include "python/convert.h"
 #include "python/errors.h"
@@ -180,6 +181,31 @@ submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep ke
                            : dlpy_raise_collective(self->state, status);
 }
 
+/* Other threads of Python run from here on. */
+static void
+let_others_run(void *context)
+{
+    *(PyThreadState **)context = PyEval_SaveThread();
+}
+
+static dl_status
+run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline)
+{
+    PyThreadState *saved = NULL;
+
+    if (dl_group_is_brief(group, op, args)) {
+        dl_blocking_watch(let_others_run, &saved);
+    } else {
+        saved = PyEval_SaveThread();
+    }
+    dl_status status = dl_group_run(group, op, args, deadline);
+    dl_blocking_watch(NULL, NULL);
+    if (saved != NULL) {
+        PyEval_RestoreThread(saved);
+    }
+    return status;
+}
+
 PyObject *
 dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op, const void *args,
                           dlpy_work_keep keep, dl_deadline deadline)
@@ -192,9 +218,7 @@ dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op, const void *args
         Py_CLEAR(self->group);
         return result;
     }
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_group_run(self->core, op, args, deadline);
-    Py_END_ALLOW_THREADS
+    status = run(self->core, op, args, deadline);
     Py_CLEAR(self->group);
     if (status != DL_OK) {
         return dlpy_raise_collective(self->state, status);

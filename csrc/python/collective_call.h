@@ -40,7 +40,7 @@ PyObject *dlpy_collective_answer(const dlpy_collective *self, int begun);
 int dlpy_collective_root(const dlpy_collective *self, PyObject *src,
                          PyObject *group_src, int otherwise, int *root);
 
-/* Runs `op` without the GIL: None, or a Work if that was asked for, which keeps `keep`.
+/* Runs `op`, without the GIL unless it is over in no time: None, or a Work if that was asked for, which keeps `keep`.
  * NULL with an exception set.  Gives the group back. */
 PyObject *dlpy_collective_finish(dlpy_collective *self, dl_op_type op, const void *args,
                                  dlpy_work_keep keep);

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/blocking.h"
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "a futex is the first half of a word");
 
@@ -127,9 +129,12 @@ wait_awake(const dl_wanted *wanted, const dl_waiter *waiter)
     for (int i = wanted->first; i <= wanted->last; i++) {
         dl_word *word = dl_words_at(wanted->words, i);
         uint64_t value = wanted->value;
-        if (atomic_load_explicit(word, memory_order_acquire) < value
-            && !spin_for(word, value, waiter->spin, &spin_until)
-            && !yield_for(word, value, waiter->yield, &yield_until)) {
+        if (atomic_load_explicit(word, memory_order_acquire) >= value
+            || spin_for(word, value, waiter->spin, &spin_until)) {
+            continue;
+        }
+        dl_blocking_begin();
+        if (!yield_for(word, value, waiter->yield, &yield_until)) {
             return false;
         }
     }
