@@ -128,6 +128,7 @@ bench: .venv/.benchmarks build/.extension
 	$(BIN)/python benchmarks/store_latency.py
 	$(BIN)/python benchmarks/init.py --quick
 	$(BIN)/python benchmarks/collectives.py --quick
+	$(BIN)/python benchmarks/objects.py --quick
 
 docs: .venv-docs/.packages
 	.venv-docs/bin/sphinx-build --quiet -W -b html docs build/docs

@@ -20,6 +20,12 @@ typedef struct exchange {
     dl_tensor *views; /* `few`, or a block of memory */
 } exchange;
 
+/* Bytes. */
+typedef struct limits {
+    Py_ssize_t sizes[2]; /* of others' cards, of the root's */
+    Py_ssize_t head;
+} limits;
+
 static const dl_op_type operations[] = {DL_BROADCAST_OBJECTS, DL_ALL_GATHER_OBJECTS,
                                         DL_GATHER_OBJECTS, DL_SCATTER_OBJECTS};
 
@@ -95,15 +101,31 @@ run(exchange *self)
     return status;
 }
 
+/* Whether all cards begin alike, as those of ranks do that have nothing to complain of. */
+static bool
+are_alike(const exchange *self, Py_ssize_t head)
+{
+    const void *own = self->args.cards.input.data;
+    bool is_alike = true;
+
+    for (int i = 0; is_alike && i < dl_group_size(self->group); i++) {
+        is_alike = memcmp(self->views[i].data, own, (size_t)head) == 0;
+    }
+    return is_alike;
+}
+
 static PyObject *
-finish(exchange *self, dl_bytes own, const Py_ssize_t sizes[2], const dlpy_state *state)
+finish(exchange *self, dl_bytes own, const limits *limits, const dlpy_state *state)
 {
     PyObject *result = NULL;
 
-    if (make_cards(self, own, sizes) == 0) {
+    if (make_cards(self, own, limits->sizes) == 0) {
         dl_status status = run(self);
-        result = status == DL_OK ? Py_NewRef(self->cards)
-                                 : dlpy_raise_collective(state, status);
+        result =
+            status == DL_OK
+                ? PyTuple_Pack(2, are_alike(self, limits->head) ? Py_True : Py_False,
+                               self->cards)
+                : dlpy_raise_collective(state, status);
     }
     Py_XDECREF(self->cards);
     if (self->views != self->few) {
@@ -119,17 +141,20 @@ exchange_cards(PyObject *module, PyObject *args)
     exchange self;
     PyObject *group;
     int op;
+    dl_bytes own;
     const char *card;
     Py_ssize_t size;
-    Py_ssize_t sizes[2]; /* of others, of the root */
+    limits limits;
 
-    if (!PyArg_ParseTuple(args, "O!iiy#nn:_exchange_cards", state->group_type, &group,
-                          &op, &self.args.root, &card, &size, &sizes[0], &sizes[1])) {
+    if (!PyArg_ParseTuple(args, "O!iiy#nnn:_exchange_cards", state->group_type, &group,
+                          &op, &self.args.root, &card, &size, &limits.sizes[0],
+                          &limits.sizes[1], &limits.head)) {
         return NULL;
     }
-    /* Shorter ones might be shared objects of the interpreter. */
-    bool is_written = sizes[0] > 1 && sizes[1] > 1;
-    if (op < 0 || op >= (int)(sizeof operations / sizeof *operations) || !is_written) {
+    /* Short blocks might be shared objects of the interpreter. */
+    bool is_possible = limits.head > 1 && limits.sizes[0] >= limits.head
+                       && limits.sizes[1] >= limits.head;
+    if (op < 0 || op >= (int)(sizeof operations / sizeof *operations) || !is_possible) {
         PyErr_SetString(PyExc_ValueError, "no such exchange of cards");
         return NULL;
     }
@@ -141,15 +166,16 @@ exchange_cards(PyObject *module, PyObject *args)
     self.group = dlpy_group_core(group);
     self.cards = NULL;
     self.views = NULL;
-    dl_bytes own = {(const uint8_t *)card, (size_t)size};
-    return finish(&self, own, sizes, state);
+    own = (dl_bytes){(const uint8_t *)card, (size_t)size};
+    return finish(&self, own, &limits, state);
 }
 
 static PyMethodDef functions[] = {
     {"_exchange_cards", exchange_cards, METH_VARARGS,
-     "_exchange_cards(group, op, root, card, size, root_size, /)\n--\n\n"
-     "The cards of all ranks, each padded with zeroes to `root_size` bytes on `root` "
-     "(everywhere, if that is negative) and to `size` on the others."},
+     "_exchange_cards(group, op, root, card, size, root_size, head, /)\n--\n\n"
+     "Whether the cards of all ranks begin with the same `head` bytes, and the cards, "
+     "each padded with zeroes to `root_size` bytes on `root` (everywhere, if that is "
+     "negative) and to `size` on the others."},
     {0},
 };
 

@@ -16,6 +16,8 @@ from .object_message import empty, memory_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from ._C import ProcessGroup
     from .object_message import Message
 
@@ -30,14 +32,15 @@ __all__ = [
     "SAFE",
     "Call",
     "Card",
-    "agree",
     "card_of",
     "exchange",
+    "sizes_on",
 ]
 
 # Bytes of a body: what costs about as much as none.
 ROOM = 480
 HEAD = struct.Struct("<4sB3xQQQ")
+SIZES = struct.Struct("<QQ")
 MAGIC = b"DLO1"
 FULL = HEAD.size + ROOM
 SAFE, FAILED = 1, 2
@@ -81,6 +84,11 @@ class Card:
         return text or "it failed; its own error says why"
 
 
+def sizes_on(card: bytes) -> tuple[int, int]:
+    """Of the stream, and how many parts."""
+    return SIZES.unpack_from(card, COUNT_END)
+
+
 def card_of(is_safe: bool, message: Message, count: int, room: int) -> bytes:
     """The other way round."""
     kind = SAFE if is_safe else 0
@@ -93,24 +101,39 @@ def card_of(is_safe: bool, message: Message, count: int, room: int) -> bytes:
     return HEAD.pack(MAGIC, kind, count, size, len(message.parts)) + body
 
 
-def exchange(call: Call, own: bytes, sizes: tuple[int, int]) -> list[bytes]:
-    """The cards of all ranks, of which the root's takes sizes[1] bytes."""
+def exchange(
+    call: Call, message: Message, own: bytes, sizes: tuple[int, int], end: int
+) -> list[bytes]:
+    """The cards of all ranks, of which the root's takes sizes[1] bytes.
+
+    Raises on every rank, if not all cards agree in their first `end` bytes: this rank's
+    own error, or who failed or differs, and how.
+    """
     try:
-        return _exchange_cards(call.group, call.op, call.root, own, *sizes)
+        is_agreed, cards = _exchange_cards(
+            call.group, call.op, call.root, own, *sizes, end
+        )
     except NotImplementedError:
-        # A group that only has what the public functions ask of it.
-        cards = [empty(sizes[rank == call.root]) for rank in range(call.size)]
-        cards[call.rank][:] = 0
-        cards[call.rank][: len(own)] = memory_of(own)
-        all_gather(cards, cards[call.rank], call.group)
-        return [card.tobytes() for card in cards]
+        cards = exchange_arrays(call, own, sizes)
+        is_agreed = all(card[:end] == own[:end] for card in cards)
+    if message.error is not None or not is_agreed:
+        disagree(call, message, cards)
+    return cards
 
 
-def agree(call: Call, message: Message, cards: list[bytes], end: int) -> None:
-    """Every rank raises, or none: its own error, or who failed or differs, and how."""
-    own = cards[call.rank][:end]
-    if message.error is None and all(card[:end] == own for card in cards):
-        return
+def exchange_arrays(call: Call, own: bytes, sizes: tuple[int, int]) -> list[bytes]:
+    """In a group that only has what the public functions ask of it."""
+    cards = [
+        empty(sizes[call.root < 0 or rank == call.root]) for rank in range(call.size)
+    ]
+    cards[call.rank][:] = 0
+    cards[call.rank][: len(own)] = memory_of(own)
+    all_gather(cards, cards[call.rank].copy(), call.group)
+    return [card.tobytes() for card in cards]
+
+
+def disagree(call: Call, message: Message, cards: list[bytes]) -> NoReturn:
+    """Why not all is well."""
     read = [Card(card) for card in cards]
     if any(card.magic != MAGIC for card in read):
         raise DistBackendError(f"{call.where()}: ranks have different versions")

@@ -165,7 +165,7 @@ def load(stream: Any, buffers: list[Any], is_safe: bool) -> Any:
         from .safe_decode import decode
 
         return decode(memoryview(stream)[: len(stream) - 8 * count], buffers)
-    return loads(stream, buffers=buffers)
+    return loads(stream, buffers=buffers) if count else loads(stream)
 
 
 def part_sizes(stream: Any, count: int) -> tuple[int, ...]:

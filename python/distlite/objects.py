@@ -26,9 +26,9 @@ from .object_cards import (
     ROOM,
     Call,
     Card,
-    agree,
     card_of,
     exchange,
+    sizes_on,
 )
 from .object_message import NOTHING, Message, failure, load, pack
 from .object_transfer import (
@@ -57,6 +57,7 @@ BROADCAST, ALL_GATHER, GATHER, SCATTER = range(4)
 ON_ROOT, ON_ALL = (HEAD.size, FULL), (FULL, FULL)
 # A message of scatter: size of its stream, parts.
 ENTRY = struct.Struct("<QQ")
+NO_BUFFERS: list[Any] = []
 
 _is_safe_by_default = os.environ.get("DISTLITE_SAFE_OBJECTS", "0") not in ("", "0")
 # Of the groups that were set.
@@ -179,13 +180,14 @@ def broadcast_object_list(
     is_root = call.rank == call.root
     message = pack(call, list(object_list), True) if is_root else NOTHING
     own = card_of(call.is_safe, message, len(object_list), ROOM if is_root else 0)
-    cards = exchange(call, own, ON_ROOT)
-    agree(call, message, cards, COUNT_END)
-    card = Card(cards[call.root])
-    if card.size <= ROOM and not card.parts:
-        stream, buffers = card.body[: card.size], []
+    card = exchange(call, message, own, ON_ROOT, COUNT_END)[call.root]
+    size, parts = sizes_on(card)
+    if size <= ROOM and not parts:
+        if is_root:
+            return
+        stream, buffers = memoryview(card)[HEAD.size : HEAD.size + size], NO_BUFFERS
     else:
-        stream, buffers = moved(call, broadcast_rest, message, card)
+        stream, buffers = moved(call, broadcast_rest, message, Card(card))
     if not is_root:
         objects = loaded(call, call.root, stream, buffers)
         for i, item in enumerate(objects):
@@ -208,8 +210,8 @@ def all_gather_object(
     if call is None:
         return
     message = pack(call, obj)
-    cards = exchange(call, card_of(call.is_safe, message, 1, ROOM), ON_ALL)
-    agree(call, message, cards, KIND_END)
+    own = card_of(call.is_safe, message, 1, ROOM)
+    cards = exchange(call, message, own, ON_ALL, KIND_END)
     put_all(call, object_list, moved(call, all_gather_rest, message, cards))
 
 
@@ -255,8 +257,8 @@ def gather_object(
                 "on non-destination ranks."
             )
         )
-    cards = exchange(call, card_of(call.is_safe, message, 1, ROOM), ON_ALL)
-    agree(call, message, cards, KIND_END)
+    own = card_of(call.is_safe, message, 1, ROOM)
+    cards = exchange(call, message, own, ON_ALL, KIND_END)
     got = moved(call, gather_rest, message, cards)
     if object_gather_list is not None and is_root:
         put_all(call, object_gather_list, got)
@@ -284,12 +286,9 @@ def scatter_object_list(
     messages, problem = scatter_messages(
         call, scatter_object_output_list, scatter_object_input_list
     )
-    cards = exchange(
-        call,
-        scatter_card(call, messages, problem),
-        (HEAD.size, FULL + ENTRY.size * call.size),
-    )
-    agree(call, problem, cards, KIND_END)
+    own = scatter_card(call, messages, problem)
+    sizes = (HEAD.size, FULL + ENTRY.size * call.size)
+    cards = exchange(call, problem, own, sizes, KIND_END)
     card = Card(cards[call.root])
     entries = [
         ENTRY.unpack_from(card.body, rank * ENTRY.size) for rank in range(call.size)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""One rank of benchmarks/objects.py: `objects_peer.py KIND RANK SIZE FOLDER PLAN`."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from collectives_peer import MODULES, Dist, Mpi, measure
+
+# Those of users' programs: settings, a message about them, results.
+SMALL = {"step": 17, "loss": 0.25, "name": "run", "sizes": [1, 2, 3]}
+OPS = ["broadcast", "all_gather", "gather", "scatter"]
+
+
+def make(item: str) -> Any:
+    """A small dict, a list of so many numbers, an array of so many bytes."""
+    kind, _, size = item.partition(":")
+    if kind == "dict":
+        return SMALL
+    if kind == "list":
+        return [float(i) for i in range(int(size))]
+    return np.ones(int(size) // 4, np.float32)
+
+
+def bind_dist(library: str, op: str, item: Any, rank: int, size: int) -> Callable:
+    """One call; distlite-safe is distlite in safe mode."""
+    module = importlib.import_module(MODULES[library.removesuffix("-safe")])
+    more = {"safe": True} if library.endswith("-safe") else {}
+    is_root = rank == 0
+    slots = [None] * size
+    name, *arguments = {
+        "broadcast": ("broadcast_object_list", [item] if is_root else [None], 0),
+        "all_gather": ("all_gather_object", slots, item),
+        "gather": ("gather_object", item, slots if is_root else None, 0),
+        "scatter": (
+            "scatter_object_list",
+            [None],
+            [item] * size if is_root else None,
+            0,
+        ),
+    }[op]
+    return partial(getattr(module, name), *arguments, **more)
+
+
+def bind_mpi(op: str, item: Any, rank: int, size: int) -> Callable:
+    """One call."""
+    world = importlib.import_module("mpi4py.MPI").COMM_WORLD
+    name, argument = {
+        "broadcast": ("bcast", item if rank == 0 else None),
+        "all_gather": ("allgather", item),
+        "gather": ("gather", item),
+        "scatter": ("scatter", [item] * size if rank == 0 else None),
+    }[op]
+    return partial(getattr(world, name), argument)
+
+
+def main(kind: str, rank: str, size: str, folder: str, plan_text: str) -> None:
+    """Every cell of the plan."""
+    plan = json.loads(plan_text)
+    library = kind.removesuffix("-safe")
+    peer = Mpi() if kind == "mpi" else Dist(library, int(rank), int(size), folder)
+    gc.disable()
+    with open(f"{folder}/said" if peer.rank == 0 else os.devnull, "w") as said:
+        for op, item in plan["cells"]:
+            value = make(item)
+            if kind == "mpi":
+                call = bind_mpi(op, value, peer.rank, peer.size)
+            else:
+                call = bind_dist(kind, op, value, peer.rank, peer.size)
+            call()
+            found = measure(peer, call, plan["budget"]) * 1e6
+            print(json.dumps([op, item, found]), file=said, flush=True)
+    peer.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
