@@ -113,6 +113,8 @@ from .world import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .device_mesh import init_device_mesh
+    from .mesh import DeviceMesh
     from .object_p2p import recv_object_list, send_object_list
     from .objects import (
         all_gather_object,
@@ -146,6 +148,7 @@ __all__ = [
     "BarrierOptions",
     "BroadcastOptions",
     "DebugLevel",
+    "DeviceMesh",
     "DistBackendError",
     "DistError",
     "DistNetworkError",
@@ -201,6 +204,7 @@ __all__ = [
     "get_rank",
     "get_world_size",
     "group",
+    "init_device_mesh",
     "init_process_group",
     "irecv",
     "is_available",
@@ -242,10 +246,12 @@ __all__ = [
 ]
 
 # Modules that are imported when they are asked for.
-_MODULES = ("custom", "options", "regroup")
+_MODULES = ("custom", "device_mesh", "options", "regroup")
 
 # Rare names, by the module that has them, which is imported when one is asked for.
 _LATER = {
+    "DeviceMesh": "mesh",
+    "init_device_mesh": "device_mesh",
     "shrink_group": "regroup",
     "split_group": "regroup",
     "all_gather_object": "objects",

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Making a grid of all processes: torch's module path of DeviceMesh."""
+
+from __future__ import annotations
+
+import math
+from operator import index
+
+from .mesh import DeviceMesh
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+__all__ = ["DeviceMesh", "init_device_mesh"]
+
+
+def init_device_mesh(
+    device_type: str,
+    mesh_shape: tuple[int, ...],
+    *,
+    mesh_dim_names: tuple[str, ...] | None = None,
+    backend_override: dict[int | str, Any] | None = None,
+) -> DeviceMesh:
+    """The ranks 0, 1, ... laid out in that shape, the last dimension fastest.
+
+    Every process of the default group calls it, which it makes by env:// if there is
+    none.  `device_type` is where the arrays will be: "cpu".  `backend_override`: the
+    backend of a dimension, by its number or name.
+    """
+    import numpy as np
+
+    names = mesh_dim_names
+    shape = tuple(index(size) for size in mesh_shape)
+    if names is not None and len(set(names)) != len(names):
+        raise RuntimeError(
+            "Each mesh_dim_name must be unique. Found repeated mesh_dim_name in "
+            f"mesh_dim_names {names}"
+        )
+    if names is not None and len(names) != len(shape):
+        raise RuntimeError(
+            "mesh_shape and mesh_dim_names should have same length! "
+            f"Found len(mesh_dim_names): {len(names)} and len(mesh_shape):{len(shape)}."
+        )
+    if not device_type.isalpha():
+        raise RuntimeError(
+            f"Device type with index is not supported but got {device_type}. ",
+            "If you maintained a 'torch.device' object, it's recommended to pass in "
+            "'device.type'.",
+        )
+    if any(size < 1 for size in shape):
+        raise RuntimeError(f"a mesh has no dimension of {min(shape)} ranks: {shape}")
+    override = _override_of(backend_override or {}, len(shape), names)
+    ranks = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    return DeviceMesh(
+        device_type, ranks, mesh_dim_names=names, backend_override=override
+    )
+
+
+def _override_of(
+    given: dict[int | str, Any], ndim: int, names: Sequence[str] | None
+) -> tuple[tuple[str | None, Any], ...]:
+    """(backend, options) of each dimension."""
+    found: list[tuple[str | None, Any]] = [(None, None)] * ndim
+    rest = dict(given)
+    for dim in range(ndim):
+        name = names[dim] if names else None
+        if dim in rest and name in rest:
+            raise RuntimeError(
+                f"Found redundant dim index {dim} and name {name} in backend_override"
+            )
+        value = rest.pop(dim, None) if dim in rest else rest.pop(name or "", None)
+        if isinstance(value, str):
+            found[dim] = (value, None)
+        elif isinstance(value, tuple):
+            found[dim] = value
+        elif value is not None:
+            found[dim] = (None, value)
+    if rest:
+        choice = f"integers in range [0, {ndim})" + (
+            f" or one of {names}" if names else ""
+        )
+        raise RuntimeError(
+            f"Found invalid keys in backend_override: got {list(rest)}, "
+            f"expected {choice}"
+        )
+    return tuple(found)

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Processes laid out in a grid, with a group along each of its dimensions."""
+
+from __future__ import annotations
+
+import math
+
+from .groups import new_group
+from .lifecycle import init_process_group
+from .world import get_process_group_ranks, get_rank, get_world_size, is_initialized
+from .world import world as _world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
+
+    import numpy as np
+    from numpy.typing import ArrayLike
+
+    from ._C import ProcessGroup
+
+    Names = tuple[str, ...]
+
+__all__ = ["DeviceMesh"]
+
+_MANY = "Found the DeviceMesh have {} dimensions"
+_WHICH = (
+    "Optional kwarg `mesh_dim` needs to be specified when device_mesh.ndim > 1.",
+    "If you want to get the list of all the ProcessGroups in the DeviceMesh,"
+    "please use `get_all_groups()` instead.",
+)
+# The meshes of the `with` statements that we are in, the innermost last.
+_entered: list[DeviceMesh] = []
+
+
+class DeviceMesh:
+    """A grid of ranks, as an array of any number of dimensions.
+
+    Every process of the default group makes it, with the same arguments; those whose
+    rank is not in `mesh` as well.  ``m.get_group("tp")`` is the group of the processes
+    that differ from this one in that dimension only, ``m["tp"]`` the mesh of it.
+    Without a default group it makes one, by env://.  `backend_override` has the backend
+    of each dimension, as (name, options) or (None, None).
+    """
+
+    def __init__(
+        self,
+        device_type: str,
+        mesh: ArrayLike | None = None,
+        *,
+        mesh_dim_names: Names | None = None,
+        backend_override: tuple[tuple[str | None, Any], ...] | None = None,
+        _init_backend: bool = True,
+        _rank: int | None = None,
+    ) -> None:
+        import numpy as np
+
+        if mesh is None:
+            raise TypeError("The mesh argument is required")
+        ranks = np.array(mesh, dtype=np.int32, ndmin=1)
+        self._start(device_type, ranks, mesh_dim_names)
+        self._root = self
+        if _init_backend:
+            self._meet(backend_override)
+        self._find(get_rank() if _rank is None else _rank)
+
+    def _start(self, device_type: str, ranks: Any, names: Names | None) -> None:
+        self.device_type = device_type
+        self.mesh: np.ndarray[Any, Any] = ranks
+        self.mesh_dim_names = None if names is None else tuple(names)
+        self._groups: list[ProcessGroup | None] = []
+        # Meshes made of several dimensions, by the name that they were given.
+        self._flattened: dict[str, DeviceMesh] = {}
+
+    def _meet(self, override: tuple[tuple[str | None, Any], ...] | None) -> None:
+        """The groups of all dimensions, which every process makes in the same order."""
+        if not is_initialized():
+            init_process_group()
+        size = get_world_size()
+        if self.mesh.size > size:
+            raise RuntimeError(
+                f"Mesh should not be bigger than default world size {size}, but found "
+                f"{self.mesh.size} ranks!"
+            )
+        for dim in range(self.mesh.ndim):
+            backend, options = override[dim] if override else (None, None)
+            self._groups.append(self._group_along(dim, backend, options))
+
+    def _group_along(self, dim: int, backend: Any, options: Any) -> ProcessGroup | None:
+        import numpy as np
+
+        lines = np.moveaxis(self.mesh, dim, -1).reshape(-1, self.mesh.shape[dim])
+        is_world = sorted(self.mesh.flat) == list(range(get_world_size()))
+        if self.mesh.ndim == 1 and is_world and backend is None:
+            return _world.require_default()
+        names = self.mesh_dim_names
+        label = f"mesh_{names[dim] if names else f'dim_{dim}'}"
+        own: ProcessGroup | None = None
+        for line in lines.tolist():
+            made = new_group(
+                line, backend=backend, pg_options=options, group_desc=label
+            )
+            if get_rank() in line:
+                own = made
+        return own
+
+    def _find(self, rank: int) -> None:
+        """Where this process is."""
+        places = (self.mesh == rank).nonzero()
+        is_inside = len(places[0]) == 1
+        self._coordinate = (
+            tuple(int(place[0]) for place in places) if is_inside else None
+        )
+        if not is_inside:
+            self._groups = []
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions there are."""
+        return int(self.mesh.ndim)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """How many ranks each dimension has."""
+        return tuple(self.mesh.shape)
+
+    def size(self, mesh_dim: int | None = None) -> int:
+        """How many ranks there are, or along one dimension."""
+        return int(self.mesh.size) if mesh_dim is None else self.shape[mesh_dim]
+
+    def get_rank(self) -> int:
+        """This process's global rank."""
+        return get_rank()
+
+    def get_coordinate(self) -> tuple[int, ...] | None:
+        """Where this process is in the mesh; None outside of it."""
+        return self._coordinate
+
+    def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
+        """This process's rank along a dimension, which a mesh of one need not name."""
+        if self.ndim > 1 and mesh_dim is None:
+            raise RuntimeError((_MANY.format(self.ndim), _WHICH[0]))
+        return self.get_group(mesh_dim).rank()
+
+    def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
+        """The group along a dimension, which a mesh of one need not name.
+
+        IndexError on a process outside of the mesh.
+        """
+        if self.ndim > 1 and mesh_dim is None:
+            raise RuntimeError((_MANY.format(self.ndim), *_WHICH))
+        if isinstance(mesh_dim, str) and mesh_dim in self._root._flattened:
+            return self._root._flattened[mesh_dim].get_group()
+        dim = self._dim_of(mesh_dim) if isinstance(mesh_dim, str) else mesh_dim or 0
+        group = self._groups[dim]
+        assert group is not None
+        return group
+
+    def get_all_groups(self) -> list[ProcessGroup]:
+        """The groups along all dimensions."""
+        return [self.get_group(dim) for dim in range(self.ndim)]
+
+    def _dim_of(self, name: str) -> int:
+        names = self.mesh_dim_names
+        if names is None or name not in names:
+            raise KeyError(
+                f"Mesh dimension '{name}' does not exist.",
+                f"Available mesh dimensions are: mesh_dim_names={names}",
+            )
+        return names.index(name)
+
+    def __getitem__(self, mesh_dim_names: str | Names) -> DeviceMesh:
+        """The mesh of the named dimensions through this process, in their order."""
+        if self.mesh_dim_names is None:
+            raise RuntimeError("Cannot slice a DeviceMesh without mesh_dim_names!")
+        one = isinstance(mesh_dim_names, str)
+        names = (mesh_dim_names,) if isinstance(mesh_dim_names, str) else mesh_dim_names
+        if names == self.mesh_dim_names:
+            return self
+        if one and names[0] in self._root._flattened:
+            return self._root._flattened[names[0]]
+        return self._slice(self._check_names(tuple(names)))
+
+    def _check_names(self, names: Names) -> Names:
+        known = list(self.mesh_dim_names or ())
+        if len(set(names)) < len(names):
+            raise RuntimeError(f"Slicing overlapping dim_names {names} is not allowed.")
+        if not set(names) <= set(known):
+            raise KeyError(
+                f"Invalid mesh_dim_names {names} specified. "
+                f"Valid mesh_dim_names are {known}."
+            )
+        if sorted(names, key=known.index) != list(names):
+            raise KeyError(
+                f"Invalid mesh_dim_names {names} specified. "
+                "Mesh dim indices should be in ascending order."
+            )
+        return names
+
+    def _slice(self, names: Names) -> DeviceMesh:
+        dims = [self._dim_of(name) for name in names]
+        # Of a process outside: the slice through the first rank.
+        here = self._coordinate or (0,) * self.ndim
+        ranks = self.mesh[
+            tuple(slice(None) if i in dims else here[i] for i in range(self.ndim))
+        ]
+        groups = [self._groups[dim] for dim in dims] if self._groups else []
+        return self._derived(ranks, names, groups)
+
+    def _derived(
+        self, ranks: Any, names: Names | None, groups: list[ProcessGroup | None]
+    ) -> DeviceMesh:
+        made = DeviceMesh.__new__(DeviceMesh)
+        made._start(self.device_type, ranks, names)
+        made._root = self._root
+        made._groups = groups
+        made._find(get_rank())
+        return made
+
+    def _flatten(
+        self, mesh_dim_name: str | None = None, backend_override: Any = None
+    ) -> DeviceMesh:
+        """All dimensions as one, called `mesh_dim_name` or by all their names.
+
+        Every process calls it.  The root mesh then knows it by its name.
+        """
+        name = mesh_dim_name or "_".join(self.mesh_dim_names or ())
+        known = self._root._flattened.get(name)
+        if known is not None:
+            return known
+        if name in (self._root.mesh_dim_names or ()) and self.ndim > 1:
+            raise ValueError(f"{name} already exists for submesh of {self._root}.")
+        if self.ndim == 1:
+            return self._derived(self.mesh, (name,), list(self._groups))
+        own: ProcessGroup | None = None
+        for part in self._root._parts_like(self):
+            made = new_group(part, group_desc=f"mesh_{name}", sort_ranks=False)
+            if get_rank() in part:
+                own = made
+        groups = [own] if self._coordinate is not None else []
+        flat = self._derived(self.mesh.reshape(-1), (name,), groups)
+        self._root._flattened[name] = flat
+        return flat
+
+    def _parts_like(self, part: DeviceMesh) -> list[list[int]]:
+        """The ranks of `part`, a slice of this mesh, and of all that are parallel."""
+        import numpy as np
+
+        if part is self or part.mesh_dim_names is None:
+            return [part.mesh.reshape(-1).tolist()]
+        dims = [self._dim_of(name) for name in part.mesh_dim_names]
+        moved = np.moveaxis(self.mesh, dims, range(-len(dims), 0))
+        lines: list[list[int]] = moved.reshape(-1, part.mesh.size).tolist()
+        return lines
+
+    def _get_all_submeshes(self, mesh_dim_name: str) -> list[DeviceMesh]:
+        """The meshes along a dimension, of all processes."""
+        import numpy as np
+
+        dim = self._dim_of(mesh_dim_name)
+        lines = np.moveaxis(self.mesh, dim, -1).reshape(-1, self.shape[dim])
+        groups = self._groups[dim : dim + 1]
+        return [
+            self._derived(line, (mesh_dim_name,), groups if get_rank() in line else [])
+            for line in lines
+        ]
+
+    @staticmethod
+    def from_group(
+        group: ProcessGroup | list[ProcessGroup],
+        device_type: str,
+        mesh: ArrayLike | None = None,
+        *,
+        mesh_dim_names: Names | None = None,
+    ) -> DeviceMesh:
+        """A mesh of groups that exist: of one, or one for each dimension of `mesh`."""
+        import numpy as np
+
+        groups = list(group) if isinstance(group, (list, tuple)) else [group]
+        if not groups:
+            raise ValueError("Expects at least one ProcessGroup to be passed")
+        if len(groups) == 1 and not isinstance(group, (list, tuple)):
+            ranks = get_process_group_ranks(groups[0])
+            if mesh is not None and np.array(mesh).tolist() != ranks:
+                raise ValueError(
+                    f"Invalid mesh {np.array(mesh).tolist()} for ProcessGroup with "
+                    f"ranks {ranks}"
+                )
+            mesh = ranks
+        elif mesh is None:
+            raise ValueError("Must pass mesh if passing multiple ProcessGroups")
+        elif mesh_dim_names is None:
+            raise ValueError(
+                "Must pass mesh_dim_names if passing multiple ProcessGroups"
+            )
+        made = DeviceMesh(
+            device_type, mesh, mesh_dim_names=mesh_dim_names, _init_backend=False
+        )
+        if made.ndim != len(groups):
+            raise ValueError(
+                "Expects mesh with ndim equal to number of ProcessGroups but got mesh "
+                f"{made.mesh.tolist()} and {len(groups)} ProcessGroups"
+            )
+        made._groups = list(groups) if made._coordinate is not None else []
+        return made
+
+    def __enter__(self) -> DeviceMesh:
+        _entered.append(self)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        _entered.pop()
+
+    def __repr__(self) -> str:
+        names = self.mesh_dim_names
+        if names is None:
+            shape = str(self.shape)
+        else:
+            pairs = zip(names, self.shape, strict=True)
+            shape = f"({', '.join(f'{name}={size}' for name, size in pairs)})"
+        return f"DeviceMesh({shape}, '{self.device_type}', stride={self._strides()})"
+
+    def _strides(self) -> tuple[int, ...]:
+        """How far apart neighbours are in the root mesh, counted in ranks."""
+        flat = self._root.mesh.reshape(-1).tolist()
+        strides = []
+        for dim in range(self.ndim):
+            first = self.mesh[(0,) * self.ndim]
+            step = tuple(int(i == dim) for i in range(self.ndim))
+            is_one = self.shape[dim] == 1
+            far = math.prod(self.shape[dim + 1 :]) if is_one else 0
+            near = 0 if is_one else flat.index(self.mesh[step]) - flat.index(first)
+            strides.append(far + near)
+        return tuple(strides)
+
+    def _key(self) -> tuple[object, ...]:
+        flat = tuple(self.mesh.reshape(-1).tolist())
+        return flat, self.shape, self.device_type, self.mesh_dim_names
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeviceMesh) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+DeviceMesh.__module__ = "distlite"
