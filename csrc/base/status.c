@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/c_frames.h"
+
 /* A thread's own, so that failing takes no lock and no memory, of which there may be
  * none. */
 static _Thread_local dl_error last_error;
@@ -21,6 +23,7 @@ dl_fail(dl_status status, const char *format, ...)
     va_end(arguments);
     memcpy(last_error.text, text, strlen(text) + 1);
     last_error.status = status;
+    dl_c_frames_note();
     return status;
 }
 
@@ -53,6 +56,7 @@ dl_status
 dl_fail_again(const dl_error *error)
 {
     last_error = *error;
+    dl_c_frames_note();
     return error->status;
 }
 

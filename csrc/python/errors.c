@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/errors.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "base/c_frames.h"
 
 #include "python/recorder_functions.h"
 
@@ -47,7 +50,11 @@ store_exception(const dlpy_state *state, dl_status status)
 static PyObject *
 raise_last_error(PyObject *exception)
 {
-    const char *text = dl_last_error()->text;
+    char text[DL_ERROR_TEXT_SIZE + DL_C_FRAMES_TEXT_SIZE];
+    char frames[DL_C_FRAMES_TEXT_SIZE];
+
+    dl_c_frames_describe(frames);
+    snprintf(text, sizeof text, "%s%s", dl_last_error()->text, frames);
     PyObject *message =
         PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
 

@@ -130,7 +130,8 @@ def test_the_log_tells_each_collective(outcomes):
     )
     assert re.search(
         r"\[I\S+ \S+ distlite\] group 0: backend cpu, rank 0 of 3 "
-        r"\(pid \d+ on host \S+\); 1 host by number of ranks: \S+ \(3\); transport: shared memory; address: ",
+        r"\(pid \d+ on host \S+\); 1 host by number of ranks: \S+ \(3\); "
+        r"transport: shared memory; address: ",
         outcomes[0].output,
     )
     assert "distlite - debug] The debug level is set to DETAIL." in outcomes[0].output
