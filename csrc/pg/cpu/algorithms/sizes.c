@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "pg/cpu/shm/verdict.h"
+
 size_t
 dl_sizes_header(const dl_board *board)
 {
@@ -61,8 +63,10 @@ fail(const dl_board *board, int source, int destination)
     return dl_fail(DL_MISMATCH,
                    "%s #%" PRIu64 " in group %.100s: rank %d has %s for rank %d, which "
                    "expects %s",
-                   dl_op_type_name(board->op->fingerprint.op), board->op->sequence,
-                   board->options.group_name, source, sent, destination, expected);
+                   dl_op_type_name(board->op->fingerprint.op),
+                   dl_verdict_operation(board, board->op->sequence),
+                   board->options.group_name, dl_verdict_name(board, source), sent,
+                   dl_verdict_name(board, destination), expected);
 }
 
 dl_status

@@ -74,6 +74,8 @@ typedef struct dl_board_options {
     const dl_peer *peers;      /* by rank */
     dl_lifelines *lifelines;   /* the ranks' ends */
     const int *lifeline_ranks; /* by rank, in `lifelines`; NULL: the same; borrowed */
+    const int *names;          /* by rank, for texts; NULL: the same; borrowed */
+    int meetings;              /* sequence numbers per operation; 0: one */
 } dl_board_options;
 
 /* One rank's handle. */
@@ -100,8 +102,7 @@ typedef struct dl_board {
 
 size_t dl_board_memory(int size, size_t chunk);
 
-/* Prepares zeroed memory, once, before other ranks have it.  `may_spin`: whether every
- * rank has a core to itself. */
+/* Prepares zeroed memory, once.  `may_spin`: every rank has a core to itself. */
 void dl_board_format(void *memory, int size, size_t chunk, bool may_spin);
 bool dl_board_may_spin(const void *memory);
 

@@ -14,18 +14,34 @@
 /* "all_reduce #5 in group 0". */
 #define OPERATION_SIZE 160
 
+int
+dl_verdict_name(const dl_board *board, int rank)
+{
+    return board->options.names == NULL ? rank : board->options.names[rank];
+}
+
+uint64_t
+dl_verdict_operation(const dl_board *board, uint64_t sequence)
+{
+    uint64_t meetings =
+        board->options.meetings > 1 ? (uint64_t)board->options.meetings : 1;
+
+    return (sequence + meetings - 1) / meetings;
+}
+
 static void
 describe_operation(const dl_board *board, char text[OPERATION_SIZE])
 {
     snprintf(text, OPERATION_SIZE, "%s #%" PRIu64 " in group %.100s",
-             dl_op_type_name(board->op->fingerprint.op), board->op->sequence,
+             dl_op_type_name(board->op->fingerprint.op),
+             dl_verdict_operation(board, board->op->sequence),
              board->options.group_name);
 }
 
 static void
 describe_rank(const dl_board *board, int rank, char text[DL_PEER_TEXT_SIZE])
 {
-    dl_peer_describe(&board->options.peers[rank], rank, text);
+    dl_peer_describe(&board->options.peers[rank], dl_verdict_name(board, rank), text);
 }
 
 static uint64_t
@@ -69,7 +85,8 @@ describe_last_seen(const dl_board *board, int rank, char text[64])
     } else if (seen == 0) {
         snprintf(text, 64, " (it has not begun any operation)");
     } else {
-        snprintf(text, 64, " (last seen in #%" PRIu64 ")", seen);
+        snprintf(text, 64, " (last seen in #%" PRIu64 ")",
+                 dl_verdict_operation(board, seen));
     }
 }
 
@@ -117,8 +134,7 @@ dl_verdict_watch(const dl_board *board, int rank)
 
     dl_lifelines_watch(board->options.lifelines);
     uint32_t farewell = atomic_load(&member->farewell);
-    if (farewell == DL_STAYING
-        && !atomic_load(&board->options.lifelines->is_cut[rank])) {
+    if (farewell == DL_STAYING && !dl_board_is_cut(board, rank)) {
         return DL_OK;
     }
     describe_rank(board, rank, peer);
@@ -246,7 +262,8 @@ dl_verdict_mismatch(const dl_board *board, int other)
     dl_fingerprint_describe(&lines[first].fingerprint, calls[0], sizeof calls[0]);
     dl_fingerprint_describe(&lines[second].fingerprint, calls[1], sizeof calls[1]);
     return dl_fail(DL_MISMATCH, "%s: rank %d called %s, rank %d called %s", operation,
-                   first, calls[0], second, calls[1]);
+                   dl_verdict_name(board, first), calls[0],
+                   dl_verdict_name(board, second), calls[1]);
 }
 
 /* The first to claim writes, the others' causes are dropped.  A claimer that dies before

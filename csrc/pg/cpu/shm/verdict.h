@@ -21,4 +21,8 @@ dl_status dl_verdict_broken(const dl_board *board);
  * also while no operation runs. */
 dl_status dl_verdict_watch(const dl_board *board, int rank);
 
+/* For texts: a rank's name, and the operation that a sequence number belongs to. */
+int dl_verdict_name(const dl_board *board, int rank);
+uint64_t dl_verdict_operation(const dl_board *board, uint64_t sequence);
+
 #endif

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Collectives of ranks on several hosts, in two levels: first the ranks of a host meet at
+ * their board, then the hosts' leaders exchange over TCP, then the host meets again:
+ *
+ *     host 0:  0 1 2 --board--> 0 <--links--> 3 <--board-- 3 4  :host 1
+ *              0 1 2 <--board-- 0             3 --board--> 3 4
+ *
+ * so that nothing crosses between two hosts twice.  What each rank has for each other one
+ * alone (gather, scatter, all_to_all) goes straight between these two.  A rank that is
+ * alone on its host has no board and skips both meetings.
+ *
+ * In every operation each leader hears from every other: the calls are compared, and what
+ * fails on one host fails on all.  Reductions go in the order of the ranks within a host,
+ * then in the order of the hosts, whoever computes them: results have the same bits on
+ * all ranks.  Types shorter than float32 travel as float32 where hosts have several
+ * ranks, and are rounded once. */
+#ifndef DISTLITE_PG_CPU_ALGORITHMS_HOSTS_H
+#define DISTLITE_PG_CPU_ALGORITHMS_HOSTS_H
+
+#include "base/buffer.h"
+#include "pg/cpu/algorithms/exchange.h"
+#include "pg/cpu/layout.h"
+#include "pg/cpu/tcp/traffic.h"
+
+/* Meetings of a board per operation. */
+#define DL_HOSTS_MEETINGS 2
+
+/* One rank's handle; used by the thread that is in an operation. */
+typedef struct dl_hosts {
+    /* fixed after init; borrowed */
+    const dl_layout *layout;
+    dl_board *board; /* of this host's ranks; NULL for one alone */
+    dl_exchange *exchange;
+    dl_traffic *traffic;
+    int *leaders;         /* of the other hosts */
+    dl_tensor *locals[2]; /* scratch: a tensor for each rank of this host */
+    dl_buffer work;       /* scratch: this rank's data in a row */
+    dl_buffer incoming;   /* the same: what comes from other hosts */
+    dl_buffer flat;       /* the same: the other side of strided tensors */
+    /* of the operation */
+    dl_op_context meeting;
+} dl_hosts;
+
+dl_status dl_hosts_init(dl_hosts *hosts);
+void dl_hosts_fini(dl_hosts *hosts);
+
+/* Of the traffic's waits: whether this host has failed meanwhile; `context` is a
+ * dl_hosts. */
+dl_status dl_hosts_check(void *context);
+
+/* The operations.  Tensors may have any strides but for all_reduce's, which is in a row
+ * and multiplied already for PREMUL_SUM. */
+dl_status dl_hosts_barrier(dl_hosts *hosts, const dl_op_context *op);
+dl_status dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op,
+                             const dl_broadcast_args *args);
+dl_status dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op,
+                              const dl_all_gather_args *args);
+dl_status dl_hosts_all_reduce(dl_hosts *hosts, const dl_op_context *op,
+                              const dl_all_reduce_args *args);
+dl_status dl_hosts_reduce(dl_hosts *hosts, const dl_op_context *op,
+                          const dl_reduce_args *args);
+dl_status dl_hosts_reduce_scatter(dl_hosts *hosts, const dl_op_context *op,
+                                  const dl_reduce_scatter_args *args);
+dl_status dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op,
+                          const dl_gather_args *args);
+dl_status dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op,
+                           const dl_scatter_args *args);
+dl_status dl_hosts_all_to_all(dl_hosts *hosts, const dl_op_context *op,
+                              const dl_all_to_all_args *args);
+
+/* What these are made of. */
+
+/* Begins an operation: the context of the host's first meeting, and of its last. */
+const dl_op_context *dl_hosts_first(dl_hosts *hosts, const dl_op_context *op);
+const dl_op_context *dl_hosts_last(dl_hosts *hosts);
+
+/* A meeting in which nothing is exchanged; nothing for one alone. */
+dl_status dl_hosts_meet(dl_hosts *hosts, const dl_op_context *meeting);
+
+/* Queues an empty message to and from each leader, on leaders. */
+dl_status dl_hosts_greet(dl_hosts *hosts);
+
+/* At least `size` bytes of scratch, whose contents are lost. */
+dl_status dl_hosts_room(dl_buffer *buffer, size_t size, uint8_t **room);
+
+static inline int
+dl_hosts_local_count(const dl_hosts *hosts)
+{
+    return dl_layout_count(hosts->layout, hosts->layout->host);
+}
+
+#endif

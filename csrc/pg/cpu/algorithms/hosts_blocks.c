@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/algorithms/algorithms.h"
+#include "pg/cpu/algorithms/hosts.h"
+#include "tensor/strided.h"
+
+/* From here on, and with more than two hosts, the root's leader sends each host a share
+ * to be passed on, rather than everything to everybody. */
+#define SHARED_LEAST ((size_t)256 << 10)
+
+#define UNIT 64
+
+/* A broadcast's middle level on one leader. */
+typedef struct spread {
+    dl_hosts *hosts;
+    int home; /* the root's host */
+    uint8_t *data;
+    size_t size;
+} spread;
+
+static dl_bytes
+share_of(const spread *self, int host)
+{
+    size_t hosts = (size_t)self->hosts->layout->host_count;
+    size_t share = ((self->size + hosts - 1) / hosts + UNIT - 1) / UNIT * UNIT;
+    size_t start = (size_t)host * share;
+    size_t first = start < self->size ? start : self->size;
+    size_t left = self->size - first;
+
+    return (dl_bytes){self->data + first, left < share ? left : share};
+}
+
+/* Between this leader and another: what goes there and what comes from there. */
+static dl_status
+trade(const spread *self, int host, dl_bytes out, dl_bytes in)
+{
+    dl_traffic *traffic = self->hosts->traffic;
+    int leader = dl_layout_leader(self->hosts->layout, host);
+
+    DL_TRY(dl_traffic_send(traffic, leader, out.data, out.size));
+    return dl_traffic_receive(traffic, leader, (uint8_t *)(uintptr_t)in.data, in.size);
+}
+
+/* From home: everything, or each host's share. */
+static dl_status
+leave_home(const spread *self, bool is_shared)
+{
+    const dl_layout *layout = self->hosts->layout;
+    const dl_bytes nothing = {NULL, 0};
+    dl_bytes all = {self->data, self->size};
+
+    for (int host = 0; host < layout->host_count; host++) {
+        int to = layout->host == self->home ? host : layout->host;
+        dl_bytes moved = is_shared ? share_of(self, to) : all;
+        if (host != layout->host) {
+            DL_TRY(trade(self, host, layout->host == self->home ? moved : nothing,
+                         host == self->home ? moved : nothing));
+        }
+    }
+    return DL_OK;
+}
+
+/* Each host's share from it to all others but home, which has it. */
+static dl_status
+pass_on(const spread *self)
+{
+    const dl_layout *layout = self->hosts->layout;
+    const dl_bytes nothing = {NULL, 0};
+
+    for (int host = 0; host < layout->host_count; host++) {
+        dl_bytes out = host == self->home ? nothing : share_of(self, layout->host);
+        dl_bytes in = layout->host == self->home ? nothing : share_of(self, host);
+        if (host != layout->host) {
+            DL_TRY(trade(self, host, out, in));
+        }
+    }
+    return DL_OK;
+}
+
+static dl_status
+run_spread(const spread *self)
+{
+    dl_traffic *traffic = self->hosts->traffic;
+    bool is_shared = self->hosts->layout->host_count > 2 && self->size >= SHARED_LEAST;
+
+    DL_TRY(leave_home(self, is_shared));
+    DL_TRY(dl_traffic_wait(traffic, dl_traffic_next(traffic)));
+    if (is_shared) {
+        DL_TRY(pass_on(self));
+        DL_TRY(dl_traffic_wait(traffic, dl_traffic_next(traffic)));
+    }
+    return DL_OK;
+}
+
+/* On leaders; strided tensors by way of a row. */
+static dl_status
+broadcast_between(dl_hosts *hosts, const dl_tensor *tensor, int home)
+{
+    spread between = {hosts, home, tensor->data, dl_tensor_size(tensor)};
+    bool is_home = hosts->layout->host == home;
+
+    if (!tensor->is_contiguous) {
+        DL_TRY(dl_hosts_room(&hosts->flat, between.size, &between.data));
+        if (is_home) {
+            dl_strided_gather_part(between.data, tensor, 0, between.size);
+        }
+    }
+    DL_TRY(run_spread(&between));
+    if (!tensor->is_contiguous && !is_home) {
+        dl_strided_scatter_part(tensor, between.data, 0, between.size);
+    }
+    return DL_OK;
+}
+
+static dl_status
+broadcast_within(dl_hosts *hosts, const dl_op_context *meeting, const dl_tensor *tensor,
+                 int root)
+{
+    dl_broadcast_args call = {.tensor = *tensor, .root = root};
+
+    return hosts->board == NULL ? DL_OK
+                                : dl_broadcast_board(hosts->exchange, meeting, &call);
+}
+
+dl_status
+dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op,
+                   const dl_broadcast_args *args)
+{
+    const dl_layout *layout = hosts->layout;
+    int home = layout->host_of[args->root];
+    bool is_home = layout->host == home;
+    const dl_op_context *first = dl_hosts_first(hosts, op);
+
+    DL_TRY(is_home ? broadcast_within(hosts, first, &args->tensor,
+                                      layout->place_of[args->root])
+                   : dl_hosts_meet(hosts, first));
+    const dl_op_context *last = dl_hosts_last(hosts);
+    if (dl_layout_leads(layout)) {
+        DL_TRY(broadcast_between(hosts, &args->tensor, home));
+    }
+    return is_home ? dl_hosts_meet(hosts, last)
+                   : broadcast_within(hosts, last, &args->tensor, 0);
+}
+
+/* An all_gather's blocks of other hosts in a row, host after host. */
+typedef struct gathered {
+    dl_hosts *hosts;
+    const dl_all_gather_args *args;
+    uint8_t *row;
+    size_t size;
+} gathered;
+
+static size_t
+host_size(const gathered *self, int host)
+{
+    const dl_layout *layout = self->hosts->layout;
+    size_t size = 0;
+
+    for (int i = 0; i < dl_layout_count(layout, host); i++) {
+        size += dl_tensor_size(&self->args->outputs[dl_layout_ranks(layout, host)[i]]);
+    }
+    return size;
+}
+
+/* This host's, all of them in place by now. */
+static dl_status
+pack_own(const gathered *self, dl_bytes *own)
+{
+    dl_hosts *hosts = self->hosts;
+    const dl_layout *layout = hosts->layout;
+    const dl_tensor *input = &self->args->input;
+    uint8_t *room;
+
+    own->size = host_size(self, layout->host);
+    own->data = input->data;
+    if (hosts->board == NULL && input->is_contiguous) {
+        return DL_OK;
+    }
+    DL_TRY(dl_hosts_room(&hosts->flat, own->size, &room));
+    own->data = room;
+    for (int i = 0; i < dl_hosts_local_count(hosts); i++) {
+        const dl_tensor *block =
+            &self->args->outputs[dl_layout_ranks(layout, layout->host)[i]];
+        dl_strided_gather_part(room, block, 0, dl_tensor_size(block));
+        room += dl_tensor_size(block);
+    }
+    return DL_OK;
+}
+
+/* Where a host's blocks go at once: a rank alone takes a single block in its place. */
+static const dl_tensor *
+direct_place(const gathered *self, int host)
+{
+    const dl_layout *layout = self->hosts->layout;
+    const dl_tensor *block = &self->args->outputs[dl_layout_leader(layout, host)];
+    bool is_direct = self->hosts->board == NULL && dl_layout_count(layout, host) == 1
+                     && block->is_contiguous;
+
+    return is_direct ? block : NULL;
+}
+
+static dl_status
+gather_between(const gathered *self)
+{
+    dl_hosts *hosts = self->hosts;
+    const dl_layout *layout = hosts->layout;
+    uint8_t *at = self->row;
+    dl_bytes own;
+
+    DL_TRY(pack_own(self, &own));
+    for (int host = 0; host < layout->host_count; host++) {
+        int leader = dl_layout_leader(layout, host);
+        const dl_tensor *direct = direct_place(self, host);
+        size_t size = host_size(self, host);
+        if (host == layout->host) {
+            continue;
+        }
+        DL_TRY(dl_traffic_send(hosts->traffic, leader, own.data, own.size));
+        DL_TRY(dl_traffic_receive(hosts->traffic, leader,
+                                  direct == NULL ? at : direct->data, size));
+        at += size;
+    }
+    return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
+}
+
+static void
+unpack(const gathered *self)
+{
+    const dl_layout *layout = self->hosts->layout;
+    const uint8_t *at = self->row;
+
+    for (int host = 0; host < layout->host_count; host++) {
+        int count = host == layout->host ? 0 : dl_layout_count(layout, host);
+        for (int i = 0; i < count; i++) {
+            const dl_tensor *block =
+                &self->args->outputs[dl_layout_ranks(layout, host)[i]];
+            size_t size = dl_tensor_size(block);
+            if (direct_place(self, host) == NULL) {
+                dl_strided_scatter_part(block, at, 0, size);
+            }
+            at += size;
+        }
+    }
+}
+
+/* Each block of this host to its outputs. */
+static dl_status
+gather_within(const gathered *self, const dl_op_context *meeting)
+{
+    dl_hosts *hosts = self->hosts;
+    const dl_layout *layout = hosts->layout;
+    const dl_tensor *input = &self->args->input;
+    const dl_tensor *own = &self->args->outputs[layout->rank];
+    dl_all_gather_args call = {.input = *input, .outputs = hosts->locals[0]};
+
+    if (hosts->board == NULL && own->data != input->data) {
+        dl_strided_copy_part(own, input, 0, dl_tensor_size(input));
+    }
+    if (hosts->board == NULL) {
+        return DL_OK;
+    }
+    for (int i = 0; i < dl_hosts_local_count(hosts); i++) {
+        hosts->locals[0][i] =
+            self->args->outputs[dl_layout_ranks(layout, layout->host)[i]];
+    }
+    return dl_all_gather_board(hosts->exchange, meeting, &call);
+}
+
+dl_status
+dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op,
+                    const dl_all_gather_args *args)
+{
+    gathered all = {.hosts = hosts, .args = args};
+
+    for (int host = 0; host < hosts->layout->host_count; host++) {
+        all.size += host == hosts->layout->host ? 0 : host_size(&all, host);
+    }
+    DL_TRY(dl_hosts_room(&hosts->incoming, all.size, &all.row));
+    DL_TRY(gather_within(&all, dl_hosts_first(hosts, op)));
+    const dl_op_context *last = dl_hosts_last(hosts);
+    if (dl_layout_leads(hosts->layout)) {
+        DL_TRY(gather_between(&all));
+    }
+    dl_tensor row = {
+        .data = all.row,
+        .count = all.size,
+        .item_size = 1,
+        .dtype = DL_OPAQUE,
+        .ndim = 1,
+        .is_contiguous = true,
+        .is_writable = true,
+    };
+    DL_TRY(broadcast_within(hosts, last, &row, 0));
+    unpack(&all);
+    return DL_OK;
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/algorithms/algorithms.h"
+#include "pg/cpu/algorithms/hosts.h"
+#include "tensor/strided.h"
+
+/* What goes straight between ranks of different hosts in one operation. */
+typedef struct direct {
+    dl_hosts *hosts;
+    const dl_tensor *outgoing; /* by rank */
+    const dl_tensor *incoming; /* by rank; NULL: none */
+    int source;                /* the only rank that sends; -1: all do */
+    int target;                /* the only one that receives; -1: all do */
+    uint8_t *flat;             /* free bytes for strided tensors */
+} direct;
+
+static bool
+is_remote(const direct *self, int rank)
+{
+    const dl_layout *layout = self->hosts->layout;
+
+    return layout->host_of[rank] != layout->host;
+}
+
+static bool
+is_sent(const direct *self, int source, int target)
+{
+    return (self->source < 0 || self->source == source)
+           && (self->target < 0 || self->target == target);
+}
+
+static const dl_tensor *
+outgoing_to(const direct *self, int rank)
+{
+    bool is_any =
+        is_remote(self, rank) && is_sent(self, self->hosts->layout->rank, rank);
+
+    return is_any ? &self->outgoing[self->target < 0 ? rank : 0] : NULL;
+}
+
+static const dl_tensor *
+incoming_from(const direct *self, int rank)
+{
+    bool is_any =
+        is_remote(self, rank) && is_sent(self, rank, self->hosts->layout->rank);
+
+    return is_any ? &self->incoming[self->source < 0 ? rank : 0] : NULL;
+}
+
+static size_t
+flat_size(const dl_tensor *tensor)
+{
+    return tensor == NULL || tensor->is_contiguous ? 0 : dl_tensor_size(tensor);
+}
+
+/* Where the tensor's elements are in a row: at home, or in the next free bytes. */
+static uint8_t *
+row_of(const dl_tensor *tensor, uint8_t **flat)
+{
+    uint8_t *row = tensor->is_contiguous ? tensor->data : *flat;
+
+    *flat += flat_size(tensor);
+    return row;
+}
+
+static dl_status
+queue_all(direct *self)
+{
+    dl_traffic *traffic = self->hosts->traffic;
+    uint8_t *flat = self->flat;
+
+    for (int rank = 0; rank < self->hosts->layout->size; rank++) {
+        const dl_tensor *out = outgoing_to(self, rank);
+        if (out != NULL) {
+            uint8_t *row = row_of(out, &flat);
+            if (row != out->data) {
+                dl_strided_gather_part(row, out, 0, dl_tensor_size(out));
+            }
+            DL_TRY(dl_traffic_send(traffic, rank, row, dl_tensor_size(out)));
+        }
+        const dl_tensor *in = incoming_from(self, rank);
+        if (in != NULL) {
+            uint8_t *row = row_of(in, &flat);
+            DL_TRY(dl_traffic_receive(traffic, rank, row, dl_tensor_size(in)));
+        }
+    }
+    return DL_OK;
+}
+
+/* The same walk once more. */
+static void
+unpack(const direct *self)
+{
+    uint8_t *flat = self->flat;
+
+    for (int rank = 0; rank < self->hosts->layout->size; rank++) {
+        const dl_tensor *out = outgoing_to(self, rank);
+        const dl_tensor *in = incoming_from(self, rank);
+        if (out != NULL) {
+            (void)row_of(out, &flat);
+        }
+        if (in != NULL) {
+            const uint8_t *row = row_of(in, &flat);
+            if (row != in->data) {
+                dl_strided_scatter_part(in, row, 0, dl_tensor_size(in));
+            }
+        }
+    }
+}
+
+/* After the host's first meeting, and with its last. */
+static dl_status
+run_direct(direct *self)
+{
+    dl_hosts *hosts = self->hosts;
+    const dl_op_context *last = dl_hosts_last(hosts);
+    size_t size = 0;
+
+    for (int rank = 0; rank < hosts->layout->size; rank++) {
+        size += flat_size(outgoing_to(self, rank));
+        size += flat_size(incoming_from(self, rank));
+    }
+    DL_TRY(dl_hosts_room(&hosts->flat, size, &self->flat));
+    DL_TRY(dl_hosts_greet(hosts));
+    DL_TRY(queue_all(self));
+    DL_TRY(dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic)));
+    unpack(self);
+    return dl_hosts_meet(hosts, last);
+}
+
+/* This host's part of a list by rank. */
+static const dl_tensor *
+locals_of(dl_hosts *hosts, const dl_tensor *tensors, int side)
+{
+    const dl_layout *layout = hosts->layout;
+
+    for (int i = 0; tensors != NULL && i < dl_hosts_local_count(hosts); i++) {
+        hosts->locals[side][i] = tensors[dl_layout_ranks(layout, layout->host)[i]];
+    }
+    return tensors == NULL ? NULL : hosts->locals[side];
+}
+
+/* What a rank alone on its host has for itself. */
+static void
+keep(const dl_tensor *input, const dl_tensor *output)
+{
+    if (input->data != output->data) {
+        dl_strided_copy_part(output, input, 0, dl_tensor_size(input));
+    }
+}
+
+dl_status
+dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op, const dl_gather_args *args)
+{
+    const dl_layout *layout = hosts->layout;
+    bool is_home = layout->host_of[args->root] == layout->host;
+    direct between = {.hosts = hosts,
+                      .outgoing = &args->input,
+                      .incoming = args->outputs,
+                      .source = -1,
+                      .target = args->root};
+    const dl_op_context *first = dl_hosts_first(hosts, op);
+
+    if (is_home && hosts->board != NULL) {
+        dl_gather_args within = *args;
+        within.root = layout->place_of[args->root];
+        within.outputs = locals_of(hosts, args->outputs, 0);
+        DL_TRY(dl_gather_board(hosts->exchange, first, &within));
+    } else {
+        DL_TRY(dl_hosts_meet(hosts, first));
+    }
+    if (is_home && hosts->board == NULL) {
+        keep(&args->input, &args->outputs[layout->rank]);
+    }
+    return run_direct(&between);
+}
+
+dl_status
+dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op, const dl_scatter_args *args)
+{
+    const dl_layout *layout = hosts->layout;
+    bool is_home = layout->host_of[args->root] == layout->host;
+    direct between = {.hosts = hosts,
+                      .outgoing = args->inputs,
+                      .incoming = &args->output,
+                      .source = args->root,
+                      .target = -1};
+    const dl_op_context *first = dl_hosts_first(hosts, op);
+
+    if (is_home && hosts->board != NULL) {
+        dl_scatter_args within = *args;
+        within.root = layout->place_of[args->root];
+        within.inputs = locals_of(hosts, args->inputs, 0);
+        DL_TRY(dl_scatter_board(hosts->exchange, first, &within));
+    } else {
+        DL_TRY(dl_hosts_meet(hosts, first));
+    }
+    if (is_home && hosts->board == NULL) {
+        keep(&args->inputs[layout->rank], &args->output);
+    }
+    return run_direct(&between);
+}
+
+dl_status
+dl_hosts_all_to_all(dl_hosts *hosts, const dl_op_context *op,
+                    const dl_all_to_all_args *args)
+{
+    int rank = hosts->layout->rank;
+    direct between = {.hosts = hosts,
+                      .outgoing = args->inputs,
+                      .incoming = args->outputs,
+                      .source = -1,
+                      .target = -1};
+    const dl_op_context *first = dl_hosts_first(hosts, op);
+
+    if (hosts->board != NULL) {
+        dl_all_to_all_args within = {.inputs = locals_of(hosts, args->inputs, 0),
+                                     .outputs = locals_of(hosts, args->outputs, 1)};
+        DL_TRY(dl_all_to_all_board(hosts->exchange, first, &within));
+    } else {
+        keep(&args->inputs[rank], &args->outputs[rank]);
+    }
+    return run_direct(&between);
+}

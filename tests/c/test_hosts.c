@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Collectives over several hosts, which are made of boards and of TCP at loopback; ranks
+ * are threads.  Values are whole numbers that float32 holds, so that sums are exact in
+ * any order. */
+#include "pg/cpu/algorithms/hosts.h"
+
+#include "boards.h"
+#include "pg/cpu/algorithms/algorithms.h"
+#include "traffics.h"
+
+#define PATIENCE (15 * DL_SECOND)
+#define CHUNK ((size_t)16 << 10)
+#define HOSTS_LIMIT 8
+
+typedef struct world {
+    int size;
+    const int *hosts; /* by rank */
+    dl_layout layouts[DL_RANKS_LIMIT];
+    test_boards boards[HOSTS_LIMIT];
+    test_traffics traffics;
+    dl_exchange exchanges[DL_RANKS_LIMIT];
+    dl_hosts handles[DL_RANKS_LIMIT];
+    uint64_t sequence[DL_RANKS_LIMIT];
+    size_t count; /* of elements, for the case */
+    dl_dtype dtype;
+} world;
+
+static void
+make_rank(world *all, int rank)
+{
+    dl_layout *layout = &all->layouts[rank];
+    dl_hosts *hosts = &all->handles[rank];
+
+    CHECK_OK(dl_layout_init(layout, rank, all->size, all->hosts));
+    int place = layout->place_of[rank];
+    test_boards *boards = &all->boards[layout->host];
+    int locals = dl_layout_count(layout, layout->host);
+    if (place == 0 && locals > 1) {
+        boards_init(boards, locals, CHUNK, false);
+    }
+    hosts->layout = layout;
+    hosts->traffic = &all->traffics.traffics[rank];
+    hosts->traffic->options.check = dl_hosts_check;
+    hosts->traffic->options.context = hosts;
+    if (locals > 1) {
+        hosts->board = &boards->boards[place];
+        hosts->board->options.names = dl_layout_ranks(layout, layout->host);
+        hosts->board->options.meetings = DL_HOSTS_MEETINGS;
+        CHECK_OK(dl_exchange_init(&all->exchanges[rank], hosts->board));
+        hosts->exchange = &all->exchanges[rank];
+    }
+    CHECK_OK(dl_hosts_init(hosts));
+}
+
+static void
+world_run(const int *hosts, int size, dl_rank_fn run, world *all)
+{
+    all->size = size;
+    all->hosts = hosts;
+    memset(all->sequence, 0, sizeof all->sequence);
+    traffics_init(&all->traffics, size);
+    for (int rank = 0; rank < size; rank++) {
+        make_rank(all, rank);
+    }
+    dl_run_ranks(size, run, all);
+    for (int rank = 0; rank < size; rank++) {
+        if (all->handles[rank].exchange != NULL) {
+            dl_exchange_fini(&all->exchanges[rank]);
+        }
+        dl_hosts_fini(&all->handles[rank]);
+    }
+    for (int host = 0; host < all->layouts[0].host_count; host++) {
+        if (all->boards[host].size > 0) {
+            boards_fini(&all->boards[host]);
+            all->boards[host].size = 0;
+        }
+    }
+    for (int rank = 0; rank < size; rank++) {
+        dl_layout_fini(&all->layouts[rank]);
+    }
+    traffics_fini(&all->traffics);
+}
+
+/* The next operation of this rank, begun on its links. */
+static dl_op_context
+next_op(world *all, int rank, dl_op_type type)
+{
+    return (dl_op_context){
+        .sequence = ++all->sequence[rank],
+        .fingerprint = {.op = (uint8_t)type,
+                        .dtype = (uint8_t)all->dtype,
+                        .item_size = (uint8_t)dl_dtype_size(all->dtype),
+                        .count = all->count},
+        .deadline = dl_deadline_after(PATIENCE),
+    };
+}
+
+/* Whatever `call` is, between the beginning and the end of an operation. */
+#define RUN(all, rank, op, call)                               \
+    do {                                                       \
+        dl_traffic_begin((all)->handles[rank].traffic, &(op)); \
+        CHECK_OK(call);                                        \
+        dl_traffic_end((all)->handles[rank].traffic);          \
+    } while (0)
+
+/* `data` has room for two elements per element where it is strided. */
+typedef struct array {
+    dl_tensor tensor;
+    int64_t shape[1];
+    int64_t strides[1];
+} array;
+
+static void
+array_init(array *self, size_t count, dl_dtype dtype, bool is_strided)
+{
+    size_t item_size = dl_dtype_size(dtype);
+
+    self->shape[0] = (int64_t)count;
+    self->strides[0] = (int64_t)(item_size * (is_strided ? 2 : 1));
+    self->tensor = (dl_tensor){
+        .data = calloc(2 * count + 1, item_size),
+        .count = count,
+        .item_size = item_size,
+        .dtype = dtype,
+        .ndim = 1,
+        .is_contiguous = !is_strided,
+        .is_writable = true,
+        .shape = self->shape,
+        .strides = self->strides,
+    };
+}
+
+static void
+array_put(array *self, size_t at, int value)
+{
+    char *place = (char *)self->tensor.data + (size_t)self->strides[0] * at;
+    float real = (float)value;
+    int64_t whole = value;
+
+    if (self->tensor.dtype == DL_INT64) {
+        memcpy(place, &whole, sizeof whole);
+    } else if (self->tensor.dtype == DL_FLOAT32) {
+        memcpy(place, &real, sizeof real);
+    } else {
+        dl_reduce_narrow(place, self->tensor.dtype, &real, 1);
+    }
+}
+
+static int
+array_get(const array *self, size_t at)
+{
+    const char *place = (const char *)self->tensor.data + (size_t)self->strides[0] * at;
+    float real;
+    int64_t whole;
+
+    if (self->tensor.dtype == DL_INT64) {
+        memcpy(&whole, place, sizeof whole);
+        return (int)whole;
+    }
+    if (self->tensor.dtype == DL_FLOAT32) {
+        memcpy(&real, place, sizeof real);
+    } else {
+        dl_reduce_widen(&real, self->tensor.dtype, place, 1);
+    }
+    return (int)real;
+}
+
+static void
+array_fini(array *self)
+{
+    free(self->tensor.data);
+}
+
+/* Small enough for float16. */
+static int
+value_of(int source, int target, size_t at)
+{
+    return source * 5 + target * 3 + (int)(at % 7) + 1;
+}
+
+static void
+array_fill(array *self, int source, int target)
+{
+    for (size_t i = 0; i < self->tensor.count; i++) {
+        array_put(self, i, value_of(source, target, i));
+    }
+}
+
+static void
+check_values(const array *self, int source, int target)
+{
+    for (size_t i = 0; i < self->tensor.count; i++) {
+        CHECK_EQUAL(array_get(self, i), value_of(source, target, i));
+    }
+}
+
+static int
+sum_of(const world *all, int target, size_t at)
+{
+    int sum = 0;
+
+    for (int rank = 0; rank < all->size; rank++) {
+        sum += value_of(rank, target, at);
+    }
+    return sum;
+}
+
+static void
+check_sums(const world *all, const array *self, int target)
+{
+    for (size_t i = 0; i < self->tensor.count; i++) {
+        CHECK_EQUAL(array_get(self, i), sum_of(all, target, i));
+    }
+}
+
+static void
+test_all_reduce(world *all, int rank)
+{
+    dl_op_context op = next_op(all, rank, DL_ALL_REDUCE);
+    dl_all_reduce_args args = {.op = DL_SUM};
+    array data;
+
+    array_init(&data, all->count, all->dtype, false);
+    array_fill(&data, rank, 0);
+    args.tensor = data.tensor;
+    RUN(all, rank, op, dl_hosts_all_reduce(&all->handles[rank], &op, &args));
+    check_sums(all, &data, 0);
+    array_fini(&data);
+}
+
+static void
+test_reduce(world *all, int rank, int root)
+{
+    dl_op_context op = next_op(all, rank, DL_REDUCE);
+    dl_reduce_args args = {.op = DL_PREMUL_SUM, .root = root, .factor = 2};
+    array data;
+
+    array_init(&data, all->count, all->dtype, rank % 2);
+    array_fill(&data, rank, 0);
+    args.tensor = data.tensor;
+    if (all->dtype == DL_INT64) {
+        args.op = DL_SUM;
+    }
+    RUN(all, rank, op, dl_hosts_reduce(&all->handles[rank], &op, &args));
+    for (size_t i = 0; i < all->count; i++) {
+        int sum = sum_of(all, 0, i) * (args.op == DL_SUM ? 1 : 2);
+        CHECK_EQUAL(array_get(&data, i), rank == root ? sum : value_of(rank, 0, i));
+    }
+    array_fini(&data);
+}
+
+static void
+test_broadcast(world *all, int rank, int root)
+{
+    dl_op_context op = next_op(all, rank, DL_BROADCAST);
+    dl_broadcast_args args = {.root = root};
+    array data;
+
+    array_init(&data, all->count, all->dtype, (rank + root) % 2);
+    array_fill(&data, rank, 1);
+    args.tensor = data.tensor;
+    RUN(all, rank, op, dl_hosts_broadcast(&all->handles[rank], &op, &args));
+    check_values(&data, root, 1);
+    array_fini(&data);
+}
+
+/* Blocks of different sizes: count, count + 1, ... elements. */
+static void
+make_list(world *all, array *list, dl_tensor *tensors, int rank)
+{
+    for (int i = 0; i < all->size; i++) {
+        array_init(&list[i], all->count + (size_t)i, all->dtype, (rank + i) % 3 == 0);
+        tensors[i] = list[i].tensor;
+    }
+}
+
+static void
+free_list(world *all, array *list)
+{
+    for (int i = 0; i < all->size; i++) {
+        array_fini(&list[i]);
+    }
+}
+
+static void
+test_all_gather(world *all, int rank)
+{
+    dl_op_context op = next_op(all, rank, DL_ALL_GATHER_V);
+    array outputs[DL_RANKS_LIMIT];
+    dl_tensor tensors[DL_RANKS_LIMIT];
+    array input;
+
+    make_list(all, outputs, tensors, rank);
+    array_init(&input, all->count + (size_t)rank, all->dtype, rank % 2);
+    array_fill(&input, rank, 2);
+    dl_all_gather_args args = {.input = input.tensor, .outputs = tensors};
+    RUN(all, rank, op, dl_hosts_all_gather(&all->handles[rank], &op, &args));
+    for (int i = 0; i < all->size; i++) {
+        check_values(&outputs[i], i, 2);
+    }
+    array_fini(&input);
+    free_list(all, outputs);
+}
+
+static void
+test_gather(world *all, int rank, int root)
+{
+    dl_op_context op = next_op(all, rank, DL_GATHER_V);
+    array outputs[DL_RANKS_LIMIT];
+    dl_tensor tensors[DL_RANKS_LIMIT];
+    array input;
+
+    op.fingerprint.count = 0;
+    make_list(all, outputs, tensors, rank);
+    array_init(&input, all->count + (size_t)rank, all->dtype, rank % 2);
+    array_fill(&input, rank, root);
+    dl_gather_args args = {.input = input.tensor,
+                           .outputs = rank == root ? tensors : NULL,
+                           .root = root,
+                           .is_uneven = true};
+    RUN(all, rank, op, dl_hosts_gather(&all->handles[rank], &op, &args));
+    for (int i = 0; i < all->size && rank == root; i++) {
+        check_values(&outputs[i], i, root);
+    }
+    array_fini(&input);
+    free_list(all, outputs);
+}
+
+static void
+test_scatter(world *all, int rank, int root)
+{
+    dl_op_context op = next_op(all, rank, DL_SCATTER_V);
+    array inputs[DL_RANKS_LIMIT];
+    dl_tensor tensors[DL_RANKS_LIMIT];
+    array output;
+
+    make_list(all, inputs, tensors, rank);
+    for (int i = 0; i < all->size; i++) {
+        array_fill(&inputs[i], rank, i);
+    }
+    array_init(&output, all->count + (size_t)rank, all->dtype, rank % 2);
+    dl_scatter_args args = {.inputs = rank == root ? tensors : NULL,
+                            .output = output.tensor,
+                            .root = root,
+                            .is_uneven = true};
+    RUN(all, rank, op, dl_hosts_scatter(&all->handles[rank], &op, &args));
+    check_values(&output, root, rank);
+    array_fini(&output);
+    free_list(all, inputs);
+}
+
+static void
+test_reduce_scatter(world *all, int rank)
+{
+    dl_op_context op = next_op(all, rank, DL_REDUCE_SCATTER_V);
+    array inputs[DL_RANKS_LIMIT];
+    dl_tensor tensors[DL_RANKS_LIMIT];
+    array output;
+
+    make_list(all, inputs, tensors, rank);
+    for (int i = 0; i < all->size; i++) {
+        array_fill(&inputs[i], rank, i);
+    }
+    array_init(&output, all->count + (size_t)rank, all->dtype, rank % 2);
+    dl_reduce_scatter_args args = {
+        .inputs = tensors, .output = output.tensor, .op = DL_SUM};
+    RUN(all, rank, op, dl_hosts_reduce_scatter(&all->handles[rank], &op, &args));
+    check_sums(all, &output, rank);
+    array_fini(&output);
+    free_list(all, inputs);
+}
+
+/* Rank r has count + r + s elements for rank s. */
+static void
+test_all_to_all(world *all, int rank)
+{
+    dl_op_context op = next_op(all, rank, DL_ALL_TO_ALL);
+    array lists[2][DL_RANKS_LIMIT];
+    dl_tensor tensors[2][DL_RANKS_LIMIT];
+
+    for (int side = 0; side < 2; side++) {
+        for (int i = 0; i < all->size; i++) {
+            array_init(&lists[side][i], all->count + (size_t)(rank + i), all->dtype,
+                       (i + side) % 2);
+            tensors[side][i] = lists[side][i].tensor;
+            array_fill(&lists[side][i], rank, side == 0 ? i : 99);
+        }
+    }
+    dl_all_to_all_args args = {.inputs = tensors[0], .outputs = tensors[1]};
+    RUN(all, rank, op, dl_hosts_all_to_all(&all->handles[rank], &op, &args));
+    for (int i = 0; i < all->size; i++) {
+        check_values(&lists[1][i], i, rank);
+    }
+    free_list(all, lists[0]);
+    free_list(all, lists[1]);
+}
+
+static void
+run_all(int rank, int size, void *context)
+{
+    world *all = context;
+    dl_op_context op = next_op(all, rank, DL_BARRIER);
+
+    RUN(all, rank, op, dl_hosts_barrier(&all->handles[rank], &op));
+    test_all_reduce(all, rank);
+    test_all_gather(all, rank);
+    test_reduce_scatter(all, rank);
+    test_all_to_all(all, rank);
+    for (int root = 0; root < size; root++) {
+        test_reduce(all, rank, root);
+        test_broadcast(all, rank, root);
+        test_gather(all, rank, root);
+        test_scatter(all, rank, root);
+    }
+}
+
+static const int two_alone[] = {0, 1};
+static const int three_alone[] = {0, 1, 2};
+static const int two_pairs[] = {0, 0, 1, 1};
+static const int mixed[] = {0, 1, 0, 1, 1};
+static const int uneven[] = {3, 1, 1, 2, 2, 2};
+
+static void
+run_grid(const int *hosts, int size)
+{
+    static const dl_dtype dtypes[] = {DL_INT64, DL_FLOAT32, DL_FLOAT16};
+    static const size_t counts[] = {0, 1, 5, 3000};
+    static world all;
+
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+            all.dtype = dtypes[i];
+            all.count = counts[k];
+            world_run(hosts, size, run_all, &all);
+        }
+    }
+}
+
+CHECK_CASE(two_hosts_of_one_rank)
+{
+    run_grid(two_alone, 2);
+}
+
+CHECK_CASE(three_hosts_of_one_rank)
+{
+    run_grid(three_alone, 3);
+}
+
+CHECK_CASE(two_hosts_of_two_ranks)
+{
+    run_grid(two_pairs, 4);
+}
+
+CHECK_CASE(hosts_whose_ranks_alternate)
+{
+    run_grid(mixed, 5);
+}
+
+CHECK_CASE(three_hosts_of_different_sizes)
+{
+    run_grid(uneven, 6);
+}
+
+/* Several rounds between hosts, and several of the boards. */
+static void
+run_large(int rank, int size, void *context)
+{
+    (void)size;
+    test_all_reduce(context, rank);
+    test_reduce(context, rank, 1);
+    test_broadcast(context, rank, 1);
+    test_all_reduce(context, rank);
+}
+
+CHECK_CASE(large_arrays_go_in_rounds)
+{
+    static world all = {.dtype = DL_FLOAT32, .count = 400 * 1000 + 7};
+
+    world_run(two_alone, 2, run_large, &all);
+    world_run(three_alone, 3, run_large, &all);
+    world_run(mixed, 5, run_large, &all);
+}
