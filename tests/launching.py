@@ -70,6 +70,7 @@ def launch(
 def launched(
     arguments: Sequence[str | int],
     *,
+    command: Sequence[str] = RUN,
     env: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Iterator[tuple[subprocess.Popen[str], str]]:
@@ -82,7 +83,7 @@ def launched(
         **settings,
     }
     environment = launch_environment(env)
-    words = [*RUN, *map(str, arguments)]
+    words = [*command, *map(str, arguments)]
     process = subprocess.Popen(
         words, env=environment, preexec_fn=_default_signals, **settings
     )

@@ -7,12 +7,14 @@ import time
 import pytest
 from launching import (
     LIMIT,
+    RUN,
     launched,
     port_outside_the_ephemeral_range,
     processes_of,
     wait_until,
     write_script,
 )
+from netns import Network, skip_unless_possible
 
 HEARTBEAT = {"DISTLITE_HEARTBEAT_TIMEOUT": "1.5"}
 SHOW = (
@@ -33,12 +35,14 @@ class Node:
 
 
 @contextlib.contextmanager
-def nodes(*words_of_each):
+def nodes(*words_of_each, hosts=(None, None)):
     with contextlib.ExitStack() as stack:
-        yield [
-            Node(*stack.enter_context(launched(words, env=HEARTBEAT)))
-            for words in words_of_each
-        ]
+        found = []
+        for words, host in zip(words_of_each, hosts, strict=False):
+            command = host.command(RUN) if host else RUN
+            run = launched(words, command=command, env=HEARTBEAT)
+            found.append(Node(*stack.enter_context(run)))
+        yield found
 
 
 def static_job(count=2):
@@ -102,7 +106,7 @@ def test_a_failure_ends_the_ranks_of_all_nodes(tmp_path):
     assert "): rank 1 failed first: exit code 3\n" in alive.errors
 
 
-@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("lost", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_lost_node_is_named_and_ends_the_others(tmp_path, lost):
     program = ["--no-python", "sh", "-c", "echo ready; exec sleep 600"]
     with nodes(*([*words, *program] for words in static_job())) as both:
@@ -136,7 +140,11 @@ def test_a_signal_to_one_node_ends_all(tmp_path):
     ("changed", "complaint"),
     [
         (["--rdzv-id", "theirs"], "run the job 'ours', and this one is of 'theirs'"),
-        (["--node-rank", 0], "cannot listen on 127.0.0.1:"),
+        pytest.param(
+            ["--node-rank", 0],
+            "cannot listen on 127.0.0.1:",
+            marks=pytest.mark.slow,
+        ),
         (["--max-restarts", 2], "the nodes were given different --max-restarts"),
     ],
 )
@@ -153,3 +161,60 @@ def test_nodes_that_do_not_belong_together(tmp_path, changed, complaint):
             assert complaint in wrong.errors
             assert right.finish() == 1
     assert "node(s) 1 of 2 have not come" in right.errors or complaint in right.errors
+
+
+@pytest.fixture(scope="module")
+def hosts():
+    skip_unless_possible()
+    with Network(2) as network:
+        yield network.hosts
+
+
+@pytest.mark.parametrize(
+    "backend", [pytest.param("static", marks=pytest.mark.slow), "c10d"]
+)
+def test_a_job_of_two_hosts(tmp_path, hosts, backend):
+    script = write_script(
+        tmp_path,
+        """
+        from datetime import timedelta
+        from distlite import rendezvous
+        store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=30)))
+        store.set(f"host of {rank}", os.uname().nodename)
+        names = [store.get(f"host of {r}").decode() for r in range(world_size)]
+        print(sorted(names), os.environ["MASTER_ADDR"])
+        """,
+    )
+    first, second = hosts
+    words = ["--nnodes", 2, "--nproc-per-node", 2, "--rdzv-backend", backend]
+    words += ["--rdzv-endpoint", f"{first.address}:29400"]
+    # The one without the endpoint's address may come first.
+    each = [[*words, "--node-rank", node, script] for node in (1, 0)]
+    with nodes(*each, hosts=(second, first)) as both:
+        assert [node.finish() for node in both] == [0, 0], [n.errors for n in both]
+    printed = [
+        line.partition(": ")[2] for node in both for line in node.out.split("\n")
+    ]
+    names = ["host1", "host1", "host2", "host2"]
+    assert [line for line in printed if line] == 4 * [f"{names} {first.address}"]
+
+
+@pytest.mark.slow
+def test_a_host_that_is_cut_off_is_named_and_both_sides_end(hosts):
+    first, second = hosts
+    words = ["--nnodes", 2, "--master-addr", first.address, "--master-port", 29401]
+    program = ["--no-python", "sh", "-c", "echo ready; exec sleep 600"]
+    each = [[*words, "--node-rank", node, *program] for node in (0, 1)]
+    with nodes(*each, hosts=hosts) as both:
+        for node in both:
+            assert node.process.stdout.readline().endswith("ready\n")
+        second.unplug()
+        try:
+            start = time.monotonic()
+            assert [node.finish() for node in both] == [1, 1]
+            assert time.monotonic() - start < 15
+        finally:
+            second.plug()
+    assert "distlite: node 1 (host2) is lost: no sign of life" in both[0].errors
+    where = f"{first.address}:29401"
+    assert f"distlite: the job's store at {where} is lost: " in both[1].errors

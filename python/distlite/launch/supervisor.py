@@ -141,7 +141,9 @@ class Supervisor:
             self.peers.fail(attempt.number, text)
 
     def _refuse(self, error: Exception) -> int:
-        self.say(f"distlite: {error}")
+        # Without the number of the error, which says nothing to a user.
+        text = error.strerror if isinstance(error, OSError) else None
+        self.say(f"distlite: {text or error}")
         for sink in self.sinks:
             sink.flush()
         return 1
