@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "pg/cpu/cpu_backend.h"
 #include "pg/recorder.h"
 #include "pg/recording_file.h"
 #include "python/collective_call.h"
@@ -121,6 +122,27 @@ recording_report(PyObject *module, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+addresses(PyObject *module, PyObject *connected)
+{
+    const char *local = connected == Py_None ? NULL : PyUnicode_AsUTF8(connected);
+    dl_buffer text = {0};
+    PyObject *result = NULL;
+
+    if (local == NULL && connected != Py_None) {
+        return NULL;
+    }
+    dl_status status = dl_cpu_addresses(local, &text);
+    if (status != DL_OK) {
+        dlpy_raise_collective(dlpy_state_of_module(module), status);
+    } else {
+        result =
+            PyUnicode_DecodeASCII((const char *)text.data, (Py_ssize_t)text.size, NULL);
+    }
+    dl_buffer_fini(&text);
+    return result;
+}
+
 static PyMethodDef functions[] = {
     {"_recording", recording, METH_NOARGS,
      "_recording($module, /)\n--\n\n"
@@ -136,6 +158,9 @@ static PyMethodDef functions[] = {
     {"_recording_report", recording_report, METH_NOARGS,
      "_recording_report($module, /)\n--\n\n"
      "Notes that this process writes the table of its job now."},
+    {"_addresses", addresses, METH_O,
+     "_addresses($module, connected, /)\n--\n\n"
+     "Lines of a name and an address: the one chosen, then the interfaces'."},
     {0},
 };
 

@@ -5,9 +5,15 @@
 #ifndef DISTLITE_PG_CPU_CPU_BACKEND_H
 #define DISTLITE_PG_CPU_CPU_BACKEND_H
 
+#include "base/buffer.h"
 #include "pg/backend.h"
 
 dl_status dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                              dl_backend **backend);
+
+/* Lines of a name and an address: "chosen", by which other hosts would reach this process,
+ * and those of the interfaces.  `connected`, in numbers, is the local end of a connection
+ * to another host, or NULL. */
+dl_status dl_cpu_addresses(const char *connected, dl_buffer *text);
 
 #endif

@@ -34,6 +34,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": run,
     "ps": _tool("ps"),
     "trace": _tool("trace"),
+    "doctor": _tool("doctor"),
 }
 
 

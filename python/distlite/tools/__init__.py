@@ -6,5 +6,7 @@ job         the ranks of a job together: who is in what, and who waits for whom
 failure     what is written when an operation timed out or lost a peer
 ps          ``distlite ps``
 trace       ``distlite trace``
+dump        recordings in files
+doctor      ``distlite doctor``: facts, links, and in diagnosis what follows from them
 text        tables for people
 """

@@ -29,18 +29,25 @@ def report() -> None:
     path = dump_asked(mine.rank)
     if path is not None:
         _write(f"distlite: wrote the recording of rank {mine.rank} to {path}\n")
-    others = [r for r in read_all() if r.pid != mine.pid and _is_of_job(r, mine)]
-    now = time.monotonic_ns()
-    if any(0 < r.reported > now - QUIET_NANOSECONDS for r in [mine, *others]):
+    others = _others(mine)
+    since = max(0, time.monotonic_ns() - QUIET_NANOSECONDS)
+    if any(r.reported > since for r in [mine, *others]):
         return
     _C._recording_report()
+    # Of those that said so at the same moment, the first one does it.
+    mine = own() or mine
+    others = _others(mine)
+    if any(since < r.reported < mine.reported for r in others):
+        return
     table = table_of(jobs_of([mine, *others])[0])
     head = f"rank {mine.rank} saw an operation fail; the ranks at that moment:"
     _write(f"distlite: {head}\n{table}\n")
 
 
-def _is_of_job(recording: Recording, mine: Recording) -> bool:
-    return mine.job != "" and recording.job == mine.job
+def _others(mine: Recording) -> list[Recording]:
+    if mine.job == "":
+        return []
+    return [r for r in read_all() if r.job == mine.job and r.pid != mine.pid]
 
 
 def _write(text: str) -> None:

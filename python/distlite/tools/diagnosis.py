@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What follows from all ranks' facts, and how ``distlite doctor`` says it."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+from collections.abc import Iterator
+from typing import Any, TextIO
+
+from distlite.tools.text import show
+
+Facts = dict[str, Any]
+# A connection or two per peer, the store's, and what Python itself has open.
+FILES_PER_RANK, FILES_AT_LEAST = 4, 256
+
+
+class Diagnosis:
+    """`tried` are the connections, `measured` the links: [rank, rank, numbers]."""
+
+    def __init__(
+        self,
+        ranks: list[Facts],
+        tried: list[Facts],
+        measured: list[list[Any]],
+        problem: str | None,
+    ) -> None:
+        self.ranks = ranks
+        self.links = _links(ranks, tried, measured)
+        self.problem = problem
+        # Errors keep the ranks from working together, warnings from working well.
+        self.errors = list(self._find_errors())
+        self.warnings = [w for facts in ranks for w in self._find_in(facts)]
+        self.warnings += self._find_versions()
+
+    def facts(self) -> Facts:
+        """For machines."""
+        return {
+            "world_size": len(self.ranks),
+            "hosts": self.hosts(),
+            "ranks": self.ranks,
+            "links": self.links,
+            "libraries": self.libraries(),
+            "errors": self.errors,
+            "warnings": self.warnings,
+        }
+
+    def hosts(self) -> list[str]:
+        """Each once, in the order of the ranks."""
+        return list(dict.fromkeys(facts["host"] for facts in self.ranks))
+
+    def libraries(self) -> dict[str, dict[str, str | None]]:
+        """By host."""
+        return {
+            facts["host"]: facts["libraries"]
+            for facts in self.ranks
+            if facts["libraries"] is not None
+        }
+
+    def _find_versions(self) -> Iterator[str]:
+        for what in ("distlite", "python"):
+            versions = {facts["versions"][what] for facts in self.ranks}
+            if len(versions) > 1:
+                yield f"ranks have different versions of {what}: {sorted(versions)}"
+
+    def _find_errors(self) -> Iterator[str]:
+        if self.problem is not None:
+            yield f"no group can be made: {self.problem}"
+        for facts in self.ranks:
+            if facts["addresses"]["chosen"] is None:
+                name = f"rank {facts['rank']} on {facts['host']}"
+                yield f"{name} has no address: {facts['addresses']['why']}"
+        for link in self.links:
+            if link["error"] is not None:
+                yield f"rank {link['from']} to rank {link['to']}: {link['error']}"
+        if len({facts["boot"] for facts in self.ranks}) < 2:
+            return
+        for facts in self.ranks:
+            chosen = facts["addresses"]["chosen"]
+            if chosen is not None and ipaddress.ip_address(chosen).is_loopback:
+                yield (
+                    f"rank {facts['rank']} on {facts['host']} would tell other hosts "
+                    f"{chosen}; set GLOO_SOCKET_IFNAME to an interface they reach"
+                )
+
+    def _find_in(self, facts: Facts) -> Iterator[str]:
+        name = f"rank {facts['rank']} on {facts['host']}"
+        wanted = max(FILES_AT_LEAST, FILES_PER_RANK * len(self.ranks))
+        files = facts["limits"]["open_files"]
+        if files is not None and files < wanted:
+            yield f"{name} may open {files} files; raise it (ulimit -n {wanted})"
+        cores = facts["cores"]
+        if cores["usable"] < cores["ranks"]:
+            yield (
+                f"{name} shares {cores['usable']} cores with "
+                f"{cores['ranks'] - 1} other ranks: they take turns instead of running "
+                "at one time"
+            )
+
+
+def _links(
+    ranks: list[Facts], tried: list[Facts], measured: list[list[Any]]
+) -> list[Facts]:
+    numbers = {(first, second): found for first, second, found in measured}
+    nothing = {"latency_us": None, "mb_per_s": None}
+    return [
+        {
+            **link,
+            "same_host": ranks[link["from"]]["boot"] == ranks[link["to"]]["boot"],
+            **numbers.get(_pair(link), nothing),
+        }
+        for link in tried
+    ]
+
+
+def _pair(link: Facts) -> tuple[int, int]:
+    low, high = sorted((link["from"], link["to"]))
+    return low, high
+
+
+def write(diagnosis: Diagnosis, as_json: bool, file: TextIO) -> None:
+    """For machines, or for people."""
+    if as_json:
+        print(json.dumps(diagnosis.facts()), file=file, flush=True)
+        return
+    ranks = [_rank_row(facts) for facts in diagnosis.ranks]
+    headers = ("rank", "host", "address", "because", "cores/ranks", "open files")
+    show("Ranks", (*headers, "memory"), ranks, file)
+    if diagnosis.links:
+        rows = [
+            _link_row(link) for link in diagnosis.links if link["from"] < link["to"]
+        ]
+        headers = ("from", "to", "host", "connect", "latency", "bandwidth")
+        show("\nLinks", headers, rows, file)
+    libraries = [
+        (host, name, version or "not found")
+        for host, found in diagnosis.libraries().items()
+        for name, version in found.items()
+    ]
+    show("\nLibraries", ("host", "library", "version"), libraries, file)
+    print("\n" + "\n".join(_conclusion(diagnosis)), file=file, flush=True)
+
+
+def _conclusion(diagnosis: Diagnosis) -> list[str]:
+    found = [f"error: {text}" for text in diagnosis.errors]
+    found += [f"warning: {text}" for text in diagnosis.warnings]
+    return found or ["Nothing is wrong."]
+
+
+def _rank_row(facts: Facts) -> tuple[str, ...]:
+    cores, limits, addresses = facts["cores"], facts["limits"], facts["addresses"]
+    memory = [m for m in (limits["memory"], limits["available"]) if m is not None]
+    interface = addresses.get("interface")
+    chosen = addresses["chosen"] or "none"
+    return (
+        str(facts["rank"]),
+        facts["host"],
+        f"{chosen} ({interface})" if interface else chosen,
+        addresses["why"],
+        f"{cores['usable']}/{cores['ranks']}",
+        "no limit" if limits["open_files"] is None else str(limits["open_files"]),
+        f"{min(memory) / 2**30:.1f} GiB" if memory else "?",
+    )
+
+
+def _link_row(link: Facts) -> tuple[str, ...]:
+    connect, latency, speed = (
+        link[name] for name in ("connect_ms", "latency_us", "mb_per_s")
+    )
+    return (
+        str(link["from"]),
+        str(link["to"]),
+        "same" if link["same_host"] else "other",
+        "failed" if connect is None else f"{connect:.2f} ms",
+        "-" if latency is None else f"{latency:.1f} us",
+        "-" if speed is None else f"{speed / 1e3:.2f} GB/s",
+    )

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``distlite doctor``: whether this job's hosts can work together, and how well.
+
+Under a launcher every rank takes part; alone, some ranks of this host are started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import distlite as dist
+from distlite.tools import links
+from distlite.tools.diagnosis import Diagnosis, write
+from distlite.tools.facts import facts_of
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of the subcommand; 0: no errors, though maybe warnings."""
+    options = _parser().parse_args(arguments)
+    timeout = timedelta(seconds=options.timeout)
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        return _run_launched(options, timeout)
+    return _run_alone(options, timeout)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="distlite doctor",
+        description="Look at addresses, links, limits, cores and libraries: on this "
+        "host, or under a launcher (torchrun --no-python distlite doctor, or any that "
+        "sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT) on all hosts of the job.",
+    )
+    parser.add_argument(
+        "--nproc-per-node",
+        "--nproc_per_node",
+        type=int,
+        default=2,
+        metavar="N",
+        help="ranks to start where no launcher has (default: 2)",
+    )
+    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="rank 0 writes to FILE instead of stdout"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=30.0, help="seconds to wait for each other"
+    )
+    return parser
+
+
+def _run_launched(options: argparse.Namespace, timeout: timedelta) -> int:
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    try:
+        answers = dist.rendezvous("env://", rank, size, timeout=timeout)
+        store, rank, size = next(answers)
+    except (RuntimeError, ValueError) as error:
+        print(f"distlite doctor: rank {rank} of {size}: {error}", file=sys.stderr)
+        return 1
+    store.set_timeout(timeout)
+    return _examine(store, (rank, size), options)
+
+
+def _run_alone(options: argparse.Namespace, timeout: timedelta) -> int:
+    size = max(1, options.nproc_per_node)
+    store = dist.TCPStore("127.0.0.1", 0, size, True, timeout, wait_for_workers=False)
+    shared = {
+        **os.environ,
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(store.port),
+    }
+    command = [sys.executable, "-m", "distlite.tools.doctor"]
+    command += ["--timeout", str(options.timeout)]
+    others = [
+        subprocess.Popen(command, env={**shared, "RANK": str(r), "LOCAL_RANK": str(r)})
+        for r in range(1, size)
+    ]
+    os.environ["LOCAL_WORLD_SIZE"] = str(size)
+    try:
+        return _examine(store, (0, size), options)
+    finally:
+        for process in others:
+            try:
+                process.wait(options.timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _examine(
+    store: dist.Store, who: tuple[int, int], options: argparse.Namespace
+) -> int:
+    rank, size = who
+    is_first_here = os.environ.get("LOCAL_RANK", "0") == "0"
+    facts = facts_of(rank, _local_end(), is_first_here)
+    door = links.Door(facts["addresses"]["chosen"])
+    facts["door"] = door.where
+    store = dist.PrefixStore("distlite doctor", store)
+    try:
+        everybody = links.exchange(store, "facts", who, facts)
+        tried = links.try_doors(store, rank, size, [f["door"] for f in everybody])
+        problem, measured = _measure(store, who, timedelta(seconds=options.timeout))
+        links.exchange(store, "done", who, None)
+    except dist.DistStoreError as error:
+        print(f"distlite doctor: rank {rank} of {size}: {error}", file=sys.stderr)
+        return 1
+    finally:
+        door.close()
+    diagnosis = Diagnosis(everybody, tried, measured, problem)
+    if rank == 0:
+        _write(diagnosis, options)
+    return 1 if diagnosis.errors else 0
+
+
+def _write(diagnosis: Diagnosis, options: argparse.Namespace) -> None:
+    if options.output is None:
+        write(diagnosis, options.json, sys.stdout)
+        return
+    with open(options.output, "w", encoding="utf-8") as file:
+        write(diagnosis, options.json, file)
+
+
+def _measure(
+    store: dist.Store, who: tuple[int, int], timeout: timedelta
+) -> tuple[str | None, list[list[Any]]]:
+    """Why there is no group, and what was measured in it, of all ranks."""
+    rank, size = who
+    problem = links.join(store, rank, size, timeout)
+    found: dict[tuple[int, int], dict[str, float]] = {}
+    if problem is None:
+        try:
+            found = links.measure(rank, size)
+        except RuntimeError as error:
+            problem = str(error)
+    pairs = [[*pair, result] for pair, result in found.items()]
+    everybody = links.exchange(store, "measured", who, [problem, pairs])
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    problems = [text for text, _ in everybody if text is not None]
+    return next(iter(problems), None), [p for _, part in everybody for p in part]
+
+
+def _local_end() -> str | None:
+    """Of a connection to the store, where that is on another host or may be."""
+    host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if host is None or port is None:
+        return None
+    try:
+        with socket.create_connection((host, int(port)), 3.0) as connection:
+            return str(connection.getsockname()[0])
+    except (OSError, ValueError):
+        return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

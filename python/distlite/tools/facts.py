@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a rank can say about its host by itself, for ``distlite doctor``."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import platform
+import resource
+import socket
+import sys
+from importlib import metadata
+from typing import Any
+
+from distlite import _C
+from distlite.launch.cores import cgroup_quota, usable_cores
+
+INTERFACE_VARIABLE = "GLOO_SOCKET_IFNAME"
+CGROUP_MEMORY = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
+# Beyond what any host has: how the older cgroups write "no limit".
+NO_LIMIT = 1 << 60
+
+
+def facts_of(rank: int, connected: str | None, with_libraries: bool) -> dict[str, Any]:
+    """All of it; `connected` is the local end of the connection to the store."""
+    return {
+        "rank": rank,
+        "host": socket.gethostname(),
+        "boot": _read("/proc/sys/kernel/random/boot_id"),
+        "pid": os.getpid(),
+        "versions": {
+            "distlite": _version(),
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+        },
+        "addresses": addresses(connected),
+        "limits": limits(),
+        "cores": cores(),
+        "libraries": libraries() if with_libraries else None,
+    }
+
+
+def addresses(connected: str | None) -> dict[str, Any]:
+    """The address that others get, why this one, and what else there is."""
+    try:
+        lines = [line.split(" ") for line in _C._addresses(connected).splitlines()]
+    except (ValueError, RuntimeError) as error:
+        return {"chosen": None, "why": str(error), "interfaces": []}
+    chosen, interfaces = lines[0][1], lines[1:]
+    names = [name for name, address in interfaces if address == chosen]
+    return {
+        "chosen": chosen,
+        "interface": names[0] if names else None,
+        "why": _why(chosen, connected),
+        "interfaces": interfaces,
+    }
+
+
+def _why(chosen: str, connected: str | None) -> str:
+    wanted = os.environ.get(INTERFACE_VARIABLE)
+    if wanted:
+        return f"{INTERFACE_VARIABLE}={wanted}"
+    if chosen == connected:
+        return "the connection to the store has it"
+    if chosen.startswith("127.") or chosen == "::1":
+        return "no other interface is up"
+    return "packets to other networks carry it"
+
+
+def limits() -> dict[str, int | None]:
+    """Open files, lockable and usable memory in bytes; None: no limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    locked, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return {
+        "open_files": _limit(soft),
+        "open_files_at_most": _limit(hard),
+        "locked_memory": _limit(locked),
+        "address_space": _limit(resource.getrlimit(resource.RLIMIT_AS)[0]),
+        "memory": cgroup_memory(),
+        "available": available_memory(),
+    }
+
+
+def _limit(value: int) -> int | None:
+    return None if value == resource.RLIM_INFINITY else value
+
+
+def cgroup_memory() -> int | None:
+    """What the container may use."""
+    for path in CGROUP_MEMORY:
+        text = _read(path)
+        if text.isdecimal() and int(text) < NO_LIMIT:
+            return int(text)
+    return None
+
+
+def available_memory() -> int | None:
+    """What the host could give now."""
+    for line in _read("/proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def cores() -> dict[str, Any]:
+    """What this rank may use, and how many ranks share it."""
+    return {
+        "usable": usable_cores(),
+        "affinity": len(os.sched_getaffinity(0)),
+        "quota": cgroup_quota(),
+        "host": os.cpu_count(),
+        "ranks": int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+    }
+
+
+def libraries() -> dict[str, str | None]:
+    """Versions of what backends and tools can use; None: not found."""
+    return {
+        "NCCL": _found(_nccl_names(), _nccl_version),
+        "CUDA driver": _found(["libcuda.so.1"], _cuda_version),
+        "MPI": _found(_names("mpi", "libmpi.so.40", "libmpi.so.12"), _mpi_version),
+        "UCC": _found(_names("ucc", "libucc.so.1"), _ucc_version),
+        "libuv": _found(_names("uv", "libuv.so.1"), _uv_version),
+        "NumPy": _package("numpy"),
+        "torch": _package("torch"),
+    }
+
+
+def _names(short: str, *names: str) -> list[str]:
+    found = ctypes.util.find_library(short)
+    return [*names, *([found] if found else [])]
+
+
+def _nccl_names() -> list[str]:
+    # Where NVIDIA's wheels put it.
+    folders = [os.path.join(p, "nvidia/nccl/lib") for p in sys.path if p]
+    return [*(os.path.join(f, "libnccl.so.2") for f in folders), "libnccl.so.2"]
+
+
+def _found(names: list[str], version: Any) -> str | None:
+    for name in names:
+        try:
+            return str(version(ctypes.CDLL(name)))
+        except (OSError, AttributeError):
+            continue
+    return None
+
+
+def _nccl_version(library: ctypes.CDLL) -> str:
+    number = ctypes.c_int()
+    library.ncclGetVersion(ctypes.byref(number))
+    major, rest = divmod(number.value, 10000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
+def _cuda_version(library: ctypes.CDLL) -> str:
+    number = ctypes.c_int()
+    library.cuDriverGetVersion(ctypes.byref(number))
+    return f"{number.value // 1000}.{number.value % 1000 // 10}"
+
+
+def _mpi_version(library: ctypes.CDLL) -> str:
+    # MPI_MAX_LIBRARY_VERSION_STRING of all that are in use is less.
+    text = ctypes.create_string_buffer(1 << 16)
+    library.MPI_Get_library_version(text, ctypes.byref(ctypes.c_int()))
+    first = text.value.decode(errors="replace").splitlines()[0]
+    return " ".join(first.split(",")[0].split())
+
+
+def _ucc_version(library: ctypes.CDLL) -> str:
+    library.ucc_get_version_string.restype = ctypes.c_char_p
+    return bytes(library.ucc_get_version_string()).decode()
+
+
+def _uv_version(library: ctypes.CDLL) -> str:
+    library.uv_version_string.restype = ctypes.c_char_p
+    return bytes(library.uv_version_string()).decode()
+
+
+def _package(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _version() -> str:
+    return _package("distlite") or "not installed"
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

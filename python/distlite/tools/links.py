@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Each pair of ranks for ``distlite doctor``: can they connect, and how fast are they.
+
+Connecting is tried on plain sockets, from the store's knowledge alone, so that it also
+says what is wrong where no group can be made.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+import time
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+import distlite as dist
+
+CONNECT_SECONDS = 3.0
+ROUNDS = 50  # of eight bytes
+BYTES = 4 << 20
+REPEATS = 3
+# All pairs of more ranks would take minutes: each with its neighbour and with rank 0.
+ALL_PAIRS_UNTIL = 12
+
+
+def pairs_of(size: int) -> list[tuple[int, int]]:
+    """Whose links are measured, one after the other."""
+    if size <= ALL_PAIRS_UNTIL:
+        return list(itertools.combinations(range(size), 2))
+    chosen = {(0, rank) for rank in range(1, size)}
+    return sorted(chosen | {(rank, rank + 1) for rank in range(size - 1)})
+
+
+class Door:
+    """A socket that others try to connect to; the kernel answers them."""
+
+    def __init__(self, address: str | None) -> None:
+        self.socket: socket.socket | None = None
+        self.where: tuple[str, int] | None = None
+        if address is None:
+            return
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
+            self.socket = socket.socket(family)
+            self.socket.bind((address, 0))
+            self.socket.listen(128)
+            self.where = (address, int(self.socket.getsockname()[1]))
+        except OSError:
+            self.close()
+
+    def close(self) -> None:
+        """No more connections."""
+        if self.socket is not None:
+            self.socket.close()
+        self.socket = None
+
+
+def connect(where: tuple[str, int] | None) -> dict[str, Any]:
+    """How long it took, or why it failed."""
+    if where is None:
+        return {"connect_ms": None, "error": "it has no address to listen on"}
+    began = time.perf_counter()
+    try:
+        with socket.create_connection((where[0], where[1]), CONNECT_SECONDS):
+            span = time.perf_counter() - began
+    except OSError as error:
+        text = f"connecting to {where[0]}:{where[1]}: {error.strerror or error}"
+        return {"connect_ms": None, "error": text}
+    return {"connect_ms": round(span * 1e3, 3), "error": None}
+
+
+def try_doors(
+    store: dist.Store, rank: int, size: int, doors: list[tuple[str, int] | None]
+) -> list[dict[str, Any]]:
+    """What every rank found out, as `store` carries it to all."""
+    mine = [
+        {"from": rank, "to": peer, **connect(doors[peer])}
+        for pair in pairs_of(size)
+        if rank in pair
+        for peer in pair
+        if peer != rank
+    ]
+    return list(itertools.chain(*exchange(store, "links", (rank, size), mine)))
+
+
+def exchange(store: dist.Store, key: str, who: tuple[int, int], mine: Any) -> list[Any]:
+    """Everybody's, by rank, through the store; DistStoreError: somebody is missing."""
+    rank, size = who
+    store.set(f"doctor/{key}/{rank}", json.dumps(mine))
+    keys = [f"doctor/{key}/{peer}" for peer in range(size)]
+    return [json.loads(store.get(key)) for key in keys]
+
+
+def measure(rank: int, size: int) -> dict[tuple[int, int], dict[str, float]]:
+    """One pair at a time over the default group; the others wait for them."""
+    found = {}
+    for pair in pairs_of(size):
+        if rank in pair:
+            peer = pair[0] + pair[1] - rank
+            result = _measure_pair(rank == pair[0], peer)
+            if rank == pair[0]:
+                found[pair] = result
+        dist.barrier()
+    return found
+
+
+def _measure_pair(is_first: bool, peer: int) -> dict[str, float]:
+    small, large = np.zeros(8, np.uint8), np.zeros(BYTES, np.uint8)
+    for array in (small, large):  # connections, and pages of the memory
+        _ping_pong(array, is_first, peer, 2)
+    latency = _ping_pong(small, is_first, peer, ROUNDS)
+    span = _ping_pong(large, is_first, peer, REPEATS)
+    return {
+        "latency_us": round(latency * 1e6, 2),
+        "mb_per_s": round(BYTES / span / 1e6, 1),
+    }
+
+
+def _ping_pong(array: Any, is_first: bool, peer: int, rounds: int) -> float:
+    """Seconds of one way."""
+    began = time.perf_counter()
+    for _ in range(rounds):
+        if is_first:
+            dist.send(array, peer)
+            dist.recv(array, peer)
+        else:
+            dist.recv(array, peer)
+            dist.send(array, peer)
+    return (time.perf_counter() - began) / rounds / 2
+
+
+def join(store: dist.Store, rank: int, size: int, timeout: timedelta) -> str | None:
+    """Makes the default group; why not, or None."""
+    try:
+        dist.init_process_group(
+            "gloo", store=store, rank=rank, world_size=size, timeout=timeout
+        )
+    except (RuntimeError, ValueError) as error:
+        return str(error)
+    return None

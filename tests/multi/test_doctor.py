@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``distlite doctor``, on one host and under a launcher."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from distlite.launch.command import main
+from distlite.tools.diagnosis import Diagnosis, write
+from distlite.tools.facts import facts_of
+from distlite.tools.links import Door, connect, pairs_of
+
+
+def check(found: dict, size: int) -> None:
+    assert set(found) == {
+        "world_size",
+        "hosts",
+        "ranks",
+        "links",
+        "libraries",
+        "errors",
+        "warnings",
+    }
+    assert found["world_size"] == size and found["errors"] == []
+    assert [facts["rank"] for facts in found["ranks"]] == list(range(size))
+    for facts in found["ranks"]:
+        assert facts["addresses"]["chosen"] and facts["addresses"]["why"]
+        assert facts["limits"]["open_files"] > 0
+        assert facts["cores"]["usable"] >= 1 and facts["cores"]["ranks"] == size
+    links = {(link["from"], link["to"]): link for link in found["links"]}
+    assert len(links) == size * (size - 1)
+    for link in links.values():
+        assert link["same_host"] and link["error"] is None
+        assert 0 < link["connect_ms"] < 3000
+        assert link["latency_us"] > 0 and link["mb_per_s"] > 0
+    assert found["libraries"][found["hosts"][0]]["NumPy"]
+
+
+def test_on_this_host(tmp_path):
+    path = tmp_path / "found.json"
+    command = [sys.executable, "-m", "distlite.tools.doctor", "--json", "-o", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stderr
+    check(json.loads(path.read_text()), 2)
+
+
+@pytest.mark.slow
+def test_under_the_launcher(tmp_path):
+    path = tmp_path / "found.json"
+    command = [sys.executable, "-m", "distlite.run", "--nproc-per-node", "3"]
+    command += ["-m", "distlite.tools.doctor", "--json", "-o", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stderr
+    check(json.loads(path.read_text()), 3)
+
+
+def test_alone_it_has_no_links(capsys):
+    assert main(["doctor", "--nproc-per-node", "1"]) == 0
+    text = capsys.readouterr().out
+    assert "Libraries" in text and "Links" not in text
+
+
+def test_a_missing_rank_is_told(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    assert main(["doctor", "--timeout", "0.3"]) == 1
+    assert "rank 1 of 2: " in capsys.readouterr().err
+
+
+def made_up(rank: int, **changes: object) -> dict:
+    facts = facts_of(rank, None, rank == 0)
+    facts["addresses"] = {"chosen": "10.0.0.1", "interface": "eth0", "why": "so"}
+    facts["limits"]["open_files"] = 4096
+    facts["cores"] |= {"usable": 4, "ranks": 2}
+    return facts | changes
+
+
+def test_what_is_found():
+    loopback = {"chosen": "127.0.0.1", "interface": "lo", "why": "so"}
+    first = made_up(0, boot="a", addresses=loopback)
+    second = made_up(1, boot="b", addresses={"chosen": None, "why": "no such eth9"})
+    first["limits"]["open_files"] = 64
+    second["cores"]["usable"] = 1
+    second["versions"] = {**second["versions"], "python": "2.7"}
+    refused = {"from": 0, "to": 1, "connect_ms": None, "error": "refused"}
+    diagnosis = Diagnosis([first, second], [refused], [], "rank 1 is late")
+    errors, warnings = "\n".join(diagnosis.errors), "\n".join(diagnosis.warnings)
+    assert "no group can be made: rank 1 is late" in errors
+    assert "rank 0 to rank 1: refused" in errors
+    assert "would tell other hosts 127.0.0.1; set GLOO_SOCKET_IFNAME" in errors
+    assert "has no address: no such eth9" in errors
+    assert "may open 64 files" in warnings and "shares 1 cores" in warnings
+    assert "different versions of python" in warnings
+    text = io.StringIO()
+    write(diagnosis, False, text)
+    lines = text.getvalue().splitlines()
+    assert any(line.startswith("0     1   other  failed") for line in lines)
+    assert lines[-1].startswith("warning: ")
+
+
+def test_nothing_is_made_up():
+    facts = made_up(0)
+    diagnosis = Diagnosis([facts, made_up(1)], [], [], None)
+    assert diagnosis.errors == [] and diagnosis.warnings == []
+    assert facts["pid"] == os.getpid()
+    text = io.StringIO()
+    write(diagnosis, False, text)
+    assert text.getvalue().endswith("\nNothing is wrong.\n")
+
+
+def test_doors():
+    door = Door("127.0.0.1")
+    assert connect(door.where)["error"] is None
+    where = door.where
+    door.close()
+    assert "refused" in connect(where)["error"]
+    assert Door("203.0.113.1").where is None
+    assert connect(None)["connect_ms"] is None
+
+
+def test_pairs():
+    assert pairs_of(3) == [(0, 1), (0, 2), (1, 2)]
+    many = pairs_of(20)
+    assert len(many) == 19 + 18
+    assert all((0, rank) in many for rank in range(1, 20))
