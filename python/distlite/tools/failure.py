@@ -7,9 +7,12 @@ which say when a rank last wrote one.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import sys
 import time
+from collections.abc import Iterator
 
 from distlite import _C
 from distlite.tools.dump import dump_asked
@@ -19,6 +22,7 @@ from distlite.tools.recording import Recording, own, read_all
 
 # Ranks notice the same failure within about a second of each other.
 QUIET_NANOSECONDS = 10 * 10**9
+LOCK_TRIES, LOCK_PAUSE = 100, 0.001
 
 
 def report() -> None:
@@ -29,19 +33,33 @@ def report() -> None:
     path = dump_asked(mine.rank)
     if path is not None:
         _write(f"distlite: wrote the recording of rank {mine.rank} to {path}\n")
-    others = _others(mine)
-    since = max(0, time.monotonic_ns() - QUIET_NANOSECONDS)
-    if any(r.reported > since for r in [mine, *others]):
-        return
-    _C._recording_report()
-    # Of those that said so at the same moment, the first one does it.
-    mine = own() or mine
-    others = _others(mine)
-    if any(since < r.reported < mine.reported for r in others):
-        return
+    with _alone():
+        others = _others(mine)
+        since = max(0, time.monotonic_ns() - QUIET_NANOSECONDS)
+        if any(r.reported > since for r in [mine, *others]):
+            return
+        _C._recording_report()
     table = table_of(jobs_of([mine, *others])[0])
     head = f"rank {mine.rank} saw an operation fail; the ranks at that moment:"
     _write(f"distlite: {head}\n{table}\n")
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Looks and says so before another rank looks; a lock on the folder, which leaves
+    nothing behind.  Not waited for long: its holder may be stopped."""
+    folders = filter(os.path.isdir, _C._recording_folders())
+    folder = os.open(next(folders, "/"), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for _ in range(LOCK_TRIES):
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                time.sleep(LOCK_PAUSE)
+        yield
+    finally:
+        os.close(folder)
 
 
 def _others(mine: Recording) -> list[Recording]:
