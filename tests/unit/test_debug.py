@@ -90,11 +90,11 @@ def test_the_environment_is_read_at_import():
 def test_c_frames_are_shown_to_those_who_ask():
     code = "import distlite as dist; dist.HashStore().wait(['k'], 0)"
     asked = run_python(code, TORCH_SHOW_CPP_STACKTRACES="1").stderr
-    assert "wait timeout after 0ms, keys: /k\nC frames (most recent first):" in asked
+    assert "wait timeout after 0ms, keys: k\nC frames (most recent first):" in asked
     assert re.search(r"\n  #0 _C\S*\.so\+0x[0-9a-f]+ ", asked)
     for not_asked in "", "0":
         shown = run_python(code, TORCH_SHOW_CPP_STACKTRACES=not_asked).stderr
-        assert "DistStoreError: wait timeout after 0ms, keys: /k\n" in shown
+        assert "DistStoreError: wait timeout after 0ms, keys: k\n" in shown
         assert "C frames" not in shown and "+0x" not in shown
 
 
