@@ -127,6 +127,7 @@ bench: .venv/.benchmarks build/.extension
 	$(BIN)/python benchmarks/store_init.py
 	$(BIN)/python benchmarks/store_latency.py
 	$(BIN)/python benchmarks/init.py --quick
+	$(BIN)/python benchmarks/launch.py --quick
 	$(BIN)/python benchmarks/collectives.py --quick
 	$(BIN)/python benchmarks/objects.py --quick
 

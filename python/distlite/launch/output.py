@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import select
 import struct
 import termios
@@ -106,8 +105,6 @@ class Sink:
 class LinePrefixer:
     """Cuts a stream of bytes into lines and puts a prefix before each."""
 
-    _line = re.compile(rb"[^\r\n]*[\r\n]")
-
     def __init__(self, prefix: bytes) -> None:
         self._prefix = prefix
         self._partial = bytearray()
@@ -120,14 +117,14 @@ class LinePrefixer:
         end = max(self._partial.rfind(b"\n", start), self._partial.rfind(b"\r", start))
         if end < 0:
             return self.flush() if len(self._partial) > LINE_LIMIT else b""
-        lines = self._line.findall(self._partial[: end + 1])
+        lines = bytes(self._partial[: end + 1]).splitlines(keepends=True)
         del self._partial[: end + 1]
         return b"".join([self._with_prefix(line) for line in lines])
 
     def _with_prefix(self, line: bytes) -> bytes:
         # A lone carriage return shows nothing; a newline after one belongs to the line
         # before.  Tracebacks come with the same prefix from the library itself.
-        is_bare = line == b"\r" or (line == b"\n" and self._after_return)
+        is_bare = line in (b"\r", b"\r\n") or (line == b"\n" and self._after_return)
         is_bare = is_bare or line.startswith(self._prefix)
         self._after_return = line.endswith(b"\r")
         return line if is_bare else self._prefix + line

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import signal
 import warnings
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     Stream = Channel | FileStream
 
 # The last line of the traceback of a rank that failed because a peer did.
-CONSEQUENCE = re.compile(
+CONSEQUENCE = (
     r"(\w+\.)*(DistBackendError|DistNetworkError|DistStoreError|ConnectionResetError"
     r"|ConnectionRefusedError|BrokenPipeError)\b|.*Connection closed by peer"
 )
@@ -127,7 +126,9 @@ class Worker:
     def is_consequence(self) -> bool:
         """Whether it says that it failed because a peer was lost."""
         lines = [line for line in self.last_lines() if line.strip()]
-        return bool(lines) and CONSEQUENCE.match(lines[-1]) is not None
+        import re
+
+        return bool(lines) and re.match(CONSEQUENCE, lines[-1]) is not None
 
     def close_channels(self) -> None:
         """Show unfinished last lines; whatever still comes is nobody's."""
