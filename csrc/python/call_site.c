@@ -5,6 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#if PY_VERSION_HEX < 0x030b0000
+#include <frameobject.h>
+#endif
+
 /* With its last slash; empty where it is not known.  Fixed after init. */
 static char package_folder[PATH_MAX];
 
