@@ -115,6 +115,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .device_mesh import init_device_mesh
     from .mesh import DeviceMesh
+    from .nccl import ProcessGroupNCCL, cuda_stream
     from .object_p2p import recv_object_list, send_object_list
     from .objects import (
         all_gather_object,
@@ -162,6 +163,7 @@ __all__ = [
     "PrefixStore",
     "ProcessGroup",
     "ProcessGroupGloo",
+    "ProcessGroupNCCL",
     "QueueEmptyError",
     "ReduceOp",
     "ReduceOptions",
@@ -187,6 +189,7 @@ __all__ = [
     "broadcast",
     "broadcast_object_list",
     "collect_all",
+    "cuda_stream",
     "default_pg_timeout",
     "destroy_process_group",
     "gather",
@@ -246,10 +249,12 @@ __all__ = [
 ]
 
 # Modules that are imported when they are asked for.
-_MODULES = ("custom", "device_mesh", "options", "regroup")
+_MODULES = ("custom", "device_mesh", "nccl", "options", "regroup")
 
 # Rare names, by the module that has them, which is imported when one is asked for.
 _LATER = {
+    "ProcessGroupNCCL": "nccl",
+    "cuda_stream": "nccl",
     "DeviceMesh": "mesh",
     "init_device_mesh": "device_mesh",
     "shrink_group": "regroup",

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from . import _C
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, ClassVar
+
+    from ._C import ProcessGroup
 
 __all__ = [
     "Backend",
@@ -33,8 +37,18 @@ _DEVICE_WORDS = (
     "privateuseone",
 )
 
+
+def _is_nccl_loadable() -> bool:
+    from .nccl import is_loadable
+
+    return is_loadable()
+
+
 # Whether the library of a backend is here, by name; whoever binds one puts it in.
-probes: dict[str, Callable[[], bool]] = {}
+probes: dict[str, Callable[[], bool]] = {"nccl": _is_nccl_loadable}
+
+# What serves arrays on a device beside a CPU backend, which is then always there.
+_BESIDE_CPU = ("nccl",)
 
 
 class BackendType(IntEnum):
@@ -268,6 +282,8 @@ def backend_of(backend: object) -> tuple[str, str]:
         _check(served_by)
         if ":" in name and device != "cpu" and _is_native(served_by):
             raise RuntimeError(f"{served_by} serves cpu memory only, not {device}")
+        if served_by in _BESIDE_CPU and device != "cuda":
+            raise RuntimeError(f"{served_by} serves cuda memory only, not {device}")
     return name, ",".join(f"{device}:{by}" for device, by in served.items())
 
 
@@ -278,14 +294,26 @@ def _is_native(name: str) -> bool:
 def _check(name: str) -> None:
     if _is_native(name) or name == Backend.FAKE or plugin_of(name) is not None:
         return
+    if name in _BESIDE_CPU and _is_present(name):
+        return
     if name == Backend.UCC:
         raise AssertionError("Unknown c10d backend type UCC")
     if name in (Backend.NCCL, Backend.MPI, Backend.XCCL):
         raise RuntimeError(
             f"Distributed package doesn't have {name.upper()} built in; "
-            "this version has the cpu backend, also called 'gloo'"
+            f"{_reason_of(name)}"
         )
     raise AssertionError(f"Unknown backend type {name}")
+
+
+def _reason_of(name: str) -> str:
+    if name != Backend.NCCL:
+        return "this version has the cpu backend, also called 'gloo'"
+    try:
+        _C._nccl_version()
+    except RuntimeError as error:
+        return str(error)
+    return "but it is there now"
 
 
 def plugin_of(name: str) -> BackendPlugin | None:
@@ -296,7 +324,21 @@ def plugin_of(name: str) -> BackendPlugin | None:
 def engine_of(config: str) -> str:
     """What the core calls that which serves the CPU (else the first device)."""
     served = dict(pair.split(":") for pair in config.split(","))
-    return served.get("cpu") or next(iter(served.values()))
+    engine = served.get("cpu") or next(iter(served.values()))
+    return Backend.GLOO if engine in _BESIDE_CPU else engine
+
+
+def serve_devices(
+    group: ProcessGroup, config: str, options: object = None, device_id: object = None
+) -> None:
+    """Lets a new group serve the devices that its config names."""
+    if "cuda:nccl" not in config.split(","):
+        return
+    from .nccl import connect, serve
+
+    serve(group, options)
+    if device_id is not None:
+        connect(group, device_id)
 
 
 for _public in (Backend, BackendConfig, BackendType):

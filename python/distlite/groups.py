@@ -15,7 +15,7 @@ from operator import index
 
 from . import _C
 from ._C import PrefixStore, ProcessGroup
-from .backends import Backend, backend_of, engine_of
+from .backends import Backend, backend_of, engine_of, serve_devices
 from .lifecycle import (
     _check_extras,
     _limit_of,
@@ -57,12 +57,12 @@ def new_group(
     GroupMember.NON_GROUP_MEMBER, or None with `use_local_synchronization`.
     """
     default = world.require_default()
-    limit = _limit_of(timeout)
-    _check_extras(pg_options, device_id, None)
     inherited = info_of(default)
     name, config = (
         (inherited.backend, inherited.config) if not backend else backend_of(backend)
     )
+    limit = _limit_of(timeout, config)
+    _check_extras(config, pg_options, device_id)
     members = _members_of(ranks, default.size(), sort_ranks)
     if use_local_synchronization and default.rank() not in members:
         return None
@@ -71,6 +71,7 @@ def new_group(
     if default.rank() in members:
         info = GroupInfo(name, config, members)
         made = _join(label, info, limit, group_desc or "undefined")
+        serve_devices(made, config, pg_options, device_id)
     if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
         count = len(members) if use_local_synchronization else default.size()
         store = default.get_group_store()

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from . import _C
 from ._C import DistStoreError, PrefixStore, ProcessGroup, TCPStore
-from .backends import Backend, backend_of, engine_of
+from .backends import Backend, backend_of, engine_of, serve_devices
 from .constants import default_pg_timeout
 from .rendezvous import rendezvous
 from .world import GroupInfo, is_outside, world
@@ -41,15 +41,18 @@ def init_process_group(
 
     They find each other through `store`, with `rank` and `world_size`, or through the
     URL `init_method` (default "env://").  `timeout` bounds this call and is the default
-    of every operation.  `group_name` and `pg_options` mean nothing here.
+    of every operation.  `pg_options` is ProcessGroupNCCL.Options or nothing; with
+    `device_id` NCCL's communicator is made at once.  `group_name` means nothing here.
     """
     if world.default is not None:
         raise ValueError("trying to initialize the default process group twice!")
     if store is not None:
         _check_store_arguments(init_method, world_size, rank)
-    _check_extras(pg_options, device_id, _ranks)
     name, config = backend_of(backend)
-    limit = _limit_of(timeout)
+    _check_extras(config, pg_options, device_id)
+    if _ranks is not None:
+        raise NotImplementedError("_ranks is not in this version yet")
+    limit = _limit_of(timeout, config)
     hosted = None
     if store is None:
         answers = rendezvous(init_method or "env://", rank, world_size, timeout=limit)
@@ -57,6 +60,7 @@ def init_process_group(
         hosted = store if rank == 0 and isinstance(store, TCPStore) else None
     info = GroupInfo(name, config, list(range(world_size)))
     group = _join(store, rank, info, limit, pg_options)
+    serve_devices(group, config, pg_options, device_id)
     # A peer may be on its way into the next group before this process has left this
     # one: the server that it meets must be the same, so it stays until the next.
     world.hosted_store = hosted or world.hosted_store
@@ -88,7 +92,11 @@ def _check_store_arguments(init_method: str | None, world_size: int, rank: int) 
         raise AssertionError("rank must be non-negative if using store")
 
 
-def _limit_of(timeout: object) -> timedelta:
+def _limit_of(timeout: object, config: str = "") -> timedelta:
+    if timeout is None and config == "cuda:nccl":
+        from .nccl import default_timeout
+
+        return default_timeout()
     if timeout is None:
         return default_pg_timeout
     if not isinstance(timeout, timedelta):
@@ -98,12 +106,16 @@ def _limit_of(timeout: object) -> timedelta:
     return timeout
 
 
-def _check_extras(pg_options: object, device_id: object, ranks: object) -> None:
-    if pg_options is not None and not Backend._plugins:
+def _check_extras(config: str, pg_options: object, device_id: object) -> None:
+    has_device = "cuda:nccl" in config.split(",")
+    if pg_options is not None and not Backend._plugins and not has_device:
         warnings.warn("pg_options: the cpu backend has none", stacklevel=3)
-    if ranks is not None:
-        raise NotImplementedError("_ranks is not in this version yet")
     if device_id is None:
+        return
+    if has_device:
+        from .nccl import index_of
+
+        index_of(device_id)
         return
     if isinstance(device_id, int):
         raise ValueError(
@@ -165,7 +177,7 @@ def _store_based_barrier(
     group_name: str,
     rendezvous_count: int,
     timeout: timedelta,
-    logging_interval: timedelta | None = None,
+    logging_interval: timedelta = timedelta(seconds=10),
 ) -> None:
     """Returns when so many processes have called it with the name; never logs."""
     key = f"store_based_barrier_key:{group_name}"

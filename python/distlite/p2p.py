@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from . import _C
 from ._C import irecv, isend
 from .world import get_global_rank, get_group_rank, info_of, is_outside, world
 
@@ -67,6 +68,8 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
     group = p2p_op_list[0].group
     if any(each.group is not group for each in p2p_op_list):
         raise ValueError("All ops need to use the same group.")
+    if _C._device_name(group) is not None and is_on_device(p2p_op_list[0].tensor):
+        return _batch_on_device(group, p2p_op_list)
     # Receives first: contents then need not be kept until their receive comes.
     works: list[Work | None] = [None] * len(p2p_op_list)
     order = sorted(range(len(works)), key=lambda i: p2p_op_list[i].op is isend)
@@ -79,8 +82,27 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
     return [work for work in works if work is not None]
 
 
+def _batch_on_device(group: ProcessGroup, ops: list[P2POp]) -> list[Work]:
+    """All go out together, in one call, and have one Work."""
+    from .nccl import batch
+
+    with batch(group, is_async=True) as manager:
+        for each in ops:
+            peer = "group_dst" if each.op is isend else "group_src"
+            each.op(each.tensor, group=group, tag=each.tag, **{peer: each.group_peer})
+    return manager.works
+
+
+def is_on_device(tensor: Any) -> bool:
+    """Whether an array lies in CUDA memory, as far as it says so itself."""
+    if hasattr(tensor, "__cuda_array_interface__"):
+        return True
+    ask = getattr(tensor, "__dlpack_device__", None)
+    return ask is not None and ask()[0] == 2
+
+
 def _check_array(tensor: Any) -> None:
-    kinds = ("__array_interface__", "__dlpack__")
+    kinds = ("__array_interface__", "__dlpack__", "__cuda_array_interface__")
     if not isinstance(tensor, (bytearray, memoryview)) and not any(
         hasattr(tensor, kind) for kind in kinds
     ):

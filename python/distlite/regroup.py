@@ -7,10 +7,12 @@ meets at a store, and nobody who is left out is needed: he may be gone, or stopp
 
 from __future__ import annotations
 
+from contextlib import suppress
 from operator import index
 
+from . import _C
 from ._C import PrefixStore, ProcessGroup
-from .backends import Backend, backend_of, engine_of
+from .backends import Backend, backend_of, engine_of, serve_devices
 from .lifecycle import _limit_of, replace_default
 from .world import GroupInfo, info_of, world
 
@@ -33,6 +35,7 @@ class _Part:
         self.ranks = ranks
         self.label = parent.group_name
         self.description = parent.group_desc
+        self.pg_options: object = None
 
     def named(self, label: str, description: str) -> _Part:
         """The same with its name."""
@@ -50,7 +53,7 @@ class _Part:
             made = make_group(asked.named(self.label, self.description))
             if made is not None:
                 return made
-        return ProcessGroup(
+        group = ProcessGroup(
             store,
             rank,
             len(self.ranks),
@@ -61,6 +64,8 @@ class _Part:
             self.parent,
             self.ranks,
         )
+        serve_devices(group, info.config, self.pg_options)
+        return group
 
 
 def split_group(
@@ -86,12 +91,16 @@ def split_group(
     turn, info.children = info.children, info.children + 1
     mine = next((part for part in parts if parent.rank() in part), None)
     if mine is None:
+        _C._device_split(parent, -1, 0, None)
         return None
     name, config = backend_of(backend) if backend else (info.backend, info.config)
     label = f"{parent.group_name}:split:{turn}:{mine[0]}"
     description = group_desc or f"{parent.group_desc}:split:{turn}"
     made_of = GroupInfo(name, config, [info.ranks[rank] for rank in mine])
-    made = _Part(parent, mine).named(label, description).make(made_of, limit)
+    part = _Part(parent, mine).named(label, description)
+    part.pg_options = pg_options
+    made = part.make(made_of, limit)
+    _C._device_split(parent, parts.index(mine), mine.index(parent.rank()), made)
     _remember(made, made_of)
     return made
 
@@ -155,6 +164,8 @@ def shrink_group(
     part = _Part(former, survivors).named(label, former.group_desc)
     made = part.make(made_of, former.timeout)
     _meet(made)
+    if shrink_flags != SHRINK_ABORT:
+        _shrink_device(former, sorted(excluded), made)
     if is_default:
         replace_default(made, made_of)
     else:
@@ -162,6 +173,14 @@ def shrink_group(
         former.shutdown()
         _remember(made, made_of)
     return made
+
+
+def _shrink_device(
+    former: ProcessGroup, excluded: list[int], made: ProcessGroup
+) -> None:
+    """An old NCCL cannot: the new group then makes its communicator by itself."""
+    with suppress(NotImplementedError):
+        _C._device_shrink(former, excluded, SHRINK_DEFAULT, made)
 
 
 def _meet(made: ProcessGroup) -> None:

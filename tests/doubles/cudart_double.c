@@ -341,33 +341,33 @@ cudaEventQuery(void *handle)
     return is_ready ? SUCCESS : (last = NOT_READY);
 }
 
-/* For tests: a stream that is busy, that writes, and what is left over. */
+/* For tests: a copy that waits until somebody sets its flag, and what is left over. */
 typedef struct order {
     void *target;
     const void *source;
     size_t size;
-    int milliseconds;
+    atomic_int *flag;
 } order;
 
 static void
 carry_out(void *argument)
 {
     order *self = argument;
-    struct timespec time = {.tv_sec = self->milliseconds / 1000,
-                            .tv_nsec = self->milliseconds % 1000 * 1000000L};
 
-    nanosleep(&time, NULL);
+    while (atomic_load(self->flag) == 0) {
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
     memcpy(self->target, self->source, self->size);
     free(self);
 }
 
 int
-double_copy_later(void *handle, void *target, const void *source, size_t size,
-                  int milliseconds)
+double_copy_when(void *handle, void *target, const void *source, size_t size,
+                 atomic_int *flag)
 {
     order *made = malloc(sizeof *made);
 
-    *made = (order){target, source, size, milliseconds};
+    *made = (order){target, source, size, flag};
     return cudaLaunchHostFunc(handle, carry_out, made);
 }
 

@@ -6,8 +6,8 @@
  * double, so calls return at once and what never ends can be aborted.  For tests alone;
  * found only where DISTLITE_NCCL_LIBRARY names it.
  *
- * DOUBLE_NCCL_VERSION: what it calls itself (22703).  DOUBLE_NCCL_LAUNCH_ERROR=n: the
- * n-th bundle fails.  DOUBLE_NCCL_ASYNC_ERROR=n: from the n-th on, the communicator does.
+ * DOUBLE_NCCL_VERSION: what it calls itself (22703).  DOUBLE_NCCL_LAUNCH_ERROR=n: from
+ * the n-th on bundles fail.  DOUBLE_NCCL_ASYNC_ERROR=n: from the n-th on, the communicator does.
  * DOUBLE_NCCL_HANG=1: communicators do not come to an end.  Built with -DOLD it lacks
  * what came after 2.18, with -DANCIENT what came with it. */
 #include <dlfcn.h>
@@ -514,7 +514,8 @@ launch(void)
     if (calls == NULL) {
         return SUCCESS;
     }
-    if (atomic_fetch_add(&launches, 1) + 1 == setting("DOUBLE_NCCL_LAUNCH_ERROR", 0)) {
+    int doomed = setting("DOUBLE_NCCL_LAUNCH_ERROR", 0);
+    if (atomic_fetch_add(&launches, 1) + 1 >= doomed && doomed > 0) {
         return fail(CUDA_ERROR, "this bundle was to fail");
     }
     int (*run)(void *, void (*)(void *), void *);

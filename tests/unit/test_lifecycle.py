@@ -93,7 +93,8 @@ def test_backends(given, said, config):
         ("cpu:gloo,cpu:gloo", ValueError, "^Duplicate device type cpu"),
     ],
 )
-def test_backends_that_are_not(given, kind, text):
+def test_backends_that_are_not(monkeypatch, given, kind, text):
+    monkeypatch.setenv("DISTLITE_NCCL_LIBRARY", "/nowhere/libnccl.so.2")
     with pytest.raises(kind, match=text):
         init(given)
     assert not distlite.is_initialized()

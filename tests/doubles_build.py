@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Builds the stand-ins for libraries of machines that are not here.
+
+    env = nccl_doubles()
+    run_ranks(function, 2, env=env)
+
+They lie in build/doubles, where no loader looks: only the variables that name a library
+lead there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "build" / "doubles"
+
+
+def build(name: str, *flags: str) -> Path:
+    """The library made of tests/doubles/<name>.c."""
+    source = ROOT / "tests" / "doubles" / f"{name}.c"
+    target = FOLDER / f"lib{name}{''.join(flags)}.so"
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(FOLDER / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
+            made = target.with_suffix(".new")
+            command = [
+                *shlex.split(os.environ.get("CC", "gcc")),
+                *("-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra"),
+                *("-fPIC", "-shared", "-pthread", *flags, str(source)),
+                *("-o", str(made), "-ldl"),
+            ]
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+            made.rename(target)
+    return target
+
+
+def nccl_doubles(*flags: str, **settings: object) -> dict[str, str]:
+    """The environment in which NCCL and the CUDA runtime are the doubles.
+
+    `flags`: -DOLD, -DANCIENT.  `settings`: of the doubles, as DOUBLE_CUDA_DEVICES=1.
+    """
+    return {
+        "DISTLITE_NCCL_LIBRARY": str(build("nccl_double", *flags)),
+        "DISTLITE_CUDART_LIBRARY": str(build("cudart_double")),
+        **{name: str(value) for name, value in settings.items()},
+    }

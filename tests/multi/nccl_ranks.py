@@ -1,0 +1,394 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks do in the tests of NCCL, with the doubles or with a real device.
+
+A kit makes arrays on the device and reads them back; see `kit_of`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from fake_cuda import CudaArray, Runtime
+
+import distlite
+from distlite import ReduceOp
+
+Case = tuple[str, bool]
+SECONDS = 20.0
+
+
+class FakeKit:
+    """Device memory is NumPy's, the current stream is the default one."""
+
+    def __init__(self) -> None:
+        self.runtime = Runtime()
+        # NumPy gives memory to the next one without regard to streams.
+        self.kept: list[CudaArray] = []
+
+    def put(self, array: np.ndarray) -> Any:
+        self.kept.append(CudaArray(np.ascontiguousarray(array).copy()))
+        return self.kept[-1]
+
+    def get(self, array: Any) -> np.ndarray:
+        self.runtime.synchronize(0)
+        return array.array
+
+
+class TorchKit:
+    """Real memory, by way of torch."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self.torch = torch
+        torch.cuda.set_device(0)
+
+    def put(self, array: np.ndarray) -> Any:
+        return self.torch.from_numpy(np.ascontiguousarray(array).copy()).cuda()
+
+    def get(self, array: Any) -> np.ndarray:
+        return array.cpu().numpy()
+
+
+def kit_of(name: str, rank: int) -> Any:
+    """Of "fake" or "torch"; ranks that share a device have to look like hosts."""
+    os.environ["NCCL_HOSTID"] = f"rank{rank}"
+    return FakeKit() if name == "fake" else TorchKit()
+
+
+def init(
+    rank: int, world_size: int, init_method: str, backend: str = "nccl", **more: Any
+) -> None:
+    limit = more.pop("timeout", timedelta(seconds=SECONDS))
+    distlite.init_process_group(
+        backend, init_method, limit, world_size=world_size, rank=rank, **more
+    )
+
+
+def message_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """Class and text of what a call fails with."""
+    try:
+        function(*args, **kwargs)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing was raised"
+
+
+def values(rank: int, count: int, dtype: Any) -> np.ndarray:
+    return ((np.arange(count) * 5 + rank * 3) % 7).astype(dtype)
+
+
+def same(kit: Any, got: Any, expected: Any) -> bool:
+    return np.array_equal(kit.get(got), np.asarray(expected))
+
+
+def reductions(rank: int, size: int, kit: Any) -> Iterator[Case]:
+    numpy_of: dict[Any, Callable[..., Any]] = {
+        ReduceOp.SUM: np.sum,
+        ReduceOp.PRODUCT: np.prod,
+        ReduceOp.MIN: np.min,
+        ReduceOp.MAX: np.max,
+    }
+    for dtype in ("int8", "uint8", "int32", "int64", "float16", "float32", "float64"):
+        every = np.stack([values(r, 11, dtype) for r in range(size)])
+        for op, function in numpy_of.items():
+            tensor = kit.put(every[rank])
+            distlite.all_reduce(tensor, op)
+            expected = function(every, axis=0).astype(dtype)
+            yield f"all_reduce {dtype} {op}", same(kit, tensor, expected)
+    every = np.stack([values(r, 5, "complex64") * (1 + 2j) for r in range(size)])
+    tensor = kit.put(every[rank])
+    distlite.all_reduce(tensor)
+    yield "complex", same(kit, tensor, every.sum(0))
+    flags = np.stack([values(r, 9, "int64") > 3 for r in range(size)])
+    for op, expected in (
+        (ReduceOp.SUM, flags.any(0)),
+        (ReduceOp.PRODUCT, flags.all(0)),
+        (ReduceOp.BOR, flags.any(0)),
+        (ReduceOp.BAND, flags.all(0)),
+    ):
+        tensor = kit.put(flags[rank])
+        distlite.all_reduce(tensor, op)
+        yield f"bool {op}", same(kit, tensor, expected)
+    whole = np.stack([values(r, 4, "float32") * size for r in range(size)])
+    tensor = kit.put(whole[rank])
+    distlite.all_reduce(tensor, ReduceOp.AVG)
+    yield "AVG", same(kit, tensor, whole.sum(0) / size)
+    for dtype in ("float16", "float32", "float64"):
+        tensor = kit.put(values(rank, 4, dtype))
+        distlite.all_reduce(tensor, ReduceOp.PREMUL_SUM(0.5))
+        expected = sum(values(r, 4, dtype) * 0.5 for r in range(size))
+        yield f"PREMUL_SUM {dtype}", same(kit, tensor, expected)
+
+
+def movements(rank: int, size: int, kit: Any) -> Iterator[Case]:
+    for dtype in ("int16", "float32", "complex128", "bool"):
+        mine = values(rank, 6, dtype)
+        every = [values(r, 6, dtype) for r in range(size)]
+        tensor = kit.put(mine)
+        distlite.broadcast(tensor, size - 1)
+        yield f"broadcast {dtype}", same(kit, tensor, every[-1])
+        outputs = [kit.put(np.zeros_like(mine)) for _ in range(size)]
+        distlite.all_gather(outputs, kit.put(mine))
+        right = all(same(kit, o, e) for o, e in zip(outputs, every, strict=True))
+        yield f"all_gather {dtype}", right
+        whole = kit.put(np.zeros((size, 6), dtype))
+        distlite.all_gather_single(whole, kit.put(mine))
+        yield f"all_gather_single {dtype}", same(kit, whole, every)
+        outputs = [kit.put(np.zeros_like(mine)) for _ in range(size)]
+        distlite.gather(kit.put(mine), outputs if rank == 1 else None, 1)
+        if rank == 1:
+            right = all(same(kit, o, e) for o, e in zip(outputs, every, strict=True))
+            yield f"gather {dtype}", right
+        tensor = kit.put(np.zeros_like(mine))
+        inputs = [kit.put(each) for each in every] if rank == 0 else None
+        distlite.scatter(tensor, inputs, 0)
+        yield f"scatter {dtype}", same(kit, tensor, mine)
+        inputs = [kit.put(values(rank * 10 + r, 3, dtype)) for r in range(size)]
+        outputs = [kit.put(np.zeros(3, dtype)) for _ in range(size)]
+        distlite.all_to_all(outputs, inputs)
+        expected = [values(r * 10 + rank, 3, dtype) for r in range(size)]
+        right = all(same(kit, o, e) for o, e in zip(outputs, expected, strict=True))
+        yield f"all_to_all {dtype}", right
+    whole = kit.put(np.zeros(size * 2, "int64"))
+    distlite.all_to_all_single(whole, kit.put(np.arange(size * 2) + 100 * rank))
+    expected = [100 * r + 2 * rank + i for r in range(size) for i in range(2)]
+    yield "all_to_all_single", same(kit, whole, expected)
+
+
+def uneven(rank: int, size: int, kit: Any) -> Iterator[Case]:
+    """Blocks of 1, 2, ... elements, and one that is empty."""
+    counts = [*range(1, size), 0]
+    every = [values(r, counts[r], "float32") for r in range(size)]
+    outputs = [kit.put(np.zeros(n, "float32")) for n in counts]
+    distlite.all_gather(outputs, kit.put(every[rank]))
+    right = all(same(kit, o, e) for o, e in zip(outputs, every, strict=True))
+    yield "all_gather uneven", right
+    inputs = [kit.put(values(rank + 5 * r, counts[r], "float32")) for r in range(size)]
+    tensor = kit.put(np.zeros(counts[rank], "float32"))
+    distlite.reduce_scatter(tensor, inputs)
+    expected = sum(values(r + 5 * rank, counts[rank], "float32") for r in range(size))
+    yield "reduce_scatter uneven", same(kit, tensor, expected)
+    tensor = kit.put(np.zeros(3, "int32"))
+    whole = np.arange(size * 3, dtype="int32").reshape(size, 3) + rank
+    distlite.reduce_scatter_single(tensor, kit.put(whole))
+    expected = size * np.arange(rank * 3, rank * 3 + 3) + sum(range(size))
+    yield "reduce_scatter_single", same(kit, tensor, expected)
+    tensor = kit.put(values(rank, 4, "int64"))
+    distlite.reduce(tensor, 1)
+    summed = sum(values(r, 4, "int64") for r in range(size))
+    expected = summed if rank == 1 else values(rank, 4, "int64")
+    yield "reduce", same(kit, tensor, expected)
+    large = kit.put(np.full(200_003, rank + 1, "float32"))
+    distlite.all_reduce(large)
+    yield "large", same(kit, large, np.full(200_003, size * (size + 1) / 2))
+
+
+def messages(rank: int, size: int, kit: Any) -> Iterator[Case]:
+    right, left = (rank + 1) % size, (rank - 1) % size
+    out, back = kit.put(values(rank, 5, "int64")), kit.put(np.zeros(5, "int64"))
+    works = distlite.batch_isend_irecv(
+        [
+            distlite.P2POp(distlite.isend, out, right),
+            distlite.P2POp(distlite.irecv, back, left),
+        ]
+    )
+    for work in works:
+        work.wait()
+    yield "batch is one work", len(works) == 1
+    yield "batch", same(kit, back, values(left, 5, "int64"))
+    if rank == 0:
+        distlite.send(out, 1)
+    elif rank == 1:
+        yield "source", distlite.recv(back, 0) == 0
+        yield "send", same(kit, back, values(0, 5, "int64"))
+    first, second = kit.put(np.ones(3, "int32")), kit.put(np.full(2, rank, "int32"))
+    with distlite.nccl.batch(distlite.group.WORLD, is_async=True) as manager:
+        distlite.all_reduce(first)
+        assert distlite.all_reduce(second, async_op=True) is None
+    manager.wait()
+    yield "coalesced", same(kit, first, [size] * 3)
+    yield "coalesced too", same(kit, second, [sum(range(size))] * 2)
+
+
+def groups(rank: int, size: int, kit: Any) -> Iterator[Case]:
+    pair = distlite.new_group([0, 1])
+    if rank < 2:
+        tensor = kit.put(np.full(2, rank + 1.0))
+        distlite.all_reduce(tensor, group=pair)
+        yield "new_group", same(kit, tensor, [3, 3])
+    part = distlite.split_group(split_ranks=[[0, size - 1]])
+    if part is not None:
+        tensor = kit.put(np.full(2, rank + 1.0))
+        distlite.all_reduce(tensor, group=part)
+        yield "split_group", same(kit, tensor, [size + 1] * 2)
+    objects: list[Any] = [None] * size
+    distlite.all_gather_object(objects, {"rank": rank})
+    yield "objects", objects == [{"rank": r} for r in range(size)]
+    host = np.array([rank])
+    distlite.all_reduce(host)
+    yield "CPU arrays", host[0] == sum(range(size))
+    distlite.barrier()
+    yield "backend", distlite.get_backend() == "nccl"
+
+
+def everything(
+    rank: int, world_size: int, init_method: str, kit: str, **more: Any
+) -> list[str]:
+    """Names of the cases that went wrong."""
+    made = kit_of(kit, rank)
+    init(rank, world_size, init_method, **more)
+    wrong = []
+    for part in (reductions, movements, uneven, messages, groups):
+        wrong += [name for name, right in part(rank, world_size, made) if not right]
+    if rank != world_size - 1:
+        distlite.shrink_group([world_size - 1])
+        tensor = made.put(np.ones(2))
+        distlite.all_reduce(tensor)
+        wrong += [] if same(made, tensor, [world_size - 1] * 2) else ["shrink_group"]
+    distlite.destroy_process_group()
+    return wrong
+
+
+def ordering(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """Between streams that are busy until a flag says otherwise, with the doubles."""
+    runtime = Runtime()
+    init(rank, world_size, init_method, "cpu:gloo,cuda:nccl")
+    stream, other = runtime.stream(), runtime.stream()
+    found: dict[str, Any] = {}
+    array, mine, copy = np.zeros(4), np.full(4, rank + 1.0), np.zeros(4)
+    flag = np.zeros(1, np.int32)
+    # If the host waited for the stream, it would never set the flag.
+    runtime.copy(stream, array, mine, flag)
+    distlite.all_reduce(CudaArray(array, stream))
+    runtime.copy(stream, copy, array)
+    found["before"] = copy.tolist()
+    flag[0] = 1
+    runtime.synchronize(stream)
+    found["after"] = copy.tolist()
+
+    flag, second = np.zeros(1, np.int32), np.zeros(4)
+    runtime.copy(stream, array, mine, flag)
+    with distlite.cuda_stream(stream):
+        work = distlite.all_reduce(CudaArray(array), async_op=True)
+    with distlite.cuda_stream(other):
+        work.wait()
+    runtime.copy(other, second, array)
+    found["completed at once"] = work.is_completed()
+    flag[0] = 1
+    runtime.synchronize(other)
+    found["other stream"] = second.tolist()
+    work.wait(timedelta(seconds=SECONDS))
+    found["completed"] = (work.is_completed(), work.is_success())
+
+    runtime.copy(stream, array, mine)
+    os.environ["TORCH_NCCL_BLOCKING_WAIT"] = "1"
+    distlite.all_reduce(CudaArray(array, stream))
+    found["blocking"] = array.tolist()
+    future = distlite.all_reduce(CudaArray(array, stream), async_op=True).get_future()
+    future.wait()
+    found["future"] = array.tolist()
+    distlite.destroy_process_group()
+    found["streams"] = runtime.streams_alive()
+    return found
+
+
+def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
+    """A late rank, an error of the communicator, one of a call, and an abort."""
+    kit, found = FakeKit(), {}
+    init(rank, world_size, init_method, timeout=timedelta(seconds=SECONDS))
+    store = distlite.group.WORLD.get_group_store()
+    limit = timedelta(milliseconds=400)
+    late = distlite.new_group(timeout=limit)
+    first = kit.put(np.ones(2))
+    distlite.all_reduce(first, group=late)
+    kit.get(first)
+    if rank == 0:
+        work = distlite.all_reduce(kit.put(np.ones(2)), group=late, async_op=True)
+        found["late"] = message_of(work.wait, timedelta(seconds=SECONDS))
+        found["again"] = message_of(distlite.all_reduce, first, group=late)
+        found["exception"] = type(work.exception()).__name__
+    broken, aborted = distlite.new_group(), distlite.new_group()
+    for group in (broken, aborted):
+        tensor = kit.put(np.ones(2))
+        distlite.all_reduce(tensor, group=group)
+        kit.get(tensor)
+    if rank == 0:
+        work = distlite.all_reduce(kit.put(np.ones(2)), group=aborted, async_op=True)
+        aborted.abort()
+        found["abort"] = message_of(work.wait, timedelta(seconds=SECONDS))
+        os.environ["DOUBLE_NCCL_ASYNC_ERROR"] = "1"
+        work = distlite.all_reduce(kit.put(np.ones(2)), group=broken, async_op=True)
+        found["error"] = message_of(work.wait, timedelta(seconds=SECONDS))
+        del os.environ["DOUBLE_NCCL_ASYNC_ERROR"]
+        begun = time.monotonic()
+        distlite.destroy_process_group(late)
+        distlite.destroy_process_group(broken)
+        found["quick"] = "yes" if time.monotonic() - begun < 5 else "no"
+    store.barrier("end", world_size)
+    found["strided"] = message_of(distlite.all_reduce, CudaArray(np.ones((3, 3))[:, 1]))
+    found["mixed"] = message_of(
+        distlite.all_gather,
+        [np.ones(2) for _ in range(world_size)],
+        kit.put(np.ones(2)),
+    )
+    found["short"] = message_of(distlite.all_reduce, kit.put(np.ones(2, "int16")))
+    found["BXOR"] = message_of(
+        distlite.all_reduce, kit.put(np.ones(2, "int32")), ReduceOp.BXOR
+    )
+    found["any"] = message_of(distlite.recv, kit.put(np.ones(2)))
+    os.environ["DOUBLE_NCCL_LAUNCH_ERROR"] = "1"
+    single = distlite.new_group([rank], use_local_synchronization=True)
+    found["launch"] = message_of(distlite.all_reduce, first, group=single)
+    distlite.destroy_process_group()
+    return found
+
+
+def options(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """What reaches the library."""
+    kit, found = FakeKit(), {}
+    wanted = distlite.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    wanted.config.blocking = 0
+    wanted.config.min_ctas, wanted.config.max_ctas = 2, 8
+    wanted.config.cga_cluster_size, wanted.config.split_share = 4, 1
+    wanted.config.net_name = "Socket"
+    init(rank, world_size, init_method, pg_options=wanted, device_id="cuda:0")
+    library = ctypes.CDLL(os.environ["DISTLITE_NCCL_LIBRARY"])
+    head = (ctypes.c_int * 12).in_dll(library, "double_config")
+    found["config"] = [head[i] for i in (4, 5, 6, 7, 10)]
+    found["net"] = (ctypes.c_char * 64).in_dll(library, "double_net").value.decode()
+    tensor = kit.put(np.arange(3.0))
+    distlite.all_reduce(tensor)
+    found["non-blocking"] = kit.get(tensor).tolist()
+    found["two devices"] = message_of(_on_device_one, kit)
+    found["version"] = distlite.nccl.nccl_version()
+    distlite.destroy_process_group()
+    found["comms"] = ctypes.c_int.in_dll(library, "double_comms").value
+    return found
+
+
+def _on_device_one(kit: Any) -> None:
+    os.environ["DOUBLE_CUDA_DEVICE"] = "1"
+    try:
+        distlite.all_reduce(kit.put(np.ones(2)))
+    finally:
+        del os.environ["DOUBLE_CUDA_DEVICE"]
+
+
+def availability(rank: int, world_size: int) -> dict[str, Any]:
+    store, found = distlite.HashStore(), {}
+    found["available"] = distlite.is_nccl_available()
+    found["both"] = distlite.is_backend_available("cpu:gloo,cuda:nccl")
+    found["init"] = message_of(
+        distlite.init_process_group, "nccl", store=store, rank=0, world_size=1
+    )
+    if distlite.is_initialized():
+        found["use"] = message_of(distlite.all_reduce, CudaArray(np.ones(2)))
+        distlite.destroy_process_group()
+    return found

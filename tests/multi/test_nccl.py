@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""NCCL with stand-ins for the libraries; on a real device with `-m device`."""
+
+import nccl_ranks
+import pytest
+from doubles_build import nccl_doubles
+from workers import run_ranks
+
+
+def test_everything():
+    env = nccl_doubles()
+    assert run_ranks(nccl_ranks.everything, 3, kit="fake", env=env) == [[]] * 3
+
+
+@pytest.mark.slow
+def test_everything_with_the_oldest_library():
+    env = nccl_doubles("-DOLD", DOUBLE_NCCL_VERSION=21800)
+    assert run_ranks(nccl_ranks.everything, 2, kit="fake", env=env) == [[]] * 2
+
+
+def test_streams_are_in_order_and_the_host_does_not_wait():
+    for found in run_ranks(nccl_ranks.ordering, 2, env=nccl_doubles()):
+        assert found["before"] == [0.0] * 4
+        assert found["after"] == [3.0] * 4
+        assert found["completed at once"] is False
+        assert found["other stream"] == [3.0] * 4
+        assert found["completed"] == (True, True)
+        assert found["blocking"] == [3.0] * 4
+        assert found["future"] == [6.0] * 4
+        # Two of the test's own; the group's is gone.
+        assert found["streams"] == 2
+
+
+def test_failures_say_who_and_what():
+    first, second = run_ranks(nccl_ranks.failures, 2, env=nccl_doubles())
+    late = first.pop("late")
+    assert late.startswith(
+        "DistBackendError: all_reduce #2 on cuda:0 timed out after 400ms"
+    )
+    assert "group 1, rank 0 of 2 on " in late
+    assert "all_reduce #2 on cuda:0 timed out" in first.pop("again")
+    assert first.pop("exception") == "DistBackendError"
+    assert "group 3 was aborted: abort() was called" in first.pop("abort")
+    error = first.pop("error")
+    assert "group 2, rank 0 of 2" in error
+    assert "remote process exited" in error
+    assert "the cable was pulled" in error
+    assert first.pop("quick") == "yes"
+    for found in (first, second):
+        assert "is strided" in found.pop("strided")
+        assert found.pop("mixed").startswith(
+            "ValueError: all_gather: the arrays are not"
+        )
+        assert "NCCL cannot reduce int16" in found.pop("short")
+        assert "Cannot use ReduceOp.BXOR of int32 with NCCL" in found.pop("BXOR")
+        assert "name the source" in found.pop("any")
+        launch = found.pop("launch")
+        assert "all_reduce #1 on cuda:0 in group" in launch
+        assert "this bundle was to fail" in launch
+        assert found == {}
+
+
+def test_options_reach_the_library():
+    for found in run_ranks(nccl_ranks.options, 2, env=nccl_doubles()):
+        assert found["config"] == [0, 4, 2, 8, 1]
+        assert found["net"] == "Socket"
+        assert found["non-blocking"] == [0.0, 2.0, 4.0]
+        assert "one process uses one device" in found["two devices"]
+        assert found["version"] == (2, 27, 3)
+        assert found["comms"] == 0
+
+
+@pytest.mark.parametrize(
+    ("env", "available", "where", "text"),
+    [
+        (
+            {"DISTLITE_NCCL_LIBRARY": "/nowhere/libnccl.so.2"},
+            False,
+            "init",
+            "doesn't have NCCL built in; NCCL cannot be loaded: DISTLITE_NCCL_LIBRARY=",
+        ),
+        (["-DANCIENT"], False, "init", "has no ncclCommSplit: it is too old"),
+        ({"DOUBLE_NCCL_VERSION": "21205"}, False, "init", "is 2.12.5, older than 2.18"),
+        ({"DOUBLE_CUDA_NO_DRIVER": "1"}, True, "use", "there is no NVIDIA driver"),
+        ({"DOUBLE_CUDA_DEVICES": "0"}, True, "use", "CUDA_VISIBLE_DEVICES"),
+    ],
+    ids=["missing", "symbol", "version", "driver", "device"],
+)
+def test_what_is_missing_is_named(env, available, where, text):
+    flags, settings = (env, {}) if isinstance(env, list) else ([], env)
+    given = {**nccl_doubles(*flags), **settings}
+    (found,) = run_ranks(nccl_ranks.availability, 1, env=given)
+    assert found["available"] is found["both"] is available
+    assert text in found[where]
+
+
+@pytest.mark.device
+def test_everything_on_a_device():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+    assert run_ranks(nccl_ranks.everything, 2, kit="torch", timeout=240) == [[]] * 2
