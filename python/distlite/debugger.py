@@ -78,8 +78,9 @@ def _open_ends(rank: int) -> tuple[IO[str], IO[str]] | None:
     except OSError:
         return None
     if os.isatty(0):
-        # Past a launcher, which may be holding back what has no end of line yet.
-        return open("/dev/tty"), open("/dev/tty", "w")
+        # Past a launcher, which may be holding back what has no end of line yet.  By
+        # name: a launcher's workers may be in sessions that have no terminal.
+        return open(0, closefd=False), open(_open_terminal(), "w")
     if os.path.samestat(status, os.stat(os.devnull)):
         return None
     _say(
@@ -87,6 +88,10 @@ def _open_ends(rank: int) -> tuple[IO[str], IO[str]] | None:
         "commands from it"
     )
     return open(0, closefd=False), sys.stdout
+
+
+def _open_terminal() -> int:
+    return os.open(os.ttyname(0), os.O_WRONLY | os.O_NOCTTY)
 
 
 def _say(text: str) -> None:

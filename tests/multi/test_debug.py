@@ -3,7 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import select
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -135,3 +141,45 @@ def test_the_log_tells_each_collective(outcomes):
         outcomes[0].output,
     )
     assert "distlite - debug] The debug level is set to DETAIL." in outcomes[0].output
+
+
+STOP = """
+import distlite as dist
+dist.init_process_group()
+answer = 40 + dist.get_rank()
+dist.breakpoint(rank=1)
+print("went on", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_under_the_launcher_the_debugger_has_the_terminal(tmp_path):
+    script = tmp_path / "stop.py"
+    script.write_text(STOP)
+    outer, inner = os.openpty()
+    job = subprocess.Popen(
+        [sys.executable, "-m", "distlite.run", "--nproc-per-node", "2", str(script)],
+        stdin=inner,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    os.close(inner)
+    shown = b""
+    try:
+        for words in b"up\n", b"p 'the answer is', answer\n", b"c\n":
+            before = shown.count(b"(Pdb) ")
+            while shown.count(b"(Pdb) ") == before:
+                assert select.select([outer], [], [], 20)[0], shown
+                shown += os.read(outer, 4096)
+            os.write(outer, words)
+        output, _ = job.communicate(timeout=20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        os.close(outer)
+    assert b"('the answer is', 41)" in shown
+    assert b"Type 'up' to get to the frame" in shown
+    assert job.returncode == 0, output
+    assert output.count(b"went on") == 2 and b"(Pdb)" not in output
