@@ -17,6 +17,7 @@
 #include "store/store.h"
 
 typedef struct dl_backend dl_backend;
+typedef struct dl_region dl_region; /* pg/region.h */
 
 /* What every operation carries, whatever it does. */
 typedef struct dl_op_context {
@@ -54,6 +55,9 @@ typedef struct dl_backend_ops {
      * gone, or this rank was aborted.  Does not wait; from any thread.  NULL: it cannot
      * tell before an operation fails. */
     dl_status (*watch)(dl_backend *, int rank);
+    /* Memory that operations on it need not copy; from any thread.  NULL: there is no
+     * better than any. */
+    dl_status (*share)(dl_backend *, size_t, dl_region **);
     /* Local, bounded, idempotent, from any thread: frees all waiters with `cause`; peers
      * that need this rank are told. */
     void (*abort)(dl_backend *, const dl_error *cause);

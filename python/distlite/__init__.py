@@ -138,6 +138,12 @@ if TYPE_CHECKING:
     )
     from .regroup import shrink_group, split_group
     from .safe_encode import register_safe_type
+    from .shared import (
+        shared_empty,
+        shared_empty_like,
+        shared_zeros,
+        shared_zeros_like,
+    )
 
 __all__ = [
     "AllToAllOptions",
@@ -239,6 +245,10 @@ __all__ = [
     "scatter_object_list",
     "scatter_v",
     "send",
+    "shared_empty",
+    "shared_empty_like",
+    "shared_zeros",
+    "shared_zeros_like",
     "send_object_list",
     "set_safe_objects",
     "set_debug_level",
@@ -253,6 +263,10 @@ _MODULES = ("custom", "device_mesh", "nccl", "options", "regroup")
 
 # Rare names, by the module that has them, which is imported when one is asked for.
 _LATER = {
+    "shared_empty": "shared",
+    "shared_empty_like": "shared",
+    "shared_zeros": "shared",
+    "shared_zeros_like": "shared",
     "ProcessGroupNCCL": "nccl",
     "cuda_stream": "nccl",
     "DeviceMesh": "mesh",

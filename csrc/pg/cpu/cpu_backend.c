@@ -51,6 +51,7 @@ free_backend(dl_backend *backend)
     dl_p2p_close(self->p2p);
     dl_exchange_fini(&self->exchange);
     dl_board_fini(&self->board);
+    dl_shared_views_fini(&self->views);
     if (self->roster != NULL) {
         give_back(self);
         dl_backend_origin_unref(&self->roster->base);
@@ -77,6 +78,16 @@ watch(dl_backend *backend, int rank)
     return self->size == 1 ? DL_OK : dl_verdict_watch(&self->board, rank);
 }
 
+static dl_status
+share(dl_backend *backend, size_t size, dl_region **region)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return self->size == 1
+               ? dl_region_new(size, region)
+               : dl_shared_new(&self->roster->membership.arena, size, region);
+}
+
 static const dl_backend_ops cpu_ops = {
     .name = "cpu",
     .all_reduce = dl_cpu_all_reduce,
@@ -90,6 +101,7 @@ static const dl_backend_ops cpu_ops = {
     .all_to_all = dl_cpu_all_to_all,
     .post = post,
     .watch = watch,
+    .share = share,
     .abort = abort_backend,
     .leave = leave_backend,
     .free = free_backend,
@@ -106,9 +118,12 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .peers = self->peers == NULL ? self->roster->endpoint.peers : self->peers,
         .lifelines = &self->roster->membership.lifelines,
         .lifeline_ranks = self->origin_ranks,
+        .views = &self->views,
     };
     size_t offset = dl_board_memory(self->size, DL_BOARD_CHUNK);
 
+    DL_TRY(dl_shared_views_init(&self->views, &self->roster->membership.arena,
+                                self->size));
     DL_TRY(dl_board_init(&self->board, &options, segment->memory, segment->size));
     DL_TRY(dl_exchange_init(&self->exchange, &self->board));
     return dl_p2p_new(&self->board, (char *)segment->memory + offset, &self->p2p);

@@ -10,6 +10,7 @@
 #include "pg/cpu/p2p/p2p.h"
 #include "pg/cpu/roster.h"
 #include "pg/cpu/shm/arena.h"
+#include "pg/cpu/shm/shared.h"
 
 typedef struct dl_cpu_backend {
     dl_backend base;
@@ -26,6 +27,7 @@ typedef struct dl_cpu_backend {
     /* the thread that is in an operation only; abort and leave lock for themselves */
     dl_board board;
     dl_exchange exchange;
+    dl_shared_views views;
     dl_buffer staging; /* an array without its gaps */
 } dl_cpu_backend;
 

@@ -10,6 +10,7 @@
 #include "pg/arguments.h"
 #include "pg/cpu/algorithms/exchange.h"
 #include "pg/cpu/shm/board.h"
+#include "pg/cpu/shm/shared.h"
 
 /* Picks one of those below by size and ranks. */
 dl_status dl_all_reduce_select(dl_board *board, const dl_op_context *op,
@@ -26,6 +27,15 @@ dl_status dl_all_reduce_slot(dl_board *board, const dl_op_context *op,
 /* Reduce-scatter and all-gather through slots, chunk after chunk. */
 dl_status dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
                                const dl_all_reduce_args *args);
+
+/* After the arrival, where all ranks' arrays lie in shared memory: each reduces its share
+ * out of all of them, into all of them. */
+dl_status dl_all_reduce_shared(dl_board *board, const dl_all_reduce_args *args);
+
+/* Writes into the payload of a line where the array lies, and tells whether in shared
+ * memory; how many ranks' do, after the arrival. */
+bool dl_shared_announce(dl_board *board, const dl_tensor *tensor, void *payload);
+int dl_shared_count(const dl_board *board);
 
 dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
 

@@ -69,6 +69,7 @@ typedef struct rounds {
     size_t size;
     size_t chunk; /* bytes of a round; the last may have fewer */
     uint64_t count;
+    uint64_t first_step; /* steps before those of round 0 */
 } rounds;
 
 typedef struct block {
@@ -169,25 +170,27 @@ copy_out(const rounds *all, uint64_t round)
 }
 
 /* A rank's steps in a round: it has reduced; it has copied the next round in; it has
- * copied this one out.  Round 0 is copied in before the arrival. */
+ * copied this one out.  Round 0 is copied in before the arrival, but for arrays in shared
+ * memory, which are not copied at all if everybody's are: where some are, there is a step
+ * more, after which round 0 of those is in as well. */
 #define STEPS_PER_ROUND 3
 
 static uint64_t
-step_reduced(uint64_t round)
+step_reduced(const rounds *all, uint64_t round)
 {
-    return round * STEPS_PER_ROUND + 1;
+    return all->first_step + round * STEPS_PER_ROUND + 1;
 }
 
 static uint64_t
-step_next_is_in(uint64_t round)
+step_next_is_in(const rounds *all, uint64_t round)
 {
-    return round * STEPS_PER_ROUND + 2;
+    return all->first_step + round * STEPS_PER_ROUND + 2;
 }
 
 static uint64_t
-step_out(uint64_t round)
+step_out(const rounds *all, uint64_t round)
 {
-    return round * STEPS_PER_ROUND + 3;
+    return all->first_step + round * STEPS_PER_ROUND + 3;
 }
 
 static dl_status
@@ -197,24 +200,36 @@ run_round(const rounds *all, uint64_t round)
     bool has_next = round + 1 < all->count;
 
     if (round > 0) {
-        DL_TRY(dl_board_wait_steps(board, step_next_is_in(round - 1)));
+        DL_TRY(dl_board_wait_steps(board, step_next_is_in(all, round - 1)));
     }
     reduce_own(all, round);
-    dl_board_publish_step(board, step_reduced(round));
+    dl_board_publish_step(board, step_reduced(all, round));
     if (has_next) {
         /* The slot was used two rounds before the next one. */
         if (round > 0) {
-            DL_TRY(dl_board_wait_steps(board, step_out(round - 1)));
+            DL_TRY(dl_board_wait_steps(board, step_out(all, round - 1)));
         }
         copy_in(all, round + 1);
-        dl_board_publish_step(board, step_next_is_in(round));
+        dl_board_publish_step(board, step_next_is_in(all, round));
     }
-    DL_TRY(dl_board_wait_steps(board, step_reduced(round)));
+    DL_TRY(dl_board_wait_steps(board, step_reduced(all, round)));
     copy_out(all, round);
     if (has_next) {
-        dl_board_publish_step(board, step_out(round));
+        dl_board_publish_step(board, step_out(all, round));
     }
     return DL_OK;
+}
+
+/* Some arrays are in shared memory and some are not. */
+static dl_status
+copy_in_late(rounds *all, bool is_shared)
+{
+    if (is_shared) {
+        copy_in(all, 0);
+    }
+    all->first_step = 1;
+    dl_board_publish_step(all->board, 1);
+    return dl_board_wait_steps(all->board, 1);
 }
 
 dl_status
@@ -222,13 +237,23 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
                      const dl_all_reduce_args *args)
 {
     rounds all = rounds_of(board, args);
+    uint8_t *payload = dl_board_begin(board, op);
+    bool is_shared = dl_shared_announce(board, &args->tensor, payload);
 
-    dl_board_begin(board, op);
-    copy_in(&all, 0);
+    if (!is_shared) {
+        copy_in(&all, 0);
+    }
     DL_TRY(dl_board_arrive(board));
+    int shared = dl_shared_count(board);
+    if (shared == all.fold.count) {
+        return dl_all_reduce_shared(board, args);
+    }
+    if (shared > 0) {
+        DL_TRY(copy_in_late(&all, is_shared));
+    }
     for (uint64_t round = 0; round < all.count; round++) {
         DL_TRY(run_round(&all, round));
     }
-    dl_board_end(board, all.count, all.count * STEPS_PER_ROUND);
+    dl_board_end(board, all.count, all.first_step + all.count * STEPS_PER_ROUND);
     return DL_OK;
 }

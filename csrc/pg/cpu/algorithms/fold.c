@@ -24,6 +24,9 @@ dl_fold_of(const dl_all_reduce_args *args, int count)
 static const uint8_t *
 source_of(const dl_fold_sources *sources, int rank)
 {
+    if (sources->by_rank != NULL) {
+        return sources->by_rank[rank] + sources->start;
+    }
     return rank == sources->own_rank ? sources->own
                                      : sources->first + (size_t)rank * sources->stride;
 }

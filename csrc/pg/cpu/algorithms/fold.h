@@ -24,6 +24,8 @@ typedef struct dl_fold_sources {
     size_t stride;
     int own_rank; /* -1: no exception */
     const uint8_t *own;
+    uint8_t *const *by_rank; /* in place of all that: `start` bytes from these */
+    size_t start;
 } dl_fold_sources;
 
 dl_fold dl_fold_of(const dl_all_reduce_args *args, int count);

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/hash.h"
 #include "base/interrupt.h"
@@ -26,7 +27,8 @@ typedef struct entry {
 } entry;
 
 struct dl_arena_directory {
-    _Atomic uint32_t holder; /* of the lock: its rank and one */
+    _Atomic uint32_t holder;   /* of the lock: its rank and one */
+    _Atomic uint64_t extended; /* bytes given out behind the areas */
     entry entries[DL_ARENA_LOANS];
 };
 
@@ -51,8 +53,11 @@ home_size(int size)
 static dl_status
 map_home(dl_arena *arena, int size)
 {
+    struct stat info;
+
     DL_TRY(dl_segment_map(arena->file, 0, home_size(size), &arena->home));
     arena->area = dl_arena_area(size);
+    arena->file_id = fstat(arena->file, &info) == 0 ? info.st_ino : 0;
     arena->directory = (void *)((char *)arena->home.memory + arena->area);
     return DL_OK;
 }
@@ -237,6 +242,13 @@ dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower, dl_deadline deadli
         unlock(arena->directory);
     }
     return status;
+}
+
+uint64_t
+dl_arena_extend(dl_arena *arena, size_t size)
+{
+    return offset_of(arena, DL_ARENA_LOANS)
+           + atomic_fetch_add(&arena->directory->extended, size);
 }
 
 /* Gives the memory back, and makes it zero for those who get it next; otherwise nobody

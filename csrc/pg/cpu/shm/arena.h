@@ -26,7 +26,8 @@ typedef struct dl_arena {
     /* fixed after init */
     bool is_open;
     int file;
-    size_t area; /* bytes */
+    size_t area;      /* bytes */
+    uint64_t file_id; /* differs between all files that are open somewhere */
     bool may_spin;
     dl_segment home; /* the first area and the directory */
     struct dl_arena_directory *directory;
@@ -62,6 +63,10 @@ typedef struct dl_loan {
 /* The same area for all members, whoever comes first. */
 dl_status dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower,
                           dl_deadline deadline, dl_loan *loan);
+
+/* A stretch of the file for one rank, which nobody has had or will have again; whoever
+ * wants to write there makes the file that long. */
+uint64_t dl_arena_extend(dl_arena *arena, size_t size);
 
 /* Once by each member.  An empty loan is left as it is. */
 void dl_arena_return(dl_arena *arena, dl_loan *loan);

@@ -29,7 +29,6 @@
 /* Bytes of a slot: the largest chunk that still sits in a core's cache when the peer
  * comes for it; halves cost more in meetings than they gain in locality. */
 #define DL_BOARD_CHUNK ((size_t)1 << 20)
-
 #define DL_BOARD_REASON_SIZE 240
 
 typedef struct dl_board_line {
@@ -74,8 +73,9 @@ typedef struct dl_board_options {
     const dl_peer *peers;      /* by rank */
     dl_lifelines *lifelines;   /* the ranks' ends */
     const int *lifeline_ranks; /* by rank, in `lifelines`; NULL: the same; borrowed */
-    const int *names;          /* by rank, for texts; NULL: the same; borrowed */
-    int meetings;              /* sequence numbers per operation; 0: one */
+    struct dl_shared_views *views; /* NULL: no arrays in shared memory; borrowed */
+    const int *names;              /* by rank, for texts; NULL: the same; borrowed */
+    int meetings;                  /* sequence numbers per operation; 0: one */
 } dl_board_options;
 
 /* One rank's handle. */

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/shm/shared.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/thread.h"
+#include "net/socket.h"
+
+#define PAGE ((size_t)4096)
+
+/* An arena's file, kept open by the memory that is in it. */
+typedef struct file {
+    uint64_t id;
+    int descriptor;
+    size_t users; /* guarded by the list's lock */
+    uint32_t fork_generation;
+} file;
+
+typedef struct stretch {
+    dl_region base;
+    file *file;
+    uint64_t offset;
+} stretch;
+
+/* Sorted by address. */
+static struct {
+    pthread_mutex_t lock;
+    stretch **stretches;
+    size_t count;
+    size_t capacity;
+} list = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Beside the lock: operations in programs without such memory ask nothing more. */
+static atomic_bool is_used;
+
+static void
+lock_list(void)
+{
+    pthread_mutex_lock(&list.lock);
+}
+
+static void
+unlock_list(void)
+{
+    pthread_mutex_unlock(&list.lock);
+}
+
+/* A forked child finds the lock free. */
+static void
+guard_forks(void)
+{
+    pthread_atfork(lock_list, unlock_list, unlock_list);
+}
+
+/* The first that ends behind `address`; with the lock. */
+static size_t
+place_of(const void *address)
+{
+    size_t low = 0;
+    size_t high = list.count;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        const dl_region *region = &list.stretches[middle]->base;
+        if ((uintptr_t)region->memory + region->size <= (uintptr_t)address) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+/* With the lock. */
+static dl_status
+open_file(const dl_arena *arena, file **opened)
+{
+    for (size_t i = 0; i < list.count; i++) {
+        if (list.stretches[i]->file->id == arena->file_id) {
+            *opened = list.stretches[i]->file;
+            return DL_OK;
+        }
+    }
+    file *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return dl_fail_no_memory();
+    }
+    made->descriptor = fcntl(arena->file, F_DUPFD_CLOEXEC, 0);
+    if (made->descriptor < 0) {
+        free(made);
+        return dl_fail(DL_INTERNAL, "keeping shared memory open: %s", strerror(errno));
+    }
+    dl_fork_guard(made->descriptor);
+    made->id = arena->file_id;
+    made->fork_generation = dl_fork_generation();
+    *opened = made;
+    return DL_OK;
+}
+
+/* In a forked child the descriptor is closed already. */
+static void
+close_file(file *file)
+{
+    if (file->users == 0) {
+        if (file->fork_generation == dl_fork_generation()) {
+            dl_socket_close(file->descriptor);
+        }
+        free(file);
+    }
+}
+
+/* With the lock. */
+static dl_status
+enter(stretch *self)
+{
+    if (list.count == list.capacity) {
+        size_t capacity = list.capacity == 0 ? 16 : 2 * list.capacity;
+        void *grown = realloc(list.stretches, capacity * sizeof *list.stretches);
+        if (grown == NULL) {
+            return dl_fail_no_memory();
+        }
+        list.stretches = grown;
+        list.capacity = capacity;
+    }
+    size_t at = place_of(self->base.memory);
+    memmove(&list.stretches[at + 1], &list.stretches[at],
+            (list.count - at) * sizeof *list.stretches);
+    list.stretches[at] = self;
+    list.count++;
+    self->file->users++;
+    return DL_OK;
+}
+
+/* The pages go back at once, whoever has them mapped; a forked child, which has them as
+ * well, only forgets them. */
+static void
+free_stretch(dl_region *region)
+{
+    stretch *self = (stretch *)(void *)region;
+
+    lock_list();
+    size_t at = place_of(region->memory);
+    list.count--;
+    memmove(&list.stretches[at], &list.stretches[at + 1],
+            (list.count - at) * sizeof *list.stretches);
+    munmap(region->memory, region->size);
+    if (self->file->fork_generation == dl_fork_generation()) {
+        (void)fallocate(self->file->descriptor,
+                        FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)self->offset,
+                        (off_t)region->size);
+    }
+    self->file->users--;
+    close_file(self->file);
+    unlock_list();
+    free(self);
+}
+
+/* All pages now, where running out of memory is an error and not a signal. */
+static dl_status
+map_stretch(const dl_arena *arena, stretch *self)
+{
+    dl_region *region = &self->base;
+
+    int error = posix_fallocate(arena->file, (off_t)self->offset, (off_t)region->size);
+    if (error != 0) {
+        return dl_fail(DL_NO_MEMORY, "%zu bytes of shared memory: %s", region->size,
+                       strerror(error));
+    }
+    region->memory = mmap(NULL, region->size, PROT_READ | PROT_WRITE,
+                          MAP_SHARED | MAP_POPULATE, arena->file, (off_t)self->offset);
+    if (region->memory == MAP_FAILED) {
+        return dl_fail(DL_NO_MEMORY, "mapping %zu bytes of shared memory: %s",
+                       region->size, strerror(errno));
+    }
+    region->free = free_stretch;
+    return DL_OK;
+}
+
+/* With the lock. */
+static dl_status
+keep(const dl_arena *arena, stretch *self)
+{
+    DL_TRY(open_file(arena, &self->file));
+    dl_status status = enter(self);
+    if (status != DL_OK) {
+        munmap(self->base.memory, self->base.size);
+        close_file(self->file);
+    }
+    return status;
+}
+
+dl_status
+dl_shared_new(dl_arena *arena, size_t size, dl_region **region)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    stretch *made = calloc(1, sizeof *made);
+
+    if (made == NULL) {
+        return dl_fail_no_memory();
+    }
+    pthread_once(&once, guard_forks);
+    made->base.size = (size + PAGE - 1) / PAGE * PAGE;
+    made->offset = dl_arena_extend(arena, made->base.size);
+    dl_status status = map_stretch(arena, made);
+    if (status == DL_OK) {
+        lock_list();
+        status = keep(arena, made);
+        unlock_list();
+    }
+    if (status != DL_OK) {
+        free(made);
+        return status;
+    }
+    atomic_store(&is_used, true);
+    *region = &made->base;
+    return DL_OK;
+}
+
+dl_shared_place
+dl_shared_find(const dl_arena *arena, const void *data, size_t size)
+{
+    dl_shared_place place = {0};
+
+    if (!atomic_load_explicit(&is_used, memory_order_relaxed)) {
+        return place;
+    }
+    lock_list();
+    size_t at = place_of(data);
+    if (at < list.count) {
+        const stretch *found = list.stretches[at];
+        size_t start = (uintptr_t)data - (uintptr_t)found->base.memory;
+        bool is_inside = (uintptr_t)data >= (uintptr_t)found->base.memory
+                         && size <= found->base.size - start;
+        if (is_inside && found->file->id == arena->file_id) {
+            place = (dl_shared_place){found->offset, found->base.size, start};
+        }
+    }
+    unlock_list();
+    return place;
+}
