@@ -166,7 +166,9 @@ class Nodes:
                 return self._serve()
             except (OSError, DistError) as error:
                 if not options.arrives or options.hosts_store:
-                    raise Failure(f"cannot listen on {where}: {error}") from None
+                    number = getattr(error, "errno", None)
+                    reason = os.strerror(number) if number else error
+                    raise Failure(f"cannot listen on {where}: {reason}") from None
         try:
             store = TCPStore(
                 options.address, options.port, timeout=options.join_timeout
