@@ -13,6 +13,10 @@ def test_objects_of_all_sizes_arrive(world_size):
     assert run_ranks(object_ranks.move_all, world_size) == [[]] * world_size
 
 
+def test_groups_without_cards_use_arrays():
+    assert run_ranks(object_ranks.move_by_arrays, 2) == [[], []]
+
+
 def test_the_debug_wrapper_lets_objects_through():
     env = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
     assert run_ranks(object_ranks.move_all, 2, env=env) == [[], []]
