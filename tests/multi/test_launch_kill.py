@@ -124,10 +124,15 @@ def test_a_second_ctrl_c_works_while_nobody_reads_the_output(tmp_path):
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_a_killed_launcher_leaves_nothing(tmp_path, ranks):
     script = write_script(tmp_path, FAMILY)
-    with launched(["--nproc-per-node", ranks, script]) as (process, token):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    words = ["--nproc-per-node", ranks, script]
+    with launched(words, env={"TMPDIR": str(temporary)}) as (process, token):
         wait_until(lambda: is_complete(token, ranks))
+        assert list(temporary.iterdir())
         process.kill()
         wait_until(lambda: not processes_of(token))
+    assert not list(temporary.iterdir())
 
 
 def test_a_launcher_killed_at_any_moment_leaves_nothing(tmp_path):

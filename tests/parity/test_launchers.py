@@ -22,6 +22,19 @@ dist.all_reduce(tensor)
 print(tensor.tolist())
 dist.destroy_process_group()
 """
+RECORD = """
+if sys.argv[1] == "torch":
+    from torch.distributed.elastic.multiprocessing.errors import record
+else:
+    from distlite.launch import record
+@record
+def main():
+    raise LookupError("the cause")
+if rank == 1:
+    sys.stderr = open(os.devnull, "w")
+    main()
+time.sleep(60)
+"""
 SHOW_VARIABLES = """
 for name in sorted(os.environ):
     # In one piece each: torchrun's ranks write to one pipe as they come.
@@ -73,11 +86,26 @@ def test_ranks_find_the_variables_that_torchrun_sets(tmp_path):
         ]
         our_ranks[rank] = variables("\n".join(lines), "")[rank]
     # Chosen anew by each launch; and the file that a failed rank describes itself in.
-    theirs_alone = {"TORCHELASTIC_ERROR_FILE"}
     differing = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}
-    differing |= {"LAUNCH_TEST_TOKEN"}
+    differing |= {"LAUNCH_TEST_TOKEN", "TORCHELASTIC_ERROR_FILE"}
     for rank in range(2):
-        expected = {k: v for k, v in their_ranks[rank].items() if k not in theirs_alone}
+        expected = their_ranks[rank]
         assert expected.keys() <= our_ranks[rank].keys()
         for name in expected.keys() - differing:
             assert our_ranks[rank][name] == expected[name], name
+
+
+def test_what_torch_records_is_in_our_report(tmp_path):
+    script = write_script(tmp_path, RECORD)
+    result = launch(["--nproc-per-node", 2, script, "torch"])
+    assert result.returncode == 1
+    assert "rank 1 failed first: exit code 1" in result.stderr
+    assert "LookupError: the cause\n" in result.stderr
+
+
+def test_what_we_record_is_in_torchruns_report(tmp_path):
+    script = write_script(tmp_path, RECORD)
+    result = launch(["--nproc-per-node", 2, script, "ours"], command=TORCHRUN)
+    assert result.returncode == 1
+    assert "Root Cause (first observed failure)" in result.stderr
+    assert "LookupError: the cause\n" in result.stderr
