@@ -29,7 +29,7 @@ open_one(int rank, int size, void *unused)
                                   dl_deadline_after(5 * DL_SECOND), &fd));
         dl_socket_close(fd);
         CHECK(peer == rank
-              || memcmp(endpoint.contacts[peer].token, endpoint.contacts[rank].token,
+              || memcmp(endpoint.ways[peer].token, endpoint.ways[rank].token,
                         DL_TOKEN_SIZE)
                      != 0);
     }
@@ -75,7 +75,16 @@ CHECK_CASE(who_has_not_come_is_named)
 }
 
 static const dl_peer some_peer = {.pid = -5, .host = "a.host"};
-static const dl_contact some_contact = {.socket = "distlite-x", .token = {1, 2, 3}};
+static const dl_contact some_contact = {
+    .socket = "distlite-x",
+    .host = {.stack = "boot/1", .hint = "left"},
+    .way = {.address = {.socket.ip4 = {.sin_family = AF_INET,
+                                       .sin_port = 0x3412,
+                                       .sin_addr.s_addr = 0x0100007f},
+                        .size = sizeof(struct sockaddr_in)},
+            .token = {1, 2, 3}},
+    .problem = "none",
+};
 
 CHECK_CASE(records_come_back)
 {
@@ -85,12 +94,16 @@ CHECK_CASE(records_come_back)
 
     dl_endpoint_put(&record, &some_peer, &some_contact);
     CHECK_OK(dl_buffer_check(&record));
-    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\1");
+    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\2");
     CHECK_OK(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact));
     CHECK_EQUAL(peer.pid, -5);
     CHECK_TEXT(peer.host, "a.host");
     CHECK_TEXT(contact.socket, "distlite-x");
-    CHECK(memcmp(contact.token, some_contact.token, DL_TOKEN_SIZE) == 0);
+    CHECK(memcmp(contact.way.token, some_contact.way.token, DL_TOKEN_SIZE) == 0);
+    CHECK(dl_address_equal(&contact.way.address, &some_contact.way.address));
+    CHECK_TEXT(contact.host.stack, "boot/1");
+    CHECK_TEXT(contact.host.hint, "left");
+    CHECK_TEXT(contact.problem, "none");
     dl_buffer_fini(&record);
 }
 
@@ -110,7 +123,7 @@ CHECK_CASE(damaged_records_are_refused)
         (void)dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact);
         record.data[i] ^= 0xff;
     }
-    record.data[7] = 2;
+    record.data[7] = 1;
     CHECK_STATUS(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact),
                  DL_PROTOCOL);
     CHECK_CONTAINS(dl_last_error()->text, "not of this version");
@@ -129,6 +142,99 @@ CHECK_CASE(the_rank_with_a_bad_record_is_named)
     CHECK_STATUS(dl_endpoint_open(&endpoint, &options, dl_deadline_after(0)),
                  DL_PROTOCOL);
     CHECK_CONTAINS(dl_last_error()->text, "rank 1: its record");
+    dl_store_unref(store);
+}
+
+/* The record of a rank that is not this process; `ip4` 0: without an address. */
+static void
+publish_other(int rank, const char *stack, const char *hint, uint32_t ip4)
+{
+    dl_peer peer = {.pid = 70 + rank, .host = "other"};
+    dl_contact contact = some_contact;
+    dl_buffer record = {0};
+    char key[DL_ENDPOINT_KEY_SIZE];
+
+    dl_host_own(&contact.host);
+    if (stack != NULL) {
+        strcpy(contact.host.stack, stack);
+    }
+    strcpy(contact.host.hint, hint);
+    contact.way.address.socket.ip4.sin_addr.s_addr = htonl(ip4);
+    if (ip4 == 0) {
+        contact.way.address = (dl_address){.size = 0};
+        strcpy(contact.problem, "eth7 is no interface");
+    }
+    dl_endpoint_put(&record, &peer, &contact);
+    CHECK_OK(dl_store_set(store, dl_endpoint_key(rank, key), dl_buffer_bytes(&record),
+                          dl_deadline_after(0)));
+    dl_buffer_fini(&record);
+}
+
+static dl_status
+open_with_others(dl_endpoint *endpoint, int rank, int size)
+{
+    dl_backend_options options = options_of(rank, size);
+
+    return dl_endpoint_open(endpoint, &options, dl_deadline_after(0));
+}
+
+CHECK_CASE(ranks_are_grouped_by_host)
+{
+    dl_endpoint endpoint;
+    dl_endpoint local;
+    char text[DL_PEER_TEXT_SIZE];
+
+    CHECK_OK(dl_hash_store_new(&store));
+    unsetenv(DL_HOST_HINT_VARIABLE);
+    publish_other(0, NULL, "left", INADDR_LOOPBACK);
+    publish_other(2, NULL, "", INADDR_LOOPBACK);
+    publish_other(3, NULL, "right", INADDR_LOOPBACK);
+    publish_other(4, NULL, "left", INADDR_LOOPBACK);
+    CHECK_OK(open_with_others(&endpoint, 1, 5));
+    CHECK_EQUAL(endpoint.layout.host_count, 3);
+    CHECK_EQUAL(endpoint.layout.host_of[4], 0);
+    CHECK_EQUAL(endpoint.layout.host_of[2], 1);
+    CHECK_EQUAL(endpoint.layout.host_of[3], 2);
+    CHECK(endpoint.calls.is_open);
+    CHECK_OK(dl_endpoint_narrow(&endpoint, &local));
+    CHECK_EQUAL(local.size, 2);
+    CHECK_EQUAL(local.rank, 0);
+    dl_endpoint_describe(&local, 1, text);
+    CHECK_TEXT(text, "rank 2 (pid 72 on host other)");
+    dl_endpoint_drop_narrow(&local);
+    dl_endpoint_fini(&endpoint);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(one_host_needs_no_address)
+{
+    dl_endpoint endpoint;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    unsetenv(DL_HOST_HINT_VARIABLE);
+    setenv("GLOO_SOCKET_IFNAME", "eth99", 1);
+    publish_other(0, NULL, "", 0);
+    CHECK_OK(open_with_others(&endpoint, 1, 2));
+    CHECK(!endpoint.calls.is_open);
+    dl_endpoint_fini(&endpoint);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(loopback_and_missing_addresses_are_told_between_hosts)
+{
+    dl_endpoint endpoint;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    publish_other(0, "boot/2", "", INADDR_LOOPBACK);
+    CHECK_STATUS(open_with_others(&endpoint, 1, 2), DL_NETWORK);
+    CHECK_CONTAINS(dl_last_error()->text, "the ranks are on different hosts");
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "rank 0 (pid 70 on host other) at 127.0.0.1:4660\n");
+    publish_other(0, "boot/2", "", 0);
+    CHECK_STATUS(open_with_others(&endpoint, 1, 2), DL_NETWORK);
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "rank 0 (pid 70 on host other) has no address for ranks on other "
+                   "hosts: eth7 is no interface");
     dl_store_unref(store);
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/cpu_backend.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,23 @@
  * tell. */
 #define BRIEF ((size_t)16 << 10)
 
+static const dl_peer *
+peers_of(const dl_cpu_backend *self)
+{
+    return self->peers == NULL ? self->roster->endpoint.peers : self->peers;
+}
+
+static void
+abort_traffic(dl_cpu_backend *self, const dl_error *cause)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+    dl_error message = {.status = DL_PEER_LOST};
+
+    dl_peer_describe(&peers_of(self)[self->rank], self->rank, peer);
+    snprintf(message.text, sizeof message.text, "%s: %.1800s", peer, cause->text);
+    dl_traffic_abort(&self->traffic, cause, &message);
+}
+
 static void
 abort_backend(dl_backend *backend, const dl_error *cause)
 {
@@ -21,6 +39,9 @@ abort_backend(dl_backend *backend, const dl_error *cause)
     if (self->size > 1) {
         dl_board_abort(&self->board, cause);
         dl_p2p_abort(self->p2p, cause);
+    }
+    if (dl_cpu_has_hosts(self)) {
+        abort_traffic(self, cause);
     }
 }
 
@@ -31,6 +52,12 @@ leave_backend(dl_backend *backend)
 
     if (self->size > 1) {
         dl_board_leave(&self->board);
+    }
+    if (dl_cpu_has_hosts(self)) {
+        dl_error cause = {.status = DL_CLOSED};
+        snprintf(cause.text, sizeof cause.text, "group %.200s was closed",
+                 self->group_name);
+        dl_traffic_abort(&self->traffic, &cause, &cause);
     }
 }
 
@@ -49,6 +76,8 @@ free_backend(dl_backend *backend)
     dl_cpu_backend *self = dl_cpu_self(backend);
 
     dl_p2p_close(self->p2p);
+    dl_hosts_fini(&self->hosts);
+    dl_traffic_fini(&self->traffic);
     dl_exchange_fini(&self->exchange);
     dl_board_fini(&self->board);
     dl_shared_views_fini(&self->views);
@@ -57,7 +86,11 @@ free_backend(dl_backend *backend)
         dl_backend_origin_unref(&self->roster->base);
     }
     dl_buffer_fini(&self->staging);
+    dl_layout_fini(&self->layout);
+    free(self->local_peers);
+    free(self->local_places);
     free(self->peers);
+    free(self->ways);
     free(self->origin_ranks);
     free(self->group_name);
     free(self);
@@ -67,7 +100,12 @@ static dl_status
 post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
      dl_deadline deadline, dl_work **work)
 {
-    return dl_p2p_post(dl_cpu_self(backend)->p2p, op, args, deadline, work);
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    if (dl_cpu_has_hosts(self)) {
+        return dl_fail(DL_UNSUPPORTED, "messages between hosts are not supported yet");
+    }
+    return dl_p2p_post(self->p2p, op, args, deadline, work);
 }
 
 static dl_status
@@ -75,7 +113,10 @@ watch(dl_backend *backend, int rank)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
-    return self->size == 1 ? DL_OK : dl_verdict_watch(&self->board, rank);
+    if (self->size == 1 || self->layout.host_of[rank] != self->layout.host) {
+        return DL_OK;
+    }
+    return dl_verdict_watch(&self->board, self->layout.place_of[rank]);
 }
 
 static dl_status
@@ -107,26 +148,78 @@ static const dl_backend_ops cpu_ops = {
     .free = free_backend,
 };
 
-/* Board and messages, one behind the other. */
+/* Who shares this host, as its board and the roster's lifelines know them. */
 static dl_status
-open_memory(dl_cpu_backend *self, const dl_segment *segment)
+copy_locals(dl_cpu_backend *self)
 {
-    dl_board_options options = {
+    const dl_layout *layout = &self->layout;
+    const int *ranks = dl_layout_ranks(layout, layout->host);
+    int count = dl_layout_count(layout, layout->host);
+
+    self->local_peers = malloc((size_t)count * sizeof *self->local_peers);
+    self->local_places = malloc((size_t)count * sizeof *self->local_places);
+    if (self->local_peers == NULL || self->local_places == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (int place = 0; place < count; place++) {
+        int rank = ranks[place];
+        int origin = self->origin_ranks == NULL ? rank : self->origin_ranks[rank];
+        self->local_peers[place] = peers_of(self)[rank];
+        self->local_places[place] = self->roster->endpoint.layout.place_of[origin];
+    }
+    return DL_OK;
+}
+
+static dl_status
+open_hosts(dl_cpu_backend *self)
+{
+    bool is_alone = dl_layout_count(&self->layout, self->layout.host) == 1;
+    dl_traffic_options options = {
         .rank = self->rank,
         .size = self->size,
         .group_name = self->group_name,
-        .peers = self->peers == NULL ? self->roster->endpoint.peers : self->peers,
-        .lifelines = &self->roster->membership.lifelines,
-        .lifeline_ranks = self->origin_ranks,
-        .views = &self->views,
+        .peers = peers_of(self),
+        .ways = self->ways == NULL ? self->roster->endpoint.ways : self->ways,
+        .listener = &self->roster->endpoint.calls,
+        .may_spin = self->board.header->may_spin,
+        .check = dl_hosts_check,
+        .context = &self->hosts,
     };
-    size_t offset = dl_board_memory(self->size, DL_BOARD_CHUNK);
+
+    DL_TRY(dl_traffic_init(&self->traffic, &options));
+    self->hosts.layout = &self->layout;
+    self->hosts.traffic = &self->traffic;
+    self->hosts.board = is_alone ? NULL : &self->board;
+    self->hosts.exchange = is_alone ? NULL : &self->exchange;
+    return dl_hosts_init(&self->hosts);
+}
+
+/* Board and messages, one behind the other, and what goes to other hosts. */
+static dl_status
+open_memory(dl_cpu_backend *self, const dl_segment *segment)
+{
+    const dl_layout *layout = &self->layout;
+
+    DL_TRY(copy_locals(self));
+    dl_board_options options = {
+        .rank = layout->place_of[self->rank],
+        .size = dl_layout_count(layout, layout->host),
+        .group_name = self->group_name,
+        .peers = self->local_peers,
+        .lifelines = &self->roster->membership.lifelines,
+        .lifeline_ranks = self->local_places,
+        .views = &self->views,
+        .names = dl_layout_ranks(layout, layout->host),
+        .meetings = dl_cpu_has_hosts(self) ? DL_HOSTS_MEETINGS : 1,
+    };
+    size_t offset = dl_board_memory(options.size, DL_BOARD_CHUNK);
 
     DL_TRY(dl_shared_views_init(&self->views, &self->roster->membership.arena,
-                                self->size));
+                                options.size));
     DL_TRY(dl_board_init(&self->board, &options, segment->memory, segment->size));
     DL_TRY(dl_exchange_init(&self->exchange, &self->board));
-    return dl_p2p_new(&self->board, (char *)segment->memory + offset, &self->p2p);
+    DL_TRY(dl_p2p_new(&self->board, (char *)segment->memory + offset, &self->p2p));
+    return dl_cpu_has_hosts(self) ? open_hosts(self) : DL_OK;
 }
 
 static dl_status
@@ -134,25 +227,66 @@ meet(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline deadli
 {
     DL_TRY(dl_roster_new(options, deadline, &self->roster));
     self->base.origin = &self->roster->base;
+    DL_TRY(dl_layout_init(&self->layout, self->rank, self->size,
+                          self->roster->endpoint.layout.host_of));
     return open_memory(self, &self->roster->membership.arena.home);
 }
 
-/* Ranks and who they are, out of the roster. */
+/* Ranks, who and where they are, out of the roster. */
 static dl_status
 copy_members(dl_cpu_backend *self, const dl_backend_options *options)
 {
+    const dl_endpoint *endpoint = &self->roster->endpoint;
     size_t count = (size_t)self->size;
+    int *hosts = malloc(count * sizeof *hosts);
 
     self->origin_ranks = malloc(count * sizeof *self->origin_ranks);
     self->peers = malloc(count * sizeof *self->peers);
-    if (self->origin_ranks == NULL || self->peers == NULL) {
+    self->ways = malloc(count * sizeof *self->ways);
+    if (hosts == NULL || self->origin_ranks == NULL || self->peers == NULL
+        || self->ways == NULL) {
+        free(hosts);
         return dl_fail_no_memory();
     }
     for (int rank = 0; rank < self->size; rank++) {
-        self->origin_ranks[rank] = options->origin_ranks[rank];
-        self->peers[rank] = self->roster->endpoint.peers[options->origin_ranks[rank]];
+        int origin = options->origin_ranks[rank];
+        self->origin_ranks[rank] = origin;
+        self->peers[rank] = endpoint->peers[origin];
+        self->ways[rank] = endpoint->ways[origin];
+        hosts[rank] = endpoint->layout.host_of[origin];
     }
-    return DL_OK;
+    dl_status status = dl_layout_init(&self->layout, self->rank, self->size, hosts);
+    free(hosts);
+    return status;
+}
+
+/* Places, in the roster's host, of those who share this one: who borrows memory. */
+static dl_status
+borrow(dl_cpu_backend *self, dl_deadline deadline)
+{
+    const dl_layout *layout = &self->layout;
+    const dl_endpoint *endpoint = &self->roster->endpoint;
+    int count = dl_layout_count(layout, layout->host);
+    int *places = malloc((size_t)count * sizeof *places);
+
+    if (places == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (int i = 0; i < count; i++) {
+        int origin = self->origin_ranks[dl_layout_ranks(layout, layout->host)[i]];
+        places[i] = endpoint->layout.place_of[origin];
+    }
+    dl_borrower borrower = {
+        .rank = endpoint->layout.place_of[endpoint->rank],
+        .name = self->group_name,
+        .ranks = places,
+        .count = count,
+        .lifelines = &self->roster->membership.lifelines,
+    };
+    dl_status status = dl_arena_borrow(&self->roster->membership.arena, &borrower,
+                                       deadline, &self->loan);
+    free(places);
+    return status;
 }
 
 /* Without meeting anybody. */
@@ -163,15 +297,7 @@ derive(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline dead
     self->base.origin = options->origin;
     DL_TRY(copy_members(self, options));
     self->base.origin_ranks = self->origin_ranks;
-    dl_borrower borrower = {
-        .rank = self->roster->endpoint.rank,
-        .name = self->group_name,
-        .ranks = self->origin_ranks,
-        .count = self->size,
-        .lifelines = &self->roster->membership.lifelines,
-    };
-    DL_TRY(dl_arena_borrow(&self->roster->membership.arena, &borrower, deadline,
-                           &self->loan));
+    DL_TRY(borrow(self, deadline));
     return open_memory(self, &self->loan.segment);
 }
 

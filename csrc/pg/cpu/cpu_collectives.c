@@ -63,13 +63,33 @@ keep(const dl_tensor *input, const dl_tensor *output)
     return DL_OK;
 }
 
+static dl_cpu_backend *
+begin(dl_backend *backend, const dl_op_context *op)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    if (dl_cpu_has_hosts(self)) {
+        dl_traffic_begin(&self->traffic, op);
+    }
+    return self;
+}
+
 /* Whoever fails tells the others. */
 static dl_status
 end(dl_cpu_backend *self, dl_status status)
 {
-    if (status != DL_OK && self->size > 1) {
+    if (status != DL_OK && self->size > 1 && self->board.op != NULL) {
         dl_board_break(&self->board);
     }
+    if (!dl_cpu_has_hosts(self)) {
+        return status;
+    }
+    if (status != DL_OK) {
+        bool leads = dl_layout_leads(&self->layout);
+        dl_traffic_break(&self->traffic, self->hosts.leaders,
+                         leads ? self->layout.host_count - 1 : 0);
+    }
+    dl_traffic_end(&self->traffic);
     return status;
 }
 
@@ -82,7 +102,8 @@ all_reduce(dl_cpu_backend *self, const dl_op_context *op,
     DL_TRY(flatten(self, &args->tensor, &plain.tensor));
     scale(&plain.tensor, args->op, args->factor);
     if (self->size > 1) {
-        DL_TRY(dl_all_reduce_select(&self->board, op, &plain));
+        DL_TRY(dl_cpu_has_hosts(self) ? dl_hosts_all_reduce(&self->hosts, op, &plain)
+                                      : dl_all_reduce_select(&self->board, op, &plain));
     }
     unflatten(&args->tensor, &plain.tensor);
     return DL_OK;
@@ -92,7 +113,7 @@ dl_status
 dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op,
                   const dl_all_reduce_args *args)
 {
-    dl_cpu_backend *self = dl_cpu_self(backend);
+    dl_cpu_backend *self = begin(backend, op);
 
     return end(self, all_reduce(self, op, args));
 }
@@ -101,8 +122,11 @@ dl_status
 dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op,
                  const dl_broadcast_args *args)
 {
-    dl_cpu_backend *self = dl_cpu_self(backend);
+    dl_cpu_backend *self = begin(backend, op);
 
+    if (dl_cpu_has_hosts(self)) {
+        return end(self, dl_hosts_broadcast(&self->hosts, op, args));
+    }
     return self->size == 1 ? DL_OK
                            : end(self, dl_broadcast_board(&self->exchange, op, args));
 }
@@ -110,8 +134,11 @@ dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op,
 dl_status
 dl_cpu_barrier(dl_backend *backend, const dl_op_context *op)
 {
-    dl_cpu_backend *self = dl_cpu_self(backend);
+    dl_cpu_backend *self = begin(backend, op);
 
+    if (dl_cpu_has_hosts(self)) {
+        return end(self, dl_hosts_barrier(&self->hosts, op));
+    }
     return self->size == 1 ? DL_OK : end(self, dl_barrier_line(&self->board, op));
 }
 
@@ -134,8 +161,11 @@ reduce_to_root(dl_cpu_backend *self, const dl_op_context *op,
 dl_status
 dl_cpu_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
 {
-    dl_cpu_backend *self = dl_cpu_self(backend);
+    dl_cpu_backend *self = begin(backend, op);
 
+    if (dl_cpu_has_hosts(self)) {
+        return end(self, dl_hosts_reduce(&self->hosts, op, args));
+    }
     return end(self, self->rank == args->root
                          ? reduce_to_root(self, op, args)
                          : dl_reduce_board(&self->exchange, op, args));
@@ -162,8 +192,11 @@ dl_status
 dl_cpu_reduce_scatter(dl_backend *backend, const dl_op_context *op,
                       const dl_reduce_scatter_args *args)
 {
-    dl_cpu_backend *self = dl_cpu_self(backend);
+    dl_cpu_backend *self = begin(backend, op);
 
+    if (dl_cpu_has_hosts(self)) {
+        return end(self, dl_hosts_reduce_scatter(&self->hosts, op, args));
+    }
     return end(self, reduce_scatter(self, op, args));
 }
 
@@ -171,8 +204,11 @@ dl_status
 dl_cpu_all_gather(dl_backend *backend, const dl_op_context *op,
                   const dl_all_gather_args *args)
 {
-    dl_cpu_backend *self = dl_cpu_self(backend);
+    dl_cpu_backend *self = begin(backend, op);
 
+    if (dl_cpu_has_hosts(self)) {
+        return end(self, dl_hosts_all_gather(&self->hosts, op, args));
+    }
     return self->size == 1 ? keep(&args->input, args->outputs)
                            : end(self, dl_all_gather_board(&self->exchange, op, args));
 }
@@ -180,8 +216,11 @@ dl_cpu_all_gather(dl_backend *backend, const dl_op_context *op,
 dl_status
 dl_cpu_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
 {
-    dl_cpu_backend *self = dl_cpu_self(backend);
+    dl_cpu_backend *self = begin(backend, op);
 
+    if (dl_cpu_has_hosts(self)) {
+        return end(self, dl_hosts_gather(&self->hosts, op, args));
+    }
     return self->size == 1 ? keep(&args->input, args->outputs)
                            : end(self, dl_gather_board(&self->exchange, op, args));
 }
@@ -190,8 +229,11 @@ dl_status
 dl_cpu_scatter(dl_backend *backend, const dl_op_context *op,
                const dl_scatter_args *args)
 {
-    dl_cpu_backend *self = dl_cpu_self(backend);
+    dl_cpu_backend *self = begin(backend, op);
 
+    if (dl_cpu_has_hosts(self)) {
+        return end(self, dl_hosts_scatter(&self->hosts, op, args));
+    }
     return self->size == 1 ? keep(args->inputs, &args->output)
                            : end(self, dl_scatter_board(&self->exchange, op, args));
 }
@@ -200,8 +242,11 @@ dl_status
 dl_cpu_all_to_all(dl_backend *backend, const dl_op_context *op,
                   const dl_all_to_all_args *args)
 {
-    dl_cpu_backend *self = dl_cpu_self(backend);
+    dl_cpu_backend *self = begin(backend, op);
 
+    if (dl_cpu_has_hosts(self)) {
+        return end(self, dl_hosts_all_to_all(&self->hosts, op, args));
+    }
     return self->size == 1 ? keep(args->inputs, args->outputs)
                            : end(self, dl_all_to_all_board(&self->exchange, op, args));
 }

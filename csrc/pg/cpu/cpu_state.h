@@ -7,6 +7,7 @@
 
 #include "base/buffer.h"
 #include "pg/cpu/algorithms/exchange.h"
+#include "pg/cpu/algorithms/hosts.h"
 #include "pg/cpu/p2p/p2p.h"
 #include "pg/cpu/roster.h"
 #include "pg/cpu/shm/arena.h"
@@ -20,16 +21,28 @@ typedef struct dl_cpu_backend {
     int rank;
     int size;
     dl_roster *roster;
-    dl_loan loan;      /* of a group made out of another */
-    dl_peer *peers;    /* by rank, of such a group */
-    int *origin_ranks; /* the same: ranks in the roster */
-    dl_p2p *p2p;       /* NULL for one rank */
+    dl_loan loan; /* of a group made out of another */
+    dl_layout layout;
+    dl_peer *peers;       /* by rank; NULL: the roster's */
+    dl_way *ways;         /* the same */
+    int *origin_ranks;    /* ranks in the roster, of a group made out of another */
+    dl_peer *local_peers; /* by place on this host, as what the board knows of it */
+    int *local_places;    /* the same: places in the roster's host */
+    dl_p2p *p2p;          /* NULL for one rank */
     /* the thread that is in an operation only; abort and leave lock for themselves */
-    dl_board board;
+    dl_board board;     /* of this host's ranks */
+    dl_traffic traffic; /* of several hosts */
+    dl_hosts hosts;     /* the same */
     dl_exchange exchange;
     dl_shared_views views;
     dl_buffer staging; /* an array without its gaps */
 } dl_cpu_backend;
+
+static inline bool
+dl_cpu_has_hosts(const dl_cpu_backend *self)
+{
+    return self->layout.host_count > 1;
+}
 
 static inline dl_cpu_backend *
 dl_cpu_self(dl_backend *backend)

@@ -9,68 +9,29 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "base/reader.h"
+#include "net/interface.h"
 #include "net/socket.h"
-
-/* "dlcpu" and, in the last byte, a version: a record that begins otherwise is not read any further. */
-#define RECORD_MAGIC UINT64_C(0x0100007570636c64)
-#define FIELD_LIMIT 256
+#include "pg/cpu/endpoint_hosts.h"
 
 /* Absent ranks named in an error. */
 #define NAMED_RANKS 16
 
-void
-dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contact)
+/* A rank alone on its host, or whose group needs no other hosts, gets along without an
+ * address: what stands in its way is published instead. */
+static void
+open_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
 {
-    dl_put_u64(buffer, RECORD_MAGIC);
-    dl_put_i64(buffer, peer->pid);
-    dl_put_bytes(buffer, dl_bytes_of(peer->host));
-    dl_put_bytes(buffer, dl_bytes_of(contact->socket));
-    dl_put_bytes(buffer, (dl_bytes){contact->token, sizeof contact->token});
-}
+    dl_address connected;
+    dl_address address;
+    bool is_connected = dl_store_local_address(store, &connected);
 
-/* Into a string of `room` bytes, zero included. */
-static bool
-take_text(dl_reader *reader, char *text, size_t room)
-{
-    dl_bytes field;
-
-    if (dl_take_bytes(reader, FIELD_LIMIT, &field) != 1 || field.size >= room) {
-        return false;
+    if (dl_interface_address(is_connected ? &connected : NULL, &address) == DL_OK
+        && dl_listener_open(&endpoint->calls, &address, contact->way.token) == DL_OK) {
+        contact->way.address = endpoint->calls.address;
+    } else {
+        snprintf(contact->problem, sizeof contact->problem, "%.*s", DL_PROBLEM_SIZE - 1,
+                 dl_last_error()->text);
     }
-    memcpy(text, field.data, field.size);
-    text[field.size] = '\0';
-    return true;
-}
-
-dl_status
-dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
-{
-    dl_reader reader = dl_reader_of(bytes);
-    uint64_t magic;
-    dl_bytes token;
-
-    if (!dl_take_u64(&reader, &magic) || magic != RECORD_MAGIC) {
-        return dl_fail(DL_PROTOCOL, "its record in the store is not of this version of "
-                                    "distlite");
-    }
-    if (!dl_take_i64(&reader, &peer->pid)
-        || !take_text(&reader, peer->host, sizeof peer->host)
-        || !take_text(&reader, contact->socket, sizeof contact->socket)
-        || dl_take_bytes(&reader, FIELD_LIMIT, &token) != 1
-        || token.size != sizeof contact->token) {
-        return dl_fail(DL_PROTOCOL, "its record in the store is damaged");
-    }
-    memcpy(contact->token, token.data, token.size);
-    return DL_OK;
-}
-
-dl_bytes
-dl_endpoint_key(int rank, char text[DL_ENDPOINT_KEY_SIZE])
-{
-    int size = snprintf(text, DL_ENDPOINT_KEY_SIZE, "cpu/%d", rank);
-
-    return (dl_bytes){(const uint8_t *)text, (size_t)size};
 }
 
 static dl_status
@@ -78,15 +39,17 @@ publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     char key[DL_ENDPOINT_KEY_SIZE];
     dl_peer self = {.pid = getpid()};
-    dl_contact contact;
+    dl_contact contact = {.way.address.size = 0};
     dl_buffer record = {0};
 
     /* A longer name stays cut and terminated. */
     (void)gethostname(self.host, sizeof self.host - 1);
     DL_TRY(dl_local_listen(endpoint->size, contact.socket, &endpoint->listener));
-    if (getrandom(contact.token, sizeof contact.token, 0) != DL_TOKEN_SIZE) {
+    if (getrandom(contact.way.token, DL_TOKEN_SIZE, 0) != DL_TOKEN_SIZE) {
         return dl_fail(DL_INTERNAL, "getrandom: %s", strerror(errno));
     }
+    dl_host_own(&contact.host);
+    open_calls(endpoint, store, &contact);
     dl_endpoint_put(&record, &self, &contact);
     dl_status status = dl_buffer_check(&record);
     if (status == DL_OK) {
@@ -206,8 +169,10 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
         .listener = -1,
         .peers = calloc(count, sizeof *endpoint->peers),
         .contacts = calloc(count, sizeof *endpoint->contacts),
+        .ways = calloc(count, sizeof *endpoint->ways),
     };
-    if (endpoint->peers == NULL || endpoint->contacts == NULL) {
+    if (endpoint->peers == NULL || endpoint->contacts == NULL
+        || endpoint->ways == NULL) {
         status = dl_fail_no_memory();
         goto fail;
     }
@@ -218,6 +183,13 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
     status = gather(endpoint, options->store, deadline);
     if (status != DL_OK) {
         goto fail;
+    }
+    status = dl_endpoint_group(endpoint);
+    if (status != DL_OK) {
+        goto fail;
+    }
+    if (endpoint->layout.host_count == 1) {
+        dl_listener_fini(&endpoint->calls);
     }
     return DL_OK;
 
@@ -251,7 +223,10 @@ dl_endpoint_fini(dl_endpoint *endpoint)
     if (endpoint->peers != NULL || endpoint->contacts != NULL) {
         dl_endpoint_hush(endpoint);
     }
+    dl_listener_fini(&endpoint->calls);
+    dl_layout_fini(&endpoint->layout);
     free(endpoint->peers);
     free(endpoint->contacts);
+    free(endpoint->ways);
     *endpoint = (dl_endpoint){.listener = -1};
 }

@@ -1,33 +1,43 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What the ranks of a group need to find each other: each publishes one record in the
- * store, with the name of a Unix socket and a secret that shows who has read it, and
- * reads those of all others. */
+ * store, with the host it is on, the name of a Unix socket and an address, where it is
+ * met, and a secret that shows who has read it; and reads those of all others. */
 #ifndef DISTLITE_PG_CPU_ENDPOINT_H
 #define DISTLITE_PG_CPU_ENDPOINT_H
 
 #include "net/local.h"
 #include "pg/backend.h"
+#include "pg/cpu/host.h"
+#include "pg/cpu/layout.h"
 #include "pg/cpu/peer.h"
+#include "pg/cpu/tcp/listener.h"
 
-#define DL_TOKEN_SIZE 16
+#define DL_PROBLEM_SIZE 512
 
 /* Where a rank is to be met. */
 typedef struct dl_contact {
     char socket[DL_LOCAL_NAME_SIZE];
-    uint8_t token[DL_TOKEN_SIZE];
+    dl_host host;
+    dl_way way; /* for other hosts; without one, its address is empty */
+    char problem[DL_PROBLEM_SIZE]; /* why it is */
 } dl_contact;
 
 /* This rank's view; fixed after dl_endpoint_open. */
 typedef struct dl_endpoint {
     int rank;
     int size;
-    int listener;
+    int listener;         /* for ranks of this host; -1: closed */
+    dl_listener calls;    /* for those of others; closed where there are none */
     dl_peer *peers;       /* by rank */
     dl_contact *contacts; /* by rank */
+    dl_way *ways;         /* by rank */
+    dl_layout layout;
+    const int *names; /* by rank, for texts; NULL: the same */
 } dl_endpoint;
 
-/* Publishes and gathers.  DL_TIMEOUT names the ranks that have not come. */
+/* Publishes and gathers.  DL_TIMEOUT names the ranks that have not come; DL_NETWORK,
+ * those that ranks of other hosts could not reach. */
 dl_status dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
                            dl_deadline deadline);
 
@@ -36,10 +46,19 @@ dl_status dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *opti
 void dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store,
                        dl_deadline deadline);
 
-/* Closes the listener; peers and contacts stay. */
+/* The part of it that is about this host: ranks are places there, names are kept.  It
+ * shares the listeners, which stay the whole's. */
+dl_status dl_endpoint_narrow(const dl_endpoint *endpoint, dl_endpoint *local);
+void dl_endpoint_drop_narrow(dl_endpoint *local);
+
+/* Closes the Unix socket; the rest stays. */
 void dl_endpoint_hush(dl_endpoint *endpoint);
 
 void dl_endpoint_fini(dl_endpoint *endpoint);
+
+/* "rank 2 (pid 123 on host h)". */
+void dl_endpoint_describe(const dl_endpoint *endpoint, int rank,
+                          char text[DL_PEER_TEXT_SIZE]);
 
 /* "cpu/3". */
 #define DL_ENDPOINT_KEY_SIZE 24

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/roster.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/thread.h"
+#include "pg/cpu/tcp/traffic.h"
 
 static void
 free_roster(dl_backend_origin *origin)
@@ -18,14 +20,98 @@ free_roster(dl_backend_origin *origin)
     free(self);
 }
 
-static dl_status
-meet(dl_roster *self, const dl_backend_options *options, dl_deadline deadline)
-{
-    dl_join work = {&self->endpoint, options, deadline};
+/* A roster while it is being made. */
+typedef struct making {
+    dl_roster *roster;
+    const dl_backend_options *options;
+    dl_deadline deadline;
+    dl_traffic traffic; /* on leaders */
+} making;
 
-    DL_TRY(dl_endpoint_open(&self->endpoint, options, deadline));
-    dl_status status = dl_join_run(&work, &self->membership);
-    dl_endpoint_hush(&self->endpoint);
+/* An empty message to and from each other leader. */
+static dl_status
+greet(making *self, uint64_t sequence)
+{
+    const dl_layout *layout = &self->roster->endpoint.layout;
+    dl_op_context op = {.sequence = sequence,
+                        .fingerprint = {.op = DL_BARRIER},
+                        .deadline = self->deadline};
+    dl_status status = DL_OK;
+
+    dl_traffic_begin(&self->traffic, &op);
+    for (int host = 0; host < layout->host_count && status == DL_OK; host++) {
+        int leader = dl_layout_leader(layout, host);
+        if (host != layout->host) {
+            status = dl_traffic_send(&self->traffic, leader, NULL, 0);
+        }
+        if (host != layout->host && status == DL_OK) {
+            status = dl_traffic_receive(&self->traffic, leader, NULL, 0);
+        }
+    }
+    if (status == DL_OK) {
+        status = dl_traffic_wait(&self->traffic, dl_traffic_next(&self->traffic));
+    }
+    if (status != DL_OK) {
+        dl_traffic_break(&self->traffic, NULL, 0);
+    }
+    dl_traffic_end(&self->traffic);
+    return status;
+}
+
+/* Once all have read all records they can go, and once they are gone a later group may
+ * use the same keys. */
+static dl_status
+greet_and_clear(making *self)
+{
+    const dl_endpoint *endpoint = &self->roster->endpoint;
+
+    DL_TRY(greet(self, 1));
+    if (endpoint->rank == 0) {
+        dl_endpoint_clear(endpoint, self->options->store, self->deadline);
+    }
+    return greet(self, 2);
+}
+
+static dl_status
+settle(void *context)
+{
+    making *self = context;
+    dl_endpoint *endpoint = &self->roster->endpoint;
+    char name[256];
+
+    if (endpoint->layout.host_count == 1) {
+        dl_endpoint_clear(endpoint, self->options->store, self->deadline);
+        return DL_OK;
+    }
+    snprintf(name, sizeof name, "%.240s/join", self->options->group_name);
+    dl_traffic_options options = {
+        .rank = endpoint->rank,
+        .size = endpoint->size,
+        .group_name = name,
+        .peers = endpoint->peers,
+        .ways = endpoint->ways,
+        .listener = &endpoint->calls,
+    };
+    DL_TRY(dl_traffic_init(&self->traffic, &options));
+    dl_status status = greet_and_clear(self);
+    dl_traffic_fini(&self->traffic);
+    return status;
+}
+
+static dl_status
+meet(making *self)
+{
+    dl_roster *roster = self->roster;
+    dl_endpoint local = {.listener = -1};
+
+    DL_TRY(dl_endpoint_open(&roster->endpoint, self->options, self->deadline));
+    dl_status status = dl_endpoint_narrow(&roster->endpoint, &local);
+    if (status == DL_OK) {
+        dl_join work = {&local, self->options, self->deadline, settle, self};
+        status = dl_join_run(&work, &roster->membership);
+    }
+    dl_endpoint_drop_narrow(&local);
+    dl_endpoint_hush(&roster->endpoint);
     return status;
 }
 
@@ -40,7 +126,8 @@ dl_roster_new(const dl_backend_options *options, dl_deadline deadline,
     }
     dl_backend_origin_init(&self->base, free_roster);
     self->fork_generation = dl_fork_generation();
-    dl_status status = meet(self, options, deadline);
+    making work = {.roster = self, .options = options, .deadline = deadline};
+    dl_status status = meet(&work);
     if (status != DL_OK) {
         dl_backend_origin_unref(&self->base);
         return status;

@@ -2,8 +2,11 @@
  *
  * The ranks that once met through a store, and what this process has to reach them:
  * shared by the group that met and all groups made out of it, and kept until the last of
- * them ends.  Those need not meet again: who they are is known, and their memory comes
- * out of the arena. */
+ * them ends.  Those need not meet again: who they are is known, their memory comes out of
+ * the arena, and other hosts' ranks are called when they are needed.
+ *
+ * The ranks of each host join over its memory; then the hosts' leaders say hello to each
+ * other, so that a network that does not work is found out here. */
 #ifndef DISTLITE_PG_CPU_ROSTER_H
 #define DISTLITE_PG_CPU_ROSTER_H
 
@@ -16,7 +19,7 @@ typedef struct dl_roster {
     /* fixed after init */
     uint32_t fork_generation;
     dl_endpoint endpoint;
-    dl_membership membership;
+    dl_membership membership; /* of this host: ranks are places there */
 } dl_roster;
 
 /* Meets the others. */

@@ -9,23 +9,12 @@ dl_status
 dl_join_fail_unreachable(const dl_join *join, int rank)
 {
     const dl_endpoint *endpoint = join->endpoint;
-    const dl_peer *self = &endpoint->peers[endpoint->rank];
-    const dl_peer *peer = &endpoint->peers[rank];
     char here[DL_PEER_TEXT_SIZE];
     char there[DL_PEER_TEXT_SIZE];
 
-    dl_peer_describe(self, endpoint->rank, here);
-    dl_peer_describe(peer, rank, there);
-    if (strcmp(self->host, peer->host) == 0) {
-        return dl_fail(DL_PEER_LOST,
-                       "%s cannot reach %s: it has ended, or runs in another network "
-                       "namespace, which the cpu backend does not support yet",
-                       here, there);
-    }
-    return dl_fail(DL_UNSUPPORTED,
-                   "%s cannot share memory with %s: groups over several hosts are not "
-                   "supported by the cpu backend yet",
-                   here, there);
+    dl_endpoint_describe(endpoint, endpoint->rank, here);
+    dl_endpoint_describe(endpoint, rank, there);
+    return dl_fail(DL_PEER_LOST, "%s cannot reach %s: it has ended", here, there);
 }
 
 dl_status

@@ -29,12 +29,15 @@ typedef struct dl_membership {
 
 /* What both sides work on. */
 typedef struct dl_join {
-    const dl_endpoint *endpoint;
+    const dl_endpoint *endpoint; /* of this host's ranks */
     const dl_backend_options *options;
     dl_deadline deadline;
+    /* On the leader, once all of them have read all records; NULL: clears those. */
+    dl_status (*settle)(void *context);
+    void *context;
 } dl_join;
 
-/* DL_UNSUPPORTED: a rank is on another host.  DL_PEER_LOST: one ended meanwhile. */
+/* DL_PEER_LOST: a rank has ended meanwhile. */
 dl_status dl_join_run(const dl_join *join, dl_membership *membership);
 
 void dl_membership_fini(dl_membership *membership);

@@ -16,7 +16,7 @@ fail_leader(const dl_join *join, dl_status status)
 {
     char leader[DL_PEER_TEXT_SIZE];
 
-    dl_peer_describe(&join->endpoint->peers[LEADER], LEADER, leader);
+    dl_endpoint_describe(join->endpoint, LEADER, leader);
     if (status == DL_TIMEOUT) {
         return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: %s does not answer",
                        join->deadline.limit / DL_MILLISECOND, leader);
@@ -34,7 +34,7 @@ is_invite(const dl_join *join, dl_bytes bytes)
     return dl_take_invite(bytes, &invite)
            && dl_bytes_equal(invite.group_name, dl_bytes_of(join->options->group_name))
            && invite.rank == (uint32_t)endpoint->rank
-           && memcmp(invite.token, endpoint->contacts[endpoint->rank].token,
+           && memcmp(invite.token, endpoint->contacts[endpoint->rank].way.token,
                      DL_TOKEN_SIZE)
                   == 0;
 }

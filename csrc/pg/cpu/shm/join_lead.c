@@ -66,7 +66,7 @@ fail_ended(const leader *self, int rank)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
-    dl_peer_describe(&self->join->endpoint->peers[rank], rank, peer);
+    dl_endpoint_describe(self->join->endpoint, rank, peer);
     return dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
 }
 
@@ -87,7 +87,7 @@ invite(leader *self, int rank)
     if (status != DL_OK) {
         return status;
     }
-    memcpy(message.token, contact->token, sizeof message.token);
+    memcpy(message.token, contact->way.token, sizeof message.token);
     dl_put_invite(&parcel.bytes, &message);
     status = dl_local_send(self->connections[rank], &parcel, join->deadline);
     dl_parcel_fini(&parcel);
@@ -132,7 +132,7 @@ fail_silent(const leader *self)
     while (self->members[rank].fd < 0) {
         rank++;
     }
-    dl_peer_describe(&self->join->endpoint->peers[rank], rank, peer);
+    dl_endpoint_describe(self->join->endpoint, rank, peer);
     return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: %s does not answer",
                    self->join->deadline.limit / DL_MILLISECOND, peer);
 }
@@ -214,7 +214,8 @@ refuse_all(const leader *self)
     dl_parcel parcel = {0};
 
     if (cause.status == DL_INTERRUPTED) {
-        message = (dl_refusal){DL_CANCELLED, DL_LITERAL("rank 0 was interrupted")};
+        message =
+            (dl_refusal){DL_CANCELLED, DL_LITERAL("the leading rank was interrupted")};
     }
     dl_put_refusal(&parcel.bytes, &message);
     for (int rank = 1; rank < self->join->endpoint->size; rank++) {
@@ -249,7 +250,11 @@ lead(leader *self)
     DL_TRY(invite_all(self));
     DL_TRY(take_answers(self));
     /* Everybody who answered has read all records. */
-    dl_endpoint_clear(join->endpoint, join->options->store, join->deadline);
+    if (join->settle != NULL) {
+        DL_TRY(join->settle(join->context));
+    } else {
+        dl_endpoint_clear(join->endpoint, join->options->store, join->deadline);
+    }
     self->shown[0] = self->membership->own.shown;
     self->membership->own.shown = -1;
     return welcome_all(self);

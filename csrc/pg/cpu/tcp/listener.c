@@ -72,7 +72,8 @@ dl_listener_open(dl_listener *listener, const dl_address *address,
         dl_socket_close(fd);
         return dl_fail(DL_NETWORK, "listening at %s: %s", text, strerror(error));
     }
-    *listener = (dl_listener){.is_open = true, .fd = fd};
+    *listener = (dl_listener){
+        .is_open = true, .fork_generation = dl_fork_generation(), .fd = fd};
     listen_at(listener);
     memcpy(listener->token, token, DL_TOKEN_SIZE);
     pthread_mutex_init(&listener->lock, NULL);
@@ -107,7 +108,8 @@ send_all_away(dl_list *list)
 void
 dl_listener_fini(dl_listener *listener)
 {
-    if (listener->is_open) {
+    /* In a forked child the descriptors are closed, and their numbers maybe others'. */
+    if (listener->is_open && listener->fork_generation == dl_fork_generation()) {
         dl_socket_close(listener->fd);
         send_all_away(&listener->strangers);
         send_all_away(&listener->callers);

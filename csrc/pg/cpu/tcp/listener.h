@@ -18,6 +18,12 @@
 
 #define DL_TOKEN_SIZE 16
 
+/* Where a rank is called. */
+typedef struct dl_way {
+    dl_address address;
+    uint8_t token[DL_TOKEN_SIZE];
+} dl_way;
+
 typedef enum dl_call_use {
     DL_FOR_COLLECTIVES = 0,
     DL_FOR_MESSAGES = 1,
@@ -35,6 +41,7 @@ typedef struct dl_call {
 typedef struct dl_listener {
     bool is_open;
     /* fixed after open */
+    uint32_t fork_generation;
     int fd;
     dl_address address; /* with its port */
     uint8_t token[DL_TOKEN_SIZE];
@@ -49,7 +56,7 @@ typedef struct dl_listener {
 dl_status dl_listener_open(dl_listener *listener, const dl_address *address,
                            const uint8_t token[DL_TOKEN_SIZE]);
 
-/* Callers that were not taken are hung up on.  In a forked child too. */
+/* Callers that were not taken are hung up on.  In a forked child it forgets them. */
 void dl_listener_fini(dl_listener *listener);
 
 /* The caller's descriptor, which is then the taker's; -1: it has not called yet.  From

@@ -33,6 +33,7 @@ dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options)
 
     *traffic = (dl_traffic){
         .options = *options,
+        .fork_generation = dl_fork_generation(),
         .routes = calloc(count, sizeof *traffic->routes),
         .used = calloc(count, sizeof *traffic->used),
         .polls = calloc(count + 1, sizeof *traffic->polls),
@@ -50,7 +51,9 @@ dl_traffic_fini(dl_traffic *traffic)
 {
     for (int i = 0; i < traffic->used_count; i++) {
         dl_route *route = traffic->routes[traffic->used[i]];
-        dl_link_fini(&route->link);
+        if (traffic->fork_generation == dl_fork_generation()) {
+            dl_link_fini(&route->link);
+        }
         free(route);
     }
     free(traffic->routes);

@@ -15,12 +15,6 @@
 
 #include "pg/cpu/tcp/route.h"
 
-/* Where a rank is called. */
-typedef struct dl_way {
-    dl_address address;
-    uint8_t token[DL_TOKEN_SIZE];
-} dl_way;
-
 typedef struct dl_traffic_options {
     int rank;
     int size;
@@ -36,6 +30,7 @@ typedef struct dl_traffic_options {
 
 typedef struct dl_traffic {
     dl_traffic_options options; /* fixed after init */
+    uint32_t fork_generation;   /* the same */
     /* the thread that is in an operation only, or who has `is_busy` */
     dl_route **routes; /* by rank; NULL: not needed yet */
     int *used;         /* ranks of the routes there are */

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/reader.h"
+#include "pg/cpu/endpoint.h"
+
+/* "dlcpu" and, in the last byte, a version: a record that begins otherwise is not read
+ * any further. */
+#define RECORD_MAGIC UINT64_C(0x0200007570636c64)
+#define FIELD_LIMIT 1024
+
+static dl_bytes
+address_bytes(const dl_address *address)
+{
+    const struct sockaddr_in6 *ip6 = &address->socket.ip6;
+
+    switch (address->size == 0 ? AF_UNSPEC : address->socket.any.sa_family) {
+    case AF_INET:
+        return (dl_bytes){(const uint8_t *)&address->socket.ip4.sin_addr, 4};
+    case AF_INET6:
+        return (dl_bytes){ip6->sin6_addr.s6_addr, 16};
+    default:
+        return (dl_bytes){NULL, 0};
+    }
+}
+
+void
+dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contact)
+{
+    const dl_way *way = &contact->way;
+
+    dl_put_u64(buffer, RECORD_MAGIC);
+    dl_put_i64(buffer, peer->pid);
+    dl_put_bytes(buffer, dl_bytes_of(peer->host));
+    dl_put_bytes(buffer, dl_bytes_of(contact->socket));
+    dl_put_bytes(buffer, (dl_bytes){way->token, sizeof way->token});
+    dl_put_bytes(buffer, dl_bytes_of(contact->host.stack));
+    dl_put_bytes(buffer, dl_bytes_of(contact->host.hint));
+    dl_put_bytes(buffer, address_bytes(&way->address));
+    /* The port lies at the same place in both families. */
+    dl_put_u32(buffer, ntohs(way->address.socket.ip4.sin_port));
+    dl_put_bytes(buffer, dl_bytes_of(contact->problem));
+}
+
+/* Into a string of `room` bytes, zero included. */
+static bool
+take_text(dl_reader *reader, char *text, size_t room)
+{
+    dl_bytes field;
+
+    if (dl_take_bytes(reader, FIELD_LIMIT, &field) != 1 || field.size >= room) {
+        return false;
+    }
+    if (field.size > 0) {
+        memcpy(text, field.data, field.size);
+    }
+    text[field.size] = '\0';
+    return true;
+}
+
+static bool
+take_token(dl_reader *reader, uint8_t token[DL_TOKEN_SIZE])
+{
+    dl_bytes field;
+
+    if (dl_take_bytes(reader, FIELD_LIMIT, &field) != 1
+        || field.size != DL_TOKEN_SIZE) {
+        return false;
+    }
+    memcpy(token, field.data, field.size);
+    return true;
+}
+
+static bool
+take_address(dl_reader *reader, dl_address *address)
+{
+    dl_bytes host;
+    uint32_t port;
+
+    if (dl_take_bytes(reader, FIELD_LIMIT, &host) != 1 || !dl_take_u32(reader, &port)
+        || (host.size != 0 && host.size != 4 && host.size != 16) || port > UINT16_MAX) {
+        return false;
+    }
+    *address = (dl_address){.size = 0};
+    if (host.size == 4) {
+        address->size = sizeof address->socket.ip4;
+        address->socket.ip4.sin_family = AF_INET;
+        memcpy(&address->socket.ip4.sin_addr, host.data, host.size);
+    } else if (host.size == 16) {
+        address->size = sizeof address->socket.ip6;
+        address->socket.ip6.sin6_family = AF_INET6;
+        memcpy(&address->socket.ip6.sin6_addr, host.data, host.size);
+    }
+    address->socket.ip4.sin_port = htons((uint16_t)port);
+    return true;
+}
+
+dl_status
+dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
+{
+    dl_reader reader = dl_reader_of(bytes);
+    uint64_t magic;
+
+    if (!dl_take_u64(&reader, &magic) || magic != RECORD_MAGIC) {
+        return dl_fail(DL_PROTOCOL, "its record in the store is not of this version of "
+                                    "distlite");
+    }
+    if (!dl_take_i64(&reader, &peer->pid)
+        || !take_text(&reader, peer->host, sizeof peer->host)
+        || !take_text(&reader, contact->socket, sizeof contact->socket)
+        || !take_token(&reader, contact->way.token)
+        || !take_text(&reader, contact->host.stack, sizeof contact->host.stack)
+        || !take_text(&reader, contact->host.hint, sizeof contact->host.hint)
+        || !take_address(&reader, &contact->way.address)
+        || !take_text(&reader, contact->problem, sizeof contact->problem)) {
+        return dl_fail(DL_PROTOCOL, "its record in the store is damaged");
+    }
+    return DL_OK;
+}
+
+dl_bytes
+dl_endpoint_key(int rank, char text[DL_ENDPOINT_KEY_SIZE])
+{
+    int size = snprintf(text, DL_ENDPOINT_KEY_SIZE, "cpu/%d", rank);
+
+    return (dl_bytes){(const uint8_t *)text, (size_t)size};
+}
