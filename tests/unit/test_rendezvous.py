@@ -231,6 +231,14 @@ def test_with_the_launchers_store_rank_0_is_a_client(environment):
     assert not stores[1].check(["key"])
 
 
+def test_a_store_elsewhere_than_the_launchers_is_served_by_rank_0(environment):
+    environment.setenv("MASTER_PORT", "1")
+    environment.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    store, _, _ = first("tcp://127.0.0.1:0", 0, 1)
+    store.set("key", "value")
+    assert (store.get("key"), store.port > 1) == (b"value", True)
+
+
 def bound_socket():
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
