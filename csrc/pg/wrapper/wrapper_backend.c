@@ -129,6 +129,14 @@ post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
 }
 
 static dl_status
+share(dl_backend *backend, size_t size, dl_region **region)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    return inside->ops->share(inside, size, region);
+}
+
+static dl_status
 watch(dl_backend *backend, int rank)
 {
     dl_backend *inside = self_of(backend)->inside;
@@ -178,6 +186,7 @@ static const dl_backend_ops wrapper_ops = {
     .reduce_scatter = reduce_scatter,
     .all_to_all = all_to_all,
     .post = post,
+    .share = share,
     .watch = watch,
     .abort = abort_inside,
     .leave = leave,
@@ -202,6 +211,7 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
     LEAVE_OUT(ops, inside, reduce_scatter);
     LEAVE_OUT(ops, inside, all_to_all);
     LEAVE_OUT(ops, inside, post);
+    LEAVE_OUT(ops, inside, share);
     LEAVE_OUT(ops, inside, watch);
 }
 
