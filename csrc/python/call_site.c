@@ -12,6 +12,33 @@
 /* With its last slash; empty where it is not known.  Fixed after init. */
 static char package_folder[PATH_MAX];
 
+/* What this thread wants to read in place of the function's name; empty for that. */
+static _Thread_local char label[64];
+
+static PyObject *
+set_call_label(PyObject *Py_UNUSED(module), PyObject *wanted)
+{
+    const char *text = wanted == Py_None ? "" : PyUnicode_AsUTF8(wanted);
+    PyObject *former = label[0] == '\0'
+                           ? Py_NewRef(Py_None)
+                           : PyUnicode_DecodeUTF8(label, strlen(label), "replace");
+
+    if (text == NULL || former == NULL) {
+        Py_XDECREF(former);
+        return NULL;
+    }
+    snprintf(label, sizeof label, "%s", text);
+    return former;
+}
+
+static PyMethodDef functions[] = {
+    {"_set_call_label", set_call_label, METH_O,
+     "_set_call_label($module, label, /)\n--\n\n"
+     "What operations of this thread are called in, None for the function's name; "
+     "returns the former."},
+    {0},
+};
+
 int
 dlpy_call_site_init(PyObject *module)
 {
@@ -25,7 +52,7 @@ dlpy_call_site_init(PyObject *module)
     Py_XDECREF(file);
     /* A module that was not loaded from a file has frames of its own all the same. */
     PyErr_Clear();
-    return 0;
+    return PyModule_AddFunctions(module, functions);
 }
 
 /* The frame keeps the code, and the code the text. */
@@ -51,7 +78,7 @@ note_frame(PyFrameObject *frame)
                    && strncmp(site.file, package_folder, strlen(package_folder)) == 0;
 
     if (!is_ours) {
-        site.function = text_of(code->co_name);
+        site.function = label[0] == '\0' ? text_of(code->co_name) : label;
         site.line = PyFrame_GetLineNumber(frame);
         dl_call_site_note(&site);
     }

@@ -92,7 +92,7 @@ from .lifecycle import (
 )
 from .p2p import P2POp, batch_isend_irecv
 from .process_group_gloo import ProcessGroupGloo
-from .reduce_op import ReduceOp, reduce_op
+from .reduce_op import ReduceOp, reduce_op, supports_complex
 from .rendezvous import register_rendezvous_handler, rendezvous
 from .world import (
     GroupMember,
@@ -113,6 +113,8 @@ from .world import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from .coalescing import _coalescing_manager as _coalescing_manager
+    from .compat import GroupName, record_comm
     from .device_mesh import init_device_mesh
     from .mesh import DeviceMesh
     from .nccl import ProcessGroupNCCL, cuda_stream
@@ -164,6 +166,7 @@ __all__ = [
     "Future",
     "GatherOptions",
     "GroupMember",
+    "GroupName",
     "HashStore",
     "P2POp",
     "PrefixStore",
@@ -230,6 +233,7 @@ __all__ = [
     "new_group",
     "new_subgroups",
     "new_subgroups_by_enumeration",
+    "record_comm",
     "recv",
     "recv_object_list",
     "reduce",
@@ -250,19 +254,25 @@ __all__ = [
     "shared_zeros",
     "shared_zeros_like",
     "send_object_list",
-    "set_safe_objects",
     "set_debug_level",
     "set_debug_level_from_env",
+    "set_safe_objects",
     "shrink_group",
     "split_group",
+    "supports_complex",
     "wait_all",
 ]
 
 # Modules that are imported when they are asked for.
-_MODULES = ("custom", "device_mesh", "nccl", "options", "regroup")
+_MODULES = ("custom", "device_mesh", "distributed_c10d", "nccl", "options", "regroup")
 
 # Rare names, by the module that has them, which is imported when one is asked for.
 _LATER = {
+    "GroupName": "compat",
+    "_all_gather_base": "compat",
+    "_coalescing_manager": "coalescing",
+    "_reduce_scatter_base": "compat",
+    "record_comm": "compat",
     "shared_empty": "shared",
     "shared_empty_like": "shared",
     "shared_zeros": "shared",

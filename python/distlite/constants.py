@@ -3,6 +3,8 @@
 
 from datetime import timedelta
 
-__all__ = ["default_pg_timeout"]
+__all__ = ["default_pg_nccl_timeout", "default_pg_timeout"]
 
 default_pg_timeout = timedelta(minutes=30)
+# Without NCCL; torch has ten minutes where it is built in.
+default_pg_nccl_timeout: timedelta | None = None

@@ -31,8 +31,18 @@ def init_device_mesh(
     """
     import numpy as np
 
-    names = mesh_dim_names
     shape = tuple(index(size) for size in mesh_shape)
+    _check(device_type, shape, mesh_dim_names)
+    override = _override_of(backend_override or {}, len(shape), mesh_dim_names)
+    ranks = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
+    return DeviceMesh(
+        device_type, ranks, mesh_dim_names=mesh_dim_names, backend_override=override
+    )
+
+
+def _check(
+    device_type: str, shape: tuple[int, ...], names: tuple[str, ...] | None
+) -> None:
     if names is not None and len(set(names)) != len(names):
         raise RuntimeError(
             "Each mesh_dim_name must be unique. Found repeated mesh_dim_name in "
@@ -51,11 +61,6 @@ def init_device_mesh(
         )
     if any(size < 1 for size in shape):
         raise RuntimeError(f"a mesh has no dimension of {min(shape)} ranks: {shape}")
-    override = _override_of(backend_override or {}, len(shape), names)
-    ranks = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
-    return DeviceMesh(
-        device_type, ranks, mesh_dim_names=names, backend_override=override
-    )
 
 
 def _override_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 
+from ._C import ProcessGroup
 from .groups import new_group
 from .lifecycle import init_process_group
 from .world import get_process_group_ranks, get_rank, get_world_size, is_initialized
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     from numpy.typing import ArrayLike
-
-    from ._C import ProcessGroup
 
     Names = tuple[str, ...]
 
@@ -275,25 +274,9 @@ class DeviceMesh:
         mesh_dim_names: Names | None = None,
     ) -> DeviceMesh:
         """A mesh of groups that exist: of one, or one for each dimension of `mesh`."""
-        import numpy as np
-
-        groups = list(group) if isinstance(group, (list, tuple)) else [group]
-        if not groups:
-            raise ValueError("Expects at least one ProcessGroup to be passed")
-        if len(groups) == 1 and not isinstance(group, (list, tuple)):
-            ranks = get_process_group_ranks(groups[0])
-            if mesh is not None and np.array(mesh).tolist() != ranks:
-                raise ValueError(
-                    f"Invalid mesh {np.array(mesh).tolist()} for ProcessGroup with "
-                    f"ranks {ranks}"
-                )
-            mesh = ranks
-        elif mesh is None:
-            raise ValueError("Must pass mesh if passing multiple ProcessGroups")
-        elif mesh_dim_names is None:
-            raise ValueError(
-                "Must pass mesh_dim_names if passing multiple ProcessGroups"
-            )
+        is_one = not isinstance(group, (list, tuple))
+        groups = [group] if isinstance(group, ProcessGroup) else list(group)
+        mesh = _ranks_of(groups, mesh, is_one, mesh_dim_names)
         made = DeviceMesh(
             device_type, mesh, mesh_dim_names=mesh_dim_names, _init_backend=False
         )
@@ -348,6 +331,29 @@ class DeviceMesh:
 
     def __hash__(self) -> int:
         return hash(self._key())
+
+
+def _ranks_of(
+    groups: list[ProcessGroup], mesh: ArrayLike | None, is_one: bool, names: object
+) -> ArrayLike:
+    """The ranks of a mesh that is made of groups."""
+    import numpy as np
+
+    if not groups:
+        raise ValueError("Expects at least one ProcessGroup to be passed")
+    if not is_one and mesh is None:
+        raise ValueError("Must pass mesh if passing multiple ProcessGroups")
+    if not is_one and names is None:
+        raise ValueError("Must pass mesh_dim_names if passing multiple ProcessGroups")
+    if mesh is not None and not is_one:
+        return mesh
+    ranks = get_process_group_ranks(groups[0])
+    if mesh is not None and np.array(mesh).tolist() != ranks:
+        raise ValueError(
+            f"Invalid mesh {np.array(mesh).tolist()} for ProcessGroup with ranks "
+            f"{ranks}"
+        )
+    return ranks
 
 
 DeviceMesh.__module__ = "distlite"

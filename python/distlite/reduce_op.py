@@ -126,6 +126,22 @@ class ReduceOp(metaclass=_ReduceOpMeta):
         return self.op, (self._factor,)
 
 
+def _make_nccl_premul_sum(factor: Any) -> ReduceOp:
+    """As ``ReduceOp.PREMUL_SUM(factor)``; of a float, or an array of one element."""
+    if isinstance(factor, int):
+        raise TypeError(f"the factor must be a float or an array, not {factor!r}")
+    return ReduceOp._with_factor(RedOpType.PREMUL_SUM, factor)
+
+
+def supports_complex(reduceOp: Any) -> bool:
+    """Whether arrays of complex numbers can be combined like that."""
+    return getattr(reduceOp, "op", reduceOp) in (
+        RedOpType.SUM,
+        RedOpType.AVG,
+        RedOpType.PREMUL_SUM,
+    )
+
+
 class _ReduceOpMirror:
     """``distlite.reduce_op``, the name of ``ReduceOp`` in old programs."""
 

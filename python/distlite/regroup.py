@@ -166,13 +166,18 @@ def shrink_group(
     _meet(made)
     if shrink_flags != SHRINK_ABORT:
         _shrink_device(former, sorted(excluded), made)
-    if is_default:
-        replace_default(made, made_of)
-    else:
-        del world.groups[former]
-        former.shutdown()
-        _remember(made, made_of)
+    _take_over(former, made, made_of)
     return made
+
+
+def _take_over(former: ProcessGroup, made: ProcessGroup, info: GroupInfo) -> None:
+    """The old group goes; what it was, the new one is."""
+    if former is world.default:
+        replace_default(made, info)
+        return
+    del world.groups[former]
+    former.shutdown()
+    _remember(made, info)
 
 
 def _shrink_device(

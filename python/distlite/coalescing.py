@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collectives of one kind, collected in a `with` statement and run at its end."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+from . import _C
+from .group_methods import CoalescedWork
+from .world import is_outside, world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any, NoReturn
+
+    from ._C import ProcessGroup
+
+    Given = dict[str, Any]
+
+__all__ = ["_CoalescingManager", "_IllegalWork", "_coalescing_manager"]
+
+_COLLECTED = ("all_reduce", "all_gather_single", "reduce_scatter_single")
+
+
+class _IllegalWork:
+    """What a collected operation returns: there is nothing to wait for yet."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in (
+            *("wait", "is_success", "exception", "result", "synchronize"),
+            *("source_rank", "is_completed", "get_future"),
+        ):
+            raise ValueError(f"Illegal to call {name} on IllegalWork object")
+        raise AttributeError(f"IllegalWork has no attribute {name!r}")
+
+
+class _CoalescingManager:
+    """What the `with` statement gives: after it, the work of all operations."""
+
+    def __init__(self) -> None:
+        self.works: list[Any] = []
+
+    def append(self, work: Any) -> None:
+        """Wait for this one, too."""
+        if work:
+            self.works.append(work)
+
+    def wait(self) -> None:
+        """Return when all have ended."""
+        for work in self.works:
+            work.wait()
+
+
+class _Collection:
+    """The handler of a group while operations are collected."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Given]] = []
+
+    def __call__(self, group: ProcessGroup, function: str, given: Given) -> Any:
+        if function not in _COLLECTED:
+            return NotImplemented
+        kinds = {function, *(kind for kind, _ in self.calls)}
+        if len(kinds) > 1:
+            raise RuntimeError(
+                "Coalescing manager requires all collectives to be the same type, but "
+                f"got mixed types: {kinds}"
+            )
+        self.calls.append((function, given))
+        return _IllegalWork() if given.get("async_op") else None
+
+    def run(self) -> CoalescedWork:
+        """Starts them all, in their order."""
+        works = [
+            getattr(_C, function)(**{**given, "async_op": True})
+            for function, given in self.calls
+        ]
+        return CoalescedWork(works)
+
+
+@contextmanager
+def _coalescing_manager(
+    group: ProcessGroup | None = None,
+    device: Any | None = None,
+    async_ops: bool = False,
+) -> Iterator[_CoalescingManager]:
+    """Collects the all_reduce, all_gather_single or reduce_scatter_single inside.
+
+    They run at the end, one after the other without waiting in between; with
+    `async_ops` the object's wait() waits for them.  All must be of one kind; whatever
+    else is called inside, runs at once.  An exception inside drops what was collected.
+    `device` means nothing here.
+    """
+    manager = _CoalescingManager()
+    if is_outside(group):
+        yield manager
+        return
+    used = world.require_default() if group is None else group
+    collection = _Collection()
+    former = used._set_handler(collection)
+    if isinstance(former, _Collection):
+        used._set_handler(former)
+        raise ValueError(
+            "ProcessGroup has non-empty op list at the start of coalescing"
+        )
+    try:
+        yield manager
+    finally:
+        used._set_handler(former)
+    if not collection.calls:
+        return
+    work = collection.run()
+    manager.append(work)
+    if not async_ops:
+        work.wait()

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""torch's module path for what is in the package itself; nothing is made here."""
+
+from . import *  # noqa: F403
+from . import __all__ as __all__
+from .backends import BackendType as BackendType
+from .coalescing import (
+    _coalescing_manager as _coalescing_manager,
+)
+from .coalescing import (
+    _CoalescingManager as _CoalescingManager,
+)
+from .coalescing import (
+    _IllegalWork as _IllegalWork,
+)
+from .compat import (
+    _all_gather_base as _all_gather_base,
+)
+from .compat import (
+    _create_work_from_future as _create_work_from_future,
+)
+from .compat import (
+    _reduce_scatter_base as _reduce_scatter_base,
+)
+from .constants import default_pg_nccl_timeout as default_pg_nccl_timeout
+from .custom import DistributedBackendOptions as _DistributedBackendOptions  # noqa: F401
+from .groups import (
+    _get_default_group as _get_default_group,
+)
+from .groups import (
+    _get_default_store as _get_default_store,
+)
+from .groups import (
+    _get_process_group_name as _get_process_group_name,
+)
+from .groups import (
+    _rank_not_in_group as _rank_not_in_group,
+)
+from .lifecycle import _store_based_barrier as _store_based_barrier
+from .reduce_op import _make_nccl_premul_sum as _make_nccl_premul_sum
+from .regroup import SHRINK_ABORT as SHRINK_ABORT
+from .regroup import SHRINK_DEFAULT as SHRINK_DEFAULT
+from .world import world as _world  # noqa: F401

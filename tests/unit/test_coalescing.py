@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collected operations, labels, works of futures, and the rarer forms of reductions."""
+
+import copy
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import distlite
+from distlite import Future, HashStore, ReduceOp
+from distlite.coalescing import _coalescing_manager
+from distlite.distributed_c10d import _create_work_from_future, _make_nccl_premul_sum
+
+
+@pytest.fixture(autouse=True)
+def world():
+    distlite.init_process_group(store=HashStore(), rank=0, world_size=1)
+    yield
+    distlite.destroy_process_group()
+
+
+def sequence():
+    return distlite.group.WORLD._get_sequence_number_for_group()
+
+
+def test_nothing_runs_before_the_end():
+    array = np.ones(2)
+    with _coalescing_manager():
+        twice = ReduceOp.PREMUL_SUM(2.0)
+        assert distlite.all_reduce(array, twice) is None
+        assert distlite.all_reduce(array, twice) is None
+        assert (array.tolist(), sequence()) == ([1.0, 1.0], 0)
+    assert (array.tolist(), sequence()) == ([4.0, 4.0], 2)
+    distlite.all_reduce(array, twice)
+    assert array.tolist() == [8.0, 8.0]
+
+
+def test_each_has_its_own_reduction():
+    first, second = np.ones(2), np.ones(2)
+    with _coalescing_manager():
+        distlite.all_reduce(first, ReduceOp.PREMUL_SUM(2.0))
+        distlite.all_reduce(second, ReduceOp.PREMUL_SUM(3.0))
+    assert (first[0], second[0]) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize("kind", ["all_gather_single", "reduce_scatter_single"])
+def test_other_kinds(kind):
+    output, input = np.zeros(3), np.arange(3.0)
+    with _coalescing_manager(async_ops=True) as manager:
+        getattr(distlite, kind)(output, input)
+        assert output.tolist() == [0.0, 0.0, 0.0]
+    assert len(manager.works) == 1
+    assert manager.works[0].result()[0] is output
+    manager.wait()
+    assert output.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_there_is_nothing_to_wait_for_inside():
+    array = np.ones(2)
+    with _coalescing_manager():
+        work = distlite.all_reduce(array, async_op=True)
+        for name in ("wait", "is_success", "exception", "result", "source_rank"):
+            text = f"^Illegal to call {name} on IllegalWork object$"
+            with pytest.raises(ValueError, match=text):
+                getattr(work, name)()
+    with _coalescing_manager() as manager:
+        pass
+    assert manager.works == []
+
+
+def test_others_run_at_once():
+    with _coalescing_manager():
+        distlite.broadcast(np.ones(2), 0)
+        distlite.barrier()
+        assert sequence() == 2
+
+
+def test_kinds_are_not_mixed():
+    array, output = np.ones(2), np.zeros(2)
+    with (
+        pytest.raises(RuntimeError, match="to be the same type, but got mixed types"),
+        _coalescing_manager(),
+    ):
+        distlite.all_reduce(array)
+        distlite.all_gather_single(output, array)
+    # What was collected is dropped, and leaves no trace.
+    assert sequence() == 0
+    with _coalescing_manager():
+        distlite.all_reduce(array)
+    assert sequence() == 1
+
+
+def test_not_inside_each_other():
+    with (
+        pytest.raises(ValueError, match="non-empty op list at the start of coalescing"),
+        _coalescing_manager(),
+        _coalescing_manager(),
+    ):
+        pass
+    distlite.all_reduce(np.ones(1))
+    assert sequence() == 1
+
+
+def test_outside_of_the_group():
+    with _coalescing_manager(-100) as manager, pytest.warns(UserWarning):
+        distlite.all_reduce(np.ones(1), group=-100)
+    assert manager.works == []
+
+
+def test_works_of_futures():
+    future = Future()
+    work = _create_work_from_future(future)
+    assert not work.is_completed() and not work.is_success()
+    assert work.exception() is None
+    threading.Timer(0.01, future.set_result, [[1]]).start()
+    assert work.wait() is True
+    assert work.is_success() and work.result() == [1]
+    assert work.get_future() is future
+    failed = Future()
+    failed.set_exception(ValueError("boom"))
+    work = _create_work_from_future(failed)
+    assert work.is_completed() and not work.is_success()
+    assert str(work.exception()) == "boom"
+    with pytest.raises(ValueError, match="^boom$"):
+        work.wait()
+
+
+def test_labels_are_given_back():
+    from distlite import _C
+
+    with distlite.record_comm("outer"):
+        with distlite.record_comm("inner"):
+            assert _C._set_call_label("inner") == "inner"
+        assert _C._set_call_label("outer") == "outer"
+    assert _C._set_call_label(None) is None
+    with pytest.raises(TypeError), distlite.record_comm(5):
+        pass
+
+
+def test_a_label_stands_for_the_function():
+    level, store = distlite.get_debug_level(), HashStore()
+    distlite.set_debug_level(distlite.DebugLevel.DETAIL)
+
+    def run(rank):
+        group = distlite.ProcessGroup(store, rank, 2)
+        with pytest.raises(RuntimeError) as caught, distlite.record_comm(f"on {rank}"):
+            distlite.all_reduce(np.ones(rank + 1), group=group)
+        return str(caught.value)
+
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            for text in threads.map(run, range(2)):
+                assert "in on 0" in text and "in on 1" in text
+    finally:
+        distlite.set_debug_level(level)
+
+
+def test_premultiplied_sums():
+    op = _make_nccl_premul_sum(3.0)
+    assert (op, op.factor) == (ReduceOp.PREMUL_SUM, 3.0)
+    assert _make_nccl_premul_sum(np.array([2.0])).factor.tolist() == [2.0]
+    for wrong in (3, "3", None):
+        with pytest.raises(TypeError):
+            _make_nccl_premul_sum(wrong)
+    for again in (pickle.loads(pickle.dumps(op)), copy.copy(op), copy.deepcopy(op)):
+        assert (again, again.factor) == (op, 3.0)
+
+
+def test_what_complex_numbers_can():
+    able = [op.name for op in ReduceOp.RedOpType if distlite.supports_complex(op)]
+    assert able == ["SUM", "AVG", "PREMUL_SUM"]
+    assert distlite.supports_complex(ReduceOp(ReduceOp.SUM))
+    assert not distlite.supports_complex(ReduceOp(ReduceOp.MAX))
+
+
+def test_group_names_are_words():
+    assert distlite.GroupName("x") == "x"
