@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/blocking.h"
 #include "pg/device_state.h"
 #include "pg/group_state.h"
 #include "pg/nccl/nccl_backend.h"
@@ -202,6 +203,8 @@ dl_device_run(dl_group *group, const dl_device_item *item, dl_deadline deadline)
     dl_arrays arrays = dl_arguments_arrays(item->op, item->args, group->size);
     dl_work *work;
 
+    /* Whatever follows may have to wait for the other ranks. */
+    dl_blocking_begin();
     DL_TRY(dl_device_submit(group, item, deadline, &work));
     if (work == NULL) {
         return DL_OK;

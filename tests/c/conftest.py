@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from c_build import JOBS, Builder, BuildError
+from doubles_build import nccl_doubles
 
 VALGRIND = ["valgrind", "--quiet", "--leak-check=full", "--error-exitcode=99"]
 # A case's own alarm comes first; this is for a harness that hangs.
@@ -131,7 +132,12 @@ class CCase(pytest.Item):
         seconds = CASE_SECONDS * (TOOL_FACTOR if has_tool else 1)
         is_slow = self.get_closest_marker("slow") is not None
         timeout = seconds * (SLOW_FACTOR if is_slow else 1) + HARNESS_GRACE
-        return _run(self.command, timeout, DL_CHECK_TIMEOUT=str(seconds))
+        environment = {"DL_CHECK_TIMEOUT": str(seconds)}
+        if self.path.name == "test_nccl.c":
+            environment.update(nccl_doubles())
+            # Streams of the doubles are threads that may be ending as leaks are sought.
+            environment["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
+        return _run(self.command, timeout, **environment)
 
     def runtest(self) -> None:
         done = self.done.result()

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Ranks as threads over the doubles of NCCL and the CUDA runtime. */
+#include "base/thread.h"
+#include "groups.h"
+#include "pg/device.h"
+#include "pg/nccl/cuda_table.h"
+#include "pg/nccl/nccl_reduction.h"
+
+static dl_store *store;
+
+static dl_group *
+join_device_group(const char *name, int rank, int size, int64_t timeout)
+{
+    dl_group_options options = {
+        .name = name, .backend = "cpu", .rank = rank, .size = size, .timeout = timeout};
+    dl_device_options unset = {0};
+    dl_group *group = NULL;
+
+    CHECK_OK(dl_group_new(&options, store, &group));
+    CHECK_OK(dl_device_serve(group, "nccl", &unset));
+    return group;
+}
+
+static dl_tensor
+device_tensor(void *data, size_t count)
+{
+    dl_tensor tensor = tensor_of(data, count, DL_INT64);
+
+    tensor.device = DL_CUDA;
+    return tensor;
+}
+
+static dl_work *
+begin_sum(dl_group *group, int64_t *data, size_t count)
+{
+    dl_all_reduce_args args = {.tensor = device_tensor(data, count), .op = DL_SUM};
+    dl_work *work = NULL;
+
+    CHECK_OK(
+        dl_group_submit(group, DL_ALL_REDUCE, &args, dl_group_deadline(group), &work));
+    return work;
+}
+
+static void
+run_ranks(int size, dl_rank_fn run)
+{
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(size, run, NULL);
+    dl_store_unref(store);
+}
+
+static void
+add_up(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("sum", rank, size, GROUP_PATIENCE);
+    int64_t data[3] = {rank, 10, rank * rank};
+    int64_t host = rank;
+
+    (void)context;
+    const dl_cuda_table *cuda;
+    void *stream;
+    CHECK_OK(dl_cuda_load(&cuda));
+    CHECK(cuda->stream_create(&stream, 0, 0) == DL_CUDA_SUCCESS);
+    dl_work *work = begin_sum(group, data, 3);
+    CHECK_OK(dl_work_order(work, stream));
+    CHECK_OK(dl_work_wait(work, soon()));
+    CHECK(dl_work_is_done(work));
+    CHECK_EQUAL(data[0], size * (size - 1) / 2);
+    CHECK_EQUAL(data[1], 10 * size);
+    CHECK_OK(dl_work_order(work, stream));
+    cuda->stream_destroy(stream);
+    CHECK_OK(all_reduce(group, &host, 1));
+    CHECK_EQUAL(host, size * (size - 1) / 2);
+    end_group(group);
+    /* Works outlive their group. */
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_work_unref(work);
+}
+
+CHECK_CASE(devices_and_the_host_are_served_by_one_group)
+{
+    run_ranks(3, add_up);
+}
+
+static void
+exchange(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("batch", rank, size, GROUP_PATIENCE);
+    int64_t out[2] = {rank + 1, rank + 2};
+    int64_t in[2] = {0};
+    dl_message_args send = {.tensor = device_tensor(out, 2), .peer = 1 - rank};
+    dl_message_args receive = {.tensor = device_tensor(in, 2), .peer = 1 - rank};
+    dl_work *work = NULL;
+
+    (void)context;
+    CHECK_OK(dl_device_batch_begin(group, soon()));
+    CHECK_STATUS(dl_device_batch_begin(group, soon()), DL_INVALID);
+    CHECK_OK(dl_group_post(group, DL_SEND, &send, soon(), &work));
+    CHECK(work == NULL);
+    CHECK_OK(dl_group_post(group, DL_RECV, &receive, soon(), &work));
+    CHECK_OK(dl_device_batch_end(group, false, soon(), &work));
+    CHECK_OK(dl_work_wait(work, soon()));
+    CHECK_EQUAL(in[1], 3 - rank);
+    dl_work_unref(work);
+    CHECK_OK(dl_device_batch_begin(group, soon()));
+    CHECK_OK(dl_group_post(group, DL_SEND, &send, soon(), &work));
+    CHECK_OK(dl_device_batch_end(group, true, soon(), &work));
+    CHECK(work == NULL);
+    CHECK_STATUS(dl_device_batch_end(group, false, soon(), &work), DL_INVALID);
+    end_group(group);
+}
+
+CHECK_CASE(a_batch_goes_out_together_or_not_at_all)
+{
+    run_ranks(2, exchange);
+}
+
+/* Rank 1 stays away from the second operation. */
+static void
+time_out(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("late", rank, size, 300 * DL_MILLISECOND);
+    int64_t data = 1;
+
+    (void)context;
+    dl_work *work = begin_sum(group, &data, 1);
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_work_unref(work);
+    if (rank == 0) {
+        work = begin_sum(group, &data, 1);
+        CHECK_STATUS(dl_work_wait(work, dl_deadline_after(0)), DL_TIMEOUT);
+        CHECK(!dl_work_is_done(work));
+        CHECK_STATUS(dl_work_wait(work, soon()), DL_TIMEOUT);
+        CHECK_CONTAINS(dl_last_error()->text, "all_reduce #2 on cuda:0 timed out");
+        CHECK_CONTAINS(dl_last_error()->text, "group late, rank 0 of 2");
+        CHECK_STATUS(dl_work_order(work, NULL), DL_TIMEOUT);
+        dl_work_unref(work);
+    }
+    end_group(group);
+}
+
+CHECK_CASE(a_late_rank_is_a_timeout_that_says_what)
+{
+    run_ranks(2, time_out);
+}
+
+static void *
+abort_soon(void *group)
+{
+    dl_sleep_until(dl_deadline_after(30 * DL_MILLISECOND));
+    dl_group_abort(group, "the test says so");
+    return NULL;
+}
+
+static void
+be_aborted(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("abort", rank, size, GROUP_PATIENCE);
+    dl_all_reduce_args args = {.op = DL_SUM};
+    int64_t data = 1;
+    pthread_t thread;
+    dl_work *works[2];
+
+    (void)context;
+    args.tensor = device_tensor(&data, 1);
+    works[0] = begin_sum(group, &data, 1);
+    CHECK_OK(dl_work_wait(works[0], soon()));
+    dl_work_unref(works[0]);
+    if (rank == 0) {
+        works[0] = begin_sum(group, &data, 1);
+        works[1] = begin_sum(group, &data, 1);
+        CHECK(pthread_create(&thread, NULL, abort_soon, group) == 0);
+        for (int i = 0; i < 2; i++) {
+            CHECK_STATUS(dl_work_wait(works[i], soon()), DL_CANCELLED);
+            CHECK_CONTAINS(dl_last_error()->text, "the test says so");
+            dl_work_unref(works[i]);
+        }
+        CHECK(pthread_join(thread, NULL) == 0);
+        CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_CANCELLED);
+    }
+    end_group(group);
+}
+
+CHECK_CASE(an_abort_frees_all_waiters)
+{
+    run_ranks(2, be_aborted);
+}
+
+/* An operation that is under way when its group is closed has time to end. */
+static void
+leave_early(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("close", rank, size, GROUP_PATIENCE);
+    int64_t data = rank;
+
+    (void)context;
+    dl_work *work = begin_sum(group, &data, 1);
+    end_group(group);
+    CHECK_OK(dl_work_wait(work, soon()));
+    CHECK_EQUAL(data, size * (size - 1) / 2);
+    dl_work_unref(work);
+}
+
+CHECK_CASE(what_is_under_way_ends_before_the_group)
+{
+    run_ranks(3, leave_early);
+}
+
+static void
+split_in_two(int rank, int size, void *context)
+{
+    dl_group *parent = join_device_group("parent", rank, size, GROUP_PATIENCE);
+    bool is_outside = rank == size - 1;
+    dl_device_parting parting = {.color = is_outside ? -1 : 0, .key = -rank};
+    int64_t data = 1;
+
+    (void)context;
+    CHECK_OK(dl_device_connect(parent, 0, soon()));
+    /* By key: the last of the part comes first. */
+    dl_group *part = is_outside ? NULL
+                                : join_device_group("part", size - 2 - rank, size - 1,
+                                                    GROUP_PATIENCE);
+    CHECK_OK(dl_device_part(parent, &parting, soon(), part));
+    if (part != NULL) {
+        dl_work *work = begin_sum(part, &data, 1);
+        CHECK_OK(dl_work_wait(work, soon()));
+        CHECK_EQUAL(data, size - 1);
+        dl_work_unref(work);
+        end_group(part);
+    }
+    end_group(parent);
+}
+
+CHECK_CASE(a_split_makes_communicators_without_a_meeting)
+{
+    run_ranks(3, split_in_two);
+}
+
+CHECK_CASE(arrays_that_no_backend_takes_are_refused)
+{
+    int64_t data[4] = {0};
+    dl_all_reduce_args args = {.tensor = device_tensor(data, 2), .op = DL_SUM};
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_group *group = join_group(store, "host", 0, 1);
+    CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_UNSUPPORTED);
+    CHECK_CONTAINS(dl_last_error()->text, "backend=\"nccl\"");
+    dl_device_options unset = {0};
+    CHECK_STATUS(dl_device_serve(group, "bccl", &unset), DL_INVALID);
+    CHECK_OK(dl_device_serve(group, "nccl", &unset));
+    CHECK_TEXT(dl_device_name(group), "nccl");
+    args.tensor.is_contiguous = false;
+    CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_INVALID);
+    CHECK_CONTAINS(dl_last_error()->text, "is strided");
+    end_group(group);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(reductions_are_put_into_the_terms_of_nccl)
+{
+    dl_nccl_table old = {.version = 21800};
+    dl_nccl_table new = {.version = 22703};
+
+    CHECK_OK(dl_nccl_reduction_check(&old, DL_SUM, DL_FLOAT32));
+    CHECK_OK(dl_nccl_reduction_check(&old, DL_SUM, DL_COMPLEX64));
+    CHECK_EQUAL(dl_nccl_reduction_of(DL_SUM, DL_COMPLEX64).per_element, 2);
+    CHECK_EQUAL(dl_nccl_reduction_of(DL_SUM, DL_BOOL).op, 2);
+    CHECK_STATUS(dl_nccl_reduction_check(&new, DL_PRODUCT, DL_COMPLEX64),
+                 DL_UNSUPPORTED);
+    CHECK_STATUS(dl_nccl_reduction_check(&new, DL_SUM, DL_INT16), DL_UNSUPPORTED);
+    CHECK_STATUS(dl_nccl_reduction_check(&new, DL_BXOR, DL_INT32), DL_UNSUPPORTED);
+    CHECK_STATUS(dl_nccl_reduction_check(&new, DL_PREMUL_SUM, DL_INT32),
+                 DL_UNSUPPORTED);
+    CHECK_STATUS(dl_nccl_reduction_check(&old, DL_SUM, DL_FLOAT8_E5M2), DL_UNSUPPORTED);
+    CHECK_CONTAINS(dl_last_error()->text, "needs NCCL 2.24 or newer; this is 2.18.0");
+    CHECK_OK(dl_nccl_reduction_check(&new, DL_SUM, DL_FLOAT8_E5M2));
+}
