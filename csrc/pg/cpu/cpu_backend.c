@@ -324,8 +324,8 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
         free_backend(&self->base);
         return status;
     }
-    self->base.brief = BRIEF / (size_t)self->size;
-    dl_announce_join(options, options->size > 1 ? self->board.options.peers : NULL);
+    self->base.brief = dl_cpu_has_hosts(self) ? 0 : BRIEF / (size_t)self->size;
+    dl_announce_join(options, options->size > 1 ? peers_of(self) : NULL);
     *backend = &self->base;
     return DL_OK;
 }
