@@ -3,11 +3,10 @@
 
 #include <string.h>
 
-#include "python/cuda_arg.h"
-
 #define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
 #include <numpy/arrayobject.h>
 
+#include "python/cuda_arg.h"
 #include "python/dlpack_exchange.h"
 
 /* Shapes and strides are lent to the core as they lie in the array. */
