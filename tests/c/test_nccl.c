@@ -276,3 +276,19 @@ CHECK_CASE(reductions_are_put_into_the_terms_of_nccl)
     CHECK_CONTAINS(dl_last_error()->text, "needs NCCL 2.24 or newer; this is 2.18.0");
     CHECK_OK(dl_nccl_reduction_check(&new, DL_SUM, DL_FLOAT8_E5M2));
 }
+
+CHECK_SLOW_CASE(a_teardown_that_hangs_is_left_behind)
+{
+    int64_t data = 1;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_group *group = join_device_group("hang", 0, 1, GROUP_PATIENCE);
+    dl_work *work = begin_sum(group, &data, 1);
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_work_unref(work);
+    setenv("DOUBLE_NCCL_HANG", "1", 1);
+    int64_t begun = dl_now();
+    end_group(group);
+    CHECK(dl_now() - begun < 15 * DL_SECOND);
+    dl_store_unref(store);
+}

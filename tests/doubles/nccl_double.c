@@ -53,7 +53,8 @@ typedef struct config {
     int rest[4];
 } config;
 
-config double_config; /* the last one given */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+config double_config; /* the last one given; guarded by lock, as the next */
 char double_net[64];
 atomic_int double_comms; /* alive */
 
@@ -633,8 +634,10 @@ check_config(const config *given)
     if (given->magic != 0xcafebeef || given->size < 48 || given->version < 21800) {
         return fail(INVALID_ARGUMENT, "no config");
     }
+    pthread_mutex_lock(&lock);
     double_config = *given;
     snprintf(double_net, sizeof double_net, "%s", given->net == NULL ? "" : given->net);
+    pthread_mutex_unlock(&lock);
     return SUCCESS;
 }
 
