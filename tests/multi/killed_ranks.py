@@ -118,6 +118,10 @@ def until_killed(
         distlite.barrier()
     except distlite.DistError as error:
         told = str(error)
+    # Others may wait for what this rank, which lives, was about to do.
+    for group in [distlite._get_default_group(), *scene.pairs]:
+        if group != -100:
+            group.abort()
     # Nobody leaves before all have been told: it would be named in the victim's place.
     store.barrier("told", world_size - 1, 20)
     return told, time.monotonic() - noticed
