@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks on several hosts run: see test_hosts.py."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+import distlite as dist
+
+PORT = 29500
+DTYPES = ["float32", "float64", "float16", "int8", "int64", "uint16", "complex64"]
+
+
+def join(rank: int, world_size: int, address: str, timeout: float = 20) -> None:
+    from datetime import timedelta
+
+    host = f"[{address}]" if ":" in address else address
+    dist.init_process_group(
+        "gloo",
+        init_method=f"tcp://{host}:{PORT}",
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=timeout),
+    )
+
+
+def leave() -> None:
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def values(rank: int, count: int, dtype: str, salt: int = 0) -> Any:
+    """Whole numbers, so small that every order of adding them up is exact."""
+    numbers = (np.arange(count) * 7 + rank * 3 + salt) % 11
+    return numbers.astype(dtype)
+
+
+def _check_reductions(rank: int, size: int, count: int, dtype: str) -> None:
+    every = [values(r, count, dtype) for r in range(size)]
+    stack = np.stack(every)
+    expected = {
+        dist.ReduceOp.SUM: stack.sum(0, dtype=dtype),
+        dist.ReduceOp.PRODUCT: stack.prod(0, dtype=dtype),
+    }
+    if not dtype.startswith("complex"):
+        expected[dist.ReduceOp.MIN] = stack.min(0)
+        expected[dist.ReduceOp.MAX] = stack.max(0)
+    if dtype.startswith("float"):
+        mean = stack.astype("float64").mean(0)
+        expected[dist.ReduceOp.AVG] = mean.astype(dtype)
+    if "int" in dtype:
+        expected[dist.ReduceOp.BXOR] = np.bitwise_xor.reduce(stack)
+    for op, wanted in expected.items():
+        array = every[rank].copy()
+        dist.all_reduce(array, op=op)
+        if op == dist.ReduceOp.AVG:
+            np.testing.assert_allclose(array, wanted, rtol=1e-3)
+        elif not (op == dist.ReduceOp.PRODUCT and dtype == "float16"):
+            np.testing.assert_array_equal(array, wanted, str(op))
+        strided = np.zeros(2 * count, dtype)[::2]
+        strided[:] = every[rank]
+        root = count % size
+        dist.reduce(strided, dst=root, op=op)
+        wanted = array if rank == root else every[rank]
+        np.testing.assert_array_equal(strided, wanted, str(op))
+
+
+def _check_moves(rank: int, size: int, count: int, dtype: str) -> None:
+    for root in range(size):
+        array = values(rank, count, dtype)[::-1]
+        dist.broadcast(array, src=root)
+        np.testing.assert_array_equal(array, values(root, count, dtype)[::-1])
+        blocks = [np.zeros(count, dtype) for _ in range(size)]
+        dist.gather(values(rank, count, dtype), blocks if rank == root else None, root)
+        for r in range(size if rank == root else 0):
+            np.testing.assert_array_equal(blocks[r], values(r, count, dtype))
+        sent = [values(rank, count, dtype, salt) for salt in range(size)]
+        got = np.zeros(count, dtype)
+        dist.scatter(got, sent if rank == root else None, root)
+        np.testing.assert_array_equal(got, values(root, count, dtype, rank))
+    blocks = [np.zeros(count, dtype) for _ in range(size)]
+    dist.all_gather(blocks, values(rank, count, dtype))
+    for r in range(size):
+        np.testing.assert_array_equal(blocks[r], values(r, count, dtype))
+    sent = [values(rank, count + s, dtype, s) for s in range(size)]
+    blocks = [np.zeros(count + rank, dtype) for _ in range(size)]
+    dist.all_to_all(blocks, sent)
+    for r in range(size):
+        np.testing.assert_array_equal(blocks[r], values(r, count + rank, dtype, rank))
+    sent = [values(rank, count, dtype, s) for s in range(size)]
+    got = np.zeros(count, dtype)
+    dist.reduce_scatter(got, sent)
+    wanted = np.stack([values(r, count, dtype, rank) for r in range(size)])
+    np.testing.assert_array_equal(got, wanted.sum(0, dtype=dtype))
+
+
+def all_operations(rank: int, world_size: int, address: str) -> list[int]:
+    """Every operation against NumPy; which ranks are on this rank's host."""
+    join(rank, world_size, address)
+    for dtype in DTYPES:
+        for count in (0, 1, 7, 5000):
+            _check_reductions(rank, world_size, count, dtype)
+            _check_moves(rank, world_size, count, dtype)
+    large = values(rank, 1_500_003, "float32")
+    dist.all_reduce(large)
+    wanted = sum(values(r, 1_500_003, "float32") for r in range(world_size))
+    np.testing.assert_array_equal(large, wanted)
+    bits = _rounding(rank, world_size)
+    work = dist.all_reduce(large, async_op=True)
+    assert work is not None
+    work.wait()
+    leave()
+    return bits
+
+
+def _rounding(rank: int, world_size: int) -> list[int]:
+    """Sums that are not exact have the same bits everywhere."""
+    noise = np.random.default_rng(rank).standard_normal(100_003).astype("float32")
+    noise *= 10.0 ** (rank - 1)
+    dist.all_reduce(noise)
+    blocks = [np.zeros(len(noise), "uint32") for _ in range(world_size)]
+    dist.all_gather(blocks, noise.view("uint32"))
+    assert all((block == blocks[0]).all() for block in blocks)
+    return [int(noise.view("uint32").astype("uint64").sum())]
+
+
+def groups(rank: int, world_size: int, address: str) -> list[float]:
+    """Groups over some ranks of several hosts, and of one."""
+    join(rank, world_size, address)
+    results = []
+    for ranks in ([0, world_size - 1], list(range(1, world_size)), [0, 1]):
+        group = dist.new_group(ranks)
+        if rank in ranks:
+            array = np.full(3, float(rank))
+            dist.all_reduce(array, group=group)
+            assert (array == sum(ranks)).all()
+            results.append(float(array[0]))
+    leave()
+    return results
+
+
+def mismatch(rank: int, world_size: int, address: str) -> tuple[str, float]:
+    """The last rank calls something else."""
+    join(rank, world_size, address)
+    dist.barrier()
+    start = time.monotonic()
+    try:
+        if rank == world_size - 1:
+            dist.all_reduce(np.zeros(3))
+        else:
+            dist.broadcast(np.zeros(3), src=0)
+    except dist.DistBackendError as error:
+        time.sleep(1)  # others must not learn it from this rank's end
+        return str(error), time.monotonic() - start - 1
+    raise AssertionError("nothing was raised")
+
+
+def die(rank: int, world_size: int, address: str, victim: int) -> tuple[str, float]:
+    join(rank, world_size, address)
+    dist.barrier()
+    if rank == victim:
+        os.kill(os.getpid(), 9)
+    start = time.monotonic()
+    try:
+        while True:
+            dist.all_reduce(np.zeros(3))
+    except dist.DistBackendError as error:
+        took = time.monotonic() - start
+        time.sleep(1)
+        return str(error), took
+
+
+def late(rank: int, world_size: int, address: str, sleeper: int) -> tuple[str, float]:
+    """One rank does not come; all must name it."""
+    join(rank, world_size, address, timeout=2)
+    dist.barrier()
+    start = time.monotonic()
+    if rank == sleeper:
+        time.sleep(5)
+        return "", 0.0
+    try:
+        dist.barrier()
+    except dist.DistBackendError as error:
+        took = time.monotonic() - start
+        time.sleep(1)
+        return str(error), took
+    raise AssertionError("nothing was raised")
+
+
+def cut(rank: int, world_size: int, address: str, flag: str) -> str:
+    """Until the link is cut, at which the parent looks for `flag`."""
+    join(rank, world_size, address, timeout=2)
+    array = np.zeros(1_000_000, "float32")
+    try:
+        for i in range(1_000_000):
+            dist.all_reduce(array)
+            if i == 3 and rank == 0:
+                open(flag, "w").close()
+    except dist.DistBackendError as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
+def fail_to_join(rank: int, world_size: int, address: str) -> tuple[str, float]:
+    start = time.monotonic()
+    try:
+        join(rank, world_size, address)
+    except (RuntimeError, ValueError) as error:
+        took = time.monotonic() - start
+        time.sleep(0.5)
+        return str(error), took
+    raise AssertionError("nothing was raised")
+
+
+def just_join(rank: int, world_size: int, address: str) -> float:
+    join(rank, world_size, address)
+    array = np.full(4, float(rank))
+    dist.all_reduce(array)
+    leave()
+    return float(array[0])

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups over several hosts, each with a network stack of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import hosts_ranks
+import netns
+import pytest
+from workers import rank_outcomes, run_ranks
+
+
+@pytest.fixture(autouse=True)
+def _only_where_possible() -> None:
+    netns.skip_unless_possible()
+
+
+@pytest.fixture
+def two() -> Iterator[list[netns.Host]]:
+    """Ranks 0 and 1 on the first host, 2 and 3 on the second."""
+    with netns.Network(2) as network:
+        first, second = network.hosts
+        yield [first, first, second, second]
+
+
+def test_two_hosts_add_up(two):
+    address = two[0].address
+    results = run_ranks(hosts_ranks.just_join, 4, hosts=two, address=address)
+    assert results == [6.0] * 4
+
+
+@pytest.mark.slow
+def test_all_operations_on_two_hosts(two):
+    address = two[0].address
+    found = run_ranks(
+        hosts_ranks.all_operations, 4, hosts=two, address=address, timeout=120
+    )
+    assert all(bits == found[0] for bits in found)
+
+
+@pytest.mark.slow
+def test_all_operations_on_three_uneven_hosts():
+    with netns.Network(3) as network:
+        a, b, c = network.hosts
+        hosts = [a, b, a, c, b, b]
+        found = run_ranks(
+            hosts_ranks.all_operations, 6, hosts=hosts, address=a.address, timeout=180
+        )
+    assert all(bits == found[0] for bits in found)
+
+
+@pytest.mark.slow
+def test_all_operations_with_a_rank_per_host():
+    with netns.Network(2, ipv4=False) as network:
+        first, second = network.hosts
+        run_ranks(
+            hosts_ranks.all_operations,
+            2,
+            hosts=[first, second],
+            address=first.address6,
+            timeout=120,
+        )
+
+
+@pytest.mark.slow
+def test_groups_over_hosts(two):
+    results = run_ranks(hosts_ranks.groups, 4, hosts=two, address=two[0].address)
+    assert results == [[3.0, 1.0], [6.0, 1.0], [6.0], [3.0, 6.0]]
+
+
+def test_a_mismatch_between_hosts_is_told_everywhere(two):
+    address = two[0].address
+    results = run_ranks(hosts_ranks.mismatch, 4, hosts=two, address=address)
+    for text, seconds in results:
+        assert "broadcast(3 x float64, from rank 0)" in text
+        assert "rank 3 called all_reduce(3 x float64, SUM)" in text
+        assert seconds < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 2, 3])
+def test_a_killed_rank_is_named_on_all_hosts(two, victim):
+    outcomes = rank_outcomes(
+        hosts_ranks.die, 4, hosts=two, address=two[0].address, victim=victim
+    )
+    for outcome in outcomes:
+        if outcome.rank != victim:
+            assert outcome.is_good, outcome.describe()
+            text, seconds = outcome.value
+            assert f"rank {victim} (pid" in text
+            assert "exited or was killed" in text or "exited, was killed" in text
+            assert seconds < 1
+
+
+@pytest.mark.slow
+def test_a_late_rank_is_named_on_all_hosts(two):
+    results = run_ranks(
+        hosts_ranks.late, 4, hosts=two, address=two[0].address, sleeper=3
+    )
+    for text, seconds in results[:3]:
+        assert "rank 3 (pid" in text and "has not called it" in text
+        assert 1.9 < seconds < 3.5
+
+
+@pytest.mark.slow
+def test_a_link_that_is_cut_is_a_timeout_that_names_the_rank(tmp_path: Path):
+    flag = tmp_path / "running"
+    with netns.Network(2) as network:
+        first, second = network.hosts
+        cutter = threading.Thread(target=_unplug_when, args=(flag, second))
+        cutter.start()
+        texts = run_ranks(
+            hosts_ranks.cut,
+            2,
+            hosts=[first, second],
+            address=first.address,
+            flag=str(flag),
+        )
+        cutter.join()
+    for rank, text in enumerate(texts):
+        assert f"rank {1 - rank} (pid" in text, text
+        assert "timed out" in text or "cannot be reached" in text
+
+
+def _unplug_when(flag: Path, host: netns.Host) -> None:
+    deadline = time.monotonic() + 20
+    while not flag.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    host.unplug()
+
+
+def test_loopback_between_hosts_is_told_with_a_table():
+    with netns.Network(2) as network:
+        first, second = network.hosts
+        results = run_ranks(
+            hosts_ranks.fail_to_join,
+            2,
+            hosts=[first, second],
+            address=first.address,
+            env={"GLOO_SOCKET_IFNAME": "lo"},
+        )
+    for text, seconds in results:
+        assert "the ranks are on different hosts" in text
+        assert "on host host1) at 127.0.0.1:" in text
+        assert "on host host2) at 127.0.0.1:" in text
+        assert seconds < 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wish", ["eth0", "lo0,eth0", "^lo", "10.77.0.0/16"])
+def test_interfaces_are_chosen(wish):
+    with netns.Network(2) as network:
+        first, second = network.hosts
+        results = run_ranks(
+            hosts_ranks.just_join,
+            2,
+            hosts=[first, second],
+            address=first.address,
+            env={"GLOO_SOCKET_IFNAME": wish},
+        )
+    assert results == [1.0, 1.0]
+
+
+@pytest.mark.slow
+def test_a_wrong_interface_is_told_with_those_there_are():
+    with netns.Network(2) as network:
+        first, second = network.hosts
+        results = run_ranks(
+            hosts_ranks.fail_to_join,
+            2,
+            hosts=[first, second],
+            address=first.address,
+            env={"GLOO_SOCKET_IFNAME": "eth7,^lo"},
+        )
+    for text, _ in results:
+        assert "rank 0 (pid" in text
+        assert "GLOO_SOCKET_IFNAME=eth7,^lo leaves no interface" in text
+        assert "eth0 10.77.0.1" in text
