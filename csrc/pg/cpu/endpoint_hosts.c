@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/endpoint_hosts.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "net/interface.h"
-#include "pg/cpu/endpoint_hosts.h"
 
 static bool
 is_same_host(const dl_contact *left, const dl_contact *right)

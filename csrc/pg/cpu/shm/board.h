@@ -29,6 +29,7 @@
 /* Bytes of a slot: the largest chunk that still sits in a core's cache when the peer
  * comes for it; halves cost more in meetings than they gain in locality. */
 #define DL_BOARD_CHUNK ((size_t)1 << 20)
+
 #define DL_BOARD_REASON_SIZE 240
 
 typedef struct dl_board_line {
@@ -106,8 +107,7 @@ size_t dl_board_memory(int size, size_t chunk);
 void dl_board_format(void *memory, int size, size_t chunk, bool may_spin);
 bool dl_board_may_spin(const void *memory);
 
-/* Over memory that is formatted and outlives the board.  DL_PROTOCOL: it is not for a
- * board of this size. */
+/* Over formatted memory, which outlives it.  DL_PROTOCOL: it is of another size. */
 dl_status dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                         size_t memory_size);
 void dl_board_fini(dl_board *board);
