@@ -18,4 +18,7 @@ typedef struct dlpy_work_keep {
  * operation that has become part of a batch: that keeps the pins. */
 PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep);
 
+/* What futures.py needs of this module. */
+int dlpy_add_work_functions(PyObject *module);
+
 #endif

@@ -57,12 +57,10 @@ def new_group(
     GroupMember.NON_GROUP_MEMBER, or None with `use_local_synchronization`.
     """
     default = world.require_default()
-    inherited = info_of(default)
-    name, config = (
-        (inherited.backend, inherited.config) if not backend else backend_of(backend)
-    )
+    known = info_of(default)
+    name, config = backend_of(backend) if backend else (known.backend, known.config)
     limit = _limit_of(timeout, config)
-    _check_extras(config, pg_options, device_id)
+    _check_extras(config, pg_options, device_id, None)
     members = _members_of(ranks, default.size(), sort_ranks)
     if use_local_synchronization and default.rank() not in members:
         return None
@@ -139,7 +137,7 @@ def _join(
             world.groups[made] = info
             return made
     backend = engine_of(info.config)
-    # They have met already; members that come later are waited for in the first operation.
+    # They have met already; who comes later is waited for in the first operation.
     group = ProcessGroup(
         store, rank, size, limit, label, description, backend, default, info.ranks
     )

@@ -46,12 +46,9 @@ def init_process_group(
     """
     if world.default is not None:
         raise ValueError("trying to initialize the default process group twice!")
-    if store is not None:
-        _check_store_arguments(init_method, world_size, rank)
+    _check_store_arguments(store, init_method, world_size, rank)
     name, config = backend_of(backend)
-    _check_extras(config, pg_options, device_id)
-    if _ranks is not None:
-        raise NotImplementedError("_ranks is not in this version yet")
+    _check_extras(config, pg_options, device_id, _ranks)
     limit = _limit_of(timeout, config)
     hosted = None
     if store is None:
@@ -83,7 +80,11 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         leaving.shutdown()
 
 
-def _check_store_arguments(init_method: str | None, world_size: int, rank: int) -> None:
+def _check_store_arguments(
+    store: Store | None, init_method: str | None, world_size: int, rank: int
+) -> None:
+    if store is None:
+        return
     if init_method is not None:
         raise AssertionError("Cannot specify both init_method and store.")
     if world_size <= 0:
@@ -106,7 +107,11 @@ def _limit_of(timeout: object, config: str = "") -> timedelta:
     return timeout
 
 
-def _check_extras(config: str, pg_options: object, device_id: object) -> None:
+def _check_extras(
+    config: str, pg_options: object, device_id: object, ranks: object
+) -> None:
+    if ranks is not None:
+        raise NotImplementedError("_ranks is not in this version yet")
     has_device = "cuda:nccl" in config.split(",")
     if pg_options is not None and not Backend._plugins and not has_device:
         warnings.warn("pg_options: the cpu backend has none", stacklevel=3)
