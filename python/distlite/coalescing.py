@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from . import _C
 from .group_methods import CoalescedWork
+from .p2p import is_on_device
 from .world import is_outside, world
 
 TYPE_CHECKING = False
@@ -70,13 +71,22 @@ class _Collection:
         self.calls.append((function, given))
         return _IllegalWork() if given.get("async_op") else None
 
-    def run(self) -> CoalescedWork:
-        """Starts them all, in their order."""
-        works = [
+    def run(self, group: ProcessGroup) -> CoalescedWork:
+        """Starts them all, in their order; on a device, in one call."""
+        first = next(iter(self.calls[0][1].values()))
+        if _C._device_name(group) is None or not is_on_device(first):
+            return CoalescedWork(self._start())
+        from .nccl import batch
+
+        with batch(group, is_async=True) as started:
+            self._start()
+        return CoalescedWork(started.works)
+
+    def _start(self) -> list[Any]:
+        return [
             getattr(_C, function)(**{**given, "async_op": True})
             for function, given in self.calls
         ]
-        return CoalescedWork(works)
 
 
 @contextmanager
@@ -87,9 +97,10 @@ def _coalescing_manager(
 ) -> Iterator[_CoalescingManager]:
     """Collects the all_reduce, all_gather_single or reduce_scatter_single inside.
 
-    They run at the end, one after the other without waiting in between; with
-    `async_ops` the object's wait() waits for them.  All must be of one kind; whatever
-    else is called inside, runs at once.  An exception inside drops what was collected.
+    They run at the end, one after the other without waiting in between, or, on a
+    device, together in one call; with `async_ops` the object's wait() waits for them.
+    All must be of one kind; whatever else is called inside, runs at once.  An exception
+    inside drops what was collected.
     `device` means nothing here.
     """
     manager = _CoalescingManager()
@@ -110,7 +121,7 @@ def _coalescing_manager(
         used._set_handler(former)
     if not collection.calls:
         return
-    work = collection.run()
+    work = collection.run(used)
     manager.append(work)
     if not async_ops:
         work.wait()

@@ -215,6 +215,13 @@ def messages(rank: int, size: int, kit: Any) -> Iterator[Case]:
     manager.wait()
     yield "coalesced", same(kit, first, [size] * 3)
     yield "coalesced too", same(kit, second, [sum(range(size))] * 2)
+    both = [kit.put(np.full(3, rank)), kit.put(np.full(1, 2.0))]
+    with distlite._coalescing_manager(async_ops=True) as manager:
+        for each in both:
+            distlite.all_reduce(each)
+    manager.wait()
+    yield "manager", same(kit, both[0], [sum(range(size))] * 3)
+    yield "manager too", same(kit, both[1], [2 * size])
 
 
 def groups(rank: int, size: int, kit: Any) -> Iterator[Case]:
