@@ -264,7 +264,10 @@ __all__ = [
 ]
 
 # Modules that are imported when they are asked for.
-_MODULES = ("custom", "device_mesh", "distributed_c10d", "nccl", "options", "regroup")
+_MODULES = (
+    *("custom", "data_parallel", "device_mesh", "distributed_c10d", "nccl", "options"),
+    "regroup",
+)
 
 # Rare names, by the module that has them, which is imported when one is asked for.
 _LATER = {

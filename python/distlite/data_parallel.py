@@ -1,0 +1,12 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Training on several ranks, each with samples of its own and the same parameters.
+
+`DistributedSampler` deals out the samples, `GradientReducer` averages the gradients
+while the backward pass still computes others.
+"""
+
+from .sampler import DistributedSampler
+
+__all__ = ["DistributedSampler"]
+
+DistributedSampler.__module__ = __name__
