@@ -86,14 +86,10 @@ class ProcessGroupNCCL(ProcessGroup):
         """Every rank calls it, over the same store."""
         given = NCCLOptions() if options is None else options
         name = given.group_name or "nccl"
-        made = super().__new__(cls, store, rank, size, given._timeout, name)
+        limit = given._timeout
+        made = super().__new__(cls, store, rank, size, limit, name, backend="gloo")
         serve(made, given)
         return made
-
-    def __init__(
-        self, store: Store, rank: int, size: int, options: NCCLOptions | None = None
-    ) -> None:
-        """All is done in __new__."""
 
 
 def nccl_version() -> tuple[int, int, int]:

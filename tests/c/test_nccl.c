@@ -145,6 +145,64 @@ CHECK_CASE(a_late_rank_is_a_timeout_that_says_what)
     run_ranks(2, time_out);
 }
 
+/* As before, but what limits the operation is the variable. */
+static void
+time_out_by_variable(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("limit", rank, size, 60 * DL_SECOND);
+    int64_t data = 1;
+
+    (void)context;
+    dl_work *work = begin_sum(group, &data, 1);
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_work_unref(work);
+    if (rank == 0) {
+        work = begin_sum(group, &data, 1);
+        CHECK_STATUS(dl_work_wait(work, soon()), DL_TIMEOUT);
+        CHECK_CONTAINS(dl_last_error()->text, "timed out after 200ms");
+        dl_work_unref(work);
+    }
+    end_group(group);
+}
+
+CHECK_CASE(nccl_timeout_takes_the_place_of_the_groups)
+{
+    setenv("NCCL_TIMEOUT", "0.2", 1);
+    run_ranks(2, time_out_by_variable);
+}
+
+static void
+be_lenient(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("lenient", rank, size, 100 * DL_MILLISECOND);
+    int64_t data = 1;
+
+    (void)context;
+    CHECK_OK(dl_device_connect(group, 0, soon()));
+    dl_work *work = NULL;
+    if (rank == 0) {
+        work = begin_sum(group, &data, 1);
+        CHECK_STATUS(dl_work_wait(work, dl_deadline_after(300 * DL_MILLISECOND)),
+                     DL_TIMEOUT);
+        CHECK(!dl_work_is_done(work));
+    }
+    dl_group_set_timeout(group, GROUP_PATIENCE);
+    CHECK_OK(dl_group_barrier(group, soon()));
+    if (rank == 1) {
+        work = begin_sum(group, &data, 1);
+    }
+    CHECK_OK(dl_work_wait(work, soon()));
+    CHECK_EQUAL(data, 2);
+    dl_work_unref(work);
+    end_group(group);
+}
+
+CHECK_CASE(without_error_handling_the_late_are_waited_for)
+{
+    setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
+    run_ranks(2, be_lenient);
+}
+
 static void *
 abort_soon(void *group)
 {

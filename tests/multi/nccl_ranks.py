@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+from dlpack_producer import Producer
 from fake_cuda import CudaArray, Runtime
 
 import distlite
@@ -373,6 +374,16 @@ def options(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     tensor = kit.put(np.arange(3.0))
     distlite.all_reduce(tensor)
     found["non-blocking"] = kit.get(tensor).tolist()
+    lent = np.arange(3.0)
+    distlite.all_reduce(Producer(lent, device=2))
+    kit.runtime.synchronize(0)
+    found["DLPack"] = lent.tolist()
+    store = distlite.PrefixStore("by hand", distlite.group.WORLD.get_group_store())
+    group = distlite.ProcessGroupNCCL(store, rank, world_size, wanted)
+    tensor = kit.put(np.ones(1))
+    distlite.all_reduce(tensor, group=group)
+    found["by hand"] = kit.get(tensor).tolist()
+    group.shutdown()
     found["two devices"] = message_of(_on_device_one, kit)
     found["version"] = distlite.nccl.nccl_version()
     distlite.destroy_process_group()

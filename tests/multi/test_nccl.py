@@ -65,6 +65,8 @@ def test_options_reach_the_library():
         assert found["config"] == [0, 4, 2, 8, 1]
         assert found["net"] == "Socket"
         assert found["non-blocking"] == [0.0, 2.0, 4.0]
+        assert found["DLPack"] == [0.0, 2.0, 4.0]
+        assert found["by hand"] == [2.0]
         assert "one process uses one device" in found["two devices"]
         assert found["version"] == (2, 27, 3)
         assert found["comms"] == 0
