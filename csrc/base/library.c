@@ -26,6 +26,7 @@ typedef struct search {
     char complaint[512];
 } search;
 
+/* Half-filled lists have NULL at their end, which free(3) takes. */
 static void
 free_paths(char **paths, size_t count)
 {
@@ -102,6 +103,8 @@ open_loaded(search *self)
     return false;
 }
 
+/* Folders come first where roots differ: the first root that has the library wins, as it
+ * does for Python's modules. */
 static bool
 open_in_root(search *self, const char *root)
 {
@@ -115,6 +118,8 @@ open_in_root(search *self, const char *root)
     return false;
 }
 
+/* Under the lock, so that nobody replaces the list meanwhile; an open that is slow delays
+ * nobody who matters. */
 static bool
 open_in_roots(search *self)
 {
@@ -128,6 +133,7 @@ open_in_roots(search *self)
     return is_open;
 }
 
+/* Distributions disagree on the name of the folder, and so do vendors. */
 static bool
 open_in_homes(search *self)
 {
@@ -143,6 +149,7 @@ open_in_homes(search *self)
     return false;
 }
 
+/* By the versioned name: what is called libx.so in a package may be a linker script. */
 static bool
 open_in_system(search *self)
 {
@@ -167,6 +174,8 @@ list_names(char *text, size_t size, const char *const *names)
     }
 }
 
+/* Whoever reads this has no library: what to install is worth as much as where it was
+ * looked for. */
 static dl_status
 fail_not_found(const search *self)
 {

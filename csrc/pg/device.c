@@ -11,6 +11,7 @@
 #include "pg/group_state.h"
 #include "pg/nccl/nccl_backend.h"
 
+/* Constructors are known by their own headers only, as those of the CPU's side. */
 static const struct {
     const char *name;
     dl_device_backend_new_fn make;
@@ -79,6 +80,8 @@ dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name
     return DL_OK;
 }
 
+/* A list with an array of the host among those of the device would be read by the wrong
+ * side, where its address means nothing. */
 static dl_status
 check_item(const dl_group *group, const dl_device_item *item)
 {
@@ -121,6 +124,8 @@ find_backend(dl_group *group, dl_device_backend **backend)
     return DL_OK;
 }
 
+/* Two threads that begin operations must do so one after the other, and in the end all
+ * ranks in the same order; the latter is the caller's business. */
 dl_status
 dl_device_take_turn(dl_group *group, dl_deadline deadline)
 {
@@ -188,6 +193,7 @@ dl_device_submit(dl_group *group, const dl_device_item *item, dl_deadline deadli
     return status;
 }
 
+/* Looked up each time: programs set it after they have imported this library. */
 bool
 dl_device_blocks(void)
 {
@@ -216,6 +222,8 @@ dl_device_run(dl_group *group, const dl_device_item *item, dl_deadline deadline)
     return status;
 }
 
+/* Where the first operation should not pay for the meeting, or a failure is to come to
+ * light at once. */
 dl_status
 dl_device_connect(dl_group *group, int index, dl_deadline deadline)
 {
@@ -249,6 +257,7 @@ part(dl_group *parent, const dl_device_parting *parting, dl_deadline deadline,
     return from->ops->part(from, parting, deadline, to);
 }
 
+/* A parent without a backend for devices has nothing to part. */
 dl_status
 dl_device_part(dl_group *parent, const dl_device_parting *parting, dl_deadline deadline,
                dl_group *child)
@@ -263,6 +272,7 @@ dl_device_part(dl_group *parent, const dl_device_parting *parting, dl_deadline d
     return status;
 }
 
+/* An orderly end lets what is under way end; an abort does not. */
 void
 dl_device_abort_locked(dl_group *group, const dl_error *cause, bool is_leaving)
 {

@@ -13,6 +13,8 @@ dl_device_is_batching(const dl_device_side *self)
     return atomic_load_explicit(&self->batcher, memory_order_relaxed) == &own;
 }
 
+/* Copies, since lists of blocks live on the caller's stack; the elements are the array's
+ * own, which the caller keeps. */
 dl_status
 dl_device_batch_add(dl_group *group, const dl_device_item *item)
 {
@@ -45,6 +47,8 @@ dl_device_batch_clear(dl_device_side *self)
     self->batch_capacity = 0;
 }
 
+/* The turn is held until the end: what another thread begins meanwhile must not come in
+ * between, or ranks would disagree on what belongs together. */
 dl_status
 dl_device_batch_begin(dl_group *group, dl_deadline deadline)
 {
@@ -84,6 +88,7 @@ check_devices(const dl_group *group)
     return DL_OK;
 }
 
+/* The turn is passed on in any case: a batch that fails is over. */
 dl_status
 dl_device_batch_end(dl_group *group, bool is_dropped, dl_deadline deadline,
                     dl_work **work)

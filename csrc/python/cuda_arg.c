@@ -7,6 +7,7 @@
 #include "python/convert.h"
 #include "python/errors.h"
 
+/* Per thread, as the current stream of the libraries is. */
 static _Thread_local struct {
     bool is_set; /* by the caller, for all arrays */
     void *stream;
@@ -202,6 +203,7 @@ read_pointer(PyObject *interface, dl_tensor *view)
     return stream == Py_None || stream_from(stream, &view->stream) == 0 ? 0 : -1;
 }
 
+/* What is missing or odd makes the whole of it useless: guessing would corrupt memory. */
 static int
 read_interface(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
 {

@@ -42,6 +42,7 @@ set_roots(void)
     return status == DL_OK ? 0 : -1;
 }
 
+/* Raises what was looked for, which is more than a None would say. */
 static PyObject *
 nccl_version(PyObject *module, PyObject *Py_UNUSED(nothing))
 {
@@ -140,6 +141,7 @@ options_from(PyObject *tuple, dl_device_options *options)
     return is_high < 0 ? -1 : 0;
 }
 
+/* Once, before anybody else has the group. */
 static PyObject *
 device_serve(PyObject *module, PyObject *args)
 {
@@ -224,6 +226,7 @@ part(PyObject *module, dl_group *parent, const dl_device_parting *parting,
     Py_RETURN_NONE;
 }
 
+/* Collective over the parent; a child of None goes nowhere. */
 static PyObject *
 device_split(PyObject *module, PyObject *args)
 {
@@ -243,6 +246,7 @@ device_split(PyObject *module, PyObject *args)
     return part(module, core, &parting, part_of);
 }
 
+/* Only those who stay call it. */
 static PyObject *
 device_shrink(PyObject *module, PyObject *args)
 {
@@ -280,6 +284,7 @@ device_name(PyObject *module, PyObject *object)
     return name == NULL ? Py_NewRef(Py_None) : PyUnicode_FromString(name);
 }
 
+/* May have to wait for another thread's turn, so without the GIL. */
 static PyObject *
 batch_begin(PyObject *module, PyObject *object)
 {

@@ -3,6 +3,8 @@
 
 #include "pg/nccl/cuda_table.h"
 
+/* The newest first; one that is in use already comes before all of them, and that is the
+ * one which fits the driver. */
 static const char *const sonames[] = {"libcudart.so.13", "libcudart.so.12", NULL};
 static const char *const folders[] = {"nvidia/cu13/lib", "nvidia/cuda_runtime/lib",
                                       NULL};
@@ -94,6 +96,7 @@ dl_cuda_enter(const dl_cuda_table *cuda, int device, int *previous)
                : dl_cuda_check(cuda, cuda->set_device(device), "cudaSetDevice");
 }
 
+/* What this fails with has been said by whatever came before. */
 void
 dl_cuda_leave(const dl_cuda_table *cuda, int device, int previous)
 {

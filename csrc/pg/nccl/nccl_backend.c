@@ -10,6 +10,7 @@
 #include "pg/nccl/nccl_comm.h"
 #include "pg/nccl/nccl_state.h"
 
+/* NCCL gives the ranks of a part the order of their keys, which is that of the child. */
 static dl_status
 part_entered(dl_nccl_backend *self, const dl_device_parting *wanted,
              dl_deadline deadline, dl_nccl_backend *child)
@@ -37,6 +38,8 @@ part_entered(dl_nccl_backend *self, const dl_device_parting *wanted,
     return DL_OK;
 }
 
+/* A parent that has not met yet cannot part: its parts then meet by themselves, and all
+ * ranks see that the same way. */
 static dl_status
 part(dl_device_backend *backend, const dl_device_parting *wanted, dl_deadline deadline,
      dl_device_backend *child)
@@ -92,6 +95,7 @@ static const dl_device_ops nccl_ops = {
     .free = free_backend,
 };
 
+/* With the host: errors are read side by side with those of other ranks. */
 static char *
 make_label(const dl_device_backend_options *options)
 {

@@ -43,6 +43,7 @@ dl_nccl_comm_settle(dl_nccl_watch *watch, void *handle, int result, const char *
     return dl_nccl_check(watch->nccl, result, call);
 }
 
+/* As torch reads its switches: any text but "0" is a yes. */
 static bool
 is_switched_on(const char *name)
 {
@@ -51,6 +52,7 @@ is_switched_on(const char *name)
     return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
 }
 
+/* Unset fields stay what NCCL, or its own variables, make of them. */
 static void
 fill_config(dl_nccl_config *config, const dl_device_options *options)
 {
@@ -75,6 +77,8 @@ fill_config(dl_nccl_config *config, const dl_device_options *options)
     }
 }
 
+/* On the watch's thread, or before the communicator is anybody's: NCCL may hang in any of
+ * these calls when a peer is gone. */
 void
 dl_nccl_comm_free(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
 {
@@ -93,6 +97,8 @@ dl_nccl_comm_free(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
     free(comm);
 }
 
+/* A stream of its own, so that communication overlaps with what the program computes; one
+ * that does not block, or the default stream would wait for it. */
 static dl_status
 open_stream(dl_nccl_watch *watch, const dl_device_options *options, dl_nccl_comm *comm)
 {
@@ -166,6 +172,7 @@ await_all(const dl_nccl_meeting *meeting, dl_deadline deadline)
     return dl_store_barrier(meeting->store, dl_bytes_of(key), meeting->size, deadline);
 }
 
+/* In three steps: learn the id, wait for all, and then begin. */
 static dl_status
 init_comm(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline deadline,
           dl_nccl_comm *comm)
@@ -204,6 +211,7 @@ dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
     return DL_OK;
 }
 
+/* Without those excluded, who may be dead: that is what it is for. */
 static dl_status
 shrink(dl_nccl_watch *watch, const dl_nccl_parting *parting, void **handle,
        dl_nccl_config *config)
@@ -224,6 +232,7 @@ shrink(dl_nccl_watch *watch, const dl_nccl_parting *parting, void **handle,
                : dl_nccl_check(watch->nccl, result, "ncclCommShrink");
 }
 
+/* All ranks of the parent take part, also those that go nowhere. */
 static dl_status
 split(dl_nccl_watch *watch, const dl_nccl_parting *parting, void **handle,
       dl_nccl_config *config)

@@ -12,6 +12,7 @@ is_message(dl_op_type op)
     return op == DL_SEND || op == DL_RECV;
 }
 
+/* A communicator belongs to a device for life. */
 static dl_status
 check_device(const dl_nccl_backend *self, int device)
 {
@@ -54,6 +55,7 @@ meet_all(dl_nccl_backend *self, int device, dl_deadline deadline)
     return meet(self, &meeting, deadline, &self->comm);
 }
 
+/* Both name it the same way, whoever sends. */
 static dl_status
 meet_peer(dl_nccl_backend *self, int peer, int device, dl_deadline deadline)
 {
@@ -120,6 +122,8 @@ order_after(const dl_nccl_backend *self, const dl_device_call *call,
     return DL_OK;
 }
 
+/* Always in a group of calls: one that fails half-way leaves nothing behind, and a lone
+ * call costs no more that way. */
 static int
 launch_items(const dl_nccl_backend *self, const dl_device_call *call,
              const dl_nccl_comm *comm)
@@ -187,6 +191,7 @@ launch(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
     return DL_OK;
 }
 
+/* Before anything is sent, so that what is refused leaves the group whole. */
 static dl_status
 check_call(const dl_nccl_backend *self, const dl_device_call *call)
 {
@@ -215,6 +220,7 @@ enqueue_entered(dl_nccl_backend *self, const dl_device_call *call, int device,
     return status;
 }
 
+/* The device is made current for NCCL, and given back: the program may have another. */
 dl_status
 dl_nccl_enqueue(dl_device_backend *backend, const dl_device_call *call, dl_work **work)
 {

@@ -37,6 +37,7 @@ is_one_piece(const dl_tensor *blocks, int count)
     return true;
 }
 
+/* Bytes, not elements: any dtype moves, and both sides agree on sizes at least. */
 static int
 send_block(const dl_nccl_launch *self, const dl_tensor *block, int peer)
 {
@@ -69,6 +70,7 @@ exchange(const dl_nccl_launch *self, const dl_tensor *out, const dl_tensor *in,
     return DL_NCCL_SUCCESS;
 }
 
+/* An empty block is known to all ranks, so all leave it out. */
 static int
 broadcast_block(const dl_nccl_launch *self, const void *from, const dl_tensor *to,
                 int root)
@@ -108,6 +110,7 @@ all_gather(const dl_nccl_launch *self)
     return DL_NCCL_SUCCESS;
 }
 
+/* The root posts its receives in the order of ranks; all go on at the same time. */
 static int
 gather(const dl_nccl_launch *self)
 {
@@ -138,6 +141,7 @@ scatter(const dl_nccl_launch *self)
     return DL_NCCL_SUCCESS;
 }
 
+/* NCCL's own call needs 2.28 and equal blocks; this is what it does inside. */
 static int
 all_to_all(const dl_nccl_launch *self)
 {
@@ -165,6 +169,7 @@ receive(const dl_nccl_launch *self)
     return exchange(self, NULL, &args->tensor, self->peer);
 }
 
+/* PREMUL_SUM needs an operation that carries the factor of this rank. */
 static int
 begin_reduction(const dl_nccl_launch *self, const reduce_request *request,
                 dl_nccl_reduction *reduction)
@@ -255,6 +260,7 @@ reduce_scatter(const dl_nccl_launch *self)
     return result;
 }
 
+/* What has no entry, such as a receive from any rank, NCCL cannot do. */
 static const launch_fn launches[DL_OP_TYPE_COUNT] = {
     [DL_ALL_REDUCE] = all_reduce,
     [DL_BROADCAST] = broadcast,

@@ -32,6 +32,7 @@ static dl_nccl_table table;
 static bool is_loaded; /* guarded by lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Symbols tell much, but structs change without them. */
 static dl_status
 check_version(void *handle)
 {

@@ -130,6 +130,7 @@ dl_nccl_reduction_of(dl_reduce_op op, dl_dtype dtype)
     };
 }
 
+/* NCCL reads the factor in the dtype of the elements, before this returns. */
 int
 dl_nccl_reduction_scale(const dl_nccl_table *nccl, void *comm, double factor,
                         dl_nccl_reduction *reduction)

@@ -18,6 +18,7 @@
 /* What an orderly end gives works and communicators to end in. */
 #define GRACE (5 * DL_SECOND)
 
+/* The first cause is the one that counts: what follows are its consequences. */
 static void
 fail_locked(dl_nccl_watch *self, const dl_error *cause)
 {
@@ -79,6 +80,7 @@ dl_nccl_watch_reap(dl_nccl_watch *self)
     finish_all(&ended, NULL);
 }
 
+/* Errors of the network come to light here, often long before the deadline. */
 static void
 look_at_comms_locked(dl_nccl_watch *self)
 {
@@ -118,6 +120,7 @@ wait_locked(dl_nccl_watch *self, int64_t pause)
     pthread_cond_clockwait(&self->changed, &self->lock, CLOCK_MONOTONIC, &until);
 }
 
+/* A failure ends the watch at once; an orderly end waits for what is under way. */
 static bool
 goes_on_locked(dl_nccl_watch *self)
 {
@@ -132,6 +135,7 @@ goes_on_locked(dl_nccl_watch *self)
     return !self->has_cause;
 }
 
+/* Looks more and more rarely while nothing happens, and often again once it does. */
 static void
 watch_locked(dl_nccl_watch *self)
 {
@@ -272,6 +276,7 @@ dl_nccl_watch_new(const dl_nccl_table *nccl, const dl_cuda_table *cuda, char *la
     return DL_OK;
 }
 
+/* The cause of a failure says more than that the group is closed. */
 static dl_status
 admit_locked(dl_nccl_watch *self)
 {
@@ -299,6 +304,7 @@ dl_nccl_watch_cause(dl_nccl_watch *self)
     return status;
 }
 
+/* One that comes too late is aborted: its peers are being told the same. */
 dl_status
 dl_nccl_watch_comm(dl_nccl_watch *self, dl_nccl_comm *comm)
 {
@@ -315,6 +321,7 @@ dl_nccl_watch_comm(dl_nccl_watch *self, dl_nccl_comm *comm)
     return status;
 }
 
+/* One that comes too late ends at once, so that its waiter hears of it. */
 void
 dl_nccl_watch_work(dl_nccl_work *work)
 {

@@ -40,6 +40,8 @@ wait_work(dl_work *work, dl_deadline deadline)
     }
 }
 
+/* Of a work that is done there is nothing left to wait for, but maybe a failure to
+ * tell; its watch may be gone by then. */
 static dl_status
 order_work(dl_work *work, void *stream)
 {
@@ -56,6 +58,7 @@ order_work(dl_work *work, void *stream)
     return dl_cuda_check(cuda, result, "cudaStreamWaitEvent");
 }
 
+/* On whatever thread drops the last reference; destroying an event waits for nothing. */
 static void
 free_work(dl_work *work)
 {
