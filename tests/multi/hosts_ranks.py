@@ -222,3 +222,83 @@ def just_join(rank: int, world_size: int, address: str) -> float:
     dist.all_reduce(array)
     leave()
     return float(array[0])
+
+
+def messages(rank: int, world_size: int, address: str) -> int:
+    """Sends and receives between all ranks, of one host and of others."""
+    join(rank, world_size, address)
+    sizes = (0, 1, 1000, 300_000)
+    for step in range(1, world_size):
+        to, source = (rank + step) % world_size, (rank - step) % world_size
+        for tag, size in enumerate(sizes):
+            got = np.zeros(2 * size, "float32")[::2]
+            works = [
+                dist.isend(values(rank, size, "float32"), to, tag=tag),
+                dist.irecv(got, source, tag=tag),
+            ]
+            for work in works:
+                assert work is not None
+                work.wait()
+            np.testing.assert_array_equal(got, values(source, size, "float32"))
+    seen = _from_anybody(rank, world_size)
+    _too_long(rank, world_size)
+    leave()
+    return seen
+
+
+def _from_anybody(rank: int, world_size: int) -> int:
+    """Rank 0 takes what comes, in the order of each sender."""
+    if rank > 0:
+        for i in range(20):
+            dist.send(np.array([rank * 100 + i]), 0, tag=9)
+        return 0
+    nexts = dict.fromkeys(range(1, world_size), 0)
+    for _ in range(20 * (world_size - 1)):
+        got = np.zeros(1, "int64")
+        source = dist.recv(got, tag=9)
+        assert got[0] == source * 100 + nexts[source]
+        nexts[source] += 1
+    return sum(nexts.values())
+
+
+def _too_long(rank: int, world_size: int) -> None:
+    """An error on both sides, and nothing else breaks."""
+    last = world_size - 1
+    if rank not in (0, last):
+        return
+    try:
+        if rank == 0:
+            dist.send(np.zeros(5), last)
+        else:
+            dist.recv(np.zeros(3), 0)
+    except dist.DistBackendError as error:
+        assert "40 bytes does not fit into the 24 bytes" in str(error), error
+    else:
+        raise AssertionError("nothing was raised")
+    got = np.zeros(1)
+    if rank == 0:
+        dist.send(np.ones(1), last)
+    else:
+        dist.recv(got, 0)
+        assert got[0] == 1
+
+
+def lose_a_sender(rank: int, world_size: int, address: str) -> str:
+    """The last rank dies before it sends, after it has once."""
+    join(rank, world_size, address)
+    last = world_size - 1
+    got = np.zeros(1)
+    if rank == last:
+        dist.send(np.ones(1), 0)
+        os.kill(os.getpid(), 9)
+    if rank > 0:
+        time.sleep(0.5)
+        return ""
+    dist.recv(got, last)
+    start = time.monotonic()
+    try:
+        dist.recv(got, last)
+    except dist.DistBackendError as error:
+        assert time.monotonic() - start < 1
+        return str(error)
+    raise AssertionError("nothing was raised")

@@ -180,3 +180,17 @@ def test_a_wrong_interface_is_told_with_those_there_are():
         assert "rank 0 (pid" in text
         assert "GLOO_SOCKET_IFNAME=eth7,^lo leaves no interface" in text
         assert "eth0 10.77.0.1" in text
+
+
+def test_messages_between_hosts(two):
+    results = run_ranks(hosts_ranks.messages, 4, hosts=two, address=two[0].address)
+    assert results[0] == 60
+
+
+@pytest.mark.slow
+def test_a_sender_that_died_is_named(two):
+    address = two[0].address
+    outcomes = rank_outcomes(hosts_ranks.lose_a_sender, 4, hosts=two, address=address)
+    assert outcomes[0].is_good, outcomes[0].describe()
+    assert "recv from rank 3 (pid" in outcomes[0].value
+    assert "exited or was killed" in outcomes[0].value

@@ -20,6 +20,12 @@ peers_of(const dl_cpu_backend *self)
     return self->peers == NULL ? self->roster->endpoint.peers : self->peers;
 }
 
+static const dl_way *
+ways_of(const dl_cpu_backend *self)
+{
+    return self->ways == NULL ? self->roster->endpoint.ways : self->ways;
+}
+
 static void
 abort_traffic(dl_cpu_backend *self, const dl_error *cause)
 {
@@ -58,6 +64,7 @@ leave_backend(dl_backend *backend)
         snprintf(cause.text, sizeof cause.text, "group %.200s was closed",
                  self->group_name);
         dl_traffic_abort(&self->traffic, &cause, &cause);
+        dl_p2p_leave(self->p2p);
     }
 }
 
@@ -102,9 +109,6 @@ post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
-    if (dl_cpu_has_hosts(self)) {
-        return dl_fail(DL_UNSUPPORTED, "messages between hosts are not supported yet");
-    }
     return dl_p2p_post(self->p2p, op, args, deadline, work);
 }
 
@@ -179,7 +183,7 @@ open_hosts(dl_cpu_backend *self)
         .size = self->size,
         .group_name = self->group_name,
         .peers = peers_of(self),
-        .ways = self->ways == NULL ? self->roster->endpoint.ways : self->ways,
+        .ways = ways_of(self),
         .listener = &self->roster->endpoint.calls,
         .may_spin = self->board.header->may_spin,
         .check = dl_hosts_check,
@@ -218,7 +222,15 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
                                 options.size));
     DL_TRY(dl_board_init(&self->board, &options, segment->memory, segment->size));
     DL_TRY(dl_exchange_init(&self->exchange, &self->board));
-    DL_TRY(dl_p2p_new(&self->board, (char *)segment->memory + offset, &self->p2p));
+    dl_p2p_options messages = {
+        .group_name = self->group_name,
+        .peers = peers_of(self),
+        .layout = layout,
+        .board = &self->board,
+        .ways = ways_of(self),
+        .listener = &self->roster->endpoint.calls,
+    };
+    DL_TRY(dl_p2p_new(&messages, (char *)segment->memory + offset, &self->p2p));
     return dl_cpu_has_hosts(self) ? open_hosts(self) : DL_OK;
 }
 

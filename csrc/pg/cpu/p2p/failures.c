@@ -14,7 +14,7 @@ describe_peer(const dl_p2p *engine, int rank, char text[DL_PEER_TEXT_SIZE])
     if (rank == DL_ANY_RANK) {
         snprintf(text, DL_PEER_TEXT_SIZE, "any rank");
     } else {
-        dl_peer_describe(&engine->board->options.peers[rank], rank, text);
+        dl_peer_describe(&engine->options.peers[rank], rank, text);
     }
 }
 
@@ -26,7 +26,7 @@ describe(const dl_message *self, char text[TEXT_SIZE])
     describe_peer(self->engine, self->peer, peer);
     snprintf(text, TEXT_SIZE, "%s %s with tag %" PRId64 " in group %.100s",
              self->work.op == DL_SEND ? "send to" : "recv from", peer, self->tag,
-             self->engine->board->options.group_name);
+             self->engine->options.group_name);
 }
 
 /* From this side's view: what was sent, and what the receive takes. */
@@ -95,13 +95,18 @@ fail_late(const dl_message *self)
 static dl_status
 fail_gone(const dl_message *self, int rank)
 {
-    const dl_board *board = self->engine->board;
-    const dl_board_member *member = &board->members[rank];
-    uint32_t farewell = atomic_load(&member->farewell);
+    const dl_p2p *engine = self->engine;
+    const dl_link_channel *link = engine->peers[rank].link;
     char text[TEXT_SIZE];
     char peer[DL_PEER_TEXT_SIZE];
 
     describe(self, text);
+    if (link != NULL) {
+        return dl_fail(DL_PEER_LOST, "%s: %.1500s", text, link->cause.text);
+    }
+    const dl_board_member *member =
+        &engine->options.board->members[engine->options.layout->place_of[rank]];
+    uint32_t farewell = atomic_load(&member->farewell);
     describe_peer(self->engine, rank, peer);
     if (farewell == DL_ABORTED) {
         return dl_fail(DL_PEER_LOST, "%s: %s: %.*s", text, peer, DL_BOARD_REASON_SIZE,
@@ -151,12 +156,23 @@ dl_p2p_give_up(dl_message *self, dl_status status)
     dl_p2p_end(self, status);
 }
 
+/* In order: it owes nobody a message. */
+static bool
+has_left(const dl_p2p *engine, int rank)
+{
+    const dl_link_channel *link = engine->peers[rank].link;
+    int place = engine->options.layout->place_of[rank];
+
+    return link != NULL ? link->cause.status == DL_CLOSED
+                        : atomic_load(&engine->options.board->members[place].farewell)
+                              == DL_LEFT;
+}
+
 /* The rank whose absence ends the receive from anybody, or -1: one that was lost, because
  * nobody knows whose message this would have been, or the last of those that left. */
 static int
 missing_source(const dl_p2p *engine)
 {
-    const dl_board *board = engine->board;
     int missing = -1;
     int gone = 0;
 
@@ -166,7 +182,7 @@ missing_source(const dl_p2p *engine)
         }
         gone++;
         missing = rank;
-        if (atomic_load(&board->members[rank].farewell) != DL_LEFT) {
+        if (!has_left(engine, rank)) {
             return rank;
         }
     }
@@ -205,16 +221,26 @@ judge_list(dl_list *list)
     }
 }
 
+static bool
+is_gone(const dl_p2p *engine, int rank)
+{
+    const dl_board *board = engine->options.board;
+    const dl_link_channel *link = engine->peers[rank].link;
+    int place = engine->options.layout->place_of[rank];
+
+    if (link != NULL) {
+        return link->is_lost;
+    }
+    return dl_board_is_cut(board, place)
+           || atomic_load(&board->members[place].farewell) != DL_STAYING;
+}
+
 static void
 note_gone(dl_p2p *engine)
 {
-    const dl_board *board = engine->board;
-
-    dl_lifelines_watch(board->options.lifelines);
+    dl_lifelines_watch(engine->options.board->options.lifelines);
     for (int rank = 0; rank < engine->size; rank++) {
-        engine->peers[rank].is_gone =
-            dl_board_is_cut(board, rank)
-            || atomic_load(&board->members[rank].farewell) != DL_STAYING;
+        engine->peers[rank].is_gone = is_gone(engine, rank);
     }
 }
 

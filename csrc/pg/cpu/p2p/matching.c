@@ -39,7 +39,7 @@ refuse(dl_message *receive, const dl_frame *frame)
 }
 
 static void
-accept(dl_message *receive, const dl_frame *frame, const uint8_t *contents)
+take_in(dl_message *receive, const dl_frame *frame, const uint8_t *contents)
 {
     dl_frame answer = {
         .id = frame->id, .tag = (int64_t)receive->id, .kind = DL_FRAME_ACCEPT};
@@ -67,7 +67,7 @@ match(dl_message *receive, int source, const dl_frame *frame, const uint8_t *con
     receive->peer = source;
     receive->work.source = source;
     if (fits(receive, frame)) {
-        accept(receive, frame, contents);
+        take_in(receive, frame, contents);
     } else {
         refuse(receive, frame);
     }
@@ -96,14 +96,15 @@ dl_p2p_match_posted(dl_message *receive)
 }
 
 bool
-dl_p2p_match_frame(dl_p2p *engine, int source, const dl_frame *frame)
+dl_p2p_match_frame(dl_p2p *engine, int source, const dl_received *message)
 {
+    const dl_frame *frame = message->frame;
     dl_list *posted = &engine->posted;
 
     for (dl_list *node = posted->next; node != posted; node = node->next) {
         dl_message *receive = DL_LIST_ENTRY(node, dl_message, node);
         if (is_for(receive, source, frame)) {
-            match(receive, source, frame, dl_ring_payload(frame));
+            match(receive, source, frame, message->contents);
             return true;
         }
     }
@@ -112,7 +113,7 @@ dl_p2p_match_frame(dl_p2p *engine, int source, const dl_frame *frame)
         return false;
     }
     *arrival = (dl_arrival){.source = source, .frame = *frame};
-    memcpy(arrival->contents, dl_ring_payload(frame), frame->size);
+    memcpy(arrival->contents, message->contents, frame->size);
     dl_list_append(&engine->arrivals, &arrival->node);
     return true;
 }

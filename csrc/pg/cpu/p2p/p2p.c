@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/p2p/p2p.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 
 #include "base/thread.h"
+#include "net/socket.h"
 #include "pg/cpu/p2p/p2p_runner.h"
 #include "pg/cpu/p2p/p2p_state.h"
 
@@ -27,6 +30,22 @@ dl_p2p_memory(int size)
            + ranks * ranks * dl_ring_memory(capacity_for(size));
 }
 
+/* Nobody uses them any more. */
+static void
+close_links(dl_p2p *engine)
+{
+    bool is_inherited = engine->fork_generation != dl_fork_generation();
+
+    for (int rank = 0; engine->peers != NULL && rank < engine->size; rank++) {
+        dl_link_channel_free(engine->peers[rank].link, is_inherited);
+        engine->peers[rank].link = NULL;
+    }
+    if (engine->wake >= 0 && !is_inherited) {
+        dl_socket_close(engine->wake);
+        engine->wake = -1;
+    }
+}
+
 static void
 free_engine(dl_p2p *engine)
 {
@@ -38,6 +57,7 @@ free_engine(dl_p2p *engine)
         dl_list_remove(node);
         free(DL_LIST_ENTRY(node, dl_arrival, node));
     }
+    close_links(engine);
     pthread_cond_destroy(&engine->left);
     pthread_mutex_destroy(&engine->lock);
     free(engine->peers);
@@ -52,28 +72,94 @@ dl_p2p_unref(dl_p2p *engine)
     }
 }
 
+/* To a rank of this host, over rings as large as the host's ranks ask for. */
 static void
-open_rings(dl_p2p *engine, void *memory)
+open_rings(dl_p2p *engine, void *memory, int rank)
 {
-    size_t capacity = capacity_for(engine->size);
+    const dl_layout *layout = engine->options.layout;
+    dl_ring_channel *rings = &engine->peers[rank].rings;
+    size_t count = (size_t)dl_layout_count(layout, layout->host);
+    size_t own = (size_t)engine->place;
+    size_t other = (size_t)layout->place_of[rank];
+    size_t capacity = capacity_for((int)count);
+    uint8_t *first = (uint8_t *)memory + count * sizeof(dl_doorbell);
     size_t step = dl_ring_memory(capacity);
-    uint8_t *rings = (uint8_t *)memory + (size_t)engine->size * sizeof(dl_doorbell);
 
-    for (int rank = 0; rank < engine->size; rank++) {
-        dl_p2p_peer *peer = &engine->peers[rank];
-        size_t out = (size_t)engine->rank * (size_t)engine->size + (size_t)rank;
-        size_t in = (size_t)rank * (size_t)engine->size + (size_t)engine->rank;
-        dl_ring_open(&peer->out, rings + out * step, capacity);
-        dl_ring_open(&peer->in, rings + in * step, capacity);
-        dl_list_init(&peer->queued);
-        dl_list_init(&peer->streaming);
-    }
+    dl_ring_open(&rings->out, first + (own * count + other) * step, capacity);
+    dl_ring_open(&rings->in, first + (other * count + own) * step, capacity);
+    dl_ring_channel_init(rings, &engine->bells[other]);
+    engine->peers[rank].channel = &rings->base;
+}
+
+static dl_status
+make_link(dl_p2p *engine, int rank)
+{
+    const dl_p2p_options *options = &engine->options;
+    dl_p2p_peer *peer = &engine->peers[rank];
+    dl_link_options link = {
+        .group = options->group_name,
+        .there = &options->peers[rank],
+        .listener = options->listener,
+        .address = options->ways[rank].address,
+        .rank = engine->rank,
+        .peer = rank,
+        .use = DL_FOR_MESSAGES,
+    };
+
+    memcpy(link.token, options->ways[rank].token, sizeof link.token);
+    DL_TRY(dl_link_channel_new(&link, &peer->link));
+    peer->channel = &peer->link->base;
+    return DL_OK;
+}
+
+static dl_status
+open_channels(dl_p2p *engine, void *memory)
+{
+    const dl_layout *layout = engine->options.layout;
+    size_t capacity = capacity_for(dl_layout_count(layout, layout->host));
+
     engine->eager = capacity / 16;
     engine->chunk = capacity / 8;
+    for (int rank = 0; rank < engine->size; rank++) {
+        dl_list_init(&engine->peers[rank].queued);
+        dl_list_init(&engine->peers[rank].streaming);
+        if (layout->host_of[rank] == layout->host) {
+            open_rings(engine, memory, rank);
+        }
+    }
+    if (layout->host_count > 1) {
+        engine->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        if (engine->wake < 0) {
+            return dl_fail(DL_INTERNAL, "making an event: %s", strerror(errno));
+        }
+        dl_fork_guard(engine->wake);
+    }
+    return DL_OK;
+}
+
+/* From now on the connection is made and listened at; a receive from anybody wants
+ * those to all.  Links cost memory, so that each is made when it is first wanted. */
+static dl_status
+want(dl_p2p *engine, int peer)
+{
+    const dl_layout *layout = engine->options.layout;
+
+    for (int rank = 0; layout->host_count > 1 && rank < engine->size; rank++) {
+        bool is_remote = layout->host_of[rank] != layout->host;
+        if (!is_remote || (peer != DL_ANY_RANK && peer != rank)) {
+            continue;
+        }
+        if (engine->peers[rank].link == NULL) {
+            DL_TRY(make_link(engine, rank));
+        }
+        engine->peers[rank].link->is_wanted = true;
+        atomic_store(&engine->wants_links, true);
+    }
+    return DL_OK;
 }
 
 dl_status
-dl_p2p_new(const dl_board *board, void *memory, dl_p2p **made)
+dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **made)
 {
     dl_p2p *engine = calloc(1, sizeof *engine);
 
@@ -81,10 +167,12 @@ dl_p2p_new(const dl_board *board, void *memory, dl_p2p **made)
         return dl_fail_no_memory();
     }
     atomic_init(&engine->references, 1);
-    engine->board = board;
+    engine->options = *options;
+    engine->wake = -1;
     engine->fork_generation = dl_fork_generation();
-    engine->rank = board->options.rank;
-    engine->size = board->options.size;
+    engine->rank = options->layout->rank;
+    engine->size = options->layout->size;
+    engine->place = options->layout->place_of[engine->rank];
     engine->bells = memory;
     pthread_mutex_init(&engine->lock, NULL);
     pthread_cond_init(&engine->left, NULL);
@@ -98,7 +186,11 @@ dl_p2p_new(const dl_board *board, void *memory, dl_p2p **made)
         free_engine(engine);
         return dl_fail_no_memory();
     }
-    open_rings(engine, memory);
+    dl_status status = open_channels(engine, memory);
+    if (status != DL_OK) {
+        free_engine(engine);
+        return status;
+    }
     *made = engine;
     return DL_OK;
 }
@@ -185,7 +277,10 @@ dl_p2p_post(dl_p2p *engine, dl_op_type op, const dl_message_args *args,
     pthread_mutex_lock(&engine->lock);
     if (engine->is_aborted) {
         status = dl_fail_again(&engine->cause);
-    } else if (!args->is_awaited) {
+    } else {
+        status = want(engine, args->peer);
+    }
+    if (status == DL_OK && !args->is_awaited) {
         status = dl_p2p_runner_want(engine);
     }
     if (status != DL_OK) {
@@ -206,6 +301,30 @@ dl_p2p_post(dl_p2p *engine, dl_op_type op, const dl_message_args *args,
     return DL_OK;
 }
 
+/* With the lock. */
+static void
+say_farewells(dl_p2p *engine, const dl_error *cause)
+{
+    for (int rank = 0; rank < engine->size; rank++) {
+        if (engine->peers[rank].link != NULL) {
+            dl_link_channel_farewell(engine->peers[rank].link, cause);
+        }
+    }
+}
+
+void
+dl_p2p_leave(dl_p2p *engine)
+{
+    const dl_error cause = {.status = DL_CLOSED};
+
+    pthread_mutex_lock(&engine->lock);
+    if (!engine->is_aborted && !engine->is_closed) {
+        dl_p2p_progress(engine);
+        say_farewells(engine, &cause);
+    }
+    pthread_mutex_unlock(&engine->lock);
+}
+
 void
 dl_p2p_abort(dl_p2p *engine, const dl_error *cause)
 {
@@ -213,7 +332,8 @@ dl_p2p_abort(dl_p2p *engine, const dl_error *cause)
     if (!engine->is_aborted && !engine->is_closed) {
         engine->cause = *cause;
         engine->is_aborted = true;
-        dl_p2p_ring(engine, engine->rank);
+        say_farewells(engine, cause);
+        dl_p2p_ring(engine);
         dl_p2p_runner_nudge(engine);
     }
     pthread_mutex_unlock(&engine->lock);
@@ -235,7 +355,7 @@ dl_p2p_close(dl_p2p *engine)
         engine->is_aborted = true;
     }
     dl_p2p_judge(engine);
-    dl_p2p_ring(engine, engine->rank);
+    dl_p2p_ring(engine);
     engine->is_closed = true;
     dl_p2p_unlock_and_finish(engine);
     dl_p2p_runner_stop(engine);
@@ -244,5 +364,6 @@ dl_p2p_close(dl_p2p *engine)
         pthread_cond_wait(&engine->left, &engine->lock);
     }
     pthread_mutex_unlock(&engine->lock);
+    close_links(engine);
     dl_p2p_unref(engine);
 }

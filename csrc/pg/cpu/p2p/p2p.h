@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Messages between the ranks of one host: an engine per rank and group, apart from the
- * group's collectives and their order.  Between each two ranks there are two rings:
+ * Messages between ranks: an engine per rank and group, apart from the group's
+ * collectives and their order.  Between each two ranks there is a channel, of two rings
+ * or one TCP connection:
  *
  *     sender                                     receiver
  *     MESSAGE: tag, size, small contents    ->   matched with a posted receive, or kept
@@ -18,7 +19,9 @@
 #define DISTLITE_PG_CPU_P2P_P2P_H
 
 #include "pg/arguments.h"
+#include "pg/cpu/layout.h"
 #include "pg/cpu/shm/board.h"
+#include "pg/cpu/tcp/listener.h"
 #include "pg/work.h"
 
 typedef struct dl_p2p dl_p2p;
@@ -26,8 +29,21 @@ typedef struct dl_p2p dl_p2p;
 /* Shared bytes that the ranks' engines need; zeroed, they are ready. */
 size_t dl_p2p_memory(int size);
 
-/* `board` is borrowed: it knows the ranks, their lifelines and farewells. */
-dl_status dl_p2p_new(const dl_board *board, void *memory, dl_p2p **engine);
+/* Who there is; all borrowed. */
+typedef struct dl_p2p_options {
+    const char *group_name;
+    const dl_peer *peers; /* by rank */
+    const dl_layout *layout;
+    const dl_board *board; /* of this host's ranks: their lifelines and farewells */
+    const dl_way *ways;    /* by rank; these two for other hosts */
+    dl_listener *listener;
+} dl_p2p_options;
+
+/* `memory` is of dl_p2p_memory() for the ranks of this host. */
+dl_status dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **engine);
+
+/* Tells ranks of other hosts that this one leaves the group in order. */
+void dl_p2p_leave(dl_p2p *engine);
 
 /* Sends or receives; does not wait.  The elements must stay where they are until the
  * work is done. */

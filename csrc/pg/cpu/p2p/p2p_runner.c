@@ -48,7 +48,7 @@ sleep_until_wanted(runner *self)
 static void
 drive(dl_p2p *engine)
 {
-    dl_doorbell *bell = &engine->bells[engine->rank];
+    dl_doorbell *bell = &engine->bells[engine->place];
 
     atomic_fetch_add(&bell->sleepers, 1);
     uint32_t seen = atomic_load(&bell->rings);
@@ -154,7 +154,7 @@ dl_p2p_runner_stop(dl_p2p *engine)
     self->is_stopping = true;
     pthread_cond_signal(&self->wanted);
     pthread_cond_broadcast(&engine->left);
-    dl_p2p_ring(engine, engine->rank);
+    dl_p2p_ring(engine);
     pthread_mutex_unlock(&engine->lock);
     pthread_join(self->thread, NULL);
     pthread_cond_destroy(&self->wanted);

@@ -8,7 +8,8 @@
 
 #include "base/buffer.h"
 #include "pg/cpu/p2p/p2p.h"
-#include "pg/cpu/p2p/ring.h"
+#include "pg/cpu/p2p/link_channel.h"
+#include "pg/cpu/p2p/ring_channel.h"
 
 enum dl_frame_kind {
     DL_FRAME_MESSAGE = 1, /* id of the send; with its contents if they are small */
@@ -56,25 +57,21 @@ typedef struct dl_arrival {
     uint8_t contents[];
 } dl_arrival;
 
-/* Where a rank sleeps; shared. */
-typedef struct dl_doorbell {
-    _Alignas(DL_LINE) _Atomic uint32_t rings;
-    _Atomic uint32_t sleepers;
-} dl_doorbell;
-
 typedef struct dl_p2p_peer {
-    dl_ring out;
-    dl_ring in;
-    dl_list queued;     /* sends, in order */
-    dl_list streaming;  /* sends, in order of their acceptance */
-    dl_buffer controls; /* frames without contents that found no room */
-    bool is_gone;       /* as last seen */
+    dl_channel *channel; /* one of the next two; NULL: this rank itself */
+    dl_ring_channel rings;
+    dl_link_channel *link; /* to another host */
+    dl_list queued;        /* sends, in order */
+    dl_list streaming;     /* sends, in order of their acceptance */
+    dl_buffer controls;    /* frames without contents that found no room */
+    bool is_gone;          /* as last seen */
 } dl_p2p_peer;
 
 struct dl_p2p {
     atomic_uint references; /* the backend's and one per message */
     /* fixed after init */
-    const dl_board *board;
+    dl_p2p_options options;
+    int place; /* this rank's, on its host */
     uint32_t fork_generation;
     int rank;
     int size;
@@ -91,9 +88,11 @@ struct dl_p2p {
     dl_list arrivals;
     dl_list ended; /* to be finished without the lock */
     uint64_t last_id;
-    int pending;            /* messages that have not ended */
-    atomic_bool is_blocked; /* something waits for room in a ring; read by all */
-    int drivers;            /* threads that use the memory, the runner's apart */
+    int pending;             /* messages that have not ended */
+    int wake;                /* an event for sleepers at links; -1: no other hosts */
+    atomic_bool wants_links; /* some link is; read by all */
+    atomic_bool is_blocked;  /* something waits for room in a ring; read by all */
+    int drivers;             /* threads that use the memory, the runner's apart */
     bool is_aborted;
     bool is_closed;
     dl_error cause; /* of the abort */
@@ -110,8 +109,8 @@ bool dl_p2p_progress(dl_p2p *engine);
 /* A frame without contents; kept without room. */
 void dl_p2p_control(dl_p2p *engine, int peer, const dl_frame *frame);
 
-/* Wakes the sleepers of a rank. */
-void dl_p2p_ring(dl_p2p *engine, int rank);
+/* Wakes this rank's own sleepers. */
+void dl_p2p_ring(dl_p2p *engine);
 
 /* What it ends with where the two sides differ, and where the other one gave up. */
 dl_status dl_p2p_fail_refused(const dl_message *message, const dl_frame *frame);
@@ -127,7 +126,7 @@ void dl_p2p_give_up(dl_message *message, dl_status status);
 void dl_p2p_match_posted(dl_message *receive);
 
 /* A MESSAGE came.  False: no memory to keep it, leave it where it is. */
-bool dl_p2p_match_frame(dl_p2p *engine, int source, const dl_frame *frame);
+bool dl_p2p_match_frame(dl_p2p *engine, int source, const dl_received *message);
 
 /* Forgets a message whose sender has given up. */
 void dl_p2p_drop_arrival(dl_p2p *engine, int source, uint64_t id);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <sched.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include "base/interrupt.h"
 #include "base/thread.h"
@@ -8,6 +10,12 @@
 
 /* As long as a board's waits: see there. */
 #define LOOKS_PER_GLANCE 32
+
+/* Who sleeps at links is not woken by rings: a round of the scheduler, or two. */
+#define RINGS_SLICE DL_MILLISECOND
+
+/* While a caller is awaited, whom another thread of this process may take in. */
+#define OPENING_SLICE (5 * DL_MILLISECOND)
 
 static dl_message *
 message_of_work(dl_work *work)
@@ -19,24 +27,63 @@ message_of_work(dl_work *work)
 static bool
 has_news(const dl_p2p *engine)
 {
-    if (atomic_load_explicit(&engine->is_blocked, memory_order_relaxed)) {
+    if (atomic_load_explicit(&engine->is_blocked, memory_order_relaxed)
+        || atomic_load_explicit(&engine->wants_links, memory_order_relaxed)) {
         return true;
     }
     for (int rank = 0; rank < engine->size; rank++) {
-        const dl_ring *in = &engine->peers[rank].in;
-        if (atomic_load_explicit(&in->words->tail, memory_order_acquire)
-            != atomic_load_explicit(&in->words->head, memory_order_relaxed)) {
+        const dl_ring *in = &engine->peers[rank].rings.in;
+        if (in->words != NULL
+            && atomic_load_explicit(&in->words->tail, memory_order_acquire)
+                   != atomic_load_explicit(&in->words->head, memory_order_relaxed)) {
             return true;
         }
     }
     return false;
 }
 
+/* At links and at the event; what comes through rings is looked for every now and then
+ * where there are any. */
+static void
+sleep_at_links(dl_p2p *engine, struct pollfd *polls, int64_t limit)
+{
+    bool has_rings =
+        dl_layout_count(engine->options.layout, engine->options.layout->host) > 1;
+    int64_t slice = has_rings ? RINGS_SLICE : DL_WAIT_SLICE;
+    nfds_t count = 0;
+    uint64_t events;
+
+    pthread_mutex_lock(&engine->lock);
+    for (int rank = 0; rank < engine->size; rank++) {
+        const dl_link_channel *link = engine->peers[rank].link;
+        if (link != NULL && link->is_wanted && !link->is_lost) {
+            polls[count++] = dl_link_channel_poll(link);
+            slice = link->link.is_open || slice < OPENING_SLICE ? slice : OPENING_SLICE;
+        }
+    }
+    pthread_mutex_unlock(&engine->lock);
+    polls[count++] = (struct pollfd){.fd = engine->wake, .events = POLLIN};
+    (void)poll(polls, count, dl_deadline_poll(dl_deadline_after(limit), slice));
+    ssize_t size = read(engine->wake, &events, sizeof events);
+    (void)size;
+}
+
 void
 dl_p2p_sleep(dl_p2p *engine, uint32_t seen, int64_t limit)
 {
-    dl_futex_sleep(&engine->bells[engine->rank].rings, seen,
-                   limit < DL_WAIT_SLICE ? limit : DL_WAIT_SLICE);
+    const dl_doorbell *bell = &engine->bells[engine->place];
+    int64_t slice = limit < DL_WAIT_SLICE ? limit : DL_WAIT_SLICE;
+    struct pollfd *polls = NULL;
+
+    if (atomic_load(&engine->wants_links) && atomic_load(&bell->rings) == seen) {
+        polls = calloc((size_t)engine->size + 1, sizeof *polls);
+    }
+    if (polls != NULL) {
+        sleep_at_links(engine, polls, slice);
+        free(polls);
+        return;
+    }
+    dl_futex_sleep(&bell->rings, seen, slice);
 }
 
 /* Others may sleep until something of theirs has ended, and the bell is all they hear. */
@@ -64,8 +111,9 @@ dl_p2p_unlock_and_finish(dl_p2p *engine)
         dl_work_finish(&self->work, self->status);
         dl_work_unref(&self->work);
     }
-    if (has_any && is_open && atomic_load(&engine->bells[engine->rank].sleepers) != 0) {
-        dl_p2p_ring(engine, engine->rank);
+    if (has_any && is_open
+        && atomic_load(&engine->bells[engine->place].sleepers) != 0) {
+        dl_p2p_ring(engine);
     }
 }
 
@@ -133,7 +181,7 @@ drive_awake(dl_p2p *engine, const dl_work *work, int64_t span, bool yields)
 static bool
 drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
 {
-    dl_doorbell *bell = &engine->bells[engine->rank];
+    dl_doorbell *bell = &engine->bells[engine->place];
     int64_t limit = dl_deadline_left(deadline);
 
     atomic_fetch_add(&bell->sleepers, 1);
@@ -154,7 +202,7 @@ drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
 static bool
 drive_once(dl_p2p *engine, const dl_work *work, dl_deadline deadline, bool is_awake)
 {
-    const dl_waiter *spans = &engine->board->waiter;
+    const dl_waiter *spans = &engine->options.board->waiter;
 
     if (is_awake
         && (drive_awake(engine, work, spans->spin, false)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <string.h>
+#include <unistd.h>
 
 #include "pg/cpu/p2p/p2p_state.h"
 #include "tensor/strided.h"
@@ -42,13 +43,26 @@ find(dl_list *list, int peer, uint64_t id)
     return NULL;
 }
 
-static void
-publish(dl_p2p *engine, int peer, const dl_frame *frame)
+static dl_channel *
+channel_to(const dl_p2p *engine, int rank)
 {
-    dl_ring_publish(&engine->peers[peer].out, frame);
-    if (atomic_load(&engine->bells[peer].sleepers) != 0) {
-        dl_p2p_ring(engine, peer);
-    }
+    return engine->peers[rank].channel;
+}
+
+static uint8_t *
+reserve(const dl_p2p *engine, int rank, size_t size)
+{
+    dl_channel *channel = channel_to(engine, rank);
+
+    return channel->ops->reserve(channel, size);
+}
+
+static void
+publish(const dl_p2p *engine, int rank, const dl_frame *frame)
+{
+    dl_channel *channel = channel_to(engine, rank);
+
+    channel->ops->publish(channel, frame);
 }
 
 /* Never in front of others that still wait. */
@@ -57,7 +71,7 @@ dl_p2p_control(dl_p2p *engine, int rank, const dl_frame *frame)
 {
     dl_p2p_peer *peer = &engine->peers[rank];
 
-    if (peer->controls.size == 0 && dl_ring_reserve(&peer->out, 0) != NULL) {
+    if (peer->controls.size == 0 && reserve(engine, rank, 0) != NULL) {
         publish(engine, rank, frame);
     } else {
         dl_buffer_put(&peer->controls,
@@ -76,7 +90,7 @@ flush_controls(dl_p2p *engine, int rank)
     dl_p2p_peer *peer = &engine->peers[rank];
     bool has_moved = false;
 
-    while (peer->controls.size > 0 && dl_ring_reserve(&peer->out, 0) != NULL) {
+    while (peer->controls.size > 0 && reserve(engine, rank, 0) != NULL) {
         dl_frame frame;
         memcpy(&frame, peer->controls.data, sizeof frame);
         dl_buffer_consume(&peer->controls, sizeof frame);
@@ -90,7 +104,7 @@ static bool
 offer(dl_p2p *engine, dl_message *send)
 {
     size_t size = send->size <= engine->eager ? send->size : 0;
-    uint8_t *contents = dl_ring_reserve(&engine->peers[send->peer].out, size);
+    uint8_t *contents = reserve(engine, send->peer, size);
 
     if (contents == NULL) {
         return false;
@@ -132,7 +146,7 @@ stream(dl_p2p *engine, dl_message *send)
 {
     size_t left = send->size - send->moved;
     size_t size = left < engine->chunk ? left : engine->chunk;
-    uint8_t *contents = dl_ring_reserve(&engine->peers[send->peer].out, size);
+    uint8_t *contents = reserve(engine, send->peer, size);
 
     if (contents == NULL) {
         return false;
@@ -187,15 +201,16 @@ take_accept(dl_p2p *engine, int source, const dl_frame *frame)
 }
 
 static void
-take_data(dl_p2p *engine, int source, const dl_frame *frame)
+take_data(dl_p2p *engine, int source, const dl_received *received)
 {
+    const dl_frame *frame = received->frame;
     dl_message *receive = find(&engine->filling, source, frame->id);
 
     /* What comes for one that was given up is dropped. */
     if (receive == NULL || frame->size > receive->total - receive->moved) {
         return;
     }
-    copy_in(&receive->tensor, receive->moved, dl_ring_payload(frame), frame->size);
+    copy_in(&receive->tensor, receive->moved, received->contents, frame->size);
     receive->moved += frame->size;
     if (receive->moved == receive->total) {
         dl_p2p_end(receive, DL_OK);
@@ -239,11 +254,13 @@ take_refuse(dl_p2p *engine, int source, const dl_frame *frame)
 }
 
 static bool
-take(dl_p2p *engine, int source, const dl_frame *frame)
+take(dl_p2p *engine, int source, const dl_received *received)
 {
+    const dl_frame *frame = received->frame;
+
     switch (frame->kind) {
     case DL_FRAME_MESSAGE:
-        return dl_p2p_match_frame(engine, source, frame);
+        return dl_p2p_match_frame(engine, source, received);
     case DL_FRAME_ACCEPT:
         take_accept(engine, source, frame);
         return true;
@@ -251,7 +268,7 @@ take(dl_p2p *engine, int source, const dl_frame *frame)
         take_refuse(engine, source, frame);
         return true;
     case DL_FRAME_DATA:
-        take_data(engine, source, frame);
+        take_data(engine, source, received);
         return true;
     case DL_FRAME_CANCEL:
         take_cancel(engine, source, frame);
@@ -265,14 +282,12 @@ take(dl_p2p *engine, int source, const dl_frame *frame)
 static bool
 take_all(dl_p2p *engine, int source)
 {
-    dl_ring *in = &engine->peers[source].in;
-    const dl_frame *frame;
+    dl_channel *channel = channel_to(engine, source);
+    dl_received received;
     bool has_moved = false;
 
-    while ((frame = dl_ring_peek(in)) != NULL && take(engine, source, frame)) {
-        if (dl_ring_release(in)) {
-            dl_p2p_ring(engine, source);
-        }
+    while (channel->ops->peek(channel, &received) && take(engine, source, &received)) {
+        channel->ops->release(channel);
         has_moved = true;
     }
     return has_moved;
@@ -294,6 +309,17 @@ is_blocked(const dl_p2p_peer *peer)
            || !dl_list_is_empty(&peer->streaming);
 }
 
+/* Rings tell at a glance; what a link has is known once it was asked. */
+static bool
+has_news(const dl_p2p_peer *peer)
+{
+    if (peer->link == NULL) {
+        return peer->channel != NULL && dl_ring_has_news(&peer->rings.in);
+    }
+    dl_link_channel_step(peer->link);
+    return peer->link->in.end > peer->link->in.start;
+}
+
 bool
 dl_p2p_progress(dl_p2p *engine)
 {
@@ -302,7 +328,7 @@ dl_p2p_progress(dl_p2p *engine)
 
     for (int rank = 0; rank < engine->size; rank++) {
         const dl_p2p_peer *peer = &engine->peers[rank];
-        if (dl_ring_has_news(&peer->in)) {
+        if (has_news(peer)) {
             has_moved |= take_all(engine, rank);
         }
         has_moved |= is_blocked(peer) && put_all(engine, rank);
@@ -313,10 +339,14 @@ dl_p2p_progress(dl_p2p *engine)
 }
 
 void
-dl_p2p_ring(dl_p2p *engine, int rank)
+dl_p2p_ring(dl_p2p *engine)
 {
-    dl_doorbell *bell = &engine->bells[rank];
+    const uint64_t one = 1;
 
-    atomic_fetch_add(&bell->rings, 1);
-    dl_futex_wake(&bell->rings);
+    dl_doorbell_ring(&engine->bells[engine->place]);
+    if (engine->wake >= 0) {
+        /* It only ever fails when it is rung already. */
+        ssize_t size = write(engine->wake, &one, sizeof one);
+        (void)size;
+    }
 }

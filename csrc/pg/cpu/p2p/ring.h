@@ -7,21 +7,8 @@
 #ifndef DISTLITE_PG_CPU_P2P_RING_H
 #define DISTLITE_PG_CPU_P2P_RING_H
 
-#include <stdbool.h>
-
+#include "pg/cpu/channel.h"
 #include "pg/cpu/shm/wait.h"
-
-/* Its head; the payload follows.  One line of 64 bytes holds both when that is small. */
-typedef struct dl_frame {
-    uint64_t id;
-    int64_t tag;
-    uint64_t total;
-    uint32_t size; /* of the payload */
-    uint8_t kind;  /* not 0 */
-    uint8_t dtype;
-    uint8_t item_size;
-    uint8_t reason;
-} dl_frame;
 
 /* Shared; zeroed memory is an empty ring.  Positions grow for ever. */
 typedef struct dl_ring_words {

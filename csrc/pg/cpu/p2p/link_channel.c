@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/p2p/link_channel.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static dl_link_channel *
+self_of(dl_channel *channel)
+{
+    return (dl_link_channel *)(void *)channel;
+}
+
+static void
+lose(dl_link_channel *self)
+{
+    self->is_lost = true;
+    self->cause = *dl_last_error();
+}
+
+/* To the front. */
+static void
+compact(dl_link_bytes *bytes)
+{
+    if (bytes->start > 0) {
+        memmove(bytes->data, bytes->data + bytes->start, bytes->end - bytes->start);
+        bytes->end -= bytes->start;
+        bytes->start = 0;
+    }
+}
+
+static dl_status
+flush(dl_link_channel *self)
+{
+    dl_link_bytes *out = &self->out;
+
+    while (out->start < out->end) {
+        struct iovec part = {out->data + out->start, out->end - out->start};
+        size_t sent;
+        DL_TRY(dl_link_write(&self->link, &part, 1, &sent));
+        if (sent == 0) {
+            return DL_OK;
+        }
+        out->start += sent;
+    }
+    out->start = 0;
+    out->end = 0;
+    return DL_OK;
+}
+
+/* What it has become too late for is dropped: a lost channel has room for everything. */
+static uint8_t *
+reserve(dl_channel *channel, size_t size)
+{
+    dl_link_channel *self = self_of(channel);
+    size_t span = DL_HEAD_SIZE + size;
+
+    if (self->is_lost) {
+        self->out.start = 0;
+        self->out.end = 0;
+    }
+    if (self->out.end + span > DL_LINK_ROOM) {
+        compact(&self->out);
+    }
+    bool has_room = self->out.end + span <= DL_LINK_ROOM;
+    return has_room ? self->out.data + self->out.end + DL_HEAD_SIZE : NULL;
+}
+
+static void
+publish(dl_channel *channel, const dl_frame *frame)
+{
+    dl_link_channel *self = self_of(channel);
+
+    dl_head_put(self->out.data + self->out.end, &(dl_head){
+                                                    .kind = DL_HEAD_MESSAGE,
+                                                    .detail = frame->kind,
+                                                    .dtype = frame->dtype,
+                                                    .item_size = frame->item_size,
+                                                    .size = frame->size,
+                                                    .root = frame->reason,
+                                                    .id = frame->id,
+                                                    .tag = frame->tag,
+                                                    .total = frame->total,
+                                                });
+    self->out.end += DL_HEAD_SIZE + frame->size;
+    if (!self->is_lost && flush(self) != DL_OK) {
+        lose(self);
+    }
+}
+
+static dl_status
+fail_farewell(const dl_link_channel *self, const dl_head *head, const uint8_t *text)
+{
+    const dl_link_options *options = &self->link.options;
+    char peer[DL_PEER_TEXT_SIZE];
+    int size = head->size < DL_ERROR_TEXT_SIZE ? (int)head->size : 0;
+
+    dl_peer_describe(options->there, options->peer, peer);
+    if (head->root == DL_CLOSED) {
+        return dl_fail(DL_CLOSED, "%s left the group", peer);
+    }
+    return dl_fail(DL_PEER_LOST, "%s: %.*s", peer, size, (const char *)text);
+}
+
+static dl_status
+fail_protocol(const dl_link_channel *self)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_peer_describe(self->link.options.there, self->link.options.peer, peer);
+    return dl_fail(DL_PROTOCOL,
+                   "%s sent what makes no sense here: the ranks run "
+                   "different versions of distlite",
+                   peer);
+}
+
+/* False, and the channel lost, at what is no frame. */
+static bool
+understand(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
+{
+    if (head->kind == DL_HEAD_MESSAGE && head->detail != 0) {
+        self->frame = (dl_frame){
+            .id = head->id,
+            .tag = head->tag,
+            .total = head->total,
+            .size = head->size,
+            .kind = head->detail,
+            .dtype = head->dtype,
+            .item_size = head->item_size,
+            .reason = (uint8_t)head->root,
+        };
+        return true;
+    }
+    (void)(head->kind == DL_HEAD_FAREWELL ? fail_farewell(self, head, contents)
+                                          : fail_protocol(self));
+    lose(self);
+    return false;
+}
+
+static bool
+peek(dl_channel *channel, dl_received *received)
+{
+    dl_link_channel *self = self_of(channel);
+    const uint8_t *bytes = self->in.data + self->in.start;
+    size_t ready = self->in.end - self->in.start;
+    dl_head head;
+
+    if (ready < DL_HEAD_SIZE) {
+        return false;
+    }
+    if (!dl_head_take(bytes, &head) || head.size > DL_LINK_ROOM - DL_HEAD_SIZE) {
+        head = (dl_head){.kind = DL_HEAD_HELLO};
+    }
+    self->span = DL_HEAD_SIZE + head.size;
+    if (ready < self->span || !understand(self, &head, bytes + DL_HEAD_SIZE)) {
+        return false;
+    }
+    *received = (dl_received){&self->frame, bytes + DL_HEAD_SIZE};
+    return true;
+}
+
+static void
+release(dl_channel *channel)
+{
+    dl_link_channel *self = self_of(channel);
+
+    self->in.start += self->span;
+}
+
+static const dl_channel_ops link_ops = {
+    .reserve = reserve,
+    .publish = publish,
+    .peek = peek,
+    .release = release,
+};
+
+dl_status
+dl_link_channel_new(const dl_link_options *options, dl_link_channel **channel)
+{
+    dl_link_channel *made = calloc(1, sizeof *made);
+
+    if (made == NULL) {
+        return dl_fail_no_memory();
+    }
+    made->base.ops = &link_ops;
+    dl_link_init(&made->link, options);
+    made->out.data = malloc(DL_LINK_ROOM);
+    made->in.data = malloc(DL_LINK_ROOM);
+    if (made->out.data == NULL || made->in.data == NULL) {
+        dl_link_channel_free(made, false);
+        return dl_fail_no_memory();
+    }
+    *channel = made;
+    return DL_OK;
+}
+
+void
+dl_link_channel_free(dl_link_channel *channel, bool is_inherited)
+{
+    if (channel == NULL) {
+        return;
+    }
+    if (!is_inherited) {
+        dl_link_fini(&channel->link);
+    }
+    free(channel->out.data);
+    free(channel->in.data);
+    free(channel);
+}
+
+static dl_status
+receive(dl_link_channel *self)
+{
+    size_t got = 0;
+
+    compact(&self->in);
+    struct iovec part = {self->in.data + self->in.end, DL_LINK_ROOM - self->in.end};
+    if (part.iov_len > 0) {
+        DL_TRY(dl_link_read(&self->link, &part, 1, &got));
+    }
+    self->in.end += got;
+    return DL_OK;
+}
+
+void
+dl_link_channel_step(dl_link_channel *channel)
+{
+    if (channel->is_lost || !channel->is_wanted) {
+        return;
+    }
+    /* What came before the end still counts: reading is last. */
+    if (dl_link_open(&channel->link) != DL_OK) {
+        lose(channel);
+        return;
+    }
+    dl_status status = flush(channel);
+    dl_error error = *dl_last_error();
+    if (receive(channel) != DL_OK) {
+        lose(channel);
+    } else if (status != DL_OK) {
+        (void)dl_fail_again(&error);
+        lose(channel);
+    }
+}
+
+void
+dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause)
+{
+    uint8_t bytes[DL_HEAD_SIZE];
+    dl_head head = {.kind = DL_HEAD_FAREWELL,
+                    .size = (uint32_t)strlen(cause->text),
+                    .root = (uint32_t)cause->status};
+    struct iovec parts[] = {{bytes, sizeof bytes}, {(char *)cause->text, head.size}};
+    size_t sent;
+
+    if (channel->is_lost || !channel->link.is_open || flush(channel) != DL_OK) {
+        return;
+    }
+    /* In the middle of a frame nothing can be said any more. */
+    dl_head_put(bytes, &head);
+    if (channel->out.start == channel->out.end) {
+        (void)dl_link_write(&channel->link, parts, 2, &sent);
+    }
+    (void)shutdown(channel->link.fd, SHUT_WR);
+}
+
+struct pollfd
+dl_link_channel_poll(const dl_link_channel *channel)
+{
+    bool has_output = channel->out.start < channel->out.end;
+
+    if (channel->is_lost || !channel->is_wanted) {
+        return (struct pollfd){.fd = -1};
+    }
+    return dl_link_poll(&channel->link,
+                        (short)(has_output ? POLLIN | POLLOUT : POLLIN));
+}
