@@ -72,6 +72,7 @@ dl_work_finish(dl_work *work, dl_status status)
     if (status != DL_OK) {
         keep_error(work);
     }
+    work->ended_at = dl_now();
     pthread_mutex_lock(&work->lock);
     atomic_store_explicit(&work->is_done, true, memory_order_release);
     while (!dl_list_is_empty(&work->notices)) {

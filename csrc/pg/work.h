@@ -47,6 +47,7 @@ struct dl_work {
     atomic_uint references;
     atomic_bool is_done;
     /* fixed once done */
+    int64_t ended_at; /* dl_now(), for those who ask how long it took */
     dl_status status;
     dl_error *error; /* of a failure; NULL if there was no memory for it */
     int source;      /* rank in the group whose message it received; -1: none */

@@ -38,21 +38,11 @@ note_end(dl_work_notice *notice)
     dlpy_completions_note(self->completions, &self->completion);
 }
 
-static PyObject *
-join_batch(dlpy_state *state, dlpy_work_keep keep)
-{
-    if (state->batch_pins != NULL && keep.pins != NULL
-        && PyList_Append(state->batch_pins, keep.pins) < 0) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
 PyObject *
 dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep)
 {
     if (work == NULL) {
-        return join_batch(state, keep);
+        return dlpy_work_join_batch(state, keep.pins);
     }
     work_object *self = (work_object *)state->work_type->tp_alloc(state->work_type, 0);
 
@@ -260,6 +250,16 @@ work_op_type(PyObject *object, PyObject *Py_UNUSED(nothing))
     return PyLong_FromLong(work_of(object)->work->op);
 }
 
+/* On the clock of time.monotonic(). */
+static PyObject *
+work_ended_at(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    if (!has_ended(work_of(object))) {
+        Py_RETURN_NONE;
+    }
+    return PyFloat_FromDouble((double)work_of(object)->work->ended_at * 1e-9);
+}
+
 static PyObject *
 work_get_future(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
@@ -346,6 +346,7 @@ static PyMethodDef work_methods[] = {
     {"get_future", work_get_future, METH_NOARGS,
      "get_future($self, /)\n--\n\nA Future of the list of output arrays."},
     {"_get_op_type", work_op_type, METH_NOARGS, "_get_op_type($self, /)\n--\n\n"},
+    {"_ended_at", work_ended_at, METH_NOARGS, "_ended_at($self, /)\n--\n\n"},
     {"_call_when_done", work_call_when_done, METH_O,
      "_call_when_done($self, callback, /)\n--\n\n"},
     {"_take_callbacks", work_take_callbacks, METH_NOARGS,

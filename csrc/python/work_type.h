@@ -18,6 +18,9 @@ typedef struct dlpy_work_keep {
  * operation that has become part of a batch: that keeps the pins. */
 PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep);
 
+/* None; the batch that is being collected, if any, keeps `pins`, which may be NULL. */
+PyObject *dlpy_work_join_batch(dlpy_state *state, PyObject *pins);
+
 /* What futures.py needs of this module. */
 int dlpy_add_work_functions(PyObject *module);
 

@@ -5,8 +5,10 @@
 while the backward pass still computes others.
 """
 
+from .gradient_reducer import GradientReducer, ReducerStatistics
 from .sampler import DistributedSampler
 
-__all__ = ["DistributedSampler"]
+__all__ = ["DistributedSampler", "GradientReducer", "ReducerStatistics"]
 
-DistributedSampler.__module__ = __name__
+for _public in (DistributedSampler, GradientReducer, ReducerStatistics):
+    _public.__module__ = __name__

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""GradientReducer in one process: buckets, mistakes, statistics."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import distlite
+from distlite.gradient_buckets import Parameter, plan
+
+np = pytest.importorskip("numpy")
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    distlite.init_process_group(store=distlite.HashStore(), rank=0, world_size=1)
+    yield
+    distlite.destroy_process_group()
+
+
+def reducer_of(*arguments, **named):
+    return distlite.data_parallel.GradientReducer(*arguments, **named)
+
+
+def planned(sizes, cap, first, dtypes=None):
+    """Numbers by bucket, of parameters of that many float64 or other elements."""
+    dtypes = dtypes or ["float64"] * len(sizes)
+    arrays = [np.zeros(size, dtype) for size, dtype in zip(sizes, dtypes, strict=True)]
+    parameters = [Parameter(i, i, array) for i, array in enumerate(arrays)]
+    buckets = plan(parameters, cap, first)
+    return [[parameter.number for parameter in bucket] for bucket in buckets]
+
+
+def test_buckets_keep_to_their_caps():
+    assert planned([8] * 6, 192, 64) == [[0], [1, 2, 3], [4, 5]]
+    assert planned([8, 100, 8, 8], 128, 128) == [[0], [1], [2, 3]]
+    assert planned([8] * 4, 10**6, 10**6) == [[0, 1, 2, 3]]
+    assert planned([8] * 3, 1, 1) == [[0], [1], [2]]
+
+
+def test_buckets_come_in_the_order_in_which_they_fill_up():
+    dtypes = ["float64", "float32", "float64", "float32", "float64"]
+    assert planned([8] * 5, 10**6, 10**6, dtypes) == [[1, 3], [0, 2, 4]]
+
+
+def test_mistakes_are_told():
+    reducer = reducer_of({"w": np.zeros((2, 3)), "b": np.zeros(3)})
+    with pytest.raises(KeyError, match="there is no parameter 'v'"):
+        reducer.ready("v")
+    with pytest.raises(ValueError, match=r"of 'w' is float64\[3, 2\], and the par"):
+        reducer.ready("w", np.zeros((3, 2)))
+    with pytest.raises(ValueError, match=r"of 'b' is float32\[3\].* float64\[3\]"):
+        reducer.ready("b", np.zeros(3, np.float32))
+    with pytest.raises(TypeError, match="of 'b' is a list, not an array"):
+        reducer.ready("b", [1, 2, 3])
+    reducer.ready("b")
+    with pytest.raises(RuntimeError, match="'b' is ready for the second time"):
+        reducer.ready("b")
+    with pytest.raises(RuntimeError, match="on rank 0: 'w'. Call ready"):
+        reducer.finish()
+    # As if nothing had happened.
+    reducer.ready("b")
+    reducer.ready("w")
+    reducer.finish()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        (([],), ValueError, "there are no parameters"),
+        (([3],), TypeError, "parameter 0 is not an array: int"),
+        (({"w": np.zeros(2, int)},), TypeError, r"'w' is int64\[2\], which has no av"),
+        (([np.zeros(2)], [np.zeros(2)] * 2), ValueError, r"\[0\], not \[0, 1\]"),
+        (([np.zeros(2)], [np.zeros(3)]), ValueError, r"of 0 is float64\[3\]"),
+        (({"a": np.zeros(2)}, {"b": np.zeros(2)}), ValueError, "not \\['b'\\]"),
+    ],
+)
+def test_what_cannot_be_reduced(arguments, error, text):
+    with pytest.raises(error, match=text):
+        reducer_of(*arguments)
+
+
+def test_a_bucket_has_a_size():
+    with pytest.raises(ValueError, match="a size above 0"):
+        reducer_of([np.zeros(2)], bucket_cap_mb=0)
+
+
+def test_a_second_bucket_waits_for_the_first():
+    arrays = [np.full(200, 3.0) for _ in range(3)]
+    reducer = reducer_of(arrays, arrays, bucket_cap_mb=0.001, first_bucket_mb=0.001)
+    assert reducer.statistics is None
+    reducer.ready(0)
+    reducer.ready(1)
+    reducer.ready(2)
+    reducer.finish()
+    assert reducer.statistics.bucket_names == ((2,), (1,), (0,))
+    assert reducer.statistics.bucket_bytes == (1600,) * 3
+    assert all((array == 3).all() for array in arrays)
+
+
+def test_the_statistics_tell_computing_from_the_rest():
+    reducer = reducer_of([np.zeros(1000)] * 2)
+    began = time.monotonic()
+    reducer.begin()
+    time.sleep(0.05)
+    reducer.ready(1)
+    time.sleep(0.05)
+    reducer.ready(0)
+    time.sleep(0.1)
+    reducer.finish()
+    spent = time.monotonic() - began
+    found = reducer.statistics
+    assert 0.1 <= found.compute_seconds < spent - 0.1
+    assert found.communication_seconds > 0
+    assert found.waiting_seconds + found.copying_seconds < spent - 0.2
+    assert found.steps == 1
+    assert found._replace(waiting_seconds=0.0).overlap == 1
+    assert found._replace(waiting_seconds=spent).overlap == 0
+    half = found.communication_seconds / 2
+    assert found._replace(waiting_seconds=half).overlap == 0.5
+
+
+def test_integers_can_be_added_up():
+    gradient = np.arange(3)
+    reducer = reducer_of({"n": np.zeros(3, int)}, average=False)
+    reducer.ready("n", gradient)
+    reducer.finish()
+    assert gradient.tolist() == [0, 1, 2]
