@@ -24,8 +24,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 
-import pytest
-
 INTERFACE = "eth0"
 
 
@@ -167,6 +165,8 @@ class Network:
 
 def skip_unless_possible() -> None:
     """Skips the test with a word where namespaces cannot be made."""
+    import pytest  # benchmarks do without
+
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     try:

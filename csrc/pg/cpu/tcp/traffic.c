@@ -2,6 +2,7 @@
 #include "pg/cpu/tcp/traffic.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,15 +10,15 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 
-/* Looking without sleep: about what a fast network needs for an answer.  Being woken
- * takes as long again. */
-#define SPIN_SPAN (50 * INT64_C(1000))
+/* Looking without sleep, because being woken takes as long as a fast network's answer.
+ * Between looks others may run: packets bring the two ends of a connection onto one core,
+ * and whoever spins there keeps the answer away. */
+#define LOOK_SPAN (50 * INT64_C(1000))
 
-/* While a caller is awaited, another thread of this process may take the call in. */
+/* While a caller is awaited, whom another thread of this process may take in. */
 #define OPENING_SLICE (5 * DL_MILLISECOND)
 
-/* After the deadline: another rank, whose time is up as well, may know better who is to
- * blame, and its word needs as long to get here. */
+/* After the deadline: another rank, whose time is up as well, may know who is to blame. */
 #define LATE_GRACE (250 * DL_MILLISECOND)
 
 /* A parting word must not hold up the one who fails. */
@@ -173,7 +174,6 @@ dl_traffic_send(dl_traffic *traffic, int rank, const void *data, size_t size)
     dl_route *route = NULL;
 
     DL_TRY(route_to(traffic, rank, &route));
-    /* Only read. */
     dl_queue_push(&route->out, (void *)(uintptr_t)data, size, traffic->stage);
     return DL_OK;
 }
@@ -341,7 +341,7 @@ sleep_for_news(dl_traffic *self)
 dl_status
 dl_traffic_wait(dl_traffic *traffic, uint32_t stage)
 {
-    int64_t span = traffic->options.may_spin ? SPIN_SPAN : 0;
+    int64_t span = traffic->options.may_spin ? LOOK_SPAN : 0;
     int64_t until = 0;
 
     /* Its own end comes before the word of others, who may have heard of it. */
@@ -358,10 +358,12 @@ dl_traffic_wait(dl_traffic *traffic, uint32_t stage)
         }
         int64_t now = dl_now();
         until = until == 0 ? now + span : until;
-        if (now >= until) {
-            DL_TRY(check(traffic));
-            sleep_for_news(traffic);
+        if (now < until) {
+            sched_yield();
+            continue;
         }
+        DL_TRY(check(traffic));
+        sleep_for_news(traffic);
     }
 }
 
