@@ -37,6 +37,7 @@ from ._C import (
 from .backends import (
     Backend,
     BackendConfig,
+    best_backend,
     get_default_backend_for_device,
     is_backend_available,
     is_gloo_available,
@@ -194,6 +195,7 @@ __all__ = [
     "all_to_all_single",
     "barrier",
     "batch_isend_irecv",
+    "best_backend",
     "breakpoint",
     "broadcast",
     "broadcast_object_list",

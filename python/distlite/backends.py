@@ -22,6 +22,7 @@ __all__ = [
     "Backend",
     "BackendConfig",
     "BackendType",
+    "best_backend",
     "get_default_backend_for_device",
     "is_backend_available",
     "is_gloo_available",
@@ -266,6 +267,50 @@ def get_default_backend_for_device(device: Any) -> str:
     if word not in Backend.default_device_backend_map:
         raise ValueError(f"Default backend not registered for device : {device}")
     return Backend.default_device_backend_map[word]
+
+
+def best_backend(array: Any) -> str:
+    """The fastest backend that is here for memory such as `array`'s, by name.
+
+    A device may stand for an array: "cpu", "cuda:0", a torch.device.  RuntimeError,
+    which says what is missing, where nothing here serves such memory.  Not collective:
+    ranks on machines that differ may get different answers.
+    """
+    device = _device_of(array)
+    name = get_default_backend_for_device(device)
+    try:
+        _check(name)
+    except (RuntimeError, AssertionError) as error:
+        raise RuntimeError(
+            f"no backend here serves arrays on {device}: {error}. Copy them to the "
+            "CPU, which 'gloo' serves"
+        ) from None
+    return name
+
+
+# DLPack's numbers of devices: host memory, pinned or not, and CUDA's, managed or not.
+_DLPACK_DEVICES = {1: "cpu", 3: "cpu", 2: "cuda", 13: "cuda", 14: "xpu"}
+
+
+def _device_of(array: Any) -> str:
+    if isinstance(array, str):
+        return array
+    if hasattr(array, "__dlpack_device__"):
+        number = int(array.__dlpack_device__()[0])
+        if number not in _DLPACK_DEVICES:
+            raise RuntimeError(f"no backend here serves DLPack's device {number}")
+        return _DLPACK_DEVICES[number]
+    if hasattr(array, "__cuda_array_interface__"):
+        return "cuda"
+    if isinstance(getattr(array, "type", None), str):
+        return str(array.type)
+    try:
+        memoryview(array)
+    except TypeError:
+        raise TypeError(
+            f"an array or the name of a device is needed, not {type(array).__name__}"
+        ) from None
+    return "cpu"
 
 
 def backend_of(backend: object) -> tuple[str, str]:

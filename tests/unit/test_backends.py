@@ -3,6 +3,7 @@
 
 import warnings
 from datetime import timedelta
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -398,3 +399,40 @@ def test_nothing_warns_of_known_words():
         warnings.simplefilter("error")
         init("gloo")
         BackendConfig("fake")
+
+
+class OfDlpack:
+    """Memory on one of DLPack's devices, as far as anybody asks."""
+
+    def __init__(self, number):
+        self.number = number
+
+    def __dlpack_device__(self):
+        return self.number, 0
+
+
+class OfCuda:
+    """Memory of a library that knows no DLPack."""
+
+    __cuda_array_interface__: ClassVar[dict] = {}
+
+
+def test_the_best_backend_for_an_array():
+    assert distlite.best_backend(np.zeros(3)) == "gloo"
+    assert distlite.best_backend(bytearray(3)) == "gloo"
+    assert distlite.best_backend("cpu") == distlite.best_backend(OfDlpack(3)) == "gloo"
+    with pytest.raises(
+        TypeError, match="an array or the name of a device is needed, not int"
+    ):
+        distlite.best_backend(3)
+    with pytest.raises(RuntimeError, match="serves DLPack's device 8"):
+        distlite.best_backend(OfDlpack(8))
+
+
+@pytest.mark.parametrize("array", [OfDlpack(2), OfDlpack(13), OfCuda(), "cuda:1"])
+def test_the_best_backend_on_a_device(array, monkeypatch):
+    monkeypatch.setitem(backends.probes, "nccl", lambda: True)
+    assert distlite.best_backend(array) == "nccl"
+    monkeypatch.setitem(backends.probes, "nccl", lambda: False)
+    with pytest.raises(RuntimeError, match="serves arrays on cuda.* Copy them to the"):
+        distlite.best_backend(array)
