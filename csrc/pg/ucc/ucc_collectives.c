@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/ucc/ucc_layout.h"
+#include "tensor/strided.h"
+
+/* Counts and offsets have 64 bits in all forms with one per rank. */
+#define WIDE_LENGTHS (DL_UCC_COUNTS_64 | DL_UCC_DISPLACEMENTS_64)
+
+/* One collective that moves bytes.  A side that this rank has no part in is empty. */
+typedef struct movement {
+    dl_ucc_backend *self;
+    const dl_op_context *op;
+    dl_ucc_args args;
+    dl_ucc_layout from;
+    dl_ucc_layout to;
+} movement;
+
+static dl_status
+begin(movement *move, dl_backend *backend, const dl_op_context *op)
+{
+    *move = (movement){.self = dl_ucc_self(backend), .op = op};
+    return dl_ucc_admit(move->self);
+}
+
+/* All that a group of one rank has to do with its own block. */
+static dl_status
+keep(const dl_tensor *input, const dl_tensor *output)
+{
+    if (input->data != output->data) {
+        dl_strided_copy_part(output, input, 0, dl_tensor_size(input));
+    }
+    return DL_OK;
+}
+
+static void
+set_source(movement *move, const dl_tensor *blocks, int count)
+{
+    dl_ucc_layout_init(&move->from, blocks, count, move->self->lengths);
+}
+
+static void
+set_target(movement *move, const dl_tensor *blocks, int count)
+{
+    dl_ucc_layout_init(&move->to, blocks, count,
+                       move->self->lengths + 2 * move->self->size);
+}
+
+/* A rank's own block may be the same memory on both sides, which UCC does not take. */
+static bool
+is_shared(const movement *move)
+{
+    const dl_ucc_layout *from = &move->from;
+    const dl_ucc_layout *to = &move->to;
+
+    if (from->count == 0 || to->count == 0) {
+        return false;
+    }
+    const dl_tensor *input = &from->blocks[from->count == 1 ? 0 : move->self->rank];
+    const dl_tensor *output = &to->blocks[to->count == 1 ? 0 : move->self->rank];
+    return input->data == output->data;
+}
+
+/* Elements into a row, through UCC, and out again. */
+static dl_status
+carry_out(movement *move, int collective)
+{
+    dl_ucc_args *args = &move->args;
+    bool is_by_rank = collective == DL_UCC_ALL_GATHER_V || collective == DL_UCC_GATHER_V
+                      || collective == DL_UCC_SCATTER_V
+                      || collective == DL_UCC_ALL_TO_ALL_V;
+
+    DL_TRY(dl_ucc_layout_read(&move->from, &move->self->input, is_shared(move)));
+    DL_TRY(dl_ucc_layout_write(&move->to, &move->self->output));
+    args->collective = collective;
+    args->mask = is_by_rank ? DL_UCC_ARGS_FLAGS : 0;
+    args->flags = is_by_rank ? WIDE_LENGTHS : 0;
+    args->source = is_by_rank && move->from.count > 1
+                       ? dl_ucc_layout_parts(&move->from)
+                       : dl_ucc_layout_whole(&move->from);
+    args->target = is_by_rank && move->to.count > 1 ? dl_ucc_layout_parts(&move->to)
+                                                    : dl_ucc_layout_whole(&move->to);
+    DL_TRY(dl_ucc_run(move->self, move->op, args, move->from.size + move->to.size));
+    dl_ucc_layout_unpack(&move->to);
+    return DL_OK;
+}
+
+dl_status
+dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op,
+                 const dl_broadcast_args *args)
+{
+    movement move;
+
+    DL_TRY(begin(&move, backend, op));
+    if (move.self->size == 1 || args->tensor.count == 0) {
+        return DL_OK;
+    }
+    /* UCC has one side for both. */
+    bool is_root = args->root == move.self->rank;
+    dl_ucc_layout *side = &move.from;
+    set_source(&move, &args->tensor, 1);
+    DL_TRY(is_root ? dl_ucc_layout_read(side, &move.self->input, false)
+                   : dl_ucc_layout_write(side, &move.self->input));
+    move.args.collective = DL_UCC_BROADCAST;
+    move.args.root = (uint64_t)args->root;
+    move.args.source = dl_ucc_layout_whole(side);
+    DL_TRY(dl_ucc_run(move.self, op, &move.args, side->size));
+    if (!is_root) {
+        dl_ucc_layout_unpack(side);
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_ucc_barrier(dl_backend *backend, const dl_op_context *op)
+{
+    movement move;
+
+    DL_TRY(begin(&move, backend, op));
+    move.args.collective = DL_UCC_BARRIER;
+    return move.self->size == 1 ? DL_OK : dl_ucc_run(move.self, op, &move.args, 0);
+}
+
+dl_status
+dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op,
+                  const dl_all_gather_args *args)
+{
+    movement move;
+
+    DL_TRY(begin(&move, backend, op));
+    if (move.self->size == 1) {
+        return keep(&args->input, args->outputs);
+    }
+    set_source(&move, &args->input, 1);
+    set_target(&move, args->outputs, move.self->size);
+    if (move.to.size == 0) {
+        return DL_OK;
+    }
+    return carry_out(&move, dl_ucc_layout_is_even(&move.to) ? DL_UCC_ALL_GATHER
+                                                            : DL_UCC_ALL_GATHER_V);
+}
+
+/* Which ranks bring nothing, only the root knows: all take part. */
+dl_status
+dl_ucc_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
+{
+    movement move;
+
+    DL_TRY(begin(&move, backend, op));
+    if (move.self->size == 1) {
+        return keep(&args->input, args->outputs);
+    }
+    set_source(&move, &args->input, 1);
+    if (args->root == move.self->rank) {
+        set_target(&move, args->outputs, move.self->size);
+    }
+    if (move.from.size == 0 && !args->is_uneven) {
+        return DL_OK;
+    }
+    move.args.root = (uint64_t)args->root;
+    return carry_out(&move, args->is_uneven ? DL_UCC_GATHER_V : DL_UCC_GATHER);
+}
+
+/* The form with counts always: not all transports have the other one. */
+dl_status
+dl_ucc_scatter(dl_backend *backend, const dl_op_context *op,
+               const dl_scatter_args *args)
+{
+    movement move;
+
+    DL_TRY(begin(&move, backend, op));
+    if (move.self->size == 1) {
+        return keep(args->inputs, &args->output);
+    }
+    set_target(&move, &args->output, 1);
+    if (args->root == move.self->rank) {
+        set_source(&move, args->inputs, move.self->size);
+    }
+    if (move.to.size == 0 && !args->is_uneven) {
+        return DL_OK;
+    }
+    move.args.root = (uint64_t)args->root;
+    return carry_out(&move, DL_UCC_SCATTER_V);
+}
+
+dl_status
+dl_ucc_all_to_all(dl_backend *backend, const dl_op_context *op,
+                  const dl_all_to_all_args *args)
+{
+    movement move;
+
+    DL_TRY(begin(&move, backend, op));
+    if (move.self->size == 1) {
+        return keep(args->inputs, args->outputs);
+    }
+    set_source(&move, args->inputs, move.self->size);
+    set_target(&move, args->outputs, move.self->size);
+    return carry_out(&move, DL_UCC_ALL_TO_ALL_V);
+}

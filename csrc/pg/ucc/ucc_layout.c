@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/ucc/ucc_layout.h"
+
+#include "tensor/strided.h"
+
+/* Blocks without elements lie nowhere. */
+static bool
+is_in_a_row(const dl_ucc_layout *self)
+{
+    const char *first = NULL;
+
+    for (int i = 0; i < self->count; i++) {
+        const dl_tensor *block = &self->blocks[i];
+        if (block->count == 0) {
+            continue;
+        }
+        if (first == NULL) {
+            first = (const char *)block->data - self->offsets[i];
+        }
+        if (!block->is_contiguous
+            || (const char *)block->data != first + self->offsets[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void *
+start_of(const dl_ucc_layout *self)
+{
+    for (int i = 0; i < self->count; i++) {
+        if (self->blocks[i].count > 0) {
+            return (char *)self->blocks[i].data - self->offsets[i];
+        }
+    }
+    return NULL;
+}
+
+void
+dl_ucc_layout_init(dl_ucc_layout *layout, const dl_tensor *blocks, int count,
+                   uint64_t *lengths)
+{
+    *layout = (dl_ucc_layout){
+        .blocks = blocks,
+        .count = count,
+        .counts = lengths,
+        .offsets = lengths + count,
+    };
+    for (int i = 0; i < count; i++) {
+        layout->counts[i] = dl_tensor_size(&blocks[i]);
+        layout->offsets[i] = layout->size;
+        layout->size += layout->counts[i];
+    }
+}
+
+bool
+dl_ucc_layout_is_even(const dl_ucc_layout *layout)
+{
+    for (int i = 1; i < layout->count; i++) {
+        if (layout->counts[i] != layout->counts[0]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static dl_status
+place(dl_ucc_layout *self, dl_buffer *buffer, bool must_copy)
+{
+    self->is_packed = must_copy || !is_in_a_row(self);
+    if (!self->is_packed) {
+        self->data = start_of(self);
+        return DL_OK;
+    }
+    dl_buffer_clear(buffer);
+    DL_TRY(dl_buffer_reserve(buffer, self->size + 1));
+    self->data = buffer->data;
+    return DL_OK;
+}
+
+dl_status
+dl_ucc_layout_read(dl_ucc_layout *layout, dl_buffer *buffer, bool must_copy)
+{
+    DL_TRY(place(layout, buffer, must_copy));
+    for (int i = 0; layout->is_packed && i < layout->count; i++) {
+        dl_strided_gather_part((char *)layout->data + layout->offsets[i],
+                               &layout->blocks[i], 0, layout->counts[i]);
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_ucc_layout_write(dl_ucc_layout *layout, dl_buffer *buffer)
+{
+    return place(layout, buffer, false);
+}
+
+void
+dl_ucc_layout_unpack(const dl_ucc_layout *layout)
+{
+    for (int i = 0; layout->is_packed && i < layout->count; i++) {
+        dl_strided_scatter_part(&layout->blocks[i],
+                                (const char *)layout->data + layout->offsets[i], 0,
+                                layout->counts[i]);
+    }
+}
+
+dl_ucc_side
+dl_ucc_layout_whole(const dl_ucc_layout *layout)
+{
+    return (dl_ucc_side){
+        .one = {layout->data, layout->size, DL_UCC_UINT8, DL_UCC_HOST},
+    };
+}
+
+dl_ucc_side
+dl_ucc_layout_parts(const dl_ucc_layout *layout)
+{
+    return (dl_ucc_side){
+        .many = {layout->data, layout->counts, layout->offsets, DL_UCC_UINT8,
+                 DL_UCC_HOST},
+    };
+}

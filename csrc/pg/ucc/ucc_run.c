@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/interrupt.h"
+#include "pg/ucc/ucc_state.h"
+
+/* Awake this long for operations of few bytes, and a nanosecond longer per byte, so that
+ * a gigabyte a second goes through without a nap. */
+#define AWAKE (200 * INT64_C(1000))
+
+/* In the naps UCC does nothing: long ones would cost the others time. */
+#define NAP (50 * INT64_C(1000))
+
+/* Between looks at the clock; between looks at who else has failed. */
+#define LOOKS 32
+#define NEWS_EVERY 8 /* slices */
+
+#define FAULT_KEY DL_LITERAL("ucc/fault")
+
+dl_status
+dl_ucc_admit(dl_ucc_backend *self)
+{
+    if (atomic_load_explicit(&self->is_aborted, memory_order_acquire)) {
+        return dl_fail_again(&self->cause);
+    }
+    return self->context == NULL ? DL_OK : dl_ucc_context_admit(self->context);
+}
+
+void
+dl_ucc_patience_init(dl_ucc_patience *patience, size_t bytes)
+{
+    int64_t now = dl_now();
+
+    *patience = (dl_ucc_patience){
+        .awake_until = now + AWAKE + (int64_t)bytes,
+        .next_slice = now + DL_WAIT_SLICE,
+    };
+}
+
+dl_status
+dl_ucc_patience_rest(dl_ucc_patience *patience)
+{
+    int64_t now = dl_now();
+
+    if (now >= patience->next_slice) {
+        patience->next_slice = now + DL_WAIT_SLICE;
+        patience->rounds++;
+        DL_TRY(dl_interrupt_check());
+    }
+    if (now < patience->awake_until) {
+        sched_yield();
+    } else {
+        nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
+    }
+    return DL_OK;
+}
+
+/* Others that wait for this rank need not wait until their own deadlines. */
+static void
+publish_fault(dl_ucc_backend *self, const dl_op_context *op, const dl_error *error)
+{
+    char text[DL_ERROR_TEXT_SIZE + 64];
+    dl_error kept = *error;
+
+    int size =
+        snprintf(text, sizeof text, "%s gave up %s #%" PRIu64 ": %s", self->label,
+                 dl_op_type_name(op->fingerprint.op), op->sequence, error->text);
+    (void)dl_store_set(self->exchange.store, FAULT_KEY,
+                       (dl_bytes){(const uint8_t *)text, (size_t)size},
+                       dl_deadline_after(DL_SECOND));
+    (void)dl_fail_again(&kept);
+}
+
+static dl_status
+hear_of_faults(dl_ucc_backend *self, const dl_op_context *op)
+{
+    dl_store *store = self->exchange.store;
+    dl_bytes key = FAULT_KEY;
+    dl_buffer text = {0};
+    bool exists = false;
+
+    if (dl_store_check(store, &key, 1, &exists, dl_deadline_after(0)) != DL_OK
+        || !exists || dl_store_get(store, key, &text, dl_deadline_after(0)) != DL_OK) {
+        /* The store has no part in the operation: it may be gone. */
+        dl_buffer_fini(&text);
+        return DL_OK;
+    }
+    dl_status status = dl_fail(DL_PEER_LOST, "%s #%" PRIu64 " cannot end in %s: %.*s",
+                               dl_op_type_name(op->fingerprint.op), op->sequence,
+                               self->label, (int)text.size, (const char *)text.data);
+    dl_buffer_fini(&text);
+    return status;
+}
+
+static dl_status
+fail_late(const dl_ucc_backend *self, const dl_op_context *op)
+{
+    return dl_fail(DL_TIMEOUT,
+                   "%s #%" PRIu64 " timed out after %" PRId64
+                   "ms in %s: UCC has not completed it; another rank is late, gone, or "
+                   "in another operation",
+                   dl_op_type_name(op->fingerprint.op), op->sequence,
+                   op->deadline.limit / DL_MILLISECOND, self->label);
+}
+
+/* Between looks. */
+static dl_status
+rest(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
+{
+    int rounds = patience->rounds;
+
+    DL_TRY(dl_ucc_admit(self));
+    if (dl_deadline_passed(op->deadline)) {
+        return fail_late(self, op);
+    }
+    DL_TRY(dl_ucc_patience_rest(patience));
+    bool is_time = patience->rounds != rounds && patience->rounds % NEWS_EVERY == 0;
+    return is_time ? hear_of_faults(self, op) : DL_OK;
+}
+
+/* `*is_over`: UCC knows the request no more. */
+static dl_status
+wait(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_request *request,
+     size_t bytes, bool *is_over)
+{
+    const dl_ucc_table *ucc = self->context->ucc;
+    volatile int *status = &request->status;
+    dl_ucc_patience patience;
+
+    dl_ucc_patience_init(&patience, bytes);
+    for (;;) {
+        for (int i = 0; i < LOOKS && *status == DL_UCC_IN_PROGRESS; i++) {
+            DL_TRY(dl_ucc_check(ucc, ucc->context_progress(self->context->handle),
+                                "ucc_context_progress"));
+        }
+        if (*status != DL_UCC_IN_PROGRESS) {
+            *is_over = true;
+            return dl_ucc_check(ucc, *status, dl_op_type_name(op->fingerprint.op));
+        }
+        DL_TRY(rest(self, op, &patience));
+    }
+}
+
+/* UCC may still read and write the memory of what it has not ended. */
+static void
+give_up(dl_ucc_backend *self, const dl_op_context *op)
+{
+    dl_error error = *dl_last_error();
+
+    self->raw = self->input = self->output = (dl_buffer){0};
+    self->lengths = NULL;
+    dl_ucc_context_spoil(self->context, self->group_name, &error);
+    publish_fault(self, op, &error);
+}
+
+static dl_status
+begin(dl_ucc_backend *self, const char *name, dl_ucc_args *args,
+      dl_ucc_request **request)
+{
+    const dl_ucc_table *ucc = self->context->ucc;
+
+    int status = ucc->collective_init(args, request, self->team);
+    if (status == DL_UCC_NOT_SUPPORTED || status == DL_UCC_NOT_IMPLEMENTED) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "%s: %s in UCC %u.%u with the transports it has here "
+                       "(UCC_CLS, UCC_TLS); nothing was sent",
+                       name, ucc->status_text(status), ucc->major, ucc->minor);
+    }
+    DL_TRY(dl_ucc_check(ucc, status, name));
+    status = ucc->collective_post(*request);
+    if (status < 0) {
+        ucc->collective_finalize(*request);
+    }
+    return dl_ucc_check(ucc, status, name);
+}
+
+dl_status
+dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
+           size_t bytes)
+{
+    dl_ucc_request *request = NULL;
+    bool is_over = false;
+
+    DL_TRY(begin(self, dl_op_type_name(op->fingerprint.op), args, &request));
+    dl_status status = wait(self, op, request, bytes, &is_over);
+    if (is_over) {
+        self->context->ucc->collective_finalize(request);
+    } else {
+        give_up(self, op);
+    }
+    return status;
+}

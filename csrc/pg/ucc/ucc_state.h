@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the files of this folder share of a backend: its team, and the memory in which
+ * elements stand in a row for UCC. */
+#ifndef DISTLITE_PG_UCC_UCC_STATE_H
+#define DISTLITE_PG_UCC_UCC_STATE_H
+
+#include "base/buffer.h"
+#include "pg/ucc/ucc_context.h"
+
+typedef struct dl_ucc_backend {
+    dl_backend base;
+    /* fixed after init */
+    dl_ucc_context *context; /* a reference; NULL: this rank is alone */
+    dl_ucc_exchange exchange;
+    void *team;
+    char *group_name;
+    char *label; /* "group 0, rank 1 of 4 on node7" */
+    int rank;
+    int size;
+    uint32_t fork_generation;
+    /* of the operation that has its turn */
+    dl_buffer raw;
+    dl_buffer input;
+    dl_buffer output;
+    uint64_t *lengths; /* counts and offsets of inputs, then of outputs */
+    /* guarded by lock, where the flag can be read without */
+    pthread_mutex_t lock;
+    atomic_bool is_aborted;
+    dl_error cause;
+} dl_ucc_backend;
+
+static inline dl_ucc_backend *
+dl_ucc_self(dl_backend *backend)
+{
+    return (dl_ucc_backend *)(void *)backend;
+}
+
+/* DL_OK, or why operations have to end. */
+dl_status dl_ucc_admit(dl_ucc_backend *self);
+
+/* Carries out one collective; `bytes`: as many as this rank brings and takes. */
+dl_status dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
+                     size_t bytes);
+
+/* What waits for others in between looks at UCC. */
+typedef struct dl_ucc_patience {
+    int64_t awake_until;
+    int64_t next_slice;
+    int rounds;
+} dl_ucc_patience;
+
+void dl_ucc_patience_init(dl_ucc_patience *patience, size_t bytes);
+
+/* One step; DL_INTERRUPTED. */
+dl_status dl_ucc_patience_rest(dl_ucc_patience *patience);
+
+/* The table of operations (ucc_collectives.c, ucc_reductions.c). */
+dl_status dl_ucc_all_reduce(dl_backend *backend, const dl_op_context *op,
+                            const dl_all_reduce_args *args);
+dl_status dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op,
+                           const dl_broadcast_args *args);
+dl_status dl_ucc_barrier(dl_backend *backend, const dl_op_context *op);
+dl_status dl_ucc_reduce(dl_backend *backend, const dl_op_context *op,
+                        const dl_reduce_args *args);
+dl_status dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op,
+                            const dl_all_gather_args *args);
+dl_status dl_ucc_gather(dl_backend *backend, const dl_op_context *op,
+                        const dl_gather_args *args);
+dl_status dl_ucc_scatter(dl_backend *backend, const dl_op_context *op,
+                         const dl_scatter_args *args);
+dl_status dl_ucc_reduce_scatter(dl_backend *backend, const dl_op_context *op,
+                                const dl_reduce_scatter_args *args);
+dl_status dl_ucc_all_to_all(dl_backend *backend, const dl_op_context *op,
+                            const dl_all_to_all_args *args);
+
+#endif
