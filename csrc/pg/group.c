@@ -12,6 +12,7 @@
 #include "pg/device.h"
 #include "pg/fake/fake_backend.h"
 #include "pg/group_state.h"
+#include "pg/ucc/ucc_backend.h"
 #include "pg/wrapper/wrapper_backend.h"
 
 typedef struct backend_entry {
@@ -24,6 +25,7 @@ static const backend_entry backends[] = {
     {"gloo", dl_cpu_backend_new},
     {"fake", dl_fake_backend_new},
     {"custom", dl_custom_backend_new},
+    {"ucc", dl_ucc_backend_new},
 };
 
 static dl_backend_new_fn

@@ -5,6 +5,7 @@
 #include "base/library.h"
 #include "pg/device.h"
 #include "pg/nccl/nccl_backend.h"
+#include "pg/ucc/ucc_backend.h"
 #include "python/collective_call.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"
@@ -52,6 +53,20 @@ nccl_version(PyObject *module, PyObject *Py_UNUSED(nothing))
         return NULL;
     }
     dl_status status = dl_nccl_version(&version);
+    return status == DL_OK
+               ? PyLong_FromLong(version)
+               : dlpy_raise_collective(dlpy_state_of_module(module), status);
+}
+
+static PyObject *
+ucc_version(PyObject *module, PyObject *Py_UNUSED(nothing))
+{
+    int version;
+
+    if (set_roots() < 0) {
+        return NULL;
+    }
+    dl_status status = dl_ucc_version(&version);
     return status == DL_OK
                ? PyLong_FromLong(version)
                : dlpy_raise_collective(dlpy_state_of_module(module), status);
@@ -343,6 +358,7 @@ batch_end(PyObject *module, PyObject *args)
 
 static PyMethodDef functions[] = {
     {"_nccl_version", nccl_version, METH_NOARGS, "_nccl_version($module, /)\n--\n\n"},
+    {"_ucc_version", ucc_version, METH_NOARGS, "_ucc_version($module, /)\n--\n\n"},
     {"_device_serve", device_serve, METH_VARARGS,
      "_device_serve($module, group, name, options, /)\n--\n\n"},
     {"_device_connect", device_connect, METH_VARARGS,

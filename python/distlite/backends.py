@@ -45,8 +45,19 @@ def _is_nccl_loadable() -> bool:
     return is_loadable()
 
 
+def _is_ucc_loadable() -> bool:
+    try:
+        _C._ucc_version()
+    except RuntimeError:
+        return False
+    return True
+
+
 # Whether the library of a backend is here, by name; whoever binds one puts it in.
-probes: dict[str, Callable[[], bool]] = {"nccl": _is_nccl_loadable}
+probes: dict[str, Callable[[], bool]] = {
+    "nccl": _is_nccl_loadable,
+    "ucc": _is_ucc_loadable,
+}
 
 # What serves arrays on a device beside a CPU backend, which is then always there.
 _BESIDE_CPU = ("nccl",)
@@ -339,10 +350,10 @@ def _is_native(name: str) -> bool:
 def _check(name: str) -> None:
     if _is_native(name) or name == Backend.FAKE or plugin_of(name) is not None:
         return
-    if name in _BESIDE_CPU and _is_present(name):
+    if (name in _BESIDE_CPU or name == Backend.UCC) and _is_present(name):
         return
     if name == Backend.UCC:
-        raise AssertionError("Unknown c10d backend type UCC")
+        raise AssertionError(f"Unknown c10d backend type UCC; {_reason_of(name)}")
     if name in (Backend.NCCL, Backend.MPI, Backend.XCCL):
         raise RuntimeError(
             f"Distributed package doesn't have {name.upper()} built in; "
@@ -352,10 +363,11 @@ def _check(name: str) -> None:
 
 
 def _reason_of(name: str) -> str:
-    if name != Backend.NCCL:
+    versions = {Backend.NCCL: _C._nccl_version, Backend.UCC: _C._ucc_version}
+    if name not in versions:
         return "this version has the cpu backend, also called 'gloo'"
     try:
-        _C._nccl_version()
+        versions[name]()
     except RuntimeError as error:
         return str(error)
     return "but it is there now"
