@@ -137,8 +137,15 @@ compute_strided(int rank, int size, void *unused)
     dl_all_reduce_args args = {
         .tensor = {memory + 1, 15, 8, DL_INT64, DL_CPU, 2, false, true, shape, strides},
         .op = DL_MAX};
-    dl_broadcast_args back = {
-        {reversed + 39, 40, 4, DL_INT32, DL_CPU, 1, false, true, &length, &step}, 1};
+    dl_broadcast_args back = {{.data = reversed + 39,
+                               .count = 40,
+                               .item_size = 4,
+                               .dtype = DL_INT32,
+                               .ndim = 1,
+                               .is_writable = true,
+                               .shape = &length,
+                               .strides = &step},
+                              1};
 
     (void)unused;
     memset(memory, 0, sizeof memory);
@@ -190,8 +197,14 @@ call_badly(int rank, int size, void *unused)
     args.tensor.is_writable = true;
     args.tensor.device = DL_CUDA;
     CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_UNSUPPORTED);
-    args.tensor =
-        (dl_tensor){data, 8, 8, DL_INT64, DL_CPU, 2, false, true, shape, strides};
+    args.tensor = (dl_tensor){.data = data,
+                              .count = 8,
+                              .item_size = 8,
+                              .dtype = DL_INT64,
+                              .ndim = 2,
+                              .is_writable = true,
+                              .shape = shape,
+                              .strides = strides};
     CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_INVALID);
     CHECK_CONTAINS(dl_last_error()->text, "share memory");
     args.tensor.ndim = 65;

@@ -56,7 +56,11 @@ MISMATCHES: dict[str, Call] = {
 def mismatches(
     rank: int, world_size: int, init_method: str
 ) -> dict[str, dict[str, tuple[str, float]]]:
-    """What each kind of disagreement is called, at first and on the next call."""
+    """What each kind of disagreement is called, at first and on the next call.
+
+    A rank that only sends goes on without waiting for those who disagree: it may hear of
+    it in the call after that, here a barrier.
+    """
     results: dict[str, dict[str, tuple[str, float]]] = {}
     for kind, call in MISMATCHES.items():
         init(rank, world_size, init_method)
@@ -66,6 +70,7 @@ def mismatches(
             start = time.monotonic()
             try:
                 call(rank)
+                distlite.barrier()
             except distlite.DistBackendError as error:
                 result[attempt] = str(error), time.monotonic() - start
         distlite.destroy_process_group()

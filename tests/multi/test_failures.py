@@ -26,7 +26,9 @@ def test_every_rank_hears_of_a_mismatch():
             first, seconds = result["first"]
             assert seconds < SOON, kind
             assert "rank 1 called" in first, kind
-            assert f"rank {2 if rank == 2 else 0} called" in first, kind
+            # Rank 2 may find out by itself, or hear of it from rank 0.
+            others = (0, 2) if rank == 2 else (0,)
+            assert any(f"rank {other} called" in first for other in others), kind
             # The group is broken, and keeps its first cause.
             later, seconds = result["later"]
             assert "broken" in later and first in later, kind

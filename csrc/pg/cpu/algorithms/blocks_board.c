@@ -14,6 +14,7 @@ dl_broadcast_board(dl_exchange *exchange, const dl_op_context *op,
 {
     dl_transfer transfer = {
         .rank = exchange->board->options.rank,
+        .flow = DL_FROM_ROOT,
         .root = args->root,
         .inputs = &args->tensor,
         .input_count = 1,
@@ -76,6 +77,7 @@ dl_gather_board(dl_exchange *exchange, const dl_op_context *op,
     int rank = exchange->board->options.rank;
     dl_transfer transfer = {
         .rank = rank,
+        .flow = DL_TO_ROOT,
         .root = args->root,
         .inputs = &args->input,
         .input_count = 1,
@@ -118,6 +120,7 @@ dl_scatter_board(dl_exchange *exchange, const dl_op_context *op,
     bool is_root = rank == args->root;
     dl_transfer transfer = {
         .rank = rank,
+        .flow = DL_FROM_ROOT,
         .root = args->root,
         .inputs = args->inputs,
         .input_count = exchange->board->options.size,

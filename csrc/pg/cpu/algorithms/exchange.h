@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Blocks on their way through a board: each rank puts what it has for others side by
- * side on its line, if all of it fits there, or into its slot, and takes what is for it
- * out of the others'.  Blocks too large for a slot are cut into as many pieces as there
+ * side on its line, if all of it fits there, into its pocket, or into its slot, and takes
+ * what is for it out of the others'.  Blocks too large for a slot are cut into as many pieces as there
  * are rounds; a rank fills its slot for the next round before it empties those of this
  * one, so that copying in and copying out overlap.
+ * On lines and in pockets, where one rank only gives or only takes, the others do not wait
+ * for each other.
  * Where ranks know only the sizes of their own blocks, these come first in the slots, and
  * everybody compares what one sends with what the other expects. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
@@ -15,9 +17,23 @@
 typedef struct dl_exchange dl_exchange;
 typedef struct dl_transfer dl_transfer;
 
+typedef enum dl_flow {
+    DL_AMONG_ALL = 0,
+    DL_FROM_ROOT,
+    DL_TO_ROOT,
+} dl_flow;
+
+/* Where a rank's blocks lie. */
+typedef enum dl_place {
+    DL_IN_SLOT = 0,
+    DL_IN_POCKET,
+    DL_ON_LINE,
+} dl_place;
+
 /* What goes where in one operation; borrowed for its call. */
 struct dl_transfer {
     int rank; /* this one */
+    dl_flow flow;
     int root;
     const dl_tensor *inputs; /* by destination, or one for all of them */
     int input_count;
@@ -58,7 +74,7 @@ struct dl_exchange {
     const dl_transfer *transfer;
     int outgoing_count;
     int incoming_count;
-    bool is_on_line;
+    dl_place place;
     bool is_large; /* more than stays in a cache: outputs are written past it */
     size_t header; /* bytes of a slot before its blocks */
     uint64_t rounds;

@@ -81,6 +81,7 @@ dl_reduce_board(dl_exchange *exchange, const dl_op_context *op,
     };
     dl_transfer transfer = {
         .rank = rank,
+        .flow = DL_TO_ROOT,
         .root = args->root,
         .inputs = &args->tensor,
         .input_count = 1,

@@ -20,15 +20,26 @@ round_up(size_t size, size_t unit)
     return (size + unit - 1) / unit * unit;
 }
 
+/* Pockets of several ranks do not fall on the same lines of a cache. */
+#define POCKET_STEP (DL_BOARD_POCKET + DL_LINE)
+
+static size_t
+pockets_offset(int size)
+{
+    size_t per_rank = DL_BOARD_TURNS * sizeof(dl_board_line) + sizeof(dl_board_member);
+
+    return sizeof(dl_board_header) + (size_t)size * per_rank;
+}
+
 /* Slots begin in the middle of a page.  Large arrays begin at the start of one, or a few
  * bytes behind that, and processors that tell addresses apart by their places in a page
  * would find a copy's two sides in conflict. */
 static size_t
 slots_offset(int size)
 {
-    size_t per_rank = 2 * sizeof(dl_board_line) + sizeof(dl_board_member);
-
-    return round_up(sizeof(dl_board_header) + (size_t)size * per_rank, 4096) + 2048;
+    return round_up(pockets_offset(size) + (size_t)size * DL_BOARD_TURNS * POCKET_STEP,
+                    4096)
+           + 2048;
 }
 
 size_t
@@ -76,11 +87,13 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                        options->group_name);
     }
     *board = (dl_board){.options = *options, .header = header, .chunk = header->chunk};
-    board->lines[0] = (dl_board_line *)(void *)(header + 1);
-    board->lines[1] = board->lines[0] + size;
-    board->members = (dl_board_member *)(void *)(board->lines[1] + size);
-    board->arrivals[0] = arrivals_of(board->lines[0], size);
-    board->arrivals[1] = arrivals_of(board->lines[1], size);
+    dl_board_line *line = (dl_board_line *)(void *)(header + 1);
+    for (int i = 0; i < DL_BOARD_TURNS; i++, line += size) {
+        board->lines[i] = line;
+        board->arrivals[i] = arrivals_of(line, size);
+    }
+    board->members = (dl_board_member *)(void *)line;
+    board->pockets = (uint8_t *)memory + pockets_offset(size);
     board->steps = (dl_words){&board->members->step, sizeof *board->members, size};
     board->slots = (uint8_t *)memory + slots_offset(size);
     board->waiter = (dl_waiter){
@@ -115,34 +128,137 @@ dl_board_is_cut(const dl_board *board, int rank)
 static dl_board_line *
 line_of(const dl_board *board, int rank)
 {
-    return board->lines[board->op->sequence & 1] + rank;
+    return board->lines[board->turn % DL_BOARD_TURNS] + rank;
 }
 
 uint8_t *
 dl_board_begin(dl_board *board, const dl_op_context *op)
 {
     board->op = op;
+    board->turn++;
+    board->sequences[board->turn % DL_BOARD_TURNS] = op->sequence;
     dl_board_line *line = line_of(board, board->options.rank);
     line->fingerprint = op->fingerprint;
     return line->payload;
+}
+
+static dl_words
+arrivals_in(const dl_board *board, uint64_t turn)
+{
+    return board->arrivals[turn % DL_BOARD_TURNS];
+}
+
+static uint64_t
+sequence_in(const dl_board *board, uint64_t turn)
+{
+    return board->sequences[turn % DL_BOARD_TURNS];
+}
+
+static dl_status
+compare(const dl_board *board, uint64_t turn, int rank)
+{
+    const dl_board_line *lines = board->lines[turn % DL_BOARD_TURNS];
+
+    return dl_fingerprint_equal(&lines[rank].fingerprint,
+                                &lines[board->options.rank].fingerprint)
+               ? DL_OK
+               : dl_verdict_mismatch(board, turn, rank);
+}
+
+/* All turns that all ranks have begun and this one has not compared. */
+static dl_status
+compare_turns(dl_board *board)
+{
+    for (; board->compared < board->begun_by_all; board->compared++) {
+        for (int rank = 0; rank < board->options.size; rank++) {
+            DL_TRY(compare(board, board->compared + 1, rank));
+        }
+    }
+    return DL_OK;
+}
+
+static void
+publish(dl_board *board)
+{
+    dl_words_publish(arrivals_in(board, board->turn), board->options.rank,
+                     board->op->sequence, board->waiter.bell);
 }
 
 dl_status
 dl_board_arrive(dl_board *board)
 {
     const dl_op_context *op = board->op;
-    dl_words arrivals = board->arrivals[op->sequence & 1];
-    const dl_board_line *lines = board->lines[op->sequence & 1];
 
-    dl_words_publish(arrivals, board->options.rank, op->sequence, board->waiter.bell);
-    DL_TRY(dl_words_wait_all(arrivals, op->sequence, &board->waiter, op->deadline));
-    for (int rank = 0; rank < board->options.size; rank++) {
-        if (!dl_fingerprint_equal(&lines[rank].fingerprint, &op->fingerprint)) {
-            return dl_verdict_mismatch(board, rank);
-        }
-    }
+    publish(board);
+    DL_TRY(dl_words_wait_all(arrivals_in(board, board->turn), op->sequence,
+                             &board->waiter, op->deadline));
+    board->begun_by_all = board->turn;
+    DL_TRY(compare_turns(board));
     /* A peer may have come here, given up, and left its line behind. */
     return dl_verdict_broken(board);
+}
+
+/* The last turn that all have begun, of some that are worth a look. */
+static uint64_t
+look_for_begun(const dl_board *board)
+{
+    uint64_t turns[] = {board->turn, board->turn - DL_BOARD_AHEAD / 2,
+                        board->turn + 1 - DL_BOARD_AHEAD};
+
+    for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
+        if (dl_words_have_reached(arrivals_in(board, turns[i]),
+                                  sequence_in(board, turns[i]))) {
+            return turns[i];
+        }
+    }
+    return board->begun_by_all;
+}
+
+/* For the line of the next turn. */
+static dl_status
+make_room(dl_board *board)
+{
+    uint64_t needed = board->turn + 1 - DL_BOARD_AHEAD;
+
+    if (board->turn < DL_BOARD_AHEAD || board->begun_by_all >= needed) {
+        return DL_OK;
+    }
+    board->begun_by_all = look_for_begun(board);
+    if (board->begun_by_all < needed) {
+        DL_TRY(dl_words_wait_all(arrivals_in(board, needed), sequence_in(board, needed),
+                                 &board->waiter, board->op->deadline));
+        board->begun_by_all = needed;
+    }
+    return compare_turns(board);
+}
+
+dl_status
+dl_board_announce(dl_board *board)
+{
+    publish(board);
+    DL_TRY(dl_verdict_broken(board));
+    return make_room(board);
+}
+
+dl_status
+dl_board_await(dl_board *board, int rank)
+{
+    const dl_op_context *op = board->op;
+
+    publish(board);
+    DL_TRY(dl_words_wait_one(arrivals_in(board, board->turn), rank, op->sequence,
+                             &board->waiter, op->deadline));
+    DL_TRY(compare(board, board->turn, rank));
+    DL_TRY(dl_verdict_broken(board));
+    return make_room(board);
+}
+
+uint8_t *
+dl_board_pocket(const dl_board *board, int rank)
+{
+    size_t index = board->turn % DL_BOARD_TURNS * (size_t)board->options.size;
+
+    return board->pockets + (index + (size_t)rank) * POCKET_STEP;
 }
 
 const uint8_t *

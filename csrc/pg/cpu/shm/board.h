@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The shared memory of one group's ranks on one host: for each rank a line on which it
- * announces the operation it has come to (with the data itself when that is small), two
- * slots for larger data, and a word that counts its steps through an operation.
+ * The shared memory of one group's ranks on one host: for each rank lines on which it
+ * announces the operation it has come to (with the data itself when that is small, or
+ * with a pocket beside the line), two slots for larger data, and a word that counts its
+ * steps through an operation.
  *
- * Every operation begins with an arrival: all ranks announce it, wait for each other and
+ * An operation begins with an arrival: all ranks announce it, wait for each other and
  * compare fingerprints.  Whoever has seen all arrive knows that everybody is done with
- * the operation before, so memory used by turns needs no further agreement:
- *   - lines alternate by sequence number: a rank writes its next line while slower peers
- *     may still read the last one;
- *   - slots alternate by round.  An operation uses as many rounds as its size asks for,
- *     the same number on every rank, and leaves the slot of the next round free, which
- *     may therefore be filled before the next arrival.
+ * the operation before, so slots, which alternate by round, need no further agreement.
+ * An operation uses as many rounds as its size asks for, the same number on every rank,
+ * and leaves the slot of the next round free, which may therefore be filled before the
+ * next arrival.
+ *
+ * Where data go one way only, and fit a pocket, a rank need not wait for those who have
+ * nothing for it: it announces and goes on, or awaits one other.  It compares the
+ * fingerprints later, when it has seen that all have come so far, and before it gets
+ * further ahead than DL_BOARD_AHEAD operations; so a mismatch may be told one operation
+ * late, and never goes unnoticed among ranks that go on.  Lines and pockets are used in
+ * turn: when all have begun the operation DL_BOARD_AHEAD before the next one, all have
+ * compared what its line was used for before.
  * Knows sequence numbers and fingerprints, not what operations do. */
 #ifndef DISTLITE_PG_CPU_SHM_BOARD_H
 #define DISTLITE_PG_CPU_SHM_BOARD_H
@@ -20,51 +27,8 @@
 
 #include "pg/backend.h"
 #include "pg/cpu/peer.h"
+#include "pg/cpu/shm/board_layout.h"
 #include "pg/cpu/shm/lifeline.h"
-#include "pg/cpu/shm/wait.h"
-
-/* Bytes that ride on a line. */
-#define DL_BOARD_PAYLOAD (DL_LINE - sizeof(uint64_t) - sizeof(dl_fingerprint))
-
-/* Bytes of a slot: the largest chunk that still sits in a core's cache when the peer
- * comes for it; halves cost more in meetings than they gain in locality. */
-#define DL_BOARD_CHUNK ((size_t)1 << 20)
-
-#define DL_BOARD_REASON_SIZE 240
-
-typedef struct dl_board_line {
-    _Alignas(DL_LINE) dl_word sequence;
-    dl_fingerprint fingerprint;
-    uint8_t payload[DL_BOARD_PAYLOAD];
-} dl_board_line;
-
-typedef enum dl_farewell {
-    DL_STAYING = 0,
-    DL_LEFT = 1,
-    DL_ABORTED = 2,
-} dl_farewell;
-
-/* Written by its rank. */
-typedef struct dl_board_member {
-    _Alignas(DL_LINE) dl_word step;
-    _Atomic uint32_t farewell; /* dl_farewell; the reason is written before it */
-    char reason[DL_BOARD_REASON_SIZE];
-} dl_board_member;
-
-typedef struct dl_board_header {
-    uint64_t magic;
-    uint32_t size;
-    uint32_t may_spin;
-    uint64_t chunk;
-    dl_bell bell;
-    /* The first failure of any rank, for all that are in the same operation or come to a
-     * later one; those still in an earlier one can finish it. */
-    _Alignas(DL_LINE) _Atomic uint32_t is_broken; /* set after what follows */
-    _Atomic uint32_t breaker; /* its rank and one; claims the rest */
-    uint64_t broken_at;       /* sequence number */
-    uint32_t status;
-    char text[DL_ERROR_TEXT_SIZE];
-} dl_board_header;
 
 /* What a rank tells its board of the group. */
 typedef struct dl_board_options {
@@ -84,8 +48,9 @@ typedef struct dl_board {
     /* fixed after init */
     dl_board_options options;
     dl_board_header *header;
-    dl_board_line *lines[2]; /* by parity of the sequence number, then by rank */
-    dl_words arrivals[2];
+    dl_board_line *lines[DL_BOARD_TURNS]; /* then by rank */
+    dl_words arrivals[DL_BOARD_TURNS];
+    uint8_t *pockets;
     dl_board_member *members;
     dl_words steps;
     uint8_t *slots;
@@ -93,8 +58,12 @@ typedef struct dl_board {
     dl_waiter waiter;
     /* the thread that is in an operation only */
     const dl_op_context *op;
-    uint64_t round;     /* rounds used by the operations before */
-    uint64_t last_step; /* steps used by them */
+    uint64_t turn;                      /* of `op`, counted from 1 */
+    uint64_t sequences[DL_BOARD_TURNS]; /* of the last turns */
+    uint64_t begun_by_all;              /* turn, as far as this rank knows */
+    uint64_t compared;                  /* turn, with all ranks */
+    uint64_t round;                     /* rounds used by the operations before */
+    uint64_t last_step;                 /* steps used by them */
     /* any thread */
     atomic_bool is_aborted;
     pthread_mutex_t lock;
@@ -122,8 +91,17 @@ uint8_t *dl_board_begin(dl_board *board, const dl_op_context *op);
 /* Announces the operation; returns once all ranks have, with equal fingerprints. */
 dl_status dl_board_arrive(dl_board *board);
 
-/* After the arrival. */
+/* The same without waiting for anybody: what this rank wrote is for others to take. */
+dl_status dl_board_announce(dl_board *board);
+
+/* The same, but waits for `rank` only, whose fingerprint is compared at once. */
+dl_status dl_board_await(dl_board *board, int rank);
+
+/* After the arrival, of those who were waited for. */
 const uint8_t *dl_board_payload(const dl_board *board, int rank);
+
+/* DL_BOARD_POCKET bytes, written by `rank` between begin and arrival as a payload is. */
+uint8_t *dl_board_pocket(const dl_board *board, int rank);
 
 /* Slot of `rank` in the operation's round `round`, counted from 0. */
 uint8_t *dl_board_slot(const dl_board *board, int rank, uint64_t round);

@@ -30,12 +30,21 @@ dl_verdict_operation(const dl_board *board, uint64_t sequence)
 }
 
 static void
+describe_turn(const dl_board *board, uint64_t turn, char text[OPERATION_SIZE])
+{
+    const dl_board_line *line =
+        &board->lines[turn % DL_BOARD_TURNS][board->options.rank];
+    uint64_t sequence = board->sequences[turn % DL_BOARD_TURNS];
+
+    snprintf(text, OPERATION_SIZE, "%s #%" PRIu64 " in group %.100s",
+             dl_op_type_name(line->fingerprint.op),
+             dl_verdict_operation(board, sequence), board->options.group_name);
+}
+
+static void
 describe_operation(const dl_board *board, char text[OPERATION_SIZE])
 {
-    snprintf(text, OPERATION_SIZE, "%s #%" PRIu64 " in group %.100s",
-             dl_op_type_name(board->op->fingerprint.op),
-             dl_verdict_operation(board, board->op->sequence),
-             board->options.group_name);
+    describe_turn(board, board->turn, text);
 }
 
 static void
@@ -54,10 +63,13 @@ load(dl_words words, int rank)
 static uint64_t
 last_seen(const dl_board *board, int rank)
 {
-    uint64_t even = load(board->arrivals[0], rank);
-    uint64_t odd = load(board->arrivals[1], rank);
+    uint64_t last = 0;
 
-    return even > odd ? even : odd;
+    for (int i = 0; i < DL_BOARD_TURNS; i++) {
+        uint64_t seen = load(board->arrivals[i], rank);
+        last = seen > last ? seen : last;
+    }
+    return last;
 }
 
 static bool
@@ -249,16 +261,16 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
 }
 
 dl_status
-dl_verdict_mismatch(const dl_board *board, int other)
+dl_verdict_mismatch(const dl_board *board, uint64_t turn, int other)
 {
-    const dl_board_line *lines = board->lines[board->op->sequence & 1];
+    const dl_board_line *lines = board->lines[turn % DL_BOARD_TURNS];
     int self = board->options.rank;
     int first = self < other ? self : other;
     int second = self < other ? other : self;
     char operation[OPERATION_SIZE];
     char calls[2][DL_FINGERPRINT_TEXT_SIZE];
 
-    describe_operation(board, operation);
+    describe_turn(board, turn, operation);
     dl_fingerprint_describe(&lines[first].fingerprint, calls[0], sizeof calls[0]);
     dl_fingerprint_describe(&lines[second].fingerprint, calls[1], sizeof calls[1]);
     return dl_fail(DL_MISMATCH, "%s: rank %d called %s, rank %d called %s", operation,

@@ -11,8 +11,8 @@
  * needed and gone, interrupted, out of time. */
 dl_status dl_verdict_check(void *context, const dl_wanted *wanted);
 
-/* DL_MISMATCH: this rank's call and that of `other` differ. */
-dl_status dl_verdict_mismatch(const dl_board *board, int other);
+/* DL_MISMATCH: in `turn` this rank's call and that of `other` differ. */
+dl_status dl_verdict_mismatch(const dl_board *board, uint64_t turn, int other);
 
 /* DL_OK, or what the peer said that broke the board in this operation or before. */
 dl_status dl_verdict_broken(const dl_board *board);

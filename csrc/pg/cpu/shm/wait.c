@@ -18,6 +18,13 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
  * shortest span. */
 #define LOOKS_PER_GLANCE 32
 
+/* Where other programs want the core, a yield lasts for a time slice of theirs, and says
+ * nothing about the peer: so many yields are worth more than their span, up to a limit.
+ * They cost next to nothing then.  Sleeping would make every meeting wait for a wake-up
+ * that queues behind those programs. */
+#define LEAST_YIELDS 100
+#define YIELDS_AT_MOST (20 * DL_MILLISECOND)
+
 static inline void
 relax(void)
 {
@@ -48,8 +55,8 @@ dl_futex_wake(const void *futex)
     syscall(SYS_futex, futex, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-static bool
-have_all_reached(dl_words words, uint64_t value)
+bool
+dl_words_have_reached(dl_words words, uint64_t value)
 {
     for (int i = 0; i < words.count; i++) {
         if (atomic_load(dl_words_at(words, i)) < value) {
@@ -68,7 +75,8 @@ dl_words_publish(dl_words words, int index, uint64_t value, dl_bell *bell)
     if (atomic_load(&bell->sleepers_for_one) != 0) {
         dl_futex_wake(word);
     }
-    if (atomic_load(&bell->sleepers_for_all) != 0 && have_all_reached(words, value)) {
+    if (atomic_load(&bell->sleepers_for_all) != 0
+        && dl_words_have_reached(words, value)) {
         atomic_fetch_add(&bell->rings, 1);
         dl_futex_wake(&bell->rings);
     }
@@ -106,14 +114,15 @@ yield_for(dl_word *word, uint64_t value, int64_t span, int64_t *until)
     if (span <= 0) {
         return false;
     }
-    for (;;) {
+    for (int yields = 1;; yields++) {
         sched_yield();
         if (atomic_load_explicit(word, memory_order_acquire) >= value) {
             return true;
         }
         int64_t now = dl_now();
         *until = *until == 0 ? now + span : *until;
-        if (now >= *until) {
+        if (now >= *until
+            && (yields >= LEAST_YIELDS || now >= *until + YIELDS_AT_MOST)) {
             return false;
         }
     }
@@ -163,7 +172,7 @@ dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
     atomic_fetch_add(&bell->sleepers_for_all, 1);
     for (;;) {
         uint32_t rings = atomic_load(&bell->rings);
-        if (have_all_reached(words, value)) {
+        if (dl_words_have_reached(words, value)) {
             break;
         }
         status = waiter->check(waiter->context, &wanted);

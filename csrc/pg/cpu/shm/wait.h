@@ -66,6 +66,9 @@ typedef struct dl_waiter {
  * somebody waits for, none leaves one out. */
 void dl_words_publish(dl_words words, int index, uint64_t value, dl_bell *bell);
 
+/* Whether every word is at least `value`. */
+bool dl_words_have_reached(dl_words words, uint64_t value);
+
 /* Until every word is at least `value`. */
 dl_status dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
                             dl_deadline deadline);

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Ranks that go on without waiting for those who have nothing for them. */
+#include <stdlib.h>
+
+#include "boards.h"
+
+#define TURNS 2000
+#define RANKS 4
+
+static test_boards all;
+
+static void
+put(uint8_t *place, uint64_t turn, int rank)
+{
+    uint64_t value = turn * 100 + (uint64_t)rank;
+
+    memcpy(place, &value, sizeof value);
+}
+
+static void
+check(const uint8_t *place, uint64_t turn, int rank)
+{
+    uint64_t value;
+
+    memcpy(&value, place, sizeof value);
+    CHECK_EQUAL(value, turn * 100 + (uint64_t)rank);
+}
+
+/* What all ranks do in a turn is drawn from the same numbers. */
+static void
+take_turn(dl_board *board, uint64_t turn, unsigned kind, int root)
+{
+    int self = board->options.rank;
+    /* Operations of a group have numbers without order among its boards. */
+    dl_op_context op = boards_op(3 * turn + kind, DL_REDUCE, 10 * DL_SECOND);
+    uint8_t *payload = dl_board_begin(board, &op);
+
+    put(payload, turn, self);
+    memset(dl_board_pocket(board, self), (int)(turn + (uint64_t)self), DL_BOARD_POCKET);
+    if (kind == 0 || (kind == 1 && self == root)) {
+        CHECK_OK(dl_board_arrive(board));
+        for (int rank = 0; rank < RANKS; rank++) {
+            check(dl_board_payload(board, rank), turn, rank);
+            const uint8_t *pocket = dl_board_pocket(board, rank);
+            CHECK_EQUAL(pocket[DL_BOARD_POCKET - 1], (uint8_t)(turn + (uint64_t)rank));
+        }
+    } else if (kind == 1 || self == root) {
+        CHECK_OK(dl_board_announce(board));
+    } else {
+        CHECK_OK(dl_board_await(board, root));
+        check(dl_board_payload(board, root), turn, root);
+    }
+    dl_board_end(board, 0, 0);
+}
+
+static void
+take_turns(int rank, int size, void *unused)
+{
+    unsigned random = 1;
+
+    (void)size;
+    (void)unused;
+    for (uint64_t turn = 1; turn <= TURNS; turn++) {
+        /* Long runs of one kind, so that ranks get as far ahead as they may. */
+        unsigned kind = (unsigned)(turn / 100 % 3);
+        int root = rand_r(&random) / 7 % RANKS;
+        if (turn / 400 % 2 == 1) {
+            kind = (unsigned)rand_r(&random) / 7 % 3;
+        }
+        if (turn % 97 == (uint64_t)rank * 20) {
+            usleep(300);
+        }
+        take_turn(&all.boards[rank], turn, kind, root);
+    }
+}
+
+CHECK_CASE(nothing_is_overwritten_before_it_is_read)
+{
+    boards_init(&all, RANKS, 4096, false);
+    dl_run_ranks(RANKS, take_turns, NULL);
+    boards_fini(&all);
+}
+
+/* One thread plays all ranks: rank 1 is ahead as far as it gets. */
+CHECK_CASE(there_are_so_many_turns_and_no_more)
+{
+    dl_op_context ops[DL_BOARD_AHEAD + 1];
+
+    boards_init(&all, 2, 4096, false);
+    for (uint64_t turn = 1; turn <= DL_BOARD_AHEAD; turn++) {
+        dl_op_context *op = &ops[turn];
+        *op = boards_op(turn, DL_REDUCE, 20 * DL_MILLISECOND);
+        put(dl_board_begin(&all.boards[1], op), turn, 1);
+        if (turn < DL_BOARD_AHEAD) {
+            CHECK_OK(dl_board_announce(&all.boards[1]));
+        } else {
+            CHECK_STATUS(dl_board_announce(&all.boards[1]), DL_TIMEOUT);
+        }
+    }
+    CHECK_CONTAINS(dl_last_error()->text, "waiting for rank 0 (pid 100 on host h)");
+    for (uint64_t turn = 1; turn <= DL_BOARD_AHEAD; turn++) {
+        put(dl_board_begin(&all.boards[0], &ops[turn]), turn, 0);
+        CHECK_OK(dl_board_await(&all.boards[0], 1));
+        check(dl_board_payload(&all.boards[0], 1), turn, 1);
+    }
+    boards_fini(&all);
+}
+
+CHECK_CASE(who_is_awaited_is_compared_and_who_is_not_is_told_later)
+{
+    dl_op_context reduce = boards_op(1, DL_REDUCE, DL_SECOND);
+    dl_op_context gather = boards_op(1, DL_GATHER, DL_SECOND);
+    dl_op_context next = boards_op(2, DL_REDUCE, DL_SECOND);
+
+    boards_init(&all, 3, 4096, false);
+    dl_board_begin(&all.boards[1], &reduce);
+    CHECK_OK(dl_board_announce(&all.boards[1]));
+    dl_board_begin(&all.boards[2], &gather);
+    CHECK_STATUS(dl_board_await(&all.boards[2], 1), DL_MISMATCH);
+    dl_board_break(&all.boards[2]);
+    dl_board_begin(&all.boards[1], &next);
+    CHECK_STATUS(dl_board_announce(&all.boards[1]), DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 1 called reduce");
+    CHECK_CONTAINS(dl_last_error()->text, "rank 2 called gather");
+    boards_fini(&all);
+}
+
+/* Two that both believe to be the root of a broadcast: neither waits for the other. */
+CHECK_CASE(a_mismatch_of_those_who_did_not_wait_is_told_in_the_next_meeting)
+{
+    dl_op_context mine = boards_op(1, DL_BROADCAST, DL_SECOND);
+    dl_op_context theirs = mine;
+    dl_op_context next = boards_op(2, DL_BARRIER, DL_SECOND);
+
+    theirs.fingerprint.root = 1;
+    boards_init(&all, 2, 4096, false);
+    dl_board_begin(&all.boards[0], &mine);
+    CHECK_OK(dl_board_announce(&all.boards[0]));
+    dl_board_begin(&all.boards[1], &theirs);
+    CHECK_OK(dl_board_announce(&all.boards[1]));
+    dl_board_begin(&all.boards[1], &next);
+    CHECK_OK(dl_board_announce(&all.boards[1]));
+    dl_board_begin(&all.boards[0], &next);
+    CHECK_STATUS(dl_board_arrive(&all.boards[0]), DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text, "broadcast #1 in group g: rank 0 called");
+    boards_fini(&all);
+}
+
+/* The same without any meeting, within the turns that a rank may be ahead. */
+CHECK_CASE(a_mismatch_is_told_before_its_lines_are_used_again)
+{
+    dl_op_context ops[2][DL_BOARD_TURNS];
+    dl_status status[2] = {DL_OK, DL_OK};
+
+    boards_init(&all, 2, 4096, false);
+    for (uint64_t turn = 1; turn < DL_BOARD_TURNS; turn++) {
+        for (int rank = 0; rank < 2; rank++) {
+            dl_op_context *op = &ops[rank][turn];
+            *op = boards_op(turn, DL_BROADCAST, DL_SECOND);
+            op->fingerprint.root = turn == 1 ? (uint32_t)rank : 0;
+            if (status[rank] == DL_OK) {
+                dl_board_begin(&all.boards[rank], op);
+                status[rank] = dl_board_announce(&all.boards[rank]);
+            }
+        }
+    }
+    CHECK_EQUAL(status[0], DL_MISMATCH);
+    CHECK_EQUAL(status[1], DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text, "broadcast #1 in group g: rank 0 called");
+    boards_fini(&all);
+}
+
+CHECK_CASE(the_dead_are_noticed_by_those_who_are_ahead)
+{
+    dl_op_context ops[DL_BOARD_AHEAD + 1];
+
+    boards_init(&all, 2, 4096, true);
+    boards_cut(&all, 0);
+    for (uint64_t turn = 1; turn <= DL_BOARD_AHEAD; turn++) {
+        ops[turn] = boards_op(turn, DL_REDUCE, 10 * DL_SECOND);
+        dl_board_begin(&all.boards[1], &ops[turn]);
+        dl_status status = dl_board_announce(&all.boards[1]);
+        CHECK_EQUAL(status, turn < DL_BOARD_AHEAD ? DL_OK : DL_PEER_LOST);
+    }
+    CHECK_CONTAINS(dl_last_error()->text, "rank 0 (pid 100 on host h) exited or was");
+    boards_fini(&all);
+}
