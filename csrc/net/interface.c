@@ -34,6 +34,7 @@ raw_of(const dl_address *address)
     return (raw){ip6->sin6_addr.s6_addr, 128};
 }
 
+/* Addresses of different families have nothing in common. */
 static bool
 have_same_prefix(raw left, raw right, unsigned bits)
 {
@@ -63,6 +64,7 @@ dl_address_is_loopback(const dl_address *address)
                             : IN6_IS_ADDR_LOOPBACK(&address->socket.ip6.sin6_addr);
 }
 
+/* Link-local addresses need the interface's number, which differs from host to host. */
 static bool
 is_listed(const struct ifaddrs *entry)
 {
@@ -301,6 +303,7 @@ route_address(int family, dl_address *address)
     return is_found;
 }
 
+/* Asked anew each time: interfaces come and go, and groups are made seldom. */
 dl_status
 dl_interface_address(const dl_address *connected, dl_address *address)
 {

@@ -7,6 +7,7 @@
 
 #include "net/interface.h"
 
+/* Both: the hint only ever divides. */
 static bool
 is_same_host(const dl_contact *left, const dl_contact *right)
 {
@@ -43,6 +44,8 @@ list_addresses(const dl_endpoint *endpoint, char *text, size_t size)
     }
 }
 
+/* Loopback is where each host finds itself: calls would go to the wrong process, or to
+ * none, and time out. */
 static dl_status
 fail_loopback(const dl_endpoint *endpoint)
 {

@@ -10,6 +10,7 @@
 #define RECORD_MAGIC UINT64_C(0x0200007570636c64)
 #define FIELD_LIMIT 1024
 
+/* In network order, without the family, which the size tells. */
 static dl_bytes
 address_bytes(const dl_address *address)
 {
@@ -72,6 +73,7 @@ take_token(dl_reader *reader, uint8_t token[DL_TOKEN_SIZE])
     return true;
 }
 
+/* A rank without an address has none in its record either. */
 static bool
 take_address(dl_reader *reader, dl_address *address)
 {

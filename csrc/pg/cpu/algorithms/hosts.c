@@ -42,6 +42,8 @@ dl_hosts_fini(dl_hosts *hosts)
     *hosts = (dl_hosts){0};
 }
 
+/* A leader in the middle of its links would not look at the board otherwise, where a rank
+ * of its host may have given up. */
 dl_status
 dl_hosts_check(void *context)
 {
@@ -80,6 +82,7 @@ dl_hosts_meet(dl_hosts *hosts, const dl_op_context *meeting)
     return hosts->board == NULL ? DL_OK : dl_barrier_line(hosts->board, meeting);
 }
 
+/* Where data go only one way the greetings carry the fingerprints the other way. */
 dl_status
 dl_hosts_greet(dl_hosts *hosts)
 {
@@ -101,6 +104,8 @@ dl_hosts_room(dl_buffer *buffer, size_t size, uint8_t **room)
     return DL_OK;
 }
 
+/* The other hosts' greetings prove that all of their ranks have come: a leader greets
+ * after its own host has met. */
 dl_status
 dl_hosts_barrier(dl_hosts *hosts, const dl_op_context *op)
 {

@@ -76,6 +76,8 @@ pass_on(const spread *self)
     return DL_OK;
 }
 
+/* Two stages cost a round trip more, and take the load of all hosts but one off the
+ * root's link. */
 static dl_status
 run_spread(const spread *self)
 {
@@ -198,6 +200,8 @@ direct_place(const gathered *self, int host)
     return is_direct ? block : NULL;
 }
 
+/* Every leader to every other at the same time: each block crosses each link once, and no
+ * link waits for another as in a ring. */
 static dl_status
 gather_between(const gathered *self)
 {
@@ -265,6 +269,8 @@ gather_within(const gathered *self, const dl_op_context *meeting)
     return dl_all_gather_board(hosts->exchange, meeting, &call);
 }
 
+/* The blocks of other hosts cross the board in one row: one meeting rather than one per
+ * block. */
 dl_status
 dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op,
                     const dl_all_gather_args *args)

@@ -64,6 +64,7 @@ fold_slots(const dl_host_fold *self, uint8_t *slots, size_t stride, dl_bytes own
     }
 }
 
+/* The others take part in the fold all the same. */
 static bool
 wants_result(const dl_host_fold *self, int host)
 {
@@ -224,6 +225,8 @@ dl_host_fold_run(const dl_host_fold *self)
                                               : dl_host_fold_large(self);
 }
 
+/* All at once, not in rounds: what comes is a share of the array, and nothing is passed
+ * on afterwards. */
 dl_status
 dl_host_fold_scatter(const dl_host_fold *self, const size_t *starts)
 {

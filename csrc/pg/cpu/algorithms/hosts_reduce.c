@@ -31,6 +31,7 @@ fold_host(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *ar
     return hosts->board == NULL ? DL_OK : dl_reduce_board(hosts->exchange, op, &call);
 }
 
+/* The result is in the leader's tensor. */
 static dl_status
 spread(dl_hosts *hosts, const dl_op_context *op, const dl_tensor *tensor)
 {
@@ -77,6 +78,8 @@ make_row(dl_hosts *hosts, size_t count, dl_dtype dtype, dl_tensor *row)
     return DL_OK;
 }
 
+/* In float32 from the first addition on, so that there is one rounding, at the end, and
+ * the same on all ranks. */
 static dl_status
 run_widened(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *args,
             int root)
@@ -144,6 +147,7 @@ typedef struct blocks {
     size_t *starts; /* by host: bytes of the row; and the end */
 } blocks;
 
+/* Multiplied in the type of the input and then widened, as on one host. */
 static void
 put_block(const blocks *self, size_t at, const dl_tensor *input)
 {

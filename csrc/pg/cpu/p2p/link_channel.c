@@ -11,6 +11,8 @@ self_of(dl_channel *channel)
     return (dl_link_channel *)(void *)channel;
 }
 
+/* The first cause is not kept here: a farewell that is read after the connection broke
+ * tells more than that it did. */
 static void
 lose(dl_link_channel *self)
 {
@@ -29,6 +31,7 @@ compact(dl_link_bytes *bytes)
     }
 }
 
+/* As far as the kernel takes it; the rest goes with a later step. */
 static dl_status
 flush(dl_link_channel *self)
 {
@@ -137,6 +140,7 @@ understand(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
     return false;
 }
 
+/* What came before the end of the connection is still there to be taken. */
 static bool
 peek(dl_channel *channel, dl_received *received)
 {
@@ -208,6 +212,8 @@ dl_link_channel_free(dl_link_channel *channel, bool is_inherited)
     free(channel);
 }
 
+/* Into what room there is: a peer that sends faster than messages are matched is held up
+ * by the kernel's buffers. */
 static dl_status
 receive(dl_link_channel *self)
 {
@@ -243,6 +249,7 @@ dl_link_channel_step(dl_link_channel *channel)
     }
 }
 
+/* Best effort: who does not hear it sees the connection end. */
 void
 dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause)
 {

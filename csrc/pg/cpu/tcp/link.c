@@ -58,6 +58,7 @@ fail_errno(const dl_link *link, int error)
     return fail_lost(link, what);
 }
 
+/* Does not wait for the answer: has_answered() asks for it. */
 static dl_status
 dial(const dl_link *link, int *fd)
 {
@@ -107,6 +108,8 @@ introduce(const dl_link *link, int fd, bool is_probe)
     return status;
 }
 
+/* The higher rank's way: dial, and introduce oneself once that has been answered.  What
+ * follows may be sent at once, because the callee's kernel keeps it until it is read. */
 static dl_status
 call(dl_link *link)
 {
@@ -146,6 +149,8 @@ look(dl_link *link)
     return is_fine ? DL_OK : fail_lost(link, "exited, was killed, or left");
 }
 
+/* The lower rank's way.  Before the probe nothing shows whether the other one lives: it
+ * may take its time, or never come. */
 static dl_status
 be_called(dl_link *link)
 {
@@ -173,6 +178,7 @@ dl_link_open(dl_link *link)
     return link->options.rank > link->options.peer ? call(link) : be_called(link);
 }
 
+/* EAGAIN and EINTR are no failures: the caller comes again, and looks for signals itself. */
 dl_status
 dl_link_write(dl_link *link, struct iovec *parts, int count, size_t *size)
 {

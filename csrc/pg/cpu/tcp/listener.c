@@ -46,6 +46,7 @@ dl_call_put(dl_buffer *buffer, const dl_call *call, const uint8_t token[DL_TOKEN
     return dl_buffer_check(buffer);
 }
 
+/* Before anybody calls: accepted sockets take their options from the listening one. */
 static void
 listen_at(dl_listener *listener)
 {
@@ -89,6 +90,7 @@ visitor_of(dl_list *node)
     return DL_LIST_ENTRY(node, visitor, node);
 }
 
+/* Hangs up, unless the descriptor has been taken. */
 static void
 send_away(visitor *self)
 {
@@ -160,6 +162,7 @@ introduce(const dl_listener *listener, visitor *self)
     return has_all == 1 && !is_welcome(listener, self) ? -1 : has_all;
 }
 
+/* A stranger becomes a caller or a probe, stays one a little longer, or goes. */
 static void
 hear(dl_listener *listener, visitor *self)
 {
@@ -226,6 +229,8 @@ accept_all(dl_listener *listener)
     }
 }
 
+/* By all that tells one connection from another: two processes may have several, for
+ * different groups and uses, and a rank of one group is another rank in the next. */
 static bool
 is_call(const visitor *self, const dl_call *call)
 {

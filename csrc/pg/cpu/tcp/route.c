@@ -26,6 +26,8 @@ least(size_t left, size_t right)
     return left < right ? left : right;
 }
 
+/* Each part has a head of its own, so that the receiver can tell at any of them that the
+ * sender has come to another operation, or has given up. */
 static void
 begin_part(dl_route *self, dl_cargo *cargo)
 {
@@ -77,6 +79,8 @@ step_out(dl_route *self, bool *has_moved)
     return DL_OK;
 }
 
+/* In words for this rank.  A failure passes through several hosts, and its text must not
+ * grow at each: who is to blame is named where it was first known. */
 static dl_status
 fail_farewell(dl_route *self, const dl_head *head)
 {

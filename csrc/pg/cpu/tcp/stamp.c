@@ -25,6 +25,7 @@ dl_stamp_head(const dl_op_context *op, uint32_t stage)
     };
 }
 
+/* The other rank's call as its head tells it; any bits may be in there. */
 static dl_fingerprint
 fingerprint_of(const dl_head *head)
 {
