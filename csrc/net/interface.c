@@ -20,6 +20,7 @@ typedef struct raw {
     unsigned size; /* bits */
 } raw;
 
+/* IPv4 addresses of dual-stack sockets are the IPv4 addresses they are. */
 static raw
 raw_of(const dl_address *address)
 {
@@ -137,6 +138,7 @@ is_in_network(const dl_address *address, const char *network)
            && have_same_prefix(prefix, raw_of(address), (unsigned)bits);
 }
 
+/* Names are whole: "eth1" is not "eth10". */
 static bool
 answers_to(const dl_interface *interface, const char *entry)
 {
@@ -184,6 +186,7 @@ is_allowed(const dl_interface *interface, const char *list)
     return true;
 }
 
+/* Loopback says nothing of how others see this host. */
 static bool
 is_known(const dl_address *address)
 {

@@ -26,6 +26,7 @@ ways_of(const dl_cpu_backend *self)
     return self->ways == NULL ? self->roster->endpoint.ways : self->ways;
 }
 
+/* The other hosts are told who it was: their boards do not know this rank. */
 static void
 abort_traffic(dl_cpu_backend *self, const dl_error *cause)
 {
@@ -174,6 +175,7 @@ copy_locals(dl_cpu_backend *self)
     return DL_OK;
 }
 
+/* A rank alone on its host has a board for shared arrays and messages only. */
 static dl_status
 open_hosts(dl_cpu_backend *self)
 {

@@ -59,6 +59,7 @@ fail_loopback(const dl_endpoint *endpoint)
                    table);
 }
 
+/* The rank itself knew it from the start, and published it so that all fail at once. */
 static dl_status
 fail_problem(const dl_endpoint *endpoint, int rank)
 {
@@ -109,6 +110,7 @@ dl_endpoint_group(dl_endpoint *endpoint)
                : status;
 }
 
+/* The join of a host knows nothing of other hosts: it sees a smaller group. */
 dl_status
 dl_endpoint_narrow(const dl_endpoint *endpoint, dl_endpoint *local)
 {

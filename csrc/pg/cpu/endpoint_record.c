@@ -60,6 +60,7 @@ take_text(dl_reader *reader, char *text, size_t room)
     return true;
 }
 
+/* Of exactly the size it has: it is compared byte by byte. */
 static bool
 take_token(dl_reader *reader, uint8_t token[DL_TOKEN_SIZE])
 {

@@ -15,6 +15,7 @@ lowest_of(const int *hosts, int rank)
     return lowest;
 }
 
+/* In the order in which they are met: the lowest rank of each leads. */
 static void
 number_hosts(dl_layout *layout, const int *hosts)
 {
@@ -42,6 +43,7 @@ list_ranks(dl_layout *layout)
     layout->first[layout->host_count] = at;
 }
 
+/* One piece of memory for the four tables, which live and die together. */
 dl_status
 dl_layout_init(dl_layout *layout, int rank, int size, const int *hosts)
 {

@@ -72,6 +72,7 @@ greet_and_clear(making *self)
     return greet(self, 2);
 }
 
+/* Called by the join, while its members wait: they go on once all hosts are there. */
 static dl_status
 settle(void *context)
 {

@@ -123,6 +123,8 @@ broadcast_within(dl_hosts *hosts, const dl_op_context *meeting, const dl_tensor 
                                 : dl_broadcast_board(hosts->exchange, meeting, &call);
 }
 
+/* At home the first meeting brings the data to all, the leader among them; elsewhere the
+ * last one does, and the other of the two only compares the calls. */
 dl_status
 dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op,
                    const dl_broadcast_args *args)
@@ -226,6 +228,7 @@ gather_between(const gathered *self)
     return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
 }
 
+/* By the same walk as they were laid down. */
 static void
 unpack(const gathered *self)
 {

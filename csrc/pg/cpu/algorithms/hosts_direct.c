@@ -3,7 +3,11 @@
 #include "pg/cpu/algorithms/hosts.h"
 #include "tensor/strided.h"
 
-/* What goes straight between ranks of different hosts in one operation. */
+/* Through the leaders these blocks would have to be packed, handed on and unpacked on both
+ * hosts, without any of them crossing the network less often.  The price is a connection
+ * between each two ranks that have something for each other.
+ *
+ * What goes straight between ranks of different hosts in one operation. */
 typedef struct direct {
     dl_hosts *hosts;
     const dl_tensor *outgoing; /* by rank */
@@ -21,6 +25,7 @@ is_remote(const direct *self, int rank)
     return layout->host_of[rank] != layout->host;
 }
 
+/* Whether the operation moves anything from the one to the other. */
 static bool
 is_sent(const direct *self, int source, int target)
 {
@@ -46,6 +51,7 @@ incoming_from(const direct *self, int rank)
     return is_any ? &self->incoming[self->source < 0 ? rank : 0] : NULL;
 }
 
+/* Only tensors with gaps need a copy in a row. */
 static size_t
 flat_size(const dl_tensor *tensor)
 {

@@ -251,6 +251,8 @@ hand_out_narrowed(const blocks *self, const dl_op_context *op)
     return DL_OK;
 }
 
+/* A host's blocks lie side by side in the row, so that what goes to another host is one
+ * message. */
 static dl_status
 reduce_blocks(blocks *self, const dl_op_context *op)
 {

@@ -105,6 +105,7 @@ fail_farewell(const dl_link_channel *self, const dl_head *head, const uint8_t *t
     return dl_fail(DL_PEER_LOST, "%s: %.*s", peer, size, (const char *)text);
 }
 
+/* The link is given up: where a frame begins is not known any more. */
 static dl_status
 fail_protocol(const dl_link_channel *self)
 {
@@ -178,6 +179,7 @@ static const dl_channel_ops link_ops = {
     .release = release,
 };
 
+/* The memory is asked for at once: later there is nobody to tell of a failure. */
 dl_status
 dl_link_channel_new(const dl_link_options *options, dl_link_channel **channel)
 {

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A channel to a rank of another host: frames in front of and behind one TCP connection,
- * which is made once the channel is wanted.  All with the engine's lock. */
+ * which is made once the channel is wanted.  All with the engine's lock.
+ *
+ * Contents are copied once on each side, into and out of the bytes here: frames are small,
+ * and the kernel copies them in any case, so that a second copy in a cache does not show
+ * beside the network. */
 #ifndef DISTLITE_PG_CPU_P2P_LINK_CHANNEL_H
 #define DISTLITE_PG_CPU_P2P_LINK_CHANNEL_H
 

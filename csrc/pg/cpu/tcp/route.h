@@ -4,7 +4,10 @@
  * sent and those expected stand in queues and move when the link lets them.  A message
  * is cut into parts, each with a head that says which operation it belongs to: so both
  * sides find out when they are not in the same one, and a word of farewell can come
- * between two parts. */
+ * between two parts.
+ *
+ * Large parts are read straight into their place, small ones along with the heads around
+ * them: an exchange of a few bytes is one system call for each direction. */
 #ifndef DISTLITE_PG_CPU_TCP_ROUTE_H
 #define DISTLITE_PG_CPU_TCP_ROUTE_H
 
