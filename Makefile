@@ -60,6 +60,7 @@ build/.extension: .venv/.packages $(SOURCES)
 	$(PYTHON) -m venv --clear .venv-torch
 	.venv-torch/bin/python $(PIP) "setuptools>=77" numpy torch==2.13.0
 	.venv-torch/bin/python $(PIP) --no-build-isolation -e ".[test,examples,benchmarks]"
+	.venv-torch/bin/python $(PIP) ray || true
 	@touch $@
 
 .venv-docs/.packages:

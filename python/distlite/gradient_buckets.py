@@ -150,7 +150,7 @@ def _memory(like: Parameter, places: int, group: ProcessGroup) -> Any:
         memory = np.zeros(size, np.uint8)
     if not like.is_torch:
         return memory.view(like.dtype)
-    import torch  # type: ignore[import-not-found, unused-ignore]
+    import torch
 
     return torch.from_numpy(memory).view(like.dtype)
 

@@ -26,8 +26,8 @@ def shared_zeros(
 ) -> np.ndarray:
     """A new array of zeros, float64 by default, that the ranks of `group` can reach.
 
-    Not collective.  The memory is taken at once (MemoryError if there is too little) and
-    given back with the last view of the array; it outlives the group.  After an
+    Not collective.  The memory is taken at once (MemoryError if there is too little)
+    and given back with the last view of the array; it outlives the group.  After an
     operation on it that failed, peers may still write into it.
     """
     import math
@@ -43,7 +43,7 @@ def shared_zeros(
     sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
     if any(size < 0 for size in sizes):
         raise ValueError("negative dimensions are not allowed")
-    memory = _C._SharedMemory(wanted, max(1, math.prod(sizes) * kind.itemsize))
+    memory: Any = _C._SharedMemory(wanted, max(1, math.prod(sizes) * kind.itemsize))
     return np.ndarray(shape, kind, buffer=memory)
 
 

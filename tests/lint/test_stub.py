@@ -81,6 +81,12 @@ def test_mypy_strict():
 
 
 @pytest.mark.limit(240)
+def test_mypy_strict_of_examples():
+    tool("mypy")
+    check(sys.executable, "-m", "mypy", "--strict", *tracked("examples/*.py"))
+
+
+@pytest.mark.limit(240)
 def test_the_stub_equals_the_module():
     tool("mypy")
     pytest.importorskip("distlite._C")

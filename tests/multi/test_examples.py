@@ -12,7 +12,10 @@ from launching import launch, launched, port_outside_the_ephemeral_range
 pytest.importorskip("sklearn", reason="scikit-learn, with the digits, is not installed")
 np = pytest.importorskip("numpy")
 
-DIGITS = Path(__file__).parents[2] / "examples" / "train_digits.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DIGITS = EXAMPLES / "train_digits.py"
+DDP = EXAMPLES / "train_digits_ddp.py"
+STANDINS = Path(__file__).parents[1] / "standins"
 
 
 def train(ranks, *arguments):
@@ -95,3 +98,65 @@ def test_a_terminal_gets_a_progress_bar():
     assert b"\x1b[2K" in seen  # drawn over and over
     assert b"100%" in seen
     assert b"epoch " not in seen
+
+
+@pytest.mark.slow
+def test_the_tutorial_of_data_parallel_training():
+    result = launch(["--nproc-per-node", 2, DDP, "--epochs", 5, "--check"], timeout=55)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert "[rank0]: parameters equal on every rank, and to a single process's" in lines
+    assert sum(": epoch " in line for line in lines) == 5
+
+
+@pytest.mark.slow
+def test_training_goes_on_from_a_checkpoint(tmp_path):
+    """On three ranks, whose shares of the images do not come out even."""
+    words = ["--nproc-per-node", 3, DDP, "--checkpoint", tmp_path / "saved.npz"]
+    first = launch([*words, "--epochs", 2], timeout=55)
+    assert first.returncode == 0, first.stderr
+    second = launch([*words, "--epochs", 6, "--resume", "--check"], timeout=55)
+    assert second.returncode == 0, second.stderr
+    assert sum(": epoch " in line for line in second.stdout.splitlines()) == 4
+    assert "parameters equal on every rank, and to a single" in second.stdout
+
+
+@pytest.mark.slow
+def test_the_tutorial_sees_too_little_training():
+    words = ["--nproc-per-node", 2, DDP, "--epochs", 1, "--learning-rate", 0.0]
+    result = launch([*words, "--check"], timeout=55)
+    assert result.returncode == 1
+    assert "is below 0.95" in result.stderr
+
+
+@pytest.mark.slow
+def test_the_tutorial_in_one_process():
+    bare = {k: v for k, v in os.environ.items() if k != "RANK"}
+    words = [sys.executable, DDP, "--epochs", "5", "--check"]
+    subprocess.run(words, check=True, timeout=55, env=bare, stdout=subprocess.DEVNULL)
+
+
+def test_several_groups_at_once():
+    words = ["--nproc-per-node", 3, EXAMPLES / "multiple_groups.py", "--check"]
+    result = launch([*words, "--backends", "gloo", "xccl"], timeout=55)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert "[rank0]: xccl is not here: gloo in its place" in lines
+    for who, members, total in ((0, [0, 2], 4), (1, [1], 2)):
+        assert f"[rank{who}]: ranks {members}, gloo: sum {total}" in lines
+    for name in ("gloo", "xccl"):
+        assert f"[rank0]: all ranks, for {name}, gloo: sum 6" in lines
+    assert "[rank0]: every sum is right" in lines
+
+
+@pytest.mark.slow
+def test_actors_are_ranks():
+    """With processes for actors; tests/parity has Ray's own."""
+    paths = os.pathsep.join([str(STANDINS), os.environ.get("PYTHONPATH", "")])
+    words = [sys.executable, EXAMPLES / "ray_actors.py", "--actors", "3", "--check"]
+    environment = {**os.environ, "PYTHONPATH": paths}
+    result = subprocess.run(
+        words, capture_output=True, text=True, timeout=55, env=environment
+    )
+    assert result.returncode == 0, result.stderr
+    assert "the same as one process finds, on every actor" in result.stdout

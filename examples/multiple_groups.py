@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups of several kinds at once, each for the arrays that it is fastest with.
+
+    python -m distlite.run --nproc-per-node 4 examples/multiple_groups.py
+    torchrun --nproc-per-node 4 examples/multiple_groups.py
+    python examples/multiple_groups.py
+
+`distlite.best_backend(array)` names the fastest backend that is here for an array's
+memory.  Where there is none, as for CUDA without NCCL, it says what is missing, and
+this program goes on with the CPU and a word about it.  Beside the group of all ranks
+there is one for each half of them, and one for each of --backends; groups know nothing
+of each other, and their operations may be under way at the same time.
+
+--check compares every sum with what it must be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+import distlite as dist
+
+COUNT = 1000
+
+
+def device_array(values: np.ndarray) -> Any:
+    """The values on this process's CUDA device; None without device or library."""
+    try:
+        import cupy
+
+        if cupy.cuda.runtime.getDeviceCount() == 0:
+            return None
+        return cupy.asarray(values)
+    except Exception:
+        # Without a driver, CuPy raises errors of its own.
+        return None
+
+
+def choose(values: np.ndarray) -> tuple[str, Any]:
+    """Backend and array: on a device if all ranks can, else on the CPU."""
+    array = device_array(values)
+    reason = "there is no CUDA device, or no CuPy"
+    if array is not None:
+        try:
+            backend = dist.best_backend(array)
+        except RuntimeError as error:
+            array, reason = None, str(error)
+    # All ranks have to choose alike.
+    can = np.array([array is not None], np.int32)
+    dist.all_reduce(can, op=dist.ReduceOp.MIN)
+    if can[0]:
+        return f"cpu:{dist.best_backend('cpu')},cuda:{backend}", array
+    if dist.get_rank() == 0:
+        print(f"{reason}: going on with the CPU")
+    return dist.best_backend(values), values
+
+
+def here_or_gloo(name: str) -> str:
+    """That backend if it is here, else the one that always is, and a word about it."""
+    if dist.is_backend_available(name):
+        return name
+    if dist.get_rank() == 0:
+        print(f"{name} is not here: gloo in its place")
+    return "gloo"
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Groups of several kinds at once.")
+    parser.add_argument("--backends", nargs="*", default=["gloo", "nccl"])
+    parser.add_argument("--check", action="store_true", help="compare the sums")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Exit code 1 if a sum is not what it must be."""
+    options = parse()
+    if "RANK" in os.environ:
+        dist.init_process_group()
+    else:
+        dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    values = np.full(COUNT, rank + 1.0)
+    backend, fast = choose(values.copy())
+
+    everybody = list(range(size))
+    halves = [half for half in (everybody[0::2], everybody[1::2]) if half]
+    mine = halves[rank % 2]
+    groups = {"all ranks": (dist.new_group(backend=backend), fast, everybody)}
+    for half in halves:
+        group = dist.new_group(half, backend="gloo")
+        if rank in half:
+            groups[f"ranks {half}"] = (group, values.copy(), mine)
+
+    for name in options.backends:
+        group = dist.new_group(backend=here_or_gloo(name))
+        groups[f"all ranks, for {name}"] = (group, values.copy(), everybody)
+
+    # All at once: each group has an order of its own.
+    works = [
+        dist.all_reduce(array, group=group, async_op=True)
+        for group, array, _ in groups.values()
+    ]
+    for work in works:
+        work.wait()
+
+    problems = []
+    for name, (group, array, members) in groups.items():
+        found, expected = float(array[0]), sum(member + 1.0 for member in members)
+        if not bool((array == expected).all()):
+            problems.append(f"{name}: the sum is {found}, not {expected}")
+        if rank == members[0]:
+            print(f"{name}, {dist.get_backend(group)}: sum {found:g}", flush=True)
+    dist.barrier()
+    if options.check and rank == 0 and not problems:
+        print("every sum is right")
+    for problem in problems:
+        print(f"multiple_groups: rank {rank}: {problem}", file=sys.stderr)
+    dist.destroy_process_group()
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
