@@ -224,7 +224,10 @@ def parse(data: bytes, path: str = "") -> Recording:
     groups_at = HEADER.size + record_count * RECORD.size
     sites_at = groups_at + group_count * GROUP.size
     rows = memoryview(data)
-    recording.groups = list(_groups(rows[groups_at:sites_at]))
+    # Rows are used again: not in the order of their places.
+    recording.groups = sorted(
+        _groups(rows[groups_at:sites_at]), key=lambda group: group.serial
+    )
     sites = list(_sites(rows[sites_at : sites_at + site_count * SITE.size]))
     operations = _operations(rows[HEADER.size : groups_at], recording.groups, sites)
     recording.operations = sorted(operations, key=lambda o: o.since)
