@@ -72,7 +72,8 @@ demo: build/.extension
 	$(BIN)/python -m distlite.run --nproc-per-node 4 examples/train_digits.py
 
 test: build/.extension
-	$(PYTEST) --ignore=tests/lint $(TESTS)
+	@.ci/side-by-side "$(PYTEST) tests/multi $(TESTS)" \
+		"$(PYTEST) --ignore=tests/lint --ignore=tests/multi $(TESTS)"
 
 test-c: .venv/.packages
 	$(PYTEST) tests/c $(TESTS)
