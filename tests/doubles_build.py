@@ -52,3 +52,14 @@ def nccl_doubles(*flags: str, **settings: object) -> dict[str, str]:
         "DISTLITE_CUDART_LIBRARY": str(build("cudart_double")),
         **{name: str(value) for name, value in settings.items()},
     }
+
+
+def ucc_double(*flags: str, **settings: object) -> dict[str, str]:
+    """The environment in which UCC is the double.
+
+    `flags`: -DOLD, -DANCIENT, -DNEXT.  `settings`: of the double.
+    """
+    return {
+        "DISTLITE_UCC_LIBRARY": str(build("ucc_double", *flags)),
+        **{name: str(value) for name, value in settings.items()},
+    }

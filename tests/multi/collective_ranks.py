@@ -181,7 +181,11 @@ def pairs() -> list[tuple[Any, str]]:
 
 
 def reductions(
-    rank: int, inputs: list[np.ndarray], op: str, call: Call
+    rank: int,
+    inputs: list[np.ndarray],
+    op: str,
+    call: Call,
+    same: Callable[[Any, Any], bool] = same,
 ) -> Iterator[Case]:
     size, count = len(inputs), len(inputs[0])
     expected = folded(op, inputs)

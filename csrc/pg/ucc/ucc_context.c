@@ -69,11 +69,23 @@ create(dl_ucc_context *self, dl_deadline deadline)
     return explain(&self->exchange, dl_ucc_check(ucc, status, "ucc_context_create"));
 }
 
+/* In the context of a rank that will not come there is nobody to wait for. */
+static int64_t
+grace_of(const dl_ucc_context *self)
+{
+    dl_bytes key = DL_UCC_SPOILT_KEY;
+    bool is_spoilt = false;
+
+    (void)dl_store_check(self->exchange.store, &key, 1, &is_spoilt,
+                         dl_deadline_after(0));
+    return is_spoilt ? 0 : DL_UCC_GRACE;
+}
+
 /* Those that leave meet once more; whoever does not come is not waited for. */
 static void
 destroy(dl_ucc_context *self)
 {
-    self->exchange.deadline = dl_deadline_after(DL_UCC_GRACE);
+    self->exchange.deadline = dl_deadline_after(grace_of(self));
     self->exchange.is_leaving = true;
     if (self->handle != NULL) {
         (void)self->ucc->context_destroy(self->handle);

@@ -51,4 +51,7 @@ dl_status dl_ucc_check(const dl_ucc_table *ucc, int status, const char *what);
 /* How long the leaving wait for each other, in all. */
 #define DL_UCC_GRACE (5 * DL_SECOND)
 
+/* In the context's store: a rank has spoilt it, and will not meet the others again. */
+#define DL_UCC_SPOILT_KEY DL_LITERAL("ucc/spoilt")
+
 #endif

@@ -18,7 +18,7 @@
 #define LOOKS 32
 #define NEWS_EVERY 8 /* slices */
 
-#define FAULT_KEY DL_LITERAL("ucc/fault")
+#define FAULT_KEY DL_LITERAL("ucc/fault") /* of the group */
 
 dl_status
 dl_ucc_admit(dl_ucc_backend *self)
@@ -71,6 +71,8 @@ publish_fault(dl_ucc_backend *self, const dl_op_context *op, const dl_error *err
     (void)dl_store_set(self->exchange.store, FAULT_KEY,
                        (dl_bytes){(const uint8_t *)text, (size_t)size},
                        dl_deadline_after(DL_SECOND));
+    (void)dl_store_set(self->context->exchange.store, DL_UCC_SPOILT_KEY,
+                       DL_LITERAL("1"), dl_deadline_after(DL_SECOND));
     (void)dl_fail_again(&kept);
 }
 

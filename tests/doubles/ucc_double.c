@@ -1,0 +1,867 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A stand-in for UCC: ranks are processes of one host, which pass chunks through letter
+ * boxes in shared memory, one for each pair of ranks and direction.  Data moves only in
+ * ucc_context_progress(), as in UCC; a team's collectives go one after another.  What UCC
+ * cannot reduce "succeeds" with junk, as there.  For tests alone; found only where
+ * DISTLITE_UCC_LIBRARY names it.
+ *
+ * DOUBLE_UCC_FAIL=init|context|team|collective|post|request: what fails, collectives from
+ * the second on.  Built with -DOLD it does not tell its version, with -DANCIENT it lacks
+ * what is needed, with -DNEXT it is 2.0. */
+#include <complex.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+enum {
+    OK = 0,
+    IN_PROGRESS = 1,
+    INITIALIZED = 2,
+    NOT_SUPPORTED = -1,
+    INVALID = -3,
+    NO_MEMORY = -4,
+    TIMED_OUT = -8,
+};
+
+enum {
+    ALL_GATHER = 1,
+    ALL_GATHER_V = 2,
+    ALL_REDUCE = 4,
+    ALL_TO_ALL_V = 16,
+    BARRIER = 32,
+    BROADCAST = 64,
+    GATHER = 512,
+    GATHER_V = 1024,
+    REDUCE = 2048,
+    REDUCE_SCATTER = 4096,
+    REDUCE_SCATTER_V = 8192,
+    SCATTER_V = 32768,
+};
+
+#define CHUNK 65536
+#define RANKS 8
+
+typedef struct oob {
+    int (*allgather)(void *, void *, size_t, void *, void **);
+    int (*test)(void *);
+    int (*release)(void *);
+    void *user;
+    uint32_t size, rank;
+} oob;
+
+typedef struct block {
+    char *data;
+    uint64_t count, dtype;
+    int memory;
+} block;
+
+typedef struct blocks {
+    char *data;
+    void *counts, *offsets;
+    uint64_t dtype;
+    int memory;
+} blocks;
+
+typedef union side {
+    block one;
+    blocks many;
+} side;
+
+typedef struct args {
+    uint64_t mask;
+    int type;
+    side from, to;
+    int op;
+    uint64_t flags, root;
+    char rest[80];
+} args;
+
+_Static_assert(sizeof(args) == 200, "as in UCC");
+
+typedef struct box {
+    _Atomic uint32_t is_full;
+    uint32_t size;
+    char data[CHUNK];
+} box;
+
+typedef struct shared {
+    atomic_int arrived;
+    box boxes[]; /* [from * size + to] */
+} shared;
+
+typedef struct transfer {
+    int from, to;
+    char *data;
+    size_t size, done;
+    bool is_over;
+} transfer;
+
+typedef struct request {
+    int status; /* first: the caller reads it */
+    args args;
+    struct team *team;
+    transfer transfers[2 * RANKS];
+    int count;
+    char *parts[RANKS]; /* of reductions */
+    char *copy;
+    struct request *next;
+} request;
+
+typedef struct team {
+    struct context *context;
+    oob oob;
+    char names[RANKS][64];
+    void *exchange;
+    shared *shared;
+    size_t bytes;
+    int rank, size;
+    bool is_leaving;
+    request *queue;
+    struct team *next;
+} team;
+
+typedef struct context {
+    oob oob;
+    pthread_mutex_t lock;
+    team *teams;
+} context;
+
+char double_ucc_prefix[64];
+int double_ucc_thread_mode = -1;
+atomic_int double_ucc_contexts;
+atomic_int double_ucc_teams;
+static atomic_int collectives;
+
+static bool
+is_failing(const char *what)
+{
+    const char *chosen = getenv("DOUBLE_UCC_FAIL");
+
+    return chosen != NULL && strcmp(chosen, what) == 0;
+}
+
+static size_t
+size_of(uint64_t dtype)
+{
+    static const size_t sizes[] = {1,  2, 4, 8, 16, 1,  2, 4, 8,
+                                   16, 2, 4, 8, 2,  16, 8, 16};
+
+    return sizes[dtype >> 3];
+}
+
+#define LOOP(type, expression)                       \
+    for (size_t i = 0; i < count; i++) {             \
+        type a, b;                                   \
+        memcpy(&a, target + i * sizeof a, sizeof a); \
+        memcpy(&b, source + i * sizeof b, sizeof b); \
+        a = (type)(expression);                      \
+        memcpy(target + i * sizeof a, &a, sizeof a); \
+    }                                                \
+    return
+
+#define ORDERED(type)              \
+    switch (op) {                  \
+    case 0:                        \
+        LOOP(type, a + b);         \
+    case 1:                        \
+        LOOP(type, a *b);          \
+    case 2:                        \
+        LOOP(type, a > b ? a : b); \
+    case 3:                        \
+        LOOP(type, a < b ? a : b); \
+    default:                       \
+        break;                     \
+    }
+
+#define WHOLE(type)        \
+    ORDERED(type)          \
+    switch (op) {          \
+    case 7:                \
+        LOOP(type, a &b);  \
+    case 8:                \
+        LOOP(type, a | b); \
+    case 9:                \
+        LOOP(type, a ^ b); \
+    default:               \
+        break;             \
+    }                      \
+    break;
+
+#define COMPLEX(type)      \
+    if (op == 0) {         \
+        LOOP(type, a + b); \
+    }                      \
+    if (op == 1) {         \
+        LOOP(type, a *b);  \
+    }                      \
+    break;
+
+static void
+combine(uint64_t dtype, int op, char *target, const char *source, size_t count)
+{
+    switch (dtype >> 3) {
+    case 0:
+        WHOLE(int8_t)
+    case 1:
+        WHOLE(int16_t)
+    case 2:
+        WHOLE(int32_t)
+    case 3:
+        WHOLE(int64_t)
+    case 5:
+        WHOLE(uint8_t)
+    case 6:
+        WHOLE(uint16_t)
+    case 7:
+        WHOLE(uint32_t)
+    case 8:
+        WHOLE(uint64_t)
+    case 11:
+        ORDERED(float)
+        break;
+    case 12:
+        ORDERED(double)
+        break;
+    case 15:
+        COMPLEX(float complex)
+    case 16:
+        COMPLEX(double complex)
+    default:
+        break;
+    }
+    fprintf(stderr, "ucc double: no reduction %d of dtype %d\n", op, (int)dtype);
+    memset(target, 0x55, count * size_of(dtype));
+}
+
+static uint64_t
+length_at(const args *self, const void *lengths, int rank, uint64_t bit)
+{
+    bool is_wide = (self->mask & 1) && (self->flags & bit);
+
+    return is_wide ? ((const uint64_t *)lengths)[rank]
+                   : ((const uint32_t *)lengths)[rank];
+}
+
+/* A rank's block, of which the dtype's size is the unit. */
+static size_t
+part_of(const args *self, const blocks *all, int rank, char **data)
+{
+    size_t unit = size_of(all->dtype);
+
+    *data = all->data + length_at(self, all->offsets, rank, 8) * unit;
+    return length_at(self, all->counts, rank, 4) * unit;
+}
+
+static void
+plan(request *self, int from, int to, char *data, size_t size)
+{
+    /* An empty one is a message, too, so that nobody runs ahead. */
+    self->transfers[self->count++] = (transfer){from, to, data, size, 0, false};
+}
+
+static void
+plan_send(request *self, int to, char *data, size_t size)
+{
+    plan(self, self->team->rank, to, data, size);
+}
+
+static void
+plan_receive(request *self, int from, char *data, size_t size)
+{
+    plan(self, from, self->team->rank, data, size);
+}
+
+static size_t
+bytes_of(const block *one)
+{
+    return one->count * size_of(one->dtype);
+}
+
+/* Between this rank and another, what either has for the other. */
+static void
+plan_gather(request *self, int rank)
+{
+    const args *given = &self->args;
+    const block *from = &given->from.one;
+    bool is_by_rank = given->type == ALL_GATHER_V || given->type == GATHER_V;
+    bool is_rooted = given->type == GATHER || given->type == GATHER_V;
+    int me = self->team->rank;
+    size_t unit;
+    char *data;
+
+    if (is_rooted && me != (int)given->root) {
+        if (rank == (int)given->root) {
+            plan_send(self, rank, from->data, bytes_of(from));
+        }
+        return;
+    }
+    if (is_by_rank) {
+        unit = part_of(given, &given->to.many, rank, &data);
+    } else {
+        unit = bytes_of(&given->to.one) / (size_t)self->team->size;
+        data = given->to.one.data + (size_t)rank * unit;
+    }
+    if (rank == me) {
+        if (unit > 0) {
+            memcpy(data, from->data, unit);
+        }
+        return;
+    }
+    plan_receive(self, rank, data, unit);
+    if (!is_rooted) {
+        plan_send(self, rank, from->data, bytes_of(from));
+    }
+}
+
+static void
+plan_scatter(request *self, int rank)
+{
+    const args *given = &self->args;
+    const block *to = &given->to.one;
+    int me = self->team->rank;
+    char *data;
+
+    if (me != (int)given->root) {
+        if (rank == (int)given->root) {
+            plan_receive(self, rank, to->data, bytes_of(to));
+        }
+        return;
+    }
+    size_t size = part_of(given, &given->from.many, rank, &data);
+    if (rank != me) {
+        plan_send(self, rank, data, size);
+    } else if (size > 0) {
+        memcpy(to->data, data, size);
+    }
+}
+
+static void
+plan_all_to_all(request *self, int rank)
+{
+    const args *given = &self->args;
+    char *out;
+    char *in;
+    size_t out_size = part_of(given, &given->from.many, rank, &out);
+    size_t in_size = part_of(given, &given->to.many, rank, &in);
+
+    if (rank == self->team->rank) {
+        if (out_size > 0) {
+            memcpy(in, out, out_size);
+        }
+        return;
+    }
+    plan_send(self, rank, out, out_size);
+    plan_receive(self, rank, in, in_size);
+}
+
+/* Elements that `rank` gets, and where they are among the source's. */
+static size_t
+share_of(const request *self, int rank, size_t *offset)
+{
+    const args *given = &self->args;
+    size_t all = given->from.one.count;
+    size_t even = all / (size_t)self->team->size;
+
+    *offset = 0;
+    if (given->type == REDUCE_SCATTER) {
+        *offset = (size_t)rank * even;
+        return even;
+    }
+    if (given->type != REDUCE_SCATTER_V) {
+        return all;
+    }
+    for (int i = 0; i < rank; i++) {
+        *offset += length_at(given, given->to.many.counts, i, 4);
+    }
+    return length_at(given, given->to.many.counts, rank, 4);
+}
+
+static void
+plan_reduction(request *self, int rank)
+{
+    const args *given = &self->args;
+    int me = self->team->rank;
+    int root = (int)given->root;
+    bool is_rooted = given->type == REDUCE;
+    size_t unit = size_of(given->from.one.dtype);
+    size_t offset;
+    size_t mine = share_of(self, me, &offset) * unit;
+
+    if (!is_rooted || me == root) {
+        self->parts[rank] = malloc(mine + 1);
+    }
+    if (rank == me) {
+        if (self->parts[me] != NULL && mine > 0) {
+            memcpy(self->parts[me], self->copy + offset * unit, mine);
+        }
+        return;
+    }
+    if (!is_rooted || me == root) {
+        plan_receive(self, rank, self->parts[rank], mine);
+    }
+    if (!is_rooted || rank == root) {
+        size_t theirs = share_of(self, rank, &offset) * unit;
+        plan_send(self, rank, self->copy + offset * unit, theirs);
+    }
+}
+
+static void
+plan_broadcast(request *self, int rank)
+{
+    const block *one = &self->args.from.one;
+    int root = (int)self->args.root;
+    int me = self->team->rank;
+
+    if (me == root && rank != me) {
+        plan_send(self, rank, one->data, bytes_of(one));
+    } else if (me != root && rank == root) {
+        plan_receive(self, rank, one->data, bytes_of(one));
+    }
+}
+
+static void
+plan_barrier(request *self, int rank)
+{
+    if (rank != self->team->rank) {
+        plan_send(self, rank, NULL, 0);
+        plan_receive(self, rank, NULL, 0);
+    }
+}
+
+typedef void (*planner)(request *, int);
+
+static planner
+planner_of(int type)
+{
+    switch (type) {
+    case ALL_GATHER:
+    case ALL_GATHER_V:
+    case GATHER:
+    case GATHER_V:
+        return plan_gather;
+    case SCATTER_V:
+        return plan_scatter;
+    case ALL_TO_ALL_V:
+        return plan_all_to_all;
+    case ALL_REDUCE:
+    case REDUCE:
+    case REDUCE_SCATTER:
+    case REDUCE_SCATTER_V:
+        return plan_reduction;
+    case BROADCAST:
+        return plan_broadcast;
+    case BARRIER:
+        return plan_barrier;
+    default:
+        return NULL;
+    }
+}
+
+static bool
+advance(team *team, transfer *moved)
+{
+    box *box = &team->shared->boxes[moved->from * team->size + moved->to];
+    bool is_sending = moved->from == team->rank;
+    size_t left = moved->size - moved->done;
+    uint32_t size = (uint32_t)(left < CHUNK ? left : CHUNK);
+
+    if ((atomic_load(&box->is_full) != 0) == is_sending) {
+        return false;
+    }
+    if (is_sending) {
+        box->size = size;
+    } else if (box->size != size) {
+        fprintf(stderr, "ucc double: rank %d sent %u bytes, rank %d expects %u\n",
+                moved->from, box->size, moved->to, size);
+        abort();
+    }
+    if (size > 0) {
+        memcpy(is_sending ? box->data : moved->data + moved->done,
+               is_sending ? moved->data + moved->done : box->data, size);
+    }
+    atomic_store(&box->is_full, is_sending);
+    moved->done += size;
+    moved->is_over = moved->done == moved->size;
+    return true;
+}
+
+static void
+finish(request *self)
+{
+    const args *given = &self->args;
+    team *team = self->team;
+    size_t offset;
+    size_t count = share_of(self, team->rank, &offset);
+    uint64_t dtype = given->from.one.dtype;
+
+    for (int rank = 1; self->parts[0] != NULL && rank < team->size; rank++) {
+        combine(dtype, given->op, self->parts[0], self->parts[rank], count);
+    }
+    if (self->parts[0] != NULL && count > 0) {
+        memcpy(given->to.one.data, self->parts[0], count * size_of(dtype));
+    }
+}
+
+static void
+progress_team(team *team)
+{
+    request *first = team->queue;
+    int left = 0;
+
+    if (first == NULL) {
+        return;
+    }
+    for (int i = 0; i < first->count; i++) {
+        transfer *moved = &first->transfers[i];
+        while (!moved->is_over && advance(team, moved)) {
+        }
+        left += !moved->is_over;
+    }
+    if (left == 0) {
+        finish(first);
+        team->queue = first->next;
+        first->status = is_failing("request") && collectives > 1 ? TIMED_OUT : OK;
+    }
+}
+
+const char *
+ucc_status_string(int status)
+{
+    static const char *const texts[] = {"Success",         "Operation is not supported",
+                                        "Not implemented", "Invalid parameter",
+                                        "Memory failure",  "Resource unavailable",
+                                        "Unhandled error", "Not found",
+                                        "Timeout expired"};
+
+    return status <= 0 && status > -9 ? texts[-status] : "In progress";
+}
+
+int
+ucc_lib_config_read(const char *prefix, const char *file, void **config)
+{
+    (void)file;
+    snprintf(double_ucc_prefix, sizeof double_ucc_prefix, "%s",
+             prefix == NULL ? "" : prefix);
+    *config = malloc(1);
+    return OK;
+}
+
+void
+ucc_lib_config_release(void *config)
+{
+    free(config);
+}
+
+typedef struct lib_params {
+    uint64_t mask;
+    int thread_mode;
+} lib_params;
+
+int
+ucc_init_version(unsigned major, unsigned minor, const lib_params *params, void *config,
+                 void **library)
+{
+    if (is_failing("init")) {
+        return NO_MEMORY;
+    }
+    if (major != 1 || minor > 9 || config == NULL || params->mask != 1) {
+        return INVALID;
+    }
+    double_ucc_thread_mode = params->thread_mode;
+    *library = malloc(1);
+    return OK;
+}
+
+int
+ucc_finalize(void *library)
+{
+    free(library);
+    return OK;
+}
+
+int
+ucc_context_config_read(void *library, const char *file, void **config)
+{
+    (void)file;
+    *config = malloc(1);
+    return library == NULL ? INVALID : OK;
+}
+
+void
+ucc_context_config_release(void *config)
+{
+    free(config);
+}
+
+/* Waits, as UCC does. */
+static int
+meet(const oob *way)
+{
+    char sent = 7;
+    char taken[RANKS];
+    void *handle;
+
+    int status = way->allgather(&sent, taken, 1, way->user, &handle);
+    if (status < 0) {
+        return status;
+    }
+    while ((status = way->test(handle)) == IN_PROGRESS) {
+    }
+    way->release(handle);
+    return status;
+}
+
+typedef struct context_params {
+    uint64_t mask;
+    int type, sync;
+    oob oob;
+    uint64_t rest[3];
+} context_params;
+
+int
+ucc_context_create(void *library, const context_params *params, void *config,
+                   void **made)
+{
+    if (library == NULL || config == NULL || params->mask != 4
+        || params->oob.size > RANKS) {
+        return INVALID;
+    }
+    int status = is_failing("context") ? NO_MEMORY : meet(&params->oob);
+    if (status < 0) {
+        return status;
+    }
+    context *self = calloc(1, sizeof *self);
+    self->oob = params->oob;
+    pthread_mutex_init(&self->lock, NULL);
+    atomic_fetch_add(&double_ucc_contexts, 1);
+    *made = self;
+    return OK;
+}
+
+int
+ucc_context_progress(context *self)
+{
+    pthread_mutex_lock(&self->lock);
+    for (team *each = self->teams; each != NULL; each = each->next) {
+        if (each->shared != NULL) {
+            progress_team(each);
+        }
+    }
+    pthread_mutex_unlock(&self->lock);
+    return OK;
+}
+
+int
+ucc_context_destroy(context *self)
+{
+    int status = meet(&self->oob);
+
+    if (self->teams != NULL) {
+        fprintf(stderr, "ucc double: a context ends before its teams\n");
+        abort();
+    }
+    pthread_mutex_destroy(&self->lock);
+    free(self);
+    atomic_fetch_sub(&double_ucc_contexts, 1);
+    return status;
+}
+
+typedef struct team_params {
+    uint64_t mask, flags;
+    int ordering;
+    uint64_t outstanding, ep;
+    void *list;
+    int range;
+    uint64_t size;
+    int sync;
+    oob oob;
+    char rest[96];
+} team_params;
+
+_Static_assert(sizeof(team_params) == 208, "as in UCC");
+
+int
+ucc_team_create_post(context **contexts, uint32_t count, const team_params *params,
+                     void **made)
+{
+    unsigned long long number;
+    char name[64];
+
+    if (count != 1 || params->mask != 180 || params->size != params->oob.size
+        || params->ep != params->oob.rank || is_failing("team")
+        || getrandom(&number, sizeof number, 0) < 0) {
+        return is_failing("team") ? NO_MEMORY : INVALID;
+    }
+    team *self = calloc(1, sizeof *self);
+    self->context = contexts[0];
+    self->oob = params->oob;
+    self->rank = (int)params->ep;
+    self->size = (int)params->size;
+    memset(name, 0, sizeof name);
+    snprintf(name, sizeof name, "/dev/shm/ucc-double-%llx", number);
+    int status = self->oob.allgather(name, self->names, sizeof name, self->oob.user,
+                                     &self->exchange);
+    if (status < 0) {
+        free(self);
+        return status;
+    }
+    *made = self;
+    return OK;
+}
+
+/* The last one to come takes the name away. */
+static int
+open_boxes(team *self)
+{
+    const char *name = self->names[0];
+
+    self->bytes = sizeof(shared) + (size_t)(self->size * self->size) * sizeof(box);
+    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0 || ftruncate(fd, (off_t)self->bytes) < 0) {
+        return NO_MEMORY;
+    }
+    shared *made = mmap(NULL, self->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (atomic_fetch_add(&made->arrived, 1) + 1 == self->size) {
+        unlink(name);
+    }
+    pthread_mutex_lock(&self->context->lock);
+    self->shared = made;
+    self->next = self->context->teams;
+    self->context->teams = self;
+    pthread_mutex_unlock(&self->context->lock);
+    atomic_fetch_add(&double_ucc_teams, 1);
+    return IN_PROGRESS;
+}
+
+int
+ucc_team_create_test(team *self)
+{
+    if (self->exchange != NULL) {
+        int status = self->oob.test(self->exchange);
+        if (status != OK) {
+            return status;
+        }
+        self->oob.release(self->exchange);
+        self->exchange = NULL;
+        return open_boxes(self);
+    }
+    return atomic_load(&self->shared->arrived) == self->size ? OK : IN_PROGRESS;
+}
+
+int
+ucc_team_destroy(team *self)
+{
+    if (!self->is_leaving) {
+        self->is_leaving = true;
+        return IN_PROGRESS;
+    }
+    pthread_mutex_lock(&self->context->lock);
+    team **link = &self->context->teams;
+    while (*link != self) {
+        link = &(*link)->next;
+    }
+    *link = self->next;
+    pthread_mutex_unlock(&self->context->lock);
+    munmap(self->shared, self->bytes);
+    free(self);
+    atomic_fetch_sub(&double_ucc_teams, 1);
+    return OK;
+}
+
+/* Elements as they are now; in place, the target's. */
+static void
+copy_source(request *self)
+{
+    args *given = &self->args;
+
+    if (given->type == ALL_REDUCE && (given->mask & 1) && (given->flags & 1)) {
+        given->from.one = given->to.one;
+    }
+    size_t bytes = bytes_of(&given->from.one);
+    self->copy = malloc(bytes + 1);
+    if (bytes > 0) {
+        memcpy(self->copy, given->from.one.data, bytes);
+    }
+}
+
+int
+ucc_collective_init(const args *given, request **made, team *team)
+{
+    bool is_reduction = planner_of(given->type) == plan_reduction;
+
+    if (is_failing("collective") && collectives > 0) {
+        return NOT_SUPPORTED;
+    }
+    if (planner_of(given->type) == NULL) {
+        return NOT_SUPPORTED;
+    }
+    request *self = calloc(1, sizeof *self);
+    self->args = *given;
+    self->team = team;
+    self->status = INITIALIZED;
+    if (is_reduction) {
+        copy_source(self);
+    }
+    *made = self;
+    return OK;
+}
+
+int
+ucc_collective_finalize(request *self)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        free(self->parts[rank]);
+    }
+    free(self->copy);
+    free(self);
+    return OK;
+}
+
+#ifndef ANCIENT
+int
+ucc_collective_post(request *self)
+{
+    team *team = self->team;
+
+    if (is_failing("post") && collectives > 0) {
+        return NO_MEMORY;
+    }
+    atomic_fetch_add(&collectives, 1);
+    for (int rank = 0; rank < team->size; rank++) {
+        planner_of(self->args.type)(self, rank);
+    }
+    pthread_mutex_lock(&team->context->lock);
+    request **end = &team->queue;
+    while (*end != NULL) {
+        end = &(*end)->next;
+    }
+    *end = self;
+    self->status = IN_PROGRESS;
+    pthread_mutex_unlock(&team->context->lock);
+    return OK;
+}
+#endif
+
+#ifndef OLD
+void
+ucc_get_version(unsigned *major, unsigned *minor, unsigned *patch)
+{
+#ifdef NEXT
+    *major = 2;
+#else
+    *major = 1;
+#endif
+    *minor = 3;
+    *patch = 1;
+}
+#endif

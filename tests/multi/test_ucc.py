@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""UCC with a stand-in for the library; TEST_UCC_LIBRARY names the real one instead."""
+
+import os
+
+import pytest
+import ucc_ranks
+from doubles_build import ucc_double
+from workers import run_ranks
+
+REAL = os.environ.get("TEST_UCC_LIBRARY")
+
+
+def library(**settings: object) -> dict[str, str]:
+    given = {name: str(value) for name, value in settings.items()}
+    return {"DISTLITE_UCC_LIBRARY": REAL, **given} if REAL else ucc_double(**settings)
+
+
+@pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_everything(world_size):
+    results = run_ranks(ucc_ranks.everything, world_size, env=library())
+    assert results == [[]] * world_size
+
+
+def test_failures_say_who_and_what():
+    first, second = run_ranks(ucc_ranks.failures, 2, env=library())
+    late = first.pop("late")
+    assert late.startswith(
+        "DistBackendError: all_reduce #3 timed out after 400ms in group 0, rank 0 of 2"
+    )
+    assert "all_reduce #3 timed out after 400ms" in first.pop("again")
+    assert "group 0 gave up, which ends all groups" in first.pop("shared")
+    told = second.pop("told")
+    assert "cannot end in group 0, rank 1 of 2" in told
+    assert "rank 0 of 2" in told
+    assert "gave up all_reduce #3" in told
+    assert second.pop("quick") == "True"
+    for found in (first, second):
+        for name in ("send", "recv"):
+            text = f"NotImplementedError: the ucc backend of group 0 has no {name}"
+            assert found.pop(name) == text
+        assert found.pop("BAND") == "ValueError: BAND of float64 is not supported"
+        assert found.pop("AVG").startswith("ValueError: AVG of int64")
+        assert found.pop("then") == "2.0"
+        assert found == {}
+
+
+@pytest.mark.slow
+def test_groups_with_contexts_of_their_own():
+    env = library(TORCH_UCC_SHARED_COMM=0)
+    first, second = run_ranks(ucc_ranks.separate, 2, env=env)
+    assert "all_reduce #2 timed out after 300ms" in first.pop("late")
+    assert first == second == {"then": "2.0"}
+
+
+def test_abort_frees_the_one_who_waits():
+    first, _ = run_ranks(ucc_ranks.aborted, 2, env=library())
+    text = "DistBackendError: group 0 was aborted: abort() was called"
+    assert first == {"abort": text, "again": text}
+
+
+@pytest.mark.slow
+def test_an_interrupt():
+    first, _ = run_ranks(ucc_ranks.interrupted, 2, env=library())
+    assert first == "interrupted True"
+
+
+@pytest.mark.slow
+def test_a_rank_that_does_not_come():
+    first, _ = run_ranks(ucc_ranks.absent, 2, env=library())
+    assert "rank 1 did not come to make the UCC context within 400ms" in first
+
+
+def test_how_the_library_is_called():
+    for found in run_ranks(ucc_ranks.settings, 2, env=ucc_double()):
+        assert found == {
+            **{"prefix": "TORCH", "threads": 2, "contexts": 1, "teams": 2},
+            **{"contexts left": 0, "teams left": 0},
+        }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("where", "at", "text"),
+    [
+        ("init", 0, "UCC failed in ucc_init: Memory failure (-4)"),
+        ("context", 0, "UCC failed in ucc_context_create: Memory failure (-4)"),
+        ("team", 0, "UCC failed in ucc_team_create_post: Memory failure (-4)"),
+        ("collective", 2, "all_reduce: Operation is not supported in UCC 1.3"),
+        ("post", 2, "UCC failed in all_reduce: Memory failure (-4)"),
+        ("request", 2, "UCC failed in all_reduce: Timeout expired (-8)"),
+    ],
+)
+def test_errors_have_ucc_s_names(where, at, text):
+    env = ucc_double(DOUBLE_UCC_FAIL=where)
+    for found in run_ranks(ucc_ranks.injured, 2, env=env):
+        assert text in found[at]
+        assert all(said == "no error" for said in found[:at])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flag", "text"),
+    [
+        ("-DANCIENT", "has no ucc_collective_post"),
+        ("-DNEXT", "is 2.3, but only 1.x is known; install UCC with apt install"),
+        (None, "DISTLITE_UCC_LIBRARY=/nowhere/libucc.so.1"),
+    ],
+)
+def test_libraries_that_will_not_do(flag, text):
+    env = {"DISTLITE_UCC_LIBRARY": "/nowhere/libucc.so.1"}
+    found = run_ranks(ucc_ranks.injured, 1, env=ucc_double(flag) if flag else env)
+    said = found[0][0]
+    assert said.startswith("AssertionError: Unknown c10d backend type UCC; ")
+    assert text in said
+
+
+@pytest.mark.slow
+def test_a_library_that_does_not_tell_its_version():
+    assert run_ranks(ucc_ranks.injured, 1, env=ucc_double("-DOLD")) == [
+        ["no error"] * 4
+    ]

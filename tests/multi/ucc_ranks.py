@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks do in the tests of UCC; each returns what was wrong, or what it saw."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from collective_ranks import (
+    HALVES,
+    error_of,
+    gathers,
+    later,
+    operands,
+    pairs,
+    reductions,
+    same,
+    scatters,
+    sync,
+    uneven,
+)
+
+import distlite
+from distlite import ReduceOp
+
+
+def init(rank: int, world_size: int, init_method: str, seconds: float = 20) -> None:
+    distlite.init_process_group(
+        "ucc",
+        init_method=init_method,
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=seconds),
+    )
+
+
+def equal(left: Any, right: Any) -> bool:
+    """But for the signs of zeroes, which depend on the order of multiplications."""
+    return left.dtype == right.dtype and bool((left == right).all())
+
+
+def everything(rank: int, world_size: int, init_method: str) -> list[Any]:
+    """All collectives, dtypes, ops and forms beside NumPy."""
+    init(rank, world_size, init_method)
+    assert distlite.get_backend() == "ucc"
+    wrong: list[Any] = []
+
+    def note(*case: Any) -> None:
+        wrong.append(case)
+
+    dtypes = ("float32", "bool", "complex128", "S3", "i4,f8")
+    moves = [(dtype, count) for dtype in dtypes for count in (0, 1, 3, 1001)]
+    for turn, (dtype, count) in enumerate([*moves, ("float32", 100_003)]):
+        call = (sync, later)[turn % 3 == 1]
+        for form in (gathers, scatters, uneven):
+            for kind, is_right in form(rank, world_size, count, dtype, call):
+                is_right or note(kind, dtype, count)
+    folds = [(*pair, count) for pair in pairs() for count in (0, 1, 67)]
+    large = [(dtype, "SUM", 100_003) for dtype in ("float32", "int64", HALVES[1])]
+    for turn, (dtype, op, count) in enumerate([*folds, *large]):
+        call = (sync, later)[turn % 5 == 0]
+        inputs = operands(world_size, count, dtype)
+        for kind, is_right in reductions(rank, inputs, op, call, equal):
+            is_right or note(kind, str(dtype), op, count)
+    for kind, is_right in (*strided(rank, world_size), *ordered(rank, world_size)):
+        is_right or note(kind)
+    for kind, is_right in (*objects(rank, world_size), *sub_groups(rank, world_size)):
+        is_right or note(kind)
+    distlite.destroy_process_group()
+    return wrong
+
+
+def strided(rank: int, size: int) -> list[tuple[str, bool]]:
+    """Arrays with gaps, turned round, and not aligned."""
+    found = []
+    for dtype in ("float64", "float16"):
+        whole = np.zeros((6, 8), dtype)
+        part = whole[::2, ::-2]
+        part[:] = rank + 1
+        distlite.all_reduce(part)
+        total = size * (size + 1) / 2
+        is_right = (part == total).all() and whole.sum() == total * part.size
+        found.append((f"all_reduce {dtype} with gaps", bool(is_right)))
+    whole = np.full((4, 4), float(rank))
+    distlite.broadcast(whole.T[1:3], 1)
+    expected = np.full((4, 4), float(rank))
+    expected.T[1:3] = 1.0
+    found.append(("broadcast with gaps", same(whole, expected)))
+    raw = np.zeros(8 * 5 + 1, np.uint8)
+    shifted = raw[1:].view("float64")
+    shifted[:] = np.arange(5)
+    distlite.all_reduce(shifted, ReduceOp.MAX)
+    found.append(("not aligned", shifted.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]))
+    scaled = np.ones(3)
+    distlite.all_reduce(scaled, ReduceOp.PREMUL_SUM(0.5 * (rank + 1)))
+    found.append(("PREMUL_SUM", scaled.tolist() == [size * (size + 1) / 4] * 3))
+    blocks = [np.full(r + 1, rank + r, "int32") for r in range(size)]
+    output = np.zeros(rank + 1, "int32")
+    distlite.reduce_scatter_v(output, blocks)
+    total = sum(r + rank for r in range(size))
+    found.append(("reduce_scatter_v", output.tolist() == [total] * (rank + 1)))
+    return found
+
+
+def ordered(rank: int, size: int) -> list[tuple[str, bool]]:
+    """Many operations at once, done in the order of the calls."""
+    arrays = [np.full(1 + turn * 50, float(rank + turn)) for turn in range(20)]
+    works = [distlite.all_reduce(each, async_op=True) for each in arrays]
+    base = size * (size - 1) / 2
+    for turn in reversed(range(20)):
+        works[turn].wait()
+    is_right = all((a == base + size * t).all() for t, a in enumerate(arrays))
+    told: list[int] = []
+    works = []
+    for turn in range(6):
+        work = distlite.broadcast(arrays[turn], turn % size, async_op=True)
+        work.get_future().add_done_callback(lambda _, turn=turn: told.append(turn))
+        works.append(work)
+    works[-1].wait()
+    deadline = time.monotonic() + 10
+    while len(told) < 6 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    # Without anybody who waits.
+    alone = distlite.all_reduce(arrays[0], async_op=True)
+    while not alone.is_completed() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return [
+        ("many at once", is_right),
+        ("order", told == list(range(6))),
+        ("nobody waits", alone.is_completed()),
+    ]
+
+
+def objects(rank: int, size: int) -> list[tuple[str, bool]]:
+    """What goes by all_gather inside."""
+    gathered: list[Any] = [None] * size
+    distlite.all_gather_object(gathered, {"rank": rank, "text": "x" * rank * 100})
+    expected = [{"rank": r, "text": "x" * r * 100} for r in range(size)]
+    listed = [["first", 2]] if rank == 0 else [None]
+    distlite.broadcast_object_list(listed, 0)
+    distlite.barrier()
+    return [
+        ("all_gather_object", gathered == expected),
+        ("broadcast_object_list", listed == [["first", 2]]),
+    ]
+
+
+def sub_groups(rank: int, size: int) -> list[tuple[str, bool]]:
+    """Teams of one context, in use at the same time."""
+    pairs_of = [distlite.new_group([r, (r + 1) % size]) for r in range(size)]
+    alone = distlite.new_group([rank], use_local_synchronization=True)
+    found = []
+    for first, group in enumerate(pairs_of):
+        members = sorted({first, (first + 1) % size})
+        if rank in members:
+            array = np.full(3, float(rank))
+            distlite.all_reduce(array, group=group)
+            found.append((f"pair {first}", array.tolist() == [sum(members)] * 3))
+    array = np.full(3, float(rank))
+    distlite.all_reduce(array, group=alone)
+    found.append(("alone", array.tolist() == [rank] * 3))
+    mine = np.full(70_000, float(rank))
+    other = distlite.new_group()
+
+    def in_other() -> None:
+        for _ in range(20):
+            distlite.all_reduce(mine, ReduceOp.MAX, group=other)
+
+    thread = threading.Thread(target=in_other)
+    thread.start()
+    world = np.ones(70_000)
+    for _ in range(4):
+        distlite.all_reduce(world)
+    thread.join()
+    found.append(("two groups at once", bool((world == size**4).all())))
+    found.append(("the other of them", bool((mine == size - 1).all())))
+    return found
+
+
+def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
+    """What is refused, and leaves the group whole; then one rank is late."""
+    init(rank, world_size, init_method)
+    one = np.ones(3)
+    found = {
+        "send": error_of(distlite.send, one, 1 - rank),
+        "recv": error_of(distlite.recv, one, 1 - rank),
+        "BAND": error_of(distlite.all_reduce, one, ReduceOp.BAND),
+        "AVG": error_of(distlite.all_reduce, np.ones(3, int), ReduceOp.AVG),
+    }
+    distlite.all_reduce(one)
+    found["then"] = str(one[0])
+    other = distlite.new_group()
+    distlite.barrier()
+    distlite.distributed_c10d._get_default_group().set_timeout(
+        timedelta(seconds=0.4 if rank == 0 else 30)
+    )
+    if rank == 0:
+        found["late"] = error_of(distlite.all_reduce, one)
+        found["again"] = error_of(distlite.all_reduce, one)
+        found["shared"] = error_of(distlite.all_reduce, one, group=other)
+        time.sleep(0.3)
+    else:
+        time.sleep(0.8)
+        began = time.monotonic()
+        # What rank 0 had sent before it gave up may be enough for one more.
+        first = error_of(distlite.all_reduce, one)
+        found["told"] = error_of(distlite.barrier) if first == "no error" else first
+        found["quick"] = str(time.monotonic() - began < 10)
+    distlite.destroy_process_group()
+    return found
+
+
+def separate(rank: int, world_size: int, init_method: str) -> dict[str, str]:
+    """TORCH_UCC_SHARED_COMM=0: what ends one group leaves the others."""
+    init(rank, world_size, init_method)
+    other = distlite.new_group(timeout=timedelta(seconds=0.3))
+    one = np.ones(3)
+    distlite.all_reduce(one, group=other)
+    found = {}
+    if rank == 0:
+        found["late"] = error_of(distlite.all_reduce, one, group=other)
+    one[:] = 1
+    distlite.all_reduce(one)
+    found["then"] = str(one[0])
+    distlite.destroy_process_group()
+    return found
+
+
+def aborted(rank: int, world_size: int, init_method: str) -> dict[str, str]:
+    """One rank waits; another thread of it aborts."""
+    init(rank, world_size, init_method)
+    distlite.barrier()
+    found = {}
+    if rank == 0:
+        group = distlite.distributed_c10d._get_default_group()
+        threading.Timer(0.2, group.abort).start()
+        work = distlite.all_reduce(np.ones(3), async_op=True)
+        found["abort"] = error_of(work.wait)
+        found["again"] = error_of(distlite.barrier)
+    else:
+        time.sleep(0.5)
+    distlite.destroy_process_group()
+    return found
+
+
+def interrupted(rank: int, world_size: int, init_method: str) -> str:
+    """Ctrl-C on a rank that waits for one that does not come."""
+    import signal
+
+    init(rank, world_size, init_method)
+    distlite.barrier()
+    said = ""
+    if rank == 0:
+        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        began = time.monotonic()
+        try:
+            distlite.barrier()
+        except KeyboardInterrupt:
+            said = f"interrupted {time.monotonic() - began < 5}"
+    else:
+        time.sleep(0.6)
+    distlite.destroy_process_group()
+    return said
+
+
+def absent(rank: int, world_size: int, init_method: str) -> str:
+    """One rank does not come at all."""
+    if rank == 1:
+        return ""
+    return error_of(init, rank, world_size, init_method, 0.4)
+
+
+def injured(rank: int, world_size: int, init_method: str) -> list[str]:
+    """The library fails where the environment tells it to."""
+    found = [error_of(init, rank, world_size, init_method)]
+    if found == ["no error"]:
+        array = np.ones(3)
+        for _ in range(3):
+            found.append(error_of(distlite.all_reduce, array))
+        distlite.destroy_process_group()
+    return found
+
+
+def settings(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """How the library was called, as the double remembers it."""
+    import ctypes
+
+    init(rank, world_size, init_method)
+    group = distlite.new_group()
+    distlite.barrier(group)
+    double = ctypes.CDLL(os.environ["DISTLITE_UCC_LIBRARY"])
+    found = {
+        "prefix": ctypes.string_at(double.double_ucc_prefix).decode(),
+        "threads": ctypes.c_int.in_dll(double, "double_ucc_thread_mode").value,
+        "contexts": ctypes.c_int.in_dll(double, "double_ucc_contexts").value,
+        "teams": ctypes.c_int.in_dll(double, "double_ucc_teams").value,
+    }
+    del group
+    distlite.destroy_process_group()
+    for name in ("contexts", "teams"):
+        left = ctypes.c_int.in_dll(double, f"double_ucc_{name}").value
+        found[f"{name} left"] = left
+    return found
