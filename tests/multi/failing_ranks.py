@@ -58,8 +58,8 @@ def mismatches(
 ) -> dict[str, dict[str, tuple[str, float]]]:
     """What each kind of disagreement is called, at first and on the next call.
 
-    A rank that only sends goes on without waiting for those who disagree: it may hear of
-    it in the call after that, here a barrier.
+    A rank that only sends goes on without waiting for those who disagree: it may hear
+    of it in the call after that, here a barrier.
     """
     results: dict[str, dict[str, tuple[str, float]]] = {}
     for kind, call in MISMATCHES.items():

@@ -9,9 +9,10 @@ from group_ranks import (
     two_groups,
 )
 from workers import run_ranks
+from world_sizes import WORLD_SIZES
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
 def test_every_dtype_op_and_count_agrees_with_numpy(world_size):
     results = run_ranks(all_reduce_grid, world_size, timeout=50)
     assert [wrong for wrong, _ in results] == [[]] * world_size

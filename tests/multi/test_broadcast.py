@@ -2,8 +2,9 @@
 import pytest
 from group_ranks import broadcast_grid
 from workers import run_ranks
+from world_sizes import WORLD_SIZES
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
 def test_every_root_dtype_and_count(world_size):
     assert run_ranks(broadcast_grid, world_size, timeout=50) == [[]] * world_size

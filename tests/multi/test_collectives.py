@@ -9,20 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from workers import run_ranks
+from world_sizes import WORLD_SIZES
 
 import distlite
 from distlite import HashStore, ProcessGroup
 
-SIZES = (1, 2, 3, 4)
 
-
-@pytest.mark.parametrize("world_size", SIZES)
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
 def test_moving_every_dtype_count_and_form(world_size):
     results = run_ranks(collective_ranks.movement_grid, world_size)
     assert results == [[]] * world_size
 
 
-@pytest.mark.parametrize("world_size", [*SIZES, 8])
+@pytest.mark.parametrize(
+    "world_size", [*WORLD_SIZES, pytest.param(8, marks=pytest.mark.slow)]
+)
 def test_combining_every_dtype_op_and_count(world_size):
     results = run_ranks(collective_ranks.reduction_grid, world_size)
     assert results == [[]] * world_size

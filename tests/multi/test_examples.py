@@ -81,6 +81,7 @@ def test_too_little_training_is_an_error():
     assert "parameters equal" not in result.stdout
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_progress_bar():
     pytest.importorskip("rich", reason="rich, which draws the bar, is not installed")
     ours, theirs = os.openpty()

@@ -4,11 +4,12 @@
 import object_ranks
 import pytest
 from workers import run_ranks
+from world_sizes import WORLD_SIZES
 
 SOON = 1.0
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("world_size", WORLD_SIZES)
 def test_objects_of_all_sizes_arrive(world_size):
     assert run_ranks(object_ranks.move_all, world_size) == [[]] * world_size
 

@@ -17,6 +17,14 @@ from pathlib import Path
 import pytest
 from store_kinds import KINDS
 
+# The others wait as one of these does.
+_SELDOM = ("prefix", "tcp-poll")
+BLOCKING = [
+    pytest.param(name, marks=[pytest.mark.slow] if name in _SELDOM else [])
+    for name in KINDS
+    if name != "python"
+]
+
 TESTS = Path(__file__).parents[1]
 
 PRELUDE = """
@@ -82,7 +90,7 @@ print("done")
 """
 
 
-@pytest.mark.parametrize("kind", [name for name in KINDS if name != "python"])
+@pytest.mark.parametrize("kind", BLOCKING)
 def test_a_signal_ends_every_blocked_call(kind: str, tmp_path: Path):
     assert run(INTERRUPT, kind, str(tmp_path)) == "done\n"
 
@@ -180,7 +188,7 @@ def test_other_threads_are_not_interrupted():
     assert run(code) == "b'value'\n"
 
 
-@pytest.mark.parametrize("kind", [name for name in KINDS if name != "python"])
+@pytest.mark.parametrize("kind", BLOCKING)
 def test_a_forked_child_is_told(kind: str, tmp_path: Path):
     code = """
         with kind_of(sys.argv[1], Path(sys.argv[2])) as kind:

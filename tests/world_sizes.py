@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Numbers of ranks: the ends find most; the slow tests also try those between."""
+
+import pytest
+
+_slow = pytest.mark.slow
+WORLD_SIZES = [1, pytest.param(2, marks=_slow), pytest.param(3, marks=_slow), 4]
