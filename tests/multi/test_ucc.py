@@ -53,6 +53,7 @@ def test_groups_with_contexts_of_their_own():
     assert first == second == {"then": "2.0"}
 
 
+@pytest.mark.slow
 def test_abort_frees_the_one_who_waits():
     first, _ = run_ranks(ucc_ranks.aborted, 2, env=library())
     text = "DistBackendError: group 0 was aborted: abort() was called"
@@ -103,7 +104,7 @@ def test_errors_have_ucc_s_names(where, at, text):
     ("flag", "text"),
     [
         ("-DANCIENT", "has no ucc_collective_post"),
-        ("-DNEXT", "is 2.3, but only 1.x is known; install UCC with apt install"),
+        ("-DNEXT", "is 2.3, but only 1.x is known; install UCC with apt"),
         (None, "DISTLITE_UCC_LIBRARY=/nowhere/libucc.so.1"),
     ],
 )

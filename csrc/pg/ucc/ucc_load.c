@@ -14,7 +14,7 @@ static const dl_library library = {
     .sonames = sonames,
     .folders = folders,
     .homes = homes,
-    .advice = "install UCC with apt install libucc1 (Debian 13, Ubuntu 24.04), conda "
+    .advice = "install UCC with apt install libucc1 (newer Debian and Ubuntu), conda "
               "install -c conda-forge ucc, or from github.com/openucx/ucc",
 };
 
