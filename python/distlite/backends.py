@@ -100,13 +100,7 @@ class Backend(str):
     _BackendPlugin = BackendPlugin
     _plugins: ClassVar[dict[str, BackendPlugin]] = {}
     backend_list: ClassVar[list[str]] = [
-        "undefined",
-        "gloo",
-        "nccl",
-        "xccl",
-        "ucc",
-        "mpi",
-        "fake",
+        *("undefined", "gloo", "nccl", "xccl", "ucc", "mpi", "fake"),
     ]
     # What serves a device when nobody says.
     default_device_backend_map: ClassVar[dict[str, str]] = {
