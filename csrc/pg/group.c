@@ -12,6 +12,7 @@
 #include "pg/device.h"
 #include "pg/fake/fake_backend.h"
 #include "pg/group_state.h"
+#include "pg/mpi/mpi_backend.h"
 #include "pg/ucc/ucc_backend.h"
 #include "pg/wrapper/wrapper_backend.h"
 
@@ -25,6 +26,7 @@ static const backend_entry backends[] = {
     {"gloo", dl_cpu_backend_new},
     {"fake", dl_fake_backend_new},
     {"custom", dl_custom_backend_new},
+    {"mpi", dl_mpi_backend_new},
     {"ucc", dl_ucc_backend_new},
 };
 

@@ -2,7 +2,6 @@
 #include <limits.h>
 #include <string.h>
 
-#include "base/library.h"
 #include "pg/device.h"
 #include "pg/nccl/nccl_backend.h"
 #include "pg/ucc/ucc_backend.h"
@@ -11,37 +10,7 @@
 #include "python/cuda_arg.h"
 #include "python/errors.h"
 #include "python/group_type.h"
-
-/* Where packages bring libraries along: below the folders that modules come from. */
-static int
-set_roots(void)
-{
-    PyObject *path = PySys_GetObject("path");
-    PyObject *folders = path == NULL ? PyList_New(0) : PySequence_List(path);
-    Py_ssize_t size = folders == NULL ? 0 : PyList_GET_SIZE(folders);
-    const char **roots = PyMem_Calloc((size_t)size + 1, sizeof *roots);
-    size_t count = 0;
-
-    if (folders == NULL || roots == NULL) {
-        Py_XDECREF(folders);
-        PyMem_Free(roots);
-        PyErr_NoMemory();
-        return -1;
-    }
-    for (Py_ssize_t i = 0; i < size; i++) {
-        PyObject *folder = PyList_GET_ITEM(folders, i);
-        roots[count] = PyUnicode_Check(folder) ? PyUnicode_AsUTF8(folder) : NULL;
-        count += roots[count] != NULL && roots[count][0] != '\0';
-        PyErr_Clear();
-    }
-    dl_status status = dl_library_set_roots(roots, count);
-    Py_DECREF(folders);
-    PyMem_Free(roots);
-    if (status != DL_OK) {
-        PyErr_NoMemory();
-    }
-    return status == DL_OK ? 0 : -1;
-}
+#include "python/library_roots.h"
 
 /* Raises what was looked for, which is more than a None would say. */
 static PyObject *
@@ -49,7 +18,7 @@ nccl_version(PyObject *module, PyObject *Py_UNUSED(nothing))
 {
     int version;
 
-    if (set_roots() < 0) {
+    if (dlpy_set_library_roots() < 0) {
         return NULL;
     }
     dl_status status = dl_nccl_version(&version);
@@ -63,7 +32,7 @@ ucc_version(PyObject *module, PyObject *Py_UNUSED(nothing))
 {
     int version;
 
-    if (set_roots() < 0) {
+    if (dlpy_set_library_roots() < 0) {
         return NULL;
     }
     dl_status status = dl_ucc_version(&version);
@@ -169,7 +138,7 @@ device_serve(PyObject *module, PyObject *args)
         return NULL;
     }
     dl_group *group = group_from(module, object);
-    if (group == NULL || set_roots() < 0
+    if (group == NULL || dlpy_set_library_roots() < 0
         || (tuple != Py_None && options_from(tuple, &options) < 0)) {
         return NULL;
     }

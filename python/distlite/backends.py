@@ -39,25 +39,23 @@ _DEVICE_WORDS = (
 )
 
 
-def _is_nccl_loadable() -> bool:
-    from .nccl import is_loadable
-
-    return is_loadable()
-
-
-def _is_ucc_loadable() -> bool:
+def _succeeds(look: Callable[[], object]) -> bool:
     try:
-        _C._ucc_version()
+        look()
     except RuntimeError:
         return False
     return True
 
 
-# Whether the library of a backend is here, by name; whoever binds one puts it in.
-probes: dict[str, Callable[[], bool]] = {
-    "nccl": _is_nccl_loadable,
-    "ucc": _is_ucc_loadable,
+# Each loads a library, or says why there is none.
+_looks: dict[str, Callable[[], object]] = {
+    "mpi": _C._mpi_library,
+    "nccl": _C._nccl_version,
+    "ucc": _C._ucc_version,
 }
+
+# Whether the library of a backend is here, by name, for those who bind others.
+probes: dict[str, Callable[[], bool]] = {}
 
 # What serves arrays on a device beside a CPU backend, which is then always there.
 _BESIDE_CPU = ("nccl",)
@@ -247,8 +245,9 @@ def is_xccl_available() -> bool:
 
 
 def _is_present(name: str) -> bool:
-    probe = probes.get(name)
-    return probe is not None and probe()
+    if name in probes:
+        return probes[name]()
+    return name in _looks and _succeeds(_looks[name])
 
 
 def is_backend_available(backend: str) -> bool:
@@ -344,7 +343,7 @@ def _is_native(name: str) -> bool:
 def _check(name: str) -> None:
     if _is_native(name) or name == Backend.FAKE or plugin_of(name) is not None:
         return
-    if (name in _BESIDE_CPU or name == Backend.UCC) and _is_present(name):
+    if name in _looks and _is_present(name):
         return
     if name == Backend.UCC:
         raise AssertionError(f"Unknown c10d backend type UCC; {_reason_of(name)}")
@@ -357,11 +356,10 @@ def _check(name: str) -> None:
 
 
 def _reason_of(name: str) -> str:
-    versions = {Backend.NCCL: _C._nccl_version, Backend.UCC: _C._ucc_version}
-    if name not in versions:
+    if name not in _looks:
         return "this version has the cpu backend, also called 'gloo'"
     try:
-        versions[name]()
+        _looks[name]()
     except RuntimeError as error:
         return str(error)
     return "but it is there now"

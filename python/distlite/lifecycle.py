@@ -40,8 +40,9 @@ def init_process_group(
     """Makes the default group; returns when all its processes have called this.
 
     They find each other through `store`, with `rank` and `world_size`, or through the
-    URL `init_method` (default "env://").  `timeout` bounds this call and is the default
-    of every operation.  `pg_options` is ProcessGroupNCCL.Options or nothing; with
+    URL `init_method` (default "env://", or MPI itself with "mpi").  `timeout` bounds
+    this call and is every operation's default.  `pg_options` is
+    ProcessGroupNCCL.Options or nothing; with
     `device_id` NCCL's communicator is made at once.  `group_name` means nothing here.
     """
     if world.default is not None:
@@ -52,8 +53,8 @@ def init_process_group(
     limit = _limit_of(timeout, config)
     hosted = None
     if store is None:
-        answers = rendezvous(init_method or "env://", rank, world_size, timeout=limit)
-        store, rank, world_size = next(answers)
+        asked = (init_method, world_size, rank)
+        store, rank, world_size = _find_place(config, *asked, limit)
         hosted = store if rank == 0 and isinstance(store, TCPStore) else None
     info = GroupInfo(name, config, list(range(world_size)))
     group = _join(store, rank, info, limit, pg_options)
@@ -91,6 +92,24 @@ def _check_store_arguments(
         raise AssertionError("world_size must be positive if using store")
     if rank < 0:
         raise AssertionError("rank must be non-negative if using store")
+
+
+def _find_place(
+    config: str, init_method: str | None, world_size: int, rank: int, limit: timedelta
+) -> tuple[Store, int, int]:
+    if init_method is not None or engine_of(config) != Backend.MPI:
+        return next(
+            rendezvous(init_method or "env://", rank, world_size, timeout=limit)
+        )
+    from .mpi import meet
+
+    if world_size != -1 or rank != -1:
+        warnings.warn(
+            f"For MPI backend, world_size ({world_size}) and rank ({rank}) are ignored "
+            "since they are assigned by the MPI runtime.",
+            stacklevel=3,
+        )
+    return meet(limit)
 
 
 def _limit_of(timeout: object, config: str = "") -> timedelta:
@@ -233,6 +252,8 @@ def _prefixing(hook: ExceptHook, rank: int) -> ExceptHook:
     def prefixed(kind: Any, error: Any, trace: Any) -> None:
         import io
 
+        # MPI's end would wait for ranks that wait for this one.
+        _C._mpi_give_up()
         captured, sink = io.StringIO(), sys.stderr
         sys.stderr = captured
         try:

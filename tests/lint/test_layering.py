@@ -94,7 +94,7 @@ def guard_errors(source: Source) -> list[str]:
     """A header's guard is its path; files that are included many times have none."""
     name = source.path.removeprefix("csrc/")
     guard = "DISTLITE_" + re.sub(r"\W", "_", name).upper()
-    if not name.endswith(".h") or name.endswith("_loops.h"):
+    if not name.endswith(".h") or name.endswith(("_loops.h", "_family.h")):
         return []
     is_guarded = f"#ifndef {guard}\n#define {guard}\n" in source.text
     return [] if is_guarded else [f"{source.path}: its guard is not {guard}"]

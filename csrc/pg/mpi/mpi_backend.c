@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/mpi/mpi_backend.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/thread.h"
+#include "pg/mpi/mpi_state.h"
+
+/* A power of two that leaves ints room for sums of a few. */
+#define PIECE ((size_t)1 << 30)
+#define SMALLEST_PIECE ((size_t)1 << 12)
+
+size_t dl_mpi_piece = PIECE;
+
+/* Bytes with which operations mostly end in a few microseconds. */
+#define BRIEF ((size_t)512)
+
+static void
+abort_backend(dl_backend *backend, const dl_error *cause)
+{
+    dl_mpi_comm_abort(dl_mpi_self(backend)->comm, cause);
+}
+
+/* MPI knows no farewell: peers that wait for this rank do so to their deadline. */
+static void
+leave_backend(dl_backend *backend)
+{
+    (void)backend;
+}
+
+static void
+free_backend(dl_backend *backend)
+{
+    dl_mpi_backend *self = dl_mpi_self(backend);
+
+    dl_mpi_meeting_fini(&self->meeting);
+    dl_mpi_spans_fini(&self->inputs);
+    dl_mpi_spans_fini(&self->outputs);
+    dl_buffer_fini(&self->staging);
+    dl_buffer_fini(&self->own);
+    dl_mpi_comm_unref(self->comm);
+    free(self->counts);
+    free(self);
+}
+
+static dl_status
+post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
+     dl_deadline deadline, dl_work **work)
+{
+    return dl_mpi_post(dl_mpi_self(backend)->comm, op, args, deadline, work);
+}
+
+static const dl_backend_ops mpi_ops = {
+    .name = "mpi",
+    .all_reduce = dl_mpi_all_reduce,
+    .broadcast = dl_mpi_broadcast,
+    .barrier = dl_mpi_barrier,
+    .reduce = dl_mpi_reduce,
+    .all_gather = dl_mpi_all_gather,
+    .gather = dl_mpi_gather,
+    .scatter = dl_mpi_scatter,
+    .reduce_scatter = dl_mpi_reduce_scatter,
+    .all_to_all = dl_mpi_all_to_all,
+    .post = post,
+    .abort = abort_backend,
+    .leave = leave_backend,
+    .free = free_backend,
+};
+
+dl_status
+dl_mpi_called(dl_mpi_backend *self, const dl_op_context *op, int result,
+              const char *call)
+{
+    if (result == 0) {
+        return DL_OK;
+    }
+    dl_mpi_check(self->mpi, result, call);
+    return dl_fail_while("%s #%" PRIu64 " in group %s on rank %d",
+                         dl_op_type_name(op->fingerprint.op), op->sequence,
+                         self->comm->group_name, self->rank);
+}
+
+static dl_bytes
+member_key(char text[64], int64_t turn, int rank)
+{
+    int size = snprintf(text, 64, "mpi/%" PRId64 "/%d", turn, rank);
+
+    return (dl_bytes){(const uint8_t *)text, (size_t)size};
+}
+
+/* A store may outlive a group of this name: each time has keys of its own. */
+static dl_status
+announce(const dl_backend_options *options, int world_rank, dl_deadline deadline,
+         int64_t *turn)
+{
+    char key[64], value[16];
+
+    snprintf(key, sizeof key, "mpi/turn/%d", options->rank);
+    DL_TRY(dl_store_add(options->store, dl_bytes_of(key), 1, turn, deadline));
+    snprintf(value, sizeof value, "%d", world_rank);
+    return dl_store_set(options->store, member_key(key, *turn, options->rank),
+                        dl_bytes_of(value), deadline);
+}
+
+/* Each member's rank in the world; returns when all members are here. */
+static dl_status
+meet_members(const dl_backend_options *options, int world_rank, dl_deadline deadline,
+             int *world_ranks)
+{
+    dl_buffer value = {0};
+    char key[64];
+    int64_t turn;
+
+    DL_TRY(announce(options, world_rank, deadline, &turn));
+    for (int rank = 0; rank < options->size; rank++) {
+        dl_buffer_clear(&value);
+        dl_status status =
+            dl_store_get(options->store, member_key(key, turn, rank), &value, deadline);
+        if (status == DL_OK) {
+            status = dl_buffer_check(&value);
+        }
+        if (status != DL_OK) {
+            dl_buffer_fini(&value);
+            return dl_fail_while("rank %d, which must join group %s with backend mpi",
+                                 rank, options->group_name);
+        }
+        char text[16] = "";
+        memcpy(text, value.data, value.size < 15 ? value.size : 15);
+        world_ranks[rank] = atoi(text);
+    }
+    dl_buffer_fini(&value);
+    return DL_OK;
+}
+
+static dl_status
+make_comm(dl_mpi_backend *self, const dl_backend_options *options, dl_deadline deadline)
+{
+    const dl_mpi_world *world;
+    int *ranks = calloc((size_t)options->size, sizeof *ranks);
+
+    if (ranks == NULL) {
+        return dl_fail_no_memory();
+    }
+    dl_status status = dl_mpi_world_open(&world);
+    if (status == DL_OK && options->size > world->size) {
+        status =
+            dl_fail(DL_INVALID,
+                    "group %s has %d ranks, but MPI's world only %d: start them "
+                    "with mpirun -n %d",
+                    options->group_name, options->size, world->size, options->size);
+    }
+    if (status == DL_OK) {
+        status = meet_members(options, world->rank, deadline, ranks);
+    }
+    if (status == DL_OK) {
+        status = dl_mpi_comm_new(world, options->group_name, ranks, options->size,
+                                 &self->comm);
+    }
+    free(ranks);
+    return status;
+}
+
+static dl_status
+open_backend(dl_mpi_backend *self, const dl_backend_options *options,
+             dl_deadline deadline)
+{
+    DL_TRY(make_comm(self, options, deadline));
+    self->mpi = self->comm->mpi;
+    self->counts = calloc((size_t)self->size * 4, sizeof *self->counts);
+    if (self->counts == NULL) {
+        return dl_fail_no_memory();
+    }
+    DL_TRY(dl_mpi_spans_init(&self->inputs, self->size));
+    DL_TRY(dl_mpi_spans_init(&self->outputs, self->size));
+    DL_TRY(dl_mpi_meeting_init(&self->meeting, self->comm));
+    /* Half a float, and one byte in four, may be all that is left of the room. */
+    size_t room = dl_mpi_meeting_room(&self->meeting) / 4;
+    self->base.brief = room < BRIEF ? room : BRIEF;
+    return DL_OK;
+}
+
+/* For tests of what is too large to try. */
+static void
+choose_piece(void)
+{
+    const char *text = getenv("DISTLITE_MPI_PIECE");
+    size_t asked = text == NULL ? 0 : strtoull(text, NULL, 10) / 16 * 16;
+
+    dl_mpi_piece = asked >= SMALLEST_PIECE && asked < PIECE ? asked : PIECE;
+}
+
+dl_status
+dl_mpi_backend_new(const dl_backend_options *options, dl_deadline deadline,
+                   dl_backend **backend)
+{
+    dl_mpi_backend *self = calloc(1, sizeof *self);
+
+    if (self == NULL) {
+        return dl_fail_no_memory();
+    }
+    choose_piece();
+    self->base.ops = &mpi_ops;
+    self->rank = options->rank;
+    self->size = options->size;
+    dl_status status = open_backend(self, options, deadline);
+    if (status != DL_OK) {
+        free_backend(&self->base);
+        return status;
+    }
+    *backend = &self->base;
+    return DL_OK;
+}
+
+dl_status
+dl_mpi_probe(const char **text, const char **path)
+{
+    const dl_mpi_table *mpi;
+
+    DL_TRY(dl_mpi_load(&mpi));
+    *text = dl_mpi_library_text();
+    *path = dl_mpi_library_path();
+    return DL_OK;
+}
+
+dl_status
+dl_mpi_place(int *rank, int *size)
+{
+    const dl_mpi_world *world;
+
+    DL_TRY(dl_mpi_world_open(&world));
+    *rank = world->rank;
+    *size = world->size;
+    return DL_OK;
+}
+
+void
+dl_mpi_give_up(void)
+{
+    dl_mpi_world_forsake();
+}
+
+/* The others may not have come to this yet. */
+static dl_status
+watch(const dl_mpi_table *mpi, dl_mpi_handle *request, dl_deadline deadline)
+{
+    int is_done = 0;
+
+    for (;;) {
+        DL_TRY(dl_mpi_check(mpi, mpi->test(request, &is_done, NULL), "MPI_Test"));
+        if (is_done) {
+            return DL_OK;
+        }
+        if (dl_deadline_passed(deadline)) {
+            return dl_fail(DL_TIMEOUT,
+                           "MPI's rank 0 told nothing for %" PRId64
+                           "ms: all ranks of MPI's world must call "
+                           "init_process_group(\"mpi\")",
+                           deadline.limit / DL_MILLISECOND);
+        }
+        DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, DL_MILLISECOND)));
+    }
+}
+
+dl_status
+dl_mpi_tell(void *bytes, size_t size, dl_deadline deadline)
+{
+    const dl_mpi_world *world;
+    dl_mpi_handle request;
+
+    DL_TRY(dl_mpi_world_open(&world));
+    /* A copy, which stays where MPI may still write to it. */
+    void *copy = malloc(size);
+    if (copy == NULL) {
+        return dl_fail_no_memory();
+    }
+    memcpy(copy, bytes, size);
+    dl_mpi_part part = {copy, (int)size, world->mpi->byte};
+    int result = world->mpi->ibcast(&part, 0, world->mpi->world, &request);
+    dl_status status = dl_mpi_check(world->mpi, result, "MPI_Ibcast");
+    if (status == DL_OK) {
+        status = watch(world->mpi, &request, deadline);
+    }
+    if (status != DL_OK) {
+        dl_mpi_world_forsake();
+        return status;
+    }
+    memcpy(bytes, copy, size);
+    free(copy);
+    return DL_OK;
+}

@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Gathers and scatters.  All move bytes: MPI's types would say no more.  Small blocks
+ * come along when the ranks meet; what MPI can count goes by its collective; the rest by
+ * messages. */
+#include <string.h>
+
+#include "pg/mpi/mpi_plain.h"
+
+/* Everyone to everyone the same, as messages. */
+static dl_status
+all_gather_direct(dl_mpi_backend *self, const dl_mpi_span *own)
+{
+    for (int rank = 0; rank < self->size; rank++) {
+        self->inputs.spans[rank] = *own;
+    }
+    return dl_mpi_direct(self, self->inputs.spans, self->outputs.spans);
+}
+
+static dl_status
+all_gather_call(dl_mpi_backend *self, const dl_op_context *op, const dl_mpi_span *own)
+{
+    const dl_mpi_spans *outputs = &self->outputs;
+    dl_mpi_span block = {outputs->spans[0].data, outputs->spans[0].size};
+    dl_mpi_part input = dl_mpi_part_of(self, own),
+                output = dl_mpi_part_of(self, &block);
+    int result;
+
+    if (own->data == outputs->spans[self->rank].data) {
+        input.data = self->mpi->in_place;
+    }
+    if (outputs->is_even) {
+        result = self->mpi->allgather(&input, &output, self->comm->handle);
+        return dl_mpi_called(self, op, result, "MPI_Allgather");
+    }
+    dl_mpi_parts parts = dl_mpi_parts_of(self, outputs, self->counts);
+    result = self->mpi->allgatherv(&input, &parts, self->comm->handle);
+    return dl_mpi_called(self, op, result, "MPI_Allgatherv");
+}
+
+static size_t
+largest(const dl_mpi_spans *spans)
+{
+    size_t most = 0;
+
+    for (int rank = 0; rank < spans->count; rank++) {
+        most = spans->spans[rank].size > most ? spans->spans[rank].size : most;
+    }
+    return most;
+}
+
+/* Every rank knows all sizes, so all choose the same way. */
+dl_status
+dl_mpi_all_gather(dl_backend *backend, const dl_op_context *op,
+                  const dl_all_gather_args *args)
+{
+    dl_mpi_backend *self = dl_mpi_self(backend);
+    dl_mpi_spans *outputs = &self->outputs;
+    dl_mpi_span own;
+
+    dl_mpi_spans_measure(outputs, args->outputs);
+    bool is_small = dl_mpi_fits(self, largest(outputs));
+    bool is_large = outputs->size > dl_mpi_piece;
+    DL_TRY(
+        dl_mpi_spans_place(outputs, args->outputs,
+                           is_small || is_large ? DL_MPI_ANYWHERE : DL_MPI_IN_A_ROW));
+    DL_TRY(dl_mpi_flatten(self, &args->input, true, &own));
+    if (is_small) {
+        DL_TRY(dl_mpi_meet_with(self, op, dl_mpi_bytes_of(&own), 0));
+        for (int rank = 0; rank < self->size; rank++) {
+            dl_mpi_take(self, rank, 0, &outputs->spans[rank]);
+        }
+    } else {
+        DL_TRY(dl_mpi_meet_empty(self, op));
+        DL_TRY(is_large ? all_gather_direct(self, &own)
+                        : all_gather_call(self, op, &own));
+    }
+    dl_mpi_spans_write(outputs, args->outputs);
+    return DL_OK;
+}
+
+/* Nothing to or from all but one. */
+static void
+clear(const dl_mpi_backend *self, dl_mpi_spans *spans)
+{
+    memset(spans->spans, 0, (size_t)self->size * sizeof *spans->spans);
+}
+
+static dl_status
+gather_direct(dl_mpi_backend *self, const dl_mpi_span *own, int root)
+{
+    clear(self, &self->inputs);
+    if (self->rank != root) {
+        clear(self, &self->outputs);
+    }
+    self->inputs.spans[root] = *own;
+    return dl_mpi_direct(self, self->inputs.spans, self->outputs.spans);
+}
+
+static dl_status
+gather_call(dl_mpi_backend *self, const dl_op_context *op, const dl_mpi_span *own,
+            int root)
+{
+    dl_mpi_part input = dl_mpi_part_of(self, own), output = input;
+
+    output.data = NULL;
+    if (self->rank == root) {
+        output.data = self->outputs.spans[0].data;
+        if (own->data == self->outputs.spans[root].data) {
+            input.data = self->mpi->in_place;
+        }
+    }
+    int result = self->mpi->gather(&input, &output, root, self->comm->handle);
+    return dl_mpi_called(self, op, result, "MPI_Gather");
+}
+
+/* What all ranks know: whether blocks are even, and the size of their own one. */
+dl_status
+dl_mpi_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
+{
+    dl_mpi_backend *self = dl_mpi_self(backend);
+    bool is_root = self->rank == args->root;
+    size_t size = dl_tensor_size(&args->input);
+    bool is_small = !args->is_uneven && dl_mpi_fits(self, size);
+    bool is_direct = args->is_uneven || size > dl_mpi_piece;
+    dl_mpi_span own;
+
+    if (is_root) {
+        DL_TRY(dl_mpi_spans_place(&self->outputs, args->outputs,
+                                  is_small || is_direct ? DL_MPI_ANYWHERE
+                                                        : DL_MPI_IN_A_ROW));
+    }
+    DL_TRY(dl_mpi_flatten(self, &args->input, true, &own));
+    if (is_small) {
+        DL_TRY(dl_mpi_meet_with(self, op, dl_mpi_bytes_of(&own), 0));
+    } else {
+        DL_TRY(dl_mpi_meet_empty(self, op));
+        DL_TRY(is_direct ? gather_direct(self, &own, args->root)
+                         : gather_call(self, op, &own, args->root));
+    }
+    for (int rank = 0; is_small && is_root && rank < self->size; rank++) {
+        dl_mpi_take(self, rank, 0, &self->outputs.spans[rank]);
+    }
+    if (is_root) {
+        dl_mpi_spans_write(&self->outputs, args->outputs);
+    }
+    return DL_OK;
+}
+
+static dl_status
+scatter_direct(dl_mpi_backend *self, const dl_mpi_span *own, int root)
+{
+    if (self->rank != root) {
+        clear(self, &self->inputs);
+    }
+    clear(self, &self->outputs);
+    self->outputs.spans[root] = *own;
+    return dl_mpi_direct(self, self->inputs.spans, self->outputs.spans);
+}
+
+static dl_status
+scatter_call(dl_mpi_backend *self, const dl_op_context *op, const dl_mpi_span *own,
+             int root)
+{
+    dl_mpi_part output = dl_mpi_part_of(self, own), input = output;
+
+    input.data = NULL;
+    if (self->rank == root) {
+        input.data = self->inputs.spans[0].data;
+        if (own->data == self->inputs.spans[root].data) {
+            output.data = self->mpi->in_place;
+        }
+    }
+    int result = self->mpi->scatter(&input, &output, root, self->comm->handle);
+    return dl_mpi_called(self, op, result, "MPI_Scatter");
+}
+
+dl_status
+dl_mpi_scatter(dl_backend *backend, const dl_op_context *op,
+               const dl_scatter_args *args)
+{
+    dl_mpi_backend *self = dl_mpi_self(backend);
+    bool is_root = self->rank == args->root;
+    size_t size = dl_tensor_size(&args->output);
+    bool is_small = !args->is_uneven && dl_mpi_fits(self, size * (size_t)self->size);
+    bool is_direct = args->is_uneven || size > dl_mpi_piece;
+    dl_bytes brought = {NULL, 0};
+    dl_mpi_span own;
+
+    if (is_root) {
+        DL_TRY(dl_mpi_spans_place(&self->inputs, args->inputs,
+                                  is_direct ? DL_MPI_ANYWHERE : DL_MPI_IN_A_ROW));
+        dl_mpi_spans_read(&self->inputs, args->inputs);
+        brought.data = (const uint8_t *)self->inputs.spans[0].data;
+        brought.size = is_small ? self->inputs.size : 0;
+    }
+    DL_TRY(dl_mpi_flatten(self, &args->output, false, &own));
+    if (is_small) {
+        DL_TRY(dl_mpi_meet_with(self, op, brought, 0));
+        dl_mpi_take(self, args->root, (size_t)self->rank * size, &own);
+    } else {
+        DL_TRY(dl_mpi_meet_empty(self, op));
+        DL_TRY(is_direct ? scatter_direct(self, &own, args->root)
+                         : scatter_call(self, op, &own, args->root));
+    }
+    dl_mpi_unflatten(&args->output, &own);
+    return DL_OK;
+}

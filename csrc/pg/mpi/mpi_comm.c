@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/mpi/mpi_comm.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/blocking.h"
+#include "base/hash.h"
+#include "base/interrupt.h"
+
+/* Looks at full speed, as long as a message between two cores takes; then looks that let
+ * others have the core, which peers on the same one need; then naps. */
+#define EAGER_LOOKS 64
+#define YIELDING_LOOKS 2000
+#define FIRST_NAP (20 * INT64_C(1000))
+#define LONGEST_NAP DL_MILLISECOND
+/* Signals and the clock are looked at in every so many looks. */
+#define CHECK_EVERY 64
+
+static void
+free_comm(dl_mpi_comm *comm)
+{
+    if (comm->handle != 0 && !atomic_load(&comm->is_forsaken)
+        && dl_mpi_world_is_open()) {
+        comm->mpi->comm_free(comm->handle);
+    }
+    pthread_mutex_destroy(&comm->lock);
+    free(comm->group_name);
+    free(comm);
+}
+
+/* Groups made at the same time by other threads have other tags, most probably. */
+static int
+tag_of(const char *group_name)
+{
+    static const uint64_t seed[2] = {0, 0}; /* every rank's alike */
+    dl_bytes name = {(const uint8_t *)group_name, strlen(group_name)};
+
+    return (int)(dl_hash_seeded(name, seed) % DL_MPI_OWN_TAG);
+}
+
+static dl_status
+create(dl_mpi_comm *comm, const int *ranks)
+{
+    const dl_mpi_table *mpi = comm->mpi;
+    int result =
+        mpi->comm_create(ranks, comm->size, tag_of(comm->group_name), &comm->handle);
+
+    DL_TRY(dl_mpi_check(mpi, result, "MPI_Comm_create_group"));
+    mpi->comm_set_errhandler(comm->handle, mpi->errors_return);
+    return dl_mpi_check(mpi, mpi->comm_rank(comm->handle, &comm->rank),
+                        "MPI_Comm_rank");
+}
+
+dl_status
+dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ranks,
+                int size, dl_mpi_comm **comm)
+{
+    dl_mpi_comm *made = calloc(1, sizeof *made);
+
+    if (made == NULL) {
+        return dl_fail_no_memory();
+    }
+    pthread_mutex_init(&made->lock, NULL);
+    atomic_init(&made->references, 1);
+    made->mpi = world->mpi;
+    made->world = world;
+    made->size = size;
+    made->group_name = strdup(group_name);
+    dl_status status =
+        made->group_name == NULL ? dl_fail_no_memory() : create(made, ranks);
+    if (status != DL_OK) {
+        free_comm(made);
+        return status;
+    }
+    *comm = made;
+    return DL_OK;
+}
+
+dl_mpi_comm *
+dl_mpi_comm_ref(dl_mpi_comm *comm)
+{
+    atomic_fetch_add_explicit(&comm->references, 1, memory_order_relaxed);
+    return comm;
+}
+
+void
+dl_mpi_comm_unref(dl_mpi_comm *comm)
+{
+    if (comm != NULL
+        && atomic_fetch_sub_explicit(&comm->references, 1, memory_order_acq_rel) == 1) {
+        free_comm(comm);
+    }
+}
+
+void
+dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause)
+{
+    pthread_mutex_lock(&comm->lock);
+    if (!atomic_load(&comm->is_aborted)) {
+        comm->cause = *cause;
+        atomic_store(&comm->is_aborted, true);
+    }
+    pthread_mutex_unlock(&comm->lock);
+}
+
+dl_status
+dl_mpi_comm_admit(dl_mpi_comm *comm)
+{
+    return atomic_load_explicit(&comm->is_aborted, memory_order_acquire)
+               ? dl_fail_again(&comm->cause)
+               : DL_OK;
+}
+
+static void
+nap(int looks)
+{
+    int64_t span = FIRST_NAP * (looks - YIELDING_LOOKS);
+    struct timespec time = {.tv_nsec = span < LONGEST_NAP ? span : LONGEST_NAP};
+
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+}
+
+dl_status
+dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
+{
+    int looks = ++pace->looks;
+
+    if (looks < EAGER_LOOKS) {
+        return DL_OK;
+    }
+    dl_blocking_begin();
+    if (looks < YIELDING_LOOKS) {
+        sched_yield();
+    } else {
+        nap(looks);
+    }
+    if (looks % CHECK_EVERY != 0 && looks < YIELDING_LOOKS) {
+        return DL_OK;
+    }
+    DL_TRY(dl_mpi_comm_admit(comm));
+    if (dl_deadline_passed(deadline)) {
+        return DL_TIMEOUT;
+    }
+    return looks % CHECK_EVERY == 0 ? dl_interrupt_check() : DL_OK;
+}
+
+dl_status
+dl_mpi_wait(dl_mpi_comm *comm, dl_mpi_handle *request, dl_deadline deadline,
+            dl_mpi_status *status)
+{
+    dl_mpi_pace pace = {0};
+    int is_done = 0;
+
+    for (;;) {
+        int result = comm->mpi->test(request, &is_done, status);
+        if (result != 0) {
+            return dl_mpi_check(comm->mpi, result, "MPI_Test");
+        }
+        if (is_done) {
+            return DL_OK;
+        }
+        DL_TRY(dl_mpi_pause(comm, &pace, deadline));
+    }
+}
+
+dl_status
+dl_mpi_finish(dl_mpi_comm *comm, dl_mpi_handle *request)
+{
+    int is_done = 0;
+
+    dl_blocking_begin();
+    for (int looks = 0; !is_done; looks++) {
+        int result = comm->mpi->test(request, &is_done, NULL);
+        if (result != 0) {
+            return dl_mpi_check(comm->mpi, result, "MPI_Test");
+        }
+        if (looks > EAGER_LOOKS) {
+            sched_yield();
+        }
+    }
+    return DL_OK;
+}

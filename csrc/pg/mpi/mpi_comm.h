@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A communicator of a group's own, counted, since messages on it may outlive the group;
+ * and waiting for what was begun on it.  MPI cannot take back an operation that has begun,
+ * nor be woken from one, so all waits that depend on other ranks look at a request again
+ * and again: at once, then in naps that grow to a millisecond. */
+#ifndef DISTLITE_PG_MPI_MPI_COMM_H
+#define DISTLITE_PG_MPI_MPI_COMM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/deadline.h"
+#include "pg/mpi/mpi_world.h"
+
+/* Above all that users may choose: what every MPI allows at least has 28 bits. */
+#define DL_MPI_OWN_TAG 0x0fffffff
+
+typedef struct dl_mpi_comm {
+    /* fixed after init */
+    const dl_mpi_table *mpi;
+    const dl_mpi_world *world;
+    dl_mpi_handle handle;
+    int rank;
+    int size;
+    char *group_name;
+    atomic_uint references;
+    /* Something was left behind in it: it stays for the life of the process. */
+    atomic_bool is_forsaken;
+    atomic_bool is_aborted;
+    pthread_mutex_t lock;
+    dl_error cause; /* of the abort, guarded by lock; fixed once is_aborted */
+} dl_mpi_comm;
+
+/* For the ranks of the world in `ranks` to call, all at about the same time: it waits for
+ * the others without looking at clock or signals. */
+dl_status dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name,
+                          const int *ranks, int size, dl_mpi_comm **comm);
+dl_mpi_comm *dl_mpi_comm_ref(dl_mpi_comm *comm);
+void dl_mpi_comm_unref(dl_mpi_comm *comm); /* NULL does nothing */
+
+/* From any thread, idempotent: all waits fail with `cause`. */
+void dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause);
+
+/* DL_OK, or why it was aborted. */
+dl_status dl_mpi_comm_admit(dl_mpi_comm *comm);
+
+/* The pace of looking again; zero at first. */
+typedef struct dl_mpi_pace {
+    int looks;
+} dl_mpi_pace;
+
+/* After a look in vain: DL_OK is to look again.  DL_TIMEOUT (no text written),
+ * DL_INTERRUPTED, or the abort's cause. */
+dl_status dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline);
+
+/* Until the request is done; `status` may be NULL.  As dl_mpi_pause(), and MPI's errors:
+ * then MPI still has the request, and what it reads and writes must stay. */
+dl_status dl_mpi_wait(dl_mpi_comm *comm, dl_mpi_handle *request, dl_deadline deadline,
+                      dl_mpi_status *status);
+
+/* The same where all others take part already, so that it ends by itself. */
+dl_status dl_mpi_finish(dl_mpi_comm *comm, dl_mpi_handle *request);
+
+#endif

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Blocks of any size from rank to rank, by messages: for what MPI's collectives cannot
+ * count, and where only one side knows a size.  In each step a rank sends to one and
+ * receives from another, so that no rank is flooded. */
+#include "base/blocking.h"
+#include "pg/mpi/mpi_state.h"
+#include "tensor/copy.h"
+
+/* Messages of one rank to another keep their order, so pieces need no numbers. */
+static dl_status
+begin_piece(dl_mpi_backend *self, const dl_mpi_part *part, int peer,
+            dl_mpi_handle *request)
+{
+    return dl_mpi_check(
+        self->mpi,
+        self->mpi->irecv(part, peer, DL_MPI_OWN_TAG, self->comm->handle, request),
+        "MPI_Irecv");
+}
+
+static dl_mpi_part
+piece_of(const dl_mpi_backend *self, const dl_mpi_span *span, size_t at)
+{
+    size_t left = at < span->size ? span->size - at : 0;
+    size_t size = left < dl_mpi_piece ? left : dl_mpi_piece;
+
+    return (dl_mpi_part){span->data + (size > 0 ? at : 0), (int)size, self->mpi->byte};
+}
+
+/* One step: both at once, piece by piece. */
+static dl_status
+swap(dl_mpi_backend *self, const dl_mpi_span *outgoing, int to,
+     const dl_mpi_span *incoming, int from)
+{
+    size_t most = outgoing->size > incoming->size ? outgoing->size : incoming->size;
+
+    for (size_t at = 0; at < most; at += dl_mpi_piece) {
+        dl_mpi_part out = piece_of(self, outgoing, at);
+        dl_mpi_part in = piece_of(self, incoming, at);
+        dl_mpi_handle received, sent;
+        if (in.count > 0) {
+            DL_TRY(begin_piece(self, &in, from, &received));
+        }
+        if (out.count > 0) {
+            int result =
+                self->mpi->isend(&out, to, DL_MPI_OWN_TAG, self->comm->handle, &sent);
+            DL_TRY(dl_mpi_check(self->mpi, result, "MPI_Isend"));
+            DL_TRY(dl_mpi_finish(self->comm, &sent));
+        }
+        if (in.count > 0) {
+            DL_TRY(dl_mpi_finish(self->comm, &received));
+        }
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_mpi_direct(dl_mpi_backend *self, const dl_mpi_span *outgoing,
+              const dl_mpi_span *incoming)
+{
+    const dl_mpi_span *mine = &outgoing[self->rank], *kept = &incoming[self->rank];
+
+    if (mine->size > 0 && mine->data != kept->data) {
+        dl_copy(kept->data, mine->data, mine->size);
+    }
+    for (int distance = 1; distance < self->size; distance++) {
+        int to = (self->rank + distance) % self->size;
+        int from = (self->rank - distance + self->size) % self->size;
+        DL_TRY(swap(self, &outgoing[to], to, &incoming[from], from));
+    }
+    return DL_OK;
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The neutral table's calls for one family of MPI libraries.  Included once by each
+ * family's file, hence no include guard, after it has defined
+ *   native_handle          the type of a handle
+ *   DL_MPI_WORLD, DL_MPI_BYTE    two such
+ *   DL_MPI_STATUS_SOURCE   which int of a status names the sender
+ *   DL_MPI_STATUS_IGNORE
+ * Handles are converted by value on the way in and out, which costs nothing; a request
+ * changes in MPI_Test, and is written back. */
+
+#define TO(handle) ((native_handle)(intptr_t)(handle))
+#define FROM(native) ((dl_mpi_handle)(intptr_t)(native))
+
+#define DL_MPI_SYMBOLS(X, H)                                                           \
+    X(init_thread, MPI_Init_thread, (int *, char ***, int, int *))                     \
+    X(query_thread, MPI_Query_thread, (int *))                                         \
+    X(initialized, MPI_Initialized, (int *))                                           \
+    X(finalized, MPI_Finalized, (int *))                                               \
+    X(finalize, MPI_Finalize, (void))                                                  \
+    X(error_string, MPI_Error_string, (int, char *, int *))                            \
+    X(comm_rank, MPI_Comm_rank, (H, int *))                                            \
+    X(comm_size, MPI_Comm_size, (H, int *))                                            \
+    X(comm_free, MPI_Comm_free, (H *))                                                 \
+    X(comm_set_errhandler, MPI_Comm_set_errhandler, (H, H))                            \
+    X(comm_group, MPI_Comm_group, (H, H *))                                            \
+    X(group_incl, MPI_Group_incl, (H, int, const int *, H *))                          \
+    X(group_free, MPI_Group_free, (H *))                                               \
+    X(comm_create_group, MPI_Comm_create_group, (H, H, int, H *))                      \
+    X(isend, MPI_Isend, (const void *, int, H, int, int, H, H *))                      \
+    X(irecv, MPI_Irecv, (void *, int, H, int, int, H, H *))                            \
+    X(ibcast, MPI_Ibcast, (void *, int, H, int, H, H *))                               \
+    X(test, MPI_Test, (H *, int *, void *))                                            \
+    X(cancel, MPI_Cancel, (H *))                                                       \
+    X(test_cancelled, MPI_Test_cancelled, (const void *, int *))                       \
+    X(get_count, MPI_Get_count, (const void *, H, int *))                              \
+    X(bcast, MPI_Bcast, (void *, int, H, int, H))                                      \
+    X(allreduce, MPI_Allreduce, (const void *, void *, int, H, H, H))                  \
+    X(reduce, MPI_Reduce, (const void *, void *, int, H, H, int, H))                   \
+    X(reduce_scatter, MPI_Reduce_scatter,                                              \
+      (const void *, void *, const int *, H, H, H))                                    \
+    X(reduce_scatter_block, MPI_Reduce_scatter_block,                                  \
+      (const void *, void *, int, H, H, H))                                            \
+    X(allgather, MPI_Allgather, (const void *, int, H, void *, int, H, H))             \
+    X(allgatherv, MPI_Allgatherv,                                                      \
+      (const void *, int, H, void *, const int *, const int *, H, H))                  \
+    X(gather, MPI_Gather, (const void *, int, H, void *, int, H, int, H))              \
+    X(scatter, MPI_Scatter, (const void *, int, H, void *, int, H, int, H))            \
+    X(alltoall, MPI_Alltoall, (const void *, int, H, void *, int, H, H))               \
+    X(alltoallv, MPI_Alltoallv,                                                        \
+      (const void *, const int *, const int *, H, void *, const int *, const int *, H, \
+       H))                                                                             \
+    X(op_create, MPI_Op_create, (dl_mpi_user_fn *, int, H *))                          \
+    X(type_contiguous, MPI_Type_contiguous, (int, H, H *))                             \
+    X(type_struct, MPI_Type_create_struct,                                             \
+      (int, const int *, const int64_t *, const H *, H *))                             \
+    X(type_commit, MPI_Type_commit, (H *))                                             \
+    X(type_free, MPI_Type_free, (H *))
+
+typedef struct native_table {
+#define X(field, symbol, arguments) int(*field) arguments;
+    DL_MPI_SYMBOLS(X, native_handle)
+#undef X
+} native_table;
+
+static const dl_symbol native_symbols[] = {
+#define X(field, symbol, arguments) {#symbol, offsetof(native_table, field), false},
+    DL_MPI_SYMBOLS(X, native_handle)
+#undef X
+};
+
+static native_table native;
+
+static int
+comm_rank(dl_mpi_handle comm, int *rank)
+{
+    return native.comm_rank(TO(comm), rank);
+}
+
+static int
+comm_size(dl_mpi_handle comm, int *size)
+{
+    return native.comm_size(TO(comm), size);
+}
+
+static int
+comm_free(dl_mpi_handle comm)
+{
+    native_handle freed = TO(comm);
+
+    return native.comm_free(&freed);
+}
+
+static int
+comm_set_errhandler(dl_mpi_handle comm, dl_mpi_handle errhandler)
+{
+    return native.comm_set_errhandler(TO(comm), TO(errhandler));
+}
+
+/* Out of the world and not out of a parent, so that only the members take part and no
+ * communicator has to outlive its group. */
+static int
+comm_create(const int *ranks, int count, int tag, dl_mpi_handle *comm)
+{
+    native_handle world = TO(DL_MPI_WORLD), all, some, made;
+    int result = native.comm_group(world, &all);
+
+    if (result != 0) {
+        return result;
+    }
+    result = native.group_incl(all, count, ranks, &some);
+    if (result == 0) {
+        result = native.comm_create_group(world, some, tag, &made);
+        native.group_free(&some);
+    }
+    native.group_free(&all);
+    if (result == 0) {
+        *comm = FROM(made);
+    }
+    return result;
+}
+
+static int
+isend(const dl_mpi_part *part, int peer, int tag, dl_mpi_handle comm,
+      dl_mpi_handle *request)
+{
+    native_handle made;
+    int result = native.isend(part->data, part->count, TO(part->type), peer, tag,
+                              TO(comm), &made);
+
+    *request = result == 0 ? FROM(made) : 0;
+    return result;
+}
+
+static int
+irecv(const dl_mpi_part *part, int peer, int tag, dl_mpi_handle comm,
+      dl_mpi_handle *request)
+{
+    native_handle made;
+    int result = native.irecv(part->data, part->count, TO(part->type), peer, tag,
+                              TO(comm), &made);
+
+    *request = result == 0 ? FROM(made) : 0;
+    return result;
+}
+
+static int
+ibcast(const dl_mpi_part *part, int root, dl_mpi_handle comm, dl_mpi_handle *request)
+{
+    native_handle made;
+    int result =
+        native.ibcast(part->data, part->count, TO(part->type), root, TO(comm), &made);
+
+    *request = result == 0 ? FROM(made) : 0;
+    return result;
+}
+
+/* What a status says; fields that cannot be had are left at what is harmless. */
+static void
+read_status(const int *words, dl_mpi_status *status)
+{
+    status->source = words[DL_MPI_STATUS_SOURCE];
+    status->bytes = -1;
+    status->is_cancelled = 0;
+    native.test_cancelled(words, &status->is_cancelled);
+    native.get_count(words, TO(DL_MPI_BYTE), &status->bytes);
+}
+
+/* The one call that all waiting is made of. */
+static int
+test(dl_mpi_handle *request, int *is_done, dl_mpi_status *status)
+{
+    native_handle tested = TO(*request);
+    int words[16] = {0}; /* twice the largest family's */
+    int result = native.test(&tested, is_done,
+                             status == NULL ? DL_MPI_STATUS_IGNORE : (void *)words);
+
+    *request = FROM(tested);
+    if (result == 0 && *is_done && status != NULL) {
+        read_status(words, status);
+    }
+    return result;
+}
+
+static int
+cancel(dl_mpi_handle *request)
+{
+    native_handle cancelled = TO(*request);
+    int result = native.cancel(&cancelled);
+
+    *request = FROM(cancelled);
+    return result;
+}
+
+static int
+bcast(const dl_mpi_part *part, int root, dl_mpi_handle comm)
+{
+    return native.bcast(part->data, part->count, TO(part->type), root, TO(comm));
+}
+
+static int
+allreduce(const void *input, const dl_mpi_part *part, dl_mpi_handle op,
+          dl_mpi_handle comm)
+{
+    return native.allreduce(input, part->data, part->count, TO(part->type), TO(op),
+                            TO(comm));
+}
+
+static int
+reduce(const void *input, const dl_mpi_part *part, dl_mpi_handle op, int root,
+       dl_mpi_handle comm)
+{
+    return native.reduce(input, part->data, part->count, TO(part->type), TO(op), root,
+                         TO(comm));
+}
+
+static int
+reduce_scatter(const void *input, const dl_mpi_parts *parts, dl_mpi_handle op,
+               dl_mpi_handle comm)
+{
+    return native.reduce_scatter(input, parts->data, parts->counts, TO(parts->type),
+                                 TO(op), TO(comm));
+}
+
+static int
+reduce_scatter_block(const void *input, const dl_mpi_part *part, dl_mpi_handle op,
+                     dl_mpi_handle comm)
+{
+    return native.reduce_scatter_block(input, part->data, part->count, TO(part->type),
+                                       TO(op), TO(comm));
+}
+
+static int
+allgather(const dl_mpi_part *input, const dl_mpi_part *output, dl_mpi_handle comm)
+{
+    return native.allgather(input->data, input->count, TO(input->type), output->data,
+                            output->count, TO(output->type), TO(comm));
+}
+
+static int
+allgatherv(const dl_mpi_part *input, const dl_mpi_parts *outputs, dl_mpi_handle comm)
+{
+    return native.allgatherv(input->data, input->count, TO(input->type), outputs->data,
+                             outputs->counts, outputs->offsets, TO(outputs->type),
+                             TO(comm));
+}
+
+static int
+gather(const dl_mpi_part *input, const dl_mpi_part *output, int root,
+       dl_mpi_handle comm)
+{
+    return native.gather(input->data, input->count, TO(input->type), output->data,
+                         output->count, TO(output->type), root, TO(comm));
+}
+
+static int
+scatter(const dl_mpi_part *input, const dl_mpi_part *output, int root,
+        dl_mpi_handle comm)
+{
+    return native.scatter(input->data, input->count, TO(input->type), output->data,
+                          output->count, TO(output->type), root, TO(comm));
+}
+
+static int
+alltoall(const dl_mpi_part *input, const dl_mpi_part *output, dl_mpi_handle comm)
+{
+    return native.alltoall(input->data, input->count, TO(input->type), output->data,
+                           output->count, TO(output->type), TO(comm));
+}
+
+static int
+alltoallv(const dl_mpi_parts *inputs, const dl_mpi_parts *outputs, dl_mpi_handle comm)
+{
+    return native.alltoallv(inputs->data, inputs->counts, inputs->offsets,
+                            TO(inputs->type), outputs->data, outputs->counts,
+                            outputs->offsets, TO(outputs->type), TO(comm));
+}
+
+/* Commutative: MPI may take the ranks in any order. */
+static int
+op_create(dl_mpi_user_fn *function, dl_mpi_handle *op)
+{
+    native_handle made;
+    int result = native.op_create(function, 1, &made);
+
+    *op = result == 0 ? FROM(made) : 0;
+    return result;
+}
+
+static int
+type_contiguous(int count, dl_mpi_handle of, dl_mpi_handle *type)
+{
+    native_handle made;
+    int result = native.type_contiguous(count, TO(of), &made);
+
+    if (result == 0) {
+        result = native.type_commit(&made);
+        *type = FROM(made);
+    }
+    return result;
+}
+
+/* Committed: a type that is made here is used at once. */
+static int
+type_pair(const int counts[2], const int64_t offsets[2], const dl_mpi_handle types[2],
+          dl_mpi_handle *type)
+{
+    native_handle made, parts[2] = {TO(types[0]), TO(types[1])};
+    int result = native.type_struct(2, counts, offsets, parts, &made);
+
+    if (result == 0) {
+        result = native.type_commit(&made);
+        *type = FROM(made);
+    }
+    return result;
+}
+
+static int
+type_free(dl_mpi_handle type)
+{
+    native_handle freed = TO(type);
+
+    return native.type_free(&freed);
+}
+
+static const dl_mpi_table calls = {
+    .comm_rank = comm_rank,
+    .comm_size = comm_size,
+    .comm_free = comm_free,
+    .comm_set_errhandler = comm_set_errhandler,
+    .comm_create = comm_create,
+    .isend = isend,
+    .irecv = irecv,
+    .ibcast = ibcast,
+    .test = test,
+    .cancel = cancel,
+    .bcast = bcast,
+    .allreduce = allreduce,
+    .reduce = reduce,
+    .reduce_scatter = reduce_scatter,
+    .reduce_scatter_block = reduce_scatter_block,
+    .allgather = allgather,
+    .allgatherv = allgatherv,
+    .gather = gather,
+    .scatter = scatter,
+    .alltoall = alltoall,
+    .alltoallv = alltoallv,
+    .op_create = op_create,
+    .type_contiguous = type_contiguous,
+    .type_pair = type_pair,
+    .type_free = type_free,
+};
+
+/* All but the constants. */
+static dl_status
+bind_calls(void *handle, dl_mpi_table *table)
+{
+    dl_symbol_list list = {native_symbols,
+                           sizeof native_symbols / sizeof *native_symbols};
+
+    DL_TRY(dl_library_bind(&dl_mpi_library, handle, list, &native));
+    *table = calls;
+    table->init_thread = native.init_thread;
+    table->query_thread = native.query_thread;
+    table->initialized = native.initialized;
+    table->finalized = native.finalized;
+    table->finalize = native.finalize;
+    table->error_string = native.error_string;
+    return DL_OK;
+}

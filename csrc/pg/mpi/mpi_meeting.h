@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Before each operation the ranks meet: everyone learns what everyone called, and small
+ * arrays come along, so that many operations end here.  Only the others are then called
+ * in MPI, whose collectives wait without looking at clock or signals: nobody is late any
+ * more.  MPI's non-blocking collectives could be watched instead, but take up to ten times
+ * as long as its blocking ones.  In each round, the distance doubling, a rank sends all
+ * that it has to the one before it and hears from the one behind. */
+#ifndef DISTLITE_PG_MPI_MPI_MEETING_H
+#define DISTLITE_PG_MPI_MPI_MEETING_H
+
+#include "base/bytes.h"
+#include "pg/backend.h"
+#include "pg/mpi/mpi_comm.h"
+
+/* What ranks tell of the sizes they know: joined over all. */
+enum {
+    DL_MPI_UNEVEN = 1, /* blocks differ in size */
+    DL_MPI_LARGE = 2,  /* some are more than MPI takes at once */
+    DL_MPI_HEAVY = 4,  /* some array did not come along */
+};
+
+typedef struct dl_mpi_meeting {
+    dl_mpi_comm *comm; /* borrowed */
+    char *buffer;      /* a card for each rank, from this one on, each with its array */
+    size_t capacity;
+    size_t *offsets; /* by rank, of the card; fixed by a meeting */
+    uint32_t flags;  /* of the last meeting */
+} dl_mpi_meeting;
+
+/* What one rank brings. */
+typedef struct dl_mpi_baggage {
+    dl_bytes array; /* at most dl_mpi_meeting_room() */
+    uint32_t flags;
+} dl_mpi_baggage;
+
+dl_status dl_mpi_meeting_init(dl_mpi_meeting *meeting, dl_mpi_comm *comm);
+void dl_mpi_meeting_fini(dl_mpi_meeting *meeting);
+
+/* What an array may have to come along. */
+size_t dl_mpi_meeting_room(const dl_mpi_meeting *meeting);
+
+/* DL_MISMATCH on all ranks that learn of it; DL_TIMEOUT names who has not been heard of;
+ * DL_INTERRUPTED, DL_CANCELLED. */
+dl_status dl_mpi_meet(dl_mpi_meeting *meeting, const dl_op_context *op,
+                      const dl_mpi_baggage *own);
+
+/* The array that `rank` brought, until the next meeting. */
+const void *dl_mpi_meeting_array(const dl_mpi_meeting *meeting, int rank);
+
+#endif

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Messages between two ranks, by MPI_Isend and MPI_Irecv.  Whoever waits looks at the
+ * request; the runner looks after those that nobody waits for.  A receive can be taken
+ * back, a send cannot. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pg/mpi/mpi_runner.h"
+#include "pg/mpi/mpi_state.h"
+#include "tensor/strided.h"
+
+/* A block of this many bytes is the unit of what an int cannot count. */
+#define UNIT ((size_t)1 << 20)
+
+typedef struct message {
+    dl_work work;
+    dl_mpi_errand errand;
+    /* fixed after init */
+    bool is_errand; /* and the maker's reference is the runner's */
+    dl_mpi_comm *comm;
+    dl_tensor tensor;   /* the array, if it has gaps with shape and strides behind */
+    void *copy;         /* of an array with gaps; or NULL */
+    dl_mpi_handle type; /* of a message of our own type; or 0 */
+    dl_deadline deadline;
+    /* guarded by lock */
+    pthread_mutex_t lock;
+    dl_mpi_handle request;
+    bool is_withdrawn;
+    dl_error why; /* of the withdrawal */
+} message;
+
+static message *
+message_of(dl_work *work)
+{
+    return (message *)(void *)work;
+}
+
+static const char *
+name_of(const message *self)
+{
+    return dl_op_type_name((uint8_t)self->work.op);
+}
+
+/* What MPI still reads has been left to it by then, and is not freed. */
+static void
+free_message(dl_work *work)
+{
+    message *self = message_of(work);
+
+    if (self->type != 0 && dl_mpi_world_is_open()) {
+        self->comm->mpi->type_free(self->type);
+    }
+    dl_mpi_comm_unref(self->comm);
+    pthread_mutex_destroy(&self->lock);
+    free(self->copy);
+    dl_work_fini(work);
+    free(self);
+}
+
+/* Ends a receive; a send goes on, since MPI has no way to take it back. */
+static void
+take_back_locked(message *self)
+{
+    if (!self->is_withdrawn) {
+        self->why = *dl_last_error();
+        self->is_withdrawn = true;
+    }
+    if (self->work.op != DL_SEND) {
+        self->comm->mpi->cancel(&self->request);
+    }
+}
+
+/* The end of a request; a message too long for the array is MPI's to notice. */
+static dl_status
+conclude_locked(message *self, int result, const dl_mpi_status *status)
+{
+    if (result != 0) {
+        dl_mpi_check(self->comm->mpi, result,
+                     self->work.op == DL_SEND ? "MPI_Isend" : "MPI_Irecv");
+        return dl_fail_while("%s in group %s on rank %d", name_of(self),
+                             self->comm->group_name, self->comm->rank);
+    }
+    if (self->is_withdrawn && (status->is_cancelled || self->work.op == DL_SEND)) {
+        return dl_fail_again(&self->why);
+    }
+    if (self->work.op != DL_SEND) {
+        self->work.source = status->source;
+        if (self->copy != NULL && status->bytes != 0) {
+            size_t size = dl_tensor_size(&self->tensor);
+            size_t came = status->bytes < 0 ? size : (size_t)status->bytes;
+            dl_strided_scatter_part(&self->tensor, self->copy, 0, came);
+        }
+    }
+    return DL_OK;
+}
+
+/* One look.  The end is told once, without the lock. */
+static bool
+look(message *self)
+{
+    dl_mpi_status status = {.source = -1};
+    dl_status outcome = DL_OK;
+    int is_done = 0;
+
+    pthread_mutex_lock(&self->lock);
+    if (dl_work_is_done(&self->work)) {
+        pthread_mutex_unlock(&self->lock);
+        return true;
+    }
+    int result = self->comm->mpi->test(&self->request, &is_done, &status);
+    bool is_over = is_done || result != 0;
+    if (is_over) {
+        outcome = conclude_locked(self, result, &status);
+        /* With the lock: another thread's look must not end it a second time. */
+        dl_work_finish(&self->work, outcome);
+    }
+    pthread_mutex_unlock(&self->lock);
+    if (is_over && !self->is_errand) {
+        dl_work_unref(&self->work); /* the maker's; the caller has his own */
+    }
+    return is_over;
+}
+
+/* What may end it before the message comes.  A send that is given up is over for its
+ * owner, although MPI may still read the array. */
+static void
+check_limits(message *self)
+{
+    dl_status status = dl_mpi_comm_admit(self->comm);
+
+    if (status == DL_OK && dl_deadline_passed(self->deadline)) {
+        status =
+            dl_fail(DL_TIMEOUT,
+                    "%s in group %s on rank %d timed out after %lldms: no peer has "
+                    "%s the message",
+                    name_of(self), self->comm->group_name, self->comm->rank,
+                    (long long)(self->deadline.limit / DL_MILLISECOND),
+                    self->work.op == DL_SEND ? "taken" : "sent");
+    }
+    if (status == DL_OK) {
+        return;
+    }
+    pthread_mutex_lock(&self->lock);
+    if (!self->is_withdrawn && !dl_work_is_done(&self->work)) {
+        take_back_locked(self);
+        if (self->work.op == DL_SEND) {
+            atomic_store(&self->comm->is_forsaken, true);
+            dl_mpi_world_forsake();
+            self->copy = NULL;
+            dl_work_finish(&self->work, status);
+        }
+    }
+    pthread_mutex_unlock(&self->lock);
+}
+
+static bool
+run_errand(dl_mpi_errand *errand)
+{
+    message *self = DL_LIST_ENTRY(errand, message, errand);
+
+    if (!look(self)) {
+        check_limits(self);
+        if (!dl_work_is_done(&self->work)) {
+            return false;
+        }
+    }
+    dl_work_unref(&self->work);
+    return true;
+}
+
+/* A wait that ends early leaves the message to the runner. */
+static dl_status
+wait_message(dl_work *work, dl_deadline deadline)
+{
+    message *self = message_of(work);
+    dl_mpi_pace pace = {0};
+
+    while (!look(self)) {
+        /* An abort ends the message, in the next look. */
+        dl_status status = dl_mpi_pause(self->comm, &pace, deadline);
+        if (status == DL_TIMEOUT || status == DL_INTERRUPTED) {
+            return dl_work_is_done(work) ? DL_OK : status;
+        }
+        if (pace.looks % 64 == 0) {
+            check_limits(self);
+        }
+    }
+    return DL_OK;
+}
+
+/* For a caller who takes his array back at once. */
+static void
+withdraw_message(dl_work *work)
+{
+    message *self = message_of(work);
+
+    dl_fail(DL_CANCELLED, "%s in group %s was withdrawn", name_of(self),
+            self->comm->group_name);
+    pthread_mutex_lock(&self->lock);
+    if (!dl_work_is_done(work)) {
+        take_back_locked(self);
+    }
+    pthread_mutex_unlock(&self->lock);
+    dl_deadline soon = dl_deadline_after(DL_SECOND);
+    while (!look(self) && !dl_deadline_passed(soon)) {
+    }
+}
+
+static const dl_work_ops message_ops = {
+    .wait = wait_message,
+    .withdraw = withdraw_message,
+    .free = free_message,
+};
+
+/* The array's shape and strides in memory of the message's own. */
+static dl_status
+keep_tensor(const dl_tensor *tensor, message **made)
+{
+    size_t entries = tensor->is_contiguous ? 0 : (size_t)tensor->ndim;
+    message *self = calloc(1, sizeof *self + 2 * entries * sizeof(int64_t));
+
+    if (self == NULL) {
+        return dl_fail_no_memory();
+    }
+    self->tensor = *tensor;
+    if (entries > 0) {
+        int64_t *numbers = (int64_t *)(void *)(self + 1);
+        memcpy(numbers, tensor->shape, entries * sizeof *numbers);
+        memcpy(numbers + entries, tensor->strides, entries * sizeof *numbers);
+        self->tensor.shape = numbers;
+        self->tensor.strides = numbers + entries;
+    }
+    *made = self;
+    return DL_OK;
+}
+
+/* A type of exactly `size` bytes: units, and what is left. */
+static dl_status
+make_type(message *self, size_t size, dl_mpi_part *part)
+{
+    const dl_mpi_table *mpi = self->comm->mpi;
+    dl_mpi_handle unit;
+    size_t units = size / UNIT;
+    int counts[2] = {(int)units, (int)(size % UNIT)};
+    int64_t offsets[2] = {0, (int64_t)(units * UNIT)};
+
+    DL_TRY(dl_mpi_check(mpi, mpi->type_contiguous((int)UNIT, mpi->byte, &unit),
+                        "MPI_Type_contiguous"));
+    dl_mpi_handle types[2] = {unit, mpi->byte};
+    int result = mpi->type_pair(counts, offsets, types, &self->type);
+    mpi->type_free(unit);
+    DL_TRY(dl_mpi_check(mpi, result, "MPI_Type_create_struct"));
+    part->count = 1;
+    part->type = self->type;
+    return DL_OK;
+}
+
+static dl_status
+make_part(message *self, dl_mpi_part *part)
+{
+    size_t size = dl_tensor_size(&self->tensor);
+
+    *part = (dl_mpi_part){self->tensor.data, (int)size, self->comm->mpi->byte};
+    if (!self->tensor.is_contiguous && size > 0) {
+        self->copy = malloc(size);
+        if (self->copy == NULL) {
+            return dl_fail_no_memory();
+        }
+        part->data = self->copy;
+        if (self->work.op == DL_SEND) {
+            dl_strided_gather_part(self->copy, &self->tensor, 0, size);
+        }
+    }
+    return size > dl_mpi_piece ? make_type(self, size, part) : DL_OK;
+}
+
+static dl_status
+begin(message *self, const dl_message_args *args)
+{
+    const dl_mpi_comm *comm = self->comm;
+    int peer = args->peer == DL_ANY_RANK ? comm->mpi->any_source : args->peer;
+    dl_mpi_part part;
+
+    DL_TRY(make_part(self, &part));
+    if (self->work.op == DL_SEND) {
+        int result =
+            comm->mpi->isend(&part, peer, (int)args->tag, comm->handle, &self->request);
+        return dl_mpi_check(comm->mpi, result, "MPI_Isend");
+    }
+    int result =
+        comm->mpi->irecv(&part, peer, (int)args->tag, comm->handle, &self->request);
+    return dl_mpi_check(comm->mpi, result, "MPI_Irecv");
+}
+
+/* Many messages are there already, and small ones are gone as soon as they are sent: no
+ * thread is asked to look after them, nor after those that the caller waits for. */
+static dl_status
+start(message *self, const dl_message_args *args)
+{
+    DL_TRY(begin(self, args));
+    if (look(self) || args->is_awaited) {
+        return DL_OK;
+    }
+    self->errand.look = run_errand;
+    self->is_errand = true;
+    dl_status status = dl_mpi_runner_add(&self->errand);
+    if (status != DL_OK) {
+        self->is_errand = false;
+        withdraw_message(&self->work);
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_mpi_post(dl_mpi_comm *comm, dl_op_type op, const dl_message_args *args,
+            dl_deadline deadline, dl_work **work)
+{
+    message *self = NULL;
+
+    if (args->tag < 0 || args->tag >= DL_MPI_OWN_TAG) {
+        return dl_fail(
+            DL_INVALID, "%s: tag %lld: with backend mpi tags go from 0 to %d",
+            dl_op_type_name((uint8_t)op), (long long)args->tag, DL_MPI_OWN_TAG - 1);
+    }
+    DL_TRY(dl_mpi_comm_admit(comm));
+    DL_TRY(keep_tensor(&args->tensor, &self));
+    pthread_mutex_init(&self->lock, NULL);
+    dl_work_init(&self->work, &message_ops, op);
+    self->comm = dl_mpi_comm_ref(comm);
+    self->deadline = deadline;
+    dl_status status = start(self, args);
+    if (status != DL_OK) {
+        free_message(&self->work);
+        return status;
+    }
+    *work = &self->work;
+    return DL_OK;
+}

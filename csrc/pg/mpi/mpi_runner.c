@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/mpi/mpi_runner.h"
+
+#include <pthread.h>
+#include <time.h>
+
+#include "base/thread.h"
+#include "pg/mpi/mpi_world.h"
+
+/* Between two looks at all errands: first as long as somebody may still come to wait,
+ * then longer and longer. */
+#define FIRST_NAP (50 * INT64_C(1000))
+#define LONGEST_NAP DL_MILLISECOND
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t wanted;
+    dl_list errands; /* guarded by lock, as all below */
+    pthread_t thread;
+    bool is_running;
+    bool is_stopping;
+} state = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .wanted = PTHREAD_COND_INITIALIZER,
+    .errands = {&state.errands, &state.errands},
+};
+
+/* All errands, once.  True: some are done. */
+static bool
+look_at_all(dl_list *errands)
+{
+    dl_list left;
+    bool has_done = false;
+
+    dl_list_init(&left);
+    while (!dl_list_is_empty(errands)) {
+        dl_mpi_errand *errand = DL_LIST_ENTRY(errands->next, dl_mpi_errand, node);
+        dl_list_remove(&errand->node);
+        if (errand->look(errand)) {
+            has_done = true; /* and may be gone */
+        } else {
+            dl_list_append(&left, &errand->node);
+        }
+    }
+    dl_list_move(&left, errands);
+    return has_done;
+}
+
+static void
+nap(int64_t span)
+{
+    struct timespec time = {.tv_nsec = span};
+
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+}
+
+static void *
+run(void *argument)
+{
+    int64_t span = FIRST_NAP;
+    dl_list mine;
+
+    (void)argument;
+    dl_list_init(&mine);
+    pthread_mutex_lock(&state.lock);
+    while (!state.is_stopping) {
+        dl_list_move(&state.errands, &mine);
+        if (dl_list_is_empty(&mine)) {
+            span = FIRST_NAP;
+            pthread_cond_wait(&state.wanted, &state.lock);
+            continue;
+        }
+        pthread_mutex_unlock(&state.lock);
+        nap(span);
+        span = look_at_all(&mine) ? FIRST_NAP : span * 2;
+        span = span < LONGEST_NAP ? span : LONGEST_NAP;
+        pthread_mutex_lock(&state.lock);
+    }
+    pthread_mutex_unlock(&state.lock);
+    return NULL;
+}
+
+/* MPI is about to end: no more calls from here. */
+static void
+stop(void)
+{
+    pthread_mutex_lock(&state.lock);
+    bool is_running = state.is_running;
+    state.is_stopping = true;
+    pthread_cond_signal(&state.wanted);
+    pthread_mutex_unlock(&state.lock);
+    if (is_running) {
+        pthread_join(state.thread, NULL);
+    }
+}
+
+static dl_status
+start_locked(void)
+{
+    if (state.is_running) {
+        return DL_OK;
+    }
+    DL_TRY(dl_thread_start(&state.thread, run, NULL));
+    state.is_running = true;
+    dl_mpi_world_at_end(stop);
+    return DL_OK;
+}
+
+dl_status
+dl_mpi_runner_add(dl_mpi_errand *errand)
+{
+    pthread_mutex_lock(&state.lock);
+    dl_status status = start_locked();
+    if (status == DL_OK) {
+        dl_list_append(&state.errands, &errand->node);
+        pthread_cond_signal(&state.wanted);
+    }
+    pthread_mutex_unlock(&state.lock);
+    return status;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Blocks as MPI takes them: bytes in a row each, and where asked for, one behind the
+ * other.  What lies differently goes through a copy. */
+#ifndef DISTLITE_PG_MPI_MPI_SPANS_H
+#define DISTLITE_PG_MPI_MPI_SPANS_H
+
+#include "base/buffer.h"
+#include "tensor/tensor.h"
+
+typedef struct dl_mpi_span {
+    char *data;
+    size_t size;
+} dl_mpi_span;
+
+typedef struct dl_mpi_spans {
+    dl_mpi_span *spans; /* by rank */
+    int count;
+    size_t size; /* of all */
+    bool is_even;
+    dl_buffer copy;
+} dl_mpi_spans;
+
+dl_status dl_mpi_spans_init(dl_mpi_spans *spans, int count);
+void dl_mpi_spans_fini(dl_mpi_spans *spans);
+
+/* Sizes alone. */
+void dl_mpi_spans_measure(dl_mpi_spans *spans, const dl_tensor *blocks);
+
+typedef enum dl_mpi_lie {
+    DL_MPI_ANYWHERE,
+    DL_MPI_IN_A_ROW,
+    DL_MPI_COPIED, /* whatever they lie like */
+} dl_mpi_lie;
+
+/* Where they are, or will be; copies nothing. */
+dl_status dl_mpi_spans_place(dl_mpi_spans *spans, const dl_tensor *blocks,
+                             dl_mpi_lie lie);
+
+/* Into copies, and out of them. */
+void dl_mpi_spans_read(const dl_mpi_spans *spans, const dl_tensor *blocks);
+void dl_mpi_spans_write(const dl_mpi_spans *spans, const dl_tensor *blocks);
+
+#endif

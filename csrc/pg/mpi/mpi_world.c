@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/mpi/mpi_world.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/thread.h"
+#include "tensor/reduce.h"
+
+static struct {
+    pthread_mutex_t lock;
+    bool is_open; /* guarded by lock; what follows is fixed once it is true */
+    dl_mpi_world world;
+    uint32_t fork_generation;
+    /* any thread */
+    atomic_bool is_forsaken;
+    _Atomic(void (*)(void)) at_end;
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* What MPI_Init puts its own handlers on, to print C frames. */
+static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+#define CRASH_SIGNALS (sizeof crash_signals / sizeof *crash_signals)
+
+/* Where the sizes of a launcher's worlds are said. */
+static const struct launcher {
+    const char *variable;
+    const char *title;
+} launchers[] = {
+    {"OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"},
+    {"PMI_SIZE", "an mpirun of MPICH or Intel MPI"},
+};
+
+/* As MPI calls them.  The type is known: there is a function for each. */
+#define PICK(name, op, dtype)                                            \
+    static void name(void *in, void *inout, int *count, void *type)      \
+    {                                                                    \
+        (void)type;                                                      \
+        dl_reduce_kernel(op, dtype)(inout, inout, in, (size_t) * count); \
+    }
+
+PICK(pick_min_float32, DL_MIN, DL_FLOAT32)
+PICK(pick_max_float32, DL_MAX, DL_FLOAT32)
+PICK(pick_min_float64, DL_MIN, DL_FLOAT64)
+PICK(pick_max_float64, DL_MAX, DL_FLOAT64)
+PICK(pick_min_uint64, DL_MIN, DL_UINT64)
+PICK(pick_max_uint64, DL_MAX, DL_UINT64)
+
+bool
+dl_mpi_world_is_open(void)
+{
+    int is_over = 1;
+
+    if (!state.is_open || state.fork_generation != dl_fork_generation()) {
+        return false;
+    }
+    return state.world.mpi->finalized(&is_over) == 0 && !is_over;
+}
+
+/* At exit, if MPI was started here.  A forked child that exits has no part in it. */
+static void
+end_mpi(void)
+{
+    void (*call)(void) = atomic_load(&state.at_end);
+
+    if (!dl_mpi_world_is_open()) {
+        return;
+    }
+    if (call != NULL) {
+        call();
+    }
+    if (!atomic_load(&state.is_forsaken)) {
+        state.world.mpi->finalize();
+    }
+}
+
+void
+dl_mpi_world_at_end(void (*call)(void))
+{
+    atomic_store(&state.at_end, call);
+}
+
+void
+dl_mpi_world_forsake(void)
+{
+    atomic_store(&state.is_forsaken, true);
+}
+
+/* Whoever wanted to see crashes before, as faulthandler does, still does so after. */
+static int
+init_thread(const dl_mpi_table *mpi, int *provided)
+{
+    struct sigaction before[CRASH_SIGNALS];
+
+    for (size_t i = 0; i < CRASH_SIGNALS; i++) {
+        sigaction(crash_signals[i], NULL, &before[i]);
+    }
+    int result = mpi->init_thread(NULL, NULL, mpi->thread_multiple, provided);
+    for (size_t i = 0; i < CRASH_SIGNALS; i++) {
+        if (before[i].sa_handler != SIG_DFL) {
+            sigaction(crash_signals[i], &before[i], NULL);
+        }
+    }
+    return result;
+}
+
+/* Whoever is first starts MPI, and only who started it ends it: mpi4py does the same. */
+static dl_status
+start(const dl_mpi_table *mpi)
+{
+    int is_started = 0, is_over = 0, provided = 0;
+
+    DL_TRY(dl_mpi_check(mpi, mpi->finalized(&is_over), "MPI_Finalized"));
+    if (is_over) {
+        return dl_fail(DL_CLOSED, "MPI has been ended in this process (MPI_Finalize), "
+                                  "and cannot be started again");
+    }
+    DL_TRY(dl_mpi_check(mpi, mpi->initialized(&is_started), "MPI_Initialized"));
+    if (is_started) {
+        DL_TRY(dl_mpi_check(mpi, mpi->query_thread(&provided), "MPI_Query_thread"));
+    } else {
+        DL_TRY(dl_mpi_check(mpi, init_thread(mpi, &provided), "MPI_Init_thread"));
+        mpi->comm_set_errhandler(mpi->world, mpi->errors_return);
+        atexit(end_mpi);
+    }
+    if (provided < mpi->thread_multiple) {
+        return dl_fail(
+            DL_UNSUPPORTED,
+            "MPI was started %s a thread level below MPI_THREAD_MULTIPLE (%d of %d): "
+            "operations of two groups, and async ones, come from several threads; %s",
+            is_started ? "by another part of the program with" : "but grants", provided,
+            mpi->thread_multiple,
+            is_started ? "start it with MPI_THREAD_MULTIPLE (mpi4py's default), or let "
+                         "init_process_group start it"
+                       : "use a library that was built for that");
+    }
+    return DL_OK;
+}
+
+/* A launcher of another MPI starts ranks which this one's library takes for worlds of
+ * one each, without a word. */
+static dl_status
+check_launcher(const dl_mpi_world *world)
+{
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
+        const char *text = getenv(launchers[i].variable);
+        int expected = text == NULL ? 0 : atoi(text);
+        if (expected > 0 && expected != world->size) {
+            return dl_fail(DL_UNSUPPORTED,
+                           "%s has started %d ranks (%s=%s), but %s (%s) sees a world "
+                           "of %d: it belongs to another launcher; use that, or set %s "
+                           "to the library of the mpirun in use",
+                           launchers[i].title, expected, launchers[i].variable, text,
+                           dl_mpi_library_path(), dl_mpi_library_text(), world->size,
+                           dl_mpi_library.variable);
+        }
+        if (text != NULL) {
+            break; /* a launcher inside the other's job */
+        }
+    }
+    return DL_OK;
+}
+
+/* Once for the process, and never freed: MPI ends before whoever could. */
+static dl_status
+create_ops(dl_mpi_world *world)
+{
+    const struct {
+        dl_mpi_user_fn *function;
+        dl_mpi_handle *op;
+    } ours[] = {
+        {pick_min_float32, &world->min_float32},
+        {pick_max_float32, &world->max_float32},
+        {pick_min_float64, &world->min_float64},
+        {pick_max_float64, &world->max_float64},
+        {pick_min_uint64, &world->min_uint64},
+        {pick_max_uint64, &world->max_uint64},
+    };
+
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++) {
+        int result = world->mpi->op_create(ours[i].function, ours[i].op);
+        DL_TRY(dl_mpi_check(world->mpi, result, "MPI_Op_create"));
+    }
+    return DL_OK;
+}
+
+static dl_status
+open_locked(void)
+{
+    dl_mpi_world *world = &state.world;
+
+    DL_TRY(dl_mpi_load(&world->mpi));
+    DL_TRY(start(world->mpi));
+    DL_TRY(dl_mpi_check(world->mpi,
+                        world->mpi->comm_rank(world->mpi->world, &world->rank),
+                        "MPI_Comm_rank"));
+    DL_TRY(dl_mpi_check(world->mpi,
+                        world->mpi->comm_size(world->mpi->world, &world->size),
+                        "MPI_Comm_size"));
+    DL_TRY(check_launcher(world));
+    DL_TRY(create_ops(world));
+    state.fork_generation = dl_fork_generation();
+    state.is_open = true;
+    return DL_OK;
+}
+
+dl_status
+dl_mpi_world_open(const dl_mpi_world **world)
+{
+    pthread_mutex_lock(&state.lock);
+    dl_status status = state.is_open ? DL_OK : open_locked();
+    pthread_mutex_unlock(&state.lock);
+    if (status == DL_OK && !dl_mpi_world_is_open()) {
+        status = state.fork_generation != dl_fork_generation()
+                     ? dl_fail(DL_CLOSED, "MPI was started before a fork; a forked "
+                                          "child is no rank")
+                     : dl_fail(DL_CLOSED, "MPI has been ended in this process "
+                                          "(MPI_Finalize)");
+    }
+    *world = status == DL_OK ? &state.world : NULL;
+    return status;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/mpi_functions.h"
+
+#include <string.h>
+
+#include "pg/mpi/mpi_backend.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/library_roots.h"
+
+/* What rank 0 may tell: an address. */
+#define TELL_SIZE 1024
+
+static PyObject *
+raise(PyObject *module, dl_status status)
+{
+    return dlpy_raise_collective(dlpy_state_of_module(module), status);
+}
+
+static PyObject *
+mpi_library(PyObject *module, PyObject *Py_UNUSED(nothing))
+{
+    const char *text, *path;
+
+    if (dlpy_set_library_roots() < 0) {
+        return NULL;
+    }
+    dl_status status = dl_mpi_probe(&text, &path);
+    return status == DL_OK ? Py_BuildValue("ss", text, path) : raise(module, status);
+}
+
+/* Starting MPI waits for all ranks to be started. */
+static PyObject *
+mpi_place(PyObject *module, PyObject *Py_UNUSED(nothing))
+{
+    int rank, size;
+    dl_status status;
+
+    if (dlpy_set_library_roots() < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_mpi_place(&rank, &size);
+    Py_END_ALLOW_THREADS
+    return status == DL_OK ? Py_BuildValue("ii", rank, size) : raise(module, status);
+}
+
+static PyObject *
+mpi_tell(PyObject *module, PyObject *args)
+{
+    char text[TELL_SIZE] = "";
+    const char *told;
+    PyObject *object;
+    int64_t timeout;
+    dl_status status;
+
+    if (!PyArg_ParseTuple(args, "sO", &told, &object)
+        || dlpy_timeout_from(object, -1, &timeout) < 0) {
+        return NULL;
+    }
+    strncpy(text, told, sizeof text - 1);
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_mpi_tell(text, sizeof text, dl_deadline_after(timeout));
+    Py_END_ALLOW_THREADS
+    return status == DL_OK ? PyUnicode_FromString(text) : raise(module, status);
+}
+
+static PyObject *
+mpi_give_up(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
+{
+    dl_mpi_give_up();
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"_mpi_library", mpi_library, METH_NOARGS, "_mpi_library($module, /)\n--\n\n"},
+    {"_mpi_place", mpi_place, METH_NOARGS, "_mpi_place($module, /)\n--\n\n"},
+    {"_mpi_tell", mpi_tell, METH_VARARGS,
+     "_mpi_tell($module, text, timeout, /)\n--\n\n"},
+    {"_mpi_give_up", mpi_give_up, METH_NOARGS, "_mpi_give_up($module, /)\n--\n\n"},
+    {0},
+};
+
+int
+dlpy_add_mpi_functions(PyObject *module)
+{
+    return PyModule_AddFunctions(module, functions);
+}

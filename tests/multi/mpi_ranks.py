@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks do in the tests of the mpi backend; a script that mpirun starts, with the
+name of a function.  Each writes a file of JSON: launchers may mix what ranks print."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import numpy as np
+
+import distlite
+from distlite import ReduceOp
+
+
+def init(*ignored: Any, seconds: float = 20) -> tuple[int, int]:
+    distlite.init_process_group("mpi", timeout=timedelta(seconds=seconds))
+    return distlite.get_rank(), distlite.get_world_size()
+
+
+def error_of(call: Callable[..., object], *args: Any, **kwargs: Any) -> str:
+    try:
+        call(*args, **kwargs)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def same(left: Any, right: Any) -> bool:
+    """Of complex zeros the sign may be another: MPI multiplies in its own order."""
+    left, right = np.asarray(left), np.asarray(right)
+    if np.iscomplexobj(left):
+        return bool(np.array_equal(left, right))
+    return left.tobytes() == right.tobytes()
+
+
+def grids() -> list[Any]:
+    """The grid of all backends; with the pieces small, also of what goes in pieces."""
+    import collective_ranks
+
+    rank, size = _world()
+    collective_ranks.init = init  # type: ignore[assignment]
+    collective_ranks.reductions.__defaults__ = (same,)
+    return [
+        *collective_ranks.movement_grid(rank, size, ""),
+        *collective_ranks.reduction_grid(rank, size, ""),
+    ]
+
+
+def specials() -> dict[str, Any]:
+    import collective_ranks
+
+    collective_ranks.init = init  # type: ignore[assignment]
+    found = collective_ranks.special_values(*_world(), "")
+    return {str(key): value for key, value in found.items()}
+
+
+def _world() -> tuple[int, int]:
+    from distlite import _C
+
+    return _C._mpi_place()
+
+
+def first_steps() -> list[bool]:
+    """A few of everything."""
+    rank, size = init()
+    right = []
+    total = np.array([rank + 1.0, np.nan if rank == 0 else 1.0], "float32")
+    distlite.all_reduce(total, ReduceOp.MAX)
+    right.append(bool(total[0] == size and np.isnan(total[1])))
+    # More than what comes along when ranks meet, and not in a row.
+    wide = np.full((2000, 4), rank + 1.0)
+    distlite.all_reduce(wide[:, 1])
+    expected = size * (size + 1) / 2
+    right.append(
+        bool((wide[:, 1] == expected).all() and (wide[:, 0] == rank + 1).all())
+    )
+    half = np.full(5000, 1 / 3, "float16")
+    work = distlite.all_reduce(half, async_op=True)
+    work.wait()
+    right.append(bool(half[0] == np.float16(size * np.float32(np.float16(1 / 3)))))
+    pair = distlite.new_group([0, size - 1])
+    if rank in (0, size - 1):
+        distlite.broadcast(wide[:, 2], size - 1, group=pair)
+        right.append(bool((wide[:, 2] == size).all()))
+    objects: list[Any] = [None] * size
+    distlite.all_gather_object(objects, {"rank": rank})
+    right.append(objects == [{"rank": r} for r in range(size)])
+    right += _messages(rank, size)
+    distlite.barrier()
+    distlite.destroy_process_group()
+    return right
+
+
+def _messages(rank: int, size: int) -> list[bool]:
+    """Around in a ring: sync, async, by any source, and with gaps."""
+    after, before = (rank + 1) % size, (rank - 1) % size
+    got = np.zeros(3)
+    if rank == 0:
+        distlite.send(np.full(3, 7.0), after)
+        distlite.recv(got, before)
+    else:
+        distlite.recv(got, before)
+        distlite.send(got + 1, after)
+    sent = np.arange(200_000.0)[:: 2 if rank % 2 else 1]
+    room = np.zeros(400_000)[::2]
+    works = [distlite.isend(sent, after, tag=5), distlite.irecv(room, before, tag=5)]
+    for work in works:
+        work.wait()
+    stride = 2 if before % 2 else 1
+    expected = np.arange(200_000.0)[::stride]
+    any_room = np.zeros(1)
+    sends = distlite.isend(np.array([rank]), after, tag=6)
+    source = distlite.recv(any_room.view("int64"), tag=6)
+    sends.wait()
+    return [
+        bool((got == (7 + (rank - 1) % size)).all()),
+        bool((room[: len(expected)] == expected).all()),
+        source == before == int(any_room.view("int64")[0]),
+    ]
+
+
+def failures() -> dict[str, str]:
+    """A rank that calls something else; then a group of its own that one rank leaves
+    alone; each of the errors, and whether the other groups still work."""
+    rank, _ = init(seconds=10)
+    first, second = distlite.new_group(), distlite.new_group()
+    found = {"tag": error_of(distlite.send, np.ones(1), 1 - rank, tag=1 << 28)}
+    other = [distlite.all_reduce, distlite.barrier][rank]
+    given = [(np.ones(3),), ()][rank]
+    found["mismatch"] = error_of(other, *given, group=first)
+    found["again"] = error_of(distlite.barrier, group=first)
+    if rank == 0:
+        second.set_timeout(timedelta(seconds=0.3))
+        began = time.monotonic()
+        found["late"] = error_of(distlite.all_reduce, np.ones(100_000), group=second)
+        found["took"] = str(time.monotonic() - began < 5)
+    third = distlite.new_group()
+    waiting = threading.Timer(0.2, third.abort)
+    if rank == 0:
+        waiting.start()
+        found["abort"] = error_of(distlite.barrier, group=third)
+    receiving = distlite.new_group(timeout=timedelta(seconds=0.3))
+    if rank == 0:
+        work = distlite.irecv(np.zeros(3), 1, group=receiving)
+        found["receive"] = error_of(work.wait)
+    short = np.zeros(1)
+    if rank == 0:
+        found["long"] = error_of(distlite.recv, short, 1)
+    else:
+        distlite.send(np.zeros(3), 0)
+    one = np.ones(1)
+    distlite.all_reduce(one)
+    found["then"] = str(one[0])
+    distlite.destroy_process_group()
+    return found
+
+
+def with_mpi4py(first: str) -> list[Any]:
+    """Both in one process; whoever is first starts MPI, and ends it."""
+    if first == "mpi4py":
+        from mpi4py import MPI
+
+        rank, size = init()
+    else:
+        rank, size = init()
+        from mpi4py import MPI
+    results = []
+    for _ in range(3):
+        ours, theirs = np.array([rank + 1.0]), np.array([rank + 1.0])
+        work = distlite.all_reduce(ours, async_op=True)
+        MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, theirs)
+        work.wait()
+        results += [float(ours[0]), float(theirs[0])]
+    distlite.destroy_process_group()
+    return [MPI.COMM_WORLD.size == size, *results]
+
+
+def one_dies() -> None:
+    """The launcher ends the others, which wait for it."""
+    rank, _ = init(seconds=600)
+    if rank == 1:
+        raise ValueError("on purpose")
+    distlite.barrier()
+
+
+def mismatched() -> str:
+    return error_of(init)
+
+
+def main() -> None:
+    name, *arguments = sys.argv[1:]
+    result = json.dumps(globals()[name](*arguments))
+    rank = os.environ.get("OMPI_COMM_WORLD_RANK") or os.environ["PMI_RANK"]
+    (Path(os.environ["TEST_MPI_RESULTS"]) / rank).write_text(result)
+
+
+if __name__ == "__main__":
+    main()
