@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from c_build import JOBS, Builder, BuildError
-from doubles_build import nccl_doubles
+from doubles_build import nccl_doubles, ucc_double
 
 VALGRIND = ["valgrind", "--quiet", "--leak-check=full", "--error-exitcode=99"]
 # A case's own alarm comes first; this is for a harness that hangs.
@@ -137,6 +137,8 @@ class CCase(pytest.Item):
             environment.update(nccl_doubles())
             # Streams of the doubles are threads that may be ending as leaks are sought.
             environment["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
+        if self.path.name == "test_ucc.c":
+            environment.update(ucc_double())
         return _run(self.command, timeout, **environment)
 
     def runtest(self) -> None:

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Ranks as threads over the double of UCC. */
+#include "groups.h"
+#include "pg/ucc/ucc_reduction.h"
+
+static dl_store *store;
+
+static dl_group *
+join_ucc_group(const char *name, int rank, int size, int64_t timeout)
+{
+    dl_group_options options = {
+        .name = name, .backend = "ucc", .rank = rank, .size = size, .timeout = timeout};
+    dl_group *group = NULL;
+
+    CHECK_OK(dl_group_new(&options, store, &group));
+    return group;
+}
+
+static void
+run_ranks(int size, dl_rank_fn run)
+{
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(size, run, NULL);
+    dl_store_unref(store);
+}
+
+static void
+add_up(int rank, int size, void *context)
+{
+    dl_group *group = join_ucc_group("sum", rank, size, GROUP_PATIENCE);
+    int64_t data[3] = {rank, 10, rank * rank};
+
+    (void)context;
+    for (int turn = 0; turn < 20; turn++) {
+        CHECK_OK(dl_group_barrier(group, soon()));
+        data[0] = rank + turn;
+        CHECK_OK(all_reduce(group, data, 1));
+        CHECK_EQUAL(data[0], size * (size - 1) / 2 + size * turn);
+    }
+    end_group(group);
+}
+
+CHECK_CASE(ranks_add_up)
+{
+    run_ranks(3, add_up);
+}
+
+static void
+queue_sums(int rank, int size, void *context)
+{
+    dl_group *group = join_ucc_group("queue", rank, size, GROUP_PATIENCE);
+    int64_t data[8];
+    dl_work *works[8];
+
+    (void)context;
+    for (int i = 0; i < 8; i++) {
+        data[i] = rank + i;
+        dl_all_reduce_args args = {.tensor = tensor_of(&data[i], 1, DL_INT64),
+                                   .op = DL_SUM};
+        CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &works[i]));
+    }
+    for (int i = 7; i >= 0; i--) {
+        CHECK_OK(dl_work_wait(works[i], soon()));
+        CHECK_EQUAL(data[i], size * (size - 1) / 2 + size * i);
+        dl_work_unref(works[i]);
+    }
+    end_group(group);
+}
+
+CHECK_CASE(queued_sums_are_done_in_their_order)
+{
+    run_ranks(2, queue_sums);
+}
+
+CHECK_CASE(the_table_of_reductions)
+{
+    dl_ucc_reduction found;
+
+    CHECK_OK(dl_ucc_reduction_of(DL_SUM, DL_FLOAT16, &found));
+    CHECK(found.is_widened);
+    CHECK_EQUAL(found.dtype, 88);
+    CHECK_OK(dl_ucc_reduction_of(DL_SUM, DL_COMPLEX128, &found));
+    CHECK_EQUAL(found.dtype, 96);
+    CHECK_EQUAL((int)found.per_element, 2);
+    CHECK_OK(dl_ucc_reduction_of(DL_SUM, DL_BOOL, &found));
+    CHECK_EQUAL(found.op, 2);
+    CHECK_STATUS(dl_ucc_reduction_of(DL_BAND, DL_FLOAT32, &found), DL_UNSUPPORTED);
+    CHECK_STATUS(dl_ucc_reduction_of(DL_MAX, DL_COMPLEX64, &found), DL_UNSUPPORTED);
+    CHECK_STATUS(dl_ucc_reduction_of(DL_SUM, DL_OPAQUE, &found), DL_UNSUPPORTED);
+}
