@@ -135,8 +135,9 @@ typedef struct context {
     team *teams;
 } context;
 
-char double_ucc_prefix[64];
-int double_ucc_thread_mode = -1;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+char double_ucc_prefix[64]; /* guarded by lock */
+atomic_int double_ucc_thread_mode = -1;
 atomic_int double_ucc_contexts;
 atomic_int double_ucc_teams;
 static atomic_int collectives;
@@ -549,8 +550,10 @@ int
 ucc_lib_config_read(const char *prefix, const char *file, void **config)
 {
     (void)file;
+    pthread_mutex_lock(&lock);
     snprintf(double_ucc_prefix, sizeof double_ucc_prefix, "%s",
              prefix == NULL ? "" : prefix);
+    pthread_mutex_unlock(&lock);
     *config = malloc(1);
     return OK;
 }
