@@ -22,7 +22,7 @@ from distlite.tools.recording import Recording, own, read_all
 
 # Ranks notice the same failure within about a second of each other.
 QUIET_NANOSECONDS = 10 * 10**9
-LOCK_TRIES, LOCK_PAUSE = 100, 0.001
+LOCK_TRIES, LOCK_PAUSE = 1000, 0.001
 
 
 def report() -> None:
