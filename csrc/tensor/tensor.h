@@ -38,4 +38,14 @@ dl_tensor_size(const dl_tensor *tensor)
     return tensor->count * tensor->item_size;
 }
 
+/* One run of aligned elements, as reductions take them. */
+static inline bool
+dl_tensor_is_plain(const dl_tensor *tensor)
+{
+    size_t alignment = dl_dtype_size(tensor->dtype);
+
+    return tensor->is_contiguous
+           && (alignment < 2 || (uintptr_t)tensor->data % alignment == 0);
+}
+
 #endif

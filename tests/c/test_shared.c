@@ -203,3 +203,35 @@ CHECK_CASE(more_regions_than_are_kept_mapped)
     dl_shared_views_fini(&views);
     dl_arena_fini(&shared);
 }
+
+/* As an operation of several ranks looks at one region of each. */
+CHECK_CASE(what_an_operation_has_mapped_stays_while_it_maps_more)
+{
+    dl_region *regions[50];
+    dl_shared_views views;
+    uint8_t *data[3];
+
+    CHECK_OK(dl_arena_create(&shared, 3, false));
+    CHECK_OK(dl_shared_views_init(&views, &shared, 3));
+    for (int i = 0; i < 50; i++) {
+        CHECK_OK(dl_shared_new(&shared, 4096, &regions[i]));
+        ((uint8_t *)regions[i]->memory)[0] = (uint8_t)i;
+    }
+    for (int turn = 0; turn < 150; turn++) {
+        /* One that is seen all the time, one from long ago, one that is new. */
+        int chosen[] = {0, (turn + 3) % 50, (turn + 7) % 50};
+        for (int i = 0; i < 3; i++) {
+            dl_shared_place place =
+                dl_shared_find(&shared, regions[chosen[i]]->memory, 1);
+            CHECK_OK(dl_shared_views_map(&views, &place, 4096, &data[i]));
+        }
+        for (int i = 0; i < 3; i++) {
+            CHECK_EQUAL(data[i][0], chosen[i]);
+        }
+    }
+    for (int i = 0; i < 50; i++) {
+        dl_region_free(regions[i]);
+    }
+    dl_shared_views_fini(&views);
+    dl_arena_fini(&shared);
+}

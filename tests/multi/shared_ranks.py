@@ -64,6 +64,58 @@ def other_operations(rank: int, size: int) -> None:
     gathered = distlite.shared_empty_like(np.empty((size * 300, 1000), np.float32))
     distlite.all_gather_single(gathered, array)
     assert (gathered == 1).all()
+    for sharers in (range(size), [0], range(1, size)):
+        moved(rank, size, rank in sharers)
+        reduced(rank, size, rank in sharers)
+
+
+def block(source: int, destination: int) -> np.ndarray:
+    return np.arange(70_001) % 1009 + 10_000 * source + 100_000 * destination
+
+
+def blocks(is_shared: bool, values: list[np.ndarray]) -> list[np.ndarray]:
+    """Arrays of their own, or views into them."""
+    make = distlite.shared_empty if is_shared else np.zeros
+    arrays = [make(len(value) + 3, np.int64)[2:-1] for value in values]
+    for array, value in zip(arrays, values, strict=True):
+        array[:] = value
+    return arrays
+
+
+def moved(rank: int, size: int, is_shared: bool) -> None:
+    ranks = range(size)
+    equal = np.testing.assert_array_equal
+    mine = blocks(is_shared, [block(rank, to) for to in ranks])
+    got = blocks(is_shared, [block(9, 9)] * size)
+    distlite.all_to_all(got, mine)
+    equal(got, [block(source, rank) for source in ranks])
+    mixed = [mine[0], *(array.copy() for array in mine[1:])]
+    distlite.all_to_all(got, mixed if rank == 0 else mine)
+    equal(got, [block(source, rank) for source in ranks])
+    distlite.all_gather(got, mine[0])
+    equal(got, [block(source, 0) for source in ranks])
+    distlite.scatter(got[0], mine if rank == 1 else None, 1)
+    equal(got[0], block(1, rank))
+    distlite.gather(mine[1], got if rank == 1 else None, 1)
+    if rank == 1:
+        equal(got, [block(source, 1) for source in ranks])
+    whole = blocks(is_shared, [np.concatenate(mine), np.zeros(size * 70_001)])
+    distlite.all_to_all_single(whole[1], whole[0])
+    equal(whole[1], np.concatenate([block(source, rank) for source in ranks]))
+
+
+def reduced(rank: int, size: int, is_shared: bool) -> None:
+    ranks = range(size)
+    mine = blocks(is_shared, [block(rank, to) for to in ranks])
+    (got,) = blocks(is_shared, [block(9, 9)])
+    wanted = sum(block(source, rank) for source in ranks)
+    distlite.reduce_scatter(got, mine)
+    np.testing.assert_array_equal(got, wanted)
+    (whole,) = blocks(is_shared, [np.concatenate(mine)])
+    distlite.reduce_scatter_single(got, whole)
+    np.testing.assert_array_equal(got, wanted)
+    distlite.reduce(mine[0], 1, ReduceOp.MAX)
+    np.testing.assert_array_equal(mine[0], block(size - 1 if rank == 1 else rank, 0))
 
 
 def asynchronous(size: int) -> None:

@@ -3,17 +3,6 @@
 #include "pg/cpu/cpu_state.h"
 #include "tensor/strided.h"
 
-/* What reductions take: one run of aligned elements.  Anything else goes through a
- * copy. */
-static bool
-is_plain(const dl_tensor *tensor)
-{
-    size_t alignment = dl_dtype_size(tensor->dtype);
-
-    return tensor->is_contiguous
-           && (alignment < 2 || (uintptr_t)tensor->data % alignment == 0);
-}
-
 /* `*plain` is a copy of `tensor` with its elements in a row. */
 static dl_status
 stage(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
@@ -29,11 +18,12 @@ stage(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
     return DL_OK;
 }
 
+/* What is not plain is reduced through a copy. */
 static dl_status
 flatten(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
 {
     *plain = *tensor;
-    return is_plain(tensor) ? DL_OK : stage(self, tensor, plain);
+    return dl_tensor_is_plain(tensor) ? DL_OK : stage(self, tensor, plain);
 }
 
 static void
@@ -178,7 +168,7 @@ reduce_scatter(dl_cpu_backend *self, const dl_op_context *op,
     const dl_tensor *input = &args->inputs[self->rank];
     dl_tensor own = *input;
 
-    if (args->op == DL_PREMUL_SUM || !is_plain(input)) {
+    if (args->op == DL_PREMUL_SUM || !dl_tensor_is_plain(input)) {
         DL_TRY(stage(self, input, &own));
         scale(&own, args->op, args->factor);
     }

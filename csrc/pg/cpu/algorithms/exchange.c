@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "pg/cpu/algorithms/exchange_plan.h"
+#include "pg/cpu/algorithms/exchange_shared.h"
 #include "pg/cpu/algorithms/sizes.h"
 #include "tensor/copy.h"
 #include "tensor/strided.h"
@@ -17,8 +18,10 @@ dl_exchange_init(dl_exchange *exchange, dl_board *board)
         .board = board,
         .outgoing = calloc(count, sizeof *exchange->outgoing),
         .incoming = calloc(count, sizeof *exchange->incoming),
+        .sources = calloc(count, sizeof *exchange->sources),
     };
-    if (exchange->outgoing == NULL || exchange->incoming == NULL) {
+    if (exchange->outgoing == NULL || exchange->incoming == NULL
+        || exchange->sources == NULL) {
         dl_exchange_fini(exchange);
         return dl_fail_no_memory();
     }
@@ -30,29 +33,41 @@ dl_exchange_fini(dl_exchange *exchange)
 {
     free(exchange->outgoing);
     free(exchange->incoming);
+    free(exchange->sources);
     *exchange = (dl_exchange){0};
 }
 
-uint8_t *
-dl_exchange_blocks(const dl_exchange *exchange, int rank, uint64_t round)
+static uint8_t *
+blocks_of(const dl_exchange *self, int rank, uint64_t round)
 {
-    switch (exchange->place) {
+    switch (self->place) {
     case DL_ON_LINE:
         /* Readers leave it as it is; the owner may write. */
-        return (uint8_t *)dl_board_payload(exchange->board, rank);
+        return (uint8_t *)dl_board_payload(self->board, rank);
     case DL_IN_POCKET:
-        return dl_board_pocket(exchange->board, rank);
+        return dl_board_pocket(self->board, rank);
     default:
-        return dl_board_slot(exchange->board, rank, round);
+        return dl_board_slot(self->board, rank, round);
     }
+}
+
+uint8_t *
+dl_exchange_part(const dl_exchange *exchange, const dl_stream *stream, uint64_t round)
+{
+    return stream->data != NULL
+               ? stream->data + round * stream->piece
+               : blocks_of(exchange, stream->rank, round) + stream->offset;
 }
 
 static void
 fill(const dl_exchange *self, uint64_t round)
 {
     const double *factor = self->transfer->factor;
-    uint8_t *blocks = dl_exchange_blocks(self, self->transfer->rank, round);
+    uint8_t *blocks = blocks_of(self, self->transfer->rank, round);
 
+    if (self->is_sharing) {
+        return;
+    }
     for (int i = 0; i < self->outgoing_count; i++) {
         const dl_stream *stream = &self->outgoing[i];
         const dl_tensor *tensor = stream->tensor;
@@ -137,9 +152,8 @@ drain(dl_exchange *self, uint64_t round)
         }
         DL_TRY(wait_filled(self, stream, round));
         if (transfer->drain == NULL) {
-            uint8_t *blocks = dl_exchange_blocks(self, stream->rank, round);
-            put(self, stream->tensor, blocks + stream->offset, round * stream->piece,
-                part);
+            put(self, stream->tensor, dl_exchange_part(self, stream, round),
+                round * stream->piece, part);
         }
     }
     if (transfer->drain != NULL && self->incoming_count > 0) {
@@ -178,6 +192,8 @@ begin(dl_exchange *self, const dl_op_context *op)
 
     dl_board_begin(self->board, op);
     self->header = 0;
+    self->sharers = 0;
+    self->is_sharing = false;
     if (transfer->expected != NULL) {
         self->place = DL_IN_SLOT;
         self->header = dl_plan_header(self);
@@ -187,6 +203,9 @@ begin(dl_exchange *self, const dl_op_context *op)
         self->rounds = self->place == DL_IN_SLOT ? dl_plan_rounds(self) : 1;
     }
     dl_plan_outgoing(self);
+    if (self->place == DL_IN_SLOT) {
+        dl_exchange_offer(self);
+    }
     fill(self, 0);
 }
 
@@ -205,25 +224,55 @@ meet(const dl_exchange *self)
                                          : dl_board_await(self->board, transfer->root);
 }
 
+/* After the meeting: what there is to come, in how many rounds. */
+static dl_status
+expect(dl_exchange *self)
+{
+    bool is_uneven = self->transfer->expected != NULL;
+
+    if (is_uneven) {
+        DL_TRY(dl_sizes_compare(self->board));
+    }
+    if (self->place == DL_IN_SLOT && dl_exchange_is_in_place(self)) {
+        self->place = DL_IN_PLACE;
+        self->rounds = 1;
+    } else if (is_uneven) {
+        self->rounds = dl_plan_rounds(self);
+    }
+    dl_plan_incoming(self);
+    return self->sharers > 0 ? dl_exchange_locate(self) : DL_OK;
+}
+
+/* A rank whose blocks stayed where they are does not leave before all have read them. */
+static dl_status
+end(dl_exchange *self)
+{
+    dl_board *board = self->board;
+    bool has_slots = self->place == DL_IN_SLOT || self->place == DL_IN_PLACE;
+    uint64_t rounds = has_slots ? self->rounds : 0;
+    uint64_t steps = rounds > 1 ? 2 * (rounds - 1) : 0;
+
+    if (self->sharers > 0) {
+        dl_board_publish_step(board, ++steps);
+    }
+    if (self->is_sharing) {
+        DL_TRY(dl_board_wait_steps(board, steps));
+    }
+    dl_board_end(board, rounds, steps);
+    return DL_OK;
+}
+
 dl_status
 dl_exchange_run(dl_exchange *exchange, const dl_op_context *op,
                 const dl_transfer *transfer)
 {
-    dl_board *board = exchange->board;
-
     exchange->transfer = transfer;
     begin(exchange, op);
     DL_TRY(meet(exchange));
-    if (transfer->expected != NULL) {
-        DL_TRY(dl_sizes_compare(board));
-        exchange->rounds = dl_plan_rounds(exchange);
-    }
-    dl_plan_incoming(exchange);
+    DL_TRY(expect(exchange));
     keep_own(exchange, 0);
     for (uint64_t round = 0; round < exchange->rounds; round++) {
         DL_TRY(run_round(exchange, round));
     }
-    uint64_t rounds = exchange->place == DL_IN_SLOT ? exchange->rounds : 0;
-    dl_board_end(board, rounds, rounds > 1 ? 2 * (rounds - 1) : 0);
-    return DL_OK;
+    return end(exchange);
 }

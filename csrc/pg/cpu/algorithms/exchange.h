@@ -7,6 +7,8 @@
  * one, so that copying in and copying out overlap.
  * On lines and in pockets, where one rank only gives or only takes, the others do not wait
  * for each other.
+ * What would go through slots and lies in shared memory already stays where it is
+ * (exchange_shared.h).
  * Where ranks know only the sizes of their own blocks, these come first in the slots, and
  * everybody compares what one sends with what the other expects. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
@@ -23,11 +25,12 @@ typedef enum dl_flow {
     DL_TO_ROOT,
 } dl_flow;
 
-/* Where a rank's blocks lie. */
+/* Where the ranks' blocks lie. */
 typedef enum dl_place {
-    DL_IN_SLOT = 0,
+    DL_IN_SLOT = 0, /* or where they are, as each rank says */
     DL_IN_POCKET,
     DL_ON_LINE,
+    DL_IN_PLACE, /* where they are, on all ranks */
 } dl_place;
 
 /* What goes where in one operation; borrowed for its call. */
@@ -59,10 +62,12 @@ struct dl_transfer {
  * of `piece` bytes. */
 typedef struct dl_stream {
     int rank;
+    int index; /* among the blocks of `rank` */
     size_t offset;
     size_t piece;
     size_t size; /* of the block */
     const dl_tensor *tensor;
+    uint8_t *data; /* the block itself, if in shared memory; else NULL */
 } dl_stream;
 
 /* Made once for a board, used by the thread that is in an operation. */
@@ -70,13 +75,16 @@ struct dl_exchange {
     dl_board *board;
     dl_stream *outgoing;
     dl_stream *incoming;
+    uint8_t **sources; /* room for one pointer of each rank; for `drain` */
     /* of the operation */
     const dl_transfer *transfer;
     int outgoing_count;
     int incoming_count;
     dl_place place;
-    bool is_large; /* more than stays in a cache: outputs are written past it */
-    size_t header; /* bytes of a slot before its blocks */
+    bool is_sharing; /* this rank's blocks stay where they are */
+    int sharers;     /* ranks whose do */
+    bool is_large;   /* more than stays in a cache: outputs are written past it */
+    size_t header;   /* bytes of a slot before its blocks */
     uint64_t rounds;
 };
 
@@ -86,8 +94,9 @@ void dl_exchange_fini(dl_exchange *exchange);
 dl_status dl_exchange_run(dl_exchange *exchange, const dl_op_context *op,
                           const dl_transfer *transfer);
 
-/* For `drain`: the blocks of `rank` in this round. */
-uint8_t *dl_exchange_blocks(const dl_exchange *exchange, int rank, uint64_t round);
+/* For `drain`: the stream's part of this round. */
+uint8_t *dl_exchange_part(const dl_exchange *exchange, const dl_stream *stream,
+                          uint64_t round);
 
 /* Bytes of the stream's block in this round, from round * piece on. */
 size_t dl_stream_part(const dl_stream *stream, uint64_t round);

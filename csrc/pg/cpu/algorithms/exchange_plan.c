@@ -141,7 +141,9 @@ dl_plan_place(dl_exchange *self)
 static uint64_t
 cut_of(const dl_exchange *self, int source)
 {
-    return self->transfer->expected != NULL ? rounds_of(self, source) : self->rounds;
+    bool is_known = self->transfer->expected == NULL || self->place == DL_IN_PLACE;
+
+    return is_known ? self->rounds : rounds_of(self, source);
 }
 
 /* Of `source`'s block for `destination`. */
@@ -158,6 +160,7 @@ stream_between(const dl_exchange *self, int source, int destination)
     size_t size = size_between(self, source, index);
     return (dl_stream){
         .rank = source,
+        .index = index,
         .offset = offset,
         .piece = dl_plan_piece(self, size, rounds),
         .size = size,

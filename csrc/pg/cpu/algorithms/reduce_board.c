@@ -8,55 +8,54 @@ typedef struct reduction {
     dl_fold fold;
     const dl_tensor *own;    /* plain, and multiplied already */
     const dl_tensor *output; /* of any layout; may be `own` */
-    bool is_in_slot;         /* the result is made there, for it may not be elsewhere */
+    bool is_indirect;        /* results are made elsewhere and copied there */
 } reduction;
 
-static bool
-is_plain(const dl_tensor *tensor)
-{
-    size_t alignment = dl_dtype_size(tensor->dtype);
+/* What goes through all arrays while it is in the first-level cache. */
+#define PIECE ((size_t)8192)
 
-    return tensor->is_contiguous
-           && (alignment < 2 || (uintptr_t)tensor->data % alignment == 0);
+/* All arrays' parts of `size` bytes, of which the output's begins at `start`. */
+static void
+reduce_part(const reduction *self, const dl_fold_sources *sources, size_t start,
+            size_t size)
+{
+    dl_fold_sources piece = *sources;
+    _Alignas(64) uint8_t result[PIECE];
+
+    for (; piece.start < size; piece.start += PIECE) {
+        size_t left = size - piece.start;
+        size_t part = left < PIECE ? left : PIECE;
+        dl_fold_run(&self->fold, &piece, part, result, NULL);
+        dl_strided_scatter_part(self->output, result, start + piece.start, part);
+    }
 }
 
-/* The place of the rank's own block in its slot is free for the result. */
 static void
 reduce_incoming(dl_exchange *exchange, uint64_t round)
 {
-    const dl_board *board = exchange->board;
     const reduction *self = exchange->transfer->context;
-    const dl_stream *stream = &exchange->incoming[0];
-    int rank = board->options.rank;
-    size_t start = round * stream->piece;
-    size_t size = dl_stream_part(stream, round);
-    const uint8_t *first = dl_exchange_blocks(exchange, 0, round);
-    const uint8_t *second = dl_exchange_blocks(exchange, 1, round);
-    dl_fold_sources sources = {
-        .first = first + stream->offset,
-        .stride = (size_t)(second - first),
-        .own_rank = rank,
-        .own = (const uint8_t *)self->own->data + start,
-    };
-    uint8_t *place = dl_exchange_blocks(exchange, rank, round) + stream->offset;
+    size_t start = round * exchange->incoming[0].piece;
+    size_t size = dl_stream_part(&exchange->incoming[0], round);
+    dl_fold_sources sources = {.by_rank = exchange->sources};
 
-    if (!self->is_in_slot) {
+    exchange->sources[exchange->transfer->rank] = (uint8_t *)self->own->data + start;
+    for (int i = 0; i < exchange->incoming_count; i++) {
+        const dl_stream *stream = &exchange->incoming[i];
+        exchange->sources[stream->rank] = dl_exchange_part(exchange, stream, round);
+    }
+    if (self->is_indirect) {
+        reduce_part(self, &sources, start, size);
+    } else {
         uint8_t *target = (uint8_t *)self->output->data + start;
         dl_fold_run(&self->fold, &sources, size, target, NULL);
-    } else if (is_plain(self->output)) {
-        uint8_t *copy = (uint8_t *)self->output->data + start;
-        dl_fold_run(&self->fold, &sources, size, place, copy);
-    } else {
-        dl_fold_run(&self->fold, &sources, size, place, NULL);
-        dl_strided_scatter_part(self->output, place, start, size);
     }
 }
 
 /* The first two ranks' data are read before the result is written. */
 static bool
-needs_slot(const dl_tensor *own, const dl_tensor *output, int rank)
+is_indirect(const dl_tensor *own, const dl_tensor *output, int rank)
 {
-    return !is_plain(output) || (own->data == output->data && rank >= 2);
+    return !dl_tensor_is_plain(output) || (own->data == output->data && rank >= 2);
 }
 
 static size_t
@@ -77,7 +76,7 @@ dl_reduce_board(dl_exchange *exchange, const dl_op_context *op,
         .fold = dl_fold_of(&like, exchange->board->options.size),
         .own = &args->tensor,
         .output = &args->tensor,
-        .is_in_slot = needs_slot(&args->tensor, &args->tensor, rank),
+        .is_indirect = is_indirect(&args->tensor, &args->tensor, rank),
     };
     dl_transfer transfer = {
         .rank = rank,
@@ -114,7 +113,7 @@ dl_reduce_scatter_board(dl_exchange *exchange, const dl_op_context *op,
         .fold = dl_fold_of(&like, exchange->board->options.size),
         .own = own,
         .output = &args->output,
-        .is_in_slot = needs_slot(own, &args->output, rank),
+        .is_indirect = is_indirect(own, &args->output, rank),
     };
     dl_transfer transfer = {
         .rank = rank,

@@ -33,8 +33,8 @@ dl_shared_place dl_shared_find(const dl_arena *arena, const void *data, size_t s
 typedef struct dl_shared_views {
     const dl_arena *arena;
     struct dl_shared_view *views;
-    int count;        /* room for so many */
-    int next;         /* to be given up */
+    int count; /* room for so many */
+    uint64_t uses;
     uint8_t **arrays; /* room for one pointer of each rank */
 } dl_shared_views;
 

@@ -8,6 +8,7 @@
 
 struct dl_shared_view {
     uint64_t offset;
+    uint64_t used_at; /* 0: never */
     dl_segment segment;
 };
 
@@ -48,6 +49,19 @@ find(const dl_shared_views *views, const dl_shared_place *place)
     return NULL;
 }
 
+/* The one to be given up: not one of those that the operation uses. */
+static struct dl_shared_view *
+oldest(const dl_shared_views *views)
+{
+    struct dl_shared_view *found = views->views;
+
+    for (int i = 1; i < views->count; i++) {
+        struct dl_shared_view *view = &views->views[i];
+        found = view->used_at < found->used_at ? view : found;
+    }
+    return found;
+}
+
 dl_status
 dl_shared_views_map(dl_shared_views *views, const dl_shared_place *place, size_t size,
                     uint8_t **data)
@@ -55,13 +69,13 @@ dl_shared_views_map(dl_shared_views *views, const dl_shared_place *place, size_t
     struct dl_shared_view *view = find(views, place);
 
     if (view == NULL) {
-        view = &views->views[views->next];
-        views->next = (views->next + 1) % views->count;
+        view = oldest(views);
         dl_segment_fini(&view->segment);
         DL_TRY(dl_segment_map(views->arena->file, place->offset, place->size,
                               &view->segment));
         view->offset = place->offset;
     }
+    view->used_at = ++views->uses;
     if (place->start > view->segment.size || size > view->segment.size - place->start) {
         return dl_fail(DL_PROTOCOL, "a peer's shared array is smaller than it says");
     }
