@@ -5,14 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/blocking.h"
 #include "base/hash.h"
 #include "base/interrupt.h"
 
-/* Looks at full speed, as long as a message between two cores takes; then looks that let
- * others have the core, which peers on the same one need; then naps. */
-#define EAGER_LOOKS 64
+/* Looks at full speed: as long as a small collective takes where each rank of this host
+ * has a core, otherwise as long as one message; then looks that let others have the core;
+ * then naps.  Within the first, a lock that others want is not given up. */
+#define FEW_LOOKS 64
+#define MANY_LOOKS 1000
 #define YIELDING_LOOKS 2000
 #define FIRST_NAP (20 * INT64_C(1000))
 #define LONGEST_NAP DL_MILLISECOND
@@ -39,6 +42,19 @@ tag_of(const char *group_name)
     dl_bytes name = {(const uint8_t *)group_name, strlen(group_name)};
 
     return (int)(dl_hash_seeded(name, seed) % DL_MPI_OWN_TAG);
+}
+
+/* What launchers say of this host; nothing means that there may be too many ranks. */
+static int
+eager_looks(void)
+{
+    const char *text = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+
+    if (text == NULL) {
+        text = getenv("MPI_LOCALNRANKS");
+    }
+    return text != NULL && atoi(text) <= sysconf(_SC_NPROCESSORS_ONLN) ? MANY_LOOKS
+                                                                       : FEW_LOOKS;
 }
 
 static dl_status
@@ -68,6 +84,7 @@ dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ra
     made->mpi = world->mpi;
     made->world = world;
     made->size = size;
+    made->eager_looks = eager_looks();
     made->group_name = strdup(group_name);
     dl_status status =
         made->group_name == NULL ? dl_fail_no_memory() : create(made, ranks);
@@ -128,10 +145,13 @@ dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
 {
     int looks = ++pace->looks;
 
-    if (looks < EAGER_LOOKS) {
+    if (looks < FEW_LOOKS) {
         return DL_OK;
     }
     dl_blocking_begin();
+    if (looks < comm->eager_looks) {
+        return DL_OK;
+    }
     if (looks < YIELDING_LOOKS) {
         sched_yield();
     } else {
@@ -177,7 +197,7 @@ dl_mpi_finish(dl_mpi_comm *comm, dl_mpi_handle *request)
         if (result != 0) {
             return dl_mpi_check(comm->mpi, result, "MPI_Test");
         }
-        if (looks > EAGER_LOOKS) {
+        if (looks > comm->eager_looks) {
             sched_yield();
         }
     }

@@ -24,6 +24,7 @@ typedef struct dl_mpi_comm {
     int rank;
     int size;
     char *group_name;
+    int eager_looks; /* before others get the core */
     atomic_uint references;
     /* Something was left behind in it: it stays for the life of the process. */
     atomic_bool is_forsaken;
