@@ -96,6 +96,7 @@ def test_backends(given, said, config):
 def test_backends_that_are_not(monkeypatch, given, kind, text):
     monkeypatch.setenv("DISTLITE_NCCL_LIBRARY", "/nowhere/libnccl.so.2")
     monkeypatch.setenv("DISTLITE_UCC_LIBRARY", "/nowhere/libucc.so.1")
+    monkeypatch.setenv("DISTLITE_MPI_LIBRARY", "/nowhere/libmpi.so")
     with pytest.raises(kind, match=text):
         init(given)
     assert not distlite.is_initialized()
