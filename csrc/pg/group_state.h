@@ -27,7 +27,7 @@ struct dl_group {
     uint32_t fork_generation;
     pid_t creator;
     dl_seat seat;
-    size_t brief; /* of the backend */
+    size_t brief;                  /* of the backend */
     struct dl_device_side *device; /* serves arrays on devices; NULL: nobody does */
     /* Its turn is held by whoever carries out an operation, or frees the backend. */
     dl_lane lane;

@@ -31,7 +31,7 @@ typedef struct dlpy_state {
     PyObject *reduce_op_type; /* ReduceOp */
 
     PyTypeObject *work_type;
-    PyObject *batch_pins; /* list: the arrays of batches that are open, or NULL */
+    PyObject *batch_pins;     /* list: the arrays of batches that are open, or NULL */
     PyObject *future_of_work; /* makes a Work's Future; futures.py */
 
     struct dlpy_site_cache *site_cache; /* recorded_site.c; holds references */
