@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Arrays in memory that the ranks of a host can read in place.
 
-They are ordinary NumPy arrays.  An operation of the group on them, or on views of them,
-is spared copying them in; anywhere else they are memory as any other.
+They are ordinary NumPy arrays.  Any collective of the group on large ones, or on
+contiguous views of them, is spared copying them in: an all_reduce where all ranks bring
+such arrays, others whatever the other ranks bring.  Anywhere else they are memory as any
+other.
 """
 
 from __future__ import annotations

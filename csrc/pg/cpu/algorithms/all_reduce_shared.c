@@ -57,20 +57,25 @@ find_arrays(dl_board *board, const dl_tensor *tensor)
     return DL_OK;
 }
 
-/* This rank's share, in pieces: out of all arrays, and into all of them. */
+/* This rank's share, in pieces: out of all arrays, and into all of them, which are in the
+ * caches by then: stores past those take half as long again. */
 static void
 reduce_share(const dl_board *board, const dl_fold *fold, size_t start, size_t end)
 {
     uint8_t *const *arrays = board->options.views->arrays;
     dl_fold_sources sources = {.by_rank = arrays};
+    int own = board->options.rank;
     _Alignas(64) uint8_t sum[PIECE];
 
     for (size_t at = start; at < end; at += PIECE) {
         size_t size = end - at < PIECE ? end - at : PIECE;
         sources.start = at;
-        dl_fold_run(fold, &sources, size, sum, NULL);
+        uint8_t *target = own < 2 ? arrays[own] + at : sum;
+        dl_fold_run(fold, &sources, size, target, NULL);
         for (int rank = 0; rank < fold->count; rank++) {
-            dl_copy(arrays[rank] + at, sum, size);
+            if (rank != own || own >= 2) {
+                dl_copy(arrays[rank] + at, target, size);
+            }
         }
     }
 }

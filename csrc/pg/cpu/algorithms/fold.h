@@ -30,8 +30,9 @@ typedef struct dl_fold_sources {
 
 dl_fold dl_fold_of(const dl_all_reduce_args *args, int count);
 
-/* `size` bytes into `target`, which is none of the sources, and into `copy` as well
- * unless that is NULL; `copy` may be the exceptional source. */
+/* `size` bytes into `target`, which is none of the sources but perhaps one of the first
+ * two, and into `copy` as well unless that is NULL; `copy` may be the exceptional
+ * source. */
 void dl_fold_run(const dl_fold *fold, const dl_fold_sources *sources, size_t size,
                  uint8_t *target, uint8_t *copy);
 
