@@ -3,8 +3,8 @@
 
 They are ordinary NumPy arrays.  Any collective of the group on large ones, or on
 contiguous views of them, is spared copying them in: an all_reduce where all ranks bring
-such arrays, others whatever the other ranks bring.  Anywhere else they are memory as any
-other.
+such arrays, others whatever the other ranks bring.  Anywhere else they are memory as
+any other.
 """
 
 from __future__ import annotations
