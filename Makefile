@@ -71,9 +71,13 @@ build/.extension: .venv/.packages $(SOURCES)
 demo: build/.extension
 	$(BIN)/python -m distlite.run --nproc-per-node 4 examples/train_digits.py
 
+# Three runs of about the same length: most tests wait.
+STARTING := $(wildcard tests/multi/test_launch*.py) tests/multi/test_examples.py \
+	tests/multi/test_init.py tests/multi/test_workers.py
 test: build/.extension
-	@.ci/side-by-side "$(PYTEST) tests/multi $(TESTS)" \
-		"$(PYTEST) --ignore=tests/lint --ignore=tests/multi $(TESTS)"
+	@.ci/side-by-side "$(PYTEST) --ignore=tests/lint --ignore=tests/multi $(TESTS)" \
+		"$(PYTEST) tests/multi $(addprefix --ignore=,$(STARTING)) $(TESTS)" \
+		"$(PYTEST) $(STARTING) $(TESTS)"
 
 test-c: .venv/.packages
 	$(PYTEST) tests/c $(TESTS)

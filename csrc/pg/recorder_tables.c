@@ -333,11 +333,13 @@ dl_recorder_snapshot(dl_buffer *copy)
     return status;
 }
 
-/* An orderly exit leaves nothing behind; a forked child's is not its parent's. */
+/* An orderly exit leaves nothing behind; a forked child's is not its parent's.  One that
+ * wrote the table of a failure stays as a killed one's does: ranks that notice the failure
+ * a little later see by it that the table has been written. */
 __attribute__((destructor)) static void
 take_away(void)
 {
-    if (path[0] != '\0' && header.pid == getpid()) {
+    if (path[0] != '\0' && header.pid == getpid() && header.reported == 0) {
         unlink(path);
     }
 }

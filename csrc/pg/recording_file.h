@@ -3,7 +3,7 @@
  * Where recordings lie: one file per process in a folder that belongs to the user alone,
  * in memory where the system has a file system for that.  A file, rather than memory that
  * goes with its process, because what a killed rank did last is what one wants to know.
- * It is taken away by an orderly exit, and after any other by the next process that makes
+ * It is taken away by an orderly exit without a failure, and after any other by the next process that makes
  * one.  Names are "<pid namespace>-<pid>-<start>", so that nobody has to look inside to
  * see whether its process lives. */
 #ifndef DISTLITE_PG_RECORDING_FILE_H
