@@ -130,7 +130,7 @@ again, _, _ = next(distlite.rendezvous("env://"))
 assert again.get(f"from {size - 1 - rank}") == b"x"
 again.barrier("over", size)
 # In one piece: the other rank writes to the same pipe.
-os.write(1, f"{rank} {size}\n".encode())
+os.write(1, b"%d %d\\n" % (rank, size))
 """
 WRAPPER = """
 import os, subprocess, sys
