@@ -411,7 +411,8 @@ CHECK_CASE(the_store_does_not_grow)
 CHECK_CASE(memory_may_run_out)
 {
     for (long number = 1;; number++) {
-        dl_group_options options = {"g", "cpu", 0, 1, GROUP_PATIENCE};
+        dl_group_options options = {
+            .name = "g", .backend = "cpu", .size = 1, .timeout = GROUP_PATIENCE};
         dl_group *group = NULL;
         dl_debug_level_set(DL_DEBUG_DETAIL);
         dl_check_fail_allocation_at(number);

@@ -47,11 +47,17 @@ dl_status
 dl_join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
 {
     dl_backoff backoff = {0};
+    dl_error refusal = {.status = DL_OK};
 
     for (;;) {
         dl_status status = join_once(pool, joined, deadline);
         if (status == DL_TIMEOUT) {
-            return fail_silent(pool, deadline);
+            /* Cut off in the last try: what the server said before tells more. */
+            return refusal.status == DL_OK ? fail_silent(pool, deadline)
+                                           : dl_fail_again(&refusal);
+        }
+        if (status == DL_PROTOCOL) {
+            refusal = *dl_last_error();
         }
         /* Whoever speaks another protocol may be a server that is just giving up the
          * port, so it is no reason to stop before the deadline either. */
