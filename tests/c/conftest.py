@@ -30,6 +30,7 @@ _builder = Builder()
 # All files of a folder are met before the first is asked for its cases: by then the
 # others are being built.
 _builders = ThreadPoolExecutor(JOBS)
+_programs: dict[Path, Future[Path]] = {}
 # Most cases wait rather than compute, and none shares anything with another: a few run
 # at a time, ahead of pytest, which then only asks how they ended.
 _runners = ThreadPoolExecutor(4)
@@ -44,9 +45,12 @@ def pytest_collect_file(
 ) -> pytest.Collector | None:
     if file_path.suffix == ".c" and file_path.name.startswith("test_"):
         file: CFile = CFile.from_parent(parent, path=file_path)
-        file.program = _builders.submit(
-            _builder.program, file_path, wraps_allocation=True
-        )
+        # Met once for each argument that it lies under.
+        if file_path not in _programs:
+            _programs[file_path] = _builders.submit(
+                _builder.program, file_path, wraps_allocation=True
+            )
+        file.program = _programs[file_path]
         return file
     return None
 
