@@ -104,6 +104,8 @@ def test_a_write_is_seen_by_the_next_call_of_the_other(orders):
 def test_add(orders):
     for writer, reader in orders:
         writer.set("n", "5")
+        # Torch's client does not wait for what it sets; for this it does.
+        assert writer.get("n") == b"5"
         assert reader.add("n", 2) == 7
         assert writer.add("n", -(2**62)) == 7 - 2**62
         assert reader.get("n") == str(7 - 2**62).encode()
