@@ -21,7 +21,7 @@ from types import FrameType
 
 import pytest
 
-DEFAULT_SECONDS = 60.0
+DEFAULT_SECONDS = 120.0
 SLOW_SECONDS = 600.0
 # From the polite end to the hard one; blocking calls look for signals every 50 ms.
 HARD_GRACE = 20.0
@@ -99,7 +99,7 @@ def no_process_left() -> Iterator[None]:
     before = _children()
     yield
     # One that was killed a moment ago may still be on its way out.
-    deadline = time.monotonic() + 1.0
+    deadline = time.monotonic() + 10.0
     while left := {p: c for p, c in _children().items() if p not in before}:
         if time.monotonic() > deadline:
             break

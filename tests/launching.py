@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -20,8 +19,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-LIMIT = 40.0
+from ports import reserve_port
+
+LIMIT = 60.0
 TOKEN = "LAUNCH_TEST_TOKEN"
+port_outside_the_ephemeral_range = reserve_port
 RUN = [sys.executable, "-m", "distlite.run"]
 # A job that is told to end has this long to obey in tests that do not set it.
 GRACE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
@@ -132,15 +134,3 @@ def wait_until(holds: Callable[[], Any], seconds: float = LIMIT) -> Any:
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
     return value
-
-
-def port_outside_the_ephemeral_range() -> int:
-    """Nobody gets it unasked; bound once to see that it is free."""
-    for port in range(20000 + os.getpid() % 5000, 32000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free port")

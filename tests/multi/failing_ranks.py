@@ -105,13 +105,13 @@ def survive(
     note = Path(folder) / "death"
     if rank == 1:
         if not early:
-            time.sleep(0.3)
+            time.sleep(0.3)  # until the others wait, most likely
         note.write_text(f"{time.monotonic()} {os.getpid()}")
         os.kill(os.getpid(), signal.SIGKILL)
     if early:
         while not note.exists() or not note.read_text().split()[1:]:
             time.sleep(0.01)
-        time.sleep(0.2)
+        time.sleep(0.2)  # until it is dead, most likely
     first = caught(CALLS[call])
     later = caught(CALLS[call])
     death, pid = note.read_text().split()
@@ -129,8 +129,9 @@ def leave(rank: int, world_size: int, init_method: str, how: str) -> Any:
     """Rank 1 ends without destroying its group, or destroys it, under a call."""
     init(rank, world_size, init_method)
     sum_of_ranks(rank, world_size)
+    store = distlite.group.WORLD.get_group_store()
     if rank == 1:
-        time.sleep(0.2)
+        time.sleep(0.2)  # until the others wait, most likely
         if how == "exit":
             sys.exit(0)
         if how == "_exit":
@@ -139,29 +140,39 @@ def leave(rank: int, world_size: int, init_method: str, how: str) -> Any:
             distlite.destroy_process_group()
         if how == "abort":
             distlite.group.WORLD.abort()
-        # Alive, but out of the group.
-        time.sleep(0 if how == "return" else 1)
+        if how != "return":
+            # Alive, but out of the group.
+            store.wait(["told/0", "told/2"])
         return None
-    return caught(CALLS["all_reduce"])
+    result = caught(CALLS["all_reduce"])
+    store.set(f"told/{rank}", "yes")
+    return result
 
 
 def late(rank: int, world_size: int, init_method: str, seconds: float) -> Any:
     """Rank 1 does not come until the others have given up."""
-    init(rank, world_size, init_method, seconds)
+    init(rank, world_size, init_method)
     sum_of_ranks(rank, world_size)
+    group = distlite.group.WORLD
+    store = group.get_group_store()
+    group.set_timeout(timedelta(seconds=seconds))
     if rank == 1:
-        time.sleep(seconds * 2)
+        store.wait(["over/0", "over/2"])
     first = caught(CALLS["all_reduce"])
+    store.set(f"over/{rank}", "yes")
     return first, caught(CALLS["barrier"])
 
 
 def late_to_barrier(rank: int, world_size: int, init_method: str) -> Any:
     """The timeout of one call instead of the group's."""
     init(rank, world_size, init_method)
+    store = distlite.group.WORLD.get_group_store()
     if rank == 1:
-        time.sleep(1)
+        store.wait(["over"])
         return None
-    return caught(lambda: distlite.barrier(timeout=timedelta(milliseconds=200)))
+    result = caught(lambda: distlite.barrier(timeout=timedelta(milliseconds=200)))
+    store.set("over", "yes")
+    return result
 
 
 def interrupted(rank: int, world_size: int, url: str, times: int) -> list[float]:
@@ -178,8 +189,9 @@ def interrupted(rank: int, world_size: int, url: str, times: int) -> list[float]
                 os.kill(os.getpid(), signal.SIGINT)
 
             timer = threading.Timer(0.2, send)
-            timer.start()
-            kind, text, when, _ = caught(CALLS["all_reduce"])
+            kind, text, when, _ = caught(
+                lambda timer=timer: (timer.start(), CALLS["all_reduce"]())
+            )
             timer.join()
             assert kind == "KeyboardInterrupt", (kind, text)
             delays.append(when - sent[0])
@@ -191,21 +203,30 @@ def interrupted(rank: int, world_size: int, url: str, times: int) -> list[float]
 
 
 def ended(rank: int, world_size: int, init_method: str, how: str) -> Any:
-    """Another thread ends the group under a blocked call."""
+    """Another thread ends the group under a blocked call: what that says, and how long
+    after the end."""
     init(rank, world_size, init_method)
+    store = distlite.group.WORLD.get_group_store()
     if rank == 1:
-        time.sleep(1)
+        store.wait(["over"])
         return None
     end = {
         "abort": distlite.group.WORLD.abort,
         "shutdown": distlite.group.WORLD.shutdown,
         "destroy": distlite.destroy_process_group,
     }[how]
-    timer = threading.Timer(0.2, end)
+    begun = []
+
+    def end_it() -> None:
+        begun.append(time.monotonic())
+        end()
+
+    timer = threading.Timer(0.2, end_it)
     timer.start()
-    result = caught(CALLS["all_reduce"])
+    kind, text, when, _ = caught(CALLS["all_reduce"])
     timer.join()
-    return result
+    store.set("over", "yes")
+    return kind, text, when - begun[0]
 
 
 def fork_and_go_on(rank: int, world_size: int, init_method: str) -> Any:
@@ -235,9 +256,9 @@ def fork_and_die(rank: int, world_size: int, init_method: str, folder: str) -> A
     note = Path(folder) / "death"
     if rank == 1:
         if os.fork() == 0:
-            time.sleep(5)
+            time.sleep(600)  # for longer than the test
             os._exit(0)
-        time.sleep(0.2)
+        time.sleep(0.2)  # until the other waits, most likely
         note.write_text(str(time.monotonic()))
         os.kill(os.getpid(), signal.SIGKILL)
     result = caught(CALLS["all_reduce"])

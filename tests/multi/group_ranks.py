@@ -25,7 +25,7 @@ LARGE = 1_300_003
 REDUCE = {"SUM": np.add, "PRODUCT": np.multiply, "MIN": np.minimum, "MAX": np.maximum}
 
 
-def init(rank: int, world_size: int, init_method: str, seconds: float = 20) -> None:
+def init(rank: int, world_size: int, init_method: str, seconds: float = 60) -> None:
     distlite.init_process_group(
         "gloo",
         init_method=init_method,
@@ -140,7 +140,7 @@ def barrier_orders(
     seen = []
     for turn in range(world_size):
         if rank == turn:
-            time.sleep(0.05)
+            time.sleep(0.05)  # late, so that the others come to wait
         (Path(folder) / f"{turn}-{rank}").touch()
         distlite.barrier()
         seen.append(len(list(Path(folder).glob(f"{turn}-*"))))

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import launch, launched, port_outside_the_ephemeral_range
+from launching import launch, launched
+from ports import reserve_port
 
 pytest.importorskip("sklearn", reason="scikit-learn, with the digits, is not installed")
 np = pytest.importorskip("numpy")
@@ -19,7 +20,7 @@ STANDINS = Path(__file__).parents[1] / "standins"
 
 
 def train(ranks, *arguments):
-    return launch(["--nproc-per-node", ranks, DIGITS, *arguments], timeout=55)
+    return launch(["--nproc-per-node", ranks, DIGITS, *arguments], timeout=100)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,7 @@ def parameters_of_one(tmp_path_factory):
     saved = tmp_path_factory.mktemp("one") / "one.npy"
     words = [sys.executable, DIGITS, "--save", saved]
     bare = {k: v for k, v in os.environ.items() if k != "RANK"}
-    subprocess.run(words, check=True, timeout=55, env=bare, stdout=subprocess.DEVNULL)
+    subprocess.run(words, check=True, timeout=100, env=bare, stdout=subprocess.DEVNULL)
     return np.load(saved)
 
 
@@ -54,11 +55,11 @@ def test_any_number_of_ranks_trains_the_same_model(ranks, parameters_of_one, tmp
 def test_two_launchers_train_one_model(parameters_of_one, tmp_path):
     """As on two hosts: the second one's ranks find the first one's store."""
     job = ["--nnodes", 2, "--nproc-per-node", 2]
-    job += ["--master-port", port_outside_the_ephemeral_range()]
+    job += ["--master-port", reserve_port()]
     saved = tmp_path / "saved.npy"
     with launched([*job, "--node-rank", 1, DIGITS]) as (second, _):
-        first = launch([*job, DIGITS, "--save", saved], timeout=55)
-        _, errors = second.communicate(timeout=30)
+        first = launch([*job, DIGITS, "--save", saved], timeout=100)
+        _, errors = second.communicate(timeout=60)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + errors
     assert "[rank0]: parameters equal on every rank" in first.stdout
     np.testing.assert_allclose(np.load(saved), parameters_of_one, rtol=1e-6, atol=1e-12)
@@ -93,7 +94,7 @@ def test_a_terminal_gets_a_progress_bar():
         try:
             while b"parameters equal on every rank" not in seen:
                 seen += os.read(ours, 4096)
-            assert job.wait(30) == 0
+            assert job.wait(60) == 0
         finally:
             os.close(ours)
     assert b"\x1b[2K" in seen  # drawn over and over
@@ -103,7 +104,7 @@ def test_a_terminal_gets_a_progress_bar():
 
 @pytest.mark.slow
 def test_the_tutorial_of_data_parallel_training():
-    result = launch(["--nproc-per-node", 2, DDP, "--epochs", 5, "--check"], timeout=55)
+    result = launch(["--nproc-per-node", 2, DDP, "--epochs", 5, "--check"], timeout=100)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert "[rank0]: parameters equal on every rank, and to a single process's" in lines
@@ -114,9 +115,9 @@ def test_the_tutorial_of_data_parallel_training():
 def test_training_goes_on_from_a_checkpoint(tmp_path):
     """On three ranks, whose shares of the images do not come out even."""
     words = ["--nproc-per-node", 3, DDP, "--checkpoint", tmp_path / "saved.npz"]
-    first = launch([*words, "--epochs", 2], timeout=55)
+    first = launch([*words, "--epochs", 2], timeout=100)
     assert first.returncode == 0, first.stderr
-    second = launch([*words, "--epochs", 6, "--resume", "--check"], timeout=55)
+    second = launch([*words, "--epochs", 6, "--resume", "--check"], timeout=100)
     assert second.returncode == 0, second.stderr
     assert sum(": epoch " in line for line in second.stdout.splitlines()) == 4
     assert "parameters equal on every rank, and to a single" in second.stdout
@@ -125,7 +126,7 @@ def test_training_goes_on_from_a_checkpoint(tmp_path):
 @pytest.mark.slow
 def test_the_tutorial_sees_too_little_training():
     words = ["--nproc-per-node", 2, DDP, "--epochs", 1, "--learning-rate", 0.0]
-    result = launch([*words, "--check"], timeout=55)
+    result = launch([*words, "--check"], timeout=100)
     assert result.returncode == 1
     assert "is below 0.95" in result.stderr
 
@@ -134,12 +135,12 @@ def test_the_tutorial_sees_too_little_training():
 def test_the_tutorial_in_one_process():
     bare = {k: v for k, v in os.environ.items() if k != "RANK"}
     words = [sys.executable, DDP, "--epochs", "5", "--check"]
-    subprocess.run(words, check=True, timeout=55, env=bare, stdout=subprocess.DEVNULL)
+    subprocess.run(words, check=True, timeout=100, env=bare, stdout=subprocess.DEVNULL)
 
 
 def test_several_groups_at_once():
     words = ["--nproc-per-node", 3, EXAMPLES / "multiple_groups.py", "--check"]
-    result = launch([*words, "--backends", "gloo", "xccl"], timeout=55)
+    result = launch([*words, "--backends", "gloo", "xccl"], timeout=100)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert "[rank0]: xccl is not here: gloo in its place" in lines
@@ -157,7 +158,7 @@ def test_actors_are_ranks():
     words = [sys.executable, EXAMPLES / "ray_actors.py", "--actors", "3", "--check"]
     environment = {**os.environ, "PYTHONPATH": paths}
     result = subprocess.run(
-        words, capture_output=True, text=True, timeout=55, env=environment
+        words, capture_output=True, text=True, timeout=100, env=environment
     )
     assert result.returncode == 0, result.stderr
     assert "the same as one process finds, on every actor" in result.stdout

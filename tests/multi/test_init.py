@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Ranks find each other, once and again, and say so when they do not."""
 
-import random
-import socket
 from datetime import timedelta
 
 import pytest
@@ -14,21 +12,10 @@ from init_ranks import (
     init_by_store,
     init_error,
 )
+from ports import reserve_port
 from workers import run_ranks
 
 import distlite
-
-
-def free_port() -> int:
-    """Below the range that outgoing connections are given ports from."""
-    for port in random.sample(range(15_000, 30_000), 50):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no free port")
 
 
 @pytest.fixture
@@ -44,7 +31,7 @@ def expected(world_size):
 
 @pytest.mark.parametrize("kind", ["tcp", "tcp name", "file", "env", "default"])
 def test_by_url(kind, tmp_path):
-    port = free_port()
+    port = reserve_port()
     url = {
         "tcp": f"tcp://127.0.0.1:{port}",
         "tcp name": f"tcp://localhost:{port}?use_libuv=0",
@@ -103,7 +90,7 @@ def test_by_tcp_store(server):
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_again_by_tcp(leads):
-    url = f"tcp://127.0.0.1:{free_port()}"
+    url = f"tcp://127.0.0.1:{reserve_port()}"
     assert run_ranks(init_again, 3, url=url, times=6, leads=leads) == [[3.0] * 6] * 3
 
 

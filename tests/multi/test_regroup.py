@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 import regroup_ranks
-from test_init import free_port
+from ports import reserve_port
 from workers import rank_outcomes, run_ranks
 
 
@@ -73,7 +73,7 @@ def test_going_on_without_a_lost_rank(how, lost, tmp_path):
     outcomes = rank_outcomes(
         regroup_ranks.lose,
         4,
-        init_method=f"tcp://127.0.0.1:{free_port()}",
+        init_method=f"tcp://127.0.0.1:{reserve_port()}",
         lost=lost,
         how=how,
         folder=str(tmp_path),

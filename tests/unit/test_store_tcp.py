@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from ports import reserve_port
 from store_kinds import PATIENCE, Background, join_all
 
 from distlite import DistNetworkError, DistStoreError, TCPStore
@@ -28,12 +29,6 @@ def master(**arguments) -> TCPStore:
 
 def client(port: int, **arguments) -> TCPStore:
     return TCPStore("127.0.0.1", port, **{"timeout": PATIENCE, **arguments})
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 def test_properties(uses_libuv: bool):
@@ -92,7 +87,7 @@ def test_libuv_without_a_word(monkeypatch):
 
 
 def test_workers_are_waited_for(uses_libuv: bool):
-    port = free_port()
+    port = reserve_port()
     arguments = {"world_size": 3, "timeout": PATIENCE}
 
     def worker() -> bytes:
@@ -131,7 +126,7 @@ def test_nobody_is_waited_for_on_request():
 
 
 def test_a_refused_connection_is_an_error_in_time():
-    port = free_port()
+    port = reserve_port()
     began = time.monotonic()
     with pytest.raises(DistNetworkError, match=rf"127.0.0.1:{port}.*refused"):
         client(port, timeout=0.4)
@@ -144,7 +139,7 @@ def test_an_unknown_host_is_an_error():
 
 
 def test_a_client_may_come_before_the_server():
-    port = free_port()
+    port = reserve_port()
     early = Background(lambda: client(port).get("key"))
     time.sleep(0.2)
     with TCPStore("127.0.0.1", port, is_master=True, timeout=PATIENCE) as store:
@@ -250,7 +245,7 @@ def test_a_lost_server_is_an_error_in_the_call(uses_libuv: bool):
 
 
 def test_a_client_finds_the_next_server(uses_libuv: bool):
-    port = free_port()
+    port = reserve_port()
     arguments = {"is_master": True, "timeout": PATIENCE, "use_libuv": uses_libuv}
     first = TCPStore("127.0.0.1", port, **arguments)
     other = client(port)
@@ -298,9 +293,11 @@ def test_nothing_is_left_open(uses_libuv: bool):
 
 
 def test_a_failed_constructor_leaves_nothing_open():
+    port = reserve_port()
+
     def attempt() -> None:
         with pytest.raises(DistNetworkError):
-            client(free_port(), timeout=0)
+            client(port, timeout=0)
         with pytest.raises(DistStoreError):
             TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=0.05)
 
