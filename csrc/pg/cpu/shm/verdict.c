@@ -255,7 +255,12 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
 
     DL_TRY(check_abort(board));
     DL_TRY(dl_verdict_broken(board));
-    DL_TRY(check_peers(board, wanted));
+    dl_status status = check_peers(board, wanted);
+    if (status != DL_OK) {
+        /* Between the two looks it may have told why before it went. */
+        DL_TRY(dl_verdict_broken(board));
+        return status;
+    }
     DL_TRY(dl_interrupt_check());
     return dl_deadline_passed(board->op->deadline) ? fail_late(board, wanted) : DL_OK;
 }
