@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/lane.h"
 
+#include "base/blocking.h"
 #include "base/thread.h"
 #include "pg/lane_runner.h"
 
@@ -153,6 +154,8 @@ dl_lane_take(dl_lane *lane, dl_deadline deadline)
     if (dl_lane_try(lane)) {
         return DL_OK;
     }
+    /* What waits here runs the jobs before it, of any size. */
+    dl_blocking_begin();
     pthread_mutex_lock(&lane->lock);
     contend_locked(lane);
     if (!lane->is_held && dl_list_is_empty(&lane->queue)) {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "base/blocking.h"
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "pg/lane.h"
@@ -98,6 +99,27 @@ CHECK_CASE(a_late_turn_is_a_timeout_and_leaves_the_queue)
     CHECK(is_queue_of(&all, 0));
     dl_lane_pass(&all.lane);
     CHECK_OK(dl_lane_take(&all.lane, dl_deadline_after(0)));
+    dl_lane_fini(&all.lane);
+}
+
+static void
+note_blocking(void *context)
+{
+    *(bool *)context = true;
+}
+
+CHECK_CASE(only_a_turn_that_is_taken_makes_a_thread_let_go_of_what_it_holds)
+{
+    static shared all;
+    bool has_let_go = false;
+
+    dl_lane_init(&all.lane);
+    dl_blocking_watch(note_blocking, &has_let_go);
+    CHECK_OK(dl_lane_take(&all.lane, dl_deadline_after(0)));
+    CHECK(!has_let_go);
+    CHECK_EQUAL(dl_lane_take(&all.lane, dl_deadline_after(0)), DL_TIMEOUT);
+    CHECK(has_let_go);
+    dl_blocking_watch(NULL, NULL);
     dl_lane_fini(&all.lane);
 }
 
