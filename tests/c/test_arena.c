@@ -171,3 +171,29 @@ CHECK_CASE(a_lock_is_taken_from_the_dead_and_from_nobody_else)
     dl_arena_fini(&shared);
     dl_lifelines_fini(&lifelines);
 }
+
+/* Its last member has counted itself out, and was killed before it freed the area. */
+CHECK_CASE(an_area_that_nobody_will_free_is_in_nobodys_way)
+{
+    dl_lifelines lifelines;
+    dl_loan loan, other;
+    int ranks[] = {0, 1};
+
+    CHECK_OK(dl_lifelines_init(&lifelines, 2));
+    CHECK_OK(dl_arena_create(&shared, 2, false));
+    dl_borrower self = borrower_of("g", 0, ranks, 2, &lifelines);
+    CHECK_OK(dl_arena_borrow(&shared, &self, dl_deadline_after(0), &loan));
+    dl_loan again = loan;
+    CHECK_OK(dl_arena_borrow(&shared, &self, dl_deadline_after(0), &other));
+    CHECK_EQUAL(other.entry, loan.entry);
+    int file = shared.file;
+    shared.file = -1; /* so that it cannot be freed */
+    dl_arena_return(&shared, &again);
+    dl_arena_return(&shared, &other);
+    shared.file = file;
+    CHECK_OK(dl_arena_borrow(&shared, &self, dl_deadline_after(0), &other));
+    CHECK(other.entry != loan.entry);
+    dl_arena_return(&shared, &other);
+    dl_arena_fini(&shared);
+    dl_lifelines_fini(&lifelines);
+}

@@ -29,6 +29,7 @@ typedef struct entry {
 struct dl_arena_directory {
     _Atomic uint32_t holder;   /* of the lock: its rank and one */
     _Atomic uint64_t extended; /* bytes given out behind the areas */
+    uint32_t used;             /* entries that ever had a key; under the lock */
     entry entries[DL_ARENA_LOANS];
 };
 
@@ -170,20 +171,25 @@ unlock(struct dl_arena_directory *directory)
     atomic_store(&directory->holder, 0);
 }
 
-/* With the lock: the group's entry, or the first free one.  NULL: all are taken. */
+/* With the lock: the group's entry, or one that is free.  NULL: all are taken.  One that
+ * all members have returned is about to be freed, or its last member died before that. */
 static entry *
 find_entry(struct dl_arena_directory *directory, uint64_t key)
 {
     entry *vacant = NULL;
 
-    for (int i = 0; i < DL_ARENA_LOANS; i++) {
-        uint64_t found = atomic_load(&directory->entries[i].key);
-        if (found == key) {
-            return &directory->entries[i];
+    for (uint32_t i = 0; i < directory->used; i++) {
+        entry *entry = &directory->entries[i];
+        uint64_t found = atomic_load(&entry->key);
+        if (found == key && atomic_load(&entry->returned) < entry->count) {
+            return entry;
         }
         if (found == 0 && vacant == NULL) {
-            vacant = &directory->entries[i];
+            vacant = entry;
         }
+    }
+    if (vacant == NULL && directory->used < DL_ARENA_LOANS) {
+        vacant = &directory->entries[directory->used++];
     }
     return vacant;
 }
@@ -202,8 +208,7 @@ map_area(const dl_arena *arena, entry *entry, int count, dl_loan *loan)
                           dl_arena_area(count), &loan->segment);
 }
 
-/* With the lock: finds the group's area or takes one.  Nothing mapped: its entry is just
- * being freed by a namesake's last member. */
+/* With the lock: finds the group's area or takes one. */
 static dl_status
 borrow(dl_arena *arena, const dl_borrower *borrower, dl_loan *loan)
 {
@@ -215,12 +220,10 @@ borrow(dl_arena *arena, const dl_borrower *borrower, dl_loan *loan)
                        "more than %d groups at a time cannot be made out of one group",
                        DL_ARENA_LOANS);
     }
-    if (atomic_load(&entry->key) == key) {
-        return atomic_load(&entry->returned) == entry->count
-                   ? DL_OK
-                   : map_area(arena, entry, borrower->count, loan);
-    }
     DL_TRY(map_area(arena, entry, borrower->count, loan));
+    if (atomic_load(&entry->key) == key) {
+        return DL_OK;
+    }
     dl_board_format(loan->segment.memory, borrower->count, DL_BOARD_CHUNK,
                     arena->may_spin);
     entry->count = (uint32_t)borrower->count;
@@ -233,14 +236,10 @@ dl_status
 dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower, dl_deadline deadline,
                 dl_loan *loan)
 {
-    dl_status status = DL_OK;
-
     *loan = (dl_loan){0};
-    while (status == DL_OK && loan->segment.memory == NULL) {
-        DL_TRY(lock(arena->directory, borrower, deadline));
-        status = borrow(arena, borrower, loan);
-        unlock(arena->directory);
-    }
+    DL_TRY(lock(arena->directory, borrower, deadline));
+    dl_status status = borrow(arena, borrower, loan);
+    unlock(arena->directory);
     return status;
 }
 
