@@ -20,7 +20,7 @@
 
 /* Bytes of a slot: the largest chunk that still sits in a core's cache when the peer
  * comes for it; halves cost more in meetings than they gain in locality. */
-#define DL_BOARD_CHUNK ((size_t)1 << 20)
+#define DL_BOARD_CHUNK ((size_t)512 << 10)
 
 #define DL_BOARD_REASON_SIZE 240
 
