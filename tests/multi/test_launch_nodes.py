@@ -3,6 +3,7 @@
 
 import contextlib
 import time
+from datetime import timedelta
 
 import pytest
 from launching import (
@@ -16,7 +17,9 @@ from launching import (
 )
 from netns import Network, skip_unless_possible
 
-HEARTBEAT = {"DISTLITE_HEARTBEAT_TIMEOUT": "1.5"}
+import distlite as dist
+
+IMPATIENT = {"DISTLITE_HEARTBEAT_TIMEOUT": "1.5"}
 SHOW = (
     'echo "$RANK $LOCAL_RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE, '
     '$MASTER_ADDR:$MASTER_PORT, job $TORCHELASTIC_RUN_ID"'
@@ -35,12 +38,12 @@ class Node:
 
 
 @contextlib.contextmanager
-def nodes(*words_of_each, hosts=(None, None)):
+def nodes(*words_of_each, hosts=(None, None), env=None):
     with contextlib.ExitStack() as stack:
         found = []
         for words, host in zip(words_of_each, hosts, strict=False):
             command = host.command(RUN) if host else RUN
-            run = launched(words, command=command, env=HEARTBEAT)
+            run = launched(words, command=command, env=env)
             found.append(Node(*stack.enter_context(run)))
         yield found
 
@@ -109,7 +112,8 @@ def test_a_failure_ends_the_ranks_of_all_nodes(tmp_path):
 @pytest.mark.parametrize("lost", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_lost_node_is_named_and_ends_the_others(tmp_path, lost):
     program = ["--no-python", "sh", "-c", "echo ready; exec sleep 600"]
-    with nodes(*([*words, *program] for words in static_job())) as both:
+    each = [[*words, *program] for words in static_job()]
+    with nodes(*each, env=IMPATIENT) as both:
         for node in both:
             assert node.process.stdout.readline().endswith("ready\n")
         other = both[1 - lost]
@@ -150,12 +154,13 @@ def test_a_signal_to_one_node_ends_all(tmp_path):
 )
 def test_nodes_that_do_not_belong_together(tmp_path, changed, complaint):
     first, second = static_job()
-    rest = ["--rdzv-id", "ours", "--rdzv-conf", "join_timeout=1"]
+    rest = ["--rdzv-id", "ours", "--rdzv-conf", "join_timeout=4"]
     program = ["--no-python", "sleep", "600"]
     with nodes([*first, *rest, *program]) as (right,):
-        # Else the one that comes first is right.
-        wait_until(lambda: len(processes_of(right.token)) == 2)
-        time.sleep(0.3)
+        # The one that names the job is right.
+        dist.TCPStore("127.0.0.1", first[5], timeout=timedelta(seconds=20)).wait(
+            ["launch/job"]
+        )
         with nodes([*second, *rest, *changed, *program]) as (wrong,):
             assert wrong.finish() == 1
             assert complaint in wrong.errors
@@ -205,7 +210,7 @@ def test_a_host_that_is_cut_off_is_named_and_both_sides_end(hosts):
     words = ["--nnodes", 2, "--master-addr", first.address, "--master-port", 29401]
     program = ["--no-python", "sh", "-c", "echo ready; exec sleep 600"]
     each = [[*words, "--node-rank", node, *program] for node in (0, 1)]
-    with nodes(*each, hosts=hosts) as both:
+    with nodes(*each, hosts=hosts, env=IMPATIENT) as both:
         for node in both:
             assert node.process.stdout.readline().endswith("ready\n")
         second.unplug()

@@ -7,7 +7,7 @@ the loop over the ranks hears of it through a pipe, and never waits for the netw
 
 Keys, below "launch/": job (its name), node/<n> (ranks, restarts, host), beat/<n>, and
 of each attempt ready/<k>/<n>, ended/<k>/<n>, failure/<k> (the first), and seen/<k> (how
-many nodes have read how it ended).
+many nodes have read how it ended); met (how many have read all of node/<n>).
 """
 
 from __future__ import annotations
@@ -144,7 +144,10 @@ class Nodes:
         self._store.set(f"beat/{node}", "0")
         self._store.set(f"node/{node}", about)
         nodes = [n.split(" ", 2) for n in self._wait_for_all(node)]
+        met = self._store.add("met", 1)
         if len({restarts for _, restarts, _ in nodes}) > 1:
+            if self._is_host:
+                self._wait_for_readers(met)
             raise Failure("the nodes were given different --max-restarts")
         self._hosts = [host for _, _, host in nodes]
         self._others = [n for n in range(options.nnodes) if n != node]
@@ -221,6 +224,13 @@ class Nodes:
         finally:
             self._store.set_timeout(self._limit)
         return [self._store.get(f"node/{n}").decode() for n in nodes]
+
+    def _wait_for_readers(self, met: int) -> None:
+        """The others would lose the store before they know what is wrong."""
+        deadline = time.monotonic() + self._limit
+        while met < self._options.nnodes and time.monotonic() < deadline:
+            time.sleep(BEAT_TIME / 10)
+            met = self._store.add("met", 0)
 
     def _beat(self) -> None:
         assert self.place is not None
