@@ -25,9 +25,9 @@ def interrupted_wait(rank: int, world_size: int, init_method: str) -> tuple:
 
     try:
         if rank == 0:
-            threading.Timer(0.2, press).start()
             work = distlite.all_reduce(np.ones(3), async_op=True)
             try:
+                threading.Timer(0.2, press).start()
                 work.wait()
             except KeyboardInterrupt:
                 delay = time.monotonic() - sent[0]
@@ -55,7 +55,7 @@ def works_at_exit(rank: int, world_size: int, init_method: str, how: str) -> Non
             work.get_future().add_done_callback(lambda future: None)
     store_of_world().barrier("ready", world_size)
     if rank == 1:
-        time.sleep(0.3)
+        time.sleep(0.3)  # alive while the other ends
 
 
 def died_while_queued(rank: int, world_size: int, init_method: str) -> list[str]:

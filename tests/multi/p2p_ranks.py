@@ -173,7 +173,7 @@ def dead_peer(rank: int, world_size: int, init_method: str, how: str) -> Any:
     distlite.all_gather_single(pids, np.array([os.getpid()]))
     array = np.zeros(LARGE)
     if rank == 1:
-        time.sleep(0.3)
+        time.sleep(0.3)  # until the others wait, most likely
         os.kill(os.getpid(), signal.SIGKILL)
     calls = {
         "recv": lambda: distlite.recv(array, 1),
@@ -204,26 +204,30 @@ def late(rank: int, world_size: int, init_method: str) -> list:
         work = distlite.irecv(one, 1, tag=4)
         results.append(failure_of(work.wait))
         results.append(failure_of(work.wait))
-        group.set_timeout(timedelta(seconds=20))
+        group.set_timeout(timedelta(seconds=60))
     distlite.barrier()
     distlite.destroy_process_group()
     return results
 
 
-def interrupted(rank: int, world_size: int, init_method: str) -> Any:
+def interrupted(rank: int, world_size: int, init_method: str, times: int) -> Any:
     init(rank, world_size, init_method)
     one = np.zeros(1)
-    result = None
-    if rank == 0:
-        sent = []
+    kinds: list[str] = []
+    delays: list[float] = []
+    for _ in range(times if rank == 0 else 0):
+        sent: list[float] = []
 
-        def interrupt() -> None:
+        def interrupt(sent: list[float] = sent) -> None:
             sent.append(time.monotonic())
             os.kill(os.getpid(), signal.SIGINT)
 
-        threading.Timer(0.2, interrupt).start()
-        kind, _, _ = failure_of(lambda: distlite.recv(one, 1))
-        result = kind, time.monotonic() - sent[0]
+        timer = threading.Timer(0.2, interrupt)
+        kind, _, _ = failure_of(
+            lambda timer=timer: (timer.start(), distlite.recv(one, 1))
+        )
+        delays.append(time.monotonic() - sent[0])
+        kinds.append(kind)
     distlite.barrier()
     # Nothing is broken: the one that was given up does not take this.
     value = np.full(1, 5.0)
@@ -233,4 +237,4 @@ def interrupted(rank: int, world_size: int, init_method: str) -> Any:
         distlite.send(value, 0)
     assert value[0] == 5 and one[0] == 0
     distlite.destroy_process_group()
-    return result
+    return kinds, delays

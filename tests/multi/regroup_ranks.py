@@ -138,7 +138,7 @@ def lose(
 
 def wait_for_end(path: Path) -> int:
     """Until the process named there is dead or stopped; its pid."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         text = path.read_text() if path.exists() else ""
         if text:

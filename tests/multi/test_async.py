@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import async_ranks
 import numpy as np
 import pytest
-from workers import rank_outcomes, run_ranks
+from workers import SOON, rank_outcomes, run_ranks
 
 import distlite
 from distlite import (
@@ -23,7 +23,7 @@ from distlite import (
     wait_all,
 )
 
-LONG = 10.0
+LONG = 60.0
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_wait_with_a_timeout(pair):
     before = time.monotonic()
     with pytest.raises(DistBackendError, match="(?i)time"):
         work.wait(0.1)
-    assert 0.05 < time.monotonic() - before < 2
+    assert 0.05 < time.monotonic() - before < SOON
 
 
 def test_a_dropped_work_still_happens(pair):
@@ -216,7 +216,7 @@ def test_a_death_fails_all_that_is_queued():
 
 def test_ctrl_c_in_wait():
     (delay, own), (_, peers) = run_ranks(async_ranks.interrupted_wait, 2)
-    assert 0 <= delay < 0.5
+    assert 0 <= delay < SOON
     # Who waits may be the one who carries it out: it is given up, as a sync one is.  Or
     # the lane's thread has it, which hears of no signal.
     if own != "" or peers != "":
@@ -226,4 +226,4 @@ def test_ctrl_c_in_wait():
 
 @pytest.mark.parametrize("how", ["plain", "callback"])
 def test_works_at_the_interpreters_end(how):
-    run_ranks(async_ranks.works_at_exit, 2, timeout=15, how=how)
+    run_ranks(async_ranks.works_at_exit, 2, how=how)

@@ -110,10 +110,10 @@ def test_cutting_the_world():
 
 
 def test_many_groups_at_once():
-    for wrong, seconds in run_ranks(subgroup_ranks.many_groups, 4):
+    for wrong, quickest in run_ranks(subgroup_ranks.many_groups, 4):
         assert wrong == 0
         # Some milliseconds; the rest is for a machine that is busy.
-        assert seconds < 0.2
+        assert quickest < 0.2
 
 
 def test_joining_with_the_init_barrier():

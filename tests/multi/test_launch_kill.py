@@ -147,7 +147,9 @@ def test_a_launcher_killed_at_any_moment_leaves_nothing(tmp_path):
 
 def test_ranks_die_with_the_launcher_even_without_its_guardian(tmp_path):
     script = write_script(tmp_path, "print('ready'); time.sleep(600)")
-    with launched(["--nproc-per-node", 2, script]) as (process, token):
+    words = ["--nproc-per-node", 2, script]
+    # Nobody is left to remove what is in there.
+    with launched(words, env={"TMPDIR": str(tmp_path)}) as (process, token):
         for _ in range(2):
             assert process.stdout.readline().endswith("ready\n")
         command = processes_of(token)[process.pid]
@@ -195,6 +197,7 @@ def test_helpers_that_clean_up_after_a_rank_may_do_so(tmp_path):
         """
         import subprocess
         helper = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); "
+        # Longer than what is left behind is let be.
         helper += "print(flush=True); sys.stdin.read(); time.sleep(0.3); "
         helper += "open(sys.argv[1], 'w')"
         command = [sys.executable, "-c", helper, sys.argv[1]]

@@ -3,10 +3,8 @@
 
 import object_ranks
 import pytest
-from workers import run_ranks
+from workers import SOON, run_ranks
 from world_sizes import WORLD_SIZES
-
-SOON = 1.0
 
 
 @pytest.mark.parametrize("world_size", WORLD_SIZES)

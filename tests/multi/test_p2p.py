@@ -3,9 +3,7 @@
 
 import p2p_ranks
 import pytest
-from workers import rank_outcomes, run_ranks
-
-SOON = 1.0
+from workers import SOON, rank_outcomes, run_ranks
 
 
 def test_tags_may_be_received_in_any_order():
@@ -93,7 +91,7 @@ def test_the_death_of_a_peer_is_told(how):
         for kind, text, seconds in (first, again):
             assert kind == "DistBackendError"
             assert f"rank 1 (pid {pid} " in text
-            assert seconds < SOON + 0.3
+            assert seconds < SOON
         assert other == 2 - outcome.rank
 
 
@@ -109,6 +107,7 @@ def test_a_timeout_names_the_peer_and_breaks_nothing():
 
 
 def test_an_interrupt_ends_a_receive():
-    kind, seconds = run_ranks(p2p_ranks.interrupted, 2)[0]
-    assert kind == "KeyboardInterrupt"
-    assert seconds < 0.3
+    kinds, delays = run_ranks(p2p_ranks.interrupted, 2, times=3)[0]
+    assert kinds == ["KeyboardInterrupt"] * 3
+    # 100 ms are promised, and a busy machine may be slower more than once.
+    assert min(delays) < 0.1 and max(delays) < SOON

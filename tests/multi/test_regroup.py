@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 import regroup_ranks
 from ports import reserve_port
-from workers import rank_outcomes, run_ranks
+from workers import SOON, rank_outcomes, run_ranks
 
 
 def test_parts():
@@ -87,5 +87,4 @@ def test_going_on_without_a_lost_rank(how, lost, tmp_path):
         assert found["rank"] == (new_rank, 3)
         assert found["sum"] == found["new"] == float(sum(ranks))
         assert found["objects"] == [[1.0] * each for each in ranks]
-        # Milliseconds; the rest is for a machine that is busy.
-        assert found["seconds"] < 0.5
+        assert found["seconds"] < SOON

@@ -23,7 +23,7 @@ from distlite.spawn import (
     start_processes,
 )
 
-LIMIT = 30
+LIMIT = 60
 
 
 def test_the_group_of_a_spawned_program(tmp_path):
@@ -69,7 +69,7 @@ def test_the_deaf_are_killed_after_the_grace(tmp_path):
     start = time.monotonic()
     with pytest.raises(ProcessExitedException, match="exit code 3"):
         context.join(grace_period=0.2)
-    assert 0.2 <= time.monotonic() - start < 10
+    assert 0.2 <= time.monotonic() - start < 40  # not until the deaf have slept
     assert context.processes[0].exitcode == -signal.SIGKILL
 
 

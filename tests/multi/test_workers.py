@@ -8,6 +8,8 @@ import sys
 import time
 
 import pytest
+import workers
+from launching import wait_until
 from workers import RanksFailed, rank_outcomes, run_ranks
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
@@ -56,7 +58,7 @@ def test_a_failure_ends_the_run_and_is_labelled():
     start = time.monotonic()
     with pytest.raises(RanksFailed) as caught:
         run_ranks(fail_on_one, 3)
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 40  # not until the others have slept
     text = str(caught.value)
     assert text.startswith("3 of 3 ranks of fail_on_one failed\nrank 1: failed")
     assert "rank 1: KeyError: 'which one'" in text
@@ -85,16 +87,26 @@ def test_outcomes_tell_the_ways_apart():
     assert left.returncode == 7
 
 
-def hang_deep(rank, world_size):
+def hang_deep(rank, world_size, mark):
     def the_place_where_it_hangs():
+        open(mark, "w").close()
         time.sleep(600)
 
     the_place_where_it_hangs()
 
 
-def test_a_late_rank_shows_where_it_was():
+def test_a_late_rank_shows_where_it_was(tmp_path, monkeypatch):
+    mark = tmp_path / "mark"
+    wait = workers._Run.wait
+
+    def wait_from_there(run, timeout, **rest):
+        wait_until(mark.exists)
+        return wait(run, timeout, **rest)
+
+    # Whatever the start of an interpreter takes.
+    monkeypatch.setattr(workers._Run, "wait", wait_from_there)
     with pytest.raises(RanksFailed, match="the_place_where_it_hangs"):
-        run_ranks(hang_deep, 1, timeout=1.5)
+        run_ranks(hang_deep, 1, timeout=0.2, mark=str(mark))
 
 
 def is_alive(pid):
@@ -106,10 +118,7 @@ def is_alive(pid):
 
 
 def wait_until_dead(pids):
-    deadline = time.monotonic() + 10
-    while alive := [pid for pid in pids if is_alive(pid)]:
-        assert time.monotonic() < deadline, f"still alive: {alive}"
-        time.sleep(0.01)
+    wait_until(lambda: not [pid for pid in pids if is_alive(pid)])
 
 
 def leave_a_child(rank, world_size):
@@ -126,6 +135,13 @@ def tell_and_hang(rank, world_size, path):
     time.sleep(600)
 
 
+def pids_noted(folder):
+    """Of both ranks, once both are there."""
+    texts = [path.read_text() for path in folder.iterdir()]
+    pids = [int(text) for text in texts if text.endswith("\n")]
+    return pids if len(pids) == 2 else None
+
+
 RUNNER = """
 import sys
 sys.path[:0] = {path!r}
@@ -138,12 +154,8 @@ def test_ranks_die_with_the_runner(tmp_path):
     here = os.path.dirname(__file__)
     code = RUNNER.format(path=[here, os.path.dirname(here)])
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as runner:
-        deadline = time.monotonic() + 20
-        texts = []
-        while len(texts) < 2 and time.monotonic() < deadline:
-            texts = [path.read_text() for path in tmp_path.iterdir()]
-            texts = [text for text in texts if text.endswith("\n")]
-            time.sleep(0.01)
-        runner.kill()
-    assert len(texts) == 2
-    wait_until_dead(map(int, texts))
+        try:
+            pids = wait_until(lambda: pids_noted(tmp_path))
+        finally:
+            runner.kill()
+    wait_until_dead(pids)
