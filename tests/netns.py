@@ -71,7 +71,7 @@ class Host:
         folder = f"/proc/{self.pid}/ns"
         return ["nsenter", f"--net={folder}/net", f"--uts={folder}/uts", "--", *command]
 
-    def run(self, *command: str, timeout: float = 10) -> str:
+    def run(self, *command: str, timeout: float = 60) -> str:
         """Its output; CalledProcessError shows the one of a command that failed."""
         done = subprocess.run(
             self.command(command),

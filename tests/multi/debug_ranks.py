@@ -52,15 +52,18 @@ def differ(rank: int) -> dict[str, str]:
 
 def stay_away(rank: int) -> dict[str, str]:
     """Rank 1 leaves the others waiting, and comes when they have given up."""
-    limit = timedelta(seconds=0.3)
+    # Within it the two others come, who begin at the same time.
+    limit = timedelta(seconds=1)
     store = dist._get_default_store()
-    group = dist.new_group(timeout=limit)
+    group = dist.new_group()
+    group.set_timeout(limit)
     reports = {}
     for name, call in {
         "barrier": lambda: dist.barrier(group),
         "monitored": lambda: dist.monitored_barrier(timeout=limit),
         "monitored all": lambda: dist.monitored_barrier(None, limit, True),
     }.items():
+        store.barrier(f"before {name}", 3)
         if rank == 1:
             store.wait([f"{name}/0", f"{name}/2"])
         reports[name] = error_of(call)
@@ -75,7 +78,7 @@ def stop_here(rank: int) -> list[str]:
     os.write(said_end, b"up\np 'the answer is', answer\nc\n")
     os.close(said_end)
     os.dup2(said, 0)
-    group = dist.new_group(timeout=timedelta(seconds=20))
+    group = dist.new_group(timeout=timedelta(seconds=60))
     answer = 40 + rank
     dist.breakpoint(rank=2, skip=1)
     dist.breakpoint(rank=2, skip=1)

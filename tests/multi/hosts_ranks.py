@@ -15,7 +15,7 @@ PORT = 29500
 DTYPES = ["float32", "float64", "float16", "int8", "int64", "uint16", "complex64"]
 
 
-def join(rank: int, world_size: int, address: str, timeout: float = 20) -> None:
+def join(rank: int, world_size: int, address: str) -> None:
     from datetime import timedelta
 
     host = f"[{address}]" if ":" in address else address
@@ -24,13 +24,26 @@ def join(rank: int, world_size: int, address: str, timeout: float = 20) -> None:
         init_method=f"tcp://{host}:{PORT}",
         rank=rank,
         world_size=world_size,
-        timeout=timedelta(seconds=timeout),
+        timeout=timedelta(seconds=60),
     )
 
 
 def leave() -> None:
     dist.barrier()
     dist.destroy_process_group()
+
+
+def set_timeout(seconds: float) -> None:
+    from datetime import timedelta
+
+    dist.group.WORLD.set_timeout(timedelta(seconds=seconds))
+
+
+def stay_until_told(init_method: str, ranks: int) -> None:
+    """Others must not learn what they are told from this rank's end.  By a file, which
+    all hosts here have, whoever is gone."""
+    path = init_method.removeprefix("file://")
+    dist.FileStore(path, ranks).barrier("told", ranks, 60)
 
 
 def values(rank: int, count: int, dtype: str, salt: int = 0) -> Any:
@@ -143,7 +156,9 @@ def groups(rank: int, world_size: int, address: str) -> list[float]:
     return results
 
 
-def mismatch(rank: int, world_size: int, address: str) -> tuple[str, float]:
+def mismatch(
+    rank: int, world_size: int, init_method: str, address: str
+) -> tuple[str, float]:
     """The last rank calls something else."""
     join(rank, world_size, address)
     dist.barrier()
@@ -154,12 +169,15 @@ def mismatch(rank: int, world_size: int, address: str) -> tuple[str, float]:
         else:
             dist.broadcast(np.zeros(3), src=0)
     except dist.DistBackendError as error:
-        time.sleep(1)  # others must not learn it from this rank's end
-        return str(error), time.monotonic() - start - 1
+        took = time.monotonic() - start
+        stay_until_told(init_method, world_size)
+        return str(error), took
     raise AssertionError("nothing was raised")
 
 
-def die(rank: int, world_size: int, address: str, victim: int) -> tuple[str, float]:
+def die(
+    rank: int, world_size: int, init_method: str, address: str, victim: int
+) -> tuple[str, float]:
     join(rank, world_size, address)
     dist.barrier()
     if rank == victim:
@@ -170,30 +188,34 @@ def die(rank: int, world_size: int, address: str, victim: int) -> tuple[str, flo
             dist.all_reduce(np.zeros(3))
     except dist.DistBackendError as error:
         took = time.monotonic() - start
-        time.sleep(1)
+        stay_until_told(init_method, world_size - 1)
         return str(error), took
 
 
-def late(rank: int, world_size: int, address: str, sleeper: int) -> tuple[str, float]:
+def late(
+    rank: int, world_size: int, init_method: str, address: str, sleeper: int
+) -> tuple[str, float]:
     """One rank does not come; all must name it."""
-    join(rank, world_size, address, timeout=2)
+    join(rank, world_size, address)
     dist.barrier()
+    set_timeout(2)
     start = time.monotonic()
     if rank == sleeper:
-        time.sleep(5)
+        stay_until_told(init_method, world_size)
         return "", 0.0
     try:
         dist.barrier()
     except dist.DistBackendError as error:
         took = time.monotonic() - start
-        time.sleep(1)
+        stay_until_told(init_method, world_size)
         return str(error), took
     raise AssertionError("nothing was raised")
 
 
 def cut(rank: int, world_size: int, address: str, flag: str) -> str:
     """Until the link is cut, at which the parent looks for `flag`."""
-    join(rank, world_size, address, timeout=2)
+    join(rank, world_size, address)
+    set_timeout(2)
     array = np.zeros(1_000_000, "float32")
     try:
         for i in range(1_000_000):
@@ -205,13 +227,15 @@ def cut(rank: int, world_size: int, address: str, flag: str) -> str:
     raise AssertionError("nothing was raised")
 
 
-def fail_to_join(rank: int, world_size: int, address: str) -> tuple[str, float]:
+def fail_to_join(
+    rank: int, world_size: int, init_method: str, address: str
+) -> tuple[str, float]:
     start = time.monotonic()
     try:
         join(rank, world_size, address)
     except (RuntimeError, ValueError) as error:
         took = time.monotonic() - start
-        time.sleep(0.5)
+        stay_until_told(init_method, world_size)
         return str(error), took
     raise AssertionError("nothing was raised")
 
@@ -283,7 +307,7 @@ def _too_long(rank: int, world_size: int) -> None:
         assert got[0] == 1
 
 
-def lose_a_sender(rank: int, world_size: int, address: str) -> str:
+def lose_a_sender(rank: int, world_size: int, init_method: str, address: str) -> str:
     """The last rank dies before it sends, after it has once."""
     join(rank, world_size, address)
     last = world_size - 1
@@ -292,13 +316,14 @@ def lose_a_sender(rank: int, world_size: int, address: str) -> str:
         dist.send(np.ones(1), 0)
         os.kill(os.getpid(), 9)
     if rank > 0:
-        time.sleep(0.5)
+        stay_until_told(init_method, last)
         return ""
     dist.recv(got, last)
     start = time.monotonic()
     try:
         dist.recv(got, last)
     except dist.DistBackendError as error:
-        assert time.monotonic() - start < 1
+        assert time.monotonic() - start < 5
+        stay_until_told(init_method, last)
         return str(error)
     raise AssertionError("nothing was raised")

@@ -16,7 +16,7 @@ def init_by(rank: int, world_size: int, url: str, has_rank: bool) -> tuple[Any, 
     """By URL, with the rank in the arguments or in the environment."""
     arguments = {"rank": rank, "world_size": world_size} if has_rank else {}
     distlite.init_process_group(
-        init_method=url or None, timeout=timedelta(seconds=20), **arguments
+        init_method=url or None, timeout=timedelta(seconds=60), **arguments
     )
     answer = distlite.get_rank(), distlite.get_world_size()
     total = sum_of_ranks(rank, world_size)
@@ -30,7 +30,7 @@ def init_by_store(rank: int, world_size: int, kind: str, place: str) -> float:
         store: distlite.Store = distlite.FileStore(place, world_size)
     else:
         host, port = place.split(":")
-        store = distlite.TCPStore(host, int(port), timeout=timedelta(seconds=20))
+        store = distlite.TCPStore(host, int(port), timeout=timedelta(seconds=60))
     store = distlite.PrefixStore("job", store)
     distlite.init_process_group(store=store, rank=rank, world_size=world_size)
     total = sum_of_ranks(rank, world_size)
@@ -49,11 +49,11 @@ def init_again(
             init_method=url,
             rank=rank,
             world_size=world_size,
-            timeout=timedelta(seconds=20),
+            timeout=timedelta(seconds=60),
         )
         totals.append(sum_of_ranks(rank, world_size))
         if (turn % world_size == rank) is not leads:
-            time.sleep(0.02)
+            time.sleep(0.02)  # late, or the others are
         distlite.destroy_process_group()
     return totals
 
@@ -61,14 +61,14 @@ def init_again(
 def init_again_on_one_store(
     rank: int, world_size: int, port: int, times: int
 ) -> list[float]:
-    store = distlite.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=20))
+    store = distlite.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=60))
     totals = []
     for _ in range(times):
         distlite.init_process_group(
             store=store,
             rank=rank,
             world_size=world_size,
-            timeout=timedelta(seconds=20),
+            timeout=timedelta(seconds=60),
         )
         totals.append(sum_of_ranks(rank, world_size))
         distlite.destroy_process_group()
@@ -77,7 +77,7 @@ def init_again_on_one_store(
 
 def init_after_failure(rank: int, world_size: int, port: int) -> float:
     """Rank 0 has tried before, in vain, when the others come for the first time."""
-    store = distlite.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=20))
+    store = distlite.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=60))
     keywords = {"store": store, "rank": rank, "world_size": world_size}
     if rank == 0:
         for _ in range(2):
@@ -91,8 +91,8 @@ def init_after_failure(rank: int, world_size: int, port: int) -> float:
         store.set("failed twice", "yes")
     else:
         store.wait(["failed twice"])
-        time.sleep(0.1)
-    distlite.init_process_group(**keywords, timeout=timedelta(seconds=20))
+        time.sleep(0.1)  # after the third attempt has begun, most likely
+    distlite.init_process_group(**keywords, timeout=timedelta(seconds=60))
     total = sum_of_ranks(rank, world_size)
     distlite.destroy_process_group()
     return total
@@ -102,7 +102,8 @@ def init_error(
     rank: int, world_size: int, port: int, said: list[tuple[int, int]], seconds: float
 ) -> tuple[str, str, float]:
     """What an initialisation with the `said` rank and size comes to, and when."""
-    store = distlite.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=20))
+    store = distlite.TCPStore("127.0.0.1", port, timeout=timedelta(seconds=60))
+    store.barrier("all are here", len(said))
     start = time.monotonic()
     try:
         distlite.init_process_group(

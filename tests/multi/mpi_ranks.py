@@ -23,7 +23,7 @@ import distlite
 from distlite import ReduceOp
 
 
-def init(*ignored: Any, seconds: float = 20) -> tuple[int, int]:
+def init(*ignored: Any, seconds: float = 60) -> tuple[int, int]:
     distlite.init_process_group("mpi", timeout=timedelta(seconds=seconds))
     return distlite.get_rank(), distlite.get_world_size()
 
@@ -133,7 +133,7 @@ def _messages(rank: int, size: int) -> list[bool]:
 def failures() -> dict[str, str]:
     """A rank that calls something else; then a group of its own that one rank leaves
     alone; each of the errors, and whether the other groups still work."""
-    rank, _ = init(seconds=10)
+    rank, _ = init(seconds=60)
     first, second = distlite.new_group(), distlite.new_group()
     found = {"tag": error_of(distlite.send, np.ones(1), 1 - rank, tag=1 << 28)}
     other = [distlite.all_reduce, distlite.barrier][rank]
@@ -144,13 +144,14 @@ def failures() -> dict[str, str]:
         second.set_timeout(timedelta(seconds=0.3))
         began = time.monotonic()
         found["late"] = error_of(distlite.all_reduce, np.ones(100_000), group=second)
-        found["took"] = str(time.monotonic() - began < 5)
+        found["took"] = str(time.monotonic() - began < 20)
     third = distlite.new_group()
     waiting = threading.Timer(0.2, third.abort)
     if rank == 0:
         waiting.start()
         found["abort"] = error_of(distlite.barrier, group=third)
-    receiving = distlite.new_group(timeout=timedelta(seconds=0.3))
+    receiving = distlite.new_group()
+    receiving.set_timeout(timedelta(seconds=0.3))
     if rank == 0:
         work = distlite.irecv(np.zeros(3), 1, group=receiving)
         found["receive"] = error_of(work.wait)

@@ -312,11 +312,11 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     kit, found = FakeKit(), {}
     init(rank, world_size, init_method, timeout=timedelta(seconds=SECONDS))
     store = distlite.group.WORLD.get_group_store()
-    limit = timedelta(milliseconds=400)
-    late = distlite.new_group(timeout=limit)
+    late = distlite.new_group()
     first = kit.put(np.ones(2))
     distlite.all_reduce(first, group=late)
     kit.get(first)
+    late.set_timeout(timedelta(milliseconds=400))
     if rank == 0:
         work = distlite.all_reduce(kit.put(np.ones(2)), group=late, async_op=True)
         found["late"] = message_of(work.wait, timedelta(seconds=SECONDS))

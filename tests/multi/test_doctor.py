@@ -45,7 +45,7 @@ def check(found: dict, size: int) -> None:
 def test_on_this_host(tmp_path):
     path = tmp_path / "found.json"
     command = [sys.executable, "-m", "distlite.tools.doctor", "--json", "-o", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     check(json.loads(path.read_text()), 2)
 
@@ -55,7 +55,7 @@ def test_under_the_launcher(tmp_path):
     path = tmp_path / "found.json"
     command = [sys.executable, "-m", "distlite.run", "--nproc-per-node", "3"]
     command += ["-m", "distlite.tools.doctor", "--json", "-o", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     check(json.loads(path.read_text()), 3)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import hosts_ranks
 import netns
 import pytest
-from workers import rank_outcomes, run_ranks
+from workers import SOON, rank_outcomes, run_ranks
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def test_two_hosts_add_up(two):
 def test_all_operations_on_two_hosts(two):
     address = two[0].address
     found = run_ranks(
-        hosts_ranks.all_operations, 4, hosts=two, address=address, timeout=120
+        hosts_ranks.all_operations, 4, hosts=two, address=address, timeout=180
     )
     assert all(bits == found[0] for bits in found)
 
@@ -78,7 +78,7 @@ def test_a_mismatch_between_hosts_is_told_everywhere(two):
     for text, seconds in results:
         assert "broadcast(3 x float64, from rank 0)" in text
         assert "rank 3 called all_reduce(3 x float64, SUM)" in text
-        assert seconds < 1
+        assert seconds < SOON
 
 
 @pytest.mark.slow
@@ -93,7 +93,7 @@ def test_a_killed_rank_is_named_on_all_hosts(two, victim):
             text, seconds = outcome.value
             assert f"rank {victim} (pid" in text
             assert "exited or was killed" in text or "exited, was killed" in text
-            assert seconds < 1
+            assert seconds < SOON
 
 
 @pytest.mark.slow
@@ -103,7 +103,9 @@ def test_a_late_rank_is_named_on_all_hosts(two):
     )
     for text, seconds in results[:3]:
         assert "rank 3 (pid" in text and "has not called it" in text
-        assert 1.9 < seconds < 3.5
+        assert seconds < 2 + SOON
+    # The first to give up has waited; others may have come later.
+    assert max(seconds for _, seconds in results[:3]) > 1.9
 
 
 @pytest.mark.slow
@@ -127,7 +129,7 @@ def test_a_link_that_is_cut_is_a_timeout_that_names_the_rank(tmp_path: Path):
 
 
 def _unplug_when(flag: Path, host: netns.Host) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not flag.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     host.unplug()
@@ -147,7 +149,7 @@ def test_loopback_between_hosts_is_told_with_a_table():
         assert "the ranks are on different hosts" in text
         assert "on host host1) at 127.0.0.1:" in text
         assert "on host host2) at 127.0.0.1:" in text
-        assert seconds < 5
+        assert seconds < SOON
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import random
 
 import killed_ranks
 import pytest
-from workers import rank_outcomes
+from workers import SOON, rank_outcomes
 
 RANKS = 3
 
@@ -31,7 +31,7 @@ def kill_in_rounds(tmp_path, rounds, first_seed):
             assert outcome.is_good, (seed, outcome.describe())
             text, seconds = outcome.value
             assert f"rank {victim} " in text, (seed, text)
-            assert seconds < 5, (seed, text)
+            assert seconds < SOON, (seed, text)
 
 
 def test_some(tmp_path):

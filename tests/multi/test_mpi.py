@@ -28,7 +28,7 @@ FOREIGN = ("OMPI_", "PMI_", "PMIX_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RAN
 launchers = pytest.mark.parametrize("launcher", LAUNCHERS)
 
 
-def start(launcher, size, *words, seconds=60, **extra):
+def start(launcher, size, *words, seconds=100, **extra):
     if shutil.which(launcher) is None:
         pytest.skip(f"{launcher} is not installed")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
@@ -156,7 +156,7 @@ def test_beside_mpi4py(run, launcher, first):
 def _mpi4py_is_for(launcher):
     code = "from mpi4py import MPI; print(MPI.Get_library_version())"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100
     )
     return done.stdout.startswith(
         "Open MPI" if launcher == "mpirun.openmpi" else "MPICH"
@@ -168,7 +168,7 @@ def test_whether_there_is_an_mpi(monkeypatch, tmp_path):
     command = [sys.executable, "-c", code]
     nothing = {**os.environ, "DISTLITE_MPI_LIBRARY": str(tmp_path / "libmpi.so")}
     done = subprocess.run(
-        command, env=nothing, capture_output=True, text=True, timeout=30
+        command, env=nothing, capture_output=True, text=True, timeout=100
     )
     assert done.stdout == "False\n", done.stderr
     if distlite.is_mpi_available():
@@ -184,7 +184,7 @@ def test_what_is_looked_for_is_told(tmp_path):
         env=nothing,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
     )
     assert "Distributed package doesn't have MPI built in; MPI cannot be loaded: " in (
         done.stderr

@@ -38,7 +38,7 @@ def test_ranks_of_an_mpi_find_each_other(tmp_path, program, options):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=100,
     )
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == ["0 3", "1 3"]

@@ -26,13 +26,13 @@ def meet(rank: int, world_size: int, address: str) -> tuple[str, str]:
 
     if rank == 0:
         with socket.create_server((address, 29500)) as server:
-            server.settimeout(10)
+            server.settimeout(60)
             peer, _ = server.accept()
     else:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             try:
-                peer = socket.create_connection((address, 29500), timeout=10)
+                peer = socket.create_connection((address, 29500), timeout=60)
                 break
             except ConnectionRefusedError:
                 assert time.monotonic() < deadline
@@ -66,9 +66,9 @@ def test_nothing_outlives_a_killed_test():
     with process, process.stdout:
         keepers = [int(word) for word in process.stdout.readline().split()]
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(60)
     assert len(keepers) == 4
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(_is_running(pid) for pid in keepers):
         assert time.monotonic() < deadline, "a namespace is left"
         time.sleep(0.02)
