@@ -43,7 +43,11 @@ class Runtime:
 
     def __init__(self) -> None:
         self.library = ctypes.CDLL(os.environ["DISTLITE_CUDART_LIBRARY"])
-        for name in ("double_streams_alive", "double_events_alive"):
+        for name in (
+            "double_streams_alive",
+            "double_events_alive",
+            "double_spoilt_captures",
+        ):
             getattr(self.library, name).restype = ctypes.c_int
 
     def stream(self) -> int:
@@ -71,6 +75,28 @@ class Runtime:
 
     def synchronize(self, stream: int) -> None:
         self.library.cudaStreamSynchronize(ctypes.c_void_p(stream))
+
+    def begin_capture(self, stream: int) -> None:
+        """What `stream` is given from now on goes into a graph."""
+        self.library.cudaStreamBeginCapture(ctypes.c_void_p(stream), 0)
+
+    def end_capture(self, stream: int) -> tuple[int, int]:
+        """What CUDA says to it (0: all is well), and the graph."""
+        graph = ctypes.c_void_p()
+        result = self.library.cudaStreamEndCapture(
+            ctypes.c_void_p(stream), ctypes.byref(graph)
+        )
+        return int(result), graph.value or 0
+
+    def launch(self, graph: int, stream: int) -> None:
+        """Runs a graph, once, on `stream`."""
+        self.library.double_graph_launch(
+            ctypes.c_void_p(graph), ctypes.c_void_p(stream)
+        )
+
+    def spoilt_captures(self) -> int:
+        """Calls that a capture does not survive."""
+        return int(self.library.double_spoilt_captures())
 
     def streams_alive(self) -> int:
         return int(self.library.double_streams_alive())

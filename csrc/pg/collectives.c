@@ -227,7 +227,9 @@ dl_group_run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadl
 
     DL_TRY(check(&self));
     if (group->device != NULL && dl_device_takes(group, op, args)) {
-        return dl_device_run(group, &(dl_device_item){op, args}, deadline);
+        dl_device_item item = {
+            .op = op, .args = args, .fingerprint = self.context.fingerprint};
+        return dl_device_run(group, &item, deadline);
     }
     DL_TRY(dl_group_admit(group));
     dl_status status = dl_lane_take(&group->lane, deadline);
@@ -314,7 +316,9 @@ dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline de
 
     DL_TRY(check(&checked));
     if (group->device != NULL && dl_device_takes(group, op, args)) {
-        return dl_device_submit(group, &(dl_device_item){op, args}, deadline, work);
+        dl_device_item item = {
+            .op = op, .args = args, .fingerprint = checked.context.fingerprint};
+        return dl_device_submit(group, &item, deadline, work);
     }
     DL_TRY(dl_group_admit(group));
     DL_TRY(dl_arguments_copy(op, args, group->size, &copy));

@@ -7,9 +7,12 @@
 #include <string.h>
 
 #include "base/blocking.h"
+#include "base/debug_level.h"
+#include "base/thread.h"
 #include "pg/device_state.h"
 #include "pg/group_state.h"
 #include "pg/nccl/nccl_backend.h"
+#include "pg/wrapper/wrapper_device_backend.h"
 
 /* Constructors are known by their own headers only, as those of the CPU's side. */
 static const struct {
@@ -33,6 +36,9 @@ dl_device_serve(dl_group *group, const char *name, const dl_device_options *opti
         made->name = backends[i].name;
         made->make = backends[i].make;
         made->options = *options;
+        made->is_detailed = dl_debug_level_get() == DL_DEBUG_DETAIL;
+        dl_recorder_join(&made->seat, group->name, made->name,
+                         (uint32_t)group->rank | (uint64_t)group->size << 32);
         dl_lane_init(&made->lane);
         group->device = made;
         return DL_OK;
@@ -99,9 +105,24 @@ check_item(const dl_group *group, const dl_device_item *item)
     return DL_OK;
 }
 
-/* With the turn; the lock is for those who abort meanwhile. */
+/* Who is gone is known to the CPU's side. */
 static dl_status
-find_backend(dl_group *group, dl_device_backend **backend)
+watch(void *context, int rank)
+{
+    dl_group *group = context;
+    dl_status status = DL_OK;
+
+    pthread_mutex_lock(&group->lock);
+    dl_backend *backend = group->backend;
+    if (backend != NULL && backend->ops->watch != NULL) {
+        status = backend->ops->watch(backend, rank);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+static dl_status
+make_backend(dl_group *group, dl_device_backend **backend)
 {
     dl_device_side *self = group->device;
     dl_device_backend_options options = {
@@ -110,12 +131,29 @@ find_backend(dl_group *group, dl_device_backend **backend)
         .size = group->size,
         .group_name = group->name,
         .options = &self->options,
+        .watch = watch,
+        .context = group,
     };
+
+    DL_TRY(self->make(&options, backend));
+    dl_status status =
+        self->is_detailed ? dl_wrapper_device_backend_wrap(&options, backend) : DL_OK;
+    if (status != DL_OK) {
+        (*backend)->ops->free(*backend);
+    }
+    return status;
+}
+
+/* With the turn; the lock is for those who abort meanwhile. */
+static dl_status
+find_backend(dl_group *group, dl_device_backend **backend)
+{
+    dl_device_side *self = group->device;
     dl_device_backend *made;
 
     DL_TRY(dl_group_admit(group));
     if (self->backend == NULL) {
-        DL_TRY(self->make(&options, &made));
+        DL_TRY(make_backend(group, &made));
         pthread_mutex_lock(&group->lock);
         self->backend = made;
         pthread_mutex_unlock(&group->lock);
@@ -167,28 +205,35 @@ note_failure(dl_group *group, dl_status status)
 }
 
 dl_status
-dl_device_enqueue(dl_group *group, const dl_device_call *call, dl_work **work)
+dl_device_enqueue(dl_group *group, dl_device_item *items, dl_device_call call,
+                  dl_work **work)
 {
     dl_device_backend *backend;
 
     DL_TRY(find_backend(group, &backend));
-    return note_failure(group, backend->ops->enqueue(backend, call, work));
+    call.items = items;
+    dl_device_record_start(group->device, items, &call);
+    dl_status status = note_failure(group, backend->ops->enqueue(backend, &call, work));
+    dl_device_record_end(items, call.count, status, *work);
+    return status;
 }
 
 dl_status
 dl_device_submit(dl_group *group, const dl_device_item *item, dl_deadline deadline,
                  dl_work **work)
 {
-    dl_device_call call = {.items = item, .count = 1, .deadline = deadline};
+    dl_device_call call = {.count = 1, .deadline = deadline};
+    dl_device_item own = *item;
 
     DL_TRY(dl_group_admit(group));
     DL_TRY(check_item(group, item));
     if (dl_device_is_batching(group->device)) {
         *work = NULL;
-        return dl_device_batch_add(group, item);
+        return dl_device_batch_add(group, item, deadline);
     }
     DL_TRY(dl_device_take_turn(group, deadline));
-    dl_status status = dl_device_enqueue(group, &call, work);
+    *work = NULL;
+    dl_status status = dl_device_enqueue(group, &own, call, work);
     dl_device_pass_turn(group);
     return status;
 }
@@ -254,7 +299,8 @@ part(dl_group *parent, const dl_device_parting *parting, dl_deadline deadline,
     if (child != NULL && child->device != NULL) {
         DL_TRY(find_backend(child, &to));
     }
-    return from->ops->part(from, parting, deadline, to);
+    return from->ops->part(from, parting, deadline,
+                           to == NULL ? NULL : dl_wrapper_device_inside(to));
 }
 
 /* A parent without a backend for devices has nothing to part. */
@@ -278,6 +324,9 @@ dl_device_abort_locked(dl_group *group, const dl_error *cause, bool is_leaving)
 {
     dl_device_backend *backend = group->device == NULL ? NULL : group->device->backend;
 
+    if (group->device != NULL && is_leaving) {
+        dl_recorder_leave(&group->device->seat);
+    }
     if (backend != NULL && is_leaving) {
         backend->ops->leave(backend);
     } else if (backend != NULL) {
@@ -316,6 +365,9 @@ dl_device_free(dl_group *group)
         self->backend->ops->free(self->backend);
     }
     dl_device_batch_clear(self);
+    if (group->fork_generation == dl_fork_generation()) {
+        dl_recorder_leave(&self->seat);
+    }
     dl_lane_fini(&self->lane);
     free(self);
 }

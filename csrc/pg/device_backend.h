@@ -9,6 +9,7 @@
 
 #include "pg/arguments.h"
 #include "pg/device_options.h"
+#include "pg/fingerprint.h"
 #include "pg/work.h"
 #include "store/store.h"
 
@@ -17,6 +18,12 @@ typedef struct dl_device_backend dl_device_backend;
 typedef struct dl_device_item {
     dl_op_type op;
     const void *args; /* the struct of `op`; all its arrays are on one device */
+    dl_fingerprint fingerprint;
+    /* Of a collective: which one it is of the group's on devices, from 1, the same on all
+     * ranks.  0: a message. */
+    uint64_t sequence;
+    char *call_site;   /* of one in a batch, if anybody wants to know; else NULL */
+    dl_record *record; /* device_record.c's */
 } dl_device_item;
 
 typedef struct dl_device_call {
@@ -63,6 +70,9 @@ typedef struct dl_device_backend_options {
     int size;
     const char *group_name;
     const dl_device_options *options;
+    /* As a dl_backend's, of the group's other side. */
+    dl_status (*watch)(void *context, int rank);
+    void *context; /* lives as long as the backend */
 } dl_device_backend_options;
 
 /* Meets nobody: that comes with the first operation. */

@@ -16,7 +16,7 @@ dl_device_is_batching(const dl_device_side *self)
 /* Copies, since lists of blocks live on the caller's stack; the elements are the array's
  * own, which the caller keeps. */
 dl_status
-dl_device_batch_add(dl_group *group, const dl_device_item *item)
+dl_device_batch_add(dl_group *group, const dl_device_item *item, dl_deadline deadline)
 {
     dl_device_side *self = group->device;
     void *copy;
@@ -31,14 +31,17 @@ dl_device_batch_add(dl_group *group, const dl_device_item *item)
         self->batch_capacity = capacity;
     }
     DL_TRY(dl_arguments_copy(item->op, item->args, group->size, &copy));
-    self->batch[self->batch_count++] = (dl_device_item){item->op, copy};
-    return DL_OK;
+    dl_device_item *added = &self->batch[self->batch_count++];
+    *added = *item;
+    added->args = copy;
+    return dl_device_record_queue(self, added, deadline);
 }
 
 void
 dl_device_batch_clear(dl_device_side *self)
 {
     for (size_t i = 0; i < self->batch_count; i++) {
+        dl_device_record_forget(&self->batch[i]);
         free((void *)(uintptr_t)self->batch[i].args);
     }
     free(self->batch);
@@ -102,13 +105,11 @@ dl_device_batch_end(dl_group *group, bool is_dropped, dl_deadline deadline,
                        group->name);
     }
     if (!is_dropped && self->batch_count > 0) {
-        dl_device_call call = {.items = self->batch,
-                               .count = self->batch_count,
-                               .is_batch = true,
-                               .deadline = deadline};
+        dl_device_call call = {
+            .count = self->batch_count, .is_batch = true, .deadline = deadline};
         status = check_devices(group);
         if (status == DL_OK) {
-            status = dl_device_enqueue(group, &call, work);
+            status = dl_device_enqueue(group, self->batch, call, work);
         }
     }
     dl_device_batch_clear(self);

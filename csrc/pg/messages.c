@@ -50,17 +50,29 @@ post_locked(dl_group *group, dl_op_type op, const dl_message_args *args,
     return ops->post(group->backend, op, args, deadline, work);
 }
 
-/* The message may have arrived by now, in which case it was begun and ended at once. */
-static void
-record(const dl_group *group, dl_op_type op, const dl_message_args *args,
-       dl_deadline deadline, dl_work *work)
+static dl_fingerprint
+describe(dl_op_type op, const dl_message_args *args)
 {
-    dl_fingerprint what = {
+    return (dl_fingerprint){
         .op = (uint8_t)op,
         .dtype = (uint8_t)args->tensor.dtype,
         .count = args->tensor.count,
         .root = (uint32_t)args->peer,
     };
+}
+
+static dl_device_item
+on_device(dl_op_type op, const dl_message_args *args)
+{
+    return (dl_device_item){.op = op, .args = args, .fingerprint = describe(op, args)};
+}
+
+/* The message may have arrived by now, in which case it was begun and ended at once. */
+static void
+record(const dl_group *group, dl_op_type op, const dl_message_args *args,
+       dl_deadline deadline, dl_work *work)
+{
+    dl_fingerprint what = describe(op, args);
 
     dl_work_attach(work, dl_recorder_post(&group->seat, &what, args->tag, deadline));
 }
@@ -71,7 +83,8 @@ dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
 {
     DL_TRY(check(group, op, args));
     if (args->tensor.device != DL_CPU) {
-        return dl_device_submit(group, &(dl_device_item){op, args}, deadline, work);
+        dl_device_item item = on_device(op, args);
+        return dl_device_submit(group, &item, deadline, work);
     }
     /* A forked child may have inherited the lock as it was held. */
     DL_TRY(dl_group_admit(group));
@@ -96,7 +109,8 @@ dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
         if (source != NULL) {
             *source = args->peer;
         }
-        return dl_device_run(group, &(dl_device_item){op, args}, deadline);
+        dl_device_item item = on_device(op, args);
+        return dl_device_run(group, &item, deadline);
     }
     awaited.is_awaited = true;
     DL_TRY(dl_group_post(group, op, &awaited, deadline, &work));

@@ -141,10 +141,3 @@ dl_work_wait(dl_work *work, dl_deadline deadline)
     }
     return dl_work_result(work);
 }
-
-dl_status
-dl_work_order(dl_work *work, void *stream)
-{
-    return dl_work_is_done(work) ? dl_work_result(work)
-                                 : work->ops->order(work, stream);
-}

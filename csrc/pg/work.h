@@ -95,7 +95,11 @@ dl_work_is_on_device(const dl_work *work)
 
 /* Of work on a device: what `stream` does from now on comes after it.  Fails with what it
  * failed with, as far as that is known by now. */
-dl_status dl_work_order(dl_work *work, void *stream);
+static inline dl_status
+dl_work_order(dl_work *work, void *stream)
+{
+    return work->ops->order(work, stream);
+}
 
 /* The notice stays in place until it is called. */
 void dl_work_notify(dl_work *work, dl_work_notice *notice);

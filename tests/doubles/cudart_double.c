@@ -5,6 +5,9 @@
  * and nothing more: whoever forgets an event reads too early.  For tests alone; found
  * only where DISTLITE_CUDART_LIBRARY names it.
  *
+ * A stream that is being captured keeps its tasks for a graph; streams that wait for its
+ * events join it.  What spoils a capture with the real one is counted, and fails.
+ *
  * DOUBLE_CUDA_DEVICES: how many (2).  DOUBLE_CUDA_NO_DRIVER=1: as on a plain machine. */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,7 +17,18 @@
 #include <string.h>
 #include <time.h>
 
-enum { SUCCESS = 0, INVALID = 1, NO_DRIVER = 35, BAD_DEVICE = 101, NOT_READY = 600 };
+enum {
+    SUCCESS = 0,
+    INVALID = 1,
+    NO_DRIVER = 35,
+    BAD_DEVICE = 101,
+    NOT_READY = 600,
+    NOT_IN_CAPTURE = 900,
+    UNJOINED = 904,
+    ISOLATION = 905,
+    IMPLICIT = 906,
+    CAPTURED_EVENT = 907,
+};
 
 typedef struct task {
     struct task *next;
@@ -22,7 +36,18 @@ typedef struct task {
     void *argument;
 } task;
 
+/* Tasks in an order that every stream's own is part of. */
+typedef struct graph {
+    task *first;
+    task **end;
+    struct stream *streams[8]; /* the first is the one that the capture began with */
+    int stream_count;
+} graph;
+
 typedef struct stream {
+    graph *capture; /* guarded by `capturing`, as the next two */
+    int captured;   /* tasks */
+    int joined;     /* so many of them the graph's first stream has waited for */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     task *first;
@@ -39,6 +64,9 @@ typedef struct event {
     uint64_t recorded;
     uint64_t reached;
     int references;
+    graph *capture; /* in which it was recorded last; guarded by `capturing` */
+    stream *from;   /* and where */
+    int captured;
 } event;
 
 typedef struct mark {
@@ -50,6 +78,10 @@ static stream legacy = {.lock = PTHREAD_MUTEX_INITIALIZER,
                         .changed = PTHREAD_COND_INITIALIZER};
 static _Thread_local int current_device;
 static _Thread_local int last;
+static pthread_mutex_t capturing = PTHREAD_MUTEX_INITIALIZER;
+static int captures;        /* that are open; guarded by it, as the next */
+static int spoilt_captures; /* calls that would have spoilt one */
+static _Thread_local int capture_mode;
 static atomic_int streams_alive;
 static atomic_int events_alive;
 
@@ -105,6 +137,21 @@ work(void *argument)
     return NULL;
 }
 
+/* Whether the stream is being captured, in which case the graph has the task now. */
+static bool
+capture(stream *self, task *next)
+{
+    pthread_mutex_lock(&capturing);
+    graph *graph = self->capture;
+    if (graph != NULL) {
+        *graph->end = next;
+        graph->end = &next->next;
+        self->captured++;
+    }
+    pthread_mutex_unlock(&capturing);
+    return graph != NULL;
+}
+
 int
 cudaLaunchHostFunc(void *handle, void (*run)(void *), void *argument)
 {
@@ -113,6 +160,9 @@ cudaLaunchHostFunc(void *handle, void (*run)(void *), void *argument)
     pthread_t thread;
 
     *next = (task){NULL, run, argument};
+    if (capture(self, next)) {
+        return SUCCESS;
+    }
     pthread_mutex_lock(&self->lock);
     if (!self->is_started) {
         self->is_started = true;
@@ -317,16 +367,58 @@ await(void *argument)
     free(self);
 }
 
+/* In a capture an event is a place in the graph, and nothing that ever happens. */
+static bool
+record_captured(event *self, stream *on)
+{
+    pthread_mutex_lock(&capturing);
+    self->capture = on->capture;
+    self->from = on;
+    self->captured = on->captured;
+    bool is_captured = on->capture != NULL;
+    pthread_mutex_unlock(&capturing);
+    return is_captured;
+}
+
 int
 cudaEventRecord(void *handle, void *on)
 {
+    if (record_captured(handle, stream_of(on))) {
+        return SUCCESS;
+    }
     return cudaLaunchHostFunc(on, reach, mark_of(handle, true));
+}
+
+/* A stream joins the capture of an event that it waits for.  -1: there is none. */
+static int
+wait_captured(stream *self, const event *event)
+{
+    graph *graph = event->capture;
+
+    if (graph == NULL) {
+        return self->capture == NULL ? -1 : ISOLATION;
+    }
+    if (self->capture == NULL) {
+        self->capture = graph;
+        self->captured = self->joined = 0;
+        graph->streams[graph->stream_count++] = self;
+    }
+    if (self == graph->streams[0]) {
+        event->from->joined = event->captured;
+    }
+    return self->capture == graph ? SUCCESS : ISOLATION;
 }
 
 int
 cudaStreamWaitEvent(void *on, void *handle, unsigned flags)
 {
     (void)flags;
+    pthread_mutex_lock(&capturing);
+    int result = wait_captured(stream_of(on), handle);
+    pthread_mutex_unlock(&capturing);
+    if (result >= 0) {
+        return last = result;
+    }
     return cudaLaunchHostFunc(on, await, mark_of(handle, false));
 }
 
@@ -335,10 +427,102 @@ cudaEventQuery(void *handle)
 {
     event *self = handle;
 
+    pthread_mutex_lock(&capturing);
+    bool is_captured = self->capture != NULL;
+    bool is_spoiling = is_captured || (captures > 0 && capture_mode == 0);
+    spoilt_captures += is_spoiling;
+    pthread_mutex_unlock(&capturing);
+    if (is_spoiling) {
+        return last = is_captured ? CAPTURED_EVENT : NOT_IN_CAPTURE;
+    }
     pthread_mutex_lock(&self->lock);
     bool is_ready = self->reached >= self->recorded;
     pthread_mutex_unlock(&self->lock);
     return is_ready ? SUCCESS : (last = NOT_READY);
+}
+
+int
+cudaThreadExchangeStreamCaptureMode(int *mode)
+{
+    int before = capture_mode;
+
+    capture_mode = *mode;
+    *mode = before;
+    return SUCCESS;
+}
+
+int
+cudaStreamIsCapturing(void *handle, int *state)
+{
+    stream *self = stream_of(handle);
+
+    pthread_mutex_lock(&capturing);
+    bool is_implicit = self == &legacy && captures > 0;
+    *state = self->capture != NULL;
+    pthread_mutex_unlock(&capturing);
+    return is_implicit ? (last = IMPLICIT) : SUCCESS;
+}
+
+int
+cudaStreamBeginCapture(void *handle, int mode)
+{
+    stream *self = stream_of(handle);
+    graph *made = calloc(1, sizeof *made);
+
+    (void)mode;
+    made->end = &made->first;
+    made->streams[made->stream_count++] = self;
+    pthread_mutex_lock(&capturing);
+    captures++;
+    self->capture = made;
+    self->captured = self->joined = 0;
+    pthread_mutex_unlock(&capturing);
+    return SUCCESS;
+}
+
+/* The others must have been waited for. */
+int
+cudaStreamEndCapture(void *handle, void **made)
+{
+    stream *self = stream_of(handle);
+    int result = SUCCESS;
+
+    pthread_mutex_lock(&capturing);
+    graph *graph = self->capture;
+    for (int i = 0; i < graph->stream_count; i++) {
+        stream *each = graph->streams[i];
+        result = i > 0 && each->joined < each->captured ? UNJOINED : result;
+        each->capture = NULL;
+    }
+    captures--;
+    pthread_mutex_unlock(&capturing);
+    *made = graph;
+    return last = result;
+}
+
+/* For tests: runs a graph, once, and what would have spoilt it. */
+int
+double_graph_launch(void *handle, void *on)
+{
+    graph *self = handle;
+
+    while (self->first != NULL) {
+        task *next = self->first;
+        self->first = next->next;
+        cudaLaunchHostFunc(on, next->run, next->argument);
+        free(next);
+    }
+    free(self);
+    return SUCCESS;
+}
+
+int
+double_spoilt_captures(void)
+{
+    pthread_mutex_lock(&capturing);
+    int count = spoilt_captures;
+    pthread_mutex_unlock(&capturing);
+    return count;
 }
 
 /* For tests: a copy that waits until somebody sets its flag, and what is left over. */

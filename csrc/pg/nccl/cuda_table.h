@@ -13,6 +13,10 @@ enum {
     DL_CUDA_NOT_READY = 600,
     DL_CUDA_STREAM_NON_BLOCKING = 1,
     DL_CUDA_EVENT_NO_TIMING = 2,
+    DL_CUDA_CAPTURE_NONE = 0,
+    DL_CUDA_CAPTURE_ACTIVE = 1,
+    DL_CUDA_MODE_RELAXED = 2,
+    DL_CUDA_CAPTURE_IMPLICIT = 906,
 };
 
 /* As long as CUDA 13 makes it; 12 fills the first part of it. */
@@ -37,6 +41,8 @@ _Static_assert(sizeof(dl_cuda_pointer) == 88, "fixed by CUDA 13");
     X(stream_create, cudaStreamCreateWithPriority, int, (void **, unsigned, int)) \
     X(stream_destroy, cudaStreamDestroy, int, (void *))                           \
     X(stream_wait, cudaStreamWaitEvent, int, (void *, void *, unsigned))          \
+    X(stream_is_capturing, cudaStreamIsCapturing, int, (void *, int *))           \
+    X(exchange_mode, cudaThreadExchangeStreamCaptureMode, int, (int *))           \
     X(event_create, cudaEventCreateWithFlags, int, (void **, unsigned))           \
     X(event_record, cudaEventRecord, int, (void *, void *))                       \
     X(event_query, cudaEventQuery, int, (void *))                                 \

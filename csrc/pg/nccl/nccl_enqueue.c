@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <inttypes.h>
 #include <stdio.h>
 
 #include "pg/nccl/nccl_comm.h"
@@ -75,7 +74,17 @@ meet_peer(dl_nccl_backend *self, int peer, int device, dl_deadline deadline)
     return meet(self, &meeting, deadline, &self->pairs[peer]);
 }
 
-/* The communicator that the call goes through. */
+/* The communicator that the call goes through, if it has been made. */
+static dl_nccl_comm *
+comm_of(const dl_nccl_backend *self, const dl_device_call *call)
+{
+    const dl_message_args *message = call->items[0].args;
+
+    return call->is_batch || !is_message(call->items[0].op)
+               ? self->comm
+               : self->pairs[message->peer];
+}
+
 static dl_status
 find_comm(dl_nccl_backend *self, const dl_device_call *call, int device,
           dl_nccl_comm **comm)
@@ -84,11 +93,10 @@ find_comm(dl_nccl_backend *self, const dl_device_call *call, int device,
 
     if (call->is_batch || !is_message(call->items[0].op)) {
         DL_TRY(meet_all(self, device, call->deadline));
-        *comm = self->comm;
     } else {
         DL_TRY(meet_peer(self, message->peer, device, call->deadline));
-        *comm = self->pairs[message->peer];
     }
+    *comm = comm_of(self, call);
     return DL_OK;
 }
 
@@ -165,30 +173,36 @@ launch_locked(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *c
                          "cudaEventRecord");
 }
 
+/* Nobody may ask for an event that was recorded in a capture. */
+static void
+hand_over(dl_nccl_work *work)
+{
+    if (!work->is_captured) {
+        dl_nccl_watch_work(work);
+        return;
+    }
+    dl_work_finish(&work->work, DL_OK);
+    dl_work_unref(&work->work);
+}
+
 static dl_status
 launch(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
-       dl_work **work)
+       dl_nccl_work *work)
 {
-    dl_nccl_work *made;
-    dl_op_type op = call->items[0].op;
+    char name[DL_NCCL_WORK_TEXT_SIZE];
 
-    DL_TRY(dl_nccl_work_new(self->watch, op, comm->device, &made));
-    made->sequence = ++self->sequence;
-    made->deadline = self->limit < 0 ? call->deadline : dl_deadline_after(self->limit);
     pthread_mutex_lock(&self->watch->launching);
-    dl_status status = launch_locked(self, call, comm, made);
+    dl_status status = launch_locked(self, call, comm, work);
     if (status == DL_OK) {
-        dl_nccl_watch_work(made);
+        hand_over(work);
     }
     pthread_mutex_unlock(&self->watch->launching);
     if (status != DL_OK) {
-        dl_fail_while("%s #%" PRIu64 " on cuda:%d in %s", dl_op_type_name((uint8_t)op),
-                      made->sequence, comm->device, self->watch->label);
-        dl_nccl_work_drop(made);
-        return status;
+        dl_nccl_work_describe(work, name, sizeof name);
+        dl_fail_while("%s in %s", name, self->watch->label);
+        dl_nccl_work_drop(work);
     }
-    *work = &made->work;
-    return DL_OK;
+    return status;
 }
 
 /* Before anything is sent, so that what is refused leaves the group whole. */
@@ -203,21 +217,51 @@ check_call(const dl_nccl_backend *self, const dl_device_call *call)
     return DL_OK;
 }
 
+/* The first number that there is names the work: messages have none. */
+static dl_status
+work_for(dl_nccl_backend *self, const dl_device_call *call, int device,
+         dl_nccl_work **work)
+{
+    const dl_device_item *first = &call->items[0];
+
+    DL_TRY(dl_nccl_work_new(self->watch, first->op, device, work));
+    (*work)->sequence = first->sequence;
+    (*work)->deadline =
+        self->limit < 0 ? call->deadline : dl_deadline_after(self->limit);
+    return DL_OK;
+}
+
 /* What fails from here on leaves ranks at odds with each other, for good. */
 static dl_status
-enqueue_entered(dl_nccl_backend *self, const dl_device_call *call, int device,
-                dl_work **work)
+enqueue_checked(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_work *work)
 {
     dl_nccl_comm *comm;
-    dl_status status = find_comm(self, call, device, &comm);
+    dl_status status = find_comm(self, call, work->device, &comm);
 
-    if (status == DL_OK) {
+    if (status != DL_OK) {
+        dl_nccl_work_drop(work);
+    } else {
         status = launch(self, call, comm, work);
     }
     if (status != DL_OK) {
         dl_nccl_watch_fail(self->watch, dl_last_error());
     }
     return status;
+}
+
+static dl_status
+enqueue_entered(dl_nccl_backend *self, const dl_device_call *call, int device,
+                dl_work **work)
+{
+    dl_nccl_work *made;
+    bool is_captured;
+
+    DL_TRY(dl_nccl_capture_look(self, call, comm_of(self, call), &is_captured));
+    DL_TRY(work_for(self, call, device, &made));
+    made->is_captured = is_captured;
+    DL_TRY(enqueue_checked(self, call, made));
+    *work = &made->work;
+    return DL_OK;
 }
 
 /* The device is made current for NCCL, and given back: the program may have another. */

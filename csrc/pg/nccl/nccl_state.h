@@ -21,7 +21,6 @@ typedef struct dl_nccl_backend {
     uint32_t fork_generation;
     dl_nccl_watch *watch;
     /* by whoever has the group's turn for devices */
-    uint64_t sequence;
     dl_nccl_comm *comm; /* the watch's; NULL before the first operation, as each pair */
     dl_nccl_comm **pairs; /* by the other rank */
 } dl_nccl_backend;
@@ -38,6 +37,12 @@ dl_status dl_nccl_enqueue(dl_device_backend *backend, const dl_device_call *call
 /* Makes the communicator of all ranks, on `device`, unless there is one; DL_INVALID: it is
  * on another. */
 dl_status dl_nccl_connect(dl_device_backend *backend, int device, dl_deadline deadline);
+
+/* Whether the streams of the call's arrays are being captured into a graph.  DL_INVALID:
+ * only some are, or the communicator's own is and they are not, or there is no
+ * communicator yet, which cannot be made then. */
+dl_status dl_nccl_capture_look(const dl_nccl_backend *self, const dl_device_call *call,
+                               const dl_nccl_comm *comm, bool *is_captured);
 
 /* 1: its end has come.  0: not yet.  -1: the thread's error says why it never will. */
 int dl_nccl_work_look(dl_nccl_work *work);

@@ -31,13 +31,10 @@ fail_locked(dl_nccl_watch *self, const dl_error *cause)
 
 /* Moves the works that have ended from one list to another; notes the first failure. */
 static void
-sort_locked(dl_nccl_watch *self, dl_list *ended)
+sort_works_locked(dl_nccl_watch *self, dl_list *ended)
 {
     dl_list *next;
 
-    if (dl_list_is_empty(&self->works)) {
-        return;
-    }
     for (dl_list *node = self->works.next; node != &self->works; node = next) {
         dl_nccl_work *work = DL_LIST_ENTRY(node, dl_nccl_work, node);
         int look = dl_nccl_work_look(work);
@@ -52,6 +49,21 @@ sort_locked(dl_nccl_watch *self, dl_list *ended)
             fail_locked(self, dl_last_error());
         }
     }
+}
+
+/* While anybody captures a graph, asking for an event would spoil it, unless the thread
+ * says that it knows what it does. */
+static void
+sort_locked(dl_nccl_watch *self, dl_list *ended)
+{
+    int mode = DL_CUDA_MODE_RELAXED;
+
+    if (dl_list_is_empty(&self->works)) {
+        return;
+    }
+    self->cuda->exchange_mode(&mode);
+    sort_works_locked(self, ended);
+    self->cuda->exchange_mode(&mode);
 }
 
 /* Without the lock: whoever hears of it may come back here. */

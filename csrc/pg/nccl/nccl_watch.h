@@ -45,14 +45,16 @@ typedef struct dl_nccl_watch {
     bool is_over; /* the thread has let go of everything */
 } dl_nccl_watch;
 
-/* An operation, or several in one, whose end an event tells. */
+/* An operation, or several in one, whose end an event tells.  One that was captured into
+ * a graph is done at once: the graph has it, and may run it any number of times. */
 typedef struct dl_nccl_work {
     dl_work work;
     dl_list node; /* guarded by the watch's lock; in no list once it has ended */
     dl_nccl_watch *watch;
     void *event;
     int device;
-    uint64_t sequence;
+    bool is_captured;
+    uint64_t sequence; /* 0: a message */
     dl_deadline deadline;
 } dl_nccl_work;
 
@@ -75,6 +77,10 @@ dl_status dl_nccl_work_new(dl_nccl_watch *watch, dl_op_type op, int device,
                            dl_nccl_work **work);
 void dl_nccl_watch_work(dl_nccl_work *work);
 void dl_nccl_work_drop(dl_nccl_work *work); /* instead: both references */
+
+/* "all_reduce #7 on cuda:0". */
+#define DL_NCCL_WORK_TEXT_SIZE 80
+void dl_nccl_work_describe(const dl_nccl_work *work, char *text, size_t size);
 
 /* Fails everything; idempotent, bounded, from any thread. */
 void dl_nccl_watch_fail(dl_nccl_watch *watch, const dl_error *cause);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/thread.h"
@@ -41,7 +42,7 @@ wait_work(dl_work *work, dl_deadline deadline)
 }
 
 /* Of a work that is done there is nothing left to wait for, but maybe a failure to
- * tell; its watch may be gone by then. */
+ * tell; its watch may be gone by then.  In a graph, it is the order that counts. */
 static dl_status
 order_work(dl_work *work, void *stream)
 {
@@ -49,7 +50,7 @@ order_work(dl_work *work, void *stream)
     const dl_cuda_table *cuda = self->watch->cuda;
     int previous;
 
-    if (dl_work_is_done(work)) {
+    if (dl_work_is_done(work) && !self->is_captured) {
         return dl_work_result(work);
     }
     DL_TRY(dl_cuda_enter(cuda, self->device, &previous));
@@ -109,6 +110,18 @@ dl_nccl_work_drop(dl_nccl_work *work)
     free_work(&work->work);
 }
 
+void
+dl_nccl_work_describe(const dl_nccl_work *work, char *text, size_t size)
+{
+    const char *name = dl_op_type_name((uint8_t)work->work.op);
+    char number[24] = "";
+
+    if (work->sequence > 0) {
+        snprintf(number, sizeof number, " #%" PRIu64, work->sequence);
+    }
+    snprintf(text, size, "%s%s on cuda:%d", name, number, work->device);
+}
+
 /* 1: its end has come.  0: not yet.  -1: the thread's error says why it never will. */
 int
 dl_nccl_work_look(dl_nccl_work *work)
@@ -126,18 +139,17 @@ dl_nccl_work_look(dl_nccl_work *work)
     if (result == DL_CUDA_NOT_READY && !dl_deadline_passed(work->deadline)) {
         return 0;
     }
-    const char *name = dl_op_type_name((uint8_t)work->work.op);
+    char name[DL_NCCL_WORK_TEXT_SIZE];
+    dl_nccl_work_describe(work, name, sizeof name);
     if (result == DL_CUDA_NOT_READY) {
         dl_fail(DL_TIMEOUT,
-                "%s #%" PRIu64 " on cuda:%d timed out after %" PRId64
+                "%s timed out after %" PRId64
                 "ms in %s: it was begun here, but has not ended; look for a rank that "
                 "did not call it, or called something else",
-                name, work->sequence, work->device,
-                work->deadline.limit / DL_MILLISECOND, watch->label);
+                name, work->deadline.limit / DL_MILLISECOND, watch->label);
     } else {
         dl_cuda_check(watch->cuda, result, "cudaEventQuery");
-        dl_fail_while("%s #%" PRIu64 " on cuda:%d in %s", name, work->sequence,
-                      work->device, watch->label);
+        dl_fail_while("%s in %s", name, watch->label);
     }
     return -1;
 }

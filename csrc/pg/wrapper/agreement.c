@@ -12,7 +12,7 @@ static dl_status
 watch(void *context, int rank)
 {
     dl_agreement *self = context;
-    dl_backend *backend = self->options.backend;
+    const dl_agreement_options *options = &self->options;
 
     if (atomic_load_explicit(&self->is_aborted, memory_order_acquire)) {
         pthread_mutex_lock(&self->lock);
@@ -20,7 +20,7 @@ watch(void *context, int rank)
         pthread_mutex_unlock(&self->lock);
         return status;
     }
-    return backend->ops->watch == NULL ? DL_OK : backend->ops->watch(backend, rank);
+    return options->watch == NULL ? DL_OK : options->watch(options->context, rank);
 }
 
 void
@@ -29,7 +29,7 @@ dl_agreement_init(dl_agreement *self, const dl_agreement_options *options)
     *self = (dl_agreement){.options = *options};
     self->roll = (dl_roll_call){
         .store = options->store,
-        .topic = "debug",
+        .topic = options->topic,
         .rank = options->rank,
         .size = options->size,
         .watch = watch,

@@ -11,9 +11,12 @@
 #include "pg/roll_call.h"
 
 typedef struct dl_agreement_options {
-    dl_store *store;     /* these are borrowed for the agreement's life */
-    dl_backend *backend; /* asked who is gone */
+    dl_store *store; /* these are borrowed for the agreement's life */
+    const char *topic;
     const char *group_name;
+    /* Asked who is gone, as a dl_backend is; NULL: nobody knows. */
+    dl_status (*watch)(void *context, int rank);
+    void *context;
     int rank;
     int size;
 } dl_agreement_options;

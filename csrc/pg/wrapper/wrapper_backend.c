@@ -144,6 +144,14 @@ watch(dl_backend *backend, int rank)
     return inside->ops->watch(inside, rank);
 }
 
+static dl_status
+watch_inside(void *context, int rank)
+{
+    dl_backend *inside = context;
+
+    return inside->ops->watch == NULL ? DL_OK : inside->ops->watch(inside, rank);
+}
+
 static void
 abort_inside(dl_backend *backend, const dl_error *cause)
 {
@@ -239,7 +247,9 @@ dl_wrapper_backend_wrap(const dl_backend_options *options, dl_backend **backend)
     self->store = options->store == NULL ? NULL : dl_store_ref(options->store);
     self->inside = *backend;
     dl_agreement_init(&self->agreement, &(dl_agreement_options){.store = self->store,
-                                                                .backend = self->inside,
+                                                                .topic = "debug",
+                                                                .watch = watch_inside,
+                                                                .context = self->inside,
                                                                 .group_name = name,
                                                                 .rank = options->rank,
                                                                 .size = options->size});

@@ -56,13 +56,13 @@ class Job:
         members = [Member(r, r.process_state()) for r in recordings]
         members.sort(key=lambda m: (m.rank is None, m.rank or 0, m.recording.pid))
         self.members = members
-        self._seats: dict[tuple[str, int], tuple[Member, Group]] = {}
+        self._seats: dict[tuple[str, bool, int], tuple[Member, Group]] = {}
         for member in members:
             for group in member.recording.groups:
                 self._sit(member, group)
 
     def _sit(self, member: Member, group: Group) -> None:
-        key = (group.name, group.rank)
+        key = (group.name, group.is_on_device, group.rank)
         held = self._seats.get(key)
         # Names come again when groups are made anew; the last one counts.
         if held is None or (group.is_open, group.serial) >= (
@@ -107,11 +107,11 @@ class Job:
         ]
 
     def _is_behind(self, group: Group, rank: int, sequence: int) -> bool:
-        seat = self._seats.get((group.name, rank))
+        seat = self._seats.get((group.name, group.is_on_device, rank))
         return seat is not None and seat[1].begun < sequence
 
     def _awaited(self, group: Group, rank: int) -> Awaited:
-        seat = self._seats.get((group.name, rank))
+        seat = self._seats.get((group.name, group.is_on_device, rank))
         if seat is None:
             return Awaited(None, rank, "unseen")
         member, its_group = seat

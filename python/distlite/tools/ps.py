@@ -123,6 +123,8 @@ def _row(job: Job, member: Member, operation: Operation) -> tuple[str, ...]:
     group = operation.group
     if group is not None and group.name != "0":
         what += f" in group {group.name}"
+    if group is not None and group.is_on_device:
+        what += f" by {group.backend}"
     if operation.state == "queued":
         what += " (queued)"
     waits = ", ".join(map(str, job.waits_for(operation)))

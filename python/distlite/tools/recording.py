@@ -119,7 +119,10 @@ class Site:
 
 @dataclass
 class Group:
-    """A group that the process is or was in; `rank` is the process's in it."""
+    """A group that the process is or was in; `rank` is the process's in it.
+
+    One that serves arrays on devices is there twice: each side counts for itself.
+    """
 
     serial: int
     name: str
@@ -129,6 +132,11 @@ class Group:
     is_open: bool
     begun: int  # collectives
     last_ended: int  # nanoseconds on the monotonic clock, 0: none has ended
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether its arrays are."""
+        return self.backend == "nccl"
 
 
 @dataclass

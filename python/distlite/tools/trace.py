@@ -154,6 +154,8 @@ def _tracks(recording: Recording) -> Iterator[tuple[str, list[Operation]]]:
     for group in groups:
         mine = [o for o in recording.operations if o.group is group]
         name = "closed groups" if group is None else f"group {group.name}"
+        if group is not None and group.is_on_device:
+            name += f" by {group.backend}"
         for title, part in (
             (name, [o for o in mine if not o.is_message]),
             (f"{name}: messages", [o for o in mine if o.is_message]),

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Groups whose arrays on devices are served by the doubles of NCCL and the CUDA runtime;
+ * ranks are threads. */
+#ifndef DISTLITE_TESTS_DEVICE_GROUPS_H
+#define DISTLITE_TESTS_DEVICE_GROUPS_H
+
+#include "groups.h"
+#include "pg/device.h"
+
+/* Of the case. */
+static dl_store *store;
+
+DL_CHECK_UNUSED static dl_group *
+join_device_group(const char *name, int rank, int size, int64_t timeout)
+{
+    dl_group_options options = {
+        .name = name, .backend = "cpu", .rank = rank, .size = size, .timeout = timeout};
+    dl_device_options unset = {0};
+    dl_group *group = NULL;
+
+    CHECK_OK(dl_group_new(&options, store, &group));
+    CHECK_OK(dl_device_serve(group, "nccl", &unset));
+    return group;
+}
+
+DL_CHECK_UNUSED static dl_tensor
+device_tensor(void *data, size_t count)
+{
+    dl_tensor tensor = tensor_of(data, count, DL_INT64);
+
+    tensor.device = DL_CUDA;
+    return tensor;
+}
+
+DL_CHECK_UNUSED static dl_work *
+begin_sum(dl_group *group, int64_t *data, size_t count)
+{
+    dl_all_reduce_args args = {.tensor = device_tensor(data, count), .op = DL_SUM};
+    dl_work *work = NULL;
+
+    CHECK_OK(
+        dl_group_submit(group, DL_ALL_REDUCE, &args, dl_group_deadline(group), &work));
+    return work;
+}
+
+DL_CHECK_UNUSED static void
+run_ranks(int size, dl_rank_fn run)
+{
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_run_ranks(size, run, NULL);
+    dl_store_unref(store);
+}
+
+#endif

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Operations on devices as they are compared at DETAIL, and as they are recorded. */
+#include "base/call_site.h"
+#include "base/debug_level.h"
+#include "base/thread.h"
+#include "device_groups.h"
+#include "pg/recorder.h"
+#include "pg/recording.h"
+
+static void
+run_detailed(int size, dl_rank_fn run)
+{
+    dl_debug_level_set(DL_DEBUG_DETAIL);
+    run_ranks(size, run);
+}
+
+static void
+note_line(int line)
+{
+    dl_call_site site = {.file = "train.py", .function = "step", .line = line};
+
+    dl_call_site_note(&site);
+}
+
+static void
+finish_sum(dl_group *group, int64_t *data, size_t count)
+{
+    dl_work *work = begin_sum(group, data, count);
+
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_work_unref(work);
+}
+
+/* Single ones, messages, and a part made out of a wrapped group. */
+static void
+call_alike(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("d", rank, size, GROUP_PATIENCE);
+    dl_device_parting parting = {.color = 0, .key = rank};
+    int64_t data[2] = {rank, 1};
+    dl_message_args message = {.tensor = device_tensor(data, 2), .peer = 1 - rank};
+    dl_work *work;
+
+    (void)context;
+    finish_sum(group, data, 2);
+    CHECK_EQUAL(data[1], size);
+    CHECK_OK(
+        dl_group_post(group, rank == 0 ? DL_SEND : DL_RECV, &message, soon(), &work));
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_work_unref(work);
+    dl_group *part = join_device_group("part", rank, size, GROUP_PATIENCE);
+    CHECK_OK(dl_device_part(group, &parting, soon(), part));
+    finish_sum(part, data, 2);
+    CHECK_EQUAL(data[1], size * size);
+    end_group(part);
+    end_group(group);
+}
+
+CHECK_CASE(what_all_ranks_call_passes)
+{
+    run_detailed(2, call_alike);
+}
+
+/* The first item of the batch is the same on both, the second is not. */
+static void
+call_differently(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("d", rank, size, GROUP_PATIENCE);
+    int64_t data[3] = {rank, rank, rank};
+    dl_all_reduce_args args = {.op = DL_SUM};
+    dl_work *work;
+
+    (void)context;
+    finish_sum(group, data, 1);
+    data[0] = rank;
+    CHECK_OK(dl_device_batch_begin(group, soon()));
+    for (int i = 0; i < 2; i++) {
+        note_line(10 * i + rank);
+        args.tensor = device_tensor(data, i == 0 ? 1 : 2 + (size_t)rank);
+        CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work));
+    }
+    note_line(77);
+    CHECK_STATUS(dl_device_batch_end(group, false, soon(), &work), DL_MISMATCH);
+    const char *text = dl_last_error()->text;
+    CHECK_CONTAINS(text, "Detected mismatch between collectives on ranks");
+    CHECK_CONTAINS(text, "Tensor shapes: [2] vs [3]");
+    CHECK_CONTAINS(text, "operation 3 of group d (nccl), nothing was sent");
+    CHECK_CONTAINS(text, "at train.py:10 in step");
+    CHECK_CONTAINS(text, "at train.py:11 in step");
+    CHECK_EQUAL(data[0], rank);
+    CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_MISMATCH);
+    dl_call_site_note(NULL);
+    end_group(group);
+}
+
+CHECK_CASE(ranks_that_differ_learn_it_before_anything_is_sent)
+{
+    run_detailed(2, call_differently);
+}
+
+/* Rank 1 never comes to the second; rank 0 would otherwise learn nothing before NCCL's
+ * own timeout, and not where rank 1 was last. */
+static void
+stay_away(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("d", rank, size, GROUP_PATIENCE);
+    dl_all_reduce_args args = {.op = DL_SUM};
+    int64_t data = rank;
+
+    (void)context;
+    note_line(40 + rank);
+    finish_sum(group, &data, 1);
+    if (rank == 0) {
+        dl_work *work;
+        args.tensor = device_tensor(&data, 1);
+        CHECK_STATUS(dl_group_submit(group, DL_ALL_REDUCE, &args,
+                                     dl_deadline_after(200 * DL_MILLISECOND), &work),
+                     DL_TIMEOUT);
+        CHECK_CONTAINS(dl_last_error()->text, "Ranks 1 failed to pass");
+        CHECK_CONTAINS(dl_last_error()->text, "was last in operation 1");
+        CHECK_CONTAINS(dl_last_error()->text, "at train.py:41 in step");
+    }
+    CHECK_OK(dl_store_barrier(store, dl_bytes_of("over"), size, soon()));
+    dl_call_site_note(NULL);
+    end_group(group);
+}
+
+CHECK_CASE(a_rank_that_does_not_come_is_named)
+{
+    run_detailed(2, stay_away);
+}
+
+/* Rank 1 is gone for good, which the CPU's side knows. */
+static void
+leave(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("d", rank, size, GROUP_PATIENCE);
+    dl_all_reduce_args args = {.op = DL_SUM};
+    int64_t data = rank;
+
+    (void)context;
+    finish_sum(group, &data, 1);
+    if (rank == 0) {
+        args.tensor = device_tensor(&data, 1);
+        int64_t begun = dl_now();
+        CHECK(dl_group_all_reduce(group, &args, soon()) != DL_OK);
+        CHECK(dl_now() - begun < GROUP_PATIENCE / 2);
+        CHECK_CONTAINS(dl_last_error()->text, "rank 1");
+    }
+    end_group(group);
+}
+
+CHECK_CASE(a_rank_that_has_left_is_not_waited_for)
+{
+    run_detailed(2, leave);
+}
+
+/* The rows of operations on devices in this process, by state. */
+static int
+count_rows(uint64_t state, uint64_t status)
+{
+    dl_recording_header header;
+    dl_buffer copy = {0};
+    int count = 0;
+
+    CHECK_OK(dl_recorder_snapshot(&copy));
+    CHECK(dl_recording_check(copy.data, copy.size, &header));
+    dl_recording tables = dl_recording_at(copy.data, &header);
+    for (uint64_t i = 0; i < header.record_count; i++) {
+        uint64_t what = atomic_load(&tables.records[i].what);
+        uint64_t serial = atomic_load(&tables.records[i].place) & UINT32_MAX;
+        for (uint64_t k = 0; serial > 0 && k < header.group_count; k++) {
+            const dl_recorded_group *group = &tables.groups[k];
+            uint64_t backend = atomic_load(&group->backend[0]);
+            count += atomic_load(&group->serial) == serial
+                     && memcmp(&backend, "nccl", 5) == 0 && (what >> 24 & 0xf) == state
+                     && (what >> 28 & 0xf) == status;
+        }
+    }
+    dl_buffer_fini(&copy);
+    return count;
+}
+
+/* A row ends shortly after those who wait for its work have been told. */
+static void
+check_rows(uint64_t state, uint64_t status, int count)
+{
+    dl_deadline deadline = soon();
+
+    while (count_rows(state, status) != count && !dl_deadline_passed(deadline)) {
+        dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
+    }
+    CHECK_EQUAL(count_rows(state, status), count);
+}
+
+CHECK_CASE(rows_begin_with_the_call_and_end_with_the_event)
+{
+    int64_t data[2] = {1, 2};
+    dl_all_reduce_args args = {.tensor = device_tensor(data, 2), .op = DL_SUM};
+    dl_work *work;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_group *group = join_device_group("r", 0, 1, GROUP_PATIENCE);
+    finish_sum(group, data, 2);
+    check_rows(DL_RECORD_ENDED, DL_OK, 1);
+    CHECK_OK(dl_device_batch_begin(group, soon()));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work));
+    }
+    check_rows(DL_RECORD_QUEUED, 0, 3);
+    CHECK_OK(dl_device_batch_end(group, false, soon(), &work));
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_work_unref(work);
+    check_rows(DL_RECORD_ENDED, DL_OK, 4);
+    CHECK_OK(dl_device_batch_begin(group, soon()));
+    CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work));
+    CHECK_OK(dl_device_batch_end(group, true, soon(), &work));
+    check_rows(DL_RECORD_ENDED, DL_CANCELLED, 1);
+    check_rows(DL_RECORD_RUNNING, 0, 0);
+    end_group(group);
+    dl_store_unref(store);
+}
+
+/* Rank 1 does not come: rank 0's row says that it is in it, and then how that ended. */
+static void
+wait_in_vain(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("late", rank, size, 300 * DL_MILLISECOND);
+    int64_t data = 1;
+
+    (void)context;
+    CHECK_OK(dl_device_connect(group, 0, soon()));
+    if (rank == 0) {
+        dl_work *work = begin_sum(group, &data, 1);
+        check_rows(DL_RECORD_RUNNING, 0, 1);
+        CHECK(!dl_recorder_take_failure());
+        CHECK_STATUS(dl_work_wait(work, soon()), DL_TIMEOUT);
+        dl_work_unref(work);
+        check_rows(DL_RECORD_ENDED, DL_TIMEOUT, 1);
+        CHECK(dl_recorder_take_failure());
+    }
+    CHECK_OK(dl_store_barrier(store, dl_bytes_of("over"), size, soon()));
+    end_group(group);
+}
+
+CHECK_CASE(an_operation_that_hangs_is_seen_from_outside)
+{
+    run_ranks(2, wait_in_vain);
+}
