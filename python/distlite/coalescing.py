@@ -6,6 +6,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 
 from . import _C
+from ._C import Work
 from .group_methods import CoalescedWork
 from .p2p import is_on_device
 from .world import is_outside, world
@@ -13,7 +14,7 @@ from .world import is_outside, world
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import Any, NoReturn
+    from typing import Any
 
     from ._C import ProcessGroup
 
@@ -24,16 +25,16 @@ __all__ = ["_CoalescingManager", "_IllegalWork", "_coalescing_manager"]
 _COLLECTED = ("all_reduce", "all_gather_single", "reduce_scatter_single")
 
 
-class _IllegalWork:
+class _IllegalWork(Work):
     """What a collected operation returns: there is nothing to wait for yet."""
 
-    def __getattr__(self, name: str) -> NoReturn:
+    def __getattribute__(self, name: str) -> Any:
         if name in (
             *("wait", "is_success", "exception", "result", "synchronize"),
             *("source_rank", "is_completed", "get_future"),
         ):
             raise ValueError(f"Illegal to call {name} on IllegalWork object")
-        raise AttributeError(f"IllegalWork has no attribute {name!r}")
+        return object.__getattribute__(self, name)
 
 
 class _CoalescingManager:

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import NewType
 
 from . import _C
-from ._C import all_gather_single, reduce_scatter_single
+from ._C import Work, all_gather_single, reduce_scatter_single
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import timedelta
-    from typing import Any
+    from typing import Any, Literal
 
     from .futures import Future
 
@@ -33,20 +33,17 @@ _reduce_scatter_base = reduce_scatter_single
 GroupName = NewType("GroupName", str)
 
 
-class FutureWork:
+class FutureWork(Work):
     """The Work of an operation that is done when a future is."""
 
     def __init__(self, future: Future) -> None:
+        super().__init__()
         self._future = future
 
-    def wait(self, timeout: timedelta | float | None = None) -> bool:
+    def wait(self, timeout: timedelta | float | None = None) -> Literal[True]:
         """True once the future has a value; raises its exception."""
         self._future.wait()
         return True
-
-    def synchronize(self) -> None:
-        """Wait, as wait() does."""
-        self.wait()
 
     def is_completed(self) -> bool:
         """Whether the future is done."""

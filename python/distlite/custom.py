@@ -141,7 +141,7 @@ def _dispatching(
         if device in made:
             return handle(made[device], function, given, group)
         if device not in served and function != "barrier":
-            raise _no_backend(device)
+            raise RuntimeError(f"{_NO_BACKEND} {device}")
         return NotImplemented
 
     group._set_handler(pass_on)
@@ -198,7 +198,9 @@ class Call:
             if found is not None and found is not getattr(ProcessGroup, name, None):
                 method: Callable[..., Any] = getattr(self.group, name)
                 return method
-        raise _no_backend(_device_of(self.given))
+        kind, device = type(self.group).__name__, _device_of(self.given)
+        known = " or ".join(f"{name}()" for name in names)
+        raise RuntimeError(f"{_NO_BACKEND} {device}: {kind} does not define {known}")
 
     def rank(self, name: str, otherwise: int | None = None) -> int | None:
         """The rank in the group, of `name` or group_`name`."""
@@ -250,8 +252,7 @@ def _wait(work: Any) -> None:
         work.wait()
 
 
-def _no_backend(device: str) -> RuntimeError:
-    return RuntimeError(f"No backend type associated with device type {device}")
+_NO_BACKEND = "No backend type associated with device type"
 
 
 def _all_reduce(call: Call) -> Any:

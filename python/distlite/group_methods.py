@@ -12,31 +12,31 @@ from __future__ import annotations
 from datetime import timedelta
 
 from . import _C
+from ._C import Work
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
-    from typing import Any
+    from collections.abc import Callable, Sequence
+    from typing import Any, Literal
 
-    from ._C import ProcessGroup, Work
+    from ._C import ProcessGroup
     from .futures import Future
 
 
-class CoalescedWork:
+class CoalescedWork(Work):
     """Several works that are waited for as one."""
 
     def __init__(self, works: list[Work]) -> None:
+        super().__init__()
         self.works = works
 
-    def wait(self, timeout: timedelta | float | None = None) -> bool:
+    def wait(self, timeout: timedelta | float | None = None) -> Literal[True]:
         """True once all have ended well; raises what the first failed with."""
+        # Works that are written in Python need not know of timeouts.
+        limit = () if timeout is None else (timeout,)
         for work in self.works:
-            work.wait(timeout)
+            work.wait(*limit)
         return True
-
-    def synchronize(self) -> None:
-        """Wait, as wait() does."""
-        self.wait()
 
     def is_completed(self) -> bool:
         """Whether all have ended, well or not."""
@@ -63,9 +63,6 @@ class CoalescedWork:
             return [array for each in futures.value() for array in each.value()]
 
         return collect_all([work.get_future() for work in self.works]).then(take)
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        return self.get_future().__await__()
 
 
 # What only the module's functions are told by name.

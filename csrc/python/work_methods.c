@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdbool.h>
+
+#include "pg/device.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/work_object.h"
+
+static dlpy_work *
+work_of(PyObject *object)
+{
+    return (dlpy_work *)object;
+}
+
+/* Of Python's own, what the class does not tell. */
+static PyObject *
+refuse_own(PyObject *object, const char *method)
+{
+    PyErr_Format(PyExc_NotImplementedError,
+                 "%s does not define %s(): a Work that Python constructs has no other",
+                 Py_TYPE(object)->tp_name, method);
+    return NULL;
+}
+
+static PyObject *
+raise_result(dlpy_work *self, dl_status status)
+{
+    return dlpy_raise_collective(self->state, status);
+}
+
+/* Looks, without waiting, whether it has ended by now. */
+static bool
+has_ended(dlpy_work *self)
+{
+    dl_work *work = self->work;
+
+    if (work == NULL) {
+        return false;
+    }
+    if (!dl_work_is_done(work) && work->ops->poll != NULL) {
+        work->ops->poll(work);
+    }
+    return dl_work_is_done(work);
+}
+
+/* On a device the current stream waits, and not the caller. */
+static PyObject *
+order_stream(dlpy_work *self)
+{
+    void *stream;
+
+    if (dlpy_cuda_current_stream(&self->origin, &stream) < 0) {
+        return NULL;
+    }
+    dl_status status = dl_work_order(self->work, stream);
+    if (status != DL_OK) {
+        return raise_result(self, status);
+    }
+    dlpy_completions_drain(self->completions);
+    Py_RETURN_TRUE;
+}
+
+static PyObject *
+work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    dlpy_work *self = work_of(object);
+    int64_t timeout = -1;
+    dl_status status;
+
+    if (self->work == NULL) {
+        return refuse_own(object, "wait");
+    }
+    if (count + (names == NULL ? 0 : PyTuple_GET_SIZE(names)) > 1) {
+        PyErr_SetString(PyExc_TypeError, "wait() takes at most one argument, timeout");
+        return NULL;
+    }
+    if (count == 1 || names != NULL) {
+        if (dlpy_timeout_from(args[0], -1, &timeout) < 0) {
+            return NULL;
+        }
+        /* torch's default, zero, is no limit besides the operation's own. */
+        timeout = timeout == 0 ? -1 : timeout;
+    }
+    if (dl_work_is_on_device(self->work) && timeout < 0 && !dl_device_blocks()) {
+        return order_stream(self);
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_work_wait(self->work, dl_deadline_after(timeout));
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        return raise_result(self, status);
+    }
+    dlpy_completions_drain(self->completions);
+    Py_RETURN_TRUE;
+}
+
+static PyObject *
+work_is_completed(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    return PyBool_FromLong(has_ended(work_of(object)));
+}
+
+static PyObject *
+work_is_success(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_work *self = work_of(object);
+
+    return PyBool_FromLong(has_ended(self) && self->work->status == DL_OK);
+}
+
+static PyObject *
+work_exception(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_work *self = work_of(object);
+    PyObject *type, *value, *trace;
+
+    if (!has_ended(self) || self->work->status == DL_OK) {
+        Py_RETURN_NONE;
+    }
+    raise_result(self, dl_work_result(self->work));
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    return value;
+}
+
+static PyObject *
+work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_work *self = work_of(object);
+
+    if (self->work == NULL) {
+        return refuse_own(object, "result");
+    }
+    if (self->outputs == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "result() not implemented.");
+        return NULL;
+    }
+    return Py_NewRef(self->outputs);
+}
+
+static PyObject *
+work_source_rank(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dl_work *work = work_of(object)->work;
+
+    if (work == NULL || !dl_work_is_done(work) || work->source < 0) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "sourceRank() may only be called on work objects that "
+                        "correspond to a recv or recv-from-any call.");
+        return NULL;
+    }
+    return PyLong_FromLong(work->source);
+}
+
+static PyObject *
+work_synchronize(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    PyObject *waited = work_of(object)->work == NULL
+                           ? PyObject_CallMethod(object, "wait", NULL)
+                           : work_wait(object, NULL, 0, NULL);
+
+    if (waited == NULL) {
+        return NULL;
+    }
+    Py_DECREF(waited);
+    Py_RETURN_NONE;
+}
+
+/* torch's number. */
+enum { OP_UNKNOWN = 100 };
+
+static PyObject *
+work_op_type(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dl_work *work = work_of(object)->work;
+
+    return PyLong_FromLong(work == NULL ? OP_UNKNOWN : work->op);
+}
+
+/* On the clock of time.monotonic(). */
+static PyObject *
+work_ended_at(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    if (!has_ended(work_of(object))) {
+        Py_RETURN_NONE;
+    }
+    return PyFloat_FromDouble((double)work_of(object)->work->ended_at * 1e-9);
+}
+
+static PyObject *
+work_get_future(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_work *self = work_of(object);
+
+    if (self->work == NULL) {
+        return refuse_own(object, "get_future");
+    }
+    if (self->state->future_of_work == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "distlite is not imported");
+        return NULL;
+    }
+    return PyObject_CallOneArg(self->state->future_of_work, object);
+}
+
+PyObject *
+dlpy_work_await(PyObject *object)
+{
+    PyObject *future = PyObject_CallMethod(object, "get_future", NULL);
+
+    if (future == NULL) {
+        return NULL;
+    }
+    PyObject *iterator = PyObject_CallMethod(future, "__await__", NULL);
+    Py_DECREF(future);
+    return iterator;
+}
+
+static PyObject *
+work_call_when_done(PyObject *object, PyObject *callback)
+{
+    dlpy_work *self = work_of(object);
+
+    if (self->work == NULL) {
+        return refuse_own(object, "get_future");
+    }
+    if (self->callbacks == NULL) {
+        self->callbacks = PyList_New(0);
+    }
+    if (self->callbacks == NULL || PyList_Append(self->callbacks, callback) < 0) {
+        return NULL;
+    }
+    dlpy_completions_want(self->completions, &self->completion);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+work_take_callbacks(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_work *self = work_of(object);
+    PyObject *callbacks = self->callbacks;
+
+    self->callbacks = NULL;
+    return callbacks == NULL ? PyList_New(0) : callbacks;
+}
+
+PyMethodDef dlpy_work_methods[] = {
+    {"wait", (PyCFunction)(void (*)(void))work_wait, METH_FASTCALL | METH_KEYWORDS,
+     "wait($self, /, timeout=None)\n--\n\n"
+     "Returns True once the operation has ended well, and raises what it failed "
+     "with, as often as it is called.  `timeout` (a timedelta, or seconds) may "
+     "shorten the operation's own; None or 0 leaves that as it is.  On a device, and "
+     "without `timeout`, it is the current stream that waits, and not the caller."},
+    {"is_completed", work_is_completed, METH_NOARGS,
+     "is_completed($self, /)\n--\n\nWhether it has ended, well or not."},
+    {"is_success", work_is_success, METH_NOARGS,
+     "is_success($self, /)\n--\n\nWhether it has ended well."},
+    {"exception", work_exception, METH_NOARGS,
+     "exception($self, /)\n--\n\nWhat it failed with, or None."},
+    {"result", work_result, METH_NOARGS,
+     "result($self, /)\n--\n\nThe list of output arrays."},
+    {"source_rank", work_source_rank, METH_NOARGS,
+     "source_rank($self, /)\n--\n\nRank in the group that a received message is from."},
+    {"_source_rank", work_source_rank, METH_NOARGS, "_source_rank($self, /)\n--\n\n"},
+    {"synchronize", work_synchronize, METH_NOARGS,
+     "synchronize($self, /)\n--\n\nAs wait(): on a device, the current stream waits."},
+    {"get_future", work_get_future, METH_NOARGS,
+     "get_future($self, /)\n--\n\nA Future of the list of output arrays."},
+    {"_get_op_type", work_op_type, METH_NOARGS, "_get_op_type($self, /)\n--\n\n"},
+    {"_ended_at", work_ended_at, METH_NOARGS, "_ended_at($self, /)\n--\n\n"},
+    {"_call_when_done", work_call_when_done, METH_O,
+     "_call_when_done($self, callback, /)\n--\n\n"},
+    {"_take_callbacks", work_take_callbacks, METH_NOARGS,
+     "_take_callbacks($self, /)\n--\n\n"},
+    {0},
+};
