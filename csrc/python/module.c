@@ -5,6 +5,7 @@
 #include "python/convert.h"
 #include "python/mpi_functions.h"
 #include "python/object_cards.h"
+#include "python/object_memory.h"
 #include "python/debug_functions.h"
 #include "python/group_methods.h"
 #include "python/recorder_functions.h"
@@ -21,7 +22,8 @@ module_exec(PyObject *module)
         return -1;
     }
     if (dlpy_add_recorder_functions(module) < 0 || dlpy_add_object_cards(module) < 0
-        || dlpy_add_debug_functions(module) < 0 || dlpy_add_mpi_functions(module) < 0) {
+        || dlpy_add_object_memory(module) < 0 || dlpy_add_debug_functions(module) < 0
+        || dlpy_add_mpi_functions(module) < 0) {
         return -1;
     }
     /* Last: until the module is whole nobody can block in the core. */

@@ -244,6 +244,7 @@ def _forget_all() -> None:
     world.except_hook = world.replaced_except_hook = None
     for group in groups:
         group.shutdown()
+    _C._clear_spare_memory()
 
 
 def _prefixing(hook: ExceptHook, rank: int) -> ExceptHook:

@@ -14,6 +14,8 @@ from struct import unpack_from as unpack_numbers
 
 import numpy as np
 
+from . import _C
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pickle import PickleBuffer
@@ -34,6 +36,8 @@ __all__ = [
 
 # A part is a transfer of its own: less is cheaper to copy into the stream.
 PART_LEAST = 64 << 10
+# Less is memory that malloc() keeps anyway.
+SPARE_LEAST = 1 << 20
 PROTOCOL = 5
 # Of a pickler's errors, those which take a text; others become a PicklingError.
 PLAIN_ERRORS = (AttributeError, MemoryError, RecursionError, TypeError, ValueError)
@@ -176,8 +180,12 @@ def part_sizes(stream: Any, count: int) -> tuple[int, ...]:
 
 
 def empty(size: int) -> np.ndarray:
-    """Memory to receive into."""
-    return np.empty(size, np.uint8)
+    """Memory to receive into: what has been received before and is of no more use, if
+    it is worth it."""
+    if size < SPARE_LEAST:
+        return np.empty(size, np.uint8)
+    memory: Any = _C._SpareMemory(size)
+    return np.frombuffer(memory, np.uint8)
 
 
 def memory_of(part: Any) -> np.ndarray:

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/spare.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Of x86 and of most others; elsewhere it is as good as any. */
+#define LARGE_PAGE ((size_t)2 << 20)
+
+typedef struct spare {
+    dl_region base;
+    struct spare *next;
+} spare;
+
+static struct {
+    /* Who finds it set does without the list, rather than wait: a forked child may find
+     * it set for ever. */
+    atomic_flag is_busy;
+    /* guarded by is_busy */
+    spare *first; /* the one that came last */
+} waiting = {.is_busy = ATOMIC_FLAG_INIT};
+
+static bool
+enter(void)
+{
+    return !atomic_flag_test_and_set_explicit(&waiting.is_busy, memory_order_acquire);
+}
+
+static void
+leave(void)
+{
+    atomic_flag_clear_explicit(&waiting.is_busy, memory_order_release);
+}
+
+static void
+free_all(spare *first)
+{
+    while (first != NULL) {
+        spare *next = first->next;
+        munmap(first->base.memory, first->base.size);
+        free(first);
+        first = next;
+    }
+}
+
+/* Cuts off those that came first, until the others are no more than the limit. */
+static spare *
+cut(void)
+{
+    spare **end = &waiting.first;
+    size_t sum = 0;
+
+    while (*end != NULL && (*end)->base.size <= DL_SPARE_LIMIT - sum) {
+        sum += (*end)->base.size;
+        end = &(*end)->next;
+    }
+    spare *rest = *end;
+    *end = NULL;
+    return rest;
+}
+
+static void
+give_back(dl_region *region)
+{
+    spare *self = (spare *)(void *)region;
+    spare *rest = self;
+
+    self->next = NULL;
+    /* Larger than all that may wait: it would only drive out the others. */
+    if (region->size <= DL_SPARE_LIMIT) {
+        /* Who writes to the pages has them back; old kernels just keep them. */
+        (void)madvise(region->memory, region->size, MADV_FREE);
+        if (enter()) {
+            self->next = waiting.first;
+            waiting.first = self;
+            rest = cut();
+            leave();
+        }
+    }
+    free_all(rest);
+}
+
+/* The smallest that has room, and not too much of it: the array keeps all. */
+static spare *
+take(size_t size)
+{
+    spare **best = NULL;
+
+    if (!enter()) {
+        return NULL;
+    }
+    for (spare **at = &waiting.first; *at != NULL; at = &(*at)->next) {
+        size_t found = (*at)->base.size;
+        bool fits = found >= size && found - size <= size;
+        if (fits && (best == NULL || found < (*best)->base.size)) {
+            best = at;
+        }
+    }
+    spare *taken = best == NULL ? NULL : *best;
+    if (taken != NULL) {
+        *best = taken->next;
+    }
+    leave();
+    return taken;
+}
+
+/* Begins at a large page, which not every kernel sees to. */
+static uint8_t *
+map(size_t size)
+{
+    uint8_t *mapped = mmap(NULL, size + LARGE_PAGE, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (mapped == MAP_FAILED) {
+        return NULL;
+    }
+    size_t before = -(uintptr_t)mapped % LARGE_PAGE;
+    if (before > 0) {
+        munmap(mapped, before);
+    }
+    munmap(mapped + before + size, LARGE_PAGE - before);
+    (void)madvise(mapped + before, size, MADV_HUGEPAGE);
+    return mapped + before;
+}
+
+static dl_status
+make(size_t size, spare **made)
+{
+    spare *self = calloc(1, sizeof *self);
+
+    if (self == NULL) {
+        return dl_fail_no_memory();
+    }
+    self->base = (dl_region){.memory = map(size), .size = size, .free = give_back};
+    if (self->base.memory == NULL) {
+        int error = errno;
+        free(self);
+        return dl_fail(DL_NO_MEMORY, "%zu bytes to receive into: %s", size,
+                       strerror(error));
+    }
+    *made = self;
+    return DL_OK;
+}
+
+dl_status
+dl_spare_new(size_t size, dl_region **region)
+{
+    if (size > SIZE_MAX / 2) {
+        return dl_fail_no_memory();
+    }
+    size = (size + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+    spare *found = take(size);
+    if (found == NULL) {
+        DL_TRY(make(size, &found));
+    }
+    *region = &found->base;
+    return DL_OK;
+}
+
+size_t
+dl_spare_size(void)
+{
+    size_t sum = 0;
+
+    if (enter()) {
+        for (const spare *each = waiting.first; each != NULL; each = each->next) {
+            sum += each->base.size;
+        }
+        leave();
+    }
+    return sum;
+}
+
+void
+dl_spare_clear(void)
+{
+    if (enter()) {
+        spare *all = waiting.first;
+        waiting.first = NULL;
+        leave();
+        free_all(all);
+    }
+}
