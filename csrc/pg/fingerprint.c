@@ -111,3 +111,18 @@ dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text, size_t si
     }
     snprintf(text, size, "%s(%s%s%s)", entry->name, data, op, detail);
 }
+
+/* A byte of it holds the size of an element (pg/check.c). */
+void
+dl_fingerprint_describe_size(const dl_fingerprint *fingerprint, uint64_t bytes,
+                             char text[DL_FINGERPRINT_SIZE_TEXT_SIZE])
+{
+    uint64_t item_size = fingerprint->item_size > 0 ? fingerprint->item_size : 1;
+
+    if (fingerprint->dtype == DL_OPAQUE) {
+        snprintf(text, DL_FINGERPRINT_SIZE_TEXT_SIZE, "%" PRIu64 " bytes", bytes);
+    } else {
+        snprintf(text, DL_FINGERPRINT_SIZE_TEXT_SIZE, "%" PRIu64 " x %s",
+                 bytes / item_size, dl_dtype_name((dl_dtype)fingerprint->dtype));
+    }
+}

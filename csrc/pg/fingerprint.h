@@ -67,4 +67,9 @@ uint32_t dl_fingerprint_of_blocks(const dl_tensor *blocks, int count);
 void dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text,
                              size_t size);
 
+/* "3 x float32" for so many bytes of that dtype; "12 bytes" of what is opaque. */
+#define DL_FINGERPRINT_SIZE_TEXT_SIZE 64
+void dl_fingerprint_describe_size(const dl_fingerprint *fingerprint, uint64_t bytes,
+                                  char text[DL_FINGERPRINT_SIZE_TEXT_SIZE]);
+
 #endif

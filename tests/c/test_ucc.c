@@ -73,6 +73,44 @@ CHECK_CASE(queued_sums_are_done_in_their_order)
     run_ranks(2, queue_sums);
 }
 
+/* The last rank differs: the others are told, and the messages' end is theirs, too. */
+static void
+differ(int rank, int size, void *context)
+{
+    dl_group *group = join_ucc_group("differ", rank, size, GROUP_PATIENCE);
+    int64_t data[2] = {rank, 7};
+    dl_message_args send = {
+        .tensor = tensor_of(data, 2, DL_INT64), .peer = (rank + 1) % size, .tag = 5};
+    int64_t taken[2] = {0};
+    dl_message_args receive = {.tensor = tensor_of(taken, 2, DL_INT64), .tag = 5};
+    dl_message_args idle = {.tensor = tensor_of(taken, 2, DL_INT64), .tag = 6};
+    dl_work *works[2];
+    int source = -1;
+
+    (void)context;
+    CHECK_OK(dl_group_post(group, DL_SEND, &send, soon(), &works[0]));
+    receive.peer = DL_ANY_RANK;
+    CHECK_OK(dl_group_exchange(group, DL_RECV_ANY, &receive, soon(), &source));
+    CHECK_EQUAL(source, (rank + size - 1) % size);
+    CHECK_EQUAL(taken[0], source);
+    CHECK_OK(dl_work_wait(works[0], soon()));
+    idle.peer = source;
+    CHECK_OK(dl_group_post(group, DL_RECV, &idle, soon(), &works[1]));
+    CHECK_OK(all_reduce(group, data, 1));
+    CHECK_STATUS(all_reduce(group, data, rank == size - 1 ? 2 : 1), DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text, "all_reduce(2 x int64, SUM)");
+    dl_group_close(group);
+    CHECK_STATUS(dl_work_wait(works[1], soon()), DL_CLOSED);
+    dl_work_unref(works[0]);
+    dl_work_unref(works[1]);
+    dl_group_unref(group);
+}
+
+CHECK_CASE(messages_go_beside_and_calls_are_compared)
+{
+    run_ranks(3, differ);
+}
+
 CHECK_CASE(the_table_of_reductions)
 {
     dl_ucc_reduction found;

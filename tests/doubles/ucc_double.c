@@ -7,7 +7,7 @@
  * DISTLITE_UCC_LIBRARY names it.
  *
  * DOUBLE_UCC_FAIL=init|context|team|collective|post|request: what fails, collectives from
- * the second on.  Built with -DOLD it does not tell its version, with -DANCIENT it lacks
+ * the second on.  While double_ucc_is_stalled is set nothing moves here.  Built with -DOLD it does not tell its version, with -DANCIENT it lacks
  * what is needed, with -DNEXT it is 2.0. */
 #include <complex.h>
 #include <fcntl.h>
@@ -140,6 +140,7 @@ char double_ucc_prefix[64]; /* guarded by lock */
 atomic_int double_ucc_thread_mode = -1;
 atomic_int double_ucc_contexts;
 atomic_int double_ucc_teams;
+atomic_int double_ucc_is_stalled; /* for tests to set */
 static atomic_int collectives;
 
 static bool
@@ -518,7 +519,7 @@ progress_team(team *team)
     request *first = team->queue;
     int left = 0;
 
-    if (first == NULL) {
+    if (first == NULL || double_ucc_is_stalled) {
         return;
     }
     for (int i = 0; i < first->count; i++) {

@@ -22,7 +22,10 @@ MAY_INCLUDE = {
     "pg/cpu": ("base/*", "tensor/*", "net/*", "store/store.h", "pg/*.h"),
     "pg/nccl": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
     "pg/mpi": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
-    "pg/ucc": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg/ucc": (
+        *("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+        "pg/cpu/cpu_backend.h",  # which it has beside UCC
+    ),
     "pg/fake": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
     "pg/wrapper": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
     "python": (

@@ -70,6 +70,8 @@ def everything(rank: int, world_size: int, init_method: str) -> list[Any]:
         is_right or note(kind)
     for kind, is_right in (*objects(rank, world_size), *sub_groups(rank, world_size)):
         is_right or note(kind)
+    for kind, is_right in messages(rank, world_size):
+        is_right or note(kind)
     distlite.destroy_process_group()
     return wrong
 
@@ -181,48 +183,153 @@ def sub_groups(rank: int, size: int) -> list[tuple[str, bool]]:
     return found
 
 
-def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
-    """What is refused, and leaves the group whole; then one rank is late."""
+def messages(rank: int, size: int) -> list[tuple[str, bool]]:
+    """Between two ranks, with tags and from any source, beside collectives."""
+    sources = [r for r in range(size) if r != rank]
+    sent = np.arange(3) + 10.0 * rank
+    works = [distlite.isend(sent + tag, r, tag=tag) for r in sources for tag in (2, 1)]
+    total = np.ones(2)
+    distlite.all_reduce(total)
+    found = [("all_reduce among messages", total.tolist() == [size] * 2)]
+    for source in sources:
+        taken = np.zeros(3)
+        distlite.irecv(taken, source, tag=1).wait()
+        is_right = taken.tolist() == (np.arange(3) + 10 * source + 1).tolist()
+        found.append((f"message from {source}", is_right))
+    seen = []
+    for _ in sources:
+        taken = np.zeros(3)
+        source = distlite.recv(taken, tag=2)
+        is_right = taken.tolist() == (np.arange(3) + 10 * source + 2).tolist()
+        found.append(("message from any", is_right))
+        seen.append(source)
+    for work in works:
+        work.wait()
+    found.append(("from all", sorted(seen) == sources))
+    return found
+
+
+def failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """Ranks that differ or are late: their groups end, others of the context do not."""
     init(rank, world_size, init_method)
     one = np.ones(3)
-    found = {
-        "send": error_of(distlite.send, one, 1 - rank),
-        "recv": error_of(distlite.recv, one, 1 - rank),
+    found: dict[str, Any] = {
         "BAND": error_of(distlite.all_reduce, one, ReduceOp.BAND),
         "AVG": error_of(distlite.all_reduce, np.ones(3, int), ReduceOp.AVG),
     }
     distlite.all_reduce(one)
-    found["then"] = str(one[0])
-    other = distlite.new_group()
-    distlite.barrier()
-    distlite.distributed_c10d._get_default_group().set_timeout(
-        timedelta(seconds=0.4 if rank == 0 else 30)
-    )
-    if rank == 0:
-        found["late"] = error_of(distlite.all_reduce, one)
-        found["again"] = error_of(distlite.all_reduce, one)
-        found["shared"] = error_of(distlite.all_reduce, one, group=other)
-        time.sleep(0.3)
-    else:
-        time.sleep(0.8)
+    found["whole"] = one.tolist()
+    groups = [distlite.new_group() for _ in range(6)]
+
+    def fail(name: str, call: Any, *args: Any, **kwargs: Any) -> None:
+        group = groups.pop()
+        distlite.barrier()
         began = time.monotonic()
-        # What rank 0 had sent before it gave up may be enough for one more.
-        first = error_of(distlite.all_reduce, one)
-        found["told"] = error_of(distlite.barrier) if first == "no error" else first
-        found["quick"] = str(time.monotonic() - began < 10)
+        found[name] = error_of(call, *args, group=group, **kwargs)
+        found[f"{name} again"] = error_of(distlite.barrier, group)
+        found[f"{name} took"] = time.monotonic() - began
+
+    if rank == 0:
+        fail("call", distlite.all_reduce, one)
+        fail("op", distlite.all_reduce, one, op=ReduceOp.SUM)
+        fail("root", distlite.broadcast, one, 0)
+    else:
+        fail("call", distlite.broadcast, one, 1)
+        fail("op", distlite.all_reduce, one, op=ReduceOp.MAX)
+        fail("root", distlite.broadcast, one, 1)
+    splits = [1, 2]
+    fail("sizes", distlite.all_to_all_single, np.ones(3), np.ones(3), splits, splits)
+    block = np.ones(2 + rank)
+    blocks = [np.ones(2), np.ones(2)] if rank == 0 else None
+    fail("blocks", distlite.gather_v, block, blocks, 0)
+    late = groups.pop()
+    distlite.barrier()
+    if rank == 0:
+        late.set_timeout(timedelta(seconds=0.4))
+        found["late"] = error_of(distlite.all_reduce, one, group=late)
+        distlite.barrier()
+    else:
+        distlite.barrier()
+        found["late"] = error_of(distlite.all_reduce, one, group=late)
+    one[:] = 1
+    distlite.all_reduce(one)
+    found["then"] = one.tolist()
     distlite.destroy_process_group()
+    return found
+
+
+def stall(is_stalled: bool = True) -> None:
+    """From now on UCC moves nothing in this process, or does again."""
+    import ctypes
+
+    double = ctypes.CDLL(os.environ["DISTLITE_UCC_LIBRARY"])
+    ctypes.c_int.in_dll(double, "double_ucc_is_stalled").value = is_stalled
+
+
+def stuck(rank: int, world_size: int, init_method: str) -> dict[str, str]:
+    """UCC does not complete what all ranks have begun."""
+    init(rank, world_size, init_method)
+    one = np.ones(3)
+    other = distlite.new_group()
+    distlite.all_reduce(one)
+    if rank == 0:
+        distlite.distributed_c10d._get_default_group().set_timeout(
+            timedelta(seconds=0.4)
+        )
+    else:
+        stall()
+    found = {
+        "stuck": error_of(distlite.all_reduce, one),
+        "again": error_of(distlite.all_reduce, one),
+        "shared": error_of(distlite.all_reduce, one, group=other),
+    }
+    distlite.destroy_process_group()
+    return found
+
+
+def bereaved(rank: int, world_size: int, init_method: str, path: str) -> dict[str, Any]:
+    """Rank 1 dies while UCC is at work, or between operations."""
+    import signal
+
+    init(rank, world_size, init_method)
+    others = distlite.new_group([0, 2])
+    waiting = distlite.new_group()
+    one = np.ones(3)
+    distlite.all_reduce(one)
+    if rank == 1:
+        stall()
+        distlite.all_reduce(one, async_op=True)
+        while len(os.listdir(path)) < 2:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+    work = distlite.all_reduce(one, async_op=True)
+    # Rank 1 goes no sooner than UCC has it here.
+    time.sleep(0.1)
+    with open(os.path.join(path, str(rank)), "w"):
+        pass
+    began = time.monotonic()
+    found: dict[str, Any] = {
+        "inside": error_of(work.wait),
+        "between": error_of(distlite.barrier, waiting),
+        "took": time.monotonic() - began,
+        "others": error_of(distlite.barrier, others),
+    }
+    began = time.monotonic()
+    distlite.destroy_process_group()
+    found["left in"] = time.monotonic() - began
     return found
 
 
 def separate(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     """TORCH_UCC_SHARED_COMM=0: what ends one group leaves the others."""
     init(rank, world_size, init_method)
-    other = distlite.new_group(timeout=timedelta(seconds=0.3))
+    seconds = 0.3 if rank == 0 else 30
+    other = distlite.new_group(timeout=timedelta(seconds=seconds))
     one = np.ones(3)
     distlite.all_reduce(one, group=other)
-    found = {}
-    if rank == 0:
-        found["late"] = error_of(distlite.all_reduce, one, group=other)
+    stall(rank == 1)
+    found = {"stuck": error_of(distlite.all_reduce, one, group=other)}
+    stall(False)
     one[:] = 1
     distlite.all_reduce(one)
     found["then"] = str(one[0])

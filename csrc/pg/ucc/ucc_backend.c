@@ -8,7 +8,11 @@
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "pg/ucc/ucc_state.h"
+#include "pg/cpu/cpu_backend.h"
+#include "pg/ucc/ucc_meeting.h"
+
+/* How long a team may take to end after a rank was lost. */
+#define SHORT_GRACE (100 * DL_MILLISECOND)
 
 static void
 abort_backend(dl_backend *backend, const dl_error *cause)
@@ -21,21 +25,53 @@ abort_backend(dl_backend *backend, const dl_error *cause)
         atomic_store_explicit(&self->is_aborted, true, memory_order_release);
     }
     pthread_mutex_unlock(&self->lock);
+    self->cpu->ops->abort(self->cpu, cause);
 }
 
-/* Whoever is in an operation says so when it gives that up (ucc_run.c). */
 static void
 leave_backend(dl_backend *backend)
 {
-    (void)backend;
+    dl_ucc_backend *self = dl_ucc_self(backend);
+
+    self->cpu->ops->leave(self->cpu);
 }
 
-/* Until UCC is done with it, or the others have had their time. */
+/* UCC has none. */
+static dl_status
+post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
+     dl_deadline deadline, dl_work **work)
+{
+    dl_ucc_backend *self = dl_ucc_self(backend);
+
+    return self->cpu->ops->post(self->cpu, op, args, deadline, work);
+}
+
+static dl_status
+watch(dl_backend *backend, int rank)
+{
+    dl_ucc_backend *self = dl_ucc_self(backend);
+
+    return self->cpu->ops->watch(self->cpu, rank);
+}
+
+static dl_status
+share(dl_backend *backend, size_t size, dl_region **region)
+{
+    dl_ucc_backend *self = dl_ucc_self(backend);
+
+    return self->cpu->ops->share(self->cpu, size, region);
+}
+
+/* Until UCC is done with it, or the others have had their time: then it stays, and with it
+ * the context. */
 static void
 destroy_team(dl_ucc_backend *self)
 {
     const dl_ucc_table *ucc = self->context->ucc;
-    dl_deadline deadline = dl_deadline_after(DL_UCC_GRACE);
+    bool is_bereaved = atomic_load(&self->context->is_bereaved);
+    dl_deadline deadline = dl_deadline_after(is_bereaved ? SHORT_GRACE : DL_UCC_GRACE);
+    dl_error cause = {.status = DL_CANCELLED,
+                      .text = "its ranks did not leave together"};
     int status = DL_UCC_IN_PROGRESS;
 
     self->exchange.deadline = deadline;
@@ -46,6 +82,9 @@ destroy_team(dl_ucc_backend *self)
             (void)ucc->context_progress(self->context->handle);
         }
     }
+    if (status == DL_UCC_IN_PROGRESS) {
+        dl_ucc_context_spoil(self->context, self->group_name, &cause);
+    }
 }
 
 static void
@@ -53,14 +92,18 @@ free_backend(dl_backend *backend)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
     bool is_inherited = self->fork_generation != dl_fork_generation();
-    bool is_spoilt = self->context != NULL && atomic_load(&self->context->is_spoilt);
 
+    if (self->team != NULL && !is_inherited
+        && !atomic_load(&self->context->is_spoilt)) {
+        destroy_team(self);
+    }
+    if (self->cpu != NULL) {
+        self->cpu->ops->free(self->cpu);
+    }
     if (is_inherited) {
         return;
     }
-    if (self->team != NULL && !is_spoilt) {
-        destroy_team(self);
-    }
+    bool is_spoilt = self->context != NULL && atomic_load(&self->context->is_spoilt);
     if (self->context != NULL) {
         dl_backend_origin_unref(&self->context->base);
     }
@@ -79,7 +122,6 @@ free_backend(dl_backend *backend)
     free(self);
 }
 
-/* NULL entries, of messages above all: what UCC does not offer. */
 static const dl_backend_ops ucc_ops = {
     .name = "ucc",
     .all_reduce = dl_ucc_all_reduce,
@@ -91,6 +133,9 @@ static const dl_backend_ops ucc_ops = {
     .scatter = dl_ucc_scatter,
     .reduce_scatter = dl_ucc_reduce_scatter,
     .all_to_all = dl_ucc_all_to_all,
+    .post = post,
+    .watch = watch,
+    .share = share,
     .abort = abort_backend,
     .leave = leave_backend,
     .free = free_backend,
@@ -121,21 +166,28 @@ static dl_status
 find_context(dl_ucc_backend *self, const dl_backend_options *options,
              dl_deadline deadline)
 {
-    const dl_ucc_table *ucc;
-
-    DL_TRY(dl_ucc_load(&ucc));
-    if (options->size == 1) {
-        return DL_OK;
-    }
     if (options->origin != NULL && may_share()) {
         dl_backend_origin *origin = dl_backend_origin_ref(options->origin);
         self->context = dl_ucc_context_of(origin);
         DL_TRY(dl_ucc_context_admit(self->context));
     } else {
-        DL_TRY(dl_ucc_context_new(ucc, options, deadline, &self->context));
+        DL_TRY(dl_ucc_context_new(options, self->cpu, deadline, &self->context));
     }
     self->base.origin = &self->context->base;
+    self->base.origin_ranks = self->cpu->origin_ranks;
     return DL_OK;
+}
+
+/* Of the same ranks, who do not meet anew for it where they need not. */
+static dl_status
+make_cpu(dl_ucc_backend *self, const dl_backend_options *options, dl_deadline deadline)
+{
+    dl_backend_options beside = *options;
+
+    if (options->origin != NULL) {
+        beside.origin = dl_ucc_context_of(options->origin)->cpu_origin;
+    }
+    return dl_cpu_backend_new(&beside, deadline, &self->cpu);
 }
 
 static dl_status
@@ -155,7 +207,9 @@ wait_for_team(dl_ucc_backend *self, dl_deadline deadline)
                            "ms; another rank is late or gone",
                            self->label, deadline.limit / DL_MILLISECOND);
         }
+        int rounds = patience.rounds;
         DL_TRY(dl_ucc_patience_rest(&patience));
+        DL_TRY(patience.rounds == rounds ? DL_OK : dl_ucc_watch(self));
     }
     return dl_ucc_check(ucc, status, "ucc_team_create");
 }
@@ -201,8 +255,14 @@ open_backend(dl_ucc_backend *self, const dl_backend_options *options,
     if (self->group_name == NULL || self->label == NULL || self->lengths == NULL) {
         return dl_fail_no_memory();
     }
+    const dl_ucc_table *ucc;
+    DL_TRY(dl_ucc_load(&ucc));
+    DL_TRY(make_cpu(self, options, deadline));
+    if (options->size == 1) {
+        return DL_OK;
+    }
     DL_TRY(find_context(self, options, deadline));
-    return options->size == 1 ? DL_OK : make_team(self, deadline);
+    return make_team(self, deadline);
 }
 
 dl_status

@@ -5,7 +5,10 @@
  * another, and a team for each group.  UCC moves data only while somebody asks it to, so
  * whoever waits for an operation does that: awake for as long as it should take, then in
  * short naps.  What UCC has begun it cannot call back: an operation that is given up ends
- * the context, and with it all of its groups. */
+ * the context, and with it all of its groups.
+ *
+ * Beside it is a CPU backend of the same ranks: it has the messages, which UCC lacks, and
+ * meets before each collective, so that UCC gets only what all ranks have begun. */
 #ifndef DISTLITE_PG_UCC_UCC_BACKEND_H
 #define DISTLITE_PG_UCC_UCC_BACKEND_H
 

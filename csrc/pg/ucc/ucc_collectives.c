@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/ucc/ucc_layout.h"
+#include "pg/ucc/ucc_meeting.h"
 #include "tensor/strided.h"
 
 /* Counts and offsets have 64 bits in all forms with one per rank. */
@@ -14,11 +14,18 @@ typedef struct movement {
     dl_ucc_layout to;
 } movement;
 
+/* The ranks meet at once, or with sizes to compare later. */
+static void
+set_up(movement *move, dl_backend *backend, const dl_op_context *op)
+{
+    *move = (movement){.self = dl_ucc_self(backend), .op = op};
+}
+
 static dl_status
 begin(movement *move, dl_backend *backend, const dl_op_context *op)
 {
-    *move = (movement){.self = dl_ucc_self(backend), .op = op};
-    return dl_ucc_admit(move->self);
+    set_up(move, backend, op);
+    return dl_ucc_meet(move->self, op);
 }
 
 /* All that a group of one rank has to do with its own block. */
@@ -138,13 +145,22 @@ dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op,
                                                             : DL_UCC_ALL_GATHER_V);
 }
 
+/* Of uneven blocks only the root knows all sizes. */
+static dl_status
+meet_with_root(movement *move, bool is_uneven, int root)
+{
+    return is_uneven
+               ? dl_ucc_meet_sizes(move->self, move->op, &move->from, &move->to, root)
+               : dl_ucc_meet(move->self, move->op);
+}
+
 /* Which ranks bring nothing, only the root knows: all take part. */
 dl_status
 dl_ucc_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
 {
     movement move;
 
-    DL_TRY(begin(&move, backend, op));
+    set_up(&move, backend, op);
     if (move.self->size == 1) {
         return keep(&args->input, args->outputs);
     }
@@ -152,6 +168,7 @@ dl_ucc_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args
     if (args->root == move.self->rank) {
         set_target(&move, args->outputs, move.self->size);
     }
+    DL_TRY(meet_with_root(&move, args->is_uneven, args->root));
     if (move.from.size == 0 && !args->is_uneven) {
         return DL_OK;
     }
@@ -166,7 +183,7 @@ dl_ucc_scatter(dl_backend *backend, const dl_op_context *op,
 {
     movement move;
 
-    DL_TRY(begin(&move, backend, op));
+    set_up(&move, backend, op);
     if (move.self->size == 1) {
         return keep(args->inputs, &args->output);
     }
@@ -174,6 +191,7 @@ dl_ucc_scatter(dl_backend *backend, const dl_op_context *op,
     if (args->root == move.self->rank) {
         set_source(&move, args->inputs, move.self->size);
     }
+    DL_TRY(meet_with_root(&move, args->is_uneven, args->root));
     if (move.to.size == 0 && !args->is_uneven) {
         return DL_OK;
     }
@@ -187,11 +205,12 @@ dl_ucc_all_to_all(dl_backend *backend, const dl_op_context *op,
 {
     movement move;
 
-    DL_TRY(begin(&move, backend, op));
+    set_up(&move, backend, op);
     if (move.self->size == 1) {
         return keep(args->inputs, args->outputs);
     }
     set_source(&move, args->inputs, move.self->size);
     set_target(&move, args->outputs, move.self->size);
+    DL_TRY(dl_ucc_meet_sizes(move.self, op, &move.from, &move.to, 0));
     return carry_out(&move, DL_UCC_ALL_TO_ALL_V);
 }

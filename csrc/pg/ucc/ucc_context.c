@@ -74,8 +74,11 @@ static int64_t
 grace_of(const dl_ucc_context *self)
 {
     dl_bytes key = DL_UCC_SPOILT_KEY;
-    bool is_spoilt = false;
+    bool is_spoilt = atomic_load(&self->is_bereaved);
 
+    if (is_spoilt) {
+        return 0;
+    }
     (void)dl_store_check(self->exchange.store, &key, 1, &is_spoilt,
                          dl_deadline_after(0));
     return is_spoilt ? 0 : DL_UCC_GRACE;
@@ -94,6 +97,9 @@ destroy(dl_ucc_context *self)
         (void)self->ucc->finalize(self->library);
     }
     dl_ucc_exchange_fini(&self->exchange);
+    if (self->cpu_origin != NULL) {
+        dl_backend_origin_unref(self->cpu_origin);
+    }
     pthread_mutex_destroy(&self->lock);
     free(self);
 }
@@ -110,9 +116,12 @@ free_context(dl_backend_origin *origin)
 }
 
 dl_status
-dl_ucc_context_new(const dl_ucc_table *ucc, const dl_backend_options *options,
+dl_ucc_context_new(const dl_backend_options *options, dl_backend *cpu,
                    dl_deadline deadline, dl_ucc_context **context)
 {
+    const dl_ucc_table *ucc;
+
+    DL_TRY(dl_ucc_load(&ucc));
     dl_ucc_context *self = calloc(1, sizeof *self);
 
     if (self == NULL) {
@@ -124,10 +133,15 @@ dl_ucc_context_new(const dl_ucc_table *ucc, const dl_backend_options *options,
     self->fork_generation = dl_fork_generation();
     dl_ucc_exchange_init(&self->exchange, options->store, "context", options->rank,
                          options->size);
+    if (cpu->origin != NULL) {
+        self->cpu_origin = dl_backend_origin_ref(cpu->origin);
+    }
+    self->exchange.company = cpu;
     dl_status status = open_library(self);
     if (status == DL_OK) {
         status = create(self, deadline);
     }
+    self->exchange.company = NULL;
     if (status != DL_OK) {
         destroy(self);
         return status;

@@ -21,15 +21,18 @@ typedef struct dl_ucc_context {
     void *library;
     void *handle;
     uint32_t fork_generation;
+    dl_backend_origin
+        *cpu_origin; /* a reference, for the CPU backends of more groups */
     dl_ucc_exchange exchange;
+    atomic_bool is_bereaved; /* a rank is lost: those that leave do not wait for it */
     /* guarded by lock, where the flag can be read without */
     pthread_mutex_t lock;
     atomic_bool is_spoilt;
     dl_error cause;
 } dl_ucc_context;
 
-/* All ranks of `options` call it, over the same store. */
-dl_status dl_ucc_context_new(const dl_ucc_table *ucc, const dl_backend_options *options,
+/* All ranks of `options` call it, over the same store; `cpu` is of the same ranks. */
+dl_status dl_ucc_context_new(const dl_backend_options *options, dl_backend *cpu,
                              dl_deadline deadline, dl_ucc_context **context);
 
 static inline dl_ucc_context *

@@ -144,6 +144,19 @@ collect(pending *self, answers *all)
     return DL_OK;
 }
 
+/* Between looks. */
+static dl_status
+look_round(const dl_ucc_exchange *self)
+{
+    for (int rank = 0; self->company != NULL && rank < self->size; rank++) {
+        if (rank != self->rank
+            && self->company->ops->watch(self->company, rank) != DL_OK) {
+            return dl_fail_while("making the UCC %s", self->what);
+        }
+    }
+    return self->is_leaving ? DL_OK : dl_interrupt_check();
+}
+
 static int
 test(void *request)
 {
@@ -160,7 +173,7 @@ test(void *request)
     }
     answers_fini(&all);
     if (status == DL_TIMEOUT && !dl_deadline_passed(exchange->deadline)) {
-        status = exchange->is_leaving ? DL_OK : dl_interrupt_check();
+        status = look_round(exchange);
     }
     if (status != DL_OK) {
         return fail(exchange);

@@ -8,6 +8,7 @@
 #define DISTLITE_PG_UCC_UCC_EXCHANGE_H
 
 #include "base/deadline.h"
+#include "pg/backend.h"
 #include "pg/ucc/ucc_table.h"
 #include "store/store.h"
 
@@ -19,8 +20,9 @@ typedef struct dl_ucc_exchange {
     /* Of the one thread that is in UCC for this. */
     uint64_t round;
     dl_deadline deadline;
-    bool is_leaving; /* nobody is there to be told of an interrupt */
-    dl_error error;  /* the first failure; DL_OK: none yet */
+    dl_backend *company; /* of the same ranks: asked who is gone; NULL: nobody is */
+    bool is_leaving;     /* nobody is there to be told of an interrupt */
+    dl_error error;      /* the first failure; DL_OK: none yet */
 } dl_ucc_exchange;
 
 void dl_ucc_exchange_init(dl_ucc_exchange *exchange, dl_store *store, const char *what,

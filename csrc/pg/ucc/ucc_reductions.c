@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/ucc/ucc_layout.h"
+#include "pg/ucc/ucc_meeting.h"
 #include "pg/ucc/ucc_reduction.h"
 #include "tensor/strided.h"
 
@@ -27,7 +27,7 @@ begin(folding *fold, dl_backend *backend, const dl_op_context *op, dl_dtype dtyp
         .dtype = dtype,
         .computed = dl_reduce_dtype(dtype),
     };
-    DL_TRY(dl_ucc_admit(fold->self));
+    DL_TRY(dl_ucc_meet(fold->self, op));
     DL_TRY(dl_ucc_reduction_of(reduce_op, dtype, &fold->kind));
     fold->args.op = fold->kind.op;
     return DL_OK;

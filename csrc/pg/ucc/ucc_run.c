@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/interrupt.h"
-#include "pg/ucc/ucc_state.h"
+#include "pg/ucc/ucc_meeting.h"
 
 /* Awake this long for operations of few bytes, and a nanosecond longer per byte, so that
  * a gigabyte a second goes through without a nap. */
@@ -19,6 +19,9 @@
 #define NEWS_EVERY 8 /* slices */
 
 #define FAULT_KEY DL_LITERAL("ucc/fault") /* of the group */
+
+/* What a rank sent before it went may still have to arrive: slices that it is given. */
+#define LAST_SLICES 6
 
 dl_status
 dl_ucc_admit(dl_ucc_backend *self)
@@ -58,24 +61,6 @@ dl_ucc_patience_rest(dl_ucc_patience *patience)
     return DL_OK;
 }
 
-/* Others that wait for this rank need not wait until their own deadlines. */
-static void
-publish_fault(dl_ucc_backend *self, const dl_op_context *op, const dl_error *error)
-{
-    char text[DL_ERROR_TEXT_SIZE + 64];
-    dl_error kept = *error;
-
-    int size =
-        snprintf(text, sizeof text, "%s gave up %s #%" PRIu64 ": %s", self->label,
-                 dl_op_type_name(op->fingerprint.op), op->sequence, error->text);
-    (void)dl_store_set(self->exchange.store, FAULT_KEY,
-                       (dl_bytes){(const uint8_t *)text, (size_t)size},
-                       dl_deadline_after(DL_SECOND));
-    (void)dl_store_set(self->context->exchange.store, DL_UCC_SPOILT_KEY,
-                       DL_LITERAL("1"), dl_deadline_after(DL_SECOND));
-    (void)dl_fail_again(&kept);
-}
-
 static dl_status
 hear_of_faults(dl_ucc_backend *self, const dl_op_context *op)
 {
@@ -108,6 +93,20 @@ fail_late(const dl_ucc_backend *self, const dl_op_context *op)
                    op->deadline.limit / DL_MILLISECOND, self->label);
 }
 
+/* Once somebody is seen to be gone. */
+static dl_status
+look_round(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
+{
+    if (dl_ucc_watch(self) == DL_OK || ++patience->bereaved < LAST_SLICES) {
+        return DL_OK;
+    }
+    dl_ucc_note_loss(self, DL_PEER_LOST);
+    dl_error error = *dl_last_error();
+    return dl_fail(DL_PEER_LOST, "%s #%" PRIu64 " cannot end in %s: %.1800s",
+                   dl_op_type_name(op->fingerprint.op), op->sequence, self->label,
+                   error.text);
+}
+
 /* Between looks. */
 static dl_status
 rest(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
@@ -119,8 +118,11 @@ rest(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
         return fail_late(self, op);
     }
     DL_TRY(dl_ucc_patience_rest(patience));
-    bool is_time = patience->rounds != rounds && patience->rounds % NEWS_EVERY == 0;
-    return is_time ? hear_of_faults(self, op) : DL_OK;
+    if (patience->rounds == rounds) {
+        return DL_OK;
+    }
+    DL_TRY(look_round(self, op, patience));
+    return patience->rounds % NEWS_EVERY == 0 ? hear_of_faults(self, op) : DL_OK;
 }
 
 /* `*is_over`: UCC knows the request no more. */
@@ -148,14 +150,16 @@ wait(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_request *request,
 
 /* UCC may still read and write the memory of what it has not ended. */
 static void
-give_up(dl_ucc_backend *self, const dl_op_context *op)
+give_up(dl_ucc_backend *self)
 {
     dl_error error = *dl_last_error();
 
     self->raw = self->input = self->output = (dl_buffer){0};
     self->lengths = NULL;
     dl_ucc_context_spoil(self->context, self->group_name, &error);
-    publish_fault(self, op, &error);
+    (void)dl_store_set(self->context->exchange.store, DL_UCC_SPOILT_KEY,
+                       DL_LITERAL("1"), dl_deadline_after(DL_SECOND));
+    (void)dl_fail_again(&error);
 }
 
 static dl_status
@@ -179,6 +183,30 @@ begin(dl_ucc_backend *self, const char *name, dl_ucc_args *args,
     return dl_ucc_check(ucc, status, name);
 }
 
+/* Others that wait for this rank need not wait until their own deadlines: those of this
+ * host look at each other, the rest at the store, where the first one has the word.
+ * Returns the failure. */
+static dl_status
+tell(dl_ucc_backend *self, const dl_op_context *op)
+{
+    char text[DL_ERROR_TEXT_SIZE + 64];
+    dl_error error = *dl_last_error();
+    dl_error told = {.status = DL_PEER_LOST};
+    dl_bytes nothing = {NULL, 0};
+    dl_buffer held = {0};
+
+    int size =
+        snprintf(text, sizeof text, "%s gave up %s #%" PRIu64 ": %s", self->label,
+                 dl_op_type_name(op->fingerprint.op), op->sequence, error.text);
+    snprintf(told.text, sizeof told.text, "%.1900s", text);
+    self->cpu->ops->abort(self->cpu, &told);
+    (void)dl_store_compare_set(self->exchange.store, FAULT_KEY, nothing,
+                               (dl_bytes){(const uint8_t *)text, (size_t)size}, &held,
+                               dl_deadline_after(DL_SECOND));
+    dl_buffer_fini(&held);
+    return dl_fail_again(&error);
+}
+
 dl_status
 dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
            size_t bytes)
@@ -186,12 +214,17 @@ dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
     dl_ucc_request *request = NULL;
     bool is_over = false;
 
-    DL_TRY(begin(self, dl_op_type_name(op->fingerprint.op), args, &request));
-    dl_status status = wait(self, op, request, bytes, &is_over);
-    if (is_over) {
-        self->context->ucc->collective_finalize(request);
-    } else {
-        give_up(self, op);
+    dl_status status = begin(self, dl_op_type_name(op->fingerprint.op), args, &request);
+    if (status == DL_UNSUPPORTED) {
+        return status;
     }
-    return status;
+    if (status == DL_OK) {
+        status = wait(self, op, request, bytes, &is_over);
+        if (is_over) {
+            self->context->ucc->collective_finalize(request);
+        } else {
+            give_up(self);
+        }
+    }
+    return status == DL_OK ? DL_OK : tell(self, op);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the files of this folder share of a backend: its team, and the memory in which
- * elements stand in a row for UCC. */
+ * What the files of this folder share of a backend: its team, the CPU backend beside it,
+ * and the memory in which elements stand in a row for UCC. */
 #ifndef DISTLITE_PG_UCC_UCC_STATE_H
 #define DISTLITE_PG_UCC_UCC_STATE_H
 
@@ -14,6 +14,7 @@ typedef struct dl_ucc_backend {
     dl_ucc_context *context; /* a reference; NULL: this rank is alone */
     dl_ucc_exchange exchange;
     void *team;
+    dl_backend *cpu; /* meets before UCC is asked; has the messages */
     char *group_name;
     char *label; /* "group 0, rank 1 of 4 on node7" */
     int rank;
@@ -48,6 +49,7 @@ typedef struct dl_ucc_patience {
     int64_t awake_until;
     int64_t next_slice;
     int rounds;
+    int bereaved; /* of them with a rank gone */
 } dl_ucc_patience;
 
 void dl_ucc_patience_init(dl_ucc_patience *patience, size_t bytes);

@@ -37,33 +37,21 @@ dl_sizes_sent(const dl_board *board, int source, int destination)
     return row_of(board, source)[destination];
 }
 
-/* In elements, where a byte holds the size of one (see pg/check.c). */
-static void
-describe(const dl_board *board, uint64_t size, char text[64])
-{
-    const dl_fingerprint *fingerprint = &board->op->fingerprint;
-    uint64_t item_size = fingerprint->item_size > 0 ? fingerprint->item_size : 1;
-
-    if (fingerprint->dtype == DL_OPAQUE) {
-        snprintf(text, 64, "%" PRIu64 " bytes", size);
-    } else {
-        snprintf(text, 64, "%" PRIu64 " x %s", size / item_size,
-                 dl_dtype_name((dl_dtype)fingerprint->dtype));
-    }
-}
-
 static dl_status
 fail(const dl_board *board, int source, int destination)
 {
-    char sent[64];
-    char expected[64];
+    const dl_fingerprint *fingerprint = &board->op->fingerprint;
+    int size = board->options.size;
+    char sent[DL_FINGERPRINT_SIZE_TEXT_SIZE];
+    char expected[DL_FINGERPRINT_SIZE_TEXT_SIZE];
 
-    describe(board, row_of(board, source)[destination], sent);
-    describe(board, row_of(board, destination)[board->options.size + source], expected);
+    dl_fingerprint_describe_size(fingerprint, row_of(board, source)[destination], sent);
+    dl_fingerprint_describe_size(fingerprint, row_of(board, destination)[size + source],
+                                 expected);
     return dl_fail(DL_MISMATCH,
                    "%s #%" PRIu64 " in group %.100s: rank %d has %s for rank %d, which "
                    "expects %s",
-                   dl_op_type_name(board->op->fingerprint.op),
+                   dl_op_type_name(fingerprint->op),
                    dl_verdict_operation(board, board->op->sequence),
                    board->options.group_name, dl_verdict_name(board, source), sent,
                    dl_verdict_name(board, destination), expected);

@@ -77,30 +77,15 @@ fail_calls(const dl_link *link, const dl_op_context *op, const dl_head *head)
                    texts[0], ranks[1], texts[1]);
 }
 
-/* In elements, where a byte holds the size of one. */
-static void
-describe_size(const dl_op_context *op, uint64_t size, char text[64])
-{
-    const dl_fingerprint *fingerprint = &op->fingerprint;
-    uint64_t item_size = fingerprint->item_size > 0 ? fingerprint->item_size : 1;
-
-    if (fingerprint->dtype == DL_OPAQUE) {
-        snprintf(text, 64, "%" PRIu64 " bytes", size);
-    } else {
-        snprintf(text, 64, "%" PRIu64 " x %s", size / item_size,
-                 dl_dtype_name((dl_dtype)fingerprint->dtype));
-    }
-}
-
 static dl_status
 fail_sizes(const dl_link *link, const dl_op_context *op, const dl_cargo *cargo,
            const dl_head *head)
 {
-    char sent[64];
-    char expected[64];
+    char sent[DL_FINGERPRINT_SIZE_TEXT_SIZE];
+    char expected[DL_FINGERPRINT_SIZE_TEXT_SIZE];
 
-    describe_size(op, head->length, sent);
-    describe_size(op, cargo->size, expected);
+    dl_fingerprint_describe_size(&op->fingerprint, head->length, sent);
+    dl_fingerprint_describe_size(&op->fingerprint, cargo->size, expected);
     return dl_fail(DL_MISMATCH, "rank %d has %s for rank %d, which expects %s",
                    link->options.peer, sent, link->options.rank, expected);
 }
