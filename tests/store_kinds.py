@@ -25,7 +25,7 @@ from distlite import (
 )
 
 # Far more than anything takes that is not broken.
-PATIENCE = timedelta(seconds=20)
+PATIENCE = timedelta(seconds=60)
 
 
 class DictStore(Store):
@@ -227,7 +227,7 @@ class Background:
     def is_done(self) -> bool:
         return not self._thread.is_alive()
 
-    def join(self, seconds: float = 20.0) -> object:
+    def join(self, seconds: float = 60.0) -> object:
         """What the function returned; raises what it raised."""
         self._thread.join(seconds)
         assert not self._thread.is_alive(), f"still running after {seconds} s"

@@ -19,7 +19,7 @@ COLLECTIVES = [distlite.all_reduce, distlite.broadcast, distlite.barrier]
 @pytest.fixture
 def world():
     distlite.init_process_group(
-        store=distlite.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=20)
+        store=distlite.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=60)
     )
     yield distlite.group.WORLD
     if distlite.is_initialized():
@@ -260,5 +260,5 @@ def test_the_group_may_go_while_a_thread_uses_it():
         distlite.destroy_process_group()
     stop.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert not failures

@@ -70,7 +70,7 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
     )
 
 

@@ -278,7 +278,7 @@ def test_several_at_once():
             group.allreduce_coalesced(arrays),
         ]
         outputs = [work.get_future().wait() for work in works]
-        assert all(work.wait(5) for work in works)
+        assert all(work.wait(60) for work in works)
         assert [len(each) for each in outputs] == [4, 2, 2, 2]
         return [values(lists[1]), values(singles), values(halves), values(arrays)]
 
@@ -304,12 +304,12 @@ def test_a_timeout_of_one_call(call):
 
     def run(group):
         if group.rank() == 1:
-            return is_over.wait(20)
+            return is_over.wait(60)
         begun = time.monotonic()
         with pytest.raises(distlite.DistBackendError, match="50ms"):
             call(group).wait()
         is_over.set()
-        return time.monotonic() - begun < 10
+        return time.monotonic() - begun < 20
 
     assert both(run) == [True, True]
 

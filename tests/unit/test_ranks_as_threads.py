@@ -41,10 +41,10 @@ class Broken(Dictionary):
 def run_as_threads(function, size):
     with ThreadPoolExecutor(size) as pool:
         futures = [pool.submit(function, rank) for rank in range(size)]
-        return [future.result(timeout=30) for future in futures]
+        return [future.result(timeout=100) for future in futures]
 
 
-def join(store, rank, size, seconds=20):
+def join(store, rank, size, seconds=60):
     return distlite.ProcessGroup(
         store, rank, size, timedelta(seconds=seconds), group_name="threads"
     )

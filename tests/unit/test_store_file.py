@@ -99,7 +99,7 @@ def test_a_missing_folder_fails_at_once(tmp_path: Path):
     began = time.monotonic()
     with pytest.raises(DistStoreError, match=r"nowhere.*No such file or directory"):
         FileStore(tmp_path / "nowhere" / "store")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
 
 
 def test_an_old_file_is_continued(tmp_path: Path):

@@ -35,7 +35,7 @@ from distlite import *
 """
 
 
-def run(code: str, *arguments: str, seconds: float = 30) -> str:
+def run(code: str, *arguments: str, seconds: float = 100) -> str:
     """What the program printed; it must end well and in time."""
     # Of forks beside threads Python 3.12 warns; they are what is tested.
     python = [sys.executable, "-W", "ignore:This process", "-c"]
@@ -69,9 +69,9 @@ with kind_of(sys.argv[1], Path(sys.argv[2])) as kind:
     signal.signal(signal.SIGALRM, signal.default_int_handler)
 
     def lateness(call):
-        signal.setitimer(signal.ITIMER_REAL, 0.15)
         began = time.monotonic()
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.15)
             call()
         except KeyboardInterrupt:
             return time.monotonic() - began - 0.15
@@ -80,7 +80,7 @@ with kind_of(sys.argv[1], Path(sys.argv[2])) as kind:
     for name, call in calls.items():
         # More than once only where the machine was busy with something else.
         late = [lateness(call)]
-        while min(late) > 0.1 and len(late) < 5:
+        while min(late) > 0.1 and len(late) < 20:
             late.append(lateness(call))
         assert min(late) < 0.1, (name, late)
         store.set("key", name)
@@ -115,7 +115,7 @@ def test_a_real_ctrl_c_ends_a_blocked_call():
             assert process.stdout.readline() == "ready\n"
             process.send_signal(signal.SIGINT)
             assert process.stdout.readline() == "interrupted\n"
-            assert process.wait(10) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
 
@@ -132,10 +132,10 @@ def test_a_signal_ends_connecting_and_waiting_for_workers():
         ]
         for call in tries:
             late = []
-            while not late or (min(late) > 0.1 and len(late) < 5):
-                signal.setitimer(signal.ITIMER_REAL, 0.15)
+            while not late or (min(late) > 0.1 and len(late) < 20):
                 began = time.monotonic()
                 try:
+                    signal.setitimer(signal.ITIMER_REAL, 0.15)
                     call()
                 except KeyboardInterrupt:
                     late.append(time.monotonic() - began - 0.15)
@@ -152,8 +152,8 @@ def test_a_handler_s_own_exception_arrives():
         class Enough(Exception): pass
         def stop(*_): raise Enough
         signal.signal(signal.SIGALRM, stop)
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
             PrefixStore("p", HashStore()).get("nope")
         except Enough:
             print("enough")
@@ -176,8 +176,8 @@ def test_other_threads_are_not_interrupted():
         store = HashStore()
         waiter = Background(lambda: store.get("key"))
         signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
             store.get("nope")
         except KeyboardInterrupt:
             pass
@@ -223,7 +223,7 @@ def test_a_forked_child_makes_its_own():
         store = TCPStore("127.0.0.1", 0, is_master=True)
         child = os.fork()
         if child == 0:
-            own = TCPStore("127.0.0.1", store.port, timeout=10)
+            own = TCPStore("127.0.0.1", store.port, timeout=60)
             own.set("key", "from the child")
             os._exit(0)
         print(store.get("key").decode())
@@ -236,7 +236,7 @@ def test_a_blocked_call_lets_other_threads_run():
     code = """
         store = TCPStore("127.0.0.1", 0, is_master=True)
         waiter = Background(lambda: store.get("nope"))
-        time.sleep(0.05)
+        time.sleep(0.05)  # until it waits, most likely
         began = time.monotonic()
         turns = 0
         while time.monotonic() - began < 0.3:
@@ -252,7 +252,7 @@ def test_the_interpreter_ends_while_threads_are_blocked():
         stores = [HashStore(), TCPStore("127.0.0.1", 0, is_master=True)]
         for store in stores:
             threading.Thread(target=store.get, args=["nope"], daemon=True).start()
-        time.sleep(0.1)
+        time.sleep(0.1)  # until they wait, most likely
         print("end")
     """
     assert run(code) == "end\n"
@@ -263,10 +263,12 @@ def test_a_signal_waits_until_a_store_is_closed_or_freed(tmp_path: Path):
     code = """
         import fcntl
         path = sys.argv[1]
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
 
-        def give_up_the_lock(file):
-            time.sleep(0.4)
+        def interrupt_and_give_up_the_lock(file):
+            begun.wait()
+            time.sleep(0.2)  # until the other waits for it
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.3)  # as long as it would take to go on wrongly
             fcntl.flock(file, fcntl.LOCK_UN)
 
         def end_by_closing():
@@ -279,9 +281,10 @@ def test_a_signal_waits_until_a_store_is_closed_or_freed(tmp_path: Path):
             stores = [FileStore(path, 1)]
             file = open(path)
             fcntl.flock(file, fcntl.LOCK_EX)
-            holder = Background(lambda: give_up_the_lock(file))
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            begun = threading.Event()
+            holder = Background(lambda: interrupt_and_give_up_the_lock(file))
             try:
+                begun.set()
                 end()
                 print("not interrupted")
             except KeyboardInterrupt:

@@ -9,7 +9,7 @@ import time
 import pytest
 from store_kinds import Background, join_all
 
-from distlite import DistStoreError, HashStore, Store
+from distlite import DistStoreError, HashStore, Store, store_lock
 from distlite.store_lock import StoreLock
 
 
@@ -21,7 +21,7 @@ def test_one_at_a_time(store: Store, peer: Store):
             with view.lock("lock"):
                 inside.append(1)
                 assert len(inside) == 1
-                time.sleep(0.0005)
+                time.sleep(0.0005)  # others get a chance
                 inside.pop()
 
     views = [store, peer, store]
@@ -29,14 +29,13 @@ def test_one_at_a_time(store: Store, peer: Store):
     assert not inside
 
 
-def test_a_release_wakes_the_next(store: Store, peer: Store):
+def test_a_release_wakes_the_next(store: Store, peer: Store, monkeypatch):
+    monkeypatch.setattr(store_lock, "LOOK_AGAIN_SECONDS", 600.0)
     with store.lock("lock"):
         waiter = Background(peer.lock("lock").acquire)
-        time.sleep(0.1)
+        time.sleep(0.1)  # as long as it would take to go on wrongly
         assert not waiter.is_done()
-        released = time.monotonic()
     waiter.join()
-    assert time.monotonic() - released < 0.9  # not by looking again
 
 
 def test_locks_of_different_names_are_different(store: Store):
@@ -50,7 +49,7 @@ def test_a_timeout_names_the_holder(store: Store, peer: Store):
         text = rf"lock timeout after 100ms, key: lock, held by: \S+:{os.getpid()}:"
         with pytest.raises(DistStoreError, match=text):
             peer.lock("lock", timeout=0.1).acquire()
-        assert 0.1 <= time.monotonic() - began < 0.8
+        assert 0.1 <= time.monotonic() - began < 5
         with pytest.raises(DistStoreError, match="after 0ms"), peer.lock("lock", 0):
             pass
     with peer.lock("lock", timeout=0):
@@ -77,7 +76,7 @@ def test_who_frees_a_dead_holder_s_lock_frees_it_for_all(store: Store, peer: Sto
     taken_away = store.lock("lock")
     taken_away.acquire()
     waiter = Background(peer.lock("lock").acquire)
-    time.sleep(0.05)
+    time.sleep(0.05)  # until it waits, most likely
     assert peer.delete_key("lock")
     waiter.join()
     with pytest.raises(DistStoreError, match="taken away"):

@@ -27,7 +27,7 @@ def test_an_absent_key_is_a_key_error_at_once(store: Store):
         store["nope"]
     with pytest.raises(KeyError, match="nope"):
         del store["nope"]
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
 
 
 def test_iteration_is_over_the_names_of_now(store: Store, peer: Store):
@@ -72,10 +72,10 @@ def test_a_closed_store_refuses_every_call(store: Store):
 )
 def test_closing_ends_blocked_calls(store: Store):
     waiter = Background(lambda: store.get("nope"))
-    time.sleep(0.05)
+    time.sleep(0.05)  # until it waits, most likely
     store.close()
     with pytest.raises(DistStoreError, match="closed"):
-        waiter.join(2)
+        waiter.join()
 
 
 def test_a_view_closes_alone():

@@ -88,15 +88,15 @@ def test_a_timeout_is_passed_where_it_says_something():
     view = PrefixStore("p", store)
     view.wait(["k"], None)
     view.wait(["k"], store.timeout)
-    view.wait(["k"], timedelta(seconds=5))
+    view.wait(["k"], timedelta(seconds=99))
     view.wait(["k"], -1)
-    view.barrier("k", 2, 5)
+    view.barrier("k", 2, 99)
     assert store.calls[:2] == [("wait", ["p/k"])] * 2
-    assert timedelta(seconds=4) < store.calls[2][2] <= timedelta(seconds=5)
+    assert timedelta(seconds=50) < store.calls[2][2] <= timedelta(seconds=99)
     assert store.calls[3][2] < timedelta(0)
     name, key, world_size, timeout = store.calls[4]
     assert (name, key, world_size) == ("barrier", "p/k", 2)
-    assert timedelta(seconds=4) < timeout <= timedelta(seconds=5)
+    assert timedelta(seconds=50) < timeout <= timedelta(seconds=99)
 
 
 def test_names_that_are_no_text_are_escaped():

@@ -104,7 +104,7 @@ def test_workers_are_waited_for(uses_libuv: bool):
 
     workers = [Background(worker)]
     leader = Background(first)
-    time.sleep(0.1)
+    time.sleep(0.1)  # as long as it would take to go on wrongly
     assert not leader.is_done()
     workers.append(Background(worker))
     leader.join()
@@ -115,7 +115,7 @@ def test_missing_workers_are_counted():
     text = r"Timed out after 0?\.?\d+ ?\w* waiting for clients. 1/3 clients joined."
     with pytest.raises(DistStoreError, match=text):
         TCPStore("127.0.0.1", 0, 3, is_master=True, timeout=0.3)
-    assert 0.29 < time.monotonic() - began < 1.5
+    assert 0.29 < time.monotonic() - began < 5
 
 
 def test_nobody_is_waited_for_on_request():
@@ -130,7 +130,7 @@ def test_a_refused_connection_is_an_error_in_time():
     began = time.monotonic()
     with pytest.raises(DistNetworkError, match=rf"127.0.0.1:{port}.*refused"):
         client(port, timeout=0.4)
-    assert time.monotonic() - began < 1.5
+    assert time.monotonic() - began < 5
 
 
 def test_an_unknown_host_is_an_error():
@@ -141,7 +141,7 @@ def test_an_unknown_host_is_an_error():
 def test_a_client_may_come_before_the_server():
     port = reserve_port()
     early = Background(lambda: client(port).get("key"))
-    time.sleep(0.2)
+    time.sleep(0.2)  # while it tries
     with TCPStore("127.0.0.1", port, is_master=True, timeout=PATIENCE) as store:
         store.set("key", "value")
         assert early.join() == b"value"
@@ -231,13 +231,14 @@ def test_only_the_given_address_is_listened_at():
 
 def test_a_lost_server_is_an_error_in_the_call(uses_libuv: bool):
     store = master(use_libuv=uses_libuv)
-    other = client(store.port, timeout=1)
+    other = client(store.port)
     other.set("key", "value")
+    other.set_timeout(1)
     waiter = Background(lambda: other.get("nope"))
-    time.sleep(0.05)
+    time.sleep(0.05)  # until it waits, most likely
     store.close()
     with pytest.raises(DistNetworkError):
-        waiter.join(5)
+        waiter.join()
     with pytest.raises(DistNetworkError, match="outcome|unknown|refused"):
         other.add("n", 1)
     with pytest.raises(DistNetworkError):
@@ -312,7 +313,7 @@ def test_the_file_limit_is_an_error_and_no_crash():
     code = """
 import resource, sys
 from distlite import DistError, TCPStore
-store = TCPStore("127.0.0.1", 0, is_master=True, timeout=5)
+store = TCPStore("127.0.0.1", 0, is_master=True, timeout=60)
 resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))
 others = []
 try:
@@ -327,6 +328,6 @@ print(store.get("key"))
     import subprocess
 
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100
     )
     assert done.stdout == "refused\nb'value'\n", done.stderr

@@ -13,8 +13,8 @@ from store_kinds import KINDS, PATIENCE, Background, join_all
 
 from distlite import DistStoreError, QueueEmptyError, Store
 
-# How late a timeout may be on a machine that does other things as well.
-LATE = 0.8
+# How late a timeout may be on a machine that does many other things as well.
+LATE = 5.0
 
 
 @contextmanager
@@ -26,7 +26,10 @@ def lasting(seconds: float) -> Iterator[None]:
 
 
 def starts_waiting(function: Callable[[], object]) -> Background:
-    """Another thread in `function`, most likely asleep in it by now."""
+    """Another thread in `function`, most likely asleep in it by now.
+
+    Where it is not, a test shows less, and does not fail.
+    """
     waiter = Background(function)
     time.sleep(0.05)
     return waiter
@@ -66,7 +69,7 @@ def test_get_waits(store: Store, peer: Store):
 def test_multi_get_waits_for_all(store: Store, peer: Store):
     waiter = starts_waiting(lambda: store.multi_get(["a", "b"]))
     peer.set("b", "2")
-    time.sleep(0.05)
+    time.sleep(0.05)  # as long as it would take to go on wrongly
     assert not waiter.is_done()
     peer.set("a", "1")
     assert waiter.join() == [b"1", b"2"]
@@ -76,7 +79,7 @@ def test_a_wait_is_for_all_keys(store: Store, peer: Store):
     peer.set("a", "")
     waiter = starts_waiting(lambda: store.wait(["a", "b", "c", "b"]))
     peer.set("c", "")
-    time.sleep(0.05)
+    time.sleep(0.05)  # as long as it would take to go on wrongly
     assert not waiter.is_done()
     peer.set("b", "")
     waiter.join()
@@ -94,7 +97,7 @@ def test_a_deleted_key_is_waited_for_again(store: Store, peer: Store):
     peer.set("a", "")
     peer.delete_key("a")
     peer.set("b", "")
-    time.sleep(0.05)
+    time.sleep(0.05)  # as long as it would take to go on wrongly
     assert not waiter.is_done()
     peer.set("a", "")
     waiter.join()
@@ -103,7 +106,7 @@ def test_a_deleted_key_is_waited_for_again(store: Store, peer: Store):
 def test_many_wait_for_one_key(store: Store, peer: Store):
     views = [store, peer] * 4
     waiters = [Background(lambda view=view: view.get("key")) for view in views]
-    time.sleep(0.05)
+    time.sleep(0.05)  # until they wait, most likely
     store.set("key", "value")
     assert join_all(waiters) == [b"value"] * 8
 
@@ -148,7 +151,7 @@ def test_zero_looks_once(store: Store, peer: Store):
 @pytest.mark.parametrize("timeout", [-1, -0.5, timedelta(microseconds=-1)])
 def test_negative_waits_for_ever(store: Store, peer: Store, timeout):
     waiter = starts_waiting(lambda: store.wait(["key"], timeout))
-    time.sleep(0.1)
+    time.sleep(0.1)  # as long as it would take to go on wrongly
     assert not waiter.is_done()
     peer.set("key", "")
     waiter.join()
@@ -208,7 +211,7 @@ def test_a_pop_waits_for_its_own_queue(store: Store, peer: Store):
 @with_queues
 def test_every_item_goes_to_one_who_waits(store: Store, peer: Store):
     waiters = [Background(lambda: store.queue_pop("q")) for _ in range(6)]
-    time.sleep(0.05)
+    time.sleep(0.05)  # until they wait, most likely
     for number in range(6):
         peer.queue_push("q", str(number))
     assert sorted(join_all(waiters)) == [str(number).encode() for number in range(6)]
@@ -247,7 +250,7 @@ def test_a_store_without_queues_says_so(store: Store):
 def test_a_barrier_is_passed_together(store: Store, peer: Store):
     views = [store, peer, store]
     early = [Background(lambda view=view: view.barrier("b", 4)) for view in views]
-    time.sleep(0.05)
+    time.sleep(0.05)  # as long as it would take to go on wrongly
     assert not any(waiter.is_done() for waiter in early)
     peer.barrier("b", 4, PATIENCE)
     join_all(early)

@@ -19,7 +19,7 @@ from distlite import ReduceOp
 @pytest.fixture(scope="module")
 def group():
     made = distlite.ProcessGroup(
-        distlite.HashStore(), 0, 1, timedelta(seconds=20), group_name="alone"
+        distlite.HashStore(), 0, 1, timedelta(seconds=60), group_name="alone"
     )
     yield made
     made.shutdown()
@@ -29,7 +29,7 @@ def group():
 def pair():
     """Both ends of a group of two, the second on a thread of its own."""
     with ThreadPoolExecutor(1) as pool:
-        store, limit = distlite.HashStore(), timedelta(seconds=20)
+        store, limit = distlite.HashStore(), timedelta(seconds=60)
         other = pool.submit(distlite.ProcessGroup, store, 1, 2, limit, "pair")
         ours = distlite.ProcessGroup(store, 0, 2, limit, "pair")
         yield pool, ours, other.result(20)
@@ -393,4 +393,4 @@ distlite.all_reduce(numpy.ones(3), group=group)
 
 
 def test_numpy_is_imported_when_needed():
-    subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=100)
