@@ -22,7 +22,7 @@ from doubles_build import nccl_doubles, ucc_double
 VALGRIND = ["valgrind", "--quiet", "--leak-check=full", "--error-exitcode=99"]
 # A case's own alarm comes first; this is for a harness that hangs.
 HARNESS_GRACE = 15
-CASE_SECONDS = 20
+CASE_SECONDS = 60
 SLOW_FACTOR = 5  # as in check.h
 TOOL_FACTOR = 4  # sanitizers and valgrind slow everything down
 

@@ -10,10 +10,16 @@
 
 static char folder[] = "/tmp/recorder-XXXXXX";
 
+static pid_t owner;
+
+/* At this moment the recording is still there. */
 static void
 remove_folder(void)
 {
-    rmdir(folder);
+    if (getpid() == owner) {
+        unlink(dl_recorder_path());
+        rmdir(folder);
+    }
 }
 
 /* Each case is a process of its own, and makes its own recording. */
@@ -21,6 +27,7 @@ static void
 begin(void)
 {
     CHECK(mkdtemp(folder) != NULL);
+    owner = getpid();
     atexit(remove_folder);
     setenv("DISTLITE_RUNTIME_DIR", folder, 1);
 }

@@ -123,7 +123,7 @@ check_read_deadline(pair ends, int milliseconds)
     int64_t start = dl_now();
     CHECK_STATUS(read_bytes(ends.ours, 1, dl_deadline_after(span), &size), DL_TIMEOUT);
     CHECK(dl_now() - start >= span);
-    CHECK(dl_now() - start < span + 150 * DL_MILLISECOND);
+    CHECK(dl_now() - start < span + 150 * DL_MILLISECOND + CHECK_SLACK);
     CHECK_EQUAL(size, 77);
 }
 
@@ -153,7 +153,7 @@ check_write_deadline(pair ends)
     }
     CHECK_EQUAL(status, DL_TIMEOUT);
     CHECK(dl_now() - start >= 120 * DL_MILLISECOND);
-    CHECK(dl_now() - start < 400 * DL_MILLISECOND);
+    CHECK(dl_now() - start < 400 * DL_MILLISECOND + CHECK_SLACK);
     end_pair(ends);
 }
 
@@ -242,7 +242,7 @@ check_slow_peer(pair ends)
     CHECK_OK(read_bytes(ends.ours, 2, SOON, &size));
     CHECK_EQUAL(size, 2);
     CHECK(dl_now() - start >= 160 * DL_MILLISECOND);
-    CHECK(dl_now() - start < 500 * DL_MILLISECOND);
+    CHECK(dl_now() - start < 500 * DL_MILLISECOND + CHECK_SLACK);
     CHECK(pthread_join(writer, NULL) == 0);
     end_pair(ends);
 }

@@ -10,9 +10,8 @@
 #include "base/interrupt.h"
 #include "check.h"
 
-/* How late a blocked call may notice: what is promised, and a little for a busy machine
- * or a slow tool. */
-#define FAKE_INTERRUPT_SLACK (400 * DL_MILLISECOND)
+/* How late a blocked call may notice. */
+#define FAKE_INTERRUPT_SLACK (100 * DL_MILLISECOND + CHECK_SLACK)
 
 static _Atomic int64_t fake_interrupt_at = INT64_MAX;
 
