@@ -234,6 +234,26 @@ dl_library_bind(const dl_library *library, void *handle, dl_symbol_list list,
     return DL_OK;
 }
 
+static dl_status
+load_locked(dl_library_use *use)
+{
+    void *handle;
+
+    DL_TRY(dl_library_open(use->library, &handle));
+    DL_TRY(dl_library_bind(use->library, handle, use->symbols, use->table));
+    return use->check == NULL ? DL_OK : use->check(handle);
+}
+
+dl_status
+dl_library_load(dl_library_use *use)
+{
+    pthread_mutex_lock(&use->lock);
+    dl_status status = use->is_loaded ? DL_OK : load_locked(use);
+    use->is_loaded = status == DL_OK;
+    pthread_mutex_unlock(&use->lock);
+    return status;
+}
+
 const char *
 dl_library_path(void *handle)
 {

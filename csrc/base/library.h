@@ -7,6 +7,7 @@
 #ifndef DISTLITE_BASE_LIBRARY_H
 #define DISTLITE_BASE_LIBRARY_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -44,6 +45,20 @@ dl_status dl_library_open(const dl_library *library, void **handle);
 /* DL_UNSUPPORTED names the first symbol that is missing; `table` is then half filled. */
 dl_status dl_library_bind(const dl_library *library, void *handle, dl_symbol_list list,
                           void *table);
+
+/* How one library is used: opened and bound with the first call, and once only. */
+typedef struct dl_library_use {
+    const dl_library *library;
+    dl_symbol_list symbols;
+    void *table;
+    dl_status (*check)(
+        void *handle); /* of what is bound; NULL: there is no more to it */
+    pthread_mutex_t lock;
+    bool is_loaded; /* guarded by lock */
+} dl_library_use;
+
+/* A failure is not kept: the next call may find what has been installed meanwhile. */
+dl_status dl_library_load(dl_library_use *use);
 
 /* The file behind a handle, for texts. */
 const char *dl_library_path(void *handle);

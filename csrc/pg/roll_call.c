@@ -11,31 +11,24 @@
  * healthy wait asks the store seldom. */
 #define SLICE (400 * DL_MILLISECOND)
 
-/* With more of them the first ones tell enough. */
-#define NAMED_RANKS 16
-
 /* The store's answer to what it need not wait for. */
 #define ANSWER_LIMIT (5 * DL_SECOND)
 
-typedef struct key {
-    char text[DL_ROLL_CALL_KEY_SIZE];
-} key;
-
 static dl_bytes
-make_key(const dl_roll_call *self, uint64_t number, int rank, key *name)
+make_key(const dl_roll_call *self, uint64_t number, int rank,
+         char text[DL_RANK_KEY_SIZE])
 {
-    snprintf(name->text, sizeof name->text, "%s/%" PRIu64 "/%d", self->topic, number,
-             rank);
-    return dl_bytes_of(name->text);
+    snprintf(text, DL_RANK_KEY_SIZE, "%s/%" PRIu64 "/%d", self->topic, number, rank);
+    return dl_bytes_of(text);
 }
 
 dl_status
 dl_roll_call_say(const dl_roll_call *self, uint64_t number, const char *words,
                  dl_deadline deadline)
 {
-    key name;
+    char name[DL_RANK_KEY_SIZE];
 
-    return dl_store_set(self->store, make_key(self, number, self->rank, &name),
+    return dl_store_set(self->store, make_key(self, number, self->rank, name),
                         dl_bytes_of(words), deadline);
 }
 
@@ -44,8 +37,8 @@ dl_roll_call_peek(const dl_roll_call *self, uint64_t number, int rank, dl_buffer
 {
     dl_deadline answer = dl_deadline_after(ANSWER_LIMIT);
     bool exists = false;
-    key name;
-    dl_bytes asked = make_key(self, number, rank, &name);
+    char name[DL_RANK_KEY_SIZE];
+    dl_bytes asked = make_key(self, number, rank, name);
 
     dl_buffer_clear(words);
     DL_TRY(dl_store_check(self->store, &asked, 1, &exists, answer));
@@ -82,16 +75,26 @@ watch_absent(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *g
     return DL_OK;
 }
 
+typedef struct hearing {
+    const dl_roll_call *roll;
+    uint64_t number;
+} hearing;
+
+static dl_bytes
+write_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
+{
+    const hearing *self = context;
+
+    return make_key(self->roll, self->number, rank, text);
+}
+
 /* One waiting look: all keys, for a slice. */
 static dl_status
-listen(const dl_roll_call *self, const dl_bytes *keys, dl_buffer *words,
+listen(const dl_roll_call *self, const dl_rank_keys *keys, dl_buffer *words,
        dl_deadline deadline)
 {
-    for (int rank = 0; rank < self->size; rank++) {
-        dl_buffer_clear(&words[rank]);
-    }
-    return dl_store_multi_get(self->store, keys, (size_t)self->size, words,
-                              dl_deadline_sooner(deadline, SLICE));
+    return dl_rank_keys_get(keys, self->store, words,
+                            dl_deadline_sooner(deadline, SLICE));
 }
 
 /* After it: who has come, who never will. */
@@ -119,27 +122,21 @@ dl_status
 dl_roll_call_hear(const dl_roll_call *self, uint64_t number, dl_buffer *words,
                   int *gone, dl_deadline deadline)
 {
-    size_t size = (size_t)self->size;
-    dl_bytes *keys = calloc(size, sizeof *keys + sizeof(key));
+    hearing asked = {self, number};
+    dl_rank_keys keys;
 
     *gone = -1;
-    if (keys == NULL) {
-        return dl_fail_no_memory();
-    }
-    key *names = (key *)(void *)(keys + size);
-    for (int rank = 0; rank < self->size; rank++) {
-        keys[rank] = make_key(self, number, rank, &names[rank]);
-    }
+    DL_TRY(dl_rank_keys_init(&keys, self->size, write_key, &asked));
     bool is_late = false;
-    dl_status status = listen(self, keys, words, deadline);
+    dl_status status = listen(self, &keys, words, deadline);
     while (status == DL_TIMEOUT && !is_late) {
         is_late = dl_deadline_passed(deadline);
         status = look(self, number, words, gone);
         if (status == DL_OK) {
-            status = is_late ? DL_TIMEOUT : listen(self, keys, words, deadline);
+            status = is_late ? DL_TIMEOUT : listen(self, &keys, words, deadline);
         }
     }
-    free(keys);
+    dl_rank_keys_fini(&keys);
     return count_absent(self, words, status);
 }
 
@@ -147,10 +144,10 @@ void
 dl_roll_call_forget(const dl_roll_call *self, uint64_t number)
 {
     bool existed;
-    key name;
+    char name[DL_RANK_KEY_SIZE];
 
     /* What stays behind does no harm but take room. */
-    (void)dl_store_delete_key(self->store, make_key(self, number, self->rank, &name),
+    (void)dl_store_delete_key(self->store, make_key(self, number, self->rank, name),
                               &existed, dl_deadline_after(ANSWER_LIMIT));
 }
 
@@ -158,39 +155,23 @@ void
 dl_roll_call_list(const dl_roll_call *self, const dl_buffer *words, bool is_absent,
                   dl_rank_list *list)
 {
-    size_t used = 0;
-
     *list = (dl_rank_list){.count = 0};
     for (int rank = 0; rank < self->size; rank++) {
-        if ((words[rank].size == 0) != is_absent || ++list->count > NAMED_RANKS) {
-            continue;
+        if ((words[rank].size == 0) == is_absent) {
+            dl_rank_list_add(list, rank);
         }
-        int size = snprintf(list->text + used, sizeof list->text - used, "%s%d",
-                            used > 0 ? ", " : "", rank);
-        used += (size_t)size;
     }
-    if (list->count > NAMED_RANKS) {
-        snprintf(list->text + used, sizeof list->text - used, " and %d more",
-                 list->count - NAMED_RANKS);
-    }
+    dl_rank_list_end(list);
 }
 
 dl_buffer *
 dl_roll_call_words_new(const dl_roll_call *self)
 {
-    dl_buffer *words = calloc((size_t)self->size, sizeof *words);
-
-    if (words == NULL) {
-        dl_fail_no_memory();
-    }
-    return words;
+    return dl_rank_values_new(self->size);
 }
 
 void
 dl_roll_call_words_free(const dl_roll_call *self, dl_buffer *words)
 {
-    for (int rank = 0; words != NULL && rank < self->size; rank++) {
-        dl_buffer_fini(&words[rank]);
-    }
-    free(words);
+    dl_rank_values_free(words, self->size);
 }

@@ -8,10 +8,7 @@
 #ifndef DISTLITE_PG_ROLL_CALL_H
 #define DISTLITE_PG_ROLL_CALL_H
 
-#include "base/buffer.h"
-#include "base/deadline.h"
-#include "base/status.h"
-#include "store/store.h"
+#include "pg/rank_keys.h"
 
 typedef struct dl_roll_call {
     dl_store *store; /* these are borrowed */
@@ -25,7 +22,7 @@ typedef struct dl_roll_call {
 } dl_roll_call;
 
 /* Room for one name and all its parts. */
-#define DL_ROLL_CALL_KEY_SIZE 64
+#define DL_ROLL_CALL_KEY_SIZE DL_RANK_KEY_SIZE
 
 /* This rank has come; the words are not empty. */
 dl_status dl_roll_call_say(const dl_roll_call *self, uint64_t number, const char *words,
@@ -44,12 +41,7 @@ dl_status dl_roll_call_hear(const dl_roll_call *self, uint64_t number, dl_buffer
 /* Takes this rank's words away again, once nobody can need them. */
 void dl_roll_call_forget(const dl_roll_call *self, uint64_t number);
 
-/* "1", "1, 2": the ranks whose words are empty (`is_absent`) or are not. */
-typedef struct dl_rank_list {
-    char text[160];
-    int count;
-} dl_rank_list;
-
+/* The ranks whose words are empty (`is_absent`) or are not. */
 void dl_roll_call_list(const dl_roll_call *self, const dl_buffer *words, bool is_absent,
                        dl_rank_list *list);
 

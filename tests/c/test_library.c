@@ -155,3 +155,35 @@ CHECK_CASE(roots_are_copied_or_left_when_memory_runs_out)
     }
     CHECK_STATUS(dl_library_open(&library, &handle), DL_NOT_FOUND);
 }
+
+static int checks;
+
+static dl_status
+refuse_once(void *handle)
+{
+    CHECK(handle != NULL);
+    return checks++ == 0 ? dl_fail(DL_UNSUPPORTED, "the first time") : DL_OK;
+}
+
+CHECK_CASE(a_library_is_loaded_once_and_a_failure_is_not_kept)
+{
+    dl_library library = library_of(math);
+    static const dl_symbol symbols[] = {{"cos", 0, false}};
+    double (*table)(double) = NULL;
+    dl_library_use use = {
+        .library = &library,
+        .symbols = {symbols, 1},
+        .table = (void *)&table,
+        .check = refuse_once,
+        .lock = PTHREAD_MUTEX_INITIALIZER,
+    };
+
+    setenv(VARIABLE, "/nowhere/libm.so.6", 1);
+    CHECK_STATUS(dl_library_load(&use), DL_NOT_FOUND);
+    unsetenv(VARIABLE);
+    CHECK_STATUS(dl_library_load(&use), DL_UNSUPPORTED);
+    CHECK_OK(dl_library_load(&use));
+    CHECK_OK(dl_library_load(&use));
+    CHECK_EQUAL(checks, 2);
+    CHECK(table(0.0) == 1.0);
+}

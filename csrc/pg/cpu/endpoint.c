@@ -12,9 +12,7 @@
 #include "net/interface.h"
 #include "net/socket.h"
 #include "pg/cpu/endpoint_hosts.h"
-
-/* Absent ranks named in an error. */
-#define NAMED_RANKS 16
+#include "pg/rank_keys.h"
 
 /* A rank alone on its host, or whose group needs no other hosts, gets along without an
  * address: what stands in its way is published instead. */
@@ -60,99 +58,64 @@ publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     return status;
 }
 
-/* Scratch for one multi-key call: keys and values of all ranks. */
-typedef struct all_records {
-    char (*texts)[DL_ENDPOINT_KEY_SIZE];
-    dl_bytes *keys;
-    dl_buffer *values;
-    size_t count;
-} all_records;
-
-static void
-all_records_fini(all_records *all)
+static dl_bytes
+write_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
 {
-    for (size_t i = 0; all->values != NULL && i < all->count; i++) {
-        dl_buffer_fini(&all->values[i]);
-    }
-    free(all->texts);
-    free(all->keys);
-    free(all->values);
-}
-
-static dl_status
-all_records_init(all_records *all, int size)
-{
-    size_t count = (size_t)size;
-
-    *all = (all_records){
-        .texts = calloc(count, sizeof *all->texts),
-        .keys = calloc(count, sizeof *all->keys),
-        .values = calloc(count, sizeof *all->values),
-        .count = count,
-    };
-    if (all->texts == NULL || all->keys == NULL || all->values == NULL) {
-        return dl_fail_no_memory();
-    }
-    for (size_t i = 0; i < count; i++) {
-        all->keys[i] = dl_endpoint_key((int)i, all->texts[i]);
-    }
-    return DL_OK;
+    (void)context;
+    return dl_endpoint_key(rank, text);
 }
 
 /* Looks once more, to name them; keeps the store's own error when that fails too. */
 static dl_status
-fail_absent(const all_records *all, dl_store *store, dl_deadline deadline)
+fail_absent(const dl_rank_keys *keys, dl_store *store, dl_deadline deadline)
 {
     dl_error error = *dl_last_error();
-    char names[NAMED_RANKS * 12 + 32] = "";
-    size_t used = 0;
-    int absent = 0;
+    dl_rank_list absent;
 
-    for (size_t i = 0; i < all->count; i++) {
-        bool exists = true;
-        if (dl_store_check(store, &all->keys[i], 1, &exists, dl_deadline_after(0))
-            != DL_OK) {
-            return dl_fail_again(&error);
-        }
-        if (!exists && absent++ < NAMED_RANKS) {
-            used += (size_t)snprintf(names + used, sizeof names - used, "%s%zu",
-                                     used > 0 ? ", " : "", i);
-        }
-    }
-    if (absent == 0) {
+    if (dl_rank_keys_absent(keys, store, &absent) != DL_OK || absent.count == 0) {
         return dl_fail_again(&error);
-    }
-    if (absent > NAMED_RANKS) {
-        snprintf(names + used, sizeof names - used, " and %d more",
-                 absent - NAMED_RANKS);
     }
     return dl_fail(DL_TIMEOUT,
                    "timed out after %" PRId64 "ms: waiting for rank%s %s, which "
                    "%s not come",
-                   deadline.limit / DL_MILLISECOND, absent > 1 ? "s" : "", names,
-                   absent > 1 ? "have" : "has");
+                   deadline.limit / DL_MILLISECOND, absent.count > 1 ? "s" : "",
+                   absent.text, absent.count > 1 ? "have" : "has");
+}
+
+static dl_status
+read_records(dl_endpoint *endpoint, const dl_buffer *records)
+{
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        dl_status status =
+            dl_endpoint_take(dl_buffer_bytes(&records[rank]), &endpoint->peers[rank],
+                             &endpoint->contacts[rank]);
+        if (status != DL_OK) {
+            return dl_fail_while("rank %d", rank);
+        }
+    }
+    return DL_OK;
 }
 
 static dl_status
 gather(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
-    all_records all;
-    dl_status status = all_records_init(&all, endpoint->size);
+    dl_buffer *records = dl_rank_values_new(endpoint->size);
+    dl_rank_keys keys = {0};
+    dl_status status = records == NULL
+                           ? DL_NO_MEMORY
+                           : dl_rank_keys_init(&keys, endpoint->size, write_key, NULL);
 
     if (status == DL_OK) {
-        status = dl_store_multi_get(store, all.keys, all.count, all.values, deadline);
+        status = dl_rank_keys_get(&keys, store, records, deadline);
     }
     if (status == DL_TIMEOUT) {
-        status = fail_absent(&all, store, deadline);
+        status = fail_absent(&keys, store, deadline);
     }
-    for (size_t i = 0; status == DL_OK && i < all.count; i++) {
-        status = dl_endpoint_take(dl_buffer_bytes(&all.values[i]), &endpoint->peers[i],
-                                  &endpoint->contacts[i]);
-        if (status != DL_OK) {
-            dl_fail_while("rank %zu", i);
-        }
+    if (status == DL_OK) {
+        status = read_records(endpoint, records);
     }
-    all_records_fini(&all);
+    dl_rank_keys_fini(&keys);
+    dl_rank_values_free(records, endpoint->size);
     return status;
 }
 

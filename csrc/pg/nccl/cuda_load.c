@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <pthread.h>
-
 #include "pg/nccl/cuda_table.h"
 
 /* The newest first; one that is in use already comes before all of them, and that is the
@@ -16,7 +14,8 @@ static const dl_library library = {
     .sonames = sonames,
     .folders = folders,
     .homes = homes,
-    .advice = "install it with pip install nvidia-cuda-runtime-cu12",
+    .advice = "install it with pip install nvidia-cuda-runtime-cu12, or, for CUDA 13, "
+              "nvidia-cuda-runtime",
 };
 
 static const dl_symbol symbols[] = {
@@ -27,20 +26,13 @@ static const dl_symbol symbols[] = {
 };
 
 static dl_cuda_table table;
-static bool is_loaded; /* guarded by lock */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static dl_status
-load_locked(void)
-{
-    dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
-    void *handle;
-
-    DL_TRY(dl_library_open(&library, &handle));
-    DL_TRY(dl_library_bind(&library, handle, list, &table));
-    is_loaded = true;
-    return DL_OK;
-}
+static dl_library_use use = {
+    .library = &library,
+    .symbols = {symbols, sizeof symbols / sizeof *symbols},
+    .table = &table,
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+};
 
 /* The driver is asked first: what NCCL does without one leaves the thread unusable. */
 static dl_status
@@ -61,16 +53,13 @@ check_device(void)
                                "CUDA_VISIBLE_DEVICES right?");
 }
 
-/* A failure is not kept: the next try may find what has been installed meanwhile. */
 dl_status
 dl_cuda_load(const dl_cuda_table **loaded)
 {
-    pthread_mutex_lock(&lock);
-    dl_status status = is_loaded ? DL_OK : load_locked();
+    dl_status status = dl_library_load(&use);
     if (status == DL_OK) {
         status = check_device();
     }
-    pthread_mutex_unlock(&lock);
     *loaded = status == DL_OK ? &table : NULL;
     return status;
 }

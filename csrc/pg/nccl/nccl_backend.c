@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/nccl/nccl_backend.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "base/thread.h"
+#include "pg/label.h"
 #include "pg/nccl/nccl_comm.h"
 #include "pg/nccl/nccl_state.h"
 
@@ -95,19 +93,6 @@ static const dl_device_ops nccl_ops = {
     .free = free_backend,
 };
 
-/* With the host: errors are read side by side with those of other ranks. */
-static char *
-make_label(const dl_device_backend_options *options)
-{
-    char host[65] = "?";
-    char *label = NULL;
-
-    gethostname(host, sizeof host - 1);
-    int size = asprintf(&label, "group %s, rank %d of %d on %s", options->group_name,
-                        options->rank, options->size, host);
-    return size < 0 ? NULL : label;
-}
-
 /* Seconds. */
 static int64_t
 limit_from_environment(void)
@@ -127,7 +112,9 @@ open_backend(dl_nccl_backend *self, const dl_device_backend_options *options)
     if (self->pairs == NULL) {
         return dl_fail_no_memory();
     }
-    return dl_nccl_watch_new(self->nccl, self->cuda, make_label(options), &self->watch);
+    return dl_nccl_watch_new(
+        self->nccl, self->cuda,
+        dl_label_new(options->group_name, options->rank, options->size), &self->watch);
 }
 
 dl_status

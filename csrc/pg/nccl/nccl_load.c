@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <pthread.h>
 #include <stdio.h>
 
 #include "pg/nccl/nccl_table.h"
@@ -29,8 +28,6 @@ static const dl_symbol symbols[] = {
 };
 
 static dl_nccl_table table;
-static bool is_loaded; /* guarded by lock */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Symbols tell much, but structs change without them. */
 static dl_status
@@ -50,26 +47,19 @@ check_version(void *handle)
     return DL_OK;
 }
 
-static dl_status
-load_locked(void)
-{
-    dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
-    void *handle;
+static dl_library_use use = {
+    .library = &library,
+    .symbols = {symbols, sizeof symbols / sizeof *symbols},
+    .table = &table,
+    .check = check_version,
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+};
 
-    DL_TRY(dl_library_open(&library, &handle));
-    DL_TRY(dl_library_bind(&library, handle, list, &table));
-    DL_TRY(check_version(handle));
-    is_loaded = true;
-    return DL_OK;
-}
-
-/* A failure is not kept: the next try may find what has been installed meanwhile. */
 dl_status
 dl_nccl_load(const dl_nccl_table **loaded)
 {
-    pthread_mutex_lock(&lock);
-    dl_status status = is_loaded ? DL_OK : load_locked();
-    pthread_mutex_unlock(&lock);
+    dl_status status = dl_library_load(&use);
+
     *loaded = status == DL_OK ? &table : NULL;
     return status;
 }

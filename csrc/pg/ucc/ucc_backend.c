@@ -2,13 +2,12 @@
 #include "pg/ucc/ucc_backend.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
+#include "pg/label.h"
 #include "pg/ucc/ucc_meeting.h"
 
 /* How long a team may take to end after a rank was lost. */
@@ -141,18 +140,6 @@ static const dl_backend_ops ucc_ops = {
     .free = free_backend,
 };
 
-static char *
-make_label(const dl_backend_options *options)
-{
-    char host[65] = "?";
-    char *label = NULL;
-
-    gethostname(host, sizeof host - 1);
-    int size = asprintf(&label, "group %s, rank %d of %d on %s", options->group_name,
-                        options->rank, options->size, host);
-    return size < 0 ? NULL : label;
-}
-
 /* torch's word for "one context for all groups", which is what it is unless told. */
 static bool
 may_share(void)
@@ -250,7 +237,7 @@ open_backend(dl_ucc_backend *self, const dl_backend_options *options,
              dl_deadline deadline)
 {
     self->group_name = strdup(options->group_name);
-    self->label = make_label(options);
+    self->label = dl_label_new(options->group_name, options->rank, options->size);
     self->lengths = calloc(4 * (size_t)options->size, sizeof *self->lengths);
     if (self->group_name == NULL || self->label == NULL || self->lengths == NULL) {
         return dl_fail_no_memory();

@@ -6,11 +6,10 @@
 #include <stdlib.h>
 
 #include "base/interrupt.h"
+#include "pg/rank_keys.h"
 
 /* A look into the store, after which others get their turn. */
 #define LOOK (20 * DL_MILLISECOND)
-
-#define KEY_SIZE 64
 
 /* One exchange on its way. */
 typedef struct pending {
@@ -31,10 +30,11 @@ fail(dl_ucc_exchange *self)
 }
 
 static dl_bytes
-key_of(const dl_ucc_exchange *self, uint64_t round, int rank, char text[KEY_SIZE])
+key_of(const dl_ucc_exchange *self, uint64_t round, int rank,
+       char text[DL_RANK_KEY_SIZE])
 {
-    int size =
-        snprintf(text, KEY_SIZE, "ucc/%s/%" PRIu64 "/%d", self->what, round, rank);
+    int size = snprintf(text, DL_RANK_KEY_SIZE, "ucc/%s/%" PRIu64 "/%d", self->what,
+                        round, rank);
 
     return (dl_bytes){(const uint8_t *)text, (size_t)size};
 }
@@ -43,7 +43,7 @@ static int
 begin(void *send, void *receive, size_t bytes, void *user, void **request)
 {
     dl_ucc_exchange *self = user;
-    char key[KEY_SIZE];
+    char key[DL_RANK_KEY_SIZE];
     pending *made = malloc(sizeof *made);
 
     if (made == NULL) {
@@ -61,87 +61,78 @@ begin(void *send, void *receive, size_t bytes, void *user, void **request)
     return DL_UCC_OK;
 }
 
-/* All ranks' buffers, and their keys. */
-typedef struct answers {
-    char (*texts)[KEY_SIZE];
-    dl_bytes *keys;
-    dl_buffer *values;
-    size_t count;
-} answers;
-
-static void
-answers_fini(answers *all)
+static dl_bytes
+write_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
 {
-    for (size_t i = 0; all->values != NULL && i < all->count; i++) {
-        dl_buffer_fini(&all->values[i]);
-    }
-    free(all->texts);
-    free(all->keys);
-    free(all->values);
+    const pending *self = context;
+
+    return key_of(self->exchange, self->round, rank, text);
 }
 
 static dl_status
-answers_init(answers *all, const pending *self)
+fail_absent(const pending *self, const dl_rank_keys *keys)
 {
-    size_t count = (size_t)self->exchange->size;
+    const dl_ucc_exchange *exchange = self->exchange;
+    dl_error error = *dl_last_error();
+    dl_rank_list absent;
 
-    *all = (answers){.count = count};
-    all->texts = calloc(count, sizeof *all->texts);
-    all->keys = calloc(count, sizeof *all->keys);
-    all->values = calloc(count, sizeof *all->values);
-    if (all->texts == NULL || all->keys == NULL || all->values == NULL) {
-        return dl_fail_no_memory();
+    if (dl_rank_keys_absent(keys, exchange->store, &absent) != DL_OK
+        || absent.count == 0) {
+        return dl_fail_again(&error);
     }
-    for (size_t i = 0; i < count; i++) {
-        all->keys[i] = key_of(self->exchange, self->round, (int)i, all->texts[i]);
+    return dl_fail(DL_TIMEOUT,
+                   "rank %s did not come to make the UCC %s within %" PRId64
+                   "ms; is it running, and has it the same backend?",
+                   absent.text, exchange->what,
+                   exchange->deadline.limit / DL_MILLISECOND);
+}
+
+/* A rank's bytes are as many as this one's. */
+static dl_status
+take(const pending *self, int rank, const dl_buffer *value)
+{
+    if (value->size != self->bytes) {
+        return dl_fail(DL_PROTOCOL,
+                       "rank %d sent %zu bytes to make the UCC %s, not %zu; do all "
+                       "ranks have the same version of UCC?",
+                       rank, value->size, self->exchange->what, self->bytes);
     }
+    memcpy(self->target + (size_t)rank * self->bytes, value->data, self->bytes);
     return DL_OK;
 }
 
-/* Names the first rank that has not come. */
 static dl_status
-fail_absent(const pending *self, const answers *all)
-{
-    const dl_ucc_exchange *exchange = self->exchange;
-    size_t absent = 0;
-    bool exists = true;
-
-    for (size_t i = 0; exists && i < all->count; i++) {
-        absent = i;
-        DL_TRY(dl_store_check(exchange->store, &all->keys[i], 1, &exists,
-                              dl_deadline_after(0)));
-    }
-    return dl_fail(DL_TIMEOUT,
-                   "rank %zu did not come to make the UCC %s within %" PRId64
-                   "ms; is it running, and has it the same backend?",
-                   absent, exchange->what, exchange->deadline.limit / DL_MILLISECOND);
-}
-
-static dl_status
-collect(pending *self, answers *all)
+collect(pending *self, const dl_rank_keys *keys, dl_buffer *values)
 {
     dl_ucc_exchange *exchange = self->exchange;
     dl_deadline look = dl_deadline_sooner(exchange->deadline, LOOK);
 
-    dl_status status =
-        dl_store_multi_get(exchange->store, all->keys, all->count, all->values, look);
+    dl_status status = dl_rank_keys_get(keys, exchange->store, values, look);
     if (status == DL_TIMEOUT && dl_deadline_passed(exchange->deadline)) {
-        return fail_absent(self, all);
+        return fail_absent(self, keys);
     }
-    if (status != DL_OK) {
-        return status;
+    for (int rank = 0; status == DL_OK && rank < exchange->size; rank++) {
+        status = take(self, rank, &values[rank]);
     }
-    for (size_t i = 0; i < all->count; i++) {
-        if (all->values[i].size != self->bytes) {
-            return dl_fail(DL_PROTOCOL,
-                           "rank %zu sent %zu bytes to make the UCC %s, not %zu; do "
-                           "all ranks have the same version of UCC?",
-                           i, all->values[i].size, exchange->what, self->bytes);
-        }
-        memcpy(self->target + i * self->bytes, all->values[i].data, self->bytes);
+    self->is_done = status == DL_OK;
+    return status;
+}
+
+static dl_status
+look(pending *self)
+{
+    int size = self->exchange->size;
+    dl_buffer *values = dl_rank_values_new(size);
+    dl_rank_keys keys = {0};
+    dl_status status =
+        values == NULL ? DL_NO_MEMORY : dl_rank_keys_init(&keys, size, write_key, self);
+
+    if (status == DL_OK) {
+        status = collect(self, &keys, values);
     }
-    self->is_done = true;
-    return DL_OK;
+    dl_rank_keys_fini(&keys);
+    dl_rank_values_free(values, size);
+    return status;
 }
 
 /* Between looks. */
@@ -162,16 +153,11 @@ test(void *request)
 {
     pending *self = request;
     dl_ucc_exchange *exchange = self->exchange;
-    answers all;
 
     if (self->is_done) {
         return DL_UCC_OK;
     }
-    dl_status status = answers_init(&all, self);
-    if (status == DL_OK) {
-        status = collect(self, &all);
-    }
-    answers_fini(&all);
+    dl_status status = look(self);
     if (status == DL_TIMEOUT && !dl_deadline_passed(exchange->deadline)) {
         status = look_round(exchange);
     }

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <pthread.h>
-
 #include "pg/ucc/ucc_backend.h"
 #include "pg/ucc/ucc_table.h"
 
@@ -30,37 +28,34 @@ static const dl_symbol symbols[] = {
 };
 
 static dl_ucc_table table;
-static bool is_loaded; /* guarded by lock */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static dl_status
-load_locked(void)
+check_version(void *handle)
 {
-    dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
-    void *handle;
-
-    DL_TRY(dl_library_open(&library, &handle));
-    DL_TRY(dl_library_bind(&library, handle, list, &table));
     table.major = 1;
     if (table.version != NULL) {
         table.version(&table.major, &table.minor, &table.patch);
     }
-    if (table.major != 1) {
-        return dl_fail(DL_UNSUPPORTED, "UCC in %s is %u.%u, but only 1.x is known; %s",
-                       dl_library_path(handle), table.major, table.minor,
-                       library.advice);
-    }
-    is_loaded = true;
-    return DL_OK;
+    return table.major == 1 ? DL_OK
+                            : dl_fail(DL_UNSUPPORTED,
+                                      "UCC in %s is %u.%u, but only 1.x is known; %s",
+                                      dl_library_path(handle), table.major, table.minor,
+                                      library.advice);
 }
 
-/* A failure is not kept: the next try may find what has been installed meanwhile. */
+static dl_library_use use = {
+    .library = &library,
+    .symbols = {symbols, sizeof symbols / sizeof *symbols},
+    .table = &table,
+    .check = check_version,
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+};
+
 dl_status
 dl_ucc_load(const dl_ucc_table **loaded)
 {
-    pthread_mutex_lock(&lock);
-    dl_status status = is_loaded ? DL_OK : load_locked();
-    pthread_mutex_unlock(&lock);
+    dl_status status = dl_library_load(&use);
+
     *loaded = status == DL_OK ? &table : NULL;
     return status;
 }
