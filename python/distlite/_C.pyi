@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias, final
 
 from typing_extensions import Self, disjoint_base
 
+from .backends import BackendType as _BackendType
 from .futures import Future
 from .group_methods import CoalescedWork
 from .options import (
@@ -156,6 +157,35 @@ class ProcessGroup:
     def get_group_store(self) -> Store: ...
     def abort(self) -> None: ...
     def shutdown(self) -> None: ...
+    # Of backends and devices (group_devices.py).
+    BackendType: TypeAlias = _BackendType
+    UNDEFINED: _BackendType
+    GLOO: _BackendType
+    NCCL: _BackendType
+    UCC: _BackendType
+    MPI: _BackendType
+    XCCL: _BackendType
+    CUSTOM: _BackendType
+    supports_shrinking: bool
+    supports_splitting: bool
+    supports_time_estimate: bool
+    @property
+    def supports_coalescing(self) -> bool: ...
+    @property
+    def bound_device_id(self) -> str | None: ...
+    @property
+    def _device_types(self) -> list[str]: ...
+    def _get_backend(self, device: Any) -> ProcessGroup: ...
+    def _get_backend_name(self) -> str: ...
+    def _register_backend(
+        self,
+        device: Any,
+        backend_type: _BackendType,
+        backend: ProcessGroup | None = None,
+    ) -> None: ...
+    def monitored_barrier(
+        self, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
+    ) -> None: ...
     def _get_sequence_number_for_group(self) -> int: ...
     def _set_global_ranks(self, ranks: list[int], /) -> None: ...
     # Operations as methods (group_methods.py): torch's, which take an array or a list

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from . import options
 from ._C import ProcessGroup
-from .backends import engine_of, plugin_of
+from .backends import BackendType, engine_of, plugin_of
+from .dispatch import NO_BACKEND, device_of, global_rank
 from .reduce_op import ReduceOp
-from .world import get_global_rank, get_group_rank
+from .world import get_group_rank
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class DistributedBackendOptions:
         self.timeout = asked.timeout
         self.group_id = asked.label
         # Empty says: all of them, as torch does for the default group.
-        is_world = asked.label == "0"
+        is_world = asked.description == "default_pg"
         self.global_ranks_in_group = [] if is_world else list(asked.info.ranks)
 
 
@@ -126,6 +127,7 @@ def _dispatching(
     asked: ToMake, served: dict[str, str], made: dict[str, ProcessGroup]
 ) -> ProcessGroup:
     """The core's group, which passes on what is for other devices."""
+    is_ours = "cpu" in served and "cpu" not in made
     group = ProcessGroup(
         asked.store,
         asked.rank,
@@ -133,33 +135,11 @@ def _dispatching(
         asked.timeout,
         asked.label,
         asked.description,
-        "custom" if "cpu" in made else engine_of(asked.info.config),
+        engine_of(asked.info.config) if is_ours else "custom",
     )
-
-    def pass_on(_: ProcessGroup, function: str, given: Given) -> Any:
-        device = _device_of(given)
-        if device in made:
-            return handle(made[device], function, given, group)
-        if device not in served and function != "barrier":
-            raise RuntimeError(f"{_NO_BACKEND} {device}")
-        return NotImplemented
-
-    group._set_handler(pass_on)
+    for device, backend in made.items():
+        group._register_backend(device, BackendType.CUSTOM, backend)
     return group
-
-
-def _device_of(given: Given) -> str:
-    """The kind of device where the first array of a call is."""
-    for value in given.values():
-        array = value[0] if isinstance(value, list) and value else value
-        kind = getattr(getattr(array, "device", None), "type", None)
-        if isinstance(kind, str):
-            return kind
-        if hasattr(array, "__dlpack_device__"):
-            # DLPack's numbers: 2 and 13 are CUDA's, 14 is oneAPI's.
-            code = int(array.__dlpack_device__()[0])
-            return {2: "cuda", 13: "cuda", 14: "xpu", 8: "mps"}.get(code, "cpu")
-    return "cpu"
 
 
 def handle(
@@ -172,6 +152,9 @@ def handle(
 
     `numbering`: the group whose ranks are meant, where it is another.
     """
+    if function == "monitored_barrier":
+        # By the store, as with every backend.
+        return NotImplemented
     call = Call(group, given, numbering or group)
     if function in ("send", "isend", "recv", "irecv"):
         return call.message(function)
@@ -198,9 +181,9 @@ class Call:
             if found is not None and found is not getattr(ProcessGroup, name, None):
                 method: Callable[..., Any] = getattr(self.group, name)
                 return method
-        kind, device = type(self.group).__name__, _device_of(self.given)
+        kind, device = type(self.group).__name__, device_of(self.given)
         known = " or ".join(f"{name}()" for name in names)
-        raise RuntimeError(f"{_NO_BACKEND} {device}: {kind} does not define {known}")
+        raise RuntimeError(f"{NO_BACKEND} {device}: {kind} does not define {known}")
 
     def rank(self, name: str, otherwise: int | None = None) -> int | None:
         """The rank in the group, of `name` or group_`name`."""
@@ -244,15 +227,12 @@ class Call:
             return work
         _wait(work)
         found = work._source_rank() if source is None else source
-        return get_global_rank(self.known, found)
+        return global_rank(self.known, found)
 
 
 def _wait(work: Any) -> None:
     if work is not None:
         work.wait()
-
-
-_NO_BACKEND = "No backend type associated with device type"
 
 
 def _all_reduce(call: Call) -> Any:

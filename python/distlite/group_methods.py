@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from . import _C
 from ._C import Work
+from .group_devices import attributes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -355,4 +356,4 @@ def _methods() -> dict[str, Callable[..., Any]]:
     return made
 
 
-_C._add_group_methods(_methods())
+_C._add_group_methods({**attributes, **_methods()})

@@ -60,14 +60,14 @@ def new_group(
     known = info_of(default)
     name, config = backend_of(backend) if backend else (known.backend, known.config)
     limit = _limit_of(timeout, config)
-    _check_extras(config, pg_options, device_id, None)
+    _check_extras(config, pg_options, device_id)
     members = _members_of(ranks, default.size(), sort_ranks)
     if use_local_synchronization and default.rank() not in members:
         return None
     label = _next_name(members, use_local_synchronization)
     made: MaybeGroup = GroupMember.NON_GROUP_MEMBER
     if default.rank() in members:
-        info = GroupInfo(name, config, members)
+        info = GroupInfo(name, config, members, device_id)
         made = _join(label, info, limit, group_desc or "undefined")
         serve_devices(made, config, pg_options, device_id)
     if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":

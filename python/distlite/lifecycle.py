@@ -44,23 +44,25 @@ def init_process_group(
     this call and is every operation's default.  `pg_options` is
     ProcessGroupNCCL.Options or nothing; with
     `device_id` NCCL's communicator is made at once.  `group_name` means nothing here.
+    `_ranks`: what these processes are called elsewhere; jobs with different ones can
+    share a store, and the group's name is a hash of them.
     """
     if world.default is not None:
         raise ValueError("trying to initialize the default process group twice!")
     _check_store_arguments(store, init_method, world_size, rank)
     name, config = backend_of(backend)
-    _check_extras(config, pg_options, device_id, _ranks)
-    limit = _limit_of(timeout, config)
+    _check_extras(config, pg_options, device_id)
+    limit, label = _limit_of(timeout, config), _label_of(_ranks)
     hosted = None
     if store is None:
         asked = (init_method, world_size, rank)
         store, rank, world_size = _find_place(config, *asked, limit)
         hosted = store if rank == 0 and isinstance(store, TCPStore) else None
-    info = GroupInfo(name, config, list(range(world_size)))
-    group = _join(store, rank, info, limit, pg_options)
+    info = GroupInfo(name, config, list(range(world_size)), device_id)
+    group = _join(store, rank, info, limit, pg_options, label)
     serve_devices(group, config, pg_options, device_id)
-    # A peer may be on its way into the next group before this process has left this
-    # one: the server that it meets must be the same, so it stays until the next.
+    # A peer may be on its way into the next group before this process leaves this one:
+    # the server that it meets must be the same, so it stays until the next.
     world.hosted_store = hosted or world.hosted_store
     _register(group, info)
 
@@ -126,11 +128,18 @@ def _limit_of(timeout: object, config: str = "") -> timedelta:
     return timeout
 
 
-def _check_extras(
-    config: str, pg_options: object, device_id: object, ranks: object
-) -> None:
-    if ranks is not None:
-        raise NotImplementedError("_ranks is not in this version yet")
+def _label_of(ranks: list[int] | None) -> str:
+    """The default group's name."""
+    if not ranks:
+        return "0"
+    import hashlib
+    from operator import index
+
+    text = "_".join(str(index(rank)) for rank in ranks)
+    return hashlib.sha1(text.encode()).hexdigest()
+
+
+def _check_extras(config: str, pg_options: object, device_id: object) -> None:
     has_device = "cuda:nccl" in config.split(",")
     if pg_options is not None and not Backend._plugins and not has_device:
         warnings.warn("pg_options: the cpu backend has none", stacklevel=3)
@@ -151,30 +160,41 @@ def _check_extras(
 
 
 def _join(
-    store: Store, rank: int, info: GroupInfo, timeout: timedelta, pg_options: Any
+    store: Store,
+    rank: int,
+    info: GroupInfo,
+    timeout: timedelta,
+    pg_options: Any,
+    label: str,
 ) -> ProcessGroup:
     size = len(info.ranks)
+    if label != "0":
+        store = PrefixStore(f"ranks/{label}", store)
     # A fake rank is alone with its store.
     is_fake = engine_of(info.config) == Backend.FAKE
     turn = 0 if is_fake else _generation(store, rank)
     keys = PrefixStore(f"default_pg/{turn}", store)
     if not is_fake:
-        # A name for the job, whoever comes first, by which recordings find each other.
-        job = keys.compare_set("job", "", os.urandom(6).hex())
-        _C._recording_identify(job.decode(), rank, size)
+        _name_job(keys, rank, size)
     group = None
     if Backend._plugins:
         from .custom import ToMake, make_group
 
-        asked = ToMake(keys, rank, info, timeout)
+        asked = ToMake(keys, rank, info, timeout).named(label, "default_pg")
         asked.pg_options = pg_options
         group = make_group(asked)
     if group is None:
         engine = engine_of(info.config)
-        group = ProcessGroup(keys, rank, size, timeout, "0", "default_pg", engine)
+        group = ProcessGroup(keys, rank, size, timeout, label, "default_pg", engine)
     if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
-        _store_based_barrier(rank, keys, "0", size, timeout)
+        _store_based_barrier(rank, keys, label, size, timeout)
     return group
+
+
+def _name_job(keys: Store, rank: int, size: int) -> None:
+    """By their job's name recordings find each other; whoever comes first gives it."""
+    job = keys.compare_set("job", "", os.urandom(6).hex())
+    _C._recording_identify(job.decode(), rank, size)
 
 
 def _generation(store: Store, rank: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from . import _C
 from ._C import irecv, isend
-from .world import get_global_rank, get_group_rank, info_of, is_outside, world
+from .world import get_global_rank, get_group_rank, info_of, world
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ class P2POp:
         self.peer, self.group_peer = _both_ranks(self.group, peer, group_peer)
 
     def __repr__(self) -> str:
-        own = self.group.rank() if not is_outside(self.group) else -1
+        own = self.group.rank()
         ends = (own, self.group_peer) if self.op is isend else (self.group_peer, own)
-        name = getattr(self.group, "group_name", self.group)
+        name = self.group.group_name
         return (
             f"P2POp({self.op.__name__} pg={name}, group_src={ends[0]}, "
-            f"group_dst={ends[1]}, {getattr(self.tensor, 'shape', None)}, "
+            f"group_dst={ends[1]},  {getattr(self.tensor, 'shape', None)}, "
             f"{getattr(self.tensor, 'dtype', None)})"
         )
 
@@ -65,6 +65,8 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
             "Invalid ``p2p_op_list``. Each op is expected to "
             "to be of type ``distlite.P2POp``."
         )
+    if not p2p_op_list:
+        raise IndexError("p2p_op_list is empty: there is no operation to begin")
     group = p2p_op_list[0].group
     if any(each.group is not group for each in p2p_op_list):
         raise ValueError("All ops need to use the same group.")
@@ -119,14 +121,8 @@ def _both_ranks(
     if peer is not None and group_peer is not None:
         raise ValueError("Can't specify both group_rank and global_rank")
     if group_peer is not None:
-        return _global_rank(group, group_peer), group_peer
+        info_of(group)
+        return get_global_rank(group, group_peer), group_peer
     if peer is None:
         raise ValueError("Must specify global_rank or group_rank")
-    return peer, peer if is_outside(group) else get_group_rank(group, peer)
-
-
-def _global_rank(group: ProcessGroup, group_peer: int) -> int:
-    if is_outside(group):
-        return group_peer
-    info_of(group)
-    return get_global_rank(group, group_peer)
+    return peer, get_group_rank(group, peer)

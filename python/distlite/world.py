@@ -49,13 +49,20 @@ NOT_INITIALIZED = (
 class GroupInfo:
     """What is known of a group besides the group itself."""
 
-    __slots__ = ("backend", "children", "config", "ranks")
+    __slots__ = ("backend", "bound_device", "children", "config", "ranks")
 
-    def __init__(self, backend: str, config: str, ranks: list[int]) -> None:
+    def __init__(
+        self, backend: str, config: str, ranks: list[int], device_id: object = None
+    ) -> None:
         self.backend = backend  # as given to init_process_group
         self.config = config  # "cpu:gloo"
         self.ranks = ranks  # global ranks, in group order
+        self.bound_device: str | None = None  # "cuda:0", if it was given
         self.children = 0  # how often it was split
+        if device_id is not None:
+            from .nccl import index_of
+
+            self.bound_device = f"cuda:{index_of(device_id)}"
 
 
 class World:

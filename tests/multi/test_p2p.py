@@ -70,7 +70,7 @@ def test_wrong_calls():
         assert results["empty"][0] == "IndexError"
         assert results["outside"][0] == ""
         assert results["repr"] == (
-            f"P2POp(isend pg=0, group_src={rank}, group_dst={1 - rank}, (1,), float64)"
+            f"P2POp(isend pg=0, group_src={rank}, group_dst={1 - rank},  (1,), float64)"
         )
 
 

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What torch's ProcessGroup says of backends and devices, as attributes of ours.
+
+A group is its own backend object where no other group is registered for a device.
+"""
+
+from __future__ import annotations
+
+from . import _C
+from ._C import ProcessGroup, monitored_barrier
+from .backends import BackendType
+from .world import world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from typing import Any
+
+
+def _get_backend(self: ProcessGroup, device: Any) -> ProcessGroup:
+    """What serves arrays on `device` ("cpu", "cuda:0", a torch.device); maybe itself.
+
+    RuntimeError where nothing does.
+    """
+    from .dispatch import backend_for
+
+    return backend_for(self, device)
+
+
+def _register_backend(
+    self: ProcessGroup,
+    device: Any,
+    backend_type: BackendType,
+    backend: ProcessGroup | None = None,
+) -> None:
+    """From now on arrays on `device` are `backend`'s, a group of the same ranks.
+
+    None: what is registered with that type already.
+    """
+    from .dispatch import register
+
+    register(self, device, backend_type, backend)
+
+
+def _device_types(self: ProcessGroup) -> list[str]:
+    """Kinds of devices whose arrays the group takes: "cpu", "cuda"."""
+    from .dispatch import devices_of
+
+    return devices_of(self)
+
+
+def bound_device_id(self: ProcessGroup) -> str | None:
+    """The `device_id` that the group was made with, "cuda:0"; None without one."""
+    info = world.groups.get(self)
+    return None if info is None else info.bound_device
+
+
+def supports_coalescing(self: ProcessGroup) -> bool:
+    """Whether several operations can go out in one call: on devices."""
+    return _C._device_name(self) is not None
+
+
+def _monitored_barrier(
+    self: ProcessGroup,
+    timeout: timedelta | float | None = None,
+    wait_all_ranks: bool = False,
+) -> None:
+    """Returns when all ranks have come; says which have not."""
+    monitored_barrier(self, timeout, wait_all_ranks)
+
+
+_monitored_barrier.__name__ = "monitored_barrier"
+
+attributes: dict[str, Any] = {
+    "BackendType": BackendType,
+    **BackendType.__members__,
+    "_device_types": property(_device_types),
+    "_get_backend": _get_backend,
+    "_get_backend_name": ProcessGroup.name,
+    "_register_backend": _register_backend,
+    "bound_device_id": property(bound_device_id),
+    "monitored_barrier": _monitored_barrier,
+    "supports_coalescing": property(supports_coalescing),
+    "supports_shrinking": True,
+    "supports_splitting": True,
+    "supports_time_estimate": False,
+}
