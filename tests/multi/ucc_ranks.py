@@ -28,7 +28,7 @@ import distlite
 from distlite import ReduceOp
 
 
-def init(rank: int, world_size: int, init_method: str, seconds: float = 20) -> None:
+def init(rank: int, world_size: int, init_method: str, seconds: float = 60) -> None:
     distlite.init_process_group(
         "ucc",
         init_method=init_method,
@@ -123,7 +123,7 @@ def ordered(rank: int, size: int) -> list[tuple[str, bool]]:
         work.get_future().add_done_callback(lambda _, turn=turn: told.append(turn))
         works.append(work)
     works[-1].wait()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(told) < 6 and time.monotonic() < deadline:
         time.sleep(0.001)
     # Without anybody who waits.
@@ -323,10 +323,11 @@ def bereaved(rank: int, world_size: int, init_method: str, path: str) -> dict[st
 def separate(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     """TORCH_UCC_SHARED_COMM=0: what ends one group leaves the others."""
     init(rank, world_size, init_method)
-    seconds = 0.3 if rank == 0 else 30
-    other = distlite.new_group(timeout=timedelta(seconds=seconds))
+    other = distlite.new_group()
     one = np.ones(3)
     distlite.all_reduce(one, group=other)
+    if rank == 0:
+        other.set_timeout(timedelta(seconds=0.3))
     stall(rank == 1)
     found = {"stuck": error_of(distlite.all_reduce, one, group=other)}
     stall(False)
@@ -341,15 +342,17 @@ def aborted(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     """One rank waits; another thread of it aborts."""
     init(rank, world_size, init_method)
     distlite.barrier()
+    store = distlite.group.WORLD.get_group_store()
     found = {}
     if rank == 0:
         group = distlite.distributed_c10d._get_default_group()
-        threading.Timer(0.2, group.abort).start()
         work = distlite.all_reduce(np.ones(3), async_op=True)
+        threading.Timer(0.2, group.abort).start()
         found["abort"] = error_of(work.wait)
         found["again"] = error_of(distlite.barrier)
+        store.set("over", "yes")
     else:
-        time.sleep(0.5)
+        store.wait(["over"])
     distlite.destroy_process_group()
     return found
 
@@ -360,17 +363,19 @@ def interrupted(rank: int, world_size: int, init_method: str) -> str:
 
     init(rank, world_size, init_method)
     distlite.barrier()
+    store = distlite.group.WORLD.get_group_store()
     said = ""
     if rank == 0:
         timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
         began = time.monotonic()
         try:
+            timer.start()
             distlite.barrier()
         except KeyboardInterrupt:
             said = f"interrupted {time.monotonic() - began < 5}"
+        store.set("over", "yes")
     else:
-        time.sleep(0.6)
+        store.wait(["over"])
     distlite.destroy_process_group()
     return said
 
