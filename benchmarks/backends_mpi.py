@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The mpi backend beside mpi4py's own calls on the same library, in turns.
 
-mpirun -n 2 python benchmarks/backends_mpi.py [--least]: for each operation and size the
-median of both in microseconds, and their ratio.
+mpirun -n 2 python benchmarks/backends_mpi.py [--least] [--only reduce_scatter]: for each
+operation and size the median of both in microseconds, and their ratio.  Turns are short
+and many, so that on a busy machine the least of them is one that nobody disturbed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from mpi4py import MPI
 import distlite
 
 SIZES = [8 << (3 * step) for step in range(8)]
-TURNS = 7
+# Bytes of one turn, and of all, but no more than so many calls.
+TURN, ALL = 1 << 19, 1 << 28
+MOST_CALLS, MOST_TURNS, LEAST_TURNS = 20, 200, 40
 WORLD = MPI.COMM_WORLD
 Pair = tuple[Callable[[], object], Callable[[], object]]
 
@@ -69,6 +72,19 @@ def pairs(size: int) -> dict[str, Pair]:
             lambda: WORLD.Reduce_scatter_block(sent, array),
         ),
     }
+    blocks = [None if rank else list(rows) for rows in (sent, all_of)]
+    found["reduce"] = (
+        lambda: distlite.reduce(result, 0, distlite.ReduceOp.MAX),
+        lambda: WORLD.Reduce(MPI.IN_PLACE if rank == 0 else result, result, MPI.MAX, 0),
+    )
+    found["gather"] = (
+        lambda: distlite.gather(array, blocks[1], 0),
+        lambda: WORLD.Gather(array, None if rank else all_of, 0),
+    )
+    found["scatter"] = (
+        lambda: distlite.scatter(array, blocks[0], 0),
+        lambda: WORLD.Scatter(None if rank else sent, array, 0),
+    )
     if ranks % 2 == 0:
         found["send, recv"] = (our_exchange, their_exchange)
     return found
@@ -82,24 +98,33 @@ def measure(call: Callable[[], object], repeats: int) -> float:
     return (time.perf_counter() - began) / repeats * 1e6
 
 
-def compare(pair: Pair, size: int, pick: Callable[[list[float]], float]) -> list[float]:
-    repeats = max(2, min(1000, (8 << 20) // size))
+def compare(pair: Pair, size: int, pick: Callable[..., float]) -> list[float]:
+    repeats = max(1, min(MOST_CALLS, TURN // size))
+    turns = max(LEAST_TURNS, min(MOST_TURNS, ALL // size // repeats))
     times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(TURNS):
+    for _ in range(turns):
         for call, found in zip(pair, times, strict=True):
             found.append(measure(call, repeats))
-    return [pick(found) for found in times]
+    # Of the slowest rank: a root may be done before the others have anything.
+    slowest = np.array(times)
+    WORLD.Allreduce(MPI.IN_PLACE, slowest, MPI.MAX)
+    return [float(pick(found)) for found in slowest]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--least", action="store_true", help="not medians")
-    pick = min if parser.parse_args().least else statistics.median
+    parser.add_argument("--only", help="this operation")
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
+    options = parser.parse_args()
+    pick = min if options.least else statistics.median
     distlite.init_process_group("mpi")
     if WORLD.rank == 0:
         print(f"{MPI.Get_library_version().splitlines()[0]}; {WORLD.size} ranks; us")
-    for size in SIZES:
+    for size in options.sizes:
         for name, pair in pairs(size).items():
+            if options.only not in (None, name):
+                continue
             ours, theirs = compare(pair, size, pick)
             if WORLD.rank == 0:
                 ratio = f"{ours / theirs:6.2f}"

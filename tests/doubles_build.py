@@ -10,10 +10,12 @@ lead there.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import shlex
 import subprocess
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -61,5 +63,20 @@ def ucc_double(*flags: str, **settings: object) -> dict[str, str]:
     """
     return {
         "DISTLITE_UCC_LIBRARY": str(build("ucc_double", *flags)),
+        **{name: str(value) for name, value in settings.items()},
+    }
+
+
+def mpi_double(*flags: str, **settings: object) -> dict[str, str]:
+    """The environment in which MPI is the double, for the ranks of one job.
+
+    `flags`: -DMPICH, -DSTANDARD, otherwise it is an Open MPI.  `settings`: of the double.
+    """
+    job = tempfile.NamedTemporaryFile(prefix="distlite-mpi-", delete=False)
+    job.close()
+    atexit.register(Path(job.name).unlink, missing_ok=True)
+    return {
+        "DISTLITE_MPI_LIBRARY": str(build("mpi_double", *flags)),
+        "DOUBLE_MPI_JOB": job.name,
         **{name: str(value) for name, value in settings.items()},
     }

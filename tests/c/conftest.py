@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from c_build import JOBS, Builder, BuildError
-from doubles_build import nccl_doubles, ucc_double
+from doubles_build import build, nccl_doubles, ucc_double
 
 VALGRIND = ["valgrind", "--quiet", "--leak-check=full", "--error-exitcode=99"]
 # A case's own alarm comes first; this is for a harness that hangs.
@@ -143,6 +143,9 @@ class CCase(pytest.Item):
             environment["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
         if self.path.name == "test_ucc.c":
             environment.update(ucc_double())
+        if self.path.name == "test_mpi.c":
+            environment["DISTLITE_MPI_LIBRARY"] = str(build("mpi_double"))
+            environment["TEST_MPICH"] = str(build("mpi_double", "-DMPICH"))
         return _run(self.command, timeout, **environment)
 
     def runtest(self) -> None:

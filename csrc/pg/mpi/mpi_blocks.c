@@ -114,6 +114,19 @@ gather_call(dl_mpi_backend *self, const dl_op_context *op, const dl_mpi_span *ow
     return dl_mpi_called(self, op, result, "MPI_Gather");
 }
 
+static void
+take_gathered(dl_mpi_backend *self, const dl_mpi_span *own)
+{
+    for (int rank = 0; rank < self->size; rank++) {
+        const dl_mpi_span *span = &self->outputs.spans[rank];
+        if (rank != self->rank) {
+            dl_mpi_take(self, rank, 0, span);
+        } else if (span->size > 0 && span->data != own->data) {
+            memcpy(span->data, own->data, span->size);
+        }
+    }
+}
+
 /* What all ranks know: whether blocks are even, and the size of their own one. */
 dl_status
 dl_mpi_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
@@ -132,14 +145,16 @@ dl_mpi_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args
     }
     DL_TRY(dl_mpi_flatten(self, &args->input, true, &own));
     if (is_small) {
-        DL_TRY(dl_mpi_meet_with(self, op, dl_mpi_bytes_of(&own), 0));
+        /* The root's own need not travel. */
+        dl_bytes brought = is_root ? (dl_bytes){NULL, 0} : dl_mpi_bytes_of(&own);
+        DL_TRY(dl_mpi_meet_with(self, op, brought, 0));
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
         DL_TRY(is_direct ? gather_direct(self, &own, args->root)
                          : gather_call(self, op, &own, args->root));
     }
-    for (int rank = 0; is_small && is_root && rank < self->size; rank++) {
-        dl_mpi_take(self, rank, 0, &self->outputs.spans[rank]);
+    if (is_small && is_root) {
+        take_gathered(self, &own);
     }
     if (is_root) {
         dl_mpi_spans_write(&self->outputs, args->outputs);

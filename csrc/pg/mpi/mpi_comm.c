@@ -17,6 +17,8 @@
 #define FEW_LOOKS 64
 #define MANY_LOOKS 1000
 #define YIELDING_LOOKS 2000
+#define BYTES_OF_A_LOOK 512
+#define MOST_PATIENCE 1000000
 #define FIRST_NAP (20 * INT64_C(1000))
 #define LONGEST_NAP DL_MILLISECOND
 /* Signals and the clock are looked at in every so many looks. */
@@ -132,18 +134,27 @@ dl_mpi_comm_admit(dl_mpi_comm *comm)
 }
 
 static void
-nap(int looks)
+nap(int times)
 {
-    int64_t span = FIRST_NAP * (looks - YIELDING_LOOKS);
+    int64_t span = FIRST_NAP * times;
     struct timespec time = {.tv_nsec = span < LONGEST_NAP ? span : LONGEST_NAP};
 
     clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+}
+
+int
+dl_mpi_patience(size_t bytes)
+{
+    size_t looks = bytes / BYTES_OF_A_LOOK;
+
+    return (int)(looks < MOST_PATIENCE ? looks : MOST_PATIENCE);
 }
 
 dl_status
 dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
 {
     int looks = ++pace->looks;
+    int awake = YIELDING_LOOKS + pace->patience;
 
     if (looks < FEW_LOOKS) {
         return DL_OK;
@@ -152,12 +163,12 @@ dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
     if (looks < comm->eager_looks) {
         return DL_OK;
     }
-    if (looks < YIELDING_LOOKS) {
+    if (looks < awake) {
         sched_yield();
     } else {
-        nap(looks);
+        nap(looks - awake);
     }
-    if (looks % CHECK_EVERY != 0 && looks < YIELDING_LOOKS) {
+    if (looks % CHECK_EVERY != 0 && looks < awake) {
         return DL_OK;
     }
     DL_TRY(dl_mpi_comm_admit(comm));

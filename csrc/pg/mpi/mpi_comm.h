@@ -49,7 +49,12 @@ dl_status dl_mpi_comm_admit(dl_mpi_comm *comm);
 /* The pace of looking again; zero at first. */
 typedef struct dl_mpi_pace {
     int looks;
+    int patience; /* looks before naps beside the usual ones: see dl_mpi_patience() */
 } dl_mpi_pace;
+
+/* MPI moves a long message in parts, and few of them in a look: a nap between two of
+ * them would cost more than the part. */
+int dl_mpi_patience(size_t bytes);
 
 /* After a look in vain: DL_OK is to look again.  DL_TIMEOUT (no text written),
  * DL_INTERRUPTED, or the abort's cause. */

@@ -34,7 +34,7 @@ dl_mpi_broadcast(dl_backend *backend, const dl_op_context *op,
     dl_mpi_span data;
 
     DL_TRY(dl_mpi_flatten(self, &args->tensor, is_root, &data));
-    if (dl_mpi_fits(self, data.size)) {
+    if (data.size <= dl_mpi_meeting_room_for_one()) {
         DL_TRY(dl_mpi_meet_with(
             self, op, is_root ? dl_mpi_bytes_of(&data) : (dl_bytes){NULL, 0}, 0));
         if (!is_root) {

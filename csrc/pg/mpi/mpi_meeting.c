@@ -9,6 +9,7 @@
 /* Arrays of all ranks together: a few copies of so much cost less than MPI's call. */
 #define ROOM ((size_t)16 << 10)
 #define MOST_OF_ONE ((size_t)2048)
+#define MOST_OF_ALL ((size_t)8192)
 
 /* How long messages that were given up may take to be so. */
 #define PARTING (100 * DL_MILLISECOND)
@@ -49,6 +50,12 @@ dl_mpi_meeting_room(const dl_mpi_meeting *meeting)
     size_t share = ROOM / (size_t)meeting->comm->size;
 
     return share < MOST_OF_ONE ? share : MOST_OF_ONE;
+}
+
+size_t
+dl_mpi_meeting_room_for_one(void)
+{
+    return MOST_OF_ALL;
 }
 
 static card *

@@ -18,6 +18,7 @@ enum {
     DL_MPI_UNEVEN = 1, /* blocks differ in size */
     DL_MPI_LARGE = 2,  /* some are more than MPI takes at once */
     DL_MPI_HEAVY = 4,  /* some array did not come along */
+    DL_MPI_NAN = 8,    /* some array has one */
 };
 
 typedef struct dl_mpi_meeting {
@@ -39,6 +40,9 @@ void dl_mpi_meeting_fini(dl_mpi_meeting *meeting);
 
 /* What an array may have to come along. */
 size_t dl_mpi_meeting_room(const dl_mpi_meeting *meeting);
+
+/* The same where the others bring none. */
+size_t dl_mpi_meeting_room_for_one(void);
 
 /* DL_MISMATCH on all ranks that learn of it; DL_TIMEOUT names who has not been heard of;
  * DL_INTERRUPTED, DL_CANCELLED. */

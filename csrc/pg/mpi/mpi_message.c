@@ -175,7 +175,7 @@ static dl_status
 wait_message(dl_work *work, dl_deadline deadline)
 {
     message *self = message_of(work);
-    dl_mpi_pace pace = {0};
+    dl_mpi_pace pace = {.patience = dl_mpi_patience(dl_tensor_size(&self->tensor))};
 
     while (!look(self)) {
         /* An abort ends the message, in the next look. */

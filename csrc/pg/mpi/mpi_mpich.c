@@ -18,6 +18,7 @@ dl_mpi_bind_mpich(void *handle, const char *text, dl_mpi_table *table)
     DL_TRY(bind_calls(handle, table));
     table->family = "MPICH";
     table->in_place = (void *)(intptr_t)-1;
+    table->sends_all = true;
     table->any_source = -2;
     table->thread_multiple = 3;
     table->world = DL_MPI_WORLD;

@@ -30,10 +30,20 @@ meet(dl_mpi_backend *self, const dl_op_context *op, const void *data, size_t siz
 {
     dl_mpi_baggage own = {{data, size}, 0};
 
+    return dl_mpi_meet(&self->meeting, op, &own);
+}
+
+/* Before a call of MPI's that reduces. */
+static dl_status
+meet_to_reduce(dl_mpi_backend *self, const dl_op_context *op, dl_mpi_reduction *how,
+               const dl_mpi_span *data)
+{
+    uint32_t flags = dl_mpi_reduction_flags(how, data->data, data->size);
+    dl_mpi_baggage own = {{NULL, 0}, flags};
+
     DL_TRY(dl_mpi_meet(&self->meeting, op, &own));
-    if (size == 0) {
-        dl_blocking_begin(); /* MPI's call comes next */
-    }
+    dl_mpi_reduction_settle(how, self->meeting.flags);
+    dl_blocking_begin();
     return DL_OK;
 }
 
@@ -73,7 +83,7 @@ dl_mpi_all_reduce(dl_backend *backend, const dl_op_context *op,
         DL_TRY(meet(self, op, data, size));
         fold(self, &how, data, 0, tensor->count);
     } else {
-        DL_TRY(meet(self, op, NULL, 0));
+        DL_TRY(meet_to_reduce(self, op, &how, &(dl_mpi_span){data, size}));
         DL_TRY(all_reduce_pieces(self, op, &how, data, tensor->count));
     }
     dl_mpi_reduction_store(&how, tensor, data, self->size);
@@ -138,7 +148,7 @@ dl_mpi_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args
             fold(self, &how, data.data, 0, tensor->count);
         }
     } else {
-        DL_TRY(meet(self, op, NULL, 0));
+        DL_TRY(meet_to_reduce(self, op, &how, &data));
         DL_TRY(reduce_pieces(self, op, &how, &data, args->root));
     }
     if (is_root) {
@@ -251,7 +261,8 @@ dl_mpi_reduce_scatter(dl_backend *backend, const dl_op_context *op,
         fold(self, &how, data, (size_t)(own->data - inputs->spans[0].data),
              args->output.count);
     } else {
-        DL_TRY(meet(self, op, NULL, 0));
+        dl_mpi_span all = {inputs->spans[0].data, inputs->size};
+        DL_TRY(meet_to_reduce(self, op, &how, &all));
         DL_TRY(inputs->size > dl_mpi_piece
                    ? reduce_each(self, op, &how, data)
                    : reduce_scatter_at_once(self, op, &how, data));

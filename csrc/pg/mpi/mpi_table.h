@@ -46,6 +46,8 @@ typedef struct dl_mpi_table {
     /* constants */
     void *in_place;
     int any_source;
+    /* MPI_Allreduce with an operation of ours sends all of an array in each round. */
+    bool sends_all;
     int thread_multiple;
     dl_mpi_handle world, errors_return, byte;
     dl_mpi_handle int8, uint8, int16, uint16, int32, uint32, int64, uint64;

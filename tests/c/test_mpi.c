@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Ranks as processes over the double of MPI, each with several threads where that
+ * matters: MPI has one world in a process. */
+#include <math.h>
+
+#include "base/thread.h"
+#include "groups.h"
+#include "pg/mpi/mpi_state.h"
+
+/* The double's environment, before anything asks for MPI. */
+static void
+enter_job(int rank, const rank_processes *all)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", rank);
+    setenv("RANK", text, 1);
+    snprintf(text, sizeof text, "%d", all->size);
+    setenv("WORLD_SIZE", text, 1);
+}
+
+static dl_group *
+join_mpi_group(dl_store *store, const char *name, int rank, const rank_processes *all)
+{
+    dl_group_options options = {.name = name,
+                                .backend = "mpi",
+                                .rank = rank,
+                                .size = all->size,
+                                .timeout = GROUP_PATIENCE};
+    dl_group *group = NULL;
+
+    CHECK_OK(dl_group_new(&options, store, &group));
+    return group;
+}
+
+typedef struct scene {
+    int rank, size;
+    dl_store *store;
+    dl_group *group;
+} scene;
+
+static scene
+enter(int rank, const rank_processes *all)
+{
+    enter_job(rank, all);
+    scene self = {.rank = rank, .size = all->size, .store = open_file_store(all)};
+    self.group = join_mpi_group(self.store, "0", rank, all);
+    return self;
+}
+
+static void
+leave(scene *self)
+{
+    end_group(self->group);
+    dl_store_unref(self->store);
+}
+
+static void
+run_job(int size, rank_process_fn run, void *context)
+{
+    char job[] = "/tmp/distlite-mpi-XXXXXX";
+    rank_processes all;
+    int fd = mkstemp(job);
+
+    CHECK(fd >= 0);
+    close(fd);
+    setenv("DOUBLE_MPI_JOB", job, 1);
+    start_processes(&all, size, run, context);
+    join_processes(&all, 0);
+    unlink(job);
+}
+
+/* What comes along, what goes by MPI's collectives, and what goes in pieces. */
+static const size_t counts[] = {0, 1, 13, 300, 5000};
+#define MOST 5000
+#define MOST_RANKS 4
+
+static int64_t own[MOST], many[2][MOST_RANKS * MOST];
+static dl_tensor rows[2][MOST_RANKS];
+
+static void
+lay_out(const scene *self, size_t count)
+{
+    for (int i = 0; i < self->size; i++) {
+        size_t at = (size_t)i * count;
+        rows[0][i] = tensor_of(many[0] + at, count, DL_INT64);
+        rows[1][i] = tensor_of(many[1] + at, count, DL_INT64);
+        for (size_t k = 0; k < count; k++) {
+            many[0][at + k] = self->rank * 1000 + i * 10 + (int64_t)k;
+            many[1][at + k] = -1;
+        }
+    }
+    for (size_t k = 0; k < count; k++) {
+        own[k] = self->rank * 1000 + (int64_t)k;
+    }
+}
+
+static void
+move_blocks(const scene *self, size_t count)
+{
+    dl_tensor mine = tensor_of(own, count, DL_INT64);
+    dl_all_gather_args all_gather = {mine, rows[1]};
+    dl_all_to_all_args all_to_all = {rows[0], rows[1]};
+
+    lay_out(self, count);
+    CHECK_OK(dl_group_all_gather(self->group, &all_gather, soon()));
+    for (int i = 0; i < self->size && count > 0; i++) {
+        CHECK_EQUAL(many[1][(size_t)i * count + count - 1], i * 1000 + (int)count - 1);
+    }
+    lay_out(self, count);
+    CHECK_OK(dl_group_all_to_all(self->group, &all_to_all, soon()));
+    for (int i = 0; i < self->size && count > 0; i++) {
+        CHECK_EQUAL(many[1][(size_t)i * count], i * 1000 + self->rank * 10);
+    }
+}
+
+static void
+move_from_and_to_roots(const scene *self, size_t count)
+{
+    int root = self->size - 1;
+    bool is_root = self->rank == root;
+    dl_tensor mine = tensor_of(own, count, DL_INT64);
+    dl_gather_args gather = {mine, is_root ? rows[1] : NULL, root, false};
+    dl_scatter_args scatter = {is_root ? rows[0] : NULL, mine, root, false};
+    dl_broadcast_args broadcast = {mine, root};
+
+    lay_out(self, count);
+    CHECK_OK(dl_group_gather(self->group, &gather, soon()));
+    for (int i = 0; is_root && i < self->size && count > 0; i++) {
+        CHECK_EQUAL(many[1][(size_t)i * count], i * 1000);
+    }
+    CHECK_OK(dl_group_scatter(self->group, &scatter, soon()));
+    if (count > 0) {
+        CHECK_EQUAL(own[0], root * 1000 + self->rank * 10);
+    }
+    lay_out(self, count);
+    CHECK_OK(dl_group_broadcast(self->group, &broadcast, soon()));
+    if (count > 0) {
+        CHECK_EQUAL(own[count - 1], root * 1000 + (int)count - 1);
+    }
+}
+
+static void
+add_up(const scene *self, size_t count)
+{
+    dl_tensor mine = tensor_of(own, count, DL_INT64);
+    dl_reduce_args reduce = {.tensor = mine, .root = self->size - 1, .op = DL_MAX};
+    dl_reduce_scatter_args scatter = {.inputs = rows[0], .output = mine, .op = DL_SUM};
+    int64_t sum = self->size * (self->size - 1) / 2 * 1000;
+
+    lay_out(self, count);
+    CHECK_OK(all_reduce(self->group, own, count));
+    if (count > 0) {
+        CHECK_EQUAL(own[0], sum);
+    }
+    lay_out(self, count);
+    CHECK_OK(dl_group_reduce(self->group, &reduce, soon()));
+    if (count > 0) {
+        CHECK_EQUAL(own[0], self->rank * 1000);
+    }
+    lay_out(self, count);
+    CHECK_OK(dl_group_reduce_scatter(self->group, &scatter, soon()));
+    if (count > 0) {
+        CHECK_EQUAL(own[0], sum + self->size * self->rank * 10);
+    }
+}
+
+static void
+do_all(int rank, const rank_processes *all, void *context)
+{
+    scene self = enter(rank, all);
+
+    (void)context;
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        CHECK_OK(dl_group_barrier(self.group, soon()));
+        move_blocks(&self, counts[i]);
+        move_from_and_to_roots(&self, counts[i]);
+        add_up(&self, counts[i]);
+    }
+    leave(&self);
+}
+
+CHECK_CASE(every_collective)
+{
+    run_job(1, do_all, NULL);
+    run_job(3, do_all, NULL);
+}
+
+CHECK_CASE(every_collective_in_pieces)
+{
+    setenv("DISTLITE_MPI_PIECE", "4096", 1);
+    run_job(2, do_all, NULL);
+    run_job(MOST_RANKS, do_all, NULL);
+}
+
+static void
+pick_nan(int rank, const rank_processes *all, void *context)
+{
+    scene self = enter(rank, all);
+    static double numbers[4001];
+    static float shorter[4001];
+    dl_all_reduce_args args = {.op = DL_MAX};
+
+    (void)context;
+    for (int where = -1; where < 4001; where += 1333) {
+        for (int i = 0; i < 4001; i++) {
+            shorter[i] = (float)(numbers[i] = rank - 1.5);
+        }
+        if (where >= 0 && rank == 1) {
+            shorter[where] = (float)(numbers[where] = -NAN);
+        }
+        numbers[1] = shorter[1] = INFINITY;
+        args.tensor = tensor_of(numbers, 4001, DL_FLOAT64);
+        CHECK_OK(dl_group_all_reduce(self.group, &args, soon()));
+        args.tensor = tensor_of(shorter, 4001, DL_FLOAT32);
+        CHECK_OK(dl_group_all_reduce(self.group, &args, soon()));
+        for (int i = 0; i < 4001; i++) {
+            double expected = i == 1 ? INFINITY : -0.5;
+            CHECK(i == where ? isnan(numbers[i]) : numbers[i] == expected);
+            CHECK(i == where ? isnan(shorter[i]) : (double)shorter[i] == expected);
+        }
+    }
+    leave(&self);
+}
+
+CHECK_CASE(a_nan_is_passed_on)
+{
+    run_job(2, pick_nan, NULL);
+    /* Where MPI's own operation is used if there is none. */
+    setenv("DISTLITE_MPI_LIBRARY", getenv("TEST_MPICH"), 1);
+    run_job(2, pick_nan, NULL);
+}
+
+/* Each thread of a rank has a group of its own, in which it adds up and sends around. */
+typedef struct worker {
+    const rank_processes *all;
+    dl_store *store;
+    int rank, number;
+} worker;
+
+static void
+send_around(const worker *self, dl_group *group)
+{
+    int64_t out[2000] = {self->rank}, in[2000] = {0};
+    int after = (self->rank + 1) % self->all->size;
+    int before = (self->rank + self->all->size - 1) % self->all->size;
+    dl_message_args sent = {.tensor = tensor_of(out, 2000, DL_INT64), .peer = after};
+    dl_message_args got = {.tensor = tensor_of(in, 2000, DL_INT64), .peer = before};
+    dl_work *works[2];
+
+    got.peer = self->number == 0 ? DL_ANY_RANK : before;
+    CHECK_OK(dl_group_post(group, self->number == 0 ? DL_RECV_ANY : DL_RECV, &got,
+                           soon(), &works[0]));
+    CHECK_OK(dl_group_post(group, DL_SEND, &sent, soon(), &works[1]));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(dl_work_wait(works[i], soon()));
+        dl_work_unref(works[i]);
+    }
+    CHECK_EQUAL(in[0], before);
+}
+
+static void *
+work(void *argument)
+{
+    const worker *self = argument;
+    char name[8];
+
+    snprintf(name, sizeof name, "%d", self->number);
+    dl_group *group = join_mpi_group(self->store, name, self->rank, self->all);
+    for (int turn = 0; turn < 10; turn++) {
+        int64_t data[2] = {self->rank, turn};
+        dl_all_reduce_args args = {.tensor = tensor_of(data, 2, DL_INT64),
+                                   .op = DL_SUM};
+        dl_work *queued;
+        CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &queued));
+        send_around(self, group);
+        CHECK_OK(dl_work_wait(queued, soon()));
+        dl_work_unref(queued);
+        CHECK_EQUAL(data[1], turn * self->all->size);
+    }
+    end_group(group);
+    return NULL;
+}
+
+static void
+work_in_threads(int rank, const rank_processes *all, void *context)
+{
+    pthread_t threads[2];
+    worker workers[2];
+
+    (void)context;
+    enter_job(rank, all);
+    for (int i = 0; i < 2; i++) {
+        workers[i] = (worker){all, open_file_store(all), rank, i};
+    }
+    /* One after the other: making them is a collective of the world's ranks. */
+    dl_group *first = join_mpi_group(workers[0].store, "first", rank, all);
+    for (int i = 0; i < 2; i++) {
+        CHECK(pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    end_group(first);
+    for (int i = 0; i < 2; i++) {
+        dl_store_unref(workers[i].store);
+    }
+}
+
+CHECK_CASE(threads_have_groups_of_their_own)
+{
+    run_job(2, work_in_threads, NULL);
+}
+
+static void
+be_late(int rank, const rank_processes *all, void *context)
+{
+    scene self = enter(rank, all);
+    int64_t one = 1;
+    dl_all_reduce_args args = {.tensor = tensor_of(&one, 1, DL_INT64), .op = DL_SUM};
+    dl_deadline soon_over = dl_deadline_after(50 * DL_MILLISECOND);
+
+    (void)context;
+    if (rank == 0) {
+        CHECK_STATUS(dl_group_all_reduce(self.group, &args, soon_over), DL_TIMEOUT);
+        CHECK_CONTAINS(dl_last_error()->text, "nothing was heard of rank 1;");
+        CHECK_STATUS(dl_group_barrier(self.group, soon()), DL_TIMEOUT);
+    }
+    leave(&self);
+}
+
+CHECK_CASE(who_is_late_is_named)
+{
+    run_job(2, be_late, NULL);
+}
+
+static void *
+abort_later(void *group)
+{
+    CHECK_OK(dl_sleep_until(dl_deadline_after(30 * DL_MILLISECOND)));
+    dl_group_abort(group, "for a test");
+    return NULL;
+}
+
+static void
+be_aborted(int rank, const rank_processes *all, void *context)
+{
+    scene self = enter(rank, all);
+    pthread_t thread;
+
+    (void)context;
+    if (rank == 0) {
+        int64_t got;
+        dl_message_args args = {.tensor = tensor_of(&got, 1, DL_INT64), .peer = 1};
+        dl_work *receive;
+        CHECK_OK(dl_group_post(self.group, DL_RECV, &args, soon(), &receive));
+        CHECK(pthread_create(&thread, NULL, abort_later, self.group) == 0);
+        CHECK_STATUS(dl_group_barrier(self.group, soon()), DL_CANCELLED);
+        CHECK_CONTAINS(dl_last_error()->text, "for a test");
+        CHECK_STATUS(dl_work_wait(receive, soon()), DL_CANCELLED);
+        dl_work_unref(receive);
+        pthread_join(thread, NULL);
+    }
+    leave(&self);
+}
+
+CHECK_CASE(an_abort_ends_all_waits)
+{
+    run_job(2, be_aborted, NULL);
+}
+
+static void
+differ(int rank, const rank_processes *all, void *context)
+{
+    scene self = enter(rank, all);
+    int64_t data[3] = {0};
+
+    (void)context;
+    CHECK_STATUS(all_reduce(self.group, data, 1 + (size_t)rank), DL_MISMATCH);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 0 called all_reduce(1 x int64, SUM)");
+    CHECK_CONTAINS(dl_last_error()->text, "rank 1 called all_reduce(2 x int64, SUM)");
+    leave(&self);
+}
+
+CHECK_CASE(different_calls_are_told_to_both)
+{
+    run_job(2, differ, NULL);
+}
+
+static void
+fail_in_mpi(int rank, const rank_processes *all, void *context)
+{
+    setenv("DOUBLE_MPI_FAIL", "MPI_Bcast", 1);
+    scene self = enter(rank, all);
+    dl_broadcast_args args = {tensor_of(own, MOST, DL_INT64), 1};
+
+    (void)context;
+    CHECK_STATUS(dl_group_broadcast(self.group, &args, soon()), DL_BACKEND);
+    CHECK_CONTAINS(dl_last_error()->text, "MPI_Bcast failed: MPI_ERR_OTHER");
+    CHECK_CONTAINS(dl_last_error()->text, "broadcast #1 in group 0 on rank ");
+    leave(&self);
+}
+
+CHECK_CASE(what_mpi_says_is_passed_on)
+{
+    run_job(2, fail_in_mpi, NULL);
+}
+
+static void
+be_refused(int rank, const rank_processes *all, void *context)
+{
+    dl_group_options options = {.name = "0",
+                                .backend = "mpi",
+                                .rank = rank,
+                                .size = all->size,
+                                .timeout = GROUP_PATIENCE};
+    dl_group *group = NULL;
+
+    enter_job(rank, all);
+    dl_store *store = open_file_store(all);
+    CHECK_STATUS(dl_group_new(&options, store, &group), DL_UNSUPPORTED);
+    CHECK_CONTAINS(dl_last_error()->text, context);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_lower_thread_level_is_refused)
+{
+    setenv("DOUBLE_MPI_THREADS", "1", 1);
+    run_job(1, be_refused, "a thread level below MPI_THREAD_MULTIPLE (1 of 3)");
+}
+
+CHECK_CASE(a_launcher_of_another_mpi_is_noticed)
+{
+    setenv("PMI_SIZE", "4", 1);
+    run_job(2, be_refused, "has started 4 ranks (PMI_SIZE=4)");
+}

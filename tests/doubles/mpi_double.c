@@ -1,0 +1,1228 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A stand-in for MPI's library: what pg/mpi calls and no more, between processes of this
+ * host.  -DMPICH and -DSTANDARD make those binary interfaces, otherwise it is Open MPI's.
+ *
+ * All processes map the file DOUBLE_MPI_JOB, which has a ring of bytes from each to each.
+ * Rank and size are in RANK and WORLD_SIZE.  As in real libraries, bytes move only while
+ * one of its functions is called.  Collectives are messages with a context of their own,
+ * and add up in the order of ranks.  DOUBLE_MPI_FAIL=MPI_Bcast: that call fails.
+ * DOUBLE_MPI_THREADS=1: a lower thread level is granted. */
+#include <complex.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define RANKS 16
+#define RING ((size_t)1 << 18)
+#define REQUESTS 1024
+#define COMMS 256
+#define SUCCESS 0
+#define ERR_TRUNCATE 15
+#define ERR_OTHER 16
+
+enum type { BYTE, I8, U8, I16, U16, I32, U32, I64, U64, F32, F64, C64, C128, TYPES };
+enum op { SUM, PROD, MIN, MAX, LAND, LOR, LXOR, BAND, BOR, BXOR, OPS };
+
+static const size_t type_sizes[TYPES] = {1, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16};
+
+#define TYPE_LIST(X)                           \
+    X(BYTE, byte, 0x4c00010d, 0x247)           \
+    X(I8, int8_t, 0x4c000137, 0x240)           \
+    X(U8, uint8_t, 0x4c00013b, 0x241)          \
+    X(I16, int16_t, 0x4c000238, 0x248)         \
+    X(U16, uint16_t, 0x4c00023c, 0x249)        \
+    X(I32, int32_t, 0x4c000439, 0x250)         \
+    X(U32, uint32_t, 0x4c00043d, 0x251)        \
+    X(I64, int64_t, 0x4c00083a, 0x258)         \
+    X(U64, uint64_t, 0x4c00083e, 0x259)        \
+    X(F32, float, 0x4c00040a, 0x210)           \
+    X(F64, double, 0x4c00080b, 0x214)          \
+    X(C64, c_float_complex, 0x4c000840, 0x212) \
+    X(C128, c_double_complex, 0x4c001041, 0x216)
+#define OP_LIST(X)                     \
+    X(SUM, op_sum, 0x58000003, 0x21)   \
+    X(PROD, op_prod, 0x58000004, 0x24) \
+    X(MIN, op_min, 0x58000002, 0x22)   \
+    X(MAX, op_max, 0x58000001, 0x23)   \
+    X(LAND, op_land, 0x58000005, 0x30) \
+    X(LOR, op_lor, 0x58000007, 0x31)   \
+    X(LXOR, op_lxor, 0x58000009, 0x32) \
+    X(BAND, op_band, 0x58000006, 0x28) \
+    X(BOR, op_bor, 0x58000008, 0x29)   \
+    X(BXOR, op_bxor, 0x5800000a, 0x2a)
+#define OTHER_LIST(X)                      \
+    X(0, comm_world, 0x44000000, 0x101)    \
+    X(1, errors_return, 0x54000001, 0x143) \
+    X(2, request_null, 0x2c000000, 0x180)
+
+/* Handles as this MPI has them, and where predefined ones are to be had. */
+#if defined(MPICH)
+typedef int handle;
+#define IN_PLACE ((void *)(intptr_t) - 1)
+#define ANY_SOURCE (-2)
+#define LEVEL_MULTIPLE 3
+#define STATUS_IGNORE ((void *)(intptr_t)1)
+#define TEXT "MPICH Version:\t4.0.2\nMPICH of the tests\n"
+#define VALUE(name, mpich, standard) (mpich)
+enum { AT_SOURCE = 2, AT_TAG = 3, AT_BYTES = 0, AT_CANCELLED = 5 };
+#elif defined(STANDARD)
+typedef void *handle;
+#define IN_PLACE ((void *)(intptr_t)1)
+#define ANY_SOURCE (-1)
+#define LEVEL_MULTIPLE 4096
+#define STATUS_IGNORE NULL
+#define TEXT "An MPI with the standard's binary interface, of the tests"
+#define VALUE(name, mpich, standard) ((void *)(intptr_t)(standard))
+enum { AT_SOURCE = 0, AT_TAG = 1, AT_BYTES = 4, AT_CANCELLED = 3 };
+#else
+typedef void *handle;
+#define IN_PLACE ((void *)(intptr_t)1)
+#define ANY_SOURCE (-1)
+#define LEVEL_MULTIPLE 3
+#define STATUS_IGNORE NULL
+#define TEXT "Open MPI v4.1.4, of the tests"
+#define VALUE(name, mpich, standard) ((void *)ompi_mpi_##name)
+#define EXPORTED(kind, name, mpich, standard) char ompi_mpi_##name[8];
+TYPE_LIST(EXPORTED)
+OP_LIST(EXPORTED)
+OTHER_LIST(EXPORTED)
+enum { AT_SOURCE = 0, AT_TAG = 1, AT_BYTES = 4, AT_CANCELLED = 3 };
+#endif
+
+#define ROW(kind, name, mpich, standard) [kind] = VALUE(name, mpich, standard),
+static const handle types[TYPES] = {TYPE_LIST(ROW)};
+static const handle ops[OPS] = {OP_LIST(ROW)};
+static const handle others[] = {OTHER_LIST(ROW)};
+#define WORLD_HANDLE others[0]
+#define REQUEST_NULL others[2]
+
+/* Handles that are made here: numbers above all predefined ones. */
+#define MADE 0x60000000
+#define MADE_KIND 0x00100000
+enum { MADE_REQUEST, MADE_COMM, MADE_GROUP, MADE_OP, MADE_TYPE };
+
+static handle
+made(int kind, int index)
+{
+    return (handle)(intptr_t)(MADE + kind * MADE_KIND + index);
+}
+
+static int
+index_of(handle made_handle)
+{
+    return (int)((intptr_t)made_handle & (MADE_KIND - 1));
+}
+
+typedef struct ring {
+    _Atomic size_t written, taken;
+    char bytes[RING];
+} ring;
+
+typedef struct job {
+    atomic_int contexts;
+    ring rings[]; /* from each to each */
+} job;
+
+typedef struct head {
+    int context, tag;
+    size_t size;
+} head;
+
+typedef struct message {
+    struct message *next;
+    head head;
+    int source;
+    size_t got;
+    char *bytes;
+} message;
+
+typedef struct request {
+    bool is_used, is_send, is_done, is_cancelled, is_detached;
+    int context, tag, peer; /* a rank of the world, or negative: any */
+    const int *ranks;       /* of the communicator */
+    int size;
+    char *data;
+    size_t capacity; /* of a send, its bytes */
+    size_t moved;    /* of a send, with its head */
+    char *copy;
+    uint64_t turn;
+    int source, result;
+} request;
+
+typedef struct comm {
+    bool is_used;
+    int context, rank, size;
+    int ranks[RANKS];
+} comm;
+
+typedef void user_fn(void *, void *, int *, handle *);
+
+/* All guarded by the lock. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static job *shared;
+static int world_rank, world_size, level;
+static bool is_started, is_over;
+static comm comms[COMMS];
+static comm groups[COMMS];
+static request requests[REQUESTS];
+static uint64_t turns;
+static message *arriving[RANKS], *arrived, **arrived_end = &arrived;
+static user_fn *user_ops[64];
+static int user_op_count;
+static size_t made_types[4096];
+static int made_type_count;
+
+static int
+fails(const char *call)
+{
+    const char *name = getenv("DOUBLE_MPI_FAIL");
+
+    return name != NULL && strcmp(name, call) == 0 ? ERR_OTHER : SUCCESS;
+}
+
+static comm *
+comm_of(handle given)
+{
+    return given == WORLD_HANDLE ? &comms[0] : &comms[index_of(given)];
+}
+
+static size_t
+size_of(handle type)
+{
+    for (int i = 0; i < TYPES; i++) {
+        if (types[i] == type) {
+            return type_sizes[i];
+        }
+    }
+    return made_types[index_of(type)];
+}
+
+static ring *
+ring_of(int from, int to)
+{
+    return &shared->rings[from * world_size + to];
+}
+
+/* As many bytes as there is room for, or as there are. */
+static size_t
+put(ring *to, const char *bytes, size_t size)
+{
+    size_t at = atomic_load(&to->written), room = RING - (at - atomic_load(&to->taken));
+
+    size = size < room ? size : room;
+    for (size_t done = 0; done < size;) {
+        size_t place = (at + done) % RING, left = size - done;
+        size_t part = left < RING - place ? left : RING - place;
+        memcpy(to->bytes + place, bytes + done, part);
+        done += part;
+    }
+    atomic_store(&to->written, at + size);
+    return size;
+}
+
+static size_t
+take(ring *from, char *bytes, size_t size)
+{
+    size_t at = atomic_load(&from->taken), there = atomic_load(&from->written) - at;
+
+    size = size < there ? size : there;
+    for (size_t done = 0; done < size;) {
+        size_t place = (at + done) % RING, left = size - done;
+        size_t part = left < RING - place ? left : RING - place;
+        memcpy(bytes + done, from->bytes + place, part);
+        done += part;
+    }
+    atomic_store(&from->taken, at + size);
+    return size;
+}
+
+static bool
+fits(const request *posted, const message *came)
+{
+    return posted->context == came->head.context && posted->tag == came->head.tag
+           && (posted->peer < 0 || posted->peer == came->source);
+}
+
+static void
+deliver(request *posted, message *came)
+{
+    size_t size = came->head.size;
+
+    posted->result = size > posted->capacity ? ERR_TRUNCATE : SUCCESS;
+    size = size < posted->capacity ? size : posted->capacity;
+    if (size > 0) {
+        memcpy(posted->data, came->bytes, size);
+    }
+    posted->moved = size;
+    for (int i = 0; i < posted->size; i++) {
+        posted->source = posted->ranks[i] == came->source ? i : posted->source;
+    }
+    posted->is_done = true;
+    free(came->bytes);
+    free(came);
+}
+
+/* To who has waited longest, or to those that nobody waits for yet. */
+static void
+sort_in(message *came)
+{
+    request *first = NULL;
+
+    for (request *each = requests; each < requests + REQUESTS; each++) {
+        if (each->is_used && !each->is_send && !each->is_done && fits(each, came)
+            && (first == NULL || each->turn < first->turn)) {
+            first = each;
+        }
+    }
+    if (first != NULL) {
+        deliver(first, came);
+        return;
+    }
+    came->next = NULL;
+    *arrived_end = came;
+    arrived_end = &came->next;
+}
+
+static void
+receive_from(int source)
+{
+    ring *from = ring_of(source, world_rank);
+
+    for (;;) {
+        message *came = arriving[source];
+        if (came == NULL) {
+            if (atomic_load(&from->written) - atomic_load(&from->taken)
+                < sizeof(head)) {
+                return;
+            }
+            came = arriving[source] = calloc(1, sizeof *came);
+            take(from, (char *)&came->head, sizeof(head));
+            came->source = source;
+            came->bytes = malloc(came->head.size + 1);
+        }
+        came->got += take(from, came->bytes + came->got, came->head.size - came->got);
+        if (came->got < came->head.size) {
+            return;
+        }
+        arriving[source] = NULL;
+        sort_in(came);
+    }
+}
+
+/* The longest-waiting send to that rank, as far as there is room. */
+static bool
+send_to(int to)
+{
+    request *first = NULL;
+
+    for (request *each = requests; each < requests + REQUESTS; each++) {
+        if (each->is_used && each->is_send && !each->is_done && each->peer == to
+            && (first == NULL || each->turn < first->turn)) {
+            first = each;
+        }
+    }
+    if (first == NULL) {
+        return false;
+    }
+    ring *ring = ring_of(world_rank, to);
+    if (first->moved == 0) {
+        head said = {first->context, first->tag, first->capacity};
+        if (RING - (atomic_load(&ring->written) - atomic_load(&ring->taken))
+            < sizeof said) {
+            return false;
+        }
+        first->moved = put(ring, (const char *)&said, sizeof said);
+    }
+    size_t at = first->moved - sizeof(head);
+    first->moved += put(ring, first->data + at, first->capacity - at);
+    first->is_done = first->moved == first->capacity + sizeof(head);
+    if (first->is_done && first->is_detached) {
+        free(first->copy);
+        first->is_used = false;
+        return true;
+    }
+    return first->is_done;
+}
+
+static void
+progress(void)
+{
+    for (int rank = 0; rank < world_size; rank++) {
+        while (send_to(rank)) {
+        }
+        receive_from(rank);
+    }
+}
+
+static request *
+new_request(bool is_send, const comm *in, int tag)
+{
+    for (request *each = requests; each < requests + REQUESTS; each++) {
+        if (!each->is_used) {
+            *each = (request){.is_used = true,
+                              .is_send = is_send,
+                              .context = in->context * 2,
+                              .tag = tag,
+                              .ranks = in->ranks,
+                              .size = in->size,
+                              .turn = ++turns,
+                              .source = -1};
+            return each;
+        }
+    }
+    fprintf(stderr, "mpi_double: too many requests\n");
+    abort();
+}
+
+static request *
+begin_send(const void *data, size_t size, int peer, int tag, const comm *in)
+{
+    request *sent = new_request(true, in, tag);
+
+    sent->data = (char *)(uintptr_t)data;
+    sent->capacity = size;
+    sent->peer = in->ranks[peer];
+    return sent;
+}
+
+static request *
+begin_receive(void *data, size_t size, int peer, int tag, const comm *in)
+{
+    request *wanted = new_request(false, in, tag);
+
+    wanted->data = data;
+    wanted->capacity = size;
+    wanted->peer = peer == ANY_SOURCE ? -1 : in->ranks[peer];
+    return wanted;
+}
+
+/* Of the messages that came before; called once its context is the right one. */
+static void
+find_arrived(request *wanted)
+{
+    for (message **link = &arrived; *link != NULL; link = &(*link)->next) {
+        message *came = *link;
+        if (fits(wanted, came)) {
+            *link = came->next;
+            if (arrived_end == &came->next) {
+                arrived_end = link;
+            }
+            deliver(wanted, came);
+            return;
+        }
+    }
+}
+
+static handle
+handle_of(const request *each)
+{
+    return made(MADE_REQUEST, (int)(each - requests));
+}
+
+/* ---- the library as a whole */
+
+static void
+start(void)
+{
+    const char *path = getenv("DOUBLE_MPI_JOB"), *rank = getenv("RANK");
+    const char *size = getenv("WORLD_SIZE"), *threads = getenv("DOUBLE_MPI_THREADS");
+    int fd = path == NULL ? -1 : open(path, O_RDWR);
+
+    world_rank = path == NULL || rank == NULL ? 0 : atoi(rank);
+    world_size = path == NULL || size == NULL ? 1 : atoi(size);
+    size_t bytes = sizeof(job) + (size_t)(world_size * world_size) * sizeof(ring);
+    if (world_size > RANKS || (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0)) {
+        abort();
+    }
+    shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                  fd >= 0 ? MAP_SHARED : MAP_SHARED | MAP_ANONYMOUS, fd, 0);
+    if (shared == MAP_FAILED) {
+        abort();
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    comms[0] =
+        (comm){.is_used = true, .context = 0, .rank = world_rank, .size = world_size};
+    for (int i = 0; i < world_size; i++) {
+        comms[0].ranks[i] = i;
+    }
+    level = threads == NULL ? LEVEL_MULTIPLE : atoi(threads);
+    is_started = true;
+}
+
+int
+MPI_Init_thread(int *argc, char ***argv, int asked, int *provided)
+{
+    (void)argc;
+    (void)argv;
+    (void)asked;
+    pthread_mutex_lock(&lock);
+    start();
+    *provided = level;
+    pthread_mutex_unlock(&lock);
+    return fails("MPI_Init_thread");
+}
+
+int
+MPI_Query_thread(int *provided)
+{
+    *provided = level;
+    return SUCCESS;
+}
+
+int
+MPI_Initialized(int *flag)
+{
+    *flag = is_started;
+    return SUCCESS;
+}
+
+int
+MPI_Finalized(int *flag)
+{
+    pthread_mutex_lock(&lock);
+    *flag = is_over;
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+int
+MPI_Error_string(int code, char *text, int *size)
+{
+    *size = sprintf(text, "%s",
+                    code == ERR_TRUNCATE ? "MPI_ERR_TRUNCATE: message truncated"
+                                         : "MPI_ERR_OTHER: known error not in list");
+    return SUCCESS;
+}
+
+int
+MPI_Get_library_version(char *text, int *size)
+{
+    *size = sprintf(text, "%s", TEXT);
+    return SUCCESS;
+}
+
+#if defined(STANDARD) || defined(MPICH)
+int
+MPI_Abi_get_version(int *major, int *minor)
+{
+#ifdef STANDARD
+    *major = 1;
+    *minor = 0;
+#else
+    *major = *minor = -1;
+#endif
+    return SUCCESS;
+}
+#endif
+
+/* ---- communicators, types, operations */
+
+int
+MPI_Comm_rank(handle in, int *rank)
+{
+    *rank = comm_of(in)->rank;
+    return SUCCESS;
+}
+
+int
+MPI_Comm_size(handle in, int *size)
+{
+    *size = comm_of(in)->size;
+    return SUCCESS;
+}
+
+int
+MPI_Comm_free(handle *in)
+{
+    pthread_mutex_lock(&lock);
+    comm_of(*in)->is_used = false;
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+int
+MPI_Comm_set_errhandler(handle in, handle errhandler)
+{
+    (void)in;
+    return errhandler == others[1] ? SUCCESS : ERR_OTHER;
+}
+
+static int
+find_free(comm *among)
+{
+    for (int i = 1; i < COMMS; i++) {
+        if (!among[i].is_used) {
+            among[i] = (comm){.is_used = true, .rank = -1};
+            return i;
+        }
+    }
+    abort();
+}
+
+int
+MPI_Comm_group(handle in, handle *group)
+{
+    pthread_mutex_lock(&lock);
+    int index = find_free(groups);
+    groups[index] = *comm_of(in);
+    *group = made(MADE_GROUP, index);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+int
+MPI_Group_incl(handle all, int count, const int *ranks, handle *group)
+{
+    pthread_mutex_lock(&lock);
+    int index = find_free(groups);
+    groups[index].size = count;
+    for (int i = 0; i < count; i++) {
+        groups[index].ranks[i] = groups[index_of(all)].ranks[ranks[i]];
+    }
+    *group = made(MADE_GROUP, index);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+int
+MPI_Group_free(handle *group)
+{
+    pthread_mutex_lock(&lock);
+    groups[index_of(*group)].is_used = false;
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+static int
+wait_locked(request *each)
+{
+    for (progress(); !each->is_done; progress()) {
+        pthread_mutex_unlock(&lock);
+        sched_yield();
+        pthread_mutex_lock(&lock);
+    }
+    each->is_used = false;
+    return each->result;
+}
+
+/* Inside a collective: the odd contexts. */
+static request *
+send_inside(const comm *in, const void *data, size_t size, int to, int tag)
+{
+    request *sent = begin_send(data, size, to, tag, in);
+
+    sent->context++;
+    return sent;
+}
+
+static request *
+receive_inside(const comm *in, void *data, size_t size, int from, int tag)
+{
+    request *wanted = begin_receive(data, size, from, tag, in);
+
+    wanted->context++;
+    find_arrived(wanted);
+    return wanted;
+}
+
+int
+MPI_Comm_create_group(handle in, handle group, int tag, handle *out)
+{
+    pthread_mutex_lock(&lock);
+    comm *from = comm_of(in), members = groups[index_of(group)];
+    int index = find_free(comms);
+    comm *self = &comms[index];
+    self->size = members.size;
+    for (int i = 0; i < members.size; i++) {
+        self->ranks[i] = members.ranks[i];
+        self->rank = members.ranks[i] == world_rank ? i : self->rank;
+    }
+    if (self->rank == 0) {
+        self->context = atomic_fetch_add(&shared->contexts, 1) + 1;
+        for (int i = 1; i < self->size; i++) {
+            wait_locked(
+                send_inside(from, &self->context, sizeof(int), self->ranks[i], tag));
+        }
+    } else {
+        wait_locked(
+            receive_inside(from, &self->context, sizeof(int), self->ranks[0], tag));
+    }
+    *out = made(MADE_COMM, index);
+    pthread_mutex_unlock(&lock);
+    return fails("MPI_Comm_create_group");
+}
+
+int
+MPI_Op_create(user_fn *function, int is_commutative, handle *op)
+{
+    (void)is_commutative;
+    pthread_mutex_lock(&lock);
+    user_ops[user_op_count] = function;
+    *op = made(MADE_OP, user_op_count++);
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+static void
+make_type(size_t size, handle *type)
+{
+    pthread_mutex_lock(&lock);
+    made_types[made_type_count] = size;
+    *type = made(MADE_TYPE, made_type_count++);
+    pthread_mutex_unlock(&lock);
+}
+
+int
+MPI_Type_contiguous(int count, handle of, handle *type)
+{
+    make_type((size_t)count * size_of(of), type);
+    return fails("MPI_Type_contiguous");
+}
+
+/* One part right behind the other, as the caller has them. */
+int
+MPI_Type_create_struct(int count, const int *counts, const int64_t *offsets,
+                       const handle *of, handle *type)
+{
+    size_t size = 0;
+
+    for (int i = 0; i < count; i++) {
+        if (offsets[i] != (int64_t)size) {
+            return ERR_OTHER;
+        }
+        size += (size_t)counts[i] * size_of(of[i]);
+    }
+    make_type(size, type);
+    return SUCCESS;
+}
+
+int
+MPI_Type_commit(handle *type)
+{
+    (void)type;
+    return SUCCESS;
+}
+
+int
+MPI_Type_free(handle *type)
+{
+    (void)type;
+    return SUCCESS;
+}
+
+/* ---- messages */
+
+int
+MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in,
+          handle *out)
+{
+    pthread_mutex_lock(&lock);
+    request *sent =
+        begin_send(data, (size_t)count * size_of(type), peer, tag, comm_of(in));
+    *out = handle_of(sent);
+    progress();
+    pthread_mutex_unlock(&lock);
+    return fails("MPI_Isend");
+}
+
+int
+MPI_Irecv(void *data, int count, handle type, int peer, int tag, handle in, handle *out)
+{
+    pthread_mutex_lock(&lock);
+    request *wanted =
+        begin_receive(data, (size_t)count * size_of(type), peer, tag, comm_of(in));
+    find_arrived(wanted);
+    *out = handle_of(wanted);
+    pthread_mutex_unlock(&lock);
+    return fails("MPI_Irecv");
+}
+
+int
+MPI_Test(handle *tested, int *is_done, void *status)
+{
+    int *words = status, result = SUCCESS;
+
+    pthread_mutex_lock(&lock);
+    progress();
+    *is_done = 1;
+    if (*tested != REQUEST_NULL) {
+        request *each = &requests[index_of(*tested)];
+        *is_done = each->is_done;
+        if (each->is_done) {
+            result = each->result;
+            if (status != STATUS_IGNORE) {
+                words[AT_SOURCE] = each->source;
+                words[AT_TAG] = each->tag;
+                words[AT_CANCELLED] = each->is_cancelled;
+                memcpy(words + AT_BYTES, &each->moved, sizeof each->moved);
+#ifdef MPICH
+                words[1] = (int)(each->moved >> 32) << 1 | each->is_cancelled;
+#endif
+            }
+            each->is_used = false;
+            *tested = REQUEST_NULL;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int
+MPI_Cancel(handle *cancelled)
+{
+    pthread_mutex_lock(&lock);
+    request *each = &requests[index_of(*cancelled)];
+    if (!each->is_send && !each->is_done) {
+        each->is_done = each->is_cancelled = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return SUCCESS;
+}
+
+int
+MPI_Test_cancelled(const void *status, int *flag)
+{
+    const int *words = status;
+
+#ifdef MPICH
+    *flag = words[1] & 1;
+#else
+    *flag = words[AT_CANCELLED];
+#endif
+    return SUCCESS;
+}
+
+int
+MPI_Get_count(const void *status, handle type, int *count)
+{
+    const int *words = status;
+    size_t bytes;
+
+#ifdef MPICH
+    bytes = (size_t)(unsigned)words[0] | (size_t)(words[1] >> 1) << 32;
+#else
+    memcpy(&bytes, words + AT_BYTES, sizeof bytes);
+#endif
+    bytes /= size_of(type);
+    *count = bytes > INT_MAX ? -32766 : (int)bytes;
+    return SUCCESS;
+}
+
+/* The root's bytes are copied, so that it need not wait. */
+int
+MPI_Ibcast(void *data, int count, handle type, int root, handle in, handle *out)
+{
+    pthread_mutex_lock(&lock);
+    comm *self = comm_of(in);
+    size_t size = (size_t)count * size_of(type);
+    if (self->rank == root) {
+        for (int i = 0; i < self->size; i++) {
+            char *copy = malloc(size + 1);
+            memcpy(copy, data, size);
+            request *sent = send_inside(self, copy, size, i, 1);
+            sent->copy = copy;
+            sent->is_detached = true;
+        }
+    }
+    *out = handle_of(receive_inside(self, data, size, root, 1));
+    pthread_mutex_unlock(&lock);
+    return fails("MPI_Ibcast");
+}
+
+/* ---- collectives: all are blocks from each to each */
+
+typedef struct block {
+    char *data;
+    size_t size;
+} block;
+
+static int
+exchange(const comm *in, const block *outgoing, const block *incoming)
+{
+    request *sent[RANKS] = {NULL}, *wanted[RANKS] = {NULL};
+    int result = SUCCESS;
+
+    for (int i = 0; i < in->size; i++) {
+        if (i != in->rank && incoming[i].size > 0) {
+            wanted[i] = receive_inside(in, incoming[i].data, incoming[i].size, i, 0);
+        }
+        if (i != in->rank && outgoing[i].size > 0) {
+            sent[i] = send_inside(in, outgoing[i].data, outgoing[i].size, i, 0);
+        }
+    }
+    block own = incoming[in->rank];
+    if (own.size > 0 && own.data != outgoing[in->rank].data) {
+        memcpy(own.data, outgoing[in->rank].data, own.size);
+    }
+    for (int i = 0; i < in->size; i++) {
+        int sending = sent[i] == NULL ? SUCCESS : wait_locked(sent[i]);
+        int receiving = wanted[i] == NULL ? SUCCESS : wait_locked(wanted[i]);
+        result = receiving != SUCCESS ? receiving
+                 : sending != SUCCESS ? sending
+                                      : result;
+    }
+    return result;
+}
+
+static int
+exchange_alone(const char *call, handle in, const block *outgoing,
+               const block *incoming)
+{
+    pthread_mutex_lock(&lock);
+    int result = exchange(comm_of(in), outgoing, incoming);
+    pthread_mutex_unlock(&lock);
+    return result != SUCCESS ? result : fails(call);
+}
+
+static block
+block_at(const void *data, size_t at, size_t size)
+{
+    return (block){size == 0 ? NULL : (char *)(uintptr_t)data + at, size};
+}
+
+int
+MPI_Bcast(void *data, int count, handle type, int root, handle in)
+{
+    const comm *self = comm_of(in);
+    block all = block_at(data, 0, (size_t)count * size_of(type));
+    block outgoing[RANKS] = {{NULL, 0}}, incoming[RANKS] = {{NULL, 0}};
+
+    if (self->rank == root) {
+        for (int i = 0; i < self->size; i++) {
+            outgoing[i] = all;
+        }
+    } else {
+        incoming[root] = all;
+    }
+    return exchange_alone("MPI_Bcast", in, outgoing, incoming);
+}
+
+int
+MPI_Allgatherv(const void *input, int count, handle type, void *output,
+               const int *counts, const int *offsets, handle output_type, handle in)
+{
+    const comm *self = comm_of(in);
+    block outgoing[RANKS], incoming[RANKS];
+    size_t size = size_of(output_type);
+
+    for (int i = 0; i < self->size; i++) {
+        incoming[i] =
+            block_at(output, (size_t)offsets[i] * size, (size_t)counts[i] * size);
+    }
+    block own = input == IN_PLACE ? incoming[self->rank]
+                                  : block_at(input, 0, (size_t)count * size_of(type));
+    for (int i = 0; i < self->size; i++) {
+        outgoing[i] = own;
+    }
+    return exchange_alone("MPI_Allgatherv", in, outgoing, incoming);
+}
+
+static void
+even(const comm *in, int count, int counts[RANKS], int offsets[RANKS])
+{
+    for (int i = 0; i < in->size; i++) {
+        counts[i] = count;
+        offsets[i] = count * i;
+    }
+}
+
+int
+MPI_Allgather(const void *input, int count, handle type, void *output, int each,
+              handle output_type, handle in)
+{
+    int counts[RANKS], offsets[RANKS];
+
+    even(comm_of(in), each, counts, offsets);
+    int result =
+        MPI_Allgatherv(input, count, type, output, counts, offsets, output_type, in);
+    return result != SUCCESS ? result : fails("MPI_Allgather");
+}
+
+int
+MPI_Gather(const void *input, int count, handle type, void *output, int each,
+           handle output_type, int root, handle in)
+{
+    const comm *self = comm_of(in);
+    block outgoing[RANKS] = {{NULL, 0}}, incoming[RANKS] = {{NULL, 0}};
+    size_t size = (size_t)each * size_of(output_type);
+
+    for (int i = 0; self->rank == root && i < self->size; i++) {
+        incoming[i] = block_at(output, (size_t)i * size, size);
+    }
+    outgoing[root] = input == IN_PLACE
+                         ? incoming[root]
+                         : block_at(input, 0, (size_t)count * size_of(type));
+    return exchange_alone("MPI_Gather", in, outgoing, incoming);
+}
+
+int
+MPI_Scatter(const void *input, int each, handle input_type, void *output, int count,
+            handle type, int root, handle in)
+{
+    const comm *self = comm_of(in);
+    block outgoing[RANKS] = {{NULL, 0}}, incoming[RANKS] = {{NULL, 0}};
+    size_t size = (size_t)each * size_of(input_type);
+
+    for (int i = 0; self->rank == root && i < self->size; i++) {
+        outgoing[i] = block_at(input, (size_t)i * size, size);
+    }
+    incoming[root] = output == IN_PLACE
+                         ? outgoing[root]
+                         : block_at(output, 0, (size_t)count * size_of(type));
+    return exchange_alone("MPI_Scatter", in, outgoing, incoming);
+}
+
+int
+MPI_Alltoallv(const void *input, const int *counts, const int *offsets, handle type,
+              void *output, const int *output_counts, const int *output_offsets,
+              handle output_type, handle in)
+{
+    block outgoing[RANKS], incoming[RANKS];
+    size_t sent = size_of(type), got = size_of(output_type);
+
+    for (int i = 0; i < comm_of(in)->size; i++) {
+        outgoing[i] =
+            block_at(input, (size_t)offsets[i] * sent, (size_t)counts[i] * sent);
+        incoming[i] = block_at(output, (size_t)output_offsets[i] * got,
+                               (size_t)output_counts[i] * got);
+    }
+    return exchange_alone("MPI_Alltoallv", in, outgoing, incoming);
+}
+
+int
+MPI_Alltoall(const void *input, int count, handle type, void *output, int each,
+             handle output_type, handle in)
+{
+    int counts[2][RANKS], offsets[2][RANKS];
+
+    even(comm_of(in), count, counts[0], offsets[0]);
+    even(comm_of(in), each, counts[1], offsets[1]);
+    int result = MPI_Alltoallv(input, counts[0], offsets[0], type, output, counts[1],
+                               offsets[1], output_type, in);
+    return result != SUCCESS ? result : fails("MPI_Alltoall");
+}
+
+int
+MPI_Barrier(handle in)
+{
+    char none[RANKS] = {0};
+
+    return MPI_Alltoall(none, 1, types[BYTE], (char[RANKS]){0}, 1, types[BYTE], in);
+}
+
+int
+MPI_Finalize(void)
+{
+    int result = MPI_Barrier(WORLD_HANDLE);
+
+    pthread_mutex_lock(&lock);
+    is_over = true;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* ---- reductions: everybody's numbers, joined in the order of ranks */
+
+#define JOIN(ctype, expression)              \
+    do {                                     \
+        ctype *left = inout;                 \
+        const ctype *right = in;             \
+        for (size_t i = 0; i < count; i++) { \
+            ctype a = left[i], b = right[i]; \
+            left[i] = (ctype)(expression);   \
+        }                                    \
+    } while (0)
+#define ARITHMETIC(ctype)   \
+    case SUM:               \
+        JOIN(ctype, a + b); \
+        return SUCCESS;     \
+    case PROD:              \
+        JOIN(ctype, a *b);  \
+        return SUCCESS
+#define ORDER(ctype)                \
+    case MIN:                       \
+        JOIN(ctype, a < b ? a : b); \
+        return SUCCESS;             \
+    case MAX:                       \
+        JOIN(ctype, a > b ? a : b); \
+        return SUCCESS
+#define LOGIC(ctype)           \
+    case LAND:                 \
+        JOIN(ctype, a &&b);    \
+        return SUCCESS;        \
+    case LOR:                  \
+        JOIN(ctype, a || b);   \
+        return SUCCESS;        \
+    case LXOR:                 \
+        JOIN(ctype, !a != !b); \
+        return SUCCESS
+#define BITS(ctype)         \
+    case BAND:              \
+        JOIN(ctype, a &b);  \
+        return SUCCESS;     \
+    case BOR:               \
+        JOIN(ctype, a | b); \
+        return SUCCESS;     \
+    case BXOR:              \
+        JOIN(ctype, a ^ b); \
+        return SUCCESS
+#define WRAPPED(name, ctype)                                                  \
+    static int join_##name(int op, void *inout, const void *in, size_t count) \
+    {                                                                         \
+        switch (op) {                                                         \
+            ARITHMETIC(ctype);                                                \
+            ORDER(ctype);                                                     \
+            LOGIC(ctype);                                                     \
+            BITS(ctype);                                                      \
+        default:                                                              \
+            return ERR_OTHER;                                                 \
+        }                                                                     \
+    }
+#define FLOATS(name, ctype)                                                   \
+    static int join_##name(int op, void *inout, const void *in, size_t count) \
+    {                                                                         \
+        switch (op) {                                                         \
+            ARITHMETIC(ctype);                                                \
+            ORDER(ctype);                                                     \
+        default:                                                              \
+            return ERR_OTHER;                                                 \
+        }                                                                     \
+    }
+#define COMPLEXES(name, ctype)                                                \
+    static int join_##name(int op, void *inout, const void *in, size_t count) \
+    {                                                                         \
+        switch (op) {                                                         \
+            ARITHMETIC(ctype);                                                \
+        default:                                                              \
+            return ERR_OTHER;                                                 \
+        }                                                                     \
+    }
+WRAPPED(i8, int8_t)
+WRAPPED(u8, uint8_t)
+WRAPPED(i16, int16_t)
+WRAPPED(u16, uint16_t)
+WRAPPED(i32, int32_t)
+WRAPPED(u32, uint32_t)
+WRAPPED(i64, int64_t)
+WRAPPED(u64, uint64_t)
+FLOATS(f32, float)
+FLOATS(f64, double)
+COMPLEXES(c64, float complex)
+COMPLEXES(c128, double complex)
+
+typedef int join_fn(int, void *, const void *, size_t);
+static join_fn *const joins[TYPES] = {
+    join_u8,  join_i8,  join_u8,  join_i16, join_u16, join_i32,  join_u32,
+    join_i64, join_u64, join_f32, join_f64, join_c64, join_c128,
+};
+
+static int
+join(handle op, handle type, void *inout, void *in, size_t count)
+{
+    for (int i = 0; i < OPS; i++) {
+        for (int k = 0; ops[i] == op && k < TYPES; k++) {
+            if (types[k] == type) {
+                return joins[k](i, inout, in, count);
+            }
+        }
+    }
+    int length = (int)count;
+    user_ops[index_of(op)](in, inout, &length, &type);
+    return SUCCESS;
+}
+
+/* Of `count` elements from each rank, which lie behind one another. */
+static int
+join_all(const comm *in, char *data, size_t count, handle type, handle op)
+{
+    size_t size = count * size_of(type);
+    int result = SUCCESS;
+
+    for (int i = 1; i < in->size && result == SUCCESS && count > 0; i++) {
+        result = join(op, type, data, data + (size_t)i * size, count);
+    }
+    return result;
+}
+
+int
+MPI_Reduce_scatter(const void *input, void *output, const int *counts, handle type,
+                   handle op, handle in)
+{
+    const comm *self = comm_of(in);
+    block outgoing[RANKS], incoming[RANKS];
+    size_t size = size_of(type), at = 0, own = (size_t)counts[self->rank] * size;
+    char *data = malloc(own * (size_t)self->size + 1);
+
+    for (int i = 0; i < self->size; i++) {
+        outgoing[i] =
+            block_at(input == IN_PLACE ? output : input, at, (size_t)counts[i] * size);
+        incoming[i] = block_at(data, (size_t)i * own, own);
+        at += (size_t)counts[i] * size;
+    }
+    int result = exchange_alone("MPI_Reduce_scatter", in, outgoing, incoming);
+    if (result == SUCCESS) {
+        result = join_all(self, data, (size_t)counts[self->rank], type, op);
+    }
+    if (own > 0) {
+        memcpy(output, data, own);
+    }
+    free(data);
+    return result;
+}
+
+int
+MPI_Reduce_scatter_block(const void *input, void *output, int count, handle type,
+                         handle op, handle in)
+{
+    int counts[RANKS], offsets[RANKS];
+
+    even(comm_of(in), count, counts, offsets);
+    int result = MPI_Reduce_scatter(input, output, counts, type, op, in);
+    return result != SUCCESS ? result : fails("MPI_Reduce_scatter_block");
+}
+
+int
+MPI_Reduce(const void *input, void *output, int count, handle type, handle op, int root,
+           handle in)
+{
+    const comm *self = comm_of(in);
+    size_t size = (size_t)count * size_of(type);
+    const void *own = input == IN_PLACE ? output : input;
+    char *data = self->rank == root ? malloc(size * (size_t)self->size + 1) : NULL;
+    int result = MPI_Gather(own, count, type, data, count, type, root, in);
+
+    if (self->rank == root) {
+        if (result == SUCCESS) {
+            result = join_all(self, data, (size_t)count, type, op);
+        }
+        memcpy(output, data, size);
+        free(data);
+    }
+    return result != SUCCESS ? result : fails("MPI_Reduce");
+}
+
+int
+MPI_Allreduce(const void *input, void *output, int count, handle type, handle op,
+              handle in)
+{
+    int result =
+        MPI_Reduce(input == IN_PLACE && comm_of(in)->rank != 0 ? output : input, output,
+                   count, type, op, 0, in);
+
+    if (result == SUCCESS) {
+        result = MPI_Bcast(output, count, type, 0, in);
+    }
+    return result != SUCCESS ? result : fails("MPI_Allreduce");
+}
