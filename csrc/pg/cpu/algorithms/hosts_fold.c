@@ -5,9 +5,13 @@
  * what a link carries in the time of half a round trip, for all links together. */
 #define SMALL_LIMIT ((size_t)128 << 10)
 
-/* Of a message in a round: it stays in a core's cache until it is folded, and a link
- * always has one of the next round under way. */
-#define ROUND_MESSAGE ((size_t)512 << 10)
+/* Of a message in a round: it stays in a core's own cache until it is folded and sent on,
+ * along with what it is folded into. */
+#define ROUND_MESSAGE ((size_t)128 << 10)
+
+/* Rounds under way at a time: a link has something to carry while an answer is on its
+ * way, and while the rank at its other end has lost its core for a while. */
+#define ROUNDS_AHEAD (DL_ROUTE_QUEUE / 2)
 
 #define UNIT 64
 
@@ -44,20 +48,23 @@ dl_host_fold_of(dl_hosts *hosts, const dl_all_reduce_args *args, int root)
     return made;
 }
 
-/* Parts of all hosts `stride` bytes apart at `slots`, but this one's at `own`, into the
- * free slot and from there into `own`. */
+/* Parts of all hosts `stride` bytes apart at `slots`, but this one's at `own`, into `own`:
+ * at once where that is one of the two that are folded first, else by the free slot. */
 static void
 fold_slots(const dl_host_fold *self, uint8_t *slots, size_t stride, dl_bytes own)
 {
     int host = self->hosts->layout->host;
     uint8_t *place = (uint8_t *)(uintptr_t)own.data;
+    bool is_late = host > 1;
     dl_fold_sources sources = {
         .first = slots, .stride = stride, .own_rank = host, .own = own.data};
 
     if (own.size == 0) {
         return;
     }
-    dl_fold_run(&self->fold, &sources, own.size, slots + (size_t)host * stride, place);
+    dl_fold_run(&self->fold, &sources, own.size,
+                is_late ? slots + (size_t)host * stride : place,
+                is_late ? place : NULL);
     if (self->divisor > 1) {
         dl_reduce_divide(place, self->fold.dtype, own.size / self->fold.item_size,
                          self->divisor);
@@ -110,11 +117,11 @@ dl_host_fold_small(const dl_host_fold *self)
  *     fold      and folds its own
  *     gather    everybody sends its result to the others, or to the root
  *
- * On every link: scatter 0, scatter 1, gather 0, scatter 2, gather 1, ...: what a round
- * needs is under way while the one before is folded. */
+ * On every link: scatter 0, 1, ... 11, gather 0, scatter 12, gather 1, ...: what the
+ * next rounds need is under way while one is folded. */
 typedef struct rounds {
     const dl_host_fold *base;
-    uint8_t *slots; /* of two rounds */
+    uint8_t *slots; /* of the rounds under way */
     size_t stretch;
     size_t share; /* of a stretch, at most */
     uint64_t count;
@@ -137,7 +144,7 @@ slots_of(const rounds *all, uint64_t round)
 {
     size_t hosts = (size_t)all->base->hosts->layout->host_count;
 
-    return all->slots + (round & 1) * hosts * all->share;
+    return all->slots + round % ROUNDS_AHEAD * hosts * all->share;
 }
 
 static dl_status
@@ -187,15 +194,15 @@ static dl_status
 run_rounds(const rounds *all)
 {
     dl_hosts *hosts = all->base->hosts;
-    uint32_t scattered[2] = {0, 0};
+    uint32_t scattered[ROUNDS_AHEAD] = {0};
     uint32_t last = 0;
+    uint64_t next = 0;
 
-    DL_TRY(scatter(all, 0, &scattered[0]));
     for (uint64_t round = 0; round < all->count; round++) {
-        if (round + 1 < all->count) {
-            DL_TRY(scatter(all, round + 1, &scattered[(round + 1) & 1]));
+        for (; next < all->count && next < round + ROUNDS_AHEAD; next++) {
+            DL_TRY(scatter(all, next, &scattered[next % ROUNDS_AHEAD]));
         }
-        DL_TRY(dl_traffic_wait(hosts->traffic, scattered[round & 1]));
+        DL_TRY(dl_traffic_wait(hosts->traffic, scattered[round % ROUNDS_AHEAD]));
         fold_slots(all->base, slots_of(all, round), all->share,
                    share_of(all, round, hosts->layout->host));
         DL_TRY(gather(all, round, &last));
@@ -212,7 +219,8 @@ dl_host_fold_large(const dl_host_fold *self)
 
     all.stretch = all.share * hosts;
     all.count = (self->size + all.stretch - 1) / all.stretch;
-    DL_TRY(dl_hosts_room(&self->hosts->incoming, 2 * hosts * all.share, &all.slots));
+    DL_TRY(dl_hosts_room(&self->hosts->incoming, ROUNDS_AHEAD * hosts * all.share,
+                         &all.slots));
     return run_rounds(&all);
 }
 

@@ -186,8 +186,8 @@ digest(dl_route *self)
     return DL_OK;
 }
 
-/* What is left of a large part goes straight to its place, and what follows it into the
- * bytes read ahead. */
+/* What is left of a large part goes straight to its place, and behind it comes the next
+ * head: more could belong to a part that goes straight to its own. */
 static dl_status
 receive_some(dl_route *self, size_t *got)
 {
@@ -201,7 +201,8 @@ receive_some(dl_route *self, size_t *got)
     }
     struct iovec parts[] = {
         {is_direct ? cargo->data + cargo->done : NULL, is_direct ? self->in_left : 0},
-        {self->ahead + self->end, DL_ROUTE_AHEAD - self->end},
+        {self->ahead + self->end,
+         is_direct ? DL_HEAD_SIZE : DL_ROUTE_AHEAD - self->end},
     };
     int skipped = is_direct ? 0 : 1;
     *got = 0;

@@ -14,9 +14,9 @@
 #include "pg/backend.h"
 #include "pg/cpu/tcp/link.h"
 
-/* Transfers queued in one direction: what an algorithm has under way in two of its
- * rounds. */
-#define DL_ROUTE_QUEUE 8
+/* Transfers queued in one direction: what an algorithm may have under way, of one round
+ * or of several. */
+#define DL_ROUTE_QUEUE 24
 
 /* Bytes read ahead: heads and small messages come in one system call. */
 #define DL_ROUTE_AHEAD 16384
