@@ -70,19 +70,20 @@ list_at(void *args, size_t offset)
                              : (const dl_tensor **)(void *)((char *)args + offset);
 }
 
-/* Sums up what is needed when there is no memory yet, copies when there is. */
+/* Copies what there is room for, and sums up what all of it needs. */
 typedef struct copier {
-    char *memory; /* NULL: only counts */
+    char *memory;
+    size_t room;
     size_t used;
 } copier;
 
 static void *
 place(copier *self, const void *source, size_t size)
 {
-    char *target = self->memory == NULL ? NULL : self->memory + self->used;
+    size_t start = self->used;
 
     self->used += (size + 15) / 16 * 16;
-    return target == NULL ? NULL : memcpy(target, source, size);
+    return self->used > self->room ? NULL : memcpy(self->memory + start, source, size);
 }
 
 /* Shape and strides belong to the array, whose owner may reshape it meanwhile. */
@@ -139,22 +140,25 @@ place_all(copier *self, dl_op_type op, void *args, int count)
 }
 
 dl_status
-dl_arguments_copy(dl_op_type op, const void *args, int group_size, void **copy)
+dl_arguments_copy(dl_op_type op, const void *args, int group_size, dl_room near,
+                  void **copy)
 {
-    copier self = {0};
+    copier self = {.memory = near.memory, .room = near.size};
+    /* Only read: `copy` is what is written to. */
+    void *source = (void *)(uintptr_t)args;
 
     *copy = NULL;
     if (args == NULL) {
         return DL_OK;
     }
-    /* Only read: `copy` is what is written to. */
-    void *source = (void *)(uintptr_t)args;
-    place_all(&self, op, source, group_size);
-    self.memory = malloc(self.used);
+    *copy = place_all(&self, op, source, group_size);
+    if (self.used <= self.room) {
+        return DL_OK;
+    }
+    self = (copier){.memory = malloc(self.used), .room = self.used};
     if (self.memory == NULL) {
         return dl_fail_no_memory();
     }
-    self.used = 0;
     *copy = place_all(&self, op, source, group_size);
     return DL_OK;
 }

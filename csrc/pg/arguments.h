@@ -98,9 +98,16 @@ const dl_tensor *dl_arrays_at(const dl_arrays *arrays, int index);
  * a device. */
 size_t dl_arguments_bytes(dl_op_type op, const void *args);
 
-/* The struct of `op` (NULL for none) with its lists, shapes and strides in memory of its
- * own, freed with free(3); the elements stay where they are. */
+/* Memory that the caller has anyway; may be none. */
+typedef struct dl_room {
+    void *memory; /* aligned for anything */
+    size_t size;
+} dl_room;
+
+/* The struct of `op` (NULL for none) with its lists, shapes and strides, in `near` if
+ * that is enough for it, else in memory of its own, freed with free(3); the elements stay
+ * where they are. */
 dl_status dl_arguments_copy(dl_op_type op, const void *args, int group_size,
-                            void **copy);
+                            dl_room near, void **copy);
 
 #endif

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/call_site.h"
 #include "pg/check.h"
@@ -242,12 +244,17 @@ dl_group_run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadl
     return status;
 }
 
+/* Enough for the arguments of one array. */
+#define NEAR 256
+
 /* An operation that waits for its turn by itself. */
 typedef struct queued {
     dl_work work;
     dl_job job;
     operation operation; /* with references to group and arguments */
+    /* not cleared */
     char call_site[DL_CALL_SITE_TEXT_SIZE];
+    _Alignas(max_align_t) char near[NEAR];
 } queued;
 
 static queued *
@@ -276,7 +283,9 @@ free_queued(dl_work *work)
     queued *self = queued_of_work(work);
 
     dl_group_unref(self->operation.group);
-    free((void *)(uintptr_t)self->operation.args);
+    if (self->operation.args != (void *)self->near) {
+        free((void *)(uintptr_t)self->operation.args);
+    }
     dl_work_fini(work);
     free(self);
 }
@@ -306,39 +315,58 @@ release_queued(dl_job *job)
     dl_work_unref(&self->work);
 }
 
-dl_status
-dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline,
-                dl_work **work)
+/* With the caller's reference to its work, and the lane's. */
+static dl_status
+queued_new(const operation *asked, queued **made)
 {
-    operation checked = {
-        .group = group, .op = op, .args = args, .context.deadline = deadline};
+    const dl_group *group = asked->group;
+    queued *self = malloc(sizeof *self);
     void *copy;
 
-    DL_TRY(check(&checked));
-    if (group->device != NULL && dl_device_takes(group, op, args)) {
-        dl_device_item item = {
-            .op = op, .args = args, .fingerprint = checked.context.fingerprint};
-        return dl_device_submit(group, &item, deadline, work);
-    }
-    DL_TRY(dl_group_admit(group));
-    DL_TRY(dl_arguments_copy(op, args, group->size, &copy));
-    queued *self = calloc(1, sizeof *self);
     if (self == NULL) {
-        free(copy);
         return dl_fail_no_memory();
     }
-    dl_work_init(&self->work, &queued_ops, op);
+    memset(self, 0, offsetof(queued, call_site));
+    self->call_site[0] = '\0';
+    dl_status status = dl_arguments_copy(asked->op, asked->args, group->size,
+                                         (dl_room){self->near, NEAR}, &copy);
+    if (status != DL_OK) {
+        free(self);
+        return status;
+    }
+    dl_work_init(&self->work, &queued_ops, asked->op);
+    self->work.is_brief = dl_group_is_brief(group, asked->op, asked->args);
     self->job.run = run_queued;
     self->job.release = release_queued;
-    self->operation = checked;
-    self->operation.group = dl_group_ref(group);
+    self->operation = *asked;
+    self->operation.group = dl_group_ref(asked->group);
     self->operation.args = copy;
-    self->operation.record =
-        dl_recorder_queue(&group->seat, &checked.context.fingerprint, deadline);
     self->operation.context.call_site = self->call_site;
     if (dl_call_sites_are_wanted()) {
         dl_call_site_describe(self->call_site, sizeof self->call_site);
     }
+    *made = self;
+    return DL_OK;
+}
+
+dl_status
+dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline,
+                dl_work **work)
+{
+    operation asked = {
+        .group = group, .op = op, .args = args, .context.deadline = deadline};
+    queued *self = NULL;
+
+    DL_TRY(check(&asked));
+    if (group->device != NULL && dl_device_takes(group, op, args)) {
+        dl_device_item item = {
+            .op = op, .args = args, .fingerprint = asked.context.fingerprint};
+        return dl_device_submit(group, &item, deadline, work);
+    }
+    DL_TRY(dl_group_admit(group));
+    DL_TRY(queued_new(&asked, &self));
+    self->operation.record =
+        dl_recorder_queue(&group->seat, &asked.context.fingerprint, deadline);
     dl_status status = dl_lane_submit(&group->lane, &self->job);
     if (status != DL_OK) {
         dl_recorder_end(self->operation.record, status);

@@ -30,7 +30,7 @@ dl_device_batch_add(dl_group *group, const dl_device_item *item, dl_deadline dea
         self->batch = batch;
         self->batch_capacity = capacity;
     }
-    DL_TRY(dl_arguments_copy(item->op, item->args, group->size, &copy));
+    DL_TRY(dl_arguments_copy(item->op, item->args, group->size, (dl_room){0}, &copy));
     dl_device_item *added = &self->batch[self->batch_count++];
     *added = *item;
     added->args = copy;

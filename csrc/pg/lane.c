@@ -107,12 +107,15 @@ dl_lane_run_unlock(dl_lane *lane, dl_job *job, dl_deadline hurry)
 }
 
 /* One step of waiting with the lock held, which is dropped meanwhile: runs a job if
- * there is one to run, otherwise waits for a move. */
+ * there is one to run, otherwise waits for a move.  Jobs but its own may be of any size. */
 static dl_status
-help_or_wait(dl_lane *lane, dl_deadline deadline)
+help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
 {
     dl_job *job = dl_lane_next_job(lane);
 
+    if (job == NULL || job != own) {
+        dl_blocking_begin();
+    }
     if (job == NULL) {
         return dl_condition_wait(&lane->moved, &lane->lock, deadline);
     }
@@ -129,7 +132,7 @@ wait_for_turn(dl_lane *lane, dl_deadline deadline)
 
     dl_list_append(&lane->queue, &self.node);
     while (!self.has_turn && status == DL_OK) {
-        status = help_or_wait(lane, deadline);
+        status = help_or_wait(lane, NULL, deadline);
     }
     if (!self.has_turn) {
         dl_list_remove(&self.node);
@@ -154,8 +157,6 @@ dl_lane_take(dl_lane *lane, dl_deadline deadline)
     if (dl_lane_try(lane)) {
         return DL_OK;
     }
-    /* What waits here runs the jobs before it, of any size. */
-    dl_blocking_begin();
     pthread_mutex_lock(&lane->lock);
     contend_locked(lane);
     if (!lane->is_held && dl_list_is_empty(&lane->queue)) {
@@ -196,7 +197,7 @@ dl_lane_submit(dl_lane *lane, dl_job *job)
     if (status == DL_OK) {
         contend_locked(lane);
         dl_list_append(&lane->queue, &job->entry.node);
-        dl_lane_runner_wake(lane->runner);
+        dl_lane_runner_wake(lane->runner, job->queued_at);
     }
     pthread_mutex_unlock(&lane->lock);
     return status;
@@ -209,7 +210,7 @@ dl_lane_join(dl_lane *lane, dl_job *job, dl_deadline deadline)
 
     pthread_mutex_lock(&lane->lock);
     while (!job->is_over && status == DL_OK) {
-        status = help_or_wait(lane, deadline);
+        status = help_or_wait(lane, job, deadline);
     }
     if (job->is_over) {
         status = DL_OK;

@@ -113,9 +113,9 @@ dl_lane_runner_start(dl_lane *lane, dl_lane_runner **runner)
 }
 
 void
-dl_lane_runner_wake(dl_lane_runner *runner)
+dl_lane_runner_wake(dl_lane_runner *runner, int64_t now)
 {
-    runner->last_wanted = dl_now();
+    runner->last_wanted = now;
     if (runner->is_asleep) {
         runner->is_asleep = false;
         pthread_cond_signal(&runner->wanted);

@@ -13,7 +13,7 @@ typedef struct dl_lane_runner dl_lane_runner;
 
 /* The first four with the lane's lock held. */
 dl_status dl_lane_runner_start(dl_lane *lane, dl_lane_runner **runner);
-void dl_lane_runner_wake(dl_lane_runner *runner);
+void dl_lane_runner_wake(dl_lane_runner *runner, int64_t now);
 
 /* The job that may run now: the queue's first, if nobody has the turn. */
 dl_job *dl_lane_next_job(const dl_lane *lane);

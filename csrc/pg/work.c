@@ -9,6 +9,7 @@ dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op)
 {
     work->ops = ops;
     work->op = op;
+    work->is_brief = false;
     work->source = -1;
     work->record = NULL;
     atomic_init(&work->references, 2);

@@ -44,6 +44,9 @@ typedef struct dl_work_notice {
 struct dl_work {
     const dl_work_ops *ops; /* fixed after init, as op */
     dl_op_type op;
+    /* Its wait calls dl_blocking_begin() before it takes long: worth holding on to what
+     * others want.  Set right after init. */
+    bool is_brief;
     atomic_uint references;
     atomic_bool is_done;
     /* fixed once done */

@@ -22,6 +22,7 @@ dlpy_completions_note(dlpy_completions *self, dlpy_completion *completion)
         pthread_cond_signal(&self->is_wanted);
     } else {
         dl_list_append(&self->to_drop, &completion->node);
+        atomic_store_explicit(&self->has_some, true, memory_order_relaxed);
     }
     pthread_mutex_unlock(&self->lock);
 }
@@ -39,12 +40,14 @@ void
 dlpy_completions_drain(dlpy_completions *self)
 {
     /* Dropping may run anything, this function as well: one at a time, unlocked. */
-    for (;;) {
+    while (atomic_load_explicit(&self->has_some, memory_order_relaxed)) {
         PyObject *object = NULL;
         pthread_mutex_lock(&self->lock);
         if (!dl_list_is_empty(&self->to_drop)) {
             object = take_first(&self->to_drop);
         }
+        atomic_store_explicit(&self->has_some, !dl_list_is_empty(&self->to_drop),
+                              memory_order_relaxed);
         pthread_mutex_unlock(&self->lock);
         if (object == NULL) {
             return;

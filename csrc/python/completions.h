@@ -8,6 +8,7 @@
 #define DISTLITE_PYTHON_COMPLETIONS_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/list.h"
@@ -24,6 +25,7 @@ typedef struct dlpy_completion {
 typedef struct dlpy_completions {
     pthread_mutex_t lock;
     pthread_cond_t is_wanted;
+    atomic_bool has_some; /* to drop; a glance, the list itself is guarded */
     /* guarded by lock */
     dl_list to_drop;
     dl_list to_call;
