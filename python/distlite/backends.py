@@ -331,6 +331,11 @@ def backend_of(backend: object) -> tuple[str, str]:
         _check(served_by)
         if ":" in name and device != "cpu" and _is_native(served_by):
             raise RuntimeError(f"{served_by} serves cpu memory only, not {device}")
+        if ":" in name and device != "cpu" and served_by in (Backend.UCC, Backend.MPI):
+            raise ValueError(
+                f"{served_by} serves cpu memory only, not {device}; for arrays on "
+                f'devices there is "cpu:{served_by},cuda:nccl"'
+            )
         if served_by in _BESIDE_CPU and device != "cuda":
             raise RuntimeError(f"{served_by} serves cuda memory only, not {device}")
     return name, ",".join(f"{device}:{by}" for device, by in served.items())

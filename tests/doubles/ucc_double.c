@@ -136,7 +136,8 @@ typedef struct context {
 } context;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-char double_ucc_prefix[64]; /* guarded by lock */
+char double_ucc_prefix[64];     /* guarded by lock, as the next */
+char double_ucc_settings[1024]; /* "TLS=self;", as UCC would find them */
 atomic_int double_ucc_thread_mode = -1;
 atomic_int double_ucc_contexts;
 atomic_int double_ucc_teams;
@@ -547,6 +548,35 @@ ucc_status_string(int status)
     return status <= 0 && status > -9 ? texts[-status] : "In progress";
 }
 
+/* UCC looks for the prefixed name first, in what belongs to a library and context. */
+static const char *
+setting_of(const char *prefix, const char *name)
+{
+    char text[128];
+    bool is_global = strncmp(name, "LOG_", 4) == 0 || strcmp(name, "CONFIG_FILE") == 0;
+
+    snprintf(text, sizeof text, "%s_UCC_%s", prefix, name);
+    const char *value = is_global ? NULL : getenv(text);
+    return value != NULL ? value : getenv(strstr(text, "UCC_"));
+}
+
+static void
+note_settings(const char *prefix)
+{
+    static const char *const names[] = {"TLS",       "CLS",      "TL_UCP_TUNE",
+                                        "LOG_LEVEL", "LOG_FILE", "CONFIG_FILE"};
+    size_t used = 0;
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = setting_of(prefix, names[i]);
+        if (value != NULL) {
+            used += (size_t)snprintf(double_ucc_settings + used,
+                                     sizeof double_ucc_settings - used, "%s=%s;",
+                                     names[i], value);
+        }
+    }
+}
+
 int
 ucc_lib_config_read(const char *prefix, const char *file, void **config)
 {
@@ -554,6 +584,7 @@ ucc_lib_config_read(const char *prefix, const char *file, void **config)
     pthread_mutex_lock(&lock);
     snprintf(double_ucc_prefix, sizeof double_ucc_prefix, "%s",
              prefix == NULL ? "" : prefix);
+    note_settings(double_ucc_prefix);
     pthread_mutex_unlock(&lock);
     *config = malloc(1);
     return OK;

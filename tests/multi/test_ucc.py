@@ -5,7 +5,7 @@ import os
 
 import pytest
 import ucc_ranks
-from doubles_build import ucc_double
+from doubles_build import nccl_doubles, ucc_double
 from workers import SOON, rank_outcomes, run_ranks
 
 REAL = os.environ.get("TEST_UCC_LIBRARY")
@@ -92,6 +92,13 @@ def test_groups_with_contexts_of_their_own():
 
 
 @pytest.mark.slow
+def test_nccl_beside_it_serves_devices():
+    env = {**nccl_doubles(), **library()}
+    found = run_ranks(ucc_ranks.beside_nccl, 2, env=env)
+    assert found == [[[2.0] * 3, [4.0] * 3]] * 2
+
+
+@pytest.mark.slow
 def test_abort_frees_the_one_who_waits():
     first, _ = run_ranks(ucc_ranks.aborted, 2, env=library())
     text = "DistBackendError: group 0 was aborted: abort() was called"
@@ -114,7 +121,11 @@ def test_how_the_library_is_called():
     for found in run_ranks(ucc_ranks.settings, 2, env=ucc_double()):
         assert found == {
             **{"prefix": "TORCH", "threads": 2, "contexts": 1, "teams": 2},
+            "settings": "TLS=self,ucp;CLS=basic;TL_UCP_TUNE=allreduce:0-4k:@0;"
+            "LOG_LEVEL=fatal;LOG_FILE=/tmp/ucc.log;CONFIG_FILE=/etc/ucc.conf;",
             **{"contexts left": 0, "teams left": 0},
+            "refused": "ValueError: ucc serves cpu memory only, not cuda; for arrays on "
+            'devices there is "cpu:ucc,cuda:nccl"',
         }
 
 

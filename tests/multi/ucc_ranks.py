@@ -338,6 +338,21 @@ def separate(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     return found
 
 
+def beside_nccl(rank: int, world_size: int, init_method: str) -> list[Any]:
+    """UCC for the CPU's memory, NCCL for the device's, in one group."""
+    from fake_cuda import CudaArray
+
+    distlite.init_process_group(
+        "cpu:ucc,cuda:nccl", init_method=init_method, rank=rank, world_size=world_size
+    )
+    here, there = np.ones(3), np.full(3, 2.0)
+    distlite.all_reduce(here)
+    distlite.all_reduce(CudaArray(there))
+    distlite.barrier()
+    distlite.destroy_process_group()
+    return [here.tolist(), there.tolist()]
+
+
 def aborted(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     """One rank waits; another thread of it aborts."""
     init(rank, world_size, init_method)
@@ -402,12 +417,26 @@ def settings(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     """How the library was called, as the double remembers it."""
     import ctypes
 
+    # Programs set them once they run.
+    os.environ.update(
+        TORCH_UCC_TLS="self,ucp",
+        TORCH_UCC_TL_UCP_TUNE="allreduce:0-4k:@0",
+        TORCH_UCC_LOG_LEVEL="no such setting",
+        UCC_TLS="cuda",
+        UCC_CLS="basic",
+        UCC_LOG_LEVEL="fatal",
+        UCC_LOG_FILE="/tmp/ucc.log",
+        UCC_CONFIG_FILE="/etc/ucc.conf",
+    )
+    refused = error_of(distlite.init_process_group, "cpu:gloo,cuda:ucc")
     init(rank, world_size, init_method)
     group = distlite.new_group()
     distlite.barrier(group)
     double = ctypes.CDLL(os.environ["DISTLITE_UCC_LIBRARY"])
     found = {
+        "refused": refused,
         "prefix": ctypes.string_at(double.double_ucc_prefix).decode(),
+        "settings": ctypes.string_at(double.double_ucc_settings).decode(),
         "threads": ctypes.c_int.in_dll(double, "double_ucc_thread_mode").value,
         "contexts": ctypes.c_int.in_dll(double, "double_ucc_contexts").value,
         "teams": ctypes.c_int.in_dll(double, "double_ucc_teams").value,
