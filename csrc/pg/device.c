@@ -260,9 +260,10 @@ dl_device_run(dl_group *group, const dl_device_item *item, dl_deadline deadline)
     if (work == NULL) {
         return DL_OK;
     }
-    dl_status status = dl_device_blocks()
-                           ? dl_work_wait(work, dl_deadline_after(-1))
-                           : dl_work_order(work, dl_arrays_at(&arrays, 0)->stream);
+    dl_status status = dl_work_order(work, dl_arrays_at(&arrays, 0)->stream);
+    if (status == DL_OK && dl_device_blocks()) {
+        status = dl_work_wait(work, dl_deadline_after(-1));
+    }
     dl_work_unref(work);
     return status;
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/arguments.h"
 
+#include <stdbool.h>
+
 static int
 signature_size(const dlpy_signature *signature)
 {
@@ -18,10 +20,12 @@ place_positional(const dlpy_signature *signature, PyObject *const *args,
                  Py_ssize_t count, PyObject **values)
 {
     int size = signature_size(signature);
+    bool has_star = size > 0 && signature->names[size - 1][0] == '*';
+    int limit = has_star ? size - 1 : size;
 
-    if (count > size) {
+    if (count > limit) {
         PyErr_Format(PyExc_TypeError, "%s() takes at most %d arguments (%zd given)",
-                     signature->function, size, count);
+                     signature->function, limit, count);
         return -1;
     }
     for (int i = 0; i < size; i++) {
@@ -39,12 +43,13 @@ place_keyword(const dlpy_signature *signature, PyObject *name, PyObject *value,
     int size = signature_size(signature);
 
     for (int i = 0; i < size; i++) {
-        if (PyUnicode_CompareWithASCIIString(name, signature->names[i]) != 0) {
+        if (PyUnicode_CompareWithASCIIString(name, dlpy_argument_name(signature, i))
+            != 0) {
             continue;
         }
         if (values[i] != NULL) {
             PyErr_Format(PyExc_TypeError, "%s() got two values for argument '%s'",
-                         signature->function, signature->names[i]);
+                         signature->function, dlpy_argument_name(signature, i));
             return -1;
         }
         values[i] = value;
@@ -62,7 +67,7 @@ check_required(const dlpy_signature *signature, PyObject *const *values)
     for (int i = 0; i < signature->required; i++) {
         if (values[i] == NULL) {
             PyErr_Format(PyExc_TypeError, "%s() is missing argument '%s'",
-                         signature->function, signature->names[i]);
+                         signature->function, dlpy_argument_name(signature, i));
             return -1;
         }
     }

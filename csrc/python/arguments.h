@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Matching what was passed with what a function takes.  Everything may be passed by
- * position or by name.  Values are borrowed from the caller's frame. */
+ * position or by name, but what torch's functions do not have by name only.  Values are borrowed from the caller's frame. */
 #ifndef DISTLITE_PYTHON_ARGUMENTS_H
 #define DISTLITE_PYTHON_ARGUMENTS_H
 
@@ -13,8 +13,18 @@
 typedef struct dlpy_signature {
     const char *function; /* for errors */
     int required;         /* the first so many of the names */
+    /* The last may begin with a star: by name only. */
     const char *names[DLPY_ARGUMENTS_LIMIT];
 } dlpy_signature;
+
+/* As callers write it. */
+static inline const char *
+dlpy_argument_name(const dlpy_signature *signature, int i)
+{
+    const char *name = signature->names[i];
+
+    return name[0] == '*' ? name + 1 : name;
+}
 
 /* What METH_FASTCALL|METH_KEYWORDS hands over. */
 typedef struct dlpy_call {

@@ -4,8 +4,10 @@
 #include <limits.h>
 
 #include "base/blocking.h"
+#include "pg/device.h"
 #include "python/call_site.h"
 #include "python/convert.h"
+#include "python/cuda_arg.h"
 #include "python/errors.h"
 #include "python/group_type.h"
 #include "python/recorded_site.h"
@@ -83,6 +85,43 @@ take_timeout(PyObject *tuple, dlpy_collective *self)
     return PyTuple_GET_ITEM(tuple, 0);
 }
 
+/* The last name with a star, if it has one, comes somewhere after the group.  1 as `meet`
+ * returns it. */
+static int
+take_stream(const dlpy_signature *signature, PyObject *const *values, int group,
+            dlpy_collective *self)
+{
+    int i = group;
+
+    while (signature->names[i] != NULL && signature->names[i][0] != '*') {
+        i++;
+    }
+    if (signature->names[i] == NULL || values[i] == NULL || values[i] == Py_None) {
+        return 1;
+    }
+    if (dlpy_cuda_name_stream(values[i]) < 0) {
+        Py_CLEAR(self->group);
+        return -1;
+    }
+    self->has_stream = true;
+    return 1;
+}
+
+int
+dlpy_collective_check_stream(dlpy_collective *self)
+{
+    if (!self->has_stream) {
+        return 0;
+    }
+    self->has_stream = false;
+    if (dlpy_cuda_unname_stream()) {
+        return 0;
+    }
+    PyErr_SetString(PyExc_ValueError,
+                    "`stream` is for arrays on devices; these are in the CPU's memory");
+    return -1;
+}
+
 int
 dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
                      PyObject *const *values, int group, dlpy_collective *self)
@@ -91,6 +130,7 @@ dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
 
     self->state = dlpy_state_of_module(module);
     self->has_timeout = false;
+    self->has_stream = false;
     if (object != NULL && PyTuple_CheckExact(object)
         && (object = take_timeout(object, self)) == NULL) {
         return -1;
@@ -103,7 +143,7 @@ dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
     self->core = dlpy_group_core(self->group);
     dlpy_recorded_site_enter(self->state);
     if (((dlpy_group *)self->group)->handler == NULL) {
-        return 1;
+        return take_stream(signature, values, group, self);
     }
     return dlpy_group_handle(self->group, signature, values, &self->answer);
 }
@@ -137,6 +177,9 @@ dlpy_collective_answer(const dlpy_collective *self, int begun)
 PyObject *
 dlpy_collective_give_up(dlpy_collective *self)
 {
+    if (self->has_stream) {
+        dlpy_cuda_unname_stream();
+    }
     Py_CLEAR(self->group);
     return NULL;
 }
@@ -175,8 +218,16 @@ submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep ke
        dl_deadline deadline)
 {
     dl_work *work;
-    dl_status status = dl_group_submit(self->core, op, args, deadline, &work);
+    dl_status status;
 
+    if (dl_device_name(self->core) != NULL && dl_device_takes(self->core, op, args)) {
+        /* It may have to wait: for the other ranks, if it is the first or is compared. */
+        Py_BEGIN_ALLOW_THREADS
+        status = dl_group_submit(self->core, op, args, deadline, &work);
+        Py_END_ALLOW_THREADS
+    } else {
+        status = dl_group_submit(self->core, op, args, deadline, &work);
+    }
     return status == DL_OK ? dlpy_work_new(self->state, work, keep)
                            : dlpy_raise_collective(self->state, status);
 }
@@ -213,6 +264,9 @@ dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op, const void *args
     PyObject *result = NULL;
     dl_status status;
 
+    if (dlpy_collective_check_stream(self) < 0) {
+        return dlpy_collective_give_up(self);
+    }
     if (self->is_async) {
         result = submit(self, op, args, keep, deadline);
         Py_CLEAR(self->group);

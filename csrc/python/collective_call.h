@@ -16,6 +16,7 @@ typedef struct dlpy_collective {
     dl_group *core;
     PyObject *answer; /* of a call that is answered already */
     bool is_async;
+    bool has_stream; /* named for this call (cuda_arg.h) */
     bool has_timeout;
     int64_t timeout; /* of this call alone, if it has one */
 } dlpy_collective;
@@ -54,6 +55,9 @@ dlpy_collective_timeout(const dlpy_collective *self)
 {
     return self->has_timeout ? self->timeout : dl_group_timeout(self->core);
 }
+
+/* After the arrays were looked at: a stream was named for those on devices only. */
+int dlpy_collective_check_stream(dlpy_collective *self);
 
 /* After a failure on the way; NULL. */
 PyObject *dlpy_collective_give_up(dlpy_collective *self);

@@ -40,10 +40,10 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         .function = "all_reduce",
         .required = 1,
-        .names = {"tensor", "op", "group", "async_op"},
+        .names = {"tensor", "op", "group", "async_op", "*stream"},
     };
     dlpy_call call = {args, count, keywords};
-    PyObject *values[4];
+    PyObject *values[5];
     dlpy_collective self;
     dlpy_tensor tensor;
     dl_all_reduce_args core;
@@ -69,10 +69,10 @@ broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     static const dlpy_signature signature = {
         .function = "broadcast",
         .required = 1,
-        .names = {"tensor", "src", "group", "async_op", "group_src"},
+        .names = {"tensor", "src", "group", "async_op", "group_src", "*stream"},
     };
     dlpy_call call = {args, count, keywords};
-    PyObject *values[5];
+    PyObject *values[6];
     dlpy_collective self;
     dlpy_tensor tensor;
     dl_broadcast_args core;
@@ -98,10 +98,10 @@ reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
     static const dlpy_signature signature = {
         .function = "reduce",
         .required = 1,
-        .names = {"tensor", "dst", "op", "group", "async_op", "group_dst"},
+        .names = {"tensor", "dst", "op", "group", "async_op", "group_dst", "*stream"},
     };
     dlpy_call call = {args, count, keywords};
-    PyObject *values[6];
+    PyObject *values[7];
     dlpy_collective self;
     dlpy_tensor tensor;
     dl_reduce_args core;
@@ -155,17 +155,17 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
 static PyMethodDef functions[] = {
     DLPY_COLLECTIVE(all_reduce,
                     "all_reduce($module, /, tensor, op=ReduceOp.SUM, group=None, "
-                    "async_op=False)\n--\n\n"
+                    "async_op=False, *, stream=None)\n--\n\n"
                     "Combines the arrays of all ranks, element by element; the result "
                     "replaces `tensor` on every rank."),
     DLPY_COLLECTIVE(broadcast,
                     "broadcast($module, /, tensor, src=None, group=None, "
-                    "async_op=False, group_src=None)\n--\n\n"
+                    "async_op=False, group_src=None, *, stream=None)\n--\n\n"
                     "Copies the array of global rank `src` (or rank `group_src` of the "
                     "group) into `tensor` on every other rank."),
     DLPY_COLLECTIVE(reduce,
                     "reduce($module, /, tensor, dst=None, op=ReduceOp.SUM, group=None, "
-                    "async_op=False, group_dst=None)\n--\n\n"
+                    "async_op=False, group_dst=None, *, stream=None)\n--\n\n"
                     "As all_reduce, but only global rank `dst` (or rank `group_dst` of "
                     "the group) gets the result; on the others `tensor` stays as it "
                     "is."),

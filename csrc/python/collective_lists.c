@@ -55,7 +55,7 @@ all_gather(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         .function = "all_gather",
         .required = 2,
-        .names = {"tensor_list", "tensor", "group", "async_op"},
+        .names = {"tensor_list", "tensor", "group", "async_op", "*stream"},
     };
     begun_call self;
     dl_all_gather_args core;
@@ -80,7 +80,7 @@ all_gather_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         .function = "all_gather_single",
         .required = 2,
-        .names = {"output_tensor", "input_tensor", "group", "async_op"},
+        .names = {"output_tensor", "input_tensor", "group", "async_op", "*stream"},
     };
     begun_call self;
     dl_all_gather_args core;
@@ -98,6 +98,14 @@ all_gather_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
     core.outputs = dlpy_side_blocks(&self.output);
     return finish(&self, DL_ALL_GATHER, &core);
 }
+
+/* Of functions with a list on the root alone. */
+#define ROOTED(name, list, root, group_root)                                         \
+    {                                                                                \
+        .function = name,                                                            \
+        .required = 1,                                                               \
+        .names = {"tensor", list, root, "group", "async_op", group_root, "*stream"}, \
+    }
 
 static int
 check_root_only(bool is_root, PyObject *list, const char *parameter, const char *role)
@@ -145,22 +153,18 @@ gather_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
 static PyObject *
 gather(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
-    static const dlpy_signature signature = {
-        .function = "gather",
-        .required = 1,
-        .names = {"tensor", "gather_list", "dst", "group", "async_op", "group_dst"},
-    };
+    static const dlpy_signature signature =
+        ROOTED("gather", "gather_list", "dst", "group_dst");
+
     return gather_blocks(module, &signature, (dlpy_call){args, count, keywords}, false);
 }
 
 static PyObject *
 gather_v(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
-    static const dlpy_signature signature = {
-        .function = "gather_v",
-        .required = 1,
-        .names = {"tensor", "gather_list", "dst", "group", "async_op", "group_dst"},
-    };
+    static const dlpy_signature signature =
+        ROOTED("gather_v", "gather_list", "dst", "group_dst");
+
     return gather_blocks(module, &signature, (dlpy_call){args, count, keywords}, true);
 }
 
@@ -195,11 +199,9 @@ scatter_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call
 static PyObject *
 scatter(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
-    static const dlpy_signature signature = {
-        .function = "scatter",
-        .required = 1,
-        .names = {"tensor", "scatter_list", "src", "group", "async_op", "group_src"},
-    };
+    static const dlpy_signature signature =
+        ROOTED("scatter", "scatter_list", "src", "group_src");
+
     return scatter_blocks(module, &signature, (dlpy_call){args, count, keywords},
                           false);
 }
@@ -207,11 +209,9 @@ scatter(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
 static PyObject *
 scatter_v(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
-    static const dlpy_signature signature = {
-        .function = "scatter_v",
-        .required = 1,
-        .names = {"tensor", "scatter_list", "src", "group", "async_op", "group_src"},
-    };
+    static const dlpy_signature signature =
+        ROOTED("scatter_v", "scatter_list", "src", "group_src");
+
     return scatter_blocks(module, &signature, (dlpy_call){args, count, keywords}, true);
 }
 
@@ -222,7 +222,7 @@ reduce_scatter(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         .function = "reduce_scatter",
         .required = 2,
-        .names = {"output", "input_list", "op", "group", "async_op"},
+        .names = {"output", "input_list", "op", "group", "async_op", "*stream"},
     };
     begun_call self;
     dl_reduce_scatter_args core;
@@ -248,7 +248,7 @@ reduce_scatter_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         .function = "reduce_scatter_single",
         .required = 2,
-        .names = {"output", "input", "op", "group", "async_op"},
+        .names = {"output", "input", "op", "group", "async_op", "*stream"},
     };
     begun_call self;
     dl_reduce_scatter_args core;
@@ -274,7 +274,8 @@ all_to_all(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         .function = "all_to_all",
         .required = 2,
-        .names = {"output_tensor_list", "input_tensor_list", "group", "async_op"},
+        .names = {"output_tensor_list", "input_tensor_list", "group", "async_op",
+                  "*stream"},
     };
     begun_call self;
     dl_all_to_all_args core;
@@ -302,7 +303,7 @@ all_to_all_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
         .function = "all_to_all_single",
         .required = 2,
         .names = {"output", "input", "output_split_sizes", "input_split_sizes", "group",
-                  "async_op"},
+                  "async_op", "*stream"},
     };
     begun_call self;
     dl_all_to_all_args core;
@@ -327,53 +328,54 @@ all_to_all_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
 static PyMethodDef functions[] = {
     DLPY_COLLECTIVE(all_gather,
                     "all_gather($module, /, tensor_list, tensor, group=None, "
-                    "async_op=False)\n--\n\n"
+                    "async_op=False, *, stream=None)\n--\n\n"
                     "Puts `tensor` of rank i into tensor_list[i], on every rank.  The "
                     "arrays may differ in size from rank to rank, if all ranks' lists "
                     "say so."),
     DLPY_COLLECTIVE(all_gather_single,
                     "all_gather_single($module, /, output_tensor, input_tensor, "
-                    "group=None, async_op=False)\n--\n\n"
+                    "group=None, async_op=False, *, stream=None)\n--\n\n"
                     "As all_gather, into one array: of shape (N * d0, ...), the "
                     "concatenation, or (N, d0, ...), the stack.  `input_tensor` may be "
                     "this rank's own block of `output_tensor`."),
-    DLPY_COLLECTIVE(gather,
-                    "gather($module, /, tensor, gather_list=None, dst=None, "
-                    "group=None, async_op=False, group_dst=None)\n--\n\n"
-                    "Puts `tensor` of rank i into gather_list[i] of global rank `dst` "
-                    "(0 if neither is given); only that rank has a list."),
-    DLPY_COLLECTIVE(gather_v,
-                    "gather_v($module, /, tensor, gather_list=None, dst=None, "
-                    "group=None, async_op=False, group_dst=None)\n--\n\n"
-                    "As gather, of arrays that differ in size from rank to rank."),
-    DLPY_COLLECTIVE(scatter,
-                    "scatter($module, /, tensor, scatter_list=None, src=None, "
-                    "group=None, async_op=False, group_src=None)\n--\n\n"
-                    "Puts scatter_list[i] of global rank `src` (0 if neither is given) "
-                    "into `tensor` of rank i; only that rank has a list."),
-    DLPY_COLLECTIVE(scatter_v,
-                    "scatter_v($module, /, tensor, scatter_list=None, src=None, "
-                    "group=None, async_op=False, group_src=None)\n--\n\n"
-                    "As scatter, of arrays that differ in size from rank to rank."),
+    DLPY_COLLECTIVE(
+        gather, "gather($module, /, tensor, gather_list=None, dst=None, "
+                "group=None, async_op=False, group_dst=None, *, stream=None)\n--\n\n"
+                "Puts `tensor` of rank i into gather_list[i] of global rank `dst` "
+                "(0 if neither is given); only that rank has a list."),
+    DLPY_COLLECTIVE(
+        gather_v, "gather_v($module, /, tensor, gather_list=None, dst=None, "
+                  "group=None, async_op=False, group_dst=None, *, stream=None)\n--\n\n"
+                  "As gather, of arrays that differ in size from rank to rank."),
+    DLPY_COLLECTIVE(
+        scatter, "scatter($module, /, tensor, scatter_list=None, src=None, "
+                 "group=None, async_op=False, group_src=None, *, stream=None)\n--\n\n"
+                 "Puts scatter_list[i] of global rank `src` (0 if neither is given) "
+                 "into `tensor` of rank i; only that rank has a list."),
+    DLPY_COLLECTIVE(
+        scatter_v, "scatter_v($module, /, tensor, scatter_list=None, src=None, "
+                   "group=None, async_op=False, group_src=None, *, stream=None)\n--\n\n"
+                   "As scatter, of arrays that differ in size from rank to rank."),
     DLPY_COLLECTIVE(reduce_scatter,
                     "reduce_scatter($module, /, output, input_list, op=ReduceOp.SUM, "
-                    "group=None, async_op=False)\n--\n\n"
+                    "group=None, async_op=False, *, stream=None)\n--\n\n"
                     "Combines input_list[i] of all ranks into `output` of rank i.  The "
                     "arrays of a list may differ in size, on all ranks the same way."),
-    DLPY_COLLECTIVE(reduce_scatter_single,
-                    "reduce_scatter_single($module, /, output, input, "
-                    "op=ReduceOp.SUM, group=None, async_op=False)\n--\n\n"
-                    "As reduce_scatter, of blocks of one array along its first "
-                    "dimension.  `output` may be this rank's own block of `input`."),
+    DLPY_COLLECTIVE(
+        reduce_scatter_single,
+        "reduce_scatter_single($module, /, output, input, "
+        "op=ReduceOp.SUM, group=None, async_op=False, *, stream=None)\n--\n\n"
+        "As reduce_scatter, of blocks of one array along its first "
+        "dimension.  `output` may be this rank's own block of `input`."),
     DLPY_COLLECTIVE(all_to_all,
                     "all_to_all($module, /, output_tensor_list, input_tensor_list, "
-                    "group=None, async_op=False)\n--\n\n"
+                    "group=None, async_op=False, *, stream=None)\n--\n\n"
                     "Puts input_tensor_list[j] of rank i into output_tensor_list[i] of "
                     "rank j.  Arrays may differ in size where both sides say so."),
     DLPY_COLLECTIVE(all_to_all_single,
                     "all_to_all_single($module, /, output, input, "
                     "output_split_sizes=None, input_split_sizes=None, group=None, "
-                    "async_op=False)\n--\n\n"
+                    "async_op=False, *, stream=None)\n--\n\n"
                     "As all_to_all, of blocks of one array along its first dimension: "
                     "of the lengths given, or equal ones."),
     {0},

@@ -7,103 +7,6 @@
 #include "python/convert.h"
 #include "python/errors.h"
 
-/* Per thread, as the current stream of the libraries is. */
-static _Thread_local struct {
-    bool is_set; /* by the caller, for all arrays */
-    void *stream;
-} chosen;
-
-static _Thread_local dlpy_cuda_origin last;
-
-dlpy_cuda_origin
-dlpy_cuda_last_origin(void)
-{
-    return last;
-}
-
-/* The first part of the module that the type is from. */
-static dlpy_cuda_library
-library_of(PyObject *object)
-{
-    PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
-    const char *text =
-        name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
-    dlpy_cuda_library library = DLPY_CUDA_OTHER;
-
-    if (text == NULL) {
-        PyErr_Clear();
-    } else if (strcmp(text, "torch") == 0 || strncmp(text, "torch.", 6) == 0) {
-        library = DLPY_CUDA_TORCH;
-    } else if (strcmp(text, "cupy") == 0 || strncmp(text, "cupy.", 5) == 0) {
-        library = DLPY_CUDA_CUPY;
-    }
-    Py_XDECREF(name);
-    return library;
-}
-
-/* A stream's number as others write it. */
-static int
-stream_from(PyObject *number, void **stream)
-{
-    *stream = number == NULL ? NULL : PyLong_AsVoidPtr(number);
-    return PyErr_Occurred() == NULL ? 0 : -1;
-}
-
-/* torch.cuda.current_stream(device).cuda_stream, cupy.cuda.get_current_stream().ptr; a
- * new reference. */
-static PyObject *
-ask_library(const dlpy_cuda_origin *origin)
-{
-    bool is_torch = origin->library == DLPY_CUDA_TORCH;
-    PyObject *module =
-        PyDict_GetItemString(PyImport_GetModuleDict(), is_torch ? "torch" : "cupy");
-    PyObject *cuda = module == NULL ? NULL : PyObject_GetAttrString(module, "cuda");
-    PyObject *stream = NULL;
-    PyObject *number = NULL;
-
-    if (cuda != NULL) {
-        stream = is_torch
-                     ? PyObject_CallMethod(cuda, "current_stream", "i", origin->device)
-                     : PyObject_CallMethod(cuda, "get_current_stream", NULL);
-    }
-    if (stream != NULL) {
-        number = PyObject_GetAttrString(stream, is_torch ? "cuda_stream" : "ptr");
-    }
-    Py_XDECREF(cuda);
-    Py_XDECREF(stream);
-    return number;
-}
-
-int
-dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream)
-{
-    if (chosen.is_set) {
-        *stream = chosen.stream;
-        return 0;
-    }
-    *stream = origin->stream;
-    if (origin->library == DLPY_CUDA_OTHER) {
-        return 0;
-    }
-    PyObject *number = ask_library(origin);
-    if (number == NULL && PyErr_Occurred() == NULL) {
-        /* The module is half imported, or not under its usual name. */
-        return 0;
-    }
-    int result = number == NULL ? -1 : stream_from(number, stream);
-    Py_XDECREF(number);
-    return result;
-}
-
-int
-dlpy_cuda_give_stream(PyObject *object, dl_tensor *view)
-{
-    last = (dlpy_cuda_origin){.library = library_of(object),
-                              .device = view->device_index,
-                              .stream = view->stream};
-    return dlpy_cuda_current_stream(&last, &view->stream);
-}
-
 /* "<f4": little endian, kind and size of an element. */
 static int
 read_typestr(const char *text, dl_tensor *view)
@@ -188,6 +91,14 @@ read_layout(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
     return 0;
 }
 
+/* A stream's number as others write it. */
+static int
+stream_from(PyObject *number, void **stream)
+{
+    *stream = number == NULL ? NULL : PyLong_AsVoidPtr(number);
+    return PyErr_Occurred() == NULL ? 0 : -1;
+}
+
 /* 0 is not allowed by the interface; 1 and 2 are the default streams, as in CUDA. */
 static int
 read_pointer(PyObject *interface, dl_tensor *view)
@@ -250,20 +161,4 @@ dlpy_cuda_view(PyObject *object, const char *parameter, dl_tensor *view,
         return -1;
     }
     return 1;
-}
-
-PyObject *
-dlpy_set_cuda_stream(PyObject *Py_UNUSED(module), PyObject *stream)
-{
-    PyObject *before =
-        chosen.is_set ? PyLong_FromVoidPtr(chosen.stream) : Py_NewRef(Py_None);
-    void *wanted = NULL;
-
-    if (before == NULL || (stream != Py_None && stream_from(stream, &wanted) < 0)) {
-        Py_XDECREF(before);
-        return NULL;
-    }
-    chosen.is_set = stream != Py_None;
-    chosen.stream = wanted;
-    return before;
 }

@@ -3,8 +3,9 @@
  * Arrays in CUDA memory, and the streams that their libraries work on.  A library is
  * asked, by way of the modules that are imported anyway, for its current stream: torch and
  * CuPy have one.  An array of another library is ordered by the stream it names itself
- * (`__cuda_array_interface__`), by what the caller has set for this thread, or, failing
- * that, by the default stream. */
+ * (`__cuda_array_interface__`), or, failing that, by the default stream.  What the caller
+ * has set for this thread takes the place of all these, and what the call itself says,
+ * the place of that. */
 #ifndef DISTLITE_PYTHON_CUDA_ARG_H
 #define DISTLITE_PYTHON_CUDA_ARG_H
 
@@ -40,6 +41,11 @@ dlpy_cuda_origin dlpy_cuda_last_origin(void);
 
 /* Where such a library works now; -1 with an exception set. */
 int dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream);
+
+/* The call's own stream, an object or a number, for all arrays it looks at until it is
+ * taken back; that says whether any of them is on a device. */
+int dlpy_cuda_name_stream(PyObject *stream);
+bool dlpy_cuda_unname_stream(void);
 
 /* Module functions around streams. */
 int dlpy_add_device_functions(PyObject *module);

@@ -118,7 +118,8 @@ given_by_name(const dlpy_signature *signature, PyObject *const *values)
             break;
         }
         if (values[i] != NULL
-            && PyDict_SetItemString(given, signature->names[i], values[i]) < 0) {
+            && PyDict_SetItemString(given, dlpy_argument_name(signature, i), values[i])
+                   < 0) {
             Py_CLEAR(given);
         }
     }

@@ -7,7 +7,7 @@
 #include "python/group_type.h"
 
 /* send, recv, isend and irecv take the same, but for what the peer is called. */
-#define ARGUMENT_COUNT 5
+#define ARGUMENT_COUNT 6
 
 typedef struct call {
     dlpy_collective collective;
@@ -59,11 +59,19 @@ begin(call *self, PyObject *module, const dlpy_signature *signature, dlpy_call g
         return -1;
     }
     int begun = dlpy_collective_meet(module, signature, values, 2, &self->collective);
-    if (begun > 0 && take_array(self, values) < 0) {
+    if (begun <= 0) {
+        return begun;
+    }
+    if (take_array(self, values) < 0) {
         dlpy_collective_give_up(&self->collective);
         return -1;
     }
-    return begun;
+    if (dlpy_collective_check_stream(&self->collective) < 0) {
+        dlpy_tensor_release(&self->tensor);
+        dlpy_collective_give_up(&self->collective);
+        return -1;
+    }
+    return 1;
 }
 
 /* 0, or -1 with an exception set; gives everything back but the group. */
@@ -119,7 +127,7 @@ send(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     static const dlpy_signature signature = {
         .function = "send",
         .required = 1,
-        .names = {"tensor", "dst", "group", "tag", "group_dst"},
+        .names = {"tensor", "dst", "group", "tag", "group_dst", "*stream"},
     };
     call self = {.op = DL_SEND};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
@@ -151,7 +159,7 @@ recv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     static const dlpy_signature signature = {
         .function = "recv",
         .required = 1,
-        .names = {"tensor", "src", "group", "tag", "group_src"},
+        .names = {"tensor", "src", "group", "tag", "group_src", "*stream"},
     };
     call self = {.op = DL_RECV};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
@@ -175,7 +183,7 @@ isend(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     static const dlpy_signature signature = {
         .function = "isend",
         .required = 1,
-        .names = {"tensor", "dst", "group", "tag", "group_dst"},
+        .names = {"tensor", "dst", "group", "tag", "group_dst", "*stream"},
     };
     call self = {.op = DL_SEND};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
@@ -189,7 +197,7 @@ irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     static const dlpy_signature signature = {
         .function = "irecv",
         .required = 1,
-        .names = {"tensor", "src", "group", "tag", "group_src"},
+        .names = {"tensor", "src", "group", "tag", "group_src", "*stream"},
     };
     call self = {.op = DL_RECV};
     int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords});
@@ -200,23 +208,23 @@ irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
 static PyMethodDef functions[] = {
     DLPY_COLLECTIVE(send,
                     "send($module, /, tensor, dst=None, group=None, tag=0, "
-                    "group_dst=None)\n--\n\n"
+                    "group_dst=None, *, stream=None)\n--\n\n"
                     "Sends `tensor` to global rank `dst` (or rank `group_dst` of the "
                     "group); returns when a recv with the same tag has taken it."),
     DLPY_COLLECTIVE(
         recv, "recv($module, /, tensor, src=None, group=None, tag=0, "
-              "group_src=None)\n--\n\n"
+              "group_src=None, *, stream=None)\n--\n\n"
               "Receives from global rank `src` (or rank `group_src` of the group), "
               "or from any rank, into the front of `tensor`; returns the global "
               "rank of the sender."),
     DLPY_COLLECTIVE(
         isend, "isend($module, /, tensor, dst=None, group=None, tag=0, "
-               "group_dst=None)\n--\n\n"
+               "group_dst=None, *, stream=None)\n--\n\n"
                "As send, without waiting: returns a Work.  Leave `tensor` as it is "
                "until that is done."),
     DLPY_COLLECTIVE(irecv,
                     "irecv($module, /, tensor, src=None, group=None, tag=0, "
-                    "group_src=None)\n--\n\n"
+                    "group_src=None, *, stream=None)\n--\n\n"
                     "As recv, without waiting: returns a Work, whose source_rank() is "
                     "the sender's rank in the group."),
     {0},

@@ -81,8 +81,13 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
         /* torch's default, zero, is no limit besides the operation's own. */
         timeout = timeout == 0 ? -1 : timeout;
     }
-    if (dl_work_is_on_device(self->work) && timeout < 0 && !dl_device_blocks()) {
-        return order_stream(self);
+    if (dl_work_is_on_device(self->work)) {
+        /* Also where the caller waits: in a capture only the order counts. */
+        PyObject *ordered = order_stream(self);
+        if (ordered == NULL || (timeout < 0 && !dl_device_blocks())) {
+            return ordered;
+        }
+        Py_DECREF(ordered);
     }
     Py_BEGIN_ALLOW_THREADS
     status = dl_work_wait(self->work, dl_deadline_after(timeout));

@@ -387,6 +387,8 @@ class Work:
 
 _Arrays: TypeAlias = list[Any]
 _Op: TypeAlias = RedOpType | ReduceOp
+# The number of a cudaStream_t, or an object that has it.
+_Stream: TypeAlias = Any
 # A Work where async_op is true, None where it is not: as the caller knows best.
 _MaybeWork: TypeAlias = Work | Any
 
@@ -395,6 +397,8 @@ def all_reduce(
     op: _Op = ...,
     group: _Group = None,
     async_op: bool = False,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def broadcast(
     tensor: _Array,
@@ -402,6 +406,8 @@ def broadcast(
     group: _Group = None,
     async_op: bool = False,
     group_src: int | None = None,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def reduce(
     tensor: _Array,
@@ -410,18 +416,24 @@ def reduce(
     group: _Group = None,
     async_op: bool = False,
     group_dst: int | None = None,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def all_gather(
     tensor_list: _Arrays,
     tensor: _Array,
     group: _Group = None,
     async_op: bool = False,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def all_gather_single(
     output_tensor: _Array,
     input_tensor: _Array,
     group: _Group = None,
     async_op: bool = False,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def gather(
     tensor: _Array,
@@ -430,6 +442,8 @@ def gather(
     group: _Group = None,
     async_op: bool = False,
     group_dst: int | None = None,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def gather_v(
     tensor: _Array,
@@ -438,6 +452,8 @@ def gather_v(
     group: _Group = None,
     async_op: bool = False,
     group_dst: int | None = None,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def scatter(
     tensor: _Array,
@@ -446,6 +462,8 @@ def scatter(
     group: _Group = None,
     async_op: bool = False,
     group_src: int | None = None,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def scatter_v(
     tensor: _Array,
@@ -454,6 +472,8 @@ def scatter_v(
     group: _Group = None,
     async_op: bool = False,
     group_src: int | None = None,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def reduce_scatter(
     output: _Array,
@@ -461,6 +481,8 @@ def reduce_scatter(
     op: _Op = ...,
     group: _Group = None,
     async_op: bool = False,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def reduce_scatter_single(
     output: _Array,
@@ -468,12 +490,16 @@ def reduce_scatter_single(
     op: _Op = ...,
     group: _Group = None,
     async_op: bool = False,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def all_to_all(
     output_tensor_list: _Arrays,
     input_tensor_list: _Arrays,
     group: _Group = None,
     async_op: bool = False,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def all_to_all_single(
     output: _Array,
@@ -482,6 +508,8 @@ def all_to_all_single(
     input_split_sizes: Sequence[int] | None = None,
     group: _Group = None,
     async_op: bool = False,
+    *,
+    stream: _Stream = None,
 ) -> _MaybeWork: ...
 def barrier(
     group: _Group = None,
@@ -501,6 +529,8 @@ def send(
     group: _Group = None,
     tag: int = 0,
     group_dst: int | None = None,
+    *,
+    stream: _Stream = None,
 ) -> None: ...
 def recv(
     tensor: _Array,
@@ -508,6 +538,8 @@ def recv(
     group: _Group = None,
     tag: int = 0,
     group_src: int | None = None,
+    *,
+    stream: _Stream = None,
 ) -> int: ...
 def isend(
     tensor: _Array,
@@ -515,6 +547,8 @@ def isend(
     group: _Group = None,
     tag: int = 0,
     group_dst: int | None = None,
+    *,
+    stream: _Stream = None,
 ) -> Work | None: ...
 def irecv(
     tensor: _Array,
@@ -522,6 +556,8 @@ def irecv(
     group: _Group = None,
     tag: int = 0,
     group_src: int | None = None,
+    *,
+    stream: _Stream = None,
 ) -> Work | None: ...
 
 @final
@@ -574,7 +610,7 @@ def _device_shrink(
     parent: ProcessGroup, excluded: list[int], flags: int, child: ProcessGroup, /
 ) -> None: ...
 def _device_name(group: ProcessGroup, /) -> str | None: ...
-def _set_cuda_stream(stream: int | None, /) -> int | None: ...
+def _set_cuda_stream(stream: _Stream, /) -> int | None: ...
 def _batch_begin(group: ProcessGroup, /) -> None: ...
 def _batch_end(group: ProcessGroup, is_dropped: bool, /) -> Work | None: ...
 def _next_finished() -> Work | None: ...

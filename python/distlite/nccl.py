@@ -146,19 +146,14 @@ def cuda_stream(stream: int | Any) -> Iterator[None]:
 
     For libraries without a current stream of their own; where there is one, this takes
     its place.  `stream`: a cudaStream_t as a number, or an object that has it as `ptr`,
-    `cuda_stream`, `handle` or `value`.
+    `cuda_stream`, `handle` or `value`, or by `__cuda_stream__`.  A call's own `stream=`
+    takes the place of this one.
     """
-    before = _C._set_cuda_stream(_number_of(stream))
+    before = _C._set_cuda_stream(stream)
     try:
         yield
     finally:
         _C._set_cuda_stream(before)
-
-
-def _number_of(stream: Any) -> int:
-    for name in ("cuda_stream", "ptr", "handle", "value"):
-        stream = getattr(stream, name, stream)
-    return int(stream)
 
 
 class Coalescing:

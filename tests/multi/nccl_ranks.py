@@ -307,6 +307,116 @@ def ordering(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     return found
 
 
+def named_streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """`stream=` of single calls, with arrays that name no stream, or another one."""
+    runtime = Runtime()
+    init(rank, world_size, init_method, "cpu:gloo,cuda:nccl")
+    stream, other = runtime.stream(), runtime.stream()
+    found: dict[str, Any] = {}
+    array, mine, copy = np.zeros(4), np.full(4, rank + 1.0), np.zeros(4)
+    flag = np.zeros(1, np.int32)
+    runtime.copy(stream, array, mine, flag)
+    distlite.all_reduce(CudaArray(array, other), stream=stream)
+    runtime.copy(stream, copy, array)
+    found["before"] = copy.tolist()
+    flag[0] = 1
+    runtime.synchronize(stream)
+    found["after"] = copy.tolist()
+    # wait() orders the same stream; a block around the call counts less.
+    runtime.copy(stream, array, mine)
+    with distlite.cuda_stream(other):
+        work = distlite.all_reduce(
+            CudaArray(array), async_op=True, stream=ctypes.c_void_p(stream)
+        )
+    work.wait()
+    runtime.copy(stream, copy, array)
+    runtime.synchronize(stream)
+    found["async"] = copy.tolist()
+    right, left = (rank + 1) % world_size, (rank - 1) % world_size
+    runtime.copy(stream, array, mine)
+    with distlite.cuda_stream(stream):
+        for each in distlite.batch_isend_irecv(
+            [
+                distlite.P2POp(distlite.isend, CudaArray(array), right),
+                distlite.P2POp(distlite.irecv, CudaArray(copy), left),
+            ]
+        ):
+            each.wait()
+    runtime.synchronize(stream)
+    found["messages"] = copy[0] == left + 1
+    whole, blocks = np.zeros((world_size, 4)), np.zeros(4)
+    distlite.all_gather_single(CudaArray(whole), CudaArray(array), stream=stream)
+    distlite.scatter(
+        CudaArray(blocks),
+        [CudaArray(row) for row in whole] if rank == 0 else None,
+        src=0,
+        stream=stream,
+    )
+    runtime.synchronize(stream)
+    found["scatter"] = blocks.tolist()
+    host = np.ones(3)
+    found["host"] = message_of(distlite.all_reduce, host, stream=stream)
+    found["message"] = message_of(distlite.send, host, right, stream=stream)
+    found["kind"] = message_of(distlite.all_reduce, CudaArray(array), stream="left")
+    found["place"] = message_of(
+        distlite.all_reduce, CudaArray(array), ReduceOp.SUM, None, False, stream
+    )
+    # What failed leaves nothing behind.
+    distlite.all_reduce(host)
+    found["none"] = host.tolist()
+    distlite.all_reduce(host, stream=None)
+    with distlite._coalescing_manager():
+        distlite.all_reduce(CudaArray(array), stream=stream)
+    runtime.synchronize(stream)
+    found["collected"] = array.tolist()
+    runtime.begin_capture(stream)
+    distlite.all_reduce(CudaArray(array), stream=stream)
+    work = distlite.all_reduce(CudaArray(array), async_op=True, stream=stream)
+    work.wait(timedelta(seconds=SECONDS))
+    found["capture"], graph = runtime.end_capture(stream)
+    found["captured"] = (work.is_completed(), array.tolist())
+    runtime.launch(graph, stream)
+    runtime.synchronize(stream)
+    found["launched"] = array.tolist(), runtime.spoilt_captures()
+    distlite.destroy_process_group()
+    return found
+
+
+def recorded(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """What `distlite ps` says while rank 1 stays away, and of ranks that differ."""
+    from recorder_ranks import _ps, _wait_until
+
+    init(rank, world_size, init_method)
+    kit, found = FakeKit(), {}
+    store = distlite.group.WORLD.get_group_store()
+    tensor = kit.put(np.ones(10, np.float32))
+    distlite.all_reduce(tensor)
+    if rank == 0:
+        work = distlite.all_reduce(tensor, async_op=True)
+        facts = _wait_until(
+            lambda facts: (
+                [o["op"] for o in facts["ranks"][0]["current"]] == ["all_reduce"]
+                and not facts["ranks"][1]["current"]
+            )
+        )
+        found["rank"] = facts["ranks"][0]
+        found["table"] = _ps("--job", facts["job"])
+    store.barrier("looked", world_size)
+    if rank == 1:
+        work = distlite.all_reduce(tensor, async_op=True)
+    work.wait(timedelta(seconds=SECONDS))
+    facts = _wait_until(lambda facts: not facts["ranks"][rank]["current"])
+    found["last"] = facts["ranks"][rank]["last"]["text"]
+    distlite.set_debug_level(distlite.DebugLevel.DETAIL)
+    detailed = distlite.new_group()
+    distlite.all_reduce(tensor, group=detailed)
+    wrong = kit.put(np.ones(3 + rank))
+    found["mismatch"] = message_of(distlite.all_reduce, wrong, group=detailed)
+    store.barrier("end", world_size)
+    distlite.destroy_process_group()
+    return found
+
+
 def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     """A late rank, an error of the communicator, one of a call, and an abort."""
     kit, found = FakeKit(), {}

@@ -31,6 +31,41 @@ def test_streams_are_in_order_and_the_host_does_not_wait():
         assert found["streams"] == 2
 
 
+def test_a_call_may_name_its_stream():
+    for rank, found in enumerate(
+        run_ranks(nccl_ranks.named_streams, 2, env=nccl_doubles())
+    ):
+        assert found["before"] == [0.0] * 4
+        assert found["after"] == found["async"] == [3.0] * 4
+        assert found["messages"]
+        assert found["scatter"] == [rank + 1.0] * 4
+        assert "ValueError: `stream` is for arrays on devices" in found["host"]
+        assert found["host"] == found["message"]
+        assert "TypeError: a stream is the number of a cudaStream_t" in found["kind"]
+        assert "TypeError: all_reduce() takes at most 4" in found["place"]
+        assert found["none"] == [2.0] * 3
+        assert found["collected"] == [3.0] * 4
+        assert found["capture"] == 0
+        assert found["captured"] == (True, [3.0] * 4)
+        assert found["launched"] == ([12.0] * 4, 0)
+
+
+def test_operations_on_devices_are_seen_and_compared():
+    first, second = run_ranks(nccl_ranks.recorded, 2, env=nccl_doubles())
+    (waiting,) = first["rank"]["current"]
+    assert waiting["text"] == "all_reduce(10 x float32, SUM) #2"
+    assert waiting["waits_for"] == [{"rank": 1, "group_rank": 1, "state": "running"}]
+    assert waiting["function"] == "recorded"
+    backends = [group["backend"] for group in first["rank"]["groups"]]
+    assert backends[-1] == "nccl"
+    assert "all_reduce(10 x float32, SUM) #2 by nccl" in first["table"]
+    for found in (first, second):
+        assert found["last"] == waiting["text"]
+        assert found["mismatch"].startswith("DistBackendError: Detected mismatch")
+        assert "operation 2 of group 1 (nccl), nothing was sent" in found["mismatch"]
+        assert "in message_of" in found["mismatch"]
+
+
 def test_failures_say_who_and_what():
     first, second = run_ranks(nccl_ranks.failures, 2, env=nccl_doubles())
     late = first.pop("late")

@@ -31,11 +31,13 @@ def world():
     [
         (
             distlite.all_reduce,
-            "(tensor, op=<RedOpType.SUM: 0>, group=None, async_op=False)",
+            "(tensor, op=<RedOpType.SUM: 0>, group=None, async_op=False, *, "
+            "stream=None)",
         ),
         (
             distlite.broadcast,
-            "(tensor, src=None, group=None, async_op=False, group_src=None)",
+            "(tensor, src=None, group=None, async_op=False, group_src=None, *, "
+            "stream=None)",
         ),
         (
             distlite.barrier,

@@ -59,6 +59,14 @@ MORE = {
     "scatter_object_list": (["safe"], "the same"),
     "send_object_list": (["safe"], "the same"),
 }
+_WITH_STREAM = """
+    _all_gather_base _reduce_scatter_base all_gather all_gather_into_tensor
+    all_gather_single all_reduce all_to_all all_to_all_single broadcast gather irecv
+    isend recv reduce reduce_scatter reduce_scatter_single reduce_scatter_tensor scatter
+    send
+"""
+for _name in _WITH_STREAM.split():
+    MORE[_name] = (["stream"], "orders arrays of libraries without a current stream")
 # torch's own machinery, which is not for users.
 LESS = {
     "DeviceMesh": ["_layout", "_rank_map", "_root_mesh"],

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/cuda_arg.h"
+
+#include <string.h>
+
+#include "python/errors.h"
+
+typedef struct choice {
+    bool is_set;
+    bool is_used; /* by an array since then */
+    void *stream;
+} choice;
+
+/* Per thread, as the current stream of the libraries is: of a block of calls, and of the
+ * one call that names it itself, which counts more. */
+static _Thread_local choice chosen;
+static _Thread_local choice named;
+
+static _Thread_local dlpy_cuda_origin last;
+
+dlpy_cuda_origin
+dlpy_cuda_last_origin(void)
+{
+    return last;
+}
+
+/* The first part of the module that the type is from. */
+static dlpy_cuda_library
+library_of(PyObject *object)
+{
+    PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
+    const char *text =
+        name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+    dlpy_cuda_library library = DLPY_CUDA_OTHER;
+
+    if (text == NULL) {
+        PyErr_Clear();
+    } else if (strcmp(text, "torch") == 0 || strncmp(text, "torch.", 6) == 0) {
+        library = DLPY_CUDA_TORCH;
+    } else if (strcmp(text, "cupy") == 0 || strncmp(text, "cupy.", 5) == 0) {
+        library = DLPY_CUDA_CUPY;
+    }
+    Py_XDECREF(name);
+    return library;
+}
+
+/* torch.cuda.current_stream(device).cuda_stream, cupy.cuda.get_current_stream().ptr; a
+ * new reference. */
+static PyObject *
+ask_library(const dlpy_cuda_origin *origin)
+{
+    bool is_torch = origin->library == DLPY_CUDA_TORCH;
+    PyObject *module =
+        PyDict_GetItemString(PyImport_GetModuleDict(), is_torch ? "torch" : "cupy");
+    PyObject *cuda = module == NULL ? NULL : PyObject_GetAttrString(module, "cuda");
+    PyObject *stream = NULL;
+    PyObject *number = NULL;
+
+    if (cuda != NULL) {
+        stream = is_torch
+                     ? PyObject_CallMethod(cuda, "current_stream", "i", origin->device)
+                     : PyObject_CallMethod(cuda, "get_current_stream", NULL);
+    }
+    if (stream != NULL) {
+        number = PyObject_GetAttrString(stream, is_torch ? "cuda_stream" : "ptr");
+    }
+    Py_XDECREF(cuda);
+    Py_XDECREF(stream);
+    return number;
+}
+
+int
+dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream)
+{
+    if (chosen.is_set) {
+        *stream = chosen.stream;
+        return 0;
+    }
+    *stream = origin->stream;
+    if (origin->library == DLPY_CUDA_OTHER) {
+        return 0;
+    }
+    PyObject *number = ask_library(origin);
+    if (number == NULL && PyErr_Occurred() == NULL) {
+        /* The module is half imported, or not under its usual name. */
+        return 0;
+    }
+    *stream = number == NULL ? NULL : PyLong_AsVoidPtr(number);
+    Py_XDECREF(number);
+    return PyErr_Occurred() == NULL ? 0 : -1;
+}
+
+int
+dlpy_cuda_give_stream(PyObject *object, dl_tensor *view)
+{
+    if (named.is_set) {
+        /* A Work is waited for on behalf of that stream, too. */
+        named.is_used = true;
+        view->stream = named.stream;
+        last = (dlpy_cuda_origin){.device = view->device_index, .stream = named.stream};
+        return 0;
+    }
+    last = (dlpy_cuda_origin){.library = library_of(object),
+                              .device = view->device_index,
+                              .stream = view->stream};
+    return dlpy_cuda_current_stream(&last, &view->stream);
+}
+
+/* 1: `object` has the attribute, which takes its place.  0: it has not. */
+static int
+look_inside(PyObject **object, const char *name)
+{
+    PyObject *found = PyObject_GetAttrString(*object, name);
+
+    if (found == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return -1;
+        }
+        PyErr_Clear();
+        return 0;
+    }
+    Py_SETREF(*object, found);
+    return 1;
+}
+
+/* (version, number), by the protocol that CUDA's own Python packages share. */
+static int
+ask_protocol(PyObject **object)
+{
+    int found = look_inside(object, "__cuda_stream__");
+
+    if (found <= 0) {
+        return found;
+    }
+    PyObject *told = PyObject_CallNoArgs(*object);
+    PyObject *number = told == NULL ? NULL : PySequence_GetItem(told, 1);
+    Py_XDECREF(told);
+    Py_XSETREF(*object, number);
+    return number == NULL ? -1 : 1;
+}
+
+/* torch's streams have `cuda_stream`, CuPy's `ptr`, numba's `handle`, which is a ctypes
+ * pointer with a `value`. */
+static PyObject *
+unwrap(PyObject *stream)
+{
+    static const char *const names[] = {"cuda_stream", "ptr", "handle", "value"};
+    PyObject *object = Py_NewRef(stream);
+    int found = PyLong_CheckExact(object) ? 1 : ask_protocol(&object);
+
+    for (size_t i = 0; found == 0 && i < sizeof names / sizeof *names; i++) {
+        int step = look_inside(&object, names[i]);
+        found = step < 0 ? -1 : 0;
+    }
+    if (found < 0) {
+        Py_CLEAR(object);
+    }
+    return object;
+}
+
+static int
+number_of(PyObject *stream, void **number)
+{
+    PyObject *object = unwrap(stream);
+
+    if (object == NULL) {
+        return -1;
+    }
+    /* ctypes says None where the pointer is NULL. */
+    bool is_number = object == Py_None || PyIndex_Check(object);
+    PyObject *whole = is_number && object != Py_None ? PyNumber_Index(object) : NULL;
+    *number = whole == NULL ? NULL : PyLong_AsVoidPtr(whole);
+    Py_XDECREF(whole);
+    Py_DECREF(object);
+    if (!is_number) {
+        PyErr_Format(PyExc_TypeError,
+                     "a stream is the number of a cudaStream_t, or an object that has "
+                     "it as `cuda_stream`, `ptr`, `handle` or `value`, not %R",
+                     stream);
+    }
+    return PyErr_Occurred() == NULL ? 0 : -1;
+}
+
+int
+dlpy_cuda_name_stream(PyObject *stream)
+{
+    named = (choice){.is_set = true};
+    int result = number_of(stream, &named.stream);
+    named.is_set = result == 0;
+    return result;
+}
+
+bool
+dlpy_cuda_unname_stream(void)
+{
+    named.is_set = false;
+    return named.is_used;
+}
+
+PyObject *
+dlpy_set_cuda_stream(PyObject *Py_UNUSED(module), PyObject *stream)
+{
+    PyObject *before =
+        chosen.is_set ? PyLong_FromVoidPtr(chosen.stream) : Py_NewRef(Py_None);
+    void *wanted = NULL;
+
+    if (before == NULL || (stream != Py_None && number_of(stream, &wanted) < 0)) {
+        Py_XDECREF(before);
+        return NULL;
+    }
+    chosen.is_set = stream != Py_None;
+    chosen.stream = wanted;
+    return before;
+}
