@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The mpi backend beside mpi4py's own calls on the same library, in turns.
 
-mpirun -n 2 python benchmarks/backends_mpi.py [--least] [--only reduce_scatter]: for each
-operation and size the median of both in microseconds, and their ratio.  Turns are short
-and many, so that on a busy machine the least of them is one that nobody disturbed.
+mpirun -n 2 python benchmarks/backends_mpi.py [--least] [--only reduce_scatter]
+
+For each operation and size the median of both in microseconds, and their ratio.  Turns
+are short and many, so that on a busy machine the least of them was left undisturbed.
 """
 
 from __future__ import annotations

@@ -70,13 +70,13 @@ def ucc_double(*flags: str, **settings: object) -> dict[str, str]:
 def mpi_double(*flags: str, **settings: object) -> dict[str, str]:
     """The environment in which MPI is the double, for the ranks of one job.
 
-    `flags`: -DMPICH, -DSTANDARD, otherwise it is an Open MPI.  `settings`: of the double.
+    `flags`: -DMPICH or -DSTANDARD, else it is an Open MPI.  `settings`: of the double.
     """
-    job = tempfile.NamedTemporaryFile(prefix="distlite-mpi-", delete=False)
-    job.close()
-    atexit.register(Path(job.name).unlink, missing_ok=True)
+    job, name = tempfile.mkstemp(prefix="distlite-mpi-")
+    os.close(job)
+    atexit.register(Path(name).unlink, missing_ok=True)
     return {
         "DISTLITE_MPI_LIBRARY": str(build("mpi_double", *flags)),
-        "DOUBLE_MPI_JOB": job.name,
+        "DOUBLE_MPI_JOB": name,
         **{name: str(value) for name, value in settings.items()},
     }

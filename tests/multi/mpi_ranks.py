@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -26,6 +27,11 @@ from distlite import ReduceOp
 def init(*ignored: Any, seconds: float = 60) -> tuple[int, int]:
     distlite.init_process_group("mpi", timeout=timedelta(seconds=seconds))
     return distlite.get_rank(), distlite.get_world_size()
+
+
+def call(rank: int, world_size: int, name: str, *words: str) -> Any:
+    """The function of that name, for ranks that no launcher of MPI has started."""
+    return globals()[name](*words)
 
 
 def error_of(call: Callable[..., object], *args: Any, **kwargs: Any) -> str:
@@ -187,12 +193,79 @@ def with_mpi4py(first: str) -> list[Any]:
     return [MPI.COMM_WORLD.size == size, *results]
 
 
+def after_a_lower_level() -> str:
+    import mpi4py
+
+    mpi4py.rc.thread_level = "funneled"
+    from mpi4py import MPI
+
+    assert MPI.Query_thread() == MPI.THREAD_FUNNELED
+    return error_of(init)
+
+
 def one_dies() -> None:
     """The launcher ends the others, which wait for it."""
     rank, _ = init(seconds=600)
     if rank == 1:
         raise ValueError("on purpose")
     distlite.barrier()
+
+
+def one_is_killed(what: str) -> None:
+    """As the other waits for it: in a meeting, among collectives, or for a message."""
+    rank, _ = init(seconds=600)
+    distlite.barrier()
+    if rank == 1:
+        if what == "large":
+            threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGKILL]).start()
+            while True:
+                distlite.all_reduce(np.ones(1_000_000))
+        os.kill(os.getpid(), signal.SIGKILL)
+    while what == "large":
+        distlite.all_reduce(np.ones(1_000_000))
+    if what == "receive":
+        distlite.recv(np.ones(3), 1)
+    distlite.barrier()
+    print("survived", flush=True)
+
+
+def one_leaves(how: str) -> dict[str, Any]:
+    """Rank 1 destroys its groups, or is at its end; the other still waits for it."""
+    rank, _ = init(seconds=20)
+    second = distlite.new_group(timeout=timedelta(seconds=0.5))
+    third = distlite.new_group(timeout=timedelta(seconds=0.5))
+    if rank == 1:
+        if how == "destroy":
+            distlite.destroy_process_group()
+        return {}
+    began = time.monotonic()
+    found: dict[str, Any] = {
+        "barrier": error_of(distlite.barrier, group=second),
+        "receive": error_of(distlite.recv, np.ones(3), 1, group=third),
+    }
+    found["seconds"] = time.monotonic() - began
+    return found
+
+
+def large() -> dict[str, bool]:
+    """More bytes than an int counts."""
+    rank, size = init(seconds=200)
+    count = (1 << 31) + 200_000_001
+    array = np.full(count, rank + 1, "int8")
+    array[-1] = 3 * rank
+    distlite.all_reduce(array, ReduceOp.MAX)
+    found = {"all_reduce": bool((array[:-1] == size).all() and array[-1] == 3)}
+    array[:] = rank
+    distlite.broadcast(array, 1)
+    found["broadcast"] = bool((array == 1).all())
+    array[:] = 7 - rank
+    if rank == 0:
+        distlite.send(array, 1)
+    else:
+        distlite.recv(array, 0)
+    found["message"] = bool((array == 7).all())
+    distlite.destroy_process_group()
+    return found
 
 
 def mismatched() -> str:

@@ -8,9 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import mpi_ranks
 import pytest
+from doubles_build import mpi_double
+from workers import run_ranks
 
 import distlite
 from distlite import _C
@@ -61,6 +65,33 @@ def run(tmp_path):
         return [json.loads((tmp_path / str(rank)).read_text()) for rank in range(size)]
 
     return run_all
+
+
+FAMILIES = {"Open MPI": (), "MPICH": ("-DMPICH",), "the standard": ("-DSTANDARD",)}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_few_of_everything_with_each_binary_interface(family):
+    """The stand-in: also for what is not installed."""
+    env = mpi_double(*FAMILIES[family])
+    for result in run_ranks(mpi_ranks.call, 2, env=env, name="first_steps"):
+        assert all(result) and len(result) == 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_collective_with_each_binary_interface(family):
+    for piece in ({}, {"DISTLITE_MPI_PIECE": "65536"}):
+        env = mpi_double(*FAMILIES[family], **piece)
+        assert run_ranks(mpi_ranks.call, 3, env=env, name="grids") == [[]] * 3
+
+
+@pytest.mark.slow
+def test_a_thread_level_that_is_too_low_is_refused():
+    env = mpi_double(DOUBLE_MPI_THREADS=2)
+    for text in run_ranks(mpi_ranks.call, 2, env=env, name="mismatched"):
+        assert "MPI was started but grants a thread level below" in text
+        assert "MPI_THREAD_MULTIPLE (2 of 3)" in text
 
 
 @launchers
@@ -131,6 +162,46 @@ def test_a_rank_that_fails_ends_the_job(launcher):
 
 @pytest.mark.slow
 @launchers
+@pytest.mark.parametrize("what", ["barrier", "large", "receive"])
+def test_a_rank_that_is_killed_ends_the_job(launcher, what):
+    """The launcher sees to it, long before any timeout of ours."""
+    began = time.monotonic()
+    status, out, _ = start(launcher, 2, "one_is_killed", what)
+    assert status != 0
+    assert "survived" not in out
+    assert time.monotonic() - began < 40
+
+
+@pytest.mark.slow
+@launchers
+@pytest.mark.parametrize("how", ["destroy", "exit"])
+def test_a_rank_that_leaves_is_named_by_who_waits(tmp_path, launcher, how):
+    # The launcher may call it a failure that MPI was not ended.
+    start(launcher, 2, "one_leaves", how, TEST_MPI_RESULTS=str(tmp_path))
+    waiting = json.loads((tmp_path / "0").read_text())
+    assert waiting["barrier"].startswith("DistBackendError")
+    assert "timed out after 500ms" in waiting["barrier"]
+    assert "nothing was heard of rank 1;" in waiting["barrier"]
+    assert "timed out after 500ms" in waiting["receive"]
+    assert waiting["seconds"] < 5
+
+
+@pytest.mark.slow
+@launchers
+def test_more_than_two_gigabytes(run, launcher, tmp_path):
+    if _free_memory() < 12 << 30:
+        pytest.skip("too little memory")
+    for found in run(launcher, 2, "large", seconds=240):
+        assert found == {"all_reduce": True, "broadcast": True, "message": True}
+
+
+def _free_memory():
+    text = Path("/proc/meminfo").read_text()
+    return int(text.split("MemAvailable:")[1].split()[0]) << 10
+
+
+@pytest.mark.slow
+@launchers
 def test_a_launcher_of_another_mpi_is_told(run, launcher):
     other = next(each for each in LAUNCHERS if each != launcher)
     if shutil.which(other) is None:
@@ -142,25 +213,64 @@ def test_a_launcher_of_another_mpi_is_told(run, launcher):
         assert "DISTLITE_MPI_LIBRARY" in found
 
 
+@pytest.fixture
+def mpi4py_for(tmp_path):
+    """The environment in which mpi4py uses that launcher's library."""
+
+    def prepare(launcher):
+        if importlib.util.find_spec("mpi4py") is None:
+            pytest.skip("mpi4py is not installed")
+        environment = {}
+        if launcher == "mpirun.mpich":
+            # mpi4py's wheels know both, and MPICH's by the name of its own build.
+            folder = tmp_path / "lib"
+            folder.mkdir()
+            (folder / "libmpi.so.12").symlink_to(_path_of(SONAMES[launcher]))
+            environment = {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": str(folder)}
+        code = "from mpi4py import MPI; print(MPI.Get_library_version())"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        expected = "Open MPI" if launcher == "mpirun.openmpi" else "MPICH"
+        if not done.stdout.startswith(expected):
+            pytest.skip(f"mpi4py here is not for {launcher}")
+        return environment
+
+    return prepare
+
+
+def _path_of(soname):
+    code = f"import ctypes; ctypes.CDLL('{soname}')"
+    code += "; print(open('/proc/self/maps').read())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30
+    )
+    paths = [line.split()[-1] for line in done.stdout.splitlines() if line]
+    found = [path for path in paths if Path(path).name.startswith(soname)]
+    if not found:
+        pytest.skip(f"{soname} is not installed")
+    return found[0]
+
+
 @pytest.mark.slow
 @launchers
 @pytest.mark.parametrize("first", ["mpi4py", "distlite"])
-def test_beside_mpi4py(run, launcher, first):
-    if importlib.util.find_spec("mpi4py") is None:
-        pytest.skip("mpi4py is not installed")
-    if not _mpi4py_is_for(launcher):
-        pytest.skip(f"mpi4py here is not for {launcher}")
-    assert run(launcher, 2, "with_mpi4py", first) == [[True] + [3.0] * 6] * 2
+def test_beside_mpi4py(run, mpi4py_for, launcher, first):
+    """Whoever comes first; MPI is ended once, or the launcher would complain."""
+    found = run(launcher, 2, "with_mpi4py", first, **mpi4py_for(launcher))
+    assert found == [[True] + [3.0] * 6] * 2
 
 
-def _mpi4py_is_for(launcher):
-    code = "from mpi4py import MPI; print(MPI.Get_library_version())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=100
-    )
-    return done.stdout.startswith(
-        "Open MPI" if launcher == "mpirun.openmpi" else "MPICH"
-    )
+@pytest.mark.slow
+@launchers
+def test_mpi4py_with_a_lower_thread_level_is_told(run, mpi4py_for, launcher):
+    for text in run(launcher, 2, "after_a_lower_level", **mpi4py_for(launcher)):
+        assert "MPI was started by another part of the program with a thread " in text
+        assert "below MPI_THREAD_MULTIPLE (1 of 3)" in text
 
 
 def test_whether_there_is_an_mpi(monkeypatch, tmp_path):

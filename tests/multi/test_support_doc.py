@@ -19,12 +19,13 @@ if __name__ == "__main__":
 
 import pytest  # noqa: E402
 import support_ranks  # noqa: E402
-from doubles_build import nccl_doubles, ucc_double  # noqa: E402
+from doubles_build import mpi_double, nccl_doubles, ucc_double  # noqa: E402
 from workers import run_ranks  # noqa: E402
 
 # Backend, device, and the environment of its ranks.
 COLUMNS = [
     ("gloo", "cpu", dict),
+    ("mpi", "cpu", mpi_double),
     ("ucc", "cpu", ucc_double),
     ("nccl", "cuda", nccl_doubles),
 ]
