@@ -11,9 +11,10 @@ from contextlib import suppress
 from operator import index
 
 from . import _C
-from ._C import PrefixStore, ProcessGroup
+from ._C import DistBackendError, PrefixStore, ProcessGroup, barrier
 from .backends import Backend, backend_of, engine_of, serve_devices
 from .lifecycle import _limit_of, replace_default
+from .shrink_check import Comparison
 from .world import GroupInfo, info_of, world
 
 TYPE_CHECKING = False
@@ -161,9 +162,12 @@ def shrink_group(
     made_of = GroupInfo(info.backend, info.config, list(ranks))
     # All call it by the same name only if they leave out the same ranks.
     label = f"{former.group_name}:without:{'-'.join(map(str, sorted(excluded)))}"
+    # Those of an attempt that failed still know that name.
+    label += f":{info.disputes}" if info.disputes else ""
     part = _Part(former, survivors).named(label, former.group_desc)
     made = part.make(made_of, former.timeout)
-    _meet(made)
+    comparison = Comparison(former, sorted(excluded), info.disputes)
+    _meet(made, comparison, info)
     if shrink_flags != SHRINK_ABORT:
         _shrink_device(former, sorted(excluded), made)
     _take_over(former, made, made_of)
@@ -188,15 +192,23 @@ def _shrink_device(
         _C._device_shrink(former, excluded, SHRINK_DEFAULT, made)
 
 
-def _meet(made: ProcessGroup) -> None:
+def _meet(made: ProcessGroup, comparison: Comparison, info: GroupInfo) -> None:
     """Nobody leaves the old group before all have found each other in the new one."""
-    from ._C import barrier
-
+    comparison.start(made)
     try:
         barrier(made)
+    except DistBackendError as error:
+        made.shutdown()
+        text = comparison.difference()
+        if text:
+            info.disputes += 1
+            raise DistBackendError(f"shrink_group: {text}") from None
+        raise error
     except BaseException:
         made.shutdown()
         raise
+    finally:
+        comparison.stop()
 
 
 def _check_shrink(ranks_to_exclude: object, shrink_flags: object) -> None:

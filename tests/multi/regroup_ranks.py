@@ -105,6 +105,22 @@ def stay(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     return found
 
 
+def disagree(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """Rank 1 leaves out another rank than 0 and 3 do; then all leave out the same."""
+    init(rank, world_size, init_method)
+    found: dict[str, Any] = {}
+    if rank != 2:
+        began = time.monotonic()
+        found["error"] = error_of(distlite.shrink_group, [3] if rank == 1 else [2])
+        found["seconds"] = time.monotonic() - began
+    distlite.barrier()
+    if rank != 2:
+        distlite.shrink_group([2])
+        found["sum"] = sum_in(None, rank)
+    distlite.destroy_process_group()
+    return found
+
+
 def lose(
     rank: int, world_size: int, init_method: str, lost: int, how: str, folder: str
 ) -> dict[str, Any]:

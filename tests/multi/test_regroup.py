@@ -67,6 +67,22 @@ def test_going_on_without_a_living_rank():
         assert found["last"] == (1.0 if rank == 3 else 2.0)
 
 
+def test_those_that_leave_out_others_are_told():
+    results = run_ranks(regroup_ranks.disagree, 4)
+    lists = {0: "[2]", 1: "[3]", 3: "[2]"}
+    for rank, mine in lists.items():
+        found = results[rank]
+        others = [r for r, theirs in lists.items() if theirs != mine]
+        assert found["error"] in [
+            "DistBackendError: shrink_group: the ranks do not leave out the same ones: "
+            f"rank {rank} leaves out {mine}, rank {other} leaves out {lists[other]}. "
+            "All that stay have to call shrink_group with the same list"
+            for other in others
+        ]
+        assert found["seconds"] < SOON
+        assert found["sum"] == 4.0
+
+
 @pytest.mark.parametrize(("how", "lost"), [("SIGKILL", 0), ("SIGSTOP", 3)])
 def test_going_on_without_a_lost_rank(how, lost, tmp_path):
     # Rank 0 is also the one who serves the store.
