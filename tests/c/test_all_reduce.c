@@ -299,7 +299,8 @@ static void
 reduce_large(int rank, int size, void *context)
 {
     static const size_t sizes[] = {
-        0, 4, 104, 108, 4096, 8196, 32768, 131076, CHUNK - 4, CHUNK + 4, 5 << 19,
+        0,     4,      104,           108,           4096,      8196,
+        32768, 131076, CHUNK / 2 - 4, CHUNK / 2 + 4, CHUNK + 4, 5 << 19,
     };
     walker self = {rank, size, 0};
     int32_t *data = malloc(5 << 19);

@@ -89,13 +89,22 @@ least(size_t left, size_t right)
     return left < right ? left : right;
 }
 
+/* Where each rank has a core, half a slot a round: all that a rank touches then stays in
+ * its second-level cache.  Where they share, meetings cost more than that gains. */
+static size_t
+most_of_round(const dl_board *board)
+{
+    return board->header->may_spin ? board->chunk / 2 : board->chunk;
+}
+
 /* Rounds of equal size, so that the last is not a short one that pays for a meeting all
  * the same. */
 static rounds
 rounds_of(dl_board *board, const dl_all_reduce_args *args)
 {
     size_t size = dl_tensor_size(&args->tensor);
-    size_t count = (size + board->chunk - 1) / board->chunk;
+    size_t most = most_of_round(board);
+    size_t count = (size + most - 1) / most;
     size_t chunk = round_up((size + count - 1) / count, DL_LINE);
 
     return (rounds){

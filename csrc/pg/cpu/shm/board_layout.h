@@ -18,9 +18,9 @@
 /* Bytes that go with a line in a pocket. */
 #define DL_BOARD_POCKET ((size_t)4096)
 
-/* Bytes of a slot: the largest chunk that still sits in a core's cache when the peer
- * comes for it; halves cost more in meetings than they gain in locality. */
-#define DL_BOARD_CHUNK ((size_t)512 << 10)
+/* Bytes of a slot.  Where ranks share cores, halves cost more in meetings than they gain
+ * in locality; where each has its own, operations use less of it at a time. */
+#define DL_BOARD_CHUNK ((size_t)1 << 20)
 
 #define DL_BOARD_REASON_SIZE 240
 
