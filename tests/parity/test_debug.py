@@ -27,7 +27,7 @@ DETAIL = {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
 def reports() -> list[list[dict[str, str]]]:
     """By library, then by rank."""
     return [
-        run_ranks(debug, 2, env=DETAIL, timeout=50, library=library)
+        run_ranks(debug, 2, env=DETAIL, timeout=200, library=library)
         for library in ("torch.distributed", "distlite")
     ]
 

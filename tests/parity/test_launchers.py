@@ -10,6 +10,10 @@ from launching import launch, write_script
 
 pytest.importorskip("torch", reason="torch, to compare with, is not installed")
 
+# Processes that import torch take their time.
+pytestmark = pytest.mark.limit(300)
+TIMEOUT = 140
+
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 DIGITS = Path(__file__).parents[2] / "examples" / "train_digits.py"
 
@@ -33,7 +37,7 @@ def main():
 if rank == 1:
     sys.stderr = open(os.devnull, "w")
     main()
-time.sleep(60)
+time.sleep(600)
 """
 SHOW_VARIABLES = """
 for name in sorted(os.environ):
@@ -45,7 +49,9 @@ for name in sorted(os.environ):
 @pytest.mark.parametrize("use_libuv", ["0", "1"])
 def test_a_torch_script_runs_under_our_launcher(tmp_path, use_libuv):
     script = write_script(tmp_path, SUM_WITH_TORCH)
-    result = launch(["--nproc-per-node", 3, script], env={"USE_LIBUV": use_libuv})
+    result = launch(
+        ["--nproc-per-node", 3, script], env={"USE_LIBUV": use_libuv}, timeout=TIMEOUT
+    )
     assert result.returncode == 0, result.stderr
     assert sorted(result.stdout.splitlines()) == [
         f"[rank{rank}]: [6.0, 6.0, 6.0]" for rank in range(3)
@@ -56,7 +62,7 @@ def test_a_torch_script_runs_under_our_launcher(tmp_path, use_libuv):
 def test_the_example_runs_under_torchrun(options):
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     words = [*options, "--nproc-per-node", 3, DIGITS, "--check"]
-    result = launch(words, command=TORCHRUN, timeout=55)
+    result = launch(words, command=TORCHRUN, timeout=TIMEOUT)
     assert result.returncode == 0, result.stderr
     assert "parameters equal on every rank" in result.stdout
 
@@ -75,8 +81,9 @@ def test_ranks_find_the_variables_that_torchrun_sets(tmp_path):
     script = write_script(tmp_path, SHOW_VARIABLES)
     words = ["--nproc-per-node", 2, "--role", "trainer", script]
     extra = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-    theirs = launch(words, command=TORCHRUN, env=extra, stderr=subprocess.DEVNULL)
-    ours = launch(words, env=extra, stderr=subprocess.DEVNULL)
+    settings = {"env": extra, "stderr": subprocess.DEVNULL, "timeout": TIMEOUT}
+    theirs = launch(words, command=TORCHRUN, **settings)
+    ours = launch(words, **settings)
     their_ranks, our_ranks = variables(theirs.stdout, ""), {}
     for rank in range(2):
         lines = [
@@ -97,7 +104,7 @@ def test_ranks_find_the_variables_that_torchrun_sets(tmp_path):
 
 def test_what_torch_records_is_in_our_report(tmp_path):
     script = write_script(tmp_path, RECORD)
-    result = launch(["--nproc-per-node", 2, script, "torch"])
+    result = launch(["--nproc-per-node", 2, script, "torch"], timeout=TIMEOUT)
     assert result.returncode == 1
     assert "rank 1 failed first: exit code 1" in result.stderr
     assert "LookupError: the cause\n" in result.stderr
@@ -105,7 +112,9 @@ def test_what_torch_records_is_in_our_report(tmp_path):
 
 def test_what_we_record_is_in_torchruns_report(tmp_path):
     script = write_script(tmp_path, RECORD)
-    result = launch(["--nproc-per-node", 2, script, "ours"], command=TORCHRUN)
+    result = launch(
+        ["--nproc-per-node", 2, script, "ours"], command=TORCHRUN, timeout=TIMEOUT
+    )
     assert result.returncode == 1
     assert "Root Cause (first observed failure)" in result.stderr
     assert "LookupError: the cause\n" in result.stderr

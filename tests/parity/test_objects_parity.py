@@ -14,7 +14,7 @@ ENV = {"GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 SLOW_IMPORT = 120
 
 
-@pytest.mark.limit(240)
+@pytest.mark.limit(300)
 @pytest.mark.parametrize("case", ["results", "complaints", "groups"])
 def test_objects(case):
     function = getattr(object_parity_ranks, case)

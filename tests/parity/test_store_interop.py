@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from file_store_ranks import share_a_file
+from ports import reserve_port
 from store_kinds import Background, join_all
 from workers import run_ranks
 
@@ -16,7 +17,7 @@ import distlite
 
 torch = pytest.importorskip("torch", reason="torch, to compare with, is not installed")
 
-PATIENCE = timedelta(seconds=20)
+PATIENCE = timedelta(seconds=60)
 SOON = timedelta(milliseconds=150)
 
 LIBRARIES = {"torch": torch.distributed, "ours": distlite}
@@ -194,7 +195,7 @@ def test_waits_are_ended_by_the_other(orders, write: str):
             Background(lambda r=reader, k=key: r.clone().get(k)),
             Background(lambda r=reader, k=key: r.clone().multi_get([k, k])),
         ]
-        threading.Event().wait(0.05)
+        threading.Event().wait(0.05)  # as long as it would take to go on wrongly
         assert not any(waiter.is_done() for waiter in waiters)
         getattr(writer, write)(*arguments.get(write, (key, "v")))
         join_all(waiters)
@@ -235,7 +236,7 @@ def test_queues(pair: Pair, orders):
         ]
     for writer, reader in orders:
         waiter = Background(lambda r=reader: r.queue_pop("q"))
-        threading.Event().wait(0.05)
+        threading.Event().wait(0.05)  # until it waits, most likely
         writer.queue_push("q", b"\x00first")
         assert waiter.join() == b"\x00first"
         for item in "ab":
@@ -269,7 +270,7 @@ def test_a_barrier_of_both(pair: Pair):
     early = Background(lambda: pair.master.barrier("b", 3, PATIENCE))
     other = pair.open()
     second = Background(lambda: other.barrier("b", 3, PATIENCE))
-    threading.Event().wait(0.05)
+    threading.Event().wait(0.05)  # as long as it would take to go on wrongly
     assert not early.is_done() and not second.is_done()
     pair.client.barrier("b", 3, PATIENCE)
     join_all([early, second])
@@ -322,16 +323,11 @@ def test_what_is_too_long_is_refused_before_it_is_sent(pair: Pair):
 @pytest.mark.parametrize("name", PAIRS)
 def test_workers_of_both_are_counted(name: str):
     server, uses_libuv, client = PAIRS[name]
-    ports: list[int] = []
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        ports.append(free.getsockname()[1])
+    port = reserve_port()
 
     def join(library: str, is_master: bool):
         return LIBRARIES[library].TCPStore(
-            "127.0.0.1", ports[0], 3, is_master, PATIENCE, use_libuv=uses_libuv
+            "127.0.0.1", port, 3, is_master, PATIENCE, use_libuv=uses_libuv
         )
 
     leader = Background(lambda: join(server, True))
@@ -369,7 +365,7 @@ def test_many_clients_of_both(pair: Pair):
 
 def test_one_file_in_one_job(tmp_path: Path):
     path = tmp_path / "store"
-    results = run_ranks(share_a_file, 4, path=str(path), timeout=50)
+    results = run_ranks(share_a_file, 4, path=str(path), timeout=100)
     assert results == [
         (100, f"hello from {(rank + 1) % 4}".encode() * 100, True) for rank in range(4)
     ]
@@ -393,6 +389,6 @@ def test_a_file_outlives_its_writer(tmp_path: Path, first: str):
     reader.set("again", "1")
     assert later.add("again", 1) == 2
     waiter = Background(lambda: later.get("late"))
-    threading.Event().wait(0.05)
+    threading.Event().wait(0.05)  # until it waits, most likely
     reader.set("late", "now")
     assert waiter.join() == b"now"

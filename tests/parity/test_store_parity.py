@@ -12,7 +12,7 @@ import distlite
 
 torch = pytest.importorskip("torch", reason="torch, to compare with, is not installed")
 
-PATIENCE = timedelta(seconds=20)
+PATIENCE = timedelta(seconds=60)
 SOON = timedelta(milliseconds=100)
 KINDS = ["hash", "file", "prefix", "tcp-poll", "tcp-libuv"]
 
@@ -181,7 +181,7 @@ def test_wait(store):
 def test_a_wait_is_ended_by_a_set(store):
     thread = in_background(lambda: store.clone().set("key", "value"))
     assert store.get("key") == b"value"
-    thread.join(20)
+    thread.join(60)
 
 
 def test_timeouts_are_runtime_errors(store):
@@ -235,7 +235,7 @@ def test_barrier(store):
     store.barrier("alone", 1)
     thread = in_background(lambda: store.clone().barrier("b", 2, PATIENCE))
     store.barrier("b", 2, timeout=PATIENCE)
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
 
 
