@@ -153,9 +153,15 @@ workers.run_ranks(test_workers.tell_and_hang, 2, path=sys.argv[1])
 def test_ranks_die_with_the_runner(tmp_path):
     here = os.path.dirname(__file__)
     code = RUNNER.format(path=[here, os.path.dirname(here)])
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) as runner:
+    notes, left = tmp_path / "notes", tmp_path / "left"
+    notes.mkdir()
+    left.mkdir()
+    words = [sys.executable, "-c", code, str(notes)]
+    # What it has no time to remove goes with the test.
+    environment = {**os.environ, "TMPDIR": str(left)}
+    with subprocess.Popen(words, env=environment) as runner:
         try:
-            pids = wait_until(lambda: pids_noted(tmp_path))
+            pids = wait_until(lambda: pids_noted(notes))
         finally:
             runner.kill()
     wait_until_dead(pids)
