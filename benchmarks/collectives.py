@@ -25,12 +25,12 @@ from measure import (
     Target,
     alternate,
     find_torch_python,
-    median,
+    medians,
     plot,
     ratio,
     report,
+    save_cells,
     table,
-    write_json,
 )
 from ranks import Runner, find_runners
 
@@ -200,14 +200,6 @@ def measure_all(
     return found
 
 
-def medians(found: Mapping[Cell, Mapping[str, Sequence[float]]]) -> Times:
-    """Over the rounds."""
-    return {
-        cell: {peer: median(values) for peer, values in sides.items()}
-        for cell, sides in found.items()
-    }
-
-
 def print_tables(times: Times, peers: Sequence[str]) -> None:
     """One for each number of ranks: microseconds, and ours over each peer's."""
     others = [peer for peer in peers if peer != "distlite"]
@@ -284,14 +276,6 @@ def panels_of(
     return {title: lines for title, lines in panels.items() if lines}
 
 
-def save(
-    found: Mapping[Cell, Mapping[str, Sequence[float]]], targets: Sequence[Target]
-) -> None:
-    """Everything that was measured."""
-    cells = [{**cell._asdict(), "microseconds": s} for cell, s in found.items()]
-    print(f"results: {write_json('collectives', {'cells': cells}, targets)}")
-
-
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Collectives, beside other libraries.")
@@ -322,7 +306,7 @@ def main() -> int:
     print_tables(times, [runner.peer for runner in runners])
     targets = targets_of(times)
     print(report(targets), end="\n\n")
-    save(found, targets)
+    save_cells("collectives", found, targets)
     for name in draw(times):
         print(f"plot: {RESULTS / name}")
     missed = any(target.verdict == "FAIL" for target in targets)

@@ -18,6 +18,9 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).resolve().parent / "results"
 PLOT_COLUMNS = 4
 
+# Microseconds of each round, by peer, of each cell, which is a NamedTuple.
+Found = Mapping[Any, Mapping[str, Sequence[float]]]
+
 
 @dataclass(frozen=True)
 class Target:
@@ -95,6 +98,20 @@ def write_json(
     content = {"machine": machine(), "targets": verdicts, **results}
     path.write_text(json.dumps(content, indent=1) + "\n")
     return path
+
+
+def medians(found: Found) -> dict[Any, dict[str, float]]:
+    """Over the rounds, by cell and peer."""
+    return {
+        cell: {peer: statistics.median(values) for peer, values in sides.items()}
+        for cell, sides in found.items()
+    }
+
+
+def save_cells(name: str, found: Found, targets: Sequence[Target]) -> None:
+    """Everything that was measured."""
+    cells = [{**cell._asdict(), "microseconds": sides} for cell, sides in found.items()]
+    print(f"results: {write_json(name, {'cells': cells}, targets)}")
 
 
 def machine() -> dict[str, Any]:

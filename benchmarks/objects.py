@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from measure import (
@@ -22,12 +22,12 @@ from measure import (
     Target,
     alternate,
     find_torch_python,
-    median,
+    medians,
     plot,
     ratio,
     report,
+    save_cells,
     table,
-    write_json,
 )
 from objects_peer import OPS
 from ranks import Runner, find_python, find_runners
@@ -120,14 +120,6 @@ def draw(times: Times) -> bool:
     return bool(panels) and plot(RESULTS / "objects.png", panels, **labels)
 
 
-def save(
-    found: Mapping[Cell, Mapping[str, Sequence[float]]], targets: Sequence[Target]
-) -> None:
-    """Everything that was measured."""
-    cells = [{**cell._asdict(), "microseconds": s} for cell, s in found.items()]
-    print(f"results: {write_json('objects', {'cells': cells}, targets)}")
-
-
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Objects, beside other libraries.")
@@ -164,14 +156,11 @@ def main() -> int:
     options = parse()
     runners = runners_of(options)
     found = measure_all(runners, options)
-    times = {
-        cell: {peer: median(values) for peer, values in sides.items()}
-        for cell, sides in found.items()
-    }
+    times = medians(found)
     print_table(times, [runner.peer for runner in runners])
     targets = targets_of(times)
     print(report(targets), end="\n\n")
-    save(found, targets)
+    save_cells("objects", found, targets)
     if draw(times):
         print(f"plot: {RESULTS / 'objects.png'}")
     missed = any(target.verdict == "FAIL" for target in targets)
