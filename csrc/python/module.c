@@ -9,6 +9,7 @@
 #include "python/debug_functions.h"
 #include "python/group_methods.h"
 #include "python/recorder_functions.h"
+#include "python/safe_codec.h"
 #include "python/shared_type.h"
 #include "python/signals.h"
 
@@ -23,7 +24,7 @@ module_exec(PyObject *module)
     }
     if (dlpy_add_recorder_functions(module) < 0 || dlpy_add_object_cards(module) < 0
         || dlpy_add_object_memory(module) < 0 || dlpy_add_debug_functions(module) < 0
-        || dlpy_add_mpi_functions(module) < 0) {
+        || dlpy_add_mpi_functions(module) < 0 || dlpy_add_safe_codec(module) < 0) {
         return -1;
     }
     /* Last: until the module is whole nobody can block in the core. */

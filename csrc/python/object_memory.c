@@ -4,6 +4,8 @@
 #include "pg/spare.h"
 #include "python/errors.h"
 
+/* An array that is made of the buffer holds the object, and every view of it holds the
+ * array; so the memory is free when the object goes. */
 typedef struct memory_object {
     PyObject_HEAD dl_region *region;
     Py_ssize_t size; /* as asked for */

@@ -580,6 +580,24 @@ def _exchange_cards(
     head: int,
     /,
 ) -> tuple[bool, list[bytes]]: ...
+
+_SAFE_DEPTH_LIMIT: int
+
+def _put_plain(
+    out: bytearray,
+    value: object,
+    beside: int,
+    depth: int,
+    other: Callable[[Any, int], object],
+    /,
+) -> None: ...
+def _take_plain(
+    data: bytes | bytearray | memoryview,
+    at: int,
+    depth: int,
+    other: Callable[[int, int], tuple[Any, int]],
+    /,
+) -> tuple[Any, int]: ...
 def _set_default_group(group: ProcessGroup | None, /) -> None: ...
 def _recording() -> bytes | None: ...
 def _read_recording(path: str, /) -> bytes: ...

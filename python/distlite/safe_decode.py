@@ -14,7 +14,8 @@ from math import prod
 
 import numpy as np
 
-from .safe_encode import COMPLEX, DEPTH_LIMIT, FLOAT, registered
+from . import _C
+from .safe_encode import COMPLEX, registered
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,13 +59,17 @@ class _Decoder:
         self.buffers = list(buffers)[::-1]
 
     def take(self, depth: int) -> Any:
-        if depth > DEPTH_LIMIT:
-            raise Malformed(f"malformed bytes: nested more than {DEPTH_LIMIT} deep")
+        value, self.at = _C._take_plain(self.data, self.at, depth, self.take_other)
+        return value
+
+    def take_other(self, at: int, depth: int) -> tuple[Any, int]:
+        """The value, of a kind that C does not read, and where it ends."""
+        self.at = at
         letter = self.take_bytes(1)[0]
         reader = _READERS.get(letter)
         if reader is None:
             raise Malformed(f"malformed bytes: {letter} is no kind of value")
-        return reader(self, depth + 1)
+        return reader(self, depth + 1), self.at
 
     def take_bytes(self, size: int) -> memoryview:
         end = self.at + size
@@ -110,22 +115,8 @@ def _take_int(of: _Decoder, _depth: int) -> int:
     return int.from_bytes(of.take_bytes(of.take_count()), "little", signed=True)
 
 
-def _take_float(of: _Decoder, _depth: int) -> float:
-    value: float = FLOAT.unpack(of.take_bytes(8))[0]
-    return value
-
-
 def _take_str(of: _Decoder, _depth: int) -> str:
     return str(of.take_bytes(of.take_count()), "utf-8", "surrogatepass")
-
-
-def _take_dict(of: _Decoder, depth: int) -> dict[Any, Any]:
-    value: dict[Any, Any] = {}
-    for _ in range(of.take_length()):
-        # The key first.
-        key = of.take(depth)
-        value[key] = of.take(depth)
-    return value
 
 
 def _take_slice(of: _Decoder, depth: int) -> slice:
@@ -202,22 +193,13 @@ def _take_scalar(of: _Decoder, depth: int) -> Any:
 
 _ORDERS: dict[int, Literal["C", "F"]] = {ord("C"): "C", ord("F"): "F"}
 _READERS: dict[int, Callable[[_Decoder, int], Any]] = {
-    ord("N"): lambda of, depth: None,
-    ord("T"): lambda of, depth: True,
-    ord("F"): lambda of, depth: False,
     ord("i"): _take_int,
-    ord("f"): _take_float,
     ord("c"): lambda of, depth: complex(*COMPLEX.unpack(of.take_bytes(16))),
-    ord("s"): _take_str,
-    ord("b"): lambda of, depth: bytes(of.take_bytes(of.take_count())),
     ord("B"): lambda of, depth: bytearray(of.take_bytes(of.take_count())),
     ord("o"): lambda of, depth: bytes(of.take_buffer()),
     ord("p"): lambda of, depth: bytearray(of.take_buffer()),
-    ord("l"): _Decoder.take_items,
-    ord("t"): lambda of, depth: tuple(of.take_items(depth)),
     ord("S"): lambda of, depth: set(of.take_items(depth)),
     ord("Z"): lambda of, depth: frozenset(of.take_items(depth)),
-    ord("d"): _take_dict,
     ord("r"): lambda of, depth: range(of.take_int(), of.take_int(), of.take_int()),
     ord("e"): _take_slice,
     ord("D"): _take_dataclass,

@@ -12,7 +12,9 @@ Plain values are a letter and what it needs; sizes <n> come in groups of seven b
     g             NumPy scalar, as an array    o p             long bytes, bytearray
 
 What is long lies beside the bytes, in buffers counted in the order of their use.  Only
-these types, and not their subclasses; each object as often as it occurs.
+these types, and not their subclasses; each object as often as it occurs.  The frequent
+ones are written and read in C (csrc/python/safe_codec.h), the others here and in
+safe_decode.py.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from fractions import Fraction
 
 import numpy as np
 
+from . import _C
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,9 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Unsafe", "encode", "register_safe_type"]
 
-# Deeper than data are, and far from Python's own limit.
-DEPTH_LIMIT = 200
-FLOAT, COMPLEX = struct.Struct("<d"), struct.Struct("<2d")
+DEPTH_LIMIT = _C._SAFE_DEPTH_LIMIT
+COMPLEX = struct.Struct("<2d")
 
 # By name, and by class.
 registered: dict[str, tuple[type, tuple[str, ...]]] = {}
@@ -42,14 +45,14 @@ _names: dict[type, str] = {}
 
 
 class Unsafe(TypeError):
-    """An object that encode() does not take; `path` leads to it, as "[2]['x'].y"."""
+    """An object that encode() does not take; `at` is where it is, as "[2]['x'].y"."""
 
     def __init__(self, what: str) -> None:
         self.what = what
-        self.path = ""
+        self.at = ""
 
     def __str__(self) -> str:
-        return f"{self.path or 'the object'} {self.what}"
+        return f"{self.at or 'the object'} {self.what}"
 
 
 def register_safe_type(cls: type) -> type:
@@ -86,6 +89,9 @@ class _Encoder:
         self.beside = beside
 
     def put(self, value: Any, depth: int) -> None:
+        _C._put_plain(self.out, value, self.beside, depth, self.put_other)
+
+    def put_other(self, value: Any, depth: int) -> None:
         kind = type(value)
         if depth > DEPTH_LIMIT:
             raise Unsafe(f"is nested more than {DEPTH_LIMIT} deep")
@@ -108,7 +114,7 @@ class _Encoder:
         try:
             self.put(value, depth)
         except Unsafe as error:
-            error.path = step + error.path
+            error.at = step + error.at
             raise
 
     def put_count(self, count: int) -> None:
@@ -134,20 +140,13 @@ class _Encoder:
 
 
 def _put_int(to: _Encoder, value: int, _depth: int) -> None:
+    """Of any size."""
     size = (value.bit_length() + 8) // 8
     to.put_bytes(b"i", value.to_bytes(size, "little", signed=True))
 
 
-def _put_float(to: _Encoder, value: float, _depth: int) -> None:
-    to.out += b"f" + FLOAT.pack(value)
-
-
 def _put_complex(to: _Encoder, value: complex, _depth: int) -> None:
     to.out += b"c" + COMPLEX.pack(value.real, value.imag)
-
-
-def _put_str(to: _Encoder, value: str, _depth: int) -> None:
-    to.put_bytes(b"s", value.encode("utf-8", "surrogatepass"))
 
 
 def _put_raw(to: _Encoder, value: bytes | bytearray, _depth: int) -> None:
@@ -159,26 +158,11 @@ def _put_raw(to: _Encoder, value: bytes | bytearray, _depth: int) -> None:
     to.buffers.append(value)
 
 
-def _put_list(to: _Encoder, value: list[Any] | tuple[Any, ...], depth: int) -> None:
-    to.out += b"l" if type(value) is list else b"t"
-    to.put_count(len(value))
-    for i, item in enumerate(value):
-        to.put_part(item, depth, f"[{i}]")
-
-
 def _put_set(to: _Encoder, value: set[Any] | frozenset[Any], depth: int) -> None:
     to.out += b"S" if type(value) is set else b"Z"
     to.put_count(len(value))
     for item in value:
         to.put_part(item, depth, "{...}")
-
-
-def _put_dict(to: _Encoder, value: dict[Any, Any], depth: int) -> None:
-    to.out += b"d"
-    to.put_count(len(value))
-    for key, item in value.items():
-        to.put_part(key, depth, f"[key {key!r}]")
-        to.put_part(item, depth, f"[{key!r}]")
 
 
 def _put_range(to: _Encoder, value: range, depth: int) -> None:
@@ -266,22 +250,11 @@ def _describe(dtype: np.dtype) -> Any:
     return description
 
 
-def _put_constant(to: _Encoder, value: bool | None, _depth: int) -> None:
-    to.out += b"N" if value is None else b"T" if value else b"F"
-
-
 _WRITERS: dict[type, Callable[[_Encoder, Any, int], None]] = {
-    type(None): _put_constant,
-    bool: _put_constant,
     int: _put_int,
-    float: _put_float,
     complex: _put_complex,
-    str: _put_str,
     bytes: _put_raw,
     bytearray: _put_raw,
-    list: _put_list,
-    tuple: _put_list,
-    dict: _put_dict,
     set: _put_set,
     frozenset: _put_set,
     range: _put_range,

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import datetime
 import pickle
+import struct
 from decimal import Decimal
 from fractions import Fraction
 
@@ -122,6 +123,56 @@ def test_arrays(array, beside, order):
     assert again.flags.writeable
 
 
+def test_the_format():
+    """Peers may be of another version."""
+    for value, expected in [
+        ([None, True, False], b"l\x03NTF"),
+        ((1.5, -0.0), b"t\x02f" + struct.pack("<d", 1.5) + b"f" + bytes(7) + b"\x80"),
+        ({"a": b"xy"}, b"d\x01s\x01ab\x02xy"),
+        ("\xe9\udc80", b"s\x05\xc3\xa9\xed\xb2\x80"),
+        ("a" * 300, b"s\xac\x02" + b"a" * 300),
+        (0, b"i\x01\x00"),
+        (127, b"i\x01\x7f"),
+        (-128, b"i\x02\x80\xff"),
+        (1 << 63, b"i\x09" + bytes(7) + b"\x80\x00"),
+    ]:
+        assert encode(value)[0] == expected
+        again = decode(expected)
+        assert again == value and type(again) is type(value)
+    assert decode(b"i\x00") == 0
+    assert decode(b"i\x0a\xfe" + b"\xff" * 9) == -2
+
+
+def test_numbers_of_all_lengths():
+    edges = [1 << bits for bits in range(7, 130)]
+    values = [
+        sign * (edge + by) for edge in edges for sign in (1, -1) for by in (-1, 0)
+    ]
+    assert there_and_back(values, 1) == values
+
+
+def class_with(getter):
+    """A registered one whose field `x` is computed."""
+    kind = register_safe_type(dataclasses.make_dataclass("Computed", ["x"]))
+    kind.x = property(getter, lambda self, x: None)
+    return kind
+
+
+def test_a_list_and_a_dict_that_change_meanwhile():
+    def empty(self):
+        items.clear()
+        table.clear()
+
+    kind = class_with(empty)
+    numbers = [*range(1000)]
+    items = [object.__new__(kind), *numbers]
+    table = {-1: object.__new__(kind), **dict.fromkeys(numbers)}
+    again = there_and_back([items, table], 1)
+    assert again[0][1:] == numbers and again[1] == {}
+    table = {-1: object.__new__(kind), **dict.fromkeys(numbers)}
+    assert [*there_and_back(table, 1)] == [-1, *numbers]
+
+
 def test_scalars_and_foreign_dtypes():
     bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
     for value in (
@@ -166,6 +217,15 @@ def test_what_is_not_data_is_named(value, text):
     with pytest.raises(Unsafe) as caught:
         encode(value)
     assert text in str(caught.value)
+
+
+def test_errors_of_other_kinds_stay_as_they_are():
+    def fail(self):
+        raise ImportError("no", path="there")
+
+    with pytest.raises(ImportError, match="no") as caught:
+        encode([{"x": object.__new__(class_with(fail))}])
+    assert caught.value.path == "there"
 
 
 def test_endless_values():
