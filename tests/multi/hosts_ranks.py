@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from typing import Any
 
@@ -210,6 +212,66 @@ def late(
         stay_until_told(init_method, world_size)
         return str(error), took
     raise AssertionError("nothing was raised")
+
+
+def give_up(
+    rank: int, world_size: int, address: str, victim: int, late: int, how: str
+) -> tuple[str, float]:
+    """One rank gives up an operation to which another comes late: what each raises, and
+    how long after it could be known."""
+    join(rank, world_size, address)
+    dist.barrier()
+    store = dist.group.WORLD.get_group_store()
+
+    def end() -> None:
+        store.set("ended", repr(time.monotonic()))
+        if how == "abort":
+            dist.group.WORLD.abort()
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    if rank == victim:
+        threading.Timer(0.3, end).start()
+    if rank == late:
+        store.wait(["left"])
+        store.set("came", repr(time.monotonic()))
+    try:
+        # Other hosts may come to the end of this one with what they have been sent.
+        while True:
+            dist.all_reduce(np.zeros(3))
+    except (dist.DistBackendError, KeyboardInterrupt) as error:
+        when = time.monotonic()
+        text = f"{type(error).__name__}: {error}"
+    if rank == victim:
+        store.set("left", "yes")
+    begin = float(store.get("ended" if rank == victim else "came"))
+    if store.add("told", 1) == world_size:
+        store.set("over", "yes")
+    store.wait(["over"])
+    return text, when - begin
+
+
+def stop(rank: int, world_size: int, address: str, victim: int) -> tuple[str, str]:
+    """One rank is stopped; all others must name it.  Its process and what was said."""
+    join(rank, world_size, address)
+    pids = [np.empty(1, "int64") for _ in range(world_size)]
+    dist.all_gather(pids, np.array([os.getpid()]))
+    set_timeout(2)
+    store = dist.group.WORLD.get_group_store()
+    if rank == victim:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return "", ""
+    try:
+        dist.all_reduce(np.zeros(3))
+    except dist.DistBackendError as error:
+        text = str(error)
+    else:
+        raise AssertionError("nothing was raised")
+    if store.add("told", 1) == world_size - 1:
+        os.kill(int(pids[victim][0]), signal.SIGCONT)
+        store.set("over", "yes")
+    store.wait(["over"])
+    return f"rank {victim} (pid {pids[victim][0]} on host ", text
 
 
 def cut(rank: int, world_size: int, address: str, flag: str) -> str:

@@ -109,6 +109,39 @@ def test_a_late_rank_is_named_on_all_hosts(two):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("victim", [1, 3])
+def test_a_stopped_rank_is_named_on_all_hosts(two, victim):
+    results = run_ranks(
+        hosts_ranks.stop, 4, hosts=two, address=two[0].address, victim=victim
+    )
+    for rank, (who, text) in enumerate(results):
+        if rank != victim:
+            assert "all_reduce #2 in group 0 timed out after 2000ms" in text, text
+            assert f"{who}{two[victim].name})" in text, text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("how", "victim", "late"),
+    [("interrupt", 0, 1), ("interrupt", 3, 1), ("abort", 1, 3), ("abort", 3, 2)],
+)
+def test_who_gives_up_an_operation_is_named_on_all_hosts(two, how, victim, late):
+    own = {"interrupt": "KeyboardInterrupt: ", "abort": "aborted"}[how]
+    results = run_ranks(
+        hosts_ranks.give_up,
+        4,
+        hosts=two,
+        address=two[0].address,
+        victim=victim,
+        late=late,
+        how=how,
+    )
+    for rank, (text, delay) in enumerate(results):
+        assert (own if rank == victim else f"rank {victim} ") in text, text
+        assert delay < (0.1 if rank == victim else 1), (rank, delay)
+
+
+@pytest.mark.slow
 def test_a_link_that_is_cut_is_a_timeout_that_names_the_rank(tmp_path: Path):
     flag = tmp_path / "running"
     with netns.Network(2) as network:
