@@ -4,6 +4,7 @@
 #   make            build in place, warnings are errors
 #   make demo       train a small network on 4 ranks
 #   make test       the tests of a minute or two; also test-c, test-multi, slow, parity
+#   make device     the tests that need a GPU; CUDA=13 for the newer runtime
 #   make asan       C and unit tests under a sanitizer; also ubsan, tsan, valgrind
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS
 #   make lint       layering, budgets, C-API rules, stubs, ruff, mypy, clang-format
@@ -24,7 +25,7 @@ PYTEST := $(BIN)/python -m pytest
 BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 export PYTHON
 
-.PHONY: build demo test test-c test-multi slow parity asan ubsan tsan valgrind fuzz \
+.PHONY: build demo test test-c test-multi slow parity device asan ubsan tsan valgrind fuzz \
 	lint format bench docs clean
 
 build: export DISTLITE_WERROR = 1
@@ -90,6 +91,13 @@ slow: build/.extension
 
 parity: .venv-torch/.packages build/.extension
 	.venv-torch/bin/python -m pytest -m "slow or not slow" tests/parity $(TESTS)
+
+# All it needs beside the driver comes from PyPI; torch and CuPy are compared with if they
+# are installed into .venv before.
+CUDA ?= 12
+device: build/.extension
+	$(BIN)/python $(PIP) --no-build-isolation -e ".[test,cuda$(CUDA)]"
+	$(PYTEST) -m device -rA tests/multi/test_nccl.py $(TESTS)
 
 # A sanitizer's extension lies beside the plain one, not in its place.
 build/%/.built: .venv/.packages $(SOURCES) $(wildcard python/distlite/*.py)

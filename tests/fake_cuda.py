@@ -90,9 +90,7 @@ class Runtime:
 
     def launch(self, graph: int, stream: int) -> None:
         """Runs a graph, once, on `stream`."""
-        self.library.double_graph_launch(
-            ctypes.c_void_p(graph), ctypes.c_void_p(stream)
-        )
+        self.library.cudaGraphLaunch(ctypes.c_void_p(graph), ctypes.c_void_p(stream))
 
     def spoilt_captures(self) -> int:
         """Calls that a capture does not survive."""

@@ -26,7 +26,7 @@ find_runtime(void)
     CHECK(library != NULL);
     *(void **)&runtime.begin = dlsym(library, "cudaStreamBeginCapture");
     *(void **)&runtime.end = dlsym(library, "cudaStreamEndCapture");
-    *(void **)&runtime.launch = dlsym(library, "double_graph_launch");
+    *(void **)&runtime.launch = dlsym(library, "cudaGraphLaunch");
     *(void **)&runtime.spoilt = dlsym(library, "double_spoilt_captures");
     *(void **)&runtime.synchronize = dlsym(library, "cudaStreamSynchronize");
 }

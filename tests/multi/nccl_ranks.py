@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 import numpy as np
+from cuda_device import Device
 from dlpack_producer import Producer
 from fake_cuda import CudaArray, Runtime
 
@@ -58,9 +59,9 @@ class TorchKit:
 
 
 def kit_of(name: str, rank: int) -> Any:
-    """Of "fake" or "torch"; ranks that share a device have to look like hosts."""
+    """Of "fake", "cuda" or "torch"; ranks that share a device must look like hosts."""
     os.environ["NCCL_HOSTID"] = f"rank{rank}"
-    return FakeKit() if name == "fake" else TorchKit()
+    return {"fake": FakeKit, "cuda": Device, "torch": TorchKit}[name]()
 
 
 def init(
@@ -415,6 +416,130 @@ def recorded(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     store.barrier("end", world_size)
     distlite.destroy_process_group()
     return found
+
+
+def graphs(rank: int, world_size: int, init_method: str, launches: int) -> list[float]:
+    """A graph of two operations, launched some times; what the array holds then."""
+    device = kit_of("cuda", rank)
+    init(rank, world_size, init_method, device_id="cuda:0")
+    stream = device.stream()
+    array = device.put(np.full(1000, rank + 1.0))
+    device.begin_capture(stream)
+    distlite.all_reduce(array, stream=stream)
+    work = distlite.all_reduce(array, async_op=True, stream=stream)
+    work.wait()
+    graph = device.end_capture(stream)
+    held = [float(device.get(array)[0])]
+    for _ in range(launches):
+        device.launch(graph, stream)
+        device.synchronize(stream)
+        held.append(float(device.get(array)[-1]))
+    distlite.destroy_process_group()
+    return held
+
+
+def speeds(
+    rank: int, world_size: int, init_method: str, counts: list[int], rounds: int
+) -> dict[str, list[float]]:
+    """Microseconds of an all_reduce of so many float32: by us, and by others here."""
+    device = kit_of("cuda", rank)
+    init(rank, world_size, init_method, device_id="cuda:0")
+    stream = device.stream()
+    arrays = [device.put(np.ones(count, np.float32)) for count in counts]
+    peers = [_ours(stream), *_others(rank, world_size, stream)]
+    found: dict[str, list[float]] = {name: [] for name, _ in peers}
+    for array in arrays:
+        least = dict.fromkeys(found, float("inf"))
+        # In turns, so that what else the machine does is shared by all.
+        for _ in range(rounds):
+            for name, call in peers:
+                distlite.barrier()
+                begun = time.perf_counter()
+                call(array)
+                device.synchronize(stream)
+                least[name] = min(least[name], (time.perf_counter() - begun) * 1e6)
+        for name, each in least.items():
+            found[name].append(round(each, 1))
+    distlite.destroy_process_group()
+    return found
+
+
+Peer = tuple[str, Callable[[Any], object]]
+
+
+def _ours(stream: Any) -> Peer:
+    return "distlite", lambda array: distlite.all_reduce(array, stream=stream)
+
+
+def _others(rank: int, size: int, stream: Any) -> Iterator[Peer]:
+    """NCCL's own call, and those by CuPy and torch where these are installed."""
+    yield _bare_nccl(rank, size, stream)
+    try:
+        from cupy.cuda import nccl
+    except ImportError:
+        pass
+    else:
+        told: list[Any] = [nccl.get_unique_id() if rank == 0 else None]
+        distlite.broadcast_object_list(told, 0)
+        comm = nccl.NcclCommunicator(size, told[0], rank)
+        yield (
+            "CuPy",
+            lambda array: comm.allReduce(
+                *(array.pointer.value, array.pointer.value, array.bytes // 4),
+                *(nccl.NCCL_FLOAT32, nccl.NCCL_SUM, stream.value),
+            ),
+        )
+    try:
+        import torch
+        import torch.distributed as theirs
+    except ImportError:
+        return
+    if not (torch.cuda.is_available() and theirs.is_nccl_available()):
+        return
+    address: list[Any] = [None]
+    if rank == 0:
+        store = theirs.TCPStore("127.0.0.1", 0, size, True, wait_for_workers=False)
+        address = [store.port]
+    distlite.broadcast_object_list(address, 0)
+    if rank != 0:
+        store = theirs.TCPStore("127.0.0.1", address[0], size, False)
+    theirs.init_process_group("nccl", store=store, rank=rank, world_size=size)
+    outer = torch.cuda.ExternalStream(stream.value)
+
+    def reduce(array: Any) -> None:
+        with torch.cuda.stream(outer):
+            theirs.all_reduce(torch.as_tensor(array, device="cuda:0"))
+
+    yield "torch", reduce
+
+
+def _bare_nccl(rank: int, size: int, stream: Any) -> Peer:
+    """The library that we use, by ctypes."""
+    distlite.nccl.nccl_version()
+    with open("/proc/self/maps") as maps:
+        files = {line.split()[-1] for line in maps}
+    (path,) = {f for f in files if os.path.basename(f).startswith("libnccl")}
+    library = ctypes.CDLL(path)
+
+    class Id(ctypes.Structure):
+        _fields_ = (("bytes", ctypes.c_char * 128),)
+
+    made = Id()
+    if rank == 0:
+        assert library.ncclGetUniqueId(ctypes.byref(made)) == 0
+    told: list[Any] = [bytes(made)]
+    distlite.broadcast_object_list(told, 0)
+    comm = ctypes.c_void_p()
+    made = Id.from_buffer_copy(told[0])
+    init_rank = library.ncclCommInitRankConfig
+    assert init_rank(ctypes.byref(comm), size, made, rank, None) == 0
+
+    def reduce(array: Any) -> None:
+        count = ctypes.c_size_t(array.bytes // 4)
+        place = array.pointer
+        assert library.ncclAllReduce(place, place, count, 7, 0, comm, stream) == 0
+
+    return "NCCL alone", reduce
 
 
 def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """NCCL with stand-ins for the libraries; on a real device with `-m device`."""
 
+import cuda_device
 import nccl_ranks
 import pytest
 from doubles_build import nccl_doubles
 from workers import run_ranks
+
+import distlite
 
 
 def test_everything():
@@ -131,9 +134,58 @@ def test_what_is_missing_is_named(env, available, where, text):
     assert text in found[where]
 
 
+def test_what_is_run_on_devices_runs_here():
+    env = nccl_doubles()
+    held = run_ranks(nccl_ranks.graphs, 2, launches=1, env=env)
+    assert held == [[1.0, 6.0], [2.0, 6.0]]
+    found = run_ranks(nccl_ranks.speeds, 2, counts=[10, 1000], rounds=2, env=env)
+    for each in found:
+        assert {"distlite", "NCCL alone"} <= set(each)
+        assert all(0 < us < 1e7 for row in each.values() for us in row)
+
+
+@pytest.fixture
+def device():
+    """Skips where there is no device, or no NCCL."""
+    path, reason = cuda_device.cudart()
+    if not path:
+        pytest.skip(reason)
+    if not distlite.is_nccl_available():
+        pytest.skip("there is no NCCL: pip install nvidia-nccl-cu12")
+
+
+# Ranks that share a device get parts of its memory and cores: it takes patience.
+PATIENCE = 240
+
+
 @pytest.mark.device
-def test_everything_on_a_device():
-    torch = pytest.importorskip("torch")
-    if not torch.cuda.is_available():
-        pytest.skip("there is no CUDA device")
-    assert run_ranks(nccl_ranks.everything, 2, kit="torch", timeout=240) == [[]] * 2
+@pytest.mark.parametrize("kit", ["cuda", "torch"])
+@pytest.mark.parametrize("size", [2, 4])
+def test_everything_on_a_device(device, kit, size):
+    if kit == "torch" and not pytest.importorskip("torch").cuda.is_available():
+        pytest.skip("this torch has no CUDA")
+    wrong = run_ranks(nccl_ranks.everything, size, kit=kit, timeout=PATIENCE)
+    assert wrong == [[]] * size
+
+
+@pytest.mark.device
+def test_graphs_on_a_device(device):
+    held = run_ranks(nccl_ranks.graphs, 2, launches=3, timeout=PATIENCE)
+    # Each launch adds up the two ranks' arrays twice.
+    assert [each[1:] for each in held] == [[6.0, 24.0, 96.0]] * 2
+
+
+@pytest.mark.device
+def test_speed_on_a_device(device, capsys):
+    counts = [10, 10_000, 1_000_000, 30_000_000]
+    found = run_ranks(nccl_ranks.speeds, 2, counts=counts, rounds=30, timeout=PATIENCE)[
+        0
+    ]
+    with capsys.disabled():
+        print(f"\nall_reduce of {counts} float32, microseconds:")
+        for name, row in found.items():
+            print(f"  {name:12}", *(f"{us:10.1f}" for us in row))
+    for name, row in found.items():
+        for ours, theirs in zip(found["distlite"], row, strict=True):
+            # Some microseconds for the order of streams, which NCCL does not keep.
+            assert ours <= 1.25 * theirs + 50, (name, found)
