@@ -22,7 +22,7 @@ def test_a_torch_model_trains_the_same_on_any_number_of_ranks(ranks):
     pytest.importorskip("torch", reason="torch is not installed")
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
     words = ["--nproc-per-node", ranks, EXAMPLES / "train_torch.py", "--check"]
-    result = launch(words, timeout=200)
+    result = launch(words, timeout=500)
     assert result.returncode == 0, result.stderr
     assert "parameters equal on every rank, and to a single" in result.stdout
 
@@ -31,7 +31,7 @@ def test_a_torch_model_trains_the_same_on_any_number_of_ranks(ranks):
 def test_actors_of_ray_are_ranks():
     pytest.importorskip("ray", reason="ray is not installed")
     words = [sys.executable, EXAMPLES / "ray_actors.py", "--actors", "3", "--check"]
-    result = subprocess.run(words, capture_output=True, text=True, timeout=200)
+    result = subprocess.run(words, capture_output=True, text=True, timeout=500)
     assert result.returncode == 0, result.stderr
     assert "the same as one process finds, on every actor" in result.stdout
 
