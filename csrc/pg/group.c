@@ -128,7 +128,8 @@ join(dl_group *group, const dl_group_options *asked)
     if (status == DL_OK) {
         status = make(&options, dl_group_deadline(group), &group->backend);
     }
-    if (status == DL_OK && dl_debug_level_get() == DL_DEBUG_DETAIL) {
+    bool is_compared = asked->is_compared || dl_debug_level_get() == DL_DEBUG_DETAIL;
+    if (status == DL_OK && is_compared) {
         status = dl_wrapper_backend_wrap(&options, &group->backend);
     }
     dl_backend_origin_unref(options.origin);

@@ -24,6 +24,7 @@ typedef struct dl_group_options {
     /* NULL, or a group that all ranks are in, with their ranks there, in the new order. */
     dl_group *parent;
     const int *parent_ranks;
+    bool is_compared; /* ranks compare what they call, at every debug level */
 } dl_group_options;
 
 /* Meets the other ranks through `store` (a reference is taken).  With a parent of the

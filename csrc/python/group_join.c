@@ -18,6 +18,7 @@ enum {
     BACKEND,
     PARENT,
     RANKS,
+    IS_COMPARED,
     ARGUMENT_COUNT,
 };
 
@@ -25,7 +26,7 @@ static const dlpy_signature new_signature = {
     .function = "ProcessGroup",
     .required = 3,
     .names = {"store", "rank", "size", "timeout", "group_name", "group_desc", "backend",
-              "parent", "ranks"},
+              "parent", "ranks", "is_compared"},
 };
 
 static int
@@ -62,7 +63,9 @@ options_from(PyObject *const *values, dl_group_options *options)
         || text_from(values[BACKEND], "cpu", &options->backend) < 0) {
         return -1;
     }
-    return 0;
+    int truth = values[IS_COMPARED] == NULL ? 0 : PyObject_IsTrue(values[IS_COMPARED]);
+    options->is_compared = truth == 1;
+    return truth < 0 ? -1 : 0;
 }
 
 /* The parent's ranks of the members, in memory for the caller to free. */

@@ -140,7 +140,8 @@ _Handler: TypeAlias = Callable[[ProcessGroup, str, dict[str, Any]], Any]
 @disjoint_base
 class ProcessGroup:
     # (store, rank, size, timeout=None, group_name="0", group_desc="undefined",
-    # backend="cpu", parent=None, ranks=None); subclasses that write the operations have
+    # backend="cpu", parent=None, ranks=None, is_compared=False); subclasses that write
+    # the operations have
     # arguments of their own, and call __init__ with (rank, size).
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...

@@ -116,6 +116,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .coalescing import _coalescing_manager as _coalescing_manager
     from .compat import GroupName, record_comm
+    from .compat import (
+        _create_process_group_wrapper as _create_process_group_wrapper,
+    )
     from .device_mesh import init_device_mesh
     from .mesh import DeviceMesh
     from .nccl import ProcessGroupNCCL, cuda_stream
@@ -139,6 +142,7 @@ if TYPE_CHECKING:
         ReduceScatterOptions,
         ScatterOptions,
     )
+    from .reduce_op import _make_nccl_premul_sum as _make_nccl_premul_sum
     from .regroup import shrink_group, split_group
     from .safe_encode import register_safe_type
     from .shared import (
@@ -276,6 +280,8 @@ _LATER = {
     "GroupName": "compat",
     "_all_gather_base": "compat",
     "_coalescing_manager": "coalescing",
+    "_create_process_group_wrapper": "compat",
+    "_make_nccl_premul_sum": "reduce_op",
     "_reduce_scatter_base": "compat",
     "record_comm": "compat",
     "shared_empty": "shared",

@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from typing import NewType
 
 from . import _C
-from ._C import Work, all_gather_single, reduce_scatter_single
+from ._C import (
+    PrefixStore,
+    ProcessGroup,
+    Work,
+    all_gather_single,
+    reduce_scatter_single,
+)
+from .constants import default_pg_timeout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,12 +22,15 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Any, Literal
 
+    from ._C import Store
     from .futures import Future
 
 __all__ = [
     "FutureWork",
     "GroupName",
+    "_ProcessGroupWrapper",
     "_all_gather_base",
+    "_create_process_group_wrapper",
     "_create_work_from_future",
     "_reduce_scatter_base",
     "record_comm",
@@ -31,6 +41,49 @@ _all_gather_base = all_gather_single
 _reduce_scatter_base = reduce_scatter_single
 
 GroupName = NewType("GroupName", str)
+
+
+class _ProcessGroupWrapper(ProcessGroup):
+    """A group whose ranks compare what they call, at every debug level."""
+
+    wrapped_pg: ProcessGroup
+
+    def __new__(
+        cls, wrapped_pg: ProcessGroup, store: Store, timeout: timedelta
+    ) -> _ProcessGroupWrapper:
+        rank, size = wrapped_pg.rank(), wrapped_pg.size()
+        name, backend = f"{wrapped_pg.group_name}:compared", wrapped_pg.name()
+        made = super().__new__(
+            cls, store, rank, size, timeout, name, backend=backend, is_compared=True
+        )
+        made.wrapped_pg = wrapped_pg
+        return made
+
+
+def _create_process_group_wrapper(
+    wrapped_pg: ProcessGroup,
+    store_prefix: str,
+    store: Store,
+    rank: int,
+    world_size: int,
+    timeout: timedelta = default_pg_timeout,
+) -> _ProcessGroupWrapper:
+    """A group of `wrapped_pg`'s ranks that compares each call before it is carried out.
+
+    As all groups at TORCH_DISTRIBUTED_DEBUG=DETAIL.  Every rank calls it, with one
+    `store`; operations on it are its own, and leave `wrapped_pg` alone.
+    """
+    if (rank, world_size) != (wrapped_pg.rank(), wrapped_pg.size()):
+        raise ValueError(
+            f"rank {rank} of {world_size} was given, but the group to be wrapped has "
+            f"rank {wrapped_pg.rank()} of {wrapped_pg.size()} here"
+        )
+    if ProcessGroup.name(wrapped_pg) == "custom" or _C._device_name(wrapped_pg):
+        raise NotImplementedError(
+            f"group {wrapped_pg.group_name} is not carried out by the CPU alone: set "
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL before it is made"
+        )
+    return _ProcessGroupWrapper(wrapped_pg, PrefixStore(store_prefix, store), timeout)
 
 
 class FutureWork(Work):

@@ -17,6 +17,9 @@ from .compat import (
     _all_gather_base as _all_gather_base,
 )
 from .compat import (
+    _create_process_group_wrapper as _create_process_group_wrapper,
+)
+from .compat import (
     _create_work_from_future as _create_work_from_future,
 )
 from .compat import (
