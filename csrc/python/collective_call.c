@@ -3,12 +3,12 @@
 
 #include <limits.h>
 
-#include "base/blocking.h"
 #include "pg/device.h"
 #include "python/call_site.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"
 #include "python/errors.h"
+#include "python/gil.h"
 #include "python/group_type.h"
 #include "python/recorded_site.h"
 
@@ -232,28 +232,14 @@ submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep ke
                            : dlpy_raise_collective(self->state, status);
 }
 
-/* Other threads of Python run from here on. */
-static void
-let_others_run(void *context)
-{
-    *(PyThreadState **)context = PyEval_SaveThread();
-}
-
 static dl_status
 run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline)
 {
-    PyThreadState *saved = NULL;
+    dlpy_gil gil;
 
-    if (dl_group_is_brief(group, op, args)) {
-        dl_blocking_watch(let_others_run, &saved);
-    } else {
-        saved = PyEval_SaveThread();
-    }
+    dlpy_gil_leave(&gil, dl_group_is_brief(group, op, args));
     dl_status status = dl_group_run(group, op, args, deadline);
-    dl_blocking_watch(NULL, NULL);
-    if (saved != NULL) {
-        PyEval_RestoreThread(saved);
-    }
+    dlpy_gil_return(&gil);
     return status;
 }
 

@@ -12,23 +12,11 @@ finish(dlpy_collective *self, dl_op_type op, const void *args, dlpy_tensor *tens
        PyObject *array)
 {
     dlpy_work_keep keep = {0};
-    PyObject *result = NULL;
 
-    if (!self->is_async) {
-        result = dlpy_collective_finish(self, op, args, keep);
-        dlpy_tensor_release(tensor);
-        return result;
+    if (self->is_async) {
+        keep = (dlpy_work_keep){.pins = tensor->owner, .outputs = array};
     }
-    keep.pins = PyTuple_Pack(2, array, tensor->owner == NULL ? array : tensor->owner);
-    keep.outputs = PyList_New(1);
-    if (keep.pins == NULL || keep.outputs == NULL) {
-        dlpy_collective_give_up(self);
-    } else {
-        PyList_SET_ITEM(keep.outputs, 0, Py_NewRef(array));
-        result = dlpy_collective_finish(self, op, args, keep);
-    }
-    Py_XDECREF(keep.pins);
-    Py_XDECREF(keep.outputs);
+    PyObject *result = dlpy_collective_finish(self, op, args, keep);
     dlpy_tensor_release(tensor);
     return result;
 }

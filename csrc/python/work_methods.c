@@ -4,6 +4,7 @@
 #include "pg/device.h"
 #include "python/convert.h"
 #include "python/errors.h"
+#include "python/gil.h"
 #include "python/work_object.h"
 
 static dlpy_work *
@@ -66,6 +67,7 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     dlpy_work *self = work_of(object);
     int64_t timeout = -1;
     dl_status status;
+    dlpy_gil gil;
 
     if (self->work == NULL) {
         return refuse_own(object, "wait");
@@ -89,9 +91,9 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
         }
         Py_DECREF(ordered);
     }
-    Py_BEGIN_ALLOW_THREADS
+    dlpy_gil_leave(&gil, self->work->is_brief);
     status = dl_work_wait(self->work, dl_deadline_after(timeout));
-    Py_END_ALLOW_THREADS
+    dlpy_gil_return(&gil);
     if (status != DL_OK) {
         return raise_result(self, status);
     }
@@ -141,6 +143,15 @@ work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
     if (self->outputs == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "result() not implemented.");
         return NULL;
+    }
+    if (!PyList_Check(self->outputs)) {
+        /* The same list every time, made for those who ask. */
+        PyObject *list = PyList_New(1);
+        if (list == NULL) {
+            return NULL;
+        }
+        PyList_SET_ITEM(list, 0, self->outputs);
+        self->outputs = list;
     }
     return Py_NewRef(self->outputs);
 }

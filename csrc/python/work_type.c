@@ -24,7 +24,9 @@ PyObject *
 dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep)
 {
     if (work == NULL) {
-        return dlpy_work_join_batch(state, keep.pins);
+        PyObject *joined = dlpy_work_join_batch(state, keep.outputs);
+        Py_XDECREF(joined);
+        return joined == NULL ? NULL : dlpy_work_join_batch(state, keep.pins);
     }
     dlpy_work *self = (dlpy_work *)state->work_type->tp_alloc(state->work_type, 0);
 

@@ -11,11 +11,11 @@
 /* What a Work keeps besides the core's work; both borrowed. */
 typedef struct dlpy_work_keep {
     PyObject *pins;    /* whatever must stay alive until the end */
-    PyObject *outputs; /* list: what result() gives; NULL: it has none */
+    PyObject *outputs; /* what result() gives: a list, or its one array; NULL: none */
 } dlpy_work_keep;
 
 /* Takes the reference to `work`, also on failure.  None for NULL, which stands for an
- * operation that has become part of a batch: that keeps the pins. */
+ * operation that has become part of a batch: that keeps the arrays. */
 PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep);
 
 /* None; the batch that is being collected, if any, keeps `pins`, which may be NULL. */

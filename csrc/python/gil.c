@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/gil.h"
+
+#include "base/blocking.h"
+
+/* Other threads of Python run from here on. */
+static void
+let_others_run(void *context)
+{
+    ((dlpy_gil *)context)->saved = PyEval_SaveThread();
+}
+
+void
+dlpy_gil_leave(dlpy_gil *self, bool is_brief)
+{
+    self->saved = NULL;
+    if (is_brief) {
+        dl_blocking_watch(let_others_run, self);
+    } else {
+        let_others_run(self);
+    }
+}
+
+void
+dlpy_gil_return(dlpy_gil *self)
+{
+    dl_blocking_watch(NULL, NULL);
+    if (self->saved != NULL) {
+        PyEval_RestoreThread(self->saved);
+    }
+}
