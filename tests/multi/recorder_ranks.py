@@ -79,6 +79,26 @@ def look_at_a_stopped_rank(
     return looked
 
 
+def look_from_another_host(
+    rank: int, world_size: int, init_method: str, folder: str
+) -> Any:
+    """The last rank looks at the others, who wait for it in their second call."""
+    init(rank, world_size, init_method)
+    array = np.full(10, rank, np.float32)
+    dist.all_reduce(array)
+    looked = None
+    if rank == world_size - 1:
+        facts = _wait_until(
+            lambda facts: all(rank["current"] for rank in facts["ranks"][:-1])
+        )
+        looked = facts, _ps("--job", facts["job"])
+        _ps("--job", facts["job"], "--dump", f"{folder}/dump-")
+    dist.all_reduce(array)
+    dist.barrier()
+    dist.destroy_process_group()
+    return looked
+
+
 def lose_a_rank(rank: int, world_size: int, init_method: str) -> str:
     """Rank 2 dies; what the others raise."""
     init(rank, world_size, init_method)

@@ -85,8 +85,8 @@ def made_up(rank: int, **changes: object) -> dict:
 
 def test_what_is_found():
     loopback = {"chosen": "127.0.0.1", "interface": "lo", "why": "so"}
-    first = made_up(0, boot="a", addresses=loopback)
-    second = made_up(1, boot="b", addresses={"chosen": None, "why": "no such eth9"})
+    first = made_up(0, stack="a", addresses=loopback)
+    second = made_up(1, stack="b", addresses={"chosen": None, "why": "no such eth9"})
     first["limits"]["open_files"] = 64
     second["cores"]["usable"] = 1
     second["versions"] = {**second["versions"], "python": "2.7"}

@@ -73,7 +73,7 @@ class Diagnosis:
         for link in self.links:
             if link["error"] is not None:
                 yield f"rank {link['from']} to rank {link['to']}: {link['error']}"
-        if len({facts["boot"] for facts in self.ranks}) < 2:
+        if len({facts["stack"] for facts in self.ranks}) < 2:
             return
         for facts in self.ranks:
             chosen = facts["addresses"]["chosen"]
@@ -106,7 +106,7 @@ def _links(
     return [
         {
             **link,
-            "same_host": ranks[link["from"]]["boot"] == ranks[link["to"]]["boot"],
+            "same_host": ranks[link["from"]]["stack"] == ranks[link["to"]]["stack"],
             **numbers.get(_pair(link), nothing),
         }
         for link in tried

@@ -30,7 +30,7 @@ def facts_of(rank: int, connected: str | None, with_libraries: bool) -> dict[str
     return {
         "rank": rank,
         "host": socket.gethostname(),
-        "boot": _read("/proc/sys/kernel/random/boot_id"),
+        "stack": stack(),
         "pid": os.getpid(),
         "versions": {
             "distlite": _version(),
@@ -42,6 +42,15 @@ def facts_of(rank: int, connected: str | None, with_libraries: bool) -> dict[str
         "cores": cores(),
         "libraries": libraries() if with_libraries else None,
     }
+
+
+def stack() -> str:
+    """What ranks of one host have in common: containers may be hosts of their own."""
+    try:
+        namespace = os.readlink("/proc/self/ns/net")
+    except OSError:
+        namespace = ""
+    return f"{_read('/proc/sys/kernel/random/boot_id')}/{namespace}"
 
 
 def addresses(connected: str | None) -> dict[str, Any]:
