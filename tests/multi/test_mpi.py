@@ -169,7 +169,7 @@ def test_a_rank_that_is_killed_ends_the_job(launcher, what):
     status, out, _ = start(launcher, 2, "one_is_killed", what)
     assert status != 0
     assert "survived" not in out
-    assert time.monotonic() - began < 40
+    assert time.monotonic() - began < 90
 
 
 @pytest.mark.slow
@@ -183,21 +183,7 @@ def test_a_rank_that_leaves_is_named_by_who_waits(tmp_path, launcher, how):
     assert "timed out after 500ms" in waiting["barrier"]
     assert "nothing was heard of rank 1;" in waiting["barrier"]
     assert "timed out after 500ms" in waiting["receive"]
-    assert waiting["seconds"] < 5
-
-
-@pytest.mark.slow
-@launchers
-def test_more_than_two_gigabytes(run, launcher, tmp_path):
-    if _free_memory() < 12 << 30:
-        pytest.skip("too little memory")
-    for found in run(launcher, 2, "large", seconds=240):
-        assert found == {"all_reduce": True, "broadcast": True, "message": True}
-
-
-def _free_memory():
-    text = Path("/proc/meminfo").read_text()
-    return int(text.split("MemAvailable:")[1].split()[0]) << 10
+    assert waiting["seconds"] < 1 + SOON
 
 
 @pytest.mark.slow
