@@ -79,7 +79,8 @@ def iperf(hosts: list[Host], *options: str) -> float | None:
         for _ in range(50):
             try:
                 end = json.loads(hosts[-1].run(*command, timeout=30))["end"]
-                break
+                if end["sum_received"]["bytes"] > 0:  # else it was cut short
+                    break
             except OSError:
                 continue
         else:
