@@ -14,7 +14,7 @@ from pathlib import Path
 import mpi_ranks
 import pytest
 from doubles_build import mpi_double
-from workers import SOON, SOON, run_ranks
+from workers import SOON, run_ranks
 
 import distlite
 from distlite import _C
