@@ -124,8 +124,8 @@ def test_how_the_library_is_called():
             "settings": "TLS=self,ucp;CLS=basic;TL_UCP_TUNE=allreduce:0-4k:@0;"
             "LOG_LEVEL=fatal;LOG_FILE=/tmp/ucc.log;CONFIG_FILE=/etc/ucc.conf;",
             **{"contexts left": 0, "teams left": 0},
-            "refused": "ValueError: ucc serves cpu memory only, not cuda; for arrays on "
-            'devices there is "cpu:ucc,cuda:nccl"',
+            "refused": "ValueError: ucc serves cpu memory only, not cuda; for arrays "
+            'on devices there is "cpu:ucc,cuda:nccl"',
         }
 
 

@@ -4,11 +4,23 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+/* On another host a rank may have heard enough to go on: it hears of this from the
+ * store. */
+static dl_status
+end(dl_ucc_backend *self, const dl_op_context *op, dl_status status)
+{
+    dl_ucc_note_loss(self, status);
+    if (status != DL_OK) {
+        dl_ucc_publish(self, op);
+    }
+    return status;
+}
+
 dl_status
 dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op)
 {
     DL_TRY(dl_ucc_admit(self));
-    return dl_ucc_note_loss(self, self->cpu->ops->barrier(self->cpu, op));
+    return end(self, op, self->cpu->ops->barrier(self->cpu, op));
 }
 
 /* A side as one number for each rank: what a list has for it, or one block that is the
@@ -101,7 +113,7 @@ dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
     dl_all_gather_args args = {.input = blocks[self->rank], .outputs = blocks};
     put_side(from, self->size, root, args.input.data);
     put_side(to, self->size, root, (uint64_t *)args.input.data + count);
-    status = dl_ucc_note_loss(self, self->cpu->ops->all_gather(self->cpu, op, &args));
+    status = end(self, op, self->cpu->ops->all_gather(self->cpu, op, &args));
     if (status == DL_OK) {
         status = compare(self, op, rows);
     }
@@ -112,13 +124,12 @@ done:
     return status;
 }
 
-dl_status
+void
 dl_ucc_note_loss(dl_ucc_backend *self, dl_status status)
 {
     if (status == DL_PEER_LOST && self->context != NULL) {
         atomic_store(&self->context->is_bereaved, true);
     }
-    return status;
 }
 
 dl_status

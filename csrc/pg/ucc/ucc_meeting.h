@@ -21,8 +21,7 @@ dl_status dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
 /* DL_OK, or who is gone, as far as is known now. */
 dl_status dl_ucc_watch(dl_ucc_backend *self);
 
-/* Returns `status`; of a lost rank the context remembers that there is nobody to wait for
- * in the end. */
-dl_status dl_ucc_note_loss(dl_ucc_backend *self, dl_status status);
+/* Of a lost rank the context remembers that there is nobody to wait for in the end. */
+void dl_ucc_note_loss(dl_ucc_backend *self, dl_status status);
 
 #endif

@@ -61,6 +61,42 @@ dl_ucc_patience_rest(dl_ucc_patience *patience)
     return DL_OK;
 }
 
+/* Ranks of other hosts look there while they wait for UCC; the first one has the word. */
+void
+dl_ucc_publish(dl_ucc_backend *self, const dl_op_context *op)
+{
+    char text[DL_ERROR_TEXT_SIZE + 64];
+    dl_error error = *dl_last_error();
+    dl_bytes nothing = {NULL, 0};
+    dl_buffer held = {0};
+
+    int size =
+        snprintf(text, sizeof text, "%s gave up %s #%" PRIu64 ": %s", self->label,
+                 dl_op_type_name(op->fingerprint.op), op->sequence, error.text);
+    (void)dl_store_compare_set(self->exchange.store, FAULT_KEY, nothing,
+                               (dl_bytes){(const uint8_t *)text, (size_t)size}, &held,
+                               dl_deadline_after(DL_SECOND));
+    dl_buffer_fini(&held);
+    (void)dl_fail_again(&error);
+}
+
+/* Others that wait for this rank need not wait until their own deadlines.  Returns the
+ * failure. */
+static dl_status
+tell(dl_ucc_backend *self, const dl_op_context *op)
+{
+    dl_error error = *dl_last_error();
+    dl_error told = {.status = DL_PEER_LOST};
+
+    snprintf(told.text, sizeof told.text, "%.200s gave up %s #%" PRIu64 ": %.1600s",
+             self->label, dl_op_type_name(op->fingerprint.op), op->sequence,
+             error.text);
+    self->cpu->ops->abort(self->cpu, &told);
+    (void)dl_fail_again(&error);
+    dl_ucc_publish(self, op);
+    return error.status;
+}
+
 static dl_status
 hear_of_faults(dl_ucc_backend *self, const dl_op_context *op)
 {
@@ -181,30 +217,6 @@ begin(dl_ucc_backend *self, const char *name, dl_ucc_args *args,
         ucc->collective_finalize(*request);
     }
     return dl_ucc_check(ucc, status, name);
-}
-
-/* Others that wait for this rank need not wait until their own deadlines: those of this
- * host look at each other, the rest at the store, where the first one has the word.
- * Returns the failure. */
-static dl_status
-tell(dl_ucc_backend *self, const dl_op_context *op)
-{
-    char text[DL_ERROR_TEXT_SIZE + 64];
-    dl_error error = *dl_last_error();
-    dl_error told = {.status = DL_PEER_LOST};
-    dl_bytes nothing = {NULL, 0};
-    dl_buffer held = {0};
-
-    int size =
-        snprintf(text, sizeof text, "%s gave up %s #%" PRIu64 ": %s", self->label,
-                 dl_op_type_name(op->fingerprint.op), op->sequence, error.text);
-    snprintf(told.text, sizeof told.text, "%.1900s", text);
-    self->cpu->ops->abort(self->cpu, &told);
-    (void)dl_store_compare_set(self->exchange.store, FAULT_KEY, nothing,
-                               (dl_bytes){(const uint8_t *)text, (size_t)size}, &held,
-                               dl_deadline_after(DL_SECOND));
-    dl_buffer_fini(&held);
-    return dl_fail_again(&error);
 }
 
 dl_status

@@ -44,6 +44,9 @@ dl_status dl_ucc_admit(dl_ucc_backend *self);
 dl_status dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
                      size_t bytes);
 
+/* Puts this thread's error where ranks of other hosts look for it. */
+void dl_ucc_publish(dl_ucc_backend *self, const dl_op_context *op);
+
 /* What waits for others in between looks at UCC. */
 typedef struct dl_ucc_patience {
     int64_t awake_until;
