@@ -273,7 +273,7 @@ def safe_settings(rank: int, world_size: int, init_method: str) -> list[str]:
 
 def huge(rank: int, world_size: int, init_method: str) -> list[int]:
     """More than 2 GB, in a stream and beside it."""
-    init(rank, world_size, init_method, 300)
+    init(rank, world_size, init_method, 540)
     size = (1 << 31) + 5
     got = []
     for safe in (False, True):

@@ -156,6 +156,6 @@ def test_more_than_two_gigabytes():
         pytest.skip(f"{free >> 30} GiB of memory are free; it takes 14")
     size = (1 << 31) + 5
     assert (
-        run_ranks(object_ranks.huge, 2, timeout=300)
+        run_ranks(object_ranks.huge, 2, timeout=540)
         == [[size, 1, 1, size, 1, 1, size, 97]] * 2
     )
