@@ -120,7 +120,7 @@ def test_a_lost_node_is_named_and_ends_the_others(tmp_path, lost):
         start = time.monotonic()
         both[lost].process.kill()
         assert other.finish() == 1
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 40  # nobody has slept to the end
         wait_until(lambda: not processes_of(both[lost].token))
     if lost == 1:
         assert "distlite: node 1 (" in other.errors
@@ -154,18 +154,30 @@ def test_a_signal_to_one_node_ends_all(tmp_path):
 )
 def test_nodes_that_do_not_belong_together(tmp_path, changed, complaint):
     first, second = static_job()
-    rest = ["--rdzv-id", "ours", "--rdzv-conf", "join_timeout=4"]
+    # Nobody gives up while the other one's interpreter is still starting.
+    rest = ["--rdzv-id", "ours", "--rdzv-conf", "join_timeout=60"]
     program = ["--no-python", "sleep", "600"]
     with nodes([*first, *rest, *program]) as (right,):
         # The one that names the job is right.
-        dist.TCPStore("127.0.0.1", first[5], timeout=timedelta(seconds=20)).wait(
+        dist.TCPStore("127.0.0.1", first[5], timeout=timedelta(seconds=60)).wait(
             ["launch/job"]
         )
         with nodes([*second, *rest, *changed, *program]) as (wrong,):
             assert wrong.finish() == 1
             assert complaint in wrong.errors
+        if "--max-restarts" in changed:
             assert right.finish() == 1
-    assert "node(s) 1 of 2 have not come" in right.errors or complaint in right.errors
+            assert complaint in right.errors
+        else:
+            assert right.process.poll() is None  # it waits on
+
+
+def test_a_node_that_does_not_come_is_named():
+    first, _ = static_job()
+    words = [*first, "--rdzv-conf", "join_timeout=1", "--no-python", "sleep", "600"]
+    with nodes(words) as (alone,):
+        assert alone.finish() == 1
+    assert "node(s) 1 of 2 have not come" in alone.errors
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +229,7 @@ def test_a_host_that_is_cut_off_is_named_and_both_sides_end(hosts):
         try:
             start = time.monotonic()
             assert [node.finish() for node in both] == [1, 1]
-            assert time.monotonic() - start < 15
+            assert time.monotonic() - start < 40  # nobody has slept to the end
         finally:
             second.plug()
     assert "distlite: node 1 (host2) is lost: no sign of life" in both[0].errors
