@@ -10,8 +10,9 @@ from c_source import Function, Source, csrc_files
 
 NUMPY_FILE = "csrc/python/tensor_arg.c"
 
-_BEGIN = "Py_BEGIN_ALLOW_THREADS"
-_END = "Py_END_ALLOW_THREADS"
+# The second of each: csrc/python/gil.h.
+_BEGIN = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b|\bdlpy_gil_leave\(&")
+_END = re.compile(r"\bPy_END_ALLOW_THREADS\b|\bdlpy_gil_return\(&")
 _PROTOTYPE = re.compile(r"^[\w *]*?\b(dl_\w+)\(([^;{}]*)\)[^;{}()]*;", re.MULTILINE)
 # Making and looking at deadlines does not block.
 _HARMLESS = re.compile(r"dl_deadline_\w+|dl_store_fail_timeout")
@@ -49,9 +50,9 @@ def _lines(function: Function) -> list[tuple[int, str, bool]]:
     is_released = False
     lines = []
     for number, line in enumerate(function.body.split("\n"), 1):
-        if _BEGIN in line:
+        if _BEGIN.search(line):
             is_released = True
-        elif _END in line:
+        elif _END.search(line):
             is_released = False
         else:
             lines.append(
