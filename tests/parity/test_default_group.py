@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+import test_signatures
 
 import distlite
 
@@ -217,7 +218,8 @@ def test_parameters(name):
         ]
         for dist in BOTH
     )
-    assert ours == theirs
+    more = test_signatures.MORE.get(name, ([], ""))[0]
+    assert [each for each in ours if each[0] not in more] == theirs
 
 
 def test_parameters_of_init():
