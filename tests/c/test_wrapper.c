@@ -287,22 +287,22 @@ queue_and_wait(int rank, int size, void *is_wrong)
     dl_group *group = join_group(store, "g", rank, size);
     int64_t data[2] = {rank, 1};
     dl_all_reduce_args args = {.tensor = tensor_of(data, 2, DL_INT64), .op = DL_SUM};
-    dl_work *works[2];
+    dl_work *works[2] = {NULL, NULL};
+    int count = is_wrong == NULL ? 2 : 1; /* the second might find the group broken */
 
     if (is_wrong != NULL && rank == 1) {
         args.op = DL_MIN;
     }
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < count; i++) {
         note_line(40 + 10 * i + rank);
         CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &works[i]));
     }
     note_line(99);
-    dl_status status = dl_work_wait(works[1], soon());
+    dl_status status = dl_work_wait(works[count - 1], soon());
     CHECK_STATUS(status, is_wrong == NULL ? DL_OK : DL_MISMATCH);
     if (is_wrong != NULL) {
         CHECK_CONTAINS(dl_last_error()->text, "train.py:40 in step");
         CHECK_CONTAINS(dl_last_error()->text, "train.py:41 in step");
-        CHECK_STATUS(dl_work_wait(works[0], soon()), DL_MISMATCH);
     } else {
         CHECK_EQUAL(data[1], size * size);
     }
