@@ -292,15 +292,15 @@ CHECK_CASE(bits_are_the_same_on_all_ranks_and_in_all_ways)
     boards_fini(&all);
 }
 
-#define CHUNK DL_BOARD_CHUNK
+#define REAL DL_BOARD_CHUNK
 
 /* With real chunks and tiles, through the choice by size. */
 static void
 reduce_large(int rank, int size, void *context)
 {
     static const size_t sizes[] = {
-        0,     4,      104,           108,           4096,      8196,
-        32768, 131076, CHUNK / 2 - 4, CHUNK / 2 + 4, CHUNK + 4, 5 << 19,
+        0,     4,      104,          108,          4096,     8196,
+        32768, 131076, REAL / 2 - 4, REAL / 2 + 4, REAL + 4, 5 << 19,
     };
     walker self = {rank, size, 0};
     int32_t *data = malloc(5 << 19);

@@ -420,7 +420,7 @@ be_refused(int rank, const rank_processes *all, void *context)
     enter_job(rank, all);
     dl_store *store = open_file_store(all);
     CHECK_STATUS(dl_group_new(&options, store, &group), DL_UNSUPPORTED);
-    CHECK_CONTAINS(dl_last_error()->text, context);
+    CHECK_CONTAINS(dl_last_error()->text, (const char *)context);
     dl_store_unref(store);
 }
 
