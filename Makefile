@@ -73,12 +73,13 @@ demo: build/.extension
 	$(BIN)/python -m distlite.run --nproc-per-node 4 examples/train_digits.py
 
 # Three runs of about the same length: most tests wait.
-STARTING := $(wildcard tests/multi/test_launch*.py) tests/multi/test_examples.py \
-	tests/multi/test_init.py tests/multi/test_workers.py
+THIRD_RUN := $(wildcard tests/multi/test_launch*.py) tests/multi/test_examples.py \
+	tests/multi/test_init.py tests/multi/test_workers.py $(wildcard tests/unit/test_store_*.py)
 test: build/.extension
-	@.ci/side-by-side "$(PYTEST) --ignore=tests/lint --ignore=tests/multi $(TESTS)" \
-		"$(PYTEST) tests/multi $(addprefix --ignore=,$(STARTING)) $(TESTS)" \
-		"$(PYTEST) $(STARTING) $(TESTS)"
+	@.ci/side-by-side \
+		"$(PYTEST) $(addprefix --ignore=,tests/lint tests/multi $(THIRD_RUN)) $(TESTS)" \
+		"$(PYTEST) tests/multi $(addprefix --ignore=,$(THIRD_RUN)) $(TESTS)" \
+		"$(PYTEST) $(THIRD_RUN) $(TESTS)"
 
 test-c: .venv/.packages
 	$(PYTEST) tests/c $(TESTS)

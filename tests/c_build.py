@@ -78,7 +78,7 @@ class Builder:
         coverage = os.environ.get("DISTLITE_COVERAGE", "0") not in ("", "0")
         self.folder = ROOT / "build" / f"c-{name}{'-coverage' if coverage else ''}"
         self.compiler = shlex.split(os.environ.get("CC", compiler))
-        self.flags = ["-std=c11", "-D_GNU_SOURCE", "-g", "-pthread", *WARNINGS]
+        self.flags = ["-std=c11", "-D_GNU_SOURCE", "-g1", "-pthread", *WARNINGS]
         libuv_cflags, libuv_libraries = _libuv()
         self.flags += ["-Icsrc", "-Itests/c", *libuv_cflags]
         self.link_flags = ["-pthread"]
