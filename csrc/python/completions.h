@@ -14,7 +14,8 @@
 #include "base/list.h"
 #include "python/state.h"
 
-/* Embedded in the Python object, which holds a reference to itself until dropped. */
+/* Embedded in the Python object, which holds a reference to itself from before it is
+ * noted until it is dropped. */
 typedef struct dlpy_completion {
     dl_list node;
     PyObject *object;

@@ -247,6 +247,7 @@ work_call_when_done(PyObject *object, PyObject *callback)
     if (self->callbacks == NULL || PyList_Append(self->callbacks, callback) < 0) {
         return NULL;
     }
+    dlpy_work_watch(self);
     dlpy_completions_want(self->completions, &self->completion);
     Py_RETURN_NONE;
 }

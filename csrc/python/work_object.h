@@ -19,12 +19,18 @@ typedef struct dlpy_work {
     PyObject *outputs;
     PyObject *callbacks; /* list, or NULL */
     PyObject *weak_references;
+    bool is_watched; /* the next two are in use */
     dl_work_notice notice;
     dlpy_completion completion;
     dlpy_cuda_origin origin; /* of the array, if it is on a device */
 } dlpy_work;
 
 extern PyMethodDef dlpy_work_methods[];
+
+/* From here on it holds a reference to itself until it has ended, and is noted then:
+ * because there are callbacks, or because nobody else holds it.  The others, which are
+ * waited for and dropped, do without. */
+void dlpy_work_watch(dlpy_work *self);
 
 PyObject *dlpy_work_await(PyObject *object);
 

@@ -20,6 +20,18 @@ note_end(dl_work_notice *notice)
     dlpy_completions_note(self->completions, &self->completion);
 }
 
+void
+dlpy_work_watch(dlpy_work *self)
+{
+    if (self->is_watched) {
+        return;
+    }
+    self->is_watched = true;
+    self->notice.call = note_end;
+    self->completion.object = Py_NewRef((PyObject *)self);
+    dl_work_notify(self->work, &self->notice);
+}
+
 PyObject *
 dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep)
 {
@@ -47,9 +59,6 @@ dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep)
     if (dl_work_is_on_device(work)) {
         self->origin = dlpy_cuda_last_origin();
     }
-    self->notice.call = note_end;
-    self->completion.object = Py_NewRef((PyObject *)self);
-    dl_work_notify(work, &self->notice);
     return (PyObject *)self;
 }
 
@@ -103,13 +112,30 @@ work_clear(PyObject *object)
     return 0;
 }
 
-/* The core's has ended, or it would hold itself. */
+static bool
+is_going_on(const dlpy_work *self)
+{
+    return self->work != NULL && !dl_work_is_done(self->work);
+}
+
+/* Nobody asks for it any more, but its arrays must not go before the end. */
+static void
+work_finalize(PyObject *object)
+{
+    if (is_going_on(work_of(object))) {
+        dlpy_work_watch(work_of(object));
+    }
+}
+
 static void
 work_dealloc(PyObject *object)
 {
     dlpy_work *self = work_of(object);
     PyTypeObject *type = Py_TYPE(object);
 
+    if (is_going_on(self) && PyObject_CallFinalizerFromDealloc(object) < 0) {
+        return;
+    }
     PyObject_GC_UnTrack(object);
     if (self->weak_references != NULL) {
         PyObject_ClearWeakRefs(object);
@@ -154,6 +180,7 @@ static PyType_Slot work_slots[] = {
     {Py_tp_init, work_init},
     {Py_tp_traverse, work_traverse},
     {Py_tp_clear, work_clear},
+    {Py_tp_finalize, work_finalize},
     {Py_tp_dealloc, work_dealloc},
     {Py_tp_repr, work_repr},
     {Py_tp_methods, dlpy_work_methods},
