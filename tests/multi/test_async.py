@@ -110,6 +110,26 @@ def test_arrays_live_as_long_as_their_work(pair):
     assert alive() is None
 
 
+def test_a_dropped_work_keeps_its_arrays_until_its_end(pair):
+    class Array(np.ndarray):
+        pass
+
+    tensor = np.ones(3).view(Array)
+    alive = weakref.ref(tensor)
+    garbage = [distlite.all_reduce(tensor, group=pair[0], async_op=True)]
+    garbage.append(garbage)
+    del tensor, garbage
+    gc.collect()
+    assert alive() is not None
+    distlite.all_reduce(np.ones(3), group=pair[1])
+    # The next one that has ended takes along what ended before.
+    work = distlite.barrier(pair[0], async_op=True)
+    distlite.barrier(pair[1])
+    work.wait()
+    gc.collect()
+    assert alive() is None
+
+
 def test_order_with_later_sync_calls(pair):
     def run(group):
         tensor = np.ones(1)
