@@ -89,15 +89,24 @@ work_init(PyObject *object, PyObject *args, PyObject *names)
     return 0;
 }
 
+static bool
+is_going_on(const dlpy_work *self)
+{
+    return self->work != NULL && !dl_work_is_done(self->work);
+}
+
+/* What goes on has the arrays as well, which the collector cannot know. */
 static int
 work_traverse(PyObject *object, visitproc visit, void *arg)
 {
     dlpy_work *self = work_of(object);
 
     Py_VISIT(Py_TYPE(object));
-    Py_VISIT(self->pins);
-    Py_VISIT(self->outputs);
     Py_VISIT(self->callbacks);
+    if (!is_going_on(self)) {
+        Py_VISIT(self->pins);
+        Py_VISIT(self->outputs);
+    }
     return 0;
 }
 
@@ -110,12 +119,6 @@ work_clear(PyObject *object)
     Py_CLEAR(self->outputs);
     Py_CLEAR(self->callbacks);
     return 0;
-}
-
-static bool
-is_going_on(const dlpy_work *self)
-{
-    return self->work != NULL && !dl_work_is_done(self->work);
 }
 
 /* Nobody asks for it any more, but its arrays must not go before the end. */
