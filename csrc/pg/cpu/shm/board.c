@@ -71,6 +71,22 @@ arrivals_of(dl_board_line *lines, int size)
     return (dl_words){&lines->sequence, sizeof *lines, size};
 }
 
+/* Ranks that have a core each. */
+static void
+note_yielding(void *context, int rank, bool begins)
+{
+    dl_board *board = context;
+    int self = board->options.rank;
+    dl_berth *own = &board->members[self].berth;
+
+    if (begins) {
+        dl_parting_begin(&board->parting, own, &board->members[rank].berth,
+                         self > rank);
+    } else {
+        dl_parting_end(own);
+    }
+}
+
 dl_status
 dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
               size_t memory_size)
@@ -102,6 +118,7 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
         .yield = YIELD_SPAN,
         .check = dl_verdict_check,
         .context = board,
+        .yielding = header->may_spin ? note_yielding : NULL,
     };
     pthread_mutex_init(&board->lock, NULL);
     return DL_OK;

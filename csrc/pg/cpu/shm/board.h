@@ -29,6 +29,7 @@
 #include "pg/cpu/peer.h"
 #include "pg/cpu/shm/board_layout.h"
 #include "pg/cpu/shm/lifeline.h"
+#include "pg/cpu/shm/parting.h"
 
 /* What a rank tells its board of the group. */
 typedef struct dl_board_options {
@@ -64,6 +65,7 @@ typedef struct dl_board {
     uint64_t compared;                  /* turn, with all ranks */
     uint64_t round;                     /* rounds used by the operations before */
     uint64_t last_step;                 /* steps used by them */
+    dl_parting parting;
     /* any thread */
     atomic_bool is_aborted;
     pthread_mutex_t lock;

@@ -5,6 +5,7 @@
 #define DISTLITE_PG_CPU_SHM_BOARD_LAYOUT_H
 
 #include "pg/fingerprint.h"
+#include "pg/cpu/shm/parting.h"
 #include "pg/cpu/shm/wait.h"
 
 /* Lines of each rank, used in turn: twice as many as a rank may be ahead of others, so
@@ -40,6 +41,7 @@ typedef enum dl_farewell {
 typedef struct dl_board_member {
     _Alignas(DL_LINE) dl_word step;
     _Atomic uint32_t farewell; /* dl_farewell; the reason is written before it */
+    dl_berth berth;
     char reason[DL_BOARD_REASON_SIZE];
 } dl_board_member;
 

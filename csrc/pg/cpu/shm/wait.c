@@ -128,6 +128,14 @@ yield_for(dl_word *word, uint64_t value, int64_t span, int64_t *until)
     }
 }
 
+static void
+tell(const dl_waiter *waiter, int index, bool begins)
+{
+    if (waiter->yielding != NULL) {
+        waiter->yielding(waiter->context, index, begins);
+    }
+}
+
 /* Word after word: one that has reached a value stays there. */
 static bool
 wait_awake(const dl_wanted *wanted, const dl_waiter *waiter)
@@ -143,7 +151,10 @@ wait_awake(const dl_wanted *wanted, const dl_waiter *waiter)
             continue;
         }
         dl_blocking_begin();
-        if (!yield_for(word, value, waiter->yield, &yield_until)) {
+        tell(waiter, i, true);
+        bool has_come = yield_for(word, value, waiter->yield, &yield_until);
+        tell(waiter, i, false);
+        if (!has_come) {
             return false;
         }
     }

@@ -58,6 +58,8 @@ typedef struct dl_waiter {
     /* Called before the first sleep and after each slice; a failure ends the wait. */
     dl_status (*check)(void *context, const dl_wanted *wanted);
     void *context;
+    /* Unless NULL: around the yielding wait for word `index`. */
+    void (*yielding)(void *context, int index, bool begins);
 } dl_waiter;
 
 /* Sets word `index`, which belongs to the caller, to `value` and wakes whom it concerns.

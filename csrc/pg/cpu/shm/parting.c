@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/shm/parting.h"
+
+#include <sched.h>
+
+#include "base/deadline.h"
+
+/* Meetings on one core in a row: chance has ended by then. */
+#define STREAK 16
+
+/* A move costs some ten microseconds, and may be undone by the system at once. */
+#define REST (5 * DL_MILLISECOND)
+
+/* Being forbidden its core for a moment is what moves a thread. */
+static void
+leave(int core)
+{
+    cpu_set_t allowed;
+    cpu_set_t others;
+
+    if (sched_getaffinity(0, sizeof allowed, &allowed) < 0) {
+        return;
+    }
+    others = allowed;
+    CPU_CLR((size_t)core, &others);
+    if (CPU_COUNT(&others) > 0 && sched_setaffinity(0, sizeof others, &others) == 0) {
+        (void)sched_setaffinity(0, sizeof allowed, &allowed);
+    }
+}
+
+void
+dl_parting_begin(dl_parting *parting, dl_berth *own, const dl_berth *other,
+                 bool may_move)
+{
+    int core = sched_getcpu();
+
+    if (core < 0 || core >= CPU_SETSIZE) {
+        return;
+    }
+    atomic_store_explicit(own, (uint32_t)core + 1, memory_order_relaxed);
+    if (atomic_load_explicit(other, memory_order_relaxed) != (uint32_t)core + 1) {
+        parting->streak = 0;
+        return;
+    }
+    if (++parting->streak < STREAK || !may_move) {
+        return;
+    }
+    int64_t now = dl_now();
+    if (now >= parting->next) {
+        leave(core);
+        parting->next = now + REST;
+    }
+    parting->streak = 0;
+}
+
+void
+dl_parting_end(dl_berth *own)
+{
+    atomic_store_explicit(own, 0, memory_order_relaxed);
+}
