@@ -28,6 +28,13 @@ dl_deadline_after(int64_t limit)
     return (dl_deadline){.at = at, .limit = limit};
 }
 
+int64_t
+dl_deadline_beginning(dl_deadline deadline)
+{
+    return deadline.limit > 0 && deadline.at != INT64_MAX ? deadline.at - deadline.limit
+                                                          : dl_now();
+}
+
 bool
 dl_deadline_passed(dl_deadline deadline)
 {

@@ -27,6 +27,9 @@ int64_t dl_now(void);
 /* Negative: never passes.  Zero: has passed already, so a call looks once. */
 dl_deadline dl_deadline_after(int64_t limit);
 
+/* When it was made, which costs no look at the clock; now, if it does not tell. */
+int64_t dl_deadline_beginning(dl_deadline deadline);
+
 bool dl_deadline_passed(dl_deadline deadline);
 
 /* Nanoseconds left: 0 once passed, INT64_MAX for never. */

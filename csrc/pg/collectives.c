@@ -338,6 +338,7 @@ queued_new(const operation *asked, queued **made)
     self->work.is_brief = dl_group_is_brief(group, asked->op, asked->args);
     self->job.run = run_queued;
     self->job.release = release_queued;
+    self->job.queued_at = dl_deadline_beginning(asked->context.deadline);
     self->operation = *asked;
     self->operation.group = dl_group_ref(asked->group);
     self->operation.args = copy;

@@ -119,6 +119,7 @@ help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
     if (job == NULL) {
         return dl_condition_wait(&lane->moved, &lane->lock, deadline);
     }
+    lane->helped++;
     dl_lane_run_unlock(lane, job, deadline);
     pthread_mutex_lock(&lane->lock);
     return DL_OK;
@@ -189,7 +190,6 @@ dl_lane_submit(dl_lane *lane, dl_job *job)
 
     job->entry.is_job = true;
     job->is_over = false;
-    job->queued_at = dl_now();
     pthread_mutex_lock(&lane->lock);
     if (lane->runner == NULL) {
         status = dl_lane_runner_start(lane, &lane->runner);

@@ -25,8 +25,8 @@ typedef struct dl_lane_entry {
 
 typedef struct dl_job {
     dl_lane_entry entry;
-    int64_t queued_at;
-    bool is_over; /* guarded by the lane's lock */
+    int64_t queued_at; /* by whoever submits it */
+    bool is_over;      /* guarded by the lane's lock */
     /* With the turn, without locks, on any thread; once.  The deadline is that of the
      * thread which runs it, if that is in a hurry. */
     void (*run)(struct dl_job *job, dl_deadline hurry);
@@ -40,7 +40,8 @@ typedef struct dl_lane {
     atomic_int state;
     pthread_mutex_t lock;
     /* guarded by lock */
-    bool is_held; /* while the state is contended */
+    bool is_held;    /* while the state is contended */
+    uint64_t helped; /* jobs run by those who waited */
     dl_list queue;
     pthread_cond_t moved;          /* the turn was passed, or a job ended */
     struct dl_lane_runner *runner; /* from the first job on */

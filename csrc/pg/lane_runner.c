@@ -8,8 +8,11 @@
 #include "base/thread.h"
 
 /* How long a job waits for somebody to wait for it: more than a few small operations
- * take, less than anybody would call a delay. */
+ * take, less than anybody would call a delay.  It doubles from look to look, up to the
+ * most, while others have run all jobs themselves: looking costs them more than it seems,
+ * as on most machines a timer is set and interrupts for it. */
 #define PATIENCE (50 * INT64_C(1000))
+#define MOST_PATIENCE (16 * PATIENCE)
 
 /* Awake after the last job, looking this often: sleeping deeply at once would make each
  * first job of a burst pay for a wake-up, looking more often would take a core. */
@@ -21,6 +24,8 @@ struct dl_lane_runner {
     pthread_t thread;
     pthread_cond_t wanted;
     int64_t last_wanted; /* guarded by the lane's lock, as all below */
+    int64_t patience;
+    uint64_t helped; /* as of the last look */
     bool is_asleep;
     bool is_stopping;
     bool is_orphan; /* this thread only: it freed the lane itself */
@@ -47,6 +52,16 @@ sleep_until_wanted(dl_lane_runner *self)
     self->is_asleep = false;
 }
 
+static void
+learn_patience(dl_lane_runner *self)
+{
+    bool is_needless = self->lane->helped != self->helped;
+
+    self->helped = self->lane->helped;
+    self->patience = is_needless ? 2 * self->patience : PATIENCE;
+    self->patience = self->patience < MOST_PATIENCE ? self->patience : MOST_PATIENCE;
+}
+
 /* One look.  False: the lane is gone. */
 static bool
 look(dl_lane_runner *self)
@@ -55,15 +70,16 @@ look(dl_lane_runner *self)
     dl_job *job = dl_lane_next_job(lane);
     int64_t now = dl_now();
 
+    learn_patience(self);
     if (job == NULL && !dl_list_is_empty(&lane->queue)) {
         /* Somebody has the turn, maybe for long; passing it on ends the wait. */
         dl_condition_wait(&lane->moved, &lane->lock, dl_deadline_after(-1));
     } else if (job == NULL && now - self->last_wanted > LINGER) {
         sleep_until_wanted(self);
     } else if (job == NULL) {
-        nap(lane, LOOK_EVERY);
-    } else if (now - job->queued_at < PATIENCE) {
-        nap(lane, PATIENCE - (now - job->queued_at));
+        nap(lane, self->patience > LOOK_EVERY ? self->patience : LOOK_EVERY);
+    } else if (now - job->queued_at < self->patience) {
+        nap(lane, self->patience - (now - job->queued_at));
     } else {
         dl_lane_run_unlock(lane, job, dl_deadline_after(-1));
         if (self->is_orphan) {
@@ -103,6 +119,7 @@ dl_lane_runner_start(dl_lane *lane, dl_lane_runner **runner)
     }
     self->lane = lane;
     self->last_wanted = dl_now();
+    self->patience = PATIENCE;
     dl_status status = dl_thread_start(&self->thread, run, self);
     if (status != DL_OK) {
         free(self);

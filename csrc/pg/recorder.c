@@ -98,19 +98,11 @@ record_new(const dl_seat *seat, const dl_fingerprint *what, const entry *entry)
 }
 
 /* The deadline was made as the call began: reading the clock again would be half of what
- * recording costs. */
-static int64_t
-beginning_of(dl_deadline deadline)
-{
-    return deadline.limit > 0 && deadline.at != INT64_MAX ? deadline.at - deadline.limit
-                                                          : dl_now();
-}
-
-/* Operations of one call share its deadline, and do not overlap all the same. */
+ * recording costs.  Operations of one call share it, and do not overlap all the same. */
 static int64_t
 start_of(const dl_seat *seat, dl_deadline deadline)
 {
-    int64_t start = beginning_of(deadline);
+    int64_t start = dl_deadline_beginning(deadline);
     int64_t last = atomic_load_explicit(&seat->row->last_ended, memory_order_relaxed);
 
     return start > last ? start : last;
@@ -122,7 +114,8 @@ dl_recorder_queue(const dl_seat *seat, const dl_fingerprint *what, dl_deadline d
     if (seat->row == NULL) {
         return NULL;
     }
-    entry entry = {.queued = beginning_of(deadline), .state = DL_RECORD_QUEUED};
+    entry entry = {.queued = dl_deadline_beginning(deadline),
+                   .state = DL_RECORD_QUEUED};
     return record_new(seat, what, &entry);
 }
 
@@ -165,8 +158,9 @@ dl_recorder_post(const dl_seat *seat, const dl_fingerprint *what, int64_t tag,
     if (seat->row == NULL) {
         return NULL;
     }
-    entry entry = {
-        .started = beginning_of(deadline), .sequence = tag, .state = DL_RECORD_RUNNING};
+    entry entry = {.started = dl_deadline_beginning(deadline),
+                   .sequence = tag,
+                   .state = DL_RECORD_RUNNING};
     return record_new(seat, what, &entry);
 }
 

@@ -4,6 +4,15 @@
 #include "base/deadline.h"
 #include "check.h"
 
+CHECK_CASE(what_has_no_end_has_begun_now)
+{
+    int64_t before = dl_now();
+
+    CHECK(dl_deadline_beginning(dl_deadline_after(-1)) >= before);
+    CHECK(dl_deadline_beginning(dl_deadline_after(0)) >= before);
+    CHECK(dl_deadline_beginning(dl_deadline_after(INT64_MAX)) >= before);
+}
+
 CHECK_CASE(the_clock_never_goes_back)
 {
     int64_t before = dl_now();
@@ -40,6 +49,8 @@ CHECK_CASE(a_span_passes_when_it_is_over)
     int64_t start = dl_now();
     dl_deadline soon = dl_deadline_after(5 * DL_MILLISECOND);
 
+    CHECK(dl_deadline_beginning(soon) >= start);
+    CHECK(dl_deadline_beginning(soon) <= dl_now());
     CHECK_EQUAL(soon.limit, 5 * DL_MILLISECOND);
     CHECK(soon.at >= start + 5 * DL_MILLISECOND);
     while (!dl_deadline_passed(soon)) {

@@ -195,7 +195,7 @@ static void
 submit(shared *all, counted_job *job, int number)
 {
     *job = (counted_job){
-        .job = {.run = count_run, .release = note_release},
+        .job = {.run = count_run, .release = note_release, .queued_at = dl_now()},
         .all = all,
         .number = number,
     };
@@ -331,7 +331,7 @@ CHECK_CASE(the_last_job_may_end_the_lane)
 {
     static shared all;
     counted_job job = {
-        .job = {.run = count_run, .release = end_lane},
+        .job = {.run = count_run, .release = end_lane, .queued_at = dl_now()},
         .all = &all,
     };
 
