@@ -9,8 +9,9 @@
 #include "pg/cpu/shm/wait.h"
 
 /* Lines of each rank, used in turn: twice as many as a rank may be ahead of others, so
- * that those have the same again to look back at what the rank called. */
-#define DL_BOARD_TURNS 64
+ * that those have the same again to look back at what the rank called.  So many, because
+ * where ranks share a core, each has it for a time slice, and should not have to stop. */
+#define DL_BOARD_TURNS 256
 #define DL_BOARD_AHEAD (DL_BOARD_TURNS / 2)
 
 /* Bytes that ride on a line. */
