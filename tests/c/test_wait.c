@@ -28,7 +28,11 @@ go_on(void *context, const dl_wanted *wanted)
 static dl_waiter
 waiter_of(shared *all)
 {
-    return (dl_waiter){&all->bell, all->spin, all->yield, go_on, all};
+    return (dl_waiter){.bell = &all->bell,
+                       .spin = all->spin,
+                       .yield = all->yield,
+                       .check = go_on,
+                       .context = all};
 }
 
 static dl_words
@@ -160,7 +164,11 @@ CHECK_CASE(a_failing_check_ends_the_wait)
     static shared all;
     dl_words words = words_of(&all, 2);
     int calls = 0;
-    dl_waiter waiter = {&all.bell, 1000, 1000, give_up, &calls};
+    dl_waiter waiter = {.bell = &all.bell,
+                        .spin = 1000,
+                        .yield = 1000,
+                        .check = give_up,
+                        .context = &calls};
     int64_t start = dl_now();
 
     CHECK_STATUS(dl_words_wait_all(words, 1, &waiter, dl_deadline_after(-1)),
@@ -188,7 +196,11 @@ CHECK_CASE(sleep_ends_at_the_deadline)
     dl_words words = words_of(&all, 1);
     int64_t start = dl_now();
     dl_deadline deadline = dl_deadline_after(20 * DL_MILLISECOND);
-    dl_waiter waiter = {&all.bell, 0, 0, count_slices, &deadline};
+    dl_waiter waiter = {.bell = &all.bell,
+                        .spin = 0,
+                        .yield = 0,
+                        .check = count_slices,
+                        .context = &deadline};
 
     CHECK_EQUAL(dl_words_wait_all(words, 1, &waiter, deadline), DL_TIMEOUT);
     CHECK(dl_now() - start >= 20 * DL_MILLISECOND);
@@ -200,7 +212,8 @@ CHECK_CASE(what_is_reached_needs_no_check)
     static shared all;
     dl_words words = words_of(&all, 1);
     int calls = 5;
-    dl_waiter waiter = {&all.bell, 0, 0, give_up, &calls};
+    dl_waiter waiter = {
+        .bell = &all.bell, .spin = 0, .yield = 0, .check = give_up, .context = &calls};
 
     dl_words_publish(words, 0, 7, &all.bell);
     CHECK_OK(dl_words_wait_all(words, 7, &waiter, dl_deadline_after(0)));
