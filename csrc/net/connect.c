@@ -250,15 +250,17 @@ list_errors(const dl_round *round, char *text, size_t size)
     }
 }
 
-dl_status
-dl_socket_connect_once(const char *host, uint16_t port, dl_deadline deadline,
-                       const atomic_bool *cancelled, int *fd)
+/* DL_NETWORK, also as DL_TIMEOUT: then the name was not even found in time. */
+static dl_status
+connect_round(const char *host, uint16_t port, dl_deadline deadline,
+              const atomic_bool *cancelled, int *fd)
 {
     dl_deadline limit = dl_deadline_sooner(deadline, ROUND_LIMIT);
     char why[DL_ERROR_TEXT_SIZE];
     dl_round round = {0};
 
-    dl_status status = round_init(&round, host, port, limit);
+    dl_status found = round_init(&round, host, port, limit);
+    dl_status status = found;
     snprintf(why, sizeof why, "%s", status == DL_OK ? "" : dl_last_error()->text);
     if (status == DL_OK) {
         status = run_round(&round, limit, cancelled, fd);
@@ -270,22 +272,39 @@ dl_socket_connect_once(const char *host, uint16_t port, dl_deadline deadline,
     if (status != DL_NETWORK && status != DL_TIMEOUT) {
         return status;
     }
-    return dl_fail(DL_NETWORK,
-                   "The client socket has timed out after %lldms while trying to "
-                   "connect to (%s, %u): %s",
-                   (long long)(deadline.limit / DL_MILLISECOND), host, port, why);
+    status = dl_fail(DL_NETWORK,
+                     "The client socket has timed out after %lldms while trying to "
+                     "connect to (%s, %u): %s",
+                     (long long)(deadline.limit / DL_MILLISECOND), host, port, why);
+    return found == DL_TIMEOUT ? DL_TIMEOUT : status;
+}
+
+dl_status
+dl_socket_connect_once(const char *host, uint16_t port, dl_deadline deadline,
+                       const atomic_bool *cancelled, int *fd)
+{
+    dl_status status = connect_round(host, port, deadline, cancelled, fd);
+
+    return status == DL_TIMEOUT ? DL_NETWORK : status;
 }
 
 dl_status
 dl_socket_connect(const char *host, uint16_t port, dl_deadline deadline, int *fd)
 {
     dl_backoff backoff = {0};
+    dl_error known = {0}; /* what addresses have answered */
 
-    /* A round's text is complete, so the last one is the error when time is up. */
+    /* A round's text is complete, so the last one is the error when time is up, unless
+     * it was up before there was an address. */
     for (;;) {
-        dl_status status = dl_socket_connect_once(host, port, deadline, NULL, fd);
-        if (status != DL_NETWORK) {
+        dl_status status = connect_round(host, port, deadline, NULL, fd);
+        if (status != DL_NETWORK && status != DL_TIMEOUT) {
             return status;
+        }
+        if (status == DL_NETWORK) {
+            known = *dl_last_error();
+        } else if (known.status != DL_OK) {
+            dl_fail_again(&known);
         }
         status = dl_backoff_sleep(&backoff, deadline, NULL);
         if (status != DL_OK) {

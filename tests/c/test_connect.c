@@ -173,6 +173,20 @@ CHECK_CASE(the_error_lists_every_address_with_its_errno)
     CHECK(atomic_load(&fake_names.begun) <= 40);
 }
 
+CHECK_CASE(a_look_up_that_is_cut_off_hides_no_answers)
+{
+    uint16_t port = refused_port();
+    int fd = -1;
+
+    fake_names = (fake_resolver){.host = "two.example",
+                                 .addresses = {"127.0.0.1"},
+                                 .quick = 1,
+                                 .delay_ms = 10000};
+    CHECK_STATUS(dl_socket_connect("two.example", port, MS(1500), &fd), DL_NETWORK);
+    CHECK_EQUAL(atomic_load(&fake_names.begun), 2);
+    CHECK_CONTAINS(dl_last_error()->text, "Connection refused (errno 111)");
+}
+
 CHECK_CASE(silence_ends_at_the_deadline)
 {
     int fd = -1;
