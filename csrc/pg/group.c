@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/blocking.h"
 #include "base/debug_level.h"
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
@@ -323,6 +324,8 @@ void
 dl_group_free_backend_if_closed(dl_group *group)
 {
     if (atomic_load(&group->is_closed) && dl_lane_try(&group->lane)) {
+        /* It joins threads and gives memory back, maybe after a brief call. */
+        dl_blocking_begin();
         free_backend(group);
         dl_lane_pass(&group->lane);
     }

@@ -113,11 +113,11 @@ help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
 {
     dl_job *job = dl_lane_next_job(lane);
 
-    if (job == NULL || job != own) {
-        dl_blocking_begin();
-    }
     if (job == NULL) {
         return dl_condition_wait(&lane->moved, &lane->lock, deadline);
+    }
+    if (job != own) {
+        dl_blocking_begin();
     }
     lane->helped++;
     dl_lane_run_unlock(lane, job, deadline);
