@@ -109,16 +109,7 @@ check_item(const dl_group *group, const dl_device_item *item)
 static dl_status
 watch(void *context, int rank)
 {
-    dl_group *group = context;
-    dl_status status = DL_OK;
-
-    pthread_mutex_lock(&group->lock);
-    dl_backend *backend = group->backend;
-    if (backend != NULL && backend->ops->watch != NULL) {
-        status = backend->ops->watch(backend, rank);
-    }
-    pthread_mutex_unlock(&group->lock);
-    return status;
+    return dl_group_watch(context, rank);
 }
 
 static dl_status

@@ -42,6 +42,9 @@ struct dl_group {
 /* DL_CLOSED, or the first cause, or DL_OK. */
 dl_status dl_group_admit(dl_group *group);
 
+/* DL_PEER_LOST: the rank is gone, as far as the CPU's side can tell. */
+dl_status dl_group_watch(dl_group *group, int rank);
+
 /* Remembers why the group is of no more use, unless it is broken already. */
 void dl_group_set_cause(dl_group *group, const dl_error *cause);
 

@@ -35,16 +35,9 @@ static dl_status
 watch(void *context, int rank)
 {
     dl_group *group = context;
-    dl_status status = DL_OK;
 
     DL_TRY(dl_group_admit(group));
-    pthread_mutex_lock(&group->lock);
-    dl_backend *backend = group->backend;
-    if (backend != NULL && backend->ops->watch != NULL) {
-        status = backend->ops->watch(backend, rank);
-    }
-    pthread_mutex_unlock(&group->lock);
-    return status;
+    return dl_group_watch(group, rank);
 }
 
 static barrier
