@@ -13,6 +13,7 @@
 #include "fakes/resolver.h"
 #include "net/listen.h"
 #include "net/socket.h"
+#include "ports.h"
 
 #define SOON dl_deadline_after(15 * DL_SECOND)
 #define MS(count) dl_deadline_after((count) * DL_MILLISECOND)
@@ -118,7 +119,7 @@ check_connects_to_second(const char *first, const char *second)
     int listening, fd = -1;
     dl_address peer;
     char text[DL_ADDRESS_TEXT_SIZE];
-    uint16_t port = listen_at(second, 0, &listening);
+    uint16_t port = listen_at(second, reserve_port(), &listening);
 
     fake_names = (fake_resolver){.host = "two.example", .addresses = {first, second}};
     CHECK_OK(dl_socket_connect("two.example", port, SOON, &fd));
@@ -227,11 +228,9 @@ find_a_late_listener(void)
                                          .sin_addr.s_addr = htonl(INADDR_LOOPBACK)},
                           .size = sizeof late.address.socket.ip4}};
     pthread_t thread;
-    int reserved, fd = -1;
+    uint16_t port = reserve_port();
+    int fd = -1;
 
-    /* A port that is free for sure: taken, and given up again. */
-    uint16_t port = listen_at("127.0.0.1", 0, &reserved);
-    dl_socket_close(reserved);
     late.address.socket.ip4.sin_port = htons(port);
     CHECK(pthread_create(&thread, NULL, listen_later, &late) == 0);
     CHECK_OK(dl_socket_connect("127.0.0.1", port, SOON, &fd));
@@ -314,10 +313,9 @@ connect(int fd, const struct sockaddr *address, socklen_t size)
 
 CHECK_CASE(a_socket_that_meets_itself_is_refused)
 {
-    int reserved, fd = -1;
-    uint16_t port = listen_at("127.0.0.1", 0, &reserved);
+    uint16_t port = reserve_port();
+    int fd = -1;
 
-    dl_socket_close(reserved);
     atomic_store(&self_connects, 1);
     CHECK_STATUS(dl_socket_connect_once("127.0.0.1", port, SOON, NULL, &fd),
                  DL_NETWORK);

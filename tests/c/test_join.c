@@ -6,6 +6,7 @@
 #include "fakes/interrupts.h"
 #include "fakes/resolver.h"
 #include "fakes/server.h"
+#include "ports.h"
 #include "ranks.h"
 #include "tcp_fixture.h"
 
@@ -19,20 +20,9 @@ try_client(uint16_t port, int64_t timeout, dl_store **store)
     return dl_tcp_store_new(&options, dl_deadline_after(timeout), store);
 }
 
-static uint16_t
-free_port(void)
-{
-    int fd;
-
-    CHECK_OK(dl_socket_listen("127.0.0.1", 0, SOON, &fd));
-    uint16_t port = dl_socket_port(fd);
-    dl_socket_close(fd);
-    return port;
-}
-
 CHECK_CASE(nobody_listening_is_told_at_the_deadline)
 {
-    uint16_t port = free_port();
+    uint16_t port = reserve_port();
     char expected[256];
     dl_store *store = NULL;
 
@@ -155,7 +145,7 @@ start_later(void *argument)
 static int64_t
 start_before_the_master(void)
 {
-    late_master late = {.port = free_port()};
+    late_master late = {.port = reserve_port()};
     pthread_t thread;
 
     CHECK(pthread_create(&thread, NULL, start_later, &late) == 0);
@@ -223,7 +213,7 @@ gather(int rank, int size, void *context)
 CHECK_CASE(the_master_waits_for_its_workers)
 {
     for (int libuv = 0; libuv < 2; libuv++) {
-        gathering all = {.port = free_port(), .use_libuv = libuv};
+        gathering all = {.port = reserve_port(), .use_libuv = libuv};
         dl_run_ranks(4, gather, &all);
     }
 }
@@ -274,7 +264,7 @@ CHECK_CASE(waiting_for_workers_can_be_interrupted)
 CHECK_CASE(connecting_can_be_interrupted)
 {
     dl_store *store = NULL;
-    uint16_t port = free_port();
+    uint16_t port = reserve_port();
 
     fake_interrupt_after(150 * DL_MILLISECOND);
     CHECK_INTERRUPTED(try_client(port, 15 * DL_SECOND, &store));
@@ -286,6 +276,7 @@ CHECK_CASE(a_clone_is_no_worker)
     dl_store *clone = NULL;
     int64_t count = 0;
 
+    options.port = reserve_port();
     options.is_master = true;
     options.world_size = 1;
     dl_store *store = make_store(options);
@@ -314,7 +305,7 @@ CHECK_CASE(a_clone_is_no_worker)
 
 CHECK_CASE(a_clone_of_a_store_without_a_server_fails)
 {
-    dl_store *master = make_master(0, true), *clone = NULL;
+    dl_store *master = make_master(reserve_port(), true), *clone = NULL;
     dl_store *client = make_client(dl_tcp_store_port(master));
 
     dl_store_unref(master);

@@ -10,6 +10,7 @@
 #include "fakes/resolver.h"
 #include "net/connect.h"
 #include "net/socket.h"
+#include "ports.h"
 
 #define SOON dl_deadline_after(15 * DL_SECOND)
 
@@ -29,7 +30,7 @@ check_listens_on_all(const char *host)
 {
     int fd = -1;
 
-    CHECK_OK(dl_socket_listen(host, 0, SOON, &fd));
+    CHECK_OK(dl_socket_listen(host, reserve_port(), SOON, &fd));
     uint16_t port = dl_socket_port(fd);
     CHECK(port != 0);
     CHECK(is_reachable("127.0.0.1", port));
@@ -49,13 +50,13 @@ CHECK_CASE(an_address_is_the_only_one_listened_on)
 {
     int fd = -1;
 
-    CHECK_OK(dl_socket_listen("127.0.0.2", 0, SOON, &fd));
+    CHECK_OK(dl_socket_listen("127.0.0.2", reserve_port(), SOON, &fd));
     uint16_t port = dl_socket_port(fd);
     CHECK(is_reachable("127.0.0.2", port));
     CHECK(!is_reachable("127.0.0.1", port));
     CHECK(!is_reachable("::1", port));
     dl_socket_close(fd);
-    CHECK_OK(dl_socket_listen("::1", 0, SOON, &fd));
+    CHECK_OK(dl_socket_listen("::1", reserve_port(), SOON, &fd));
     port = dl_socket_port(fd);
     CHECK(is_reachable("::1", port));
     CHECK(!is_reachable("127.0.0.1", port));
@@ -68,7 +69,7 @@ CHECK_CASE(a_name_stands_for_its_first_address_here)
 
     fake_names = (fake_resolver){
         .host = "node.example", .addresses = {"203.0.113.9", "127.0.0.2", "127.0.0.3"}};
-    CHECK_OK(dl_socket_listen("node.example", 0, SOON, &fd));
+    CHECK_OK(dl_socket_listen("node.example", reserve_port(), SOON, &fd));
     uint16_t port = dl_socket_port(fd);
     CHECK(is_reachable("127.0.0.2", port));
     CHECK(!is_reachable("127.0.0.3", port));
@@ -81,7 +82,7 @@ CHECK_CASE(a_name_stands_for_its_first_address_here)
     dl_socket_close(fd);
     fake_names = (fake_resolver){.host = "six.example",
                                  .addresses = {"203.0.113.9", "2001:db8::9", "::1"}};
-    CHECK_OK(dl_socket_listen("six.example", 0, SOON, &fd));
+    CHECK_OK(dl_socket_listen("six.example", reserve_port(), SOON, &fd));
     CHECK(is_reachable("::1", dl_socket_port(fd)));
     CHECK(!is_reachable("127.0.0.1", dl_socket_port(fd)));
     dl_socket_close(fd);
@@ -129,7 +130,7 @@ CHECK_CASE(a_port_is_free_again_at_once)
 {
     int listening = -1, client = -1;
 
-    CHECK_OK(dl_socket_listen("127.0.0.1", 0, SOON, &listening));
+    CHECK_OK(dl_socket_listen("127.0.0.1", reserve_port(), SOON, &listening));
     uint16_t port = dl_socket_port(listening);
     CHECK_OK(dl_socket_connect("127.0.0.1", port, SOON, &client));
     int accepted = accept(listening, NULL, NULL);

@@ -12,6 +12,7 @@
 #include "fakes/resolver.h"
 #include "net/connect.h"
 #include "net/socket.h"
+#include "ports.h"
 #include "tcp_fixture.h"
 
 static dl_tcp_store_options
@@ -91,6 +92,7 @@ CHECK_CASE(a_master_listens_at_its_host_and_a_wildcard_everywhere)
         check_set(store, "a", "1");
         dl_store_unref(store);
     }
+    options.port = reserve_port();
     options.host = "::1";
     dl_store *store = make_store(options);
     CHECK(!is_reachable("127.0.0.1", dl_tcp_store_port(store)));
@@ -123,8 +125,8 @@ CHECK_CASE(a_taken_port_is_told)
 
 CHECK_CASE(the_port_is_free_when_the_master_has_ended)
 {
-    dl_store *store = make_master(0, true);
-    uint16_t port = dl_tcp_store_port(store);
+    uint16_t port = reserve_port();
+    dl_store *store = make_master(port, true);
 
     for (int i = 0; i < 4; i++) {
         check_set(store, "a", "1");
@@ -137,8 +139,8 @@ CHECK_CASE(the_port_is_free_when_the_master_has_ended)
 
 CHECK_CASE(tenants_share_a_server_until_the_last_leaves)
 {
-    dl_store *first = make_store(master_options(0, true));
-    uint16_t port = dl_tcp_store_port(first);
+    uint16_t port = reserve_port();
+    dl_store *first = make_store(master_options(port, true));
     dl_store *second = make_store(master_options(port, true));
 
     CHECK_EQUAL(dl_tcp_store_port(second), port);
@@ -220,10 +222,12 @@ static int
 bind_somewhere(void)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons(reserve_port()),
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
 
     CHECK(fd >= 0);
+    dl_socket_set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);
     CHECK(bind(fd, (struct sockaddr *)&address, sizeof address) == 0);
     return fd;
 }

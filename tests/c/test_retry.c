@@ -7,6 +7,7 @@
 
 #include "fakes/interrupts.h"
 #include "fakes/server.h"
+#include "ports.h"
 #include "store/tcp/tcp_store.h"
 
 #define SOON dl_deadline_after(15 * DL_SECOND)
@@ -124,7 +125,7 @@ begin(fake_server *server, script *script)
     server->talk = talk_by_script;
     server->is_ours = true;
     server->context = script;
-    fake_start(server, 0);
+    fake_start(server, reserve_port());
     return make_client(server->port);
 }
 
