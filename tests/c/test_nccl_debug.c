@@ -226,11 +226,12 @@ CHECK_CASE(rows_begin_with_the_call_and_end_with_the_event)
 static void
 wait_in_vain(int rank, int size, void *context)
 {
-    dl_group *group = join_device_group("late", rank, size, 300 * DL_MILLISECOND);
+    dl_group *group = join_device_group("late", rank, size, GROUP_PATIENCE);
     int64_t data = 1;
 
     (void)context;
     CHECK_OK(dl_device_connect(group, 0, soon()));
+    dl_group_set_timeout(group, 500 * DL_MILLISECOND);
     if (rank == 0) {
         dl_work *work = begin_sum(group, &data, 1);
         check_rows(DL_RECORD_RUNNING, 0, 1);
