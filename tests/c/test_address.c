@@ -149,19 +149,27 @@ count_threads(void)
 }
 
 static void *
-do_nothing(void *nothing)
+note_thread(void *task)
 {
-    return nothing;
+    snprintf(task, 64, "/proc/self/task/%d", (int)gettid());
+    return NULL;
 }
 
 /* With those that come with a program's first thread: a sanitizer has one of its own. */
 static int
 count_threads_at_first(void)
 {
+    dl_deadline deadline = SOON;
     pthread_t first;
+    char task[64];
 
-    CHECK(pthread_create(&first, NULL, do_nothing, NULL) == 0);
+    CHECK(pthread_create(&first, NULL, note_thread, task) == 0);
     CHECK(pthread_join(first, NULL) == 0);
+    /* Joined, but perhaps on its way out. */
+    while (access(task, F_OK) == 0) {
+        CHECK(!dl_deadline_passed(deadline));
+        usleep(1000);
+    }
     return count_threads();
 }
 
