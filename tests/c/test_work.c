@@ -124,6 +124,19 @@ hear(dl_work_notice *notice)
     atomic_fetch_add(&((listener *)(void *)notice)->calls, 1);
 }
 
+/* Who waits may be on his way before all are told. */
+static void
+await_call(listener *self)
+{
+    dl_deadline deadline = soon();
+
+    while (atomic_load(&self->calls) == 0) {
+        CHECK(!dl_deadline_passed(deadline));
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    CHECK_EQUAL(atomic_load(&self->calls), 1);
+}
+
 static void
 fail_together(int rank, int size, void *store)
 {
@@ -140,8 +153,8 @@ fail_together(int rank, int size, void *store)
     dl_work_notify(wrong, &before.notice);
     CHECK_STATUS(dl_work_wait(wrong, soon()), DL_MISMATCH);
     CHECK_CONTAINS(dl_last_error()->text, "all_reduce(3 x int64, SUM)");
+    await_call(&before);
     dl_work_notify(wrong, &after.notice);
-    CHECK_EQUAL(atomic_load(&before.calls), 1);
     CHECK_EQUAL(atomic_load(&after.calls), 1);
     /* The first cause is everybody's. */
     CHECK_STATUS(queued == DL_OK ? dl_work_wait(next, soon())
