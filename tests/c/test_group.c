@@ -280,18 +280,20 @@ come_late(int rank, int size, void *unused)
     (void)unused;
     CHECK_OK(dl_group_barrier(group, soon()));
     if (rank == 0) {
-        CHECK_OK(dl_sleep_until(dl_deadline_after(300 * DL_MILLISECOND)));
+        CHECK_OK(dl_store_wait(store, &DL_LITERAL("given up"), 1, soon()));
         CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text, " gave up: all_reduce #2 in group 0 ");
     } else {
+        /* Long enough for both to come before one of them gives up. */
         CHECK_STATUS(
-            dl_group_all_reduce(group, &args, dl_deadline_after(100 * DL_MILLISECOND)),
+            dl_group_all_reduce(group, &args, dl_deadline_after(400 * DL_MILLISECOND)),
             DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text,
-                       "all_reduce #2 in group 0 timed out after 100ms: waiting for "
+                       "all_reduce #2 in group 0 timed out after 400ms: waiting for "
                        "rank 0 (pid ");
         CHECK_CONTAINS(dl_last_error()->text,
                        "which has not called it (last seen in #1)");
+        CHECK_OK(dl_store_set(store, DL_LITERAL("given up"), DL_LITERAL("1"), soon()));
         CHECK_STATUS(dl_group_barrier(group, soon()), DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text, "group 0 is broken: ");
     }

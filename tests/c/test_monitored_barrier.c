@@ -58,7 +58,7 @@ CHECK_CASE(all_pass_and_the_store_does_not_grow)
     run_ranks(4, pass, NULL);
 }
 
-/* Ranks 1 and 2 come when rank 0 has given up. */
+/* Ranks 1 and 2 come when rank 0 has given up, rank 3 before it begins to count. */
 static void
 be_late(int rank, int size, void *waits_for_all)
 {
@@ -70,10 +70,11 @@ be_late(int rank, int size, void *waits_for_all)
                      " Original exception: \nof group g have not called it: 1, 2";
     char own[64];
 
-    if (rank == 1 || rank == 2) {
-        wait_for_flag("given up");
+    if (rank < 3) {
+        wait_for_flag(rank == 0 ? "monitored/1/3" : "given up");
     }
-    dl_status status = dl_group_monitored_barrier(group, is_for_all, shortly());
+    dl_status status =
+        dl_group_monitored_barrier(group, is_for_all, rank == 0 ? shortly() : soon());
     CHECK_STATUS(status, DL_TIMEOUT);
     if (rank == 0) {
         CHECK_TEXT(dl_last_error()->text, missing);
