@@ -187,17 +187,20 @@ CHECK_CASE(a_rank_that_exits_is_named)
 static void
 wait_for_stopped(int rank, const rank_processes *all, void *context)
 {
-    int *ready = context;
+    int(*pipes)[2] = context; /* a byte from rank 2, an end once it is stopped */
     dl_store *store = open_file_store(all);
     dl_group *group = join_group(store, "0", rank, all->size);
+    char byte;
 
+    close(pipes[1][1]);
     CHECK_OK(dl_group_barrier(group, soon()));
     if (rank == 2) {
-        CHECK(write(ready[1], "!", 1) == 1);
+        CHECK(write(pipes[0][1], "!", 1) == 1);
         for (;;) {
             pause();
         }
     }
+    CHECK(read(pipes[1][0], &byte, 1) == 0);
     CHECK_STATUS(dl_group_barrier(group, dl_deadline_after(200 * DL_MILLISECOND)),
                  DL_TIMEOUT);
     CHECK_CONTAINS(dl_last_error()->text, "rank 2 (pid ");
@@ -208,14 +211,15 @@ wait_for_stopped(int rank, const rank_processes *all, void *context)
 CHECK_CASE(a_stopped_rank_is_named_at_the_deadline)
 {
     rank_processes all;
-    int ready[2];
+    int pipes[2][2];
     char byte;
 
-    CHECK(pipe(ready) == 0);
-    start_processes(&all, 3, wait_for_stopped, ready);
-    CHECK(read(ready[0], &byte, 1) == 1);
+    CHECK(pipe(pipes[0]) == 0 && pipe(pipes[1]) == 0);
+    start_processes(&all, 3, wait_for_stopped, pipes);
+    CHECK(read(pipes[0][0], &byte, 1) == 1);
     CHECK(kill(all.pids[2], SIGSTOP) == 0);
     CHECK(waitpid(all.pids[0], NULL, WNOHANG) == 0);
+    close(pipes[1][1]);
     for (int rank = 0; rank < 2; rank++) {
         int status;
         CHECK(waitpid(all.pids[rank], &status, 0) == all.pids[rank] && status == 0);

@@ -54,6 +54,13 @@ on_a_store(int size, dl_rank_fn body)
 }
 
 static void
+await_all(int size)
+{
+    CHECK_OK(dl_store_barrier(store, DL_LITERAL("done"), size,
+                              dl_deadline_after(10 * DL_SECOND)));
+}
+
+static void
 join_and_meet(int rank, int size, void *unused)
 {
     joiner self;
@@ -149,7 +156,7 @@ CHECK_CASE(a_leader_that_ended_is_named)
     dl_store_unref(store);
 }
 
-/* Rank 1 opens its endpoint and then keeps silent, or ends, by `limit`. */
+/* Rank 1 opens its endpoint and then ends, or keeps silent until the others are done. */
 static void
 with_a_silent_member(int rank, int size, void *context)
 {
@@ -159,8 +166,11 @@ with_a_silent_member(int rank, int size, void *context)
 
     open_endpoint(&self, rank, size);
     if (rank == 1) {
-        int64_t span = *patience < 0 ? 100 * DL_MILLISECOND : 2 * *patience;
-        CHECK_OK(dl_sleep_until(dl_deadline_after(span)));
+        if (*patience < 0) {
+            CHECK_OK(dl_sleep_until(dl_deadline_after(100 * DL_MILLISECOND)));
+        } else {
+            await_all(size);
+        }
         end(&self);
         return;
     }
@@ -171,6 +181,7 @@ with_a_silent_member(int rank, int size, void *context)
     } else {
         CHECK_EQUAL(status, DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text, "does not answer");
+        await_all(size);
     }
     CHECK(dl_now() - start < 2 * DL_SECOND + CHECK_SLACK);
     end(&self);
@@ -279,8 +290,7 @@ with_strangers(int rank, int size, void *unused)
         knock(&self);
     }
     CHECK_OK(join(&self, 5 * DL_SECOND));
-    CHECK_OK(dl_store_barrier(store, DL_LITERAL("done"), size,
-                              dl_deadline_after(5 * DL_SECOND)));
+    await_all(size);
     end(&self);
 }
 
@@ -296,13 +306,17 @@ interrupt(void)
 }
 
 static void
-with_an_interrupted_leader(int rank, int size, void *unused)
+with_an_interrupted_leader(int rank, int size, void *context)
 {
+    atomic_int *opened = context;
     joiner self;
 
-    (void)size;
-    (void)unused;
     open_endpoint(&self, rank, 3);
+    /* The interrupt is everybody's: it is to meet nobody before that. */
+    atomic_fetch_add(opened, 1);
+    while (atomic_load(opened) < size) {
+        usleep(1000);
+    }
     if (rank == 0) {
         dl_interrupt_install(interrupt);
         CHECK_STATUS(join(&self, -1), DL_INTERRUPTED);
@@ -316,6 +330,7 @@ with_an_interrupted_leader(int rank, int size, void *unused)
 
 CHECK_CASE(an_interrupt_ends_the_joining)
 {
+    atomic_int opened = 0;
     joiner silent;
 
     CHECK_OK(dl_hash_store_new(&store));
@@ -327,7 +342,7 @@ CHECK_CASE(an_interrupt_ends_the_joining)
                                  dl_deadline_after(0)));
     CHECK_OK(dl_store_delete_key(store, DL_LITERAL("cpu/1"), &(bool){0},
                                  dl_deadline_after(0)));
-    dl_run_ranks(2, with_an_interrupted_leader, NULL);
+    dl_run_ranks(2, with_an_interrupted_leader, &opened);
     end(&silent);
     dl_store_unref(store);
 }
