@@ -7,8 +7,10 @@
  * DISTLITE_UCC_LIBRARY names it.
  *
  * DOUBLE_UCC_FAIL=init|context|team|collective|post|request: what fails, collectives from
- * the second on.  While double_ucc_is_stalled is set nothing moves here.  Built with -DOLD it does not tell its version, with -DANCIENT it lacks
- * what is needed, with -DNEXT it is 2.0. */
+ * the second on.  While double_ucc_is_stalled is set nothing moves here; while
+ * double_ucc_is_cut is, progress fails, as when UCC's own network sees a rank go.  Built
+ * with -DOLD it does not tell its version, with -DANCIENT it lacks what is needed, with
+ * -DNEXT it is 2.0. */
 #include <complex.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -29,6 +31,7 @@ enum {
     NOT_SUPPORTED = -1,
     INVALID = -3,
     NO_MEMORY = -4,
+    NO_MESSAGE = -6,
     TIMED_OUT = -8,
 };
 
@@ -141,7 +144,8 @@ char double_ucc_settings[1024]; /* "TLS=self;", as UCC would find them */
 atomic_int double_ucc_thread_mode = -1;
 atomic_int double_ucc_contexts;
 atomic_int double_ucc_teams;
-atomic_int double_ucc_is_stalled; /* for tests to set */
+atomic_int double_ucc_is_stalled; /* for tests to set, as the next */
+atomic_int double_ucc_is_cut;
 static atomic_int collectives;
 
 static bool
@@ -685,6 +689,9 @@ ucc_context_create(void *library, const context_params *params, void *config,
 int
 ucc_context_progress(context *self)
 {
+    if (double_ucc_is_cut) {
+        return NO_MESSAGE;
+    }
     pthread_mutex_lock(&self->lock);
     for (team *each = self->teams; each != NULL; each = each->next) {
         if (each->shared != NULL) {

@@ -2,6 +2,7 @@
 """UCC with a stand-in for the library; TEST_UCC_LIBRARY names the real one instead."""
 
 import os
+import re
 
 import pytest
 import ucc_ranks
@@ -9,6 +10,7 @@ from doubles_build import nccl_doubles, ucc_double
 from workers import SOON, rank_outcomes, run_ranks
 
 REAL = os.environ.get("TEST_UCC_LIBRARY")
+GONE = "exited or was killed|exited, was killed, or left"
 no_real = pytest.mark.skipif(
     REAL is not None, reason="only the stand-in can be stalled"
 )
@@ -65,17 +67,23 @@ def test_an_operation_that_ucc_does_not_complete():
 
 
 @no_real
-def test_a_rank_that_dies(tmp_path):
-    outcomes = rank_outcomes(ucc_ranks.bereaved, 3, env=library(), path=str(tmp_path))
+@pytest.mark.parametrize(
+    "case", ["beside others", "alone", pytest.param("cut", marks=pytest.mark.slow)]
+)
+def test_a_rank_that_dies(tmp_path, case):
+    """On a host with others, on one of its own, or such that UCC itself fails."""
+    outcomes = rank_outcomes(
+        ucc_ranks.bereaved, 3, env=library(), path=str(tmp_path), case=case
+    )
     assert outcomes[1].returncode == -9
     for outcome in (outcomes[0], outcomes[2]):
         assert outcome.is_good, outcome.describe()
         said = outcome.value
         assert "all_reduce #2 cannot end in group 0" in said["inside"]
         assert "rank 1 (pid" in said["inside"]
-        assert "exited or was killed" in said["inside"]
+        assert re.search(GONE, said["inside"])
         assert "rank 1 (pid" in said["between"]
-        assert "exited or was killed" in said["between"]
+        assert re.search(GONE, said["between"])
         assert said["took"] < SOON
         assert "group 0 gave up, which ends all groups" in said["others"]
         assert said["left in"] < SOON

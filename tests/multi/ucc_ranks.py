@@ -258,12 +258,12 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     return found
 
 
-def stall(is_stalled: bool = True) -> None:
+def stall(is_stalled: bool = True, how: str = "stalled") -> None:
     """From now on UCC moves nothing in this process, or does again."""
     import ctypes
 
     double = ctypes.CDLL(os.environ["DISTLITE_UCC_LIBRARY"])
-    ctypes.c_int.in_dll(double, "double_ucc_is_stalled").value = is_stalled
+    ctypes.c_int.in_dll(double, f"double_ucc_is_{how}").value = is_stalled
 
 
 def stuck(rank: int, world_size: int, init_method: str) -> dict[str, str]:
@@ -287,10 +287,14 @@ def stuck(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     return found
 
 
-def bereaved(rank: int, world_size: int, init_method: str, path: str) -> dict[str, Any]:
+def bereaved(
+    rank: int, world_size: int, init_method: str, path: str, case: str
+) -> dict[str, Any]:
     """Rank 1 dies while UCC is at work, or between operations."""
     import signal
 
+    if case == "alone":
+        os.environ["DISTLITE_HOST_HINT"] = f"host{rank}"
     init(rank, world_size, init_method)
     others = distlite.new_group([0, 2])
     waiting = distlite.new_group()
@@ -307,6 +311,7 @@ def bereaved(rank: int, world_size: int, init_method: str, path: str) -> dict[st
     time.sleep(0.1)
     with open(os.path.join(path, str(rank)), "w"):
         pass
+    stall(case == "cut", "cut")
     began = time.monotonic()
     found: dict[str, Any] = {
         "inside": error_of(work.wait),

@@ -220,6 +220,7 @@ make_team(dl_ucc_backend *self, dl_deadline deadline)
                         "ucc_team_create_post"));
     self->team = team;
     dl_status status = wait_for_team(self, deadline);
+    dl_ucc_unwatch(self);
     if (status == DL_OK) {
         return DL_OK;
     }

@@ -2,7 +2,12 @@
 #include "pg/ucc/ucc_meeting.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* Programs have no messages of this one. */
+#define VIGIL_TAG INT64_MIN
 
 /* On another host a rank may have heard enough to go on: it hears of this from the
  * store. */
@@ -132,6 +137,44 @@ dl_ucc_note_loss(dl_ucc_backend *self, dl_status status)
     }
 }
 
+/* Who is gone, without the message that nobody has asked for. */
+static dl_status
+fail_vigil(const dl_ucc_backend *self)
+{
+    dl_error error = *dl_last_error();
+    char before[128];
+
+    snprintf(before, sizeof before, " in group %.100s: ", self->group_name);
+    const char *reason = strstr(error.text, before);
+    return dl_fail(error.status, "%s",
+                   reason == NULL ? error.text : reason + strlen(before));
+}
+
+/* A message that is never sent, from the next rank in a ring: it fails once that one is
+ * gone, wherever it is, and others hear of it from this rank. */
+static dl_status
+keep_vigil(dl_ucc_backend *self)
+{
+    dl_message_args args = {
+        .tensor = {.data = &self->vigil_byte,
+                   .count = 1,
+                   .item_size = 1,
+                   .dtype = DL_UINT8,
+                   .is_contiguous = true,
+                   .is_writable = true},
+        .peer = (self->rank + 1) % self->size,
+        .tag = VIGIL_TAG,
+    };
+
+    if (self->vigil == NULL) {
+        DL_TRY(self->cpu->ops->post(self->cpu, DL_RECV, &args, dl_deadline_after(-1),
+                                    &self->vigil));
+    }
+    return dl_work_is_done(self->vigil) && dl_work_result(self->vigil) != DL_OK
+               ? fail_vigil(self)
+               : DL_OK;
+}
+
 dl_status
 dl_ucc_watch(dl_ucc_backend *self)
 {
@@ -140,5 +183,19 @@ dl_ucc_watch(dl_ucc_backend *self)
             DL_TRY(self->cpu->ops->watch(self->cpu, rank));
         }
     }
-    return DL_OK;
+    return keep_vigil(self);
+}
+
+/* The thread's error stays that of the operation. */
+void
+dl_ucc_unwatch(dl_ucc_backend *self)
+{
+    if (self->vigil == NULL) {
+        return;
+    }
+    dl_error error = *dl_last_error();
+    self->vigil->ops->withdraw(self->vigil);
+    dl_work_unref(self->vigil);
+    self->vigil = NULL;
+    (void)dl_fail_again(&error);
 }

@@ -18,8 +18,10 @@ dl_status dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
                             const dl_ucc_layout *from, const dl_ucc_layout *to,
                             int root);
 
-/* DL_OK, or who is gone, as far as is known now. */
+/* DL_OK, or who is gone, as far as is known now: of other hosts this rank sees one, from
+ * the first call on until the end, which is for whoever has waited. */
 dl_status dl_ucc_watch(dl_ucc_backend *self);
+void dl_ucc_unwatch(dl_ucc_backend *self);
 
 /* Of a lost rank the context remembers that there is nobody to wait for in the end. */
 void dl_ucc_note_loss(dl_ucc_backend *self, dl_status status);

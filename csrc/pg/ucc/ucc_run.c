@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/interrupt.h"
+#include "base/thread.h"
 #include "pg/ucc/ucc_meeting.h"
 
 /* Awake this long for operations of few bytes, and a nanosecond longer per byte, so that
@@ -161,6 +162,22 @@ rest(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
     return patience->rounds % NEWS_EVERY == 0 ? hear_of_faults(self, op) : DL_OK;
 }
 
+/* UCC hears by its own network that somebody is gone, and not who, nor why: those who
+ * can tell get time for it. */
+static dl_status
+explain(dl_ucc_backend *self, const dl_op_context *op)
+{
+    dl_ucc_patience patience = {.bereaved = LAST_SLICES};
+    dl_error error = *dl_last_error();
+
+    for (int round = 0; round < LAST_SLICES; round++) {
+        DL_TRY(look_round(self, op, &patience));
+        DL_TRY(hear_of_faults(self, op));
+        DL_TRY(dl_sleep_until(dl_deadline_after(DL_WAIT_SLICE)));
+    }
+    return dl_fail_again(&error);
+}
+
 /* `*is_over`: UCC knows the request no more. */
 static dl_status
 wait(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_request *request,
@@ -232,6 +249,8 @@ dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
     }
     if (status == DL_OK) {
         status = wait(self, op, request, bytes, &is_over);
+        status = status == DL_BACKEND ? explain(self, op) : status;
+        dl_ucc_unwatch(self);
         if (is_over) {
             self->context->ucc->collective_finalize(request);
         } else {

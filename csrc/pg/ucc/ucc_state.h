@@ -25,6 +25,8 @@ typedef struct dl_ucc_backend {
     dl_buffer input;
     dl_buffer output;
     uint64_t *lengths; /* counts and offsets of inputs, then of outputs */
+    dl_work *vigil;    /* ends when the next rank does; NULL: nobody has waited long */
+    char vigil_byte;
     /* guarded by lock, where the flag can be read without */
     pthread_mutex_t lock;
     atomic_bool is_aborted;
