@@ -8,8 +8,10 @@ import time
 
 
 def note(index, folder, word):
-    with open(f"{folder}/{index}", "w") as file:
+    """A file that is whole once it is there."""
+    with open(f"{folder}/{index}.new", "w") as file:
         file.write(f"{word} {os.getpid()}")
+    os.rename(f"{folder}/{index}.new", f"{folder}/{index}")
 
 
 def end(index, folder, how):
