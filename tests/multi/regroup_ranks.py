@@ -126,6 +126,7 @@ def lose(
 ) -> dict[str, Any]:
     """One rank is killed or stopped while the others are in an operation."""
     init(rank, world_size, init_method)
+    distlite.barrier()  # all have joined
     flag = 0
     if rank == lost:
         Path(folder, "lost").write_text(str(os.getpid()))
