@@ -43,9 +43,9 @@ class DictStore(Store):
         seconds = timeout.total_seconds()
         if not self.changed.wait_for(is_true, None if seconds < 0 else seconds):
             # Rounded up: what arrives here is what was left of the caller's timeout.
-            hundredths = -(-timeout // timedelta(milliseconds=10))
+            tenths = -(-timeout // timedelta(milliseconds=100))
             names = ", ".join(keys)
-            raise DistStoreError(f"wait timeout after {hundredths}0ms, keys: {names}")
+            raise DistStoreError(f"wait timeout after {tenths}00ms, keys: {names}")
 
     def _has(self, key: str) -> bool:
         return key in self.values or bool(self.queues.get(key))
