@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 import weakref
 from datetime import timedelta
 
@@ -124,6 +125,7 @@ class Small(Store):
 
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
+        self.lock = threading.Lock()
 
     def set(self, key, value):
         self.values[key] = value
@@ -135,8 +137,9 @@ class Small(Store):
         return all(key in self.values for key in keys)
 
     def add(self, key, amount):
-        self.values[key] = b"%d" % (int(self.values.get(key, 0)) + amount)
-        return int(self.values[key])
+        with self.lock:
+            self.values[key] = b"%d" % (int(self.values.get(key, 0)) + amount)
+            return int(self.values[key])
 
     def compare_set(self, key, expected, desired):
         held = self.values.get(key, b"")
