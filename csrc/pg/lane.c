@@ -6,12 +6,20 @@
 #include "pg/lane_runner.h"
 
 /* TAKEN: by somebody, and nobody else asks.  CONTENDED: only a look under the lock tells
- * who has the turn and who asks; whoever passes it on must take that look. */
+ * who has the turn and who asks; whoever passes it on must take that look.  Any other
+ * state is the address of a job. */
 enum lane_state {
     FREE = 0,
     TAKEN = 1,
     CONTENDED = 2,
 };
+
+/* What a lane does without its lock is one such step. */
+static bool
+move(dl_lane *lane, uintptr_t from, uintptr_t to)
+{
+    return atomic_compare_exchange_strong(&lane->state, &from, to);
+}
 
 void
 dl_lane_init(dl_lane *lane)
@@ -21,14 +29,18 @@ dl_lane_init(dl_lane *lane)
         .moved = PTHREAD_COND_INITIALIZER,
     };
     atomic_init(&lane->state, FREE);
+    atomic_init(&lane->helped, 0);
+    atomic_init(&lane->runner, NULL);
     dl_list_init(&lane->queue);
 }
 
 void
 dl_lane_fini(dl_lane *lane)
 {
-    if (lane->runner != NULL) {
-        dl_lane_runner_stop(lane->runner);
+    dl_lane_runner *runner = atomic_load(&lane->runner);
+
+    if (runner != NULL) {
+        dl_lane_runner_stop(runner);
     }
     pthread_cond_destroy(&lane->moved);
     pthread_mutex_destroy(&lane->lock);
@@ -37,28 +49,32 @@ dl_lane_fini(dl_lane *lane)
 void
 dl_lane_forget(dl_lane *lane)
 {
-    dl_lane_runner_forget(lane->runner);
-    lane->runner = NULL;
+    dl_lane_runner_forget(atomic_exchange(&lane->runner, NULL));
 }
 
 bool
 dl_lane_try(dl_lane *lane)
 {
-    int expected = FREE;
+    return move(lane, FREE, TAKEN);
+}
 
-    return atomic_compare_exchange_strong_explicit(
-        &lane->state, &expected, TAKEN, memory_order_acquire, memory_order_relaxed);
+bool
+dl_lane_has_lone_job(const dl_lane *lane)
+{
+    return atomic_load(&lane->state) > CONTENDED;
 }
 
 /* From here on nobody takes or passes the turn without the lock. */
 static void
 contend_locked(dl_lane *lane)
 {
-    int before =
-        atomic_exchange_explicit(&lane->state, CONTENDED, memory_order_acquire);
+    uintptr_t before = atomic_exchange(&lane->state, CONTENDED);
 
     if (before != CONTENDED) {
         lane->is_held = before == TAKEN;
+    }
+    if (before > CONTENDED) {
+        dl_list_append(&lane->queue, &((dl_job *)before)->entry.node);
     }
 }
 
@@ -73,7 +89,7 @@ pass_locked(dl_lane *lane)
 {
     lane->is_held = false;
     if (dl_list_is_empty(&lane->queue)) {
-        atomic_store_explicit(&lane->state, FREE, memory_order_release);
+        atomic_store(&lane->state, FREE);
     } else if (!first_of(lane)->is_job) {
         first_of(lane)->has_turn = true;
         dl_list_remove(&first_of(lane)->node);
@@ -82,9 +98,24 @@ pass_locked(dl_lane *lane)
     pthread_cond_broadcast(&lane->moved);
 }
 
-dl_job *
-dl_lane_next_job(const dl_lane *lane)
+/* Where the turn was never passed on: nobody asked for it, or gave up. */
+static void
+settle_locked(dl_lane *lane)
 {
+    if (atomic_load(&lane->state) == CONTENDED && !lane->is_held) {
+        pass_locked(lane);
+    }
+}
+
+dl_job *
+dl_lane_next_job(dl_lane *lane)
+{
+    if (dl_lane_has_lone_job(lane)) {
+        contend_locked(lane);
+        if (dl_list_is_empty(&lane->queue)) {
+            settle_locked(lane);
+        }
+    }
     bool is_next =
         !lane->is_held && !dl_list_is_empty(&lane->queue) && first_of(lane)->is_job;
 
@@ -99,10 +130,30 @@ dl_lane_run_unlock(dl_lane *lane, dl_job *job, dl_deadline hurry)
     pthread_mutex_unlock(&lane->lock);
     job->run(job, hurry);
     pthread_mutex_lock(&lane->lock);
-    job->is_over = true;
+    atomic_store(&job->is_over, true);
     pass_locked(lane);
     pthread_mutex_unlock(&lane->lock);
     /* May free the lane's owner: the last word. */
+    job->release(job);
+}
+
+static void
+count_helped(dl_lane *lane)
+{
+    uint64_t helped = atomic_load_explicit(&lane->helped, memory_order_relaxed);
+
+    /* Only by who has the turn, or is about to. */
+    atomic_store_explicit(&lane->helped, helped + 1, memory_order_relaxed);
+}
+
+/* With the turn, and without the lock. */
+static void
+run_lone(dl_lane *lane, dl_job *job, dl_deadline hurry)
+{
+    count_helped(lane);
+    job->run(job, hurry);
+    atomic_store(&job->is_over, true);
+    dl_lane_pass(lane);
     job->release(job);
 }
 
@@ -119,7 +170,7 @@ help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
     if (job != own) {
         dl_blocking_begin();
     }
-    lane->helped++;
+    count_helped(lane);
     dl_lane_run_unlock(lane, job, deadline);
     pthread_mutex_lock(&lane->lock);
     return DL_OK;
@@ -138,9 +189,7 @@ wait_for_turn(dl_lane *lane, dl_deadline deadline)
     if (!self.has_turn) {
         dl_list_remove(&self.node);
         /* The one behind may be a job that others can run now. */
-        if (!lane->is_held) {
-            pass_locked(lane);
-        }
+        settle_locked(lane);
         return status;
     }
     if (status == DL_INTERRUPTED) {
@@ -172,33 +221,48 @@ dl_lane_take(dl_lane *lane, dl_deadline deadline)
 void
 dl_lane_pass(dl_lane *lane)
 {
-    int expected = TAKEN;
-
-    if (!atomic_compare_exchange_strong_explicit(&lane->state, &expected, FREE,
-                                                 memory_order_release,
-                                                 memory_order_relaxed)) {
+    if (!move(lane, TAKEN, FREE)) {
         pthread_mutex_lock(&lane->lock);
         pass_locked(lane);
         pthread_mutex_unlock(&lane->lock);
     }
 }
 
+static dl_status
+queue_locked(dl_lane *lane, dl_job *job)
+{
+    dl_lane_runner *runner = atomic_load(&lane->runner);
+
+    if (runner == NULL) {
+        DL_TRY(dl_lane_runner_start(lane, &runner));
+        atomic_store(&lane->runner, runner);
+    }
+    contend_locked(lane);
+    dl_list_append(&lane->queue, &job->entry.node);
+    if (dl_lane_runner_want(runner, job->queued_at)) {
+        dl_lane_runner_wake(runner);
+    }
+    return DL_OK;
+}
+
 dl_status
 dl_lane_submit(dl_lane *lane, dl_job *job)
 {
-    dl_status status = DL_OK;
+    dl_lane_runner *runner = atomic_load(&lane->runner);
+    int64_t queued_at = job->queued_at; /* of a lone job that is over by then */
 
     job->entry.is_job = true;
-    job->is_over = false;
+    atomic_init(&job->is_over, false);
+    if (runner != NULL && move(lane, FREE, (uintptr_t)job)) {
+        if (dl_lane_runner_want(runner, queued_at)) {
+            pthread_mutex_lock(&lane->lock);
+            dl_lane_runner_wake(runner);
+            pthread_mutex_unlock(&lane->lock);
+        }
+        return DL_OK;
+    }
     pthread_mutex_lock(&lane->lock);
-    if (lane->runner == NULL) {
-        status = dl_lane_runner_start(lane, &lane->runner);
-    }
-    if (status == DL_OK) {
-        contend_locked(lane);
-        dl_list_append(&lane->queue, &job->entry.node);
-        dl_lane_runner_wake(lane->runner, job->queued_at);
-    }
+    dl_status status = queue_locked(lane, job);
     pthread_mutex_unlock(&lane->lock);
     return status;
 }
@@ -208,15 +272,18 @@ dl_lane_join(dl_lane *lane, dl_job *job, dl_deadline deadline)
 {
     dl_status status = DL_OK;
 
+    if (move(lane, (uintptr_t)job, TAKEN)) {
+        run_lone(lane, job, deadline);
+        return DL_OK;
+    }
     pthread_mutex_lock(&lane->lock);
-    while (!job->is_over && status == DL_OK) {
+    contend_locked(lane);
+    while (!atomic_load(&job->is_over) && status == DL_OK) {
         status = help_or_wait(lane, job, deadline);
     }
-    if (job->is_over) {
-        status = DL_OK;
-    }
+    settle_locked(lane);
     pthread_mutex_unlock(&lane->lock);
-    return status;
+    return atomic_load(&job->is_over) ? DL_OK : status;
 }
 
 void

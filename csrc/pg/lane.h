@@ -26,7 +26,7 @@ typedef struct dl_lane_entry {
 typedef struct dl_job {
     dl_lane_entry entry;
     int64_t queued_at; /* by whoever submits it */
-    bool is_over;      /* guarded by the lane's lock */
+    atomic_bool is_over;
     /* With the turn, without locks, on any thread; once.  The deadline is that of the
      * thread which runs it, if that is in a hurry. */
     void (*run)(struct dl_job *job, dl_deadline hurry);
@@ -37,14 +37,16 @@ typedef struct dl_job {
 struct dl_lane_runner;
 
 typedef struct dl_lane {
-    atomic_int state;
+    /* Nobody's, somebody's, contended; or the address of the one job that was asked for
+     * while nobody else asks: then it takes no lock to queue it and to run it. */
+    atomic_uintptr_t state;
+    _Atomic(uint64_t) helped;                /* jobs run by those who waited */
+    _Atomic(struct dl_lane_runner *) runner; /* from the first job on */
     pthread_mutex_t lock;
     /* guarded by lock */
-    bool is_held;    /* while the state is contended */
-    uint64_t helped; /* jobs run by those who waited */
+    bool is_held; /* while the state is contended */
     dl_list queue;
-    pthread_cond_t moved;          /* the turn was passed, or a job ended */
-    struct dl_lane_runner *runner; /* from the first job on */
+    pthread_cond_t moved; /* the turn was passed, or a job ended */
 } dl_lane;
 
 void dl_lane_init(dl_lane *lane);
@@ -64,7 +66,8 @@ bool dl_lane_try(dl_lane *lane);
 
 void dl_lane_pass(dl_lane *lane);
 
-/* Queues a job, which stays in place until its release. */
+/* Queues a job, which stays in place until its release.  One atomic operation when nobody
+ * else asks, and two to join it then. */
 dl_status dl_lane_submit(dl_lane *lane, dl_job *job);
 
 /* Until the job is over, running what comes before it and itself where nobody does yet.

@@ -23,10 +23,11 @@ struct dl_lane_runner {
     dl_lane *lane;
     pthread_t thread;
     pthread_cond_t wanted;
-    int64_t last_wanted; /* guarded by the lane's lock, as all below */
+    _Atomic(int64_t) last_wanted;
+    atomic_bool
+        is_asleep; /* changed with the lane's lock held, which guards all below */
     int64_t patience;
     uint64_t helped; /* as of the last look */
-    bool is_asleep;
     bool is_stopping;
     bool is_orphan; /* this thread only: it freed the lane itself */
 };
@@ -42,22 +43,26 @@ nap(dl_lane *lane, int64_t span)
     pthread_mutex_lock(&lane->lock);
 }
 
+/* No lost wake-up: it says that it sleeps and then looks for a job once more; who queues
+ * one does so and then looks for sleepers. */
 static void
 sleep_until_wanted(dl_lane_runner *self)
 {
-    self->is_asleep = true;
-    while (self->is_asleep && !self->is_stopping) {
+    atomic_store(&self->is_asleep, true);
+    while (atomic_load(&self->is_asleep) && !self->is_stopping
+           && !dl_lane_has_lone_job(self->lane)) {
         pthread_cond_wait(&self->wanted, &self->lane->lock);
     }
-    self->is_asleep = false;
+    atomic_store(&self->is_asleep, false);
 }
 
 static void
 learn_patience(dl_lane_runner *self)
 {
-    bool is_needless = self->lane->helped != self->helped;
+    uint64_t helped = atomic_load_explicit(&self->lane->helped, memory_order_relaxed);
+    bool is_needless = helped != self->helped;
 
-    self->helped = self->lane->helped;
+    self->helped = helped;
     self->patience = is_needless ? 2 * self->patience : PATIENCE;
     self->patience = self->patience < MOST_PATIENCE ? self->patience : MOST_PATIENCE;
 }
@@ -67,14 +72,20 @@ static bool
 look(dl_lane_runner *self)
 {
     dl_lane *lane = self->lane;
-    dl_job *job = dl_lane_next_job(lane);
     int64_t now = dl_now();
+    int64_t idle = now - atomic_load(&self->last_wanted);
 
     learn_patience(self);
+    /* A lone job is the last that was queued, and is left where it is found quickest. */
+    if (dl_lane_has_lone_job(lane) && idle < self->patience) {
+        nap(lane, self->patience - idle);
+        return true;
+    }
+    dl_job *job = dl_lane_next_job(lane);
     if (job == NULL && !dl_list_is_empty(&lane->queue)) {
         /* Somebody has the turn, maybe for long; passing it on ends the wait. */
         dl_condition_wait(&lane->moved, &lane->lock, dl_deadline_after(-1));
-    } else if (job == NULL && now - self->last_wanted > LINGER) {
+    } else if (job == NULL && idle > LINGER) {
         sleep_until_wanted(self);
     } else if (job == NULL) {
         nap(lane, self->patience > LOOK_EVERY ? self->patience : LOOK_EVERY);
@@ -86,7 +97,7 @@ look(dl_lane_runner *self)
             return false;
         }
         pthread_mutex_lock(&lane->lock);
-        self->last_wanted = dl_now();
+        atomic_store(&self->last_wanted, dl_now());
     }
     return true;
 }
@@ -118,7 +129,8 @@ dl_lane_runner_start(dl_lane *lane, dl_lane_runner **runner)
         return dl_fail_no_memory();
     }
     self->lane = lane;
-    self->last_wanted = dl_now();
+    atomic_init(&self->last_wanted, dl_now());
+    atomic_init(&self->is_asleep, false);
     self->patience = PATIENCE;
     dl_status status = dl_thread_start(&self->thread, run, self);
     if (status != DL_OK) {
@@ -129,14 +141,18 @@ dl_lane_runner_start(dl_lane *lane, dl_lane_runner **runner)
     return DL_OK;
 }
 
-void
-dl_lane_runner_wake(dl_lane_runner *runner, int64_t now)
+bool
+dl_lane_runner_want(dl_lane_runner *runner, int64_t queued_at)
 {
-    runner->last_wanted = now;
-    if (runner->is_asleep) {
-        runner->is_asleep = false;
-        pthread_cond_signal(&runner->wanted);
-    }
+    atomic_store_explicit(&runner->last_wanted, queued_at, memory_order_relaxed);
+    return atomic_load(&runner->is_asleep);
+}
+
+void
+dl_lane_runner_wake(dl_lane_runner *runner)
+{
+    atomic_store(&runner->is_asleep, false);
+    pthread_cond_signal(&runner->wanted);
 }
 
 void

@@ -317,6 +317,49 @@ CHECK_CASE(threads_and_jobs_one_at_a_time)
     dl_lane_fini(&all.lane);
 }
 
+#define PAIRS 500
+
+typedef struct joined {
+    shared all;
+    counted_job jobs[PAIRS];
+    atomic_int queued;
+} joined;
+
+/* Whoever of both comes first runs it, or the lane's thread. */
+static void
+join_same(int rank, int size, void *context)
+{
+    joined *self = context;
+
+    (void)size;
+    for (int i = 0; i < PAIRS; i++) {
+        if (rank == 0) {
+            submit(&self->all, &self->jobs[i], i);
+            atomic_store(&self->queued, i + 1);
+        }
+        while (atomic_load(&self->queued) <= i) {
+            CHECK_OK(dl_sleep_until(dl_deadline_after(0)));
+        }
+        CHECK_OK(dl_lane_join(&self->all.lane, &self->jobs[i].job,
+                              dl_deadline_after(10 * DL_SECOND)));
+        CHECK(atomic_load(&self->jobs[i].job.is_over));
+        if (rank == 0) {
+            await_release(&self->jobs[i]);
+        }
+    }
+}
+
+CHECK_CASE(two_may_join_one_job)
+{
+    static joined self;
+
+    dl_lane_init(&self.all.lane);
+    dl_run_ranks(2, join_same, &self);
+    CHECK_EQUAL(self.all.count, PAIRS);
+    CHECK(dl_lane_try(&self.all.lane));
+    dl_lane_fini(&self.all.lane);
+}
+
 /* The lane's own thread may be the one that lets go of the lane last. */
 static void
 end_lane(dl_job *job)
