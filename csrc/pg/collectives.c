@@ -239,7 +239,7 @@ dl_group_run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadl
         return status == DL_TIMEOUT ? fail_busy(&self) : status;
     }
     status = carry_out(&self);
-    dl_recorder_end_in(&group->seat, self.record, status);
+    dl_recorder_end_in(&group->seat, self.record, status, dl_now());
     dl_group_pass_turn(group);
     return status;
 }
@@ -302,8 +302,10 @@ run_queued(dl_job *job, dl_deadline hurry)
         *deadline = hurry;
     }
     dl_status status = carry_out(&self->operation);
-    dl_recorder_end_in(&self->operation.group->seat, self->operation.record, status);
-    dl_work_finish(&self->work, status);
+    int64_t now = dl_now();
+    dl_recorder_end_in(&self->operation.group->seat, self->operation.record, status,
+                       now);
+    dl_work_finish_at(&self->work, status, now);
 }
 
 static void

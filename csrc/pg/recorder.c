@@ -189,10 +189,10 @@ dl_recorder_end(dl_record *record, dl_status status)
 }
 
 void
-dl_recorder_end_in(const dl_seat *seat, dl_record *record, dl_status status)
+dl_recorder_end_in(const dl_seat *seat, dl_record *record, dl_status status,
+                   int64_t now)
 {
     if (record != NULL) {
-        int64_t now = dl_now();
         atomic_store_explicit(&seat->row->last_ended, now, memory_order_relaxed);
         end_at(record, status, now);
     }

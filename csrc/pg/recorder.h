@@ -48,8 +48,9 @@ dl_record *dl_recorder_post(const dl_seat *seat, const dl_fingerprint *what,
 /* Once for each row taken; from any thread. */
 void dl_recorder_end(dl_record *record, dl_status status);
 
-/* The same, of a collective: it was the group's last. */
-void dl_recorder_end_in(const dl_seat *seat, dl_record *record, dl_status status);
+/* The same, of a collective that was the group's last and ended at `now`. */
+void dl_recorder_end_in(const dl_seat *seat, dl_record *record, dl_status status,
+                        int64_t now);
 
 /* Whether an operation has timed out or lost its peer since this was last asked. */
 bool dl_recorder_take_failure(void);

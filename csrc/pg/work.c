@@ -11,18 +11,15 @@ dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op)
     work->op = op;
     work->is_brief = false;
     work->source = -1;
-    work->record = NULL;
     atomic_init(&work->references, 2);
-    atomic_init(&work->is_done, false);
-    pthread_mutex_init(&work->lock, NULL);
-    dl_list_init(&work->notices);
+    atomic_init(&work->notices, NULL);
+    atomic_init(&work->record, NULL);
 }
 
 void
 dl_work_fini(dl_work *work)
 {
     free(work->error);
-    pthread_mutex_destroy(&work->lock);
 }
 
 dl_work *
@@ -51,65 +48,82 @@ keep_error(dl_work *work)
     }
 }
 
-/* The notice's owner may free it, and the work, in its call. */
-static void
-call_notices(dl_list *notices)
+static dl_work_notice *
+reverse(dl_work_notice *first)
 {
-    while (!dl_list_is_empty(notices)) {
-        dl_work_notice *notice = DL_LIST_ENTRY(notices->next, dl_work_notice, node);
-        dl_list_remove(&notice->node);
+    dl_work_notice *reversed = NULL;
+
+    while (first != NULL) {
+        dl_work_notice *next = first->next;
+        first->next = reversed;
+        reversed = first;
+        first = next;
+    }
+    return reversed;
+}
+
+/* In the order of asking.  A notice's owner may free it, and the work, in its call. */
+static void
+call_notices(dl_work_notice *last)
+{
+    for (dl_work_notice *notice = reverse(last); notice != NULL;) {
+        dl_work_notice *next = notice->next;
         notice->call(notice);
+        notice = next;
+    }
+}
+
+/* The end and dl_work_attach() both say what they do before they look at what the other
+ * has done: one of them, and only one, finds both. */
+static void
+complete_record(dl_work *work)
+{
+    if (atomic_load(&work->record) != NULL) {
+        dl_recorder_end(atomic_exchange(&work->record, NULL), work->status);
     }
 }
 
 void
 dl_work_finish(dl_work *work, dl_status status)
 {
-    dl_list notices;
+    dl_work_finish_at(work, status, dl_now());
+}
 
-    dl_list_init(&notices);
+void
+dl_work_finish_at(dl_work *work, dl_status status, int64_t now)
+{
     /* The interrupted thread is told as it returns; to all others it was cancelled. */
     work->status = status == DL_INTERRUPTED ? DL_CANCELLED : status;
     if (status != DL_OK) {
         keep_error(work);
     }
-    work->ended_at = dl_now();
-    pthread_mutex_lock(&work->lock);
-    atomic_store_explicit(&work->is_done, true, memory_order_release);
-    while (!dl_list_is_empty(&work->notices)) {
-        dl_list *node = work->notices.next;
-        dl_list_remove(node);
-        dl_list_append(&notices, node);
-    }
-    dl_recorder_end(work->record, status);
-    pthread_mutex_unlock(&work->lock);
-    call_notices(&notices);
+    work->ended_at = now;
+    dl_work_notice *last = atomic_exchange(&work->notices, DL_WORK_DONE);
+    complete_record(work);
+    call_notices(last);
 }
 
 void
 dl_work_attach(dl_work *work, dl_record *record)
 {
-    pthread_mutex_lock(&work->lock);
-    if (dl_work_is_done(work)) {
-        dl_recorder_end(record, work->status);
-    } else {
-        work->record = record;
+    atomic_store(&work->record, record);
+    if (atomic_load(&work->notices) == DL_WORK_DONE) {
+        complete_record(work);
     }
-    pthread_mutex_unlock(&work->lock);
 }
 
 void
 dl_work_notify(dl_work *work, dl_work_notice *notice)
 {
-    pthread_mutex_lock(&work->lock);
-    bool is_done = dl_work_is_done(work);
-    if (!is_done) {
-        dl_list_append(&work->notices, &notice->node);
-    }
-    pthread_mutex_unlock(&work->lock);
-    if (is_done) {
-        notice->call(notice);
-    }
+    dl_work_notice *last = atomic_load(&work->notices);
+
+    do {
+        if (last == DL_WORK_DONE) {
+            notice->call(notice);
+            return;
+        }
+        notice->next = last;
+    } while (!atomic_compare_exchange_weak(&work->notices, &last, notice));
 }
 
 dl_status

@@ -7,12 +7,10 @@
 #ifndef DISTLITE_PG_WORK_H
 #define DISTLITE_PG_WORK_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #include "base/deadline.h"
-#include "base/list.h"
 #include "base/status.h"
 #include "pg/fingerprint.h"
 #include "pg/recorder.h"
@@ -36,7 +34,7 @@ typedef struct dl_work_ops {
 /* Whom to tell of the end; embedded in whoever wants to hear.  Called once, without
  * locks, on the thread that ends the work, or at once if it has ended. */
 typedef struct dl_work_notice {
-    dl_list node;
+    struct dl_work_notice *next;
     void (*call)(struct dl_work_notice *notice);
 } dl_work_notice;
 
@@ -48,17 +46,17 @@ struct dl_work {
      * others want.  Set right after init. */
     bool is_brief;
     atomic_uint references;
-    atomic_bool is_done;
+    /* Those to be told, the last to ask first; once it is done, what is at no address. */
+    _Atomic(dl_work_notice *) notices;
+    _Atomic(dl_record *) record; /* to be completed with the work; may be NULL */
     /* fixed once done */
     int64_t ended_at; /* dl_now(), for those who ask how long it took */
     dl_status status;
     dl_error *error; /* of a failure; NULL if there was no memory for it */
     int source;      /* rank in the group whose message it received; -1: none */
-    /* guarded by lock */
-    pthread_mutex_t lock;
-    dl_list notices;
-    dl_record *record; /* to be completed with the work; may be NULL */
 };
+
+#define DL_WORK_DONE ((dl_work_notice *)1)
 
 /* Two references: the caller's and the maker's. */
 void dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op);
@@ -68,6 +66,7 @@ void dl_work_unref(dl_work *work); /* NULL does nothing */
 /* For makers: what it ends with, the thread's last error if not DL_OK.  Does not drop
  * the maker's reference. */
 void dl_work_finish(dl_work *work, dl_status status);
+void dl_work_finish_at(dl_work *work, dl_status status, int64_t now);
 
 /* Completes `record` with the work, or now if that has ended. */
 void dl_work_attach(dl_work *work, dl_record *record);
@@ -78,7 +77,7 @@ void dl_work_fini(dl_work *work);
 static inline bool
 dl_work_is_done(const dl_work *work)
 {
-    return atomic_load_explicit(&work->is_done, memory_order_acquire);
+    return atomic_load_explicit(&work->notices, memory_order_acquire) == DL_WORK_DONE;
 }
 
 /* Waits, and then gives what it ended with, as often as it is called.  DL_TIMEOUT and

@@ -72,7 +72,7 @@ CHECK_CASE(an_operation_is_written_down)
                                                 | DL_RECORD_RUNNING << 24
                                                 | UINT64_C(7) << 32);
     CHECK(!dl_recorder_take_failure());
-    dl_recorder_end_in(&seat, record, DL_TIMEOUT);
+    dl_recorder_end_in(&seat, record, DL_TIMEOUT, dl_now());
     CHECK(state_of(record) == DL_RECORD_ENDED);
     CHECK_EQUAL(atomic_load(&record->what) >> 28 & 0xf, DL_TIMEOUT);
     CHECK(atomic_load(&record->ended) >= atomic_load(&record->started));
@@ -107,7 +107,7 @@ CHECK_CASE(operations_of_one_call_do_not_overlap)
         int64_t last = atomic_load(&seat.row->last_ended);
         dl_record *record = dl_recorder_start(&seat, NULL, &sum, i, deadline);
         CHECK(atomic_load(&record->started) >= last);
-        dl_recorder_end_in(&seat, record, DL_OK);
+        dl_recorder_end_in(&seat, record, DL_OK, dl_now());
     }
 }
 
@@ -121,7 +121,7 @@ CHECK_CASE(the_one_that_hangs_is_not_lost)
     for (uint64_t i = 2; i < 40; i++) {
         dl_record *record = start(&seat, i);
         CHECK(record != NULL && record != hung);
-        dl_recorder_end_in(&seat, record, DL_OK);
+        dl_recorder_end_in(&seat, record, DL_OK, dl_now());
     }
     CHECK_EQUAL(atomic_load(&hung->sequence), 1);
     /* Eight rows, all of them taken. */
@@ -129,7 +129,7 @@ CHECK_CASE(the_one_that_hangs_is_not_lost)
         CHECK(start(&seat, 40 + i) != NULL);
     }
     CHECK(start(&seat, 50) == NULL);
-    dl_recorder_end_in(&seat, NULL, DL_OK);
+    dl_recorder_end_in(&seat, NULL, DL_OK, dl_now());
     dl_recorder_end(hung, DL_OK);
     CHECK(start(&seat, 51) == hung);
 }
@@ -215,7 +215,7 @@ CHECK_CASE(others_find_the_file)
     begin();
     dl_seat seat = join("0");
     dl_recorder_identify("a job", 1, 4);
-    dl_recorder_end_in(&seat, start(&seat, 1), DL_OK);
+    dl_recorder_end_in(&seat, start(&seat, 1), DL_OK, dl_now());
     dl_recording_header header = open_file(&memory);
     CHECK_EQUAL(header.pid, getpid());
     CHECK(header.process_start != 0 && header.to_wall_clock > 0);
