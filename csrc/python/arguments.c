@@ -39,7 +39,9 @@ place_positional(const dlpy_signature *signature, PyObject *const *args,
 static bool
 is_named(PyObject *name, const char *wanted)
 {
-    return PyUnicode_IS_ASCII(name) && strcmp(PyUnicode_DATA(name), wanted) == 0
+    const char *text = PyUnicode_DATA(name);
+
+    return PyUnicode_IS_ASCII(name) && text[0] == wanted[0] && strcmp(text, wanted) == 0
            && (size_t)PyUnicode_GET_LENGTH(name) == strlen(wanted);
 }
 

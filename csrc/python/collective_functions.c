@@ -133,11 +133,9 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
     if (dlpy_timeout_from(values[3], dlpy_collective_timeout(&self), &timeout) < 0) {
         return dlpy_collective_give_up(&self);
     }
-    dlpy_work_keep keep = {.outputs = self.is_async ? PyList_New(0) : NULL};
-    PyObject *result = dlpy_collective_finish_by(&self, DL_BARRIER, NULL, keep,
-                                                 dl_deadline_after(timeout));
-    Py_XDECREF(keep.outputs);
-    return result;
+    return dlpy_collective_finish_by(&self, DL_BARRIER, NULL,
+                                     (dlpy_work_keep){.outputs = Py_None},
+                                     dl_deadline_after(timeout));
 }
 
 static PyMethodDef functions[] = {

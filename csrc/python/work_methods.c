@@ -146,12 +146,13 @@ work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
     }
     if (!PyList_Check(self->outputs)) {
         /* The same list every time, made for those who ask. */
-        PyObject *list = PyList_New(1);
-        if (list == NULL) {
+        PyObject *list = PyList_New(0);
+        if (list == NULL
+            || (self->outputs != Py_None && PyList_Append(list, self->outputs) < 0)) {
+            Py_XDECREF(list);
             return NULL;
         }
-        PyList_SET_ITEM(list, 0, self->outputs);
-        self->outputs = list;
+        Py_SETREF(self->outputs, list);
     }
     return Py_NewRef(self->outputs);
 }
