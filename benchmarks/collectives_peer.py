@@ -56,6 +56,20 @@ class Arrays(NamedTuple):
     target: np.ndarray
 
 
+def wait_for_each(start: Callable[..., Any], arguments: list[Any]) -> Callable[[], Any]:
+    """A call as programs write it; a partial with a keyword would make a dictionary."""
+    match arguments:
+        case []:
+            return lambda: start(async_op=True).wait()
+        case [one]:
+            return lambda: start(one, async_op=True).wait()
+        case [one, two]:
+            return lambda: start(one, two, async_op=True).wait()
+        case [one, two, three]:
+            return lambda: start(one, two, three, async_op=True).wait()
+    raise ValueError(arguments)
+
+
 class Dist:
     """distlite or torch.distributed."""
 
@@ -92,11 +106,10 @@ class Dist:
             "all_to_all": ("all_to_all", targets, sources),
             "all_to_all_single": ("all_to_all_single", target, source),
         }[op]
-        start = partial(getattr(self._module, name), *arguments)
-        if not is_async:
-            return start
-        start = partial(start, async_op=True)
-        return lambda: start().wait()
+        start = getattr(self._module, name)
+        if is_async:
+            return wait_for_each(start, arguments)
+        return partial(start, *arguments)
 
     def barrier(self) -> None:
         """All ranks are here."""
