@@ -266,7 +266,7 @@ def test_a_signal_waits_until_a_store_is_closed_or_freed(tmp_path: Path):
 
         def interrupt_and_give_up_the_lock(file):
             begun.wait()
-            time.sleep(0.2)  # until the other waits for it
+            time.sleep(0.5)  # until the other waits for it
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.3)  # as long as it would take to go on wrongly
             fcntl.flock(file, fcntl.LOCK_UN)
