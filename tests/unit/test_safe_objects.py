@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -19,6 +19,8 @@ from distlite.safe_decode import Malformed, decode
 from distlite.safe_encode import DEPTH_LIMIT, Unsafe, encode, register_safe_type
 
 BESIDE = (1 << 62, 1)
+# However busy the machine is, and however slow a sanitizer makes it.
+AT_LEISURE = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
 
 @register_safe_type
@@ -89,7 +91,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, **AT_LEISURE)
 @given(values, st.sampled_from(BESIDE))
 def test_plain_values(value, beside):
     again = there_and_back(value, beside)
@@ -102,7 +104,7 @@ def test_plain_values(value, beside):
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, **AT_LEISURE)
 @given(
     arrays.arrays(
         arrays.array_dtypes() | arrays.scalar_dtypes(),
@@ -292,7 +294,7 @@ SAMPLE = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, **AT_LEISURE)
 @given(st.data())
 def test_changed_bytes_never_do_more_than_fail(data):
     encoded, buffers = encode(data.draw(st.sampled_from(SAMPLE)), 1 << 62)
@@ -304,7 +306,7 @@ def test_changed_bytes_never_do_more_than_fail(data):
         decode(encoded, buffers)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80, **AT_LEISURE)
 @given(st.binary(max_size=60))
 def test_any_bytes_never_do_more_than_fail(data):
     with contextlib.suppress(Malformed):
