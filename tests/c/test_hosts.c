@@ -19,12 +19,39 @@ typedef struct world {
     dl_layout layouts[DL_RANKS_LIMIT];
     test_boards boards[HOSTS_LIMIT];
     test_traffics traffics;
+    dl_news news[DL_RANKS_LIMIT];
+    dl_probes probes[DL_RANKS_LIMIT];
     dl_exchange exchanges[DL_RANKS_LIMIT];
     dl_hosts handles[DL_RANKS_LIMIT];
     uint64_t sequence[DL_RANKS_LIMIT];
     size_t count; /* of elements, for the case */
     dl_dtype dtype;
 } world;
+
+/* What the ranks learn of each other beside their links. */
+static void
+make_outlook(world *all, int rank)
+{
+    test_traffics *traffics = &all->traffics;
+    dl_hosts *hosts = &all->handles[rank];
+    dl_news_options options = {.group_name = "g",
+                               .layout = &all->layouts[rank],
+                               .peers = traffics->peers,
+                               .ways = traffics->ways,
+                               .listener = &traffics->listeners[rank]};
+    dl_probes probes = {
+        .rank = rank, .size = all->size, .peers = options.peers, .ways = options.ways};
+
+    CHECK_OK(dl_news_init(&all->news[rank], &options));
+    CHECK_OK(dl_probes_init(&all->probes[rank], &probes));
+    hosts->news = &all->news[rank];
+    hosts->probes = &all->probes[rank];
+    hosts->traffic->options.tell = dl_hosts_tell;
+    if (hosts->board != NULL) {
+        hosts->board->options.elsewhere = dl_hosts_check_others;
+        hosts->board->options.context = hosts;
+    }
+}
 
 static void
 make_rank(world *all, int rank)
@@ -50,6 +77,7 @@ make_rank(world *all, int rank)
         CHECK_OK(dl_exchange_init(&all->exchanges[rank], hosts->board));
         hosts->exchange = &all->exchanges[rank];
     }
+    make_outlook(all, rank);
     CHECK_OK(dl_hosts_init(hosts));
 }
 
@@ -69,6 +97,8 @@ world_run(const int *hosts, int size, dl_rank_fn run, world *all)
             dl_exchange_fini(&all->exchanges[rank]);
         }
         dl_hosts_fini(&all->handles[rank]);
+        dl_news_fini(&all->news[rank]);
+        dl_probes_fini(&all->probes[rank]);
     }
     for (int host = 0; host < all->layouts[0].host_count; host++) {
         if (all->boards[host].size > 0) {

@@ -86,6 +86,7 @@ free_backend(dl_backend *backend)
     dl_p2p_close(self->p2p);
     dl_hosts_fini(&self->hosts);
     dl_traffic_fini(&self->traffic);
+    dl_news_fini(&self->news);
     dl_exchange_fini(&self->exchange);
     dl_board_fini(&self->board);
     dl_shared_views_fini(&self->views);
@@ -114,12 +115,24 @@ post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
 }
 
 static dl_status
+watch_elsewhere(dl_cpu_backend *self, int rank)
+{
+    int origin = self->origin_ranks == NULL ? rank : self->origin_ranks[rank];
+
+    DL_TRY(dl_news_watch(&self->news, rank));
+    return dl_probes_look(&self->roster->probes, origin, rank);
+}
+
+static dl_status
 watch(dl_backend *backend, int rank)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
-    if (self->size == 1 || self->layout.host_of[rank] != self->layout.host) {
+    if (self->size == 1) {
         return DL_OK;
+    }
+    if (self->layout.host_of[rank] != self->layout.host) {
+        return watch_elsewhere(self, rank);
     }
     return dl_verdict_watch(&self->board, self->layout.place_of[rank]);
 }
@@ -189,12 +202,24 @@ open_hosts(dl_cpu_backend *self)
         .listener = &self->roster->endpoint.calls,
         .may_spin = self->board.header->may_spin,
         .check = dl_hosts_check,
+        .tell = dl_hosts_tell,
         .context = &self->hosts,
+    };
+    dl_news_options news = {
+        .group_name = self->group_name,
+        .layout = &self->layout,
+        .peers = peers_of(self),
+        .ways = ways_of(self),
+        .listener = &self->roster->endpoint.calls,
     };
 
     DL_TRY(dl_traffic_init(&self->traffic, &options));
+    DL_TRY(dl_news_init(&self->news, &news));
     self->hosts.layout = &self->layout;
     self->hosts.traffic = &self->traffic;
+    self->hosts.news = &self->news;
+    self->hosts.probes = &self->roster->probes;
+    self->hosts.origin_ranks = self->origin_ranks;
     self->hosts.board = is_alone ? NULL : &self->board;
     self->hosts.exchange = is_alone ? NULL : &self->exchange;
     return dl_hosts_init(&self->hosts);
@@ -217,6 +242,8 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .views = &self->views,
         .names = dl_layout_ranks(layout, layout->host),
         .meetings = dl_cpu_has_hosts(self) ? DL_HOSTS_MEETINGS : 1,
+        .elsewhere = dl_cpu_has_hosts(self) ? dl_hosts_check_others : NULL,
+        .context = &self->hosts,
     };
     size_t offset = dl_board_memory(options.size, DL_BOARD_CHUNK);
 

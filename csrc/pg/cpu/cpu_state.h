@@ -29,6 +29,7 @@ typedef struct dl_cpu_backend {
     dl_peer *local_peers; /* by place on this host, as what the board knows of it */
     int *local_places;    /* the same: places in the roster's host */
     dl_p2p *p2p;          /* NULL for one rank */
+    dl_news news;         /* of several hosts */
     /* the thread that is in an operation only; abort and leave lock for themselves */
     dl_board board;     /* of this host's ranks */
     dl_traffic traffic; /* of several hosts */

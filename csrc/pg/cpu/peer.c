@@ -3,10 +3,25 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 void
 dl_peer_describe(const dl_peer *peer, int rank, char text[DL_PEER_TEXT_SIZE])
 {
     snprintf(text, DL_PEER_TEXT_SIZE, "rank %d (pid %" PRId64 " on host %s)", rank,
              peer->pid, peer->host);
+}
+
+dl_status
+dl_peer_fail_gave_up(const dl_peer *peer, int rank, const dl_error *cause)
+{
+    char name[DL_PEER_TEXT_SIZE];
+
+    if (cause->status == DL_PEER_LOST || cause->status == DL_MISMATCH
+        || strstr(cause->text, " gave up: ") != NULL) {
+        return dl_fail_again(cause);
+    }
+    dl_peer_describe(peer, rank, name);
+    return dl_fail(cause->status, "%s gave up: %.*s", name,
+                   DL_ERROR_TEXT_SIZE - DL_PEER_TEXT_SIZE - 16, cause->text);
 }

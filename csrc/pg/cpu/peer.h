@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "base/status.h"
+
 #define DL_HOST_NAME_SIZE 65 /* HOST_NAME_MAX and the zero */
 
 typedef struct dl_peer {
@@ -17,5 +19,9 @@ typedef struct dl_peer {
 #define DL_PEER_TEXT_SIZE 128
 
 void dl_peer_describe(const dl_peer *peer, int rank, char text[DL_PEER_TEXT_SIZE]);
+
+/* Why an operation ends here with what `rank` said of its own end of it: adds who gave
+ * up, unless the text says itself who is to blame, and is as true here as there. */
+dl_status dl_peer_fail_gave_up(const dl_peer *peer, int rank, const dl_error *cause);
 
 #endif

@@ -16,6 +16,7 @@ free_roster(dl_backend_origin *origin)
         dl_membership_forget(&self->membership);
     }
     dl_membership_fini(&self->membership);
+    dl_probes_fini(&self->probes);
     dl_endpoint_fini(&self->endpoint);
     free(self);
 }
@@ -100,6 +101,19 @@ settle(void *context)
 }
 
 static dl_status
+open_probes(dl_roster *self)
+{
+    const dl_endpoint *endpoint = &self->endpoint;
+    dl_probes options = {.rank = endpoint->rank,
+                         .size = endpoint->size,
+                         .peers = endpoint->peers,
+                         .ways = endpoint->ways};
+
+    return endpoint->layout.host_count == 1 ? DL_OK
+                                            : dl_probes_init(&self->probes, &options);
+}
+
+static dl_status
 meet(making *self)
 {
     dl_roster *roster = self->roster;
@@ -113,7 +127,7 @@ meet(making *self)
     }
     dl_endpoint_drop_narrow(&local);
     dl_endpoint_hush(&roster->endpoint);
-    return status;
+    return status == DL_OK ? open_probes(roster) : status;
 }
 
 dl_status

@@ -13,12 +13,14 @@
 #include "pg/backend.h"
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/shm/join.h"
+#include "pg/cpu/tcp/probes.h"
 
 typedef struct dl_roster {
     dl_backend_origin base;
     /* fixed after init */
     uint32_t fork_generation;
     dl_endpoint endpoint;
+    dl_probes probes;         /* of other hosts' ranks */
     dl_membership membership; /* of this host: ranks are places there */
 } dl_roster;
 

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "pg/cpu/algorithms/algorithms.h"
-#include "pg/cpu/shm/verdict.h"
 
 /* After the deadline, for a leader to find out which rank of which host is to blame. */
 #define LEADER_GRACE (500 * DL_MILLISECOND)
@@ -40,16 +39,6 @@ dl_hosts_fini(dl_hosts *hosts)
     dl_buffer_fini(&hosts->incoming);
     dl_buffer_fini(&hosts->flat);
     *hosts = (dl_hosts){0};
-}
-
-/* A leader in the middle of its links would not look at the board otherwise, where a rank
- * of its host may have given up. */
-dl_status
-dl_hosts_check(void *context)
-{
-    const dl_hosts *hosts = context;
-
-    return hosts->board == NULL ? DL_OK : dl_verdict_broken(hosts->board);
 }
 
 const dl_op_context *

@@ -21,6 +21,8 @@
 #include "base/buffer.h"
 #include "pg/cpu/algorithms/exchange.h"
 #include "pg/cpu/layout.h"
+#include "pg/cpu/tcp/news.h"
+#include "pg/cpu/tcp/probes.h"
 #include "pg/cpu/tcp/traffic.h"
 
 /* Meetings of a board per operation. */
@@ -33,21 +35,32 @@ typedef struct dl_hosts {
     dl_board *board; /* of this host's ranks; NULL for one alone */
     dl_exchange *exchange;
     dl_traffic *traffic;
-    int *leaders;         /* of the other hosts */
-    dl_tensor *locals[2]; /* scratch: a tensor for each rank of this host */
-    dl_buffer work;       /* scratch: this rank's data in a row */
-    dl_buffer incoming;   /* the same: what comes from other hosts */
-    dl_buffer flat;       /* the same: the other side of strided tensors */
+    dl_news *news;
+    dl_probes *probes;
+    const int *origin_ranks; /* by rank, for the probes; NULL: the same */
+    int *leaders;            /* of the other hosts */
+    dl_tensor *locals[2];    /* scratch: a tensor for each rank of this host */
+    dl_buffer work;          /* scratch: this rank's data in a row */
+    dl_buffer incoming;      /* the same: what comes from other hosts */
+    dl_buffer flat;          /* the same: the other side of strided tensors */
     /* of the operation */
     dl_op_context meeting;
+    int64_t look_after; /* when to look at other hosts again */
+    uint64_t looked_in; /* meeting of the last look */
+    bool is_told;       /* another rank has given up, or was told by this one */
 } dl_hosts;
 
 dl_status dl_hosts_init(dl_hosts *hosts);
 void dl_hosts_fini(dl_hosts *hosts);
 
-/* Of the traffic's waits: whether this host has failed meanwhile; `context` is a
- * dl_hosts. */
+/* Of the traffic's waits, whether this host has failed meanwhile, or another; and of the
+ * board's, whether another has.  `context` is a dl_hosts. */
 dl_status dl_hosts_check(void *context);
+dl_status dl_hosts_check_others(void *context);
+
+/* Of the traffic's end: all ranks of other hosts are told, if this one knows first. */
+void dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
+                   dl_deadline deadline);
 
 /* The operations.  Tensors may have any strides but for all_reduce's, which is in a row
  * and multiplied already for PREMUL_SUM. */

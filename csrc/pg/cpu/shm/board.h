@@ -42,6 +42,9 @@ typedef struct dl_board_options {
     struct dl_shared_views *views; /* NULL: no arrays in shared memory; borrowed */
     const int *names;              /* by rank, for texts; NULL: the same; borrowed */
     int meetings;                  /* sequence numbers per operation; 0: one */
+    /* Of sleeping waits: whether what the board cannot see ends the operation; or NULL. */
+    dl_status (*elsewhere)(void *context);
+    void *context;
 } dl_board_options;
 
 /* One rank's handle. */

@@ -59,9 +59,8 @@ load(dl_words words, int rank)
     return atomic_load(dl_words_at(words, rank));
 }
 
-/* The last operation that `rank` came to; 0: none yet. */
-static uint64_t
-last_seen(const dl_board *board, int rank)
+uint64_t
+dl_verdict_last_seen(const dl_board *board, int rank)
 {
     uint64_t last = 0;
 
@@ -75,7 +74,7 @@ last_seen(const dl_board *board, int rank)
 static bool
 has_arrived(const dl_board *board, int rank)
 {
-    return last_seen(board, rank) >= board->op->sequence;
+    return dl_verdict_last_seen(board, rank) >= board->op->sequence;
 }
 
 /* Whether the wait is for `rank`, among others. */
@@ -90,7 +89,7 @@ is_awaited(const dl_wanted *wanted, int rank)
 static void
 describe_last_seen(const dl_board *board, int rank, char text[64])
 {
-    uint64_t seen = last_seen(board, rank);
+    uint64_t seen = dl_verdict_last_seen(board, rank);
 
     if (seen >= board->op->sequence) {
         text[0] = '\0';
@@ -214,7 +213,6 @@ dl_status
 dl_verdict_broken(const dl_board *board)
 {
     const dl_board_header *header = board->header;
-    char peer[DL_PEER_TEXT_SIZE];
 
     if (!atomic_load_explicit(&header->is_broken, memory_order_acquire)
         || header->broken_at > board->op->sequence) {
@@ -225,14 +223,10 @@ dl_verdict_broken(const dl_board *board)
         return dl_fail(DL_PROTOCOL, "the shared memory of group %s was overwritten",
                        board->options.group_name);
     }
-    if (header->status == DL_PEER_LOST || header->status == DL_MISMATCH) {
-        /* Says itself whose fault it is, and is as true here as there. */
-        return dl_fail((dl_status)header->status, "%.*s", DL_ERROR_TEXT_SIZE - 1,
-                       header->text);
-    }
-    describe_rank(board, breaker, peer);
-    return dl_fail((dl_status)header->status, "%s gave up: %.*s", peer,
-                   DL_ERROR_TEXT_SIZE - 1, header->text);
+    dl_error cause = {.status = (dl_status)header->status};
+    memcpy(cause.text, header->text, sizeof cause.text - 1);
+    return dl_peer_fail_gave_up(&board->options.peers[breaker],
+                                dl_verdict_name(board, breaker), &cause);
 }
 
 static dl_status
@@ -248,6 +242,40 @@ check_abort(dl_board *board)
     return status;
 }
 
+bool
+dl_verdict_is_told(const dl_board *board)
+{
+    uint32_t breaker = atomic_load(&board->header->breaker);
+
+    return breaker != 0 && breaker != (uint32_t)board->options.rank + 1;
+}
+
+/* Says in which operation, unless the text does, which may be another one there. */
+static dl_status
+fail_in_operation(const dl_board *board)
+{
+    dl_error error = *dl_last_error();
+    char operation[OPERATION_SIZE];
+
+    describe_operation(board, operation);
+    if (strstr(error.text, strstr(operation, " in group ")) != NULL) {
+        return error.status;
+    }
+    return dl_fail(error.status, "%s: %.*s", operation,
+                   DL_ERROR_TEXT_SIZE - OPERATION_SIZE - 8, error.text);
+}
+
+static dl_status
+check_elsewhere(const dl_board *board)
+{
+    const dl_board_options *options = &board->options;
+
+    if (options->elsewhere == NULL || options->elsewhere(options->context) == DL_OK) {
+        return DL_OK;
+    }
+    return fail_in_operation(board);
+}
+
 dl_status
 dl_verdict_check(void *context, const dl_wanted *wanted)
 {
@@ -261,6 +289,7 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
         DL_TRY(dl_verdict_broken(board));
         return status;
     }
+    DL_TRY(check_elsewhere(board));
     DL_TRY(dl_interrupt_check());
     return dl_deadline_passed(board->op->deadline) ? fail_late(board, wanted) : DL_OK;
 }

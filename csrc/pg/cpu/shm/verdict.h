@@ -8,7 +8,7 @@
 #include "pg/cpu/shm/board.h"
 
 /* `context` is the board.  In this order: aborted here, broken by a peer, a peer that is
- * needed and gone, interrupted, out of time. */
+ * needed and gone, what the board cannot see, interrupted, out of time. */
 dl_status dl_verdict_check(void *context, const dl_wanted *wanted);
 
 /* DL_MISMATCH: in `turn` this rank's call and that of `other` differ. */
@@ -20,6 +20,12 @@ dl_status dl_verdict_broken(const dl_board *board);
 /* DL_OK, or DL_PEER_LOST: nothing more is to be expected of `rank`.  From any thread,
  * also while no operation runs. */
 dl_status dl_verdict_watch(const dl_board *board, int rank);
+
+/* Sequence number of the last operation that `rank` has come to; 0: none yet. */
+uint64_t dl_verdict_last_seen(const dl_board *board, int rank);
+
+/* Whether it was another rank that broke the board. */
+bool dl_verdict_is_told(const dl_board *board);
 
 /* For texts: a rank's name, and the operation that a sequence number belongs to. */
 int dl_verdict_name(const dl_board *board, int rank);

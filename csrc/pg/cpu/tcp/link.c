@@ -110,8 +110,8 @@ introduce(const dl_link *link, int fd, bool is_probe)
 
 /* The higher rank's way: dial, and introduce oneself once that has been answered.  What
  * follows may be sent at once, because the callee's kernel keeps it until it is read. */
-static dl_status
-call(dl_link *link)
+dl_status
+dl_link_call(dl_link *link)
 {
     bool is_there = false;
 
@@ -127,8 +127,8 @@ call(dl_link *link)
 }
 
 /* A connection of its own, which ends when the other process does. */
-static dl_status
-look(dl_link *link)
+dl_status
+dl_link_look(dl_link *link)
 {
     bool is_there = false;
     char byte;
@@ -166,7 +166,7 @@ be_called(dl_link *link)
         return DL_OK;
     }
     link->wanted_since = link->wanted_since == 0 ? now : link->wanted_since;
-    return now > link->wanted_since + PROBE_AFTER ? look(link) : DL_OK;
+    return now > link->wanted_since + PROBE_AFTER ? dl_link_look(link) : DL_OK;
 }
 
 dl_status
@@ -175,7 +175,8 @@ dl_link_open(dl_link *link)
     if (link->is_open) {
         return DL_OK;
     }
-    return link->options.rank > link->options.peer ? call(link) : be_called(link);
+    return link->options.rank > link->options.peer ? dl_link_call(link)
+                                                   : be_called(link);
 }
 
 /* EAGAIN and EINTR are no failures: the caller comes again, and looks for signals itself. */

@@ -40,6 +40,12 @@ void dl_link_fini(dl_link *link);
  * or cannot be reached; DL_INTERNAL: no descriptors. */
 dl_status dl_link_open(dl_link *link);
 
+/* The two ways to it, of which dl_link_open() takes the one that is this rank's.  To call
+ * the other: open in the end; and to look, by a probe, whether its process lives, which
+ * never opens the link. */
+dl_status dl_link_call(dl_link *link);
+dl_status dl_link_look(dl_link *link);
+
 /* What of the parts could be moved without waiting; nothing before the link is open.
  * DL_PEER_LOST: the connection ended. */
 dl_status dl_link_write(dl_link *link, struct iovec *parts, int count, size_t *size);

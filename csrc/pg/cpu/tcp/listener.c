@@ -238,8 +238,9 @@ is_call(const visitor *self, const dl_call *call)
                      self->head.size - DL_TOKEN_SIZE};
     dl_bytes wanted = {(const uint8_t *)call->group, strnlen(call->group, NAME_LIMIT)};
 
-    return self->head.id == (uint64_t)call->caller
-           && self->head.root == (uint32_t)call->callee
+    bool is_caller = call->caller < 0 || self->head.id == (uint64_t)call->caller;
+
+    return is_caller && self->head.root == (uint32_t)call->callee
            && self->head.detail == (uint8_t)call->use && dl_bytes_equal(name, wanted);
 }
 

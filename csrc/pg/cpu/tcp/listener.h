@@ -27,12 +27,13 @@ typedef struct dl_way {
 typedef enum dl_call_use {
     DL_FOR_COLLECTIVES = 0,
     DL_FOR_MESSAGES = 1,
+    DL_FOR_NEWS = 2,
 } dl_call_use;
 
 /* Who calls whom, and what for. */
 typedef struct dl_call {
     const char *group; /* its name; borrowed */
-    int caller;        /* ranks in that group */
+    int caller;        /* ranks in that group; -1, for the taker: any */
     int callee;
     dl_call_use use;
 } dl_call;

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "net/socket.h"
+#include "pg/cpu/tcp/farewell.h"
 #include "pg/cpu/tcp/stamp.h"
 
 /* Less than this goes through the bytes read ahead, which costs a copy and may save a
@@ -79,28 +80,14 @@ step_out(dl_route *self, bool *has_moved)
     return DL_OK;
 }
 
-/* In words for this rank.  A failure passes through several hosts, and its text must not
- * grow at each: who is to blame is named where it was first known. */
 static dl_status
 fail_farewell(dl_route *self, const dl_head *head)
 {
     const dl_link_options *options = &self->link.options;
-    char peer[DL_PEER_TEXT_SIZE];
-    int size = (int)least(head->size, DL_ERROR_TEXT_SIZE - 1);
-    const char *text = (const char *)self->ahead + self->start + DL_HEAD_SIZE;
 
-    dl_peer_describe(options->there, options->peer, peer);
-    switch (head->root) {
-    case DL_CLOSED:
-        return dl_fail(DL_PEER_LOST, "%s left the group", peer);
-    case DL_PEER_LOST:
-    case DL_MISMATCH:
-        /* Says itself whose fault it is, and is as true here as there. */
-        return dl_fail((dl_status)head->root, "%.*s", size, text);
-    default:
-        return dl_fail(head->root <= DL_INTERNAL ? (dl_status)head->root : DL_PROTOCOL,
-                       "%s gave up: %.*s", peer, size, text);
-    }
+    self->is_told = head->root != DL_CLOSED;
+    return dl_farewell_fail(options->there, options->peer, head,
+                            self->ahead + self->start + DL_HEAD_SIZE);
 }
 
 /* The head in front of what was read ahead.  `*is_data`: it begins the part that is
@@ -289,9 +276,7 @@ void
 dl_route_farewell(dl_route *self, const dl_error *cause, dl_deadline deadline)
 {
     uint8_t bytes[DL_HEAD_SIZE];
-    dl_head head = {.kind = DL_HEAD_FAREWELL,
-                    .size = (uint32_t)strlen(cause->text),
-                    .root = (uint32_t)cause->status};
+    dl_head head = dl_farewell_head(cause);
     struct iovec parts[] = {{bytes, sizeof bytes}, {(char *)cause->text, head.size}};
     size_t sent;
 

@@ -48,6 +48,7 @@ typedef struct dl_route {
     size_t in_left;
     size_t start; /* in `ahead` */
     size_t end;
+    bool is_told;   /* the other rank has failed, and said so to all */
     uint64_t heard; /* the last operation that the other rank was seen in */
     uint8_t ahead[DL_ROUTE_AHEAD];
 } dl_route;

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/tcp/traffic.h"
 
-#include <inttypes.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/interrupt.h"
 #include "base/thread.h"
+#include "pg/cpu/tcp/traffic_verdict.h"
 
 /* Looking without sleep, because being woken takes as long as a fast network's answer.
  * Between looks others may run: packets bring the two ends of a connection onto one core,
@@ -18,14 +16,8 @@
 /* While a caller is awaited, whom another thread of this process may take in. */
 #define OPENING_SLICE (5 * DL_MILLISECOND)
 
-/* After the deadline: another rank, whose time is up as well, may know who is to blame. */
-#define LATE_GRACE (250 * DL_MILLISECOND)
-
 /* A parting word must not hold up the one who fails. */
 #define FAREWELL_PATIENCE (100 * DL_MILLISECOND)
-
-/* "all_reduce #5 in group 0". */
-#define OPERATION_SIZE 160
 
 dl_status
 dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options)
@@ -105,15 +97,23 @@ used_route(const dl_traffic *self, int index)
     return self->routes[self->used[index]];
 }
 
+/* To those it is connected with, and by other ways to all. */
 static void
-say_farewells(dl_traffic *self, const dl_error *cause)
+say_farewells(dl_traffic *self, const dl_error *cause, uint64_t sequence)
 {
+    const dl_traffic_options *options = &self->options;
     dl_deadline deadline = dl_deadline_after(FAREWELL_PATIENCE);
 
-    for (int i = 0; i < self->used_count && !self->is_silent; i++) {
-        dl_route_farewell(used_route(self, i), cause, deadline);
+    if (self->is_silent) {
+        return;
     }
     self->is_silent = true;
+    for (int i = 0; i < self->used_count; i++) {
+        dl_route_farewell(used_route(self, i), cause, deadline);
+    }
+    if (options->tell != NULL) {
+        options->tell(options->context, cause, sequence, deadline);
+    }
 }
 
 /* Whoever has `is_busy` after the end was set says the farewells: the thread that set
@@ -124,7 +124,7 @@ say_end(dl_traffic *self)
     pthread_mutex_lock(&self->lock);
     dl_error message = self->end_message;
     pthread_mutex_unlock(&self->lock);
-    say_farewells(self, &message);
+    say_farewells(self, &message, self->sequence + 1);
 }
 
 void
@@ -135,12 +135,14 @@ dl_traffic_begin(dl_traffic *traffic, const dl_op_context *op)
         (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
     }
     traffic->op = op;
+    traffic->sequence = op->sequence - 1;
     traffic->stage = 0;
 }
 
 void
 dl_traffic_end(dl_traffic *traffic)
 {
+    traffic->sequence = traffic->op->sequence;
     if (atomic_load(&traffic->is_ended)) {
         say_end(traffic);
     }
@@ -166,6 +168,17 @@ dl_traffic_abort(dl_traffic *traffic, const dl_error *cause, const dl_error *mes
         say_end(traffic);
         atomic_store(&traffic->is_busy, false);
     }
+}
+
+bool
+dl_traffic_is_told(const dl_traffic *traffic)
+{
+    for (int i = 0; i < traffic->used_count; i++) {
+        if (used_route(traffic, i)->is_told) {
+            return true;
+        }
+    }
+    return false;
 }
 
 dl_status
@@ -194,107 +207,13 @@ dl_traffic_next(dl_traffic *traffic)
     return traffic->stage++;
 }
 
-static void
-describe_operation(const dl_traffic *self, char text[OPERATION_SIZE])
-{
-    snprintf(text, OPERATION_SIZE, "%s #%" PRIu64 " in group %.100s",
-             dl_op_type_name(self->op->fingerprint.op), self->op->sequence,
-             self->options.group_name);
-}
-
-/* " (last seen in #4)" */
-static void
-describe_last_seen(const dl_traffic *self, const dl_route *route, char text[64])
-{
-    text[0] = '\0';
-    if (route->heard == 0) {
-        snprintf(text, 64, " (nothing was heard from it yet)");
-    } else if (route->heard < self->op->sequence) {
-        snprintf(text, 64, " (last seen in #%" PRIu64 ")", route->heard);
-    }
-}
-
-/* Says in which operation, unless another rank's words do. */
-static dl_status
-fail_in_operation(const dl_traffic *self, const dl_route *route)
-{
-    dl_error error = *dl_last_error();
-    char operation[OPERATION_SIZE];
-    char seen[64] = "";
-
-    describe_operation(self, operation);
-    if (strncmp(error.text, operation, strlen(operation)) == 0) {
-        return error.status;
-    }
-    if (error.status == DL_PEER_LOST) {
-        describe_last_seen(self, route, seen);
-    }
-    return dl_fail(error.status, "%s: %.1700s%s", operation, error.text, seen);
-}
-
-static dl_status
-fail_late(const dl_traffic *self)
-{
-    char operation[OPERATION_SIZE];
-    char peer[DL_PEER_TEXT_SIZE] = "";
-    char seen[64] = "";
-    int count = 0;
-
-    for (int i = self->used_count - 1; i >= 0; i--) {
-        dl_route *route = used_route(self, i);
-        if (!dl_queue_is_empty(&route->in) || !dl_queue_is_empty(&route->out)) {
-            dl_peer_describe(route->link.options.there, self->used[i], peer);
-            describe_last_seen(self, route, seen);
-            count++;
-        }
-    }
-    describe_operation(self, operation);
-    char others[32] = "";
-    if (count > 1) {
-        snprintf(others, sizeof others, "; and for %d more", count - 1);
-    }
-    return dl_fail(DL_TIMEOUT,
-                   "%s timed out after %" PRId64 "ms: waiting for %s, which has not "
-                   "finished it, or waits itself for a rank of its host%s%s",
-                   operation, self->op->deadline.limit / DL_MILLISECOND, peer, seen,
-                   others);
-}
-
-static dl_status
-check_end(dl_traffic *self)
-{
-    dl_status status = DL_OK;
-
-    if (atomic_load(&self->is_ended)) {
-        pthread_mutex_lock(&self->lock);
-        status = dl_fail_again(&self->end_cause);
-        pthread_mutex_unlock(&self->lock);
-    }
-    return status;
-}
-
-static dl_status
-check(dl_traffic *self)
-{
-    const dl_traffic_options *options = &self->options;
-    dl_deadline deadline = self->op->deadline;
-
-    DL_TRY(check_end(self));
-    if (options->check != NULL) {
-        DL_TRY(options->check(options->context));
-    }
-    DL_TRY(dl_interrupt_check());
-    bool is_late = dl_deadline_passed(deadline) && dl_now() - deadline.at > LATE_GRACE;
-    return is_late ? fail_late(self) : DL_OK;
-}
-
 static dl_status
 step_all(dl_traffic *self, bool *has_moved)
 {
     for (int i = 0; i < self->used_count; i++) {
         dl_route *route = used_route(self, i);
         if (dl_route_step(route, has_moved) != DL_OK) {
-            return fail_in_operation(self, route);
+            return dl_traffic_fail(self, route);
         }
     }
     return DL_OK;
@@ -345,7 +264,7 @@ dl_traffic_wait(dl_traffic *traffic, uint32_t stage)
     int64_t until = 0;
 
     /* Its own end comes before the word of others, who may have heard of it. */
-    DL_TRY(check_end(traffic));
+    DL_TRY(dl_traffic_check_end(traffic));
     for (;;) {
         bool has_moved = false;
         DL_TRY(step_all(traffic, &has_moved));
@@ -362,31 +281,16 @@ dl_traffic_wait(dl_traffic *traffic, uint32_t stage)
             sched_yield();
             continue;
         }
-        DL_TRY(check(traffic));
+        DL_TRY(dl_traffic_check(traffic));
         sleep_for_news(traffic);
     }
-}
-
-/* In words for the other ranks. */
-static dl_error
-message_of(const dl_traffic *self, const dl_error *error)
-{
-    dl_error message = *error;
-    char operation[OPERATION_SIZE];
-
-    if (error->status == DL_INTERRUPTED) {
-        describe_operation(self, operation);
-        message.status = DL_CANCELLED;
-        snprintf(message.text, sizeof message.text, "%s was interrupted", operation);
-    }
-    return message;
 }
 
 void
 dl_traffic_break(dl_traffic *traffic, const int *others, int count)
 {
     dl_error cause = *dl_last_error();
-    dl_error message = message_of(traffic, &cause);
+    dl_error message = dl_traffic_message(traffic, &cause);
     dl_route *route;
 
     for (int i = 0; i < count; i++) {
@@ -395,6 +299,6 @@ dl_traffic_break(dl_traffic *traffic, const int *others, int count)
     if (atomic_load(&traffic->is_ended)) {
         say_end(traffic);
     }
-    say_farewells(traffic, &message);
+    say_farewells(traffic, &message, traffic->sequence + 1);
     (void)dl_fail_again(&cause);
 }

@@ -25,6 +25,9 @@ typedef struct dl_traffic_options {
     bool may_spin; /* this rank has a core to itself */
     /* Between the slices of a wait: whether something else has failed; may be NULL. */
     dl_status (*check)(void *context);
+    /* Once, when this rank gives up: whom no route leads to; may be NULL. */
+    void (*tell)(void *context, const dl_error *message, uint64_t sequence,
+                 dl_deadline deadline);
     void *context;
 } dl_traffic_options;
 
@@ -37,6 +40,7 @@ typedef struct dl_traffic {
     int used_count;
     struct pollfd *polls; /* scratch: one per rank and one */
     const dl_op_context *op;
+    uint64_t sequence; /* of the last operation that has ended */
     uint32_t stage;
     bool is_silent; /* a farewell was said */
     /* any thread */
@@ -66,6 +70,9 @@ dl_status dl_traffic_wait(dl_traffic *traffic, uint32_t stage);
 /* In an operation, after a failure: tells those it is connected with, and all of
  * `others`, of the thread's last error. */
 void dl_traffic_break(dl_traffic *traffic, const int *others, int count);
+
+/* Whether another rank has said on a route that it gives up; in an operation, or told. */
+bool dl_traffic_is_told(const dl_traffic *traffic);
 
 /* From any thread, in an operation or not: `cause` ends this rank's waits, and the other
  * ranks are told `message`. */

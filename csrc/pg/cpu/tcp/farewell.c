@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/tcp/farewell.h"
+
+#include <string.h>
+
+dl_head
+dl_farewell_head(const dl_error *cause)
+{
+    return (dl_head){.kind = DL_HEAD_FAREWELL,
+                     .size = (uint32_t)strlen(cause->text),
+                     .root = (uint32_t)cause->status};
+}
+
+dl_status
+dl_farewell_fail(const dl_peer *peer, int rank, const dl_head *head,
+                 const uint8_t *text)
+{
+    uint32_t limit = DL_ERROR_TEXT_SIZE - 1;
+    dl_error cause = {.status = head->root <= DL_INTERNAL ? (dl_status)head->root
+                                                          : DL_PROTOCOL};
+    char name[DL_PEER_TEXT_SIZE];
+
+    memcpy(cause.text, text, head->size < limit ? head->size : limit);
+    if (cause.status == DL_CLOSED) {
+        dl_peer_describe(peer, rank, name);
+        return dl_fail(DL_PEER_LOST, "%s left the group", name);
+    }
+    return dl_peer_fail_gave_up(peer, rank, &cause);
+}

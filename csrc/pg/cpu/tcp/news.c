@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/tcp/news.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "base/thread.h"
+#include "net/socket.h"
+#include "pg/cpu/tcp/farewell.h"
+
+/* Calls at a time: a process has only so many descriptors. */
+#define BATCH 32
+
+dl_status
+dl_news_init(dl_news *news, const dl_news_options *options)
+{
+    *news = (dl_news){
+        .options = *options, .fork_generation = dl_fork_generation(), .fd = -1};
+    news->has_ended = calloc((size_t)options->layout->size, sizeof *news->has_ended);
+    if (news->has_ended == NULL) {
+        return dl_fail_no_memory();
+    }
+    pthread_mutex_init(&news->lock, NULL);
+    return DL_OK;
+}
+
+void
+dl_news_fini(dl_news *news)
+{
+    if (news->has_ended == NULL) {
+        return;
+    }
+    if (news->fork_generation == dl_fork_generation()) {
+        dl_socket_close(news->fd);
+    }
+    free(news->has_ended);
+    pthread_mutex_destroy(&news->lock);
+    *news = (dl_news){0};
+}
+
+/* The first failure counts: what it ended, later ones cannot have begun. */
+static void
+note_locked(dl_news *self, const dl_head *head)
+{
+    const dl_layout *layout = self->options.layout;
+    int rank = (int)head->tag;
+
+    if (head->tag < 0 || head->tag >= layout->size || head->id == 0) {
+        return;
+    }
+    self->has_ended[rank] = true;
+    if (self->sequence == 0 || head->id < self->sequence) {
+        dl_error before = *dl_last_error();
+        (void)dl_farewell_fail(&self->options.peers[rank], rank, head,
+                               self->bytes + DL_HEAD_SIZE);
+        self->error = *dl_last_error();
+        self->sequence = head->id;
+        (void)dl_fail_again(&before);
+    }
+}
+
+/* Whether the one that is being heard has said all, or is no use. */
+static bool
+hear_locked(dl_news *self)
+{
+    ssize_t got = recv(self->fd, self->bytes + self->got,
+                       sizeof self->bytes - self->got, MSG_DONTWAIT);
+    dl_head head;
+
+    if (got < 0) {
+        return errno != EAGAIN && errno != EINTR;
+    }
+    self->got += (size_t)got;
+    if (self->got < DL_HEAD_SIZE) {
+        return got == 0;
+    }
+    bool is_news = dl_head_take(self->bytes, &head) && head.kind == DL_HEAD_FAREWELL
+                   && head.size < DL_ERROR_TEXT_SIZE;
+    bool is_whole = is_news && self->got >= DL_HEAD_SIZE + head.size;
+    if (is_whole) {
+        note_locked(self, &head);
+    }
+    return is_whole || !is_news || got == 0;
+}
+
+/* All that has come by now. */
+static void
+hear_all_locked(dl_news *self)
+{
+    const dl_news_options *options = &self->options;
+    dl_call call = {options->group_name, -1, options->layout->rank, DL_FOR_NEWS};
+    bool goes_on = true;
+
+    while (goes_on) {
+        if (self->fd < 0) {
+            self->fd = dl_listener_take(options->listener, &call);
+            self->got = 0;
+        }
+        goes_on = self->fd >= 0 && hear_locked(self);
+        if (goes_on) {
+            dl_socket_close(self->fd);
+            self->fd = -1;
+        }
+    }
+}
+
+dl_status
+dl_news_check(dl_news *news, uint64_t sequence)
+{
+    dl_status status = DL_OK;
+
+    if (news->has_ended == NULL) {
+        return DL_OK;
+    }
+    pthread_mutex_lock(&news->lock);
+    hear_all_locked(news);
+    if (news->sequence != 0 && news->sequence <= sequence) {
+        status = dl_fail_again(&news->error);
+    }
+    pthread_mutex_unlock(&news->lock);
+    return status;
+}
+
+dl_status
+dl_news_watch(dl_news *news, int rank)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+    dl_status status = DL_OK;
+
+    if (news->has_ended == NULL) {
+        return DL_OK;
+    }
+    pthread_mutex_lock(&news->lock);
+    hear_all_locked(news);
+    if (news->has_ended[rank]) {
+        dl_peer_describe(&news->options.peers[rank], rank, peer);
+        status = dl_fail(DL_PEER_LOST, "%s gave up: %.1800s", peer, news->error.text);
+    }
+    pthread_mutex_unlock(&news->lock);
+    return status;
+}
+
+/* Calls to some ranks under way, and what all of them are told. */
+typedef struct round {
+    dl_link links[BATCH];
+    struct pollfd polls[BATCH];
+    int count;
+    dl_buffer text;
+} round;
+
+/* Whether nothing more is to be done for this one. */
+static bool
+tell_one(dl_link *link, const dl_buffer *text)
+{
+    struct iovec part = {text->data, text->size};
+    size_t sent;
+
+    if (dl_link_call(link) == DL_OK && !link->is_open) {
+        return false;
+    }
+    /* It finds room in the connection's buffers, which are empty. */
+    (void)dl_link_write(link, &part, 1, &sent);
+    dl_link_fini(link);
+    return true;
+}
+
+static void
+tell_round(round *self, dl_deadline deadline)
+{
+    do {
+        for (int i = self->count - 1; i >= 0; i--) {
+            if (tell_one(&self->links[i], &self->text)) {
+                self->links[i] = self->links[--self->count];
+            }
+        }
+        for (int i = 0; i < self->count; i++) {
+            self->polls[i] = dl_link_poll(&self->links[i], POLLOUT);
+        }
+    } while (self->count > 0 && !dl_deadline_passed(deadline)
+             && poll(self->polls, (nfds_t)self->count,
+                     dl_deadline_poll(deadline, DL_WAIT_SLICE))
+                    >= 0);
+    while (self->count > 0) {
+        dl_link_fini(&self->links[--self->count]);
+    }
+}
+
+static void
+add(round *self, const dl_news_options *options, int rank)
+{
+    dl_link_options link = {
+        .group = options->group_name,
+        .there = &options->peers[rank],
+        .address = options->ways[rank].address,
+        .rank = options->layout->rank,
+        .peer = rank,
+        .use = DL_FOR_NEWS,
+    };
+
+    memcpy(link.token, options->ways[rank].token, sizeof link.token);
+    dl_link_init(&self->links[self->count++], &link);
+}
+
+static dl_status
+put_text(const dl_news *self, const dl_error *message, uint64_t sequence,
+         dl_buffer *text)
+{
+    dl_head head = dl_farewell_head(message);
+    uint8_t bytes[DL_HEAD_SIZE];
+
+    head.id = sequence;
+    head.tag = self->options.layout->rank;
+    dl_head_put(bytes, &head);
+    dl_buffer_put(text, (dl_bytes){bytes, sizeof bytes});
+    dl_buffer_put(text, (dl_bytes){(const uint8_t *)message->text, head.size});
+    return dl_buffer_check(text);
+}
+
+static void
+tell_all(const dl_news *self, round *made, dl_deadline deadline)
+{
+    const dl_layout *layout = self->options.layout;
+
+    for (int rank = 0; rank < layout->size; rank++) {
+        if (layout->host_of[rank] != layout->host) {
+            add(made, &self->options, rank);
+        }
+        if (made->count == BATCH || rank == layout->size - 1) {
+            tell_round(made, deadline);
+        }
+    }
+}
+
+/* Best effort: who is not reached finds out when its time is up. */
+void
+dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
+             dl_deadline deadline)
+{
+    dl_error before = *dl_last_error();
+    round *made = calloc(1, sizeof *made);
+
+    if (made != NULL && news->has_ended != NULL
+        && put_text(news, message, sequence, &made->text) == DL_OK) {
+        tell_all(news, made, deadline);
+    }
+    if (made != NULL) {
+        dl_buffer_fini(&made->text);
+    }
+    free(made);
+    (void)dl_fail_again(&before);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Whether processes on other hosts still live, for all groups of a roster: a connection
+ * to each that was asked about, over which nothing is said, and which the system ends
+ * along with the process.  Made when somebody has reason to ask, and kept; only so many
+ * of them, because every process has to have room for its files. */
+#ifndef DISTLITE_PG_CPU_TCP_PROBES_H
+#define DISTLITE_PG_CPU_TCP_PROBES_H
+
+#include <pthread.h>
+
+#include "pg/cpu/tcp/link.h"
+
+#define DL_PROBES_LIMIT 64
+
+/* Zeroed memory is valid, and knows nobody. */
+typedef struct dl_probes {
+    /* fixed after init; borrowed */
+    int rank;
+    int size;
+    const dl_peer *peers; /* by rank */
+    const dl_way *ways;   /* by rank */
+    uint32_t fork_generation;
+    pthread_mutex_t lock;
+    dl_link **links; /* by rank; guarded by lock, as what follows */
+    int count;
+} dl_probes;
+
+dl_status dl_probes_init(dl_probes *probes, const dl_probes *options);
+void dl_probes_fini(dl_probes *probes);
+
+/* DL_PEER_LOST: the process of `rank` has ended, or cannot be reached; texts call it
+ * `name`.  DL_OK as far as is known.  Does not wait; from any thread. */
+dl_status dl_probes_look(dl_probes *probes, int rank, int name);
+
+#endif

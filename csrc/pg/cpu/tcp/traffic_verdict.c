@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/tcp/traffic_verdict.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/interrupt.h"
+
+/* After the deadline: another rank, whose time is up as well, may know who is to blame. */
+#define LATE_GRACE (250 * DL_MILLISECOND)
+
+/* Late ranks named one by one; with more of them the first ones tell enough. */
+#define NAMED_RANKS 6
+
+/* "all_reduce #5 in group 0". */
+#define OPERATION_SIZE 160
+
+static void
+describe_operation(const dl_traffic *self, char text[OPERATION_SIZE])
+{
+    snprintf(text, OPERATION_SIZE, "%s #%" PRIu64 " in group %.100s",
+             dl_op_type_name(self->op->fingerprint.op), self->op->sequence,
+             self->options.group_name);
+}
+
+/* " (last seen in #4)" */
+static void
+describe_last_seen(const dl_traffic *self, const dl_route *route, char text[64])
+{
+    text[0] = '\0';
+    if (route->heard == 0) {
+        snprintf(text, 64, " (nothing was heard from it yet)");
+    } else if (route->heard < self->op->sequence) {
+        snprintf(text, 64, " (last seen in #%" PRIu64 ")", route->heard);
+    }
+}
+
+dl_status
+dl_traffic_fail(const dl_traffic *traffic, const dl_route *route)
+{
+    dl_error error = *dl_last_error();
+    char operation[OPERATION_SIZE];
+    char seen[64] = "";
+
+    describe_operation(traffic, operation);
+    if (strstr(error.text, strstr(operation, " in group ")) != NULL) {
+        return error.status;
+    }
+    if (error.status == DL_PEER_LOST && route != NULL && !route->is_told) {
+        describe_last_seen(traffic, route, seen);
+    }
+    return dl_fail(error.status, "%s: %.1700s%s", operation, error.text, seen);
+}
+
+/* What the operation has yet to send to, or get from the other rank. */
+static bool
+is_awaited(const dl_route *route)
+{
+    return route->in.first != route->in.end || route->out.first != route->out.end;
+}
+
+/* "rank 2 (pid 7 on host b) (last seen in #4), rank 5 ..." */
+static void
+describe_late(const dl_traffic *self, char *text, size_t size)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+    char seen[64];
+    size_t used = 0;
+    int count = 0;
+
+    for (int rank = 0; rank < self->options.size; rank++) {
+        const dl_route *route = self->routes[rank];
+        if (route != NULL && is_awaited(route) && ++count <= NAMED_RANKS) {
+            dl_peer_describe(route->link.options.there, rank, peer);
+            describe_last_seen(self, route, seen);
+            used += (size_t)snprintf(text + used, size - used, "%s%s%s",
+                                     count == 1 ? "" : ", ", peer, seen);
+        }
+    }
+    if (count > NAMED_RANKS) {
+        snprintf(text + used, size - used, " and %d more", count - NAMED_RANKS);
+    }
+}
+
+static dl_status
+fail_late(const dl_traffic *self)
+{
+    char operation[OPERATION_SIZE];
+    char late[NAMED_RANKS * (DL_PEER_TEXT_SIZE + 66) + 32] = "";
+
+    describe_late(self, late, sizeof late);
+    describe_operation(self, operation);
+    return dl_fail(DL_TIMEOUT,
+                   "%s timed out after %" PRId64
+                   "ms: waiting for %s, or for other ranks of the same host",
+                   operation, self->op->deadline.limit / DL_MILLISECOND, late);
+}
+
+dl_status
+dl_traffic_check_end(dl_traffic *traffic)
+{
+    dl_status status = DL_OK;
+
+    if (atomic_load(&traffic->is_ended)) {
+        pthread_mutex_lock(&traffic->lock);
+        status = dl_fail_again(&traffic->end_cause);
+        pthread_mutex_unlock(&traffic->lock);
+    }
+    return status;
+}
+
+dl_status
+dl_traffic_check(dl_traffic *traffic)
+{
+    const dl_traffic_options *options = &traffic->options;
+    dl_deadline deadline = traffic->op->deadline;
+
+    DL_TRY(dl_traffic_check_end(traffic));
+    if (options->check != NULL && options->check(options->context) != DL_OK) {
+        return dl_traffic_fail(traffic, NULL);
+    }
+    DL_TRY(dl_interrupt_check());
+    bool is_late = dl_deadline_passed(deadline) && dl_now() - deadline.at > LATE_GRACE;
+    return is_late ? fail_late(traffic) : DL_OK;
+}
+
+dl_error
+dl_traffic_message(const dl_traffic *traffic, const dl_error *error)
+{
+    dl_error message = *error;
+    char operation[OPERATION_SIZE];
+
+    if (error->status == DL_INTERRUPTED) {
+        describe_operation(traffic, operation);
+        message.status = DL_CANCELLED;
+        snprintf(message.text, sizeof message.text, "%s was interrupted", operation);
+    }
+    return message;
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What ranks learn of other hosts beside their links: what these tell, and whether they
+ * live.  Every rank is a host of its own. */
+#include <sys/socket.h>
+
+#include "base/thread.h"
+#include "pg/cpu/tcp/farewell.h"
+#include "pg/cpu/tcp/news.h"
+#include "pg/cpu/tcp/probes.h"
+#include "traffics.h"
+
+#define PATIENCE (10 * DL_SECOND)
+
+static const int hosts[] = {0, 1, 2, 3, 4, 5, 6, 7};
+
+typedef struct papers {
+    test_traffics traffics;
+    dl_layout layouts[DL_RANKS_LIMIT];
+    dl_news news[DL_RANKS_LIMIT];
+} papers;
+
+static void
+papers_init(papers *all, int size)
+{
+    traffics_init(&all->traffics, size);
+    for (int rank = 0; rank < size; rank++) {
+        CHECK_OK(dl_layout_init(&all->layouts[rank], rank, size, hosts));
+        dl_news_options options = {.group_name = "g",
+                                   .layout = &all->layouts[rank],
+                                   .peers = all->traffics.peers,
+                                   .ways = all->traffics.ways,
+                                   .listener = &all->traffics.listeners[rank]};
+        CHECK_OK(dl_news_init(&all->news[rank], &options));
+    }
+}
+
+static void
+papers_fini(papers *all)
+{
+    for (int rank = 0; rank < all->traffics.size; rank++) {
+        dl_news_fini(&all->news[rank]);
+        dl_layout_fini(&all->layouts[rank]);
+    }
+    traffics_fini(&all->traffics);
+}
+
+static void
+tell(papers *all, int rank, dl_status status, const char *text, uint64_t sequence)
+{
+    dl_error message = {.status = status};
+
+    snprintf(message.text, sizeof message.text, "%s", text);
+    dl_news_tell(&all->news[rank], &message, sequence, dl_deadline_after(PATIENCE));
+}
+
+/* Packets take their time. */
+static dl_status
+hear(dl_news *news, uint64_t sequence)
+{
+    int64_t until = dl_now() + PATIENCE;
+    dl_status status;
+
+    while ((status = dl_news_check(news, sequence)) == DL_OK && dl_now() < until) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    return status;
+}
+
+CHECK_CASE(all_hear_who_gives_up_and_from_which_operation_on)
+{
+    papers all;
+
+    papers_init(&all, 3);
+    CHECK_OK(dl_news_check(&all.news[0], 9));
+    tell(&all, 1, DL_TIMEOUT, "barrier #7 in group g timed out", 7);
+    for (int rank = 0; rank < 3; rank += 2) {
+        CHECK_STATUS(hear(&all.news[rank], 7), DL_TIMEOUT);
+        CHECK_CONTAINS(dl_last_error()->text,
+                       "rank 1 (pid 101 on host h) gave up: barrier #7 in group g ");
+        CHECK_OK(dl_news_check(&all.news[rank], 6));
+        CHECK_STATUS(dl_news_check(&all.news[rank], 8), DL_TIMEOUT);
+        CHECK_STATUS(dl_news_watch(&all.news[rank], 1), DL_PEER_LOST);
+        CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid 101 on host h) gave up: ");
+        CHECK_OK(dl_news_watch(&all.news[rank], 2 - rank));
+    }
+    CHECK_OK(dl_news_check(&all.news[1], 9));
+    papers_fini(&all);
+}
+
+/* What is said of the earliest operation counts, whoever is heard first. */
+CHECK_CASE(the_first_failure_stays)
+{
+    papers all;
+
+    papers_init(&all, 3);
+    tell(&all, 1, DL_MISMATCH, "late news", 9);
+    CHECK_STATUS(hear(&all.news[0], 9), DL_MISMATCH);
+    tell(&all, 2, DL_PEER_LOST, "early news", 5);
+    CHECK_STATUS(hear(&all.news[0], 5), DL_PEER_LOST);
+    CHECK_TEXT(dl_last_error()->text, "early news");
+    CHECK_STATUS(dl_news_check(&all.news[0], 9), DL_PEER_LOST);
+    CHECK_STATUS(dl_news_watch(&all.news[0], 1), DL_PEER_LOST);
+    papers_fini(&all);
+}
+
+/* A text as long as any, in more than one packet. */
+CHECK_CASE(a_long_text_comes_whole)
+{
+    papers all;
+    char text[DL_ERROR_TEXT_SIZE];
+
+    papers_init(&all, 2);
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    tell(&all, 0, DL_PEER_LOST, text, 1);
+    CHECK_STATUS(hear(&all.news[1], 1), DL_PEER_LOST);
+    CHECK_TEXT(dl_last_error()->text, text);
+    papers_fini(&all);
+}
+
+/* One who knows the token, and says what is no news. */
+static void
+call_with(papers *all, dl_bytes bytes)
+{
+    dl_call call = {"g", 1, 0, DL_FOR_NEWS};
+    const dl_way *way = &all->traffics.ways[0];
+    dl_buffer hello = {0};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    CHECK(connect(fd, &way->address.socket.any, way->address.size) == 0);
+    CHECK_OK(dl_call_put(&hello, &call, way->token, false));
+    dl_buffer_put(&hello, bytes);
+    CHECK(send(fd, hello.data, hello.size, 0) == (ssize_t)hello.size);
+    close(fd);
+    dl_buffer_fini(&hello);
+}
+
+CHECK_CASE(what_makes_no_sense_is_passed_over)
+{
+    papers all;
+    uint8_t bytes[DL_HEAD_SIZE];
+    dl_head heads[] = {
+        {.kind = DL_HEAD_DATA, .id = 1},
+        {.kind = DL_HEAD_FAREWELL, .id = 1, .tag = 2},
+        {.kind = DL_HEAD_FAREWELL, .id = 1, .tag = -1},
+        {.kind = DL_HEAD_FAREWELL, .id = 0, .tag = 1},
+        {.kind = DL_HEAD_FAREWELL, .id = 1, .tag = 1, .size = DL_ERROR_TEXT_SIZE},
+        {.kind = DL_HEAD_FAREWELL, .id = 1, .tag = 1, .size = 5},
+    };
+
+    papers_init(&all, 2);
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+        dl_head_put(bytes, &heads[i]);
+        call_with(&all, (dl_bytes){bytes, sizeof bytes});
+    }
+    call_with(&all, (dl_bytes){(const uint8_t *)"no head", 7});
+    /* Callers are heard in their order, so that this one shows that all were. */
+    tell(&all, 1, DL_CLOSED, "", 3);
+    CHECK_STATUS(hear(&all.news[0], 3), DL_PEER_LOST);
+    CHECK_TEXT(dl_last_error()->text, "rank 1 (pid 101 on host h) left the group");
+    CHECK_OK(dl_news_check(&all.news[0], 2));
+    papers_fini(&all);
+}
+
+/* Nobody there is no reason to wait, nor is one who does not look. */
+CHECK_CASE(telling_takes_no_listener)
+{
+    papers all;
+    int64_t start = dl_now();
+
+    papers_init(&all, 3);
+    dl_listener_fini(&all.traffics.listeners[1]);
+    tell(&all, 0, DL_PEER_LOST, "gone", 1);
+    CHECK(dl_now() - start < PATIENCE);
+    CHECK_STATUS(hear(&all.news[2], 1), DL_PEER_LOST);
+    papers_fini(&all);
+}
+
+static dl_status
+look_until_lost(dl_probes *probes, int rank, int name)
+{
+    int64_t until = dl_now() + PATIENCE;
+    dl_status status;
+
+    while ((status = dl_probes_look(probes, rank, name)) == DL_OK && dl_now() < until) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    return status;
+}
+
+CHECK_CASE(a_probe_shows_whether_a_process_lives)
+{
+    test_traffics all;
+    dl_probes probes;
+
+    traffics_init(&all, 3);
+    dl_probes options = {.rank = 0, .size = 3, .peers = all.peers, .ways = all.ways};
+    CHECK_OK(dl_probes_init(&probes, &options));
+    for (int i = 0; i < 20; i++) {
+        CHECK_OK(dl_probes_look(&probes, 1, 1));
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    dl_listener_fini(&all.listeners[1]);
+    dl_listener_fini(&all.listeners[2]);
+    /* Looked at before, and never before; in the words of a group of others. */
+    CHECK_STATUS(look_until_lost(&probes, 1, 1), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid 101 on host h) exited");
+    CHECK_STATUS(look_until_lost(&probes, 2, 7), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 7 (pid 102 on host h) exited");
+    CHECK_STATUS(look_until_lost(&probes, 1, 1), DL_PEER_LOST);
+    dl_probes_fini(&probes);
+    traffics_fini(&all);
+}
+
+CHECK_CASE(zeroed_memory_knows_nobody)
+{
+    dl_probes probes = {0};
+    dl_news news = {0};
+
+    CHECK_OK(dl_probes_look(&probes, 1, 1));
+    CHECK_OK(dl_news_check(&news, 1));
+    CHECK_OK(dl_news_watch(&news, 1));
+    dl_probes_fini(&probes);
+    dl_news_fini(&news);
+}
