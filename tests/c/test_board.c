@@ -170,11 +170,12 @@ all_but_rank_3(int rank, int size, void *unused)
         return;
     }
     CHECK_OK(arrive(rank, 4, DL_BARRIER, 5 * DL_SECOND));
-    dl_status status = arrive(rank, 5, DL_ALL_REDUCE, 200 * DL_MILLISECOND);
+    /* Long enough for all three to come before one of them gives up. */
+    dl_status status = arrive(rank, 5, DL_ALL_REDUCE, 400 * DL_MILLISECOND);
     dl_board_break(&all.boards[rank]);
     CHECK_EQUAL(status, DL_TIMEOUT);
     CHECK_CONTAINS(dl_last_error()->text,
-                   "all_reduce #5 in group g timed out after 200ms: waiting for rank 3 "
+                   "all_reduce #5 in group g timed out after 400ms: waiting for rank 3 "
                    "(pid 103 on host h), which has not called it (last seen in #4)");
 }
 
