@@ -100,3 +100,27 @@ def test_sizes_that_two_ranks_differ_in_are_told_to_all(three):
             assert "rank 1" in text and ("rank 3" in text or "rank 0" in text), where
             assert " #2 in group " in text and " #3 in group" not in text, where
             assert seconds < SOON, where
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [3, 4])
+def test_a_monitored_barrier_sees_who_is_gone_on_another_host(three, victim):
+    outcomes = rank_outcomes(
+        told_ranks.watch, 5, hosts=three, address=three[0].address, victim=victim
+    )
+    for rank, outcome in enumerate(outcomes):
+        if rank != victim:
+            assert outcome.is_good, outcome.describe()
+            text, seconds = outcome.value
+            assert f"rank {victim} " in text, text
+            assert seconds < SOON, (rank, seconds, text)
+
+
+@pytest.mark.slow
+def test_a_receive_from_another_host_can_be_given_up(three):
+    two = [three[0], three[2]]
+    results = run_ranks(told_ranks.receive, 2, hosts=two, address=two[0].address)
+    (interrupted, after), (aborted, later) = results[0]
+    assert interrupted == "KeyboardInterrupt: "
+    assert " was aborted" in aborted
+    assert after < 0.1 and later < 0.1

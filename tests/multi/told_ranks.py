@@ -232,3 +232,55 @@ def sizes(rank: int, world_size: int, address: str) -> dict[str, Told]:
         results[step.__name__] = play(scene, -1, differ, step)
     dist.destroy_process_group()
     return results
+
+
+def watch(
+    rank: int, world_size: int, init_method: str, address: str, victim: int
+) -> Told:
+    """Who is gone before a monitored barrier, which no rank needs to wait for."""
+    join(rank, world_size, address)
+    store = dist.FileStore(init_method.removeprefix("file://"), world_size)
+    scene = Scene("watch", rank, world_size, (), store)
+    scene.meet("ready", world_size)
+    if rank == victim:
+        die(scene)
+    begin = float(scene.store.get(scene.key("begun")))
+    try:
+        dist.monitored_barrier(group=scene.group)
+    except (dist.DistBackendError, RuntimeError) as error:
+        end = time.monotonic()
+        scene.meet("over", world_size - 1)
+        return str(error), end - begin
+    raise AssertionError("nothing was raised")
+
+
+def receive(rank: int, world_size: int, address: str) -> list[Told]:
+    """Rank 0 receives in vain from another host, and gives up; its timers run only if
+    the interpreter is let go meanwhile."""
+    join(rank, world_size, address)
+    results = []
+    for end in ("interrupt", "abort"):
+        scene = Scene(end, rank, world_size, ())
+        dist.barrier(group=scene.group)
+        if rank == 0:
+            results.append(_receive_in_vain(scene))
+        scene.meet("over", world_size)
+    dist.destroy_process_group()
+    return results
+
+
+def _receive_in_vain(scene: Scene) -> Told:
+    def end() -> None:
+        scene.begin()
+        if scene.name == "abort":
+            scene.group.abort()
+        else:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Timer(HEAD_START, end).start()
+    try:
+        dist.recv(np.zeros(1), scene.size - 1, group=scene.group)
+    except (dist.DistBackendError, KeyboardInterrupt) as error:
+        when = time.monotonic()
+        text = f"{type(error).__name__}: {error}"
+    return text, when - float(scene.store.get(scene.key("begun")))
