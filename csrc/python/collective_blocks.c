@@ -88,6 +88,17 @@ dlpy_side_release(dlpy_side *side)
     dlpy_tensor_list_release(&side->list);
 }
 
+/* Borrowed: an array, or a tuple of arrays; None. */
+static PyObject *
+arrays_of(const dlpy_side *side)
+{
+    if (side->has_tensor) {
+        return side->array;
+    }
+    return side->list.items == NULL ? Py_None : side->list.items;
+}
+
+/* The same, and what they were made for, if anything was. */
 static PyObject *
 pins_of(const dlpy_side *side)
 {
@@ -95,22 +106,23 @@ pins_of(const dlpy_side *side)
         return dlpy_tensor_list_pins(&side->list);
     }
     PyObject *owner = side->tensor.owner;
-    return PyTuple_Pack(2, side->array, owner == NULL ? Py_None : owner);
+    return owner == NULL ? Py_NewRef(side->array) : PyTuple_Pack(2, side->array, owner);
 }
 
-static PyObject *
-outputs_of(const dlpy_side *side)
+/* Mostly the arrays are all there is to keep, and no tuple is needed. */
+static int
+keep_sides(dlpy_work_keep *keep, const dlpy_side *input, const dlpy_side *output)
 {
-    PyObject *outputs = PyList_New(0);
+    PyObject *in = pins_of(input);
+    PyObject *out = pins_of(output);
 
-    if (outputs != NULL && side->has_tensor
-        && PyList_Append(outputs, side->array) < 0) {
-        Py_CLEAR(outputs);
+    keep->outputs = arrays_of(output);
+    if (in != NULL && out != NULL) {
+        keep->pins = out == keep->outputs ? Py_NewRef(in) : PyTuple_Pack(2, in, out);
     }
-    if (outputs != NULL && side->list.items != NULL) {
-        Py_SETREF(outputs, PySequence_List(side->list.items));
-    }
-    return outputs;
+    Py_XDECREF(in);
+    Py_XDECREF(out);
+    return keep->pins == NULL ? -1 : 0;
 }
 
 PyObject *
@@ -119,23 +131,11 @@ dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
 {
     dlpy_work_keep keep = {0};
 
-    if (call->is_async) {
-        PyObject *in = pins_of(input);
-        PyObject *out = pins_of(output);
-        keep.outputs = outputs_of(output);
-        if (in != NULL && out != NULL && keep.outputs != NULL) {
-            keep.pins = PyTuple_Pack(2, in, out);
-        }
-        Py_XDECREF(in);
-        Py_XDECREF(out);
-        if (keep.pins == NULL) {
-            Py_XDECREF(keep.outputs);
-            return dlpy_sides_give_up(call, input, output);
-        }
+    if (call->is_async && keep_sides(&keep, input, output) < 0) {
+        return dlpy_sides_give_up(call, input, output);
     }
     PyObject *result = dlpy_collective_finish(call, op, args, keep);
     Py_XDECREF(keep.pins);
-    Py_XDECREF(keep.outputs);
     dlpy_side_release(input);
     dlpy_side_release(output);
     return result;

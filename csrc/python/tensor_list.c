@@ -71,11 +71,22 @@ dlpy_tensor_list_release(dlpy_tensor_list *list)
     *list = (dlpy_tensor_list){0};
 }
 
+static bool
+has_owners(const dlpy_tensor_list *list)
+{
+    for (int i = 0; i < list->count; i++) {
+        if (list->tensors[i].owner != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
 PyObject *
 dlpy_tensor_list_pins(const dlpy_tensor_list *list)
 {
-    if (list->items == NULL) {
-        return PyTuple_New(0);
+    if (!has_owners(list)) {
+        return Py_NewRef(list->items == NULL ? Py_None : list->items);
     }
     PyObject *pins = PyTuple_New(1 + list->count);
     if (pins == NULL) {

@@ -18,7 +18,7 @@ int dlpy_tensor_list_from(PyObject *object, const char *parameter, int count,
                           dlpy_tensor_list *list);
 void dlpy_tensor_list_release(dlpy_tensor_list *list);
 
-/* A new tuple of all that has to stay alive for the list's sake. */
+/* All that has to stay alive for the list's sake: its arrays, if that is all; None. */
 PyObject *dlpy_tensor_list_pins(const dlpy_tensor_list *list);
 
 #endif

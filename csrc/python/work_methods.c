@@ -133,6 +133,19 @@ work_exception(PyObject *object, PyObject *Py_UNUSED(nothing))
 }
 
 static PyObject *
+list_of(PyObject *outputs)
+{
+    if (PyTuple_Check(outputs)) {
+        return PySequence_List(outputs);
+    }
+    PyObject *list = PyList_New(0);
+    if (list != NULL && outputs != Py_None && PyList_Append(list, outputs) < 0) {
+        Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *
 work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
     dlpy_work *self = work_of(object);
@@ -146,10 +159,8 @@ work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
     }
     if (!PyList_Check(self->outputs)) {
         /* The same list every time, made for those who ask. */
-        PyObject *list = PyList_New(0);
-        if (list == NULL
-            || (self->outputs != Py_None && PyList_Append(list, self->outputs) < 0)) {
-            Py_XDECREF(list);
+        PyObject *list = list_of(self->outputs);
+        if (list == NULL) {
             return NULL;
         }
         Py_SETREF(self->outputs, list);

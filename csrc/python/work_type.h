@@ -11,8 +11,8 @@
 /* What a Work keeps besides the core's work; both borrowed. */
 typedef struct dlpy_work_keep {
     PyObject *pins;    /* whatever must stay alive until the end */
-    PyObject *outputs; /* what result() gives: a list, its one array, or None for an
-                          empty one; NULL: it gives nothing */
+    PyObject *outputs; /* what result() gives: a list, or what makes one, which is a
+                          tuple, a single array, or None; NULL: it gives nothing */
 } dlpy_work_keep;
 
 /* Takes the reference to `work`, also on failure.  None for NULL, which stands for an
