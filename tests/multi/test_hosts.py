@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import collective_ranks
 import hosts_ranks
 import netns
 import pytest
@@ -64,6 +65,37 @@ def test_all_operations_with_a_rank_per_host():
             address=first.address6,
             timeout=120,
         )
+
+
+@pytest.mark.slow
+def test_every_form_of_movement_on_three_uneven_hosts():
+    """As on one host, over IPv6."""
+    with netns.Network(3, ipv4=False) as network:
+        a, b, c = network.hosts
+        found = run_ranks(
+            collective_ranks.movement_grid,
+            6,
+            hosts=[a, b, a, c, b, b],
+            init_method=f"tcp://[{a.address6}]:{hosts_ranks.PORT}",
+            timeout=180,
+        )
+    assert found == [[]] * 6
+
+
+@pytest.mark.slow
+def test_every_reduction_on_three_uneven_hosts():
+    """Where hosts are folded in the order in which the ranks of one host are: even the
+    signs of zeros are the same."""
+    with netns.Network(3) as network:
+        a, b, c = network.hosts
+        found = run_ranks(
+            collective_ranks.reduction_grid,
+            4,
+            hosts=[a, a, b, c],
+            init_method=f"tcp://{a.address}:{hosts_ranks.PORT}",
+            timeout=180,
+        )
+    assert found == [[]] * 4
 
 
 @pytest.mark.slow
