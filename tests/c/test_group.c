@@ -280,7 +280,11 @@ come_late(int rank, int size, void *unused)
     (void)unused;
     CHECK_OK(dl_group_barrier(group, soon()));
     if (rank == 0) {
-        CHECK_OK(dl_store_wait(store, &DL_LITERAL("given up"), 1, soon()));
+        int64_t given_up = 0;
+        while (given_up < size - 1) {
+            CHECK_OK(dl_store_add(store, DL_LITERAL("given up"), 0, &given_up, soon()));
+            sched_yield();
+        }
         CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text, " gave up: all_reduce #2 in group 0 ");
     } else {
@@ -293,7 +297,8 @@ come_late(int rank, int size, void *unused)
                        "rank 0 (pid ");
         CHECK_CONTAINS(dl_last_error()->text,
                        "which has not called it (last seen in #1)");
-        CHECK_OK(dl_store_set(store, DL_LITERAL("given up"), DL_LITERAL("1"), soon()));
+        int64_t given_up;
+        CHECK_OK(dl_store_add(store, DL_LITERAL("given up"), 1, &given_up, soon()));
         CHECK_STATUS(dl_group_barrier(group, soon()), DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text, "group 0 is broken: ");
     }
