@@ -37,7 +37,7 @@ def build(name: str, *flags: str) -> Path:
                 *("-fPIC", "-shared", "-pthread", *flags, str(source)),
                 # Thread sanitizers take what glibc does for later ones for a race.
                 "-ftls-model=initial-exec",
-                *("-o", str(made), "-ldl"),
+                *("-o", str(made), "-ldl", "-lm"),
             ]
             subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
             made.rename(target)

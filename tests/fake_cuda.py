@@ -46,6 +46,7 @@ class Runtime:
         for name in (
             "double_streams_alive",
             "double_events_alive",
+            "double_memory_alive",
             "double_spoilt_captures",
         ):
             getattr(self.library, name).restype = ctypes.c_int
@@ -98,6 +99,9 @@ class Runtime:
 
     def streams_alive(self) -> int:
         return int(self.library.double_streams_alive())
+
+    def memory_alive(self) -> int:
+        return int(self.library.double_memory_alive())
 
     def events_alive(self) -> int:
         return int(self.library.double_events_alive())

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/blocking.h"
 #include "base/debug_level.h"
@@ -12,6 +13,7 @@
 #include "pg/device_state.h"
 #include "pg/group_state.h"
 #include "pg/nccl/nccl_backend.h"
+#include "pg/ucc/ucc_device_backend.h"
 #include "pg/wrapper/wrapper_device_backend.h"
 
 /* Constructors are known by their own headers only, as those of the CPU's side. */
@@ -20,6 +22,7 @@ static const struct {
     dl_device_backend_new_fn make;
 } backends[] = {
     {"nccl", dl_nccl_backend_new},
+    {"ucc", dl_ucc_device_backend_new},
 };
 
 dl_status
@@ -70,6 +73,9 @@ dl_device_takes(const dl_group *group, dl_op_type op, const void *args)
 dl_status
 dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name)
 {
+    if (group->is_on_device) {
+        return DL_OK;
+    }
     if (group->device == NULL) {
         return dl_fail(DL_UNSUPPORTED,
                        "%s: the array is on cuda:%d, and group %s, made for \"%s\", "
@@ -239,6 +245,37 @@ dl_device_blocks(void)
     return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
 }
 
+/* Of an operation that no stream carries on.  What is interrupted has to let go of the
+ * array, which its owner gets back. */
+static dl_status
+wait_here(dl_group *group, dl_work *work)
+{
+    dl_status status = dl_work_wait(work, dl_deadline_after(-1));
+    dl_error cause = *dl_last_error();
+
+    if (dl_work_is_done(work)) {
+        return status;
+    }
+    pthread_mutex_lock(&group->lock);
+    dl_device_abort_locked(group, &cause, false);
+    pthread_mutex_unlock(&group->lock);
+    while (!dl_work_is_done(work)) {
+        nanosleep(&(struct timespec){.tv_nsec = DL_MILLISECOND}, NULL);
+    }
+    return dl_fail_again(&cause);
+}
+
+/* The stream of the arrays goes on after it. */
+static dl_status
+finish(dl_group *group, dl_work *work, void *stream)
+{
+    if (!dl_work_is_on_device(work)) {
+        return wait_here(group, work);
+    }
+    DL_TRY(dl_work_order(work, stream));
+    return dl_device_blocks() ? dl_work_wait(work, dl_deadline_after(-1)) : DL_OK;
+}
+
 dl_status
 dl_device_run(dl_group *group, const dl_device_item *item, dl_deadline deadline)
 {
@@ -251,10 +288,7 @@ dl_device_run(dl_group *group, const dl_device_item *item, dl_deadline deadline)
     if (work == NULL) {
         return DL_OK;
     }
-    dl_status status = dl_work_order(work, dl_arrays_at(&arrays, 0)->stream);
-    if (status == DL_OK && dl_device_blocks()) {
-        status = dl_work_wait(work, dl_deadline_after(-1));
-    }
+    dl_status status = finish(group, work, dl_arrays_at(&arrays, 0)->stream);
     dl_work_unref(work);
     return status;
 }

@@ -35,8 +35,8 @@ dl_status dl_device_check(const dl_group *group, const dl_tensor *tensor,
 dl_status dl_device_submit(dl_group *group, const dl_device_item *item,
                            dl_deadline deadline, dl_work **work);
 
-/* The same, and the stream of the arrays goes on after it; with TORCH_NCCL_BLOCKING_WAIT
- * it is over on return. */
+/* The same, and the stream of the arrays goes on after it; with TORCH_NCCL_BLOCKING_WAIT,
+ * or with a backend whose works are the host's, it is over on return. */
 dl_status dl_device_run(dl_group *group, const dl_device_item *item,
                         dl_deadline deadline);
 

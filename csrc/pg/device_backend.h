@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The seam between a group and an engine for arrays on devices.  Unlike a dl_backend it
- * never waits for an operation: it puts it in order between the streams of its arrays
- * and gives a work, whose end comes by itself.  One entry takes every operation, and
- * several at once, which then go out together. */
+ * never waits for an operation: it puts it in order after the streams of its arrays and
+ * gives a work, whose end comes by itself: on the device, where streams can be put in
+ * order after it, or to the host, which waits for it.  One entry takes every operation,
+ * and several at once, which then go out together. */
 #ifndef DISTLITE_PG_DEVICE_BACKEND_H
 #define DISTLITE_PG_DEVICE_BACKEND_H
 

@@ -23,9 +23,10 @@ typedef struct backend_entry {
 } backend_entry;
 
 static const backend_entry backends[] = {
-    {"cpu", dl_cpu_backend_new},   {"gloo", dl_cpu_backend_new},
-    {"fake", dl_fake_backend_new}, {"custom", dl_custom_backend_new},
-    {"mpi", dl_mpi_backend_new},   {"ucc", dl_ucc_backend_new},
+    {"cpu", dl_cpu_backend_new},          {"gloo", dl_cpu_backend_new},
+    {"fake", dl_fake_backend_new},        {"custom", dl_custom_backend_new},
+    {"mpi", dl_mpi_backend_new},          {"ucc", dl_ucc_backend_new},
+    {DL_UCC_CUDA_GROUP, dl_ucc_cuda_new},
 };
 
 static dl_backend_new_fn

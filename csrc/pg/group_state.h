@@ -28,6 +28,7 @@ struct dl_group {
     pid_t creator;
     dl_seat seat;
     size_t brief;                  /* of the backend */
+    bool is_on_device;             /* the device side of another: it has such arrays */
     struct dl_device_side *device; /* serves arrays on devices; NULL: nobody does */
     /* Its turn is held by whoever carries out an operation, or frees the backend. */
     dl_lane lane;

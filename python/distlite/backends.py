@@ -59,6 +59,7 @@ probes: dict[str, Callable[[], bool]] = {}
 
 # What serves arrays on a device beside a CPU backend, which is then always there.
 _BESIDE_CPU = ("nccl",)
+_SERVE = {"mpi": ("cpu",), "ucc": ("cpu", "cuda")}  # these, whatever torch says
 
 
 class BackendType(IntEnum):
@@ -331,10 +332,10 @@ def backend_of(backend: object) -> tuple[str, str]:
         _check(served_by)
         if ":" in name and device != "cpu" and _is_native(served_by):
             raise RuntimeError(f"{served_by} serves cpu memory only, not {device}")
-        if ":" in name and device != "cpu" and served_by in (Backend.UCC, Backend.MPI):
+        if ":" in name and device not in (serves := _SERVE.get(served_by, (device,))):
             raise ValueError(
-                f"{served_by} serves cpu memory only, not {device}; for arrays on "
-                f'devices there is "cpu:{served_by},cuda:nccl"'
+                f"{served_by} serves {' and '.join(serves)} memory only, not {device}; "
+                f'for arrays on devices there is "cpu:{served_by},cuda:nccl"'
             )
         if served_by in _BESIDE_CPU and device != "cuda":
             raise RuntimeError(f"{served_by} serves cuda memory only, not {device}")
@@ -386,13 +387,13 @@ def serve_devices(
     group: ProcessGroup, config: str, options: object = None, device_id: object = None
 ) -> None:
     """Lets a new group serve the devices that its config names."""
-    if "cuda:nccl" not in config.split(","):
-        return
-    from .nccl import connect, serve
+    served_by = dict(pair.split(":") for pair in config.split(",")).get("cuda")
+    if served_by in (Backend.NCCL, Backend.UCC):
+        from .nccl import connect, serve
 
-    serve(group, options)
-    if device_id is not None:
-        connect(group, device_id)
+        serve(group, options, served_by)
+        if device_id is not None:
+            connect(group, device_id)
 
 
 for _public in (Backend, BackendConfig, BackendType):

@@ -107,13 +107,13 @@ def is_loadable() -> bool:
     return True
 
 
-def serve(group: ProcessGroup, options: object = None) -> None:
-    """From now on `group` sends arrays on CUDA devices through NCCL."""
+def serve(group: ProcessGroup, options: object = None, by: str = "nccl") -> None:
+    """From now on `group` sends arrays on CUDA devices through NCCL, or UCC."""
     given = options if isinstance(options, NCCLOptions) else None
     fields = None
     if given is not None:
         fields = given.config.as_tuple(given.is_high_priority_stream)
-    _C._device_serve(group, "nccl", fields)
+    _C._device_serve(group, by, fields)
 
 
 def connect(group: ProcessGroup, device: object) -> None:

@@ -137,11 +137,11 @@ class CCase(pytest.Item):
         is_slow = self.get_closest_marker("slow") is not None
         timeout = seconds * (SLOW_FACTOR if is_slow else 1) + HARNESS_GRACE
         environment = {"DL_CHECK_TIMEOUT": str(seconds)}
-        if self.path.name.startswith("test_nccl"):
+        if self.path.name.startswith(("test_nccl", "test_ucc_device")):
             environment.update(nccl_doubles())
             # Streams of the doubles are threads that may be ending as leaks are sought.
             environment["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
-        if self.path.name == "test_ucc.c":
+        if self.path.name.startswith("test_ucc"):
             environment.update(ucc_double())
         if self.path.name == "test_mpi.c":
             environment["DISTLITE_MPI_LIBRARY"] = str(build("mpi_double"))

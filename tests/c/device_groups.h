@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Groups whose arrays on devices are served by the doubles of NCCL and the CUDA runtime;
- * ranks are threads. */
+ * Groups whose arrays on devices are served by the doubles of NCCL, or UCC, and the CUDA
+ * runtime; ranks are threads. */
 #ifndef DISTLITE_TESTS_DEVICE_GROUPS_H
 #define DISTLITE_TESTS_DEVICE_GROUPS_H
 
@@ -10,6 +10,7 @@
 
 /* Of the case. */
 static dl_store *store;
+static const char *device_engine = "nccl";
 
 DL_CHECK_UNUSED static dl_group *
 join_device_group(const char *name, int rank, int size, int64_t timeout)
@@ -20,7 +21,7 @@ join_device_group(const char *name, int rank, int size, int64_t timeout)
     dl_group *group = NULL;
 
     CHECK_OK(dl_group_new(&options, store, &group));
-    CHECK_OK(dl_device_serve(group, "nccl", &unset));
+    CHECK_OK(dl_device_serve(group, device_engine, &unset));
     return group;
 }
 

@@ -3,7 +3,7 @@
  * Ranks as threads over the doubles of NCCL and the CUDA runtime. */
 #include "base/thread.h"
 #include "device_groups.h"
-#include "pg/nccl/cuda_table.h"
+#include "pg/cuda_table.h"
 #include "pg/nccl/nccl_reduction.h"
 
 static void

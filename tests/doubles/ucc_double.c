@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A stand-in for UCC: ranks are processes of one host, which pass chunks through letter
- * boxes in shared memory, one for each pair of ranks and direction.  Data moves only in
+ * boxes in shared memory, one for each pair of ranks and direction.  A device's memory is
+ * the host's, as in the CUDA double.  Data moves only in
  * ucc_context_progress(), as in UCC; a team's collectives go one after another.  What UCC
  * cannot reduce "succeeds" with junk, as there.  For tests alone; found only where
  * DISTLITE_UCC_LIBRARY names it.
  *
- * DOUBLE_UCC_FAIL=init|context|team|collective|post|request: what fails, collectives from
- * the second on.  While double_ucc_is_stalled is set nothing moves here; while
+ * DOUBLE_UCC_FAIL=init|context|team|collective|post|request|cuda: what fails, collectives
+ * from the second on, or all on devices, as if built without CUDA.  While double_ucc_is_stalled is set nothing moves here; while
  * double_ucc_is_cut is, progress fails, as when UCC's own network sees a rank go.  Built
  * with -DOLD it does not tell its version, with -DANCIENT it lacks what is needed, with
  * -DNEXT it is 2.0. */
 #include <complex.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -48,6 +50,15 @@ enum {
     REDUCE_SCATTER = 4096,
     REDUCE_SCATTER_V = 8192,
     SCATTER_V = 32768,
+};
+
+enum {
+    FLOAT16 = 80,
+    FLOAT32 = 88,
+    FLOAT64 = 96,
+    BFLOAT16 = 104,
+    SUM = 0,
+    AVG = 12,
 };
 
 #define CHUNK 65536
@@ -144,7 +155,8 @@ char double_ucc_settings[1024]; /* "TLS=self;", as UCC would find them */
 atomic_int double_ucc_thread_mode = -1;
 atomic_int double_ucc_contexts;
 atomic_int double_ucc_teams;
-atomic_int double_ucc_is_stalled; /* for tests to set, as the next */
+atomic_int double_ucc_by_memory[2]; /* collectives on the CPU's, and on a device's */
+atomic_int double_ucc_is_stalled;   /* for tests to set, as the next */
 atomic_int double_ucc_is_cut;
 static atomic_int collectives;
 
@@ -211,6 +223,98 @@ size_of(uint64_t dtype)
         LOOP(type, a *b);  \
     }                      \
     break;
+
+static float
+half_value(uint16_t bits)
+{
+    int exponent = bits >> 10 & 31;
+    int fraction = bits & 1023;
+    float size = exponent == 0 ? ldexpf((float)fraction, -24)
+                               : ldexpf((float)(fraction + 1024), exponent - 25);
+
+    return bits >> 15 ? -size : size;
+}
+
+/* Of whole numbers that have room, which is what tests add up. */
+static uint16_t
+half_of(float value)
+{
+    int exponent;
+    float part = frexpf(fabsf(value), &exponent);
+    int bits = value == 0 ? 0 : (exponent + 14) << 10 | ((int)(part * 2048) & 1023);
+
+    return (uint16_t)(bits | (value < 0 ? 1 << 15 : 0));
+}
+
+static float
+brief_value(uint16_t bits)
+{
+    uint32_t wide = (uint32_t)bits << 16;
+    float value;
+
+    memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
+static uint16_t
+brief_of(float value)
+{
+    uint32_t wide;
+
+    memcpy(&wide, &value, sizeof wide);
+    return (uint16_t)(wide >> 16);
+}
+
+static float
+pair_value(int op, float a, float b)
+{
+    return op == 1   ? a * b
+           : op == 2 ? (a > b ? a : b)
+           : op == 3 ? (a < b ? a : b)
+                     : a + b;
+}
+
+/* Kernels of a device know 16-bit floats, and no others do. */
+static void
+combine_short(uint64_t dtype, int op, char *target, const char *source, size_t count)
+{
+    bool is_half = dtype == FLOAT16;
+
+    for (size_t i = 0; i < count; i++) {
+        uint16_t a;
+        uint16_t b;
+        memcpy(&a, target + 2 * i, 2);
+        memcpy(&b, source + 2 * i, 2);
+        a = is_half ? half_of(pair_value(op, half_value(a), half_value(b)))
+                    : brief_of(pair_value(op, brief_value(a), brief_value(b)));
+        memcpy(target + 2 * i, &a, 2);
+    }
+}
+
+static void
+divide(uint64_t dtype, char *target, size_t count, int size)
+{
+    for (size_t i = 0; i < count; i++) {
+        char *at = target + i * size_of(dtype);
+        uint16_t brief;
+        float single;
+        double wide;
+        if (dtype == FLOAT32) {
+            memcpy(&single, at, sizeof single);
+            single /= (float)size;
+            memcpy(at, &single, sizeof single);
+        } else if (dtype == FLOAT64) {
+            memcpy(&wide, at, sizeof wide);
+            wide /= size;
+            memcpy(at, &wide, sizeof wide);
+        } else {
+            memcpy(&brief, at, sizeof brief);
+            brief = dtype == FLOAT16 ? half_of(half_value(brief) / (float)size)
+                                     : brief_of(brief_value(brief) / (float)size);
+            memcpy(at, &brief, sizeof brief);
+        }
+    }
+}
 
 static void
 combine(uint64_t dtype, int op, char *target, const char *source, size_t count)
@@ -510,8 +614,19 @@ finish(request *self)
     size_t count = share_of(self, team->rank, &offset);
     uint64_t dtype = given->from.one.dtype;
 
+    bool is_on_device = given->from.one.memory == 1;
+    bool is_short = dtype == FLOAT16 || dtype == BFLOAT16;
+    int op = is_on_device && given->op == AVG ? SUM : given->op;
+
     for (int rank = 1; self->parts[0] != NULL && rank < team->size; rank++) {
-        combine(dtype, given->op, self->parts[0], self->parts[rank], count);
+        if (is_on_device && is_short) {
+            combine_short(dtype, op, self->parts[0], self->parts[rank], count);
+        } else {
+            combine(dtype, op, self->parts[0], self->parts[rank], count);
+        }
+    }
+    if (self->parts[0] != NULL && op != given->op) {
+        divide(dtype, self->parts[0], count, team->size);
     }
     if (self->parts[0] != NULL && count > 0) {
         memcpy(given->to.one.data, self->parts[0], count * size_of(dtype));
@@ -836,10 +951,43 @@ copy_source(request *self)
     }
 }
 
+static int
+memory_of_side(const side *side, bool is_by_rank)
+{
+    return is_by_rank ? side->many.memory : side->one.memory;
+}
+
+/* Both sides' that there are; -1: they differ. */
+static int
+memory_of(const args *given, const team *team)
+{
+    int type = given->type;
+    bool is_rooted =
+        type == GATHER || type == GATHER_V || type == REDUCE || type == SCATTER_V;
+    bool is_root = team->rank == (int)given->root;
+    bool has_from = type != ALL_REDUCE && (type != SCATTER_V || is_root);
+    bool has_to = type != BROADCAST && (!is_rooted || is_root || type == SCATTER_V);
+    int from = memory_of_side(&given->from, type == ALL_TO_ALL_V || type == SCATTER_V);
+    int to = memory_of_side(&given->to, type == ALL_GATHER_V || type == GATHER_V
+                                            || type == ALL_TO_ALL_V
+                                            || type == REDUCE_SCATTER_V);
+
+    if (type == BARRIER) {
+        return 0;
+    }
+    return has_from && has_to && from != to ? -1 : has_from ? from : to;
+}
+
 int
 ucc_collective_init(const args *given, request **made, team *team)
 {
     bool is_reduction = planner_of(given->type) == plan_reduction;
+    int memory = memory_of(given, team);
+
+    if (memory < 0 || (memory == 1 && is_failing("cuda"))) {
+        return memory < 0 ? INVALID : NOT_SUPPORTED;
+    }
+    atomic_fetch_add(&double_ucc_by_memory[memory], 1);
 
     if (is_failing("collective") && collectives > 0) {
         return NOT_SUPPORTED;

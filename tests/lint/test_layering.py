@@ -25,6 +25,7 @@ MAY_INCLUDE = {
     "pg/ucc": (
         *("base/*", "tensor/*", "store/store.h", "pg/*.h"),
         "pg/cpu/cpu_backend.h",  # which it has beside UCC
+        "store/prefix_store.h",  # for the group that it has for devices
     ),
     "pg/fake": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
     "pg/wrapper": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),

@@ -122,6 +122,9 @@ def reductions(rank: int, size: int, kit: Any) -> Iterator[Case]:
     tensor = kit.put(whole[rank])
     distlite.all_reduce(tensor, ReduceOp.AVG)
     yield "AVG", same(kit, tensor, whole.sum(0) / size)
+
+
+def factors(rank: int, size: int, kit: Any) -> Iterator[Case]:
     for dtype in ("float16", "float32", "float64"):
         tensor = kit.put(values(rank, 4, dtype))
         distlite.all_reduce(tensor, ReduceOp.PREMUL_SUM(0.5))
@@ -210,6 +213,9 @@ def messages(rank: int, size: int, kit: Any) -> Iterator[Case]:
     elif rank == 1:
         yield "source", distlite.recv(back, 0) == 0
         yield "send", same(kit, back, values(0, 5, "int64"))
+
+
+def bundles(rank: int, size: int, kit: Any) -> Iterator[Case]:
     first, second = kit.put(np.ones(3, "int32")), kit.put(np.full(2, rank, "int32"))
     with distlite.nccl.batch(distlite.group.WORLD, is_async=True) as manager:
         distlite.all_reduce(first)
@@ -244,7 +250,9 @@ def groups(rank: int, size: int, kit: Any) -> Iterator[Case]:
     distlite.all_reduce(host)
     yield "CPU arrays", host[0] == sum(range(size))
     distlite.barrier()
-    yield "backend", distlite.get_backend() == "nccl"
+
+
+PARTS = (reductions, factors, movements, uneven, messages, bundles, groups)
 
 
 def everything(
@@ -254,7 +262,7 @@ def everything(
     made = kit_of(kit, rank)
     init(rank, world_size, init_method, **more)
     wrong = []
-    for part in (reductions, movements, uneven, messages, groups):
+    for part in PARTS:
         wrong += [name for name, right in part(rank, world_size, made) if not right]
     if rank != world_size - 1:
         distlite.shrink_group([world_size - 1])

@@ -358,6 +358,133 @@ def beside_nccl(rank: int, world_size: int, init_method: str) -> list[Any]:
     return [here.tolist(), there.tolist()]
 
 
+def on_devices(
+    rank: int, world_size: int, init_method: str, backend: str
+) -> dict[str, Any]:
+    """Collectives of arrays on a device beside NumPy, with both doubles."""
+    import ctypes
+
+    import nccl_ranks
+    from fake_cuda import CudaArray
+
+    kit = nccl_ranks.kit_of("fake", rank)
+    nccl_ranks.init(rank, world_size, init_method, backend)
+    wrong = []
+    for part in (
+        nccl_ranks.reductions,
+        nccl_ranks.movements,
+        nccl_ranks.uneven,
+        nccl_ranks.bundles,
+        nccl_ranks.groups,
+    ):
+        wrong += [name for name, right in part(rank, world_size, kit) if not right]
+    for dtype in ("float16", "float32", "complex128"):
+        mean = kit.put(np.full(5, 2.0 * rank, dtype))
+        distlite.all_reduce(mean, ReduceOp.AVG)
+        right = nccl_ranks.same(kit, mean, np.full(5, world_size - 1.0))
+        wrong += [] if right else [f"AVG {dtype}"]
+    one = kit.put(np.ones(2, "float32"))
+    eight = kit.put(np.ones(2, "int16"))
+    found: dict[str, Any] = {
+        "wrong": wrong,
+        "PREMUL_SUM": error_of(distlite.all_reduce, one, ReduceOp.PREMUL_SUM(2.0)),
+        "send": error_of(distlite.send, one, (rank + 1) % world_size),
+        "strided": error_of(distlite.all_reduce, CudaArray(np.ones((4, 4))[:, ::2])),
+    }
+    distlite.all_reduce(eight)
+    found["then"] = kit.get(eight).tolist()
+    double = ctypes.CDLL(os.environ["DISTLITE_UCC_LIBRARY"])
+    counts = (ctypes.c_int * 2).in_dll(double, "double_ucc_by_memory")
+    found["by memory"] = [count > 0 for count in counts]
+    distlite.destroy_process_group()
+    runtime = kit.runtime
+    found["left"] = [
+        *(runtime.streams_alive(), runtime.events_alive(), runtime.memory_alive())
+    ]
+    return found
+
+
+def streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """What is before the operation on the array's stream, and after it."""
+    from fake_cuda import CudaArray, Runtime
+    from nccl_ranks import init as init_devices
+
+    runtime = Runtime()
+    init_devices(rank, world_size, init_method, "cpu:gloo,cuda:ucc")
+    group = distlite.distributed_c10d._get_default_group()
+    stream, other = runtime.stream(), runtime.stream()
+    array, mine, copy = np.zeros(4), np.full(4, rank + 1.0), np.zeros(4)
+    flag = np.zeros(1, np.int32)
+    found: dict[str, Any] = {}
+    runtime.copy(stream, array, mine, flag)
+    work = distlite.all_reduce(CudaArray(array, stream), async_op=True)
+    found["at once"] = work.is_completed()
+    flag[0] = 1
+    work.wait()
+    runtime.copy(other, copy, array)
+    runtime.synchronize(other)
+    found["after"] = copy.tolist()
+    runtime.copy(stream, array, mine)
+    distlite.all_reduce(CudaArray(array, stream))
+    found["sync"] = array.tolist()
+    future = distlite.all_reduce(CudaArray(array, stream), async_op=True).get_future()
+    future.wait()
+    found["future"] = array.tolist()
+    runtime.begin_capture(stream)
+    found["capture"] = error_of(distlite.all_reduce, CudaArray(array, stream))
+    runtime.end_capture(stream)
+    distlite.all_reduce(CudaArray(array, stream))
+    found["then"] = array.tolist()
+    distlite.barrier()
+    # A stream that does not come to it: the others are told.
+    flag[0] = 0
+    if rank == 0:
+        runtime.copy(stream, array, mine, flag)
+        group.set_timeout(timedelta(seconds=0.4))
+    found["stuck"] = error_of(distlite.all_reduce, CudaArray(array, stream))
+    found["again"] = error_of(distlite.all_reduce, CudaArray(array, stream))
+    flag[0] = 1
+    distlite.destroy_process_group()
+    return found
+
+
+def differing_on_devices(
+    rank: int, world_size: int, init_method: str
+) -> dict[str, str]:
+    """Ranks that differ, abort, or are interrupted; one group each."""
+    import signal
+
+    from fake_cuda import CudaArray
+    from nccl_ranks import init as init_devices
+
+    init_devices(rank, world_size, init_method, "ucc")
+    group = distlite.distributed_c10d._get_default_group()
+    second, third = distlite.new_group(), distlite.new_group()
+    array = CudaArray(np.ones(3))
+    for each in (group, second, third):
+        distlite.all_reduce(array, group=each)
+    store = group.get_group_store()
+    op = (ReduceOp.SUM, ReduceOp.MAX)[rank]
+    found = {"mismatch": error_of(distlite.all_reduce, array, op, group=third)}
+    if rank == 0:
+        work = distlite.all_reduce(array, group=second, async_op=True)
+        threading.Timer(0.2, second.abort).start()
+        found["abort"] = error_of(work.wait)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            distlite.all_reduce(array)
+        except KeyboardInterrupt:
+            found["interrupt"] = "interrupted"
+        found["again"] = error_of(distlite.all_reduce, array)
+        found["host"] = error_of(distlite.barrier)
+        store.set("over", "yes")
+    else:
+        store.wait(["over"])
+        found["alone"] = error_of(distlite.all_reduce, array)
+    distlite.destroy_process_group()
+    return found
+
+
 def aborted(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     """One rank waits; another thread of it aborts."""
     init(rank, world_size, init_method)
@@ -433,7 +560,7 @@ def settings(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
         UCC_LOG_FILE="/tmp/ucc.log",
         UCC_CONFIG_FILE="/etc/ucc.conf",
     )
-    refused = error_of(distlite.init_process_group, "cpu:gloo,cuda:ucc")
+    refused = error_of(distlite.init_process_group, "cpu:gloo,xpu:ucc")
     init(rank, world_size, init_method)
     group = distlite.new_group()
     distlite.barrier(group)

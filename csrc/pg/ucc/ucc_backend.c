@@ -106,9 +106,10 @@ free_backend(dl_backend *backend)
     if (self->context != NULL) {
         dl_backend_origin_unref(&self->context->base);
     }
-    dl_buffer_fini(&self->raw);
-    dl_buffer_fini(&self->input);
-    dl_buffer_fini(&self->output);
+    dl_ucc_row_fini(&self->memory, &self->raw);
+    dl_ucc_row_fini(&self->memory, &self->input);
+    dl_ucc_row_fini(&self->memory, &self->output);
+    dl_ucc_memory_fini(&self->memory);
     free(self->lengths);
     free(self->group_name);
     free(self->label);

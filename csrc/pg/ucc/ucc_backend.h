@@ -17,6 +17,12 @@
 dl_status dl_ucc_backend_new(const dl_backend_options *options, dl_deadline deadline,
                              dl_backend **backend);
 
+/* The same for arrays on the thread's current CUDA device, and for nothing else.  The
+ * stream of each is an event instead, which the operation waits for first. */
+#define DL_UCC_CUDA_GROUP "ucc on devices"
+dl_status dl_ucc_cuda_new(const dl_backend_options *options, dl_deadline deadline,
+                          dl_backend **backend);
+
 /* 10300 for 1.3.0; fails where there is no library. */
 dl_status dl_ucc_version(int *version);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/ucc/ucc_meeting.h"
-#include "tensor/strided.h"
 
 /* Counts and offsets have 64 bits in all forms with one per rank. */
 #define WIDE_LENGTHS (DL_UCC_COUNTS_64 | DL_UCC_DISPLACEMENTS_64)
@@ -18,7 +17,12 @@ typedef struct movement {
 static void
 set_up(movement *move, dl_backend *backend, const dl_op_context *op)
 {
-    *move = (movement){.self = dl_ucc_self(backend), .op = op};
+    dl_ucc_backend *self = dl_ucc_self(backend);
+
+    *move = (movement){.self = self,
+                       .op = op,
+                       .from.memory = &self->memory,
+                       .to.memory = &self->memory};
 }
 
 static dl_status
@@ -30,24 +34,30 @@ begin(movement *move, dl_backend *backend, const dl_op_context *op)
 
 /* All that a group of one rank has to do with its own block. */
 static dl_status
-keep(const dl_tensor *input, const dl_tensor *output)
+keep(dl_ucc_backend *self, const dl_tensor *input, const dl_tensor *output)
 {
-    if (input->data != output->data) {
-        dl_strided_copy_part(output, input, 0, dl_tensor_size(input));
+    dl_ucc_layout from;
+
+    if (input->data == output->data) {
+        return DL_OK;
     }
-    return DL_OK;
+    dl_ucc_layout_init(&from, &self->memory, input, 1, self->lengths);
+    DL_TRY(dl_ucc_layout_read(&from, &self->input, false));
+    DL_TRY(dl_ucc_copy_out(&self->memory, output, from.data));
+    return dl_ucc_memory_settle(&self->memory);
 }
 
 static void
 set_source(movement *move, const dl_tensor *blocks, int count)
 {
-    dl_ucc_layout_init(&move->from, blocks, count, move->self->lengths);
+    dl_ucc_layout_init(&move->from, &move->self->memory, blocks, count,
+                       move->self->lengths);
 }
 
 static void
 set_target(movement *move, const dl_tensor *blocks, int count)
 {
-    dl_ucc_layout_init(&move->to, blocks, count,
+    dl_ucc_layout_init(&move->to, &move->self->memory, blocks, count,
                        move->self->lengths + 2 * move->self->size);
 }
 
@@ -86,8 +96,7 @@ carry_out(movement *move, int collective)
     args->target = is_by_rank && move->to.count > 1 ? dl_ucc_layout_parts(&move->to)
                                                     : dl_ucc_layout_whole(&move->to);
     DL_TRY(dl_ucc_run(move->self, move->op, args, move->from.size + move->to.size));
-    dl_ucc_layout_unpack(&move->to);
-    return DL_OK;
+    return dl_ucc_layout_unpack(&move->to);
 }
 
 dl_status
@@ -110,10 +119,7 @@ dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op,
     move.args.root = (uint64_t)args->root;
     move.args.source = dl_ucc_layout_whole(side);
     DL_TRY(dl_ucc_run(move.self, op, &move.args, side->size));
-    if (!is_root) {
-        dl_ucc_layout_unpack(side);
-    }
-    return DL_OK;
+    return is_root ? DL_OK : dl_ucc_layout_unpack(side);
 }
 
 dl_status
@@ -134,7 +140,7 @@ dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op,
 
     DL_TRY(begin(&move, backend, op));
     if (move.self->size == 1) {
-        return keep(&args->input, args->outputs);
+        return keep(move.self, &args->input, args->outputs);
     }
     set_source(&move, &args->input, 1);
     set_target(&move, args->outputs, move.self->size);
@@ -162,7 +168,7 @@ dl_ucc_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args
 
     set_up(&move, backend, op);
     if (move.self->size == 1) {
-        return keep(&args->input, args->outputs);
+        return keep(move.self, &args->input, args->outputs);
     }
     set_source(&move, &args->input, 1);
     if (args->root == move.self->rank) {
@@ -185,7 +191,7 @@ dl_ucc_scatter(dl_backend *backend, const dl_op_context *op,
 
     set_up(&move, backend, op);
     if (move.self->size == 1) {
-        return keep(args->inputs, &args->output);
+        return keep(move.self, args->inputs, &args->output);
     }
     set_target(&move, &args->output, 1);
     if (args->root == move.self->rank) {
@@ -207,7 +213,7 @@ dl_ucc_all_to_all(dl_backend *backend, const dl_op_context *op,
 
     set_up(&move, backend, op);
     if (move.self->size == 1) {
-        return keep(args->inputs, args->outputs);
+        return keep(move.self, args->inputs, args->outputs);
     }
     set_source(&move, args->inputs, move.self->size);
     set_target(&move, args->outputs, move.self->size);

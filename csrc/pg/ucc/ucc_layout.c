@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/ucc/ucc_layout.h"
 
-#include "tensor/strided.h"
-
 /* Blocks without elements lie nowhere. */
 static bool
 is_in_a_row(const dl_ucc_layout *self)
@@ -37,10 +35,11 @@ start_of(const dl_ucc_layout *self)
 }
 
 void
-dl_ucc_layout_init(dl_ucc_layout *layout, const dl_tensor *blocks, int count,
-                   uint64_t *lengths)
+dl_ucc_layout_init(dl_ucc_layout *layout, const dl_ucc_memory *memory,
+                   const dl_tensor *blocks, int count, uint64_t *lengths)
 {
     *layout = (dl_ucc_layout){
+        .memory = memory,
         .blocks = blocks,
         .count = count,
         .counts = lengths,
@@ -65,51 +64,50 @@ dl_ucc_layout_is_even(const dl_ucc_layout *layout)
 }
 
 static dl_status
-place(dl_ucc_layout *self, dl_buffer *buffer, bool must_copy)
+place(dl_ucc_layout *self, dl_ucc_row *row, bool must_copy)
 {
     self->is_packed = must_copy || !is_in_a_row(self);
     if (!self->is_packed) {
         self->data = start_of(self);
         return DL_OK;
     }
-    dl_buffer_clear(buffer);
-    DL_TRY(dl_buffer_reserve(buffer, self->size + 1));
-    self->data = buffer->data;
+    DL_TRY(dl_ucc_row_reserve(self->memory, row, self->size));
+    self->data = row->data;
     return DL_OK;
 }
 
 dl_status
-dl_ucc_layout_read(dl_ucc_layout *layout, dl_buffer *buffer, bool must_copy)
+dl_ucc_layout_read(dl_ucc_layout *layout, dl_ucc_row *row, bool must_copy)
 {
-    DL_TRY(place(layout, buffer, must_copy));
+    DL_TRY(place(layout, row, must_copy));
     for (int i = 0; layout->is_packed && i < layout->count; i++) {
-        dl_strided_gather_part((char *)layout->data + layout->offsets[i],
-                               &layout->blocks[i], 0, layout->counts[i]);
+        DL_TRY(dl_ucc_copy_in(layout->memory, (char *)layout->data + layout->offsets[i],
+                              &layout->blocks[i]));
     }
-    return DL_OK;
+    return layout->is_packed ? dl_ucc_memory_settle(layout->memory) : DL_OK;
 }
 
 dl_status
-dl_ucc_layout_write(dl_ucc_layout *layout, dl_buffer *buffer)
+dl_ucc_layout_write(dl_ucc_layout *layout, dl_ucc_row *row)
 {
-    return place(layout, buffer, false);
+    return place(layout, row, false);
 }
 
-void
+dl_status
 dl_ucc_layout_unpack(const dl_ucc_layout *layout)
 {
     for (int i = 0; layout->is_packed && i < layout->count; i++) {
-        dl_strided_scatter_part(&layout->blocks[i],
-                                (const char *)layout->data + layout->offsets[i], 0,
-                                layout->counts[i]);
+        DL_TRY(dl_ucc_copy_out(layout->memory, &layout->blocks[i],
+                               (const char *)layout->data + layout->offsets[i]));
     }
+    return layout->is_packed ? dl_ucc_memory_settle(layout->memory) : DL_OK;
 }
 
 dl_ucc_side
 dl_ucc_layout_whole(const dl_ucc_layout *layout)
 {
     return (dl_ucc_side){
-        .one = {layout->data, layout->size, DL_UCC_UINT8, DL_UCC_HOST},
+        .one = {layout->data, layout->size, DL_UCC_UINT8, layout->memory->kind},
     };
 }
 
@@ -118,6 +116,6 @@ dl_ucc_layout_parts(const dl_ucc_layout *layout)
 {
     return (dl_ucc_side){
         .many = {layout->data, layout->counts, layout->offsets, DL_UCC_UINT8,
-                 DL_UCC_HOST},
+                 layout->memory->kind},
     };
 }

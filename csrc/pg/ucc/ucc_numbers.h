@@ -38,13 +38,19 @@ enum {
     DL_UCC_UINT16 = 48,
     DL_UCC_UINT32 = 56,
     DL_UCC_UINT64 = 64,
+    DL_UCC_FLOAT16 = 80,
     DL_UCC_FLOAT32 = 88,
     DL_UCC_FLOAT64 = 96,
+    DL_UCC_BFLOAT16 = 104,
     DL_UCC_COMPLEX64 = 120,
     DL_UCC_COMPLEX128 = 128,
 };
 
-#define DL_UCC_HOST 0 /* memory */
+/* Memory. */
+enum {
+    DL_UCC_HOST = 0,
+    DL_UCC_CUDA = 1,
+};
 
 /* Reductions. */
 enum {
@@ -55,6 +61,7 @@ enum {
     DL_UCC_BAND = 7,
     DL_UCC_BOR = 8,
     DL_UCC_BXOR = 9,
+    DL_UCC_AVG = 12,
 };
 
 /* Bits of masks and flags. */

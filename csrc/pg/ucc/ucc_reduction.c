@@ -33,6 +33,15 @@ static const struct {
     [DL_COMPLEX128] = {COMPLEX, DL_UCC_COMPLEX128},
 };
 
+/* Short floats, as kernels on a device take them. */
+static int
+short_float(dl_dtype dtype)
+{
+    return dtype == DL_FLOAT16    ? DL_UCC_FLOAT16
+           : dtype == DL_BFLOAT16 ? DL_UCC_BFLOAT16
+                                  : 0;
+}
+
 /* AVG divides and PREMUL_SUM multiplies here, before or after UCC's sum. */
 static int
 op_of_real(dl_reduce_op op)
@@ -137,5 +146,29 @@ dl_ucc_reduction_of(dl_reduce_op op, dl_dtype dtype, dl_ucc_reduction *reduction
     if (family == COMPLEX && found == DL_UCC_SUM) {
         split(reduction);
     }
+    return DL_OK;
+}
+
+dl_status
+dl_ucc_reduction_on_device(dl_reduce_op op, dl_dtype dtype, dl_ucc_reduction *reduction)
+{
+    dl_ucc_reduction found;
+
+    DL_TRY(dl_ucc_reduction_of(op, dtype, &found));
+    if (op == DL_PREMUL_SUM || (found.is_widened && short_float(dtype) == 0)) {
+        return dl_fail(
+            DL_UNSUPPORTED,
+            "UCC has no %s of %s on devices; convert the array, or reduce it "
+            "on the CPU",
+            dl_reduce_op_name(op), dl_dtype_name(dtype));
+    }
+    if (found.is_widened) {
+        found.dtype = short_float(dtype);
+        found.number_size = dl_dtype_size(dtype);
+        found.is_widened = false;
+    }
+    found.is_averaged = op == DL_AVG;
+    found.op = found.is_averaged ? DL_UCC_AVG : found.op;
+    *reduction = found;
     return DL_OK;
 }

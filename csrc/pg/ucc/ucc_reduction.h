@@ -20,10 +20,16 @@ typedef struct dl_ucc_reduction {
     size_t per_element; /* numbers of that dtype */
     size_t number_size;
     bool is_widened;
+    bool is_averaged; /* by UCC; else AVG is a sum that has to be divided */
 } dl_ucc_reduction;
 
 /* DL_UNSUPPORTED names the pair. */
 dl_status dl_ucc_reduction_of(dl_reduce_op op, dl_dtype dtype,
                               dl_ucc_reduction *reduction);
+
+/* The same for arrays on a CUDA device, where nothing can be computed but by UCC: its own
+ * kernels know 16-bit floats and averages; there are no factors and no 8-bit floats. */
+dl_status dl_ucc_reduction_on_device(dl_reduce_op op, dl_dtype dtype,
+                                     dl_ucc_reduction *reduction);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/ucc/ucc_meeting.h"
 #include "pg/ucc/ucc_reduction.h"
-#include "tensor/strided.h"
 
 /* One collective that reduces. */
 typedef struct folding {
@@ -28,7 +27,9 @@ begin(folding *fold, dl_backend *backend, const dl_op_context *op, dl_dtype dtyp
         .computed = dl_reduce_dtype(dtype),
     };
     DL_TRY(dl_ucc_meet(fold->self, op));
-    DL_TRY(dl_ucc_reduction_of(reduce_op, dtype, &fold->kind));
+    DL_TRY(fold->self->memory.cuda == NULL
+               ? dl_ucc_reduction_of(reduce_op, dtype, &fold->kind)
+               : dl_ucc_reduction_on_device(reduce_op, dtype, &fold->kind));
     fold->args.op = fold->kind.op;
     return DL_OK;
 }
@@ -44,15 +45,8 @@ side_of(const folding *fold, void *data, size_t count)
 {
     return (dl_ucc_side){
         .one = {data, count * fold->kind.per_element, (uint64_t)fold->kind.dtype,
-                DL_UCC_HOST},
+                fold->self->memory.kind},
     };
-}
-
-static dl_status
-reserve(dl_buffer *buffer, size_t size)
-{
-    dl_buffer_clear(buffer);
-    return dl_buffer_reserve(buffer, size + 1);
 }
 
 static size_t
@@ -67,7 +61,7 @@ widen(folding *fold, size_t count, void **data)
     dl_ucc_backend *self = fold->self;
 
     DL_TRY(dl_ucc_layout_read(&fold->from, &self->raw, false));
-    DL_TRY(reserve(&self->input, count * sizeof(float)));
+    DL_TRY(dl_ucc_row_reserve(&self->memory, &self->input, count * sizeof(float)));
     *data = self->input.data;
     dl_reduce_widen(*data, fold->dtype, fold->from.data, count);
     return DL_OK;
@@ -80,7 +74,7 @@ prepare(folding *fold, const dl_tensor *blocks, int block_count, void **data)
     dl_ucc_backend *self = fold->self;
     bool is_scaled = fold->reduce_op == DL_PREMUL_SUM;
 
-    dl_ucc_layout_init(&fold->from, blocks, block_count, self->lengths);
+    dl_ucc_layout_init(&fold->from, &self->memory, blocks, block_count, self->lengths);
     size_t count = fold->from.size / blocks[0].item_size;
     if (fold->kind.is_widened) {
         DL_TRY(widen(fold, count, data));
@@ -108,7 +102,8 @@ make_room(folding *fold, const dl_tensor *target, bool is_input, void **data)
         *data = target->data;
         return DL_OK;
     }
-    DL_TRY(reserve(&self->output, target->count * element_size(fold)));
+    DL_TRY(dl_ucc_row_reserve(&self->memory, &self->output,
+                              target->count * element_size(fold)));
     *data = self->output.data;
     return DL_OK;
 }
@@ -119,19 +114,19 @@ deliver(folding *fold, const dl_tensor *target, void *data)
 {
     dl_ucc_backend *self = fold->self;
 
-    if (fold->reduce_op == DL_AVG) {
+    if (fold->reduce_op == DL_AVG && !fold->kind.is_averaged) {
         dl_reduce_divide(data, fold->computed, target->count, self->size);
     }
     if (data == target->data) {
         return DL_OK;
     }
     if (fold->kind.is_widened) {
-        DL_TRY(reserve(&self->raw, dl_tensor_size(target)));
+        DL_TRY(dl_ucc_row_reserve(&self->memory, &self->raw, dl_tensor_size(target)));
         dl_reduce_narrow(self->raw.data, fold->dtype, data, target->count);
         data = self->raw.data;
     }
-    dl_strided_scatter_part(target, data, 0, dl_tensor_size(target));
-    return DL_OK;
+    DL_TRY(dl_ucc_copy_out(&self->memory, target, data));
+    return dl_ucc_memory_settle(&self->memory);
 }
 
 dl_status
@@ -205,7 +200,7 @@ set_parts(folding *fold, const dl_reduce_scatter_args *args, void *output)
     fold->args.flags = DL_UCC_COUNTS_64 | DL_UCC_DISPLACEMENTS_64;
     fold->args.target = (dl_ucc_side){
         .many = {output, counts, counts + self->size, (uint64_t)fold->kind.dtype,
-                 DL_UCC_HOST},
+                 fold->self->memory.kind},
     };
 }
 

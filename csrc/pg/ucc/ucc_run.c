@@ -207,7 +207,7 @@ give_up(dl_ucc_backend *self)
 {
     dl_error error = *dl_last_error();
 
-    self->raw = self->input = self->output = (dl_buffer){0};
+    self->raw = self->input = self->output = (dl_ucc_row){0};
     self->lengths = NULL;
     dl_ucc_context_spoil(self->context, self->group_name, &error);
     (void)dl_store_set(self->context->exchange.store, DL_UCC_SPOILT_KEY,

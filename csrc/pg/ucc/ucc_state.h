@@ -5,8 +5,8 @@
 #ifndef DISTLITE_PG_UCC_UCC_STATE_H
 #define DISTLITE_PG_UCC_UCC_STATE_H
 
-#include "base/buffer.h"
 #include "pg/ucc/ucc_context.h"
+#include "pg/ucc/ucc_memory.h"
 
 typedef struct dl_ucc_backend {
     dl_backend base;
@@ -20,10 +20,12 @@ typedef struct dl_ucc_backend {
     int rank;
     int size;
     uint32_t fork_generation;
+    dl_ucc_memory memory;     /* that all arrays are in */
+    dl_backend_ops on_device; /* the table of one for arrays on a device */
     /* of the operation that has its turn */
-    dl_buffer raw;
-    dl_buffer input;
-    dl_buffer output;
+    dl_ucc_row raw;
+    dl_ucc_row input;
+    dl_ucc_row output;
     uint64_t *lengths; /* counts and offsets of inputs, then of outputs */
     dl_work *vigil;    /* ends when the next rank does; NULL: nobody has waited long */
     char vigil_byte;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/nccl/cuda_table.h"
+#include "pg/cuda_table.h"
 
 /* The newest first; one that is in use already comes before all of them, and that is the
  * one which fits the driver. */

@@ -3,8 +3,8 @@
  * The few calls of the CUDA runtime that ordering streams takes, in our own words: the
  * library is found at run time, and its headers are not needed to build.  Streams and
  * events are the driver's, so those of torch, CuPy or JAX may be given to ours. */
-#ifndef DISTLITE_PG_NCCL_CUDA_TABLE_H
-#define DISTLITE_PG_NCCL_CUDA_TABLE_H
+#ifndef DISTLITE_PG_CUDA_TABLE_H
+#define DISTLITE_PG_CUDA_TABLE_H
 
 #include "base/library.h"
 
@@ -13,6 +13,7 @@ enum {
     DL_CUDA_NOT_READY = 600,
     DL_CUDA_STREAM_NON_BLOCKING = 1,
     DL_CUDA_EVENT_NO_TIMING = 2,
+    DL_CUDA_ON_DEVICE = 3, /* both ends of a copy */
     DL_CUDA_CAPTURE_NONE = 0,
     DL_CUDA_CAPTURE_ACTIVE = 1,
     DL_CUDA_MODE_RELAXED = 2,
@@ -46,7 +47,11 @@ _Static_assert(sizeof(dl_cuda_pointer) == 88, "fixed by CUDA 13");
     X(event_create, cudaEventCreateWithFlags, int, (void **, unsigned))           \
     X(event_record, cudaEventRecord, int, (void *, void *))                       \
     X(event_query, cudaEventQuery, int, (void *))                                 \
-    X(event_destroy, cudaEventDestroy, int, (void *))
+    X(event_destroy, cudaEventDestroy, int, (void *))                             \
+    X(stream_settle, cudaStreamSynchronize, int, (void *))                        \
+    X(memory_new, cudaMalloc, int, (void **, size_t))                             \
+    X(memory_free, cudaFree, int, (void *))                                       \
+    X(copy, cudaMemcpyAsync, int, (void *, const void *, size_t, int, void *))
 
 typedef struct dl_cuda_table {
 #define X(field, symbol, result, arguments) result(*field) arguments;

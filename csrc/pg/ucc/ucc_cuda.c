@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+
+#include "pg/ucc/ucc_backend.h"
+#include "pg/ucc/ucc_state.h"
+
+/* An operation's stay on the device that its arrays are on. */
+typedef struct stay {
+    const dl_cuda_table *cuda;
+    int device;
+    int previous; /* what the thread had before, as the next */
+    int mode;
+} stay;
+
+/* What the stream of an array does first.  A look, and no call that blocks: there is a
+ * deadline, and other threads may want to abort. */
+static dl_status
+await(dl_ucc_backend *self, const dl_op_context *op, void *event)
+{
+    const dl_cuda_table *cuda = self->memory.cuda;
+    dl_ucc_patience patience;
+    int result;
+
+    dl_ucc_patience_init(&patience, 0);
+    while ((result = cuda->event_query(event)) == DL_CUDA_NOT_READY) {
+        /* Some versions remember it as the thread's last error. */
+        cuda->last_error();
+        DL_TRY(dl_ucc_admit(self));
+        if (dl_deadline_passed(op->deadline)) {
+            return dl_fail(DL_TIMEOUT,
+                           "%s #%" PRIu64 " timed out after %" PRId64
+                           "ms in %s: the stream of its array has not come to it",
+                           dl_op_type_name(op->fingerprint.op), op->sequence,
+                           op->deadline.limit / DL_MILLISECOND, self->label);
+        }
+        DL_TRY(dl_ucc_patience_rest(&patience));
+    }
+    return dl_cuda_check(cuda, result, "cudaEventQuery");
+}
+
+static dl_status
+await_all(dl_ucc_backend *self, const dl_op_context *op, const dl_arrays *arrays)
+{
+    void *previous = NULL;
+    const dl_tensor *tensor;
+
+    for (int i = 0; (tensor = dl_arrays_at(arrays, i)) != NULL; i++) {
+        if (tensor->stream != previous) {
+            DL_TRY(await(self, op, tensor->stream));
+        }
+        previous = tensor->stream;
+    }
+    return DL_OK;
+}
+
+static dl_status
+end(const stay *self, dl_status status)
+{
+    int mode = self->mode;
+
+    self->cuda->exchange_mode(&mode);
+    dl_cuda_leave(self->cuda, self->device, self->previous);
+    return status;
+}
+
+/* On any thread: one that waits may carry out what was queued.  Looks and allocations
+ * must not spoil a capture of another thread. */
+static dl_status
+begin(stay *self, dl_backend *backend, const dl_op_context *op, const dl_arrays *arrays)
+{
+    const dl_cuda_table *cuda = dl_ucc_self(backend)->memory.cuda;
+
+    *self =
+        (stay){cuda, dl_arrays_at(arrays, 0)->device_index, 0, DL_CUDA_MODE_RELAXED};
+    DL_TRY(dl_cuda_enter(cuda, self->device, &self->previous));
+    cuda->exchange_mode(&self->mode);
+    dl_status status = await_all(dl_ucc_self(backend), op, arrays);
+    return status == DL_OK ? DL_OK : end(self, status);
+}
+
+static dl_arrays
+arrays_of(dl_backend *backend, dl_op_type op, const void *args)
+{
+    return dl_arguments_arrays(op, args, dl_ucc_self(backend)->size);
+}
+
+static dl_status
+all_reduce(dl_backend *backend, const dl_op_context *op, const dl_all_reduce_args *args)
+{
+    dl_arrays arrays = arrays_of(backend, DL_ALL_REDUCE, args);
+    stay stay;
+
+    DL_TRY(begin(&stay, backend, op, &arrays));
+    return end(&stay, dl_ucc_all_reduce(backend, op, args));
+}
+
+static dl_status
+broadcast(dl_backend *backend, const dl_op_context *op, const dl_broadcast_args *args)
+{
+    dl_arrays arrays = arrays_of(backend, DL_BROADCAST, args);
+    stay stay;
+
+    DL_TRY(begin(&stay, backend, op, &arrays));
+    return end(&stay, dl_ucc_broadcast(backend, op, args));
+}
+
+static dl_status
+reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
+{
+    dl_arrays arrays = arrays_of(backend, DL_REDUCE, args);
+    stay stay;
+
+    DL_TRY(begin(&stay, backend, op, &arrays));
+    return end(&stay, dl_ucc_reduce(backend, op, args));
+}
+
+static dl_status
+all_gather(dl_backend *backend, const dl_op_context *op, const dl_all_gather_args *args)
+{
+    dl_arrays arrays = arrays_of(backend, DL_ALL_GATHER, args);
+    stay stay;
+
+    DL_TRY(begin(&stay, backend, op, &arrays));
+    return end(&stay, dl_ucc_all_gather(backend, op, args));
+}
+
+static dl_status
+gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
+{
+    dl_arrays arrays = arrays_of(backend, DL_GATHER, args);
+    stay stay;
+
+    DL_TRY(begin(&stay, backend, op, &arrays));
+    return end(&stay, dl_ucc_gather(backend, op, args));
+}
+
+static dl_status
+scatter(dl_backend *backend, const dl_op_context *op, const dl_scatter_args *args)
+{
+    dl_arrays arrays = arrays_of(backend, DL_SCATTER, args);
+    stay stay;
+
+    DL_TRY(begin(&stay, backend, op, &arrays));
+    return end(&stay, dl_ucc_scatter(backend, op, args));
+}
+
+static dl_status
+reduce_scatter(dl_backend *backend, const dl_op_context *op,
+               const dl_reduce_scatter_args *args)
+{
+    dl_arrays arrays = arrays_of(backend, DL_REDUCE_SCATTER, args);
+    stay stay;
+
+    DL_TRY(begin(&stay, backend, op, &arrays));
+    return end(&stay, dl_ucc_reduce_scatter(backend, op, args));
+}
+
+static dl_status
+all_to_all(dl_backend *backend, const dl_op_context *op, const dl_all_to_all_args *args)
+{
+    dl_arrays arrays = arrays_of(backend, DL_ALL_TO_ALL, args);
+    stay stay;
+
+    DL_TRY(begin(&stay, backend, op, &arrays));
+    return end(&stay, dl_ucc_all_to_all(backend, op, args));
+}
+
+dl_status
+dl_ucc_cuda_new(const dl_backend_options *options, dl_deadline deadline,
+                dl_backend **backend)
+{
+    dl_ucc_memory memory;
+
+    DL_TRY(dl_ucc_memory_on_device(&memory));
+    dl_status status = dl_ucc_backend_new(options, deadline, backend);
+    if (status != DL_OK) {
+        dl_ucc_memory_fini(&memory);
+        return status;
+    }
+    dl_ucc_backend *self = dl_ucc_self(*backend);
+    self->memory = memory;
+    self->on_device = *self->base.ops;
+    self->on_device.all_reduce = all_reduce;
+    self->on_device.broadcast = broadcast;
+    self->on_device.reduce = reduce;
+    self->on_device.all_gather = all_gather;
+    self->on_device.gather = gather;
+    self->on_device.scatter = scatter;
+    self->on_device.reduce_scatter = reduce_scatter;
+    self->on_device.all_to_all = all_to_all;
+    self->on_device.post = NULL;
+    self->on_device.share = NULL;
+    self->base.ops = &self->on_device;
+    return DL_OK;
+}

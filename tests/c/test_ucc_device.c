@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Arrays on a device by UCC, with the doubles of both libraries. */
+#include "device_groups.h"
+
+/* Of arrays in CUDA memory, which is the host's with the doubles. */
+static void
+add_up_on_device(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("device", rank, size, GROUP_PATIENCE);
+    int64_t data[3] = {rank, 10, rank * rank};
+    dl_all_reduce_args args = {.tensor = device_tensor(data, 3), .op = DL_SUM};
+    dl_work *works[4];
+
+    (void)context;
+    CHECK_OK(dl_group_run(group, DL_ALL_REDUCE, &args, soon()));
+    CHECK_EQUAL(data[0], size * (size - 1) / 2);
+    CHECK_EQUAL(data[1], 10 * size);
+    for (int i = 0; i < 4; i++) {
+        works[i] = begin_sum(group, data, 1);
+    }
+    for (int i = 3; i >= 0; i--) {
+        CHECK_OK(dl_work_wait(works[i], soon()));
+        dl_work_unref(works[i]);
+    }
+    CHECK_EQUAL(data[0], size * (size - 1) / 2 * size * size * size * size);
+    args.op = DL_PREMUL_SUM;
+    args.tensor.dtype = DL_FLOAT64;
+    CHECK_STATUS(dl_group_run(group, DL_ALL_REDUCE, &args, soon()), DL_UNSUPPORTED);
+    CHECK_OK(dl_group_barrier(group, soon()));
+    end_group(group);
+}
+
+CHECK_CASE(ranks_add_up_on_a_device)
+{
+    device_engine = "ucc";
+    run_ranks(2, add_up_on_device);
+}
+
+/* What is under way on a device ends with its group, and with an abort. */
+static void
+break_off(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("abort", rank, size, GROUP_PATIENCE);
+    int64_t data[3] = {rank};
+    dl_all_reduce_args args = {.tensor = device_tensor(data, 3), .op = DL_SUM};
+
+    (void)context;
+    CHECK_OK(dl_group_run(group, DL_ALL_REDUCE, &args, soon()));
+    CHECK_OK(dl_group_barrier(group, soon()));
+    if (rank == 0) {
+        dl_work *work = begin_sum(group, data, 1);
+        dl_group_abort(group, "enough");
+        CHECK_STATUS(dl_work_wait(work, soon()), DL_CANCELLED);
+        CHECK_CONTAINS(dl_last_error()->text, "enough");
+        dl_work_unref(work);
+    }
+    dl_group_close(group);
+    dl_group_unref(group);
+}
+
+CHECK_CASE(an_abort_ends_what_is_under_way_on_a_device)
+{
+    device_engine = "ucc";
+    run_ranks(2, break_off);
+}
