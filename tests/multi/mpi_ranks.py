@@ -63,6 +63,28 @@ def grids() -> list[Any]:
     ]
 
 
+def orders() -> list[bool]:
+    """MIN and MAX of arrays that do not divide, with NaN, here and at a root."""
+    rank, size = init()
+    right = []
+    for dtype in ("float32", "float64", "uint64"):
+        for count in (size * 1000 + 1, 200_003):
+            start = np.arange(count) * 7919 % 1000 + 1
+            rows = np.stack([np.roll(start, 31 * r) for r in range(size)]).astype(dtype)
+            if dtype != "uint64":
+                rows[size - 1, ::501] = np.nan
+            mine = rows[rank].copy()
+            distlite.reduce(mine, size - 1, ReduceOp.MIN)
+            expected = rows.min(axis=0) if rank == size - 1 else rows[rank]
+            right.append(np.array_equal(mine, expected, equal_nan=dtype != "uint64"))
+            mine = rows[rank].copy()
+            distlite.all_reduce(mine, ReduceOp.MAX)
+            expected = rows.max(axis=0)
+            right.append(np.array_equal(mine, expected, equal_nan=dtype != "uint64"))
+    distlite.destroy_process_group()
+    return right
+
+
 def specials() -> dict[str, Any]:
     import collective_ranks
 

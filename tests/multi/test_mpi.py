@@ -125,6 +125,15 @@ def test_what_is_too_large_for_one_call_goes_in_pieces(run, launcher):
 
 @pytest.mark.slow
 @launchers
+@pytest.mark.parametrize("size", [2, 3])
+def test_orders_of_what_does_not_divide(run, launcher, size):
+    assert run(launcher, size, "orders") == [[True] * 12] * size
+    piece = {"DISTLITE_MPI_PIECE": "4096"}
+    assert run(launcher, size, "orders", **piece) == [[True] * 12] * size
+
+
+@pytest.mark.slow
+@launchers
 def test_special_values(run, launcher):
     for found in run(launcher, 4, "specials"):
         assert found["bool sum"] == [1, 0, 1]

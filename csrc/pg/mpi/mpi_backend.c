@@ -15,8 +15,9 @@
 
 size_t dl_mpi_piece = PIECE;
 
-/* Bytes with which operations mostly end in a few microseconds. */
-#define BRIEF ((size_t)512)
+/* Bytes with which operations mostly end in a few microseconds: those that MPI has to be
+ * called for tell that they may take longer. */
+#define BRIEF ((size_t)8192)
 
 static void
 abort_backend(dl_backend *backend, const dl_error *cause)
@@ -176,9 +177,7 @@ open_backend(dl_mpi_backend *self, const dl_backend_options *options,
     DL_TRY(dl_mpi_spans_init(&self->inputs, self->size));
     DL_TRY(dl_mpi_spans_init(&self->outputs, self->size));
     DL_TRY(dl_mpi_meeting_init(&self->meeting, self->comm));
-    /* Half a float, and one byte in four, may be all that is left of the room. */
-    size_t room = dl_mpi_meeting_room(&self->meeting) / 4;
-    self->base.brief = room < BRIEF ? room : BRIEF;
+    self->base.brief = BRIEF;
     return DL_OK;
 }
 

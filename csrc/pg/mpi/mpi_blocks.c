@@ -190,6 +190,19 @@ scatter_call(dl_mpi_backend *self, const dl_op_context *op, const dl_mpi_span *o
     return dl_mpi_called(self, op, result, "MPI_Scatter");
 }
 
+/* Of what came along: all blocks but the first `kept` bytes. */
+static void
+take_scattered(dl_mpi_backend *self, int root, size_t kept, const dl_mpi_span *own)
+{
+    const dl_mpi_span *mine = &self->inputs.spans[self->rank];
+
+    if (self->rank != root) {
+        dl_mpi_take(self, root, (size_t)self->rank * own->size - kept, own);
+    } else if (own->size > 0 && own->data != mine->data) {
+        memcpy(own->data, mine->data, own->size);
+    }
+}
+
 dl_status
 dl_mpi_scatter(dl_backend *backend, const dl_op_context *op,
                const dl_scatter_args *args)
@@ -197,7 +210,10 @@ dl_mpi_scatter(dl_backend *backend, const dl_op_context *op,
     dl_mpi_backend *self = dl_mpi_self(backend);
     bool is_root = self->rank == args->root;
     size_t size = dl_tensor_size(&args->output);
-    bool is_small = !args->is_uneven && dl_mpi_fits(self, size * (size_t)self->size);
+    size_t kept = args->root == 0 ? size : 0; /* need not travel, where it is first */
+    bool is_small =
+        !args->is_uneven
+        && size * (size_t)self->size - kept <= dl_mpi_meeting_room_for_one();
     bool is_direct = args->is_uneven || size > dl_mpi_piece;
     dl_bytes brought = {NULL, 0};
     dl_mpi_span own;
@@ -206,13 +222,13 @@ dl_mpi_scatter(dl_backend *backend, const dl_op_context *op,
         DL_TRY(dl_mpi_spans_place(&self->inputs, args->inputs,
                                   is_direct ? DL_MPI_ANYWHERE : DL_MPI_IN_A_ROW));
         dl_mpi_spans_read(&self->inputs, args->inputs);
-        brought.data = (const uint8_t *)self->inputs.spans[0].data;
-        brought.size = is_small ? self->inputs.size : 0;
+        brought.data = (const uint8_t *)self->inputs.spans[0].data + kept;
+        brought.size = is_small ? self->inputs.size - kept : 0;
     }
     DL_TRY(dl_mpi_flatten(self, &args->output, false, &own));
     if (is_small) {
         DL_TRY(dl_mpi_meet_with(self, op, brought, 0));
-        dl_mpi_take(self, args->root, (size_t)self->rank * size, &own);
+        take_scattered(self, args->root, kept, &own);
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
         DL_TRY(is_direct ? scatter_direct(self, &own, args->root)

@@ -8,7 +8,7 @@
 
 /* Arrays of all ranks together: a few copies of so much cost less than MPI's call. */
 #define ROOM ((size_t)16 << 10)
-#define MOST_OF_ONE ((size_t)2048)
+#define MOST_OF_ONE ((size_t)8192)
 #define MOST_OF_ALL ((size_t)8192)
 
 /* How long messages that were given up may take to be so. */
@@ -19,6 +19,7 @@ typedef struct card {
     dl_fingerprint fingerprint;
     uint32_t size; /* of the array */
     uint32_t flags;
+    uint64_t sent; /* bytes of all cards and arrays that its rank sends in this round */
 } card;
 
 _Static_assert(sizeof(card) % 8 == 0, "cards lie one behind another");
@@ -27,14 +28,17 @@ dl_status
 dl_mpi_meeting_init(dl_mpi_meeting *meeting, dl_mpi_comm *comm)
 {
     size_t count = (size_t)comm->size;
+    /* An array may be followed by seven bytes to the next card. */
+    size_t most = count * (sizeof(card) + 8) + ROOM;
 
     meeting->comm = comm;
-    /* An array may be followed by seven bytes to the next card. */
-    meeting->capacity = count * (sizeof(card) + 8) + ROOM;
-    meeting->buffer = calloc(1, meeting->capacity);
+    meeting->segment = (size_t)comm->mpi->eager_size;
+    meeting->buffer = calloc(1, most + meeting->segment);
     meeting->offsets = calloc(count, sizeof *meeting->offsets);
-    return meeting->buffer == NULL || meeting->offsets == NULL ? dl_fail_no_memory()
-                                                               : DL_OK;
+    meeting->sent = calloc(most / meeting->segment + 1, sizeof *meeting->sent);
+    bool is_whole =
+        meeting->buffer != NULL && meeting->offsets != NULL && meeting->sent != NULL;
+    return is_whole ? DL_OK : dl_fail_no_memory();
 }
 
 void
@@ -42,6 +46,7 @@ dl_mpi_meeting_fini(dl_mpi_meeting *meeting)
 {
     free(meeting->buffer);
     free(meeting->offsets);
+    free(meeting->sent);
 }
 
 size_t
@@ -150,22 +155,83 @@ ends_before(const dl_mpi_table *mpi, dl_mpi_handle *request, dl_deadline deadlin
 
 /* After a failure: nothing may come into the buffer any more, or the buffer stays. */
 static void
-part(dl_mpi_meeting *meeting, dl_mpi_handle requests[2], const bool is_done[2])
+part(dl_mpi_meeting *meeting)
 {
     dl_mpi_comm *comm = meeting->comm;
+    const dl_mpi_table *mpi = comm->mpi;
     dl_deadline soon = dl_deadline_after(PARTING);
     bool is_left = false;
 
     atomic_store(&comm->is_forsaken, true);
-    if (!is_done[0] && comm->mpi->cancel(&requests[0]) != 0) {
-        is_left = true;
+    if (meeting->is_receiving) {
+        is_left = mpi->cancel(&meeting->received) != 0
+                  || !ends_before(mpi, &meeting->received, soon);
     }
-    for (int i = 0; i < 2 && !is_left; i++) {
-        is_left = !is_done[i] && !ends_before(comm->mpi, &requests[i], soon);
+    for (int i = 0; i < meeting->sent_count && !is_left; i++) {
+        is_left = !ends_before(mpi, &meeting->sent[i], soon);
     }
     if (is_left) {
         meeting->buffer = NULL;
+        meeting->sent = NULL;
         dl_mpi_world_forsake();
+    }
+}
+
+/* What is left of `size` bytes from `at` on, as a message. */
+static dl_mpi_part
+segment_at(const dl_mpi_meeting *meeting, char *data, size_t size, size_t at)
+{
+    size_t left = size - at, most = meeting->segment;
+
+    return (dl_mpi_part){data + at, (int)(left < most ? left : most),
+                         meeting->comm->mpi->byte};
+}
+
+static dl_status
+send(dl_mpi_meeting *meeting, int to, size_t size)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+
+    ((card *)(void *)meeting->buffer)->sent = size;
+    for (size_t at = 0; at < size; at += meeting->segment) {
+        dl_mpi_part part = segment_at(meeting, meeting->buffer, size, at);
+        dl_mpi_handle *request = &meeting->sent[meeting->sent_count];
+        DL_TRY(dl_mpi_check(
+            comm->mpi,
+            comm->mpi->isend(&part, to, DL_MPI_OWN_TAG, comm->handle, request),
+            "MPI_Isend"));
+        meeting->sent_count++;
+    }
+    return DL_OK;
+}
+
+static dl_status
+expect(dl_mpi_meeting *meeting, int from, const dl_mpi_part *segment)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+    int result = comm->mpi->irecv(segment, from, DL_MPI_OWN_TAG, comm->handle,
+                                  &meeting->received);
+
+    meeting->is_receiving = result == 0;
+    return dl_mpi_check(comm->mpi, result, "MPI_Irecv");
+}
+
+/* The first segment is expected already, and tells whether there are more. */
+static dl_status
+receive(dl_mpi_meeting *meeting, int from, dl_deadline deadline, size_t *filled)
+{
+    char *inbox = meeting->buffer + *filled;
+
+    for (size_t at = meeting->segment;; at += meeting->segment) {
+        DL_TRY(dl_mpi_wait(meeting->comm, &meeting->received, deadline, NULL));
+        meeting->is_receiving = false;
+        size_t size = (size_t)((const card *)(const void *)inbox)->sent;
+        if (at >= size) {
+            *filled += size;
+            return DL_OK;
+        }
+        dl_mpi_part next = segment_at(meeting, inbox, size, at);
+        DL_TRY(expect(meeting, from, &next));
     }
 }
 
@@ -174,41 +240,33 @@ static dl_status
 exchange(dl_mpi_meeting *meeting, const dl_op_context *op, int distance, size_t *filled)
 {
     dl_mpi_comm *comm = meeting->comm;
-    const dl_mpi_table *mpi = comm->mpi;
     int behind = (comm->rank + distance) % comm->size;
     int before = (comm->rank - distance + comm->size) % comm->size;
     int wanted = distance < comm->size - distance ? distance : comm->size - distance;
-    dl_mpi_part inbox = {meeting->buffer + *filled, (int)(meeting->capacity - *filled),
-                         mpi->byte};
-    dl_mpi_part outbox = {meeting->buffer, (int)measure(meeting, wanted), mpi->byte};
-    dl_mpi_handle requests[2];
-    bool is_done[2] = {false, false};
-    dl_mpi_status came;
+    int known = distance;
 
-    int result = mpi->irecv(&inbox, behind, DL_MPI_OWN_TAG, comm->handle, &requests[0]);
-    if (result != 0) {
-        return dl_mpi_check(mpi, result, "MPI_Irecv");
-    }
-    result = mpi->isend(&outbox, before, DL_MPI_OWN_TAG, comm->handle, &requests[1]);
-    dl_status status = dl_mpi_check(mpi, result, "MPI_Isend");
-    is_done[1] = status != DL_OK;
+    dl_mpi_part first = {meeting->buffer + *filled, (int)meeting->segment,
+                         comm->mpi->byte};
+
+    meeting->sent_count = 0;
+    DL_TRY(expect(meeting, behind, &first));
+    dl_status status = send(meeting, before, measure(meeting, wanted));
     if (status == DL_OK) {
-        status = dl_mpi_wait(comm, &requests[0], op->deadline, &came);
-        is_done[0] = status == DL_OK;
+        status = receive(meeting, behind, op->deadline, filled);
+    }
+    known += status == DL_OK ? wanted : 0;
+    for (int i = 0; i < meeting->sent_count && status == DL_OK; i++) {
+        status = dl_mpi_wait(comm, &meeting->sent[i], op->deadline, NULL);
     }
     if (status == DL_OK) {
-        status = dl_mpi_wait(comm, &requests[1], op->deadline, NULL);
+        return DL_OK;
     }
-    if (status != DL_OK) {
-        if (status == DL_TIMEOUT) {
-            fail_late(meeting, op, is_done[0] ? distance + wanted : distance);
-        }
-        dl_error error = *dl_last_error();
-        part(meeting, requests, is_done);
-        return status == DL_INTERRUPTED ? status : dl_fail_again(&error);
+    if (status == DL_TIMEOUT) {
+        fail_late(meeting, op, known);
     }
-    *filled += (size_t)came.bytes;
-    return DL_OK;
+    dl_error error = *dl_last_error();
+    part(meeting);
+    return status == DL_INTERRUPTED ? status : dl_fail_again(&error);
 }
 
 /* Everyone has the same cards, so everyone says the same. */

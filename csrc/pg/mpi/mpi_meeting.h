@@ -18,15 +18,19 @@ enum {
     DL_MPI_UNEVEN = 1, /* blocks differ in size */
     DL_MPI_LARGE = 2,  /* some are more than MPI takes at once */
     DL_MPI_HEAVY = 4,  /* some array did not come along */
-    DL_MPI_NAN = 8,    /* some array has one */
 };
 
 typedef struct dl_mpi_meeting {
     dl_mpi_comm *comm; /* borrowed */
+    size_t segment;    /* bytes of a message, at most */
     char *buffer;      /* a card for each rank, from this one on, each with its array */
-    size_t capacity;
-    size_t *offsets; /* by rank, of the card; fixed by a meeting */
-    uint32_t flags;  /* of the last meeting */
+    size_t *offsets;   /* by rank, of the card; fixed by a meeting */
+    uint32_t flags;    /* of the last meeting */
+    /* of a round */
+    dl_mpi_handle received;
+    bool is_receiving;
+    dl_mpi_handle *sent;
+    int sent_count;
 } dl_mpi_meeting;
 
 /* What one rank brings. */

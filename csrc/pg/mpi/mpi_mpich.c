@@ -21,6 +21,7 @@ dl_mpi_bind_mpich(void *handle, const char *text, dl_mpi_table *table)
     table->sends_all = true;
     table->any_source = -2;
     table->thread_multiple = 3;
+    table->eager_size = 8224;
     table->world = DL_MPI_WORLD;
     table->errors_return = 0x54000001;
     table->byte = DL_MPI_BYTE;

@@ -71,5 +71,6 @@ dl_mpi_bind_openmpi(void *handle, const char *text, dl_mpi_table *table)
     table->in_place = (void *)(intptr_t)1;
     table->any_source = -1;
     table->thread_multiple = 3;
+    table->eager_size = 4000;
     return DL_OK;
 }

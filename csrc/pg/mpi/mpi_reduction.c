@@ -78,7 +78,7 @@ dl_mpi_reduction_of(const dl_mpi_backend *self, dl_reduce_op op, double factor,
 {
     dl_dtype worked = dl_reduce_dtype(dtype);
     dl_mpi_handle chosen = choose_op(self->comm->world, op, worked);
-    bool is_float = worked == DL_FLOAT32 || worked == DL_FLOAT64;
+    bool is_ours = worked != DL_BOOL && chosen != op_of(self->mpi, op);
 
     return (dl_mpi_reduction){
         .op = op,
@@ -88,65 +88,8 @@ dl_mpi_reduction_of(const dl_mpi_backend *self, dl_reduce_op op, double factor,
         .item_size = dl_dtype_size(worked),
         .type = type_of(self->mpi, worked),
         .mpi_op = chosen,
-        .faster_op = self->mpi->sends_all && is_float ? op_of(self->mpi, op) : chosen,
+        .is_ours = is_ours,
     };
-}
-
-/* By their bits, and without branches, so that a pass costs little beside moving them. */
-static bool
-has_nan_float64(const uint64_t *numbers, size_t count)
-{
-    const uint64_t magnitude = UINT64_MAX >> 1, infinity = UINT64_C(0x7ff) << 52;
-    uint64_t found[4] = {0};
-    size_t at = 0;
-
-    for (; at + 4 <= count; at += 4) {
-        for (int i = 0; i < 4; i++) {
-            found[i] |= (infinity - (numbers[at + i] & magnitude)) >> 63;
-        }
-    }
-    for (; at < count; at++) {
-        found[0] |= (infinity - (numbers[at] & magnitude)) >> 63;
-    }
-    return (found[0] | found[1] | found[2] | found[3]) != 0;
-}
-
-static bool
-has_nan_float32(const uint32_t *numbers, size_t count)
-{
-    const uint32_t magnitude = UINT32_MAX >> 1, infinity = UINT32_C(0xff) << 23;
-    uint32_t found[4] = {0};
-    size_t at = 0;
-
-    for (; at + 4 <= count; at += 4) {
-        for (int i = 0; i < 4; i++) {
-            found[i] |= (infinity - (numbers[at + i] & magnitude)) >> 31;
-        }
-    }
-    for (; at < count; at++) {
-        found[0] |= (infinity - (numbers[at] & magnitude)) >> 31;
-    }
-    return (found[0] | found[1] | found[2] | found[3]) != 0;
-}
-
-uint32_t
-dl_mpi_reduction_flags(const dl_mpi_reduction *how, const void *data, size_t size)
-{
-    if (how->faster_op == how->mpi_op) {
-        return 0;
-    }
-    bool has_nan = how->worked == DL_FLOAT32
-                       ? has_nan_float32(data, size / sizeof(uint32_t))
-                       : has_nan_float64(data, size / sizeof(uint64_t));
-    return has_nan ? DL_MPI_NAN : 0;
-}
-
-void
-dl_mpi_reduction_settle(dl_mpi_reduction *how, uint32_t flags)
-{
-    if ((flags & DL_MPI_NAN) == 0) {
-        how->mpi_op = how->faster_op;
-    }
 }
 
 /* Whether MPI can have the array itself. */

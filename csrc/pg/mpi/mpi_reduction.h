@@ -16,16 +16,11 @@ typedef struct dl_mpi_reduction {
     size_t item_size; /* of the latter */
     dl_mpi_handle type;
     dl_mpi_handle mpi_op;
-    dl_mpi_handle faster_op; /* where no number is NaN; or the same */
+    bool is_ours; /* the latter */
 } dl_mpi_reduction;
 
 dl_mpi_reduction dl_mpi_reduction_of(const dl_mpi_backend *self, dl_reduce_op op,
                                      double factor, dl_dtype dtype);
-
-/* What the ranks must tell each other before they call MPI, and what follows from it. */
-uint32_t dl_mpi_reduction_flags(const dl_mpi_reduction *how, const void *data,
-                                size_t size);
-void dl_mpi_reduction_settle(dl_mpi_reduction *how, uint32_t flags);
 
 /* Whether MPI can have the array itself. */
 bool dl_mpi_reduction_is_plain(const dl_mpi_reduction *how, const dl_tensor *tensor);

@@ -4,8 +4,8 @@
  * ranks; others by MPI. */
 #include <string.h>
 
-#include "base/blocking.h"
-#include "pg/mpi/mpi_reduction.h"
+#include "pg/mpi/mpi_plain.h"
+#include "pg/mpi/mpi_shares.h"
 #include "tensor/copy.h"
 
 /* What all ranks brought along, from `offset` bytes on, in the order of ranks. */
@@ -28,23 +28,7 @@ fold(dl_mpi_backend *self, const dl_mpi_reduction *how, void *target, size_t off
 static dl_status
 meet(dl_mpi_backend *self, const dl_op_context *op, const void *data, size_t size)
 {
-    dl_mpi_baggage own = {{data, size}, 0};
-
-    return dl_mpi_meet(&self->meeting, op, &own);
-}
-
-/* Before a call of MPI's that reduces. */
-static dl_status
-meet_to_reduce(dl_mpi_backend *self, const dl_op_context *op, dl_mpi_reduction *how,
-               const dl_mpi_span *data)
-{
-    uint32_t flags = dl_mpi_reduction_flags(how, data->data, data->size);
-    dl_mpi_baggage own = {{NULL, 0}, flags};
-
-    DL_TRY(dl_mpi_meet(&self->meeting, op, &own));
-    dl_mpi_reduction_settle(how, self->meeting.flags);
-    dl_blocking_begin();
-    return DL_OK;
+    return dl_mpi_meet_with(self, op, (dl_bytes){data, size}, 0);
 }
 
 static dl_status
@@ -83,8 +67,11 @@ dl_mpi_all_reduce(dl_backend *backend, const dl_op_context *op,
         DL_TRY(meet(self, op, data, size));
         fold(self, &how, data, 0, tensor->count);
     } else {
-        DL_TRY(meet_to_reduce(self, op, &how, &(dl_mpi_span){data, size}));
-        DL_TRY(all_reduce_pieces(self, op, &how, data, tensor->count));
+        dl_mpi_span all = {data, size};
+        DL_TRY(dl_mpi_meet_empty(self, op));
+        DL_TRY(dl_mpi_shares_pay(self, &how, size)
+                   ? dl_mpi_all_reduce_shares(self, &how, &all)
+                   : all_reduce_pieces(self, op, &how, data, tensor->count));
     }
     dl_mpi_reduction_store(&how, tensor, data, self->size);
     return DL_OK;
@@ -148,8 +135,10 @@ dl_mpi_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args
             fold(self, &how, data.data, 0, tensor->count);
         }
     } else {
-        DL_TRY(meet_to_reduce(self, op, &how, &data));
-        DL_TRY(reduce_pieces(self, op, &how, &data, args->root));
+        DL_TRY(dl_mpi_meet_empty(self, op));
+        DL_TRY(dl_mpi_shares_pay(self, &how, data.size)
+                   ? dl_mpi_reduce_shares(self, &how, &data, args->root)
+                   : reduce_pieces(self, op, &how, &data, args->root));
     }
     if (is_root) {
         dl_mpi_reduction_store(&how, tensor, data.data, self->size);
@@ -261,8 +250,7 @@ dl_mpi_reduce_scatter(dl_backend *backend, const dl_op_context *op,
         fold(self, &how, data, (size_t)(own->data - inputs->spans[0].data),
              args->output.count);
     } else {
-        dl_mpi_span all = {inputs->spans[0].data, inputs->size};
-        DL_TRY(meet_to_reduce(self, op, &how, &all));
+        DL_TRY(dl_mpi_meet_empty(self, op));
         DL_TRY(inputs->size > dl_mpi_piece
                    ? reduce_each(self, op, &how, data)
                    : reduce_scatter_at_once(self, op, &how, data));

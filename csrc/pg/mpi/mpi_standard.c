@@ -22,6 +22,7 @@ dl_mpi_bind_standard(void *handle, const char *text, dl_mpi_table *table)
     table->sends_all = true;
     table->any_source = -1;
     table->thread_multiple = 4096;
+    table->eager_size = 4000;
     table->world = DL_MPI_WORLD;
     /* Intel MPI 2021.18 has this one and the next smaller, which aborts, exchanged. */
     table->errors_return = strncmp(text, "Intel(R) MPI", 12) == 0 ? 0x142 : 0x143;

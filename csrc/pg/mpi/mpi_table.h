@@ -46,9 +46,12 @@ typedef struct dl_mpi_table {
     /* constants */
     void *in_place;
     int any_source;
-    /* MPI_Allreduce with an operation of ours sends all of an array in each round. */
+    /* Reductions by an operation of ours send all of an array in each round. */
     bool sends_all;
     int thread_multiple;
+    /* A message of so many bytes is on its way at once, even if nobody receives it yet;
+     * longer ones may wait for an answer first. */
+    int eager_size;
     dl_mpi_handle world, errors_return, byte;
     dl_mpi_handle int8, uint8, int16, uint16, int32, uint32, int64, uint64;
     dl_mpi_handle float32, float64, complex64, complex128;
