@@ -201,6 +201,9 @@ fail_late(const dl_board *board, const dl_wanted *wanted)
             append_late(board, rank, &late);
         }
     }
+    if (count == 0) {
+        return DL_OK; /* the last one came at this very moment */
+    }
     if (count > NAMED_RANKS) {
         append(&late, "; and %d more", count - NAMED_RANKS);
     }
