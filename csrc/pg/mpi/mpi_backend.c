@@ -13,7 +13,7 @@
 #define PIECE ((size_t)1 << 30)
 #define SMALLEST_PIECE ((size_t)1 << 12)
 
-size_t dl_mpi_piece = PIECE;
+_Atomic(size_t) dl_mpi_piece = PIECE;
 
 /* Bytes with which operations mostly end in a few microseconds: those that MPI has to be
  * called for tell that they may take longer. */
