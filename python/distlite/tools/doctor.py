@@ -108,8 +108,8 @@ def _examine(
         everybody = links.exchange(store, "facts", who, facts)
         tried = links.try_doors(store, rank, size, [f["door"] for f in everybody])
         problem, measured = _measure(store, who, timedelta(seconds=options.timeout))
-        links.exchange(store, "done", who, None)
-    except dist.DistStoreError as error:
+        links.leave(store, who)
+    except (dist.DistStoreError, dist.DistNetworkError) as error:
         print(f"distlite doctor: rank {rank} of {size}: {error}", file=sys.stderr)
         return 1
     finally:

@@ -7,6 +7,7 @@ says what is wrong where no group can be made.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import socket
@@ -92,6 +93,16 @@ def exchange(store: dist.Store, key: str, who: tuple[int, int], mine: Any) -> li
     store.set(f"doctor/{key}/{rank}", json.dumps(mine))
     keys = [f"doctor/{key}/{peer}" for peer in range(size)]
     return [json.loads(store.get(key)) for key in keys]
+
+
+def leave(store: dist.Store, who: tuple[int, int]) -> None:
+    """The first rank, which may serve the store, waits for the others and goes last."""
+    rank, size = who
+    if rank == 0:
+        store.wait([f"doctor/done/{peer}" for peer in range(1, size)])
+        return
+    with contextlib.suppress(dist.DistNetworkError):  # it has just gone
+        store.set(f"doctor/done/{rank}", "")
 
 
 def measure(rank: int, size: int) -> dict[tuple[int, int], dict[str, float]]:
