@@ -74,7 +74,8 @@ demo: build/.extension
 
 # Three runs of about the same length: most tests wait.
 THIRD_RUN := $(wildcard tests/multi/test_launch*.py) tests/multi/test_examples.py \
-	tests/multi/test_init.py tests/multi/test_workers.py $(wildcard tests/unit/test_store_*.py)
+	tests/multi/test_init.py tests/multi/test_workers.py \
+	$(filter-out %_waiting.py,$(wildcard tests/unit/test_store_*.py))
 test: build/.extension
 	@.ci/side-by-side \
 		"$(PYTEST) $(addprefix --ignore=,tests/lint tests/multi $(THIRD_RUN)) $(TESTS)" \
