@@ -85,7 +85,9 @@ def test_all_ranks_start_again_when_one_has_failed(tmp_path):
         store.set(f"here {rank}", "x")
         store.wait(["here 0", "here 1"])
         port, most = os.environ["MASTER_PORT"], os.environ["TORCHELASTIC_MAX_RESTARTS"]
-        print(attempt, most, store.add("count", 1) <= 2, port)
+        print(attempt, most, store.add("count", 1) <= 2, port, flush=True)
+        store.set(f"said {rank}", "x")
+        store.wait(["said 0", "said 1"])
         if attempt < 2 and rank == attempt:
             sys.exit(9)
         """,

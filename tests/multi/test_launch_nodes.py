@@ -75,7 +75,9 @@ from datetime import timedelta
 from distlite import rendezvous
 store, _, _ = next(rendezvous("env://", timeout=timedelta(seconds=30)))
 store.set(f"from {rank}", os.environ["TORCHELASTIC_RESTART_COUNT"])
-print([int(store.get(f"from {r}")) for r in range(world_size)])
+print([int(store.get(f"from {r}")) for r in range(world_size)], flush=True)
+store.set(f"said {rank}", "")
+store.wait([f"said {r}" for r in range(world_size)])
 attempt, bad = map(int, sys.argv[1:])
 if attempt > int(os.environ["TORCHELASTIC_RESTART_COUNT"]) and rank == bad:
     sys.exit(9)
