@@ -56,26 +56,31 @@ def _limit_of(item: pytest.Item) -> float:
     return seconds * (TOOL_FACTOR if os.environ.get("DISTLITE_SANITIZE") else 1)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    if not isinstance(item, pytest.Function):
-        return (yield)
-    seconds = _limit_of(item)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    # From here to the end of the teardown: every try of a test has the whole time.
+    if isinstance(item, pytest.Function):
+        seconds = _limit_of(item)
 
-    def give_up(_number: int, _frame: FrameType | None) -> None:
-        pytest.fail(f"lasted longer than {seconds:g} s", pytrace=True)
+        def give_up(_number: int, _frame: FrameType | None) -> None:
+            pytest.fail(f"lasted longer than {seconds:g} s", pytrace=True)
 
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    faulthandler.dump_traceback_later(
-        seconds + HARD_GRACE, exit=True, file=item.config.stash[_stderr]
-    )
+        signal.signal(signal.SIGALRM, give_up)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        faulthandler.dump_traceback_later(
+            seconds + HARD_GRACE, exit=True, file=item.config.stash[_stderr]
+        )
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def _children() -> dict[int, str]:
