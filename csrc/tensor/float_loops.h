@@ -4,26 +4,31 @@
  * and DL_KERNEL, hence no include guard. */
 
 /* A comparison with NaN is false, and zeros of two signs compare equal, so that the
- * result of a plain ternary depends on which side each stands.  Here any NaN gives one
- * and the same NaN, and equal values join their bits: of two zeros, MIN takes the
- * negative one and MAX the positive one. */
-#define DL_PICK(name, type, bits, is_left, join)           \
-    static inline type DL_KERNEL(name)(type a, type b)     \
-    {                                                      \
-        bits a_bits, b_bits, joined;                       \
-        type equal;                                        \
-        memcpy(&a_bits, &a, sizeof a);                     \
-        memcpy(&b_bits, &b, sizeof b);                     \
-        joined = a_bits join b_bits;                       \
-        memcpy(&equal, &joined, sizeof equal);             \
-        type picked = is_left ? a : b;                     \
-        picked = a == b ? equal : picked;                  \
-        return ((a != a) | (b != b)) ? (type)NAN : picked; \
+ * result of a plain ternary, which processors have as one instruction, depends on which
+ * side each stands.  Here any NaN gives one and the same NaN, and equal values join their
+ * bits: of two zeros, MIN takes the negative one and MAX the positive one.  In masks, as
+ * compilers make branches of conditions and tangle them before they think of vectors. */
+#define DL_PICK(name, type, bits, than, join)                      \
+    static inline type DL_KERNEL(name)(type a, type b)             \
+    {                                                              \
+        type picked = a than b ? a : b, nan = (type)NAN;           \
+        bits result, a_bits, nan_bits;                             \
+        bits is_equal = (bits)0 - (bits)(a == b);                  \
+        bits is_nan = (bits)0 - (bits)__builtin_isunordered(a, b); \
+        memcpy(&result, &picked, sizeof picked);                   \
+        memcpy(&a_bits, &a, sizeof a);                             \
+        memcpy(&nan_bits, &nan, sizeof nan);                       \
+        result = join(result, a_bits, is_equal);                   \
+        result = (result & ~is_nan) | (nan_bits & is_nan);         \
+        memcpy(&picked, &result, sizeof result);                   \
+        return picked;                                             \
     }
+#define DL_JOIN_ANY(result, others, mask) ((result) | ((others) & (mask)))
+#define DL_JOIN_ALL(result, others, mask) ((result) & ((others) | ~(mask)))
 
 #define DL_FLOAT_LOOPS(name, type, bits)                                          \
-    DL_PICK(lesser_##name, type, bits, a < b, |)                                  \
-    DL_PICK(greater_##name, type, bits, a > b, &)                                 \
+    DL_PICK(lesser_##name, type, bits, <, DL_JOIN_ANY)                            \
+    DL_PICK(greater_##name, type, bits, >, DL_JOIN_ALL)                           \
     DL_LOOP(sum_##name, type, a + b)                                              \
     DL_LOOP(product_##name, type, a *b)                                           \
     DL_LOOP(min_##name, type, DL_KERNEL(lesser_##name)(a, b))                     \
