@@ -143,7 +143,7 @@ class CCase(pytest.Item):
             environment["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
         if self.path.name.startswith("test_ucc"):
             environment.update(ucc_double())
-        if self.path.name == "test_mpi.c":
+        if self.path.name.startswith("test_mpi"):
             environment["DISTLITE_MPI_LIBRARY"] = str(build("mpi_double"))
             environment["TEST_MPICH"] = str(build("mpi_double", "-DMPICH"))
         return _run(self.command, timeout, **environment)

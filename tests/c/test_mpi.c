@@ -5,71 +5,7 @@
 #include <math.h>
 
 #include "base/thread.h"
-#include "groups.h"
-#include "pg/mpi/mpi_state.h"
-
-/* The double's environment, before anything asks for MPI. */
-static void
-enter_job(int rank, const rank_processes *all)
-{
-    char text[16];
-
-    snprintf(text, sizeof text, "%d", rank);
-    setenv("RANK", text, 1);
-    snprintf(text, sizeof text, "%d", all->size);
-    setenv("WORLD_SIZE", text, 1);
-}
-
-static dl_group *
-join_mpi_group(dl_store *store, const char *name, int rank, const rank_processes *all)
-{
-    dl_group_options options = {.name = name,
-                                .backend = "mpi",
-                                .rank = rank,
-                                .size = all->size,
-                                .timeout = GROUP_PATIENCE};
-    dl_group *group = NULL;
-
-    CHECK_OK(dl_group_new(&options, store, &group));
-    return group;
-}
-
-typedef struct scene {
-    int rank, size;
-    dl_store *store;
-    dl_group *group;
-} scene;
-
-static scene
-enter(int rank, const rank_processes *all)
-{
-    enter_job(rank, all);
-    scene self = {.rank = rank, .size = all->size, .store = open_file_store(all)};
-    self.group = join_mpi_group(self.store, "0", rank, all);
-    return self;
-}
-
-static void
-leave(scene *self)
-{
-    end_group(self->group);
-    dl_store_unref(self->store);
-}
-
-static void
-run_job(int size, rank_process_fn run, void *context)
-{
-    char job[] = "/tmp/distlite-mpi-XXXXXX";
-    rank_processes all;
-    int fd = mkstemp(job);
-
-    CHECK(fd >= 0);
-    close(fd);
-    setenv("DOUBLE_MPI_JOB", job, 1);
-    start_processes(&all, size, run, context);
-    join_processes(&all, 0);
-    unlink(job);
-}
+#include "mpi_jobs.h"
 
 /* What comes along, what goes by MPI's collectives, and what goes in pieces. */
 static const size_t counts[] = {0, 1, 13, 300, 5000};

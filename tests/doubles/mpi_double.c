@@ -750,6 +750,32 @@ MPI_Irecv(void *data, int count, handle type, int peer, int tag, handle in, hand
 }
 
 int
+MPI_Iprobe(int source, int tag, handle in, int *is_there, void *status)
+{
+    int *words = status;
+
+    pthread_mutex_lock(&lock);
+    progress();
+    const comm *of = comm_of(in);
+    request sought = {.context = of->context * 2,
+                      .tag = tag,
+                      .peer = source == ANY_SOURCE ? -1 : of->ranks[source]};
+    *is_there = 0;
+    for (const message *came = arrived; came != NULL && !*is_there; came = came->next) {
+        if (fits(&sought, came)) {
+            *is_there = 1;
+            for (int rank = 0; rank < of->size; rank++) {
+                words[AT_SOURCE] =
+                    of->ranks[rank] == came->source ? rank : words[AT_SOURCE];
+            }
+            words[AT_TAG] = tag;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return fails("MPI_Iprobe");
+}
+
+int
 MPI_Test(handle *tested, int *is_done, void *status)
 {
     int *words = status, result = SUCCESS;

@@ -270,6 +270,34 @@ def one_leaves(how: str) -> dict[str, Any]:
     return found
 
 
+def ahead() -> dict[str, Any]:
+    """Rank 0 sends arrays before anyone takes them; then one that rank 1 calls otherwise:
+    the errors of both, and whether the arrays came."""
+    rank, size = init(seconds=60)
+    group, values = distlite.new_group(), np.zeros(5)
+    ready = Path(os.environ["TEST_MPI_RESULTS"]) / "ready"
+    while rank != 0 and not ready.exists():
+        time.sleep(0.01)
+    came = []
+    for turn in range(100):
+        values[:] = turn if rank == 0 else -1
+        distlite.broadcast(values, 0)
+        came.append(bool((values == turn).all()))
+        if turn == 50 and rank == 0:
+            ready.touch()
+    found: dict[str, Any] = {"came": all(came)}
+    began = time.monotonic()
+    count = 4 if rank == 1 else 3
+    found["text"] = error_of(distlite.broadcast, np.ones(count), 0, group=group)
+    if found["text"] == "no error":
+        found["text"] = error_of(distlite.barrier, group=group)
+    found["seconds"] = time.monotonic() - began
+    total = np.ones(1)
+    distlite.reduce(total, size - 1)
+    found["then"] = float(total[0])
+    return found
+
+
 def mismatched() -> str:
     return error_of(init)
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "pg/mpi/mpi_plain.h"
+#include "pg/mpi/mpi_tree.h"
 
 /* Everyone to everyone the same, as messages. */
 static dl_status
@@ -147,7 +148,7 @@ dl_mpi_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args
     if (is_small) {
         /* The root's own need not travel. */
         dl_bytes brought = is_root ? (dl_bytes){NULL, 0} : dl_mpi_bytes_of(&own);
-        DL_TRY(dl_mpi_meet_with(self, op, brought, 0));
+        DL_TRY(dl_mpi_tree_up(&self->meeting, op, args->root, brought));
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
         DL_TRY(is_direct ? gather_direct(self, &own, args->root)
@@ -227,7 +228,7 @@ dl_mpi_scatter(dl_backend *backend, const dl_op_context *op,
     }
     DL_TRY(dl_mpi_flatten(self, &args->output, false, &own));
     if (is_small) {
-        DL_TRY(dl_mpi_meet_with(self, op, brought, 0));
+        DL_TRY(dl_mpi_tree_down(&self->meeting, op, args->root, brought));
         take_scattered(self, args->root, kept, &own);
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));

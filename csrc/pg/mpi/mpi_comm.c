@@ -178,23 +178,12 @@ dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
     return looks % CHECK_EVERY == 0 ? dl_interrupt_check() : DL_OK;
 }
 
-dl_status
-dl_mpi_wait(dl_mpi_comm *comm, dl_mpi_handle *request, dl_deadline deadline,
-            dl_mpi_status *status)
+int
+dl_mpi_naps(const dl_mpi_pace *pace)
 {
-    dl_mpi_pace pace = {0};
-    int is_done = 0;
+    int naps = pace->looks - YIELDING_LOOKS - pace->patience;
 
-    for (;;) {
-        int result = comm->mpi->test(request, &is_done, status);
-        if (result != 0) {
-            return dl_mpi_check(comm->mpi, result, "MPI_Test");
-        }
-        if (is_done) {
-            return DL_OK;
-        }
-        DL_TRY(dl_mpi_pause(comm, &pace, deadline));
-    }
+    return naps > 0 ? naps : 0;
 }
 
 dl_status

@@ -15,6 +15,8 @@
 
 /* Above all that users may choose: what every MPI allows at least has 28 bits. */
 #define DL_MPI_OWN_TAG 0x0fffffff
+#define DL_MPI_NEWS_TAG 0x0ffffffe
+#define DL_MPI_LAST_TAG 0x0ffffffd
 
 typedef struct dl_mpi_comm {
     /* fixed after init */
@@ -60,12 +62,11 @@ int dl_mpi_patience(size_t bytes);
  * DL_INTERRUPTED, or the abort's cause. */
 dl_status dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline);
 
-/* Until the request is done; `status` may be NULL.  As dl_mpi_pause(), and MPI's errors:
- * then MPI still has the request, and what it reads and writes must stay. */
-dl_status dl_mpi_wait(dl_mpi_comm *comm, dl_mpi_handle *request, dl_deadline deadline,
-                      dl_mpi_status *status);
+/* Naps so far. */
+int dl_mpi_naps(const dl_mpi_pace *pace);
 
-/* The same where all others take part already, so that it ends by itself. */
+/* Until the request is done, where all others take part already, so that it ends by
+ * itself. */
 dl_status dl_mpi_finish(dl_mpi_comm *comm, dl_mpi_handle *request);
 
 #endif

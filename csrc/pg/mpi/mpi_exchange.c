@@ -3,6 +3,7 @@
  * Barrier, broadcast and all_to_all. */
 #include "base/blocking.h"
 #include "pg/mpi/mpi_plain.h"
+#include "pg/mpi/mpi_tree.h"
 
 dl_status
 dl_mpi_barrier(dl_backend *backend, const dl_op_context *op)
@@ -35,8 +36,8 @@ dl_mpi_broadcast(dl_backend *backend, const dl_op_context *op,
 
     DL_TRY(dl_mpi_flatten(self, &args->tensor, is_root, &data));
     if (data.size <= dl_mpi_meeting_room_for_one()) {
-        DL_TRY(dl_mpi_meet_with(
-            self, op, is_root ? dl_mpi_bytes_of(&data) : (dl_bytes){NULL, 0}, 0));
+        DL_TRY(
+            dl_mpi_tree_down(&self->meeting, op, args->root, dl_mpi_bytes_of(&data)));
         if (!is_root) {
             dl_mpi_take(self, args->root, 0, &data);
         }

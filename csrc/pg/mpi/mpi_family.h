@@ -5,7 +5,7 @@
  *   native_handle          the type of a handle
  *   DL_MPI_WORLD, DL_MPI_BYTE    two such
  *   DL_MPI_STATUS_SOURCE   which int of a status names the sender
- *   DL_MPI_STATUS_IGNORE
+ *   DL_MPI_STATUS_IGNORE, DL_MPI_ANY_SOURCE
  * Handles are converted by value on the way in and out, which costs nothing; a request
  * changes in MPI_Test, and is written back. */
 
@@ -30,6 +30,7 @@
     X(isend, MPI_Isend, (const void *, int, H, int, int, H, H *))                      \
     X(irecv, MPI_Irecv, (void *, int, H, int, int, H, H *))                            \
     X(ibcast, MPI_Ibcast, (void *, int, H, int, H, H *))                               \
+    X(iprobe, MPI_Iprobe, (int, int, H, int *, void *))                                \
     X(test, MPI_Test, (H *, int *, void *))                                            \
     X(cancel, MPI_Cancel, (H *))                                                       \
     X(test_cancelled, MPI_Test_cancelled, (const void *, int *))                       \
@@ -183,6 +184,17 @@ test(dl_mpi_handle *request, int *is_done, dl_mpi_status *status)
 }
 
 static int
+iprobe(int tag, dl_mpi_handle comm, int *is_there, int *source)
+{
+    int words[16] = {0};
+    int result =
+        native.iprobe(DL_MPI_ANY_SOURCE, tag, TO(comm), is_there, (void *)words);
+
+    *source = words[DL_MPI_STATUS_SOURCE];
+    return result;
+}
+
+static int
 cancel(dl_mpi_handle *request)
 {
     native_handle cancelled = TO(*request);
@@ -332,6 +344,7 @@ static const dl_mpi_table calls = {
     .isend = isend,
     .irecv = irecv,
     .ibcast = ibcast,
+    .iprobe = iprobe,
     .test = test,
     .cancel = cancel,
     .bcast = bcast,

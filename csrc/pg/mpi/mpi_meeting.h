@@ -5,13 +5,17 @@
  * in MPI, whose collectives wait without looking at clock or signals: nobody is late any
  * more.  MPI's non-blocking collectives could be watched instead, but take up to ten times
  * as long as its blocking ones.  In each round, the distance doubling, a rank sends all
- * that it has to the one before it and hears from the one behind. */
+ * that it has to the one before it and hears from the one behind.
+ *
+ * Small arrays that go one way only need no meeting: they go along a tree (mpi_tree.h),
+ * whose ranks may be some operations apart. */
 #ifndef DISTLITE_PG_MPI_MPI_MEETING_H
 #define DISTLITE_PG_MPI_MPI_MEETING_H
 
 #include "base/bytes.h"
 #include "pg/backend.h"
 #include "pg/mpi/mpi_comm.h"
+#include "pg/mpi/mpi_history.h"
 
 /* What ranks tell of the sizes they know: joined over all. */
 enum {
@@ -24,8 +28,11 @@ typedef struct dl_mpi_meeting {
     dl_mpi_comm *comm; /* borrowed */
     size_t segment;    /* bytes of a message, at most */
     char *buffer;      /* a card for each rank, from this one on, each with its array */
+    size_t capacity;   /* of the buffer, but for a segment */
     size_t *offsets;   /* by rank, of the card; fixed by a meeting */
     uint32_t flags;    /* of the last meeting */
+    dl_mpi_history history;
+    int ahead; /* operations since all have met */
     /* of a round */
     dl_mpi_handle received;
     bool is_receiving;
@@ -48,8 +55,8 @@ size_t dl_mpi_meeting_room(const dl_mpi_meeting *meeting);
 /* The same where the others bring none. */
 size_t dl_mpi_meeting_room_for_one(void);
 
-/* DL_MISMATCH on all ranks that learn of it; DL_TIMEOUT names who has not been heard of;
- * DL_INTERRUPTED, DL_CANCELLED. */
+/* DL_MISMATCH on all ranks; DL_TIMEOUT names who has not been heard of; DL_INTERRUPTED,
+ * DL_CANCELLED. */
 dl_status dl_mpi_meet(dl_mpi_meeting *meeting, const dl_op_context *op,
                       const dl_mpi_baggage *own);
 

@@ -319,10 +319,10 @@ dl_mpi_post(dl_mpi_comm *comm, dl_op_type op, const dl_message_args *args,
 {
     message *self = NULL;
 
-    if (args->tag < 0 || args->tag >= DL_MPI_OWN_TAG) {
+    if (args->tag < 0 || args->tag > DL_MPI_LAST_TAG) {
         return dl_fail(
             DL_INVALID, "%s: tag %lld: with backend mpi tags go from 0 to %d",
-            dl_op_type_name((uint8_t)op), (long long)args->tag, DL_MPI_OWN_TAG - 1);
+            dl_op_type_name((uint8_t)op), (long long)args->tag, DL_MPI_LAST_TAG);
     }
     DL_TRY(dl_mpi_comm_admit(comm));
     DL_TRY(keep_tensor(&args->tensor, &self));

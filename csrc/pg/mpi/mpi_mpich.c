@@ -7,6 +7,7 @@
 typedef int native_handle;
 #define DL_MPI_STATUS_SOURCE 2
 #define DL_MPI_STATUS_IGNORE ((void *)(intptr_t)1)
+#define DL_MPI_ANY_SOURCE (-2)
 #define DL_MPI_WORLD 0x44000000
 #define DL_MPI_BYTE 0x4c00010d
 #include "pg/mpi/mpi_family.h"
@@ -19,7 +20,7 @@ dl_mpi_bind_mpich(void *handle, const char *text, dl_mpi_table *table)
     table->family = "MPICH";
     table->in_place = (void *)(intptr_t)-1;
     table->sends_all = true;
-    table->any_source = -2;
+    table->any_source = DL_MPI_ANY_SOURCE;
     table->thread_multiple = 3;
     table->eager_size = 8224;
     table->world = DL_MPI_WORLD;

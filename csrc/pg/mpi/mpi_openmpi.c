@@ -13,6 +13,7 @@ static void *byte_object;
 typedef void *native_handle;
 #define DL_MPI_STATUS_SOURCE 0
 #define DL_MPI_STATUS_IGNORE NULL
+#define DL_MPI_ANY_SOURCE (-1)
 #define DL_MPI_WORLD world_object
 #define DL_MPI_BYTE byte_object
 #include "pg/mpi/mpi_family.h"
@@ -69,7 +70,7 @@ dl_mpi_bind_openmpi(void *handle, const char *text, dl_mpi_table *table)
     byte_object = TO(table->byte);
     table->family = "Open MPI";
     table->in_place = (void *)(intptr_t)1;
-    table->any_source = -1;
+    table->any_source = DL_MPI_ANY_SOURCE;
     table->thread_multiple = 3;
     table->eager_size = 4000;
     return DL_OK;

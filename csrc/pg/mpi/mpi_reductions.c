@@ -6,6 +6,7 @@
 
 #include "pg/mpi/mpi_plain.h"
 #include "pg/mpi/mpi_shares.h"
+#include "pg/mpi/mpi_tree.h"
 #include "tensor/copy.h"
 
 /* What all ranks brought along, from `offset` bytes on, in the order of ranks. */
@@ -130,7 +131,7 @@ dl_mpi_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args
     }
     dl_mpi_reduction_load(&how, tensor, data.data, data.data + data.size);
     if (data.size <= dl_mpi_meeting_room(&self->meeting)) {
-        DL_TRY(meet(self, op, data.data, data.size));
+        DL_TRY(dl_mpi_tree_up(&self->meeting, op, args->root, dl_mpi_bytes_of(&data)));
         if (is_root) {
             fold(self, &how, data.data, 0, tensor->count);
         }

@@ -9,6 +9,7 @@
 typedef void *native_handle;
 #define DL_MPI_STATUS_SOURCE 0
 #define DL_MPI_STATUS_IGNORE NULL
+#define DL_MPI_ANY_SOURCE (-1)
 #define DL_MPI_WORLD 0x101
 #define DL_MPI_BYTE 0x247
 #include "pg/mpi/mpi_family.h"
@@ -20,7 +21,7 @@ dl_mpi_bind_standard(void *handle, const char *text, dl_mpi_table *table)
     table->family = "MPI-5 ABI";
     table->in_place = (void *)(intptr_t)1;
     table->sends_all = true;
-    table->any_source = -1;
+    table->any_source = DL_MPI_ANY_SOURCE;
     table->thread_multiple = 4096;
     table->eager_size = 4000;
     table->world = DL_MPI_WORLD;

@@ -77,6 +77,8 @@ typedef struct dl_mpi_table {
                  dl_mpi_handle *request);
     int (*ibcast)(const dl_mpi_part *, int root, dl_mpi_handle comm,
                   dl_mpi_handle *request);
+    /* Whether a message with that tag has come, and from whom. */
+    int (*iprobe)(int tag, dl_mpi_handle comm, int *is_there, int *source);
     /* `status` may be NULL. */
     int (*test)(dl_mpi_handle *request, int *is_done, dl_mpi_status *status);
     int (*cancel)(dl_mpi_handle *request);

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/mpi/mpi_cards.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "pg/mpi/mpi_news.h"
+
+/* How long messages that were given up may take to be so. */
+#define PARTING (100 * DL_MILLISECOND)
+
+dl_status
+dl_mpi_cards_begin(dl_mpi_meeting *meeting, const dl_op_context *op,
+                   const dl_mpi_baggage *own)
+{
+    dl_mpi_card *mine = dl_mpi_card_at(meeting, 0);
+
+    DL_TRY(dl_mpi_comm_admit(meeting->comm));
+    dl_mpi_history_note(&meeting->history, op);
+    mine->fingerprint = op->fingerprint;
+    mine->sequence = (uint32_t)op->sequence;
+    mine->digest = (uint32_t)meeting->history.digest;
+    mine->size = (uint16_t)own->array.size;
+    mine->flags = (uint16_t)own->flags;
+    mine->sent = (uint32_t)dl_mpi_card_size(mine);
+    if (own->array.size > 0) {
+        memcpy(mine + 1, own->array.data, own->array.size);
+    }
+    meeting->sent_count = 0;
+    return DL_OK;
+}
+
+size_t
+dl_mpi_cards_measure(dl_mpi_meeting *meeting, int count)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+    size_t at = 0;
+
+    for (int i = 0; i < count; i++) {
+        int rank = (comm->rank + i) % comm->size;
+        meeting->offsets[rank] = at;
+        at += dl_mpi_card_size(dl_mpi_card_of(meeting, rank));
+    }
+    return at;
+}
+
+static dl_status
+fail_late(const dl_mpi_meeting *meeting, const dl_op_context *op,
+          const dl_mpi_partner *missing)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+    char ranks[256] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < missing->count && used < sizeof ranks; i++) {
+        int put = snprintf(ranks + used, sizeof ranks - used, "%s%d",
+                           used == 0 ? "" : ", ", (missing->first + i) % comm->size);
+        used += put > 0 ? (size_t)put : 0;
+    }
+    return dl_fail(DL_TIMEOUT,
+                   "%s #%" PRIu64 " in group %.100s timed out after %" PRId64
+                   "ms on rank %d of %d: nothing was heard of rank%s %s; whoever of "
+                   "them did call it waits for another of them; `distlite ps` shows "
+                   "what each does",
+                   dl_op_type_name(op->fingerprint.op), op->sequence, comm->group_name,
+                   op->deadline.limit / DL_MILLISECOND, comm->rank, comm->size,
+                   missing->count == 1 ? "" : "s", ranks);
+}
+
+static dl_status
+await(dl_mpi_meeting *meeting, const dl_op_context *op, const dl_mpi_partner *other,
+      dl_mpi_handle *request)
+{
+    dl_mpi_comm *comm = meeting->comm;
+    dl_mpi_pace pace = {0};
+    int is_done = 0;
+
+    for (;;) {
+        int result = comm->mpi->test(request, &is_done, NULL);
+        if (result != 0) {
+            return dl_mpi_check(comm->mpi, result, "MPI_Test");
+        }
+        if (is_done) {
+            return DL_OK;
+        }
+        dl_status status = dl_mpi_pause(comm, &pace, op->deadline);
+        if (status == DL_OK && dl_mpi_naps(&pace) > 0) {
+            status = dl_mpi_news_exchange(meeting, other->rank, dl_mpi_naps(&pace));
+        }
+        if (status != DL_OK) {
+            return status == DL_TIMEOUT ? fail_late(meeting, op, other) : status;
+        }
+    }
+}
+
+static bool
+ends_before(const dl_mpi_table *mpi, dl_mpi_handle *request, dl_deadline deadline)
+{
+    int is_done = 0;
+
+    while (!is_done && mpi->test(request, &is_done, NULL) == 0) {
+        if (!is_done && dl_deadline_passed(deadline)) {
+            return false;
+        }
+    }
+    return is_done != 0;
+}
+
+/* What does not end, stays, with the buffer. */
+static void
+part(dl_mpi_meeting *meeting)
+{
+    dl_mpi_comm *comm = meeting->comm;
+    const dl_mpi_table *mpi = comm->mpi;
+    dl_deadline soon = dl_deadline_after(PARTING);
+    bool is_left = false;
+
+    atomic_store(&comm->is_forsaken, true);
+    if (meeting->is_receiving) {
+        is_left = mpi->cancel(&meeting->received) != 0
+                  || !ends_before(mpi, &meeting->received, soon);
+    }
+    for (int i = 0; i < meeting->sent_count && !is_left; i++) {
+        is_left = !ends_before(mpi, &meeting->sent[i], soon);
+    }
+    if (is_left) {
+        meeting->buffer = NULL;
+        meeting->sent = NULL;
+        dl_mpi_world_forsake();
+    }
+}
+
+dl_status
+dl_mpi_cards_end(dl_mpi_meeting *meeting, dl_status status)
+{
+    if (status == DL_OK) {
+        return DL_OK;
+    }
+    dl_error error = *dl_last_error();
+    part(meeting);
+    return status == DL_INTERRUPTED ? status : dl_fail_again(&error);
+}
+
+/* What is left of `size` bytes from `at` on, as a message. */
+static dl_mpi_part
+segment_at(const dl_mpi_meeting *meeting, char *data, size_t size, size_t at)
+{
+    size_t left = size - at, most = meeting->segment;
+
+    return (dl_mpi_part){data + at, (int)(left < most ? left : most),
+                         meeting->comm->mpi->byte};
+}
+
+dl_status
+dl_mpi_cards_send(dl_mpi_meeting *meeting, int to, size_t at)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+    char *message = meeting->buffer + at;
+    size_t size = dl_mpi_card_at(meeting, at)->sent;
+
+    for (size_t done = 0; done < size; done += meeting->segment) {
+        dl_mpi_part part = segment_at(meeting, message, size, done);
+        dl_mpi_handle *request = &meeting->sent[meeting->sent_count];
+        DL_TRY(dl_mpi_check(
+            comm->mpi,
+            comm->mpi->isend(&part, to, DL_MPI_OWN_TAG, comm->handle, request),
+            "MPI_Isend"));
+        meeting->sent_count++;
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_mpi_cards_sent(dl_mpi_meeting *meeting, const dl_op_context *op, int to)
+{
+    dl_mpi_partner taker = {to, to, 1};
+
+    for (int i = 0; i < meeting->sent_count; i++) {
+        DL_TRY(await(meeting, op, &taker, &meeting->sent[i]));
+    }
+    meeting->sent_count = 0;
+    return DL_OK;
+}
+
+static dl_status
+expect(dl_mpi_meeting *meeting, int from, const dl_mpi_part *segment)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+    int result = comm->mpi->irecv(segment, from, DL_MPI_OWN_TAG, comm->handle,
+                                  &meeting->received);
+
+    meeting->is_receiving = result == 0;
+    return dl_mpi_check(comm->mpi, result, "MPI_Irecv");
+}
+
+dl_status
+dl_mpi_cards_expect(dl_mpi_meeting *meeting, int from, size_t at)
+{
+    dl_mpi_part first = {meeting->buffer + at, (int)meeting->segment,
+                         meeting->comm->mpi->byte};
+
+    return expect(meeting, from, &first);
+}
+
+/* A message's first card.  What all bring to a meeting is compared when everyone has all
+ * cards, so that everyone says the same. */
+static dl_status
+check(dl_mpi_meeting *meeting, int from, const dl_mpi_card *first, size_t at)
+{
+    const dl_mpi_card *mine = dl_mpi_card_at(meeting, 0);
+    bool is_one_way = (mine->flags & DL_MPI_ONE_WAY) != 0;
+    bool is_due = first->sequence == mine->sequence
+                  && (first->flags & DL_MPI_ONE_WAY) == (mine->flags & DL_MPI_ONE_WAY)
+                  && first->sent <= meeting->capacity - at;
+    bool is_same = first->digest == mine->digest
+                   && dl_fingerprint_equal(&first->fingerprint, &mine->fingerprint);
+
+    return is_due && (is_same || !is_one_way)
+               ? DL_OK
+               : dl_mpi_news_refuse(meeting, from, first);
+}
+
+dl_status
+dl_mpi_cards_receive(dl_mpi_meeting *meeting, const dl_op_context *op,
+                     const dl_mpi_partner *from, size_t *at)
+{
+    char *inbox = meeting->buffer + *at;
+    const dl_mpi_card *first = dl_mpi_card_at(meeting, *at);
+
+    for (size_t got = meeting->segment;; got += meeting->segment) {
+        DL_TRY(await(meeting, op, from, &meeting->received));
+        meeting->is_receiving = false;
+        if (got == meeting->segment) {
+            DL_TRY(check(meeting, from->rank, first, *at));
+        }
+        if (got >= first->sent) {
+            *at += first->sent;
+            return DL_OK;
+        }
+        dl_mpi_part next = segment_at(meeting, inbox, first->sent, got);
+        DL_TRY(expect(meeting, from->rank, &next));
+    }
+}

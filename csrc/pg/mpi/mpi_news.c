@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/mpi/mpi_news.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pg/mpi/mpi_runner.h"
+
+/* Naps of a wait before it is told, some milliseconds; doubled each time. */
+#define FIRST_NAPS 20
+
+typedef struct news {
+    dl_mpi_history history;
+    char
+        text[1024]; /* why its rank failed; empty if it only waits, and then not sent */
+} news;
+
+/* News that MPI has not taken yet, which may be when the other side looks. */
+typedef struct letter {
+    dl_mpi_errand errand;
+    dl_mpi_comm *comm;
+    dl_mpi_handle request;
+    news news;
+} letter;
+
+#define SIZE_OF_A_WAIT offsetof(news, text)
+
+dl_status
+dl_mpi_differ(const dl_mpi_meeting *meeting, const dl_mpi_call calls[2])
+{
+    const dl_mpi_call *low = &calls[calls[0].rank > calls[1].rank];
+    const dl_mpi_call *high = &calls[calls[0].rank < calls[1].rank];
+    const dl_mpi_call *behind = low->sequence <= high->sequence ? low : high;
+    const dl_mpi_call *ahead = behind == low ? high : low;
+    char what[192], texts[2][DL_FINGERPRINT_TEXT_SIZE];
+
+    snprintf(what, sizeof what, "%s #%" PRIu64 " in group %.100s",
+             dl_op_type_name(behind->called->op), behind->sequence,
+             meeting->comm->group_name);
+    dl_fingerprint_describe(behind->called, texts[0], sizeof texts[0]);
+    dl_fingerprint_describe(ahead->called, texts[1], sizeof texts[1]);
+    if (behind->sequence < ahead->sequence) {
+        return dl_fail(DL_MISMATCH,
+                       "%s: rank %d called %s, rank %d something else, and has come to "
+                       "%s #%" PRIu64,
+                       what, behind->rank, texts[0], ahead->rank, texts[1],
+                       ahead->sequence);
+    }
+    if (dl_fingerprint_equal(behind->called, ahead->called)) {
+        return dl_fail(DL_MISMATCH,
+                       "%s: ranks %d and %d called different operations before it; "
+                       "TORCH_DISTRIBUTED_DEBUG=DETAIL finds the first one",
+                       what, low->rank, high->rank);
+    }
+    return dl_fail(DL_MISMATCH, "%s: rank %d called %s, rank %d called %s", what,
+                   low->rank, texts[0], high->rank, texts[1]);
+}
+
+static bool
+is_taken(dl_mpi_errand *errand)
+{
+    letter *self = (letter *)(void *)errand;
+    int is_done = 0;
+
+    if (self->comm->mpi->test(&self->request, &is_done, NULL) == 0 && !is_done) {
+        return false;
+    }
+    dl_mpi_comm_unref(self->comm);
+    free(self);
+    return true;
+}
+
+static void
+send(dl_mpi_meeting *meeting, int to, const news *said, size_t size)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+    letter *made = calloc(1, sizeof *made);
+
+    if (made == NULL) {
+        return;
+    }
+    made->errand.look = is_taken;
+    made->comm = dl_mpi_comm_ref(meeting->comm);
+    memcpy(&made->news, said, size);
+    dl_mpi_part part = {&made->news, (int)size, comm->mpi->byte};
+    int result =
+        comm->mpi->isend(&part, to, DL_MPI_NEWS_TAG, comm->handle, &made->request);
+    if (result != 0) {
+        dl_mpi_comm_unref(made->comm);
+        free(made);
+    } else if (!is_taken(&made->errand) && dl_mpi_runner_add(&made->errand) != DL_OK) {
+        dl_mpi_world_forsake(); /* MPI may still read it */
+    }
+}
+
+/* The last error. */
+static dl_status
+tell_everyone(dl_mpi_meeting *meeting)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+    news said = {.history = meeting->history};
+
+    snprintf(said.text, sizeof said.text, "%.1023s", dl_last_error()->text);
+    for (int rank = 0; rank < comm->size; rank++) {
+        if (rank != comm->rank) {
+            send(meeting, rank, &said, sizeof said);
+        }
+    }
+    return DL_MISMATCH;
+}
+
+static dl_status
+differ(dl_mpi_meeting *meeting, const dl_mpi_call *theirs)
+{
+    const dl_mpi_history *history = &meeting->history;
+    uint64_t sequence = history->newest;
+
+    if (dl_mpi_history_at(history, theirs->sequence) != NULL) {
+        sequence = theirs->sequence;
+    }
+    dl_mpi_call calls[2] = {
+        {meeting->comm->rank, sequence, dl_mpi_history_at(history, sequence)}, *theirs};
+    dl_mpi_differ(meeting, calls);
+    return tell_everyone(meeting);
+}
+
+dl_status
+dl_mpi_news_refuse(dl_mpi_meeting *meeting, int rank, const dl_mpi_card *theirs)
+{
+    uint64_t newest = meeting->history.newest;
+    uint64_t sequence =
+        newest + (uint64_t)(int64_t)(int32_t)(theirs->sequence - (uint32_t)newest);
+    dl_fingerprint called = theirs->fingerprint;
+
+    return differ(meeting, &(dl_mpi_call){rank, sequence, &called});
+}
+
+/* What both remember. */
+static dl_status
+compare(dl_mpi_meeting *meeting, int rank, const dl_mpi_history *theirs)
+{
+    const dl_mpi_history *mine = &meeting->history;
+    uint64_t last = mine->newest < theirs->newest ? mine->newest : theirs->newest;
+    uint64_t first = last < DL_MPI_REMEMBERED ? 1 : last - DL_MPI_REMEMBERED + 1;
+
+    for (uint64_t sequence = first; sequence <= last; sequence++) {
+        const dl_fingerprint *one = dl_mpi_history_at(mine, sequence);
+        const dl_fingerprint *other = dl_mpi_history_at(theirs, sequence);
+        if (one != NULL && other != NULL && !dl_fingerprint_equal(one, other)) {
+            return differ(meeting, &(dl_mpi_call){rank, sequence, other});
+        }
+    }
+    return DL_OK;
+}
+
+/* False: there is none, or none that can be had. */
+static bool
+receive(dl_mpi_meeting *meeting, news *said, int *from)
+{
+    dl_mpi_comm *comm = meeting->comm;
+    const dl_mpi_table *mpi = comm->mpi;
+    dl_mpi_part part = {said, sizeof *said, mpi->byte};
+    dl_mpi_handle request;
+    int is_there = 0;
+
+    if (mpi->iprobe(DL_MPI_NEWS_TAG, comm->handle, &is_there, from) != 0 || !is_there
+        || mpi->irecv(&part, *from, DL_MPI_NEWS_TAG, comm->handle, &request) != 0) {
+        return false;
+    }
+    said->text[0] = '\0';
+    return dl_mpi_finish(comm, &request) == DL_OK;
+}
+
+dl_status
+dl_mpi_news_hear(dl_mpi_meeting *meeting)
+{
+    news said;
+    int from;
+
+    while (receive(meeting, &said, &from)) {
+        if (said.text[0] != '\0') {
+            said.text[sizeof said.text - 1] = '\0';
+            return dl_fail(DL_MISMATCH, "%s", said.text);
+        }
+        DL_TRY(compare(meeting, from, &said.history));
+    }
+    return DL_OK;
+}
+
+/* 20, 40, 80, ... */
+static bool
+is_time(int nap)
+{
+    int times = nap / FIRST_NAPS;
+
+    return nap % FIRST_NAPS == 0 && (times & (times - 1)) == 0;
+}
+
+dl_status
+dl_mpi_news_exchange(dl_mpi_meeting *meeting, int rank, int nap)
+{
+    DL_TRY(dl_mpi_news_hear(meeting));
+    if (is_time(nap)) {
+        news said = {.history = meeting->history};
+        send(meeting, rank, &said, SIZE_OF_A_WAIT);
+    }
+    return DL_OK;
+}
+
+void
+dl_mpi_news_drop(dl_mpi_meeting *meeting)
+{
+    news said;
+    int from;
+
+    while (receive(meeting, &said, &from)) {
+    }
+}

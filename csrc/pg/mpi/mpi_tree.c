@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/mpi/mpi_tree.h"
+
+#include "pg/mpi/mpi_cards.h"
+
+/* Operations between two meetings: they bound what ranks that run ahead leave lying at
+ * the others, and when a difference comes out. */
+#define MOST_AHEAD 64
+
+/* Ranks are counted from the root on: the parent of a place is it without its lowest bit,
+ * and below it are as many places as that bit says. */
+typedef struct place {
+    int root;
+    int number;
+    int below; /* with itself; a power of two at least as large as there are places */
+} place;
+
+static place
+place_of(const dl_mpi_comm *comm, int root)
+{
+    int number = (comm->rank - root + comm->size) % comm->size;
+    int below = number & -number;
+
+    for (below = number == 0 ? 1 : below; number == 0 && below < comm->size;) {
+        below *= 2;
+    }
+    return (place){root, number, below};
+}
+
+/* The partner at the place `number`, with all below it. */
+static dl_mpi_partner
+partner_at(const dl_mpi_comm *comm, const place *own, int number, int below)
+{
+    int rank = (own->root + number) % comm->size;
+    int left = comm->size - number;
+
+    return (dl_mpi_partner){rank, rank, below < left ? below : left};
+}
+
+/* A message of the root's card and array, at `at`. */
+static dl_status
+receive_from_above(dl_mpi_meeting *meeting, const dl_op_context *op, const place *own,
+                   size_t at)
+{
+    int number = own->number & (own->number - 1);
+    dl_mpi_partner parent = partner_at(meeting->comm, own, number, 1);
+
+    DL_TRY(dl_mpi_cards_expect(meeting, parent.rank, at));
+    return dl_mpi_cards_receive(meeting, op, &parent, &at);
+}
+
+/* The largest part of the tree first: it has the longest way to go. */
+static dl_status
+send_below(dl_mpi_meeting *meeting, const dl_op_context *op, const place *own,
+           size_t at)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+
+    for (int step = own->below / 2; step > 0; step /= 2) {
+        if (own->number + step < comm->size) {
+            dl_mpi_partner child = partner_at(comm, own, own->number + step, step);
+            DL_TRY(dl_mpi_cards_send(meeting, child.rank, at));
+            DL_TRY(dl_mpi_cards_sent(meeting, op, child.rank));
+        }
+    }
+    return DL_OK;
+}
+
+static dl_status
+go_down(dl_mpi_meeting *meeting, const dl_op_context *op, int root)
+{
+    place own = place_of(meeting->comm, root);
+    size_t at = 0;
+
+    if (own.number > 0) {
+        at = dl_mpi_cards_measure(meeting, 1);
+        DL_TRY(receive_from_above(meeting, op, &own, at));
+    }
+    meeting->offsets[root] = at;
+    return send_below(meeting, op, &own, at);
+}
+
+/* Places lie in the buffer in their order, as those below each follow one another. */
+static dl_status
+go_up(dl_mpi_meeting *meeting, const dl_op_context *op, int root)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+    place own = place_of(comm, root);
+    size_t filled = dl_mpi_cards_measure(meeting, 1);
+
+    for (int step = 1; step < own.below && own.number + step < comm->size; step *= 2) {
+        dl_mpi_partner child = partner_at(comm, &own, own.number + step, step);
+        DL_TRY(dl_mpi_cards_expect(meeting, child.rank, filled));
+        DL_TRY(dl_mpi_cards_receive(meeting, op, &child, &filled));
+    }
+    if (own.number == 0) {
+        dl_mpi_cards_measure(meeting, comm->size);
+        return DL_OK;
+    }
+    int parent = (root + (own.number & (own.number - 1))) % comm->size;
+    dl_mpi_card_at(meeting, 0)->sent = (uint32_t)filled;
+    DL_TRY(dl_mpi_cards_send(meeting, parent, 0));
+    return dl_mpi_cards_sent(meeting, op, parent);
+}
+
+/* All ranks count alike: what they called is compared before it matters. */
+static bool
+must_meet(dl_mpi_meeting *meeting)
+{
+    return ++meeting->ahead > MOST_AHEAD;
+}
+
+dl_status
+dl_mpi_tree_down(dl_mpi_meeting *meeting, const dl_op_context *op, int root,
+                 dl_bytes array)
+{
+    bool is_root = meeting->comm->rank == root;
+    dl_mpi_baggage own = {is_root ? array : (dl_bytes){NULL, 0}, 0};
+
+    if (must_meet(meeting)) {
+        return dl_mpi_meet(meeting, op, &own);
+    }
+    own.flags = DL_MPI_ONE_WAY;
+    DL_TRY(dl_mpi_cards_begin(meeting, op, &own));
+    return dl_mpi_cards_end(meeting, go_down(meeting, op, root));
+}
+
+dl_status
+dl_mpi_tree_up(dl_mpi_meeting *meeting, const dl_op_context *op, int root,
+               dl_bytes array)
+{
+    dl_mpi_baggage own = {array, 0};
+
+    if (must_meet(meeting)) {
+        return dl_mpi_meet(meeting, op, &own);
+    }
+    own.flags = DL_MPI_ONE_WAY;
+    DL_TRY(dl_mpi_cards_begin(meeting, op, &own));
+    return dl_mpi_cards_end(meeting, go_up(meeting, op, root));
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Groups of backend mpi over the double: ranks as processes, as MPI has one world in a
+ * process. */
+#ifndef DISTLITE_TESTS_MPI_JOBS_H
+#define DISTLITE_TESTS_MPI_JOBS_H
+
+#include "groups.h"
+#include "pg/mpi/mpi_state.h"
+
+/* The double's environment, before anything asks for MPI. */
+DL_CHECK_UNUSED static void
+enter_job(int rank, const rank_processes *all)
+{
+    char text[16];
+
+    snprintf(text, sizeof text, "%d", rank);
+    setenv("RANK", text, 1);
+    snprintf(text, sizeof text, "%d", all->size);
+    setenv("WORLD_SIZE", text, 1);
+}
+
+DL_CHECK_UNUSED static dl_group *
+join_mpi_group(dl_store *store, const char *name, int rank, const rank_processes *all)
+{
+    dl_group_options options = {.name = name,
+                                .backend = "mpi",
+                                .rank = rank,
+                                .size = all->size,
+                                .timeout = GROUP_PATIENCE};
+    dl_group *group = NULL;
+
+    CHECK_OK(dl_group_new(&options, store, &group));
+    return group;
+}
+
+typedef struct scene {
+    int rank, size;
+    dl_store *store;
+    dl_group *group;
+} scene;
+
+DL_CHECK_UNUSED static scene
+enter(int rank, const rank_processes *all)
+{
+    enter_job(rank, all);
+    scene self = {.rank = rank, .size = all->size, .store = open_file_store(all)};
+    self.group = join_mpi_group(self.store, "0", rank, all);
+    return self;
+}
+
+DL_CHECK_UNUSED static void
+leave(scene *self)
+{
+    end_group(self->group);
+    dl_store_unref(self->store);
+}
+
+DL_CHECK_UNUSED static void
+run_job(int size, rank_process_fn run, void *context)
+{
+    char job[] = "/tmp/distlite-mpi-XXXXXX";
+    rank_processes all;
+    int fd = mkstemp(job);
+
+    CHECK(fd >= 0);
+    close(fd);
+    setenv("DOUBLE_MPI_JOB", job, 1);
+    start_processes(&all, size, run, context);
+    join_processes(&all, 0);
+    unlink(job);
+}
+
+#endif
