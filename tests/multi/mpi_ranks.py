@@ -271,8 +271,8 @@ def one_leaves(how: str) -> dict[str, Any]:
 
 
 def ahead() -> dict[str, Any]:
-    """Rank 0 sends arrays before anyone takes them; then one that rank 1 calls otherwise:
-    the errors of both, and whether the arrays came."""
+    """Rank 0 sends arrays before anyone takes them; then one of which rank 1
+    expects another size: the errors of both, and whether the arrays came."""
     rank, size = init(seconds=60)
     group, values = distlite.new_group(), np.zeros(5)
     ready = Path(os.environ["TEST_MPI_RESULTS"]) / "ready"
