@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-/* Two of them, and what they are folded into, stay in a core's cache. */
-#define PART ((size_t)128 << 10)
+/* A part is folded while the next one is on its way: half of what a core's cache has, with
+ * what it is folded into. */
+#define PART ((size_t)256 << 10)
 
 /* With less for each rank, a message for each costs more than sending all in few. */
 #define LEAST_SHARE 1024
@@ -94,26 +95,39 @@ take(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
     return DL_OK;
 }
 
-/* Shares differ by an element, so one side may have a part more. */
+static dl_status
+give(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
+{
+    dl_mpi_part part =
+        part_at(self, step->outgoing.data + at, step->outgoing.size, at);
+
+    *request = 0;
+    if (part.count == 0) {
+        return DL_OK;
+    }
+    return dl_mpi_check(self->mpi,
+                        self->mpi->isend(&part, step->to, DL_MPI_OWN_TAG,
+                                         self->comm->handle, request),
+                        "MPI_Isend");
+}
+
+/* The next part is offered before this one is folded.  Shares differ by an element, so one
+ * side may have a part more. */
 static dl_status
 walk(dl_mpi_backend *self, const step *step)
 {
     size_t out = step->outgoing.size, in = step->folded.size, size = part_size();
-    dl_mpi_handle coming[2], sent;
+    dl_mpi_handle coming[2], going[2];
 
     DL_TRY(expect(self, step, 0, &coming[0]));
+    DL_TRY(give(self, step, 0, &going[0]));
     for (size_t at = 0; at < (out > in ? out : in); at += size) {
-        dl_mpi_part part = part_at(self, step->outgoing.data + at, out, at);
         size_t turn = at / size % 2;
         DL_TRY(expect(self, step, at + size, &coming[1 - turn]));
-        if (part.count > 0) {
-            int result = self->mpi->isend(&part, step->to, DL_MPI_OWN_TAG,
-                                          self->comm->handle, &sent);
-            DL_TRY(dl_mpi_check(self->mpi, result, "MPI_Isend"));
-        }
+        DL_TRY(give(self, step, at + size, &going[1 - turn]));
         DL_TRY(take(self, step, at, &coming[turn]));
-        if (part.count > 0) {
-            DL_TRY(dl_mpi_finish(self->comm, &sent));
+        if (at < out) {
+            DL_TRY(dl_mpi_finish(self->comm, &going[turn]));
         }
     }
     return DL_OK;
