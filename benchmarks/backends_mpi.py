@@ -86,6 +86,8 @@ def pairs(size: int) -> dict[str, Pair]:
         lambda: distlite.scatter(array, blocks[0], 0),
         lambda: WORLD.Scatter(None if rank else sent, array, 0),
     )
+    if size == min(SIZES):
+        found["barrier"] = (distlite.barrier, WORLD.Barrier)
     if ranks % 2 == 0:
         found["send, recv"] = (our_exchange, their_exchange)
     return found

@@ -28,7 +28,7 @@ typedef struct message {
     pthread_mutex_t lock;
     dl_mpi_handle request;
     bool is_withdrawn;
-    dl_error why; /* of the withdrawal */
+    dl_error *why; /* of the withdrawal; NULL if there was no memory for it */
 } message;
 
 static message *
@@ -55,6 +55,7 @@ free_message(dl_work *work)
     dl_mpi_comm_unref(self->comm);
     pthread_mutex_destroy(&self->lock);
     free(self->copy);
+    free(self->why);
     dl_work_fini(work);
     free(self);
 }
@@ -64,7 +65,10 @@ static void
 take_back_locked(message *self)
 {
     if (!self->is_withdrawn) {
-        self->why = *dl_last_error();
+        self->why = malloc(sizeof *self->why);
+        if (self->why != NULL) {
+            *self->why = *dl_last_error();
+        }
         self->is_withdrawn = true;
     }
     if (self->work.op != DL_SEND) {
@@ -83,7 +87,7 @@ conclude_locked(message *self, int result, const dl_mpi_status *status)
                              self->comm->group_name, self->comm->rank);
     }
     if (self->is_withdrawn && (status->is_cancelled || self->work.op == DL_SEND)) {
-        return dl_fail_again(&self->why);
+        return self->why == NULL ? dl_fail_no_memory() : dl_fail_again(self->why);
     }
     if (self->work.op != DL_SEND) {
         self->work.source = status->source;
@@ -109,7 +113,8 @@ look(message *self)
         pthread_mutex_unlock(&self->lock);
         return true;
     }
-    int result = self->comm->mpi->test(&self->request, &is_done, &status);
+    int result = self->comm->mpi->test(&self->request, &is_done,
+                                       self->work.op == DL_SEND ? NULL : &status);
     bool is_over = is_done || result != 0;
     if (is_over) {
         outcome = conclude_locked(self, result, &status);
@@ -219,12 +224,13 @@ static dl_status
 keep_tensor(const dl_tensor *tensor, message **made)
 {
     size_t entries = tensor->is_contiguous ? 0 : (size_t)tensor->ndim;
-    message *self = calloc(1, sizeof *self + 2 * entries * sizeof(int64_t));
+    /* Not calloc(), which in many a libc is slower than this where memory was just freed. */
+    message *self = malloc(sizeof *self + 2 * entries * sizeof(int64_t));
 
     if (self == NULL) {
         return dl_fail_no_memory();
     }
-    self->tensor = *tensor;
+    *self = (message){.tensor = *tensor};
     if (entries > 0) {
         int64_t *numbers = (int64_t *)(void *)(self + 1);
         memcpy(numbers, tensor->shape, entries * sizeof *numbers);
