@@ -148,14 +148,11 @@ dl_mpi_library_path(void)
 }
 
 dl_status
-dl_mpi_check(const dl_mpi_table *mpi, int result, const char *call)
+dl_mpi_fail(const dl_mpi_table *mpi, int result, const char *call)
 {
     char text[DL_MPI_TEXT_SIZE] = "";
     int size = 0;
 
-    if (result == 0) {
-        return DL_OK;
-    }
     if (mpi->error_string(result, text, &size) != 0) {
         text[0] = '\0';
     }

@@ -124,7 +124,13 @@ dl_status dl_mpi_load(const dl_mpi_table **table);
 const char *dl_mpi_library_text(void);
 const char *dl_mpi_library_path(void);
 
-/* DL_OK, or DL_BACKEND with what the library says of `result`. */
-dl_status dl_mpi_check(const dl_mpi_table *mpi, int result, const char *call);
+/* DL_BACKEND with what the library says of `result`. */
+dl_status dl_mpi_fail(const dl_mpi_table *mpi, int result, const char *call);
+
+static inline dl_status
+dl_mpi_check(const dl_mpi_table *mpi, int result, const char *call)
+{
+    return result == 0 ? DL_OK : dl_mpi_fail(mpi, result, call);
+}
 
 #endif
