@@ -98,17 +98,16 @@ take(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
 static dl_status
 give(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
 {
-    dl_mpi_part part =
-        part_at(self, step->outgoing.data + at, step->outgoing.size, at);
+    dl_mpi_part part = part_at(self, step->outgoing.data + at, step->outgoing.size, at);
 
     *request = 0;
     if (part.count == 0) {
         return DL_OK;
     }
-    return dl_mpi_check(self->mpi,
-                        self->mpi->isend(&part, step->to, DL_MPI_OWN_TAG,
-                                         self->comm->handle, request),
-                        "MPI_Isend");
+    return dl_mpi_check(
+        self->mpi,
+        self->mpi->isend(&part, step->to, DL_MPI_OWN_TAG, self->comm->handle, request),
+        "MPI_Isend");
 }
 
 /* The next part is offered before this one is folded.  Shares differ by an element, so one
