@@ -28,6 +28,7 @@ dl_mpi_cards_begin(dl_mpi_meeting *meeting, const dl_op_context *op,
         memcpy(mine + 1, own->array.data, own->array.size);
     }
     meeting->sent_count = 0;
+    meeting->unheard++;
     return DL_OK;
 }
 

@@ -11,7 +11,7 @@
 #define MOST_OF_ONE ((size_t)8192)
 #define MOST_OF_ALL ((size_t)8192)
 
-/* Operations of a rank that never has to wait. */
+/* Operations of a rank that never has to wait, before it listens all the same. */
 #define LISTEN_EVERY 64
 
 dl_status
@@ -109,7 +109,8 @@ meet(dl_mpi_meeting *meeting, const dl_op_context *op)
     int size = meeting->comm->size;
     size_t filled = dl_mpi_cards_measure(meeting, 1);
 
-    if (op->sequence % LISTEN_EVERY == 0) {
+    if (meeting->unheard >= LISTEN_EVERY) {
+        meeting->unheard = 0;
         DL_TRY(dl_mpi_news_hear(meeting));
     }
     for (int distance = 1; distance < size; distance *= 2) {

@@ -32,7 +32,8 @@ typedef struct dl_mpi_meeting {
     size_t *offsets;   /* by rank, of the card; fixed by a meeting */
     uint32_t flags;    /* of the last meeting */
     dl_mpi_history history;
-    int ahead; /* operations since all have met */
+    int ahead;   /* operations since all have met */
+    int unheard; /* and since others were listened to */
     /* of a round */
     dl_mpi_handle received;
     bool is_receiving;
