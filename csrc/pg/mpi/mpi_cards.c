@@ -123,7 +123,7 @@ part(dl_mpi_meeting *meeting)
                   || !ends_before(mpi, &meeting->received, soon);
     }
     for (int i = 0; i < meeting->sent_count && !is_left; i++) {
-        is_left = !ends_before(mpi, &meeting->sent[i], soon);
+        is_left = !ends_before(mpi, &meeting->sent[i].request, soon);
     }
     if (is_left) {
         meeting->buffer = NULL;
@@ -162,10 +162,11 @@ dl_mpi_cards_send(dl_mpi_meeting *meeting, int to, size_t at)
 
     for (size_t done = 0; done < size; done += meeting->segment) {
         dl_mpi_part part = segment_at(meeting, message, size, done);
-        dl_mpi_handle *request = &meeting->sent[meeting->sent_count];
+        dl_mpi_parcel *sent = &meeting->sent[meeting->sent_count];
+        sent->to = to;
         DL_TRY(dl_mpi_check(
             comm->mpi,
-            comm->mpi->isend(&part, to, DL_MPI_OWN_TAG, comm->handle, request),
+            comm->mpi->isend(&part, to, DL_MPI_OWN_TAG, comm->handle, &sent->request),
             "MPI_Isend"));
         meeting->sent_count++;
     }
@@ -173,12 +174,12 @@ dl_mpi_cards_send(dl_mpi_meeting *meeting, int to, size_t at)
 }
 
 dl_status
-dl_mpi_cards_sent(dl_mpi_meeting *meeting, const dl_op_context *op, int to)
+dl_mpi_cards_sent(dl_mpi_meeting *meeting, const dl_op_context *op)
 {
-    dl_mpi_partner taker = {to, to, 1};
-
     for (int i = 0; i < meeting->sent_count; i++) {
-        DL_TRY(await(meeting, op, &taker, &meeting->sent[i]));
+        dl_mpi_parcel *sent = &meeting->sent[i];
+        dl_mpi_partner taker = {sent->to, sent->to, 1};
+        DL_TRY(await(meeting, op, &taker, &sent->request));
     }
     meeting->sent_count = 0;
     return DL_OK;

@@ -66,10 +66,11 @@ dl_status dl_mpi_cards_expect(dl_mpi_meeting *meeting, int from, size_t at);
 dl_status dl_mpi_cards_receive(dl_mpi_meeting *meeting, const dl_op_context *op,
                                const dl_mpi_partner *from, size_t *at);
 
-/* What lies `at` bytes in the buffer, as long as its first card says; and until MPI has
- * taken it. */
+/* What lies `at` bytes in the buffer, as long as its first card says. */
 dl_status dl_mpi_cards_send(dl_mpi_meeting *meeting, int to, size_t at);
-dl_status dl_mpi_cards_sent(dl_mpi_meeting *meeting, const dl_op_context *op, int to);
+
+/* Until MPI has taken all that was sent. */
+dl_status dl_mpi_cards_sent(dl_mpi_meeting *meeting, const dl_op_context *op);
 
 /* Of an operation that ends with `status`, which it returns: after a failure nothing may
  * come into the buffer any more. */

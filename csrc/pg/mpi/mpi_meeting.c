@@ -11,6 +11,9 @@
 #define MOST_OF_ONE ((size_t)8192)
 #define MOST_OF_ALL ((size_t)8192)
 
+/* More than there are bits in a rank. */
+#define MOST_CHILDREN 32
+
 /* Operations of a rank that never has to wait, before it listens all the same. */
 #define LISTEN_EVERY 64
 
@@ -25,8 +28,8 @@ dl_mpi_meeting_init(dl_mpi_meeting *meeting, dl_mpi_comm *comm)
     meeting->capacity = count * (sizeof(dl_mpi_card) + 8) + ROOM;
     meeting->buffer = calloc(1, meeting->capacity + meeting->segment);
     meeting->offsets = calloc(count, sizeof *meeting->offsets);
-    meeting->sent =
-        calloc(meeting->capacity / meeting->segment + 1, sizeof *meeting->sent);
+    meeting->sent = calloc((meeting->capacity / meeting->segment + 1) * MOST_CHILDREN,
+                           sizeof *meeting->sent);
     bool is_whole =
         meeting->buffer != NULL && meeting->offsets != NULL && meeting->sent != NULL;
     return is_whole ? DL_OK : dl_fail_no_memory();
@@ -78,7 +81,7 @@ exchange(dl_mpi_meeting *meeting, const dl_op_context *op, int distance, size_t 
         (uint32_t)dl_mpi_cards_measure(meeting, distance < left ? distance : left);
     DL_TRY(dl_mpi_cards_send(meeting, before, 0));
     DL_TRY(dl_mpi_cards_receive(meeting, op, &unknown, filled));
-    return dl_mpi_cards_sent(meeting, op, before);
+    return dl_mpi_cards_sent(meeting, op);
 }
 
 /* Everyone has the same cards, so everyone says the same. */

@@ -24,6 +24,12 @@ enum {
     DL_MPI_HEAVY = 4,  /* some array did not come along */
 };
 
+/* A message under way. */
+typedef struct dl_mpi_parcel {
+    dl_mpi_handle request;
+    int to;
+} dl_mpi_parcel;
+
 typedef struct dl_mpi_meeting {
     dl_mpi_comm *comm; /* borrowed */
     size_t segment;    /* bytes of a message, at most */
@@ -37,7 +43,7 @@ typedef struct dl_mpi_meeting {
     /* of a round */
     dl_mpi_handle received;
     bool is_receiving;
-    dl_mpi_handle *sent;
+    dl_mpi_parcel *sent;
     int sent_count;
 } dl_mpi_meeting;
 

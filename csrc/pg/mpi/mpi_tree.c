@@ -60,10 +60,9 @@ send_below(dl_mpi_meeting *meeting, const dl_op_context *op, const place *own,
         if (own->number + step < comm->size) {
             dl_mpi_partner child = partner_at(comm, own, own->number + step, step);
             DL_TRY(dl_mpi_cards_send(meeting, child.rank, at));
-            DL_TRY(dl_mpi_cards_sent(meeting, op, child.rank));
         }
     }
-    return DL_OK;
+    return dl_mpi_cards_sent(meeting, op);
 }
 
 static dl_status
@@ -100,7 +99,7 @@ go_up(dl_mpi_meeting *meeting, const dl_op_context *op, int root)
     int parent = (root + (own.number & (own.number - 1))) % comm->size;
     dl_mpi_card_at(meeting, 0)->sent = (uint32_t)filled;
     DL_TRY(dl_mpi_cards_send(meeting, parent, 0));
-    return dl_mpi_cards_sent(meeting, op, parent);
+    return dl_mpi_cards_sent(meeting, op);
 }
 
 /* All ranks count alike: what they called is compared before it matters. */
