@@ -240,6 +240,28 @@ CHECK_CASE(one_that_differs_is_told_to_all)
     run_job(5, one_differs, NULL);
 }
 
+/* When all meet next, with as much as ever a root brings. */
+static void
+differ_when_all_meet(int rank, const rank_processes *all, void *context)
+{
+    static int64_t data[1024];
+    scene self = enter(rank, all);
+
+    (void)context;
+    for (int turn = 0; turn < 64; turn++) {
+        CHECK_OK(broadcast(&self, data, 1, 0));
+    }
+    check_told(broadcast(&self, data, 1024, rank % 2 == 0 ? 0 : rank),
+               "rank 0 called broadcast(1024 x int64, from rank 0)",
+               "rank 1 called broadcast(1024 x int64, from rank 1)");
+    leave(&self);
+}
+
+CHECK_CASE(many_roots_have_room_when_all_meet)
+{
+    run_job(4, differ_when_all_meet, NULL);
+}
+
 /* As if an operation that no message crossed had been another one here. */
 static void
 forget(int rank, const rank_processes *all, void *context)

@@ -19,6 +19,9 @@ dl_mpi_history_note(dl_mpi_history *history, const dl_op_context *op)
     dl_fingerprint *newest = &history->called[history->newest % DL_MPI_REMEMBERED];
     uint64_t words[2];
 
+    if (op->sequence == history->newest) {
+        return;
+    }
     _Static_assert(sizeof words == sizeof *newest, "no gaps in a fingerprint");
     memcpy(words, newest, sizeof words);
     history->digest = mix(mix(history->digest, words[0]), words[1]);

@@ -16,7 +16,7 @@ typedef struct dl_mpi_history {
     dl_fingerprint called[DL_MPI_REMEMBERED]; /* by sequence number */
 } dl_mpi_history;
 
-/* Another operation of the group. */
+/* Another operation of the group, or the same once more. */
 void dl_mpi_history_note(dl_mpi_history *history, const dl_op_context *op);
 
 /* What was called then; NULL: forgotten, or yet to come. */

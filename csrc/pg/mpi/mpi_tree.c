@@ -19,9 +19,9 @@ static place
 place_of(const dl_mpi_comm *comm, int root)
 {
     int number = (comm->rank - root + comm->size) % comm->size;
-    int below = number & -number;
+    int below = number == 0 ? 1 : number & -number;
 
-    for (below = number == 0 ? 1 : below; number == 0 && below < comm->size;) {
+    while (number == 0 && below < comm->size) {
         below *= 2;
     }
     return (place){root, number, below};
@@ -102,11 +102,17 @@ go_up(dl_mpi_meeting *meeting, const dl_op_context *op, int root)
     return dl_mpi_cards_sent(meeting, op);
 }
 
-/* All ranks count alike: what they called is compared before it matters. */
-static bool
-must_meet(dl_mpi_meeting *meeting)
+/* With a meeting before it now and then, of cards only: even if all ranks took themselves
+ * for roots, what they bring would have room.  All count alike, or the cards differ. */
+static dl_status
+begin(dl_mpi_meeting *meeting, const dl_op_context *op, dl_bytes array)
 {
-    return ++meeting->ahead > MOST_AHEAD;
+    dl_mpi_baggage own = {array, DL_MPI_ONE_WAY};
+
+    if (++meeting->ahead > MOST_AHEAD) {
+        DL_TRY(dl_mpi_meet(meeting, op, &(dl_mpi_baggage){0}));
+    }
+    return dl_mpi_cards_begin(meeting, op, &own);
 }
 
 dl_status
@@ -114,13 +120,8 @@ dl_mpi_tree_down(dl_mpi_meeting *meeting, const dl_op_context *op, int root,
                  dl_bytes array)
 {
     bool is_root = meeting->comm->rank == root;
-    dl_mpi_baggage own = {is_root ? array : (dl_bytes){NULL, 0}, 0};
 
-    if (must_meet(meeting)) {
-        return dl_mpi_meet(meeting, op, &own);
-    }
-    own.flags = DL_MPI_ONE_WAY;
-    DL_TRY(dl_mpi_cards_begin(meeting, op, &own));
+    DL_TRY(begin(meeting, op, is_root ? array : (dl_bytes){NULL, 0}));
     return dl_mpi_cards_end(meeting, go_down(meeting, op, root));
 }
 
@@ -128,12 +129,6 @@ dl_status
 dl_mpi_tree_up(dl_mpi_meeting *meeting, const dl_op_context *op, int root,
                dl_bytes array)
 {
-    dl_mpi_baggage own = {array, 0};
-
-    if (must_meet(meeting)) {
-        return dl_mpi_meet(meeting, op, &own);
-    }
-    own.flags = DL_MPI_ONE_WAY;
-    DL_TRY(dl_mpi_cards_begin(meeting, op, &own));
+    DL_TRY(begin(meeting, op, array));
     return dl_mpi_cards_end(meeting, go_up(meeting, op, root));
 }
