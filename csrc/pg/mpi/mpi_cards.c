@@ -139,6 +139,9 @@ dl_mpi_cards_end(dl_mpi_meeting *meeting, dl_status status)
         return DL_OK;
     }
     dl_error error = *dl_last_error();
+    if (status == DL_MISMATCH) {
+        dl_mpi_news_end(meeting); /* this rank may not call MPI again for long */
+    }
     part(meeting);
     return status == DL_INTERRUPTED ? status : dl_fail_again(&error);
 }

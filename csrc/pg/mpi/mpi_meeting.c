@@ -38,8 +38,8 @@ dl_mpi_meeting_init(dl_mpi_meeting *meeting, dl_mpi_comm *comm)
 void
 dl_mpi_meeting_fini(dl_mpi_meeting *meeting)
 {
-    if (meeting->buffer != NULL) {
-        dl_mpi_news_drop(meeting);
+    if (meeting->comm != NULL) {
+        dl_mpi_news_end(meeting);
     }
     free(meeting->buffer);
     free(meeting->offsets);

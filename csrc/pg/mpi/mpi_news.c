@@ -2,28 +2,29 @@
 #include "pg/mpi/mpi_news.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "pg/mpi/mpi_runner.h"
-
 /* Naps of a wait before it is told, some milliseconds; doubled each time. */
 #define FIRST_NAPS 20
 
+/* How long what is still on its way may take in the end. */
+#define PARTING (100 * DL_MILLISECOND)
+
 typedef struct news {
     dl_mpi_history history;
-    char
-        text[1024]; /* why its rank failed; empty if it only waits, and then not sent */
+    /* Why its rank failed; empty if it only waits, and then not sent. */
+    char text[1024];
 } news;
 
-/* News that MPI has not taken yet, which may be when the other side looks. */
-typedef struct letter {
-    dl_mpi_errand errand;
-    dl_mpi_comm *comm;
+/* News that MPI may not have taken yet. */
+struct dl_mpi_letter {
+    struct dl_mpi_letter *next;
     dl_mpi_handle request;
     news news;
-} letter;
+};
 
 #define SIZE_OF_A_WAIT offsetof(news, text)
 
@@ -58,41 +59,44 @@ dl_mpi_differ(const dl_mpi_meeting *meeting, const dl_mpi_call calls[2])
                    low->rank, texts[0], high->rank, texts[1]);
 }
 
+/* Drops what MPI has taken; false: there is more. */
 static bool
-is_taken(dl_mpi_errand *errand)
+settle(dl_mpi_meeting *meeting)
 {
-    letter *self = (letter *)(void *)errand;
-    int is_done = 0;
+    struct dl_mpi_letter **link = &meeting->letters;
 
-    if (self->comm->mpi->test(&self->request, &is_done, NULL) == 0 && !is_done) {
-        return false;
+    while (*link != NULL) {
+        struct dl_mpi_letter *each = *link;
+        int is_done = 0;
+        if (meeting->comm->mpi->test(&each->request, &is_done, NULL) == 0 && !is_done) {
+            link = &each->next;
+            continue;
+        }
+        *link = each->next;
+        free(each);
     }
-    dl_mpi_comm_unref(self->comm);
-    free(self);
-    return true;
+    return meeting->letters == NULL;
 }
 
+/* What is not sent for want of memory, others find out by their deadline. */
 static void
 send(dl_mpi_meeting *meeting, int to, const news *said, size_t size)
 {
     const dl_mpi_comm *comm = meeting->comm;
-    letter *made = calloc(1, sizeof *made);
+    struct dl_mpi_letter *made = malloc(sizeof *made);
 
     if (made == NULL) {
         return;
     }
-    made->errand.look = is_taken;
-    made->comm = dl_mpi_comm_ref(meeting->comm);
     memcpy(&made->news, said, size);
     dl_mpi_part part = {&made->news, (int)size, comm->mpi->byte};
-    int result =
-        comm->mpi->isend(&part, to, DL_MPI_NEWS_TAG, comm->handle, &made->request);
-    if (result != 0) {
-        dl_mpi_comm_unref(made->comm);
+    if (comm->mpi->isend(&part, to, DL_MPI_NEWS_TAG, comm->handle, &made->request)
+        != 0) {
         free(made);
-    } else if (!is_taken(&made->errand) && dl_mpi_runner_add(&made->errand) != DL_OK) {
-        dl_mpi_world_forsake(); /* MPI may still read it */
+        return;
     }
+    made->next = meeting->letters;
+    meeting->letters = made;
 }
 
 /* The last error. */
@@ -202,6 +206,7 @@ dl_status
 dl_mpi_news_exchange(dl_mpi_meeting *meeting, int rank, int nap)
 {
     DL_TRY(dl_mpi_news_hear(meeting));
+    settle(meeting);
     if (is_time(nap)) {
         news said = {.history = meeting->history};
         send(meeting, rank, &said, SIZE_OF_A_WAIT);
@@ -210,11 +215,18 @@ dl_mpi_news_exchange(dl_mpi_meeting *meeting, int rank, int nap)
 }
 
 void
-dl_mpi_news_drop(dl_mpi_meeting *meeting)
+dl_mpi_news_end(dl_mpi_meeting *meeting)
 {
+    dl_deadline soon = dl_deadline_after(PARTING);
     news said;
     int from;
 
+    if (!dl_mpi_world_is_open()) {
+        return;
+    }
     while (receive(meeting, &said, &from)) {
+    }
+    while (!settle(meeting) && !dl_deadline_passed(soon)) {
+        sched_yield();
     }
 }
