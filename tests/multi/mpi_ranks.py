@@ -275,16 +275,16 @@ def ahead() -> dict[str, Any]:
     expects another size: the errors of both, and whether the arrays came."""
     rank, size = init(seconds=60)
     group, values = distlite.new_group(), np.zeros(5)
-    ready = Path(os.environ["TEST_MPI_RESULTS"]) / "ready"
-    while rank != 0 and not ready.exists():
-        time.sleep(0.01)
+    store = distlite.distributed_c10d._get_default_store()
+    if rank != 0:
+        store.wait(["half of them are sent"])
     came = []
     for turn in range(100):
         values[:] = turn if rank == 0 else -1
         distlite.broadcast(values, 0)
         came.append(bool((values == turn).all()))
         if turn == 50 and rank == 0:
-            ready.touch()
+            store.set("half of them are sent", "")
     found: dict[str, Any] = {"came": all(came)}
     began = time.monotonic()
     count = 4 if rank == 1 else 3
@@ -295,6 +295,24 @@ def ahead() -> dict[str, Any]:
     total = np.ones(1)
     distlite.reduce(total, size - 1)
     found["then"] = float(total[0])
+    return found
+
+
+def ended() -> dict[str, str]:
+    """MPI is ended by another part of the program before the groups are."""
+    from mpi4py import MPI
+
+    rank, size = init()
+    group, values = distlite.new_group(), np.ones(3)
+    distlite.all_reduce(values)
+    distlite.barrier(group=group)
+    MPI.Finalize()
+    found = {
+        "barrier": error_of(distlite.barrier),
+        "send": error_of(distlite.send, values, (rank + 1) % size),
+        "receive": error_of(distlite.recv, values, group=group),
+    }
+    distlite.destroy_process_group()
     return found
 
 

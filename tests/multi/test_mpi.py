@@ -264,6 +264,14 @@ def _path_of(soname):
 
 @pytest.mark.slow
 @launchers
+def test_after_the_end_of_mpi_all_calls_say_so(run, mpi4py_for, launcher):
+    for found in run(launcher, 2, "ended", **mpi4py_for(launcher)):
+        for text in found.values():
+            assert "MPI has been ended in this process (MPI_Finalize)" in text
+
+
+@pytest.mark.slow
+@launchers
 @pytest.mark.parametrize("first", ["mpi4py", "distlite"])
 def test_beside_mpi4py(run, mpi4py_for, launcher, first):
     """Whoever comes first; MPI is ended once, or the launcher would complain."""

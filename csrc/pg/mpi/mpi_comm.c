@@ -130,7 +130,7 @@ dl_mpi_comm_admit(dl_mpi_comm *comm)
 {
     return atomic_load_explicit(&comm->is_aborted, memory_order_acquire)
                ? dl_fail_again(&comm->cause)
-               : DL_OK;
+               : dl_mpi_world_admit();
 }
 
 static void

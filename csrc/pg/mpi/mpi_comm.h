@@ -45,7 +45,7 @@ void dl_mpi_comm_unref(dl_mpi_comm *comm); /* NULL does nothing */
 /* From any thread, idempotent: all waits fail with `cause`. */
 void dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause);
 
-/* DL_OK, or why it was aborted. */
+/* DL_OK, or why it was aborted, or that MPI has been ended. */
 dl_status dl_mpi_comm_admit(dl_mpi_comm *comm);
 
 /* The pace of looking again; zero at first. */

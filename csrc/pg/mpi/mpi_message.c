@@ -71,7 +71,7 @@ take_back_locked(message *self)
         }
         self->is_withdrawn = true;
     }
-    if (self->work.op != DL_SEND) {
+    if (self->work.op != DL_SEND && dl_mpi_world_is_open()) {
         self->comm->mpi->cancel(&self->request);
     }
 }
@@ -100,24 +100,39 @@ conclude_locked(message *self, int result, const dl_mpi_status *status)
     return DL_OK;
 }
 
+/* Whether the request has ended, and with what. */
+static bool
+test_locked(message *self, dl_status *outcome)
+{
+    dl_mpi_status status = {.source = -1};
+    int is_done = 0;
+
+    *outcome = dl_mpi_world_admit();
+    if (*outcome != DL_OK) {
+        return true;
+    }
+    int result = self->comm->mpi->test(&self->request, &is_done,
+                                       self->work.op == DL_SEND ? NULL : &status);
+    if (is_done || result != 0) {
+        *outcome = conclude_locked(self, result, &status);
+        return true;
+    }
+    return false;
+}
+
 /* One look.  The end is told once, without the lock. */
 static bool
 look(message *self)
 {
-    dl_mpi_status status = {.source = -1};
-    dl_status outcome = DL_OK;
-    int is_done = 0;
+    dl_status outcome;
 
     pthread_mutex_lock(&self->lock);
     if (dl_work_is_done(&self->work)) {
         pthread_mutex_unlock(&self->lock);
         return true;
     }
-    int result = self->comm->mpi->test(&self->request, &is_done,
-                                       self->work.op == DL_SEND ? NULL : &status);
-    bool is_over = is_done || result != 0;
+    bool is_over = test_locked(self, &outcome);
     if (is_over) {
-        outcome = conclude_locked(self, result, &status);
         /* With the lock: another thread's look must not end it a second time. */
         dl_work_finish(&self->work, outcome);
     }

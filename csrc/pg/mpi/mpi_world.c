@@ -58,6 +58,19 @@ dl_mpi_world_is_open(void)
     return state.world.mpi->finalized(&is_over) == 0 && !is_over;
 }
 
+dl_status
+dl_mpi_world_admit(void)
+{
+    if (dl_mpi_world_is_open()) {
+        return DL_OK;
+    }
+    return state.fork_generation != dl_fork_generation()
+               ? dl_fail(DL_CLOSED, "MPI was started before a fork; a forked child is "
+                                    "no rank")
+               : dl_fail(DL_CLOSED, "MPI has been ended in this process "
+                                    "(MPI_Finalize)");
+}
+
 /* At exit, if MPI was started here.  A forked child that exits has no part in it. */
 static void
 end_mpi(void)
@@ -211,12 +224,8 @@ dl_mpi_world_open(const dl_mpi_world **world)
     pthread_mutex_lock(&state.lock);
     dl_status status = state.is_open ? DL_OK : open_locked();
     pthread_mutex_unlock(&state.lock);
-    if (status == DL_OK && !dl_mpi_world_is_open()) {
-        status = state.fork_generation != dl_fork_generation()
-                     ? dl_fail(DL_CLOSED, "MPI was started before a fork; a forked "
-                                          "child is no rank")
-                     : dl_fail(DL_CLOSED, "MPI has been ended in this process "
-                                          "(MPI_Finalize)");
+    if (status == DL_OK) {
+        status = dl_mpi_world_admit();
     }
     *world = status == DL_OK ? &state.world : NULL;
     return status;

@@ -29,6 +29,9 @@ void dl_mpi_world_forsake(void);
 /* False once MPI has been ended, or in a forked child: no more calls. */
 bool dl_mpi_world_is_open(void);
 
+/* The same as DL_OK or DL_CLOSED. */
+dl_status dl_mpi_world_admit(void);
+
 /* Called once, before MPI is ended. */
 void dl_mpi_world_at_end(void (*call)(void));
 
