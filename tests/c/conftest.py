@@ -125,7 +125,8 @@ class CCaseError(Exception):
 class CCase(pytest.Item):
     """One CHECK_CASE."""
 
-    done: Future[subprocess.CompletedProcess[str]]
+    # How it ended ahead of pytest; for the first time that it is asked.
+    done: Future[subprocess.CompletedProcess[str]] | None = None
 
     def __init__(self, *, command: list[str], **arguments: object) -> None:
         super().__init__(**arguments)
@@ -149,7 +150,8 @@ class CCase(pytest.Item):
         return _run(self.command, timeout, **environment)
 
     def runtest(self) -> None:
-        done = self.done.result()
+        ahead, self.done = self.done, None
+        done = self.run() if ahead is None else ahead.result()
         if done.returncode != 0:
             raise CCaseError(f"$ {' '.join(self.command)}\n{done.stdout}")
 
