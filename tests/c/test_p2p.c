@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "groups.h"
+#include "pg/cpu/host.h"
 #include "tensor/strided.h"
 
 #define LARGE ((size_t)300 * 1000) /* int64: several rings full */
@@ -509,4 +510,94 @@ CHECK_CASE(the_death_of_a_sender_is_told)
 
     start_processes(&all, 2, die, NULL);
     join_processes(&all, 1u << 1);
+}
+
+#define HUGE ((size_t)8 << 20) /* bytes: more than a connection's buffers hold */
+#define COLUMNS 4096
+
+static dl_message_args
+huge_message(uint8_t *data, int peer)
+{
+    return (dl_message_args){.tensor = tensor_of(data, HUGE, DL_UINT8), .peer = peer};
+}
+
+/* So slow a receiver that the connection is full when the last bytes are sent. */
+static dl_status
+receive_by_columns(dl_group *group, uint8_t *data)
+{
+    int64_t shape[] = {COLUMNS, (int64_t)HUGE / COLUMNS};
+    int64_t strides[] = {1, COLUMNS};
+    dl_message_args args = huge_message(data, 0);
+
+    args.tensor.shape = shape;
+    args.tensor.strides = strides;
+    args.tensor.ndim = 2;
+    args.tensor.is_contiguous = false;
+    return dl_group_exchange(group, DL_RECV, &args, soon(), NULL);
+}
+
+/* Between two hosts. */
+static void
+send_huge(dl_group *group, int rank)
+{
+    uint8_t *data = calloc(HUGE, 1);
+
+    if (rank == 0) {
+        data[HUGE - 1] = 7;
+        dl_message_args args = huge_message(data, 1);
+        CHECK_OK(dl_group_exchange(group, DL_SEND, &args, soon(), NULL));
+    } else {
+        CHECK_OK(receive_by_columns(group, data));
+        CHECK_EQUAL(data[HUGE - 1], 7);
+    }
+    free(data);
+}
+
+static void
+send_and_meet(int rank, const rank_processes *all, void *context)
+{
+    (void)context;
+    setenv(DL_HOST_HINT_VARIABLE, rank == 0 ? "a" : "b", 1);
+    dl_store *store = open_file_store(all);
+    dl_group *group = join_group(store, "g", rank, all->size);
+
+    /* Each time the last bytes may find room at once. */
+    for (int i = 0; i < 20; i++) {
+        send_huge(group, rank);
+        CHECK_OK(dl_group_barrier(group, soon()));
+    }
+    end_group(group);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_message_arrives_while_its_sender_waits_elsewhere)
+{
+    rank_processes all;
+
+    start_processes(&all, 2, send_and_meet, NULL);
+    join_processes(&all, 0);
+}
+
+static void
+send_and_leave(int rank, const rank_processes *all, void *context)
+{
+    (void)context;
+    setenv(DL_HOST_HINT_VARIABLE, rank == 0 ? "a" : "b", 1);
+    dl_store *store = open_file_store(all);
+
+    for (int i = 0; i < 8; i++) {
+        char name[] = {'g', (char)('0' + i), '\0'};
+        dl_group *group = join_group(store, name, rank, all->size);
+        send_huge(group, rank);
+        end_group(group);
+    }
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_message_arrives_though_its_sender_has_left)
+{
+    rank_processes all;
+
+    start_processes(&all, 2, send_and_leave, NULL);
+    join_processes(&all, 0);
 }

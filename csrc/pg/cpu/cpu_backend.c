@@ -58,6 +58,7 @@ leave_backend(dl_backend *backend)
     dl_cpu_backend *self = dl_cpu_self(backend);
 
     if (self->size > 1) {
+        dl_p2p_leave(self->p2p);
         dl_board_leave(&self->board);
     }
     if (dl_cpu_has_hosts(self)) {
@@ -65,7 +66,6 @@ leave_backend(dl_backend *backend)
         snprintf(cause.text, sizeof cause.text, "group %.200s was closed",
                  self->group_name);
         dl_traffic_abort(&self->traffic, &cause, &cause);
-        dl_p2p_leave(self->p2p);
     }
 }
 

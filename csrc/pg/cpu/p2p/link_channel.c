@@ -251,6 +251,12 @@ dl_link_channel_step(dl_link_channel *channel)
     }
 }
 
+size_t
+dl_link_channel_owed(const dl_link_channel *channel)
+{
+    return channel->is_lost ? 0 : channel->out.end - channel->out.start;
+}
+
 /* Best effort: who does not hear it sees the connection end. */
 void
 dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause)

@@ -42,6 +42,9 @@ void dl_link_channel_free(dl_link_channel *channel, bool is_inherited);
 /* Opens, sends and receives what it can; a failure makes it lost. */
 void dl_link_channel_step(dl_link_channel *channel);
 
+/* Bytes that wait for the kernel to take them. */
+size_t dl_link_channel_owed(const dl_link_channel *channel);
+
 /* The last word: what is published behind it is not sent. */
 void dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause);
 

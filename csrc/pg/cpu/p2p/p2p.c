@@ -9,7 +9,7 @@
 #include "base/thread.h"
 #include "net/socket.h"
 #include "pg/cpu/p2p/p2p_runner.h"
-#include "pg/cpu/p2p/p2p_state.h"
+#include "pg/cpu/p2p/p2p_wait.h"
 
 /* Large enough that two cores stream through it without waiting for each other, small
  * enough to stay in a cache; less where many ranks would need many of them. */
@@ -319,7 +319,7 @@ dl_p2p_leave(dl_p2p *engine)
 
     pthread_mutex_lock(&engine->lock);
     if (!engine->is_aborted && !engine->is_closed) {
-        dl_p2p_progress(engine);
+        dl_p2p_settle(engine);
         say_farewells(engine, &cause);
     }
     pthread_mutex_unlock(&engine->lock);

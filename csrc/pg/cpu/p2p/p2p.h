@@ -14,7 +14,7 @@
  * side may give up on the way (CANCEL, STOP).  A message that failed breaks nothing else.
  *
  * Whoever waits drives the engine, for everybody; a thread of its own does while nobody
- * waits and operations are pending. */
+ * waits and operations are pending, or frames of ended ones have not gone. */
 #ifndef DISTLITE_PG_CPU_P2P_P2P_H
 #define DISTLITE_PG_CPU_P2P_P2P_H
 
@@ -42,7 +42,8 @@ typedef struct dl_p2p_options {
 /* `memory` is of dl_p2p_memory() for the ranks of this host. */
 dl_status dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **engine);
 
-/* Tells ranks of other hosts that this one leaves the group in order. */
+/* When what was sent has gone, tells ranks of other hosts that this one leaves the group
+ * in order.  Does not wait for a peer that takes nothing for a second. */
 void dl_p2p_leave(dl_p2p *engine);
 
 /* Sends or receives; does not wait.  The elements must stay where they are until the

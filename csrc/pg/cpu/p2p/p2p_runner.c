@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/thread.h"
+#include "pg/cpu/p2p/p2p_wait.h"
 
 /* How long an operation waits for somebody to wait for it. */
 #define PATIENCE (50 * INT64_C(1000))
@@ -53,7 +54,7 @@ drive(dl_p2p *engine)
     atomic_fetch_add(&bell->sleepers, 1);
     uint32_t seen = atomic_load(&bell->rings);
     dl_p2p_judge(engine);
-    bool is_over = engine->pending == 0;
+    bool is_over = !dl_p2p_has_work(engine);
     dl_p2p_unlock_and_finish(engine);
     if (!is_over) {
         dl_p2p_sleep(engine, seen, DL_WAIT_SLICE);
@@ -68,11 +69,12 @@ look(runner *self)
     dl_p2p *engine = self->engine;
     int64_t idle = dl_now() - self->last_wanted;
 
-    bool is_needed = engine->pending > 0 && engine->drivers == 0;
+    bool has_work = dl_p2p_has_work(engine);
+    bool is_needed = has_work && engine->drivers == 0;
 
     if (!is_needed && idle < LINGER) {
         nap(engine, LOOK_EVERY);
-    } else if (engine->pending == 0) {
+    } else if (!has_work) {
         sleep_until_wanted(self);
     } else if (!is_needed) {
         /* Those who wait do the work; help would only cost their peers a wake-up. */
@@ -129,6 +131,20 @@ dl_p2p_runner_want(dl_p2p *engine)
     engine->runner->last_wanted = dl_now();
     dl_p2p_runner_nudge(engine);
     return DL_OK;
+}
+
+void
+dl_p2p_runner_take_over(dl_p2p *engine)
+{
+    runner *self = engine->runner;
+
+    if (engine->pending > 0 || engine->drivers > 0 || !dl_p2p_has_work(engine)) {
+        return; /* who posted it sees to that */
+    }
+    if ((self == NULL || self->is_asleep) && dl_p2p_runner_want(engine) != DL_OK) {
+        engine->cause = *dl_last_error();
+        engine->is_aborted = true;
+    }
 }
 
 void

@@ -89,6 +89,7 @@ struct dl_p2p {
     dl_list ended; /* to be finished without the lock */
     uint64_t last_id;
     int pending;             /* messages that have not ended */
+    bool is_owing;           /* frames of ended ones have not gone; never too few */
     int wake;                /* an event for sleepers at links; -1: no other hosts */
     atomic_bool wants_links; /* some link is; read by all */
     atomic_bool is_blocked;  /* something waits for room in a ring; read by all */
@@ -101,10 +102,16 @@ struct dl_p2p {
 
 void dl_p2p_unref(dl_p2p *engine);
 
-/* Below, with the lock held. */
+/* All with the lock held; those without are in p2p_wait.h. */
 
 /* Moves what can be moved without waiting: whether anything did. */
 bool dl_p2p_progress(dl_p2p *engine);
+
+/* Whether somebody has to drive the engine. */
+bool dl_p2p_has_work(const dl_p2p *engine);
+
+/* Bytes of frames that have not gone. */
+size_t dl_p2p_owed(const dl_p2p *engine);
 
 /* A frame without contents; kept without room. */
 void dl_p2p_control(dl_p2p *engine, int peer, const dl_frame *frame);
@@ -133,16 +140,5 @@ void dl_p2p_drop_arrival(dl_p2p *engine, int source, uint64_t id);
 
 /* Ends what cannot succeed any more: aborted, peers gone, out of time. */
 void dl_p2p_judge(dl_p2p *engine);
-
-/* Below, without the lock. */
-
-/* Unlocks, and then tells those who wait for what has ended. */
-void dl_p2p_unlock_and_finish(dl_p2p *engine);
-
-dl_status dl_p2p_wait(dl_work *work, dl_deadline deadline);
-void dl_p2p_withdraw(dl_work *work);
-
-/* Sleeps until rung, for a slice at most; `seen` was read before the last look. */
-void dl_p2p_sleep(dl_p2p *engine, uint32_t seen, int64_t limit);
 
 #endif

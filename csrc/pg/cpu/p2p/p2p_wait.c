@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/p2p/p2p_wait.h"
+
 #include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -6,13 +8,15 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "pg/cpu/p2p/p2p_runner.h"
-#include "pg/cpu/p2p/p2p_state.h"
 
 /* As long as a board's waits: see there. */
 #define LOOKS_PER_GLANCE 32
 
 /* Who sleeps at links is not woken by rings: a round of the scheduler, or two. */
 #define RINGS_SLICE DL_MILLISECOND
+
+/* What peers that take nothing may cost who leaves. */
+#define PARTING DL_SECOND
 
 /* While a caller is awaited, whom another thread of this process may take in. */
 #define OPENING_SLICE (5 * DL_MILLISECOND)
@@ -100,6 +104,7 @@ dl_p2p_unlock_and_finish(dl_p2p *engine)
     }
     bool has_any = !dl_list_is_empty(&ended);
     bool is_open = !engine->is_closed;
+    dl_p2p_runner_take_over(engine);
     pthread_mutex_unlock(&engine->lock);
     while (!dl_list_is_empty(&ended)) {
         dl_message *self = DL_LIST_ENTRY(ended.next, dl_message, node);
@@ -135,6 +140,7 @@ leave(dl_p2p *engine)
     pthread_mutex_lock(&engine->lock);
     if (--engine->drivers == 0) {
         pthread_cond_broadcast(&engine->left);
+        dl_p2p_runner_take_over(engine);
     }
     pthread_mutex_unlock(&engine->lock);
 }
@@ -220,6 +226,32 @@ await_finish(dl_work *work, dl_deadline deadline)
         sched_yield();
     }
     return dl_work_is_done(work) ? DL_OK : DL_TIMEOUT;
+}
+
+void
+dl_p2p_settle(dl_p2p *engine)
+{
+    dl_doorbell *bell = &engine->bells[engine->place];
+    dl_deadline deadline = dl_deadline_after(PARTING);
+    size_t last = 0;
+
+    atomic_fetch_add(&bell->sleepers, 1);
+    for (;;) {
+        uint32_t seen = atomic_load(&bell->rings);
+        dl_p2p_progress(engine);
+        size_t owed = dl_p2p_owed(engine);
+        if (owed == 0 || (owed == last && dl_deadline_passed(deadline))) {
+            break;
+        }
+        if (owed != last) {
+            deadline = dl_deadline_after(PARTING);
+            last = owed;
+        }
+        pthread_mutex_unlock(&engine->lock);
+        dl_p2p_sleep(engine, seen, dl_deadline_left(deadline));
+        pthread_mutex_lock(&engine->lock);
+    }
+    atomic_fetch_sub(&bell->sleepers, 1);
 }
 
 dl_status

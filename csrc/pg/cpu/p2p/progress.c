@@ -65,6 +65,34 @@ publish(const dl_p2p *engine, int rank, const dl_frame *frame)
     channel->ops->publish(channel, frame);
 }
 
+/* A message ends when its frames are in the channel; but only who drives the engine moves
+ * them on, to a peer that may have nothing else to wait for. */
+static size_t
+owed_to(const dl_p2p_peer *peer)
+{
+    size_t held = peer->link == NULL ? 0 : dl_link_channel_owed(peer->link);
+
+    return peer->is_gone ? 0 : held + peer->controls.size;
+}
+
+size_t
+dl_p2p_owed(const dl_p2p *engine)
+{
+    size_t sum = 0;
+
+    for (int rank = 0; rank < engine->size; rank++) {
+        sum += owed_to(&engine->peers[rank]);
+    }
+    return sum;
+}
+
+bool
+dl_p2p_has_work(const dl_p2p *engine)
+{
+    return engine->pending > 0
+           || (engine->is_owing && !engine->is_aborted && !engine->is_closed);
+}
+
 /* Never in front of others that still wait. */
 void
 dl_p2p_control(dl_p2p *engine, int rank, const dl_frame *frame)
@@ -77,6 +105,7 @@ dl_p2p_control(dl_p2p *engine, int rank, const dl_frame *frame)
         dl_buffer_put(&peer->controls,
                       (dl_bytes){(const uint8_t *)frame, sizeof *frame});
     }
+    engine->is_owing |= owed_to(peer) > 0;
     /* The peer would wait for ever. */
     if (dl_buffer_check(&peer->controls) != DL_OK && !engine->is_aborted) {
         engine->cause = *dl_last_error();
@@ -325,6 +354,7 @@ dl_p2p_progress(dl_p2p *engine)
 {
     bool has_moved = false;
     bool is_any_blocked = false;
+    bool is_owing = false;
 
     for (int rank = 0; rank < engine->size; rank++) {
         const dl_p2p_peer *peer = &engine->peers[rank];
@@ -333,7 +363,9 @@ dl_p2p_progress(dl_p2p *engine)
         }
         has_moved |= is_blocked(peer) && put_all(engine, rank);
         is_any_blocked |= is_blocked(peer);
+        is_owing |= owed_to(peer) > 0;
     }
+    engine->is_owing = is_owing;
     atomic_store_explicit(&engine->is_blocked, is_any_blocked, memory_order_relaxed);
     return has_moved;
 }
