@@ -60,7 +60,9 @@ def test_the_default_op_is_the_member():
 @pytest.mark.parametrize("function", COLLECTIVES, ids=lambda f: f.__name__)
 def test_help_shows_the_signature(function):
     text = pydoc.plain(pydoc.render_doc(function))
-    assert f"{function.__name__}{inspect.signature(function)}" in text
+    shown = f"{function.__name__}{inspect.signature(function)}"
+    # From Python 3.13 on a long one takes several lines.
+    assert "".join(shown.split()) in "".join(text.split())
     assert pickle.loads(pickle.dumps(function)) is function
 
 
