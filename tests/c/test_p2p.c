@@ -601,3 +601,23 @@ CHECK_CASE(a_message_arrives_though_its_sender_has_left)
     start_processes(&all, 2, send_and_leave, NULL);
     join_processes(&all, 0);
 }
+
+static void
+come_and_go(int rank, const rank_processes *all, void *context)
+{
+    (void)context;
+    setenv(DL_HOST_HINT_VARIABLE, rank == 0 ? "a" : "b", 1);
+    dl_store *store = open_file_store(all);
+
+    end_group(join_group(store, "g", rank, all->size));
+    dl_store_unref(store);
+}
+
+/* Whose places there this rank's own board does not have. */
+CHECK_CASE(who_leaves_has_not_met_all_ranks_of_a_larger_host)
+{
+    rank_processes all;
+
+    start_processes(&all, 9, come_and_go, NULL);
+    join_processes(&all, 0);
+}

@@ -221,15 +221,18 @@ judge_list(dl_list *list)
     }
 }
 
+/* The board has the ranks of this host; of others nothing is known before there is a
+ * link. */
 static bool
 is_gone(const dl_p2p *engine, int rank)
 {
     const dl_board *board = engine->options.board;
+    const dl_layout *layout = engine->options.layout;
     const dl_link_channel *link = engine->peers[rank].link;
-    int place = engine->options.layout->place_of[rank];
+    int place = layout->place_of[rank];
 
-    if (link != NULL) {
-        return link->is_lost;
+    if (layout->host_of[rank] != layout->host) {
+        return link != NULL && link->is_lost;
     }
     return dl_board_is_cut(board, place)
            || atomic_load(&board->members[place].farewell) != DL_STAYING;
