@@ -197,6 +197,47 @@ CHECK_CASE(a_lost_rank_is_named_by_those_who_never_waited_for_it)
     traffics_fini(&all);
 }
 
+static dl_status
+tell_late(void *context)
+{
+    return --*(int *)context > 0 ? DL_OK : dl_fail(DL_MISMATCH, "rank 2 gave up");
+}
+
+/* Rank 1 ends without a word, because of something that comes to rank 0 another way. */
+static void
+hang_up(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_traffic *traffic = &all->traffics[rank];
+    dl_op_context op = traffics_op(2, DL_BARRIER, PATIENCE);
+    uint8_t byte = 0;
+    int looks = 5;
+
+    (void)size;
+    exchange(all, rank, 1, 5);
+    if (rank == 1) {
+        traffics_cut(all, 1);
+        return;
+    }
+    traffic->options.check = tell_late;
+    traffic->options.context = &looks;
+    dl_traffic_begin(traffic, &op);
+    CHECK_OK(dl_traffic_receive(traffic, 1, &byte, 1));
+    CHECK_STATUS(dl_traffic_wait(traffic, dl_traffic_next(traffic)), DL_MISMATCH);
+    CHECK_TEXT(dl_last_error()->text, "barrier #2 in group g: rank 2 gave up");
+    dl_traffic_break(traffic, NULL, 0);
+    dl_traffic_end(traffic);
+}
+
+CHECK_CASE(who_ends_without_a_word_is_not_blamed_for_what_others_tell)
+{
+    test_traffics all;
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, hang_up, &all);
+    traffics_fini(&all);
+}
+
 /* The lower rank is not called, and the higher not answered. */
 CHECK_CASE(a_rank_that_ended_before_any_call_is_noticed_from_both_sides)
 {

@@ -19,6 +19,9 @@
 /* A parting word must not hold up the one who fails. */
 #define FAREWELL_PATIENCE (100 * DL_MILLISECOND)
 
+/* Other ways are looked at less often than links, but more often than this. */
+#define HEARING_PATIENCE (100 * DL_MILLISECOND)
+
 dl_status
 dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options)
 {
@@ -97,22 +100,24 @@ used_route(const dl_traffic *self, int index)
     return self->routes[self->used[index]];
 }
 
-/* To those it is connected with, and by other ways to all. */
+/* To those it is connected with, and by other ways to all.  These come first: on a link
+ * that is full only the end can be said, and who sees that asks them why. */
 static void
 say_farewells(dl_traffic *self, const dl_error *cause, uint64_t sequence)
 {
     const dl_traffic_options *options = &self->options;
-    dl_deadline deadline = dl_deadline_after(FAREWELL_PATIENCE);
 
     if (self->is_silent) {
         return;
     }
     self->is_silent = true;
+    if (options->tell != NULL) {
+        options->tell(options->context, cause, sequence,
+                      dl_deadline_after(FAREWELL_PATIENCE));
+    }
+    dl_deadline deadline = dl_deadline_after(FAREWELL_PATIENCE);
     for (int i = 0; i < self->used_count; i++) {
         dl_route_farewell(used_route(self, i), cause, deadline);
-    }
-    if (options->tell != NULL) {
-        options->tell(options->context, cause, sequence, deadline);
     }
 }
 
@@ -207,13 +212,33 @@ dl_traffic_next(dl_traffic *traffic)
     return traffic->stage++;
 }
 
+/* A connection that has ended does not say why; what the rank, or who failed before it,
+ * has told by other ways does. */
+static dl_status
+blame(dl_traffic *self, const dl_route *route)
+{
+    const dl_traffic_options *options = &self->options;
+    dl_error error = *dl_last_error();
+    dl_deadline deadline = dl_deadline_after(HEARING_PATIENCE);
+    bool is_silent = error.status == DL_PEER_LOST && !route->is_told;
+
+    while (is_silent && options->check != NULL && !dl_deadline_passed(deadline)) {
+        if (options->check(options->context) != DL_OK) {
+            return dl_traffic_fail(self, NULL);
+        }
+        (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
+    }
+    (void)dl_fail_again(&error);
+    return dl_traffic_fail(self, route);
+}
+
 static dl_status
 step_all(dl_traffic *self, bool *has_moved)
 {
     for (int i = 0; i < self->used_count; i++) {
         dl_route *route = used_route(self, i);
         if (dl_route_step(route, has_moved) != DL_OK) {
-            return dl_traffic_fail(self, route);
+            return blame(self, route);
         }
     }
     return DL_OK;
