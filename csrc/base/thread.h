@@ -29,7 +29,7 @@ dl_status dl_sleep_until(dl_deadline deadline);
 uint32_t dl_fork_generation(void);
 
 /* Descriptors that a forked child must not keep open, because their closing tells peers
- * that this process died.  Closed in the child by a fork handler. */
+ * that this process died, or gives a lock back.  Closed in the child by a fork handler. */
 void dl_fork_guard(int fd);
 void dl_fork_release(int fd);
 

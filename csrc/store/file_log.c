@@ -99,6 +99,7 @@ dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int 
         if (opened < 0) {
             return fail_to("opening", path, errno);
         }
+        dl_fork_guard(opened);
         /* The lock is on what was opened.  Once that has lost its name, others meet in
          * a new file: begin again, or the two would never see each other. */
         dl_status status = lock_file(opened, access, deadline, path);
@@ -106,9 +107,22 @@ dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int 
             *fd = opened;
             return DL_OK;
         }
-        close(opened);
+        dl_file_close(opened);
         DL_TRY(status);
     }
+}
+
+void
+dl_file_close(int fd)
+{
+    if (fd < 0) {
+        return;
+    }
+    /* Not by closing alone: the lock lasts until the last copy is closed, and a child
+     * that another thread forks just now has one. */
+    (void)flock(fd, LOCK_UN);
+    dl_fork_release(fd);
+    close(fd);
 }
 
 static void

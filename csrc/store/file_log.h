@@ -46,6 +46,10 @@ void dl_file_log_fini(dl_file_log *log);
 dl_status dl_file_open(const char *path, dl_file_access access, dl_deadline deadline,
                        int *fd);
 
+/* Unlocks and closes what dl_file_open() gave, -1 too.  A child that is forked in between
+ * has neither the file nor a part in the lock. */
+void dl_file_close(int fd);
+
 /* Brings the picture up to date; an `fd` of -1 is an empty file.  A record that does not
  * fit into the file is DL_BACKEND. */
 dl_status dl_file_log_read(dl_file_log *log, int fd);

@@ -29,9 +29,7 @@ static void
 leave(file_store *self, int fd)
 {
     pthread_mutex_unlock(&self->lock);
-    if (fd >= 0) {
-        close(fd);
-    }
+    dl_file_close(fd);
 }
 
 /* Locks file and picture and brings the picture up to date.  On success leave() ends

@@ -24,12 +24,14 @@ dl_file_watch_init(dl_file_watch *watch, const char *path)
         .fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC),
         .pause = FIRST_PAUSE,
     };
+    dl_fork_guard(watch->fd);
 }
 
 void
 dl_file_watch_fini(dl_file_watch *watch)
 {
     if (watch->fd >= 0) {
+        dl_fork_release(watch->fd);
         close(watch->fd);
     }
     watch->fd = -1;

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
+#include "store/file_log.h"
 #include "store/file_store.h"
 #include "store_suite.h"
 
@@ -393,6 +394,25 @@ CHECK_CASE(a_forked_child_does_not_count_as_closed)
     CHECK_FILE(REFCOUNT("1"));
     dl_store_unref(store);
     CHECK(!file_exists());
+    remove_folder();
+}
+
+CHECK_CASE(a_child_forked_in_the_middle_of_a_call_keeps_no_lock)
+{
+    dl_store *store = make_file();
+    int fd;
+
+    CHECK_OK(dl_file_open(path, DL_FILE_WRITE, SOON, &fd));
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(fcntl(fd, F_GETFD) != -1);
+    }
+    wait_for_child(child);
+    int copy = dup(fd); /* what a child has that is forked at the last moment */
+    dl_file_close(fd);
+    SUITE_SET(store, A, "1");
+    close(copy);
+    dl_store_unref(store);
     remove_folder();
 }
 
