@@ -23,6 +23,9 @@
 
 #define LENGTH_SIZE 4
 
+/* The smallest there is: more of them do no harm. */
+#define PAGE 4096
+
 dl_status
 dl_file_log_init(dl_file_log *log, const char *path)
 {
@@ -176,6 +179,14 @@ take_field(dl_reader *reader, dl_bytes *field, uint64_t *needed)
     return true;
 }
 
+/* Of a record without a key size: whether there is a key all the same.  A first record
+ * is never begun like this: no file of another kind is cut. */
+static bool
+is_unfinished(const dl_file_log *log, const dl_reader *reader)
+{
+    return log->offset > 0 && dl_reader_left(reader) > 0 && *reader->next != 0;
+}
+
 /* Applies the whole records of a piece; `*needed` bytes more complete the next one, or
  * at least its next field.  0: the piece ends with a record. */
 static dl_status
@@ -187,7 +198,14 @@ apply_piece(dl_file_log *log, dl_bytes piece, uint64_t *needed)
     while (dl_reader_left(&reader) > 0) {
         dl_reader probe = reader;
         dl_bytes key, value;
-        if (!take_field(&probe, &key, needed) || !take_field(&probe, &value, needed)) {
+        if (!take_field(&probe, &key, needed)) {
+            return DL_OK;
+        }
+        if (key.size == 0 && is_unfinished(log, &probe)) {
+            log->is_unfinished = true;
+            return DL_OK;
+        }
+        if (!take_field(&probe, &value, needed)) {
             return DL_OK;
         }
         DL_TRY(apply(log, key, value));
@@ -224,7 +242,8 @@ read_up_to(dl_file_log *log, int fd, uint64_t end, dl_buffer *piece)
 {
     uint64_t size = PIECE_SIZE;
 
-    while (log->offset < end) {
+    log->is_unfinished = false;
+    while (log->offset < end && !log->is_unfinished) {
         uint64_t needed;
         uint64_t left = end - log->offset;
         if (size > left) {
@@ -285,7 +304,6 @@ encode(dl_buffer *record, const char *space, dl_bytes key, dl_bytes value)
                        value.size);
     }
     dl_put_u32(record, (uint32_t)key_size);
-    /* One buffer, for one write: who is killed in between leaves no half of a record. */
     dl_buffer_put(record, dl_bytes_of(space));
     dl_buffer_put(record, key);
     dl_put_u32(record, (uint32_t)value.size);
@@ -293,28 +311,56 @@ encode(dl_buffer *record, const char *space, dl_bytes key, dl_bytes value)
     return dl_buffer_check(record);
 }
 
-static dl_status
-append(dl_file_log *log, int fd, dl_bytes record)
+/* 0 or an errno.  Not O_APPEND, so that the rest of a short write goes where it belongs
+ * even so. */
+static int
+write_at(int fd, dl_bytes bytes, uint64_t at)
 {
     size_t written = 0;
 
-    while (written < record.size) {
-        /* At the offset, which is the end: whoever writes has read all under the same
-         * lock.  Not O_APPEND, so that the rest of a short write goes where it belongs
-         * even so. */
-        ssize_t count = pwrite(fd, record.data + written, record.size - written,
-                               (off_t)(log->offset + written));
+    while (written < bytes.size) {
+        ssize_t count = pwrite(fd, bytes.data + written, bytes.size - written,
+                               (off_t)(at + written));
         if (count < 0 && errno != EINTR) {
-            int error = errno;
-            /* Half a record would make the file useless to everybody. */
-            if (written > 0 && ftruncate(fd, (off_t)log->offset) != 0) {
-                error = errno;
-            }
-            return fail_to("writing", log->path, error);
+            return errno;
         }
         written += count > 0 ? (size_t)count : 0;
     }
-    return DL_OK;
+    return 0;
+}
+
+/* 0 or an errno.  Half a record would make the file useless to everybody. */
+static int
+cut_to(int fd, uint64_t size)
+{
+    struct stat file;
+    bool is_longer = fstat(fd, &file) == 0 && (uint64_t)file.st_size > size;
+
+    return is_longer && ftruncate(fd, (off_t)size) != 0 ? errno : 0;
+}
+
+/* At the offset, which is the end: whoever writes has read all under the same lock.  A
+ * kill ends a write between two pages: a record that lies in several gets its first
+ * bytes last, and is none until then. */
+static dl_status
+append(dl_file_log *log, int fd, dl_bytes record)
+{
+    bool is_in_one_page = log->offset % PAGE + record.size <= PAGE;
+    size_t last = is_in_one_page ? 0 : LENGTH_SIZE;
+    dl_bytes rest = {record.data + last, record.size - last};
+    int error = log->is_unfinished ? cut_to(fd, log->offset) : 0;
+
+    if (error == 0) {
+        error = write_at(fd, rest, log->offset + last);
+    }
+    if (error == 0) {
+        error = write_at(fd, (dl_bytes){record.data, last}, log->offset);
+    }
+    if (error == 0) {
+        return DL_OK;
+    }
+    int cutting = cut_to(fd, log->offset);
+    return fail_to("writing", log->path, cutting == 0 ? error : cutting);
 }
 
 dl_status

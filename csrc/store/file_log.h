@@ -7,7 +7,9 @@
  *     u32 key size | key | u32 value size | value
  *
  * with "/" before a user's key, "-/" before one that was deleted, and the bare keys
- * "refcount/" and "cleanup/" counting who has the file open and who has closed it. */
+ * "refcount/" and "cleanup/" counting who has the file open and who has closed it.  A
+ * record counts once its key size is there: who is killed while writing one breaks
+ * nothing. */
 #ifndef DISTLITE_STORE_FILE_LOG_H
 #define DISTLITE_STORE_FILE_LOG_H
 
@@ -26,6 +28,9 @@ typedef struct dl_file_log {
     int64_t reference_count;
     int64_t cleanup_count;
     uint64_t offset; /* read so far */
+    /* What follows is of a writer that was killed: its record has no key size.  The next
+     * one writes over it. */
+    bool is_unfinished;
     /* Of the file read so far: a file made anew starts over. */
     uint64_t inode;
     int64_t born;
@@ -51,7 +56,7 @@ dl_status dl_file_open(const char *path, dl_file_access access, dl_deadline dead
 void dl_file_close(int fd);
 
 /* Brings the picture up to date; an `fd` of -1 is an empty file.  A record that does not
- * fit into the file is DL_BACKEND. */
+ * fit into the file is DL_BACKEND, unless it is one that was never finished. */
 dl_status dl_file_log_read(dl_file_log *log, int fd);
 
 /* Appends a record for `space` followed by `key` and reflects it in the picture, which

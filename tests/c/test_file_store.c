@@ -304,6 +304,64 @@ CHECK_CASE(garbage_is_a_clear_error_too)
     remove_folder();
 }
 
+static void
+wait_for_child(pid_t child)
+{
+    int status = -1;
+
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK_EQUAL(status, 0);
+}
+
+/* Bytes that pwrite(2) still writes before the process is killed; negative: any number. */
+static ssize_t until_killed = -1;
+
+/* Stands in front of the C library's. */
+ssize_t
+pwrite(int fd, const void *bytes, size_t size, off_t offset)
+{
+    bool is_last = until_killed >= 0 && (size_t)until_killed < size;
+    long count =
+        syscall(SYS_pwrite64, fd, bytes, is_last ? (size_t)until_killed : size, offset);
+
+    if (is_last) {
+        _exit(0);
+    }
+    until_killed -= until_killed < 0 ? 0 : count;
+    return count;
+}
+
+/* A kill comes between pages, or between two writes. */
+CHECK_CASE(who_is_killed_while_writing_breaks_nothing)
+{
+    static uint8_t bytes[3 * 4096];
+    const dl_bytes value = {bytes, sizeof bytes};
+    const ssize_t sizes[] = {0, 4096 - 18 - 4, 2 * 4096 - 18 - 4, 3 * 4096 + 10 - 4};
+    dl_store *store = make_file();
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        CHECK(truncate(path, 18) == 0);
+        CHECK(!suite_exists(store, A)); /* and so it has seen that the file was cut */
+        pid_t child = fork();
+        if (child == 0) {
+            dl_store *own;
+            CHECK_OK(dl_file_store_new(path, -1, &own));
+            CHECK(truncate(path, 18) == 0);
+            until_killed = sizes[i];
+            (void)dl_store_set(own, B, value, SOON);
+            _exit(1);
+        }
+        wait_for_child(child);
+        CHECK(!suite_exists(store, B));
+        SUITE_SET(store, A, "1");
+        SUITE_SET(store, A, "2");
+        CHECK_FILE(REFCOUNT("1") "\x02\0\0\0/a\x01\0\0\0001"
+                                 "\x02\0\0\0/a\x01\0\0\0002");
+    }
+    dl_store_unref(store);
+    remove_folder();
+}
+
 CHECK_CASE(a_full_disk_leaves_no_torn_record)
 {
     struct rlimit limit = {.rlim_cur = 5000, .rlim_max = RLIM_INFINITY};
@@ -340,15 +398,6 @@ CHECK_CASE(a_lock_that_is_never_given_back_is_an_error)
     SUITE_SET(store, A, "1");
     dl_store_unref(store);
     remove_folder();
-}
-
-static void
-wait_for_child(pid_t child)
-{
-    int status = -1;
-
-    CHECK(waitpid(child, &status, 0) == child);
-    CHECK_EQUAL(status, 0);
 }
 
 CHECK_CASE(processes_that_add_and_append_agree_on_the_sum)
