@@ -459,6 +459,44 @@ CHECK_CASE(a_blocking_pop_goes_on_until_it_wins)
     finish(&server, connection);
 }
 
+/* Another client was told of the item, and has stopped. */
+static void
+talk_untold_item(fake_peer *peer)
+{
+    CHECK(fake_greet(peer));
+    expect_pop(peer);
+    fake_send_number(peer, 0);
+    expect_wait(peer);
+    expect_cancel(peer);
+    fake_send(peer, DL_LITERAL("\1"));
+    expect_pop(peer);
+    fake_send_number(peer, 1);
+    fake_send_blob(peer, DL_LITERAL("item"));
+    expect_no_more(peer);
+}
+
+static void
+check_untold_item(dl_deadline deadline)
+{
+    fake_server server = {.talk = talk_untold_item};
+    dl_connection *connection = greet(&server);
+    dl_call call = call_of(DL_OP_QUEUE_POP, deadline);
+    dl_buffer value = {0};
+
+    call.values = &value;
+    call.is_blocking = true;
+    CHECK_OK(dl_exchange(connection, &call));
+    CHECK_BYTES(dl_buffer_bytes(&value), "item");
+    dl_buffer_fini(&value);
+    finish(&server, connection);
+}
+
+CHECK_CASE(a_blocking_pop_looks_for_items_that_it_is_not_told_of)
+{
+    check_untold_item(dl_deadline_after(-1));
+    check_untold_item(dl_deadline_after(IMPATIENCE));
+}
+
 CHECK_CASE(a_pop_that_does_not_block_tells_of_an_empty_queue)
 {
     dl_bytes reply = DL_LITERAL("\0\0\0\0\0\0\0\0");

@@ -9,6 +9,10 @@
 #define FIRST_NAP DL_MILLISECOND
 #define LAST_NAP DL_WAIT_SLICE
 
+/* A client that was told of an item, and has stopped instead of popping it, keeps the
+ * others from hearing of it: they look for themselves that often. */
+#define LOOK_AGAIN DL_SECOND
+
 /* Keeps the call's span, which is what errors name. */
 dl_deadline
 dl_call_answer_deadline(const dl_call *call)
@@ -153,7 +157,7 @@ static dl_status
 cancel_wait(dl_connection *connection, dl_call *call, bool *is_over)
 {
     dl_request cancel = {.op = DL_OP_CANCEL_WAIT};
-    dl_deadline grace = dl_deadline_after(DL_ANSWER_GRACE);
+    dl_deadline grace = dl_call_answer_deadline(call);
     uint8_t byte;
 
     DL_TRY(ask(connection, call, &cancel));
@@ -169,11 +173,12 @@ cancel_wait(dl_connection *connection, dl_call *call, bool *is_over)
     return DL_OK;
 }
 
-/* WAIT or BARRIER, and its end.  When the deadline has passed already, the question and
+/* WAIT or BARRIER, and its end.  When its deadline has passed already, the question and
  * its cancellation travel together, and the server decides.  DL_OK with `*is_over`
  * false: it timed out, and so it has when the server does not even cancel. */
 static dl_status
-wait_for(dl_connection *connection, dl_call *call, dl_request *request, bool *is_over)
+wait_for(dl_connection *connection, dl_call *call, dl_request *request,
+         dl_deadline deadline, bool *is_over)
 {
     /* Of the shortest reply there is; the rest of it is not far then. */
     uint32_t begun = connection->is_ours ? 2 : 1;
@@ -181,9 +186,9 @@ wait_for(dl_connection *connection, dl_call *call, dl_request *request, bool *is
 
     *is_over = false;
     dl_connection_put(connection, request, call->key_prefix);
-    if (!dl_deadline_passed(call->deadline)) {
+    if (!dl_deadline_passed(deadline)) {
         DL_TRY(dl_connection_send(connection, dl_call_answer_deadline(call)));
-        status = dl_connection_await(connection, begun, call->deadline);
+        status = dl_connection_await(connection, begun, deadline);
     }
     if (status == DL_OK) {
         return end_wait(connection, is_over);
@@ -196,12 +201,12 @@ wait_for(dl_connection *connection, dl_call *call, dl_request *request, bool *is
 
 static dl_status
 wait_for_keys(dl_connection *connection, dl_call *call, const dl_bytes *keys,
-              size_t count)
+              size_t count, dl_deadline deadline)
 {
     dl_request wait = {.op = DL_OP_WAIT, .keys = keys, .count = count};
     bool is_over;
 
-    DL_TRY(wait_for(connection, call, &wait, &is_over));
+    DL_TRY(wait_for(connection, call, &wait, deadline, &is_over));
     return is_over ? DL_OK : dl_store_fail_timeout("/", keys, count, call->deadline);
 }
 
@@ -210,7 +215,8 @@ wait_for_keys(dl_connection *connection, dl_call *call, const dl_bytes *keys,
 static dl_status
 exchange_wait(dl_connection *connection, dl_call *call)
 {
-    return wait_for_keys(connection, call, call->request.keys, call->request.count);
+    return wait_for_keys(connection, call, call->request.keys, call->request.count,
+                         call->deadline);
 }
 
 static dl_status
@@ -218,7 +224,7 @@ exchange_barrier(dl_connection *connection, dl_call *call)
 {
     bool is_over;
 
-    DL_TRY(wait_for(connection, call, &call->request, &is_over));
+    DL_TRY(wait_for(connection, call, &call->request, call->deadline, &is_over));
     return is_over ? DL_OK
                    : dl_store_fail_barrier_timeout(call->request.key, call->deadline);
 }
@@ -243,7 +249,7 @@ exchange_values(dl_connection *connection, dl_call *call, const dl_bytes *keys,
     int64_t nap = 0;
 
     if (!connection->is_ours) {
-        DL_TRY(wait_for_keys(connection, call, keys, count));
+        DL_TRY(wait_for_keys(connection, call, keys, count, call->deadline));
         return fetch(connection, call, count);
     }
     for (;;) {
@@ -255,7 +261,7 @@ exchange_values(dl_connection *connection, dl_call *call, const dl_bytes *keys,
             return dl_store_fail_timeout("/", keys, count, call->deadline);
         }
         DL_TRY(take_nap(call, &nap));
-        DL_TRY(wait_for_keys(connection, call, keys, count));
+        DL_TRY(wait_for_keys(connection, call, keys, count, call->deadline));
     }
 }
 
@@ -290,8 +296,8 @@ pop(dl_connection *connection, dl_call *call)
 }
 
 /* Several may be woken for one item, or none if the key holds a value as well: whoever
- * finds the queue empty waits again.  Losing the connection while waiting loses no
- * item. */
+ * finds the queue empty waits again, and looks once more when time is up.  Losing the
+ * connection while waiting loses no item. */
 static dl_status
 exchange_queue_pop(dl_connection *connection, dl_call *call)
 {
@@ -311,7 +317,13 @@ exchange_queue_pop(dl_connection *connection, dl_call *call)
             return dl_store_fail_timeout("/", key, 1, call->deadline);
         }
         DL_TRY(take_nap(call, &nap));
-        DL_TRY(wait_for_keys(connection, call, key, 1));
+        status = wait_for_keys(connection, call, key, 1,
+                               dl_deadline_sooner(call->deadline, LOOK_AGAIN));
+        if (status == DL_TIMEOUT && connection->is_clean) {
+            nap = 0;
+        } else {
+            DL_TRY(status);
+        }
     }
 }
 
