@@ -168,25 +168,58 @@ dl_tensors_overlap(const dl_tensor *left, const dl_tensor *right)
            && do_meet(&walks[0], &walks[1]);
 }
 
+/* Of contiguous tensors, too, whose flag nobody has set: blocks of strided ones. */
+static bool
+is_one_run(const dl_tensor *tensor)
+{
+    int64_t stride = (int64_t)tensor->item_size;
+
+    for (int i = tensor->ndim - 1; !tensor->is_contiguous && i >= 0; i--) {
+        if (tensor->shape[i] > 1 && tensor->strides[i] != stride) {
+            return false;
+        }
+        stride *= tensor->shape[i];
+    }
+    return true;
+}
+
+/* The dimension of more than one entry from `at` on, or the end. */
+static int
+skip_ones(const dl_tensor *tensor, int at)
+{
+    while (at < tensor->ndim && tensor->shape[at] == 1) {
+        at++;
+    }
+    return at;
+}
+
+static bool
+have_same_steps(const dl_tensor *left, const dl_tensor *right)
+{
+    int i = skip_ones(left, 0);
+    int k = skip_ones(right, 0);
+
+    while (i < left->ndim && k < right->ndim) {
+        if (left->shape[i] != right->shape[k]
+            || left->strides[i] != right->strides[k]) {
+            return false;
+        }
+        i = skip_ones(left, i + 1);
+        k = skip_ones(right, k + 1);
+    }
+    return i == left->ndim && k == right->ndim;
+}
+
 bool
 dl_tensors_are_same(const dl_tensor *left, const dl_tensor *right)
 {
     if (left->data != right->data || left->count != right->count
-        || left->item_size != right->item_size
-        || left->is_contiguous != right->is_contiguous) {
+        || left->item_size != right->item_size) {
         return false;
     }
-    if (left->is_contiguous) {
-        return true;
+    bool is_run = is_one_run(left);
+    if (is_run || is_one_run(right)) {
+        return is_run && is_one_run(right);
     }
-    if (left->ndim != right->ndim) {
-        return false;
-    }
-    for (int i = 0; i < left->ndim; i++) {
-        if (left->shape[i] != right->shape[i]
-            || (left->shape[i] > 1 && left->strides[i] != right->strides[i])) {
-            return false;
-        }
-    }
-    return true;
+    return have_same_steps(left, right);
 }

@@ -15,10 +15,12 @@ typedef struct dl_extent {
 
 dl_extent dl_tensor_extent(const dl_tensor *tensor);
 
+/* What is empty meets nothing, also in the middle of something else. */
 static inline bool
 dl_extents_meet(dl_extent left, dl_extent right)
 {
-    return left.first < right.end && right.first < left.end;
+    return left.first < right.end && right.first < left.end && left.first < left.end
+           && right.first < right.end;
 }
 
 /* Exact, except for arrays whose own elements may share memory (tensor/strided.h): those

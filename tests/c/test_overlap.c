@@ -171,3 +171,49 @@ CHECK_CASE(same_views_have_the_same_elements_in_the_same_order)
     right.shape[1] = 3;
     CHECK(!dl_tensors_are_same(&left.tensor, &right.tensor));
 }
+
+/* 3 x 1 x 4 of every second element, as cut out of an array and as a view of its own. */
+CHECK_CASE(same_views_may_differ_in_dimensions_of_one)
+{
+    dl_tensor left = {.data = memory, .count = 12, .item_size = 4, .ndim = 3};
+    dl_tensor right = left;
+
+    left.shape = (int64_t[]){3, 1, 4};
+    left.strides = (int64_t[]){64, 999, 8};
+    right.ndim = 2;
+    right.shape = (int64_t[]){3, 4};
+    right.strides = (int64_t[]){64, 8};
+    CHECK(dl_tensors_are_same(&left, &right) && dl_tensors_are_same(&right, &left));
+    right.strides = (int64_t[]){64, -8};
+    CHECK(!dl_tensors_are_same(&left, &right) && !dl_tensors_are_same(&right, &left));
+    right.ndim = 3;
+    right.shape = (int64_t[]){3, 2, 2};
+    right.strides = (int64_t[]){64, 16, 8};
+    CHECK(!dl_tensors_are_same(&left, &right) && !dl_tensors_are_same(&right, &left));
+}
+
+/* A row cut out of a strided array has the array's dimensions, and no gaps. */
+CHECK_CASE(same_views_may_differ_in_the_word_contiguous)
+{
+    dl_tensor left = {.data = memory, .count = 4, .item_size = 4, .ndim = 2};
+    dl_tensor right = {
+        .data = memory, .count = 4, .item_size = 4, .is_contiguous = true};
+
+    left.shape = (int64_t[]){1, 4};
+    left.strides = (int64_t[]){64, 4};
+    CHECK(dl_tensors_are_same(&left, &right) && dl_tensors_are_same(&right, &left));
+    left.strides = (int64_t[]){64, 8};
+    CHECK(!dl_tensors_are_same(&left, &right) && !dl_tensors_are_same(&right, &left));
+}
+
+CHECK_CASE(what_is_empty_overlaps_with_nothing)
+{
+    dl_tensor empty = {
+        .data = memory + 40, .count = 0, .item_size = 4, .is_contiguous = true};
+    view around = part(0, 3, 4, 8);
+
+    around.tensor.shape = around.shape;
+    around.tensor.strides = around.strides;
+    CHECK(!dl_tensors_overlap(&empty, &around.tensor));
+    CHECK(!dl_tensors_overlap(&around.tensor, &empty));
+}

@@ -100,3 +100,38 @@ def test_many_groups_over_one_store():
         return totals
 
     assert run_as_threads(member, 3) == [[2.0 * n for n in range(10)]] * 3
+
+
+def test_the_own_block_of_a_strided_output_may_be_the_input():
+    store = distlite.HashStore()
+
+    def member(rank):
+        group = join(store, rank, 2)
+        table = np.zeros((2, 3))
+        column = table[:, 1]
+        column[rank] = rank + 1
+        distlite.all_gather_single(column, column[rank : rank + 1], group=group)
+        assert table.tolist() == [[0, 1, 0], [0, 2, 0]]
+        stack = np.zeros((2, 3, 8))[:, :, ::2]
+        stack[rank] = rank + 1
+        distlite.all_gather_single(stack, stack[rank], group=group)
+        assert (stack[0] == 1).all() and (stack[1] == 2).all()
+
+    run_as_threads(member, 2)
+
+
+def test_empty_blocks_of_an_array_that_runs_backwards():
+    store = distlite.HashStore()
+
+    def member(rank):
+        group = join(store, rank, 2)
+        received = np.zeros(4)
+        sizes = [[0, 3], [0, 4]][rank]
+        sent = np.arange([0.0, 7.0][rank])
+        distlite.all_to_all_single(
+            received[: sum(sizes)][::-1], sent, sizes, [[0, 0], [3, 4]][rank], group
+        )
+        wanted = [[2, 1, 0, 0], [6, 5, 4, 3]][rank]
+        assert received.tolist() == wanted
+
+    run_as_threads(member, 2)
