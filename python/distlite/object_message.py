@@ -28,10 +28,12 @@ __all__ = [
     "Message",
     "empty",
     "failure",
+    "length_of",
     "load",
     "memory_of",
     "pack",
     "part_sizes",
+    "said",
 ]
 
 # A part is a transfer of its own: less is cheaper to copy into the stream.
@@ -65,6 +67,16 @@ def failure(error: Exception, text: str = "") -> Message:
     message.error = error
     message.text = text or str(error)
     return message
+
+
+def length_of(call: Call, name: str, objects: Any) -> tuple[int, Message]:
+    """Of argument `name`; or 0, and the failure: it is no list."""
+    try:
+        return len(objects), NOTHING
+    except TypeError:
+        text = f"`{name}` has to be a list, and is of type {_name_of(objects)}"
+        error = TypeError(f"{call.where()}: rank {call.rank}: {text}")
+        return 0, failure(error, text)
 
 
 def pack(call: Call, value: Any, is_list: bool = False) -> Message:
@@ -153,7 +165,15 @@ def _explain(value: Any, is_list: bool, error: Exception) -> str:
         except Exception:
             culprit = f"object {i}, of type {_name_of(item)},"
             break
-    return f"{culprit} cannot be pickled: {type(error).__name__}: {error}"
+    return f"{culprit} cannot be pickled: {type(error).__name__}{said(error)}"
+
+
+def said(error: Exception) -> str:
+    """": " and its text, or nothing if making that raises: others wait for it."""
+    try:
+        return f": {error}"
+    except Exception:
+        return ""
 
 
 def _name_of(value: Any) -> str:

@@ -18,6 +18,7 @@ from .object_message import (
     Message,
     empty,
     failure,
+    length_of,
     memory_of,
     pack,
     part_sizes,
@@ -58,8 +59,10 @@ def send_object_list(
     if call is None:
         return
     check_peer(call, "destination")
-    message = pack(call, list(object_list), True)
-    card = card_of(call.is_safe, message, len(object_list), ROOM)
+    count, message = length_of(call, "object_list", object_list)
+    if message.error is None:
+        message = pack(call, list(object_list), True)
+    card = card_of(call.is_safe, message, count, ROOM)
     put(call, memory_of(card))
     if message.error is not None:
         raise message.error
@@ -130,7 +133,9 @@ def recv_object_list(
     card = take_card(call)
     if card.kind & FAILED:
         raise DistBackendError(f"{call.where()}: rank {call.root}: {card.text()}")
-    answer = answer_to(call, card, len(object_list))
+    length, answer = length_of(call, "object_list", object_list)
+    if answer.error is None:
+        answer = answer_to(call, card, length)
     put(call, memory_of(card_of(call.is_safe, answer, 0, ROOM)))
     if answer.error is not None:
         raise answer.error

@@ -30,7 +30,7 @@ from .object_cards import (
     exchange,
     sizes_on,
 )
-from .object_message import NOTHING, Message, failure, load, pack
+from .object_message import NOTHING, Message, failure, length_of, load, pack, said
 from .object_transfer import (
     all_gather_rest,
     broadcast_rest,
@@ -141,7 +141,7 @@ def loaded(call: Call, source: int, stream: Any, buffers: list[Any]) -> Any:
     except Exception as error:
         raise DistBackendError(
             f"{call.where()}: what rank {source} sent cannot be loaded on rank "
-            f"{call.rank}: {type(error).__name__}: {error}"
+            f"{call.rank}: {type(error).__name__}{said(error)}"
         ) from error
 
 
@@ -178,8 +178,10 @@ def broadcast_object_list(
     if call is None:
         return
     is_root = call.rank == call.root
-    message = pack(call, list(object_list), True) if is_root else NOTHING
-    own = card_of(call.is_safe, message, len(object_list), ROOM if is_root else 0)
+    count, message = length_of(call, "object_list", object_list)
+    if is_root and message.error is None:
+        message = pack(call, list(object_list), True)
+    own = card_of(call.is_safe, message, count, ROOM if is_root else 0)
     card = exchange(call, message, own, ON_ROOT, COUNT_END)[call.root]
     size, parts = sizes_on(card)
     if size <= ROOM and not parts:
@@ -217,10 +219,13 @@ def all_gather_object(
 
 def put_all(call: Call, object_list: list[Any], got: list[tuple[Any, Any]]) -> None:
     """(stream, buffers) of each rank."""
-    if len(object_list) < call.size:
+    count, problem = length_of(call, "object_list", object_list)
+    if problem.error is not None:
+        raise problem.error
+    if count < call.size:
         raise IndexError(
-            f"{call.where()}: a list of {len(object_list)} has no place for the "
-            f"objects of {call.size} ranks"
+            f"{call.where()}: a list of {count} has no place for the objects of "
+            f"{call.size} ranks"
         )
     for rank, (stream, buffers) in enumerate(got):
         object_list[rank] = loaded(call, rank, stream, buffers)
@@ -246,7 +251,12 @@ def gather_object(
     if call is None:
         return
     is_root = call.rank == call.root
-    if is_root == bool(object_gather_list):
+    count, message = 0, NOTHING
+    if object_gather_list is not None:
+        count, message = length_of(call, "object_gather_list", object_gather_list)
+    if message.error is not None:
+        pass
+    elif is_root == (count > 0):
         message = pack(call, obj)
     else:
         message = failure(
@@ -314,11 +324,14 @@ def scatter_messages(
     if inputs is None:
         text = "source rank must provide non-None scatter_object_input_list"
         return [], failure(ValueError(text))
-    if len(inputs) != call.size:
+    count, problem = length_of(call, "scatter_object_input_list", inputs)
+    if problem.error is not None:
+        return [], problem
+    if count != call.size:
         return [], failure(
             ValueError(
-                f"{call.where()}: the input list has {len(inputs)} objects for "
-                f"{call.size} ranks"
+                f"{call.where()}: the input list has {count} objects for {call.size} "
+                "ranks"
             )
         )
     messages = [pack(call, item) for item in inputs]

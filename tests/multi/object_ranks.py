@@ -143,6 +143,16 @@ def messages(rank: int, world_size: int) -> list[str]:
     return [] if is_same(got, contents(before)) else ["recv_object_list"]
 
 
+class Speechless(LookupError):
+    """An object that cannot be pickled, for a reason that has no text."""
+
+    def __reduce__(self) -> Any:
+        raise self
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
 def failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     """Of calls that fail on every rank, or on one; between them the group works."""
     init(rank, world_size, init_method)
@@ -171,6 +181,25 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
         "scatter output": lambda: distlite.scatter_object_list(
             [] if is_last else [0], none
         ),
+        "no list": lambda: distlite.broadcast_object_list(None if is_last else [1]),
+        "no list at the source": lambda: distlite.broadcast_object_list(
+            [1] if is_last else None
+        ),
+        "no list to scatter": lambda: distlite.scatter_object_list(
+            [0], (i for i in none)
+        ),
+        "no list to gather": lambda: distlite.gather_object(
+            1, None if is_last else True
+        ),
+        "an array as list": lambda: distlite.gather_object(
+            1, None if is_last else np.empty(world_size, object)
+        ),
+        "no list of all": lambda: distlite.all_gather_object(
+            None if is_last else none, 1
+        ),
+        "speechless": lambda: distlite.all_gather_object(
+            none, Speechless() if is_last else 1
+        ),
         "short": lambda: distlite.all_gather_object([] if is_last else none, 1),
         "load": lambda: distlite.broadcast_object_list(
             [Picky(0)] if rank == 0 else [0]
@@ -197,11 +226,13 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
 def message_failures(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     init(rank, world_size, init_method)
     got = {}
-    cases: dict[str, tuple[list[Any], list[Any], bool | None]] = {
+    cases: dict[str, tuple[Any, Any, bool | None]] = {
         "unpicklable": ([1, lambda: 0], [0, 0], None),
         "lengths": ([1, 2], [0], None),
         "modes": ([1], [0], True),
         "load": ([Picky(0)], [0], None),
+        "no list to send": (None, [0], None),
+        "no list to fill": ([1], None, None),
     }
     for name, (sent, taken, safe) in cases.items():
         call = partial(distlite.send_object_list, sent, 1, safe=safe)

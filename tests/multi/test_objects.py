@@ -57,6 +57,25 @@ def test_failures_are_told_on_every_rank():
         ),
         "scatter count": ([value, backend], "the input list has 3 objects for 2 ranks"),
         "scatter output": ([backend, value], ""),
+        "no list": ([backend, "TypeError"], "broadcast_object_list in group 0: rank 1"),
+        "no list at the source": (
+            ["TypeError", backend],
+            "rank 0: `object_list` has to be a list, and is of type NoneType",
+        ),
+        "no list to scatter": (
+            ["TypeError", backend],
+            "`scatter_object_input_list` has to be a list, and is of type generator",
+        ),
+        "no list to gather": (
+            ["TypeError", backend],
+            "rank 0: `object_gather_list` has to be a list, and is of type bool",
+        ),
+        "an array as list": (["", ""], ""),
+        "no list of all": (["", "TypeError"], ""),
+        "speechless": (
+            [backend, "PicklingError"],
+            "an object of type object_ranks.Speechless cannot be pickled: Speechless",
+        ),
         "short": (["", "IndexError"], ""),
         "load": (["", backend], ""),
         "load all": ([backend] * 2, "cannot be loaded on rank"),
@@ -99,6 +118,9 @@ def test_failures_of_messages_are_told_on_both_sides():
         )
         assert got["both"][1] == "Can't specify both group_rank and global_rank"
         assert all(seconds < SOON for _, _, seconds in got.values())
+    assert sender["no list to send"][0] == receiver["no list to fill"][0] == "TypeError"
+    assert "rank 0: `object_list` has to be" in receiver["no list to send"][1]
+    assert "rank 1: `object_list` has to be" in sender["no list to fill"][1]
     assert sender["load"][0] == "" and "LookupError: not here" in receiver["load"][1]
 
 
