@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/log.h"
+
 /* A dead rank's recording is left to those who ask why it died. */
 #define KEEP_SECONDS 600
 
@@ -50,7 +52,7 @@ dl_recording_folder(int number, char path[PATH_MAX])
 }
 
 /* Others may have put something in its place where all may write: it has to be a real
- * folder, ours, and closed to others. */
+ * folder, ours, and closed to others; EPERM if it is not. */
 static int
 open_folder(const char *path)
 {
@@ -64,6 +66,7 @@ open_folder(const char *path)
         && (fstat(fd, &found) < 0 || found.st_uid != geteuid()
             || (found.st_mode & 077) != 0)) {
         close(fd);
+        errno = EPERM;
         return -1;
     }
     return fd;
@@ -150,7 +153,8 @@ map_file(int folder, const char *name, size_t size)
     if (fd < 0) {
         return NULL;
     }
-    if (posix_fallocate(fd, 0, (off_t)size) == 0) {
+    errno = posix_fallocate(fd, 0, (off_t)size);
+    if (errno == 0) {
         memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     }
     close(fd);
@@ -175,10 +179,27 @@ create_in(const char *place, const char *name, size_t size, uint64_t pid_namespa
     return memory;
 }
 
+/* Readers look nowhere else, so that the ranks would be missed without a word. */
+static void
+warn_of_chosen_folder(int error)
+{
+    const char *chosen = getenv("DISTLITE_RUNTIME_DIR");
+
+    if (chosen != NULL && chosen[0] != '\0') {
+        dl_log(DL_LOG_WARNING,
+               "nothing is recorded for `distlite ps` in DISTLITE_RUNTIME_DIR=%s: %s",
+               chosen,
+               error == EPERM    ? "the folder has to be this user's, and of mode 0700"
+               : error == EINVAL ? "it has to be an absolute path"
+                                 : strerror(error));
+    }
+}
+
 void *
 dl_recording_create(const dl_recording_header *header, size_t size, char path[PATH_MAX])
 {
     char name[96];
+    int error = EINVAL;
 
     snprintf(name, sizeof name, "%" PRIu64 "-%" PRId64 "-%" PRIu64,
              header->pid_namespace, header->pid, header->process_start);
@@ -192,7 +213,9 @@ dl_recording_create(const dl_recording_header *header, size_t size, char path[PA
             strcat(strcat(path, "/"), name);
             return memory;
         }
+        error = errno;
     }
+    warn_of_chosen_folder(error);
     path[0] = '\0';
     void *memory =
         mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

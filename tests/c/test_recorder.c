@@ -286,13 +286,43 @@ CHECK_CASE(an_orderly_exit_takes_the_file_away_and_a_kill_does_not)
     CHECK(access(dl_recorder_path(), F_OK) == 0 && system(command) == 0);
 }
 
+/* Ranks whose recording nobody can find say so, and go on. */
+static void
+check_told(const char *text)
+{
+    char told[512] = "";
+    int ends[2];
+    int kept = dup(STDERR_FILENO);
+
+    CHECK(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) >= 0);
+    dl_seat seat = join("0");
+    dup2(kept, STDERR_FILENO);
+    close(ends[1]);
+    CHECK(read(ends[0], told, sizeof told - 1) >= 0);
+    CHECK(strstr(told, text) != NULL);
+    CHECK(seat.row != NULL);
+    CHECK_TEXT(dl_recorder_path(), "");
+}
+
 CHECK_CASE(a_folder_of_others_is_not_used)
 {
     begin();
     CHECK(chmod(folder, 0755) == 0);
-    dl_seat seat = join("0");
-    CHECK(seat.row != NULL);
-    CHECK_TEXT(dl_recorder_path(), "");
+    check_told("the folder has to be this user's, and of mode 0700");
+}
+
+CHECK_CASE(a_folder_that_cannot_be_made_is_told)
+{
+    begin();
+    setenv("DISTLITE_RUNTIME_DIR", "/nowhere/at/all", 1);
+    check_told("DISTLITE_RUNTIME_DIR=/nowhere/at/all: No such file or directory");
+}
+
+CHECK_CASE(a_folder_has_a_whole_path)
+{
+    begin();
+    setenv("DISTLITE_RUNTIME_DIR", "here", 1);
+    check_told("DISTLITE_RUNTIME_DIR=here: it has to be an absolute path");
 }
 
 static atomic_bool is_over;
