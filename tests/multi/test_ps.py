@@ -67,3 +67,12 @@ def test_a_timeout_writes_the_table_and_what_was_asked_for(tmp_path):
     last = recording.last_ended()
     assert last is not None and (last.op, last.status) == ("recv", "timeout")
     assert last.site is not None and last.site.function == "miss_a_message"
+
+
+def test_a_recording_that_cannot_be_written_keeps_nothing_else_back(tmp_path):
+    prefix = str(tmp_path / "missing" / "fr-")
+    outcomes = rank_outcomes(miss_a_message, 2, env={"TORCH_FR_DUMP_TEMP_FILE": prefix})
+    assert all(outcome.is_good for outcome in outcomes), outcomes
+    text = outcomes[0].output
+    assert "cannot write the recording of rank 0: [Errno 2] No such file" in text
+    assert prefix in text and text.count(HEAD) == 1

@@ -30,9 +30,13 @@ def report() -> None:
     mine = own()
     if mine is None:
         return
-    path = dump_asked(mine.rank)
-    if path is not None:
-        _write(f"distlite: wrote the recording of rank {mine.rank} to {path}\n")
+    try:
+        path = dump_asked(mine.rank)
+    except OSError as error:
+        _write(f"distlite: cannot write the recording of rank {mine.rank}: {error}\n")
+    else:
+        if path is not None:
+            _write(f"distlite: wrote the recording of rank {mine.rank} to {path}\n")
     with _alone():
         others = _others(mine)
         since = max(0, time.monotonic_ns() - QUIET_NANOSECONDS)
