@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from distlite.launch.command import COMMANDS
 from distlite.launch.cores import gpu_count, share_of_cores, usable_cores
 from distlite.launch.options import parse
 from distlite.launch.table import OPTIONS, help_text
@@ -97,6 +98,12 @@ def test_help_names_every_option(capsys):
     assert text == help_text("distlite run")
     for name in OPTIONS:
         assert f"--{name}" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_help_of_the_command_names_the_others():
+    text = help_text("distlite")
+    assert all(f"  distlite {name} " in text for name in COMMANDS)
     assert max(map(len, text.splitlines())) <= 80
 
 

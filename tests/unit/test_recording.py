@@ -161,6 +161,62 @@ def test_ps_lists_it(world, capsys):
     assert json.loads(capsys.readouterr().out) == {"jobs": []}
 
 
+def test_what_is_not_there_is_told(world, tmp_path, capsys, monkeypatch):
+    dist.barrier()
+    for words, code in (["ps"], 0), (["ps", "--dump", "x"], 1), (["trace"], 1):
+        assert main([*words, "--job", "no such"]) == code
+        said = capsys.readouterr().err
+        assert "no job here has a name that begins with 'no such'; there are: " in said
+        assert own().job in said
+    monkeypatch.setenv("DISTLITE_RUNTIME_DIR", str(tmp_path))
+    for command in "ps", "trace":
+        main([command])
+        said = capsys.readouterr().err
+        assert f"no ranks of this user run on this host (looked in {tmp_path})" in said
+
+
+@pytest.mark.parametrize(
+    "words", [["ps", "--dump"], ["trace", "-o"], ["doctor", "--nproc-per-node=1", "-o"]]
+)
+def test_a_file_that_cannot_be_written_is_named(tmp_path, capsys, request, words):
+    if words[0] != "doctor":  # which makes a group itself
+        request.getfixturevalue("world")
+        dist.barrier()
+    path = str(tmp_path / "missing" / "file")
+    assert main([*words, path]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"distlite {words[0]}: [Errno 2]") and path in said
+
+
+def test_a_file_that_is_no_recording_is_named(tmp_path, capsys):
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 1000)
+    assert main(["trace", str(path)]) == 1
+    said = capsys.readouterr().err
+    assert said == f"distlite trace: {path}: not a recording of this version\n"
+
+
+@pytest.mark.parametrize("words", [["ps"], ["ps", "--json"], ["trace", "-o", "-"]])
+def test_a_reader_may_have_enough(world, words):
+    dist.barrier()
+    code = "from distlite.launch.command import main; raise SystemExit(main())"
+    command = [sys.executable, "-c", code, *words]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("pause", ["0", "-1", "nan", "inf", "soon"])
+def test_a_pause_is_a_time(capsys, pause):
+    with pytest.raises(SystemExit) as caught:
+        main(["ps", "--watch", pause])
+    assert caught.value.code == 2
+    assert pause in capsys.readouterr().err
+
+
 def validate(document: dict) -> None:
     """What Chrome's trace-event format asks for, and what makes tracks readable."""
     assert set(document) == {"traceEvents", "displayTimeUnit", "otherData"}

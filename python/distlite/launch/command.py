@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from distlite.launch.options import parse
@@ -25,7 +26,18 @@ def _tool(name: str) -> Callable[[Sequence[str]], int]:
         from importlib import import_module
 
         module = import_module(f"distlite.tools.{name}")
-        return int(module.main(arguments))
+        try:
+            code = int(module.main(arguments))
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader, head(1) perhaps, has enough.  What is left goes nowhere, or the
+            # interpreter would try again at its end and complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except OSError as error:
+            print(f"distlite {name}: {error}", file=sys.stderr)
+            return 1
+        return code
 
     return call
 

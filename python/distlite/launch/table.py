@@ -71,6 +71,16 @@ SHORT = {"m": "module", "r": "redirects", "t": "tee", "h": "help"}
 HELP_COLUMN = 28
 
 
+# Of the command itself, which runs a script where the first word is none of these.
+OTHER_COMMANDS = (
+    "Other commands, each with a --help of its own:",
+    "  distlite run              the same, said in full",
+    "  distlite ps               what the ranks on this host are in",
+    "  distlite trace            their last operations, as a trace for Perfetto",
+    "  distlite doctor           can the hosts of a job work together?",
+)
+
+
 def usage(program: str) -> str:
     """One line."""
     return f"usage: {program} [options] script [arguments of the script]"
@@ -79,6 +89,8 @@ def usage(program: str) -> str:
 def help_text(program: str) -> str:
     """Usage and a line or two for each option."""
     lines = [usage(program), "", "Run a script as several ranks on this host.", ""]
+    if program == "distlite":
+        lines += [*OTHER_COMMANDS, ""]
     letters = {name: letter for letter, name in SHORT.items()}
     for name, option in OPTIONS.items():
         letter = f"-{letters[name]}, " if name in letters else ""

@@ -40,7 +40,11 @@ def dump_all(jobs: Iterable[Job], prefix: str) -> list[str]:
             path = f"{prefix}{rank}"
             if path in paths:  # another job's
                 path = f"{prefix}{rank}-{member.recording.pid}"
-            _write(path, _C._read_recording(member.recording.path))
+            try:
+                data = _C._read_recording(member.recording.path)
+            except FileNotFoundError:  # it has ended in good order meanwhile
+                continue
+            _write(path, data)
             paths.append(path)
     return paths
 

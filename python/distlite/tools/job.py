@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from distlite import _C
 from distlite.tools.recording import Group, Operation, Recording, read_all
 
 # As csrc/pg/recording_file.c has it.
@@ -129,6 +130,15 @@ def jobs_of(recordings: Sequence[Recording]) -> list[Job]:
         by_name.setdefault(name, []).append(recording)
     groups = sorted(by_name.values(), key=lambda job: min(r.created for r in job))
     return [Job(group) for group in groups]
+
+
+def none_found(jobs: Iterable[Job], name: str | None) -> str:
+    """Why none of `jobs` is shown where those are asked for whose name begins so."""
+    names = ", ".join(job.name or "one without a default group" for job in jobs)
+    if name and names:
+        return f"no job here has a name that begins with {name!r}; there are: {names}"
+    folders = ", ".join(_C._recording_folders())
+    return f"no ranks of this user run on this host (looked in {folders})"
 
 
 def live_jobs() -> list[Job]:

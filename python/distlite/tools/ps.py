@@ -6,12 +6,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from distlite.tools.dump import dump_all
-from distlite.tools.job import Job, Member, jobs_of, sweep
+from distlite.tools.job import Job, Member, jobs_of, none_found, sweep
 from distlite.tools.recording import Operation, read_all
 from distlite.tools.text import plain, seconds, show
 
@@ -22,19 +23,22 @@ CLEAR = "\033[H\033[2J"
 def main(arguments: Sequence[str]) -> int:
     """Entry point of the subcommand."""
     options = _parser().parse_args(arguments)
-    jobs = _look(options)
+    jobs, reason = _look(options)
     if options.dump is not None:
+        if not jobs:
+            print(f"distlite ps: {reason}", file=sys.stderr)
+            return 1
         for path in dump_all(jobs, options.dump):
             print(path)
         return 0
     try:
         while True:
-            _show(jobs, options)
+            _show(jobs, reason, options)
             if options.watch is None:
                 return 0
             time.sleep(options.watch)
-            jobs = _look(options)
-    except (KeyboardInterrupt, BrokenPipeError):
+            jobs, reason = _look(options)
+    except KeyboardInterrupt:
         return 0
 
 
@@ -52,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--watch",
         nargs="?",
-        type=float,
+        type=_pause,
         const=1.0,
         metavar="SECONDS",
         help="again and again (default: every second)",
@@ -65,23 +69,31 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _look(options: argparse.Namespace) -> list[Job]:
+def _pause(text: str) -> float:
+    """A time that one can sleep."""
+    value = float(text)
+    if not 0 < value < threading.TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"not a number of seconds: {text}")
+    return value
+
+
+def _look(options: argparse.Namespace) -> tuple[list[Job], str]:
+    """The jobs to be shown; and if there are none, why."""
     jobs = jobs_of(read_all())
-    shown = [job for job in jobs if options.all or job.is_alive()]
-    if options.job is not None:
-        shown = [job for job in shown if job.name.startswith(options.job)]
+    found = [job for job in jobs if options.all or job.is_alive()]
+    shown = [job for job in found if job.name.startswith(options.job or "")]
     sweep(job for job in jobs if job not in shown)
-    return shown
+    return shown, "" if shown else none_found(found, options.job)
 
 
-def _show(jobs: list[Job], options: argparse.Namespace) -> None:
+def _show(jobs: list[Job], reason: str, options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"jobs": [job_facts(job) for job in jobs]}), flush=True)
         return
     if options.watch is not None and sys.stdout.isatty():
         print(CLEAR, end="")
     if not jobs:
-        print("no ranks of this user run on this host", file=sys.stderr)
+        print(reason, file=sys.stderr)
     for job in jobs:
         show(title_of(job), HEADERS, rows_of(job), sys.stdout)
     sys.stdout.flush()

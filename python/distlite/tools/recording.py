@@ -244,7 +244,11 @@ def parse(data: bytes, path: str = "") -> Recording:
 
 def read(path: str) -> Recording:
     """A process's recording, or a dump; OSError, or ValueError: it is neither."""
-    return parse(_C._read_recording(path), path)
+    try:
+        data = _C._read_recording(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    return parse(data, path)
 
 
 def own() -> Recording | None:

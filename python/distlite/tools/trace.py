@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from distlite.tools.job import jobs_of
+from distlite.tools.job import jobs_of, none_found
 from distlite.tools.recording import Group, Operation, Recording, read, read_all
 
 Event = dict[str, Any]
@@ -26,9 +26,6 @@ def main(arguments: Sequence[str]) -> int:
         recordings = _recordings(options)
     except (OSError, ValueError) as error:
         print(f"distlite trace: {error}", file=sys.stderr)
-        return 1
-    if not recordings:
-        print("distlite trace: no rank runs on this host", file=sys.stderr)
         return 1
     text = json.dumps(trace_of(recordings))
     if options.output == "-":
@@ -65,12 +62,11 @@ def _parser() -> argparse.ArgumentParser:
 def _recordings(options: argparse.Namespace) -> list[Recording]:
     if options.dumps:
         return [read(path) for path in options.dumps]
-    jobs = [
-        job
-        for job in jobs_of(read_all())
-        if job.is_alive() and job.name.startswith(options.job)
-    ]
-    return [member.recording for member in jobs[-1].members] if jobs else []
+    found = [job for job in jobs_of(read_all()) if job.is_alive()]
+    jobs = [job for job in found if job.name.startswith(options.job)]
+    if not jobs:
+        raise ValueError(none_found(found, options.job))
+    return [member.recording for member in jobs[-1].members]
 
 
 def trace_of(recordings: Sequence[Recording]) -> dict[str, Any]:
