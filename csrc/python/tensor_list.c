@@ -11,12 +11,30 @@ fail_type(PyObject *object, const char *parameter)
     return -1;
 }
 
+/* What is no array is looked at again, to be named as the list's item that it is: a name
+ * for every item would cost more than the arrays. */
+static int
+take_tensor(PyObject *item, const char *parameter, int index, dlpy_tensor *tensor)
+{
+    char name[80];
+
+    if (dlpy_tensor_from(item, parameter, tensor) == 0) {
+        return 0;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) {
+        return -1;
+    }
+    PyErr_Clear();
+    snprintf(name, sizeof name, "%s[%d]", parameter, index);
+    return dlpy_tensor_from(item, name, tensor);
+}
+
 static int
 take_tensors(dlpy_tensor_list *self, const char *parameter)
 {
     for (int i = 0; i < self->count; i++) {
         PyObject *item = PyTuple_GET_ITEM(self->items, i);
-        if (dlpy_tensor_from(item, parameter, &self->tensors[i]) < 0) {
+        if (take_tensor(item, parameter, i, &self->tensors[i]) < 0) {
             self->count = i;
             return -1;
         }

@@ -105,6 +105,15 @@ def test_wrong_arguments(world, call):
         call()
 
 
+@pytest.mark.parametrize("item", [None, 1.0, "x", [1.0]])
+def test_what_is_no_array_in_a_list_is_named(world, item):
+    with pytest.raises(TypeError, match=r"Expected parameter `scatter_list\[0\]` of"):
+        distlite.scatter(np.ones(1), [item])
+    name = "output_tensor_list"
+    with pytest.raises(TypeError, match=rf"Expected parameter `{name}\[0\]` of"):
+        distlite.all_to_all([item], [np.ones(1)])
+
+
 @pytest.mark.parametrize(
     "op", [0, "sum", None, np.int64(0), ReduceOp, ReduceOp.RedOpType]
 )
