@@ -9,7 +9,8 @@
 #include "python/dlpack_arg.h"
 
 /* 1: `view` borrows the elements from the object, which the caller holds, and shape and
- * strides from `dimensions`.  0: the type has no such table.  -1: an exception is set. */
+ * strides from `dimensions`.  0: the type has no such table, or it does not take this object.
+ * -1: an exception is set. */
 int dlpy_exchange_view(PyObject *object, const char *parameter, dl_tensor *view,
                        dlpy_dimensions *dimensions);
 

@@ -350,8 +350,15 @@ def test_what_torch_has_not_computed_yet(group, all_reduce, doubled):
             all_reduce(pending)
     for settled in number.imag, number.conj().resolve_conj().imag, number[1].imag:
         doubled(settled, settled.numpy().copy())
-    with pytest.raises((RuntimeError, ValueError)):
-        all_reduce(torch.ones(3, device="meta"))
+
+
+@pytest.mark.parametrize("kind", ["meta", "sparse"])
+def test_tensors_without_elements_are_refused_in_a_line(all_reduce, kind):
+    torch = pytest.importorskip("torch")
+    tensor = torch.ones(3, device="meta") if kind == "meta" else torch.eye(3).to_sparse()
+    with pytest.raises((BufferError, RuntimeError, ValueError)) as caught:
+        all_reduce(tensor)
+    assert "\n" not in str(caught.value), caught.value
 
 
 def test_types_with_a_table_come_and_go(all_reduce):
