@@ -177,9 +177,8 @@ def broadcast_object_list(
     )
     if call is None:
         return
-    is_root = call.rank == call.root
     count, message = length_of(call, "object_list", object_list)
-    if is_root and message.error is None:
+    if (is_root := call.rank == call.root) and message.error is None:
         message = pack(call, list(object_list), True)
     own = card_of(call.is_safe, message, count, ROOM if is_root else 0)
     card = exchange(call, message, own, ON_ROOT, COUNT_END)[call.root]
@@ -231,6 +230,25 @@ def put_all(call: Call, object_list: list[Any], got: list[tuple[Any, Any]]) -> N
         object_list[rank] = loaded(call, rank, stream, buffers)
 
 
+def gather_message(call: Call, obj: Any, outputs: Any, is_root: bool) -> Message:
+    """What this rank has for the root, or why its list is none."""
+    if outputs is not None:
+        count, problem = length_of(call, "object_gather_list", outputs)
+        if problem.error is not None:
+            return problem
+    has_list = outputs is not None and count > 0
+    if is_root == has_list:
+        return pack(call, obj)
+    return failure(
+        ValueError(
+            "Argument ``gather_list`` must be specified on destination rank."
+            if is_root
+            else "Argument ``gather_list`` must NOT be specified "
+            "on non-destination ranks."
+        )
+    )
+
+
 def gather_object(
     obj: Any,
     object_gather_list: list[Any] | None = None,
@@ -251,22 +269,7 @@ def gather_object(
     if call is None:
         return
     is_root = call.rank == call.root
-    count, message = 0, NOTHING
-    if object_gather_list is not None:
-        count, message = length_of(call, "object_gather_list", object_gather_list)
-    if message.error is not None:
-        pass
-    elif is_root == (count > 0):
-        message = pack(call, obj)
-    else:
-        message = failure(
-            ValueError(
-                "Argument ``gather_list`` must be specified on destination rank."
-                if is_root
-                else "Argument ``gather_list`` must NOT be specified "
-                "on non-destination ranks."
-            )
-        )
+    message = gather_message(call, obj, object_gather_list, is_root)
     own = card_of(call.is_safe, message, 1, ROOM)
     cards = exchange(call, message, own, ON_ALL, KIND_END)
     got = moved(call, gather_rest, message, cards)

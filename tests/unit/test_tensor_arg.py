@@ -355,7 +355,7 @@ def test_what_torch_has_not_computed_yet(group, all_reduce, doubled):
 @pytest.mark.parametrize("kind", ["meta", "sparse"])
 def test_tensors_without_elements_are_refused_in_a_line(all_reduce, kind):
     torch = pytest.importorskip("torch")
-    tensor = torch.ones(3, device="meta") if kind == "meta" else torch.eye(3).to_sparse()
+    tensor = torch.ones(3).to("meta") if kind == "meta" else torch.eye(3).to_sparse()
     with pytest.raises((BufferError, RuntimeError, ValueError)) as caught:
         all_reduce(tensor)
     assert "\n" not in str(caught.value), caught.value

@@ -30,8 +30,8 @@ def _tool(name: str) -> Callable[[Sequence[str]], int]:
             code = int(module.main(arguments))
             sys.stdout.flush()
         except BrokenPipeError:
-            # The reader, head(1) perhaps, has enough.  What is left goes nowhere, or the
-            # interpreter would try again at its end and complain.
+            # The reader, head(1) perhaps, has enough.  What is left goes nowhere, or
+            # the interpreter would try again at its end and complain.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
         except OSError as error:
