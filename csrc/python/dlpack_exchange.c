@@ -107,7 +107,7 @@ dlpy_exchange_view(PyObject *object, const char *parameter, dl_tensor *view,
         if (!PyErr_ExceptionMatches(PyExc_Exception)) {
             return -1;
         }
-        /* torch's text here is a stack of C++ functions; __dlpack__() says it in a line. */
+        /* torch's text here has a stack of C++ functions; __dlpack__() has one line. */
         PyErr_Clear();
         return 0;
     }

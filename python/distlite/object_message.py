@@ -169,7 +169,7 @@ def _explain(value: Any, is_list: bool, error: Exception) -> str:
 
 
 def said(error: Exception) -> str:
-    """": " and its text, or nothing if making that raises: others wait for it."""
+    """A colon and its text, or nothing if making that raises: others wait for it."""
     try:
         return f": {error}"
     except Exception:
