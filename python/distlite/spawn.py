@@ -9,19 +9,19 @@ The first one that fails ends the others; its traceback is part of the exception
 
 from __future__ import annotations
 
-import contextlib
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import sys
+import tempfile
 import time
 import warnings
+from multiprocessing.connection import Connection
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from multiprocessing.connection import Connection
     from multiprocessing.context import BaseContext
     from multiprocessing.process import BaseProcess
     from typing import Any, NoReturn
@@ -38,6 +38,7 @@ __all__ = [
 
 DEFAULT_GRACE = 30.0  # torch's, from SIGTERM to SIGKILL
 PR_SET_PDEATHSIG = 1
+ANY_TEXT = "surrogatepass"  # what a traceback may have in it
 
 
 class ProcessException(Exception):
@@ -141,10 +142,9 @@ class ProcessContext:
     def _raise(self, index: int) -> NoReturn:
         process, error = self.processes[index], self._errors[index]
         pid, code = int(process.pid or 0), int(process.exitcode or 0)
-        with contextlib.suppress(EOFError, OSError):
-            if error.poll():
-                text = f"\n\n-- Process {index} terminated with the following error:\n"
-                raise ProcessRaisedException(text + error.recv(), index, pid)
+        if said := _read(error.fileno()):
+            text = f"\n\n-- Process {index} terminated with the following error:\n"
+            raise ProcessRaisedException(text + said, index, pid)
         if code >= 0:
             text = f"process {index} terminated with exit code {code}"
             raise ProcessExitedException(text, index, pid, code)
@@ -214,22 +214,24 @@ def _start(
     args: tuple[Any, ...],
     daemon: bool,
 ) -> tuple[BaseProcess, Connection]:
-    ours, theirs = context.Pipe(duplex=False)
-    words = (fn, index, args, theirs, os.getpid())
+    # For its traceback: a pipe has room for a short one only, and whoever reads it may
+    # first wait for the end of the process.
+    with tempfile.TemporaryFile() as file:
+        error = Connection(os.dup(file.fileno()))
+    words = (fn, index, args, error, os.getpid())
     # Every context has it; the type of the base does not say so.
     process: BaseProcess = context.Process(  # type: ignore[attr-defined]
         target=_run, args=words, daemon=daemon
     )
     process.start()
-    theirs.close()
-    return process, ours
+    return process, error
 
 
 def _run(
     fn: Callable[..., object],
     index: int,
     args: tuple[Any, ...],
-    errors: Connection,
+    error: Connection,
     parent: int,
 ) -> None:
     """In the new process."""
@@ -241,8 +243,16 @@ def _run(
     except Exception:
         import traceback
 
-        errors.send(traceback.format_exc())
+        text = traceback.format_exc()
+        with open(error.fileno(), "wb", closefd=False) as file:
+            file.write(text.encode("utf-8", ANY_TEXT))
         sys.exit(1)
+
+
+def _read(fd: int) -> str:
+    """What it has written down there."""
+    size = os.fstat(fd).st_size
+    return os.pread(fd, size, 0).decode("utf-8", ANY_TEXT)
 
 
 def _die_with(parent: int) -> None:

@@ -62,6 +62,23 @@ def test_the_first_failure_ends_the_others_and_is_raised(tmp_path, how, method, 
     assert (type(copy), str(copy), vars(copy)) == (kind, str(error), vars(error))
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_traceback_may_be_longer_than_a_pipe(method):
+    word = "\udcff" + "x" * 300_000
+    context = start_processes(
+        spawned_ranks.complain, (word,), 1, join=False, start_method=method
+    )
+    (process,) = context.processes
+    process.join(LIMIT)  # its end waits for no reader
+    try:
+        assert process.exitcode == 1
+        with pytest.raises(ProcessRaisedException) as caught:
+            context.join()
+    finally:
+        process.kill()
+    assert str(caught.value).endswith(f"ValueError: {word}\n")
+
+
 def test_the_deaf_are_killed_after_the_grace(tmp_path):
     context = start_processes(
         spawned_ranks.stay, (str(tmp_path),), 2, join=False, start_method="fork"
