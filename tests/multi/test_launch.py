@@ -15,6 +15,9 @@ from launching import (
     write_script,
 )
 
+from distlite.launch.environment import NO_STORE
+from distlite.launch.master import bind_master, check_address, listen_for_nodes
+
 COMMAND = [
     sys.executable,
     "-c",
@@ -127,7 +130,7 @@ def test_rank_0_is_handed_the_bound_socket(tmp_path):
         """,
     )
     # As of torchrun: without a store of the launcher's.
-    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    own_store = {NO_STORE: "1"}
     result = launch(["--nproc-per-node", 3, script], env=own_store)
     assert sorted(result.stdout.splitlines()) == [
         "[rank0]: True 0",
@@ -146,7 +149,7 @@ def test_a_program_that_ignores_the_socket_can_bind_the_port(tmp_path):
         print("served")
         """,
     )
-    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    own_store = {NO_STORE: "1"}
     assert launch([script], env=own_store).stdout == "[rank0]: served\n"
 
 
@@ -159,6 +162,35 @@ def test_a_port_in_use_is_said_before_any_rank_starts(tmp_path):
     assert f"cannot listen on 127.0.0.1:{port}: " in result.stderr
     assert "address already in use" in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("own_store", ["0", "1"])
+def test_an_address_of_another_host_is_refused_at_once(tmp_path, own_store):
+    script = write_script(tmp_path, "print('started')")
+    # For documentation only: nobody has it.
+    words = ["--master-addr", "203.0.113.1", "--master-port", 29500, script]
+    result = launch(words, env={NO_STORE: own_store})
+    expected = "cannot listen on 203.0.113.1:29500: Cannot assign requested address"
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == f"distlite: {expected}\n"
+
+
+@pytest.mark.parametrize("listen", [bind_master, check_address, listen_for_nodes])
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name not known"), "Name not known"),
+        (UnicodeError("label too long"), "not a host's name"),
+    ],
+)
+def test_a_name_that_nobody_knows_is_said(monkeypatch, listen, error, reason):
+    def look_up(*_, **__):
+        raise error
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    with pytest.raises(OSError, match="cannot listen on where:29500") as caught:
+        listen("where", 29500)
+    assert caught.value.strerror == f"cannot listen on where:29500: {reason}"
 
 
 def test_stdin_that_can_be_read_once_goes_to_the_first_rank(tmp_path):

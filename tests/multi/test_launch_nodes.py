@@ -151,6 +151,7 @@ def test_a_signal_to_one_node_ends_all(tmp_path):
             "cannot listen on 127.0.0.1:",
             marks=pytest.mark.slow,
         ),
+        (["--nnodes", 3], "has 2 nodes, and this one was told of 3 (--nnodes)"),
         (["--max-restarts", 2], "the nodes were given different --max-restarts"),
     ],
 )
@@ -162,7 +163,7 @@ def test_nodes_that_do_not_belong_together(tmp_path, changed, complaint):
     with nodes([*first, *rest, *program]) as (right,):
         # The one that names the job is right.
         dist.TCPStore("127.0.0.1", first[5], timeout=timedelta(seconds=60)).wait(
-            ["launch/job"]
+            ["launch/job", "launch/nnodes"]
         )
         with nodes([*second, *rest, *changed, *program]) as (wrong,):
             assert wrong.finish() == 1

@@ -60,6 +60,7 @@ def test_defaults_are_torchruns():
         (["--monitor-interval", "-1"], "--monitor-interval: not a time: -1"),
         (["--start-method", "magic"], "--start-method: magic"),
         (["--signals-to-handle", "SIGFOO"], "there is no signal 'SIGFOO'"),
+        (["--signals-to-handle", "SIGTERM,SIGKILL"], "nobody can catch SIGKILL"),
         (["--redirects", "4"], "--redirects: '4' is neither"),
         (["--tee", "5:1"], "--tee: there is no local rank 5"),
         (["--local-ranks-filter", "a"], "--local-ranks-filter: not ranks: a"),

@@ -7,7 +7,13 @@ bound cannot.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LOOPBACK = ("localhost", "::1")
 
@@ -19,6 +25,37 @@ def bind_master(address: str, port: int) -> socket.socket:
 
     OSError, naming the place, if it cannot be had.
     """
+    with _naming(address, port):
+        return _bind(address, port)
+
+
+def check_address(address: str, port: int) -> None:
+    """OSError, naming the place, if `address` is not this host's."""
+    with _naming(address, port):
+        _bind(address, 0).close()
+
+
+def listen_for_nodes(address: str, port: int) -> socket.socket:
+    """For the store of a launcher that other nodes come to; OSError, naming the place,
+    if `address` is not this host's.
+
+    A host's own name is often an alias of its loopback, where other nodes do not come
+    through: unless loopback was meant, it listens on every address.
+    """
+    check_address(address, port)
+    with _naming(address, port):
+        if address in LOOPBACK or address.startswith("127."):
+            listener = _bind(address, port)
+            listener.listen()
+            return listener
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, dualstack_ipv6=True
+            )
+        return socket.create_server(("", port))
+
+
+def _bind(address: str, port: int) -> socket.socket:
     family, kind, protocol, _, where = socket.getaddrinfo(
         address, port, type=socket.SOCK_STREAM
     )[0]
@@ -26,27 +63,20 @@ def bind_master(address: str, port: int) -> socket.socket:
     try:
         master.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         master.bind(where)
-    except OSError as error:
+    except OSError:
         master.close()
-        raise OSError(
-            error.errno, f"cannot listen on {address}:{port}: {error.strerror}"
-        ) from None
+        raise
     return master
 
 
-def listen_for_nodes(address: str, port: int) -> socket.socket:
-    """For the store of a launcher that other nodes come to; OSError if `address` is not
-    this host's.
-
-    A host's own name is often an alias of its loopback, where other nodes do not come
-    through: unless loopback was meant, it listens on every address.
-    """
-    bind_master(address, 0).close()
-    if address in LOOPBACK or address.startswith("127."):
-        listener = bind_master(address, port)
-        listener.listen()
-        return listener
-    if socket.has_dualstack_ipv6():
-        everywhere = socket.AF_INET6
-        return socket.create_server(("", port), family=everywhere, dualstack_ipv6=True)
-    return socket.create_server(("", port))
+@contextlib.contextmanager
+def _naming(address: str, port: int) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, UnicodeError) as error:
+        # Names that nobody knows have numbers of their own, below 0.
+        number = getattr(error, "errno", None) or 0
+        known = getattr(error, "strerror", None) or "not a host's name"
+        reason = os.strerror(number) if number > 0 else known
+        text = f"cannot listen on {address}:{port}: {reason}"
+        raise OSError(number, text) from None

@@ -5,9 +5,10 @@ They meet in a store, served by one of them, which the ranks use as well.  A thr
 each writes a beat there, and looks at those of the others and at what they have to say;
 the loop over the ranks hears of it through a pipe, and never waits for the network.
 
-Keys, below "launch/": job (its name), node/<n> (ranks, restarts, host), beat/<n>, and
-of each attempt ready/<k>/<n>, ended/<k>/<n>, failure/<k> (the first), and seen/<k> (how
-many nodes have read how it ended); met (how many have read all of node/<n>).
+Keys, below "launch/": job (its name), nnodes, node/<n> (ranks, restarts, host),
+beat/<n>, and of each attempt ready/<k>/<n>, ended/<k>/<n>, failure/<k> (the first), and
+seen/<k> (how many nodes have read how it ended); met (how many have read all of
+node/<n>).
 """
 
 from __future__ import annotations
@@ -133,12 +134,7 @@ class Nodes:
     def _join(self) -> None:
         options = self._options
         self._store = PrefixStore("launch", self._find_store())
-        name = self._store.compare_set("job", "", options.run_id).decode()
-        if name != options.run_id:
-            raise Failure(
-                f"the nodes at {options.address}:{options.port} run the job {name!r}, "
-                f"and this one is of {options.run_id!r} (--rdzv-id)"
-            )
+        self._check_job()
         node = self._take_place()
         about = f"{options.nproc_per_node} {options.max_restarts} {_host()}"
         self._store.set(f"beat/{node}", "0")
@@ -157,6 +153,23 @@ class Nodes:
         counts = [int(count) for count, _, _ in nodes]
         self.place = Place(options.run_id, self._port, counts, node)
 
+    def _check_job(self) -> None:
+        """Whether this node belongs to it."""
+        options = self._options
+        where, count = f"{options.address}:{options.port}", str(options.nnodes)
+        name = self._store.compare_set("job", "", options.run_id).decode()
+        if name != options.run_id:
+            raise Failure(
+                f"the nodes at {where} run the job {name!r}, and this one is of "
+                f"{options.run_id!r} (--rdzv-id)"
+            )
+        told = self._store.compare_set("nnodes", "", count).decode()
+        if told != count:
+            raise Failure(
+                f"the job at {where} has {told} nodes, and this one was told of "
+                f"{count} (--nnodes)"
+            )
+
     def _find_store(self) -> Store:
         options = self._options
         where = f"{options.address}:{options.port}"
@@ -169,9 +182,9 @@ class Nodes:
                 return self._serve()
             except (OSError, DistError) as error:
                 if not options.arrives or options.hosts_store:
-                    number = getattr(error, "errno", None)
-                    reason = os.strerror(number) if number else error
-                    raise Failure(f"cannot listen on {where}: {reason}") from None
+                    reason = getattr(error, "strerror", None)
+                    text = reason or f"cannot listen on {where}: {error}"
+                    raise Failure(text) from None
         try:
             store = TCPStore(
                 options.address, options.port, timeout=options.join_timeout

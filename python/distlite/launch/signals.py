@@ -52,12 +52,14 @@ class SignalPipe:
 
 
 def named_signals(names: Iterable[str]) -> frozenset[int]:
-    """By names such as SIGTERM; ValueError for one that there is not."""
+    """By names such as SIGTERM; ValueError for one that cannot be caught."""
     numbers = set()
     for name in names:
         number = getattr(signal, name, None)
         if not isinstance(number, signal.Signals):
             raise ValueError(f"there is no signal {name!r}")
+        if number in (signal.SIGKILL, signal.SIGSTOP):
+            raise ValueError(f"nobody can catch {name}")
         numbers.add(int(number))
     return frozenset(numbers)
 

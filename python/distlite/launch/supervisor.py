@@ -16,6 +16,7 @@ from distlite.launch.attempt import Attempt
 from distlite.launch.environment import serves_store
 from distlite.launch.files import make_folder
 from distlite.launch.guardian import Guardian
+from distlite.launch.options import DEFAULT_ADDRESS
 from distlite.launch.output import own_sinks
 from distlite.launch.place import Place
 from distlite.launch.report import failure_report, failure_title
@@ -170,6 +171,11 @@ class Supervisor:
 
 
 def _serve(options: Options) -> TCPStore:
+    if options.address != DEFAULT_ADDRESS:
+        from distlite.launch.master import check_address
+
+        # With another host's the store would try for minutes to reach itself there.
+        check_address(options.address, options.port)
     try:
         return TCPStore(
             options.address,
