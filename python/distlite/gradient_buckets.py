@@ -81,10 +81,24 @@ class Parameter:
                 f"{_describe(gradient.dtype, gradient.shape)}, "
                 f"and the parameter {self.describe()}"
             )
+        if is_read_only(gradient):
+            raise ValueError(
+                f"the gradient of {self.key!r} is read-only, and finish() writes the "
+                "average there: give a copy, or write it into "
+                f"reducer.gradients[{self.key!r}]"
+            )
 
 
 def _is_torch(array: object) -> bool:
-    return type(array).__module__.partition(".")[0] == "torch"
+    # A class of somebody's own may be derived from torch's.
+    return any(
+        kind.__module__.partition(".")[0] == "torch" for kind in type(array).__mro__
+    )
+
+
+def is_read_only(array: object) -> bool:
+    """Whether it is a NumPy array that says so."""
+    return getattr(getattr(array, "flags", None), "writeable", True) is False
 
 
 def _describe(dtype: Any, shape: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ._C import all_reduce, broadcast
-from .gradient_buckets import MEBIBYTE, Bucket, Parameter, plan
+from .gradient_buckets import MEBIBYTE, Bucket, Parameter, is_read_only, plan
 from .gradient_check import explain_missing, same_everywhere, unused_everywhere
 from .reduce_op import ReduceOp
 from .world import is_outside, world
@@ -98,6 +98,8 @@ class GradientReducer:
         arrays = _by_key(parameters)
         self._group = _member_of(group)
         self._parameters = _known(arrays, average)
+        if broadcast:
+            _check_writable(arrays)
         self._numbers = {each.key: each.number for each in self._parameters}
         self._given = None if gradients is None else self._check_given(gradients)
         self._caps = bucket_cap_mb * MEBIBYTE, first_bucket_mb * MEBIBYTE
@@ -205,6 +207,8 @@ class GradientReducer:
         # Before this call's own work: that is not the backward pass's.
         self._last_ready_at = now - self._copying
         if gradient is not view:
+            if self._parameters[number].is_torch:
+                gradient = gradient.detach()  # of backward(create_graph=True)
             view[...] = gradient
         self._seen[number] = gradient
         bucket.waiting -= 1
@@ -342,6 +346,17 @@ def _known(arrays: Mapping[Key, Any], average: bool) -> list[Parameter]:
                 "averages; average=False adds up"
             )
     return found
+
+
+def _check_writable(arrays: Mapping[Key, Any]) -> None:
+    # Rank 0 only reads its own: it would be alone in a broadcast that others refuse.
+    for key, array in arrays.items():
+        if is_read_only(array):
+            raise ValueError(
+                f"GradientReducer: parameter {key!r} is read-only and cannot become "
+                "rank 0's: make a copy, or, if all ranks have the same, say "
+                "broadcast=False"
+            )
 
 
 def _by_key(arrays: Arrays) -> dict[Key, Any]:

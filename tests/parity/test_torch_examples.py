@@ -66,3 +66,28 @@ def test_tensors_on_no_device_that_has_memory(torch):
         GradientReducer({"w": torch.ones(2, device="meta")})
     with pytest.raises(TypeError, match=r"'n' is int64\[2\], which has no averages"):
         GradientReducer({"n": torch.ones(2, dtype=torch.int64)})
+
+
+def test_a_class_derived_from_torchs(torch):
+    class Weight(torch.nn.Parameter):
+        pass
+
+    reducer = GradientReducer([Weight(torch.zeros(3))])
+    gradient = torch.arange(3.0)
+    reducer.ready(0, gradient)
+    reducer.finish()
+    assert gradient.tolist() == [0, 1, 2]
+
+
+def test_gradients_that_have_a_graph(torch):
+    """As backward(create_graph=True) makes them."""
+    weight = torch.nn.Parameter(torch.ones(3))
+    reducer = GradientReducer([weight])
+    for _ in range(2):
+        (gradient,) = torch.autograd.grad(
+            (weight**3).sum(), weight, create_graph=True
+        )
+        reducer.ready(0, gradient)
+        reducer.finish()
+        assert gradient.requires_grad and gradient.tolist() == [3, 3, 3]
+    assert not reducer.gradients[0].requires_grad

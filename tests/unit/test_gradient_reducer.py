@@ -53,6 +53,8 @@ def test_mistakes_are_told():
         reducer.ready("w", np.zeros((3, 2)))
     with pytest.raises(ValueError, match=r"of 'b' is float32\[3\].* float64\[3\]"):
         reducer.ready("b", np.zeros(3, np.float32))
+    with pytest.raises(ValueError, match=r"of 'b' is read-only.*\.gradients\['b'\]"):
+        reducer.ready("b", np.broadcast_to(1.0, 3))
     with pytest.raises(TypeError, match="of 'b' is a list, not an array"):
         reducer.ready("b", [1, 2, 3])
     reducer.ready("b")
@@ -73,6 +75,7 @@ def test_mistakes_are_told():
         (([3],), TypeError, "parameter 0 is not an array: int"),
         (({"w": np.zeros(2, int)},), TypeError, r"'w' is int64\[2\], which has no av"),
         (([np.zeros(2)], [np.zeros(2)] * 2), ValueError, r"\[0\], not \[0, 1\]"),
+        (([np.broadcast_to(1.0, 2)],), ValueError, "parameter 0 is read-only"),
         (([np.zeros(2)], [np.zeros(3)]), ValueError, r"of 0 is float64\[3\]"),
         (({"a": np.zeros(2)}, {"b": np.zeros(2)}), ValueError, "not \\['b'\\]"),
     ],
