@@ -230,6 +230,15 @@ def test_a_rank_that_does_not_obey_is_killed_after_the_grace(tmp_path):
     assert report_of(result)[3] == [fate]
 
 
+@pytest.mark.parametrize("redirects", ["0", "2"])
+def test_of_a_very_long_line_the_report_shows_the_end(tmp_path, redirects):
+    script = write_script(tmp_path, "raise ValueError('x' * 300_000 + ' the cause')")
+    words = ["--log-dir", tmp_path / "logs", "--redirects", redirects, script]
+    said = report_of(launch(words))[2]
+    assert said.startswith("[...]x") and said.endswith("x the cause\n")
+    assert len(said) < 2000
+
+
 def test_what_cannot_be_executed_is_said_once(tmp_path):
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF not really")

@@ -128,6 +128,15 @@ def test_a_reader_that_leaves_ends_the_job(tmp_path):
         assert process.wait(timeout=LIMIT) == 141
 
 
+def test_output_that_cannot_be_written_is_said(tmp_path):
+    script = write_script(tmp_path, "print('much'); time.sleep(600)")
+    with open("/dev/full", "w") as full:
+        result = launch([script], stdout=full)
+    assert result.returncode == 128 + signal.SIGPIPE
+    expected = "cannot write output: No space left on device: ending all ranks"
+    assert result.stderr == f"distlite: {expected}\n"
+
+
 def test_steps_of_a_progress_bar_come_one_by_one(tmp_path):
     script = write_script(
         tmp_path,

@@ -185,6 +185,11 @@ class Attempt:
             sink.flush_ready()
             if sink.is_broken and not self._is_ending:
                 self.caught = signal.SIGPIPE
+                if sink.problem:
+                    self._job.say(
+                        f"distlite: cannot write output: {sink.problem}: ending all "
+                        "ranks"
+                    )
                 self._end(signal.SIGTERM)
         self._keep_time()
 

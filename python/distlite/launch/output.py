@@ -13,6 +13,7 @@ are put above its unfinished line, which is then drawn again.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
@@ -28,6 +29,8 @@ READ_SIZE = 1 << 16
 LINE_LIMIT = 16 << 20
 # The end of a rank's stderr, kept for the report.
 TAIL_SIZE = 64 << 10
+# Of a line that is longer than that.
+END_OF_LINE = 1000
 # What is drawn again of the first rank's unfinished line.
 REDRAW_LIMIT = 4096
 ERASE_LINE = b"\r\x1b[2K"
@@ -40,6 +43,7 @@ class Sink:
         self.fd = fd
         self.is_terminal = os.isatty(fd)
         self.is_broken = False
+        self.problem: str | None = None  # what broke it, if not its reader's leaving
         self._pending = bytearray()
         self._unfinished = b""
         self._poll = select.poll()
@@ -85,8 +89,10 @@ class Sink:
                 written = os.write(self.fd, self._pending[:WRITE_SIZE])
             except BlockingIOError:
                 return
-            except OSError:
-                self.abandon()  # the reader is gone
+            except OSError as error:
+                if error.errno != errno.EPIPE:
+                    self.problem = error.strerror
+                self.abandon()
                 return
             del self._pending[:written]
 
@@ -149,7 +155,8 @@ class Tail:
         """Remember `data`; forget what is too old."""
         self._kept += data
         if len(self._kept) > 2 * self._size:
-            del self._kept[: -self._size]
+            # One more than is shown tells that there was more.
+            del self._kept[: -self._size - 1]
 
     def lines(self) -> list[str]:
         """The whole lines that are kept, undecodable bytes escaped."""
@@ -157,9 +164,11 @@ class Tail:
 
 
 def tail_lines(data: bytes, size: int) -> list[str]:
-    """The whole lines among the last `size` bytes."""
+    """The whole lines among the last `size` bytes, or the end of a longer one."""
     lines = data[-size:].decode("utf-8", "backslashreplace").splitlines()
-    return lines[1:] if len(data) > size else lines
+    if len(data) <= size:
+        return lines
+    return lines[1:] or [f"[...]{lines[0][-END_OF_LINE:]}"]
 
 
 class NoSink(Sink):
@@ -168,6 +177,7 @@ class NoSink(Sink):
     def __init__(self) -> None:
         self.fd = -1
         self.is_terminal = self.is_broken = False
+        self.problem = None
         self._pending = bytearray()
         self._unfinished = b""
 

@@ -117,7 +117,7 @@ class Worker:
             return lines
         stderr = self._streams[1]
         if isinstance(stderr, FileStream):
-            lines = tail_lines(last_bytes(stderr.path, TAIL_SIZE), TAIL_SIZE)
+            lines = tail_lines(last_bytes(stderr.path, TAIL_SIZE + 1), TAIL_SIZE)
         elif stderr.tail is not None:
             lines = stderr.tail.lines()
         prefix = f"[rank{self.rank}]: "  # the library's own
