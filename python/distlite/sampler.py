@@ -60,11 +60,16 @@ class DistributedSampler:
     def __iter__(self) -> Iterator[int]:
         """This rank's indices of the epoch, `num_samples` of them."""
         count = len(self.dataset)
+        missing = self.total_size - count
+        if missing > 0 if self.drop_last else missing < 0:
+            raise AssertionError(
+                f"the data set has {count} samples now, which does not fit the "
+                f"{self.total_size} indices of all ranks; make a new sampler"
+            )
         if self.shuffle:
             order = permutation(count, self.seed + self.epoch)
         else:
             order = list(range(count))
-        missing = self.total_size - count
         if missing > 0 and count > 0:
             order += (order * -(-missing // count))[:missing]
         return iter(order[self.rank : self.total_size : self.num_replicas])

@@ -81,6 +81,27 @@ def test_a_wrong_rank_is_told_in_torchs_words(arguments):
     assert str(ours.value) == str(theirs.value)
 
 
+@pytest.mark.parametrize(("drop_last", "size"), [(False, 13), (True, 7)])
+def test_a_data_set_that_has_changed_is_told(drop_last, size):
+    for kind in (DistributedSampler, data.DistributedSampler):
+        samples = list(range(10))
+        sampler = kind(samples, 3, 1, drop_last=drop_last)
+        samples[:] = range(size)
+        with pytest.raises(AssertionError):
+            list(sampler)
+
+
+@pytest.mark.parametrize(("drop_last", "size"), [(False, 7), (True, 13)])
+def test_a_data_set_that_still_suffices_is_taken(drop_last, size):
+    orders = []
+    for kind in (DistributedSampler, data.DistributedSampler):
+        samples = list(range(10))
+        sampler = kind(samples, 3, 1, drop_last=drop_last)
+        samples[:] = range(size)
+        orders.append(list(sampler))
+    assert orders[0] == orders[1]
+
+
 def test_a_loader_takes_it():
     sampler = DistributedSampler(range(10), 2, 1, seed=1)
     loader = data.DataLoader(range(10), batch_size=2, sampler=sampler)
