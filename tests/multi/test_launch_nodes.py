@@ -111,6 +111,21 @@ def test_a_failure_ends_the_ranks_of_all_nodes(tmp_path):
     assert "): rank 1 failed first: exit code 3\n" in alive.errors
 
 
+def test_a_program_that_cannot_be_started_ends_all(tmp_path):
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF not really")
+    program.chmod(0o755)
+    first, second = static_job()
+    first += ["--no-python", "sleep", "600"]
+    second += ["--no-python", program]
+    with nodes(first, second) as (alive, failed):
+        assert (failed.finish(), alive.finish()) == (1, 1)
+    said = f"Exec format error: '{program}'\n"
+    assert failed.errors == f"distlite: {said}"
+    assert alive.errors.startswith("distlite: node 1 (")
+    assert alive.errors.endswith(f"): {said}")
+
+
 @pytest.mark.parametrize("lost", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_lost_node_is_named_and_ends_the_others(tmp_path, lost):
     program = ["--no-python", "sh", "-c", "echo ready; exec sleep 600"]

@@ -84,9 +84,7 @@ def test_gradients_that_have_a_graph(torch):
     weight = torch.nn.Parameter(torch.ones(3))
     reducer = GradientReducer([weight])
     for _ in range(2):
-        (gradient,) = torch.autograd.grad(
-            (weight**3).sum(), weight, create_graph=True
-        )
+        (gradient,) = torch.autograd.grad((weight**3).sum(), weight, create_graph=True)
         reducer.ready(0, gradient)
         reducer.finish()
         assert gradient.requires_grad and gradient.tolist() == [3, 3, 3]

@@ -106,7 +106,7 @@ class Supervisor:
             try:
                 attempt.run()
             except OSError as error:
-                self._tell_peers(attempt, str(error))
+                self._tell_peers(attempt, _without_number(error))
                 attempt.gives_up = True
                 return self._refuse(error)
         if self.peers is not None and not attempt.was_disturbed:
@@ -141,10 +141,8 @@ class Supervisor:
         if self.peers is not None:
             self.peers.fail(attempt.number, text)
 
-    def _refuse(self, error: Exception) -> int:
-        # Without the number of the error, which says nothing to a user.
-        text = error.strerror if isinstance(error, OSError) else None
-        self.say(f"distlite: {text or error}")
+    def _refuse(self, error: OSError) -> int:
+        self.say(f"distlite: {_without_number(error)}")
         for sink in self.sinks:
             sink.flush()
         return 1
@@ -168,6 +166,11 @@ class Supervisor:
         for name, value in values.items():
             template = template.replace(f"${{{name}}}", value)
         return template
+
+
+def _without_number(error: OSError) -> str:
+    # The number says nothing to a user.
+    return error.strerror or str(error)
 
 
 def _serve(options: Options) -> TCPStore:
