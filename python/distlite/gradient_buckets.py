@@ -68,8 +68,9 @@ class Parameter:
         """float32[64, 10]"""
         return _describe(self.dtype, self.shape)
 
-    def check(self, gradient: Any) -> None:
-        """TypeError or ValueError unless it can be this parameter's gradient."""
+    def check(self, gradient: Any) -> Any:
+        """The gradient's memory, without a graph; TypeError or ValueError unless it
+        can be this parameter's."""
         if not hasattr(gradient, "shape") or _is_torch(gradient) != self.is_torch:
             raise TypeError(
                 f"the gradient of {self.key!r} is a {type(gradient).__name__}, "
@@ -87,6 +88,9 @@ class Parameter:
                 "average there: give a copy, or write it into "
                 f"reducer.gradients[{self.key!r}]"
             )
+        # As of backward(create_graph=True): what is written there is no part of it.
+        has_graph = self.is_torch and gradient.requires_grad
+        return gradient.detach() if has_graph else gradient
 
 
 def _is_torch(array: object) -> bool:

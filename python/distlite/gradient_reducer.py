@@ -97,9 +97,7 @@ class GradientReducer:
     ) -> None:
         arrays = _by_key(parameters)
         self._group = _member_of(group)
-        self._parameters = _known(arrays, average)
-        if broadcast:
-            _check_writable(arrays)
+        self._parameters = _known(arrays, average, broadcast)
         self._numbers = {each.key: each.number for each in self._parameters}
         self._given = None if gradients is None else self._check_given(gradients)
         self._caps = bucket_cap_mb * MEBIBYTE, first_bucket_mb * MEBIBYTE
@@ -197,7 +195,7 @@ class GradientReducer:
         bucket = self._bucket_of[number]
         view = bucket.views[number]
         if gradient is not None:
-            self._parameters[number].check(gradient)
+            gradient = self._parameters[number].check(gradient)
         elif self._given is not None:
             gradient = self._given[number]
         else:
@@ -207,8 +205,6 @@ class GradientReducer:
         # Before this call's own work: that is not the backward pass's.
         self._last_ready_at = now - self._copying
         if gradient is not view:
-            if self._parameters[number].is_torch:
-                gradient = gradient.detach()  # of backward(create_graph=True)
             view[...] = gradient
         self._seen[number] = gradient
         bucket.waiting -= 1
@@ -335,7 +331,9 @@ def _member_of(group: ProcessGroup | None) -> ProcessGroup:
     return world.require_default() if group is None else group
 
 
-def _known(arrays: Mapping[Key, Any], average: bool) -> list[Parameter]:
+def _known(
+    arrays: Mapping[Key, Any], average: bool, broadcast: bool
+) -> list[Parameter]:
     if not arrays:
         raise ValueError("GradientReducer: there are no parameters")
     found = [Parameter(i, key, array) for i, (key, array) in enumerate(arrays.items())]
@@ -345,18 +343,14 @@ def _known(arrays: Mapping[Key, Any], average: bool) -> list[Parameter]:
                 f"GradientReducer: {each.key!r} is {each.describe()}, which has no "
                 "averages; average=False adds up"
             )
-    return found
-
-
-def _check_writable(arrays: Mapping[Key, Any]) -> None:
-    # Rank 0 only reads its own: it would be alone in a broadcast that others refuse.
-    for key, array in arrays.items():
-        if is_read_only(array):
+        # Rank 0 only reads its own: it would be alone in a broadcast.
+        if broadcast and is_read_only(arrays[each.key]):
             raise ValueError(
-                f"GradientReducer: parameter {key!r} is read-only and cannot become "
-                "rank 0's: make a copy, or, if all ranks have the same, say "
+                f"GradientReducer: parameter {each.key!r} is read-only and cannot "
+                "become rank 0's: make a copy, or, if all ranks have the same, say "
                 "broadcast=False"
             )
+    return found
 
 
 def _by_key(arrays: Arrays) -> dict[Key, Any]:
