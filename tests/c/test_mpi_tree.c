@@ -217,6 +217,23 @@ CHECK_CASE(a_circle_is_told)
     run_job(2, wait_in_a_circle, NULL);
 }
 
+/* On a machine where others want the core, a yield takes their time slices. */
+static long yield_span;
+
+int
+sched_yield(void)
+{
+    struct timespec span = {.tv_nsec = yield_span};
+
+    return nanosleep(&span, NULL);
+}
+
+CHECK_CASE(a_circle_is_told_where_cores_are_few)
+{
+    yield_span = 20 * DL_MILLISECOND;
+    run_job(2, wait_in_a_circle, NULL);
+}
+
 /* The middle one, which the others do not all hear from. */
 static void
 one_differs(int rank, const rank_processes *all, void *context)

@@ -86,8 +86,8 @@ await(dl_mpi_meeting *meeting, const dl_op_context *op, const dl_mpi_partner *ot
             return DL_OK;
         }
         dl_status status = dl_mpi_pause(comm, &pace, op->deadline);
-        if (status == DL_OK && dl_mpi_naps(&pace) > 0) {
-            status = dl_mpi_news_exchange(meeting, other->rank, dl_mpi_naps(&pace));
+        if (status == DL_OK && pace.naps > 0) {
+            status = dl_mpi_news_exchange(meeting, other->rank, pace.naps);
         }
         if (status != DL_OK) {
             return status == DL_TIMEOUT ? fail_late(meeting, op, other) : status;

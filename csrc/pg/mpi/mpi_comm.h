@@ -52,6 +52,8 @@ dl_status dl_mpi_comm_admit(dl_mpi_comm *comm);
 typedef struct dl_mpi_pace {
     int looks;
     int patience; /* looks before naps beside the usual ones: see dl_mpi_patience() */
+    int naps;     /* so far */
+    int64_t naps_at; /* when they begin at the latest; 0: not known yet */
 } dl_mpi_pace;
 
 /* MPI moves a long message in parts, and few of them in a look: a nap between two of
@@ -61,9 +63,6 @@ int dl_mpi_patience(size_t bytes);
 /* After a look in vain: DL_OK is to look again.  DL_TIMEOUT (no text written),
  * DL_INTERRUPTED, or the abort's cause. */
 dl_status dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline);
-
-/* Naps so far. */
-int dl_mpi_naps(const dl_mpi_pace *pace);
 
 /* Until the request is done, where all others take part already, so that it ends by
  * itself. */
