@@ -265,21 +265,20 @@ wait_here(dl_group *group, dl_work *work)
     return dl_fail_again(&cause);
 }
 
-/* The stream of the arrays goes on after it. */
+/* The arrays' streams go on after it. */
 static dl_status
-finish(dl_group *group, dl_work *work, void *stream)
+finish(dl_group *group, dl_work *work)
 {
     if (!dl_work_is_on_device(work)) {
         return wait_here(group, work);
     }
-    DL_TRY(dl_work_order(work, stream));
+    DL_TRY(dl_work_order_arrays(work));
     return dl_device_blocks() ? dl_work_wait(work, dl_deadline_after(-1)) : DL_OK;
 }
 
 dl_status
 dl_device_run(dl_group *group, const dl_device_item *item, dl_deadline deadline)
 {
-    dl_arrays arrays = dl_arguments_arrays(item->op, item->args, group->size);
     dl_work *work;
 
     /* Whatever follows may have to wait for the other ranks. */
@@ -288,7 +287,7 @@ dl_device_run(dl_group *group, const dl_device_item *item, dl_deadline deadline)
     if (work == NULL) {
         return DL_OK;
     }
-    dl_status status = finish(group, work, dl_arrays_at(&arrays, 0)->stream);
+    dl_status status = finish(group, work);
     dl_work_unref(work);
     return status;
 }

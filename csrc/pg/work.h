@@ -29,6 +29,8 @@ typedef struct dl_work_ops {
      * the device wait for it, without waiting itself. */
     void (*poll)(dl_work *work);
     dl_status (*order)(dl_work *work, void *stream);
+    /* The same for the streams that its arrays were ordered by when it began. */
+    dl_status (*order_arrays)(dl_work *work);
 } dl_work_ops;
 
 /* Whom to tell of the end; embedded in whoever wants to hear.  Called once, without
@@ -101,6 +103,13 @@ static inline dl_status
 dl_work_order(dl_work *work, void *stream)
 {
     return work->ops->order(work, stream);
+}
+
+/* The same for all streams that its arrays were ordered by when it began. */
+static inline dl_status
+dl_work_order_arrays(dl_work *work)
+{
+    return work->ops->order_arrays(work);
 }
 
 /* The notice stays in place until it is called. */

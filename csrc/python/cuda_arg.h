@@ -39,7 +39,8 @@ typedef struct dlpy_cuda_origin {
 
 dlpy_cuda_origin dlpy_cuda_last_origin(void);
 
-/* Where such a library works now; -1 with an exception set. */
+/* Where such a library works now.  1: it has no such stream, and this is the array's own;
+ * -1 with an exception set. */
 int dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream);
 
 /* The call's own stream, an object or a number, for all arrays it looks at until it is

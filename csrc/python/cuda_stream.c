@@ -78,7 +78,7 @@ dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream)
     }
     *stream = origin->stream;
     if (origin->library == DLPY_CUDA_OTHER) {
-        return 0;
+        return 1;
     }
     PyObject *number = ask_library(origin);
     if (number == NULL && PyErr_Occurred() == NULL) {

@@ -44,16 +44,22 @@ has_ended(dlpy_work *self)
     return dl_work_is_done(work);
 }
 
-/* On a device the current stream waits, and not the caller. */
+/* On a device the current stream waits, and not the caller; of arrays that name streams
+ * of their own, each. */
 static PyObject *
 order_stream(dlpy_work *self)
 {
     void *stream;
 
-    if (dlpy_cuda_current_stream(&self->origin, &stream) < 0) {
+    int found = dlpy_cuda_current_stream(&self->origin, &stream);
+
+    if (found < 0) {
         return NULL;
     }
     dl_status status = dl_work_order(self->work, stream);
+    if (status == DL_OK && found > 0) {
+        status = dl_work_order_arrays(self->work);
+    }
     if (status != DL_OK) {
         return raise_result(self, status);
     }

@@ -62,7 +62,8 @@ typedef struct event {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t recorded;
-    uint64_t reached;
+    uint64_t *coming; /* records that their streams have not come to, in any order */
+    size_t coming_count;
     int references;
     graph *capture; /* in which it was recorded last; guarded by `capturing` */
     stream *from;   /* and where */
@@ -314,6 +315,7 @@ drop(event *self)
     if (left == 0) {
         pthread_mutex_destroy(&self->lock);
         pthread_cond_destroy(&self->changed);
+        free(self->coming);
         free(self);
         atomic_fetch_sub(&events_alive, 1);
     }
@@ -326,13 +328,29 @@ cudaEventDestroy(void *handle)
     return SUCCESS;
 }
 
+/* Who waits for a record waits for that one, wherever the event is recorded next. */
+static bool
+is_coming(const event *self, uint64_t number)
+{
+    for (size_t i = 0; i < self->coming_count; i++) {
+        if (self->coming[i] == number) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static mark *
 mark_of(event *self, bool is_new)
 {
     mark *made = malloc(sizeof *made);
 
     pthread_mutex_lock(&self->lock);
-    self->recorded += is_new;
+    if (is_new) {
+        size_t size = (self->coming_count + 1) * sizeof *self->coming;
+        self->coming = realloc(self->coming, size);
+        self->coming[self->coming_count++] = ++self->recorded;
+    }
     self->references++;
     *made = (mark){self, self->recorded};
     pthread_mutex_unlock(&self->lock);
@@ -344,13 +362,17 @@ reach(void *argument)
 {
     mark *self = argument;
 
-    pthread_mutex_lock(&self->event->lock);
-    if (self->event->reached < self->number) {
-        self->event->reached = self->number;
+    event *event = self->event;
+
+    pthread_mutex_lock(&event->lock);
+    for (size_t i = 0; i < event->coming_count; i++) {
+        if (event->coming[i] == self->number) {
+            event->coming[i] = event->coming[--event->coming_count];
+        }
     }
-    pthread_cond_broadcast(&self->event->changed);
-    pthread_mutex_unlock(&self->event->lock);
-    drop(self->event);
+    pthread_cond_broadcast(&event->changed);
+    pthread_mutex_unlock(&event->lock);
+    drop(event);
     free(self);
 }
 
@@ -360,7 +382,7 @@ await(void *argument)
     mark *self = argument;
 
     pthread_mutex_lock(&self->event->lock);
-    while (self->event->reached < self->number) {
+    while (is_coming(self->event, self->number)) {
         pthread_cond_wait(&self->event->changed, &self->event->lock);
     }
     pthread_mutex_unlock(&self->event->lock);
@@ -437,7 +459,7 @@ cudaEventQuery(void *handle)
         return last = is_captured ? CAPTURED_EVENT : NOT_IN_CAPTURE;
     }
     pthread_mutex_lock(&self->lock);
-    bool is_ready = self->reached >= self->recorded;
+    bool is_ready = !is_coming(self, self->recorded);
     pthread_mutex_unlock(&self->lock);
     return is_ready ? SUCCESS : (last = NOT_READY);
 }

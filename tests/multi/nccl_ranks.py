@@ -391,6 +391,41 @@ def named_streams(rank: int, world_size: int, init_method: str) -> dict[str, Any
     return found
 
 
+def many_streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """Arrays of one call that name streams of their own: an input that comes late on
+    one, outputs that are read on others; and reductions that go out together."""
+    runtime = Runtime()
+    init(rank, world_size, init_method)
+    streams = [runtime.stream() for _ in range(world_size + 1)]
+    found: dict[str, Any] = {}
+    for way in ("sync", "async", "batch"):
+        flag, value = np.zeros(1, np.int32), np.full(2, rank + 1.0)
+        mine, late = np.zeros(2), np.zeros(2)
+        outputs = [np.zeros(2) for _ in range(world_size)]
+        copies = [np.zeros(2) for _ in range(world_size)]
+        runtime.copy(streams[-1], mine, value, flag)
+        arrays = list(map(CudaArray, outputs, streams[:-1]))
+        if way == "batch":
+            with distlite.nccl.batch(distlite.group.WORLD):
+                distlite.all_gather(arrays, CudaArray(mine, streams[-1]))
+                distlite.all_reduce(CudaArray(late, streams[-1]))
+        else:
+            is_async = way == "async"
+            work = distlite.all_gather(
+                arrays, CudaArray(mine, streams[-1]), None, is_async
+            )
+            if work is not None:
+                work.wait()
+        for stream, copy, output in zip(streams, copies, outputs, strict=False):
+            runtime.copy(stream, copy, output)
+        flag[0] = 1
+        for stream in streams:
+            runtime.synchronize(stream)
+        found[way] = [copy.tolist() for copy in copies]
+    distlite.destroy_process_group()
+    return found
+
+
 def recorded(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     """What `distlite ps` says while rank 1 stays away, and of ranks that differ."""
     from recorder_ranks import _ps, _wait_until

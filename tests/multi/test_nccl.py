@@ -53,6 +53,12 @@ def test_a_call_may_name_its_stream():
         assert found["launched"] == ([12.0] * 4, 0)
 
 
+def test_all_streams_that_arrays_name_come_before_and_go_on_after():
+    for found in run_ranks(nccl_ranks.many_streams, 2, env=nccl_doubles()):
+        for way in ("sync", "async", "batch"):
+            assert found[way] == [[1.0, 1.0], [2.0, 2.0]], way
+
+
 def test_operations_on_devices_are_seen_and_compared():
     first, second = run_ranks(nccl_ranks.recorded, 2, env=nccl_doubles())
     (waiting,) = first["rank"]["current"]

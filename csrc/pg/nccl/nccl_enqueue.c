@@ -103,29 +103,16 @@ find_comm(dl_nccl_backend *self, const dl_device_call *call, int device,
 /* What the arrays' own streams do first comes first.  The work's event is at hand: it is
  * recorded anew at the end. */
 static dl_status
-order_after(const dl_nccl_backend *self, const dl_device_call *call,
-            const dl_nccl_comm *comm, void *event)
+order_after(const dl_nccl_backend *self, const dl_nccl_comm *comm,
+            const dl_nccl_work *work)
 {
-    void *previous = NULL;
-    bool has_previous = false;
-
-    for (size_t i = 0; i < call->count; i++) {
-        dl_arrays arrays =
-            dl_arguments_arrays(call->items[i].op, call->items[i].args, self->size);
-        const dl_tensor *tensor;
-        for (int k = 0; (tensor = dl_arrays_at(&arrays, k)) != NULL; k++) {
-            if (has_previous && tensor->stream == previous) {
-                continue;
-            }
-            DL_TRY(dl_cuda_check(self->cuda,
-                                 self->cuda->event_record(event, tensor->stream),
-                                 "cudaEventRecord"));
-            DL_TRY(dl_cuda_check(self->cuda,
-                                 self->cuda->stream_wait(comm->stream, event, 0),
-                                 "cudaStreamWaitEvent"));
-            previous = tensor->stream;
-            has_previous = true;
-        }
+    for (size_t i = 0; i < work->stream_count; i++) {
+        DL_TRY(dl_cuda_check(self->cuda,
+                             self->cuda->event_record(work->event, work->streams[i]),
+                             "cudaEventRecord"));
+        DL_TRY(dl_cuda_check(self->cuda,
+                             self->cuda->stream_wait(comm->stream, work->event, 0),
+                             "cudaStreamWaitEvent"));
     }
     return DL_OK;
 }
@@ -165,7 +152,7 @@ launch_locked(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *c
               dl_nccl_work *work)
 {
     DL_TRY(dl_nccl_watch_admit(self->watch));
-    DL_TRY(order_after(self, call, comm, work->event));
+    DL_TRY(order_after(self, comm, work));
     DL_TRY(dl_nccl_comm_settle(self->watch, comm->handle,
                                launch_items(self, call, comm), "NCCL", call->deadline));
     return dl_cuda_check(self->cuda,
@@ -217,6 +204,20 @@ check_call(const dl_nccl_backend *self, const dl_device_call *call)
     return DL_OK;
 }
 
+static dl_status
+add_streams(const dl_nccl_backend *self, const dl_device_call *call, dl_nccl_work *work)
+{
+    for (size_t i = 0; i < call->count; i++) {
+        dl_arrays arrays =
+            dl_arguments_arrays(call->items[i].op, call->items[i].args, self->size);
+        const dl_tensor *tensor;
+        for (int k = 0; (tensor = dl_arrays_at(&arrays, k)) != NULL; k++) {
+            DL_TRY(dl_nccl_work_add_stream(work, tensor->stream));
+        }
+    }
+    return DL_OK;
+}
+
 /* The first number that there is names the work: messages have none. */
 static dl_status
 work_for(dl_nccl_backend *self, const dl_device_call *call, int device,
@@ -228,7 +229,11 @@ work_for(dl_nccl_backend *self, const dl_device_call *call, int device,
     (*work)->sequence = first->sequence;
     (*work)->deadline =
         self->limit < 0 ? call->deadline : dl_deadline_after(self->limit);
-    return DL_OK;
+    dl_status status = add_streams(self, call, *work);
+    if (status != DL_OK) {
+        dl_nccl_work_drop(*work);
+    }
+    return status;
 }
 
 /* What fails from here on leaves ranks at odds with each other, for good. */

@@ -52,6 +52,8 @@ typedef struct dl_nccl_work {
     dl_list node; /* guarded by the watch's lock; in no list once it has ended */
     dl_nccl_watch *watch;
     void *event;
+    void **streams; /* those its arrays are ordered by, each once; fixed once begun */
+    size_t stream_count;
     int device;
     bool is_captured;
     uint64_t sequence; /* 0: a message */
@@ -75,6 +77,7 @@ dl_status dl_nccl_watch_comm(dl_nccl_watch *watch, dl_nccl_comm *comm);
  * dl_nccl_watch_work()'s, which begins to watch it. */
 dl_status dl_nccl_work_new(dl_nccl_watch *watch, dl_op_type op, int device,
                            dl_nccl_work **work);
+dl_status dl_nccl_work_add_stream(dl_nccl_work *work, void *stream);
 void dl_nccl_watch_work(dl_nccl_work *work);
 void dl_nccl_work_drop(dl_nccl_work *work); /* instead: both references */
 

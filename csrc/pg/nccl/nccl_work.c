@@ -44,19 +44,34 @@ wait_work(dl_work *work, dl_deadline deadline)
 /* Of a work that is done there is nothing left to wait for, but maybe a failure to
  * tell; its watch may be gone by then.  In a graph, it is the order that counts. */
 static dl_status
-order_work(dl_work *work, void *stream)
+order_streams(dl_nccl_work *self, void *const *streams, size_t count)
 {
-    dl_nccl_work *self = work_of(work);
     const dl_cuda_table *cuda = self->watch->cuda;
-    int previous;
+    int result = DL_CUDA_SUCCESS, previous;
 
-    if (dl_work_is_done(work) && !self->is_captured) {
-        return dl_work_result(work);
+    if (dl_work_is_done(&self->work) && !self->is_captured) {
+        return dl_work_result(&self->work);
     }
     DL_TRY(dl_cuda_enter(cuda, self->device, &previous));
-    int result = cuda->stream_wait(stream, self->event, 0);
+    for (size_t i = 0; i < count && result == DL_CUDA_SUCCESS; i++) {
+        result = cuda->stream_wait(streams[i], self->event, 0);
+    }
     dl_cuda_leave(cuda, self->device, previous);
     return dl_cuda_check(cuda, result, "cudaStreamWaitEvent");
+}
+
+static dl_status
+order_work(dl_work *work, void *stream)
+{
+    return order_streams(work_of(work), &stream, 1);
+}
+
+static dl_status
+order_arrays(dl_work *work)
+{
+    dl_nccl_work *self = work_of(work);
+
+    return order_streams(self, self->streams, self->stream_count);
 }
 
 /* On whatever thread drops the last reference; destroying an event waits for nothing. */
@@ -70,6 +85,7 @@ free_work(dl_work *work)
     }
     dl_nccl_watch_unref(self->watch);
     dl_work_fini(work);
+    free(self->streams);
     free(self);
 }
 
@@ -78,6 +94,7 @@ static const dl_work_ops work_ops = {
     .free = free_work,
     .poll = poll_work,
     .order = order_work,
+    .order_arrays = order_arrays,
 };
 
 dl_status
@@ -101,6 +118,26 @@ dl_nccl_work_new(dl_nccl_watch *watch, dl_op_type op, int device, dl_nccl_work *
         return status;
     }
     *work = made;
+    return DL_OK;
+}
+
+dl_status
+dl_nccl_work_add_stream(dl_nccl_work *work, void *stream)
+{
+    size_t count = work->stream_count;
+
+    for (size_t i = 0; i < count; i++) {
+        if (work->streams[i] == stream) {
+            return DL_OK;
+        }
+    }
+    void **streams = realloc(work->streams, (count + 1) * sizeof *streams);
+    if (streams == NULL) {
+        return dl_fail_no_memory();
+    }
+    streams[count] = stream;
+    work->streams = streams;
+    work->stream_count = count + 1;
     return DL_OK;
 }
 
