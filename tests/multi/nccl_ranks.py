@@ -600,6 +600,12 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
         found["late"] = message_of(work.wait, timedelta(seconds=SECONDS))
         found["again"] = message_of(distlite.all_reduce, first, group=late)
         found["exception"] = type(work.exception()).__name__
+    alone, pair = distlite.new_group(), distlite.new_group()
+    for group in (alone, pair):
+        group.set_timeout(timedelta(milliseconds=400))
+    if rank == 1:
+        found["alone"] = message_of(distlite.all_reduce, first, group=alone)
+        found["pair"] = message_of(distlite.send, first, 0, group=pair)
     broken, aborted = distlite.new_group(), distlite.new_group()
     for group in (broken, aborted):
         tensor = kit.put(np.ones(2))

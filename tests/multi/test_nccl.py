@@ -84,9 +84,13 @@ def test_failures_say_who_and_what():
     assert "group 1, rank 0 of 2 on " in late
     assert "all_reduce #2 on cuda:0 timed out" in first.pop("again")
     assert first.pop("exception") == "DistBackendError"
-    assert "group 3 was aborted: abort() was called" in first.pop("abort")
+    for name in ("alone", "pair"):
+        text = second.pop(name)
+        assert "making the NCCL communicator of group" in text
+        assert ": rank 0 did not come to it within 400ms; `distlite ps`" in text
+    assert "group 5 was aborted: abort() was called" in first.pop("abort")
     error = first.pop("error")
-    assert "group 2, rank 0 of 2" in error
+    assert "group 4, rank 0 of 2" in error
     assert "remote process exited" in error
     assert "the cable was pulled" in error
     assert first.pop("quick") == "yes"

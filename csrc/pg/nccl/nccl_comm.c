@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "pg/rank_keys.h"
 
 /* Between two looks at a communicator that is busy. */
 #define LOOK_EVERY (200 * INT64_C(1000))
@@ -136,6 +137,43 @@ begin_comm(dl_nccl_watch *watch, const dl_device_options *options, int device,
     return DL_OK;
 }
 
+/* What a rank that has come leaves in the store: the first one the id. */
+static dl_bytes
+key_of(const dl_nccl_meeting *meeting, int rank, char text[128])
+{
+    if (rank == 0) {
+        return dl_bytes_of(meeting->key);
+    }
+    snprintf(text, 128, "%.100s/%d", meeting->key, rank);
+    return dl_bytes_of(text);
+}
+
+/* After a wait in vain, whose error stays if all have come by now. */
+static dl_status
+name_absent(const dl_nccl_meeting *meeting, dl_deadline deadline)
+{
+    dl_error late = *dl_last_error();
+    dl_rank_list absent = {.count = 0};
+
+    for (int rank = 0; rank < meeting->size; rank++) {
+        char text[128];
+        dl_bytes key = key_of(meeting, rank, text);
+        bool exists = true;
+        dl_store_check(meeting->store, &key, 1, &exists, dl_deadline_after(0));
+        if (!exists) {
+            dl_rank_list_add(&absent,
+                             meeting->members == NULL ? rank : meeting->members[rank]);
+        }
+    }
+    dl_rank_list_end(&absent);
+    return absent.count == 0 ? dl_fail_again(&late)
+                             : dl_fail(DL_TIMEOUT,
+                                       "rank%s %s did not come to it within %" PRId64
+                                       "ms; `distlite ps` shows what each rank does",
+                                       absent.count == 1 ? "" : "s", absent.text,
+                                       deadline.limit / DL_MILLISECOND);
+}
+
 /* The id travels as it is, all 128 bytes. */
 static dl_status
 share_id(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline deadline,
@@ -150,6 +188,9 @@ share_id(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline deadl
         return dl_store_set(meeting->store, key,
                             (dl_bytes){(const uint8_t *)id, sizeof *id}, deadline);
     }
+    char text[128];
+    DL_TRY(dl_store_set(meeting->store, key_of(meeting, meeting->rank, text),
+                        DL_LITERAL("here"), deadline));
     dl_status status = dl_store_get(meeting->store, key, &value, deadline);
     if (status == DL_OK && value.size != sizeof *id) {
         status =
@@ -182,8 +223,13 @@ init_comm(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline dead
     dl_nccl_config config;
 
     fill_config(&config, meeting->options);
-    DL_TRY(share_id(watch, meeting, deadline, &id));
-    DL_TRY(await_all(meeting, deadline));
+    dl_status status = share_id(watch, meeting, deadline, &id);
+    if (status == DL_OK) {
+        status = await_all(meeting, deadline);
+    }
+    if (status != DL_OK) {
+        return status == DL_TIMEOUT ? name_absent(meeting, deadline) : status;
+    }
     void *handle = NULL;
     int result =
         watch->nccl->comm_init(&handle, meeting->size, id, meeting->rank, &config);

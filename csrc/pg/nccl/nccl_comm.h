@@ -16,6 +16,7 @@ typedef struct dl_nccl_meeting {
     const char *key; /* of this communicator, the same on all of its ranks */
     int rank;
     int size;
+    const int *members; /* their ranks in the group; NULL: the same */
     int device;
     const dl_device_options *options;
 } dl_nccl_meeting;

@@ -60,12 +60,14 @@ meet_peer(dl_nccl_backend *self, int peer, int device, dl_deadline deadline)
 {
     int low = self->rank < peer ? self->rank : peer;
     int high = self->rank < peer ? peer : self->rank;
+    int members[2] = {low, high};
     char key[64];
     dl_nccl_meeting meeting = {
         .store = self->store,
         .key = key,
         .rank = self->rank == low ? 0 : 1,
         .size = 2,
+        .members = members,
         .device = device,
         .options = &self->options,
     };
