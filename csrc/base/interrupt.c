@@ -6,6 +6,18 @@
 
 static _Atomic(dl_interrupt_fn) installed;
 
+static _Thread_local struct {
+    dl_interrupt_own_fn check;
+    void *context;
+} own;
+
+void
+dl_interrupt_set_own(dl_interrupt_own_fn check, void *context)
+{
+    own.check = check;
+    own.context = context;
+}
+
 void
 dl_interrupt_install(dl_interrupt_fn check)
 {
@@ -17,5 +29,8 @@ dl_interrupt_check(void)
 {
     dl_interrupt_fn check = atomic_load_explicit(&installed, memory_order_acquire);
 
+    if (own.check != NULL && own.check(own.context)) {
+        return dl_fail(DL_INTERRUPTED, "a wait was given up");
+    }
     return check == NULL ? DL_OK : check();
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -606,6 +607,10 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     if rank == 1:
         found["alone"] = message_of(distlite.all_reduce, first, group=alone)
         found["pair"] = message_of(distlite.send, first, 0, group=pair)
+    meeting = distlite.new_group()
+    if rank == 1:
+        threading.Timer(0.1, meeting.abort).start()
+        found["meeting"] = message_of(distlite.all_reduce, first, group=meeting)
     broken, aborted = distlite.new_group(), distlite.new_group()
     for group in (broken, aborted):
         tensor = kit.put(np.ones(2))

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/interrupt.h"
 #include "base/thread.h"
 #include "pg/rank_keys.h"
 
@@ -213,6 +214,31 @@ await_all(const dl_nccl_meeting *meeting, dl_deadline deadline)
     return dl_store_barrier(meeting->store, dl_bytes_of(key), meeting->size, deadline);
 }
 
+static bool
+is_given_up(void *watch)
+{
+    return dl_nccl_watch_cause(watch) != DL_OK;
+}
+
+/* Learns the id and waits for all; what ends the group meanwhile ends the wait. */
+static dl_status
+gather_ranks(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline deadline,
+             dl_nccl_id *id)
+{
+    dl_interrupt_set_own(is_given_up, watch);
+    dl_status status = share_id(watch, meeting, deadline, id);
+    if (status == DL_OK) {
+        status = await_all(meeting, deadline);
+    }
+    dl_interrupt_set_own(NULL, NULL);
+    if (status == DL_INTERRUPTED) {
+        dl_error interrupted = *dl_last_error();
+        DL_TRY(dl_nccl_watch_cause(watch));
+        return dl_fail_again(&interrupted);
+    }
+    return status == DL_TIMEOUT ? name_absent(meeting, deadline) : status;
+}
+
 /* In three steps: learn the id, wait for all, and then begin. */
 static dl_status
 init_comm(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline deadline,
@@ -223,13 +249,7 @@ init_comm(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline dead
     dl_nccl_config config;
 
     fill_config(&config, meeting->options);
-    dl_status status = share_id(watch, meeting, deadline, &id);
-    if (status == DL_OK) {
-        status = await_all(meeting, deadline);
-    }
-    if (status != DL_OK) {
-        return status == DL_TIMEOUT ? name_absent(meeting, deadline) : status;
-    }
+    DL_TRY(gather_ranks(watch, meeting, deadline, &id));
     void *handle = NULL;
     int result =
         watch->nccl->comm_init(&handle, meeting->size, id, meeting->rank, &config);
