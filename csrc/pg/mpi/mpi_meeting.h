@@ -4,8 +4,9 @@
  * arrays come along, so that many operations end here.  Only the others are then called
  * in MPI, whose collectives wait without looking at clock or signals: nobody is late any
  * more.  MPI's non-blocking collectives could be watched instead, but take up to ten times
- * as long as its blocking ones.  In each round, the distance doubling, a rank sends all
- * that it has to the one before it and hears from the one behind.
+ * as long as its blocking ones.  Few ranks send to each other directly; of many, in each
+ * round, the distance doubling, each sends all that it has to the one before it and hears
+ * from the one behind.
  *
  * Small arrays that go one way only need no meeting: they go along a tree (mpi_tree.h),
  * whose ranks may be some operations apart. */
