@@ -607,6 +607,11 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     if rank == 1:
         found["alone"] = message_of(distlite.all_reduce, first, group=alone)
         found["pair"] = message_of(distlite.send, first, 0, group=pair)
+    parted = distlite.new_group()
+    distlite.all_reduce(first, group=parted)
+    parted.set_timeout(timedelta(milliseconds=400))
+    if rank == 1:
+        found["split"] = message_of(distlite.split_group, parted, [[0, 1]])
     meeting = distlite.new_group()
     if rank == 1:
         threading.Timer(0.1, meeting.abort).start()

@@ -88,10 +88,13 @@ def test_failures_say_who_and_what():
         text = second.pop(name)
         assert "making the NCCL communicator of group" in text
         assert ": rank 0 did not come to it within 400ms; `distlite ps`" in text
-    assert "group 4 was aborted: abort() was called" in second.pop("meeting")
-    assert "group 6 was aborted: abort() was called" in first.pop("abort")
+    text = second.pop("split")
+    assert "parting the NCCL communicator of group 4, rank 1 of 2" in text
+    assert ": rank 0 did not come to it within 400ms; `distlite ps`" in text
+    assert "group 5 was aborted: abort() was called" in second.pop("meeting")
+    assert "group 7 was aborted: abort() was called" in first.pop("abort")
     error = first.pop("error")
-    assert "group 5, rank 0 of 2" in error
+    assert "group 6, rank 0 of 2" in error
     assert "remote process exited" in error
     assert "the cable was pulled" in error
     assert first.pop("quick") == "yes"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/nccl/nccl_backend.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/thread.h"
@@ -13,8 +15,12 @@ static dl_status
 part_entered(dl_nccl_backend *self, const dl_device_parting *wanted,
              dl_deadline deadline, dl_nccl_backend *child)
 {
+    char key[48];
+    dl_nccl_meeting meeting = {
+        .store = self->store, .key = key, .rank = self->rank, .size = self->size};
     dl_nccl_parting parting = {
         .parent = self->comm,
+        .meeting = wanted->is_shrinking ? NULL : &meeting,
         .is_shrinking = wanted->is_shrinking,
         .color = wanted->color,
         .key = wanted->key,
@@ -25,6 +31,8 @@ part_entered(dl_nccl_backend *self, const dl_device_parting *wanted,
     };
     dl_nccl_comm *made;
 
+    snprintf(key, sizeof key, "nccl/split/%" PRIu64, self->splits);
+    self->splits += wanted->is_shrinking ? 0 : 1;
     DL_TRY(dl_nccl_comm_part(self->watch, &parting, deadline, &made));
     if (made == NULL || child == NULL) {
         return DL_OK;

@@ -149,6 +149,15 @@ key_of(const dl_nccl_meeting *meeting, int rank, char text[128])
     return dl_bytes_of(text);
 }
 
+static dl_status
+announce(const dl_nccl_meeting *meeting, dl_deadline deadline)
+{
+    char text[128];
+
+    return dl_store_set(meeting->store, key_of(meeting, meeting->rank, text),
+                        DL_LITERAL("here"), deadline);
+}
+
 /* After a wait in vain, whose error stays if all have come by now. */
 static dl_status
 name_absent(const dl_nccl_meeting *meeting, dl_deadline deadline)
@@ -189,9 +198,7 @@ share_id(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline deadl
         return dl_store_set(meeting->store, key,
                             (dl_bytes){(const uint8_t *)id, sizeof *id}, deadline);
     }
-    char text[128];
-    DL_TRY(dl_store_set(meeting->store, key_of(meeting, meeting->rank, text),
-                        DL_LITERAL("here"), deadline));
+    DL_TRY(announce(meeting, deadline));
     dl_status status = dl_store_get(meeting->store, key, &value, deadline);
     if (status == DL_OK && value.size != sizeof *id) {
         status =
@@ -220,13 +227,15 @@ is_given_up(void *watch)
     return dl_nccl_watch_cause(watch) != DL_OK;
 }
 
-/* Learns the id and waits for all; what ends the group meanwhile ends the wait. */
+/* Learns the id, unless NULL, and waits for all; what ends the group meanwhile ends the
+ * wait. */
 static dl_status
 gather_ranks(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline deadline,
              dl_nccl_id *id)
 {
     dl_interrupt_set_own(is_given_up, watch);
-    dl_status status = share_id(watch, meeting, deadline, id);
+    dl_status status = id == NULL ? announce(meeting, deadline)
+                                  : share_id(watch, meeting, deadline, id);
     if (status == DL_OK) {
         status = await_all(meeting, deadline);
     }
@@ -344,11 +353,19 @@ dl_nccl_comm_part(dl_nccl_watch *watch, const dl_nccl_parting *parting,
     dl_nccl_comm *made;
 
     DL_TRY(begin_comm(watch, parting->options, parting->parent->device, &made));
-    dl_status status = part_comm(watch, parting, deadline, made);
+    dl_status status = DL_OK;
+    if (parting->meeting != NULL) {
+        status = gather_ranks(watch, parting->meeting, deadline, NULL);
+    }
+    if (status == DL_OK) {
+        status = part_comm(watch, parting, deadline, made);
+    }
     if (status != DL_OK || made->handle == NULL) {
         dl_nccl_comm_free(watch, made, true);
         *comm = NULL;
-        return status;
+        return status == DL_OK
+                   ? DL_OK
+                   : dl_fail_while("parting the NCCL communicator of %s", watch->label);
     }
     *comm = made;
     return DL_OK;

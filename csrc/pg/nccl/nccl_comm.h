@@ -29,6 +29,7 @@ dl_status dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting
  * a negative color, into none; or all but those excluded go on together. */
 typedef struct dl_nccl_parting {
     const dl_nccl_comm *parent;
+    const dl_nccl_meeting *meeting; /* of all its ranks; NULL where they may be dead */
     bool is_shrinking;
     int color;
     int key;

@@ -23,6 +23,7 @@ typedef struct dl_nccl_backend {
     /* by whoever has the group's turn for devices */
     dl_nccl_comm *comm; /* the watch's; NULL before the first operation, as each pair */
     dl_nccl_comm **pairs; /* by the other rank */
+    uint64_t splits;      /* so far, of `comm` */
 } dl_nccl_backend;
 
 static inline dl_nccl_backend *
