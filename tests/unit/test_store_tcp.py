@@ -88,25 +88,26 @@ def test_libuv_without_a_word(monkeypatch):
 
 def test_workers_are_waited_for(uses_libuv: bool):
     port = reserve_port()
-    arguments = {"world_size": 3, "timeout": PATIENCE}
+    is_over = threading.Event()
 
     def worker() -> bytes:
-        with TCPStore("127.0.0.1", port, **arguments) as store:
+        with client(port, world_size=3) as store:
             return store.get("key")
 
     def first() -> None:
-        arguments["use_libuv"] = uses_libuv
-        with TCPStore("127.0.0.1", port, is_master=True, **arguments) as store:
+        with master(port, world_size=3, use_libuv=uses_libuv) as store:
             assert store.num_keys() == 1  # its own count of workers
             assert store.list_keys() == []
             store.set("key", "value")
-            assert join_all(workers) == [b"value"] * 2
+            assert is_over.wait(PATIENCE.total_seconds())
 
     workers = [Background(worker)]
     leader = Background(first)
     time.sleep(0.1)  # as long as it would take to go on wrongly
     assert not leader.is_done()
     workers.append(Background(worker))
+    assert join_all(workers) == [b"value"] * 2
+    is_over.set()
     leader.join()
 
 
