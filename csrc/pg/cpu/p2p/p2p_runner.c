@@ -161,19 +161,19 @@ dl_p2p_runner_nudge(dl_p2p *engine)
 void
 dl_p2p_runner_stop(dl_p2p *engine)
 {
-    runner *self = engine->runner;
-
-    if (self == NULL) {
-        return;
-    }
     pthread_mutex_lock(&engine->lock);
-    self->is_stopping = true;
-    pthread_cond_signal(&self->wanted);
-    pthread_cond_broadcast(&engine->left);
-    dl_p2p_ring(engine);
-    pthread_mutex_unlock(&engine->lock);
-    pthread_join(self->thread, NULL);
-    pthread_cond_destroy(&self->wanted);
-    free(self);
+    runner *self = engine->runner;
     engine->runner = NULL;
+    if (self != NULL) {
+        self->is_stopping = true;
+        pthread_cond_signal(&self->wanted);
+        pthread_cond_broadcast(&engine->left);
+        dl_p2p_ring(engine);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (self != NULL) {
+        pthread_join(self->thread, NULL);
+        pthread_cond_destroy(&self->wanted);
+        free(self);
+    }
 }
