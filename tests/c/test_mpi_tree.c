@@ -269,8 +269,7 @@ differ_when_all_meet(int rank, const rank_processes *all, void *context)
         CHECK_OK(broadcast(&self, data, 1, 0));
     }
     check_told(broadcast(&self, data, 1024, rank % 2 == 0 ? 0 : rank),
-               "rank 0 called broadcast(1024 x int64, from rank 0)",
-               "rank 1 called broadcast(1024 x int64, from rank 1)");
+               "#65 in group 0: rank ", " called broadcast(1024 x int64, from rank ");
     leave(&self);
 }
 
@@ -289,7 +288,7 @@ forget(int rank, const rank_processes *all, void *context)
     CHECK_OK(dl_group_barrier(self.group, soon()));
     dl_mpi_self(self.group->backend)->meeting.history.digest ^= rank == 1 ? 1u : 0;
     check_told(dl_group_barrier(self.group, soon()),
-               "ranks 0 and 1 called different operations before it", "barrier #2");
+               " called different operations before it", "barrier #2");
     leave(&self);
 }
 

@@ -19,7 +19,8 @@ typedef struct dl_mpi_call {
     const dl_fingerprint *called;
 } dl_mpi_call;
 
-/* DL_MISMATCH, in the same words on all ranks. */
+/* DL_MISMATCH, in words that name both ranks, and that a rank which hears of it repeats.
+ * Where more than two differ, it may hear of another pair first. */
 dl_status dl_mpi_differ(const dl_mpi_meeting *meeting, const dl_mpi_call calls[2]);
 
 /* A card that does not belong to the operation: differs, and tells everyone. */
