@@ -16,9 +16,6 @@ import pytest
 from doubles_build import mpi_double
 from workers import SOON, run_ranks
 
-import distlite
-from distlite import _C
-
 SCRIPT = str(Path(__file__).parent / "mpi_ranks.py")
 # By launcher: its options, and the library of that MPI as the system knows it.
 LAUNCHERS = {
@@ -287,17 +284,30 @@ def test_mpi4py_with_a_lower_thread_level_is_told(run, mpi4py_for, launcher):
         assert "below MPI_THREAD_MULTIPLE (1 of 3)" in text
 
 
-def test_whether_there_is_an_mpi(monkeypatch, tmp_path):
-    code = "import distlite; print(distlite.is_mpi_available())"
-    command = [sys.executable, "-c", code]
-    nothing = {**os.environ, "DISTLITE_MPI_LIBRARY": str(tmp_path / "libmpi.so")}
-    done = subprocess.run(
-        command, env=nothing, capture_output=True, text=True, timeout=100
-    )
-    assert done.stdout == "False\n", done.stderr
-    if distlite.is_mpi_available():
-        text, path = _C._mpi_library()
-        assert text and os.path.exists(path)
+WHETHER = """
+from distlite import _C, is_mpi_available
+print(is_mpi_available())
+if is_mpi_available():
+    print(*_C._mpi_library(), sep="\\n")
+"""
+
+
+def test_whether_there_is_an_mpi(tmp_path):
+    """In processes of their own: one that has loaded a library keeps it."""
+    nothing = {"DISTLITE_MPI_LIBRARY": str(tmp_path / "libmpi.so")}
+    for changes in ({}, nothing):
+        done = subprocess.run(
+            [sys.executable, "-c", WHETHER],
+            env={**os.environ, **changes},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        is_there, *library = done.stdout.splitlines()
+        assert is_there in ("False" if changes else "True", "False"), done.stderr
+        if is_there == "True":
+            text, path = library
+            assert text and os.path.exists(path)
 
 
 def test_what_is_looked_for_is_told(tmp_path):
