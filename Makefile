@@ -72,15 +72,19 @@ build/.extension: .venv/.packages $(SOURCES)
 demo: build/.extension
 	$(BIN)/python -m distlite.run --nproc-per-node 4 examples/train_digits.py
 
-# Three runs of about the same length: most tests wait.
-THIRD_RUN := $(wildcard tests/multi/test_launch*.py) tests/multi/test_examples.py \
-	tests/multi/test_init.py tests/multi/test_workers.py \
-	$(filter-out %_waiting.py,$(wildcard tests/unit/test_store_*.py))
+# Four runs of about the same length: most tests wait.
+STORES := $(filter-out %_waiting.py,$(wildcard tests/unit/test_store_*.py))
+LAUNCH := $(wildcard tests/multi/test_launch*.py) tests/multi/test_examples.py \
+	tests/multi/test_init.py tests/multi/test_workers.py
+RANKS := $(filter-out $(LAUNCH),$(wildcard tests/multi/test_*.py))
+A_TO_G := $(foreach letter,a b c d e f g,$(filter tests/multi/test_$(letter)%,$(RANKS)))
 test: build/.extension
 	@.ci/side-by-side \
-		"$(PYTEST) $(addprefix --ignore=,tests/lint tests/multi $(THIRD_RUN)) $(TESTS)" \
-		"$(PYTEST) tests/multi $(addprefix --ignore=,$(THIRD_RUN)) $(TESTS)" \
-		"$(PYTEST) $(THIRD_RUN) $(TESTS)"
+		"$(PYTEST) tests/c tests/fuzz tests/parity $(TESTS)" \
+		"$(PYTEST) $(A_TO_G) $(STORES) $(TESTS)" \
+		"$(PYTEST) $(filter-out $(A_TO_G),$(RANKS)) tests/unit \
+			$(addprefix --ignore=,$(STORES)) $(TESTS)" \
+		"$(PYTEST) $(LAUNCH) $(TESTS)"
 
 test-c: .venv/.packages
 	$(PYTEST) tests/c $(TESTS)
