@@ -7,7 +7,7 @@
 #   make device     the tests that need a GPU; CUDA=13 for the newer runtime
 #   make asan       C and unit tests under a sanitizer; also ubsan, tsan, valgrind
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS
-#   make lint       layering, budgets, C-API rules, stubs, ruff, mypy, clang-format
+#   make lint       layering, C-API rules, stubs, ruff, mypy, clang-format
 #   make format     what lint wants
 #   make bench      benchmarks, beside torch and MPI where they are installed
 #   make docs       HTML into build/docs
