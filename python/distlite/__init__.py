@@ -34,6 +34,7 @@ from ._C import (
     scatter_v,
     send,
 )
+from ._version import __version__ as __version__
 from .backends import (
     Backend,
     BackendConfig,

@@ -3,9 +3,11 @@
 
 import os
 import sys
+from importlib import metadata
 
 import pytest
 
+import distlite
 from distlite.launch.command import COMMANDS
 from distlite.launch.cores import gpu_count, share_of_cores, usable_cores
 from distlite.launch.options import parse
@@ -100,6 +102,14 @@ def test_help_names_every_option(capsys):
     for name in OPTIONS:
         assert f"--{name}" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_version_comes_from_one_source(capsys):
+    with pytest.raises(SystemExit) as end:
+        parse(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"distlite {distlite.__version__}\n"
+    assert metadata.version("distlite") == distlite.__version__
 
 
 def test_help_of_the_command_names_the_others():

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
+from distlite._version import __version__
 from distlite.launch.cores import gpu_count, usable_cores
 from distlite.launch.signals import named_signals
 from distlite.launch.table import FLAG, OPTIONS, SHORT, help_text, usage
@@ -79,6 +80,9 @@ def parse(arguments: Sequence[str], program: str = "distlite run") -> Options:
     """Parse the command line; exit with code 2 and a usage line if it is wrong."""
     try:
         values, command = _split(arguments)
+        if values.get("version"):
+            sys.stdout.write(f"distlite {__version__}\n")
+            raise SystemExit(0)
         if values.get("help"):
             sys.stdout.write(help_text(program))
             raise SystemExit(0)

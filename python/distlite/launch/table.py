@@ -66,6 +66,7 @@ OPTIONS = {
     "run-path": Option(FLAG, "", "run the script with runpy.run_path"),
     "use-env": Option(FLAG, "", "accepted; the rank is in LOCAL_RANK in any case"),
     "help": Option(FLAG, "", "show this"),
+    "version": Option(FLAG, "", "show the version"),
 }
 SHORT = {"m": "module", "r": "redirects", "t": "tee", "h": "help"}
 HELP_COLUMN = 28
