@@ -1,19 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/recorded_site.h"
 
-/* Where the running frame can be read without making an object of it: the structures are
- * the interpreter's own, and known for these versions. */
-#if PY_VERSION_HEX >= 0x030b0000 && PY_VERSION_HEX < 0x030e0000 \
-    && !defined(Py_GIL_DISABLED) && !defined(PYPY_VERSION)
-#define READS_FRAMES 1
-#define Py_BUILD_CORE 1
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wconversion"
-#pragma GCC diagnostic ignored "-Wpedantic"
-#include <internal/pycore_frame.h>
-#pragma GCC diagnostic pop
-#undef Py_BUILD_CORE
-#elif PY_VERSION_HEX < 0x030b0000
+#if PY_VERSION_HEX < 0x030b0000
 #include <frameobject.h>
 #endif
 
@@ -22,15 +10,15 @@
 /* A power of two; programs have far fewer places that call. */
 #define CACHE_SIZE 256
 
-/* Where the interpreter is. */
+/* The instruction that the innermost Python frame is executing. */
 typedef struct place {
-    PyObject *code; /* borrowed */
-    const void *instruction;
+    PyCodeObject *code; /* a borrowed reference: the frame holds it during the call */
+    int instruction;
 } place;
 
 typedef struct cached_site {
-    PyObject *code; /* a reference: no other code comes to lie at its address */
-    const void *instruction;
+    PyCodeObject *code; /* a reference: keeps another code object off its address */
+    int instruction;
     uint32_t site;
     bool is_ours; /* called by this package, on behalf of different lines */
 } cached_site;
@@ -39,40 +27,18 @@ struct dlpy_site_cache {
     cached_site sites[CACHE_SIZE];
 };
 
-#if defined(READS_FRAMES) && PY_VERSION_HEX >= 0x030d0000
-static bool
-find_place(place *place)
+static int
+instruction_of(PyFrameObject *frame)
 {
-    const struct _PyInterpreterFrame *frame = PyThreadState_Get()->current_frame;
-
-    if (frame == NULL || frame->owner == FRAME_OWNED_BY_CSTACK) {
-        return false;
-    }
-    place->code = frame->f_executable;
-    place->instruction = frame->instr_ptr;
-    return true;
-}
-#elif defined(READS_FRAMES)
-static bool
-find_place(place *place)
-{
-    const struct _PyInterpreterFrame *frame =
-        PyThreadState_Get()->cframe->current_frame;
-
-#if PY_VERSION_HEX >= 0x030c0000
-    if (frame != NULL && frame->owner == FRAME_OWNED_BY_CSTACK) {
-        return false;
-    }
+#if PY_VERSION_HEX < 0x030b0000
+    return frame->f_lasti;
+#else
+    return PyFrame_GetLasti(frame);
 #endif
-    if (frame == NULL) {
-        return false;
-    }
-    place->code = (PyObject *)frame->f_code;
-    place->instruction = frame->prev_instr;
-    return true;
 }
-#elif PY_VERSION_HEX < 0x030b0000
-/* Frames are objects anyway.  Never dereferenced: the instruction is a number. */
+
+/* The interpreter makes a frame object at the first look into a frame and keeps it until
+ * that frame returns, so that a loop pays for one. */
 static bool
 find_place(place *place)
 {
@@ -81,19 +47,11 @@ find_place(place *place)
     if (frame == NULL) {
         return false;
     }
-    place->code = (PyObject *)frame->f_code;
-    place->instruction = (const void *)(uintptr_t)(frame->f_lasti + 1);
+    place->code = PyFrame_GetCode(frame);
+    place->instruction = instruction_of(frame);
+    Py_DECREF(place->code);
     return true;
 }
-#else
-/* A version that is not known here: each operation takes the slow way. */
-static bool
-find_place(place *place)
-{
-    (void)place;
-    return false;
-}
-#endif
 
 static cached_site *
 slot_of(dlpy_state *state, const place *place)
@@ -113,9 +71,7 @@ look_up(const place *place, bool *is_ours)
 
     *is_ours = true;
     if (site != NULL) {
-        const PyCodeObject *code = (const PyCodeObject *)place->code;
-        const char *file =
-            PyCode_Check(place->code) ? PyUnicode_AsUTF8(code->co_filename) : NULL;
+        const char *file = PyUnicode_AsUTF8(place->code->co_filename);
         *is_ours = file == NULL || strcmp(file, site->file) != 0;
         number = dl_recorder_add_site(site->file, site->function, site->line);
     }
@@ -129,10 +85,11 @@ look_up(const place *place, bool *is_ours)
 static void
 fill(cached_site *slot, const place *place)
 {
-    PyObject *before = slot->code;
+    PyCodeObject *before = slot->code;
 
     slot->site = look_up(place, &slot->is_ours);
-    slot->code = Py_NewRef(place->code);
+    Py_INCREF(place->code);
+    slot->code = place->code;
     slot->instruction = place->instruction;
     Py_XDECREF(before);
 }
