@@ -8,10 +8,12 @@ pkg-config; without it the libuv store server is left out, and using it says so.
 
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 CORE_FLAGS = [
     "-std=c11",
@@ -70,4 +72,46 @@ def extension() -> Extension:
     )
 
 
-setup(ext_modules=[extension()])
+class ParallelBuild(build_ext):
+    """Compiles the files of an extension side by side, one per usable core."""
+
+    def build_extensions(self) -> None:
+        self.compiler.compile = self._compile
+        super().build_extensions()
+
+    def _compile(
+        self,
+        sources,
+        output_dir=None,
+        macros=None,
+        include_dirs=None,
+        debug=False,
+        extra_preargs=None,
+        extra_postargs=None,
+        depends=None,
+    ):
+        """The compiler's own method, with a pool in place of its loop."""
+        compiler = self.compiler
+        macros, objects, postargs, preprocessing, build = compiler._setup_compile(
+            output_dir, macros, include_dirs, sources, depends, extra_postargs
+        )
+        arguments = compiler._get_cc_args(preprocessing, debug, extra_preargs)
+
+        def compile_one(item):
+            target, (source, suffix) = item
+            compiler._compile(
+                target, source, suffix, arguments, postargs, preprocessing
+            )
+
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            futures = [pool.submit(compile_one, item) for item in build.items()]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        return objects
+
+
+setup(ext_modules=[extension()], cmdclass={"build_ext": ParallelBuild})
