@@ -3,7 +3,7 @@
 #include "base/thread.h"
 #include "check.h"
 #include "net/socket.h"
-#include "pg/cpu/shm/lifeline.h"
+#include "pg/cpu/health/lifeline.h"
 
 /* Until it is cut, for five seconds at most. */
 static bool

@@ -5,9 +5,9 @@
 #include <sys/socket.h>
 
 #include "base/thread.h"
-#include "pg/cpu/tcp/farewell.h"
-#include "pg/cpu/tcp/news.h"
-#include "pg/cpu/tcp/probes.h"
+#include "pg/cpu/health/failure_notice.h"
+#include "pg/cpu/health/news.h"
+#include "pg/cpu/health/probes.h"
 #include "traffics.h"
 
 #define PATIENCE (10 * DL_SECOND)

@@ -13,7 +13,7 @@
 #include "pg/backend.h"
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/shm/join.h"
-#include "pg/cpu/tcp/probes.h"
+#include "pg/cpu/health/probes.h"
 
 typedef struct dl_roster {
     dl_backend_origin base;

@@ -21,8 +21,8 @@
 #include "base/buffer.h"
 #include "pg/cpu/algorithms/exchange.h"
 #include "pg/cpu/layout.h"
-#include "pg/cpu/tcp/news.h"
-#include "pg/cpu/tcp/probes.h"
+#include "pg/cpu/health/news.h"
+#include "pg/cpu/health/probes.h"
 #include "pg/cpu/tcp/traffic.h"
 
 /* Meetings of a board per operation. */

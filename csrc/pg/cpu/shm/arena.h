@@ -13,7 +13,7 @@
 #define DISTLITE_PG_CPU_SHM_ARENA_H
 
 #include "base/deadline.h"
-#include "pg/cpu/shm/lifeline.h"
+#include "pg/cpu/health/lifeline.h"
 #include "pg/cpu/shm/segment.h"
 
 /* Groups at a time. */

@@ -28,7 +28,7 @@
 #include "pg/backend.h"
 #include "pg/cpu/peer.h"
 #include "pg/cpu/shm/board_layout.h"
-#include "pg/cpu/shm/lifeline.h"
+#include "pg/cpu/health/lifeline.h"
 #include "pg/cpu/shm/parting.h"
 
 /* What a rank tells its board of the group. */

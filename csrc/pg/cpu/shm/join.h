@@ -18,7 +18,7 @@
 #include "pg/cpu/cores.h"
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/shm/arena.h"
-#include "pg/cpu/shm/lifeline.h"
+#include "pg/cpu/health/lifeline.h"
 
 /* What a rank has afterwards.  Zeroed memory is valid. */
 typedef struct dl_membership {

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 
 #include "net/socket.h"
-#include "pg/cpu/tcp/farewell.h"
+#include "pg/cpu/health/failure_notice.h"
 #include "pg/cpu/tcp/stamp.h"
 
 /* Less than this goes through the bytes read ahead, which costs a copy and may save a
@@ -86,8 +86,8 @@ fail_farewell(dl_route *self, const dl_head *head)
     const dl_link_options *options = &self->link.options;
 
     self->is_told = head->root != DL_CLOSED;
-    return dl_farewell_fail(options->there, options->peer, head,
-                            self->ahead + self->start + DL_HEAD_SIZE);
+    return dl_failure_notice_fail(options->there, options->peer, head,
+                                  self->ahead + self->start + DL_HEAD_SIZE);
 }
 
 /* The head in front of what was read ahead.  `*is_data`: it begins the part that is
@@ -276,7 +276,7 @@ void
 dl_route_farewell(dl_route *self, const dl_error *cause, dl_deadline deadline)
 {
     uint8_t bytes[DL_HEAD_SIZE];
-    dl_head head = dl_farewell_head(cause);
+    dl_head head = dl_failure_notice_head(cause);
     struct iovec parts[] = {{bytes, sizeof bytes}, {(char *)cause->text, head.size}};
     size_t sent;
 

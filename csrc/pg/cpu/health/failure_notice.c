@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/tcp/farewell.h"
+#include "pg/cpu/health/failure_notice.h"
 
 #include <string.h>
 
 dl_head
-dl_farewell_head(const dl_error *cause)
+dl_failure_notice_head(const dl_error *cause)
 {
     return (dl_head){.kind = DL_HEAD_FAREWELL,
                      .size = (uint32_t)strlen(cause->text),
@@ -12,8 +12,8 @@ dl_farewell_head(const dl_error *cause)
 }
 
 dl_status
-dl_farewell_fail(const dl_peer *peer, int rank, const dl_head *head,
-                 const uint8_t *text)
+dl_failure_notice_fail(const dl_peer *peer, int rank, const dl_head *head,
+                       const uint8_t *text)
 {
     uint32_t limit = DL_ERROR_TEXT_SIZE - 1;
     dl_error cause = {.status = head->root <= DL_INTERNAL ? (dl_status)head->root

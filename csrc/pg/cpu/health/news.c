@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/tcp/news.h"
+#include "pg/cpu/health/news.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "base/thread.h"
 #include "net/socket.h"
-#include "pg/cpu/tcp/farewell.h"
+#include "pg/cpu/health/failure_notice.h"
 
 /* Calls at a time: a process has only so many descriptors. */
 #define BATCH 32
@@ -53,8 +53,8 @@ note_locked(dl_news *self, const dl_head *head)
     self->has_ended[rank] = true;
     if (self->sequence == 0 || head->id < self->sequence) {
         dl_error before = *dl_last_error();
-        (void)dl_farewell_fail(&self->options.peers[rank], rank, head,
-                               self->bytes + DL_HEAD_SIZE);
+        (void)dl_failure_notice_fail(&self->options.peers[rank], rank, head,
+                                     self->bytes + DL_HEAD_SIZE);
         self->error = *dl_last_error();
         self->sequence = head->id;
         (void)dl_fail_again(&before);
@@ -207,7 +207,7 @@ static dl_status
 put_text(const dl_news *self, const dl_error *message, uint64_t sequence,
          dl_buffer *text)
 {
-    dl_head head = dl_farewell_head(message);
+    dl_head head = dl_failure_notice_head(message);
     uint8_t bytes[DL_HEAD_SIZE];
 
     head.id = sequence;

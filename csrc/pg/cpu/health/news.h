@@ -5,8 +5,8 @@
  * who is connected, and to him only when he comes to look at it, whereas he may be
  * waiting for a rank of his own host, or be one that has no links at all.  Whoever first
  * fails tells all; those who heard of it from others do not. */
-#ifndef DISTLITE_PG_CPU_TCP_NEWS_H
-#define DISTLITE_PG_CPU_TCP_NEWS_H
+#ifndef DISTLITE_PG_CPU_HEALTH_NEWS_H
+#define DISTLITE_PG_CPU_HEALTH_NEWS_H
 
 #include <pthread.h>
 

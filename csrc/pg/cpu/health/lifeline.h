@@ -5,8 +5,8 @@
  * kernel closes the held end, and the shown ones say so.  No process id is involved, so
  * none can be reused, and it works across pid namespaces and between ranks that are
  * threads of one process. */
-#ifndef DISTLITE_PG_CPU_SHM_LIFELINE_H
-#define DISTLITE_PG_CPU_SHM_LIFELINE_H
+#ifndef DISTLITE_PG_CPU_HEALTH_LIFELINE_H
+#define DISTLITE_PG_CPU_HEALTH_LIFELINE_H
 
 #include <poll.h>
 #include <pthread.h>

@@ -4,8 +4,8 @@
  * to each that was asked about, over which nothing is said, and which the system ends
  * along with the process.  Made when somebody has reason to ask, and kept; only so many
  * of them, because every process has to have room for its files. */
-#ifndef DISTLITE_PG_CPU_TCP_PROBES_H
-#define DISTLITE_PG_CPU_TCP_PROBES_H
+#ifndef DISTLITE_PG_CPU_HEALTH_PROBES_H
+#define DISTLITE_PG_CPU_HEALTH_PROBES_H
 
 #include <pthread.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/shm/lifeline.h"
+#include "pg/cpu/health/lifeline.h"
 
 #include <errno.h>
 #include <fcntl.h>

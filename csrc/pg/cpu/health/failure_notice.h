@@ -3,8 +3,8 @@
  * The last words of a rank to one of another host: why it gives up a group.  They come as
  * the last frame of a link, or as news.  A failure passes through several hosts, and its
  * text must not grow at each: who is to blame is named where it was first known. */
-#ifndef DISTLITE_PG_CPU_TCP_FAREWELL_H
-#define DISTLITE_PG_CPU_TCP_FAREWELL_H
+#ifndef DISTLITE_PG_CPU_HEALTH_FAILURE_NOTICE_H
+#define DISTLITE_PG_CPU_HEALTH_FAILURE_NOTICE_H
 
 #include "pg/cpu/peer.h"
 #include "pg/cpu/tcp/frame.h"
@@ -12,10 +12,10 @@
 #include "base/status.h"
 
 /* The frame's head, for the text of `cause` as payload; other fields are the caller's. */
-dl_head dl_farewell_head(const dl_error *cause);
+dl_head dl_failure_notice_head(const dl_error *cause);
 
 /* In words for the rank that hears them from `rank`.  `head` may hold anything. */
-dl_status dl_farewell_fail(const dl_peer *peer, int rank, const dl_head *head,
-                           const uint8_t *text);
+dl_status dl_failure_notice_fail(const dl_peer *peer, int rank, const dl_head *head,
+                                 const uint8_t *text);
 
 #endif

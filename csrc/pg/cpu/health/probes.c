@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/tcp/probes.h"
+#include "pg/cpu/health/probes.h"
 
 #include <stdlib.h>
 #include <string.h>
