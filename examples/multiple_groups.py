@@ -26,6 +26,8 @@ import numpy as np
 import distlite as dist
 
 COUNT = 1000
+# Set by distlite run and torchrun; by mpirun, whose ranks distlite finds as well.
+LAUNCHED = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def device_array(values: np.ndarray) -> Any:
@@ -61,11 +63,17 @@ def choose(values: np.ndarray) -> tuple[str, Any]:
 
 
 def here_or_gloo(name: str) -> str:
-    """That backend if it is here, else the one that always is, and a word about it."""
+    """That backend if it can be used here, else gloo, and a message about it.
+
+    An MPI library alone is not enough: without mpirun, each process is a world of one.
+    """
+    reason = f"{name} is not here"
     if dist.is_backend_available(name):
-        return name
+        if name != "mpi" or any(variable in os.environ for variable in LAUNCHED[1:]):
+            return name
+        reason = "mpi is here, but mpirun has not started the ranks"
     if dist.get_rank() == 0:
-        print(f"{name} is not here: gloo in its place")
+        print(f"{reason}: gloo in its place")
     return "gloo"
 
 
@@ -80,7 +88,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Exit code 1 if a sum is not what it must be."""
     options = parse()
-    if "RANK" in os.environ:
+    if any(name in os.environ for name in LAUNCHED):
         dist.init_process_group()
     else:
         dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)

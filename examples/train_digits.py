@@ -36,6 +36,8 @@ PIXELS, HIDDEN, CLASSES = 64, 64, 10
 TEST_IMAGES = 360
 MOMENTUM = 0.9
 NEEDED_ACCURACY = 0.95
+# Set by distlite run and torchrun; by mpirun, whose ranks distlite finds as well.
+LAUNCHED = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 class Data:
@@ -177,7 +179,7 @@ def show_progress(losses: Iterable[float], epochs: int) -> None:
 @contextmanager
 def process_group() -> Iterator[tuple[int, int]]:
     """This process's rank and the number of ranks."""
-    if "RANK" in os.environ:
+    if any(name in os.environ for name in LAUNCHED):
         dist.init_process_group()  # the launcher has set all that it needs
     else:
         dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)

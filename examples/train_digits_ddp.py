@@ -38,6 +38,8 @@ SIZES = (64, 96, 48, 10)
 TEST_IMAGES = 360
 MOMENTUM = 0.9
 NEEDED_ACCURACY = 0.95
+# Set by distlite run and torchrun; by mpirun, whose ranks distlite finds as well.
+LAUNCHED = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 Arrays = dict[str, np.ndarray]
 
@@ -235,7 +237,7 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Exit code 1 if the result is not what it must be."""
     options = parse()
-    if "RANK" in os.environ:
+    if any(name in os.environ for name in LAUNCHED):
         dist.init_process_group()
     else:
         dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)

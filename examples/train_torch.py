@@ -31,6 +31,8 @@ from distlite.data_parallel import DistributedSampler, GradientReducer
 
 TEST_IMAGES = 360
 NEEDED_ACCURACY = 0.9
+# Set by distlite run and torchrun; by mpirun, whose ranks distlite finds as well.
+LAUNCHED = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def make_data() -> tuple[TensorDataset, TensorDataset]:
@@ -130,7 +132,7 @@ def main() -> int:
     parser.add_argument("--learning-rate", type=float, default=0.05)
     parser.add_argument("--check", action="store_true", help="compare with one process")
     options = parser.parse_args()
-    if "RANK" in os.environ:
+    if any(name in os.environ for name in LAUNCHED):
         dist.init_process_group()
     else:
         dist.init_process_group(store=dist.HashStore(), rank=0, world_size=1)

@@ -111,7 +111,7 @@ def _find_place(
             "since they are assigned by the MPI runtime.",
             stacklevel=3,
         )
-    return meet(limit)
+    return meet(limit, world_size)
 
 
 def _limit_of(timeout: object, config: str = "") -> timedelta:

@@ -320,6 +320,10 @@ def mismatched() -> str:
     return error_of(init)
 
 
+def missized() -> str:
+    return error_of(distlite.init_process_group, "mpi", world_size=3)
+
+
 def main() -> None:
     name, *arguments = sys.argv[1:]
     result = json.dumps(globals()[name](*arguments))

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import mpi_ranks
 import pytest
-from doubles_build import mpi_double
+from doubles_build import build, mpi_double
+from launching import launch
 from workers import SOON, run_ranks
 
 SCRIPT = str(Path(__file__).parent / "mpi_ranks.py")
@@ -29,11 +30,11 @@ FOREIGN = ("OMPI_", "PMI_", "PMIX_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RAN
 launchers = pytest.mark.parametrize("launcher", LAUNCHERS)
 
 
-def start(launcher, size, *words, seconds=100, **extra):
+def start(launcher, size, *words, seconds=100, script=SCRIPT, **extra):
     if shutil.which(launcher) is None:
         pytest.skip(f"{launcher} is not installed")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
-    command = [launcher, *LAUNCHERS[launcher], "-n", str(size), sys.executable, SCRIPT]
+    command = [launcher, *LAUNCHERS[launcher], "-n", str(size), sys.executable, script]
     with subprocess.Popen(
         [*command, *words],
         env={**environment, **extra},
@@ -81,6 +82,51 @@ def test_every_collective_with_each_binary_interface(family):
     for piece in ({}, {"DISTLITE_MPI_PIECE": "65536"}):
         env = mpi_double(*FAMILIES[family], **piece)
         assert run_ranks(mpi_ranks.call, 3, env=env, name="grids") == [[]] * 3
+
+
+def test_a_world_of_one_in_a_job_of_two_is_refused():
+    """As under distlite run, of which MPI knows nothing: not two silent worlds."""
+    alone = {"DISTLITE_MPI_LIBRARY": str(build("mpi_double"))}
+    for text in run_ranks(mpi_ranks.call, 2, env=alone, name="mismatched"):
+        assert text.startswith("DistBackendError: ")
+        assert "WORLD_SIZE=2 asks for a group of 2, but MPI's world has 1 rank;" in text
+        assert "mpirun -n 2 python script.py" in text
+
+
+def test_a_size_that_is_not_that_of_the_world_is_refused():
+    env = mpi_double()
+    for text in run_ranks(mpi_ranks.call, 2, env=env, name="missized"):
+        assert "world_size=3 asks for a group of 3, but MPI's world has 2 ranks" in text
+
+
+@launchers
+def test_a_job_of_two_with_a_size_of_one_is_refused(run, launcher):
+    """RANK and WORLD_SIZE are left over from elsewhere."""
+    for text in run(launcher, 2, "mismatched", RANK="0", WORLD_SIZE="1"):
+        assert "WORLD_SIZE=1 asks for a group of 1, but MPI's world has 2 ranks" in text
+        assert "unset RANK and WORLD_SIZE" in text
+
+
+@launchers
+def test_an_example_under_mpirun_has_all_ranks(launcher):
+    words = ["--check", "--backends", "gloo", "mpi"]
+    script = str(Path(__file__).parents[2] / "examples" / "multiple_groups.py")
+    status, out, err = start(launcher, 2, *words, script=script)
+    assert status == 0, err
+    for name in ("gloo", "mpi"):
+        assert f"all ranks, for {name}, {name}: sum 3" in out.splitlines()
+    assert "every sum is right" in out
+
+
+def test_an_example_under_another_launcher_does_without_mpi():
+    script = Path(__file__).parents[2] / "examples" / "multiple_groups.py"
+    words = ["--nproc-per-node", 2, script, "--check", "--backends", "mpi"]
+    result = launch(words, env=mpi_double(), timeout=100)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    text = "mpi is here, but mpirun has not started the ranks: gloo in its place"
+    assert f"[rank0]: {text}" in lines
+    assert "[rank0]: all ranks, for mpi, gloo: sum 3" in lines
 
 
 @pytest.mark.slow

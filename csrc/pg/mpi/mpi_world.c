@@ -27,9 +27,12 @@ static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 static const struct launcher {
     const char *variable;
     const char *title;
+    bool is_part; /* the size may be of a part of MPI's world, but not if that is 1 */
 } launchers[] = {
-    {"OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun"},
-    {"PMI_SIZE", "an mpirun of MPICH or Intel MPI"},
+    {"OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun", false},
+    {"PMI_SIZE", "an mpirun of MPICH or Intel MPI", false},
+    /* The number of one component in a heterogeneous job. */
+    {"SLURM_STEP_NUM_TASKS", "srun", true},
 };
 
 /* As MPI calls them.  The type is known: there is a function for each. */
@@ -159,7 +162,8 @@ check_launcher(const dl_mpi_world *world)
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
         const char *text = getenv(launchers[i].variable);
         int expected = text == NULL ? 0 : atoi(text);
-        if (expected > 0 && expected != world->size) {
+        bool is_allowed = launchers[i].is_part && world->size > 1;
+        if (expected > 0 && expected != world->size && !is_allowed) {
             return dl_fail(DL_UNSUPPORTED,
                            "%s has started %d ranks (%s=%s), but %s (%s) sees a world "
                            "of %d: it belongs to another launcher; use that, or set %s "
