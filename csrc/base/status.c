@@ -60,6 +60,17 @@ dl_fail_again(const dl_error *error)
     return error->status;
 }
 
+dl_error
+dl_error_for_others(void)
+{
+    dl_error error = last_error;
+
+    if (error.status == DL_INTERRUPTED) {
+        error.status = DL_CANCELLED;
+    }
+    return error;
+}
+
 const char *
 dl_status_name(dl_status status)
 {

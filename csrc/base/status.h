@@ -49,6 +49,11 @@ const dl_error *dl_last_error(void);
 /* Makes an error saved on another thread this thread's last one; returns its code. */
 dl_status dl_fail_again(const dl_error *error);
 
+/* The thread's last error as other threads, peers and later calls are told of it.  An
+ * interrupt (DL_INTERRUPTED) belongs to the interrupted call alone: for everybody else it
+ * is DL_CANCELLED.  Whatever keeps an error as the cause of a lasting failure uses this. */
+dl_error dl_error_for_others(void);
+
 /* "timeout", "network", ...: for logs. */
 const char *dl_status_name(dl_status status);
 

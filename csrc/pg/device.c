@@ -181,22 +181,26 @@ dl_device_pass_turn(dl_group *group)
     dl_device_free_if_closed(group);
 }
 
-/* What later calls are told, on whichever side. */
+/* What later calls on the group are told, on either side, of the thread's last error. */
+static dl_error
+lasting_cause(const dl_group *group)
+{
+    dl_error cause = dl_error_for_others();
+    dl_error told = {.status = cause.status};
+
+    snprintf(told.text, sizeof told.text, "group %.200s is broken: %.1800s",
+             group->name, cause.text);
+    return told;
+}
+
 static dl_status
 note_failure(dl_group *group, dl_status status)
 {
-    dl_error cause;
-
     if (status == DL_OK || status == DL_UNSUPPORTED || status == DL_INVALID
         || status == DL_NOT_FOUND) {
         return status;
     }
-    cause = *dl_last_error();
-    snprintf(cause.text, sizeof cause.text, "group %.200s is broken: %.1800s",
-             group->name, dl_last_error()->text);
-    if (status == DL_INTERRUPTED) {
-        cause.status = DL_CANCELLED;
-    }
+    dl_error cause = lasting_cause(group);
     dl_group_set_cause(group, &cause);
     return status;
 }
@@ -245,24 +249,25 @@ dl_device_blocks(void)
     return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
 }
 
-/* Of an operation that no stream carries on.  What is interrupted has to let go of the
- * array, which its owner gets back. */
+/* For an operation whose work is the host's.  An interrupted wait aborts the operation and
+ * waits until it has ended: the caller owns the array again on return. */
 static dl_status
 wait_here(dl_group *group, dl_work *work)
 {
     dl_status status = dl_work_wait(work, dl_deadline_after(-1));
-    dl_error cause = *dl_last_error();
 
     if (dl_work_is_done(work)) {
         return status;
     }
+    dl_error error = *dl_last_error();
+    dl_error cause = lasting_cause(group);
     pthread_mutex_lock(&group->lock);
     dl_device_abort_locked(group, &cause, false);
     pthread_mutex_unlock(&group->lock);
     while (!dl_work_is_done(work)) {
         nanosleep(&(struct timespec){.tv_nsec = DL_MILLISECOND}, NULL);
     }
-    return dl_fail_again(&cause);
+    return dl_fail_again(&error);
 }
 
 /* The arrays' streams go on after it. */

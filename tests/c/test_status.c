@@ -26,6 +26,17 @@ CHECK_CASE(fail_may_quote_the_last_text)
     CHECK_TEXT(dl_last_error()->text, "outer (inner)");
 }
 
+CHECK_CASE(others_are_told_of_an_interrupt_as_a_cancellation)
+{
+    dl_fail(DL_INTERRUPTED, "interrupted by a signal");
+    dl_error told = dl_error_for_others();
+    CHECK_EQUAL(told.status, DL_CANCELLED);
+    CHECK_TEXT(told.text, "interrupted by a signal");
+    CHECK_EQUAL(dl_last_error()->status, DL_INTERRUPTED);
+    dl_fail(DL_TIMEOUT, "late");
+    CHECK_EQUAL(dl_error_for_others().status, DL_TIMEOUT);
+}
+
 CHECK_CASE(a_long_text_is_cut_not_overrun)
 {
     char text[2 * DL_ERROR_TEXT_SIZE];

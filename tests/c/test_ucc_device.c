@@ -3,6 +3,8 @@
  * Arrays on a device by UCC, with the doubles of both libraries. */
 #include "device_groups.h"
 
+#include "base/interrupt.h"
+
 /* Of arrays in CUDA memory, which is the host's with the doubles. */
 static void
 add_up_on_device(int rank, int size, void *context)
@@ -63,4 +65,49 @@ CHECK_CASE(an_abort_ends_what_is_under_way_on_a_device)
 {
     device_engine = "ucc";
     run_ranks(2, break_off);
+}
+
+static _Thread_local bool is_interrupted;
+
+static dl_status
+interrupt(void)
+{
+    return is_interrupted ? dl_fail(DL_INTERRUPTED, "interrupted by the test") : DL_OK;
+}
+
+/* An interrupt belongs to the call that it ends: later calls hear of a broken group. */
+static void
+be_interrupted(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("interrupt", rank, size, GROUP_PATIENCE);
+    int64_t data[3] = {rank};
+    dl_all_reduce_args args = {.tensor = device_tensor(data, 3), .op = DL_SUM};
+
+    (void)context;
+    CHECK_OK(dl_group_run(group, DL_ALL_REDUCE, &args, soon()));
+    CHECK_OK(dl_group_barrier(group, soon()));
+    if (rank == 0) {
+        is_interrupted = true;
+        /* The waiting thread may carry out the operation itself, or wait for another. */
+        CHECK(dl_group_run(group, DL_ALL_REDUCE, &args, soon()) != DL_OK);
+        is_interrupted = false;
+        for (int i = 0; i < 3; i++) {
+            CHECK_STATUS(dl_group_run(group, DL_ALL_REDUCE, &args, soon()),
+                         DL_CANCELLED);
+            CHECK_CONTAINS(dl_last_error()->text, "is broken: ");
+            CHECK_CONTAINS(dl_last_error()->text, "interrupted");
+        }
+    }
+    /* Rank 1 stays until then. */
+    CHECK_OK(dl_store_barrier(store, DL_LITERAL("over"), size, soon()));
+    dl_group_close(group);
+    dl_group_unref(group);
+}
+
+CHECK_CASE(an_interrupt_is_not_told_to_later_calls)
+{
+    device_engine = "ucc";
+    dl_interrupt_install(interrupt);
+    run_ranks(2, be_interrupted);
+    dl_interrupt_install(NULL);
 }

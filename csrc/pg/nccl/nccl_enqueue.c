@@ -251,7 +251,10 @@ enqueue_checked(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_work 
         status = launch(self, call, comm, work);
     }
     if (status != DL_OK) {
-        dl_nccl_watch_fail(self->watch, dl_last_error());
+        dl_error error = *dl_last_error();
+        dl_error cause = dl_error_for_others();
+        dl_nccl_watch_fail(self->watch, &cause);
+        (void)dl_fail_again(&error);
     }
     return status;
 }

@@ -30,9 +30,10 @@ agree(wrapper *self, const dl_op_context *op, const void *args)
     dl_status status = dl_agreement_reach(&self->agreement, op, args);
 
     if (status != DL_OK && status != DL_MISMATCH) {
-        dl_error cause = *dl_last_error();
+        dl_error error = *dl_last_error();
+        dl_error cause = dl_error_for_others();
         self->inside->ops->abort(self->inside, &cause);
-        return dl_fail_again(&cause);
+        return dl_fail_again(&error);
     }
     return status;
 }

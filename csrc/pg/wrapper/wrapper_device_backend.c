@@ -35,9 +35,10 @@ agree(wrapper *self, const dl_device_item *item, dl_deadline deadline)
     dl_status status = dl_agreement_reach(&self->agreement, &op, item->args);
 
     if (status != DL_OK && status != DL_MISMATCH) {
-        dl_error cause = *dl_last_error();
+        dl_error error = *dl_last_error();
+        dl_error cause = dl_error_for_others();
         self->inside->ops->abort(self->inside, &cause);
-        return dl_fail_again(&cause);
+        return dl_fail_again(&error);
     }
     return status;
 }
