@@ -93,7 +93,7 @@ dl_rank_keys_absent(const dl_rank_keys *self, dl_store *store, dl_rank_list *abs
         DL_TRY(
             dl_store_check(store, &self->keys[rank], 1, &exists, dl_deadline_after(0)));
         if (!exists) {
-            dl_rank_list_add(absent, rank);
+            dl_rank_list_add(absent, self->names == NULL ? rank : self->names[rank]);
         }
     }
     dl_rank_list_end(absent);

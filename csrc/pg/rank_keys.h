@@ -16,6 +16,7 @@
 typedef struct dl_rank_keys {
     dl_bytes *keys; /* by rank; one piece of memory with their texts */
     int size;
+    const int *names; /* the numbers of the ranks in texts; NULL: 0 to size - 1 */
 } dl_rank_keys;
 
 /* The key of `rank`, in `text` or elsewhere. */

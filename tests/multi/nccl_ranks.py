@@ -612,6 +612,17 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     parted.set_timeout(timedelta(milliseconds=400))
     if rank == 1:
         found["split"] = message_of(distlite.split_group, parted, [[0, 1]])
+    store.barrier("alone", world_size)
+    if rank == 0:
+        found["alone"] = message_of(distlite.all_reduce, first, group=alone)
+        found["pair"] = message_of(distlite.recv, first, 1, group=pair)
+        found["split"] = message_of(distlite.split_group, parted, [[0, 1]])
+    # A split that failed on both leaves the parent as it was.
+    parted.set_timeout(timedelta(seconds=SECONDS))
+    part = distlite.split_group(parted, [[0, 1]])
+    tensor = kit.put(np.ones(2))
+    distlite.all_reduce(tensor, group=part)
+    found["sum"] = str(kit.get(tensor).sum())
     meeting = distlite.new_group()
     if rank == 1:
         threading.Timer(0.1, meeting.abort).start()

@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/interrupt.h"
 #include "base/thread.h"
-#include "pg/rank_keys.h"
 
 /* Between two looks at a communicator that is busy. */
 #define LOOK_EVERY (200 * INT64_C(1000))
@@ -138,117 +136,6 @@ begin_comm(dl_nccl_watch *watch, const dl_device_options *options, int device,
     return DL_OK;
 }
 
-/* What a rank that has come leaves in the store: the first one the id. */
-static dl_bytes
-key_of(const dl_nccl_meeting *meeting, int rank, char text[128])
-{
-    if (rank == 0) {
-        return dl_bytes_of(meeting->key);
-    }
-    snprintf(text, 128, "%.100s/%d", meeting->key, rank);
-    return dl_bytes_of(text);
-}
-
-static dl_status
-announce(const dl_nccl_meeting *meeting, dl_deadline deadline)
-{
-    char text[128];
-
-    return dl_store_set(meeting->store, key_of(meeting, meeting->rank, text),
-                        DL_LITERAL("here"), deadline);
-}
-
-/* After a wait in vain, whose error stays if all have come by now. */
-static dl_status
-name_absent(const dl_nccl_meeting *meeting, dl_deadline deadline)
-{
-    dl_error late = *dl_last_error();
-    dl_rank_list absent = {.count = 0};
-
-    for (int rank = 0; rank < meeting->size; rank++) {
-        char text[128];
-        dl_bytes key = key_of(meeting, rank, text);
-        bool exists = true;
-        dl_store_check(meeting->store, &key, 1, &exists, dl_deadline_after(0));
-        if (!exists) {
-            dl_rank_list_add(&absent,
-                             meeting->members == NULL ? rank : meeting->members[rank]);
-        }
-    }
-    dl_rank_list_end(&absent);
-    return absent.count == 0 ? dl_fail_again(&late)
-                             : dl_fail(DL_TIMEOUT,
-                                       "rank%s %s did not come to it within %" PRId64
-                                       "ms; `distlite ps` shows what each rank does",
-                                       absent.count == 1 ? "" : "s", absent.text,
-                                       deadline.limit / DL_MILLISECOND);
-}
-
-/* The id travels as it is, all 128 bytes. */
-static dl_status
-share_id(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline deadline,
-         dl_nccl_id *id)
-{
-    dl_bytes key = dl_bytes_of(meeting->key);
-    dl_buffer value = {0};
-
-    if (meeting->rank == 0) {
-        DL_TRY(dl_nccl_check(watch->nccl, watch->nccl->get_unique_id(id),
-                             "ncclGetUniqueId"));
-        return dl_store_set(meeting->store, key,
-                            (dl_bytes){(const uint8_t *)id, sizeof *id}, deadline);
-    }
-    DL_TRY(announce(meeting, deadline));
-    dl_status status = dl_store_get(meeting->store, key, &value, deadline);
-    if (status == DL_OK && value.size != sizeof *id) {
-        status =
-            dl_fail(DL_PROTOCOL, "the store holds no NCCL id under %s", meeting->key);
-    }
-    if (status == DL_OK) {
-        memcpy(id, value.data, sizeof *id);
-    }
-    dl_buffer_fini(&value);
-    return status;
-}
-
-/* Until all are here: what follows cannot be given up once it has begun. */
-static dl_status
-await_all(const dl_nccl_meeting *meeting, dl_deadline deadline)
-{
-    char key[256];
-
-    snprintf(key, sizeof key, "%s/here", meeting->key);
-    return dl_store_barrier(meeting->store, dl_bytes_of(key), meeting->size, deadline);
-}
-
-static bool
-is_given_up(void *watch)
-{
-    return dl_nccl_watch_cause(watch) != DL_OK;
-}
-
-/* Learns the id, unless NULL, and waits for all; what ends the group meanwhile ends the
- * wait. */
-static dl_status
-gather_ranks(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline deadline,
-             dl_nccl_id *id)
-{
-    dl_interrupt_set_own(is_given_up, watch);
-    dl_status status = id == NULL ? announce(meeting, deadline)
-                                  : share_id(watch, meeting, deadline, id);
-    if (status == DL_OK) {
-        status = await_all(meeting, deadline);
-    }
-    dl_interrupt_set_own(NULL, NULL);
-    if (status == DL_INTERRUPTED) {
-        dl_error interrupted = *dl_last_error();
-        DL_TRY(dl_nccl_watch_cause(watch));
-        return dl_fail_again(&interrupted);
-    }
-    return status == DL_TIMEOUT ? name_absent(meeting, deadline) : status;
-}
-
-/* In three steps: learn the id, wait for all, and then begin. */
 static dl_status
 init_comm(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline deadline,
           dl_nccl_comm *comm)
@@ -258,7 +145,7 @@ init_comm(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline dead
     dl_nccl_config config;
 
     fill_config(&config, meeting->options);
-    DL_TRY(gather_ranks(watch, meeting, deadline, &id));
+    DL_TRY(dl_nccl_meet(watch, meeting, deadline, &id));
     void *handle = NULL;
     int result =
         watch->nccl->comm_init(&handle, meeting->size, id, meeting->rank, &config);
@@ -355,7 +242,7 @@ dl_nccl_comm_part(dl_nccl_watch *watch, const dl_nccl_parting *parting,
     DL_TRY(begin_comm(watch, parting->options, parting->parent->device, &made));
     dl_status status = DL_OK;
     if (parting->meeting != NULL) {
-        status = gather_ranks(watch, parting->meeting, deadline, NULL);
+        status = dl_nccl_meet(watch, parting->meeting, deadline, NULL);
     }
     if (status == DL_OK) {
         status = part_comm(watch, parting, deadline, made);

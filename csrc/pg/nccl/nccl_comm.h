@@ -7,19 +7,7 @@
 #ifndef DISTLITE_PG_NCCL_NCCL_COMM_H
 #define DISTLITE_PG_NCCL_NCCL_COMM_H
 
-#include "pg/device_options.h"
-#include "pg/nccl/nccl_watch.h"
-#include "store/store.h"
-
-typedef struct dl_nccl_meeting {
-    dl_store *store;
-    const char *key; /* of this communicator, the same on all of its ranks */
-    int rank;
-    int size;
-    const int *members; /* their ranks in the group; NULL: the same */
-    int device;
-    const dl_device_options *options;
-} dl_nccl_meeting;
+#include "pg/nccl/nccl_meeting.h"
 
 /* With `meeting->device` the thread's current one, as below. */
 dl_status dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
