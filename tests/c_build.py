@@ -79,6 +79,7 @@ class Builder:
         self.folder = ROOT / "build" / f"c-{name}{'-coverage' if coverage else ''}"
         self.compiler = shlex.split(os.environ.get("CC", compiler))
         self.flags = ["-std=c11", "-D_GNU_SOURCE", "-g1", "-pthread", *WARNINGS]
+        self.flags.append("-ffp-contract=off")
         libuv_cflags, libuv_libraries = _libuv()
         self.flags += ["-Icsrc", "-Itests/c", *libuv_cflags]
         self.link_flags = ["-pthread"]

@@ -54,6 +54,18 @@
 DL_FLOAT_LOOPS(float32, float, uint32_t)
 DL_FLOAT_LOOPS(float64, double, uint64_t)
 
+/* A product that is rounded before it is added to.  -ffp-contract=off alone does not give
+ * that: gcc's vectorizer joins sums and differences of products into vfmaddsub all the
+ * same, where the instruction set has it, and ranks with another set got other bits. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_assoc_barrier)
+#define DL_ROUNDED(product) __builtin_assoc_barrier(product)
+#endif
+#endif
+#if !defined(DL_ROUNDED)
+#define DL_ROUNDED(product) (product)
+#endif
+
 /* Sums are those of the parts. */
 #define DL_COMPLEX_LOOPS(name, part, part_name)                                   \
     static void DL_KERNEL(sum_##name)(void *target, const void *left,             \
@@ -80,8 +92,8 @@ DL_FLOAT_LOOPS(float64, double, uint64_t)
         for (size_t i = 0; i < count; i++) {                                      \
             part a = lefts[2 * i], b = lefts[2 * i + 1];                          \
             part c = rights[2 * i], d = rights[2 * i + 1];                        \
-            results[2 * i] = a * c - b * d;                                       \
-            results[2 * i + 1] = a * d + b * c;                                   \
+            results[2 * i] = DL_ROUNDED(a * c) - DL_ROUNDED(b * d);               \
+            results[2 * i + 1] = DL_ROUNDED(a * d) + DL_ROUNDED(b * c);           \
         }                                                                         \
     }
 

@@ -169,6 +169,44 @@ check_simd(dl_simd simd)
     CHECK(kernels > 40);
 }
 
+/* The parts of products of these have more bits than a float or double. */
+static void
+check_complex_products(dl_simd simd)
+{
+    enum { COUNT = 37 };
+    static float lefts[2 * COUNT], rights[2 * COUNT], results[2 * COUNT];
+    static double wide_lefts[2 * COUNT], wide_rights[2 * COUNT],
+        wide_results[2 * COUNT];
+    const dl_reduce_table *table = dl_reduce_table_of(simd);
+
+    for (int i = 0; i < 2 * COUNT; i++) {
+        wide_lefts[i] = 1.0 + 1.0 / (3 + 7 * i);
+        wide_rights[i] = 1.0 - 1.0 / (5 + 11 * i);
+        lefts[i] = (float)wide_lefts[i];
+        rights[i] = (float)wide_rights[i];
+    }
+    table->reduce[DL_PRODUCT][DL_COMPLEX64](results, lefts, rights, COUNT);
+    table->reduce[DL_PRODUCT][DL_COMPLEX128](wide_results, wide_lefts, wide_rights,
+                                             COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        volatile float ac = lefts[2 * i] * rights[2 * i];
+        volatile float bd = lefts[2 * i + 1] * rights[2 * i + 1];
+        volatile double ad = wide_lefts[2 * i] * wide_rights[2 * i + 1];
+        volatile double bc = wide_lefts[2 * i + 1] * wide_rights[2 * i];
+        CHECK(results[2 * i] == ac - bd);
+        CHECK(wide_results[2 * i + 1] == ad + bc);
+    }
+}
+
+CHECK_CASE(complex_products_are_rounded_before_they_are_added)
+{
+    for (int simd = 0; simd < DL_SIMD_COUNT; simd++) {
+        if (dl_cpu_has((dl_simd)simd)) {
+            check_complex_products((dl_simd)simd);
+        }
+    }
+}
+
 CHECK_CASE(avx2_agrees_with_base)
 {
     check_simd(DL_SIMD_AVX2);

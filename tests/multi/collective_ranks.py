@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -211,10 +213,35 @@ def reductions(
     yield "reduce_scatter in place", same(stacked[rank], folded(op, sources))
 
 
+def mix_instruction_sets(rank: int) -> None:
+    """Before the first reduction of the process, which chooses for all of them."""
+    has = Path("/proc/cpuinfo").read_text().split()
+    flags = {"avx2": "avx2", "avx512": "avx512vl"}
+    sets = ["base", *(name for name, flag in flags.items() if flag in has)]
+    os.environ["DISTLITE_SIMD"] = sets[rank % len(sets)]
+
+
+def rounded_products(rank: int, size: int, dtype: Any) -> Iterator[Case]:
+    """Products of complex numbers that no rank can have without rounding."""
+    for count in (1, 5, 40, 5000):
+        index = np.arange(count)
+        own = 1 + 1 / (3 + index + rank) + 1j / (5 + index * (rank + 1))
+        product = own.astype(dtype)
+        distlite.all_reduce(product, ReduceOp.PRODUCT)
+        others = [np.empty_like(product) for _ in range(size)]
+        distlite.all_gather(others, product)
+        yield "rounded PRODUCT", all(same(product, other) for other in others)
+
+
 def reduction_grid(rank: int, world_size: int, init_method: str) -> list[Any]:
     """Collectives that combine elements: every dtype, op and count."""
+    mix_instruction_sets(rank)
     init(rank, world_size, init_method)
     wrong = []
+    for dtype in COMPLEX:
+        for kind, is_right in rounded_products(rank, world_size, dtype):
+            if not is_right:
+                wrong.append((kind, dtype, "PRODUCT", 0, "sync"))
     cases = [(*pair, count) for pair in pairs() for count in (0, 1, 3, 67)]
     large = [(dtype, "SUM", LARGE) for dtype in ("float32", "int64", HALVES[1])]
     # The dtypes and ops have no part in what numbers of ranks there are.
