@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+
 #include "pg/check.h"
 #include "pg/device.h"
 #include "pg/group_state.h"
@@ -33,6 +35,10 @@ check(const dl_group *group, dl_op_type op, const dl_message_args *args)
     dl_fingerprint fingerprint = {.op = (uint8_t)op};
 
     DL_TRY(check_peer(group, op, args->peer));
+    if (args->tag < 0) {
+        return dl_fail(DL_INVALID, "%s: tag %" PRId64 " is negative",
+                       dl_op_type_name((uint8_t)op), args->tag);
+    }
     return dl_check_tensor(group, &args->tensor, op != DL_SEND, &fingerprint);
 }
 

@@ -52,6 +52,12 @@ place_keyword(const dlpy_signature *signature, PyObject *name, PyObject *value,
 {
     int size = signature_size(signature);
 
+    /* As in f(**{1: 2}), where the interpreter leaves it to the function. */
+    if (!PyUnicode_Check(name)) {
+        PyErr_Format(PyExc_TypeError, "%s(): keywords must be strings",
+                     signature->function);
+        return -1;
+    }
     for (int i = 0; i < size; i++) {
         if (!is_named(name, dlpy_argument_name(signature, i))) {
             continue;

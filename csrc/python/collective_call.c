@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/collective_call.h"
 
-#include <limits.h>
-
 #include "pg/device.h"
 #include "python/call_site.h"
 #include "python/convert.h"
@@ -202,15 +200,12 @@ dlpy_collective_root(const dlpy_collective *self, PyObject *src, PyObject *group
                                 : "Must specify global_rank or group_rank");
         return -1;
     }
-    if (dlpy_int64_from(has_src ? src : group_src, &rank) < 0) {
-        return -1;
+    if (!has_src) {
+        return dlpy_rank_from(group_src, root);
     }
-    if (has_src) {
-        return dlpy_group_rank_of(self->group, rank, root);
-    }
-    /* Out of range there as here, and the core says so. */
-    *root = rank < 0 || rank > INT_MAX ? -1 : (int)rank;
-    return 0;
+    return dlpy_int64_from(src, &rank) < 0
+               ? -1
+               : dlpy_group_rank_of(self->group, rank, root);
 }
 
 static PyObject *

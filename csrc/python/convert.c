@@ -2,6 +2,7 @@
 #include "python/convert.h"
 
 #include <datetime.h>
+#include <limits.h>
 #include <math.h>
 
 #define MICROSECOND INT64_C(1000)
@@ -251,6 +252,52 @@ dlpy_int64_from(PyObject *object, int64_t *value)
         return -1;
     }
     *value = result;
+    return 0;
+}
+
+int
+dlpy_rank_from(PyObject *object, int *rank)
+{
+    int64_t wide;
+
+    if (dlpy_int64_from(object, &wide) < 0) {
+        if (!PyErr_ExceptionMatches(PyExc_OverflowError)) {
+            return -1;
+        }
+        PyErr_Clear();
+        wide = INT64_MAX;
+    }
+    if (wide < INT_MIN || wide > INT_MAX) {
+        PyErr_Format(PyExc_ValueError, "%R is no rank or number of ranks", object);
+        return -1;
+    }
+    *rank = (int)wide;
+    return 0;
+}
+
+int
+dlpy_ranks_from(PyObject *sequence, const char *what, int **ranks, int *count)
+{
+    PyObject *items = PySequence_Fast(sequence, "");
+    if (items == NULL) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "%s must be a sequence of ranks, not %s", what,
+                     Py_TYPE(sequence)->tp_name);
+        return -1;
+    }
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(items);
+    int *made = size > INT_MAX ? NULL : PyMem_Calloc((size_t)size + 1, sizeof *made);
+    int result = made == NULL ? (PyErr_NoMemory(), -1) : 0;
+    for (Py_ssize_t i = 0; result == 0 && i < size; i++) {
+        result = dlpy_rank_from(PySequence_Fast_GET_ITEM(items, i), &made[i]);
+    }
+    Py_DECREF(items);
+    if (result < 0) {
+        PyMem_Free(made);
+        return -1;
+    }
+    *ranks = made;
+    *count = (int)size;
     return 0;
 }
 

@@ -49,6 +49,13 @@ PyObject *dlpy_object_from(dl_bytes bytes); /* bytes */
 /* int and whatever has __index__, in the range of int64. */
 int dlpy_int64_from(PyObject *object, int64_t *value);
 
+/* The same in the range of an int: a rank, or a number of ranks. */
+int dlpy_rank_from(PyObject *object, int *rank);
+
+/* A sequence of ranks, in memory for the caller to give back by PyMem_Free().  `what`
+ * names it in errors. */
+int dlpy_ranks_from(PyObject *sequence, const char *what, int **ranks, int *count);
+
 /* Exactly True or False: a number in a flag's place is most likely another argument. */
 int dlpy_bool_from(PyObject *object, const char *what, bool *value);
 

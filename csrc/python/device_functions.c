@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "pg/cuda_table.h"
 #include "pg/device.h"
 #include "pg/nccl/nccl_backend.h"
 #include "pg/ucc/ucc_backend.h"
@@ -38,6 +39,21 @@ ucc_version(PyObject *module, PyObject *Py_UNUSED(nothing))
     dl_status status = dl_ucc_version(&version);
     return status == DL_OK
                ? PyLong_FromLong(version)
+               : dlpy_raise_collective(dlpy_state_of_module(module), status);
+}
+
+/* The same of the CUDA runtime and a device for it. */
+static PyObject *
+check_cuda(PyObject *module, PyObject *Py_UNUSED(nothing))
+{
+    const dl_cuda_table *cuda;
+
+    if (dlpy_set_library_roots() < 0) {
+        return NULL;
+    }
+    dl_status status = dl_cuda_load(&cuda);
+    return status == DL_OK
+               ? Py_NewRef(Py_None)
                : dlpy_raise_collective(dlpy_state_of_module(module), status);
 }
 
@@ -172,29 +188,6 @@ device_connect(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* A list of ranks, in memory for the caller to free. */
-static int *
-ranks_from(PyObject *list, int *count)
-{
-    Py_ssize_t size = PyList_Check(list) ? PyList_GET_SIZE(list) : -1;
-    int *ranks = size < 0 ? NULL : PyMem_Calloc((size_t)size + 1, sizeof *ranks);
-    int64_t wide;
-
-    if (ranks == NULL) {
-        PyErr_SetString(PyExc_TypeError, "excluded must be a list of ranks");
-        return NULL;
-    }
-    for (Py_ssize_t i = 0; i < size; i++) {
-        if (dlpy_int64_from(PyList_GET_ITEM(list, i), &wide) < 0) {
-            PyMem_Free(ranks);
-            return NULL;
-        }
-        ranks[i] = (int)wide;
-    }
-    *count = (int)size;
-    return ranks;
-}
-
 static PyObject *
 part(PyObject *module, dl_group *parent, const dl_device_parting *parting,
      dl_group *child)
@@ -244,10 +237,9 @@ device_shrink(PyObject *module, PyObject *args)
     }
     dl_group *core = group_from(module, parent);
     dl_group *rest = group_from(module, child);
-    int *ranks = core == NULL || rest == NULL
-                     ? NULL
-                     : ranks_from(excluded, &parting.excluded_count);
-    if (ranks == NULL) {
+    int *ranks;
+    if (core == NULL || rest == NULL
+        || dlpy_ranks_from(excluded, "excluded", &ranks, &parting.excluded_count) < 0) {
         return NULL;
     }
     parting.excluded = ranks;
@@ -327,6 +319,7 @@ batch_end(PyObject *module, PyObject *args)
 
 static PyMethodDef functions[] = {
     {"_nccl_version", nccl_version, METH_NOARGS, "_nccl_version($module, /)\n--\n\n"},
+    {"_check_cuda", check_cuda, METH_NOARGS, "_check_cuda($module, /)\n--\n\n"},
     {"_ucc_version", ucc_version, METH_NOARGS, "_ucc_version($module, /)\n--\n\n"},
     {"_device_serve", device_serve, METH_VARARGS,
      "_device_serve($module, group, name, options, /)\n--\n\n"},

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/group_type.h"
 
-#include <limits.h>
-
 #include "python/arguments.h"
 #include "python/convert.h"
 #include "python/errors.h"
@@ -29,22 +27,6 @@ static const dlpy_signature new_signature = {
               "parent", "ranks", "is_compared"},
 };
 
-static int
-int_from(PyObject *object, int *value)
-{
-    int64_t wide;
-
-    if (dlpy_int64_from(object, &wide) < 0) {
-        return -1;
-    }
-    if (wide < INT_MIN || wide > INT_MAX) {
-        PyErr_Format(PyExc_ValueError, "%R is no rank or number of ranks", object);
-        return -1;
-    }
-    *value = (int)wide;
-    return 0;
-}
-
 /* UTF-8 that the str keeps, and the caller's frame keeps the str. */
 static int
 text_from(PyObject *object, const char *otherwise, const char **text)
@@ -56,8 +38,8 @@ text_from(PyObject *object, const char *otherwise, const char **text)
 static int
 options_from(PyObject *const *values, dl_group_options *options)
 {
-    if (int_from(values[RANK], &options->rank) < 0
-        || int_from(values[SIZE], &options->size) < 0
+    if (dlpy_rank_from(values[RANK], &options->rank) < 0
+        || dlpy_rank_from(values[SIZE], &options->size) < 0
         || dlpy_timeout_from(values[TIMEOUT], DLPY_GROUP_TIMEOUT, &options->timeout) < 0
         || text_from(values[GROUP_NAME], "0", &options->name) < 0
         || text_from(values[BACKEND], "cpu", &options->backend) < 0) {
@@ -66,37 +48,6 @@ options_from(PyObject *const *values, dl_group_options *options)
     int truth = values[IS_COMPARED] == NULL ? 0 : PyObject_IsTrue(values[IS_COMPARED]);
     options->is_compared = truth == 1;
     return truth < 0 ? -1 : 0;
-}
-
-/* The parent's ranks of the members, in memory for the caller to free. */
-static int
-ranks_from(PyObject *sequence, int size, int **ranks)
-{
-    PyObject *items = PySequence_Fast(sequence, "ranks must be a sequence of int");
-    int result = -1;
-
-    if (items == NULL) {
-        return -1;
-    }
-    int *made = PyMem_Calloc((size_t)size + 1, sizeof *made);
-    if (made == NULL) {
-        PyErr_NoMemory();
-    } else if (PySequence_Fast_GET_SIZE(items) != size) {
-        PyErr_Format(PyExc_ValueError, "a group of %d needs as many ranks, not %zd",
-                     size, PySequence_Fast_GET_SIZE(items));
-    } else {
-        result = 0;
-    }
-    for (int rank = 0; result == 0 && rank < size; rank++) {
-        result = int_from(PySequence_Fast_GET_ITEM(items, rank), &made[rank]);
-    }
-    Py_DECREF(items);
-    if (result < 0) {
-        PyMem_Free(made);
-        return -1;
-    }
-    *ranks = made;
-    return 0;
 }
 
 /* Of a group made out of another; `*ranks` is for the caller to free. */
@@ -114,8 +65,14 @@ parent_from(const dlpy_state *state, PyObject *const *values, dl_group_options *
                         "parent must be a ProcessGroup, and ranks its members");
         return -1;
     }
-    if (options->size < 1 || ranks_from(values[RANKS], options->size, ranks) < 0) {
-        return options->size < 1 ? 0 : -1;
+    int count;
+    if (dlpy_ranks_from(values[RANKS], "ranks", ranks, &count) < 0) {
+        return -1;
+    }
+    if (count != options->size) {
+        PyErr_Format(PyExc_ValueError, "a group of %d needs as many ranks, not %d",
+                     options->size, count);
+        return -1;
     }
     options->parent = dlpy_group_core(parent);
     options->parent_ranks = *ranks;
@@ -189,6 +146,7 @@ dlpy_group_join(const dlpy_state *state, PyObject *args, PyObject *keywords,
     if (dlpy_take_init_arguments(&new_signature, args, keywords, values) < 0
         || options_from(values, &options) < 0
         || parent_from(state, values, &options, &ranks) < 0) {
+        PyMem_Free(ranks);
         return -1;
     }
     self->description = description_from(values[GROUP_DESC]);

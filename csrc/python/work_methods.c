@@ -2,6 +2,7 @@
 #include <stdbool.h>
 
 #include "pg/device.h"
+#include "python/arguments.h"
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/gil.h"
@@ -70,25 +71,22 @@ order_stream(dlpy_work *self)
 static PyObject *
 work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
+    static const dlpy_signature signature = {.function = "wait", .names = {"timeout"}};
     dlpy_work *self = work_of(object);
-    int64_t timeout = -1;
+    PyObject *values[1];
+    int64_t timeout;
     dl_status status;
     dlpy_gil gil;
 
     if (self->work == NULL) {
         return refuse_own(object, "wait");
     }
-    if (count + (names == NULL ? 0 : PyTuple_GET_SIZE(names)) > 1) {
-        PyErr_SetString(PyExc_TypeError, "wait() takes at most one argument, timeout");
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, names}, values) < 0
+        || dlpy_timeout_from(values[0], -1, &timeout) < 0) {
         return NULL;
     }
-    if (count == 1 || names != NULL) {
-        if (dlpy_timeout_from(args[0], -1, &timeout) < 0) {
-            return NULL;
-        }
-        /* torch's default, zero, is no limit besides the operation's own. */
-        timeout = timeout == 0 ? -1 : timeout;
-    }
+    /* torch's default, zero, is no limit besides the operation's own. */
+    timeout = timeout == 0 ? -1 : timeout;
     if (dl_work_is_on_device(self->work)) {
         /* Also where the caller waits: in a capture only the order counts. */
         PyObject *ordered = order_stream(self);

@@ -6,7 +6,11 @@ from __future__ import annotations
 import math
 from operator import index
 
+from . import _C
+from .backends import best_backend
 from .mesh import DeviceMesh
+from .world import is_initialized
+from .world import world as _world
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,14 +30,15 @@ def init_device_mesh(
     """The ranks 0, 1, ... laid out in that shape, the last dimension fastest.
 
     Every process of the default group calls it, which it makes by env:// if there is
-    none.  `device_type` is where the arrays will be: "cpu".  `backend_override`: the
-    backend of a dimension, by its number or name.
+    none.  `device_type` is where the arrays will be: "cpu", or "cuda" where there is
+    CUDA.  `backend_override`: the backend of a dimension, by its number or name.
     """
     import numpy as np
 
     shape = tuple(index(size) for size in mesh_shape)
     _check(device_type, shape, mesh_dim_names)
     override = _override_of(backend_override or {}, len(shape), mesh_dim_names)
+    _check_served(device_type, any(backend for backend, _ in override))
     ranks = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
     return DeviceMesh(
         device_type, ranks, mesh_dim_names=mesh_dim_names, backend_override=override
@@ -61,6 +66,26 @@ def _check(
         )
     if any(size < 1 for size in shape):
         raise RuntimeError(f"a mesh has no dimension of {min(shape)} ranks: {shape}")
+
+
+def _check_served(device_type: str, is_overridden: bool) -> None:
+    """A mesh whose groups could not take one array is told of here, and not by them."""
+    if device_type == "cpu":
+        return
+    served: list[str] = []
+    if is_initialized():
+        world = _world.require_default()
+        served = world._device_types
+        if not is_overridden and device_type not in served and world.name() != "fake":
+            raise RuntimeError(
+                f"the default process group takes arrays on {', '.join(served)}, and "
+                f"not on {device_type}; name a backend for them as in "
+                "init_process_group('cpu:gloo,cuda:nccl')"
+            )
+    elif not is_overridden:
+        best_backend(device_type)
+    if device_type == "cuda" and not served:
+        _C._check_cuda()
 
 
 def _override_of(

@@ -2,6 +2,7 @@
 """Work and Future, mostly with threads as ranks."""
 
 import asyncio
+import ctypes
 import gc
 import threading
 import time
@@ -82,6 +83,32 @@ def test_wait_with_a_timeout(pair):
     with pytest.raises(DistBackendError, match="(?i)time"):
         work.wait(0.1)
     assert 0.05 < time.monotonic() - before < SOON
+
+
+def test_wait_takes_a_timeout_and_nothing_else(pair):
+    tensors, works = reduce_both(pair)
+    for given, named in (((), {"bogus": 3}), ((1, 2), {}), ((1,), {"timeout": 2})):
+        with pytest.raises(TypeError, match=r"wait\(\)"):
+            works[0].wait(*given, **named)
+    with pytest.raises(TypeError, match="timeout must be"):
+        works[0].wait(timeout="soon")
+    assert vectorcall_without_names(works[0].wait) is True
+    assert works[1].wait(timeout=LONG) is True
+    assert [tensor.tolist() for tensor in tensors] == [[3.0] * 3] * 2
+
+
+def vectorcall_without_names(function):
+    """With an empty tuple of keyword names, as C code may."""
+    call = ctypes.pythonapi.PyObject_Vectorcall
+    call.restype = ctypes.py_object
+    call.argtypes = [
+        ctypes.py_object,
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.py_object,
+    ]
+    behind = (ctypes.c_void_p * 1)(0xDEADBEEF0)
+    return call(function, behind, 0, ())
 
 
 def test_a_dropped_work_still_happens(pair):

@@ -113,6 +113,21 @@ def test_what_is_refused(arguments, keywords, text):
         init_device_mesh(*arguments, **keywords)
 
 
+def test_a_device_that_nothing_here_serves_is_refused(monkeypatch):
+    monkeypatch.setenv("DISTLITE_NCCL_LIBRARY", "/nowhere/libnccl.so")
+    with pytest.raises(RuntimeError, match="no backend here serves arrays on cuda"):
+        init_device_mesh("cuda", (1,))
+    assert not distlite.is_initialized()
+    with pytest.raises(RuntimeError, match="Expected one of cpu, cuda"):
+        init_device_mesh("tape", (1,))
+    distlite.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    try:
+        with pytest.raises(RuntimeError, match="takes arrays on cpu, and not on cuda"):
+            init_device_mesh("cuda", (1,))
+    finally:
+        distlite.destroy_process_group()
+
+
 def test_fake_ranks_have_meshes():
     distlite.init_process_group("fake", store=HashStore(), rank=5, world_size=8)
     try:

@@ -180,6 +180,29 @@ def test_root_is_in_the_group(world, name, root):
     distlite.barrier()
 
 
+def test_a_rank_beyond_an_int_is_not_cut_off():
+    store = distlite.HashStore()
+    parent = distlite.ProcessGroup(store, 0, 1)
+    for rank in (2**32, 2**63, -(2**33), 2**31):
+        with pytest.raises(ValueError, match="is no rank or number of ranks"):
+            distlite.ProcessGroup(store, 0, 1, parent=parent, ranks=[rank])
+        with pytest.raises(ValueError, match="is no rank or number of ranks"):
+            distlite._C._device_shrink(parent, [rank], 0, parent)
+        with pytest.raises(ValueError, match="is no rank or number of ranks"):
+            distlite.broadcast(np.zeros(1), group_src=rank, group=parent)
+    with pytest.raises(ValueError, match="a group of 1 needs as many ranks, not 2"):
+        distlite.ProcessGroup(store, 0, 1, parent=parent, ranks=[0, 1])
+    with pytest.raises(TypeError, match="ranks must be a sequence of ranks, not int"):
+        distlite.ProcessGroup(store, 0, 1, parent=parent, ranks=3)
+    parent.shutdown()
+
+
+def test_keywords_are_strings(world):
+    for call in (distlite.TCPStore, distlite.HashStore, distlite.FileStore):
+        with pytest.raises(TypeError, match="keywords must be strings"):
+            call(**{1: 2})
+
+
 def test_root_is_any_integer(world):
     distlite.broadcast(np.zeros(3), np.int32(0))
     distlite.broadcast(np.zeros(3), False)
