@@ -81,6 +81,10 @@ typedef struct dl_message_args {
 
 #define DL_ANY_RANK (-1)
 
+/* The tag of the messages of send_object_list(), which a backend may keep apart from all
+ * that users choose. */
+#define DL_OBJECT_TAG 0x6f626a
+
 /* The arrays of an operation: one, and lists of one for each rank. */
 typedef struct dl_arrays {
     const dl_tensor *single; /* NULL: none, as the lists */

@@ -233,5 +233,8 @@ static PyMethodDef functions[] = {
 int
 dlpy_add_p2p_functions(PyObject *module)
 {
-    return dlpy_add_functions(module, functions);
+    if (dlpy_add_functions(module, functions) < 0) {
+        return -1;
+    }
+    return PyModule_AddIntConstant(module, "_OBJECT_TAG", DL_OBJECT_TAG);
 }

@@ -582,6 +582,7 @@ def _exchange_cards(
     /,
 ) -> tuple[bool, list[bytes]]: ...
 
+_OBJECT_TAG: int
 _SAFE_DEPTH_LIMIT: int
 
 def _put_plain(

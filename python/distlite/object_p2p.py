@@ -11,6 +11,7 @@ Both sides fail, or none.  All have a tag of their own: arrays do not mix with t
 
 from __future__ import annotations
 
+from . import _C
 from ._C import DistBackendError, recv, send
 from .object_cards import FAILED, FULL, MAGIC, ROOM, SAFE, Call, Card, card_of
 from .object_message import (
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["recv_object_list", "send_object_list"]
 
-# Any tag will do that MPI takes and nobody thinks of.
-TAG = 0x6F626A
+# No user's, unless one thinks of it; with backend mpi none at all.
+TAG = _C._OBJECT_TAG
 NO_OPERATION = -1
 
 

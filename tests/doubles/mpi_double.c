@@ -7,7 +7,8 @@
  * Rank and size are in RANK and WORLD_SIZE.  As in real libraries, bytes move only while
  * one of its functions is called.  Collectives are messages with a context of their own,
  * and add up in the order of ranks.  DOUBLE_MPI_FAIL=MPI_Bcast: that call fails.
- * DOUBLE_MPI_THREADS=1: a lower thread level is granted. */
+ * DOUBLE_MPI_THREADS=1: a lower thread level is granted.  Tags go up to what MPI promises
+ * and no further. */
 #include <complex.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,6 +28,8 @@
 #define REQUESTS 1024
 #define COMMS 256
 #define SUCCESS 0
+#define LAST_TAG 32767
+#define ERR_TAG 4
 #define ERR_TRUNCATE 15
 #define ERR_OTHER 16
 
@@ -75,6 +78,7 @@ typedef int handle;
 #define TEXT "MPICH Version:\t4.0.2\nMPICH of the tests\n"
 #define VALUE(name, mpich, standard) (mpich)
 enum { AT_SOURCE = 2, AT_TAG = 3, AT_BYTES = 0, AT_CANCELLED = 5 };
+#define TAG_UB 0x64400001
 #elif defined(STANDARD)
 typedef void *handle;
 #define IN_PLACE ((void *)(intptr_t)1)
@@ -84,6 +88,7 @@ typedef void *handle;
 #define TEXT "An MPI with the standard's binary interface, of the tests"
 #define VALUE(name, mpich, standard) ((void *)(intptr_t)(standard))
 enum { AT_SOURCE = 0, AT_TAG = 1, AT_BYTES = 4, AT_CANCELLED = 3 };
+#define TAG_UB 501
 #else
 typedef void *handle;
 #define IN_PLACE ((void *)(intptr_t)1)
@@ -97,6 +102,7 @@ TYPE_LIST(EXPORTED)
 OP_LIST(EXPORTED)
 OTHER_LIST(EXPORTED)
 enum { AT_SOURCE = 0, AT_TAG = 1, AT_BYTES = 4, AT_CANCELLED = 3 };
+#define TAG_UB 0
 #endif
 
 #define ROW(kind, name, mpich, standard) [kind] = VALUE(name, mpich, standard),
@@ -502,6 +508,7 @@ MPI_Error_string(int code, char *text, int *size)
 {
     *size = sprintf(text, "%s",
                     code == ERR_TRUNCATE ? "MPI_ERR_TRUNCATE: message truncated"
+                    : code == ERR_TAG    ? "MPI_ERR_TAG: invalid tag"
                                          : "MPI_ERR_OTHER: known error not in list");
     return SUCCESS;
 }
@@ -540,6 +547,18 @@ int
 MPI_Comm_size(handle in, int *size)
 {
     *size = comm_of(in)->size;
+    return SUCCESS;
+}
+
+int
+MPI_Comm_get_attr(handle in, int key, void *value, int *is_set)
+{
+    static int last_tag = LAST_TAG;
+
+    *is_set = in == WORLD_HANDLE && key == TAG_UB;
+    if (*is_set) {
+        *(int **)value = &last_tag;
+    }
     return SUCCESS;
 }
 
@@ -640,6 +659,9 @@ receive_inside(const comm *in, void *data, size_t size, int from, int tag)
 int
 MPI_Comm_create_group(handle in, handle group, int tag, handle *out)
 {
+    if (tag < 0 || tag > LAST_TAG) {
+        return ERR_TAG;
+    }
     pthread_mutex_lock(&lock);
     comm *from = comm_of(in), members = groups[index_of(group)];
     int index = find_free(comms);
@@ -728,6 +750,9 @@ int
 MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in,
           handle *out)
 {
+    if (tag < 0 || tag > LAST_TAG) {
+        return ERR_TAG;
+    }
     pthread_mutex_lock(&lock);
     request *sent =
         begin_send(data, (size_t)count * size_of(type), peer, tag, comm_of(in));
@@ -740,6 +765,9 @@ MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in
 int
 MPI_Irecv(void *data, int count, handle type, int peer, int tag, handle in, handle *out)
 {
+    if (tag < 0 || tag > LAST_TAG) {
+        return ERR_TAG;
+    }
     pthread_mutex_lock(&lock);
     request *wanted =
         begin_receive(data, (size_t)count * size_of(type), peer, tag, comm_of(in));
@@ -752,6 +780,9 @@ MPI_Irecv(void *data, int count, handle type, int peer, int tag, handle in, hand
 int
 MPI_Iprobe(int source, int tag, handle in, int *is_there, void *status)
 {
+    if (tag < 0 || tag > LAST_TAG) {
+        return ERR_TAG;
+    }
     int *words = status;
 
     pthread_mutex_lock(&lock);

@@ -320,6 +320,29 @@ def mismatched() -> str:
     return error_of(init)
 
 
+def tags() -> dict[str, Any]:
+    """Arrays with the largest tags that every MPI has, and objects among them."""
+    rank, size = init()
+    found: dict[str, Any] = {}
+    after, before = (rank + 1) % size, (rank - 1) % size
+    sent, got = [np.array([rank + 10.0 * i]) for i in range(3)], np.zeros(3)
+    for i, tag in enumerate((0, 32000, 1)):
+        work = distlite.isend(sent[i], after, tag=tag)
+        distlite.recv(got[i : i + 1], before, tag=tag)
+        work.wait()
+    found["right"] = [float(each) for each in got - before] == [0.0, 10.0, 20.0]
+    objects: list[Any] = [None]
+    if rank == 0:
+        distlite.send_object_list(["x" * 100_000], 1)
+    elif rank == 1:
+        distlite.recv_object_list(objects, 0)
+        found["object"] = len(objects[0])
+    for tag in (-1, 1 << 31):
+        found[str(tag)] = error_of(distlite.send, sent[0], after, tag=tag)
+    distlite.destroy_process_group()
+    return found
+
+
 def missized() -> str:
     return error_of(distlite.init_process_group, "mpi", world_size=3)
 

@@ -42,12 +42,12 @@ free_comm(dl_mpi_comm *comm)
 
 /* Groups made at the same time by other threads have other tags, most probably. */
 static int
-tag_of(const char *group_name)
+tag_of(const char *group_name, int last_tag)
 {
     static const uint64_t seed[2] = {0, 0}; /* every rank's alike */
     dl_bytes name = {(const uint8_t *)group_name, strlen(group_name)};
 
-    return (int)(dl_hash_seeded(name, seed) % DL_MPI_OWN_TAG);
+    return (int)(dl_hash_seeded(name, seed) % ((uint64_t)last_tag + 1));
 }
 
 /* What launchers say of this host; nothing means that there may be too many ranks. */
@@ -67,8 +67,8 @@ static dl_status
 create(dl_mpi_comm *comm, const int *ranks)
 {
     const dl_mpi_table *mpi = comm->mpi;
-    int result =
-        mpi->comm_create(ranks, comm->size, tag_of(comm->group_name), &comm->handle);
+    int tag = tag_of(comm->group_name, comm->world->last_tag);
+    int result = mpi->comm_create(ranks, comm->size, tag, &comm->handle);
 
     DL_TRY(dl_mpi_check(mpi, result, "MPI_Comm_create_group"));
     mpi->comm_set_errhandler(comm->handle, mpi->errors_return);

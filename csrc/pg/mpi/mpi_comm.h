@@ -13,10 +13,15 @@
 #include "base/deadline.h"
 #include "pg/mpi/mpi_world.h"
 
-/* Above all that users may choose: what every MPI allows at least has 28 bits. */
-#define DL_MPI_OWN_TAG 0x0fffffff
-#define DL_MPI_NEWS_TAG 0x0ffffffe
-#define DL_MPI_LAST_TAG 0x0ffffffd
+/* Tags of MPI's messages in a group's communicator.  This library's own come first,
+ * because the largest tag differs: MPI promises 32767, and some networks have little more.
+ * A user's tag is the offset from DL_MPI_USER_TAG. */
+enum {
+    DL_MPI_OWN_TAG,
+    DL_MPI_NEWS_TAG,
+    DL_MPI_OBJECT_TAG, /* of DL_OBJECT_TAG */
+    DL_MPI_USER_TAG,
+};
 
 typedef struct dl_mpi_comm {
     /* fixed after init */

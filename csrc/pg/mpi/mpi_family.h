@@ -6,6 +6,7 @@
  *   DL_MPI_WORLD, DL_MPI_BYTE    two such
  *   DL_MPI_STATUS_SOURCE   which int of a status names the sender
  *   DL_MPI_STATUS_IGNORE, DL_MPI_ANY_SOURCE
+ *   DL_MPI_TAG_UB          the key of the attribute
  * Handles are converted by value on the way in and out, which costs nothing; a request
  * changes in MPI_Test, and is written back. */
 
@@ -21,6 +22,7 @@
     X(error_string, MPI_Error_string, (int, char *, int *))                            \
     X(comm_rank, MPI_Comm_rank, (H, int *))                                            \
     X(comm_size, MPI_Comm_size, (H, int *))                                            \
+    X(comm_get_attr, MPI_Comm_get_attr, (H, int, void *, int *))                       \
     X(comm_free, MPI_Comm_free, (H *))                                                 \
     X(comm_set_errhandler, MPI_Comm_set_errhandler, (H, H))                            \
     X(comm_group, MPI_Comm_group, (H, H *))                                            \
@@ -82,6 +84,18 @@ static int
 comm_size(dl_mpi_handle comm, int *size)
 {
     return native.comm_size(TO(comm), size);
+}
+
+/* 32767 is the least that MPI promises. */
+static int
+last_tag(int *tag)
+{
+    const int *value = NULL;
+    int is_set = 0;
+    int result = native.comm_get_attr(TO(DL_MPI_WORLD), DL_MPI_TAG_UB, &value, &is_set);
+
+    *tag = result == 0 && is_set ? *value : 32767;
+    return result;
 }
 
 static int
@@ -338,6 +352,7 @@ type_free(dl_mpi_handle type)
 static const dl_mpi_table calls = {
     .comm_rank = comm_rank,
     .comm_size = comm_size,
+    .last_tag = last_tag,
     .comm_free = comm_free,
     .comm_set_errhandler = comm_set_errhandler,
     .comm_create = comm_create,

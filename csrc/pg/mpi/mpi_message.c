@@ -3,7 +3,7 @@
  * Messages between two ranks, by MPI_Isend and MPI_Irecv.  Whoever waits looks at the
  * request; the runner looks after those that nobody waits for.  A receive can be taken
  * back, a send cannot. */
-#include <limits.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -297,21 +297,41 @@ make_part(message *self, dl_mpi_part *part)
     return size > dl_mpi_piece ? make_type(self, size, part) : DL_OK;
 }
 
+/* MPI's for a user's. */
+static int
+tag_of(int64_t tag)
+{
+    return tag == DL_OBJECT_TAG ? DL_MPI_OBJECT_TAG : DL_MPI_USER_TAG + (int)tag;
+}
+
+static dl_status
+check_tag(const dl_mpi_comm *comm, dl_op_type op, int64_t tag)
+{
+    int last = comm->world->last_tag - DL_MPI_USER_TAG;
+
+    if ((tag >= 0 && tag <= last) || tag == DL_OBJECT_TAG) {
+        return DL_OK;
+    }
+    return dl_fail(DL_INVALID,
+                   "%s: tag %" PRId64 ": with backend mpi tags go from 0 to %d here "
+                   "(MPI_TAG_UB of %s), and with every MPI to 32000",
+                   dl_op_type_name((uint8_t)op), tag, last, dl_mpi_library_text());
+}
+
 static dl_status
 begin(message *self, const dl_message_args *args)
 {
     const dl_mpi_comm *comm = self->comm;
     int peer = args->peer == DL_ANY_RANK ? comm->mpi->any_source : args->peer;
+    int tag = tag_of(args->tag);
     dl_mpi_part part;
 
     DL_TRY(make_part(self, &part));
     if (self->work.op == DL_SEND) {
-        int result =
-            comm->mpi->isend(&part, peer, (int)args->tag, comm->handle, &self->request);
+        int result = comm->mpi->isend(&part, peer, tag, comm->handle, &self->request);
         return dl_mpi_check(comm->mpi, result, "MPI_Isend");
     }
-    int result =
-        comm->mpi->irecv(&part, peer, (int)args->tag, comm->handle, &self->request);
+    int result = comm->mpi->irecv(&part, peer, tag, comm->handle, &self->request);
     return dl_mpi_check(comm->mpi, result, "MPI_Irecv");
 }
 
@@ -340,11 +360,7 @@ dl_mpi_post(dl_mpi_comm *comm, dl_op_type op, const dl_message_args *args,
 {
     message *self = NULL;
 
-    if (args->tag < 0 || args->tag > DL_MPI_LAST_TAG) {
-        return dl_fail(
-            DL_INVALID, "%s: tag %lld: with backend mpi tags go from 0 to %d",
-            dl_op_type_name((uint8_t)op), (long long)args->tag, DL_MPI_LAST_TAG);
-    }
+    DL_TRY(check_tag(comm, op, args->tag));
     DL_TRY(dl_mpi_comm_admit(comm));
     DL_TRY(keep_tensor(&args->tensor, &self));
     pthread_mutex_init(&self->lock, NULL);

@@ -8,6 +8,7 @@ typedef int native_handle;
 #define DL_MPI_STATUS_SOURCE 2
 #define DL_MPI_STATUS_IGNORE ((void *)(intptr_t)1)
 #define DL_MPI_ANY_SOURCE (-2)
+#define DL_MPI_TAG_UB 0x64400001
 #define DL_MPI_WORLD 0x44000000
 #define DL_MPI_BYTE 0x4c00010d
 #include "pg/mpi/mpi_family.h"

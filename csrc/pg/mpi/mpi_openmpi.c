@@ -14,6 +14,7 @@ typedef void *native_handle;
 #define DL_MPI_STATUS_SOURCE 0
 #define DL_MPI_STATUS_IGNORE NULL
 #define DL_MPI_ANY_SOURCE (-1)
+#define DL_MPI_TAG_UB 0
 #define DL_MPI_WORLD world_object
 #define DL_MPI_BYTE byte_object
 #include "pg/mpi/mpi_family.h"

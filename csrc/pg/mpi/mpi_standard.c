@@ -10,6 +10,7 @@ typedef void *native_handle;
 #define DL_MPI_STATUS_SOURCE 0
 #define DL_MPI_STATUS_IGNORE NULL
 #define DL_MPI_ANY_SOURCE (-1)
+#define DL_MPI_TAG_UB 501
 #define DL_MPI_WORLD 0x101
 #define DL_MPI_BYTE 0x247
 #include "pg/mpi/mpi_family.h"

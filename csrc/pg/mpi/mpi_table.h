@@ -66,6 +66,7 @@ typedef struct dl_mpi_table {
     /* communicators */
     int (*comm_rank)(dl_mpi_handle, int *rank);
     int (*comm_size)(dl_mpi_handle, int *size);
+    int (*last_tag)(int *tag); /* the largest that a message may have */
     int (*comm_free)(dl_mpi_handle);
     int (*comm_set_errhandler)(dl_mpi_handle, dl_mpi_handle errhandler);
     /* Of the world's ranks; for these to call. */

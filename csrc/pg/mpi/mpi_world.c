@@ -215,6 +215,8 @@ open_locked(void)
     DL_TRY(dl_mpi_check(world->mpi,
                         world->mpi->comm_size(world->mpi->world, &world->size),
                         "MPI_Comm_size"));
+    DL_TRY(dl_mpi_check(world->mpi, world->mpi->last_tag(&world->last_tag),
+                        "MPI_Comm_get_attr"));
     DL_TRY(check_launcher(world));
     DL_TRY(create_ops(world));
     state.fork_generation = dl_fork_generation();

@@ -12,6 +12,7 @@ typedef struct dl_mpi_world {
     const dl_mpi_table *mpi;
     int rank;
     int size;
+    int last_tag; /* the library's MPI_TAG_UB */
     /* Reductions of our own: those of floats pass NaN on, which MPI's do not, and MPICH
      * 4.0 takes the largest integers for negative ones. */
     dl_mpi_handle min_float32, max_float32, min_float64, max_float64;
