@@ -31,7 +31,7 @@ fail_busy(const operation *self)
 {
     return dl_fail(DL_TIMEOUT,
                    "%s in group %s timed out after %" PRId64
-                   "ms: another thread's operation in this group has not ended",
+                   "ms: an earlier operation in this group has not ended",
                    name_of(self), self->group->name,
                    self->context.deadline.limit / DL_MILLISECOND);
 }
@@ -293,19 +293,28 @@ free_queued(dl_work *work)
 static const dl_work_ops queued_ops = {.wait = wait_queued, .free = free_queued};
 
 static void
-run_queued(dl_job *job, dl_deadline hurry)
+run_queued(dl_job *job)
 {
     queued *self = queued_of_job(job);
-    dl_deadline *deadline = &self->operation.context.deadline;
-
-    if (hurry.at < deadline->at) {
-        *deadline = hurry;
-    }
     dl_status status = carry_out(&self->operation);
     int64_t now = dl_now();
+
     dl_recorder_end_in(&self->operation.group->seat, self->operation.record, status,
                        now);
     dl_work_finish_at(&self->work, status, now);
+}
+
+/* The other ranks carry it out, so that what this one calls next is another operation
+ * than theirs. */
+static void
+expire_queued(dl_job *job)
+{
+    queued *self = queued_of_job(job);
+    dl_status status = fail_busy(&self->operation);
+
+    break_group(&self->operation);
+    dl_recorder_end(self->operation.record, status);
+    dl_work_finish(&self->work, status);
 }
 
 static void
@@ -338,7 +347,9 @@ queued_new(const operation *asked, queued **made)
     }
     dl_work_init(&self->work, &queued_ops, asked->op);
     self->work.is_brief = dl_group_is_brief(group, asked->op, asked->args);
+    self->job.deadline = asked->context.deadline;
     self->job.run = run_queued;
+    self->job.expire = expire_queued;
     self->job.release = release_queued;
     self->job.queued_at = dl_deadline_beginning(asked->context.deadline);
     self->operation = *asked;

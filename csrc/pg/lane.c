@@ -123,12 +123,12 @@ dl_lane_next_job(dl_lane *lane)
 }
 
 void
-dl_lane_run_unlock(dl_lane *lane, dl_job *job, dl_deadline hurry)
+dl_lane_run_unlock(dl_lane *lane, dl_job *job)
 {
     dl_list_remove(&job->entry.node);
     lane->is_held = true;
     pthread_mutex_unlock(&lane->lock);
-    job->run(job, hurry);
+    job->run(job);
     pthread_mutex_lock(&lane->lock);
     atomic_store(&job->is_over, true);
     pass_locked(lane);
@@ -148,22 +148,34 @@ count_helped(dl_lane *lane)
 
 /* With the turn, and without the lock. */
 static void
-run_lone(dl_lane *lane, dl_job *job, dl_deadline hurry)
+run_lone(dl_lane *lane, dl_job *job)
 {
     count_helped(lane);
-    job->run(job, hurry);
+    job->run(job);
     atomic_store(&job->is_over, true);
     dl_lane_pass(lane);
     job->release(job);
 }
 
+/* Whoever runs a job stays with it until its end. */
+static bool
+has_time_for(const dl_job *job, dl_deadline deadline)
+{
+    return job->deadline.at <= deadline.at;
+}
+
 /* One step of waiting with the lock held, which is dropped meanwhile: runs a job if
- * there is one to run, otherwise waits for a move.  Jobs but its own may be of any size. */
+ * there is one to run and time for it, otherwise waits for a move.  Jobs but its own may
+ * be of any size. */
 static dl_status
 help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
 {
     dl_job *job = dl_lane_next_job(lane);
 
+    if (job != NULL && !has_time_for(job, deadline)) {
+        dl_lane_runner_hurry(atomic_load(&lane->runner));
+        job = NULL;
+    }
     if (job == NULL) {
         return dl_condition_wait(&lane->moved, &lane->lock, deadline);
     }
@@ -171,7 +183,7 @@ help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
         dl_blocking_begin();
     }
     count_helped(lane);
-    dl_lane_run_unlock(lane, job, deadline);
+    dl_lane_run_unlock(lane, job);
     pthread_mutex_lock(&lane->lock);
     return DL_OK;
 }
@@ -267,23 +279,65 @@ dl_lane_submit(dl_lane *lane, dl_job *job)
     return status;
 }
 
+/* With the lock, and not of a lone job. */
+static bool
+has_begun(const dl_job *job)
+{
+    return job->entry.node.next == NULL;
+}
+
+/* With the lock held, which is dropped meanwhile. */
+static void
+expire(dl_lane *lane, dl_job *job)
+{
+    dl_list_remove(&job->entry.node);
+    pthread_mutex_unlock(&lane->lock);
+    job->expire(job);
+    pthread_mutex_lock(&lane->lock);
+    atomic_store(&job->is_over, true);
+    pthread_cond_broadcast(&lane->moved);
+}
+
+/* As help_or_wait(), and by the job's own deadline, too, until it has begun: then it
+ * keeps to that itself. */
+static dl_status
+join_once(dl_lane *lane, dl_job *job, dl_deadline deadline, bool *has_expired)
+{
+    bool is_bound = !has_begun(job) && has_time_for(job, deadline);
+    dl_status status = help_or_wait(lane, job, is_bound ? job->deadline : deadline);
+
+    if (status != DL_TIMEOUT || !is_bound) {
+        return status;
+    }
+    if (!has_begun(job)) {
+        *has_expired = true;
+        expire(lane, job);
+    }
+    return DL_OK;
+}
+
 dl_status
 dl_lane_join(dl_lane *lane, dl_job *job, dl_deadline deadline)
 {
     dl_status status = DL_OK;
+    bool has_expired = false;
 
-    if (move(lane, (uintptr_t)job, TAKEN)) {
-        run_lone(lane, job, deadline);
+    if (has_time_for(job, deadline) && move(lane, (uintptr_t)job, TAKEN)) {
+        run_lone(lane, job);
         return DL_OK;
     }
     pthread_mutex_lock(&lane->lock);
     contend_locked(lane);
     while (!atomic_load(&job->is_over) && status == DL_OK) {
-        status = help_or_wait(lane, job, deadline);
+        status = join_once(lane, job, deadline, &has_expired);
     }
     settle_locked(lane);
+    bool is_over = atomic_load(&job->is_over);
     pthread_mutex_unlock(&lane->lock);
-    return atomic_load(&job->is_over) ? DL_OK : status;
+    if (has_expired) {
+        job->release(job);
+    }
+    return is_over ? DL_OK : status;
 }
 
 void
@@ -293,7 +347,7 @@ dl_lane_drain(dl_lane *lane)
 
     pthread_mutex_lock(&lane->lock);
     while ((job = dl_lane_next_job(lane)) != NULL) {
-        dl_lane_run_unlock(lane, job, dl_deadline_after(-1));
+        dl_lane_run_unlock(lane, job);
         pthread_mutex_lock(&lane->lock);
     }
     pthread_mutex_unlock(&lane->lock);

@@ -4,7 +4,9 @@
  * Threads ask for it and wait; jobs are asked for and left to whoever has time: a thread
  * that waits for them or behind them, or else, a little later, the lane's own thread.
  * So a job that is waited for at once costs no change of threads, and one that nobody
- * waits for runs all the same.  Knows nothing of groups or of what jobs do. */
+ * waits for runs all the same.  A job that has begun cannot change threads: a thread that
+ * gives up earlier than the job does leaves it to the lane's own, and only waits.  Knows
+ * nothing of groups or of what jobs do. */
 #ifndef DISTLITE_PG_LANE_H
 #define DISTLITE_PG_LANE_H
 
@@ -24,12 +26,15 @@ typedef struct dl_lane_entry {
 } dl_lane_entry;
 
 typedef struct dl_job {
-    dl_lane_entry entry;
-    int64_t queued_at; /* by whoever submits it */
+    dl_lane_entry entry;  /* in no queue once it has begun */
+    int64_t queued_at;    /* by whoever submits it, as the next */
+    dl_deadline deadline; /* its own, which it keeps to whichever thread runs it */
     atomic_bool is_over;
-    /* With the turn, without locks, on any thread; once.  The deadline is that of the
-     * thread which runs it, if that is in a hurry. */
-    void (*run)(struct dl_job *job, dl_deadline hurry);
+    /* With the turn, without locks, on any thread; once. */
+    void (*run)(struct dl_job *job);
+    /* In place of `run`, without the turn, on a thread that waits for the job: its
+     * deadline has passed before its turn has come. */
+    void (*expire)(struct dl_job *job);
     /* After `is_over` has been set: the lane knows the job no more. */
     void (*release)(struct dl_job *job);
 } dl_job;
@@ -58,7 +63,7 @@ void dl_lane_fini(dl_lane *lane);
 void dl_lane_forget(dl_lane *lane);
 
 /* DL_TIMEOUT (no text written) or DL_INTERRUPTED: not taken.  Two atomic operations when
- * nobody else asks; runs the jobs queued before. */
+ * nobody else asks; runs the jobs queued before, if their deadlines are not later. */
 dl_status dl_lane_take(dl_lane *lane, dl_deadline deadline);
 
 /* Does not wait. */
@@ -70,8 +75,10 @@ void dl_lane_pass(dl_lane *lane);
  * else asks, and two to join it then. */
 dl_status dl_lane_submit(dl_lane *lane, dl_job *job);
 
-/* Until the job is over, running what comes before it and itself where nobody does yet.
- * DL_TIMEOUT (no text written) or DL_INTERRUPTED: it is not. */
+/* Until the job is over, running what comes before it and itself where nobody does yet,
+ * but nothing whose deadline is later than the one that this wait keeps to.  A job whose
+ * own deadline passes before its turn has come is expired.  DL_TIMEOUT (no text written)
+ * or DL_INTERRUPTED: it is not over, and goes on. */
 dl_status dl_lane_join(dl_lane *lane, dl_job *job, dl_deadline deadline);
 
 /* Runs all jobs that nobody has begun. */

@@ -27,20 +27,21 @@ struct dl_lane_runner {
     atomic_bool
         is_asleep; /* changed with the lane's lock held, which guards all below */
     int64_t patience;
-    uint64_t helped; /* as of the last look */
+    uint64_t helped;    /* as of the last look */
+    bool is_in_a_hurry; /* until it has run a job */
     bool is_stopping;
     bool is_orphan; /* this thread only: it freed the lane itself */
 };
 
-/* With the lock held, which is dropped meanwhile. */
+/* With the lock held, which is dropped meanwhile.  A hurry cuts it short. */
 static void
-nap(dl_lane *lane, int64_t span)
+nap(dl_lane_runner *self, int64_t span)
 {
-    struct timespec time = {.tv_nsec = span};
+    int64_t until = dl_now() + span;
+    struct timespec time = {.tv_sec = until / DL_SECOND, .tv_nsec = until % DL_SECOND};
 
-    pthread_mutex_unlock(&lane->lock);
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
-    pthread_mutex_lock(&lane->lock);
+    (void)pthread_cond_clockwait(&self->wanted, &self->lane->lock, CLOCK_MONOTONIC,
+                                 &time);
 }
 
 /* No lost wake-up: it says that it sleeps and then looks for a job once more; who queues
@@ -78,7 +79,7 @@ look(dl_lane_runner *self)
     learn_patience(self);
     /* A lone job is the last that was queued, and is left where it is found quickest. */
     if (dl_lane_has_lone_job(lane) && idle < self->patience) {
-        nap(lane, self->patience - idle);
+        nap(self, self->patience - idle);
         return true;
     }
     dl_job *job = dl_lane_next_job(lane);
@@ -88,11 +89,12 @@ look(dl_lane_runner *self)
     } else if (job == NULL && idle > LINGER) {
         sleep_until_wanted(self);
     } else if (job == NULL) {
-        nap(lane, self->patience > LOOK_EVERY ? self->patience : LOOK_EVERY);
-    } else if (now - job->queued_at < self->patience) {
-        nap(lane, self->patience - (now - job->queued_at));
+        nap(self, self->patience > LOOK_EVERY ? self->patience : LOOK_EVERY);
+    } else if (now - job->queued_at < self->patience && !self->is_in_a_hurry) {
+        nap(self, self->patience - (now - job->queued_at));
     } else {
-        dl_lane_run_unlock(lane, job, dl_deadline_after(-1));
+        self->is_in_a_hurry = false;
+        dl_lane_run_unlock(lane, job);
         if (self->is_orphan) {
             return false;
         }
@@ -153,6 +155,15 @@ dl_lane_runner_wake(dl_lane_runner *runner)
 {
     atomic_store(&runner->is_asleep, false);
     pthread_cond_signal(&runner->wanted);
+}
+
+void
+dl_lane_runner_hurry(dl_lane_runner *runner)
+{
+    if (!runner->is_in_a_hurry) {
+        runner->is_in_a_hurry = true;
+        dl_lane_runner_wake(runner);
+    }
 }
 
 void

@@ -17,15 +17,18 @@ bool dl_lane_runner_want(dl_lane_runner *runner, int64_t queued_at);
 /* Whether one job is queued, and nobody asks for anything else. */
 bool dl_lane_has_lone_job(const dl_lane *lane);
 
-/* The next four with the lane's lock held. */
+/* The next five with the lane's lock held. */
 dl_status dl_lane_runner_start(dl_lane *lane, dl_lane_runner **runner);
 void dl_lane_runner_wake(dl_lane_runner *runner);
+
+/* What is queued is waited for by a thread that leaves it to this one. */
+void dl_lane_runner_hurry(dl_lane_runner *runner);
 
 /* The job that may run now: the queue's first, if nobody has the turn. */
 dl_job *dl_lane_next_job(dl_lane *lane);
 
 /* Runs it, and gives the lock back. */
-void dl_lane_run_unlock(dl_lane *lane, dl_job *job, dl_deadline hurry);
+void dl_lane_run_unlock(dl_lane *lane, dl_job *job);
 
 /* Without the lock.  Waits for the thread's end, unless called on that thread. */
 void dl_lane_runner_stop(dl_lane_runner *runner);

@@ -282,9 +282,10 @@ PyMethodDef dlpy_work_methods[] = {
     {"wait", (PyCFunction)(void (*)(void))work_wait, METH_FASTCALL | METH_KEYWORDS,
      "wait($self, /, timeout=None)\n--\n\n"
      "Returns True once the operation has ended well, and raises what it failed "
-     "with, as often as it is called.  `timeout` (a timedelta, or seconds) may "
-     "shorten the operation's own; None or 0 leaves that as it is.  On a device, and "
-     "without `timeout`, it is the current stream that waits, and not the caller."},
+     "with, as often as it is called.  `timeout` (a timedelta, or seconds) may end the "
+     "wait before the operation's own timeout; then the operation goes on.  None or 0: "
+     "it does not.  On a device, and without `timeout`, it is the current stream that "
+     "waits, and not the caller."},
     {"is_completed", work_is_completed, METH_NOARGS,
      "is_completed($self, /)\n--\n\nWhether it has ended, well or not."},
     {"is_success", work_is_success, METH_NOARGS,

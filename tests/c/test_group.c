@@ -457,8 +457,8 @@ wait_behind(int rank, int size, void *unused)
                      DL_TIMEOUT);
         CHECK_TEXT(
             dl_last_error()->text,
-            "barrier in group g timed out after 60ms: another thread's operation "
-            "in this group has not ended");
+            "barrier in group g timed out after 60ms: an earlier operation in this "
+            "group has not ended");
         CHECK_OK(dl_store_set(store, DL_LITERAL("go"), DL_LITERAL("1"), soon()));
         CHECK(pthread_join(thread, NULL) == 0);
     } else {

@@ -177,11 +177,10 @@ typedef struct counted_job {
 } counted_job;
 
 static void
-count_run(dl_job *job, dl_deadline hurry)
+count_run(dl_job *job)
 {
     counted_job *self = (counted_job *)(void *)job;
 
-    (void)hurry;
     self->all->order[self->all->count++ % DL_RANKS_LIMIT] = self->number;
 }
 
@@ -195,7 +194,10 @@ static void
 submit(shared *all, counted_job *job, int number)
 {
     *job = (counted_job){
-        .job = {.run = count_run, .release = note_release, .queued_at = dl_now()},
+        .job = {.run = count_run,
+                .release = note_release,
+                .queued_at = dl_now(),
+                .deadline = dl_deadline_after(5 * DL_SECOND)},
         .all = all,
         .number = number,
     };
@@ -374,7 +376,10 @@ CHECK_CASE(the_last_job_may_end_the_lane)
 {
     static shared all;
     counted_job job = {
-        .job = {.run = count_run, .release = end_lane, .queued_at = dl_now()},
+        .job = {.run = count_run,
+                .release = end_lane,
+                .queued_at = dl_now(),
+                .deadline = dl_deadline_after(5 * DL_SECOND)},
         .all = &all,
     };
 
@@ -382,4 +387,194 @@ CHECK_CASE(the_last_job_may_end_the_lane)
     CHECK_OK(dl_lane_submit(&all.lane, &job.job));
     await_release(&job);
     CHECK_EQUAL(all.count, 1);
+}
+
+/* A job that takes until it is let go. */
+typedef struct long_job {
+    dl_job job;
+    atomic_bool may_end;
+    atomic_bool is_released;
+    pthread_t runner;
+    int runs;
+    int expiries;
+} long_job;
+
+static void
+run_long(dl_job *job)
+{
+    long_job *self = (long_job *)(void *)job;
+
+    self->runner = pthread_self();
+    self->runs++;
+    while (!atomic_load(&self->may_end)) {
+        dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
+    }
+}
+
+static void
+expire_long(dl_job *job)
+{
+    ((long_job *)(void *)job)->expiries++;
+}
+
+static void
+release_long(dl_job *job)
+{
+    atomic_store(&((long_job *)(void *)job)->is_released, true);
+}
+
+static void
+submit_long(dl_lane *lane, long_job *job, int64_t limit)
+{
+    *job = (long_job){
+        .job = {.run = run_long,
+                .expire = expire_long,
+                .release = release_long,
+                .queued_at = dl_now(),
+                .deadline = dl_deadline_after(limit)},
+    };
+    CHECK_OK(dl_lane_submit(lane, &job->job));
+}
+
+static void
+await_long(long_job *job)
+{
+    dl_deadline deadline = dl_deadline_after(10 * DL_SECOND);
+
+    while (!atomic_load(&job->is_released)) {
+        CHECK(!dl_deadline_passed(deadline));
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+}
+
+/* At once, or when the lane's thread has begun it; the first job starts that thread, and
+ * the later ones find it. */
+CHECK_CASE(a_wait_that_ends_early_leaves_the_job_whole)
+{
+    static dl_lane lane;
+    static long_job job;
+
+    dl_lane_init(&lane);
+    for (int i = 0; i < 3; i++) {
+        submit_long(&lane, &job, 60 * DL_SECOND);
+        if (i == 2) {
+            CHECK_OK(dl_sleep_until(dl_deadline_after(10 * DL_MILLISECOND)));
+        }
+        int64_t start = dl_now();
+        CHECK_EQUAL(
+            dl_lane_join(&lane, &job.job, dl_deadline_after(30 * DL_MILLISECOND)),
+            DL_TIMEOUT);
+        CHECK(dl_now() - start >= 30 * DL_MILLISECOND);
+        CHECK(!atomic_load(&job.is_released));
+        atomic_store(&job.may_end, true);
+        CHECK_OK(dl_lane_join(&lane, &job.job, dl_deadline_after(-1)));
+        await_long(&job);
+        CHECK(!pthread_equal(job.runner, pthread_self()));
+        CHECK_EQUAL(job.runs, 1);
+        CHECK_EQUAL(job.expiries, 0);
+    }
+    CHECK(dl_lane_try(&lane));
+    dl_lane_fini(&lane);
+}
+
+static void
+take_behind(int rank, int size, void *context)
+{
+    dl_lane *lane = context;
+
+    (void)size;
+    CHECK_EQUAL(dl_lane_take(lane, dl_deadline_after((20 + rank) * DL_MILLISECOND)),
+                DL_TIMEOUT);
+}
+
+CHECK_CASE(a_turn_that_is_wanted_sooner_does_not_end_the_job_before_it)
+{
+    static dl_lane lane;
+    static long_job job;
+
+    dl_lane_init(&lane);
+    submit_long(&lane, &job, 60 * DL_SECOND);
+    dl_run_ranks(3, take_behind, &lane);
+    atomic_store(&job.may_end, true);
+    CHECK_OK(dl_lane_take(&lane, dl_deadline_after(10 * DL_SECOND)));
+    CHECK_EQUAL(job.runs, 1);
+    dl_lane_pass(&lane);
+    await_long(&job);
+    dl_lane_fini(&lane);
+}
+
+typedef struct long_pair {
+    dl_lane lane;
+    long_job first;
+    long_job second;
+} long_pair;
+
+/* Its waiters hear of it together, and it never runs. */
+static void
+join_second(int rank, int size, void *context)
+{
+    long_pair *self = context;
+
+    (void)rank;
+    (void)size;
+    CHECK_OK(dl_lane_join(&self->lane, &self->second.job,
+                          dl_deadline_after(10 * DL_SECOND)));
+    CHECK(atomic_load(&self->second.job.is_over));
+    CHECK_EQUAL(self->second.expiries, 1);
+}
+
+CHECK_CASE(a_job_whose_deadline_passes_behind_another_expires)
+{
+    static long_pair self;
+
+    dl_lane_init(&self.lane);
+    submit_long(&self.lane, &self.first, 60 * DL_SECOND);
+    submit_long(&self.lane, &self.second, 40 * DL_MILLISECOND);
+    dl_run_ranks(2, join_second, &self);
+    CHECK(dl_deadline_passed(self.second.job.deadline));
+    CHECK_EQUAL(self.second.runs, 0);
+    await_long(&self.second);
+    atomic_store(&self.first.may_end, true);
+    CHECK_OK(
+        dl_lane_join(&self.lane, &self.first.job, dl_deadline_after(10 * DL_SECOND)));
+    await_long(&self.first);
+    CHECK_EQUAL(self.first.runs, 1);
+    CHECK(dl_lane_try(&self.lane));
+    dl_lane_fini(&self.lane);
+}
+
+/* Random limits of jobs and of waits: each job ends once, one way or the other. */
+static void
+mix_limits(int rank, int size, void *context)
+{
+    dl_lane *lane = context;
+    unsigned random = (unsigned)rank + 1;
+    long_job job;
+
+    (void)size;
+    for (int i = 0; i < 500; i++) {
+        random = random * 1103515245U + 12345U;
+        submit_long(lane, &job, (int64_t)(random >> 16) % 200 * 1000);
+        atomic_store(&job.may_end, true);
+        dl_status status;
+        do {
+            random = random * 1103515245U + 12345U;
+            status =
+                dl_lane_join(lane, &job.job,
+                             dl_deadline_after((int64_t)(random >> 16) % 200 * 1000));
+            CHECK(status == DL_OK || status == DL_TIMEOUT);
+        } while (status != DL_OK);
+        await_long(&job);
+        CHECK_EQUAL(job.runs + job.expiries, 1);
+    }
+}
+
+CHECK_CASE(limits_of_every_order)
+{
+    static dl_lane lane;
+
+    dl_lane_init(&lane);
+    dl_run_ranks(3, mix_limits, &lane);
+    CHECK(dl_lane_try(&lane));
+    dl_lane_fini(&lane);
 }

@@ -76,13 +76,75 @@ def test_ranks_of_one_thread(pair):
     assert [t.tolist() for t in tensors] == [[3.0] * 3] * 2
 
 
-def test_wait_with_a_timeout(pair):
-    tensor = np.ones(3)
-    work = distlite.all_reduce(tensor, group=pair[0], async_op=True)
+@pytest.mark.parametrize("pause", [0, 0.1], ids=["at once", "later"])
+def test_a_wait_that_times_out_ends_nothing_else(pair, pause):
+    tensors = [np.full(3, 1.0), np.full(3, 10.0)]
+    works = [
+        distlite.all_reduce(tensor, group=pair[0], async_op=True) for tensor in tensors
+    ]
+    time.sleep(pause)
+    # The second one's waits, too, must not end the first, which comes before it.
+    for work in (works[1], works[0], works[1]):
+        before = time.monotonic()
+        with pytest.raises(
+            DistBackendError, match="all_reduce timed out after 50ms; it has not ended"
+        ):
+            work.wait(0.05)
+        assert 0.04 < time.monotonic() - before < SOON
+        assert not work.is_completed() and work.exception() is None
+    for value in (2.0, 20.0):
+        distlite.all_reduce(np.full(3, value), group=pair[1])
+    assert all(work.wait() and work.wait(0.05) for work in works)
+    assert [tensor[0] for tensor in tensors] == [3.0, 30.0]
+    assert reduced(pair, 1.0) == [3.0] * 2
+
+
+@pytest.mark.parametrize("kind", ["send", "recv"])
+def test_a_wait_for_a_message_that_times_out_ends_nothing_else(pair, kind):
+    full, empty = np.arange(1 << 17, dtype=float), np.zeros(1 << 17)
+    if kind == "send":
+        work = distlite.isend(full, 1, group=pair[0])
+    else:
+        work = distlite.irecv(empty, 1, group=pair[0])
+    for _ in range(2):
+        with pytest.raises(
+            DistBackendError, match=f"{kind} timed out after 50ms; it has not ended"
+        ):
+            work.wait(0.05)
+        assert not work.is_completed()
+    if kind == "send":
+        distlite.recv(empty, 0, group=pair[1])
+    else:
+        distlite.send(full, 0, group=pair[1])
+    assert work.wait()
+    assert (full == empty).all()
+    assert reduced(pair, 1.0) == [3.0] * 2
+
+
+def test_an_operation_keeps_to_its_own_deadline_behind_a_longer_one(pair):
+    first = distlite.all_reduce(np.ones(3), group=pair[0], async_op=True)
+    pair[0].set_timeout(0.2)
     before = time.monotonic()
-    with pytest.raises(DistBackendError, match="(?i)time"):
-        work.wait(0.1)
-    assert 0.05 < time.monotonic() - before < SOON
+    second = distlite.all_reduce(np.ones(3), group=pair[0], async_op=True)
+    third = distlite.all_reduce(np.ones(3), group=pair[0], async_op=True)
+    with pytest.raises(DistBackendError, match="200ms: an earlier operation in this"):
+        second.wait()
+    assert 0.15 < time.monotonic() - before < SOON
+    assert not first.is_completed()
+    other = np.ones(3)
+    distlite.all_reduce(other, group=pair[1])
+    assert first.wait() and other.tolist() == [2.0] * 3
+    # What the other rank calls next would be the second one.
+    with pytest.raises(DistBackendError, match="is broken: .*an earlier operation"):
+        third.wait()
+
+
+def reduced(groups, value):
+    """What both ranks have after an all_reduce."""
+    tensors, works = reduce_both(groups, value)
+    for work in works:
+        work.wait()
+    return [tensor[0] for tensor in tensors]
 
 
 def test_wait_takes_a_timeout_and_nothing_else(pair):
