@@ -14,7 +14,11 @@ dl_check_tensor(const dl_group *group, const dl_tensor *tensor, bool is_written,
         DL_TRY(dl_device_check(group, tensor, name));
     }
     if (is_written && !tensor->is_writable) {
-        return dl_fail(DL_INVALID, "%s: the array is read-only", name);
+        return dl_fail(DL_INVALID,
+                       "%s: the array is read-only, or of a library that does not say "
+                       "whether it may be written to; pass a copy, as numpy.array() "
+                       "makes one",
+                       name);
     }
     if (!tensor->is_contiguous && tensor->ndim > DL_TENSOR_DIMENSIONS) {
         return dl_fail(DL_INVALID, "%s: the array has %d dimensions, more than %d",

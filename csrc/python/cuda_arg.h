@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Arrays in CUDA memory, and the streams that their libraries work on.  A library is
- * asked, by way of the modules that are imported anyway, for its current stream: torch and
- * CuPy have one.  An array of another library is ordered by the stream it names itself
+ * asked for its current stream: by DLPack's table of functions, if the array's type has
+ * one, else torch and CuPy by way of their modules, which are imported anyway.  An array of another library is ordered by the stream it names itself
  * (`__cuda_array_interface__`), or, failing that, by the default stream.  What the caller
  * has set for this thread takes the place of all these, and what the call itself says,
  * the place of that. */
@@ -12,7 +12,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "python/dlpack_arg.h"
+#include "python/dlpack_exchange.h"
 #include "tensor/tensor.h"
 
 /* As dlpy_dlpack_view(), through `__cuda_array_interface__`. */
@@ -25,14 +25,9 @@ int dlpy_cuda_give_stream(PyObject *object, dl_tensor *view);
 
 /* Whose array this thread has looked at last: what a Work made now will wait on behalf
  * of. */
-typedef enum dlpy_cuda_library {
-    DLPY_CUDA_OTHER = 0,
-    DLPY_CUDA_TORCH = 1,
-    DLPY_CUDA_CUPY = 2,
-} dlpy_cuda_library;
-
 typedef struct dlpy_cuda_origin {
-    dlpy_cuda_library library;
+    const dlpack_exchange *table; /* of its type; NULL: none */
+    dlpy_library library;
     int device;
     void *stream; /* that the array named itself */
 } dlpy_cuda_origin;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/cuda_arg.h"
 
-#include <string.h>
-
 #include "python/errors.h"
 
 typedef struct choice {
@@ -24,32 +22,12 @@ dlpy_cuda_last_origin(void)
     return last;
 }
 
-/* The first part of the module that the type is from. */
-static dlpy_cuda_library
-library_of(PyObject *object)
-{
-    PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
-    const char *text =
-        name != NULL && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
-    dlpy_cuda_library library = DLPY_CUDA_OTHER;
-
-    if (text == NULL) {
-        PyErr_Clear();
-    } else if (strcmp(text, "torch") == 0 || strncmp(text, "torch.", 6) == 0) {
-        library = DLPY_CUDA_TORCH;
-    } else if (strcmp(text, "cupy") == 0 || strncmp(text, "cupy.", 5) == 0) {
-        library = DLPY_CUDA_CUPY;
-    }
-    Py_XDECREF(name);
-    return library;
-}
-
 /* torch.cuda.current_stream(device).cuda_stream, cupy.cuda.get_current_stream().ptr; a
  * new reference. */
 static PyObject *
 ask_library(const dlpy_cuda_origin *origin)
 {
-    bool is_torch = origin->library == DLPY_CUDA_TORCH;
+    bool is_torch = origin->library == DLPY_LIBRARY_TORCH;
     PyObject *module =
         PyDict_GetItemString(PyImport_GetModuleDict(), is_torch ? "torch" : "cupy");
     PyObject *cuda = module == NULL ? NULL : PyObject_GetAttrString(module, "cuda");
@@ -76,8 +54,11 @@ dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream)
         *stream = chosen.stream;
         return 0;
     }
+    if (origin->table != NULL && origin->table->current_stream != NULL) {
+        return origin->table->current_stream(DLPACK_CUDA, origin->device, stream);
+    }
     *stream = origin->stream;
-    if (origin->library == DLPY_CUDA_OTHER) {
+    if (origin->library == DLPY_LIBRARY_OTHER) {
         return 1;
     }
     PyObject *number = ask_library(origin);
@@ -100,9 +81,8 @@ dlpy_cuda_give_stream(PyObject *object, dl_tensor *view)
         last = (dlpy_cuda_origin){.device = view->device_index, .stream = named.stream};
         return 0;
     }
-    last = (dlpy_cuda_origin){.library = library_of(object),
-                              .device = view->device_index,
-                              .stream = view->stream};
+    last = (dlpy_cuda_origin){.device = view->device_index, .stream = view->stream};
+    last.table = dlpy_exchange_find(Py_TYPE(object), &last.library);
     return dlpy_cuda_current_stream(&last, &view->stream);
 }
 

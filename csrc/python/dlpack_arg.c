@@ -4,20 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "python/array_library.h"
 #include "python/dlpack_layout.h"
-
-enum {
-    DLPACK_CPU = 1,
-    DLPACK_CUDA = 2,
-    DLPACK_CUDA_HOST = 3, /* pinned: ordinary memory to the CPU */
-    DLPACK_ROCM_HOST = 11,
-    DLPACK_CUDA_MANAGED = 13, /* on both: to be used where the device is */
-};
-
-enum {
-    DLPACK_FLAG_READ_ONLY = 1,
-    DLPACK_FLAG_IS_COPY = 2, /* what is written there is lost */
-};
 
 static const struct {
     uint8_t code;
@@ -148,12 +136,16 @@ dlpy_dlpack_read(const dlpack_tensor *tensor, const char *parameter, dl_tensor *
     return 0;
 }
 
-/* The struct in a capsule of either kind, and its flags. */
+/* The struct in a capsule of either kind, and whether the elements may be written to.  A
+ * capsule from before DLPack 1.0 cannot say so, and JAX exports arrays in such that never
+ * change, and that share their memory with others: only of libraries that let everybody
+ * write to their arrays is that assumed. */
 static const dlpack_tensor *
-open_capsule(PyObject *capsule, const char *parameter, uint64_t *flags)
+open_capsule(PyObject *capsule, PyTypeObject *type, const char *parameter,
+             bool *is_writable)
 {
-    *flags = 0;
     if (!PyCapsule_IsValid(capsule, "dltensor_versioned")) {
+        *is_writable = dlpy_library_of(type) != DLPY_LIBRARY_OTHER;
         return PyCapsule_GetPointer(capsule, "dltensor");
     }
     const dlpack_versioned *managed =
@@ -163,7 +155,8 @@ open_capsule(PyObject *capsule, const char *parameter, uint64_t *flags)
                      (unsigned)managed->major);
         return NULL;
     }
-    *flags = managed->flags;
+    *is_writable =
+        (managed->flags & (DLPACK_FLAG_READ_ONLY | DLPACK_FLAG_IS_COPY)) == 0;
     return &managed->tensor;
 }
 
@@ -193,7 +186,7 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
                  dlpy_dimensions *dimensions, PyObject **capsule)
 {
     PyObject *method = PyObject_GetAttrString(object, "__dlpack__");
-    uint64_t flags;
+    bool is_writable;
 
     *capsule = NULL;
     if (method == NULL) {
@@ -208,10 +201,12 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
     *capsule = export_capsule(method);
     Py_DECREF(method);
     const dlpack_tensor *tensor =
-        *capsule == NULL ? NULL : open_capsule(*capsule, parameter, &flags);
+        *capsule == NULL
+            ? NULL
+            : open_capsule(*capsule, Py_TYPE(object), parameter, &is_writable);
     if (tensor == NULL || dlpy_dlpack_read(tensor, parameter, view, dimensions) < 0) {
         return -1;
     }
-    view->is_writable = (flags & (DLPACK_FLAG_READ_ONLY | DLPACK_FLAG_IS_COPY)) == 0;
+    view->is_writable = is_writable;
     return 1;
 }

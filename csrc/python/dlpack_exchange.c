@@ -10,6 +10,7 @@
 static struct {
     PyTypeObject *type;
     const dlpack_exchange *table; /* NULL: the type has none */
+    dlpy_library library;
 } seen[4];
 
 static const dlpack_exchange *
@@ -27,25 +28,27 @@ table_of(PyTypeObject *type)
         table = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     }
     Py_DECREF(capsule);
-    bool is_known = table != NULL && table->major == 1 && table->borrow != NULL;
-    return is_known ? table : NULL;
+    return table != NULL && table->major == 1 ? table : NULL;
 }
 
-static const dlpack_exchange *
-find_table(PyTypeObject *type)
+const dlpack_exchange *
+dlpy_exchange_find(PyTypeObject *type, dlpy_library *library)
 {
     size_t last = sizeof seen / sizeof *seen - 1;
 
     for (size_t i = 0; i <= last; i++) {
         if (seen[i].type == type) {
+            *library = seen[i].library;
             return seen[i].table;
         }
     }
     const dlpack_exchange *table = table_of(type);
+    *library = dlpy_library_of(type);
     PyTypeObject *forgotten = seen[last].type;
     memmove(&seen[1], &seen[0], last * sizeof *seen);
     seen[0].type = type;
     seen[0].table = table;
+    seen[0].library = *library;
     Py_INCREF(type);
     /* Last: a type that goes may run Python code, which may come back here. */
     Py_XDECREF(forgotten);
@@ -97,10 +100,12 @@ int
 dlpy_exchange_view(PyObject *object, const char *parameter, dl_tensor *view,
                    dlpy_dimensions *dimensions)
 {
-    const dlpack_exchange *table = find_table(Py_TYPE(object));
+    dlpy_library library;
+    const dlpack_exchange *table = dlpy_exchange_find(Py_TYPE(object), &library);
     dlpack_tensor tensor;
 
-    if (table == NULL) {
+    /* What is borrowed does not tell whether it may be written to; a capsule does. */
+    if (table == NULL || table->borrow == NULL || library == DLPY_LIBRARY_OTHER) {
         return 0;
     }
     if (table->borrow(object, &tensor) < 0) {

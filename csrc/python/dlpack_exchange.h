@@ -6,10 +6,16 @@
 #ifndef DISTLITE_PYTHON_DLPACK_EXCHANGE_H
 #define DISTLITE_PYTHON_DLPACK_EXCHANGE_H
 
+#include "python/array_library.h"
 #include "python/dlpack_arg.h"
+#include "python/dlpack_layout.h"
+
+/* The table of a type, NULL if it has none; and the library, of any type. */
+const dlpack_exchange *dlpy_exchange_find(PyTypeObject *type, dlpy_library *library);
 
 /* 1: `view` borrows the elements from the object, which the caller holds, and shape and
- * strides from `dimensions`.  0: the type has no such table, or it does not take this object.
+ * strides from `dimensions`.  0: the type has no such table, is not of a library whose
+ * arrays anybody may write to, or the table does not take this object.
  * -1: an exception is set. */
 int dlpy_exchange_view(PyObject *object, const char *parameter, dl_tensor *view,
                        dlpy_dimensions *dimensions);

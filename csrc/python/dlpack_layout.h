@@ -37,15 +37,33 @@ typedef struct dlpack_exchange {
     uint32_t major;
     uint32_t minor;
     const struct dlpack_exchange *previous;
-    void *others[3];
+    void *allocate;
+    /* As a managed tensor, which owns the memory. */
+    int (*own)(PyObject *object, dlpack_versioned **tensor);
+    void *import;
     /* Fills the struct with what lives as long as the object does, unchanged.  May be
      * NULL; 0, or -1 with an exception set. */
     int (*borrow)(PyObject *object, dlpack_tensor *tensor);
-    void *current_stream;
+    /* Where the library's work on a device goes now. */
+    int (*current_stream)(int32_t device_type, int32_t device_index, void **stream);
 } dlpack_exchange;
 
 _Static_assert(sizeof(dlpack_tensor) == 48, "fixed by DLPack");
 _Static_assert(offsetof(dlpack_versioned, tensor) == 32, "fixed by DLPack");
 _Static_assert(offsetof(dlpack_exchange, borrow) == 40, "fixed by DLPack");
+_Static_assert(sizeof(dlpack_exchange) == 56, "fixed by DLPack");
+
+enum {
+    DLPACK_CPU = 1,
+    DLPACK_CUDA = 2,
+    DLPACK_CUDA_HOST = 3, /* pinned: ordinary memory to the CPU */
+    DLPACK_ROCM_HOST = 11,
+    DLPACK_CUDA_MANAGED = 13, /* on both: to be used where the device is */
+};
+
+enum {
+    DLPACK_FLAG_READ_ONLY = 1,
+    DLPACK_FLAG_IS_COPY = 2, /* what is written there is lost */
+};
 
 #endif

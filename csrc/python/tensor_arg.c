@@ -121,6 +121,26 @@ view_array(PyArrayObject *array, const char *parameter, dl_tensor *view)
     return 0;
 }
 
+/* Of a subclass: its elements may not be what its memory says. */
+static int
+check_mask(PyObject *object, const char *parameter)
+{
+    PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy.ma");
+    PyObject *type =
+        module == NULL ? NULL : PyObject_GetAttrString(module, "MaskedArray");
+    int is_masked = type == NULL ? 0 : PyObject_IsInstance(object, type);
+
+    Py_XDECREF(type);
+    if (is_masked > 0) {
+        PyErr_Format(PyExc_ValueError,
+                     "`%s` is a masked array, whose mask would not go with it; pass "
+                     "what stands for masked elements, as in %s.filled(0), or %s.data "
+                     "and %s.mask one after the other",
+                     parameter, parameter, parameter, parameter);
+    }
+    return PyErr_Occurred() == NULL ? 0 : -1;
+}
+
 static int
 fail_wrong_type(PyObject *object, const char *parameter)
 {
@@ -191,6 +211,9 @@ dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
         return -1;
     }
     if (found && PyArray_Check(object)) {
+        if (!PyArray_CheckExact(object) && check_mask(object, parameter) < 0) {
+            return -1;
+        }
         return view_array((PyArrayObject *)object, parameter, &tensor->view);
     }
     int taken =

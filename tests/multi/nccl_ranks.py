@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -315,6 +317,60 @@ def ordering(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     distlite.destroy_process_group()
     found["streams"] = runtime.streams_alive()
     return found
+
+
+def library_streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """Arrays whose libraries have a current stream: of a class of torch's, of one that
+    a user has derived from it, and of one with DLPack's table of functions."""
+    runtime = Runtime()
+    init(rank, world_size, init_method, "cpu:gloo,cuda:nccl")
+    stream = runtime.stream()
+    current = SimpleNamespace(cuda_stream=stream)
+    cuda = SimpleNamespace(current_stream=lambda device: current)
+    sys.modules["torch"] = SimpleNamespace(cuda=cuda)  # type: ignore[assignment]
+    tensor = type("Tensor", (CudaArray,), {"__module__": "torch"})
+    parameter = type("Parameter", (tensor,), {"__module__": "of_a_user"})
+    table = exchange_table(stream)
+    tabled = type("Array", (CudaArray,), {"__dlpack_c_exchange_api__": table})
+    found: dict[str, Any] = {}
+    for kind in (tensor, parameter, tabled, type("Mine", (tabled,), {})):
+        array, mine, copy = np.zeros(4), np.full(4, rank + 1.0), np.zeros(4)
+        flag = np.zeros(1, np.int32)
+        runtime.copy(stream, array, mine, flag)
+        distlite.all_reduce(kind(array))
+        runtime.copy(stream, copy, array)
+        before = copy.tolist()
+        flag[0] = 1
+        runtime.synchronize(stream)
+        found[kind.__name__] = (before, copy.tolist())
+    del sys.modules["torch"]
+    distlite.destroy_process_group()
+    return found
+
+
+_tables: list[Any] = []
+
+
+def exchange_table(stream: int) -> object:
+    """DLPack's table of a library that only tells its stream of device 0."""
+    signature = ctypes.PYFUNCTYPE(
+        ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
+    )
+
+    def current(kind: int, index: int, told: Any) -> int:
+        assert (kind, index) == (2, 0)
+        told[0] = stream
+        return 0
+
+    function = signature(current)
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    table = (ctypes.c_void_p * 7)(1 | 3 << 32, None, None, None, None, None, address)
+    _tables.extend((function, table))
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype = ctypes.py_object
+    new.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    made: object = new(ctypes.addressof(table), b"dlpack_exchange_api", None)
+    return made
 
 
 def named_streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]:

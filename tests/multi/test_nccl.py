@@ -34,6 +34,13 @@ def test_streams_are_in_order_and_the_host_does_not_wait():
         assert found["streams"] == 2
 
 
+def test_the_stream_is_the_librarys_whatever_class_is_derived_from_it():
+    for found in run_ranks(nccl_ranks.library_streams, 2, env=nccl_doubles()):
+        assert set(found) == {"Tensor", "Parameter", "Array", "Mine"}
+        for kind, streamed in found.items():
+            assert streamed == ([0.0] * 4, [3.0] * 4), kind
+
+
 def test_a_call_may_name_its_stream():
     for rank, found in enumerate(
         run_ranks(nccl_ranks.named_streams, 2, env=nccl_doubles())

@@ -111,3 +111,16 @@ class Producer:
 
     def _dropped(self, capsule: int) -> None:
         self.capsules -= 1
+
+
+class Writable(Producer):
+    """As an older CuPy would export it, whose arrays everybody may write to."""
+
+    __module__ = "cupy.stand_in"
+
+    def __init__(self, array: np.ndarray, **said: Any) -> None:
+        super().__init__(array, versioned=False, **said)
+
+
+class OfAUser(Writable):
+    """Derived from a library's class, in a module of the user's."""

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
-from dlpack_producer import Producer
+from dlpack_producer import OfAUser, Producer, Writable
 
 import distlite
 from distlite import ReduceOp
@@ -152,7 +152,8 @@ def unaligned(count):
 @pytest.mark.parametrize("kind", ["numpy", "dlpack", "legacy"])
 def test_takes_any_layout(doubled, group, tensor, kind):
     tensor[...] = values = np.arange(tensor.size).reshape(tensor.shape) + 0.5
-    thing = tensor if kind == "numpy" else Producer(tensor, versioned=kind == "dlpack")
+    exported = {"numpy": np.asarray, "dlpack": Producer, "legacy": Writable}
+    thing = exported[kind](tensor)
     doubled(thing, values)
     np.testing.assert_array_equal(tensor, values * 2)
     distlite.broadcast(thing, 0, group)
@@ -235,11 +236,11 @@ def test_a_copy_would_lose_the_result(all_reduce):
         all_reduce(Converts())
 
 
-@pytest.mark.parametrize("versioned", [True, False], ids=["versioned", "legacy"])
+@pytest.mark.parametrize("kind", [Producer, Writable, OfAUser])
 @pytest.mark.parametrize("code", NUMERIC)
-def test_takes_dlpack(group, code, versioned):
+def test_takes_dlpack(group, code, kind):
     values = np.arange(6).astype(code).reshape(2, 3)
-    producer = Producer(values.copy(), versioned=versioned)
+    producer = kind(values.copy())
     assert seen_dtype(group, producer) == values.dtype.name
     distlite.broadcast(producer, 0, group)
     np.testing.assert_array_equal(producer.array, values)
@@ -285,6 +286,46 @@ def test_dlpack_refused(all_reduce, array_, said, kind, text):
     with pytest.raises(kind, match=text):
         all_reduce(producer)
     assert producer.capsules == 0
+
+
+def test_a_capsule_that_does_not_promise_writing_is_read_only(group):
+    """JAX exports such ones, of arrays that never change and share their memory."""
+    shared = np.arange(3.0)
+    arrays = [Producer(shared, versioned=False) for _ in range(2)]
+    calls = {
+        "all_reduce": lambda: distlite.all_reduce(arrays[0], group=group),
+        "async": lambda: distlite.all_reduce(arrays[0], group=group, async_op=True),
+        "reduce": lambda: distlite.reduce(arrays[0], 0, group=group),
+        "all_gather": lambda: distlite.all_gather([arrays[0]], np.ones(3), group),
+        "scatter": lambda: distlite.scatter(arrays[0], [np.ones(3)], group=group),
+    }
+    for name, call in calls.items():
+        with pytest.raises(
+            ValueError,
+            match=f"{name.replace('async', 'all_reduce')}: "
+            "the array is read-only.*numpy.array",
+        ):
+            call()
+    assert shared.tolist() == [0.0, 1.0, 2.0]
+    # What is only read may be such an array.
+    gathered = np.zeros(3)
+    distlite.all_gather([gathered], arrays[1], group)
+    distlite.broadcast(arrays[1], 0, group)
+    assert gathered.tolist() == shared.tolist()
+
+
+def test_masked_arrays_are_refused(group):
+    masked = np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False])
+    calls = {
+        "tensor": lambda: distlite.all_reduce(masked, group=group),
+        "input_tensor": lambda: distlite.all_gather_single(np.ones(3), masked, group),
+        "tensor_list": lambda: distlite.all_gather([masked], np.ones(3), group),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ValueError, match=rf"`{name}.* is a masked array.*filled"):
+            call()
+    distlite.all_reduce(masked.filled(0), group=group)
+    distlite.all_reduce(np.zeros(2).view(np.recarray), group=group)
 
 
 def test_dlpack_axes_of_one_element_have_any_stride(all_reduce, doubled):
