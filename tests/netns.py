@@ -8,8 +8,9 @@
         second.unplug()
 
 A host has a name of its own, a loopback, and one interface `eth0` with `address` (and
-`address6`); all of its ports are free.  `host.command([...])` is what to run instead of
-a command so that it runs there: it becomes that command, with the same process id.
+`address6`); all of its ports are free.  With `cables=2` two hosts have `eth1` as well,
+in a network of its own.  `host.command([...])` is what to run instead of a command so
+that it runs there: it becomes that command, with the same process id.
 
 Nothing of it shows in the namespaces of this process, and nothing is left behind
 however the test ends: a namespace lives as long as the process that keeps it, which
@@ -87,13 +88,20 @@ class Host:
         return done.stdout
 
     def set_up(self, interface: str = INTERFACE) -> None:
-        """Gives the interface its addresses, and switches it on."""
+        """Gives the first interface its addresses, and switches it on."""
         if self.has_ipv4:
             self.run("ip", "addr", "add", f"{self.address}/24", "dev", interface)
         if self.has_ipv6:
             # Without the second in which others could claim it.
             address = f"{self.address6}/64"
             self.run("ip", "addr", "add", address, "dev", interface, "nodad")
+        self.run("ip", "link", "set", interface, "up")
+
+    def set_up_further(self, number: int) -> None:
+        """The same for `eth{number}`."""
+        interface = f"eth{number}"
+        address = f"10.{77 + number}.0.{self.number}/24"
+        self.run("ip", "addr", "add", address, "dev", interface)
         self.run("ip", "link", "set", interface, "up")
 
     def unplug(self) -> None:
@@ -115,7 +123,10 @@ class Host:
 class Network:
     """Hosts that reach each other: two by one cable, more through a switch."""
 
-    def __init__(self, count: int, *, ipv4: bool = True, ipv6: bool = True) -> None:
+    def __init__(
+        self, count: int, *, ipv4: bool = True, ipv6: bool = True, cables: int = 1
+    ) -> None:
+        assert cables == 1 or count == 2
         self.hosts: list[Host] = []
         self._switch: Host | None = None
         try:
@@ -127,14 +138,19 @@ class Network:
                 self._connect_all()
             for host in self.hosts:
                 host.set_up()
+            for cable in range(1, cables):
+                name = f"eth{cable}"
+                self._connect(self.hosts[0], name, self.hosts[1], name)
+                for host in self.hosts:
+                    host.set_up_further(cable)
         except BaseException:
             self.close()
             raise
 
     @staticmethod
-    def _connect(near: Host, name: str, far: Host) -> None:
+    def _connect(near: Host, name: str, far: Host, far_name: str = INTERFACE) -> None:
         """A cable from `name` on one to eth0 on the other, made inside the first."""
-        far_end = ["peer", "name", INTERFACE, "netns", str(far.pid)]
+        far_end = ["peer", "name", far_name, "netns", str(far.pid)]
         near.run("ip", "link", "add", name, "type", "veth", *far_end)
 
     def _connect_all(self) -> None:

@@ -226,28 +226,6 @@ best_of(const dl_interface_choice *choice, const char *list, const char *entry)
     return best;
 }
 
-/* Entries that say where, in their order; with none of these, all that are left. */
-static const dl_interface *
-find(const dl_interface_choice *choice, const char *list)
-{
-    bool excludes_all = is_all_excluding(list);
-    const char *rest = list;
-    char entry[ENTRY_SIZE];
-    bool is_excluded;
-    bool has_wish = false;
-
-    while (!excludes_all && next_entry(&rest, entry, &is_excluded)) {
-        if (!is_excluded) {
-            const dl_interface *found = best_of(choice, list, entry);
-            if (found != NULL) {
-                return found;
-            }
-            has_wish = true;
-        }
-    }
-    return has_wish ? NULL : best_of(choice, list, NULL);
-}
-
 /* "lo 127.0.0.1, eth0 10.0.0.1". */
 static void
 describe(const dl_interface_choice *choice, char *text, size_t size)
@@ -264,22 +242,72 @@ describe(const dl_interface_choice *choice, char *text, size_t size)
     }
 }
 
-dl_status
-dl_interface_choose(const dl_interface_choice *choice, dl_address *address)
+/* `entry` is empty where all of the list but exclusions, or nothing, was asked for. */
+static dl_status
+fail_absent(const dl_interface_choice *choice, const char *list, const char *entry)
 {
-    const char *list = choice->wanted == NULL ? "" : choice->wanted;
-    const dl_interface *found = find(choice, list);
     char existing[DL_ERROR_TEXT_SIZE / 2];
 
-    if (found != NULL) {
-        *address = found->address;
-        return DL_OK;
-    }
     describe(choice, existing, sizeof existing);
+    if (entry[0] == '\0') {
+        return dl_fail(DL_INVALID,
+                       DL_INTERFACE_VARIABLE "=%.200s leaves no interface of this "
+                                             "host; those that are up: %s",
+                       list, existing);
+    }
     return dl_fail(DL_INVALID,
-                   DL_INTERFACE_VARIABLE "=%.200s leaves no interface of this host; "
-                                         "those that are up: %s",
-                   list, existing);
+                   DL_INTERFACE_VARIABLE "=%.200s: no interface of this host that is "
+                                         "up %s %s; those that are: %s",
+                   list, strchr(entry, '/') != NULL ? "has an address in" : "is named",
+                   entry, existing);
+}
+
+/* One address for each entry that says where, in their order. */
+static dl_status
+choose_listed(const dl_interface_choice *choice, const char *list,
+              dl_address addresses[DL_INTERFACES_LIMIT], int *count)
+{
+    const char *rest = list;
+    char entry[ENTRY_SIZE];
+    bool is_excluded;
+
+    while (next_entry(&rest, entry, &is_excluded)) {
+        if (is_excluded) {
+            continue;
+        }
+        const dl_interface *found = best_of(choice, list, entry);
+        if (found == NULL) {
+            return fail_absent(choice, list, entry);
+        }
+        if (*count == DL_INTERFACES_LIMIT) {
+            return dl_fail(DL_INVALID,
+                           DL_INTERFACE_VARIABLE
+                           "=%.200s lists more than %d interfaces",
+                           list, DL_INTERFACES_LIMIT);
+        }
+        addresses[(*count)++] = found->address;
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_interface_choose(const dl_interface_choice *choice,
+                    dl_address addresses[DL_INTERFACES_LIMIT], int *count)
+{
+    const char *list = choice->wanted == NULL ? "" : choice->wanted;
+
+    *count = 0;
+    if (!is_all_excluding(list)) {
+        DL_TRY(choose_listed(choice, list, addresses, count));
+    }
+    if (*count == 0) {
+        const dl_interface *found = best_of(choice, list, NULL);
+        if (found == NULL) {
+            return fail_absent(choice, list, "");
+        }
+        addresses[(*count)++] = found->address;
+    }
+    return DL_OK;
 }
 
 /* What the kernel would write into packets to far away; none is sent.  The addresses
@@ -308,7 +336,8 @@ route_address(int family, dl_address *address)
 
 /* Asked anew each time: interfaces come and go, and groups are made seldom. */
 dl_status
-dl_interface_address(const dl_address *connected, dl_address *address)
+dl_interface_addresses(const dl_address *connected,
+                       dl_address addresses[DL_INTERFACES_LIMIT], int *count)
 {
     dl_interface *interfaces = NULL;
     dl_address route;
@@ -321,7 +350,7 @@ dl_interface_address(const dl_address *connected, dl_address *address)
         && (route_address(AF_INET, &route) || route_address(AF_INET6, &route))) {
         choice.route = &route;
     }
-    dl_status status = dl_interface_choose(&choice, address);
+    dl_status status = dl_interface_choose(&choice, addresses, count);
     free(interfaces);
     return status;
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which local address other hosts reach this process by.  The best witness is a
+ * Which local addresses other hosts reach this process by.  The best witness is a
  * connection that already reaches another host: its local address can be routed to.
  * After that the address that packets to far away would carry, then any interface's,
  * and loopback last.
  *
- * A person may know better and say so in a list: "eth0", "eth1,10.0.0.0/8", "^docker0".
- * The first entry that an interface which is up answers to decides; "^" takes away what
- * follows it, in front of the whole list each of its entries. */
+ * A person may know better and list interfaces by name or network: "eth0",
+ * "eth0,10.0.0.0/8".  Each entry gives one address, and all of them are used.  "^" takes
+ * away what follows it, in front of the whole list each of its entries: "^docker0". */
 #ifndef DISTLITE_NET_INTERFACE_H
 #define DISTLITE_NET_INTERFACE_H
 
@@ -17,6 +17,9 @@
 
 /* The list is read from here, by torch's name for it. */
 #define DL_INTERFACE_VARIABLE "GLOO_SOCKET_IFNAME"
+
+/* Entries of the list that name one. */
+#define DL_INTERFACES_LIMIT 16
 
 /* One address of one interface that is up. */
 typedef struct dl_interface {
@@ -37,12 +40,15 @@ typedef struct dl_interface_choice {
     const dl_address *route; /* next; the same */
 } dl_interface_choice;
 
-/* DL_INVALID lists the interfaces that exist. */
-dl_status dl_interface_choose(const dl_interface_choice *choice, dl_address *address);
+/* One address for each listed entry, in order; without any, the best.  DL_INVALID: an
+ * entry names no interface that is up; the text lists those that are. */
+dl_status dl_interface_choose(const dl_interface_choice *choice,
+                              dl_address addresses[DL_INTERFACES_LIMIT], int *count);
 
 /* All of it: what the variable, the interfaces, and the routes of this process say.
  * `connected` is the local end of a connection, or NULL. */
-dl_status dl_interface_address(const dl_address *connected, dl_address *address);
+dl_status dl_interface_addresses(const dl_address *connected,
+                                 dl_address addresses[DL_INTERFACES_LIMIT], int *count);
 
 bool dl_address_is_loopback(const dl_address *address);
 

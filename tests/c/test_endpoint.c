@@ -78,12 +78,18 @@ static const dl_peer some_peer = {.pid = -5, .host = "a.host"};
 static const dl_contact some_contact = {
     .socket = "distlite-x",
     .host = {.stack = "boot/1", .hint = "left"},
-    .way = {.address = {.socket.ip4 = {.sin_family = AF_INET,
-                                       .sin_port = 0x3412,
-                                       .sin_addr.s_addr = 0x0100007f},
-                        .size = sizeof(struct sockaddr_in)},
+    .way = {.addresses = {{.socket.ip4 = {.sin_family = AF_INET,
+                                          .sin_port = 0x3412,
+                                          .sin_addr.s_addr = 0x0100007f},
+                           .size = sizeof(struct sockaddr_in)},
+                          {.socket.ip6 = {.sin6_family = AF_INET6,
+                                          .sin6_port = 0x3512,
+                                          .sin6_addr.s6_addr = {0xfd, [15] = 1}},
+                           .size = sizeof(struct sockaddr_in6)}},
+            .count = 2,
             .token = {1, 2, 3}},
     .problem = "none",
+    .is_refused = true,
 };
 
 CHECK_CASE(records_come_back)
@@ -94,13 +100,18 @@ CHECK_CASE(records_come_back)
 
     dl_endpoint_put(&record, &some_peer, &some_contact);
     CHECK_OK(dl_buffer_check(&record));
-    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\2");
+    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\3");
     CHECK_OK(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact));
     CHECK_EQUAL(peer.pid, -5);
     CHECK_TEXT(peer.host, "a.host");
     CHECK_TEXT(contact.socket, "distlite-x");
     CHECK(memcmp(contact.way.token, some_contact.way.token, DL_TOKEN_SIZE) == 0);
-    CHECK(dl_address_equal(&contact.way.address, &some_contact.way.address));
+    CHECK_EQUAL(contact.way.count, 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK(dl_address_equal(&contact.way.addresses[i],
+                               &some_contact.way.addresses[i]));
+    }
+    CHECK(contact.is_refused);
     CHECK_TEXT(contact.host.stack, "boot/1");
     CHECK_TEXT(contact.host.hint, "left");
     CHECK_TEXT(contact.problem, "none");
@@ -123,7 +134,7 @@ CHECK_CASE(damaged_records_are_refused)
         (void)dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact);
         record.data[i] ^= 0xff;
     }
-    record.data[7] = 1;
+    record.data[7] = 2;
     CHECK_STATUS(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact),
                  DL_PROTOCOL);
     CHECK_CONTAINS(dl_last_error()->text, "not of this version");
@@ -159,9 +170,11 @@ publish_other(int rank, const char *stack, const char *hint, uint32_t ip4)
         strcpy(contact.host.stack, stack);
     }
     strcpy(contact.host.hint, hint);
-    contact.way.address.socket.ip4.sin_addr.s_addr = htonl(ip4);
+    contact.is_refused = false;
+    contact.way.count = 1;
+    contact.way.addresses[0].socket.ip4.sin_addr.s_addr = htonl(ip4);
     if (ip4 == 0) {
-        contact.way.address = (dl_address){.size = 0};
+        contact.way.count = 0;
         strcpy(contact.problem, "eth7 is no interface");
     }
     dl_endpoint_put(&record, &peer, &contact);
@@ -212,10 +225,37 @@ CHECK_CASE(one_host_needs_no_address)
 
     CHECK_OK(dl_hash_store_new(&store));
     unsetenv(DL_HOST_HINT_VARIABLE);
-    setenv("GLOO_SOCKET_IFNAME", "eth99", 1);
     publish_other(0, NULL, "", 0);
     CHECK_OK(open_with_others(&endpoint, 1, 2));
     CHECK(!endpoint.calls.is_open);
+    dl_endpoint_fini(&endpoint);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(settings_that_cannot_be_had_are_an_error_on_one_host_too)
+{
+    dl_endpoint endpoint;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    unsetenv(DL_HOST_HINT_VARIABLE);
+    setenv("GLOO_SOCKET_IFNAME", "eth99", 1);
+    CHECK_STATUS(dl_endpoint_check_settings(), DL_NETWORK);
+    publish_other(0, NULL, "", 0);
+    CHECK_STATUS(open_with_others(&endpoint, 1, 2), DL_NETWORK);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid ");
+    CHECK_CONTAINS(dl_last_error()->text, "GLOO_SOCKET_IFNAME=eth99: no interface");
+    setenv("GLOO_SOCKET_IFNAME", "", 1);
+    CHECK_OK(dl_endpoint_check_settings());
+    setenv("GLOO_DEVICE_TRANSPORT", "UV", 1);
+    CHECK_STATUS(dl_endpoint_check_settings(), DL_NETWORK);
+    CHECK_STATUS(open_with_others(&endpoint, 1, 2), DL_NETWORK);
+    CHECK_CONTAINS(dl_last_error()->text, "GLOO_DEVICE_TRANSPORT=UV is not part of");
+    setenv("GLOO_DEVICE_TRANSPORT", "tcp", 1);
+    CHECK_STATUS(dl_endpoint_check_settings(), DL_NETWORK);
+    CHECK_CONTAINS(dl_last_error()->text, "GLOO_DEVICE_TRANSPORT=tcp is no transport");
+    setenv("GLOO_DEVICE_TRANSPORT", "TCP", 1);
+    CHECK_OK(dl_endpoint_check_settings());
+    CHECK_OK(open_with_others(&endpoint, 1, 2));
     dl_endpoint_fini(&endpoint);
     dl_store_unref(store);
 }

@@ -32,7 +32,8 @@ static const char *const machine[][2] = {
 #define MACHINE_SIZE (sizeof machine / sizeof *machine)
 
 static dl_status
-choose(const char *wanted, const char *best, const char *route, dl_address *chosen)
+choose(const char *wanted, const char *best, const char *route,
+       dl_address chosen[DL_INTERFACES_LIMIT], int *count)
 {
     dl_interface interfaces[MACHINE_SIZE] = {0};
     dl_address known[2];
@@ -51,21 +52,29 @@ choose(const char *wanted, const char *best, const char *route, dl_address *chos
         known[1] = address_of(route);
         choice.route = &known[1];
     }
-    return dl_interface_choose(&choice, chosen);
+    return dl_interface_choose(&choice, chosen, count);
 }
 
+/* `expected`: addresses with a blank between them. */
 static void
 check_choice(const char *wanted, const char *best, const char *route,
              const char *expected)
 {
-    dl_address chosen;
-    char text[DL_ADDRESS_TEXT_SIZE];
+    dl_address chosen[DL_INTERFACES_LIMIT];
+    char found[512] = "";
+    int count;
 
-    CHECK_OK(choose(wanted, best, route, &chosen));
-    dl_address_text(&chosen, text);
-    if (strncmp(text[0] == '[' ? text + 1 : text, expected, strlen(expected)) != 0) {
-        DL_CHECK_FAIL("\"%s\" gives %s, not %s", wanted, text, expected);
+    CHECK_OK(choose(wanted, best, route, chosen, &count));
+    for (int i = 0; i < count; i++) {
+        char text[DL_ADDRESS_TEXT_SIZE];
+        dl_address_text(&chosen[i], text);
+        *strrchr(text, ':') = '\0';
+        char *start = text + strspn(text, "[");
+        start[strcspn(start, "]")] = '\0';
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%s%s",
+                 i > 0 ? " " : "", start);
     }
+    CHECK_TEXT(found, expected);
 }
 
 CHECK_CASE(a_connection_knows_best_then_the_route_then_any_but_loopback)
@@ -78,10 +87,11 @@ CHECK_CASE(a_connection_knows_best_then_the_route_then_any_but_loopback)
     check_choice(NULL, NULL, NULL, "172.17.0.1");
 }
 
-CHECK_CASE(names_are_taken_in_their_order)
+CHECK_CASE(all_that_are_named_are_taken_in_order)
 {
     check_choice("eth1", "10.0.0.5", NULL, "10.1.0.5");
-    check_choice("eth7, ib0,eth1", NULL, NULL, "fd01::5");
+    check_choice("ib0, eth1,docker0", NULL, NULL, "fd01::5 10.1.0.5 172.17.0.1");
+    check_choice("eth1,eth1", NULL, NULL, "10.1.0.5 10.1.0.5");
     check_choice("lo", "10.0.0.5", NULL, "127.0.0.1");
     /* Of several addresses, that of the family which others were reached by. */
     check_choice("eth0", NULL, NULL, "10.0.0.5");
@@ -93,7 +103,7 @@ CHECK_CASE(networks_may_stand_for_names)
     check_choice("10.1.0.0/16", NULL, NULL, "10.1.0.5");
     check_choice("10.0.0.0/15", "10.1.0.5", NULL, "10.1.0.5");
     check_choice("10.0.0.0/16", "10.1.0.5", NULL, "10.0.0.5");
-    check_choice("192.168.0.0/16,fd00::/15", NULL, NULL, "fd00::5");
+    check_choice("10.1.0.0/16,fd00::/15", NULL, NULL, "10.1.0.5 fd00::5");
     check_choice("0.0.0.0/0", "10.1.0.5", NULL, "10.1.0.5");
 }
 
@@ -110,6 +120,9 @@ CHECK_CASE(what_matches_nothing_is_told_what_there_is)
 {
     static const char *const hopeless[] = {
         "eth7",
+        "eth0,eth7",
+        "eth7,^lo",
+        "eth0,192.168.0.0/16",
         "10.2.0.0/16",
         "10.0.0.0/",
         "10.0.0.0/33",
@@ -118,20 +131,43 @@ CHECK_CASE(what_matches_nothing_is_told_what_there_is)
         "^lo,docker0,eth0,eth1,ib0",
         "eth1,^10.0.0.0/8",
     };
-    dl_address chosen;
+    dl_address chosen[DL_INTERFACES_LIMIT];
+    int count;
 
     for (size_t i = 0; i < sizeof hopeless / sizeof *hopeless; i++) {
-        CHECK_STATUS(choose(hopeless[i], NULL, NULL, &chosen), DL_INVALID);
+        CHECK_STATUS(choose(hopeless[i], NULL, NULL, chosen, &count), DL_INVALID);
         CHECK_CONTAINS(dl_last_error()->text, hopeless[i]);
         CHECK_CONTAINS(dl_last_error()->text, "docker0 172.17.0.1, eth0 10.0.0.5");
         CHECK_CONTAINS(dl_last_error()->text, "ib0 fd01::5");
     }
+    CHECK_STATUS(choose("eth0,eth7", NULL, NULL, chosen, &count), DL_INVALID);
+    CHECK_CONTAINS(dl_last_error()->text, "no interface of this host that is up is "
+                                          "named eth7; those that are: lo 127.0.0.1");
+    CHECK_STATUS(choose("10.2.0.0/16", NULL, NULL, chosen, &count), DL_INVALID);
+    CHECK_CONTAINS(dl_last_error()->text, "has an address in 10.2.0.0/16; ");
+}
+
+CHECK_CASE(a_list_without_end_is_refused)
+{
+    dl_address chosen[DL_INTERFACES_LIMIT];
+    char list[5 * (DL_INTERFACES_LIMIT + 1) + 1] = "";
+    int count;
+
+    for (int i = 0; i < DL_INTERFACES_LIMIT; i++) {
+        strcat(list, "eth0,");
+    }
+    CHECK_OK(choose(list, NULL, NULL, chosen, &count));
+    CHECK_EQUAL(count, DL_INTERFACES_LIMIT);
+    strcat(list, "eth1");
+    CHECK_STATUS(choose(list, NULL, NULL, chosen, &count), DL_INVALID);
+    CHECK_CONTAINS(dl_last_error()->text, "lists more than 16 interfaces");
 }
 
 CHECK_CASE(this_machine_has_an_address)
 {
     dl_interface *interfaces;
-    dl_address address;
+    dl_address addresses[DL_INTERFACES_LIMIT];
+    int address_count;
     size_t count;
     bool has_loopback = false;
 
@@ -142,23 +178,24 @@ CHECK_CASE(this_machine_has_an_address)
     CHECK(has_loopback);
     free(interfaces);
     unsetenv(DL_INTERFACE_VARIABLE);
-    CHECK_OK(dl_interface_address(NULL, &address));
+    CHECK_OK(dl_interface_addresses(NULL, addresses, &address_count));
     setenv(DL_INTERFACE_VARIABLE, "lo", 1);
-    CHECK_OK(dl_interface_address(NULL, &address));
-    CHECK(dl_address_is_loopback(&address));
+    CHECK_OK(dl_interface_addresses(NULL, addresses, &address_count));
+    CHECK(dl_address_is_loopback(&addresses[0]));
     setenv(DL_INTERFACE_VARIABLE, "no-such-0", 1);
-    CHECK_STATUS(dl_interface_address(NULL, &address), DL_INVALID);
+    CHECK_STATUS(dl_interface_addresses(NULL, addresses, &address_count), DL_INVALID);
 }
 
 CHECK_CASE(running_out_of_memory_is_said)
 {
     dl_interface *interfaces;
-    dl_address address;
+    dl_address addresses[DL_INTERFACES_LIMIT];
+    int address_count;
     size_t count;
 
     dl_check_fail_allocation_at(1);
     dl_status status = dl_interface_list(&interfaces, &count);
     dl_check_fail_allocation_at(0);
     CHECK_STATUS(status, DL_NO_MEMORY);
-    CHECK_OK(dl_interface_address(NULL, &address));
+    CHECK_OK(dl_interface_addresses(NULL, addresses, &address_count));
 }

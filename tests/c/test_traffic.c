@@ -66,6 +66,37 @@ CHECK_CASE(bytes_of_all_sizes_come_across)
     }
 }
 
+CHECK_CASE(bytes_come_across_several_links)
+{
+    test_traffics all;
+
+    for (int lanes = 2; lanes <= 5; lanes += 3) {
+        traffics_init_lanes(&all, 3, lanes);
+        dl_run_ranks(3, exchange_sizes, &all);
+        for (int rank = 1; rank < 3; rank++) {
+            dl_bundle *bundle = &all.traffics[0].routes[rank]->link;
+            CHECK_EQUAL(bundle->count, lanes);
+            CHECK(bundle->written > LARGE && bundle->read == bundle->written);
+        }
+        traffics_fini(&all);
+    }
+}
+
+/* Two ranks with different numbers of interfaces use what both have. */
+CHECK_CASE(the_fewer_interfaces_count)
+{
+    test_traffics all;
+
+    traffics_init_lanes(&all, 2, 3);
+    all.ways[0].count = 2;
+    all.listeners[0].way.count = 2;
+    dl_run_ranks(2, exchange_sizes, &all);
+    CHECK_EQUAL(all.traffics[0].routes[1]->link.count, 2);
+    CHECK_EQUAL(all.traffics[1].routes[0]->link.count, 2);
+    all.listeners[0].way.count = 3;
+    traffics_fini(&all);
+}
+
 /* Several stages under way, waited for one by one. */
 static void
 run_stages(int rank, int size, void *context)
@@ -346,12 +377,13 @@ CHECK_CASE(who_gives_up_in_the_middle_of_a_message_can_say_so)
 CHECK_CASE(strangers_are_sent_away)
 {
     test_traffics all;
-    dl_call call = {"g", 1, 0, DL_FOR_COLLECTIVES};
+    dl_call call = {.group = "g", .caller = 1, .use = DL_FOR_COLLECTIVES};
+    const dl_address *there = &all.ways[0].addresses[0];
     char byte;
 
     traffics_init(&all, 2);
     int fd = socket(AF_INET, SOCK_STREAM, 0);
-    CHECK(connect(fd, &all.ways[0].address.socket.any, all.ways[0].address.size) == 0);
+    CHECK(connect(fd, &there->socket.any, there->size) == 0);
     dl_buffer hello = {0};
     CHECK_OK(dl_call_put(&hello, &call, all.ways[1].token, false));
     CHECK(send(fd, hello.data, hello.size, 0) == (ssize_t)hello.size);

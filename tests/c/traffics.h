@@ -18,8 +18,9 @@ typedef struct test_traffics {
     dl_traffic traffics[DL_RANKS_LIMIT];
 } test_traffics;
 
+/* `lanes`: as if each had so many interfaces. */
 DL_CHECK_UNUSED static void
-traffics_init(test_traffics *all, int size)
+traffics_init_lanes(test_traffics *all, int size, int lanes)
 {
     dl_address here = {.size = sizeof here.socket.ip4};
 
@@ -29,8 +30,12 @@ traffics_init(test_traffics *all, int size)
     for (int rank = 0; rank < size; rank++) {
         all->peers[rank] = (dl_peer){.pid = 100 + rank, .host = "h"};
         memset(all->ways[rank].token, rank + 1, DL_TOKEN_SIZE);
-        CHECK_OK(dl_listener_open(&all->listeners[rank], &here, all->ways[rank].token));
-        all->ways[rank].address = all->listeners[rank].address;
+        all->ways[rank].count = lanes;
+        for (int lane = 0; lane < lanes; lane++) {
+            all->ways[rank].addresses[lane] = here;
+        }
+        CHECK_OK(dl_listener_open(&all->listeners[rank], &all->ways[rank]));
+        all->ways[rank] = all->listeners[rank].way;
     }
     for (int rank = 0; rank < size; rank++) {
         dl_traffic_options options = {
@@ -43,6 +48,12 @@ traffics_init(test_traffics *all, int size)
         };
         CHECK_OK(dl_traffic_init(&all->traffics[rank], &options));
     }
+}
+
+DL_CHECK_UNUSED static void
+traffics_init(test_traffics *all, int size)
+{
+    traffics_init_lanes(all, size, 1);
 }
 
 /* As if the rank's process had ended. */

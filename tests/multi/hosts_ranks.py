@@ -302,6 +302,22 @@ def fail_to_join(
     raise AssertionError("nothing was raised")
 
 
+def fail_to_set_up(
+    rank: int, world_size: int, init_method: str, variable: str, value: str
+) -> str:
+    """Rank 1 alone is told to use what it does not have."""
+    if rank == 1:
+        os.environ[variable] = value
+    try:
+        dist.init_process_group(
+            "gloo", init_method=init_method, rank=rank, world_size=world_size
+        )
+    except RuntimeError as error:
+        stay_until_told(init_method + "-told", world_size)
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+
 def just_join(rank: int, world_size: int, address: str) -> float:
     join(rank, world_size, address)
     array = np.full(4, float(rank))
@@ -330,6 +346,44 @@ def messages(rank: int, world_size: int, address: str) -> int:
     _too_long(rank, world_size)
     leave()
     return seen
+
+
+def count_traffic(
+    rank: int, world_size: int, address: str, interfaces: list[str]
+) -> list[list[int]]:
+    """Bytes per interface of this rank's host: in two all_reduces, then in messages."""
+    join(rank, world_size, address)
+    distinct = np.full(1 << 22, rank + 1, "float32")
+    small = np.zeros(1, "int64")
+    dist.all_reduce(small)
+    dist.barrier()
+    readings = [_read_traffic(interfaces)]
+    for _ in range(2):
+        dist.all_reduce(distinct)
+    assert (distinct == 3 * world_size).all()
+    dist.barrier()
+    readings.append(_read_traffic(interfaces))
+    got = np.zeros(1 << 22, "float32")
+    to = (rank + 1) % world_size
+    work = dist.isend(values(rank, 1 << 22, "float32"), to)
+    dist.recv(got, to)
+    work.wait()
+    np.testing.assert_array_equal(got, values(to, 1 << 22, "float32"))
+    dist.barrier()
+    readings.append(_read_traffic(interfaces))
+    leave()
+    return readings
+
+
+def _read_traffic(interfaces: list[str]) -> list[int]:
+    found = {}
+    with open("/proc/self/net/dev") as lines:
+        for line in lines:
+            name, _, counts = line.partition(":")
+            numbers = counts.split()
+            if numbers and numbers[0].isdigit():
+                found[name.strip()] = int(numbers[0]) + int(numbers[8])
+    return [found[interface] for interface in interfaces]
 
 
 def _from_anybody(rank: int, world_size: int) -> int:

@@ -218,7 +218,7 @@ def test_loopback_between_hosts_is_told_with_a_table():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wish", ["eth0", "lo0,eth0", "^lo", "10.77.0.0/16"])
+@pytest.mark.parametrize("wish", ["eth0", "^lo", "10.77.0.0/16"])
 def test_interfaces_are_chosen(wish):
     with netns.Network(2) as network:
         first, second = network.hosts
@@ -230,6 +230,35 @@ def test_interfaces_are_chosen(wish):
             env={"GLOO_SOCKET_IFNAME": wish},
         )
     assert results == [1.0, 1.0]
+
+
+def test_listed_interfaces_share_the_traffic():
+    interfaces = ["eth0", "eth1"]
+    with netns.Network(2, cables=2) as network:
+        first, second = network.hosts
+        results = run_ranks(
+            hosts_ranks.count_traffic,
+            2,
+            hosts=[first, second],
+            address=first.address,
+            interfaces=interfaces,
+            env={"GLOO_SOCKET_IFNAME": ",".join(interfaces)},
+        )
+    for before, reduced, sent in results:
+        for start, end in ((before, reduced), (reduced, sent)):
+            both = [stop - began for began, stop in zip(start, end, strict=True)]
+            assert sum(both) > 32e6
+            assert max(both) < 1.1 * min(both), both
+
+
+def test_settings_that_cannot_be_had_are_an_error_on_one_host():
+    for name, value in (("SOCKET_IFNAME", "eth7"), ("DEVICE_TRANSPORT", "UV")):
+        results = run_ranks(
+            hosts_ranks.fail_to_set_up, 2, variable=f"GLOO_{name}", value=value
+        )
+        for rank, text in enumerate(results):
+            assert f"GLOO_{name}={value}" in text, text
+            assert "rank 1 (pid" in text, (rank, text)
 
 
 @pytest.mark.slow
@@ -245,7 +274,8 @@ def test_a_wrong_interface_is_told_with_those_there_are():
         )
     for text, _ in results:
         assert "rank 0 (pid" in text
-        assert "GLOO_SOCKET_IFNAME=eth7,^lo leaves no interface" in text
+        assert "GLOO_SOCKET_IFNAME=eth7,^lo: no interface of this host" in text
+        assert "is named eth7" in text
         assert "eth0 10.77.0.1" in text
 
 

@@ -40,8 +40,9 @@ dl_status
 dl_cpu_addresses(const char *connected, dl_buffer *text)
 {
     dl_address *local = NULL;
-    dl_address chosen;
+    dl_address chosen[DL_INTERFACES_LIMIT];
     size_t count;
+    int chosen_count;
 
     dl_buffer_clear(text);
     if (connected != NULL) {
@@ -49,9 +50,11 @@ dl_cpu_addresses(const char *connected, dl_buffer *text)
         DL_TRY(dl_address_resolve(connected, 0, dl_deadline_after(DL_SECOND), &local,
                                   &count));
     }
-    dl_status status = dl_interface_address(local, &chosen);
+    dl_status status = dl_interface_addresses(local, chosen, &chosen_count);
     free(local);
     DL_TRY(status);
-    put_line(text, "chosen", &chosen);
+    for (int i = 0; i < chosen_count; i++) {
+        put_line(text, "chosen", &chosen[i]);
+    }
     return put_interfaces(text);
 }

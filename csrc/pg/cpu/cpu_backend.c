@@ -357,6 +357,9 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->fork_generation = dl_fork_generation();
     self->group_name = strdup(options->group_name);
     dl_status status = self->group_name == NULL ? dl_fail_no_memory() : DL_OK;
+    if (status == DL_OK && options->size == 1 && options->origin == NULL) {
+        status = dl_endpoint_check_settings();
+    }
     if (status == DL_OK && options->size > 1) {
         status = options->origin == NULL ? meet(self, options, deadline)
                                          : derive(self, options, deadline);

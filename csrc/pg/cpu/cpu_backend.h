@@ -11,8 +11,8 @@
 dl_status dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                              dl_backend **backend);
 
-/* Lines of a name and an address: "chosen", by which other hosts would reach this process,
- * and those of the interfaces.  `connected`, in numbers, is the local end of a connection
+/* Lines of a name and an address: "chosen", once for each by which other hosts would reach
+ * this process, and those of the interfaces.  `connected`, in numbers, is the local end of a connection
  * to another host, or NULL. */
 dl_status dl_cpu_addresses(const char *connected, dl_buffer *text);
 

@@ -14,21 +14,76 @@
 #include "pg/cpu/endpoint_hosts.h"
 #include "pg/rank_keys.h"
 
-/* A rank alone on its host, or whose group needs no other hosts, gets along without an
- * address: what stands in its way is published instead. */
+/* torch knows more of them, and refuses those that it was built without as well. */
+static dl_status
+check_transport(void)
+{
+    const char *wanted = getenv(DL_TRANSPORT_VARIABLE);
+    static const char *const known[] = {"TCP_TLS", "UV", "IBVERBS"};
+    bool is_known = false;
+
+    if (wanted == NULL || strcmp(wanted, "TCP") == 0) {
+        return DL_OK;
+    }
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        is_known |= strcmp(wanted, known[i]) == 0;
+    }
+    return dl_fail(DL_NETWORK,
+                   DL_TRANSPORT_VARIABLE "=%.100s %s; unset the variable, or set it to "
+                                         "TCP",
+                   wanted,
+                   is_known ? "is not part of distlite, whose one transport is TCP"
+                            : "is no transport");
+}
+
+static bool
+wants_interfaces(void)
+{
+    const char *wanted = getenv(DL_INTERFACE_VARIABLE);
+
+    return wanted != NULL && wanted[0] != '\0';
+}
+
+dl_status
+dl_endpoint_check_settings(void)
+{
+    dl_address addresses[DL_INTERFACES_LIMIT];
+    int count;
+
+    DL_TRY(check_transport());
+    if (wants_interfaces()
+        && dl_interface_addresses(NULL, addresses, &count) != DL_OK) {
+        return dl_fail(DL_NETWORK, "%s", dl_last_error()->text);
+    }
+    return DL_OK;
+}
+
+/* By the addresses that were chosen. */
+static dl_status
+listen_for_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
+{
+    dl_address connected;
+    bool is_connected = dl_store_local_address(store, &connected);
+    dl_way way = contact->way;
+
+    DL_TRY(check_transport());
+    DL_TRY(dl_interface_addresses(is_connected ? &connected : NULL, way.addresses,
+                                  &way.count));
+    DL_TRY(dl_listener_open(&endpoint->calls, &way));
+    contact->way = endpoint->calls.way;
+    return DL_OK;
+}
+
+/* What stands in the way is published in place of an address, so that all ranks learn
+ * of it.  A rank alone on its host, or whose group needs no other hosts, gets along
+ * without an address, but not with settings that cannot be had. */
 static void
 open_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
 {
-    dl_address connected;
-    dl_address address;
-    bool is_connected = dl_store_local_address(store, &connected);
-
-    if (dl_interface_address(is_connected ? &connected : NULL, &address) == DL_OK
-        && dl_listener_open(&endpoint->calls, &address, contact->way.token) == DL_OK) {
-        contact->way.address = endpoint->calls.address;
-    } else {
+    if (listen_for_calls(endpoint, store, contact) != DL_OK) {
         snprintf(contact->problem, sizeof contact->problem, "%.*s", DL_PROBLEM_SIZE - 1,
                  dl_last_error()->text);
+        contact->is_refused = dl_endpoint_check_settings() != DL_OK;
     }
 }
 
@@ -37,7 +92,7 @@ publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     char key[DL_ENDPOINT_KEY_SIZE];
     dl_peer self = {.pid = getpid()};
-    dl_contact contact = {.way.address.size = 0};
+    dl_contact contact = {.way.count = 0};
     dl_buffer record = {0};
 
     /* A longer name stays cut and terminated. */

@@ -19,8 +19,10 @@
 typedef struct dl_contact {
     char socket[DL_LOCAL_NAME_SIZE];
     dl_host host;
-    dl_way way; /* for other hosts; without one, its address is empty */
-    char problem[DL_PROBLEM_SIZE]; /* why it is */
+    dl_way way;                    /* for other hosts; may have no address */
+    char problem[DL_PROBLEM_SIZE]; /* why it has none */
+    /* It was told to use what does not exist: an error whoever shares its host. */
+    bool is_refused;
 } dl_contact;
 
 /* This rank's view; fixed after dl_endpoint_open. */
@@ -36,8 +38,16 @@ typedef struct dl_endpoint {
     const int *names; /* by rank, for texts; NULL: the same */
 } dl_endpoint;
 
+/* The transport that GLOO_DEVICE_TRANSPORT names, torch's variable, has to be there. */
+#define DL_TRANSPORT_VARIABLE "GLOO_DEVICE_TRANSPORT"
+
+/* Whether what this process was told of transport and interfaces can be had; for groups
+ * that need no endpoint.  DL_NETWORK: not. */
+dl_status dl_endpoint_check_settings(void);
+
 /* Publishes and gathers.  DL_TIMEOUT names the ranks that have not come; DL_NETWORK,
- * those that ranks of other hosts could not reach. */
+ * those that ranks of other hosts could not reach, or whose settings name what they do
+ * not have. */
 dl_status dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
                            dl_deadline deadline);
 

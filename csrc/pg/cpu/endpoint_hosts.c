@@ -28,19 +28,23 @@ compare_hosts(const dl_endpoint *endpoint, int *hosts)
     }
 }
 
-/* "rank 0 (pid 1 on host a) 127.0.0.1:4000; rank 1 ..." */
+/* "\n    rank 0 (pid 1 on host a) at 10.0.0.1:4000, 10.1.0.1:4001\n    rank 1 ..." */
 static void
 list_addresses(const dl_endpoint *endpoint, char *text, size_t size)
 {
     size_t used = 0;
 
     for (int rank = 0; rank < endpoint->size && used < size; rank++) {
+        const dl_way *way = &endpoint->ways[rank];
         char peer[DL_PEER_TEXT_SIZE];
-        char address[DL_ADDRESS_TEXT_SIZE];
         dl_endpoint_describe(endpoint, rank, peer);
-        dl_address_text(&endpoint->ways[rank].address, address);
-        used +=
-            (size_t)snprintf(text + used, size - used, "\n    %s at %s", peer, address);
+        used += (size_t)snprintf(text + used, size - used, "\n    %s at", peer);
+        for (int i = 0; i < way->count && used < size; i++) {
+            char address[DL_ADDRESS_TEXT_SIZE];
+            dl_address_text(&way->addresses[i], address);
+            used += (size_t)snprintf(text + used, size - used, "%s %s",
+                                     i > 0 ? "," : "", address);
+        }
     }
 }
 
@@ -63,36 +67,64 @@ fail_loopback(const dl_endpoint *endpoint)
 static dl_status
 fail_problem(const dl_endpoint *endpoint, int rank)
 {
+    const dl_contact *contact = &endpoint->contacts[rank];
     char peer[DL_PEER_TEXT_SIZE];
 
     dl_endpoint_describe(endpoint, rank, peer);
+    if (contact->is_refused) {
+        return dl_fail(DL_NETWORK, "%s: %s", peer, contact->problem);
+    }
     return dl_fail(DL_NETWORK, "%s has no address for ranks on other hosts: %s", peer,
-                   endpoint->contacts[rank].problem);
+                   contact->problem);
+}
+
+static bool
+has_loopback(const dl_way *way)
+{
+    for (int i = 0; i < way->count; i++) {
+        if (dl_address_is_loopback(&way->addresses[i])) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The same verdict on all ranks, because all see the same records. */
 static dl_status
+check_settings(const dl_endpoint *endpoint)
+{
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        if (endpoint->contacts[rank].is_refused) {
+            return fail_problem(endpoint, rank);
+        }
+    }
+    return DL_OK;
+}
+
+/* The same holds here. */
+static dl_status
 check_addresses(const dl_endpoint *endpoint)
 {
     const dl_contact *contacts = endpoint->contacts;
-    bool has_loopback = false;
+    bool is_loopback = false;
     bool has_stacks = false;
 
     for (int rank = 0; rank < endpoint->size; rank++) {
-        const dl_address *address = &endpoint->ways[rank].address;
-        if (address->size == 0) {
+        if (endpoint->ways[rank].count == 0) {
             return fail_problem(endpoint, rank);
         }
-        has_loopback |= dl_address_is_loopback(address);
+        is_loopback |= has_loopback(&endpoint->ways[rank]);
         has_stacks |= strcmp(contacts[rank].host.stack, contacts->host.stack) != 0;
     }
-    return has_loopback && has_stacks ? fail_loopback(endpoint) : DL_OK;
+    return is_loopback && has_stacks ? fail_loopback(endpoint) : DL_OK;
 }
 
 dl_status
 dl_endpoint_group(dl_endpoint *endpoint)
 {
     size_t count = (size_t)endpoint->size;
+
+    DL_TRY(check_settings(endpoint));
     int *hosts = malloc(count * sizeof *hosts);
 
     if (hosts == NULL) {

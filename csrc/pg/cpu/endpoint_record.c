@@ -7,7 +7,7 @@
 
 /* "dlcpu" and, in the last byte, a version: a record that begins otherwise is not read
  * any further. */
-#define RECORD_MAGIC UINT64_C(0x0200007570636c64)
+#define RECORD_MAGIC UINT64_C(0x0300007570636c64)
 #define FIELD_LIMIT 1024
 
 /* In network order, without the family, which the size tells. */
@@ -38,10 +38,14 @@ dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contac
     dl_put_bytes(buffer, (dl_bytes){way->token, sizeof way->token});
     dl_put_bytes(buffer, dl_bytes_of(contact->host.stack));
     dl_put_bytes(buffer, dl_bytes_of(contact->host.hint));
-    dl_put_bytes(buffer, address_bytes(&way->address));
-    /* The port lies at the same place in both families. */
-    dl_put_u32(buffer, ntohs(way->address.socket.ip4.sin_port));
+    dl_put_u32(buffer, (uint32_t)way->count);
+    for (int i = 0; i < way->count; i++) {
+        dl_put_bytes(buffer, address_bytes(&way->addresses[i]));
+        /* The port lies at the same place in both families. */
+        dl_put_u32(buffer, ntohs(way->addresses[i].socket.ip4.sin_port));
+    }
     dl_put_bytes(buffer, dl_bytes_of(contact->problem));
+    dl_put_u32(buffer, contact->is_refused);
 }
 
 /* Into a string of `room` bytes, zero included. */
@@ -74,7 +78,6 @@ take_token(dl_reader *reader, uint8_t token[DL_TOKEN_SIZE])
     return true;
 }
 
-/* A rank without an address has none in its record either. */
 static bool
 take_address(dl_reader *reader, dl_address *address)
 {
@@ -82,7 +85,7 @@ take_address(dl_reader *reader, dl_address *address)
     uint32_t port;
 
     if (dl_take_bytes(reader, FIELD_LIMIT, &host) != 1 || !dl_take_u32(reader, &port)
-        || (host.size != 0 && host.size != 4 && host.size != 16) || port > UINT16_MAX) {
+        || (host.size != 4 && host.size != 16) || port > UINT16_MAX) {
         return false;
     }
     *address = (dl_address){.size = 0};
@@ -90,7 +93,7 @@ take_address(dl_reader *reader, dl_address *address)
         address->size = sizeof address->socket.ip4;
         address->socket.ip4.sin_family = AF_INET;
         memcpy(&address->socket.ip4.sin_addr, host.data, host.size);
-    } else if (host.size == 16) {
+    } else {
         address->size = sizeof address->socket.ip6;
         address->socket.ip6.sin6_family = AF_INET6;
         memcpy(&address->socket.ip6.sin6_addr, host.data, host.size);
@@ -99,11 +102,30 @@ take_address(dl_reader *reader, dl_address *address)
     return true;
 }
 
+/* A rank without an address has none in its record either. */
+static bool
+take_addresses(dl_reader *reader, dl_way *way)
+{
+    uint32_t count;
+
+    if (!dl_take_u32(reader, &count) || count > DL_INTERFACES_LIMIT) {
+        return false;
+    }
+    way->count = (int)count;
+    for (int i = 0; i < way->count; i++) {
+        if (!take_address(reader, &way->addresses[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 dl_status
 dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
 {
     dl_reader reader = dl_reader_of(bytes);
     uint64_t magic;
+    uint32_t is_refused;
 
     if (!dl_take_u64(&reader, &magic) || magic != RECORD_MAGIC) {
         return dl_fail(DL_PROTOCOL, "its record in the store is not of this version of "
@@ -115,10 +137,12 @@ dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
         || !take_token(&reader, contact->way.token)
         || !take_text(&reader, contact->host.stack, sizeof contact->host.stack)
         || !take_text(&reader, contact->host.hint, sizeof contact->host.hint)
-        || !take_address(&reader, &contact->way.address)
-        || !take_text(&reader, contact->problem, sizeof contact->problem)) {
+        || !take_addresses(&reader, &contact->way)
+        || !take_text(&reader, contact->problem, sizeof contact->problem)
+        || !dl_take_u32(&reader, &is_refused)) {
         return dl_fail(DL_PROTOCOL, "its record in the store is damaged");
     }
+    contact->is_refused = is_refused != 0;
     return DL_OK;
 }
 

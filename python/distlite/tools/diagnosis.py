@@ -151,7 +151,7 @@ def _rank_row(facts: Facts) -> tuple[str, ...]:
     cores, limits, addresses = facts["cores"], facts["limits"], facts["addresses"]
     memory = [m for m in (limits["memory"], limits["available"]) if m is not None]
     interface = addresses.get("interface")
-    chosen = addresses["chosen"] or "none"
+    chosen = ", ".join([addresses["chosen"] or "none", *addresses.get("others", ())])
     return (
         str(facts["rank"]),
         facts["host"],

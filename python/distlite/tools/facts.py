@@ -54,17 +54,19 @@ def stack() -> str:
 
 
 def addresses(connected: str | None) -> dict[str, Any]:
-    """The address that others get, why this one, and what else there is."""
+    """The addresses that other hosts get, why these, and all there are."""
     try:
         lines = [line.split(" ") for line in _C._addresses(connected).splitlines()]
     except (ValueError, RuntimeError) as error:
         return {"chosen": None, "why": str(error), "interfaces": []}
-    chosen, interfaces = lines[0][1], lines[1:]
-    names = [name for name, address in interfaces if address == chosen]
+    first, *others = [address for name, address in lines if name == "chosen"]
+    interfaces = lines[1 + len(others) :]
+    names = [name for name, address in interfaces if address == first]
     return {
-        "chosen": chosen,
+        "chosen": first,
+        "others": others,
         "interface": names[0] if names else None,
-        "why": _why(chosen, connected),
+        "why": _why(first, connected),
         "interfaces": interfaces,
     }
 

@@ -2,6 +2,7 @@
 #include "pg/cpu/health/failure_notice.h"
 
 #include <string.h>
+#include <sys/uio.h>
 
 dl_head
 dl_failure_notice_head(const dl_error *cause)
@@ -9,6 +10,27 @@ dl_failure_notice_head(const dl_error *cause)
     return (dl_head){.kind = DL_HEAD_FAREWELL,
                      .size = (uint32_t)strlen(cause->text),
                      .root = (uint32_t)cause->status};
+}
+
+/* It finds room in the buffers of a connection that takes anything at all. */
+void
+dl_failure_notice_send(dl_bundle *bundle, const dl_error *cause)
+{
+    uint8_t frame[DL_HEAD_SIZE + DL_ERROR_TEXT_SIZE];
+    dl_head head = dl_failure_notice_head(cause);
+    size_t size = DL_HEAD_SIZE + head.size;
+    size_t done = 0;
+    size_t sent = 0;
+
+    dl_head_put(frame, &head);
+    memcpy(frame + DL_HEAD_SIZE, cause->text, head.size);
+    do {
+        struct iovec part = {frame + done, size - done};
+        if (dl_bundle_write(bundle, &part, 1, &sent) != DL_OK) {
+            return;
+        }
+        done += sent;
+    } while (sent > 0 && done < size);
 }
 
 dl_status

@@ -7,12 +7,13 @@
 #define DISTLITE_PG_CPU_HEALTH_FAILURE_NOTICE_H
 
 #include "pg/cpu/peer.h"
-#include "pg/cpu/tcp/frame.h"
-
-#include "base/status.h"
+#include "pg/cpu/tcp/bundle.h"
 
 /* The frame's head, for the text of `cause` as payload; other fields are the caller's. */
 dl_head dl_failure_notice_head(const dl_error *cause);
+
+/* Head and text as the last frame of what was written so far; best effort. */
+void dl_failure_notice_send(dl_bundle *bundle, const dl_error *cause);
 
 /* In words for the rank that hears them from `rank`.  `head` may hold anything. */
 dl_status dl_failure_notice_fail(const dl_peer *peer, int rank, const dl_head *head,

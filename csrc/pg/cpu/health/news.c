@@ -90,7 +90,12 @@ static void
 hear_all_locked(dl_news *self)
 {
     const dl_news_options *options = &self->options;
-    dl_call call = {options->group_name, -1, options->layout->rank, DL_FOR_NEWS};
+    dl_call call = {
+        .group = options->group_name,
+        .caller = -1,
+        .callee = options->layout->rank,
+        .use = DL_FOR_NEWS,
+    };
     bool goes_on = true;
 
     while (goes_on) {
@@ -193,7 +198,7 @@ add(round *self, const dl_news_options *options, int rank)
     dl_link_options link = {
         .group = options->group_name,
         .there = &options->peers[rank],
-        .address = options->ways[rank].address,
+        .address = options->ways[rank].addresses[0],
         .rank = options->layout->rank,
         .peer = rank,
         .use = DL_FOR_NEWS,

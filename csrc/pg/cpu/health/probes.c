@@ -45,7 +45,7 @@ link_to_locked(dl_probes *self, int rank)
 {
     dl_link_options options = {.group = "",
                                .there = &self->peers[rank],
-                               .address = self->ways[rank].address,
+                               .address = self->ways[rank].addresses[0],
                                .rank = self->rank};
 
     if (self->links[rank] == NULL && self->count < DL_PROBES_LIMIT) {

@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+
+#include "pg/cpu/health/failure_notice.h"
 
 static dl_link_channel *
 self_of(dl_channel *channel)
@@ -40,7 +41,7 @@ flush(dl_link_channel *self)
     while (out->start < out->end) {
         struct iovec part = {out->data + out->start, out->end - out->start};
         size_t sent;
-        DL_TRY(dl_link_write(&self->link, &part, 1, &sent));
+        DL_TRY(dl_bundle_write(&self->link, &part, 1, &sent));
         if (sent == 0) {
             return DL_OK;
         }
@@ -94,7 +95,7 @@ publish(dl_channel *channel, const dl_frame *frame)
 static dl_status
 fail_farewell(const dl_link_channel *self, const dl_head *head, const uint8_t *text)
 {
-    const dl_link_options *options = &self->link.options;
+    const dl_link_options *options = dl_bundle_options(&self->link);
     char peer[DL_PEER_TEXT_SIZE];
     int size = head->size < DL_ERROR_TEXT_SIZE ? (int)head->size : 0;
 
@@ -109,9 +110,10 @@ fail_farewell(const dl_link_channel *self, const dl_head *head, const uint8_t *t
 static dl_status
 fail_protocol(const dl_link_channel *self)
 {
+    const dl_link_options *options = dl_bundle_options(&self->link);
     char peer[DL_PEER_TEXT_SIZE];
 
-    dl_peer_describe(self->link.options.there, self->link.options.peer, peer);
+    dl_peer_describe(options->there, options->peer, peer);
     return dl_fail(DL_PROTOCOL,
                    "%s sent what makes no sense here: the ranks run "
                    "different versions of distlite",
@@ -181,7 +183,8 @@ static const dl_channel_ops link_ops = {
 
 /* The memory is asked for at once: later there is nobody to tell of a failure. */
 dl_status
-dl_link_channel_new(const dl_link_options *options, dl_link_channel **channel)
+dl_link_channel_new(const dl_link_options *options, const dl_way *way,
+                    dl_link_channel **channel)
 {
     dl_link_channel *made = calloc(1, sizeof *made);
 
@@ -189,10 +192,10 @@ dl_link_channel_new(const dl_link_options *options, dl_link_channel **channel)
         return dl_fail_no_memory();
     }
     made->base.ops = &link_ops;
-    dl_link_init(&made->link, options);
     made->out.data = malloc(DL_LINK_ROOM);
     made->in.data = malloc(DL_LINK_ROOM);
-    if (made->out.data == NULL || made->in.data == NULL) {
+    if (made->out.data == NULL || made->in.data == NULL
+        || dl_bundle_init(&made->link, options, way) != DL_OK) {
         dl_link_channel_free(made, false);
         return dl_fail_no_memory();
     }
@@ -206,8 +209,10 @@ dl_link_channel_free(dl_link_channel *channel, bool is_inherited)
     if (channel == NULL) {
         return;
     }
-    if (!is_inherited) {
-        dl_link_fini(&channel->link);
+    if (is_inherited) {
+        dl_bundle_forget(&channel->link);
+    } else {
+        dl_bundle_fini(&channel->link);
     }
     free(channel->out.data);
     free(channel->in.data);
@@ -224,7 +229,7 @@ receive(dl_link_channel *self)
     compact(&self->in);
     struct iovec part = {self->in.data + self->in.end, DL_LINK_ROOM - self->in.end};
     if (part.iov_len > 0) {
-        DL_TRY(dl_link_read(&self->link, &part, 1, &got));
+        DL_TRY(dl_bundle_read(&self->link, &part, 1, &got));
     }
     self->in.end += got;
     return DL_OK;
@@ -237,7 +242,7 @@ dl_link_channel_step(dl_link_channel *channel)
         return;
     }
     /* What came before the end still counts: reading is last. */
-    if (dl_link_open(&channel->link) != DL_OK) {
+    if (dl_bundle_open(&channel->link) != DL_OK) {
         lose(channel);
         return;
     }
@@ -257,36 +262,28 @@ dl_link_channel_owed(const dl_link_channel *channel)
     return channel->is_lost ? 0 : channel->out.end - channel->out.start;
 }
 
-/* Best effort: who does not hear it sees the connection end. */
+/* Best effort: who does not hear it sees the connection end.  In the middle of a frame
+ * nothing can be said any more. */
 void
 dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause)
 {
-    uint8_t bytes[DL_HEAD_SIZE];
-    dl_head head = {.kind = DL_HEAD_FAREWELL,
-                    .size = (uint32_t)strlen(cause->text),
-                    .root = (uint32_t)cause->status};
-    struct iovec parts[] = {{bytes, sizeof bytes}, {(char *)cause->text, head.size}};
-    size_t sent;
-
     if (channel->is_lost || !channel->link.is_open || flush(channel) != DL_OK) {
         return;
     }
-    /* In the middle of a frame nothing can be said any more. */
-    dl_head_put(bytes, &head);
     if (channel->out.start == channel->out.end) {
-        (void)dl_link_write(&channel->link, parts, 2, &sent);
+        dl_failure_notice_send(&channel->link, cause);
     }
-    (void)shutdown(channel->link.fd, SHUT_WR);
+    dl_bundle_shutdown(&channel->link);
 }
 
-struct pollfd
-dl_link_channel_poll(const dl_link_channel *channel)
+int
+dl_link_channel_poll(const dl_link_channel *channel, struct pollfd *entries)
 {
     bool has_output = channel->out.start < channel->out.end;
 
     if (channel->is_lost || !channel->is_wanted) {
-        return (struct pollfd){.fd = -1};
+        return 0;
     }
-    return dl_link_poll(&channel->link,
-                        (short)(has_output ? POLLIN | POLLOUT : POLLIN));
+    return dl_bundle_poll(&channel->link,
+                          (short)(has_output ? POLLIN | POLLOUT : POLLIN), entries);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A channel to a rank of another host: frames in front of and behind one TCP connection,
+ * A channel to a rank of another host: frames in front of and behind a bundle of links,
  * which is made once the channel is wanted.  All with the engine's lock.
  *
  * Contents are copied once on each side, into and out of the bytes here: frames are small,
@@ -10,7 +10,7 @@
 #define DISTLITE_PG_CPU_P2P_LINK_CHANNEL_H
 
 #include "pg/cpu/channel.h"
-#include "pg/cpu/tcp/link.h"
+#include "pg/cpu/tcp/bundle.h"
 
 /* Frames on their way in one direction: several of the largest. */
 #define DL_LINK_ROOM ((size_t)256 << 10)
@@ -23,7 +23,7 @@ typedef struct dl_link_bytes {
 
 typedef struct dl_link_channel {
     dl_channel base;
-    dl_link link;
+    dl_bundle link;
     bool is_wanted;
     bool is_lost;
     dl_error cause; /* why it is */
@@ -33,7 +33,8 @@ typedef struct dl_link_channel {
     size_t span;    /* bytes of it in `in` */
 } dl_link_channel;
 
-dl_status dl_link_channel_new(const dl_link_options *options,
+/* Options and way as for a bundle. */
+dl_status dl_link_channel_new(const dl_link_options *options, const dl_way *way,
                               dl_link_channel **channel);
 
 /* NULL does nothing.  In a forked child it frees memory only. */
@@ -48,6 +49,7 @@ size_t dl_link_channel_owed(const dl_link_channel *channel);
 /* The last word: what is published behind it is not sent. */
 void dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause);
 
-struct pollfd dl_link_channel_poll(const dl_link_channel *channel);
+/* At most DL_BUNDLE_POLLS entries; returns their number. */
+int dl_link_channel_poll(const dl_link_channel *channel, struct pollfd *entries);
 
 #endif

@@ -100,14 +100,12 @@ make_link(dl_p2p *engine, int rank)
         .group = options->group_name,
         .there = &options->peers[rank],
         .listener = options->listener,
-        .address = options->ways[rank].address,
         .rank = engine->rank,
         .peer = rank,
         .use = DL_FOR_MESSAGES,
     };
 
-    memcpy(link.token, options->ways[rank].token, sizeof link.token);
-    DL_TRY(dl_link_channel_new(&link, &peer->link));
+    DL_TRY(dl_link_channel_new(&link, &options->ways[rank], &peer->link));
     peer->channel = &peer->link->base;
     return DL_OK;
 }

@@ -61,7 +61,7 @@ sleep_at_links(dl_p2p *engine, struct pollfd *polls, int64_t limit)
     for (int rank = 0; rank < engine->size; rank++) {
         const dl_link_channel *link = engine->peers[rank].link;
         if (link != NULL && link->is_wanted && !link->is_lost) {
-            polls[count++] = dl_link_channel_poll(link);
+            count += (nfds_t)dl_link_channel_poll(link, polls + count);
             slice = link->link.is_open || slice < OPENING_SLICE ? slice : OPENING_SLICE;
         }
     }
@@ -80,7 +80,7 @@ dl_p2p_sleep(dl_p2p *engine, uint32_t seen, int64_t limit)
     struct pollfd *polls = NULL;
 
     if (atomic_load(&engine->wants_links) && atomic_load(&bell->rings) == seen) {
-        polls = calloc((size_t)engine->size + 1, sizeof *polls);
+        polls = calloc((size_t)engine->size * DL_BUNDLE_POLLS + 1, sizeof *polls);
     }
     if (polls != NULL) {
         sleep_at_links(engine, polls, slice);

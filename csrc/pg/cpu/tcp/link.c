@@ -95,7 +95,13 @@ static dl_status
 introduce(const dl_link *link, int fd, bool is_probe)
 {
     const dl_link_options *options = &link->options;
-    dl_call call = {options->group, options->rank, options->peer, options->use};
+    dl_call call = {
+        .group = options->group,
+        .caller = options->rank,
+        .callee = options->peer,
+        .lane = options->lane,
+        .use = options->use,
+    };
     dl_buffer hello = {0};
     dl_status status = dl_call_put(&hello, &call, options->token, is_probe);
 
@@ -155,7 +161,13 @@ static dl_status
 be_called(dl_link *link)
 {
     const dl_link_options *options = &link->options;
-    dl_call call = {options->group, options->peer, options->rank, options->use};
+    dl_call call = {
+        .group = options->group,
+        .caller = options->peer,
+        .callee = options->rank,
+        .lane = options->lane,
+        .use = options->use,
+    };
     int64_t now = dl_now();
 
     link->fd = dl_listener_take(options->listener, &call);

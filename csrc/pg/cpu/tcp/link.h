@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One connection to a rank on another host, for one use in one group, so that nobody has
- * to sort out other people's bytes.  Made when it is first needed: of the two ranks the
+ * One connection to a rank on another host, for one use in one group, so that no bytes of
+ * different uses have to be told apart.  Made when it is first needed: of the two ranks the
  * higher calls, the lower is called; while it waits for that, it looks by a probe
  * whether the other still lives.  Never blocks; knows bytes, not frames. */
 #ifndef DISTLITE_PG_CPU_TCP_LINK_H
@@ -21,6 +21,7 @@ typedef struct dl_link_options {
     uint8_t token[DL_TOKEN_SIZE];
     int rank; /* this one */
     int peer; /* the other */
+    int lane; /* of several links between the two, for the same use */
     dl_call_use use;
 } dl_link_options;
 

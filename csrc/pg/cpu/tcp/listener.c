@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -39,6 +40,7 @@ dl_call_put(dl_buffer *buffer, const dl_call *call, const uint8_t token[DL_TOKEN
                           .size = (uint32_t)(DL_TOKEN_SIZE + size),
                           .root = (uint32_t)call->callee,
                           .id = (uint64_t)call->caller,
+                          .total = (uint64_t)call->lane,
                       });
     dl_buffer_put(buffer, (dl_bytes){head, sizeof head});
     dl_buffer_put(buffer, (dl_bytes){token, DL_TOKEN_SIZE});
@@ -46,18 +48,10 @@ dl_call_put(dl_buffer *buffer, const dl_call *call, const uint8_t token[DL_TOKEN
     return dl_buffer_check(buffer);
 }
 
-/* Before anybody calls: accepted sockets take their options from the listening one. */
-static void
-listen_at(dl_listener *listener)
-{
-    dl_socket_set_option(listener->fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    /* Callers speak first: whoever is accepted has said who it is, as a rule. */
-    dl_socket_set_option(listener->fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, 10);
-}
-
-dl_status
-dl_listener_open(dl_listener *listener, const dl_address *address,
-                 const uint8_t token[DL_TOKEN_SIZE])
+/* Options are set before anybody calls: accepted sockets have those of the listening
+ * one. */
+static dl_status
+listen_at(const dl_address *address, int *made)
 {
     dl_address at = *address;
     int fd;
@@ -73,15 +67,75 @@ dl_listener_open(dl_listener *listener, const dl_address *address,
         dl_socket_close(fd);
         return dl_fail(DL_NETWORK, "listening at %s: %s", text, strerror(error));
     }
+    dl_socket_set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    /* Callers speak first: whoever is accepted has said who it is, as a rule. */
+    dl_socket_set_option(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, 10);
+    *made = fd;
+    return DL_OK;
+}
+
+/* One descriptor that tells of all sockets, so that waits need not know their number. */
+static dl_status
+gather_sockets(dl_listener *listener)
+{
+    if (listener->way.count == 1) {
+        listener->fd = listener->sockets[0];
+        return DL_OK;
+    }
+    listener->fd = epoll_create1(EPOLL_CLOEXEC);
+    if (listener->fd < 0) {
+        return dl_fail(DL_INTERNAL, "epoll_create1: %s", strerror(errno));
+    }
+    dl_fork_guard(listener->fd);
+    for (int i = 0; i < listener->way.count; i++) {
+        struct epoll_event event = {.events = EPOLLIN};
+        if (epoll_ctl(listener->fd, EPOLL_CTL_ADD, listener->sockets[i], &event) != 0) {
+            return dl_fail(DL_INTERNAL, "epoll_ctl: %s", strerror(errno));
+        }
+    }
+    return DL_OK;
+}
+
+static void
+close_sockets(dl_listener *listener)
+{
+    if (listener->way.count > 1) {
+        dl_socket_close(listener->fd);
+    }
+    for (int i = 0; i < listener->way.count; i++) {
+        dl_socket_close(listener->sockets[i]);
+    }
+}
+
+static dl_status
+open_sockets(dl_listener *listener, const dl_way *way)
+{
+    for (int i = 0; i < way->count; i++) {
+        dl_address *own = &listener->way.addresses[i];
+        DL_TRY(listen_at(&way->addresses[i], &listener->sockets[i]));
+        listener->way.count++;
+        DL_TRY(dl_socket_local_address(listener->sockets[i], own));
+    }
+    return gather_sockets(listener);
+}
+
+dl_status
+dl_listener_open(dl_listener *listener, const dl_way *way)
+{
     *listener = (dl_listener){
-        .is_open = true, .fork_generation = dl_fork_generation(), .fd = fd};
-    listen_at(listener);
-    memcpy(listener->token, token, DL_TOKEN_SIZE);
+        .is_open = true, .fork_generation = dl_fork_generation(), .fd = -1};
+    memcpy(listener->way.token, way->token, sizeof way->token);
+    dl_status status = open_sockets(listener, way);
+    if (status != DL_OK) {
+        close_sockets(listener);
+        *listener = (dl_listener){.fd = -1};
+        return status;
+    }
     pthread_mutex_init(&listener->lock, NULL);
     dl_list_init(&listener->strangers);
     dl_list_init(&listener->callers);
     dl_list_init(&listener->probes);
-    return dl_socket_local_address(fd, &listener->address);
+    return DL_OK;
 }
 
 static visitor *
@@ -112,7 +166,7 @@ dl_listener_fini(dl_listener *listener)
 {
     /* In a forked child the descriptors are closed, and their numbers maybe others'. */
     if (listener->is_open && listener->fork_generation == dl_fork_generation()) {
-        dl_socket_close(listener->fd);
+        close_sockets(listener);
         send_all_away(&listener->strangers);
         send_all_away(&listener->callers);
         send_all_away(&listener->probes);
@@ -141,7 +195,7 @@ is_welcome(const dl_listener *listener, const visitor *self)
 {
     const uint8_t *token = self->bytes + DL_HEAD_SIZE;
 
-    return memcmp(token, listener->token, DL_TOKEN_SIZE) == 0;
+    return memcmp(token, listener->way.token, DL_TOKEN_SIZE) == 0;
 }
 
 /* Not a byte more than the caller's introduction is read: the rest is for the taker. */
@@ -205,24 +259,35 @@ drop_old_probes(dl_listener *listener)
     }
 }
 
-static void
-accept_all(dl_listener *listener)
+/* False: no memory for another one. */
+static bool
+accept_at(dl_listener *listener, int socket, bool *has_any)
 {
-    bool has_any = false;
     int fd;
 
-    while ((fd = accept4(listener->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC))
-           >= 0) {
+    while ((fd = accept4(socket, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
         visitor *made = calloc(1, sizeof *made);
         if (made == NULL) {
             close(fd);
-            return;
+            return false;
         }
         dl_socket_prepare(fd);
         made->fd = fd;
         made->since = dl_now();
         dl_list_append(&listener->strangers, &made->node);
-        has_any = true;
+        *has_any = true;
+    }
+    return true;
+}
+
+static void
+accept_all(dl_listener *listener)
+{
+    bool has_any = false;
+    bool has_memory = true;
+
+    for (int i = 0; i < listener->way.count && has_memory; i++) {
+        has_memory = accept_at(listener, listener->sockets[i], &has_any);
     }
     if (has_any) {
         drop_old_probes(listener);
@@ -241,6 +306,7 @@ is_call(const visitor *self, const dl_call *call)
     bool is_caller = call->caller < 0 || self->head.id == (uint64_t)call->caller;
 
     return is_caller && self->head.root == (uint32_t)call->callee
+           && self->head.total == (uint64_t)call->lane
            && self->head.detail == (uint8_t)call->use && dl_bytes_equal(name, wanted);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Where a process is called by ranks of other hosts: one listening socket for all of its
- * groups.  There is no thread behind it.  Whoever waits for a caller looks who has come,
+ * Where a process is called by ranks of other hosts: one listening socket for each of its
+ * addresses, for all of its groups.  There is no thread behind it.  Whoever waits for a caller looks who has come,
  * keeps those who came for others, and takes the one it waits for.  A caller shows by a
  * secret that it has read this process's record in the store; all others are sent away.
  *
@@ -13,14 +13,15 @@
 #include <pthread.h>
 
 #include "base/list.h"
-#include "net/address.h"
+#include "net/interface.h"
 #include "pg/cpu/tcp/frame.h"
 
 #define DL_TOKEN_SIZE 16
 
-/* Where a rank is called. */
+/* Where a rank is called: one address for each interface it was told to use. */
 typedef struct dl_way {
-    dl_address address;
+    dl_address addresses[DL_INTERFACES_LIMIT]; /* with their ports */
+    int count;
     uint8_t token[DL_TOKEN_SIZE];
 } dl_way;
 
@@ -35,6 +36,7 @@ typedef struct dl_call {
     const char *group; /* its name; borrowed */
     int caller;        /* ranks in that group; -1, for the taker: any */
     int callee;
+    int lane; /* which of several links of the two */
     dl_call_use use;
 } dl_call;
 
@@ -43,9 +45,9 @@ typedef struct dl_listener {
     bool is_open;
     /* fixed after open */
     uint32_t fork_generation;
-    int fd;
-    dl_address address; /* with its port */
-    uint8_t token[DL_TOKEN_SIZE];
+    int fd;                           /* to poll(2): readable when somebody calls */
+    int sockets[DL_INTERFACES_LIMIT]; /* one for each address of the way */
+    dl_way way;
     /* guarded by lock */
     pthread_mutex_t lock;
     dl_list strangers; /* that have not said all yet */
@@ -53,9 +55,8 @@ typedef struct dl_listener {
     dl_list probes;
 } dl_listener;
 
-/* At `address`, at a port that the system chooses. */
-dl_status dl_listener_open(dl_listener *listener, const dl_address *address,
-                           const uint8_t token[DL_TOKEN_SIZE]);
+/* At the addresses of `way`, at ports that the system chooses. */
+dl_status dl_listener_open(dl_listener *listener, const dl_way *way);
 
 /* Callers that were not taken are hung up on.  In a forked child it forgets them. */
 void dl_listener_fini(dl_listener *listener);

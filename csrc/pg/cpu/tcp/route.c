@@ -51,7 +51,7 @@ send_some(dl_route *self, dl_cargo *cargo, size_t *sent)
         {cargo->data + cargo->done, self->part_left},
     };
 
-    DL_TRY(dl_link_write(&self->link, parts, self->part_left > 0 ? 2 : 1, sent));
+    DL_TRY(dl_bundle_write(&self->link, parts, self->part_left > 0 ? 2 : 1, sent));
     size_t of_head = least(*sent, self->head_left);
     self->head_left -= of_head;
     self->part_left -= *sent - of_head;
@@ -83,7 +83,7 @@ step_out(dl_route *self, bool *has_moved)
 static dl_status
 fail_farewell(dl_route *self, const dl_head *head)
 {
-    const dl_link_options *options = &self->link.options;
+    const dl_link_options *options = dl_bundle_options(&self->link);
 
     self->is_told = head->root != DL_CLOSED;
     return dl_failure_notice_fail(options->there, options->peer, head,
@@ -105,7 +105,7 @@ take_head(dl_route *self, bool *is_data)
     if (!dl_head_take(self->ahead + self->start, &head)
         || (head.kind != DL_HEAD_DATA && head.kind != DL_HEAD_FAREWELL)
         || (head.kind == DL_HEAD_FAREWELL && head.size > DL_ERROR_TEXT_SIZE)) {
-        return dl_stamp_fail_protocol(&self->link);
+        return dl_stamp_fail_protocol(dl_bundle_options(&self->link));
     }
     if (head.kind == DL_HEAD_FAREWELL) {
         bool is_whole = ready >= DL_HEAD_SIZE + head.size;
@@ -116,9 +116,9 @@ take_head(dl_route *self, bool *is_data)
         return DL_OK;
     }
     dl_cargo *cargo = dl_queue_front(&self->in);
-    DL_TRY(dl_stamp_compare(&self->link, self->op, cargo, &head));
+    DL_TRY(dl_stamp_compare(dl_bundle_options(&self->link), self->op, cargo, &head));
     if (head.size > cargo->size - cargo->done) {
-        return dl_stamp_fail_protocol(&self->link);
+        return dl_stamp_fail_protocol(dl_bundle_options(&self->link));
     }
     self->start += DL_HEAD_SIZE;
     self->in_left = head.size;
@@ -196,7 +196,7 @@ receive_some(dl_route *self, size_t *got)
     if (parts[skipped].iov_len == 0) {
         return DL_OK;
     }
-    DL_TRY(dl_link_read(&self->link, parts + skipped, 2 - skipped, got));
+    DL_TRY(dl_bundle_read(&self->link, parts + skipped, 2 - skipped, got));
     size_t direct = is_direct ? least(*got, self->in_left) : 0;
     cargo->done += direct;
     self->in_left -= direct;
@@ -229,7 +229,7 @@ dl_route_step(dl_route *self, bool *has_moved)
     if (is_idle(self)) {
         return DL_OK;
     }
-    DL_TRY(dl_link_open(&self->link));
+    DL_TRY(dl_bundle_open(&self->link));
     dl_status status = step_out(self, has_moved);
     if (status != DL_OK) {
         /* What the other rank said before its end tells more. */
@@ -240,8 +240,8 @@ dl_route_step(dl_route *self, bool *has_moved)
     return step_in(self, has_moved);
 }
 
-struct pollfd
-dl_route_poll(const dl_route *self)
+int
+dl_route_poll(const dl_route *self, struct pollfd *entries)
 {
     short events = (short)(dl_queue_is_empty(&self->out) ? POLLIN : POLLIN | POLLOUT);
 
@@ -249,8 +249,7 @@ dl_route_poll(const dl_route *self)
     if (dl_queue_is_empty(&self->in) && self->end - self->start >= DL_HEAD_SIZE) {
         events &= (short)~POLLIN;
     }
-    return is_idle(self) ? (struct pollfd){.fd = -1}
-                         : dl_link_poll(&self->link, events);
+    return is_idle(self) ? 0 : dl_bundle_poll(&self->link, events, entries);
 }
 
 /* Whether nothing of a part is left to be sent. */
@@ -258,14 +257,17 @@ static bool
 finish_part(dl_route *self, dl_deadline deadline)
 {
     while (self->head_left > 0 || self->part_left > 0) {
-        struct pollfd entry = dl_link_poll(&self->link, POLLOUT);
+        struct pollfd entries[DL_BUNDLE_POLLS];
+        int count = dl_bundle_poll(&self->link, POLLOUT, entries);
         size_t sent;
         if (send_some(self, dl_queue_front(&self->out), &sent) != DL_OK) {
             return false;
         }
         if (sent == 0
             && (dl_deadline_passed(deadline)
-                || poll(&entry, 1, dl_deadline_poll(deadline, DL_WAIT_SLICE)) < 0)) {
+                || poll(entries, (nfds_t)count,
+                        dl_deadline_poll(deadline, DL_WAIT_SLICE))
+                       < 0)) {
             return false;
         }
     }
@@ -275,19 +277,11 @@ finish_part(dl_route *self, dl_deadline deadline)
 void
 dl_route_farewell(dl_route *self, const dl_error *cause, dl_deadline deadline)
 {
-    uint8_t bytes[DL_HEAD_SIZE];
-    dl_head head = dl_failure_notice_head(cause);
-    struct iovec parts[] = {{bytes, sizeof bytes}, {(char *)cause->text, head.size}};
-    size_t sent;
-
-    if (!self->link.is_open && dl_link_open(&self->link) != DL_OK) {
+    if (dl_bundle_open(&self->link) != DL_OK || !self->link.is_open) {
         return;
     }
-    dl_head_put(bytes, &head);
-    if (self->link.is_open && finish_part(self, deadline)) {
-        (void)dl_link_write(&self->link, parts, 2, &sent);
+    if (finish_part(self, deadline)) {
+        dl_failure_notice_send(&self->link, cause);
     }
-    if (self->link.is_open) {
-        (void)shutdown(self->link.fd, SHUT_WR);
-    }
+    dl_bundle_shutdown(&self->link);
 }

@@ -12,7 +12,7 @@
 #define DISTLITE_PG_CPU_TCP_ROUTE_H
 
 #include "pg/backend.h"
-#include "pg/cpu/tcp/link.h"
+#include "pg/cpu/tcp/bundle.h"
 
 /* Transfers queued in one direction: what an algorithm may have under way, of one round
  * or of several. */
@@ -36,7 +36,7 @@ typedef struct dl_queue {
 } dl_queue;
 
 typedef struct dl_route {
-    dl_link link;
+    dl_bundle link;
     const dl_op_context *op; /* the one that is under way */
     dl_queue out;
     dl_queue in;
@@ -73,8 +73,9 @@ void dl_queue_push(dl_queue *queue, void *data, size_t size, uint32_t stage);
  * operation. */
 dl_status dl_route_step(dl_route *route, bool *has_moved);
 
-/* What to wait for, if anything. */
-struct pollfd dl_route_poll(const dl_route *route);
+/* What to wait for, if anything: at most DL_BUNDLE_POLLS entries, whose number it
+ * returns. */
+int dl_route_poll(const dl_route *route, struct pollfd *entries);
 
 /* The last frame of a connection, after the rest of the part that is under way if the
  * deadline allows.  The link is of no use afterwards. */

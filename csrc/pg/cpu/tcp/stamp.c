@@ -40,11 +40,11 @@ fingerprint_of(const dl_head *head)
 }
 
 dl_status
-dl_stamp_fail_protocol(const dl_link *link)
+dl_stamp_fail_protocol(const dl_link_options *link)
 {
     char peer[DL_PEER_TEXT_SIZE];
 
-    dl_peer_describe(link->options.there, link->options.peer, peer);
+    dl_peer_describe(link->there, link->peer, peer);
     return dl_fail(DL_PROTOCOL,
                    "%s sent what makes no sense here: the ranks run different versions "
                    "of distlite",
@@ -53,14 +53,14 @@ dl_stamp_fail_protocol(const dl_link *link)
 
 /* As seen on both sides, so that the texts are the same. */
 static dl_status
-fail_calls(const dl_link *link, const dl_op_context *op, const dl_head *head)
+fail_calls(const dl_link_options *link, const dl_op_context *op, const dl_head *head)
 {
     dl_fingerprint theirs = fingerprint_of(head);
-    bool is_first = link->options.rank < link->options.peer;
+    bool is_first = link->rank < link->peer;
     const dl_fingerprint *calls[] = {is_first ? &op->fingerprint : &theirs,
                                      is_first ? &theirs : &op->fingerprint};
-    int ranks[] = {is_first ? link->options.rank : link->options.peer,
-                   is_first ? link->options.peer : link->options.rank};
+    int ranks[] = {is_first ? link->rank : link->peer,
+                   is_first ? link->peer : link->rank};
     char texts[2][DL_FINGERPRINT_TEXT_SIZE];
 
     for (int i = 0; i < 2; i++) {
@@ -78,7 +78,7 @@ fail_calls(const dl_link *link, const dl_op_context *op, const dl_head *head)
 }
 
 static dl_status
-fail_sizes(const dl_link *link, const dl_op_context *op, const dl_cargo *cargo,
+fail_sizes(const dl_link_options *link, const dl_op_context *op, const dl_cargo *cargo,
            const dl_head *head)
 {
     char sent[DL_FINGERPRINT_SIZE_TEXT_SIZE];
@@ -87,12 +87,12 @@ fail_sizes(const dl_link *link, const dl_op_context *op, const dl_cargo *cargo,
     dl_fingerprint_describe_size(&op->fingerprint, head->length, sent);
     dl_fingerprint_describe_size(&op->fingerprint, cargo->size, expected);
     return dl_fail(DL_MISMATCH, "rank %d has %s for rank %d, which expects %s",
-                   link->options.peer, sent, link->options.rank, expected);
+                   link->peer, sent, link->rank, expected);
 }
 
 dl_status
-dl_stamp_compare(const dl_link *link, const dl_op_context *op, const dl_cargo *cargo,
-                 const dl_head *head)
+dl_stamp_compare(const dl_link_options *link, const dl_op_context *op,
+                 const dl_cargo *cargo, const dl_head *head)
 {
     dl_fingerprint theirs = fingerprint_of(head);
 

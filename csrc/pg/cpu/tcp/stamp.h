@@ -12,9 +12,9 @@
 dl_head dl_stamp_head(const dl_op_context *op, uint32_t stage);
 
 /* Whether the head is of what `cargo` waits for. */
-dl_status dl_stamp_compare(const dl_link *link, const dl_op_context *op,
+dl_status dl_stamp_compare(const dl_link_options *link, const dl_op_context *op,
                            const dl_cargo *cargo, const dl_head *head);
 
-dl_status dl_stamp_fail_protocol(const dl_link *link);
+dl_status dl_stamp_fail_protocol(const dl_link_options *link);
 
 #endif

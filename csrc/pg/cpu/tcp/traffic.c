@@ -32,7 +32,7 @@ dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options)
         .fork_generation = dl_fork_generation(),
         .routes = calloc(count, sizeof *traffic->routes),
         .used = calloc(count, sizeof *traffic->used),
-        .polls = calloc(count + 1, sizeof *traffic->polls),
+        .polls = calloc(DL_BUNDLE_POLLS * count + 1, sizeof *traffic->polls),
     };
     pthread_mutex_init(&traffic->lock, NULL);
     if (traffic->routes == NULL || traffic->used == NULL || traffic->polls == NULL) {
@@ -48,7 +48,9 @@ dl_traffic_fini(dl_traffic *traffic)
     for (int i = 0; i < traffic->used_count; i++) {
         dl_route *route = traffic->routes[traffic->used[i]];
         if (traffic->fork_generation == dl_fork_generation()) {
-            dl_link_fini(&route->link);
+            dl_bundle_fini(&route->link);
+        } else {
+            dl_bundle_forget(&route->link);
         }
         free(route);
     }
@@ -67,7 +69,6 @@ make_route(dl_traffic *self, int rank)
         .group = options->group_name,
         .there = &options->peers[rank],
         .listener = options->listener,
-        .address = options->ways[rank].address,
         .rank = options->rank,
         .peer = rank,
         .use = DL_FOR_COLLECTIVES,
@@ -76,8 +77,10 @@ make_route(dl_traffic *self, int rank)
     if (made == NULL) {
         return dl_fail_no_memory();
     }
-    memcpy(link.token, options->ways[rank].token, sizeof link.token);
-    dl_link_init(&made->link, &link);
+    if (dl_bundle_init(&made->link, &link, &options->ways[rank]) != DL_OK) {
+        free(made);
+        return DL_NO_MEMORY;
+    }
     self->routes[rank] = made;
     self->used[self->used_count++] = rank;
     return DL_OK;
@@ -271,8 +274,8 @@ sleep_for_news(dl_traffic *self)
 
     for (int i = 0; i < self->used_count; i++) {
         const dl_route *route = used_route(self, i);
-        self->polls[count++] = dl_route_poll(route);
-        awaits_call |= !route->link.is_open && route->link.fd < 0;
+        count += (nfds_t)dl_route_poll(route, self->polls + count);
+        awaits_call |= dl_bundle_awaits_call(&route->link);
     }
     if (awaits_call) {
         self->polls[count++] =

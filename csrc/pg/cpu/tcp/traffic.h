@@ -38,7 +38,7 @@ typedef struct dl_traffic {
     dl_route **routes; /* by rank; NULL: not needed yet */
     int *used;         /* ranks of the routes there are */
     int used_count;
-    struct pollfd *polls; /* scratch: one per rank and one */
+    struct pollfd *polls; /* scratch: those of all routes, and one */
     const dl_op_context *op;
     uint64_t sequence; /* of the last operation that has ended */
     uint32_t stage;

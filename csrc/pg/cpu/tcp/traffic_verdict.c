@@ -72,7 +72,7 @@ describe_late(const dl_traffic *self, char *text, size_t size)
     for (int rank = 0; rank < self->options.size; rank++) {
         const dl_route *route = self->routes[rank];
         if (route != NULL && is_awaited(route) && ++count <= NAMED_RANKS) {
-            dl_peer_describe(route->link.options.there, rank, peer);
+            dl_peer_describe(dl_bundle_options(&route->link)->there, rank, peer);
             describe_last_seen(self, route, seen);
             used += (size_t)snprintf(text + used, size - used, "%s%s%s",
                                      count == 1 ? "" : ", ", peer, seen);

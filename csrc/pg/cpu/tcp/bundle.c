@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/tcp/bundle.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* A rank that lists fewer interfaces than the other is reached by as many. */
+static int
+count_links(const dl_link_options *options, const dl_way *way)
+{
+    int own = options->listener->way.count;
+    int least = own < way->count ? own : way->count;
+
+    return least < 1 ? 1 : least;
+}
+
+dl_status
+dl_bundle_init(dl_bundle *bundle, const dl_link_options *options, const dl_way *way)
+{
+    dl_link_options link = *options;
+    int count = count_links(options, way);
+
+    *bundle = (dl_bundle){.count = count};
+    bundle->links = calloc((size_t)count, sizeof *bundle->links);
+    if (bundle->links == NULL) {
+        return dl_fail_no_memory();
+    }
+    memcpy(link.token, way->token, sizeof link.token);
+    for (int lane = 0; lane < count; lane++) {
+        link.address = way->addresses[lane];
+        link.lane = lane;
+        dl_link_init(&bundle->links[lane], &link);
+    }
+    return DL_OK;
+}
+
+void
+dl_bundle_fini(dl_bundle *bundle)
+{
+    for (int lane = 0; bundle->links != NULL && lane < bundle->count; lane++) {
+        dl_link_fini(&bundle->links[lane]);
+    }
+    dl_bundle_forget(bundle);
+}
+
+void
+dl_bundle_forget(dl_bundle *bundle)
+{
+    free(bundle->links);
+    *bundle = (dl_bundle){0};
+}
+
+/* All at the same time: one round trip whatever their number. */
+dl_status
+dl_bundle_open(dl_bundle *bundle)
+{
+    bool is_open = true;
+
+    if (bundle->is_open) {
+        return DL_OK;
+    }
+    for (int lane = 0; lane < bundle->count; lane++) {
+        DL_TRY(dl_link_open(&bundle->links[lane]));
+        is_open &= bundle->links[lane].is_open;
+    }
+    bundle->is_open = is_open;
+    return DL_OK;
+}
+
+/* The link that carries the byte at `position`. */
+static dl_link *
+link_at(const dl_bundle *bundle, uint64_t position)
+{
+    uint64_t stripe = position / DL_STRIPE_SIZE;
+
+    return &bundle->links[stripe % (uint64_t)bundle->count];
+}
+
+/* Leaves of the parts what the stripe at `position` has room for; returns their count. */
+static int
+cut(const dl_bundle *bundle, uint64_t position, struct iovec *parts, int count)
+{
+    size_t left = DL_STRIPE_SIZE - (size_t)(position % DL_STRIPE_SIZE);
+    int kept = 0;
+
+    if (bundle->count == 1) {
+        return count;
+    }
+    while (kept < count && left > 0) {
+        if (parts[kept].iov_len > left) {
+            parts[kept].iov_len = left;
+        }
+        left -= parts[kept++].iov_len;
+    }
+    return kept;
+}
+
+dl_status
+dl_bundle_write(dl_bundle *bundle, struct iovec *parts, int count, size_t *size)
+{
+    *size = 0;
+    if (!bundle->is_open) {
+        return DL_OK;
+    }
+    count = cut(bundle, bundle->written, parts, count);
+    DL_TRY(dl_link_write(link_at(bundle, bundle->written), parts, count, size));
+    bundle->written += *size;
+    return DL_OK;
+}
+
+dl_status
+dl_bundle_read(dl_bundle *bundle, struct iovec *parts, int count, size_t *size)
+{
+    *size = 0;
+    if (!bundle->is_open) {
+        return DL_OK;
+    }
+    count = cut(bundle, bundle->read, parts, count);
+    DL_TRY(dl_link_read(link_at(bundle, bundle->read), parts, count, size));
+    bundle->read += *size;
+    return DL_OK;
+}
+
+void
+dl_bundle_shutdown(dl_bundle *bundle)
+{
+    for (int lane = 0; lane < bundle->count; lane++) {
+        if (bundle->links[lane].is_open) {
+            (void)shutdown(bundle->links[lane].fd, SHUT_WR);
+        }
+    }
+}
+
+/* Before it is open one of the missing links is enough: the rest are looked at with it. */
+int
+dl_bundle_poll(const dl_bundle *bundle, short events, struct pollfd *entries)
+{
+    for (int lane = 0; !bundle->is_open && lane < bundle->count; lane++) {
+        if (!bundle->links[lane].is_open) {
+            entries[0] = dl_link_poll(&bundle->links[lane], events);
+            return 1;
+        }
+    }
+    const dl_link *in = link_at(bundle, bundle->read);
+    const dl_link *out = link_at(bundle, bundle->written);
+    if (in == out || (events & POLLOUT) == 0) {
+        entries[0] = dl_link_poll(in, events);
+        return 1;
+    }
+    entries[0] = dl_link_poll(out, POLLOUT);
+    entries[1] = dl_link_poll(in, events & POLLIN);
+    return 2;
+}
+
+bool
+dl_bundle_awaits_call(const dl_bundle *bundle)
+{
+    for (int lane = 0; !bundle->is_open && lane < bundle->count; lane++) {
+        if (bundle->links[lane].fd < 0) {
+            return true;
+        }
+    }
+    return false;
+}
