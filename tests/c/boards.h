@@ -14,12 +14,12 @@ typedef struct test_boards {
     int size;
     void *memory;
     dl_peer peers[DL_RANKS_LIMIT];
-    dl_lifeline lines[DL_RANKS_LIMIT];
-    dl_lifelines lifelines[DL_RANKS_LIMIT];
+    int held[DL_RANKS_LIMIT]; /* by rank, the writing end of a lifeline */
+    dl_process *processes[DL_RANKS_LIMIT];
     dl_board boards[DL_RANKS_LIMIT];
 } test_boards;
 
-/* Every rank watches every other one's lifeline. */
+/* The ranks are processes of their own, as far as the table knows. */
 DL_CHECK_UNUSED static void
 boards_init(test_boards *all, int size, size_t chunk, bool may_spin)
 {
@@ -30,22 +30,20 @@ boards_init(test_boards *all, int size, size_t chunk, bool may_spin)
     memset(all->memory, 0, memory_size);
     dl_board_format(all->memory, size, chunk, may_spin);
     for (int rank = 0; rank < size; rank++) {
+        dl_process_id id = {.bytes = {'r', (uint8_t)rank}};
+        int ends[2];
         all->peers[rank] = (dl_peer){.pid = 100 + rank, .host = "h"};
-        CHECK_OK(dl_lifeline_make(&all->lines[rank]));
+        CHECK(pipe(ends) == 0);
+        all->held[rank] = ends[1];
+        CHECK_OK(dl_process_find(&id, &all->processes[rank]));
+        CHECK_OK(dl_process_watch(all->processes[rank], ends[0], -1));
     }
     for (int rank = 0; rank < size; rank++) {
         dl_board_options options = {.rank = rank,
                                     .size = size,
                                     .group_name = "g",
                                     .peers = all->peers,
-                                    .lifelines = &all->lifelines[rank]};
-        CHECK_OK(dl_lifelines_init(&all->lifelines[rank], size));
-        for (int peer = 0; peer < size; peer++) {
-            if (peer != rank) {
-                dl_lifelines_put(&all->lifelines[rank], peer,
-                                 dup(all->lines[peer].shown));
-            }
-        }
+                                    .processes = all->processes};
         CHECK_OK(dl_board_init(&all->boards[rank], &options, all->memory, memory_size));
     }
 }
@@ -54,8 +52,8 @@ boards_init(test_boards *all, int size, size_t chunk, bool may_spin)
 DL_CHECK_UNUSED static void
 boards_cut(test_boards *all, int rank)
 {
-    dl_socket_close(all->lines[rank].held);
-    all->lines[rank].held = -1;
+    close(all->held[rank]);
+    all->held[rank] = -1;
 }
 
 DL_CHECK_UNUSED static void
@@ -63,9 +61,8 @@ boards_fini(test_boards *all)
 {
     for (int rank = 0; rank < all->size; rank++) {
         dl_board_fini(&all->boards[rank]);
-        dl_lifelines_fini(&all->lifelines[rank]);
-        dl_socket_close(all->lines[rank].held);
-        dl_socket_close(all->lines[rank].shown);
+        dl_process_unref(all->processes[rank]);
+        dl_socket_close(all->held[rank]);
     }
     free(all->memory);
 }

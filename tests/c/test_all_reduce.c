@@ -352,7 +352,7 @@ die_in_the_middle(int rank, int size, void *unused)
     CHECK_STATUS(dl_all_reduce_chunks(&all.boards[self.rank], &context, &args),
                  DL_PEER_LOST);
     CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid 101 on host h)");
-    dl_board_break(&all.boards[rank]);
+    dl_board_break(&all.boards[rank], all.boards[rank].op);
     CHECK(dl_now() - start < DL_SECOND + CHECK_SLACK);
 }
 

@@ -24,9 +24,9 @@ copy_of(int fd)
 
 static dl_borrower
 borrower_of(const char *name, int rank, const int *ranks, int count,
-            dl_lifelines *lifelines)
+            dl_process *const *processes)
 {
-    return (dl_borrower){rank, name, ranks, count, lifelines};
+    return (dl_borrower){rank, name, ranks, count, processes, SIZE};
 }
 
 static int64_t
@@ -46,25 +46,19 @@ static void
 borrow_in_pairs(int rank, int size, void *unused)
 {
     dl_arena arena;
-    dl_lifelines lifelines;
     int pair[] = {rank / 2 * 2, rank / 2 * 2 + 1};
     char name[32];
 
     (void)unused;
-    CHECK_OK(dl_lifelines_init(&lifelines, size));
     CHECK_OK(dl_arena_open(&arena, size, copy_of(shared.file)));
     for (int turn = 0; turn < TURNS; turn++) {
         dl_loan loan;
         snprintf(name, sizeof name, "group %d", turn % 3 == 0 ? 0 : turn);
-        dl_borrower self = borrower_of(name, rank, pair, 2, &lifelines);
+        dl_borrower self = borrower_of(name, rank, pair, 2, NULL);
         CHECK_OK(
             dl_arena_borrow(&arena, &self, dl_deadline_after(10 * DL_SECOND), &loan));
         dl_board board;
-        dl_board_options options = {.rank = rank % 2,
-                                    .size = 2,
-                                    .group_name = name,
-                                    .lifelines = &lifelines,
-                                    .lifeline_ranks = pair};
+        dl_board_options options = {.rank = rank % 2, .size = 2, .group_name = name};
         CHECK_OK(
             dl_board_init(&board, &options, loan.segment.memory, loan.segment.size));
         dl_op_context op = {.sequence = 1,
@@ -79,7 +73,6 @@ borrow_in_pairs(int rank, int size, void *unused)
         dl_arena_return(&arena, &loan);
     }
     dl_arena_fini(&arena);
-    dl_lifelines_fini(&lifelines);
 }
 
 CHECK_CASE(members_find_the_same_area_and_nobody_else_does)
@@ -95,14 +88,12 @@ CHECK_CASE(members_find_the_same_area_and_nobody_else_does)
 
 CHECK_CASE(the_same_name_with_other_ranks_is_another_group)
 {
-    dl_lifelines lifelines;
     dl_loan loans[2];
     int first[] = {0, 1}, second[] = {0, 2};
 
-    CHECK_OK(dl_lifelines_init(&lifelines, SIZE));
     CHECK_OK(dl_arena_create(&shared, SIZE, true));
-    dl_borrower one = borrower_of("g", 0, first, 2, &lifelines);
-    dl_borrower two = borrower_of("g", 0, second, 2, &lifelines);
+    dl_borrower one = borrower_of("g", 0, first, 2, NULL);
+    dl_borrower two = borrower_of("g", 0, second, 2, NULL);
     CHECK_OK(dl_arena_borrow(&shared, &one, dl_deadline_after(0), &loans[0]));
     CHECK_OK(dl_arena_borrow(&shared, &two, dl_deadline_after(0), &loans[1]));
     CHECK(loans[0].entry != loans[1].entry);
@@ -110,22 +101,19 @@ CHECK_CASE(the_same_name_with_other_ranks_is_another_group)
     dl_arena_return(&shared, &loans[0]);
     dl_arena_return(&shared, &loans[1]);
     dl_arena_fini(&shared);
-    dl_lifelines_fini(&lifelines);
 }
 
 CHECK_CASE(there_is_an_end_to_it)
 {
     static dl_loan loans[DL_ARENA_LOANS];
-    dl_lifelines lifelines;
     dl_loan more;
     int ranks[] = {0, 1};
     char name[32];
 
-    CHECK_OK(dl_lifelines_init(&lifelines, 2));
     CHECK_OK(dl_arena_create(&shared, 2, false));
     for (int i = 0; i <= DL_ARENA_LOANS; i++) {
         snprintf(name, sizeof name, "%d", i);
-        dl_borrower self = borrower_of(name, 0, ranks, 2, &lifelines);
+        dl_borrower self = borrower_of(name, 0, ranks, 2, NULL);
         if (i < DL_ARENA_LOANS) {
             CHECK_OK(dl_arena_borrow(&shared, &self, dl_deadline_after(0), &loans[i]));
         } else {
@@ -137,7 +125,6 @@ CHECK_CASE(there_is_an_end_to_it)
         dl_arena_return(&shared, &loans[i]);
     }
     dl_arena_fini(&shared);
-    dl_lifelines_fini(&lifelines);
 }
 
 /* The lock is the directory's first word. */
@@ -149,39 +136,38 @@ lock_of(const dl_arena *arena)
 
 CHECK_CASE(a_lock_is_taken_from_the_dead_and_from_nobody_else)
 {
-    dl_lifelines lifelines;
-    dl_lifeline other;
+    static dl_process *processes[SIZE];
+    dl_process_id id = {.bytes = {1}};
+    int other[2];
     dl_loan loan;
     int ranks[] = {0, 1};
 
-    CHECK_OK(dl_lifelines_init(&lifelines, 2));
-    CHECK_OK(dl_lifeline_make(&other));
-    dl_lifelines_put(&lifelines, 1, other.shown);
+    CHECK(pipe(other) == 0);
+    CHECK_OK(dl_process_find(&id, &processes[1]));
+    CHECK_OK(dl_process_watch(processes[1], other[0], -1));
     CHECK_OK(dl_arena_create(&shared, 2, false));
     atomic_store(lock_of(&shared), 2);
-    dl_borrower self = borrower_of("g", 0, ranks, 2, &lifelines);
+    dl_borrower self = borrower_of("g", 0, ranks, 2, processes);
     CHECK_STATUS(
         dl_arena_borrow(&shared, &self, dl_deadline_after(20 * DL_MILLISECOND), &loan),
         DL_TIMEOUT);
     CHECK_TEXT(dl_last_error()->text,
                "timed out after 20ms: rank 1 is making a group and does not go on");
-    dl_socket_close(other.held);
+    close(other[1]);
     CHECK_OK(dl_arena_borrow(&shared, &self, dl_deadline_after(5 * DL_SECOND), &loan));
     dl_arena_return(&shared, &loan);
     dl_arena_fini(&shared);
-    dl_lifelines_fini(&lifelines);
+    dl_process_unref(processes[1]);
 }
 
 /* Its last member has counted itself out, and was killed before it freed the area. */
 CHECK_CASE(an_area_that_nobody_will_free_is_in_nobodys_way)
 {
-    dl_lifelines lifelines;
     dl_loan loan, other;
     int ranks[] = {0, 1};
 
-    CHECK_OK(dl_lifelines_init(&lifelines, 2));
     CHECK_OK(dl_arena_create(&shared, 2, false));
-    dl_borrower self = borrower_of("g", 0, ranks, 2, &lifelines);
+    dl_borrower self = borrower_of("g", 0, ranks, 2, NULL);
     CHECK_OK(dl_arena_borrow(&shared, &self, dl_deadline_after(0), &loan));
     dl_loan again = loan;
     CHECK_OK(dl_arena_borrow(&shared, &self, dl_deadline_after(0), &other));
@@ -195,5 +181,4 @@ CHECK_CASE(an_area_that_nobody_will_free_is_in_nobodys_way)
     CHECK(other.entry != loan.entry);
     dl_arena_return(&shared, &other);
     dl_arena_fini(&shared);
-    dl_lifelines_fini(&lifelines);
 }

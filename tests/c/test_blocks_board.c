@@ -280,7 +280,7 @@ stop_in_the_middle(int rank, int size, void *unused)
         CHECK_STATUS(dl_all_gather_board(&self.exchange, &op, &args), DL_PEER_LOST);
         CHECK_CONTAINS(dl_last_error()->text, "rank 3 (pid 103 on host h)");
         CHECK(dl_now() - start < DL_SECOND + CHECK_SLACK);
-        dl_board_break(&all.boards[rank]);
+        dl_board_break(&all.boards[rank], all.boards[rank].op);
     }
     row_fini(&inputs);
     row_fini(&outputs);

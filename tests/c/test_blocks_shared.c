@@ -238,7 +238,7 @@ stop_reading(int rank, int size, void *unused)
     } else {
         CHECK_STATUS(dl_broadcast_board(&self.exchange, &op, &args), DL_PEER_LOST);
         CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid 101 on host h)");
-        dl_board_break(&all.boards[rank]);
+        dl_board_break(&all.boards[rank], all.boards[rank].op);
     }
     row_fini(&tensor);
     dl_exchange_fini(&self.exchange);

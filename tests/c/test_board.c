@@ -112,7 +112,7 @@ call_differently(int rank, int size, void *context)
     CHECK_CONTAINS(dl_last_error()->text, "#12 in group g: rank ");
     CHECK_CONTAINS(dl_last_error()->text,
                    rank == 2 ? "rank 1 called" : "called all_reduce(1000 x float32");
-    dl_board_break(&all.boards[rank]);
+    dl_board_break(&all.boards[rank], all.boards[rank].op);
     CHECK(dl_now() - start < DL_SECOND + CHECK_SLACK);
 }
 
@@ -172,7 +172,7 @@ all_but_rank_3(int rank, int size, void *unused)
     CHECK_OK(arrive(rank, 4, DL_BARRIER, 5 * DL_SECOND));
     /* Long enough for all three to come before one of them gives up. */
     dl_status status = arrive(rank, 5, DL_ALL_REDUCE, 400 * DL_MILLISECOND);
-    dl_board_break(&all.boards[rank]);
+    dl_board_break(&all.boards[rank], all.boards[rank].op);
     CHECK_EQUAL(status, DL_TIMEOUT);
     CHECK_CONTAINS(dl_last_error()->text,
                    "all_reduce #5 in group g timed out after 400ms: waiting for rank 3 "
@@ -279,9 +279,9 @@ CHECK_CASE(the_first_to_break_is_quoted)
 {
     boards_init(&all, 3, CHUNK, false);
     CHECK_STATUS(arrive(1, 1, DL_BARRIER, 0), DL_TIMEOUT);
-    dl_board_break(&all.boards[1]);
+    dl_board_break(&all.boards[1], all.boards[1].op);
     (void)dl_fail(DL_INTERNAL, "a later cause");
-    dl_board_break(&all.boards[2]);
+    dl_board_break(&all.boards[2], all.boards[2].op);
     CHECK_STATUS(arrive(0, 1, DL_BARRIER, -1), DL_TIMEOUT);
     CHECK_CONTAINS(dl_last_error()->text,
                    "rank 1 (pid 101 on host h) gave up: barrier #1 in group g timed "
@@ -296,7 +296,7 @@ CHECK_CASE(a_fault_of_a_third_is_passed_on_as_it_is)
     boards_init(&all, 3, CHUNK, false);
     boards_cut(&all, 2);
     CHECK_STATUS(arrive(1, 1, DL_BARRIER, -1), DL_PEER_LOST);
-    dl_board_break(&all.boards[1]);
+    dl_board_break(&all.boards[1], all.boards[1].op);
     CHECK_STATUS(arrive(0, 1, DL_BARRIER, -1), DL_PEER_LOST);
     CHECK_TEXT(dl_last_error()->text,
                "barrier #1 in group g: rank 2 (pid 102 on host h) "
@@ -310,7 +310,7 @@ CHECK_CASE(who_is_in_an_earlier_operation_can_finish_it)
     boards_init(&all, 2, CHUNK, false);
     CHECK_STATUS(arrive(1, 1, DL_BARRIER, 0), DL_TIMEOUT);
     CHECK_STATUS(arrive(1, 2, DL_BARRIER, 0), DL_TIMEOUT);
-    dl_board_break(&all.boards[1]);
+    dl_board_break(&all.boards[1], all.boards[1].op);
     CHECK_OK(arrive(0, 1, DL_BARRIER, -1));
     CHECK_STATUS(arrive(0, 2, DL_BARRIER, -1), DL_TIMEOUT);
     boards_fini(&all);
@@ -327,7 +327,7 @@ CHECK_CASE(an_interrupt_ends_the_wait_and_is_told)
     boards_init(&all, 2, CHUNK, false);
     dl_interrupt_install(interrupt);
     CHECK_STATUS(arrive(0, 1, DL_BARRIER, -1), DL_INTERRUPTED);
-    dl_board_break(&all.boards[0]);
+    dl_board_break(&all.boards[0], all.boards[0].op);
     dl_interrupt_install(NULL);
     CHECK_STATUS(arrive(1, 1, DL_BARRIER, -1), DL_CANCELLED);
     CHECK_TEXT(dl_last_error()->text,

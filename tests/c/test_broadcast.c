@@ -129,7 +129,7 @@ stop_after_two_rounds(int rank, int size, void *unused)
     CHECK_OK(dl_exchange_init(&exchange, &all.boards[rank]));
     CHECK_STATUS(dl_broadcast_board(&exchange, &context, &args), DL_PEER_LOST);
     CHECK_CONTAINS(dl_last_error()->text, "rank 2 (pid 102 on host h)");
-    dl_board_break(&all.boards[rank]);
+    dl_board_break(&all.boards[rank], all.boards[rank].op);
     dl_exchange_fini(&exchange);
 }
 

@@ -88,6 +88,7 @@ static const dl_contact some_contact = {
                            .size = sizeof(struct sockaddr_in6)}},
             .count = 2,
             .token = {1, 2, 3}},
+    .process.bytes = {4, 5, 6},
     .problem = "none",
     .is_refused = true,
 };
@@ -100,7 +101,7 @@ CHECK_CASE(records_come_back)
 
     dl_endpoint_put(&record, &some_peer, &some_contact);
     CHECK_OK(dl_buffer_check(&record));
-    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\3");
+    CHECK_BYTES(((dl_bytes){record.data, 8}), "dlcpu\0\0\4");
     CHECK_OK(dl_endpoint_take(dl_buffer_bytes(&record), &peer, &contact));
     CHECK_EQUAL(peer.pid, -5);
     CHECK_TEXT(peer.host, "a.host");
@@ -112,6 +113,7 @@ CHECK_CASE(records_come_back)
                                &some_contact.way.addresses[i]));
     }
     CHECK(contact.is_refused);
+    CHECK(memcmp(&contact.process, &some_contact.process, DL_PROCESS_ID_SIZE) == 0);
     CHECK_TEXT(contact.host.stack, "boot/1");
     CHECK_TEXT(contact.host.hint, "left");
     CHECK_TEXT(contact.problem, "none");

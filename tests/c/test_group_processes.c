@@ -292,3 +292,73 @@ CHECK_CASE(more_ranks_than_cores)
     start_processes(&all, 40, meet_many, NULL);
     join_processes(&all, 0);
 }
+
+/* Of every second element of `data`: needs a copy, for which there may be no memory. */
+static dl_status
+reduce_strided(dl_group *group, int64_t *data, size_t count)
+{
+    int64_t shape[] = {(int64_t)count};
+    int64_t strides[] = {2 * sizeof *data};
+    dl_all_reduce_args args = {.tensor = tensor_of(data, count, DL_INT64),
+                               .op = DL_SUM};
+
+    args.tensor.is_contiguous = false;
+    args.tensor.shape = shape;
+    args.tensor.strides = strides;
+    return dl_group_all_reduce(group, &args, soon());
+}
+
+/* Rank 1 has no memory for its `*turn`-th operation, which it therefore never begins; each
+ * is larger than all before. */
+static void
+run_out_of_memory(int rank, const rank_processes *all, void *turn)
+{
+    const char *hosts = getenv("TEST_HOSTS");
+    if (hosts != NULL) {
+        setenv("DISTLITE_HOST_HINT", (char[]){hosts[rank], '\0'}, 1);
+    }
+    dl_store *store = open_file_store(all);
+    dl_group *group = join_group(store, "0", rank, all->size);
+    static int64_t data[4000];
+    int failing = *(const int *)turn;
+
+    for (int i = 1; i < failing; i++) {
+        CHECK_OK(reduce_strided(group, data, (size_t)(100 * i)));
+    }
+    int64_t start = dl_now();
+    if (rank == 1) {
+        dl_check_fail_allocation_at(1);
+    }
+    CHECK_STATUS(reduce_strided(group, data, (size_t)(100 * failing)), DL_NO_MEMORY);
+    CHECK(rank != 1 || dl_check_allocation_failed());
+    CHECK(dl_now() - start < GROUP_PATIENCE / 2);
+    if (rank != 1) {
+        CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid ");
+        CHECK_CONTAINS(dl_last_error()->text, " gave up: out of memory");
+    }
+    end_group(group);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(a_rank_without_memory_for_an_operation_tells_the_others)
+{
+    rank_processes all;
+
+    for (int turn = 1; turn <= 3; turn++) {
+        start_processes(&all, 3, run_out_of_memory, &turn);
+        join_processes(&all, 0);
+    }
+}
+
+CHECK_CASE(so_it_does_on_several_hosts)
+{
+    rank_processes all;
+    int turn = 2;
+
+    setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+    for (int late = 0; late < 2; late++) {
+        setenv("TEST_HOSTS", late == 0 ? "abab" : "aabb", 1);
+        start_processes(&all, 4, run_out_of_memory, &turn);
+        join_processes(&all, 0);
+    }
+}

@@ -118,7 +118,7 @@ CHECK_CASE(who_is_awaited_is_compared_and_who_is_not_is_told_later)
     CHECK_OK(dl_board_announce(&all.boards[1]));
     dl_board_begin(&all.boards[2], &gather);
     CHECK_STATUS(dl_board_await(&all.boards[2], 1), DL_MISMATCH);
-    dl_board_break(&all.boards[2]);
+    dl_board_break(&all.boards[2], all.boards[2].op);
     dl_board_begin(&all.boards[1], &next);
     CHECK_STATUS(dl_board_announce(&all.boards[1]), DL_MISMATCH);
     CHECK_CONTAINS(dl_last_error()->text, "rank 1 called reduce");

@@ -36,7 +36,6 @@ bytes_used(void)
 
 typedef struct member {
     dl_arena arena;
-    dl_lifelines lifelines;
     dl_shared_views views;
     dl_board board;
     int rank;
@@ -51,13 +50,9 @@ join(member *self, int rank, int size)
     self->size = size;
     self->sequence = 0;
     open_copy(&self->arena, size);
-    CHECK_OK(dl_lifelines_init(&self->lifelines, size));
     CHECK_OK(dl_shared_views_init(&self->views, &self->arena, size));
-    dl_board_options options = {.rank = rank,
-                                .size = size,
-                                .group_name = "g",
-                                .lifelines = &self->lifelines,
-                                .views = &self->views};
+    dl_board_options options = {
+        .rank = rank, .size = size, .group_name = "g", .views = &self->views};
     CHECK_OK(dl_board_init(&self->board, &options, self->arena.home.memory,
                            self->arena.home.size));
 }
@@ -67,7 +62,6 @@ leave(member *self)
 {
     dl_board_fini(&self->board);
     dl_shared_views_fini(&self->views);
-    dl_lifelines_fini(&self->lifelines);
     dl_arena_fini(&self->arena);
 }
 

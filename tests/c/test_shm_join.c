@@ -75,18 +75,14 @@ join_and_meet(int rank, int size, void *unused)
                                 .size = size,
                                 .group_name = "g",
                                 .peers = self.endpoint.peers,
-                                .lifelines = &self.membership.lifelines};
+                                .processes = self.endpoint.processes};
     CHECK_OK(dl_board_init(&board, &options, self.membership.arena.home.memory,
                            self.membership.arena.home.size));
     dl_board_begin(&board, &op)[0] = (uint8_t)rank;
     CHECK_OK(dl_board_arrive(&board));
     for (int peer = 0; peer < size; peer++) {
         CHECK_EQUAL(dl_board_payload(&board, peer)[0], peer);
-        CHECK((self.membership.lifelines.shown[peer].fd >= 0) == (peer != rank));
-    }
-    dl_lifelines_watch(&self.membership.lifelines);
-    for (int peer = 0; peer < size; peer++) {
-        CHECK(!self.membership.lifelines.is_cut[peer]);
+        CHECK(!dl_process_has_ended(self.endpoint.processes[peer]));
     }
     op.sequence = 2;
     dl_board_begin(&board, &op);
@@ -95,7 +91,7 @@ join_and_meet(int rank, int size, void *unused)
     end(&self);
 }
 
-CHECK_CASE(all_share_memory_and_lifelines)
+CHECK_CASE(all_share_memory)
 {
     for (int size = 2; size <= 9; size++) {
         on_a_store(size, join_and_meet);
@@ -107,7 +103,8 @@ static void
 publish_ended(int rank)
 {
     dl_peer peer = {.pid = 77, .host = "here"};
-    dl_contact contact = {.socket = "distlite-nobody"};
+    dl_contact contact = {.socket = "distlite-nobody",
+                          .process.bytes = {1, (uint8_t)rank}};
     dl_buffer record = {0};
     char key[DL_ENDPOINT_KEY_SIZE];
 
@@ -347,15 +344,28 @@ CHECK_CASE(an_interrupt_ends_the_joining)
     dl_store_unref(store);
 }
 
-/* The memory and the lifelines of many ranks come in several messages. */
+/* Rank 3's lifeline is cut; the others' are not, however long one looks. */
+static bool
+has_ended_soon(const dl_process *process)
+{
+    int64_t until = dl_now() + 300 * DL_MILLISECOND;
+
+    while (!dl_process_has_ended(process) && dl_now() < until) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    return dl_process_has_ended(process);
+}
+
+/* The memory and the descriptors of many ranks come in several messages. */
 CHECK_CASE(a_welcome_in_parts_is_put_together)
 {
     joiner leader;
     joiner self;
     dl_parcel parcel = {0};
     dl_arena arena;
-    int memory, fd;
+    int memory, fd, ends[2], others[2];
 
+    CHECK(pipe(ends) == 0 && pipe(others) == 0);
     CHECK_OK(dl_hash_store_new(&store));
     publish_ended(1);
     publish_ended(2);
@@ -375,18 +385,21 @@ CHECK_CASE(a_welcome_in_parts_is_put_together)
     send_parcel(fd, &parcel);
     dl_put_welcome(&parcel.bytes,
                    &(dl_welcome){.memory_size = arena.home.size, .count = 1});
-    parcel.fd_count = 2;
+    parcel.fd_count = 3;
     parcel.fds[0] = memory;
-    parcel.fds[1] = memory;
+    parcel.fds[1] = parcel.fds[2] = others[0];
     send_parcel(fd, &parcel);
     dl_put_welcome(&parcel.bytes, &(dl_welcome){.first = 1, .count = 3});
-    parcel.fd_count = 3;
-    parcel.fds[0] = parcel.fds[1] = parcel.fds[2] = memory;
+    parcel.fd_count = 6;
+    for (int i = 0; i < 6; i++) {
+        parcel.fds[i] = i < 4 ? others[0] : ends[0];
+    }
     send_parcel(fd, &parcel);
     CHECK_OK(dl_join_run(&work, &self.membership));
     CHECK_EQUAL(self.membership.arena.home.size, arena.home.size);
+    close(ends[1]);
     for (int rank = 0; rank < 4; rank++) {
-        CHECK((self.membership.lifelines.shown[rank].fd >= 0) == (rank != 2));
+        CHECK_EQUAL(has_ended_soon(self.endpoint.processes[rank]), rank == 3);
     }
     dl_socket_close(fd);
     dl_arena_fini(&arena);
@@ -417,6 +430,10 @@ join_with_few_descriptors(int rank, int size, void *context)
 CHECK_CASE(too_few_descriptors_are_an_error_on_every_rank)
 {
     struct rlimit limit;
+    dl_process_own own;
+
+    /* These the process keeps. */
+    CHECK_OK(dl_process_own_get(&own));
     int next = dup(0);
     int room = 1;
     atomic_int failures;

@@ -83,6 +83,9 @@ free_backend(dl_backend *backend)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
 
+    if (self->fork_generation == dl_fork_generation()) {
+        dl_end_unsubscribe(&self->ends);
+    }
     dl_p2p_close(self->p2p);
     dl_hosts_fini(&self->hosts);
     dl_traffic_fini(&self->traffic);
@@ -97,7 +100,8 @@ free_backend(dl_backend *backend)
     dl_buffer_fini(&self->staging);
     dl_layout_fini(&self->layout);
     free(self->local_peers);
-    free(self->local_places);
+    free(self->local_processes);
+    free(self->processes);
     free(self->peers);
     free(self->ways);
     free(self->origin_ranks);
@@ -166,7 +170,7 @@ static const dl_backend_ops cpu_ops = {
     .free = free_backend,
 };
 
-/* Who shares this host, as its board and the roster's lifelines know them. */
+/* Who shares this host. */
 static dl_status
 copy_locals(dl_cpu_backend *self)
 {
@@ -175,15 +179,19 @@ copy_locals(dl_cpu_backend *self)
     int count = dl_layout_count(layout, layout->host);
 
     self->local_peers = malloc((size_t)count * sizeof *self->local_peers);
-    self->local_places = malloc((size_t)count * sizeof *self->local_places);
-    if (self->local_peers == NULL || self->local_places == NULL) {
+    self->local_processes = malloc((size_t)count * sizeof *self->local_processes);
+    self->processes = malloc((size_t)self->size * sizeof *self->processes);
+    if (self->local_peers == NULL || self->local_processes == NULL
+        || self->processes == NULL) {
         return dl_fail_no_memory();
     }
-    for (int place = 0; place < count; place++) {
-        int rank = ranks[place];
+    for (int rank = 0; rank < self->size; rank++) {
         int origin = self->origin_ranks == NULL ? rank : self->origin_ranks[rank];
-        self->local_peers[place] = peers_of(self)[rank];
-        self->local_places[place] = self->roster->endpoint.layout.place_of[origin];
+        self->processes[rank] = self->roster->endpoint.processes[origin];
+    }
+    for (int place = 0; place < count; place++) {
+        self->local_peers[place] = peers_of(self)[ranks[place]];
+        self->local_processes[place] = self->processes[ranks[place]];
     }
     return DL_OK;
 }
@@ -210,6 +218,7 @@ open_hosts(dl_cpu_backend *self)
         .layout = &self->layout,
         .peers = peers_of(self),
         .ways = ways_of(self),
+        .processes = self->processes,
         .listener = &self->roster->endpoint.calls,
     };
 
@@ -220,6 +229,7 @@ open_hosts(dl_cpu_backend *self)
     self->hosts.news = &self->news;
     self->hosts.probes = &self->roster->probes;
     self->hosts.origin_ranks = self->origin_ranks;
+    self->hosts.processes = self->processes;
     self->hosts.board = is_alone ? NULL : &self->board;
     self->hosts.exchange = is_alone ? NULL : &self->exchange;
     return dl_hosts_init(&self->hosts);
@@ -237,8 +247,7 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .size = dl_layout_count(layout, layout->host),
         .group_name = self->group_name,
         .peers = self->local_peers,
-        .lifelines = &self->roster->membership.lifelines,
-        .lifeline_ranks = self->local_places,
+        .processes = self->local_processes,
         .views = &self->views,
         .names = dl_layout_ranks(layout, layout->host),
         .meetings = dl_cpu_has_hosts(self) ? DL_HOSTS_MEETINGS : 1,
@@ -261,6 +270,35 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
     };
     DL_TRY(dl_p2p_new(&messages, (char *)segment->memory + offset, &self->p2p));
     return dl_cpu_has_hosts(self) ? open_hosts(self) : DL_OK;
+}
+
+static void
+wake_waits(void *context)
+{
+    dl_cpu_backend *self = context;
+
+    dl_board_wake(&self->board);
+    dl_p2p_ring(self->p2p);
+}
+
+static bool
+tell_ended(void *context)
+{
+    dl_cpu_backend *self = context;
+
+    return dl_hosts_tell_ended(&self->hosts);
+}
+
+/* Once everything that the subscriber touches is made. */
+static void
+watch_ends(dl_cpu_backend *self)
+{
+    self->ends = (dl_end_subscriber){
+        .wake = wake_waits,
+        .tell = dl_cpu_has_hosts(self) ? tell_ended : NULL,
+        .context = self,
+    };
+    dl_end_subscribe(&self->ends);
 }
 
 static dl_status
@@ -322,7 +360,8 @@ borrow(dl_cpu_backend *self, dl_deadline deadline)
         .name = self->group_name,
         .ranks = places,
         .count = count,
-        .lifelines = &self->roster->membership.lifelines,
+        .processes = self->roster->local_processes,
+        .size = dl_layout_count(&endpoint->layout, endpoint->layout.host),
     };
     dl_status status = dl_arena_borrow(&self->roster->membership.arena, &borrower,
                                        deadline, &self->loan);
@@ -367,6 +406,9 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     if (status != DL_OK) {
         free_backend(&self->base);
         return status;
+    }
+    if (options->size > 1) {
+        watch_ends(self);
     }
     self->base.brief = dl_cpu_has_hosts(self) ? 0 : BRIEF / (size_t)self->size;
     dl_announce_join(options, options->size > 1 ? peers_of(self) : NULL);

@@ -66,10 +66,12 @@ begin(dl_backend *backend, const dl_op_context *op)
 
 /* Whoever fails tells the others. */
 static dl_status
-end(dl_cpu_backend *self, dl_status status)
+end(dl_cpu_backend *self, const dl_op_context *op, dl_status status)
 {
-    if (status != DL_OK && self->size > 1 && self->board.op != NULL) {
-        dl_board_break(&self->board);
+    if (status != DL_OK && self->size > 1) {
+        dl_board_break(&self->board, dl_cpu_has_hosts(self)
+                                         ? dl_hosts_meeting_of(&self->hosts, op)
+                                         : op);
     }
     if (!dl_cpu_has_hosts(self)) {
         return status;
@@ -105,7 +107,7 @@ dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op,
 {
     dl_cpu_backend *self = begin(backend, op);
 
-    return end(self, all_reduce(self, op, args));
+    return end(self, op, all_reduce(self, op, args));
 }
 
 dl_status
@@ -115,10 +117,11 @@ dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op,
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, dl_hosts_broadcast(&self->hosts, op, args));
+        return end(self, op, dl_hosts_broadcast(&self->hosts, op, args));
     }
-    return self->size == 1 ? DL_OK
-                           : end(self, dl_broadcast_board(&self->exchange, op, args));
+    return self->size == 1
+               ? DL_OK
+               : end(self, op, dl_broadcast_board(&self->exchange, op, args));
 }
 
 dl_status
@@ -127,9 +130,9 @@ dl_cpu_barrier(dl_backend *backend, const dl_op_context *op)
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, dl_hosts_barrier(&self->hosts, op));
+        return end(self, op, dl_hosts_barrier(&self->hosts, op));
     }
-    return self->size == 1 ? DL_OK : end(self, dl_barrier_line(&self->board, op));
+    return self->size == 1 ? DL_OK : end(self, op, dl_barrier_line(&self->board, op));
 }
 
 /* Others than the root send what they have, which stays as it is. */
@@ -154,11 +157,11 @@ dl_cpu_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, dl_hosts_reduce(&self->hosts, op, args));
+        return end(self, op, dl_hosts_reduce(&self->hosts, op, args));
     }
-    return end(self, self->rank == args->root
-                         ? reduce_to_root(self, op, args)
-                         : dl_reduce_board(&self->exchange, op, args));
+    return end(self, op,
+               self->rank == args->root ? reduce_to_root(self, op, args)
+                                        : dl_reduce_board(&self->exchange, op, args));
 }
 
 static dl_status
@@ -185,9 +188,9 @@ dl_cpu_reduce_scatter(dl_backend *backend, const dl_op_context *op,
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, dl_hosts_reduce_scatter(&self->hosts, op, args));
+        return end(self, op, dl_hosts_reduce_scatter(&self->hosts, op, args));
     }
-    return end(self, reduce_scatter(self, op, args));
+    return end(self, op, reduce_scatter(self, op, args));
 }
 
 dl_status
@@ -197,10 +200,11 @@ dl_cpu_all_gather(dl_backend *backend, const dl_op_context *op,
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, dl_hosts_all_gather(&self->hosts, op, args));
+        return end(self, op, dl_hosts_all_gather(&self->hosts, op, args));
     }
-    return self->size == 1 ? keep(&args->input, args->outputs)
-                           : end(self, dl_all_gather_board(&self->exchange, op, args));
+    return self->size == 1
+               ? keep(&args->input, args->outputs)
+               : end(self, op, dl_all_gather_board(&self->exchange, op, args));
 }
 
 dl_status
@@ -209,10 +213,10 @@ dl_cpu_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, dl_hosts_gather(&self->hosts, op, args));
+        return end(self, op, dl_hosts_gather(&self->hosts, op, args));
     }
     return self->size == 1 ? keep(&args->input, args->outputs)
-                           : end(self, dl_gather_board(&self->exchange, op, args));
+                           : end(self, op, dl_gather_board(&self->exchange, op, args));
 }
 
 dl_status
@@ -222,10 +226,10 @@ dl_cpu_scatter(dl_backend *backend, const dl_op_context *op,
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, dl_hosts_scatter(&self->hosts, op, args));
+        return end(self, op, dl_hosts_scatter(&self->hosts, op, args));
     }
     return self->size == 1 ? keep(args->inputs, &args->output)
-                           : end(self, dl_scatter_board(&self->exchange, op, args));
+                           : end(self, op, dl_scatter_board(&self->exchange, op, args));
 }
 
 dl_status
@@ -235,8 +239,9 @@ dl_cpu_all_to_all(dl_backend *backend, const dl_op_context *op,
     dl_cpu_backend *self = begin(backend, op);
 
     if (dl_cpu_has_hosts(self)) {
-        return end(self, dl_hosts_all_to_all(&self->hosts, op, args));
+        return end(self, op, dl_hosts_all_to_all(&self->hosts, op, args));
     }
-    return self->size == 1 ? keep(args->inputs, args->outputs)
-                           : end(self, dl_all_to_all_board(&self->exchange, op, args));
+    return self->size == 1
+               ? keep(args->inputs, args->outputs)
+               : end(self, op, dl_all_to_all_board(&self->exchange, op, args));
 }

@@ -23,13 +23,15 @@ typedef struct dl_cpu_backend {
     dl_roster *roster;
     dl_loan loan; /* of a group made out of another */
     dl_layout layout;
-    dl_peer *peers;       /* by rank; NULL: the roster's */
-    dl_way *ways;         /* the same */
-    int *origin_ranks;    /* ranks in the roster, of a group made out of another */
-    dl_peer *local_peers; /* by place on this host, as what the board knows of it */
-    int *local_places;    /* the same: places in the roster's host */
-    dl_p2p *p2p;          /* NULL for one rank */
-    dl_news news;         /* of several hosts */
+    dl_peer *peers;         /* by rank; NULL: the roster's */
+    dl_way *ways;           /* the same */
+    int *origin_ranks;      /* ranks in the roster, of a group made out of another */
+    dl_process **processes; /* by rank; the roster's */
+    dl_peer *local_peers;   /* by place on this host, as what the board knows of it */
+    dl_process **local_processes; /* the same; the roster's */
+    dl_p2p *p2p;                  /* NULL for one rank */
+    dl_news news;                 /* of several hosts */
+    dl_end_subscriber ends; /* wakes the waits of this group when a process has ended */
     /* the thread that is in an operation only; abort and leave lock for themselves */
     dl_board board;     /* of this host's ranks */
     dl_traffic traffic; /* of several hosts */

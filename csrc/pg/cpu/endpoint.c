@@ -97,6 +97,7 @@ publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 
     /* A longer name stays cut and terminated. */
     (void)gethostname(self.host, sizeof self.host - 1);
+    DL_TRY(dl_process_own_id(&contact.process));
     DL_TRY(dl_local_listen(endpoint->size, contact.socket, &endpoint->listener));
     if (getrandom(contact.way.token, DL_TOKEN_SIZE, 0) != DL_TOKEN_SIZE) {
         return dl_fail(DL_INTERNAL, "getrandom: %s", strerror(errno));
@@ -147,6 +148,8 @@ read_records(dl_endpoint *endpoint, const dl_buffer *records)
         if (status != DL_OK) {
             return dl_fail_while("rank %d", rank);
         }
+        DL_TRY(dl_process_find(&endpoint->contacts[rank].process,
+                               &endpoint->processes[rank]));
     }
     return DL_OK;
 }
@@ -188,9 +191,10 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
         .peers = calloc(count, sizeof *endpoint->peers),
         .contacts = calloc(count, sizeof *endpoint->contacts),
         .ways = calloc(count, sizeof *endpoint->ways),
+        .processes = calloc(count, sizeof *endpoint->processes),
     };
-    if (endpoint->peers == NULL || endpoint->contacts == NULL
-        || endpoint->ways == NULL) {
+    if (endpoint->peers == NULL || endpoint->contacts == NULL || endpoint->ways == NULL
+        || endpoint->processes == NULL) {
         status = dl_fail_no_memory();
         goto fail;
     }
@@ -243,6 +247,10 @@ dl_endpoint_fini(dl_endpoint *endpoint)
     }
     dl_listener_fini(&endpoint->calls);
     dl_layout_fini(&endpoint->layout);
+    for (int rank = 0; endpoint->processes != NULL && rank < endpoint->size; rank++) {
+        dl_process_unref(endpoint->processes[rank]);
+    }
+    free(endpoint->processes);
     free(endpoint->peers);
     free(endpoint->contacts);
     free(endpoint->ways);

@@ -8,6 +8,7 @@
 
 #include "net/local.h"
 #include "pg/backend.h"
+#include "pg/cpu/health/process_table.h"
 #include "pg/cpu/host.h"
 #include "pg/cpu/layout.h"
 #include "pg/cpu/peer.h"
@@ -19,6 +20,7 @@
 typedef struct dl_contact {
     char socket[DL_LOCAL_NAME_SIZE];
     dl_host host;
+    dl_process_id process;
     dl_way way;                    /* for other hosts; may have no address */
     char problem[DL_PROBLEM_SIZE]; /* why it has none */
     /* It was told to use what does not exist: an error whoever shares its host. */
@@ -29,11 +31,12 @@ typedef struct dl_contact {
 typedef struct dl_endpoint {
     int rank;
     int size;
-    int listener;         /* for ranks of this host; -1: closed */
-    dl_listener calls;    /* for those of others; closed where there are none */
-    dl_peer *peers;       /* by rank */
-    dl_contact *contacts; /* by rank */
-    dl_way *ways;         /* by rank */
+    int listener;           /* for ranks of this host; -1: closed */
+    dl_listener calls;      /* for those of others; closed where there are none */
+    dl_peer *peers;         /* by rank */
+    dl_contact *contacts;   /* by rank */
+    dl_way *ways;           /* by rank */
+    dl_process **processes; /* by rank; what is known of their ends */
     dl_layout layout;
     const int *names; /* by rank, for texts; NULL: the same */
 } dl_endpoint;

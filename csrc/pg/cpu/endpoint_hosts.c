@@ -155,15 +155,17 @@ dl_endpoint_narrow(const dl_endpoint *endpoint, dl_endpoint *local)
         .listener = endpoint->listener,
         .peers = calloc((size_t)count, sizeof *local->peers),
         .contacts = calloc((size_t)count, sizeof *local->contacts),
+        .processes = calloc((size_t)count, sizeof *local->processes),
         .names = dl_layout_ranks(layout, layout->host),
     };
-    if (local->peers == NULL || local->contacts == NULL) {
+    if (local->peers == NULL || local->contacts == NULL || local->processes == NULL) {
         dl_endpoint_drop_narrow(local);
         return dl_fail_no_memory();
     }
     for (int place = 0; place < count; place++) {
         local->peers[place] = endpoint->peers[local->names[place]];
         local->contacts[place] = endpoint->contacts[local->names[place]];
+        local->processes[place] = endpoint->processes[local->names[place]];
     }
     return DL_OK;
 }
@@ -173,6 +175,7 @@ dl_endpoint_drop_narrow(dl_endpoint *local)
 {
     free(local->peers);
     free(local->contacts);
+    free(local->processes);
     *local = (dl_endpoint){.listener = -1};
 }
 

@@ -7,7 +7,7 @@
 
 /* "dlcpu" and, in the last byte, a version: a record that begins otherwise is not read
  * any further. */
-#define RECORD_MAGIC UINT64_C(0x0300007570636c64)
+#define RECORD_MAGIC UINT64_C(0x0400007570636c64)
 #define FIELD_LIMIT 1024
 
 /* In network order, without the family, which the size tells. */
@@ -36,6 +36,7 @@ dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contac
     dl_put_bytes(buffer, dl_bytes_of(peer->host));
     dl_put_bytes(buffer, dl_bytes_of(contact->socket));
     dl_put_bytes(buffer, (dl_bytes){way->token, sizeof way->token});
+    dl_put_bytes(buffer, (dl_bytes){contact->process.bytes, DL_PROCESS_ID_SIZE});
     dl_put_bytes(buffer, dl_bytes_of(contact->host.stack));
     dl_put_bytes(buffer, dl_bytes_of(contact->host.hint));
     dl_put_u32(buffer, (uint32_t)way->count);
@@ -66,15 +67,14 @@ take_text(dl_reader *reader, char *text, size_t room)
 
 /* Of exactly the size it has: it is compared byte by byte. */
 static bool
-take_token(dl_reader *reader, uint8_t token[DL_TOKEN_SIZE])
+take_exactly(dl_reader *reader, size_t size, uint8_t *bytes)
 {
     dl_bytes field;
 
-    if (dl_take_bytes(reader, FIELD_LIMIT, &field) != 1
-        || field.size != DL_TOKEN_SIZE) {
+    if (dl_take_bytes(reader, FIELD_LIMIT, &field) != 1 || field.size != size) {
         return false;
     }
-    memcpy(token, field.data, field.size);
+    memcpy(bytes, field.data, size);
     return true;
 }
 
@@ -134,7 +134,8 @@ dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
     if (!dl_take_i64(&reader, &peer->pid)
         || !take_text(&reader, peer->host, sizeof peer->host)
         || !take_text(&reader, contact->socket, sizeof contact->socket)
-        || !take_token(&reader, contact->way.token)
+        || !take_exactly(&reader, DL_TOKEN_SIZE, contact->way.token)
+        || !take_exactly(&reader, DL_PROCESS_ID_SIZE, contact->process.bytes)
         || !take_text(&reader, contact->host.stack, sizeof contact->host.stack)
         || !take_text(&reader, contact->host.hint, sizeof contact->host.hint)
         || !take_addresses(&reader, &contact->way)

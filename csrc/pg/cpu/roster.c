@@ -18,6 +18,7 @@ free_roster(dl_backend_origin *origin)
     dl_membership_fini(&self->membership);
     dl_probes_fini(&self->probes);
     dl_endpoint_fini(&self->endpoint);
+    free(self->local_processes);
     free(self);
 }
 
@@ -124,6 +125,8 @@ meet(making *self)
     if (status == DL_OK) {
         dl_join work = {&local, self->options, self->deadline, settle, self};
         status = dl_join_run(&work, &roster->membership);
+        roster->local_processes = local.processes;
+        local.processes = NULL;
     }
     dl_endpoint_drop_narrow(&local);
     dl_endpoint_hush(&roster->endpoint);

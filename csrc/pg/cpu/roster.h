@@ -20,8 +20,9 @@ typedef struct dl_roster {
     /* fixed after init */
     uint32_t fork_generation;
     dl_endpoint endpoint;
-    dl_probes probes;         /* of other hosts' ranks */
-    dl_membership membership; /* of this host: ranks are places there */
+    dl_probes probes;             /* of other hosts' ranks */
+    dl_membership membership;     /* of this host: ranks are places there */
+    dl_process **local_processes; /* by place; the endpoint's */
 } dl_roster;
 
 /* Meets the others. */

@@ -5,7 +5,9 @@
 
 #include "pg/cpu/algorithms/algorithms.h"
 
-/* After the deadline, for a leader to find out which rank of which host is to blame. */
+/* After the deadline, for the leader to find out which rank of which host is to blame,
+ * while the other ranks of its host wait for it.  The leader itself, who waits for them,
+ * has none: it has to tell the other hosts while these wait for its word. */
 #define LEADER_GRACE (500 * DL_MILLISECOND)
 
 dl_status
@@ -17,7 +19,9 @@ dl_hosts_init(dl_hosts *hosts)
 
     hosts->leaders = calloc((size_t)layout->host_count, sizeof *hosts->leaders);
     hosts->locals[0] = calloc(2 * count, sizeof **hosts->locals);
-    if (hosts->leaders == NULL || hosts->locals[0] == NULL) {
+    hosts->is_end_known = calloc(count, sizeof *hosts->is_end_known);
+    if (hosts->leaders == NULL || hosts->locals[0] == NULL
+        || hosts->is_end_known == NULL) {
         dl_hosts_fini(hosts);
         return dl_fail_no_memory();
     }
@@ -35,6 +39,7 @@ dl_hosts_fini(dl_hosts *hosts)
 {
     free(hosts->leaders);
     free(hosts->locals[0]);
+    free(hosts->is_end_known);
     dl_buffer_fini(&hosts->work);
     dl_buffer_fini(&hosts->incoming);
     dl_buffer_fini(&hosts->flat);
@@ -49,6 +54,16 @@ dl_hosts_first(dl_hosts *hosts, const dl_op_context *op)
     return &hosts->meeting;
 }
 
+const dl_op_context *
+dl_hosts_meeting_of(dl_hosts *hosts, const dl_op_context *op)
+{
+    uint64_t meeting = hosts->meeting.sequence;
+    bool has_begun =
+        (meeting + DL_HOSTS_MEETINGS - 1) / DL_HOSTS_MEETINGS == op->sequence;
+
+    return has_begun ? &hosts->meeting : dl_hosts_first(hosts, op);
+}
+
 /* The board borrows the context: from now on it knows that this rank is past the first
  * meeting, and hears of those who fail in the last. */
 const dl_op_context *
@@ -58,7 +73,8 @@ dl_hosts_last(dl_hosts *hosts)
 
     if (meeting->sequence % DL_HOSTS_MEETINGS != 0) {
         meeting->sequence++;
-        if (meeting->deadline.at < INT64_MAX - LEADER_GRACE) {
+        if (!dl_layout_leads(hosts->layout)
+            && meeting->deadline.at < INT64_MAX - LEADER_GRACE) {
             meeting->deadline.at += LEADER_GRACE;
         }
     }

@@ -37,12 +37,14 @@ typedef struct dl_hosts {
     dl_traffic *traffic;
     dl_news *news;
     dl_probes *probes;
-    const int *origin_ranks; /* by rank, for the probes; NULL: the same */
-    int *leaders;            /* of the other hosts */
-    dl_tensor *locals[2];    /* scratch: a tensor for each rank of this host */
-    dl_buffer work;          /* scratch: this rank's data in a row */
-    dl_buffer incoming;      /* the same: what comes from other hosts */
-    dl_buffer flat;          /* the same: the other side of strided tensors */
+    const int *origin_ranks;      /* by rank, for the probes; NULL: the same */
+    dl_process *const *processes; /* by rank; NULL: no ends are known */
+    bool *is_end_known;           /* by place; used by dl_hosts_tell_ended() only */
+    int *leaders;                 /* of the other hosts */
+    dl_tensor *locals[2];         /* scratch: a tensor for each rank of this host */
+    dl_buffer work;               /* scratch: this rank's data in a row */
+    dl_buffer incoming;           /* the same: what comes from other hosts */
+    dl_buffer flat;               /* the same: the other side of strided tensors */
     /* of the operation */
     dl_op_context meeting;
     int64_t look_after; /* when to look at other hosts again */
@@ -61,6 +63,11 @@ dl_status dl_hosts_check_others(void *context);
 /* Of the traffic's end: all ranks of other hosts are told, if this one knows first. */
 void dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
                    dl_deadline deadline);
+
+/* On the thread of the process table, when processes have ended: the ranks of other hosts
+ * are told which ranks of this host have, and from which operation on they are missing,
+ * once by whoever is first.  True: another rank is about to, look again later. */
+bool dl_hosts_tell_ended(void *context);
 
 /* The operations.  Tensors may have any strides but for all_reduce's, which is in a row
  * and multiplied already for PREMUL_SUM. */
@@ -87,6 +94,9 @@ dl_status dl_hosts_all_to_all(dl_hosts *hosts, const dl_op_context *op,
 /* Begins an operation: the context of the host's first meeting, and of its last. */
 const dl_op_context *dl_hosts_first(dl_hosts *hosts, const dl_op_context *op);
 const dl_op_context *dl_hosts_last(dl_hosts *hosts);
+
+/* The meeting that `op` has come to; its first if it failed before any. */
+const dl_op_context *dl_hosts_meeting_of(dl_hosts *hosts, const dl_op_context *op);
 
 /* A meeting in which nothing is exchanged; nothing for one alone. */
 dl_status dl_hosts_meet(dl_hosts *hosts, const dl_op_context *meeting);

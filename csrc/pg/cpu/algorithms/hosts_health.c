@@ -7,6 +7,12 @@
  * microseconds. */
 #define LOOK_EVERY (40 * DL_MILLISECOND)
 
+/* One rank of a large host after the other is probed for so long. */
+#define PROBE_TURN DL_SECOND
+
+/* What telling other hosts may take. */
+#define TELLING_PATIENCE (500 * DL_MILLISECOND)
+
 static bool
 is_time_to_look(dl_hosts *hosts)
 {
@@ -30,15 +36,28 @@ hear_news(dl_hosts *hosts)
     return status;
 }
 
-/* All ranks of another host; of too many the one at this rank's place, so that its host's
- * leader is not asked by everybody. */
+static dl_status
+check_told(const dl_hosts *hosts, int rank)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    if (hosts->processes == NULL || !dl_process_has_ended(hosts->processes[rank])) {
+        return DL_OK;
+    }
+    dl_peer_describe(&hosts->news->options.peers[rank], rank, peer);
+    return dl_fail(DL_PEER_LOST, "%s exited or was killed", peer);
+}
+
+/* All ranks of another host; of too many one at a time, each rank begins with another one,
+ * so that the other host's leader is not asked by everybody. */
 static dl_status
 probe_host(const dl_hosts *hosts, int host)
 {
     const dl_layout *layout = hosts->layout;
     bool is_few = layout->size <= DL_PROBES_LIMIT;
     int count = dl_layout_count(layout, host);
-    int own = layout->place_of[layout->rank] % count;
+    int64_t turn = dl_now() / PROBE_TURN;
+    int own = (int)((layout->place_of[layout->rank] + turn) % count);
 
     for (int place = is_few ? 0 : own; place < (is_few ? count : own + 1); place++) {
         int rank = dl_layout_ranks(layout, host)[place];
@@ -53,6 +72,11 @@ probe_hosts(const dl_hosts *hosts)
 {
     const dl_layout *layout = hosts->layout;
 
+    for (int rank = 0; rank < layout->size; rank++) {
+        if (layout->host_of[rank] != layout->host) {
+            DL_TRY(check_told(hosts, rank));
+        }
+    }
     for (int host = 0; host < layout->host_count; host++) {
         if (host != layout->host) {
             DL_TRY(probe_host(hosts, host));
@@ -132,4 +156,54 @@ dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
         dl_news_tell(hosts->news, message, sequence, deadline);
     }
     hosts->is_told = true;
+}
+
+/* Whether it is this rank's to tell.  One that has claimed it may be stopped, or have ended,
+ * before it was done: whoever finds it undone at the second look tells as well. */
+static bool
+claim(dl_hosts *hosts, int place)
+{
+    _Atomic uint32_t *teller = &hosts->board->members[place].end_teller;
+    uint32_t nobody = 0;
+    bool is_mine = atomic_compare_exchange_strong(
+        teller, &nobody, (uint32_t)hosts->board->options.rank + 1);
+    bool is_known = hosts->is_end_known[place];
+
+    hosts->is_end_known[place] = true;
+    return is_mine || is_known;
+}
+
+static bool
+is_untold(const dl_hosts *hosts, int place)
+{
+    const dl_board_member *member = &hosts->board->members[place];
+
+    return place != hosts->board->options.rank
+           && dl_board_has_ended(hosts->board, place)
+           && atomic_load(&member->farewell) == DL_STAYING
+           && atomic_load(&member->end_teller) != DL_END_TOLD;
+}
+
+bool
+dl_hosts_tell_ended(void *context)
+{
+    dl_hosts *hosts = context;
+    bool is_pending = false;
+
+    for (int place = 0; hosts->board != NULL && place < hosts->board->options.size;
+         place++) {
+        dl_error message;
+        if (!is_untold(hosts, place)) {
+            continue;
+        }
+        if (!claim(hosts, place)) {
+            is_pending = true;
+            continue;
+        }
+        uint64_t seen = dl_verdict_describe_ended(hosts->board, place, &message);
+        dl_news_tell_ended(hosts->news, dl_verdict_name(hosts->board, place), &message,
+                           seen + 1, dl_deadline_after(TELLING_PATIENCE));
+        atomic_store(&hosts->board->members[place].end_teller, DL_END_TOLD);
+    }
+    return is_pending;
 }

@@ -13,6 +13,9 @@
 /* Calls at a time: a process has only so many descriptors. */
 #define BATCH 32
 
+/* In the head's detail: the rank that it is about has ended. */
+#define HAS_ENDED 1
+
 dl_status
 dl_news_init(dl_news *news, const dl_news_options *options)
 {
@@ -51,6 +54,9 @@ note_locked(dl_news *self, const dl_head *head)
         return;
     }
     self->has_ended[rank] = true;
+    if (head->detail == HAS_ENDED && self->options.processes != NULL) {
+        dl_process_set_ended(self->options.processes[rank]);
+    }
     if (self->sequence == 0 || head->id < self->sequence) {
         dl_error before = *dl_last_error();
         (void)dl_failure_notice_fail(&self->options.peers[rank], rank, head,
@@ -139,8 +145,11 @@ dl_news_watch(dl_news *news, int rank)
     }
     pthread_mutex_lock(&news->lock);
     hear_all_locked(news);
-    if (news->has_ended[rank]) {
-        dl_peer_describe(&news->options.peers[rank], rank, peer);
+    dl_peer_describe(&news->options.peers[rank], rank, peer);
+    if (news->options.processes != NULL
+        && dl_process_has_ended(news->options.processes[rank])) {
+        status = dl_fail(DL_PEER_LOST, "%s exited or was killed", peer);
+    } else if (news->has_ended[rank]) {
         status = dl_fail(DL_PEER_LOST, "%s gave up: %.1800s", peer, news->error.text);
     }
     pthread_mutex_unlock(&news->lock);
@@ -209,14 +218,10 @@ add(round *self, const dl_news_options *options, int rank)
 }
 
 static dl_status
-put_text(const dl_news *self, const dl_error *message, uint64_t sequence,
-         dl_buffer *text)
+put_text(dl_head head, const dl_error *message, dl_buffer *text)
 {
-    dl_head head = dl_failure_notice_head(message);
     uint8_t bytes[DL_HEAD_SIZE];
 
-    head.id = sequence;
-    head.tag = self->options.layout->rank;
     dl_head_put(bytes, &head);
     dl_buffer_put(text, (dl_bytes){bytes, sizeof bytes});
     dl_buffer_put(text, (dl_bytes){(const uint8_t *)message->text, head.size});
@@ -238,21 +243,46 @@ tell_all(const dl_news *self, round *made, dl_deadline deadline)
     }
 }
 
-/* Best effort: who is not reached finds out when its time is up. */
-void
-dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
-             dl_deadline deadline)
+/* Best effort: who is not reached finds out when its time is up.  Several threads may be
+ * here. */
+static void
+tell(const dl_news *self, dl_head head, const dl_error *message, dl_deadline deadline)
 {
     dl_error before = *dl_last_error();
     round *made = calloc(1, sizeof *made);
 
-    if (made != NULL && news->has_ended != NULL
-        && put_text(news, message, sequence, &made->text) == DL_OK) {
-        tell_all(news, made, deadline);
+    if (made != NULL && self->has_ended != NULL
+        && put_text(head, message, &made->text) == DL_OK) {
+        tell_all(self, made, deadline);
     }
     if (made != NULL) {
         dl_buffer_fini(&made->text);
     }
     free(made);
     (void)dl_fail_again(&before);
+}
+
+void
+dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
+             dl_deadline deadline)
+{
+    dl_head head = dl_failure_notice_head(message);
+
+    if (news->has_ended != NULL) {
+        head.id = sequence;
+        head.tag = news->options.layout->rank;
+        tell(news, head, message, deadline);
+    }
+}
+
+void
+dl_news_tell_ended(dl_news *news, int rank, const dl_error *message, uint64_t sequence,
+                   dl_deadline deadline)
+{
+    dl_head head = dl_failure_notice_head(message);
+
+    head.id = sequence;
+    head.tag = rank;
+    head.detail = HAS_ENDED;
+    tell(news, head, message, deadline);
 }

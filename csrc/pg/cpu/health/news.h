@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+#include "pg/cpu/health/process_table.h"
 #include "pg/cpu/layout.h"
 #include "pg/cpu/tcp/link.h"
 
@@ -17,8 +18,9 @@
 typedef struct dl_news_options {
     const char *group_name;
     const dl_layout *layout;
-    const dl_peer *peers; /* by rank */
-    const dl_way *ways;   /* by rank */
+    const dl_peer *peers;         /* by rank */
+    const dl_way *ways;           /* by rank */
+    dl_process *const *processes; /* by rank; marked when they have ended; NULL: none */
     dl_listener *listener;
 } dl_news_options;
 
@@ -52,5 +54,9 @@ dl_status dl_news_watch(dl_news *news, int rank);
  * later one.  Waits until it has gone, as long as the deadline allows. */
 void dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
                   dl_deadline deadline);
+
+/* The same of `rank`, whose process has ended, as this host's kernel says. */
+void dl_news_tell_ended(dl_news *news, int rank, const dl_error *message,
+                        uint64_t sequence, dl_deadline deadline);
 
 #endif

@@ -234,14 +234,14 @@ is_gone(const dl_p2p *engine, int rank)
     if (layout->host_of[rank] != layout->host) {
         return link != NULL && link->is_lost;
     }
-    return dl_board_is_cut(board, place)
+    return dl_board_has_ended(board, place)
            || atomic_load(&board->members[place].farewell) != DL_STAYING;
 }
 
 static void
 note_gone(dl_p2p *engine)
 {
-    dl_lifelines_watch(engine->options.board->options.lifelines);
+    dl_process_table_look();
     for (int rank = 0; rank < engine->size; rank++) {
         engine->peers[rank].is_gone = is_gone(engine, rank);
     }

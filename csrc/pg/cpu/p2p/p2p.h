@@ -54,6 +54,9 @@ dl_status dl_p2p_post(dl_p2p *engine, dl_op_type op, const dl_message_args *args
 /* From any thread: pending and later operations fail with `cause`. */
 void dl_p2p_abort(dl_p2p *engine, const dl_error *cause);
 
+/* Wakes this rank's own sleepers; from any thread, takes no locks. */
+void dl_p2p_ring(dl_p2p *engine);
+
 /* Ends what is pending as dl_p2p_abort() said; afterwards nobody touches the memory or
  * the board.  In a forked child it frees only.  NULL does nothing. */
 void dl_p2p_close(dl_p2p *engine);

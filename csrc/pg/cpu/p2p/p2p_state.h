@@ -116,9 +116,6 @@ size_t dl_p2p_owed(const dl_p2p *engine);
 /* A frame without contents; kept without room. */
 void dl_p2p_control(dl_p2p *engine, int peer, const dl_frame *frame);
 
-/* Wakes this rank's own sleepers. */
-void dl_p2p_ring(dl_p2p *engine);
-
 /* What it ends with where the two sides differ, and where the other one gave up. */
 dl_status dl_p2p_fail_refused(const dl_message *message, const dl_frame *frame);
 dl_status dl_p2p_fail_stopped(const dl_message *message);

@@ -131,9 +131,9 @@ look_at_holder(struct dl_arena_directory *directory, const dl_borrower *borrower
 {
     uint32_t holder = atomic_load(&directory->holder);
 
-    dl_lifelines_watch(borrower->lifelines);
-    if (holder != 0 && holder <= (uint32_t)borrower->lifelines->size
-        && atomic_load(&borrower->lifelines->is_cut[holder - 1])) {
+    dl_process_table_look();
+    if (holder != 0 && holder <= (uint32_t)borrower->size
+        && dl_process_has_ended(borrower->processes[holder - 1])) {
         atomic_compare_exchange_strong(&directory->holder, &holder, 0);
         return DL_OK;
     }

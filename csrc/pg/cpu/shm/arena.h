@@ -13,7 +13,7 @@
 #define DISTLITE_PG_CPU_SHM_ARENA_H
 
 #include "base/deadline.h"
-#include "pg/cpu/health/lifeline.h"
+#include "pg/cpu/health/process_table.h"
 #include "pg/cpu/shm/segment.h"
 
 /* Groups at a time. */
@@ -52,7 +52,8 @@ typedef struct dl_borrower {
     const char *name; /* of the new group */
     const int *ranks; /* its members on this host, in the group that met */
     int count;
-    dl_lifelines *lifelines; /* of the group that met */
+    dl_process *const *processes; /* of the group that met, by rank */
+    int size;                     /* of that group */
 } dl_borrower;
 
 typedef struct dl_loan {

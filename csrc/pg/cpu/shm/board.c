@@ -119,6 +119,7 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
         .check = dl_verdict_check,
         .context = board,
         .yielding = header->may_spin ? note_yielding : NULL,
+        .sleeps_on = &board->sleeps_on,
     };
     pthread_mutex_init(&board->lock, NULL);
     return DL_OK;
@@ -134,12 +135,16 @@ dl_board_fini(dl_board *board)
 }
 
 bool
-dl_board_is_cut(const dl_board *board, int rank)
+dl_board_has_ended(const dl_board *board, int rank)
 {
-    const dl_board_options *options = &board->options;
-    int at = options->lifeline_ranks == NULL ? rank : options->lifeline_ranks[rank];
+    return board->options.processes != NULL
+           && dl_process_has_ended(board->options.processes[rank]);
+}
 
-    return atomic_load(&options->lifelines->is_cut[at]);
+void
+dl_board_wake(dl_board *board)
+{
+    dl_words_wake(board->waiter.bell, atomic_load(&board->sleeps_on));
 }
 
 static dl_board_line *

@@ -28,17 +28,16 @@
 #include "pg/backend.h"
 #include "pg/cpu/peer.h"
 #include "pg/cpu/shm/board_layout.h"
-#include "pg/cpu/health/lifeline.h"
+#include "pg/cpu/health/process_table.h"
 #include "pg/cpu/shm/parting.h"
 
 /* What a rank tells its board of the group. */
 typedef struct dl_board_options {
     int rank;
     int size;
-    const char *group_name;    /* these three are borrowed */
-    const dl_peer *peers;      /* by rank */
-    dl_lifelines *lifelines;   /* the ranks' ends */
-    const int *lifeline_ranks; /* by rank, in `lifelines`; NULL: the same; borrowed */
+    const char *group_name;        /* these three are borrowed */
+    const dl_peer *peers;          /* by rank */
+    dl_process *const *processes;  /* by rank; borrowed; NULL: none ends */
     struct dl_shared_views *views; /* NULL: no arrays in shared memory; borrowed */
     const int *names;              /* by rank, for texts; NULL: the same; borrowed */
     int meetings;                  /* sequence numbers per operation; 0: one */
@@ -71,6 +70,7 @@ typedef struct dl_board {
     dl_parting parting;
     /* any thread */
     atomic_bool is_aborted;
+    _Atomic(dl_word *) sleeps_on; /* the word that this rank sleeps on; NULL: none */
     pthread_mutex_t lock;
     dl_error abort_cause; /* guarded by lock */
 } dl_board;
@@ -86,8 +86,8 @@ dl_status dl_board_init(dl_board *board, const dl_board_options *options, void *
                         size_t memory_size);
 void dl_board_fini(dl_board *board);
 
-/* Whether its process has ended, as far as dl_lifelines_watch() has seen. */
-bool dl_board_is_cut(const dl_board *board, int rank);
+/* Whether its process has ended, as far as this one knows. */
+bool dl_board_has_ended(const dl_board *board, int rank);
 
 /* Starts `op`, which is borrowed until the next call, and returns where this rank puts
  * its payload. */
@@ -120,9 +120,13 @@ dl_status dl_board_wait_step(dl_board *board, int rank, uint64_t step);
 /* Ends the operation, which used that much, on every rank the same. */
 void dl_board_end(dl_board *board, uint64_t rounds, uint64_t steps);
 
-/* Tells all ranks of the thread's last error, unless they know of one already.  The
- * board is of no use afterwards. */
-void dl_board_break(dl_board *board);
+/* Tells all ranks of the thread's last error in operation `op`, unless they know of one
+ * already; it need not have begun here.  The board is of no use afterwards. */
+void dl_board_break(dl_board *board, const dl_op_context *op);
+
+/* Ends this process's sleep at the board, so that it looks again whether to go on; from
+ * any thread, without locks. */
+void dl_board_wake(dl_board *board);
 
 /* Frees this rank's waiters and tells the peers that need it; from any thread. */
 void dl_board_abort(dl_board *board, const dl_error *cause);

@@ -32,6 +32,8 @@ typedef struct dl_board_line {
     uint8_t payload[DL_BOARD_PAYLOAD];
 } dl_board_line;
 
+#define DL_END_TOLD UINT32_MAX
+
 typedef enum dl_farewell {
     DL_STAYING = 0,
     DL_LEFT = 1,
@@ -42,6 +44,9 @@ typedef enum dl_farewell {
 typedef struct dl_board_member {
     _Alignas(DL_LINE) dl_word step;
     _Atomic uint32_t farewell; /* dl_farewell; the reason is written before it */
+    /* Written by others: who tells other hosts that it has ended, its rank and one, or
+     * DL_END_TOLD. */
+    _Atomic uint32_t end_teller;
     dl_berth berth;
     char reason[DL_BOARD_REASON_SIZE];
 } dl_board_member;

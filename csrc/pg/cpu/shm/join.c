@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/shm/join.h"
 
-#include <string.h>
-
-#include "net/socket.h"
-
 dl_status
 dl_join_fail_unreachable(const dl_join *join, int rank)
 {
@@ -20,40 +16,18 @@ dl_join_fail_unreachable(const dl_join *join, int rank)
 dl_status
 dl_join_run(const dl_join *join, dl_membership *membership)
 {
-    const dl_endpoint *endpoint = join->endpoint;
-    dl_status status;
-
-    *membership = (dl_membership){.own = {-1, -1}};
-    status = dl_lifelines_init(&membership->lifelines, endpoint->size);
+    *membership = (dl_membership){0};
+    dl_status status = join->endpoint->rank == 0 ? dl_join_lead(join, membership)
+                                                 : dl_join_follow(join, membership);
     if (status != DL_OK) {
-        goto fail;
+        dl_membership_fini(membership);
     }
-    status = dl_lifeline_make(&membership->own);
-    if (status != DL_OK) {
-        goto fail;
-    }
-    status = endpoint->rank == 0 ? dl_join_lead(join, membership)
-                                 : dl_join_follow(join, membership);
-    if (status != DL_OK) {
-        goto fail;
-    }
-    dl_socket_close(membership->own.shown);
-    membership->own.shown = -1;
-    return DL_OK;
-
-fail:
-    dl_membership_fini(membership);
     return status;
 }
 
 void
 dl_membership_fini(dl_membership *membership)
 {
-    if (membership->lifelines.size > 0) {
-        dl_socket_close(membership->own.held);
-        dl_socket_close(membership->own.shown);
-    }
-    dl_lifelines_fini(&membership->lifelines);
     dl_arena_fini(&membership->arena);
     *membership = (dl_membership){0};
 }
@@ -61,7 +35,6 @@ dl_membership_fini(dl_membership *membership)
 void
 dl_membership_forget(dl_membership *membership)
 {
-    dl_lifelines_forget(&membership->lifelines);
     dl_arena_forget(&membership->arena);
     *membership = (dl_membership){0};
 }

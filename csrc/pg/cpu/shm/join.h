@@ -5,7 +5,7 @@
  *     leader                                member
  *     connects to every member's socket     waits at its socket
  *     invite: the group, your token    ->   whoever knows the token is the leader
- *                                      <-   answer: my lifeline, the cores I may use
+ *                                      <-   answer: my lifeline and pidfd, my cores
  *     makes and formats the memory
  *     welcome: memory, all lifelines   ->   maps it, done
  *
@@ -18,13 +18,10 @@
 #include "pg/cpu/cores.h"
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/shm/arena.h"
-#include "pg/cpu/health/lifeline.h"
 
 /* What a rank has afterwards.  Zeroed memory is valid. */
 typedef struct dl_membership {
     dl_arena arena;
-    dl_lifeline own; /* `shown` is closed */
-    dl_lifelines lifelines;
 } dl_membership;
 
 /* What both sides work on. */
@@ -45,7 +42,7 @@ void dl_membership_fini(dl_membership *membership);
 /* In a forked child: frees memory, leaves descriptors and mappings alone. */
 void dl_membership_forget(dl_membership *membership);
 
-/* The two sides, over a membership whose lifelines are made. */
+/* The two sides. */
 dl_status dl_join_lead(const dl_join *join, dl_membership *membership);
 dl_status dl_join_follow(const dl_join *join, dl_membership *membership);
 

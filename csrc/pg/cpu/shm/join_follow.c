@@ -90,11 +90,13 @@ wait_for_invite(const dl_join *join, int probe, int *fd)
 
 /* A leader that has closed its end meanwhile has left a refusal to be read. */
 static dl_status
-answer(const dl_join *join, dl_membership *membership, int fd)
+answer(const dl_join *join, int fd)
 {
-    dl_parcel parcel = {.fds = {membership->own.shown}, .fd_count = 1};
+    dl_process_own own;
     dl_cores cores;
 
+    DL_TRY(dl_process_own_get(&own));
+    dl_parcel parcel = {.fds = {own.lifeline, own.pidfd}, .fd_count = 2};
     dl_cores_own(&cores);
     dl_put_answer(&parcel.bytes, &cores);
     dl_status status = dl_local_send(fd, &parcel, join->deadline);
@@ -130,7 +132,8 @@ accept_welcome(const dl_join *join, dl_membership *membership, dl_parcel *parcel
     int expected = *next == 0 ? 1 : 0;
     if (!dl_take_welcome(dl_buffer_bytes(&parcel->bytes), &welcome)
         || welcome.first != *next || welcome.count > size - *next
-        || parcel->fd_count != (int)welcome.count + expected || welcome.count == 0) {
+        || parcel->fd_count != 2 * (int)welcome.count + expected
+        || welcome.count == 0) {
         return dl_fail(DL_PROTOCOL, "rank %d answered in an unknown way", LEADER);
     }
     if (welcome.first == 0) {
@@ -139,12 +142,11 @@ accept_welcome(const dl_join *join, dl_membership *membership, dl_parcel *parcel
         DL_TRY(dl_arena_open(&membership->arena, (int)size, file));
         DL_TRY(check_arena(membership, welcome.memory_size));
     }
-    for (uint32_t i = 0; i < welcome.count; i++, at++) {
-        int rank = (int)(*next)++;
-        if (rank != join->endpoint->rank) {
-            dl_lifelines_put(&membership->lifelines, rank, parcel->fds[at]);
-            parcel->fds[at] = -1;
-        }
+    for (uint32_t i = 0; i < welcome.count; i++, at += 2) {
+        int lifeline = parcel->fds[at];
+        int pidfd = parcel->fds[at + 1];
+        parcel->fds[at] = parcel->fds[at + 1] = -1;
+        DL_TRY(dl_process_watch(join->endpoint->processes[(*next)++], lifeline, pidfd));
     }
     return DL_OK;
 }
@@ -179,7 +181,7 @@ follow(const dl_join *join, dl_membership *membership, int probe, int *fd)
         return dl_join_fail_unreachable(join, LEADER);
     }
     DL_TRY(status);
-    DL_TRY(answer(join, membership, *fd));
+    DL_TRY(answer(join, *fd));
     return receive_welcome(join, membership, *fd);
 }
 

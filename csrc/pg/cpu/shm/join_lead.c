@@ -13,7 +13,7 @@ typedef struct leader {
     dl_membership *membership;
     struct pollfd *members; /* by rank; -1: itself, or answered */
     int *connections;       /* by rank; -1: itself */
-    int *shown;             /* lifelines by rank; -1: not here yet */
+    int *shown;             /* by rank, a lifeline and a pidfd; -1: not here yet */
     dl_cores cores;
     int awaited;
 } leader;
@@ -31,7 +31,7 @@ leader_init(leader *self, const dl_join *join, dl_membership *membership)
         .membership = membership,
         .members = calloc(count, sizeof *self->members),
         .connections = malloc(count * sizeof *self->connections),
-        .shown = malloc(count * sizeof *self->shown),
+        .shown = malloc(2 * count * sizeof *self->shown),
     };
     if (self->members == NULL || self->connections == NULL || self->shown == NULL) {
         return dl_fail_no_memory();
@@ -39,7 +39,8 @@ leader_init(leader *self, const dl_join *join, dl_membership *membership)
     for (size_t i = 0; i < count; i++) {
         self->members[i] = (struct pollfd){.fd = -1, .events = POLLIN};
         self->connections[i] = -1;
-        self->shown[i] = -1;
+        self->shown[2 * i] = -1;
+        self->shown[2 * i + 1] = -1;
     }
     dl_cores_own(&self->cores);
     return DL_OK;
@@ -53,7 +54,9 @@ leader_fini(leader *self)
     for (int rank = 0; rank < size; rank++) {
         if (self->connections != NULL && self->shown != NULL) {
             dl_socket_close(self->connections[rank]);
-            dl_socket_close(self->shown[rank]);
+            /* This rank's own belong to the table of processes. */
+            dl_socket_close(rank == 0 ? -1 : self->shown[2 * rank]);
+            dl_socket_close(rank == 0 ? -1 : self->shown[2 * rank + 1]);
         }
     }
     free(self->members);
@@ -111,12 +114,13 @@ take_answer(leader *self, int rank)
         return status;
     }
     if (!dl_take_answer(dl_buffer_bytes(&parcel.bytes), &cores)
-        || parcel.fd_count != 1) {
+        || parcel.fd_count != 2) {
         dl_parcel_drop(&parcel);
         return dl_fail(DL_PROTOCOL, "rank %d answered in an unknown way", rank);
     }
     dl_cores_join(&self->cores, &cores);
-    self->shown[rank] = parcel.fds[0];
+    self->shown[2 * rank] = parcel.fds[0];
+    self->shown[2 * rank + 1] = parcel.fds[1];
     dl_parcel_fini(&parcel);
     self->members[rank].fd = -1;
     self->awaited--;
@@ -173,8 +177,9 @@ welcome(const leader *self, int rank)
         if (first == 0) {
             parcel.fds[parcel.fd_count++] = self->membership->arena.file;
         }
-        while (parcel.fd_count < DL_PARCEL_FDS && first < size) {
-            parcel.fds[parcel.fd_count++] = self->shown[first++];
+        for (; parcel.fd_count + 2 <= DL_PARCEL_FDS && first < size; first++) {
+            parcel.fds[parcel.fd_count++] = self->shown[2 * first];
+            parcel.fds[parcel.fd_count++] = self->shown[2 * first + 1];
             message.count++;
         }
         dl_put_welcome(&parcel.bytes, &message);
@@ -199,8 +204,9 @@ welcome_all(leader *self)
         status = status == DL_CLOSED ? DL_OK : status;
     }
     for (int rank = 1; rank < size && status == DL_OK; rank++) {
-        dl_lifelines_put(&self->membership->lifelines, rank, self->shown[rank]);
-        self->shown[rank] = -1;
+        int *shown = &self->shown[2 * rank];
+        status = dl_process_watch(join->endpoint->processes[rank], shown[0], shown[1]);
+        shown[0] = shown[1] = -1;
     }
     return status;
 }
@@ -255,8 +261,10 @@ lead(leader *self)
     } else {
         dl_endpoint_clear(join->endpoint, join->options->store, join->deadline);
     }
-    self->shown[0] = self->membership->own.shown;
-    self->membership->own.shown = -1;
+    dl_process_own own;
+    DL_TRY(dl_process_own_get(&own));
+    self->shown[0] = own.lifeline;
+    self->shown[1] = own.pidfd;
     return welcome_all(self);
 }
 

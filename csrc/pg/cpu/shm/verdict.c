@@ -30,15 +30,29 @@ dl_verdict_operation(const dl_board *board, uint64_t sequence)
 }
 
 static void
+describe_call(const dl_board *board, uint8_t type, uint64_t sequence,
+              char text[OPERATION_SIZE])
+{
+    snprintf(text, OPERATION_SIZE, "%s #%" PRIu64 " in group %.100s",
+             dl_op_type_name(type), dl_verdict_operation(board, sequence),
+             board->options.group_name);
+}
+
+static void
 describe_turn(const dl_board *board, uint64_t turn, char text[OPERATION_SIZE])
 {
     const dl_board_line *line =
         &board->lines[turn % DL_BOARD_TURNS][board->options.rank];
-    uint64_t sequence = board->sequences[turn % DL_BOARD_TURNS];
 
-    snprintf(text, OPERATION_SIZE, "%s #%" PRIu64 " in group %.100s",
-             dl_op_type_name(line->fingerprint.op),
-             dl_verdict_operation(board, sequence), board->options.group_name);
+    describe_call(board, line->fingerprint.op, board->sequences[turn % DL_BOARD_TURNS],
+                  text);
+}
+
+static void
+describe_context(const dl_board *board, const dl_op_context *op,
+                 char text[OPERATION_SIZE])
+{
+    describe_call(board, op->fingerprint.op, op->sequence, text);
 }
 
 static void
@@ -85,20 +99,28 @@ is_awaited(const dl_wanted *wanted, int rank)
            && load(wanted->words, rank) < wanted->value;
 }
 
-/* " (last seen in #4)", nothing for a rank that is in this operation. */
+/* " (last seen in #4)", nothing for a rank that is in this operation: of several hosts it
+ * may be at the first of two meetings. */
 static void
 describe_last_seen(const dl_board *board, int rank, char text[64])
 {
-    uint64_t seen = dl_verdict_last_seen(board, rank);
+    uint64_t seen = dl_verdict_operation(board, dl_verdict_last_seen(board, rank));
 
-    if (seen >= board->op->sequence) {
+    if (seen >= dl_verdict_operation(board, board->op->sequence)) {
         text[0] = '\0';
     } else if (seen == 0) {
         snprintf(text, 64, " (it has not begun any operation)");
     } else {
-        snprintf(text, 64, " (last seen in #%" PRIu64 ")",
-                 dl_verdict_operation(board, seen));
+        snprintf(text, 64, " (last seen in #%" PRIu64 ")", seen);
     }
+}
+
+/* Whether it has called the operation, at whichever meeting of it. */
+static bool
+has_called(const dl_board *board, int rank)
+{
+    return dl_verdict_operation(board, dl_verdict_last_seen(board, rank))
+           >= dl_verdict_operation(board, board->op->sequence);
 }
 
 static dl_status
@@ -126,10 +148,10 @@ fail_gone(const dl_board *board, int rank, dl_farewell farewell)
 static dl_status
 check_peers(const dl_board *board, const dl_wanted *wanted)
 {
-    dl_lifelines_watch(board->options.lifelines);
+    dl_process_table_look();
     for (int rank = 0; rank < board->options.size; rank++) {
         uint32_t farewell = atomic_load(&board->members[rank].farewell);
-        bool is_gone = dl_board_is_cut(board, rank) || farewell != DL_STAYING;
+        bool is_gone = dl_board_has_ended(board, rank) || farewell != DL_STAYING;
         if (is_gone && (!has_arrived(board, rank) || is_awaited(wanted, rank))) {
             return fail_gone(board, rank, (dl_farewell)farewell);
         }
@@ -143,9 +165,9 @@ dl_verdict_watch(const dl_board *board, int rank)
     const dl_board_member *member = &board->members[rank];
     char peer[DL_PEER_TEXT_SIZE];
 
-    dl_lifelines_watch(board->options.lifelines);
+    dl_process_table_look();
     uint32_t farewell = atomic_load(&member->farewell);
-    if (farewell == DL_STAYING && !dl_board_is_cut(board, rank)) {
+    if (farewell == DL_STAYING && !dl_board_has_ended(board, rank)) {
         return DL_OK;
     }
     describe_rank(board, rank, peer);
@@ -184,8 +206,7 @@ append_late(const dl_board *board, int rank, list_text *text)
     describe_rank(board, rank, peer);
     describe_last_seen(board, rank, seen);
     append(text, "%s%s, which %s%s", text->size > 0 ? "; " : "", peer,
-           has_arrived(board, rank) ? "has not finished it" : "has not called it",
-           seen);
+           has_called(board, rank) ? "has not finished it" : "has not called it", seen);
 }
 
 static dl_status
@@ -243,6 +264,23 @@ check_abort(dl_board *board)
         pthread_mutex_unlock(&board->lock);
     }
     return status;
+}
+
+uint64_t
+dl_verdict_describe_ended(const dl_board *board, int rank, dl_error *message)
+{
+    uint64_t seen = dl_verdict_operation(board, dl_verdict_last_seen(board, rank));
+    char peer[DL_PEER_TEXT_SIZE];
+    char place[64] = " (it has not begun any operation)";
+
+    if (seen > 0) {
+        snprintf(place, sizeof place, " (last seen in #%" PRIu64 ")", seen);
+    }
+    describe_rank(board, rank, peer);
+    message->status = DL_PEER_LOST;
+    snprintf(message->text, sizeof message->text, "%s exited or was killed%s", peer,
+             place);
+    return seen;
 }
 
 bool
@@ -315,10 +353,25 @@ dl_verdict_mismatch(const dl_board *board, uint64_t turn, int other)
                    dl_verdict_name(board, second), calls[1]);
 }
 
+/* Those who wait for one rank sleep on a word of it: of this operation, or of its steps. */
+static void
+wake_peers(dl_board *board)
+{
+    dl_bell *bell = board->waiter.bell;
+
+    dl_words_wake(bell, NULL);
+    for (int rank = 0;
+         atomic_load(&bell->sleepers_for_one) != 0 && rank < board->options.size;
+         rank++) {
+        dl_futex_wake(dl_words_at(board->arrivals[board->turn % DL_BOARD_TURNS], rank));
+        dl_futex_wake(dl_words_at(board->steps, rank));
+    }
+}
+
 /* The first to claim writes, the others' causes are dropped.  A claimer that dies before
  * it is done leaves the board unbroken, but itself dead, which all find out. */
 void
-dl_board_break(dl_board *board)
+dl_board_break(dl_board *board, const dl_op_context *op)
 {
     dl_board_header *header = board->header;
     const dl_error *error = dl_last_error();
@@ -330,7 +383,7 @@ dl_board_break(dl_board *board)
     if (!atomic_compare_exchange_strong(&header->breaker, &nobody, self)) {
         return;
     }
-    header->broken_at = board->op->sequence;
+    header->broken_at = op->sequence;
     header->status = error->status;
     if (atomic_load(&board->is_aborted)) {
         /* Aborted or closed for itself, lost for the others. */
@@ -339,13 +392,14 @@ dl_board_break(dl_board *board)
                  DL_ERROR_TEXT_SIZE - DL_PEER_TEXT_SIZE - 16, error->text);
         header->status = DL_PEER_LOST;
     } else if (error->status == DL_INTERRUPTED) {
-        describe_operation(board, operation);
+        describe_context(board, op, operation);
         snprintf(header->text, sizeof header->text, "%s was interrupted", operation);
         header->status = DL_CANCELLED;
     } else {
         memcpy(header->text, error->text, sizeof header->text);
     }
     atomic_store(&header->is_broken, 1);
+    wake_peers(board);
 }
 
 /* The first farewell stays: abort and leave may come from different threads. */

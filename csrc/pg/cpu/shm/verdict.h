@@ -24,6 +24,11 @@ dl_status dl_verdict_watch(const dl_board *board, int rank);
 /* Sequence number of the last operation that `rank` has come to; 0: none yet. */
 uint64_t dl_verdict_last_seen(const dl_board *board, int rank);
 
+/* In words, why nothing more is to be expected of a rank whose process has ended:
+ * "rank 1 (pid 7 on host h) exited or was killed (last seen in #4)".  Returns the operation
+ * in which it was seen last; 0: none. */
+uint64_t dl_verdict_describe_ended(const dl_board *board, int rank, dl_error *message);
+
 /* Whether it was another rank that broke the board. */
 bool dl_verdict_is_told(const dl_board *board);
 

@@ -82,6 +82,16 @@ dl_words_publish(dl_words words, int index, uint64_t value, dl_bell *bell)
     }
 }
 
+void
+dl_words_wake(dl_bell *bell, const dl_word *word)
+{
+    atomic_fetch_add(&bell->rings, 1);
+    dl_futex_wake(&bell->rings);
+    if (word != NULL) {
+        dl_futex_wake(word);
+    }
+}
+
 /* Looks at one word without sleeping until the clock says `*until`, which starts at 0
  * and is set on the first glance: most waits end before it. */
 static bool
@@ -209,6 +219,9 @@ dl_words_wait_one(dl_words words, int index, uint64_t value, const dl_waiter *wa
         return DL_OK;
     }
     atomic_fetch_add(&bell->sleepers_for_one, 1);
+    if (waiter->sleeps_on != NULL) {
+        atomic_store(waiter->sleeps_on, word);
+    }
     for (;;) {
         uint64_t seen = atomic_load(word);
         if (seen >= value) {
@@ -219,6 +232,9 @@ dl_words_wait_one(dl_words words, int index, uint64_t value, const dl_waiter *wa
             break;
         }
         dl_futex_sleep(word, (uint32_t)seen, slice_of(deadline));
+    }
+    if (waiter->sleeps_on != NULL) {
+        atomic_store(waiter->sleeps_on, NULL);
     }
     atomic_fetch_sub(&bell->sleepers_for_one, 1);
     return status;

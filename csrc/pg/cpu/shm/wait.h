@@ -58,6 +58,8 @@ typedef struct dl_waiter {
     /* Called before the first sleep and after each slice; a failure ends the wait. */
     dl_status (*check)(void *context, const dl_wanted *wanted);
     void *context;
+    /* Unless NULL: the word on which the wait for one sleeps, while it does. */
+    _Atomic(dl_word *) *sleeps_on;
     /* Unless NULL: around the yielding wait for word `index`. */
     void (*yielding)(void *context, int index, bool begins);
 } dl_waiter;
@@ -67,6 +69,10 @@ typedef struct dl_waiter {
  * woken by the rank that completes the value: every rank publishes every value that
  * somebody waits for, none leaves one out. */
 void dl_words_publish(dl_words words, int index, uint64_t value, dl_bell *bell);
+
+/* Ends the sleep of all who wait for all words, and of those who wait for `word` unless
+ * it is NULL, so that they look at what else has happened. */
+void dl_words_wake(dl_bell *bell, const dl_word *word);
 
 /* Whether every word is at least `value`. */
 bool dl_words_have_reached(dl_words words, uint64_t value);

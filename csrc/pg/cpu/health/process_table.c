@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/health/process_table.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/deadline.h"
+#include "base/thread.h"
+#include "net/socket.h"
+
+/* Events taken at a time. */
+#define BATCH 64
+
+/* Of the event that stops the thread; processes are numbered from 1. */
+#define STOP_NUMBER 0
+
+struct dl_process {
+    dl_list node;
+    atomic_uint references; /* changed with the table's lock held */
+    atomic_bool has_ended;
+    uint32_t fork_generation;
+    dl_process_id id;
+    uint64_t number;
+    int descriptors[2]; /* lifeline and pidfd; -1: not watched */
+    bool is_watched;    /* counts for the detector, also after its end */
+};
+
+/* The thread and what it sleeps on; there is one while any process is watched.  Fixed
+ * after it was made. */
+typedef struct detector {
+    int epoll;
+    int stop;
+    bool has_thread;
+    pthread_t thread;
+} detector;
+
+static struct {
+    pthread_mutex_t lock;
+    /* guarded by lock */
+    dl_list processes;
+    uint64_t last_number;
+    int watched;
+    detector *detector;
+    bool has_id;
+    bool has_lines;
+    int held; /* the lifeline's writing end */
+    dl_process_own own;
+} table = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Apart from the table: held while subscribers are told. */
+static struct {
+    pthread_mutex_t lock;
+    dl_list subscribers;
+} audience = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* A forked child is another process: it has no thread, its descriptors are closed, and
+ * what it inherited is freed by its owners. */
+static void
+forget_parent(void)
+{
+    pthread_mutex_init(&table.lock, NULL);
+    pthread_mutex_init(&audience.lock, NULL);
+    dl_list_init(&table.processes);
+    dl_list_init(&audience.subscribers);
+    table.watched = 0;
+    table.detector = NULL;
+    table.has_id = false;
+    table.has_lines = false;
+}
+
+static void
+prepare(void)
+{
+    dl_list_init(&table.processes);
+    dl_list_init(&audience.subscribers);
+    (void)dl_fork_generation();
+    pthread_atfork(NULL, NULL, forget_parent);
+}
+
+static void
+lock_table(void)
+{
+    pthread_once(&once, prepare);
+    pthread_mutex_lock(&table.lock);
+}
+
+static void
+unlock_table(void)
+{
+    pthread_mutex_unlock(&table.lock);
+}
+
+static dl_status
+draw_id_locked(void)
+{
+    if (!table.has_id
+        && getrandom(&table.own.id, sizeof table.own.id, 0)
+               != (ssize_t)sizeof table.own.id) {
+        return dl_fail(DL_INTERNAL, "getrandom: %s", strerror(errno));
+    }
+    table.has_id = true;
+    return DL_OK;
+}
+
+static dl_status
+open_lines_locked(void)
+{
+    int ends[2];
+
+    if (table.has_lines) {
+        return DL_OK;
+    }
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) {
+        return dl_fail(DL_INTERNAL, "making a pipe: %s", strerror(errno));
+    }
+    /* Some sandboxes have no pidfds; the pipe tells most of it. */
+    int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    if (pidfd < 0) {
+        pidfd = fcntl(ends[0], F_DUPFD_CLOEXEC, 0);
+    }
+    if (pidfd < 0) {
+        dl_status status = dl_fail(DL_INTERNAL, "making a pidfd: %s", strerror(errno));
+        close(ends[0]);
+        close(ends[1]);
+        return status;
+    }
+    table.own.lifeline = ends[0];
+    table.own.pidfd = pidfd;
+    table.held = ends[1];
+    dl_fork_guard(table.own.lifeline);
+    dl_fork_guard(table.own.pidfd);
+    dl_fork_guard(table.held);
+    table.has_lines = true;
+    return DL_OK;
+}
+
+dl_status
+dl_process_own_get(dl_process_own *own)
+{
+    lock_table();
+    dl_status status = draw_id_locked();
+    if (status == DL_OK) {
+        status = open_lines_locked();
+    }
+    if (status == DL_OK) {
+        *own = table.own;
+    }
+    unlock_table();
+    return status;
+}
+
+dl_status
+dl_process_own_id(dl_process_id *id)
+{
+    lock_table();
+    dl_status status = draw_id_locked();
+    if (status == DL_OK) {
+        *id = table.own.id;
+    }
+    unlock_table();
+    return status;
+}
+
+static dl_process *
+process_of(dl_list *node)
+{
+    return DL_LIST_ENTRY(node, dl_process, node);
+}
+
+static bool
+is_same(const dl_process_id *left, const dl_process_id *right)
+{
+    return memcmp(left, right, sizeof *left) == 0;
+}
+
+dl_status
+dl_process_find(const dl_process_id *id, dl_process **process)
+{
+    dl_process *found = NULL;
+
+    lock_table();
+    for (dl_list *node = table.processes.next; node != &table.processes;
+         node = node->next) {
+        if (is_same(&process_of(node)->id, id)) {
+            found = process_of(node);
+        }
+    }
+    if (found == NULL && (found = calloc(1, sizeof *found)) != NULL) {
+        found->id = *id;
+        found->number = ++table.last_number;
+        found->fork_generation = dl_fork_generation();
+        found->descriptors[0] = -1;
+        found->descriptors[1] = -1;
+        dl_list_append(&table.processes, &found->node);
+    }
+    if (found != NULL) {
+        atomic_fetch_add(&found->references, 1);
+    }
+    unlock_table();
+    *process = found;
+    return found == NULL ? dl_fail_no_memory() : DL_OK;
+}
+
+dl_process *
+dl_process_ref(dl_process *process)
+{
+    atomic_fetch_add(&process->references, 1);
+    return process;
+}
+
+static void
+close_descriptors(dl_process *self, detector *watcher)
+{
+    for (int i = 0; i < 2; i++) {
+        /* Closing alone would not end it where another process shares the file. */
+        if (self->descriptors[i] >= 0 && watcher != NULL) {
+            (void)epoll_ctl(watcher->epoll, EPOLL_CTL_DEL, self->descriptors[i], NULL);
+        }
+        dl_socket_close(self->descriptors[i]);
+        self->descriptors[i] = -1;
+    }
+}
+
+static dl_process *
+find_number_locked(uint64_t number)
+{
+    for (dl_list *node = table.processes.next; node != &table.processes;
+         node = node->next) {
+        if (process_of(node)->number == number) {
+            return process_of(node);
+        }
+    }
+    return NULL;
+}
+
+/* Whether any process has ended since the last look.  Nothing is ever written into the
+ * pipes: any event is the end. */
+static bool
+look_locked(detector *watcher)
+{
+    struct epoll_event events[BATCH];
+    bool has_any = false;
+    int count;
+
+    do {
+        int taken = 0;
+        count = epoll_wait(watcher->epoll, events, BATCH, 0);
+        for (int i = 0; i < count; i++) {
+            dl_process *process = events[i].data.u64 == STOP_NUMBER
+                                      ? NULL
+                                      : find_number_locked(events[i].data.u64);
+            if (process != NULL) {
+                atomic_store(&process->has_ended, true);
+                close_descriptors(process, watcher);
+                has_any = true;
+                taken++;
+            }
+        }
+        count = taken == 0 ? 0 : count;
+    } while (count == BATCH);
+    return has_any;
+}
+
+static void
+wake_all(void)
+{
+    pthread_once(&once, prepare);
+    pthread_mutex_lock(&audience.lock);
+    for (dl_list *node = audience.subscribers.next; node != &audience.subscribers;
+         node = node->next) {
+        dl_end_subscriber *self = DL_LIST_ENTRY(node, dl_end_subscriber, node);
+        self->wake(self->context);
+    }
+    pthread_mutex_unlock(&audience.lock);
+}
+
+/* Whether any of them wants to be called again. */
+static bool
+tell_all(void)
+{
+    bool goes_on = false;
+
+    pthread_mutex_lock(&audience.lock);
+    for (dl_list *node = audience.subscribers.next; node != &audience.subscribers;
+         node = node->next) {
+        dl_end_subscriber *self = DL_LIST_ENTRY(node, dl_end_subscriber, node);
+        goes_on |= self->tell != NULL && self->tell(self->context);
+    }
+    pthread_mutex_unlock(&audience.lock);
+    return goes_on;
+}
+
+/* A wait that looked just before the mark and sleeps just after the wake-up would miss
+ * it: so those who sleep are woken a second time. */
+#define SECOND_WAKE_AFTER (2 * DL_MILLISECOND)
+
+static void *
+detect(void *argument)
+{
+    detector *self = argument;
+    struct epoll_event event;
+    bool goes_on = false;
+
+    for (;;) {
+        int limit = goes_on ? (int)(DL_END_RETRY / DL_MILLISECOND) : -1;
+        int count = epoll_wait(self->epoll, &event, 1, limit);
+        if (count < 0 && errno != EINTR) {
+            return NULL;
+        }
+        if (count == 1 && event.data.u64 == STOP_NUMBER) {
+            return NULL;
+        }
+        lock_table();
+        bool has_any = look_locked(self);
+        unlock_table();
+        if (has_any) {
+            wake_all();
+        }
+        if (has_any || goes_on) {
+            goes_on = tell_all();
+        }
+        if (has_any) {
+            (void)dl_sleep_until(dl_deadline_after(SECOND_WAKE_AFTER));
+            wake_all();
+        }
+    }
+}
+
+static bool
+add_descriptor(detector *self, int fd, uint64_t number)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = number};
+
+    return epoll_ctl(self->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+static void
+free_detector(detector *self)
+{
+    uint64_t one = 1;
+
+    if (self->has_thread) {
+        ssize_t size = write(self->stop, &one, sizeof one);
+        (void)size;
+        pthread_join(self->thread, NULL);
+    }
+    dl_socket_close(self->epoll);
+    dl_socket_close(self->stop);
+    free(self);
+}
+
+/* Without a thread those who wait look for themselves. */
+static dl_status
+start_detector_locked(void)
+{
+    detector *made = calloc(1, sizeof *made);
+
+    if (made == NULL) {
+        return dl_fail_no_memory();
+    }
+    made->stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    made->epoll = epoll_create1(EPOLL_CLOEXEC);
+    dl_fork_guard(made->stop);
+    dl_fork_guard(made->epoll);
+    if (made->stop < 0 || made->epoll < 0
+        || !add_descriptor(made, made->stop, STOP_NUMBER)) {
+        dl_status status =
+            dl_fail(DL_INTERNAL, "watching other processes: %s", strerror(errno));
+        free_detector(made);
+        return status;
+    }
+    made->has_thread = dl_thread_start(&made->thread, detect, made) == DL_OK;
+    table.detector = made;
+    return DL_OK;
+}
+
+/* The detector that nobody needs any more, for the caller to free without the lock. */
+static detector *
+drop_watch_locked(dl_process *self)
+{
+    detector *idle = NULL;
+
+    if (self->is_watched && --table.watched == 0) {
+        idle = table.detector;
+        table.detector = NULL;
+    }
+    self->is_watched = false;
+    return idle;
+}
+
+/* The last reference is dropped with the lock held, so that nobody finds it meanwhile. */
+void
+dl_process_unref(dl_process *process)
+{
+    detector *idle = NULL;
+
+    if (process == NULL) {
+        return;
+    }
+    lock_table();
+    bool is_last = atomic_fetch_sub(&process->references, 1) == 1;
+    if (is_last && process->fork_generation == dl_fork_generation()) {
+        dl_list_remove(&process->node);
+        close_descriptors(process, table.detector);
+        idle = drop_watch_locked(process);
+    }
+    unlock_table();
+    if (idle != NULL) {
+        free_detector(idle);
+    }
+    if (is_last) {
+        free(process);
+    }
+}
+
+static dl_status
+watch_locked(dl_process *self, int lifeline, int pidfd)
+{
+    bool is_own = table.has_id && is_same(&self->id, &table.own.id);
+
+    if (is_own || self->is_watched || atomic_load(&self->has_ended)) {
+        dl_socket_close(lifeline);
+        dl_socket_close(pidfd);
+        return DL_OK;
+    }
+    self->descriptors[0] = lifeline;
+    self->descriptors[1] = pidfd;
+    if (table.detector == NULL) {
+        dl_status status = start_detector_locked();
+        if (status != DL_OK) {
+            close_descriptors(self, NULL);
+            return status;
+        }
+    }
+    table.watched++;
+    self->is_watched = true;
+    for (int i = 0; i < 2; i++) {
+        if (self->descriptors[i] >= 0
+            && !add_descriptor(table.detector, self->descriptors[i], self->number)) {
+            dl_status status =
+                dl_fail(DL_INTERNAL, "watching another process: %s", strerror(errno));
+            close_descriptors(self, table.detector);
+            return status;
+        }
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_process_watch(dl_process *process, int lifeline, int pidfd)
+{
+    lock_table();
+    dl_status status = watch_locked(process, lifeline, pidfd);
+    unlock_table();
+    return status;
+}
+
+bool
+dl_process_has_ended(const dl_process *process)
+{
+    return process != NULL && atomic_load(&process->has_ended);
+}
+
+void
+dl_process_set_ended(dl_process *process)
+{
+    if (!atomic_exchange(&process->has_ended, true)) {
+        wake_all();
+    }
+}
+
+void
+dl_process_table_look(void)
+{
+    bool has_any = false;
+
+    lock_table();
+    if (table.detector != NULL && !table.detector->has_thread) {
+        has_any = look_locked(table.detector);
+    }
+    unlock_table();
+    if (has_any) {
+        wake_all();
+    }
+}
+
+void
+dl_end_subscribe(dl_end_subscriber *subscriber)
+{
+    pthread_once(&once, prepare);
+    pthread_mutex_lock(&audience.lock);
+    dl_list_append(&audience.subscribers, &subscriber->node);
+    pthread_mutex_unlock(&audience.lock);
+}
+
+void
+dl_end_unsubscribe(dl_end_subscriber *subscriber)
+{
+    if (subscriber->node.next == NULL) {
+        return;
+    }
+    pthread_once(&once, prepare);
+    pthread_mutex_lock(&audience.lock);
+    dl_list_remove(&subscriber->node);
+    pthread_mutex_unlock(&audience.lock);
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/health/process_table.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "base/deadline.h"
+#include "base/thread.h"
+#include "check.h"
+#include "net/socket.h"
+
+static bool
+has_ended_soon(const dl_process *process, int64_t limit)
+{
+    dl_deadline deadline = dl_deadline_after(limit);
+
+    while (!dl_process_has_ended(process) && !dl_deadline_passed(deadline)) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    return dl_process_has_ended(process);
+}
+
+/* What a child that works with this process hands over. */
+typedef struct shown {
+    dl_process_id id;
+    int lifeline;
+    int pidfd;
+} shown;
+
+static dl_process_id
+id_of(uint8_t number)
+{
+    return (dl_process_id){.bytes = {number}};
+}
+
+/* A process with a lifeline of its own, which waits until it is killed.  `clones`: it
+ * leaves a child behind, made without fork handlers, that keeps the lifeline open.
+ * `execs`: it becomes another program. */
+static pid_t
+start_peer(uint8_t number, bool clones, bool execs, shown *peer)
+{
+    int ends[2], told[2];
+    char ready;
+
+    CHECK(pipe2(ends, O_CLOEXEC) == 0 && pipe(told) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        if (clones && syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) == 0) {
+            prctl(PR_SET_PDEATHSIG, 0);
+            sleep(20);
+            _exit(0);
+        }
+        CHECK(write(told[1], "!", 1) == 1);
+        if (execs) {
+            execlp("sleep", "sleep", "20", (char *)NULL);
+        }
+        for (;;) {
+            pause();
+        }
+    }
+    CHECK(read(told[0], &ready, 1) == 1);
+    close(ends[1]);
+    *peer = (shown){id_of(number), ends[0], (int)syscall(SYS_pidfd_open, child, 0)};
+    return child;
+}
+
+static dl_process *
+watch(const shown *peer)
+{
+    dl_process *process;
+
+    CHECK_OK(dl_process_find(&peer->id, &process));
+    CHECK_OK(dl_process_watch(process, peer->lifeline, peer->pidfd));
+    return process;
+}
+
+static void
+end(pid_t child, dl_process *process)
+{
+    kill(child, SIGKILL);
+    CHECK(waitpid(child, NULL, 0) == child);
+    dl_process_unref(process);
+}
+
+CHECK_CASE(a_killed_process_has_ended)
+{
+    shown peer;
+    pid_t child = start_peer(1, false, false, &peer);
+    dl_process *process = watch(&peer);
+
+    CHECK(!has_ended_soon(process, 50 * DL_MILLISECOND));
+    kill(child, SIGKILL);
+    CHECK(has_ended_soon(process, 5 * DL_SECOND));
+    end(child, process);
+}
+
+/* Its lifeline is still open: the pidfd tells. */
+CHECK_CASE(a_child_by_raw_clone_does_not_hide_an_end)
+{
+    shown peer;
+    pid_t child = start_peer(1, true, false, &peer);
+    dl_process *process = watch(&peer);
+
+    CHECK(!has_ended_soon(process, 50 * DL_MILLISECOND));
+    kill(child, SIGKILL);
+    CHECK(has_ended_soon(process, 5 * DL_SECOND));
+    end(child, process);
+}
+
+/* The process goes on, as another program: the lifeline tells. */
+CHECK_CASE(a_process_that_calls_exec_has_ended)
+{
+    shown peer;
+    pid_t child = start_peer(1, false, true, &peer);
+    dl_process *process = watch(&peer);
+
+    CHECK(has_ended_soon(process, 5 * DL_SECOND));
+    end(child, process);
+}
+
+CHECK_CASE(all_that_know_a_process_share_what_is_known_of_it)
+{
+    shown peer;
+    pid_t child = start_peer(1, false, false, &peer);
+    dl_process *process = watch(&peer);
+    dl_process *same, *other;
+    dl_process_id id = id_of(2);
+
+    CHECK_OK(dl_process_find(&peer.id, &same));
+    CHECK_OK(dl_process_find(&id, &other));
+    CHECK(same == process && other != process);
+    /* What comes a second time is closed. */
+    CHECK_OK(dl_process_watch(same, dup(0), dup(0)));
+    CHECK(!dl_process_has_ended(same));
+    dl_process_set_ended(other);
+    CHECK(dl_process_has_ended(other) && !dl_process_has_ended(process));
+    kill(child, SIGKILL);
+    CHECK(has_ended_soon(same, 5 * DL_SECOND));
+    dl_process_unref(same);
+    dl_process_unref(other);
+    end(child, process);
+}
+
+CHECK_CASE(a_process_does_not_watch_itself)
+{
+    dl_process_own own;
+    dl_process_id id;
+    dl_process *process;
+
+    CHECK_OK(dl_process_own_get(&own));
+    CHECK_OK(dl_process_own_id(&id));
+    CHECK(memcmp(&own.id, &id, sizeof id) == 0);
+    CHECK_OK(dl_process_find(&own.id, &process));
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    close(ends[1]);
+    CHECK_OK(dl_process_watch(process, ends[0], -1));
+    CHECK(!has_ended_soon(process, 20 * DL_MILLISECOND));
+    CHECK(!dl_process_has_ended(NULL));
+    dl_process_unref(process);
+    dl_process_unref(NULL);
+}
+
+static int
+count_threads(void)
+{
+    char line[128];
+    int count = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+
+    CHECK(file != NULL);
+    while (fgets(line, sizeof line, file) != NULL) {
+        (void)sscanf(line, "Threads: %d", &count);
+    }
+    fclose(file);
+    return count;
+}
+
+/* A thread that was joined may still be counted for a moment. */
+static bool
+are_threads_soon(int count)
+{
+    dl_deadline deadline = dl_deadline_after(5 * DL_SECOND);
+
+    while (count_threads() != count && !dl_deadline_passed(deadline)) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    return count_threads() == count;
+}
+
+CHECK_CASE(there_is_one_thread_while_any_process_is_watched)
+{
+    shown peers[3];
+    pid_t children[3];
+    dl_process *processes[3];
+    int before = count_threads();
+
+    for (int turn = 0; turn < 3; turn++) {
+        for (int i = 0; i < 3; i++) {
+            children[i] = start_peer((uint8_t)(i + 1), false, false, &peers[i]);
+            processes[i] = watch(&peers[i]);
+            CHECK(are_threads_soon(before + 1));
+        }
+        for (int i = 0; i < 3; i++) {
+            end(children[i], processes[i]);
+        }
+        CHECK(are_threads_soon(before));
+    }
+}
+
+/* It knows nobody, is another process, and has a table of its own that works. */
+CHECK_CASE(a_forked_child_begins_anew)
+{
+    shown peer;
+    pid_t child = start_peer(1, false, false, &peer);
+    dl_process *process = watch(&peer);
+    dl_process_own own, inherited;
+    int status;
+
+    CHECK_OK(dl_process_own_get(&inherited));
+    pid_t forked = fork();
+    if (forked == 0) {
+        shown second;
+        dl_process *again;
+        CHECK_OK(dl_process_own_get(&own));
+        CHECK(memcmp(&own.id, &inherited.id, sizeof own.id) != 0);
+        dl_process_unref(process);
+        pid_t grandchild = start_peer(1, false, false, &second);
+        again = watch(&second);
+        kill(grandchild, SIGKILL);
+        CHECK(has_ended_soon(again, 5 * DL_SECOND));
+        end(grandchild, again);
+        _exit(0);
+    }
+    CHECK(waitpid(forked, &status, 0) == forked && status == 0);
+    CHECK(!dl_process_has_ended(process));
+    end(child, process);
+}
+
+typedef struct listener {
+    dl_end_subscriber subscriber;
+    atomic_int wakes;
+    atomic_int tells;
+} listener;
+
+static void
+note_wake(void *context)
+{
+    atomic_fetch_add(&((listener *)context)->wakes, 1);
+}
+
+/* Not done before the third time. */
+static bool
+note_tell(void *context)
+{
+    return atomic_fetch_add(&((listener *)context)->tells, 1) < 2;
+}
+
+CHECK_CASE(subscribers_are_woken_at_once_and_tell_until_they_are_done)
+{
+    shown peer;
+    pid_t child = start_peer(1, false, false, &peer);
+    dl_process *process = watch(&peer);
+    listener one = {.subscriber = {.wake = note_wake, .context = &one}};
+    listener two = {
+        .subscriber = {.wake = note_wake, .tell = note_tell, .context = &two}};
+    dl_deadline deadline = dl_deadline_after(10 * DL_SECOND);
+
+    dl_end_subscribe(&one.subscriber);
+    dl_end_subscribe(&two.subscriber);
+    kill(child, SIGKILL);
+    while (atomic_load(&two.tells) < 3 && !dl_deadline_passed(deadline)) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    CHECK(atomic_load(&one.wakes) >= 1 && atomic_load(&two.wakes) >= 1);
+    CHECK_EQUAL(atomic_load(&two.tells), 3);
+    dl_end_unsubscribe(&one.subscriber);
+    dl_end_unsubscribe(&two.subscriber);
+    dl_end_unsubscribe(&two.subscriber);
+    end(child, process);
+}
+
+/* Every call has an answer, however few descriptors there are, and nothing stays open. */
+CHECK_CASE(too_few_descriptors_are_an_error)
+{
+    shown peer;
+    pid_t child = start_peer(1, false, false, &peer);
+    dl_process *process;
+    struct rlimit limit;
+    int next = dup(0);
+
+    close(next);
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK_OK(dl_process_find(&peer.id, &process));
+    limit.rlim_cur = (rlim_t)next;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK_STATUS(dl_process_watch(process, peer.lifeline, peer.pidfd), DL_INTERNAL);
+    CHECK_CONTAINS(dl_last_error()->text, "watching other processes: Too many open");
+    dl_process_own own;
+    limit.rlim_cur = (rlim_t)1;
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK_STATUS(dl_process_own_get(&own), DL_INTERNAL);
+    end(child, process);
+}

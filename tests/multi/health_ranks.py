@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks run whose failures are detected on hosts AABB: see test_health.py."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from datetime import timedelta
+
+import numpy as np
+
+import distlite as dist
+
+# A second and a few looks: far below the deadlines, which are a minute.
+Told = tuple[str, float]
+LIMIT = timedelta(seconds=60)
+
+
+class Scene:
+    """Ranks on two hosts of one machine, and a file store that no rank serves."""
+
+    def __init__(self, rank: int, size: int, init_method: str, names: str) -> None:
+        os.environ["DISTLITE_HOST_HINT"] = names[rank]
+        self.rank = rank
+        self.store = dist.FileStore(init_method.removeprefix("file://"), size)
+        dist.init_process_group(
+            "gloo", store=self.store, rank=rank, world_size=size, timeout=LIMIT
+        )
+        dist.barrier()
+
+    def mark(self, name: str) -> None:
+        self.store.set(name, repr(time.monotonic()))
+
+    def fail(self, operation: object) -> Told:
+        """What the operation raises, and how long after the end it was."""
+        try:
+            operation()  # type: ignore[operator]
+        except dist.DistBackendError as error:
+            end = time.monotonic()
+            return str(error), end - float(self.store.get("end"))
+        raise AssertionError("nothing was raised")
+
+    def end(self) -> None:
+        self.mark("end")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _sum() -> None:
+    dist.all_reduce(np.zeros(3))
+
+
+def while_the_leader_computes(
+    rank: int, world_size: int, init_method: str, names: str
+) -> Told | None:
+    """Rank 1 is killed, while rank 0 does something else until the others know."""
+    scene = Scene(rank, world_size, init_method, names)
+    others = [f"told/{other}" for other in range(2, world_size)]
+    if rank == 1:
+        # The other host is in the operation by then.
+        time.sleep(0.3)
+        scene.end()
+    if rank == 0:
+        scene.store.wait(others)
+    told = scene.fail(_sum)
+    scene.mark(f"told/{rank}")
+    return told
+
+
+def _clone() -> None:
+    """A child by the bare system call keeps open what a fork handler would close."""
+    libc = ctypes.CDLL(None)
+    if libc.syscall(56, signal.SIGCHLD, 0, 0, 0, 0) == 0:
+        time.sleep(8)
+        os._exit(0)
+
+
+def after_a_raw_clone(rank: int, world_size: int, init_method: str, names: str) -> Told:
+    scene = Scene(rank, world_size, init_method, names)
+    if rank == 1:
+        _clone()
+        time.sleep(0.1)
+        scene.end()
+    return scene.fail(_sum)
+
+
+def stalled_in_the_second_meeting(
+    rank: int, world_size: int, init_method: str, names: str
+) -> str:
+    """Rank 3 stops once its leader has its part, and before it takes the result."""
+    Scene(rank, world_size, init_method, names)
+    dist.group.WORLD.set_timeout(timedelta(seconds=2))
+    large = np.zeros(1 << 22)
+    if rank == 3:
+        command = (
+            f"sleep 0.3; kill -STOP {os.getpid()}; sleep 6; kill -CONT {os.getpid()}"
+        )
+        subprocess.Popen(["/bin/sh", "-c", command])
+    try:
+        while True:
+            dist.all_reduce(large)
+    except (dist.DistBackendError, RuntimeError) as error:
+        return str(error)
+
+
+def in_another_group(rank: int, world_size: int, init_method: str, names: str) -> Told:
+    """Ranks 0 and 3 wait in the world, rank 2 in another group."""
+    scene = Scene(rank, world_size, init_method, names)
+    pair = dist.new_group([0, 1, 2], timeout=LIMIT)
+    if rank == 1:
+        time.sleep(0.3)
+        scene.end()
+    if rank == 2:
+        return scene.fail(lambda: dist.recv(np.zeros(1), 1, group=pair))
+    return scene.fail(_sum)

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Who has failed is known soon, by every rank of every host, and is named."""
+
+from __future__ import annotations
+
+import health_ranks
+import pytest
+from workers import SOON, rank_outcomes
+
+# Hosts are simulated by hints; their links go over loopback.
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
+
+
+def _told_of_rank_1(run, hosts):
+    """What the other ranks were told of the end of rank 1, and when."""
+    outcomes = rank_outcomes(run, len(hosts), env=LOOPBACK, names=hosts)
+    for outcome in outcomes:
+        if outcome.rank != 1:
+            assert outcome.is_good, outcome.describe()
+            text, seconds = outcome.value
+            where = f"rank {outcome.rank}, {seconds:.3f} s: {text}"
+            assert "rank 1 (pid " in text and " exited or was killed" in text, where
+            assert seconds < SOON, where
+            assert text.count(" in group 0") <= 1, where
+    return outcomes
+
+
+@pytest.mark.parametrize("hosts", ["AABB", "AAAB", "AAB"])
+def test_an_end_is_told_while_the_leader_of_its_host_computes(hosts):
+    _told_of_rank_1(health_ranks.while_the_leader_computes, hosts)
+
+
+@pytest.mark.parametrize("hosts", ["AAA", "AABB"])
+def test_a_child_by_raw_clone_does_not_hide_an_end(hosts):
+    _told_of_rank_1(health_ranks.after_a_raw_clone, hosts)
+
+
+def test_all_groups_of_a_process_know_of_an_end():
+    _told_of_rank_1(health_ranks.in_another_group, "AABB")
+
+
+def test_a_rank_that_stops_while_it_takes_the_result_is_the_one_that_is_named():
+    run = health_ranks.stalled_in_the_second_meeting
+    outcomes = rank_outcomes(run, 5, env=LOOPBACK, names="AABBB")
+    for outcome in outcomes:
+        if outcome.rank != 3:
+            assert outcome.is_good, outcome.describe()
+            assert "waiting for rank 3 (pid " in outcome.value, outcome.value
