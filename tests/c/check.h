@@ -216,13 +216,40 @@ dl_check_timeout(const dl_check_case *entry)
     return dl_check_seconds() * (entry->is_slow ? 5 : 1);
 }
 
+/* Kills the process group when the writing end of the pipe closes: when the case is over,
+ * or when this program has been killed and can no longer do that itself. */
+static pid_t
+dl_check_guard(pid_t group, const int pipe_ends[2])
+{
+    char byte;
+    pid_t guard = fork();
+
+    if (guard == 0) {
+        setpgid(0, 0);
+        close(pipe_ends[1]);
+        while (read(pipe_ends[0], &byte, 1) < 0) {
+        }
+        kill(-group, SIGKILL);
+        _exit(0);
+    }
+    close(pipe_ends[0]);
+    return guard;
+}
+
 static bool
 dl_check_run(const dl_check_case *entry)
 {
     int status = 0;
-    pid_t child = fork();
+    int pipe_ends[2];
 
+    if (pipe(pipe_ends) != 0) {
+        perror("pipe");
+        return false;
+    }
+    pid_t child = fork();
     if (child == 0) {
+        close(pipe_ends[0]);
+        close(pipe_ends[1]);
         setpgid(0, 0);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         alarm(dl_check_timeout(entry));
@@ -234,10 +261,13 @@ dl_check_run(const dl_check_case *entry)
         perror("fork");
         return false;
     }
+    setpgid(child, child); /* in both, so that it is done before the guard looks */
+    pid_t guard = dl_check_guard(child, pipe_ends);
     while (waitpid(child, &status, 0) < 0) {
     }
     /* What the case started dies with it. */
-    kill(-child, SIGKILL);
+    close(pipe_ends[1]);
+    waitpid(guard, NULL, 0);
     if (status == 0) {
         return true;
     }
