@@ -15,7 +15,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "pg/fingerprint.h"
-#include "pg/recording.h"
+#include "pg/recording_file.h"
 
 /* A group's place in the recording.  Zeroed: it has none, and nothing is recorded. */
 typedef struct dl_seat {
@@ -59,8 +59,16 @@ bool dl_recorder_take_failure(void);
  * one which waits there is seen.  Makes the recording, too. */
 void dl_recorder_identify(const char *job, int rank, int size);
 
-/* It writes a table of its job now. */
-void dl_recorder_report(void);
+/* Ranks notice one failure within about a second of each other, and a failure makes more of
+ * them: in this time a job's ranks on a host write one table. */
+#define DL_RECORDER_QUIET (10 * DL_SECOND)
+
+/* Whether this process is to write the table of its job: at most one of the job's processes
+ * on this host is.  Waits for none of them. */
+bool dl_recorder_claim_table(void);
+
+/* Snapshots of the job's other processes on this host. */
+void dl_recorder_visit_job(dl_recording_visit_fn visit, void *context);
 
 /* The number of a call site, the same for the same; 0: there is no room, or the recorder
  * is off.  Not for every call. */

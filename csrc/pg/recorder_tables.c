@@ -23,6 +23,7 @@ static dl_recorder recorder;
 static dl_recording_header header;
 static uint32_t generation; /* of the process that made it */
 static bool is_made;
+static dl_job_folder folder;
 static char path[PATH_MAX];
 static uint64_t last_serial;
 /* of the program, and read without the lock */
@@ -94,10 +95,17 @@ wall_clock(void)
     return now.tv_sec * DL_SECOND + now.tv_nsec;
 }
 
+static void
+name_job_locked(const char *job)
+{
+    memset(header.job, 0, sizeof header.job);
+    snprintf(header.job, sizeof header.job, "%s", job);
+}
+
 /* The memory stays mapped for good: works may end after their group, and a forked child
  * still has its parent's. */
 static void
-make_locked(void)
+make_locked(const char *job)
 {
     header = (dl_recording_header){
         .magic = DL_RECORDING_MAGIC,
@@ -110,17 +118,20 @@ make_locked(void)
     is_made = false;
     generation = dl_fork_generation();
     last_serial = 0;
+    folder = (dl_job_folder){0};
     path[0] = '\0';
+    name_job_locked(job);
     if (header.record_count == 0) {
         return;
     }
     header.to_wall_clock = wall_clock() - header.created;
     dl_recording_identify(&header);
     put_command(header.command, sizeof header.command);
-    void *memory = dl_recording_create(&header, dl_recording_size(&header), path);
+    void *memory = dl_recording_create(&header, dl_recording_size(&header), &folder);
     if (memory == NULL) {
         return;
     }
+    dl_recording_path(&folder, &header, path);
     recorder.tables = dl_recording_at(memory, &header);
     recorder.mask = (uint32_t)header.record_count - 1;
     is_made = true;
@@ -128,11 +139,12 @@ make_locked(void)
     atomic_store(&is_on, true);
 }
 
+/* Without a job where none is known yet. */
 static void
-make_once_locked(void)
+make_once_locked(const char *job)
 {
     if (recorder.tables.header == NULL || generation != dl_fork_generation()) {
-        make_locked();
+        make_locked(job);
     }
 }
 
@@ -194,7 +206,7 @@ dl_recorder_join(dl_seat *seat, const char *name, const char *backend,
     snprintf(group.name, sizeof group.name, "%s", name);
     snprintf(group.backend, sizeof group.backend, "%s", backend);
     pthread_mutex_lock(&lock);
-    make_once_locked();
+    make_once_locked("");
     if (is_made) {
         sit_locked(seat, &group);
     }
@@ -216,22 +228,39 @@ void
 dl_recorder_identify(const char *job, int rank, int size)
 {
     pthread_mutex_lock(&lock);
-    make_once_locked();
-    memset(header.job, 0, sizeof header.job);
-    snprintf(header.job, sizeof header.job, "%s", job);
+    make_once_locked(job);
+    if (strncmp(header.job, job, sizeof header.job - 1) != 0) {
+        name_job_locked(job);
+        dl_recording_move(&header, &folder);
+        dl_recording_path(&folder, &header, path);
+    }
     header.rank = rank;
     header.size = size;
     publish_header_locked();
     pthread_mutex_unlock(&lock);
 }
 
-void
-dl_recorder_report(void)
+bool
+dl_recorder_claim_table(void)
 {
     pthread_mutex_lock(&lock);
-    header.reported = dl_now();
-    publish_header_locked();
+    bool is_mine = is_made && dl_job_folder_claim(&folder, dl_now(), DL_RECORDER_QUIET);
     pthread_mutex_unlock(&lock);
+    return is_mine;
+}
+
+void
+dl_recorder_visit_job(dl_recording_visit_fn visit, void *context)
+{
+    dl_recording_header mine = {0};
+
+    pthread_mutex_lock(&lock);
+    bool has_others = is_made && header.job[0] != '\0';
+    mine = header;
+    pthread_mutex_unlock(&lock);
+    if (has_others) {
+        dl_recordings_of_job(&mine, visit, context);
+    }
 }
 
 typedef struct plain_site {
@@ -333,13 +362,11 @@ dl_recorder_snapshot(dl_buffer *copy)
     return status;
 }
 
-/* An orderly exit leaves nothing behind; a forked child's is not its parent's.  One that
- * wrote the table of a failure stays as a killed one's does: ranks that notice the failure
- * a little later see by it that the table has been written. */
+/* An orderly exit leaves nothing behind; a forked child's is not its parent's. */
 __attribute__((destructor)) static void
 take_away(void)
 {
-    if (path[0] != '\0' && header.pid == getpid() && header.reported == 0) {
-        unlink(path);
+    if (header.pid == getpid()) {
+        dl_recording_remove(&header, &folder);
     }
 }

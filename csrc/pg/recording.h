@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DL_RECORDING_MAGIC "distlite record1"
+#define DL_RECORDING_MAGIC "distlite record2"
 
 typedef struct dl_recording_header {
     uint64_t version;
@@ -28,13 +28,12 @@ typedef struct dl_recording_header {
     int64_t created;        /* nanoseconds on the monotonic clock, as all times here */
     int64_t to_wall_clock;  /* what to add for nanoseconds since 1970 */
     int64_t taken;          /* of a snapshot: when */
-    int64_t reported;       /* when this process last wrote a table of its job */
     uint64_t dropped;       /* operations for which there was no row */
     int64_t rank;           /* in the job; -1: not known */
     int64_t size;
     char job[48];
     char host[64];
-    char command[144];
+    char command[152];
 } dl_recording_header;
 
 /* Empty rows have state 0. */

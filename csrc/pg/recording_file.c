@@ -5,19 +5,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 
-/* A dead rank's recording is left to those who ask why it died. */
-#define KEEP_SECONDS 600
+/* For the folders of dead jobs, whose end nobody noticed: a new job removes them as far as
+ * it comes in this time. */
+#define SWEEP_LIMIT (5 * DL_MILLISECOND)
 
 static bool
 put_path(char path[PATH_MAX], const char *base, const char *end)
@@ -108,38 +108,6 @@ dl_recording_identify(dl_recording_header *header)
     gethostname(header->host, sizeof header->host - 1);
 }
 
-static bool
-is_dead(const char *name, uint64_t pid_namespace)
-{
-    uint64_t space, start;
-    long pid;
-
-    return sscanf(name, "%" SCNu64 "-%ld-%" SCNu64, &space, &pid, &start) == 3
-           && space == pid_namespace && start_of(pid) != start;
-}
-
-static void
-sweep(int folder, uint64_t pid_namespace)
-{
-    int fd = dup(folder);
-    DIR *list = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *entry;
-    struct stat found;
-
-    if (list == NULL) {
-        close(fd);
-        return;
-    }
-    while ((entry = readdir(list)) != NULL) {
-        if (is_dead(entry->d_name, pid_namespace)
-            && fstatat(folder, entry->d_name, &found, AT_SYMLINK_NOFOLLOW) == 0
-            && time(NULL) - found.st_mtime > KEEP_SECONDS) {
-            unlinkat(folder, entry->d_name, 0);
-        }
-    }
-    closedir(list);
-}
-
 /* All of it is reserved now: a full file system fails here, and not as a bus error in the
  * middle of an operation. */
 static void *
@@ -165,17 +133,80 @@ map_file(int folder, const char *name, size_t size)
     return memory;
 }
 
-static void *
-create_in(const char *place, const char *name, size_t size, uint64_t pid_namespace)
+static void
+put_name(char name[DL_JOB_FOLDER_NAME_SIZE], const dl_recording_header *header)
 {
-    int folder = open_folder(place);
+    snprintf(name, DL_JOB_FOLDER_NAME_SIZE, "%" PRIu64 "-%" PRId64 "-%" PRIu64,
+             header->pid_namespace, header->pid, header->process_start);
+}
 
-    if (folder < 0) {
+static bool
+is_recording_name(const char *name)
+{
+    uint64_t space, start;
+    long pid;
+
+    return sscanf(name, "%" SCNu64 "-%ld-%" SCNu64, &space, &pid, &start) == 3;
+}
+
+/* A process without a job has a folder of its own. */
+static void
+put_folder_name(char name[DL_JOB_FOLDER_NAME_SIZE], const dl_recording_header *header)
+{
+    char own[DL_JOB_FOLDER_NAME_SIZE];
+
+    if (header->job[0] == '\0') {
+        put_name(own, header);
+        snprintf(name, DL_JOB_FOLDER_NAME_SIZE, "process-%.80s", own);
+        return;
+    }
+    snprintf(name, DL_JOB_FOLDER_NAME_SIZE, "job-%.*s", (int)sizeof header->job,
+             header->job);
+    for (char *next = name; *next != '\0'; next++) {
+        bool is_plain = strchr("-_", *next) != NULL || (*next >= '0' && *next <= '9')
+                        || (*next >= 'a' && *next <= 'z')
+                        || (*next >= 'A' && *next <= 'Z');
+        *next = is_plain ? *next : '_';
+    }
+}
+
+/* The folder of the header's job below `runtime`. */
+static bool
+enter_job(dl_job_folder *folder, const char *runtime, const dl_recording_header *header)
+{
+    char name[DL_JOB_FOLDER_NAME_SIZE];
+
+    put_folder_name(name, header);
+    if (!dl_job_folder_enter(folder, runtime, name)) {
+        return false;
+    }
+    if (folder->is_new) {
+        dl_job_folders_sweep(runtime, dl_deadline_after(SWEEP_LIMIT));
+    }
+    return true;
+}
+
+static void *
+create_in(dl_job_folder *folder, const char *runtime, const dl_recording_header *header,
+          size_t size)
+{
+    char name[DL_JOB_FOLDER_NAME_SIZE];
+    int fd = open_folder(runtime);
+
+    if (fd < 0) {
         return NULL;
     }
-    sweep(folder, pid_namespace);
-    void *memory = map_file(folder, name, size);
-    close(folder);
+    close(fd);
+    if (!enter_job(folder, runtime, header)) {
+        return NULL;
+    }
+    put_name(name, header);
+    void *memory = map_file(folder->fd, name, size);
+    if (memory == NULL) {
+        int error = errno;
+        dl_job_folder_leave(folder);
+        errno = error;
+    }
     return memory;
 }
 
@@ -196,28 +227,171 @@ warn_of_chosen_folder(int error)
 }
 
 void *
-dl_recording_create(const dl_recording_header *header, size_t size, char path[PATH_MAX])
+dl_recording_create(const dl_recording_header *header, size_t size,
+                    dl_job_folder *folder)
 {
-    char name[96];
+    char runtime[PATH_MAX];
     int error = EINVAL;
 
-    snprintf(name, sizeof name, "%" PRIu64 "-%" PRId64 "-%" PRIu64,
-             header->pid_namespace, header->pid, header->process_start);
     for (int i = 0; i < 3; i++) {
-        if (!dl_recording_folder(i, path)
-            || strlen(path) + strlen(name) + 2 > PATH_MAX) {
+        if (!dl_recording_folder(i, runtime)) {
             continue;
         }
-        void *memory = create_in(path, name, size, header->pid_namespace);
+        void *memory = create_in(folder, runtime, header, size);
         if (memory != NULL) {
-            strcat(strcat(path, "/"), name);
             return memory;
         }
         error = errno;
     }
     warn_of_chosen_folder(error);
-    path[0] = '\0';
     void *memory =
         mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
+}
+
+bool
+dl_recording_path(const dl_job_folder *folder, const dl_recording_header *header,
+                  char path[PATH_MAX])
+{
+    char name[DL_JOB_FOLDER_NAME_SIZE];
+
+    path[0] = '\0';
+    if (folder->path[0] == '\0') {
+        return false;
+    }
+    put_name(name, header);
+    int size = snprintf(path, PATH_MAX, "%s/%s", folder->path, name);
+    return size >= 0 && size < PATH_MAX;
+}
+
+void
+dl_recording_move(const dl_recording_header *header, dl_job_folder *folder)
+{
+    char name[DL_JOB_FOLDER_NAME_SIZE];
+    char runtime[PATH_MAX];
+    dl_job_folder entered;
+
+    if (folder->path[0] == '\0') {
+        return;
+    }
+    strcpy(runtime, folder->path);
+    *strrchr(runtime, '/') = '\0';
+    if (!enter_job(&entered, runtime, header)) {
+        return;
+    }
+    put_name(name, header);
+    renameat(folder->fd, name, entered.fd, name);
+    dl_job_folder_leave(folder);
+    *folder = entered;
+}
+
+void
+dl_recording_remove(const dl_recording_header *header, dl_job_folder *folder)
+{
+    char path[PATH_MAX];
+
+    if (dl_recording_path(folder, header, path)) {
+        unlink(path);
+    }
+    dl_job_folder_leave(folder);
+}
+
+void
+dl_recordings_sweep(void)
+{
+    char runtime[PATH_MAX];
+
+    for (int i = 0; i < 3; i++) {
+        if (dl_recording_folder(i, runtime)) {
+            dl_job_folders_sweep(runtime, dl_deadline_after(-1));
+        }
+    }
+}
+
+static int
+copy_recording(int fd, dl_buffer *copy)
+{
+    dl_recording_header header;
+    struct stat found;
+
+    if (fstat(fd, &found) < 0) {
+        return errno;
+    }
+    size_t size = found.st_size > 0 ? (size_t)found.st_size : 1;
+    void *memory = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED) {
+        return errno;
+    }
+    int error = DL_NO_RECORDING;
+    if (dl_recording_check(memory, (size_t)found.st_size, &header)) {
+        size_t wanted = dl_recording_size(&header);
+        dl_buffer_clear(copy);
+        error = dl_buffer_reserve(copy, wanted) == DL_OK ? 0 : ENOMEM;
+        if (error == 0) {
+            dl_recording_snapshot(memory, &header, copy->data);
+            copy->size = wanted;
+        }
+    }
+    munmap(memory, size);
+    return error;
+}
+
+int
+dl_recording_read(const char *path, dl_buffer *copy)
+{
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0) {
+        return errno;
+    }
+    int error = copy_recording(fd, copy);
+    close(fd);
+    return error;
+}
+
+static bool
+read_files(const char *folder, const char *own, dl_recording_visit_fn visit,
+           void *context)
+{
+    char path[PATH_MAX];
+    dl_buffer copy = {0};
+    bool goes_on = true;
+    DIR *list = opendir(folder);
+    struct dirent *entry;
+
+    while (list != NULL && goes_on && (entry = readdir(list)) != NULL) {
+        int size = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        if (is_recording_name(entry->d_name) && strcmp(entry->d_name, own) != 0
+            && size >= 0 && (size_t)size < sizeof path
+            && dl_recording_read(path, &copy) == 0) {
+            goes_on = visit(context, path, dl_buffer_bytes(&copy));
+        }
+    }
+    if (list != NULL) {
+        closedir(list);
+    }
+    dl_buffer_fini(&copy);
+    return goes_on;
+}
+
+void
+dl_recordings_of_job(const dl_recording_header *header, dl_recording_visit_fn visit,
+                     void *context)
+{
+    char name[DL_JOB_FOLDER_NAME_SIZE];
+    char own[DL_JOB_FOLDER_NAME_SIZE];
+    char folder[PATH_MAX];
+    char path[PATH_MAX];
+
+    put_folder_name(name, header);
+    put_name(own, header);
+    for (int i = 0; i < 3; i++) {
+        int size = dl_recording_folder(i, folder)
+                       ? snprintf(path, sizeof path, "%s/%s", folder, name)
+                       : -1;
+        if (size >= 0 && (size_t)size < sizeof path
+            && !read_files(path, own, visit, context)) {
+            return;
+        }
+    }
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/errors.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/c_frames.h"
-
-#include "python/recorder_functions.h"
+#include "python/failure_report.h"
 
 /* Those that mean the same whoever fails; NULL for the rest. */
 static PyObject *
@@ -88,10 +88,13 @@ dlpy_raise_store(const dlpy_state *state, dl_status status)
 PyObject *
 dlpy_raise_collective(const dlpy_state *state, dl_status status)
 {
-    if (!PyErr_Occurred()) {
-        dlpy_report_failure();
+    bool is_interrupted = PyErr_Occurred() != NULL;
+    PyObject *result = raise_status(status, state->backend_error);
+
+    if (!is_interrupted) {
+        dlpy_note_failure();
     }
-    return raise_status(status, state->backend_error);
+    return result;
 }
 
 /* The name says which module a pickled error is looked up in. */

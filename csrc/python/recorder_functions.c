@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/recorder_functions.h"
 
-#include <fcntl.h>
+#include <errno.h>
 #include <limits.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "pg/cpu/cpu_backend.h"
 #include "pg/recorder.h"
@@ -33,51 +30,29 @@ recording(PyObject *module, PyObject *unused)
     return result;
 }
 
-/* NULL with an exception set: it cannot be mapped, or it is no recording. */
-static PyObject *
-snapshot_of(void *memory, size_t size)
-{
-    dl_recording_header header;
-
-    if (!dl_recording_check(memory, size, &header)) {
-        PyErr_SetString(PyExc_ValueError, "not a recording of this version");
-        return NULL;
-    }
-    PyObject *copy =
-        PyBytes_FromStringAndSize(NULL, (Py_ssize_t)dl_recording_size(&header));
-    if (copy != NULL) {
-        dl_recording_snapshot(memory, &header, PyBytes_AS_STRING(copy));
-    }
-    return copy;
-}
-
 static PyObject *
 read_recording(PyObject *module, PyObject *path)
 {
     PyObject *name;
-    struct stat found;
-    void *memory = MAP_FAILED;
+    dl_buffer copy = {0};
     PyObject *result = NULL;
 
     (void)module;
     if (!PyUnicode_FSConverter(path, &name)) {
         return NULL;
     }
-    int fd = open(PyBytes_AS_STRING(name), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    int error = dl_recording_read(PyBytes_AS_STRING(name), &copy);
     Py_DECREF(name);
-    if (fd >= 0 && fstat(fd, &found) == 0) {
-        memory = mmap(NULL, found.st_size > 0 ? (size_t)found.st_size : 1, PROT_READ,
-                      MAP_SHARED, fd, 0);
-    }
-    if (memory == MAP_FAILED) {
+    if (error == DL_NO_RECORDING) {
+        PyErr_SetString(PyExc_ValueError, "not a recording of this version");
+    } else if (error != 0) {
+        errno = error;
         PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path);
     } else {
-        result = snapshot_of(memory, (size_t)found.st_size);
-        munmap(memory, found.st_size > 0 ? (size_t)found.st_size : 1);
+        result =
+            PyBytes_FromStringAndSize((const char *)copy.data, (Py_ssize_t)copy.size);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    dl_buffer_fini(&copy);
     return result;
 }
 
@@ -114,11 +89,11 @@ recording_identify(PyObject *module, PyObject *args)
 }
 
 static PyObject *
-recording_report(PyObject *module, PyObject *unused)
+recordings_sweep(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    dl_recorder_report();
+    dl_recordings_sweep();
     Py_RETURN_NONE;
 }
 
@@ -155,9 +130,9 @@ static PyMethodDef functions[] = {
      "Where recordings of this user may lie."},
     {"_recording_identify", recording_identify, METH_VARARGS,
      "_recording_identify($module, job, rank, size, /)\n--\n\n"},
-    {"_recording_report", recording_report, METH_NOARGS,
-     "_recording_report($module, /)\n--\n\n"
-     "Notes that this process writes the table of its job now."},
+    {"_recordings_sweep", recordings_sweep, METH_NOARGS,
+     "_recordings_sweep($module, /)\n--\n\n"
+     "Removes what dead jobs of this user left on this host."},
     {"_addresses", addresses, METH_O,
      "_addresses($module, connected, /)\n--\n\n"
      "Lines of a name and an address: the one chosen, then the interfaces'."},
@@ -168,23 +143,4 @@ int
 dlpy_add_recorder_functions(PyObject *module)
 {
     return dlpy_add_functions(module, functions);
-}
-
-/* Told on standard error, and whatever goes wrong with it is not worth more words: the
- * error itself is on its way. */
-void
-dlpy_report_failure(void)
-{
-    if (!dl_recorder_take_failure()) {
-        return;
-    }
-    dl_error error = *dl_last_error();
-    PyObject *report = PyImport_ImportModule("distlite.tools.failure");
-    PyObject *result =
-        report == NULL ? NULL : PyObject_CallMethod(report, "report", NULL);
-
-    PyErr_Clear();
-    Py_XDECREF(result);
-    Py_XDECREF(report);
-    dl_fail_again(&error);
 }

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import threading
 import warnings
 from datetime import timedelta
 
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
     from .world import ExceptHook
 
 __all__ = ["destroy_process_group", "init_process_group"]
+
+# A thread writes the table of a failure while its exception may end this process: the
+# exit waits for it.  Children of multiprocessing end without calling what atexit has.
+threading._register_atexit(_C._finish_report)  # type: ignore[attr-defined]
+atexit.register(_C._finish_report)
 
 
 def init_process_group(

@@ -19,6 +19,8 @@ import time
 import warnings
 from multiprocessing.connection import Connection
 
+from . import _C
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -138,6 +140,7 @@ class ProcessContext:
                 process.kill()
             process.join()
         self._indices.clear()
+        _C._recordings_sweep()
 
     def _raise(self, index: int) -> NoReturn:
         process, error = self.processes[index], self._errors[index]

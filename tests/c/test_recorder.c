@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/recorder.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
@@ -16,9 +18,11 @@ static pid_t owner;
 static void
 remove_folder(void)
 {
+    char command[PATH_MAX];
+
     if (getpid() == owner) {
-        unlink(dl_recorder_path());
-        rmdir(folder);
+        snprintf(command, sizeof command, "rm -r %s", folder);
+        CHECK(system(command) == 0);
     }
 }
 
@@ -223,9 +227,7 @@ CHECK_CASE(others_find_the_file)
     CHECK_EQUAL(header.size, 4);
     CHECK_TEXT(header.job, "a job");
     CHECK_CONTAINS(header.command, "recorder");
-    CHECK_EQUAL(header.reported, 0);
-    dl_recorder_report();
-    CHECK(dl_recording_check(memory, SIZE_MAX, &header) && header.reported > 0);
+    CHECK_CONTAINS(dl_recorder_path(), "/job-a_job/");
 }
 
 CHECK_CASE(a_forked_child_makes_its_own)
@@ -246,44 +248,177 @@ CHECK_CASE(a_forked_child_makes_its_own)
     CHECK(access(path, F_OK) == 0 && seat.row != NULL);
 }
 
-CHECK_CASE(an_orderly_exit_takes_the_file_away_and_a_kill_does_not)
+/* A rank of `job`, as a process of its own: it joins, tells so, and waits for a byte to
+ * end by, or for its death. */
+typedef struct member {
+    pid_t pid;
+    int orders;
+} member;
+
+static member
+start_member(const char *job, int rank)
 {
-    struct stat found;
-    char path[PATH_MAX];
+    int orders[2];
+    int answers[2];
+    char byte = 0;
+
+    CHECK(pipe(orders) == 0 && pipe(answers) == 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(orders[1]);
+        dl_recorder_identify(job, rank, 4);
+        CHECK(write(answers[1], &byte, 1) == 1);
+        CHECK(read(orders[0], &byte, 1) == 1);
+        exit(byte == 'c' && dl_recorder_claim_table());
+    }
+    CHECK(pid > 0 && read(answers[0], &byte, 1) == 1);
+    close(orders[0]);
+    close(answers[0]);
+    close(answers[1]);
+    return (member){pid, orders[1]};
+}
+
+/* How it ended; '\0': it has its order already. */
+static int
+end_member(member member, char order)
+{
     int status;
 
+    if (order == 'k') {
+        kill(member.pid, SIGKILL);
+    } else if (order != '\0') {
+        CHECK(write(member.orders, &order, 1) == 1);
+    }
+    CHECK(waitpid(member.pid, &status, 0) == member.pid);
+    close(member.orders);
+    return status;
+}
+
+static bool
+has_folder(const char *name)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+static int
+count_files(const char *name)
+{
+    char path[PATH_MAX];
+    int count = 0;
+    struct dirent *entry;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    DIR *list = opendir(path);
+    CHECK(list != NULL);
+    while ((entry = readdir(list)) != NULL) {
+        count += entry->d_name[0] >= '0' && entry->d_name[0] <= '9';
+    }
+    closedir(list);
+    return count;
+}
+
+CHECK_CASE(what_a_killed_rank_left_goes_with_the_last_of_its_job)
+{
     begin();
-    for (int is_killed = 0; is_killed < 2; is_killed++) {
-        pid_t child = fork();
-        if (child == 0) {
-            join("0");
-            CHECK(access(dl_recorder_path(), F_OK) == 0);
-            if (is_killed) {
-                raise(SIGKILL);
-            }
-            exit(0);
+    member first = start_member("one", 0);
+    member killed = start_member("one", 1);
+    member last = start_member("one", 2);
+
+    end_member(killed, 'k');
+    CHECK_EQUAL(count_files("job-one"), 3);
+    /* Another job of this user sees that it lives. */
+    CHECK_EQUAL(end_member(start_member("other", 0), 'e'), 0);
+    CHECK(!has_folder("job-other"));
+    CHECK_EQUAL(end_member(first, 'e'), 0);
+    CHECK_EQUAL(count_files("job-one"), 2);
+    CHECK_EQUAL(end_member(last, 'e'), 0);
+    CHECK(!has_folder("job-one"));
+}
+
+CHECK_CASE(a_job_that_died_as_a_whole_goes_with_the_beginning_of_the_next)
+{
+    begin();
+    member first = start_member("one", 0);
+    member second = start_member("one", 1);
+
+    end_member(first, 'k');
+    end_member(second, 'k');
+    CHECK_EQUAL(count_files("job-one"), 2);
+    member next = start_member("two", 0);
+    CHECK(!has_folder("job-one"));
+    CHECK_EQUAL(count_files("job-two"), 1);
+    end_member(next, 'k');
+    dl_recordings_sweep();
+    CHECK(!has_folder("job-two"));
+}
+
+CHECK_CASE(one_rank_of_a_job_claims_the_table)
+{
+    int claimed = 0;
+
+    begin();
+    for (int job = 0; job < 2; job++) {
+        member members[4];
+        for (int rank = 0; rank < 4; rank++) {
+            members[rank] = start_member(job == 0 ? "one" : "two", rank);
         }
-        CHECK(waitpid(child, &status, 0) == child);
-        stat("/proc/self/ns/pid", &found);
-        CHECK(rmdir(folder) == (is_killed ? -1 : 0));
+        for (int rank = 0; rank < 4; rank++) {
+            CHECK(write(members[rank].orders, "c", 1) == 1);
+        }
+        for (int rank = 0; rank < 4; rank++) {
+            claimed += end_member(members[rank], '\0') != 0;
+        }
+        CHECK_EQUAL(claimed, job + 1);
     }
-    /* The next one sweeps, when it is old enough. */
-    join("0");
-    snprintf(path, sizeof path, "%s/%llu-%d-1", folder,
-             (unsigned long long)found.st_ino, getpid());
-    struct timespec old[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
-    close(open(path, O_CREAT | O_WRONLY, 0600));
-    CHECK(utimensat(AT_FDCWD, path, old, 0) == 0);
-    pid_t child = fork();
-    if (child == 0) {
-        join("0");
-        exit(access(path, F_OK) == 0);
-    }
-    CHECK(waitpid(child, &status, 0) == child && status == 0);
-    char command[PATH_MAX];
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    atexit(remove_folder);
-    CHECK(access(dl_recorder_path(), F_OK) == 0 && system(command) == 0);
+}
+
+CHECK_CASE(a_claim_holds_for_a_while)
+{
+    dl_job_folder job = {0};
+
+    begin();
+    CHECK(dl_job_folder_enter(&job, folder, "job-x"));
+    CHECK(dl_job_folder_claim(&job, 1000, 100));
+    CHECK(!dl_job_folder_claim(&job, 1100, 100));
+    CHECK(dl_job_folder_claim(&job, 1101, 100));
+    dl_job_folder_leave(&job);
+    dl_job_folder_leave(&job);
+    CHECK(!has_folder("job-x"));
+}
+
+static bool
+note_path(void *context, const char *path, dl_bytes snapshot)
+{
+    strcat(strcat(context, " "), path);
+    CHECK(snapshot.size > sizeof(dl_recording_header));
+    return true;
+}
+
+CHECK_CASE(a_job_reads_no_other)
+{
+    char paths[4 * PATH_MAX] = "";
+    char name[64];
+
+    begin();
+    member other = start_member("two", 0);
+    member peer = start_member("one", 1);
+    join("before the job is known");
+    CHECK_CONTAINS(dl_recorder_path(), "/process-");
+    dl_recorder_visit_job(note_path, paths);
+    CHECK_TEXT(paths, "");
+    dl_recorder_identify("one", 0, 2);
+    CHECK_CONTAINS(dl_recorder_path(), "/job-one/");
+    CHECK(access(dl_recorder_path(), F_OK) == 0);
+    dl_recorder_visit_job(note_path, paths);
+    snprintf(name, sizeof name, "-%d-", (int)peer.pid);
+    CHECK_CONTAINS(paths, name);
+    CHECK_CONTAINS(paths, "/job-one/");
+    CHECK(strchr(paths + 1, ' ') == NULL);
+    end_member(peer, 'e');
+    end_member(other, 'e');
 }
 
 /* Ranks whose recording nobody can find say so, and go on. */

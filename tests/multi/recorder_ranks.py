@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import fcntl
 import io
 import json
 import os
 import signal
+import struct
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,13 +31,17 @@ def _ps(*arguments: str) -> str:
     return output.getvalue()
 
 
-def _facts() -> dict[str, Any]:
-    """Of this process's job; tests may run beside each other."""
+def _own_job() -> str:
     from distlite.tools.recording import own
 
     mine = own()
     assert mine is not None and mine.job
-    jobs = json.loads(_ps("--json", "--job", mine.job))["jobs"]
+    return mine.job
+
+
+def _facts() -> dict[str, Any]:
+    """Of this process's job; tests may run beside each other."""
+    jobs = json.loads(_ps("--json", "--job", _own_job()))["jobs"]
     assert len(jobs) == 1
     return jobs[0]
 
@@ -123,3 +131,113 @@ def miss_a_message(rank: int, world_size: int, init_method: str) -> None:
             with contextlib.suppress(dist.DistBackendError):
                 dist.recv(np.zeros(3), src=1, group=group)
     dist.barrier()
+
+
+def _lose_last(rank: int, world_size: int, init_method: str) -> None:
+    init(rank, world_size, init_method)
+    dist.barrier()
+    if rank == world_size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def raise_before_the_table(rank: int, world_size: int, init_method: str) -> str:
+    """Standard error of rank 0 is a full pipe while it fails; what came out of it."""
+    kept = os.dup(2)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(writer, b"." * 4096)
+    os.set_blocking(writer, True)
+    os.dup2(writer, 2)
+    os.close(writer)
+    _lose_last(rank, world_size, init_method)
+    with contextlib.suppress(dist.DistBackendError):
+        dist.all_reduce(np.zeros(3))
+    # The exception is here, and nobody has read a byte.
+    text = b""
+    while b"called at" not in text:
+        text += os.read(reader, 4096)
+    os.dup2(kept, 2)
+    return text.decode().lstrip(".")
+
+
+IN_OPEN = 0x20
+
+
+class _Opens:
+    """Names of what anybody opens in some folders, from now on."""
+
+    def __init__(self, folders: list[Path]) -> None:
+        self._libc = ctypes.CDLL(None)
+        self._fd = self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        for folder in folders:
+            added = self._libc.inotify_add_watch(self._fd, bytes(folder), IN_OPEN)
+            assert added > 0, folder
+
+    def names(self) -> list[str]:
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                data += os.read(self._fd, 1 << 16)
+        found, at = [], 0
+        while at < len(data):
+            _, _, _, size = struct.unpack_from("iIII", data, at)
+            found.append(data[at + 16 : at + 16 + size].rstrip(b"\0").decode())
+            at += 16 + size
+        return found
+
+
+def fail_beside_another_job(
+    rank: int, world_size: int, init_method: str, runtime: str, folder: str
+) -> list[str]:
+    """What was opened in the runtime folder and in those of other jobs by the failing
+    ranks until the table was written; of the own job's folder only its name."""
+    init(rank, world_size, init_method)
+    mine = dist._C._recording_folders()
+    assert mine == [runtime]
+    job = _own_job()
+    opens = None
+    if rank == 0:
+        others = [
+            p for p in Path(runtime).iterdir() if p.is_dir() and job not in p.name
+        ]
+        assert len(others) == 1
+        opens = _Opens([Path(runtime), *others])
+    dist.barrier()
+    if rank == world_size - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with contextlib.suppress(dist.DistBackendError):
+        dist.all_reduce(np.zeros(3))
+    dist._C._finish_report()
+    Path(folder, str(rank)).touch()
+    deadline = time.monotonic() + 60
+    while len(os.listdir(folder)) < world_size - 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    if opens is None:
+        return []
+    return [name.replace(job, "own") for name in opens.names()]
+
+
+def hold_job(folder: Path, recordings: int) -> int:
+    """Makes another job's folder, with copies of a recording; the descriptor looks like
+    a process of that job."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    data = dist._C._recording()
+    dist.destroy_process_group()
+    assert data is not None
+    folder.mkdir(mode=0o700)
+    for number in range(recordings):
+        (folder / f"1-{number + 2}-3").write_bytes(data)
+        (folder.parent / f"1-{number + 2}-3").write_bytes(data)
+    held = os.open(folder, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_SH)
+    return held
+
+
+def die_all(rank: int, world_size: int, init_method: str) -> None:
+    """All ranks are killed at once."""
+    init(rank, world_size, init_method)
+    dist.barrier()
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -3,7 +3,19 @@
 
 from __future__ import annotations
 
-from recorder_ranks import look_at_a_stopped_rank, lose_a_rank, miss_a_message
+import os
+import subprocess
+import sys
+
+from recorder_ranks import (
+    die_all,
+    fail_beside_another_job,
+    hold_job,
+    look_at_a_stopped_rank,
+    lose_a_rank,
+    miss_a_message,
+    raise_before_the_table,
+)
 from workers import rank_outcomes, run_ranks
 
 from distlite.tools.recording import read
@@ -44,13 +56,71 @@ def test_a_stopped_rank_is_seen_and_named(tmp_path):
     assert {e["pid"] for e in events} == {0, 1, 2}
 
 
-def test_the_first_to_notice_writes_the_table():
-    outcomes = rank_outcomes(lose_a_rank, 3)
-    assert "rank 2" in outcomes[0].value and "rank 2" in outcomes[1].value
-    text = outcomes[0].output + outcomes[1].output
+def test_one_of_those_who_notice_writes_the_table(tmp_path):
+    runtime = {"DISTLITE_RUNTIME_DIR": str(tmp_path)}
+    outcomes = rank_outcomes(lose_a_rank, 5, env=runtime)
+    survivors = [outcome for outcome in outcomes if outcome.rank != 2]
+    assert all("rank 2" in outcome.value for outcome in survivors)
+    text = "".join(outcome.output for outcome in survivors)
     assert text.count(HEAD) == 1
     (dead,) = [line for line in text.splitlines() if line.startswith("2  ")]
     assert " gone " in dead and "none since barrier() #1" in dead
+    # The last to leave took away what the dead rank left.
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_exception_does_not_wait_for_the_table():
+    outcomes = rank_outcomes(raise_before_the_table, 2)
+    assert outcomes[0].is_good, outcomes
+    assert outcomes[0].value.count(HEAD) == 1
+
+
+def test_a_failure_opens_nothing_of_another_job(tmp_path):
+    runtime, signs = tmp_path / "runtime", tmp_path / "signs"
+    runtime.mkdir(mode=0o700)
+    signs.mkdir()
+    held = hold_job(runtime / "job-other", 20)
+    try:
+        outcomes = rank_outcomes(
+            fail_beside_another_job,
+            3,
+            env={"DISTLITE_RUNTIME_DIR": str(runtime)},
+            runtime=str(runtime),
+            folder=str(signs),
+        )
+    finally:
+        os.close(held)
+    assert outcomes[0].is_good and outcomes[1].is_good, outcomes
+    assert set(outcomes[0].value) == {"job-own"}
+    text = outcomes[0].output + outcomes[1].output
+    assert text.count(HEAD) == 1 and "3 of 3 ranks" in text
+
+
+def test_the_launcher_takes_away_what_a_dead_job_left(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\nimport recorder_ranks\n"
+        "recorder_ranks.die_all(int(os.environ['RANK']), 2, 'env://')\n"
+    )
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    environment = {
+        **os.environ,
+        "DISTLITE_RUNTIME_DIR": str(runtime),
+        "PYTHONPATH": os.path.dirname(__file__),
+    }
+    command = [sys.executable, "-m", "distlite.run", "--nproc-per-node=2", str(program)]
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=60)
+    assert done.returncode == 137, done.stderr
+    assert os.listdir(runtime) == []
+
+
+def test_the_next_job_takes_away_what_a_dead_one_left(tmp_path):
+    runtime = {"DISTLITE_RUNTIME_DIR": str(tmp_path)}
+    rank_outcomes(die_all, 2, env=runtime)
+    assert len(os.listdir(tmp_path)) == 1
+    rank_outcomes(lose_a_rank, 3, env=runtime)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_timeout_writes_the_table_and_what_was_asked_for(tmp_path):

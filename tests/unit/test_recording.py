@@ -18,8 +18,9 @@ import pytest
 import distlite as dist
 from distlite import _C
 from distlite.launch.command import main
-from distlite.tools import failure, ps, recording, trace
+from distlite.tools import failure, recording, trace
 from distlite.tools.job import Job, jobs_of
+from distlite.tools.table import table_of
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 
@@ -271,7 +272,6 @@ def made_up(rank: int, begun: int, *operations: recording.Operation):
         0,
         10**9,
         0,
-        0,
         rank,
         3,
         "job",
@@ -308,7 +308,7 @@ def test_who_waits_for_whom():
     assert [str(a) for a in job.waits_for(collective)] == ["rank 1 (gone)"]
     assert [str(a) for a in job.waits_for(message)] == ["rank 2 of the group (unseen)"]
     assert job.unseen() == [2] and job.name == "job"
-    text = ps.table_of(job)
+    text = table_of(job)
     assert "2 of 3 ranks; not here: 2" in text
     assert "recv(3 x int8, from rank 2, tag 7)" in text
 
@@ -329,11 +329,23 @@ def test_messages_at_one_time_get_tracks_of_their_own():
     assert names == ["group 0: messages", "group 0: messages (2)"]
 
 
-def test_a_report_is_written_once_in_a_while(world, capfd):
-    failure.report()
-    failure.report()
-    assert capfd.readouterr().err.count("saw an operation fail") <= 1
-    assert own().reported > 0
+def test_a_report_tells_what_is_current(world, capfd):
+    for _ in range(3):
+        dist.barrier()
+    data = _C._recording()
+    failure.report([(own().path, data)], True, False)
+    written = capfd.readouterr().err
+    assert written.count("rank 0 saw an operation fail") == 1
+    assert "none since barrier() #3" in written
+    only = recording.parse(data, only_current=True)
+    assert [o.describe() for o in only.operations] == ["barrier() #3"]
+    assert only.operations == own().operations[-1:]
+
+
+def test_a_rank_that_left_in_good_order_lived_when_it_failed(tmp_path):
+    there, left = made_up(0, 5), made_up(1, 5)
+    there.path, left.path = str(tmp_path), str(tmp_path / "none")
+    assert [failure._state_then(r) for r in (there, left)] == ["gone", "running"]
 
 
 def test_zero_turns_the_recorder_off():

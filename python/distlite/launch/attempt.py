@@ -15,6 +15,7 @@ import select
 import signal
 import time
 
+from distlite import _C
 from distlite.launch.cores import share_of_cores
 from distlite.launch.environment import LISTEN_FD, job_environment, rank_environment
 from distlite.launch.errors import ERROR_FILE
@@ -159,6 +160,7 @@ class Attempt:
             self._turn(limit)
         for worker in self.workers:
             worker.close_channels()
+        _C._recordings_sweep()
 
     def finish_output(self) -> None:
         """Write what is left to write."""

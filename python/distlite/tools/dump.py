@@ -13,21 +13,14 @@ from distlite.tools.job import Job
 PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
 
-def dump_own(path: str) -> bool:
-    """Writes what this process has recorded; False: nothing."""
-    data = _C._recording()
-    if data is not None:
-        _write(path, data)
-    return data is not None
-
-
-def dump_asked(rank: int | None) -> str | None:
-    """As the environment asks for; the path."""
+def dump_asked(data: bytes, rank: int | None) -> str | None:
+    """Writes a snapshot to where the environment asks for it; the path."""
     for name in PREFIX_VARIABLES:
         prefix = os.environ.get(name)
         if prefix:
             path = f"{prefix}{0 if rank is None else rank}"
-            return path if dump_own(path) else None
+            _write(path, data)
+            return path
     return None
 
 

@@ -7,16 +7,12 @@ fewer collectives in it, which their recordings say; a message waits for its pee
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from distlite import _C
 from distlite.tools.recording import Group, Operation, Recording, read_all
 
-# As csrc/pg/recording_file.c has it.
-KEEP_SECONDS = 600.0
 ENDED = ("gone", "zombie")
 
 
@@ -53,8 +49,12 @@ class Member:
 class Job:
     """Processes of one job, by rank."""
 
-    def __init__(self, recordings: Iterable[Recording]) -> None:
-        members = [Member(r, r.process_state()) for r in recordings]
+    def __init__(
+        self,
+        recordings: Iterable[Recording],
+        state_of: Callable[[Recording], str] = Recording.process_state,
+    ) -> None:
+        members = [Member(r, state_of(r)) for r in recordings]
         members.sort(key=lambda m: (m.rank is None, m.rank or 0, m.recording.pid))
         self.members = members
         self._seats: dict[tuple[str, bool, int], tuple[Member, Group]] = {}
@@ -144,17 +144,3 @@ def none_found(jobs: Iterable[Job], name: str | None) -> str:
 def live_jobs() -> list[Job]:
     """The jobs of this user on this host with at least one process that lives."""
     return [job for job in jobs_of(read_all()) if job.is_alive()]
-
-
-def sweep(jobs: Iterable[Job]) -> None:
-    """Takes away what killed processes of dead jobs left, unless that was just now."""
-    for job in jobs:
-        for member in job.members:
-            path = member.recording.path
-            if job.is_alive() or member.state != "gone":
-                continue
-            try:
-                if time.time() - os.stat(path).st_mtime > KEEP_SECONDS:
-                    os.unlink(path)
-            except OSError:
-                pass  # another did

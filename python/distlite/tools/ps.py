@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from distlite.tools.dump import dump_all
-from distlite.tools.job import Job, Member, jobs_of, none_found, sweep
+from distlite.tools.job import Job, Member, jobs_of, none_found
 from distlite.tools.recording import Operation, read_all
-from distlite.tools.text import plain, seconds, show
+from distlite.tools.table import HEADERS, rows_of, title_of
+from distlite.tools.text import show
 
-HEADERS = ("rank", "pid", "process", "in", "for", "waits for", "called at")
 CLEAR = "\033[H\033[2J"
 
 
@@ -82,7 +82,6 @@ def _look(options: argparse.Namespace) -> tuple[list[Job], str]:
     jobs = jobs_of(read_all())
     found = [job for job in jobs if options.all or job.is_alive()]
     shown = [job for job in found if job.name.startswith(options.job or "")]
-    sweep(job for job in jobs if job not in shown)
     return shown, "" if shown else none_found(found, options.job)
 
 
@@ -97,60 +96,6 @@ def _show(jobs: list[Job], reason: str, options: argparse.Namespace) -> None:
     for job in jobs:
         show(title_of(job), HEADERS, rows_of(job), sys.stdout)
     sys.stdout.flush()
-
-
-def table_of(job: Job) -> str:
-    """As ``distlite ps`` prints it."""
-    return f"{title_of(job)}\n{plain(HEADERS, rows_of(job))}"
-
-
-def title_of(job: Job) -> str:
-    """What the ranks have in common."""
-    first = job.members[0].recording
-    size = "" if job.size is None else f", {len(job.members)} of {job.size} ranks"
-    unseen = job.unseen()
-    missing = f"; not here: {', '.join(map(str, unseen))}" if unseen else ""
-    name = job.name or "without a default group"
-    return f"job {name} on {first.host}{size}{missing}: {first.command}"
-
-
-def rows_of(job: Job) -> list[tuple[str, ...]]:
-    """One per operation that has not ended; of a rank without one, its last."""
-    rows = []
-    for member in job.members:
-        head = (
-            "?" if member.rank is None else str(member.rank),
-            str(member.recording.pid),
-            member.state,
-        )
-        operations = member.recording.unfinished()
-        rows += [head + _row(job, member, operation) for operation in operations]
-        if not operations:
-            rows.append(head + _idle_row(member))
-    return rows
-
-
-def _row(job: Job, member: Member, operation: Operation) -> tuple[str, ...]:
-    what = operation.describe()
-    group = operation.group
-    if group is not None and group.name != "0":
-        what += f" in group {group.name}"
-    if group is not None and group.is_on_device:
-        what += f" by {group.backend}"
-    if operation.state == "queued":
-        what += " (queued)"
-    waits = ", ".join(map(str, job.waits_for(operation)))
-    span = seconds(max(0, member.recording.taken - operation.since))
-    return (what, span, waits or "-", str(operation.site or "-"))
-
-
-def _idle_row(member: Member) -> tuple[str, ...]:
-    last = member.recording.last_ended()
-    if last is None:
-        return ("no operation yet", "-", "-", "-")
-    span = seconds(max(0, member.recording.taken - last.ended))
-    failed = "" if last.status == "ok" else f" ({last.status})"
-    return (f"none since {last.describe()}{failed}", span, "-", str(last.site or "-"))
 
 
 def job_facts(job: Job) -> dict[str, Any]:

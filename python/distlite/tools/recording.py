@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from distlite import _C
 
-HEADER = struct.Struct("=Q16sQQQqQQqqqqQqq48s64s144s")
+HEADER = struct.Struct("=Q16sQQQqQQqqqQqq48s64s152s")
 RECORD = struct.Struct("=QqqqqQII BBBBi")
 GROUP = struct.Struct("=QQQqIIQ16s64s")
 SITE = struct.Struct("=QQ64s176s")
+ENDED_COLUMN, STATE_COLUMN = 3, 11  # of RECORD
+_Row = tuple[int, ...]
 
 OPS = {
     0: "broadcast",
@@ -84,6 +86,7 @@ REDUCE_OPS = (
     "BXOR",
     "PREMUL_SUM",
 )
+PF_EXITING = 4  # a flag of the kernel's, as proc(5) shows them
 STATES = {1: "queued", 2: "running", 3: "ended"}
 STATUSES = (
     "ok",
@@ -195,7 +198,6 @@ class Recording:
     created: int
     to_wall_clock: int
     taken: int
-    reported: int
     dropped: int
     rank: int | None
     size: int | None
@@ -221,23 +223,27 @@ class Recording:
         return _process_state(self.pid, self.process_start)
 
 
-def parse(data: bytes, path: str = "") -> Recording:
-    """A snapshot, made by the extension, which checked it."""
+def parse(data: bytes, path: str = "", only_current: bool = False) -> Recording:
+    """A snapshot, made by the extension, which checked it.  `only_current`: of the
+    operations those that have not ended, and the one that ended last."""
     head = HEADER.unpack_from(data)
     record_count, group_count, site_count = head[2:5]
-    rank, size = head[13:15]
-    texts = [_text(text) for text in head[15:]]
+    rank, size = head[12:14]
+    texts = [_text(text) for text in head[14:]]
     identity = (rank, size, *texts) if rank >= 0 else (None, None, *texts)
-    recording = Recording(path, *head[5:13], *identity)
+    recording = Recording(path, *head[5:12], *identity)
     groups_at = HEADER.size + record_count * RECORD.size
     sites_at = groups_at + group_count * GROUP.size
-    rows = memoryview(data)
+    memory = memoryview(data)
     # Rows are used again: not in the order of their places.
     recording.groups = sorted(
-        _groups(rows[groups_at:sites_at]), key=lambda group: group.serial
+        _groups(memory[groups_at:sites_at]), key=lambda group: group.serial
     )
-    sites = list(_sites(rows[sites_at : sites_at + site_count * SITE.size]))
-    operations = _operations(rows[HEADER.size : groups_at], recording.groups, sites)
+    sites = _Sites(memory[sites_at : sites_at + site_count * SITE.size])
+    rows: Iterable[_Row] = RECORD.iter_unpack(memory[HEADER.size : groups_at])
+    if only_current:
+        rows = _current(rows)
+    operations = _operations(rows, recording.groups, sites)
     recording.operations = sorted(operations, key=lambda o: o.since)
     return recording
 
@@ -261,16 +267,21 @@ def read_all() -> list[Recording]:
     """Those of all processes of this user on this host, also of some that ended."""
     found = []
     for folder in _C._recording_folders():
-        try:
-            names = sorted(os.listdir(folder))
-        except OSError:
-            continue
-        for name in names:
-            try:
-                found.append(read(os.path.join(folder, name)))
-            except (OSError, ValueError):
-                continue  # ended meanwhile, or somebody else's file
+        for job in _names_in(folder):
+            path = os.path.join(folder, job)
+            for name in _names_in(path):
+                try:
+                    found.append(read(os.path.join(path, name)))
+                except (OSError, ValueError):
+                    continue  # ended meanwhile, or no recording
     return found
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
 
 
 def _text(data: bytes) -> str:
@@ -293,17 +304,43 @@ def _groups(rows: memoryview) -> Iterator[Group]:
             )
 
 
-def _sites(rows: memoryview) -> Iterator[Site | None]:
-    yield None
-    for _, line, function, file in SITE.iter_unpack(rows):
-        yield Site(_text(file), _text(function), line) if line else None
+class _Sites:
+    """Lines of the program by their numbers; read as they are asked for."""
+
+    def __init__(self, rows: memoryview) -> None:
+        self._rows = rows
+        self._known: dict[int, Site | None] = {0: None}
+
+    def __getitem__(self, number: int) -> Site | None:
+        if number not in self._known:
+            self._known[number] = self._read((number - 1) * SITE.size)
+        return self._known[number]
+
+    def _read(self, offset: int) -> Site | None:
+        if offset + SITE.size > len(self._rows):
+            return None
+        _, line, function, file = SITE.unpack_from(self._rows, offset)
+        return Site(_text(file), _text(function), line) if line else None
+
+
+def _current(rows: Iterable[_Row]) -> Iterator[_Row]:
+    last = None
+    for row in rows:
+        state = STATES.get(row[STATE_COLUMN] & 15)
+        if state == "ended":
+            if last is None or row[ENDED_COLUMN] >= last[ENDED_COLUMN]:
+                last = row
+        elif state is not None:
+            yield row
+    if last is not None:
+        yield last
 
 
 def _operations(
-    rows: memoryview, groups: list[Group], sites: list[Site | None]
+    rows: Iterable[_Row], groups: list[Group], sites: _Sites
 ) -> Iterator[Operation]:
     by_serial = {group.serial: group for group in groups}
-    for row in RECORD.iter_unpack(rows):
+    for row in rows:
         _, queued, started, ended, sequence, count, serial, site = row[:8]
         code, dtype, reduce_op, state, root = row[8:]
         if state & 15 not in STATES:
@@ -326,7 +363,7 @@ def _operations(
             queued=queued,
             started=started,
             ended=ended,
-            site=sites[site] if site < len(sites) else None,
+            site=sites[site],
         )
 
 
@@ -346,5 +383,7 @@ def _process_state(pid: int, start: int) -> str:
     if int(fields[19]) != start:
         return "gone"  # its number belongs to another process now
     letter = fields[0].decode()
+    if letter != "Z" and int(fields[6]) & PF_EXITING:
+        return "gone"  # the kernel is taking it down
     names = {"T": "stopped", "t": "traced", "Z": "zombie", "X": "gone"}
     return names.get(letter, "running")

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/failure_report.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/thread.h"
+#include "pg/recorder.h"
+#include "python/collective_call.h"
+
+/* An exit waits so long for a report that is being written: standard error may be a pipe
+ * that nobody reads. */
+#define FINISH_LIMIT (5 * DL_SECOND)
+#define FINISH_PAUSE DL_MILLISECOND
+
+/* Bits of `wanted`. */
+enum {
+    TABLE = 1,
+    DUMP = 2,
+    RUNNING = 4, /* a thread writes, and looks at the other bits again before it ends */
+};
+
+static atomic_uint wanted;
+static _Atomic(dl_buffer *) own_snapshot; /* for the next report; owned */
+static atomic_uint generation;            /* of the process that `wanted` belongs to */
+
+/* One rank of the job, as it was when the operation failed. */
+typedef struct seen_rank {
+    char *path;
+    dl_buffer snapshot;
+} seen_rank;
+
+typedef struct seen_ranks {
+    seen_rank *ranks;
+    size_t count;
+} seen_ranks;
+
+static bool
+add_rank(void *context, const char *path, dl_bytes snapshot)
+{
+    seen_ranks *self = context;
+    seen_rank *ranks = realloc(self->ranks, (self->count + 1) * sizeof *ranks);
+
+    if (ranks == NULL) {
+        return false;
+    }
+    self->ranks = ranks;
+    seen_rank *added = &ranks[self->count];
+    *added = (seen_rank){.path = strdup(path)};
+    if (added->path == NULL || dl_buffer_set(&added->snapshot, snapshot) != DL_OK) {
+        free(added->path);
+        return false;
+    }
+    self->count++;
+    return true;
+}
+
+static void
+drop_own(dl_buffer *own)
+{
+    if (own != NULL) {
+        dl_buffer_fini(own);
+        free(own);
+    }
+}
+
+/* By the thread that raises: it may be in its next operation when the other one runs. */
+static void
+see_own(void)
+{
+    dl_buffer *own = calloc(1, sizeof *own);
+
+    if (own != NULL && dl_recorder_snapshot(own) != DL_OK) {
+        drop_own(own);
+        own = NULL;
+    }
+    drop_own(atomic_exchange(&own_snapshot, own));
+}
+
+static void
+see_ranks(seen_ranks *self, bool sees_all)
+{
+    dl_buffer *own = atomic_exchange(&own_snapshot, NULL);
+
+    if (own != NULL && own->size != 0
+        && add_rank(self, dl_recorder_path(), dl_buffer_bytes(own)) && sees_all) {
+        dl_recorder_visit_job(add_rank, self);
+    }
+    drop_own(own);
+}
+
+static void
+seen_ranks_fini(seen_ranks *self)
+{
+    for (size_t i = 0; i < self->count; i++) {
+        free(self->ranks[i].path);
+        dl_buffer_fini(&self->ranks[i].snapshot);
+    }
+    free(self->ranks);
+}
+
+static PyObject *
+list_of(const seen_ranks *self)
+{
+    PyObject *list = PyList_New(0);
+
+    for (size_t i = 0; list != NULL && i < self->count; i++) {
+        const dl_buffer *snapshot = &self->ranks[i].snapshot;
+        PyObject *path = PyUnicode_DecodeFSDefault(self->ranks[i].path);
+        PyObject *pair =
+            path == NULL ? NULL
+                         : Py_BuildValue("(Oy#)", path, (const char *)snapshot->data,
+                                         (Py_ssize_t)snapshot->size);
+        if (pair == NULL || PyList_Append(list, pair) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(pair);
+        Py_XDECREF(path);
+    }
+    return list;
+}
+
+/* Whatever goes wrong here is not worth more words: the error itself has been raised. */
+static void
+call_report(const seen_ranks *seen, unsigned asked)
+{
+    PyObject *list = list_of(seen);
+    PyObject *module =
+        list == NULL ? NULL : PyImport_ImportModule("distlite.tools.failure");
+    PyObject *result = module == NULL
+                           ? NULL
+                           : PyObject_CallMethod(module, "report", "OOO", list,
+                                                 asked & TABLE ? Py_True : Py_False,
+                                                 asked & DUMP ? Py_True : Py_False);
+
+    PyErr_Clear();
+    Py_XDECREF(result);
+    Py_XDECREF(module);
+    Py_XDECREF(list);
+}
+
+/* The ranks are looked at before anything else, as they go on meanwhile. */
+static void
+write_report(unsigned asked)
+{
+    seen_ranks seen = {0};
+
+    see_ranks(&seen, asked & TABLE);
+    if (Py_IsInitialized()) {
+        PyGILState_STATE gil = PyGILState_Ensure();
+        call_report(&seen, asked);
+        PyGILState_Release(gil);
+    }
+    seen_ranks_fini(&seen);
+}
+
+static void *
+write_reports(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        unsigned asked = atomic_fetch_and(&wanted, RUNNING) & ~(unsigned)RUNNING;
+        unsigned nothing = RUNNING;
+        if (asked != 0) {
+            write_report(asked);
+        } else if (atomic_compare_exchange_strong(&wanted, &nothing, 0)) {
+            return NULL;
+        }
+    }
+}
+
+/* A forked child has its parent's wishes, and not the thread that sees to them. */
+static void
+forget_parent(void)
+{
+    unsigned now = dl_fork_generation();
+
+    if (atomic_exchange(&generation, now) != now) {
+        atomic_store(&wanted, 0);
+    }
+}
+
+static bool
+has_text(const char *variable)
+{
+    const char *text = getenv(variable);
+
+    return text != NULL && text[0] != '\0';
+}
+
+void
+dlpy_note_failure(void)
+{
+    pthread_t thread;
+    unsigned asked = 0;
+
+    if (!dl_recorder_take_failure()) {
+        return;
+    }
+    forget_parent();
+    asked |= dl_recorder_claim_table() ? TABLE : 0;
+    /* As in tools/dump.py. */
+    asked |= has_text("TORCH_FR_DUMP_TEMP_FILE")
+                     || has_text("TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+                 ? DUMP
+                 : 0;
+    if (asked == 0) {
+        return;
+    }
+    see_own();
+    if ((atomic_fetch_or(&wanted, asked | RUNNING) & RUNNING)) {
+        return;
+    }
+    if (dl_thread_start(&thread, write_reports, NULL) == DL_OK) {
+        pthread_detach(thread);
+    } else {
+        atomic_fetch_and(&wanted, ~(unsigned)RUNNING);
+    }
+}
+
+static PyObject *
+finish_report(PyObject *module, PyObject *unused)
+{
+    struct timespec pause = {.tv_nsec = FINISH_PAUSE};
+    dl_deadline deadline = dl_deadline_after(FINISH_LIMIT);
+
+    (void)module;
+    (void)unused;
+    forget_parent();
+    Py_BEGIN_ALLOW_THREADS
+    /* There was no thread to be had. */
+    if (atomic_load(&wanted) != 0 && !(atomic_fetch_or(&wanted, RUNNING) & RUNNING)) {
+        write_reports(NULL);
+    }
+    while (atomic_load(&wanted) != 0 && !dl_deadline_passed(deadline)) {
+        nanosleep(&pause, NULL);
+    }
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef functions[] = {
+    {"_finish_report", finish_report, METH_NOARGS,
+     "_finish_report($module, /)\n--\n\n"
+     "Waits a few seconds at most for the table of a failure to be written."},
+    {0},
+};
+
+int
+dlpy_add_failure_report(PyObject *module)
+{
+    return dlpy_add_functions(module, functions);
+}

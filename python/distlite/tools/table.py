@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the ranks of a job are in, as rows of text: for ``distlite ps``, and for what is
+written after a failure, which is why it imports little."""
+
+from __future__ import annotations
+
+from distlite.tools.job import Job, Member
+from distlite.tools.recording import Operation
+from distlite.tools.text import plain, seconds
+
+HEADERS = ("rank", "pid", "process", "in", "for", "waits for", "called at")
+
+
+def table_of(job: Job) -> str:
+    """As ``distlite ps`` prints it."""
+    return f"{title_of(job)}\n{plain(HEADERS, rows_of(job))}"
+
+
+def title_of(job: Job) -> str:
+    """What the ranks have in common."""
+    first = job.members[0].recording
+    size = "" if job.size is None else f", {len(job.members)} of {job.size} ranks"
+    unseen = job.unseen()
+    missing = f"; not here: {', '.join(map(str, unseen))}" if unseen else ""
+    name = job.name or "without a default group"
+    return f"job {name} on {first.host}{size}{missing}: {first.command}"
+
+
+def rows_of(job: Job) -> list[tuple[str, ...]]:
+    """One per operation that has not ended; of a rank without one, its last."""
+    rows = []
+    for member in job.members:
+        head = (
+            "?" if member.rank is None else str(member.rank),
+            str(member.recording.pid),
+            member.state,
+        )
+        operations = member.recording.unfinished()
+        rows += [head + _row(job, member, operation) for operation in operations]
+        if not operations:
+            rows.append(head + _idle_row(member))
+    return rows
+
+
+def _row(job: Job, member: Member, operation: Operation) -> tuple[str, ...]:
+    what = operation.describe()
+    group = operation.group
+    if group is not None and group.name != "0":
+        what += f" in group {group.name}"
+    if group is not None and group.is_on_device:
+        what += f" by {group.backend}"
+    if operation.state == "queued":
+        what += " (queued)"
+    waits = ", ".join(map(str, job.waits_for(operation)))
+    span = seconds(max(0, member.recording.taken - operation.since))
+    return (what, span, waits or "-", str(operation.site or "-"))
+
+
+def _idle_row(member: Member) -> tuple[str, ...]:
+    last = member.recording.last_ended()
+    if last is None:
+        return ("no operation yet", "-", "-", "-")
+    span = seconds(max(0, member.recording.taken - last.ended))
+    failed = "" if last.status == "ok" else f" ({last.status})"
+    return (f"none since {last.describe()}{failed}", span, "-", str(last.site or "-"))
