@@ -36,6 +36,7 @@ class Host:
     number: int  # from 1
     has_ipv4: bool = True
     has_ipv6: bool = True
+    hosts_file: str | None = None  # in place of /etc/hosts
     _keeper: subprocess.Popen[str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -70,6 +71,17 @@ class Host:
     def command(self, command: Sequence[str]) -> list[str]:
         """The same, on this host."""
         folder = f"/proc/{self.pid}/ns"
+        if self.hosts_file is not None:
+            script = 'mount --bind "$0" /etc/hosts && exec "$@"'
+            command = [
+                "unshare",
+                "--mount",
+                "sh",
+                "-c",
+                script,
+                self.hosts_file,
+                *command,
+            ]
         return ["nsenter", f"--net={folder}/net", f"--uts={folder}/uts", "--", *command]
 
     def run(self, *command: str, timeout: float = 60) -> str:

@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "net/address.h"
+#include "net/interface.h"
 #include "net/socket.h"
 
 /* A listener that appears is found about a fifth of the time waited so far too late. */
@@ -234,7 +235,7 @@ run_round(dl_round *round, dl_deadline deadline, const atomic_bool *cancelled, i
     return DL_TIMEOUT;
 }
 
-/* "127.0.0.1:80 Connection refused (errno 111), [::1]:80 ..." */
+/* "127.0.0.1:80 on this host itself Connection refused (errno 111), [::1]:80 ..." */
 static void
 list_errors(const dl_round *round, char *text, size_t size)
 {
@@ -245,8 +246,11 @@ list_errors(const dl_round *round, char *text, size_t size)
     for (size_t i = 0; i < round->count && used < size; i++) {
         int error = round->errors[i] == 0 ? ETIMEDOUT : round->errors[i];
         dl_address_text(&round->addresses[i], address);
-        used += (size_t)snprintf(text + used, size - used, "%s%s %s (errno %d)",
-                                 i == 0 ? "" : ", ", address, strerror(error), error);
+        used += (size_t)snprintf(
+            text + used, size - used, "%s%s%s %s (errno %d)", i == 0 ? "" : ", ",
+            address,
+            dl_address_is_loopback(&round->addresses[i]) ? " on this host itself" : "",
+            strerror(error), error);
     }
 }
 

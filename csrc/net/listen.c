@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "net/listen.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 #include "base/log.h"
 #include "net/address.h"
+#include "net/connect.h"
+#include "net/interface.h"
 #include "net/socket.h"
 
 /* "EADDRINUSE": the few that binding and listening give. */
@@ -126,6 +130,50 @@ listen_on_host(const char *host, const dl_address *addresses, size_t count, int 
     return listen_on_all(ntohs(addresses[0].socket.ip4.sin_port), fd);
 }
 
+/* Hosts file entries such as Debian's "127.0.1.1 nodea" make a host's own name loopback
+ * there, and only there: other hosts that are given the name come to another address. */
+static bool
+means_all_addresses(const char *host, const dl_address *addresses, size_t count)
+{
+    struct in6_addr number;
+    bool is_number = inet_pton(AF_INET, host, &number) == 1
+                     || inet_pton(AF_INET6, host, &number) == 1;
+
+    for (size_t i = 0; i < count && !is_number && strcasecmp(host, "localhost") != 0;
+         i++) {
+        if (dl_address_is_loopback(&addresses[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A name may become known while its owner starts, as in a cluster whose name service
+ * follows what runs: it is asked for until the deadline. */
+static dl_status
+resolve_in_time(const char *host, uint16_t port, dl_deadline deadline,
+                dl_address **addresses, size_t *count)
+{
+    dl_backoff backoff = {0};
+    bool has_warned = false;
+
+    for (;;) {
+        dl_status status = dl_address_resolve(host, port, deadline, addresses, count);
+        if (status != DL_NETWORK) {
+            return status;
+        }
+        if (!has_warned && !dl_deadline_passed(deadline)) {
+            dl_log(DL_LOG_WARNING, "%s: trying again until the timeout",
+                   dl_last_error()->text);
+            has_warned = true;
+        }
+        dl_status pause = dl_backoff_sleep(&backoff, deadline, NULL);
+        if (pause != DL_OK) {
+            return pause == DL_TIMEOUT ? status : pause;
+        }
+    }
+}
+
 dl_status
 dl_socket_listen(const char *host, uint16_t port, dl_deadline deadline, int *fd)
 {
@@ -137,8 +185,10 @@ dl_socket_listen(const char *host, uint16_t port, dl_deadline deadline, int *fd)
     if (dl_address_is_wildcard(host)) {
         error = listen_on_all(port, fd);
     } else {
-        DL_TRY(dl_address_resolve(host, port, deadline, &addresses, &count));
-        error = listen_on_host(host, addresses, count, fd);
+        DL_TRY(resolve_in_time(host, port, deadline, &addresses, &count));
+        error = means_all_addresses(host, addresses, count)
+                    ? listen_on_all(port, fd)
+                    : listen_on_host(host, addresses, count, fd);
         free(addresses);
     }
     if (error == 0) {

@@ -9,10 +9,12 @@
 #include "base/deadline.h"
 #include "base/status.h"
 
-/* Binds and listens.  An empty host, "0.0.0.0" or "::" is a wildcard and listens on all
- * (dual stack where there is IPv6); otherwise the host's first address that binds, IPv4 before IPv6.  A
- * host none of whose addresses is this machine's (it stands behind a translating router)
- * is a wildcard too, with a warning. */
+/* Binds and listens.  All addresses (dual stack where there is IPv6) are listened on for
+ * an empty host, "0.0.0.0" and "::"; for a name other than "localhost" that stands for
+ * loopback here, which other hosts know by another address; and, with a warning, for a
+ * host none of whose addresses is this machine's, because it stands behind a translating
+ * router.  Otherwise the host's first address that binds, IPv4 before IPv6.  A name that is not
+ * known is looked up again until the deadline. */
 dl_status dl_socket_listen(const char *host, uint16_t port, dl_deadline deadline,
                            int *fd);
 

@@ -56,12 +56,12 @@ def rendezvous(
     # Imported here: `import distlite` is to stay light.
     from urllib.parse import urlparse
 
-    parts = urlparse(url)
     if rank != -1 or world_size != -1:
-        parts = _with_arguments(url, rank, world_size)
-    if parts.scheme not in _handlers:
-        raise RuntimeError(f"No rendezvous handler for {parts.scheme}://")
-    return _handlers[parts.scheme](parts.geturl(), **kwargs)
+        url = _with_arguments(url, rank, world_size)
+    scheme = urlparse(url).scheme
+    if scheme not in _handlers:
+        raise RuntimeError(f"No rendezvous handler for {scheme}://")
+    return _handlers[scheme](url, **kwargs)
 
 
 def _query_of(parts: ParseResult) -> dict[str, str]:
@@ -70,12 +70,11 @@ def _query_of(parts: ParseResult) -> dict[str, str]:
     return dict(parse_qsl(parts.query))
 
 
-def _with_arguments(url: str, rank: int, world_size: int) -> ParseResult:
+def _with_arguments(url: str, rank: int, world_size: int) -> str:
     """The URL with the arguments in its query, where handlers look for them."""
     from urllib.parse import urlencode, urlparse
 
-    parts = urlparse(url)
-    query = _query_of(parts)
+    query = _query_of(urlparse(url))
     if "rank" in query or "world_size" in query:
         raise AssertionError(
             f"The url: {url} has node-specific arguments(rank, world_size) already."
@@ -84,7 +83,9 @@ def _with_arguments(url: str, rank: int, world_size: int) -> ParseResult:
         query["rank"] = str(rank)
     if world_size != -1:
         query["world_size"] = str(world_size)
-    return parts._replace(query=urlencode(query))
+    # Not urlunparse(), whose text of file:////path names the first folder as a host.
+    before, mark, fragment = url.partition("#")
+    return f"{before.partition('?')[0]}?{urlencode(query)}{mark}{fragment}"
 
 
 def _error(scheme: str, problem: str) -> ValueError:
@@ -96,7 +97,14 @@ def _error(scheme: str, problem: str) -> ValueError:
 def _integer(query: dict[str, str], name: str, scheme: str) -> int:
     if name not in query:
         raise _error(scheme, f"{name.replace('_', ' ')} parameter missing")
-    return int(query[name])
+    return _number(query[name], scheme, f"{name.replace('_', ' ')} parameter")
+
+
+def _number(text: str, scheme: str, what: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise _error(scheme, f"{what} must be a number, but is {text!r}") from None
 
 
 def _check_rank(rank: int, world_size: int) -> None:
@@ -113,6 +121,10 @@ def _environment(name: str) -> str:
     if not value:
         raise _error("env", f"environment variable {name} expected, but not set")
     return value
+
+
+def _environment_number(name: str) -> int:
+    return _number(_environment(name), "env", f"environment variable {name}")
 
 
 def _wants_libuv(argument: bool | None, query: dict[str, str]) -> bool:
@@ -174,11 +186,13 @@ def _env_rendezvous(
         if member := find_member():
             yield _member_store(member, timeout, libuv), member.rank, member.world_size
             raise RuntimeError("Unable to perform re-rendezvous using env:// method")
-    rank = int(query["rank"] if "rank" in query else _environment("RANK"))
-    world_size = int(
-        query["world_size"] if "world_size" in query else _environment("WORLD_SIZE")
+    rank, world_size = (
+        _integer(query, name, "env")
+        if name in query
+        else _environment_number(name.upper())
+        for name in ("rank", "world_size")
     )
-    address = (_environment("MASTER_ADDR"), int(_environment("MASTER_PORT")))
+    address = (_environment("MASTER_ADDR"), _environment_number("MASTER_PORT"))
     yield _tcp_store(address, rank, world_size, timeout, libuv), rank, world_size
     raise RuntimeError("Unable to perform re-rendezvous using env:// method")
 
@@ -191,7 +205,8 @@ def _member_store(member: Member, timeout: timedelta, use_libuv: bool) -> Store:
         from .cluster import store_of_host
 
         return store_of_host(member, timeout, use_libuv)
-    place = (address, int(port or member.port() or _environment("MASTER_PORT")))
+    number = None if port else member.port()
+    place = (address, number or _environment_number("MASTER_PORT"))
     return _tcp_store(place, member.rank, member.world_size, timeout, use_libuv)
 
 
@@ -221,6 +236,9 @@ def _tcp_store(
         store = TCPStore(host, port, world_size, False, timeout)
         return PrefixStore(f"/worker/attempt_{attempt}", store)
     is_master = rank == 0
+    listen_fd = _inherited_socket(port) if is_master else None
+    if is_master and listen_fd is None and _is_for_other_hosts(host, world_size):
+        listen_fd = _listen_everywhere(port)
     return TCPStore(
         host,
         port,
@@ -228,9 +246,31 @@ def _tcp_store(
         is_master,
         timeout,
         multi_tenant=True,
-        master_listen_fd=_inherited_socket(port) if is_master else None,
+        master_listen_fd=listen_fd,
         use_libuv=use_libuv,
     )
+
+
+def _is_for_other_hosts(host: str, world_size: int) -> bool:
+    """Whether rank 0 has named its own host "localhost" where others may name it
+    otherwise: unless a launcher says that all ranks are here."""
+    local = os.environ.get("LOCAL_WORLD_SIZE")
+    return host == "localhost" and world_size > 1 and local != str(world_size)
+
+
+def _listen_everywhere(port: int) -> int | None:
+    """A socket for all addresses, as torch's; None if the port is taken, maybe by this
+    process's own store, as TCPStore is to find out."""
+    import socket
+
+    with_ipv6 = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if with_ipv6 else socket.AF_INET
+    try:
+        return socket.create_server(
+            ("", port), family=family, dualstack_ipv6=with_ipv6
+        ).detach()
+    except OSError:
+        return None
 
 
 def _inherited_socket(port: int) -> int | None:

@@ -164,8 +164,8 @@ CHECK_CASE(the_error_lists_every_address_with_its_errno)
     CHECK(dl_now() - start < 600 * DL_MILLISECOND + CHECK_SLACK);
     snprintf(expected, sizeof expected,
              "The client socket has timed out after 300ms while trying to connect to "
-             "(two.example, %u): 127.0.0.1:%u Connection refused (errno 111), "
-             "[::1]:%u Connection refused (errno 111)",
+             "(two.example, %u): 127.0.0.1:%u on this host itself Connection refused "
+             "(errno 111), [::1]:%u on this host itself Connection refused (errno 111)",
              port, port, port);
     CHECK_TEXT(dl_last_error()->text, expected);
     CHECK_EQUAL(fd, -1);

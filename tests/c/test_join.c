@@ -32,9 +32,10 @@ CHECK_CASE(nobody_listening_is_told_at_the_deadline)
     CHECK(dl_now() - start < 600 * DL_MILLISECOND + CHECK_SLACK);
     snprintf(expected, sizeof expected,
              "The client socket has timed out after 300ms while trying to connect to "
-             "(127.0.0.1, %u): 127.0.0.1:%u Connection refused (errno 111)",
+             "(127.0.0.1, %u): 127.0.0.1:%u on this host itself Connection refused "
+             "(errno 111); is the master (rank 0) running",
              port, port);
-    CHECK_TEXT(dl_last_error()->text, expected);
+    CHECK_CONTAINS(dl_last_error()->text, expected);
     CHECK(store == NULL);
 }
 
@@ -231,8 +232,10 @@ CHECK_CASE(missing_workers_are_counted)
                  DL_TIMEOUT);
     CHECK(dl_now() - start >= 300 * DL_MILLISECOND);
     CHECK(dl_now() - start < 600 * DL_MILLISECOND + CHECK_SLACK);
-    CHECK_TEXT(dl_last_error()->text,
-               "Timed out after 0.3 seconds waiting for clients. 1/3 clients joined.");
+    CHECK_CONTAINS(
+        dl_last_error()->text,
+        "Timed out after 0.3 seconds waiting for clients. 1/3 clients joined. "
+        "This store listens at 127.0.0.1:");
 }
 
 CHECK_CASE(a_master_that_is_not_to_wait_does_not)

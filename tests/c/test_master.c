@@ -98,8 +98,8 @@ CHECK_CASE(a_master_listens_at_its_host_and_a_wildcard_everywhere)
     CHECK(!is_reachable("127.0.0.1", dl_tcp_store_port(store)));
     check_set(store, "a", "1");
     dl_store_unref(store);
-    fake_names = (fake_resolver){.host = "here.example", .addresses = {"127.0.0.5"}};
-    options.host = "here.example";
+    fake_names = (fake_resolver){.host = "localhost", .addresses = {"127.0.0.5"}};
+    options.host = "localhost";
     store = make_store(options);
     CHECK(is_reachable("127.0.0.5", dl_tcp_store_port(store)));
     CHECK(!is_reachable("127.0.0.1", dl_tcp_store_port(store)));

@@ -232,6 +232,59 @@ def test_interfaces_are_chosen(wish):
     assert results == [1.0, 1.0]
 
 
+@pytest.fixture
+def debian(tmp_path: Path) -> Iterator[list[netns.Host]]:
+    """Two hosts as Debian sets them up: each finds itself at loopback by its name."""
+    with netns.Network(2) as network:
+        for host in network.hosts:
+            lines = ["127.0.0.1 localhost", f"127.0.1.1 {host.name}"]
+            lines += [f"{h.address} {h.name}" for h in network.hosts if h is not host]
+            file = tmp_path / host.name
+            file.write_text("\n".join(lines) + "\n")
+            host.hosts_file = str(file)
+        yield network.hosts
+
+
+def test_a_host_s_own_name_may_be_loopback(debian):
+    results = run_ranks(hosts_ranks.just_join, 2, hosts=debian, address=debian[0].name)
+    assert results == [1.0, 1.0]
+
+
+def test_rank_0_may_call_its_host_localhost(debian):
+    results = run_ranks(
+        hosts_ranks.join_by_own_words,
+        2,
+        hosts=debian,
+        addresses=["localhost", debian[0].name],
+        env={"LOCAL_WORLD_SIZE": "1"},
+    )
+    assert results == [1.0, 1.0]
+
+
+def test_a_name_that_becomes_known_later_is_waited_for(debian, tmp_path: Path):
+    name = "master.example"
+    results = run_ranks(
+        hosts_ranks.join_by_own_words,
+        2,
+        hosts=debian,
+        addresses=[name, name],
+        lines={debian[n].hosts_file: f"{debian[0].address} {name}" for n in range(2)},
+    )
+    assert results == [1.0, 1.0]
+
+
+def test_a_failed_join_names_the_cause(debian):
+    texts = run_ranks(
+        hosts_ranks.fail_to_join_by_own_words,
+        2,
+        hosts=debian,
+        addresses=["127.0.0.1", debian[0].name],
+    )
+    assert "This store listens at 127.0.0.1:29500 only" in texts[0]
+    assert "10.77.0.1:29500 Connection refused" in texts[1]
+    assert "not loopback on the master itself" in texts[1]
+
+
 def test_listed_interfaces_share_the_traffic():
     interfaces = ["eth0", "eth1"]
     with netns.Network(2, cables=2) as network:

@@ -84,7 +84,8 @@ def error_of(scheme, problem):
             "env://?rank=x",
             (),
             ValueError,
-            "invalid literal for int() with base 10: 'x'",
+            "Error initializing torch.distributed using env:// rendezvous: "
+            "rank parameter must be a number, but is 'x'",
         ),
         (
             "tcp://h:1",
@@ -127,7 +128,11 @@ def test_env_names_what_is_missing_in_torchs_order(environment, value):
 @pytest.mark.parametrize(
     ("port", "text"),
     [
-        ("abc", "invalid literal for int() with base 10: 'abc'"),
+        (
+            "abc",
+            "Error initializing torch.distributed using env:// rendezvous: "
+            "environment variable MASTER_PORT must be a number, but is 'abc'",
+        ),
         ("70000", "port must have value from 0 to 65535 but was 70000."),
         ("-5", "port must have value from 0 to 65535 but was -5."),
     ],
@@ -137,6 +142,15 @@ def test_env_port_errors(environment, port, text):
     with pytest.raises(ValueError) as caught:
         first("env://")
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE"])
+def test_numbers_of_the_environment_that_are_none_are_named(environment, name):
+    environment.setenv(name, "two")
+    problem = f"environment variable {name} must be a number, but is 'two'"
+    with pytest.raises(ValueError) as caught:
+        first("env://")
+    assert str(caught.value) == error_of("env", problem)
 
 
 def test_query_and_arguments_replace_the_environment(environment):
@@ -166,6 +180,12 @@ def test_file_makes_a_store(tmp_path):
     assert (rank, world_size) == (1, 2)
     assert isinstance(store, distlite.FileStore)
     assert store.path == f"{tmp_path}/meeting"
+
+
+@pytest.mark.parametrize("slashes", ["", "/", "//"])
+def test_no_folder_of_a_path_is_taken_for_a_host(tmp_path, slashes):
+    store, _, _ = first(f"file://{slashes}{tmp_path}/meeting", 1, 2)
+    assert store.path == f"{slashes}{tmp_path}/meeting"
 
 
 @pytest.mark.parametrize("url", ["env://", "tcp://127.0.0.1:0?rank=0&world_size=1"])

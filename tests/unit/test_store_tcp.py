@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import sys
@@ -207,6 +208,38 @@ def test_a_handed_over_socket_s_port(port_argument: int):
         text = rf"bound to port {port}, expected to be bound to port 1"
         with pytest.raises((DistStoreError, DistNetworkError, ValueError), match=text):
             TCPStore("127.0.0.1", 1, **arguments)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("is_copy", [False, True])
+def test_a_socket_that_is_served_is_not_taken_again(is_shared, is_copy):
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    fd = bound.detach()
+    copy = os.dup(fd) if is_copy else fd
+    arguments = {"is_master": True, "timeout": 5, "multi_tenant": is_shared}
+    with TCPStore("127.0.0.1", 0, master_listen_fd=fd, **arguments) as store:
+        for port in (0, store.port):
+            with pytest.raises(ValueError, match=rf"master_listen_fd={copy} is the"):
+                TCPStore("127.0.0.1", port, master_listen_fd=copy, **arguments)
+        with TCPStore("127.0.0.1", store.port, timeout=5) as other:
+            other.set("key", "value")
+        assert store.get("key") == b"value"
+    if is_copy:
+        os.close(copy)
+
+
+def test_a_store_whom_no_other_host_reaches_says_so_when_ranks_are_missing():
+    with pytest.raises(DistStoreError, match=r"listens at 127.0.0.1:\d+ only"):
+        TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=0.3)
+    with pytest.raises(DistStoreError) as caught:
+        TCPStore("0.0.0.0", 0, 2, is_master=True, timeout=0.3)
+    assert "only" not in str(caught.value)
+
+
+def test_what_cannot_be_reached_is_told_with_the_usual_causes():
+    with pytest.raises(DistNetworkError, match="on this host itself.*MASTER_ADDR"):
+        TCPStore("127.0.0.1", 1, timeout=0.2)
 
 
 def test_a_bad_descriptor_is_an_error():

@@ -43,6 +43,18 @@ fail_silent(const dl_connection_pool *pool, dl_deadline deadline)
                    dl_last_error()->text);
 }
 
+/* What was tried is in the text; the usual causes are on the other host. */
+static dl_status
+fail_unreachable(void)
+{
+    return dl_fail(
+        DL_NETWORK,
+        "%s; is the master (rank 0) running, and is its host's name "
+        "(MASTER_ADDR) one by which this host reaches it, and not loopback on "
+        "the master itself?",
+        dl_last_error()->text);
+}
+
 dl_status
 dl_join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
 {
@@ -66,7 +78,9 @@ dl_join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
         }
         dl_status pause = dl_backoff_sleep(&backoff, deadline, &pool->is_closed);
         if (pause != DL_OK) {
-            return pause == DL_TIMEOUT ? status : pause;
+            return pause != DL_TIMEOUT    ? pause
+                   : status == DL_NETWORK ? fail_unreachable()
+                                          : status;
         }
     }
 }

@@ -5,27 +5,33 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 #include "base/list.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "net/interface.h"
 #include "net/listen.h"
 #include "net/socket.h"
 #include "store/tcp/server.h"
 
 struct dl_master {
-    dl_list node;  /* among the shared ones; guarded by registry_lock */
-    size_t owners; /* guarded by registry_lock */
+    dl_list node; /* guarded by registry_lock, as the next two */
+    bool is_shared;
+    size_t owners;
     /* fixed after init */
     const dl_server_ops *ops;
     dl_server *server;
     uint16_t port;
+    dl_address address;
+    dev_t device; /* these two identify the socket */
+    ino_t inode;
     uint32_t fork_generation;
 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by registry_lock */
-static dl_list shared_masters = {&shared_masters, &shared_masters};
+static dl_list all_masters = {&all_masters, &all_masters};
 
 bool
 dl_tcp_store_has_libuv(void)
@@ -51,10 +57,11 @@ join_shared(uint16_t port)
     dl_master *found = NULL;
 
     pthread_mutex_lock(&registry_lock);
-    for (dl_list *node = shared_masters.next; node != &shared_masters && found == NULL;
+    for (dl_list *node = all_masters.next; node != &all_masters && found == NULL;
          node = node->next) {
         dl_master *master = DL_LIST_ENTRY(node, dl_master, node);
-        if (master->port == port && master->fork_generation == dl_fork_generation()) {
+        if (master->is_shared && master->port == port
+            && master->fork_generation == dl_fork_generation()) {
             master->owners++;
             found = master;
         }
@@ -64,11 +71,32 @@ join_shared(uint16_t port)
 }
 
 static void
-share(dl_master *master)
+enter(dl_master *master, bool is_shared)
 {
     pthread_mutex_lock(&registry_lock);
-    dl_list_append(&shared_masters, &master->node);
+    master->is_shared = is_shared;
+    dl_list_append(&all_masters, &master->node);
     pthread_mutex_unlock(&registry_lock);
+}
+
+/* Two servers of one socket would take each other's clients, and close it twice. */
+static bool
+is_served(int fd)
+{
+    struct stat file;
+    bool is_found = false;
+
+    if (fd < 0 || fstat(fd, &file) != 0) {
+        return false;
+    }
+    pthread_mutex_lock(&registry_lock);
+    for (dl_list *node = all_masters.next; node != &all_masters; node = node->next) {
+        const dl_master *master = DL_LIST_ENTRY(node, dl_master, node);
+        is_found |= master->device == file.st_dev && master->inode == file.st_ino
+                    && master->fork_generation == dl_fork_generation();
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return is_found;
 }
 
 static bool
@@ -119,15 +147,18 @@ serve(const dl_tcp_store_options *options, int fd, dl_master **master)
     /* Asked of the socket: port 0 has become a real one by now. */
     made->port = dl_socket_port(fd);
     made->fork_generation = dl_fork_generation();
+    struct stat file = {0};
+    (void)fstat(fd, &file);
+    made->device = file.st_dev;
+    made->inode = file.st_ino;
+    (void)dl_socket_local_address(fd, &made->address);
     made->ops = choose_server(options->use_libuv);
     dl_status status = made->ops->start(fd, &made->server);
     if (status != DL_OK) {
         free(made);
         return status;
     }
-    if (options->multi_tenant) {
-        share(made);
-    }
+    enter(made, options->multi_tenant);
     *master = made;
     return DL_OK;
 }
@@ -140,6 +171,15 @@ dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
     bool may_join = options->multi_tenant && options->port != 0;
     int fd = -1;
 
+    *master = NULL;
+    if (is_served(options->listen_fd)) {
+        /* It stays open: it may be the very descriptor that is served. */
+        return dl_fail(DL_INVALID,
+                       "master_listen_fd=%d is the socket of another TCPStore of this "
+                       "process; give each its own, or leave it out and let "
+                       "multi_tenant=True share the server of a port",
+                       options->listen_fd);
+    }
     *master = may_join ? join_shared(options->port) : NULL;
     if (*master != NULL) {
         dl_socket_close(options->listen_fd);
@@ -160,6 +200,18 @@ dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
         return DL_OK;
     }
     return status;
+}
+
+bool
+dl_master_is_private(const dl_master *master, char address[DL_ADDRESS_TEXT_SIZE])
+{
+    bool is_private =
+        master->address.size > 0 && dl_address_is_loopback(&master->address);
+
+    if (is_private) {
+        dl_address_text(&master->address, address);
+    }
+    return is_private;
 }
 
 uint16_t

@@ -8,6 +8,7 @@
 
 #include "base/deadline.h"
 #include "base/status.h"
+#include "net/address.h"
 #include "store/tcp/tcp_store.h"
 
 typedef struct dl_master dl_master;
@@ -17,6 +18,9 @@ typedef struct dl_master dl_master;
  * environment says so (TORCHELASTIC_USE_AGENT_STORE, MASTER_PORT). */
 dl_status dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
                           dl_master **master);
+
+/* "127.0.0.1:80" if it listens at loopback only, where no other host comes through. */
+bool dl_master_is_private(const dl_master *master, char address[DL_ADDRESS_TEXT_SIZE]);
 
 uint16_t dl_master_port(const dl_master *master);
 

@@ -98,6 +98,21 @@ tcp_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     return DL_OK;
 }
 
+/* The others may be on hosts that do not come through to this one. */
+static dl_status
+fail_incomplete(const dl_tcp_store *self)
+{
+    char address[DL_ADDRESS_TEXT_SIZE];
+
+    if (!dl_master_is_private(self->master, address)) {
+        return DL_TIMEOUT;
+    }
+    return dl_fail(DL_TIMEOUT,
+                   "%s This store listens at %s only, where clients on other hosts do "
+                   "not come through: name its host by what they know (MASTER_ADDR).",
+                   dl_last_error()->text, address);
+}
+
 static dl_status
 start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_deadline deadline)
 {
@@ -114,8 +129,9 @@ start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_deadline deadl
                                                 : dl_master_port(self->master)));
     DL_TRY(dl_join(&self->client.pool, is_counted ? &joined : NULL, deadline));
     if (is_counted && self->master != NULL) {
-        return dl_await_workers(&self->client.pool, joined, options->world_size,
-                                deadline);
+        dl_status status =
+            dl_await_workers(&self->client.pool, joined, options->world_size, deadline);
+        return status == DL_TIMEOUT ? fail_incomplete(self) : status;
     }
     return DL_OK;
 }

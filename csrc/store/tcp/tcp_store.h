@@ -32,9 +32,10 @@ typedef struct dl_tcp_store_options {
     bool is_master;
     bool wait_for_workers;
     bool multi_tenant; /* masters of one port in one process share the server */
-    int listen_fd;     /* a bound socket the server adopts, or -1; taken */
-    bool use_libuv;    /* of a client: the server is torch's libuv one, or ours */
-    int64_t timeout;   /* of the construction and of later calls, nanoseconds */
+    int listen_fd;   /* a bound socket the server adopts, or -1; taken, but for one that
+                          * another store of this process serves already: DL_INVALID */
+    bool use_libuv;  /* of a client: the server is torch's libuv one, or ours */
+    int64_t timeout; /* of the construction and of later calls, nanoseconds */
 } dl_tcp_store_options;
 
 /* Connects (and starts the server) within `deadline`.  A clone is a client with

@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-LOOPBACK = ("localhost", "::1")
 
 
 def bind_master(address: str, port: int) -> socket.socket:
@@ -35,16 +35,35 @@ def check_address(address: str, port: int) -> None:
         _bind(address, 0).close()
 
 
+def await_name(address: str, seconds: float) -> None:
+    """Return when `address` can be looked up, or the time is over: a name may become
+    known only while its host starts, as in Kubernetes."""
+    deadline = time.monotonic() + seconds
+    pause = 0.05
+    while True:
+        try:
+            socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)
+            return
+        except (socket.gaierror, UnicodeError) as error:
+            if isinstance(error, UnicodeError) or time.monotonic() >= deadline:
+                return
+            if pause == 0.05:
+                text = f"{address}: {error.strerror}: trying again for {seconds:g} s"
+                print(f"distlite: {text}", file=sys.stderr, flush=True)
+        time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+        pause = min(2 * pause, 1.0)
+
+
 def listen_for_nodes(address: str, port: int) -> socket.socket:
     """For the store of a launcher that other nodes come to; OSError, naming the place,
     if `address` is not this host's.
 
     A host's own name is often an alias of its loopback, where other nodes do not come
-    through: unless loopback was meant, it listens on every address.
+    through: unless a number says loopback, it listens on every address.
     """
     check_address(address, port)
     with _naming(address, port):
-        if address in LOOPBACK or address.startswith("127."):
+        if address == "::1" or address.startswith("127."):
             listener = _bind(address, port)
             listener.listen()
             return listener

@@ -171,8 +171,11 @@ class Nodes:
             )
 
     def _find_store(self) -> Store:
+        from distlite.launch.master import await_name
+
         options = self._options
         where = f"{options.address}:{options.port}"
+        await_name(options.address, options.join_timeout)
         if options.arrives:
             may_host = options.hosts_store is not False
         else:
