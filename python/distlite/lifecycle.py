@@ -13,8 +13,9 @@ from datetime import timedelta
 from . import _C
 from ._C import DistStoreError, PrefixStore, ProcessGroup, TCPStore
 from .backends import Backend, backend_of, engine_of, serve_devices
+from .check_in import CheckIn
 from .constants import default_pg_timeout
-from .rendezvous import rendezvous
+from .rendezvous import find_place
 from .world import GroupInfo, is_outside, world
 
 TYPE_CHECKING = False
@@ -107,9 +108,7 @@ def _find_place(
     config: str, init_method: str | None, world_size: int, rank: int, limit: timedelta
 ) -> tuple[Store, int, int]:
     if init_method is not None or engine_of(config) != Backend.MPI:
-        return next(
-            rendezvous(init_method or "env://", rank, world_size, timeout=limit)
-        )
+        return find_place(init_method or "env://", rank, world_size, limit)
     from .mpi import meet
 
     if world_size != -1 or rank != -1:
@@ -179,10 +178,15 @@ def _join(
         store = PrefixStore(f"ranks/{label}", store)
     # A fake rank is alone with its store.
     is_fake = engine_of(info.config) == Backend.FAKE
+    # A rank that does not exist is the group's to refuse.
+    meets = not is_fake and 0 <= rank < size
+    checked = CheckIn(store, rank, size) if meets else None
     turn = 0 if is_fake else _generation(store, rank)
     keys = PrefixStore(f"default_pg/{turn}", store)
     if not is_fake:
         _name_job(keys, rank, size)
+    if checked is not None:
+        checked.meet(keys, label, timeout)
     group = None
     if Backend._plugins:
         from .custom import ToMake, make_group

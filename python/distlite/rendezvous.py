@@ -64,6 +64,16 @@ def rendezvous(
     return _handlers[scheme](url, **kwargs)
 
 
+def find_place(url: str, rank: int, world_size: int, timeout: timedelta) -> Answer:
+    """For ranks that meet over the store anyway, and can say more about those that do
+    not come than the store's own wait for its clients can."""
+    from urllib.parse import urlparse
+
+    handler = _handlers.get(urlparse(url).scheme)
+    extra = {"wait_for_workers": False} if handler in _waiting else {}
+    return next(rendezvous(url, rank, world_size, timeout=timeout, **extra))
+
+
 def _query_of(parts: ParseResult) -> dict[str, str]:
     from urllib.parse import parse_qsl
 
@@ -152,6 +162,7 @@ def _tcp_rendezvous(
     url: str,
     timeout: timedelta = default_pg_timeout,
     use_libuv: bool | None = None,
+    wait_for_workers: bool = True,
     **kwargs: Any,
 ) -> Iterator[Answer]:
     from urllib.parse import urlparse
@@ -166,7 +177,8 @@ def _tcp_rendezvous(
         raise AssertionError("hostname cannot be None")
     libuv = _wants_libuv(use_libuv, query)
     address = (parts.hostname, parts.port)
-    yield _tcp_store(address, rank, world_size, timeout, libuv), rank, world_size
+    store = _tcp_store(address, rank, world_size, timeout, libuv, wait_for_workers)
+    yield store, rank, world_size
     raise RuntimeError("Unable to perform re-rendezvous using tcp:// method")
 
 
@@ -174,6 +186,7 @@ def _env_rendezvous(
     url: str,
     timeout: timedelta = default_pg_timeout,
     use_libuv: bool | None = None,
+    wait_for_workers: bool = True,
     **kwargs: Any,
 ) -> Iterator[Answer]:
     from urllib.parse import urlparse
@@ -193,7 +206,8 @@ def _env_rendezvous(
         for name in ("rank", "world_size")
     )
     address = (_environment("MASTER_ADDR"), _environment_number("MASTER_PORT"))
-    yield _tcp_store(address, rank, world_size, timeout, libuv), rank, world_size
+    store = _tcp_store(address, rank, world_size, timeout, libuv, wait_for_workers)
+    yield store, rank, world_size
     raise RuntimeError("Unable to perform re-rendezvous using env:// method")
 
 
@@ -224,6 +238,7 @@ def _tcp_store(
     world_size: int,
     timeout: timedelta,
     use_libuv: bool,
+    wait_for_workers: bool = True,
 ) -> Store:
     _check_rank(rank, world_size)
     host, port = address
@@ -233,7 +248,9 @@ def _tcp_store(
         # The launcher's server outlives a restart of its workers; each attempt gets
         # keys of its own.
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        store = TCPStore(host, port, world_size, False, timeout)
+        store = TCPStore(
+            host, port, world_size, False, timeout, wait_for_workers=wait_for_workers
+        )
         return PrefixStore(f"/worker/attempt_{attempt}", store)
     is_master = rank == 0
     listen_fd = _inherited_socket(port) if is_master else None
@@ -248,6 +265,7 @@ def _tcp_store(
         multi_tenant=True,
         master_listen_fd=listen_fd,
         use_libuv=use_libuv,
+        wait_for_workers=wait_for_workers,
     )
 
 
@@ -297,6 +315,8 @@ def _is_bound_to(fd: int, port: int) -> bool:
         return isinstance(name, tuple) and len(name) >= 2 and name[1] == port
 
 
+# Handlers whose store can leave the waiting to others.
+_waiting = (_tcp_rendezvous, _env_rendezvous)
 register_rendezvous_handler("tcp", _tcp_rendezvous)
 register_rendezvous_handler("env", _env_rendezvous)
 register_rendezvous_handler("file", _file_rendezvous)
