@@ -42,6 +42,11 @@ def stay(index, folder):
     sys.exit(3)
 
 
+def interrupt(index):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+
+
 def all_reduce(index, url, size):
     import numpy as np
 
@@ -57,3 +62,8 @@ def all_reduce(index, url, size):
 def wait_for(index, path):
     while not os.path.exists(path):
         time.sleep(0.005)
+
+
+def wait_and_note(index, folder, path):
+    wait_for(index, path)
+    note(index, folder, "done")

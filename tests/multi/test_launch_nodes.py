@@ -70,6 +70,24 @@ def test_nodes_with_numbers(tmp_path):
     assert late.out == f"[rank2]: 2 0 of 3, node 1 of 2, {place}\n"
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("node/1", "text"), ("node/1", b"\xff 0 host")]
+)
+def test_values_of_other_programs_end_the_job(key, value):
+    (words, _) = static_job()
+    with (
+        nodes([*words, "--no-python", "true"]) as (node,),
+        dist.TCPStore("127.0.0.1", int(words[5]), timeout=30) as store,
+    ):
+        launch = dist.PrefixStore("launch", store)
+        launch.wait(["node/0"])
+        launch.set("beat/1", "0")
+        launch.set(key, value)
+        assert node.finish() == 1
+    assert "has other programs' values: " in node.errors
+    assert "Traceback" not in node.errors
+
+
 MEET = """
 from datetime import timedelta
 from distlite import rendezvous

@@ -6,6 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -101,6 +102,51 @@ def test_join_waits_as_long_as_it_is_told(tmp_path):
     mark.touch()
     assert context.join(timeout=LIMIT) is True
     assert context.join() is True
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_ranks_outlive_the_thread_that_started_them(tmp_path, method):
+    mark, contexts = tmp_path / "mark", []
+
+    def start():
+        contexts.append(
+            start_processes(
+                spawned_ranks.wait_and_note,
+                (str(tmp_path), str(mark)),
+                2,
+                join=False,
+                start_method=method,
+            )
+        )
+
+    starter = threading.Thread(target=start)
+    starter.start()
+    starter.join()
+    (context,) = contexts
+    assert context.join(timeout=0.3) is False
+    mark.touch()
+    assert context.join(timeout=LIMIT) is True
+    assert all((tmp_path / str(i)).read_text().startswith("done ") for i in range(2))
+
+
+def test_what_cannot_be_started_is_raised_on_the_thread_that_asked(tmp_path):
+    caught = []
+
+    def start():
+        try:
+            spawn(lambda index: None, nprocs=1)  # no pickle
+        except Exception as error:
+            caught.append(error)
+
+    starter = threading.Thread(target=start)
+    starter.start()
+    starter.join()
+    assert "lambda" in str(caught[0])
+
+
+def test_an_interrupted_rank_has_not_ended_well():
+    with pytest.raises(ProcessExitedException, match="exit code 130"):
+        start_processes(spawned_ranks.interrupt, (), 1, start_method="fork")
 
 
 def test_processes_end_with_their_parent(tmp_path):

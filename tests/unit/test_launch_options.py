@@ -66,6 +66,14 @@ def test_defaults_are_torchruns():
         (["--redirects", "4"], "--redirects: '4' is neither"),
         (["--tee", "5:1"], "--tee: there is no local rank 5"),
         (["--local-ranks-filter", "a"], "--local-ranks-filter: not ranks: a"),
+        (
+            ["--local-ranks-filter", "1"],
+            "--local-ranks-filter: there is no local rank 1",
+        ),
+        (
+            ["--local-ranks-filter", "-1"],
+            "--local-ranks-filter: there is no local rank -1",
+        ),
         (["-m", "--no-python"], "--no-python is not allowed with --module"),
     ],
 )

@@ -120,7 +120,19 @@ class Nodes:
         except DistError as error:
             where = f"{self._options.address}:{self._options.port}"
             self._lost = f"the job's store at {where} is lost: {error}"
+        except Exception as error:
+            # Without this thread the loop over the ranks would wait for ever.
+            self._give_up(error)
         self._tell()
+
+    def _give_up(self, error: Exception) -> None:
+        """The store holds what no launcher of this version writes."""
+        where = f"{self._options.address}:{self._options.port}"
+        why = f"{type(error).__name__}: {error}"
+        self._lost = f"the job's store at {where} has other programs' values: {why}"
+        text = f"node {_host()}: {self._lost}"
+        with contextlib.suppress(DistError, AttributeError):
+            self._store.compare_set(f"failure/{max(0, self._attempt)}", "", text)
 
     def _is_done(self) -> bool:
         """Whether nobody needs this node any more: all have read the last news."""

@@ -260,6 +260,8 @@ def _set_output(options: Options, values: _Values) -> None:
         options.shown_ranks = frozenset(int(rank) for rank in text.split(","))
     except ValueError:
         raise UsageError(f"--local-ranks-filter: not ranks: {text}") from None
+    for rank in options.shown_ranks - set(range(count)):
+        raise UsageError(f"--local-ranks-filter: there is no local rank {rank}")
 
 
 def _streams(text: str, name: str, count: int) -> tuple[int, ...]:
