@@ -27,6 +27,7 @@ typedef struct dl_op_context {
     /* Of an operation that was queued, where that was, empty if nobody wanted to know;
      * NULL: the caller's own thread knows (base/call_site.h). */
     const char *call_site;
+    dl_record *record; /* what waits for it say where they wait; NULL: not recorded */
 } dl_op_context;
 
 typedef struct dl_backend_ops {

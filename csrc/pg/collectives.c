@@ -7,6 +7,7 @@
 
 #include "base/call_site.h"
 #include "pg/check.h"
+#include "pg/deadlock.h"
 #include "pg/device.h"
 #include "pg/group_state.h"
 
@@ -17,7 +18,6 @@ typedef struct operation {
     dl_op_type op;
     const void *args; /* the struct of the operation's kind */
     dl_op_context context;
-    dl_record *record;
 } operation;
 
 static const char *
@@ -48,9 +48,9 @@ begin(operation *self)
     self->context.sequence = dl_group_sequence(group) + 1;
     atomic_store_explicit(&group->sequence, self->context.sequence,
                           memory_order_relaxed);
-    self->record =
-        dl_recorder_start(&group->seat, self->record, &self->context.fingerprint,
-                          self->context.sequence, self->context.deadline);
+    self->context.record = dl_recorder_start(
+        &group->seat, self->context.record, &self->context.fingerprint,
+        self->context.sequence, self->context.deadline);
     return DL_OK;
 }
 
@@ -209,6 +209,7 @@ carry_out(operation *self)
     DL_TRY(begin(self));
     dl_status status = kinds[self->op].call(self);
     if (status != DL_OK && status != DL_UNSUPPORTED) {
+        (void)dl_deadlock_explain(self->context.record);
         break_group(self);
     }
     return status;
@@ -239,7 +240,7 @@ dl_group_run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadl
         return status == DL_TIMEOUT ? fail_busy(&self) : status;
     }
     status = carry_out(&self);
-    dl_recorder_end_in(&group->seat, self.record, status, dl_now());
+    dl_recorder_end_in(&group->seat, self.context.record, status, dl_now());
     dl_group_pass_turn(group);
     return status;
 }
@@ -299,8 +300,8 @@ run_queued(dl_job *job)
     dl_status status = carry_out(&self->operation);
     int64_t now = dl_now();
 
-    dl_recorder_end_in(&self->operation.group->seat, self->operation.record, status,
-                       now);
+    dl_recorder_end_in(&self->operation.group->seat, self->operation.context.record,
+                       status, now);
     dl_work_finish_at(&self->work, status, now);
 }
 
@@ -313,7 +314,7 @@ expire_queued(dl_job *job)
     dl_status status = fail_busy(&self->operation);
 
     break_group(&self->operation);
-    dl_recorder_end(self->operation.record, status);
+    dl_recorder_end(self->operation.context.record, status);
     dl_work_finish(&self->work, status);
 }
 
@@ -379,11 +380,11 @@ dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline de
     }
     DL_TRY(dl_group_admit(group));
     DL_TRY(queued_new(&asked, &self));
-    self->operation.record =
+    self->operation.context.record =
         dl_recorder_queue(&group->seat, &asked.context.fingerprint, deadline);
     dl_status status = dl_lane_submit(&group->lane, &self->job);
     if (status != DL_OK) {
-        dl_recorder_end(self->operation.record, status);
+        dl_recorder_end(self->operation.context.record, status);
         free_queued(&self->work);
         return status;
     }

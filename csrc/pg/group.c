@@ -10,6 +10,7 @@
 #include "base/debug_level.h"
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
+#include "pg/deadlock.h"
 #include "pg/device.h"
 #include "pg/fake/fake_backend.h"
 #include "pg/group_state.h"
@@ -144,6 +145,7 @@ join(dl_group *group, const dl_group_options *asked)
 static void
 free_group(dl_group *group)
 {
+    dl_deadlock_leave(group);
     if (group->backend != NULL) {
         group->backend->ops->free(group->backend);
     }
@@ -156,6 +158,7 @@ free_group(dl_group *group)
         dl_lane_fini(&group->lane);
     }
     pthread_mutex_destroy(&group->lock);
+    free(group->global_ranks);
     free(group->name);
     free(group->backend_name);
     free(group);
@@ -205,6 +208,37 @@ dl_group_ref(dl_group *group)
 {
     atomic_fetch_add_explicit(&group->references, 1, memory_order_relaxed);
     return group;
+}
+
+dl_group *
+dl_group_ref_if_alive(dl_group *group)
+{
+    unsigned count = atomic_load_explicit(&group->references, memory_order_relaxed);
+
+    while (count > 0) {
+        if (atomic_compare_exchange_weak(&group->references, &count, count + 1)) {
+            return group;
+        }
+    }
+    return NULL;
+}
+
+dl_status
+dl_group_set_global_ranks(dl_group *group, const int64_t *ranks)
+{
+    int32_t *copy = calloc((size_t)group->size, sizeof *copy);
+
+    if (copy == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (int rank = 0; rank < group->size; rank++) {
+        copy[rank] = (int32_t)ranks[rank];
+    }
+    dl_deadlock_leave(group);
+    free(group->global_ranks);
+    group->global_ranks = copy;
+    dl_deadlock_enter(group);
+    return DL_OK;
 }
 
 void
@@ -354,22 +388,28 @@ dl_group_pass_turn(dl_group *group)
 }
 
 void
+dl_group_fail(dl_group *group, const dl_error *cause)
+{
+    if (is_inherited(group)) {
+        return;
+    }
+    pthread_mutex_lock(&group->lock);
+    set_cause_locked(group, cause);
+    if (group->backend != NULL) {
+        group->backend->ops->abort(group->backend, cause);
+    }
+    dl_device_abort_locked(group, cause, false);
+    pthread_mutex_unlock(&group->lock);
+}
+
+void
 dl_group_abort(dl_group *group, const char *reason)
 {
     dl_error cause = {.status = DL_CANCELLED};
 
-    if (is_inherited(group)) {
-        return;
-    }
     snprintf(cause.text, sizeof cause.text, "group %s was aborted: %s", group->name,
              reason);
-    pthread_mutex_lock(&group->lock);
-    set_cause_locked(group, &cause);
-    if (group->backend != NULL) {
-        group->backend->ops->abort(group->backend, &cause);
-    }
-    dl_device_abort_locked(group, &cause, false);
-    pthread_mutex_unlock(&group->lock);
+    dl_group_fail(group, &cause);
 }
 
 void

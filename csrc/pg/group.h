@@ -47,6 +47,10 @@ void dl_group_set_timeout(dl_group *group, int64_t timeout);
 dl_deadline dl_group_deadline(const dl_group *group);
 uint64_t dl_group_sequence(const dl_group *group); /* operations begun so far */
 
+/* What the ranks are called in the job; copied.  Once, before other threads have the
+ * group. */
+dl_status dl_group_set_global_ranks(dl_group *group, const int64_t *ranks);
+
 /* Collectives: every rank calls the same one, in the same order, with the same
  * fingerprint.  DL_INVALID before anything is sent; DL_MISMATCH, DL_PEER_LOST and
  * DL_TIMEOUT name the rank at fault and break the group. */

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "base/list.h"
 #include "pg/backend.h"
 #include "pg/group.h"
 #include "pg/lane.h"
@@ -27,6 +28,8 @@ struct dl_group {
     uint32_t fork_generation;
     pid_t creator;
     dl_seat seat;
+    dl_list deadlock_node;         /* guarded by deadlock.c */
+    int32_t *global_ranks;         /* fixed before that knows it; NULL: the same */
     size_t brief;                  /* of the backend */
     bool is_on_device;             /* the device side of another: it has such arrays */
     struct dl_device_side *device; /* serves arrays on devices; NULL: nobody does */
@@ -45,6 +48,12 @@ dl_status dl_group_admit(dl_group *group);
 
 /* DL_PEER_LOST: the rank is gone, as far as the CPU's side can tell. */
 dl_status dl_group_watch(dl_group *group, int rank);
+
+/* A reference, unless its last one is gone: then NULL. */
+dl_group *dl_group_ref_if_alive(dl_group *group);
+
+/* As dl_group_abort(), with the whole cause. */
+void dl_group_fail(dl_group *group, const dl_error *cause);
 
 /* Remembers why the group is of no more use, unless it is broken already. */
 void dl_group_set_cause(dl_group *group, const dl_error *cause);

@@ -4,6 +4,7 @@
 #include "base/blocking.h"
 #include "base/thread.h"
 #include "pg/lane_runner.h"
+#include "pg/blocked_threads.h"
 
 /* TAKEN: by somebody, and nobody else asks.  CONTENDED: only a look under the lock tells
  * who has the turn and who asks; whoever passes it on must take that look.  Any other
@@ -177,6 +178,7 @@ help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
         job = NULL;
     }
     if (job == NULL) {
+        dl_blocked_look_at_lane(lane);
         return dl_condition_wait(&lane->moved, &lane->lock, deadline);
     }
     if (job != own) {
@@ -198,6 +200,7 @@ wait_for_turn(dl_lane *lane, dl_deadline deadline)
     while (!self.has_turn && status == DL_OK) {
         status = help_or_wait(lane, NULL, deadline);
     }
+    dl_blocked_end();
     if (!self.has_turn) {
         dl_list_remove(&self.node);
         /* The one behind may be a job that others can run now. */
@@ -331,6 +334,7 @@ dl_lane_join(dl_lane *lane, dl_job *job, dl_deadline deadline)
     while (!atomic_load(&job->is_over) && status == DL_OK) {
         status = join_once(lane, job, deadline, &has_expired);
     }
+    dl_blocked_end();
     settle_locked(lane);
     bool is_over = atomic_load(&job->is_over);
     pthread_mutex_unlock(&lane->lock);

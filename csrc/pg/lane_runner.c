@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/thread.h"
+#include "pg/blocked_threads.h"
 
 /* How long a job waits for somebody to wait for it: more than a few small operations
  * take, less than anybody would call a delay.  It doubles from look to look, up to the
@@ -109,6 +110,7 @@ run(void *argument)
 {
     dl_lane_runner *self = argument;
 
+    dl_blocked_disown();
     /* The kernel's usual slack is as long as the patience. */
     prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&self->lane->lock);

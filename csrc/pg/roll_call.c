@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/interrupt.h"
+#include "pg/blocked_threads.h"
 
 /* Between two looks for ranks that are gone: a death is told within a second, and a
  * healthy wait asks the store seldom. */
@@ -97,12 +98,27 @@ listen(const dl_roll_call *self, const dl_rank_keys *keys, dl_buffer *words,
                             dl_deadline_sooner(deadline, SLICE));
 }
 
+/* For whoever looks for deadlocks. */
+static void
+note_wait(const dl_roll_call *self, const dl_buffer *words)
+{
+    dl_awaited awaited = {.count = 0};
+
+    for (int rank = 0; rank < self->size; rank++) {
+        if (words[rank].size == 0) {
+            dl_awaited_add(&awaited, rank);
+        }
+    }
+    dl_blocked_look(self->record, &awaited);
+}
+
 /* After it: who has come, who never will. */
 static dl_status
 look(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone)
 {
     DL_TRY(dl_interrupt_check());
     DL_TRY(peek_all(self, number, words));
+    note_wait(self, words);
     return watch_absent(self, number, words, gone);
 }
 
@@ -136,6 +152,7 @@ dl_roll_call_hear(const dl_roll_call *self, uint64_t number, dl_buffer *words,
             status = is_late ? DL_TIMEOUT : listen(self, &keys, words, deadline);
         }
     }
+    dl_blocked_end();
     dl_rank_keys_fini(&keys);
     return count_absent(self, words, status);
 }

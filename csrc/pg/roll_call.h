@@ -9,6 +9,7 @@
 #define DISTLITE_PG_ROLL_CALL_H
 
 #include "pg/rank_keys.h"
+#include "pg/recording.h"
 
 typedef struct dl_roll_call {
     dl_store *store; /* these are borrowed */
@@ -19,6 +20,7 @@ typedef struct dl_roll_call {
      * the wait.  Does not wait.  NULL: nobody knows. */
     dl_status (*watch)(void *context, int rank);
     void *context;
+    const dl_record *record; /* of the operation that is waited for, or NULL */
 } dl_roll_call;
 
 /* Room for one name and all its parts. */

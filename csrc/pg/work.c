@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "pg/deadlock.h"
+
 void
 dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op)
 {
@@ -95,6 +97,7 @@ dl_work_finish_at(dl_work *work, dl_status status, int64_t now)
     /* The interrupted thread is told as it returns; to all others it was cancelled. */
     work->status = status == DL_INTERRUPTED ? DL_CANCELLED : status;
     if (status != DL_OK) {
+        (void)dl_deadlock_explain(atomic_load(&work->record));
         keep_error(work);
     }
     work->ended_at = now;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/debug_level.h"
+#include "pg/deadlock.h"
 #include "python/collective_call.h"
 #include "python/convert.h"
 #include "python/errors.h"
@@ -43,6 +44,49 @@ set_level(PyObject *module, PyObject *level)
     }
     dl_debug_level_set((dl_debug_level)number);
     Py_RETURN_NONE;
+}
+
+static bool
+is_finalizing(void)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return Py_IsFinalizing();
+#else
+    return _Py_IsFinalizing();
+#endif
+}
+
+/* Threads that run or wait in Python, the calling one apart; on one that Python does not
+ * know.  While the interpreter ends it must not be entered any more. */
+static int
+count_threads(void)
+{
+    int count = -1;
+
+    if (!Py_IsInitialized() || is_finalizing()) {
+        return -1;
+    }
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *function = PySys_GetObject("_current_frames"); /* borrowed */
+    PyObject *frames = function == NULL ? NULL : PyObject_CallNoArgs(function);
+    if (frames != NULL) {
+        count = (int)PyObject_Size(frames);
+        Py_DECREF(frames);
+    }
+    PyErr_Clear();
+    PyGILState_Release(gil);
+    return count;
+}
+
+static PyObject *
+deadlock_configure(PyObject *module, PyObject *unused)
+{
+    dl_status status = dl_deadlock_configure();
+
+    (void)unused;
+    return status == DL_OK
+               ? Py_NewRef(Py_None)
+               : dlpy_raise_collective(dlpy_state_of_module(module), status);
 }
 
 /* Of os.environ, which a program may have changed where getenv(3) does not look. */
@@ -101,6 +145,9 @@ monitored_barrier(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyMethodDef functions[] = {
+    {"_deadlock_configure", deadlock_configure, METH_NOARGS,
+     "_deadlock_configure($module, /)\n--\n\n"
+     "Reads DISTLITE_DEADLOCK and DISTLITE_DEADLOCK_SECONDS."},
     DLPY_COLLECTIVE(monitored_barrier,
                     "monitored_barrier($module, /, group=None, timeout=None, "
                     "wait_all_ranks=False)\n--\n\n"
@@ -127,5 +174,6 @@ dlpy_add_debug_functions(PyObject *module)
     if (read_level(getenv(VARIABLE)) < 0) {
         return -1;
     }
+    dl_deadlock_count_threads(count_threads);
     return dlpy_add_functions(module, functions);
 }

@@ -4,6 +4,7 @@
 #include <structmember.h>
 
 #include "base/log.h"
+#include "pg/deadlock.h"
 #include "python/collective_functions.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"
@@ -176,6 +177,9 @@ group_set_global_ranks(PyObject *object, PyObject *ranks)
     }
     PyMem_Free(self->global_ranks);
     self->global_ranks = global_ranks;
+    if (dl_group_set_global_ranks(self->group, global_ranks) != DL_OK) {
+        return PyErr_NoMemory();
+    }
     Py_RETURN_NONE;
 }
 
@@ -293,6 +297,7 @@ set_default_group(PyObject *module, PyObject *group)
     char prefix[32];
 
     if (group == Py_None) {
+        dl_deadlock_set_world(NULL);
         Py_CLEAR(state->default_group);
         dl_log_set_prefix(NULL);
         Py_RETURN_NONE;
@@ -302,6 +307,7 @@ set_default_group(PyObject *module, PyObject *group)
                      Py_TYPE(group)->tp_name);
         return NULL;
     }
+    dl_deadlock_set_world(dlpy_group_core(group));
     Py_XSETREF(state->default_group, Py_NewRef(group));
     PyOS_snprintf(prefix, sizeof prefix,
                   "[rank%d]:", dl_group_rank(dlpy_group_core(group)));

@@ -58,6 +58,7 @@ def init_process_group(
     if world.default is not None:
         raise ValueError("trying to initialize the default process group twice!")
     _check_store_arguments(store, init_method, world_size, rank)
+    _C._deadlock_configure()
     name, config = backend_of(backend)
     _check_extras(config, pg_options, device_id)
     limit, label = _limit_of(timeout, config), _label_of(_ranks)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "pg/mpi/mpi_news.h"
+#include "pg/blocked_threads.h"
 
 /* How long messages that were given up may take to be so. */
 #define PARTING (100 * DL_MILLISECOND)
@@ -70,12 +71,13 @@ fail_late(const dl_mpi_meeting *meeting, const dl_op_context *op,
 }
 
 static dl_status
-await(dl_mpi_meeting *meeting, const dl_op_context *op, const dl_mpi_partner *other,
-      dl_mpi_handle *request)
+await_card(dl_mpi_meeting *meeting, const dl_op_context *op,
+           const dl_mpi_partner *other, dl_mpi_handle *request)
 {
     dl_mpi_comm *comm = meeting->comm;
     dl_mpi_pace pace = {0};
     int is_done = 0;
+    dl_awaited awaited = {.ranks = {other->rank}, .count = 1};
 
     for (;;) {
         int result = comm->mpi->test(request, &is_done, NULL);
@@ -86,6 +88,9 @@ await(dl_mpi_meeting *meeting, const dl_op_context *op, const dl_mpi_partner *ot
             return DL_OK;
         }
         dl_status status = dl_mpi_pause(comm, &pace, op->deadline);
+        if (pace.naps > 0) {
+            dl_blocked_look(op->record, &awaited);
+        }
         if (status == DL_OK && pace.naps > 0) {
             status = dl_mpi_news_exchange(meeting, other->rank, pace.naps);
         }
@@ -93,6 +98,16 @@ await(dl_mpi_meeting *meeting, const dl_op_context *op, const dl_mpi_partner *ot
             return status == DL_TIMEOUT ? fail_late(meeting, op, other) : status;
         }
     }
+}
+
+static dl_status
+await(dl_mpi_meeting *meeting, const dl_op_context *op, const dl_mpi_partner *other,
+      dl_mpi_handle *request)
+{
+    dl_status status = await_card(meeting, op, other, request);
+
+    dl_blocked_end();
+    return status;
 }
 
 static bool

@@ -9,6 +9,7 @@
 
 #include "pg/mpi/mpi_runner.h"
 #include "pg/mpi/mpi_state.h"
+#include "pg/blocked_threads.h"
 #include "tensor/strided.h"
 
 /* A block of this many bytes is the unit of what an int cannot count. */
@@ -200,13 +201,18 @@ wait_message(dl_work *work, dl_deadline deadline)
     while (!look(self)) {
         /* An abort ends the message, in the next look. */
         dl_status status = dl_mpi_pause(self->comm, &pace, deadline);
+        if (pace.naps > 0) {
+            dl_blocked_look(atomic_load(&work->record), NULL);
+        }
         if (status == DL_TIMEOUT || status == DL_INTERRUPTED) {
+            dl_blocked_end();
             return dl_work_is_done(work) ? DL_OK : status;
         }
         if (pace.looks % 64 == 0) {
             check_limits(self);
         }
     }
+    dl_blocked_end();
     return DL_OK;
 }
 

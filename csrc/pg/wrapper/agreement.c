@@ -90,6 +90,7 @@ say(dl_agreement *self, const dl_op_context *op, const void *args)
 static dl_status
 hear(dl_agreement *self, const dl_op_context *op, dl_buffer *words)
 {
+    self->roll.record = op->record;
     dl_hearing hearing = {.agreement = self, .op = op, .words = words, .gone = -1};
     dl_status status = dl_roll_call_hear(&self->roll, op->sequence, words,
                                          &hearing.gone, op->deadline);

@@ -7,6 +7,7 @@
 
 #include "base/thread.h"
 #include "pg/cpu/p2p/p2p_wait.h"
+#include "pg/blocked_threads.h"
 
 /* How long an operation waits for somebody to wait for it. */
 #define PATIENCE (50 * INT64_C(1000))
@@ -91,6 +92,7 @@ run(void *argument)
 {
     runner *self = argument;
 
+    dl_blocked_disown();
     /* The kernel's usual slack is as long as the patience. */
     prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&self->engine->lock);

@@ -8,6 +8,7 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "pg/cpu/p2p/p2p_runner.h"
+#include "pg/blocked_threads.h"
 
 /* As long as a board's waits: see there. */
 #define LOOKS_PER_GLANCE 32
@@ -183,6 +184,18 @@ drive_awake(dl_p2p *engine, const dl_work *work, int64_t span, bool yields)
     }
 }
 
+/* For whoever looks for deadlocks: a message of which parts have gone is not stuck. */
+static void
+note_wait(const dl_work *work, dl_message_state state)
+{
+    if (state == DL_MESSAGE_QUEUED || state == DL_MESSAGE_OFFERED
+        || state == DL_MESSAGE_POSTED) {
+        dl_blocked_look(atomic_load(&work->record), NULL);
+    } else {
+        dl_blocked_end();
+    }
+}
+
 /* One slice, judged before it.  True: rung, so others are at work, too. */
 static bool
 drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
@@ -196,8 +209,11 @@ drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
     if (!engine->is_closed) {
         dl_p2p_judge(engine);
     }
+    const dl_message *self = (const dl_message *)(const void *)work;
+    dl_message_state state = self->state;
     dl_p2p_unlock_and_finish(engine);
     if (!dl_work_is_done(work)) {
+        note_wait(work, state);
         dl_p2p_sleep(engine, seen, limit);
     }
     atomic_fetch_sub(&bell->sleepers, 1);
@@ -254,8 +270,8 @@ dl_p2p_settle(dl_p2p *engine)
     atomic_fetch_sub(&bell->sleepers, 1);
 }
 
-dl_status
-dl_p2p_wait(dl_work *work, dl_deadline deadline)
+static dl_status
+wait_for_message(dl_work *work, dl_deadline deadline)
 {
     dl_message *self = message_of_work(work);
     dl_p2p *engine = self->engine;
@@ -283,6 +299,15 @@ dl_p2p_wait(dl_work *work, dl_deadline deadline)
         DL_TRY(dl_interrupt_check());
     }
     return DL_OK;
+}
+
+dl_status
+dl_p2p_wait(dl_work *work, dl_deadline deadline)
+{
+    dl_status status = wait_for_message(work, deadline);
+
+    dl_blocked_end();
+    return status;
 }
 
 void

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/interrupt.h"
+#include "pg/blocked_threads.h"
 
 /* Late ranks named one by one; with more of them the first ones tell enough. */
 #define NAMED_RANKS 6
@@ -317,6 +318,20 @@ check_elsewhere(const dl_board *board)
     return fail_in_operation(board);
 }
 
+/* For whoever looks for deadlocks. */
+static void
+note_wait(const dl_board *board, const dl_wanted *wanted)
+{
+    dl_awaited awaited = {.count = 0};
+
+    for (int rank = wanted->first; rank <= wanted->last; rank++) {
+        if (is_awaited(wanted, rank)) {
+            dl_awaited_add(&awaited, dl_verdict_name(board, rank));
+        }
+    }
+    dl_blocked_look(board->op->record, &awaited);
+}
+
 dl_status
 dl_verdict_check(void *context, const dl_wanted *wanted)
 {
@@ -332,6 +347,7 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
     }
     DL_TRY(check_elsewhere(board));
     DL_TRY(dl_interrupt_check());
+    note_wait(board, wanted);
     return dl_deadline_passed(board->op->deadline) ? fail_late(board, wanted) : DL_OK;
 }
 

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/blocking.h"
+#include "pg/blocked_threads.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "a futex is the first half of a word");
@@ -203,6 +204,7 @@ dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
         dl_futex_sleep(&bell->rings, rings, slice_of(deadline));
     }
     atomic_fetch_sub(&bell->sleepers_for_all, 1);
+    dl_blocked_end();
     return status;
 }
 
@@ -237,5 +239,6 @@ dl_words_wait_one(dl_words words, int index, uint64_t value, const dl_waiter *wa
         atomic_store(waiter->sleeps_on, NULL);
     }
     atomic_fetch_sub(&bell->sleepers_for_one, 1);
+    dl_blocked_end();
     return status;
 }

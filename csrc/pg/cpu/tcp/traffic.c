@@ -7,6 +7,7 @@
 
 #include "base/thread.h"
 #include "pg/cpu/tcp/traffic_verdict.h"
+#include "pg/blocked_threads.h"
 
 /* Looking without sleep, because being woken takes as long as a fast network's answer.
  * Between looks others may run: packets bring the two ends of a connection onto one core,
@@ -285,8 +286,8 @@ sleep_for_news(dl_traffic *self)
     (void)poll(self->polls, count, dl_deadline_poll(dl_deadline_after(-1), slice));
 }
 
-dl_status
-dl_traffic_wait(dl_traffic *traffic, uint32_t stage)
+static dl_status
+wait_for_stage(dl_traffic *traffic, uint32_t stage)
 {
     int64_t span = traffic->options.may_spin ? LOOK_SPAN : 0;
     int64_t until = 0;
@@ -300,6 +301,8 @@ dl_traffic_wait(dl_traffic *traffic, uint32_t stage)
             return DL_OK;
         }
         if (has_moved) {
+            /* Slow is not stuck. */
+            dl_blocked_end();
             until = 0;
             continue;
         }
@@ -312,6 +315,15 @@ dl_traffic_wait(dl_traffic *traffic, uint32_t stage)
         DL_TRY(dl_traffic_check(traffic));
         sleep_for_news(traffic);
     }
+}
+
+dl_status
+dl_traffic_wait(dl_traffic *traffic, uint32_t stage)
+{
+    dl_status status = wait_for_stage(traffic, stage);
+
+    dl_blocked_end();
+    return status;
 }
 
 void

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/interrupt.h"
+#include "pg/blocked_threads.h"
 
 /* After the deadline: another rank, whose time is up as well, may know who is to blame. */
 #define LATE_GRACE (250 * DL_MILLISECOND)
@@ -110,6 +111,21 @@ dl_traffic_check_end(dl_traffic *traffic)
     return status;
 }
 
+/* For whoever looks for deadlocks. */
+static void
+note_wait(const dl_traffic *self)
+{
+    dl_awaited awaited = {.count = 0};
+
+    for (int rank = 0; rank < self->options.size; rank++) {
+        const dl_route *route = self->routes[rank];
+        if (route != NULL && is_awaited(route)) {
+            dl_awaited_add(&awaited, rank);
+        }
+    }
+    dl_blocked_look(self->op->record, &awaited);
+}
+
 dl_status
 dl_traffic_check(dl_traffic *traffic)
 {
@@ -121,6 +137,7 @@ dl_traffic_check(dl_traffic *traffic)
         return dl_traffic_fail(traffic, NULL);
     }
     DL_TRY(dl_interrupt_check());
+    note_wait(traffic);
     bool is_late = dl_deadline_passed(deadline) && dl_now() - deadline.at > LATE_GRACE;
     return is_late ? fail_late(traffic) : DL_OK;
 }

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/blocked_threads.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/deadline.h"
+#include "base/list.h"
+
+typedef struct entry {
+    dl_list node;
+    dl_blocked_thread thread;
+} entry;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* guarded by lock */
+static dl_list entries;
+static uint64_t last_id;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key; /* frees a thread's entry when it ends */
+
+static _Atomic(dl_blocked_fn) watcher;
+static _Atomic int64_t watcher_span;
+
+static _Thread_local entry *self;
+static _Thread_local uint32_t looks; /* in the wait that is under way */
+static _Thread_local bool is_own;
+
+static void
+forget_entry(void *argument)
+{
+    entry *ended = argument;
+
+    pthread_mutex_lock(&lock);
+    dl_list_remove(&ended->node);
+    pthread_mutex_unlock(&lock);
+    free(ended);
+    self = NULL;
+}
+
+/* In a forked child: the parent's threads are not there, and one of them may have held
+ * the lock.  Nothing else runs in the child yet. */
+static void
+forget_parent(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    dl_list_init(&entries);
+    looks = 0;
+    if (self != NULL) {
+        /* The parent's list is out of reach, the memory is still this thread's. */
+        self->node = (dl_list){0};
+        self->thread = (dl_blocked_thread){.id = 0};
+    }
+}
+
+static void
+prepare(void)
+{
+    dl_list_init(&entries);
+    pthread_key_create(&key, forget_entry);
+    pthread_atfork(NULL, NULL, forget_parent);
+}
+
+/* NULL: there is no memory, so the thread counts as one that never waits. */
+static entry *
+own_entry(void)
+{
+    pthread_once(&once, prepare);
+    if (self == NULL) {
+        self = calloc(1, sizeof *self);
+        if (self == NULL) {
+            return NULL;
+        }
+        pthread_setspecific(key, self);
+    }
+    if (self->node.next == NULL) {
+        self->thread.is_own = is_own;
+        self->thread.is_main = gettid() == getpid();
+        pthread_mutex_lock(&lock);
+        dl_list_append(&entries, &self->node);
+        pthread_mutex_unlock(&lock);
+    }
+    return self;
+}
+
+static void
+look(const dl_record *record, const void *lane, const dl_awaited *awaited)
+{
+    entry *own = own_entry();
+
+    /* Most waits end before they are worth a word. */
+    if (own == NULL || looks++ == 0) {
+        return;
+    }
+    int64_t now = dl_now();
+    dl_blocked_thread *thread = &own->thread;
+    pthread_mutex_lock(&lock);
+    if (thread->id == 0 || thread->record != record || thread->lane != lane) {
+        thread->id = ++last_id;
+        thread->since = now;
+        thread->record = record;
+        thread->lane = lane;
+    }
+    thread->awaited = awaited != NULL ? *awaited : (dl_awaited){.count = 0};
+    int64_t span = now - thread->since;
+    pthread_mutex_unlock(&lock);
+    dl_blocked_fn call = atomic_load_explicit(&watcher, memory_order_acquire);
+    if (call != NULL && !thread->is_own
+        && span >= atomic_load_explicit(&watcher_span, memory_order_relaxed)) {
+        call();
+    }
+}
+
+void
+dl_blocked_look(const dl_record *record, const dl_awaited *awaited)
+{
+    look(record, NULL, awaited);
+}
+
+void
+dl_blocked_look_at_lane(const void *lane)
+{
+    look(NULL, lane, NULL);
+}
+
+void
+dl_blocked_end(void)
+{
+    if (looks > 1) {
+        pthread_mutex_lock(&lock);
+        self->thread.id = 0;
+        pthread_mutex_unlock(&lock);
+    }
+    looks = 0;
+}
+
+void
+dl_blocked_disown(void)
+{
+    is_own = true;
+}
+
+bool
+dl_blocked_list(dl_blocked_thread *threads, int room, int *count)
+{
+    bool fits = true;
+
+    *count = 0;
+    pthread_once(&once, prepare);
+    pthread_mutex_lock(&lock);
+    for (dl_list *node = entries.next; node != &entries; node = node->next) {
+        if (*count == room) {
+            fits = false;
+            break;
+        }
+        threads[(*count)++] = DL_LIST_ENTRY(node, entry, node)->thread;
+    }
+    pthread_mutex_unlock(&lock);
+    return fits;
+}
+
+void
+dl_blocked_watch(dl_blocked_fn call, int64_t span)
+{
+    atomic_store_explicit(&watcher_span, span, memory_order_relaxed);
+    atomic_store_explicit(&watcher, call, memory_order_release);
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the processes of a job wait for, and whether some of them wait for each other for
+ * ever.  Each process describes itself in a dl_wait_state; the graph over several of them
+ * is searched for a cycle.  Knows nothing of threads, stores or groups: states in, cycle
+ * out.
+ *
+ * A collective that a rank is in waits for all ranks that it awaits: if one of these can
+ * never come, the collective never ends.  A receive from any source waits for one of its
+ * possible senders: it is stuck only if all of them are.  A process is stuck if every
+ * thread that could call an operation waits for one that is stuck.  What is not known
+ * counts as able to go on, so a picture may be missed, and is never wrong. */
+#ifndef DISTLITE_PG_WAIT_GRAPH_H
+#define DISTLITE_PG_WAIT_GRAPH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buffer.h"
+#include "base/bytes.h"
+
+/* A process with more of any of these is not judged. */
+#define DL_WAIT_ROWS 16
+#define DL_WAIT_GROUPS 64
+#define DL_WAIT_MESSAGES 64
+
+/* Of an operation's late ranks the first ones suffice, unless any of them would do. */
+#define DL_WAIT_AWAITED 16
+
+/* Ranks that an operation waits for. */
+typedef struct dl_awaited {
+    int32_t ranks[DL_WAIT_AWAITED];
+    uint32_t count;
+    uint8_t is_any;     /* one of them suffices */
+    uint8_t is_guess;   /* those of them that have not begun the operation */
+    uint8_t is_partial; /* there are more */
+} dl_awaited;
+
+static inline void
+dl_awaited_add(dl_awaited *awaited, int rank)
+{
+    if (awaited->count == DL_WAIT_AWAITED) {
+        awaited->is_partial = true;
+    } else {
+        awaited->ranks[awaited->count++] = rank;
+    }
+}
+
+/* An operation that has been waited for; ranks are those of the job. */
+typedef struct dl_wait_row {
+    uint64_t id; /* of the wait: another wait for the same operation has another one */
+    uint64_t count;
+    int64_t waited;   /* nanoseconds since the operation was called */
+    int64_t sequence; /* of a message its tag */
+    uint32_t root;    /* as in a fingerprint, in the group */
+    uint32_t group;   /* index in the state */
+    uint8_t op;
+    uint8_t dtype;
+    uint8_t reduce_op;
+    uint8_t is_program; /* a thread of the program waits for it */
+    dl_awaited awaited;
+    char site[112]; /* "train.py:48 in step" */
+} dl_wait_row;
+
+/* dl_wait_group.running */
+#define DL_WAIT_IDLE (-1)
+#define DL_WAIT_UNKNOWN (-2)
+
+typedef struct dl_wait_group {
+    char name[64];
+    uint64_t begun;  /* collectives */
+    uint32_t queued; /* asynchronous ones that have not begun */
+    int32_t running; /* the row of the one that has not ended */
+} dl_wait_group;
+
+/* A message that has not ended, waited for or not. */
+typedef struct dl_wait_message {
+    int64_t tag;
+    int32_t peer; /* negative: any */
+    uint32_t group;
+    uint32_t op;
+} dl_wait_message;
+
+typedef struct dl_wait_state {
+    uint64_t magic;
+    uint64_t epoch; /* another one whenever a thread of the program waits anew */
+    uint64_t beat;  /* grows with each description */
+    int64_t pid;
+    int32_t rank;
+    uint32_t others; /* threads of the program that do not wait for operations */
+    uint32_t is_blocked;
+    uint32_t row_count;
+    uint32_t group_count;
+    uint32_t message_count;
+    char host[64];
+    dl_wait_row rows[DL_WAIT_ROWS];
+    dl_wait_group groups[DL_WAIT_GROUPS];
+    dl_wait_message messages[DL_WAIT_MESSAGES];
+} dl_wait_state;
+
+/* As bytes for another process, without the unused rows. */
+void dl_wait_state_write(const dl_wait_state *state, dl_buffer *bytes);
+
+/* False: these bytes are no state; any bytes will do. */
+bool dl_wait_state_read(dl_bytes bytes, dl_wait_state *state);
+
+/* One rank in a cycle, the operation in which it waits, and for whom. */
+typedef struct dl_wait_step {
+    int rank;
+    int row;
+    int awaits; /* negative: for any of those that the row awaits */
+} dl_wait_step;
+
+#define DL_WAIT_STEPS 32
+
+typedef struct dl_wait_cycle {
+    int count;
+    /* Beginning with the lowest rank, each waits for the next; where some wait for any of
+     * several ranks it is no ring, and all are there that the first one leads to. */
+    dl_wait_step steps[DL_WAIT_STEPS];
+} dl_wait_cycle;
+
+/* The shortest cycle through `rank`; `states` by rank, NULL for those not known.  False:
+ * there is none, or no memory to look for it. */
+bool dl_wait_cycle_find(const dl_wait_state *const *states, int size, int rank,
+                        dl_wait_cycle *cycle);
+
+#endif

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "check.h"
+#include "pg/fingerprint.h"
+#include "pg/wait_graph.h"
+
+#define RANKS 4
+
+/* The states of a job, each of which knows the group "0". */
+typedef struct job {
+    dl_wait_state states[RANKS];
+    const dl_wait_state *known[RANKS];
+} job;
+
+static job *
+job_new(void)
+{
+    job *made = calloc(1, sizeof *made);
+
+    for (int rank = 0; rank < RANKS; rank++) {
+        dl_wait_state *state = &made->states[rank];
+        *state = (dl_wait_state){.rank = rank, .is_blocked = 1, .group_count = 1};
+        state->groups[0] = (dl_wait_group){.name = "0", .running = DL_WAIT_IDLE};
+        made->known[rank] = state;
+    }
+    return made;
+}
+
+static dl_wait_row *
+add_row(job *job, int rank, uint8_t op, int64_t sequence, int awaited)
+{
+    dl_wait_state *state = &job->states[rank];
+    dl_wait_row *row = &state->rows[state->row_count++];
+
+    *row = (dl_wait_row){
+        .id = (uint64_t)rank + 1, .op = op, .sequence = sequence, .is_program = 1};
+    dl_awaited_add(&row->awaited, awaited);
+    return row;
+}
+
+static void
+call_collective(job *job, int rank, int64_t sequence, int awaited)
+{
+    add_row(job, rank, DL_ALL_REDUCE, sequence, awaited);
+    job->states[rank].groups[0].running = (int32_t)job->states[rank].row_count - 1;
+    job->states[rank].groups[0].begun = (uint64_t)sequence;
+}
+
+static void
+call_message(job *job, int rank, uint8_t op, int64_t tag, int peer)
+{
+    dl_wait_state *state = &job->states[rank];
+
+    add_row(job, rank, op, tag, peer);
+    state->messages[state->message_count++] =
+        (dl_wait_message){.tag = tag, .peer = peer, .op = op};
+}
+
+static bool
+find(const job *job, int rank, dl_wait_cycle *cycle)
+{
+    return dl_wait_cycle_find(job->known, RANKS, rank, cycle);
+}
+
+CHECK_CASE(a_collective_against_a_receive)
+{
+    job *job = job_new();
+    dl_wait_cycle cycle;
+
+    call_collective(job, 0, 3, 1);
+    call_message(job, 1, DL_RECV, 0, 0);
+    for (int rank = 0; rank < 2; rank++) {
+        CHECK(find(job, rank, &cycle));
+        CHECK_EQUAL(cycle.count, 2);
+        CHECK_EQUAL(cycle.steps[0].rank, 0);
+        CHECK_EQUAL(cycle.steps[0].awaits, 1);
+        CHECK_EQUAL(cycle.steps[1].rank, 1);
+        CHECK_EQUAL(cycle.steps[1].awaits, 0);
+    }
+    CHECK(!find(job, 2, &cycle));
+    free(job);
+}
+
+CHECK_CASE(what_is_not_known_may_go_on)
+{
+    job *job = job_new();
+    dl_wait_cycle cycle;
+
+    call_collective(job, 0, 3, 1);
+    call_message(job, 1, DL_RECV, 0, 0);
+    job->known[1] = NULL;
+    CHECK(!find(job, 0, &cycle));
+    job->known[1] = &job->states[1];
+    job->states[1].is_blocked = 0;
+    CHECK(!find(job, 0, &cycle));
+    free(job);
+}
+
+/* Rank 1 has left the collective, or is about to begin it. */
+CHECK_CASE(a_rank_that_has_begun_is_not_waited_for)
+{
+    job *job = job_new();
+    dl_wait_cycle cycle;
+
+    call_collective(job, 0, 3, 1);
+    call_message(job, 1, DL_RECV, 0, 0);
+    job->states[1].groups[0].begun = 3;
+    CHECK(!find(job, 0, &cycle));
+    job->states[1].groups[0].begun = 2;
+    job->states[1].groups[0].queued = 1;
+    CHECK(!find(job, 0, &cycle));
+    job->states[1].groups[0].queued = 0;
+    CHECK(find(job, 0, &cycle));
+    free(job);
+}
+
+/* Two ranks in one collective that move data to and fro are no cycle, but what one of them
+ * waits for, the other does. */
+CHECK_CASE(ranks_in_one_collective_are_looked_through)
+{
+    job *job = job_new();
+    dl_wait_cycle cycle;
+
+    call_collective(job, 0, 3, 1);
+    call_collective(job, 1, 3, 0);
+    CHECK(!find(job, 0, &cycle));
+    dl_awaited_add(&job->states[1].rows[0].awaited, 2);
+    call_message(job, 2, DL_RECV, 0, 0);
+    CHECK(find(job, 0, &cycle));
+    CHECK_EQUAL(cycle.count, 2);
+    CHECK_EQUAL(cycle.steps[0].awaits, 2);
+    CHECK(!find(job, 1, &cycle));
+    free(job);
+}
+
+CHECK_CASE(a_message_that_was_called_for_is_on_its_way)
+{
+    job *job = job_new();
+    dl_wait_cycle cycle;
+    dl_wait_message sent = {.tag = 5, .peer = 0, .op = DL_SEND};
+
+    call_message(job, 0, DL_RECV, 5, 1);
+    call_message(job, 1, DL_RECV, 6, 0);
+    CHECK(find(job, 0, &cycle));
+    job->states[1].messages[job->states[1].message_count++] = sent;
+    CHECK(!find(job, 0, &cycle));
+    /* Of another tag, or for another rank, it is of no use. */
+    job->states[1].messages[1].tag = 7;
+    CHECK(find(job, 0, &cycle));
+    job->states[1].messages[1] = (dl_wait_message){.tag = 5, .peer = 2, .op = DL_SEND};
+    CHECK(find(job, 0, &cycle));
+    free(job);
+}
+
+CHECK_CASE(a_receive_from_any_rank_needs_all_to_be_stuck)
+{
+    job *job = job_new();
+    dl_wait_cycle cycle;
+
+    dl_wait_row *any = add_row(job, 0, DL_RECV_ANY, 0, 1);
+    dl_awaited_add(&any->awaited, 2);
+    any->awaited.is_any = 1;
+    call_message(job, 1, DL_RECV, 0, 0);
+    CHECK(!find(job, 0, &cycle));
+    CHECK(!find(job, 1, &cycle));
+    call_message(job, 2, DL_RECV, 0, 1);
+    CHECK(find(job, 0, &cycle));
+    CHECK_EQUAL(cycle.count, 3);
+    CHECK_EQUAL(cycle.steps[0].awaits, -1);
+    CHECK_EQUAL(cycle.steps[2].awaits, 1);
+    any->awaited.is_partial = 1;
+    CHECK(!find(job, 0, &cycle));
+    free(job);
+}
+
+/* One of them is enough to go on. */
+CHECK_CASE(all_threads_of_a_process_are_stuck_or_it_is_not)
+{
+    job *job = job_new();
+    dl_wait_cycle cycle;
+
+    call_message(job, 0, DL_RECV, 1, 1);
+    call_message(job, 1, DL_RECV, 1, 0);
+    call_message(job, 1, DL_RECV, 1, 3);
+    CHECK(!find(job, 0, &cycle));
+    call_message(job, 3, DL_RECV, 1, 1);
+    CHECK(find(job, 0, &cycle));
+    free(job);
+}
+
+/* Rank 1's second collective stands in the queue behind its first. */
+CHECK_CASE(a_collective_waits_for_those_before_it)
+{
+    job *job = job_new();
+    dl_wait_cycle cycle;
+
+    call_collective(job, 0, 2, 1);
+    call_collective(job, 1, 1, 2);
+    job->states[1].groups[0].queued = 1;
+    job->states[1].is_blocked = 0;
+    call_message(job, 2, DL_RECV, 0, 0);
+    job->states[2].groups[0].begun = 0;
+    CHECK(find(job, 0, &cycle));
+    CHECK_EQUAL(cycle.count, 3);
+    free(job);
+}
+
+CHECK_CASE(states_travel_and_rubbish_does_not)
+{
+    job *job = job_new();
+    dl_buffer bytes = {0};
+    dl_wait_state *read = calloc(1, sizeof *read);
+
+    call_message(job, 0, DL_RECV, 5, 1);
+    job->states[0].epoch = 77;
+    dl_wait_state_write(&job->states[0], &bytes);
+    CHECK_OK(dl_buffer_check(&bytes));
+    CHECK(dl_wait_state_read(dl_buffer_bytes(&bytes), read));
+    CHECK_EQUAL(read->epoch, 77);
+    CHECK_EQUAL(read->rows[0].sequence, 5);
+    CHECK_EQUAL(read->messages[0].peer, 1);
+    for (size_t size = 0; size < bytes.size; size++) {
+        CHECK(!dl_wait_state_read((dl_bytes){bytes.data, size}, read));
+    }
+    uint32_t seed = 1;
+    for (int round = 0; round < 20000; round++) {
+        seed = seed * 1664525 + 1013904223;
+        uint8_t kept = bytes.data[(seed >> 8) % bytes.size];
+        bytes.data[(seed >> 8) % bytes.size] = (uint8_t)seed;
+        if (dl_wait_state_read(dl_buffer_bytes(&bytes), read)) {
+            dl_wait_cycle cycle;
+            job->known[0] = read;
+            (void)find(job, 0, &cycle);
+        }
+        bytes.data[(seed >> 8) % bytes.size] = kept;
+    }
+    dl_buffer_fini(&bytes);
+    free(read);
+    free(job);
+}

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks do that wait for each other, or only seem to."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import timedelta
+
+import numpy as np
+
+import distlite
+
+
+def join(rank: int, size: int, path: str, hints: str, limit: float) -> None:
+    """`hints`: a letter for each rank's host; empty for one host."""
+    if hints:
+        os.environ["DISTLITE_HOST_HINT"] = hints[rank]
+    distlite.init_process_group(
+        "gloo",
+        init_method=f"file://{path}",
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=limit),
+    )
+
+
+def receive_in_a_collective(rank: int, size: int) -> None:
+    if rank == size - 1:
+        distlite.recv(np.ones(4), src=0)
+    else:
+        distlite.all_reduce(np.ones(4))
+
+
+def cross_groups(rank: int, size: int) -> None:
+    groups = [distlite.new_group([0, size - 1]) for _ in range(2)]
+    if rank in (0, size - 1):
+        for group in groups if rank == 0 else groups[::-1]:
+            distlite.all_reduce(np.ones(4), group=group)
+
+
+def cross_asynchronous_groups(rank: int, size: int) -> None:
+    groups = [distlite.new_group([0, 1]) for _ in range(2)]
+    first, second = groups if rank == 0 else groups[::-1]
+    # The second operation of the group stands behind the first in its queue.
+    distlite.all_reduce(np.ones(4), group=first, async_op=True)
+    work = distlite.all_reduce(np.ones(4), group=first, async_op=True)
+    work.wait()
+    distlite.all_reduce(np.ones(4), group=second)
+
+
+def send_to_each_other(rank: int, size: int) -> None:
+    distlite.send(np.ones(1 << 20), dst=1 - rank)
+
+
+def receive_in_a_ring(rank: int, size: int) -> None:
+    distlite.recv(np.ones(4), src=(rank + 1) % size)
+
+
+def receive_from_anyone(rank: int, size: int) -> None:
+    distlite.recv(np.ones(4))
+
+
+def mistake_a_tag(rank: int, size: int) -> None:
+    if rank == 0:
+        distlite.send(np.ones(1 << 20), dst=1, tag=1)
+    else:
+        distlite.recv(np.ones(1 << 20), src=0, tag=2)
+
+
+def hang(
+    rank: int,
+    world_size: int,
+    path: str,
+    kind: str,
+    hints: str = "",
+    limit: float = 60.0,
+) -> str:
+    """The error that ends it."""
+    join(rank, world_size, path, hints, limit)
+    try:
+        globals()[kind](rank, world_size)
+    except distlite.DistBackendError as error:
+        return str(error)
+    # A rank that has no part in it waits for those that have.
+    time.sleep(limit / 10)
+    return ""
+
+
+# What follows ends well, after waits that are long enough to be looked at.
+
+
+def wait_for_a_slow_rank(rank: int, size: int) -> None:
+    for turn in range(3):
+        if rank == turn % size:
+            time.sleep(1.0)
+        distlite.all_reduce(np.ones(4))
+        if rank != 0:
+            distlite.send(np.ones(1 << 18), dst=0)
+        else:
+            time.sleep(0.7)
+            for _ in range(size - 1):
+                distlite.recv(np.ones(1 << 18))
+
+
+def let_a_thread_resolve_it(rank: int, size: int) -> None:
+    """Both main threads wait for each other; the second thread of rank 1 helps."""
+    group = distlite.new_group([0, 1])
+
+    def help_out() -> None:
+        # It is known to call operations since it has waited in one.
+        distlite.all_reduce(np.ones(4), group=group)
+        time.sleep(2.0)
+        distlite.send(np.ones(4), dst=0, tag=1)
+
+    if rank == 0:
+        time.sleep(0.5)
+        distlite.all_reduce(np.ones(4), group=group)
+        distlite.recv(np.ones(4), src=1, tag=1)
+        distlite.send(np.ones(4), dst=1, tag=2)
+        return
+    thread = threading.Thread(target=help_out)
+    thread.start()
+    distlite.recv(np.ones(4), src=0, tag=2)
+    thread.join()
+
+
+def receive_what_is_on_its_way(rank: int, size: int) -> None:
+    """Rank 1 has sent what rank 0 waits for, before it waits for rank 0."""
+    if rank == 0:
+        time.sleep(1.0)
+        distlite.recv(np.ones(1 << 20), src=1, tag=1)
+        distlite.send(np.ones(4), dst=1, tag=2)
+    else:
+        work = distlite.isend(np.ones(1 << 20), dst=0, tag=1)
+        distlite.recv(np.ones(4), src=0, tag=2)
+        work.wait()
+
+
+def stop_a_rank(rank: int, size: int) -> None:
+    """A stopped rank waits for nobody."""
+    if rank == 1:
+        script = f"sleep 2; kill -CONT {os.getpid()}"
+        with subprocess.Popen(["/bin/sh", "-c", script]):
+            os.kill(os.getpid(), signal.SIGSTOP)
+    distlite.all_reduce(np.ones(4))
+
+
+def finish(rank: int, world_size: int, path: str, kind: str, hints: str = "") -> None:
+    join(rank, world_size, path, hints, 60.0)
+    globals()[kind](rank, world_size)
+    distlite.barrier()
+    distlite.destroy_process_group()
+    sys.stderr.flush()
