@@ -131,7 +131,7 @@ dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
 {
     dlpy_work_keep keep = {0};
 
-    if (call->is_async && keep_sides(&keep, input, output) < 0) {
+    if (dlpy_collective_outlives_call(call) && keep_sides(&keep, input, output) < 0) {
         return dlpy_sides_give_up(call, input, output);
     }
     PyObject *result = dlpy_collective_finish(call, op, args, keep);

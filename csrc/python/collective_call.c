@@ -258,6 +258,10 @@ dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op, const void *args
     if (status != DL_OK) {
         return dlpy_raise_collective(self->state, status);
     }
+    if (self->state->batch_pins != NULL) {
+        /* Part of it, maybe; it does no harm if not. */
+        return dlpy_work_new(self->state, NULL, keep);
+    }
     Py_RETURN_NONE;
 }
 

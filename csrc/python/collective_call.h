@@ -49,6 +49,14 @@ PyObject *dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op,
                                     const void *args, dlpy_work_keep keep,
                                     dl_deadline deadline);
 
+/* Whether the operation may use its arrays after the call has returned: it is
+ * asynchronous, or joins the batch that is open. */
+static inline bool
+dlpy_collective_outlives_call(const dlpy_collective *self)
+{
+    return self->is_async || self->state->batch_pins != NULL;
+}
+
 /* How long the call may take. */
 static inline int64_t
 dlpy_collective_timeout(const dlpy_collective *self)

@@ -6,14 +6,14 @@
 #include "python/reduce_op_arg.h"
 
 /* Sync calls leave the array to the caller's frame, which holds it meanwhile; only a
- * Work keeps it. */
+ * Work keeps it, or a batch, which begins the operation later. */
 static PyObject *
 finish(dlpy_collective *self, dl_op_type op, const void *args, dlpy_tensor *tensor,
        PyObject *array)
 {
     dlpy_work_keep keep = {0};
 
-    if (self->is_async) {
+    if (dlpy_collective_outlives_call(self)) {
         keep = (dlpy_work_keep){.pins = tensor->owner, .outputs = array};
     }
     PyObject *result = dlpy_collective_finish(self, op, args, keep);

@@ -85,12 +85,18 @@ exchange(call *self, int *source)
     Py_BEGIN_ALLOW_THREADS
     status = dl_group_exchange(group, self->op, &self->core, deadline, source);
     Py_END_ALLOW_THREADS
-    dlpy_tensor_release(&self->tensor);
+    bool is_kept = true;
     if (status != DL_OK) {
         dlpy_raise_collective(self->collective.state, status);
-        return -1;
+    } else if (self->collective.state->batch_pins != NULL) {
+        /* The message goes out later, with the batch. */
+        dlpy_work_keep keep = {.pins = self->tensor.owner, .outputs = self->array};
+        PyObject *kept = dlpy_work_new(self->collective.state, NULL, keep);
+        is_kept = kept != NULL;
+        Py_XDECREF(kept);
     }
-    return 0;
+    dlpy_tensor_release(&self->tensor);
+    return status == DL_OK && is_kept ? 0 : -1;
 }
 
 static PyObject *
