@@ -68,6 +68,21 @@ class DeviceArray:
         }
 
 
+class DeviceRow:
+    """A row of an array on the device."""
+
+    def __init__(self, whole: DeviceArray, row: int) -> None:
+        self.whole, self.shape, self.dtype = whole, whole.shape[1:], whole.dtype
+        self.offset = row * (whole.bytes // whole.shape[0])
+        self.bytes = whole.bytes // whole.shape[0]
+        self.pointer = ctypes.c_void_p((whole.pointer.value or 0) + self.offset)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        told = dict(self.whole.__cuda_array_interface__)
+        return {**told, "shape": self.shape, "data": (self.pointer.value, False)}
+
+
 class Device:
     """The first device, as this process uses it."""
 
@@ -96,7 +111,11 @@ class Device:
         self.call("cudaStreamSynchronize", None)
         return made
 
-    def get(self, array: DeviceArray) -> np.ndarray:
+    def rows(self, array: DeviceArray) -> list[DeviceRow]:
+        """Its rows, which follow each other in memory."""
+        return [DeviceRow(array, row) for row in range(array.shape[0])]
+
+    def get(self, array: DeviceArray | DeviceRow) -> np.ndarray:
         """A copy here, once the default stream has come so far."""
         copy = np.empty(array.shape, array.dtype)
         target = ctypes.c_void_p(copy.ctypes.data)
@@ -127,3 +146,7 @@ class Device:
     def launch(self, graph: ctypes.c_void_p, stream: ctypes.c_void_p) -> None:
         """Runs the graph on the stream."""
         self.call("cudaGraphLaunch", graph, stream)
+
+    def forget(self, graph: ctypes.c_void_p) -> None:
+        """Frees the graph."""
+        self.call("cudaGraphExecDestroy", graph)

@@ -23,14 +23,45 @@ static const dl_symbol symbols[] = {
     {#symbol, offsetof(dl_cuda_table, field), false},
     DL_CUDA_SYMBOLS(X)
 #undef X
+#define X(field, symbol, result, arguments) \
+    {#symbol, offsetof(dl_cuda_table, field), true},
+        DL_CUDA_OPTIONAL_SYMBOLS(X)
+#undef X
 };
 
 static dl_cuda_table table;
+
+/* Since when the driver has had the function in its present form. */
+#define CONTEXT_STATE_SINCE 7000
+
+/* The runtime cannot tell whether a device has a context without making one. */
+static dl_status
+find_driver(void *handle)
+{
+    const char *name = "cuDevicePrimaryCtxGetState";
+    void *found = NULL;
+    int state = 0, result = DL_CUDA_NOT_READY;
+
+    (void)handle;
+    if (table.driver_entry_of_version != NULL) {
+        result =
+            table.driver_entry_of_version(name, &found, CONTEXT_STATE_SINCE, 0, &state);
+    } else if (table.driver_entry != NULL) {
+        result = table.driver_entry(name, &found, 0, &state);
+    }
+    if (result == DL_CUDA_SUCCESS && state == 0 && found != NULL) {
+        *(void **)&table.context_state = found;
+    } else {
+        (void)table.last_error();
+    }
+    return DL_OK;
+}
 
 static dl_library_use use = {
     .library = &library,
     .symbols = {symbols, sizeof symbols / sizeof *symbols},
     .table = &table,
+    .check = find_driver,
     .lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
@@ -85,11 +116,22 @@ dl_cuda_enter(const dl_cuda_table *cuda, int device, int *previous)
                : dl_cuda_check(cuda, cuda->set_device(device), "cudaSetDevice");
 }
 
+static bool
+has_context(const dl_cuda_table *cuda, int device)
+{
+    unsigned flags = 0;
+    int is_active = 1;
+
+    return cuda->context_state == NULL
+           || cuda->context_state(device, &flags, &is_active) != DL_CUDA_SUCCESS
+           || is_active != 0;
+}
+
 /* What this fails with has been said by whatever came before. */
 void
 dl_cuda_leave(const dl_cuda_table *cuda, int device, int previous)
 {
-    if (device != previous) {
+    if (device != previous && has_context(cuda, previous)) {
         cuda->set_device(previous);
     }
 }

@@ -18,6 +18,8 @@ enum {
     DL_CUDA_CAPTURE_ACTIVE = 1,
     DL_CUDA_MODE_RELAXED = 2,
     DL_CUDA_CAPTURE_IMPLICIT = 906,
+    DL_CUDA_CAPABILITY_MAJOR = 75, /* attributes of a device, as the next */
+    DL_CUDA_CAPABILITY_MINOR = 76,
 };
 
 /* As long as CUDA 13 makes it; 12 fills the first part of it. */
@@ -51,12 +53,26 @@ _Static_assert(sizeof(dl_cuda_pointer) == 88, "fixed by CUDA 13");
     X(stream_settle, cudaStreamSynchronize, int, (void *))                        \
     X(memory_new, cudaMalloc, int, (void **, size_t))                             \
     X(memory_free, cudaFree, int, (void *))                                       \
+    X(memory_new_ordered, cudaMallocAsync, int, (void **, size_t, void *))        \
+    X(memory_free_ordered, cudaFreeAsync, int, (void *, void *))                  \
+    X(device_attribute, cudaDeviceGetAttribute, int, (int *, int, int))           \
     X(copy, cudaMemcpyAsync, int, (void *, const void *, size_t, int, void *))
+
+/* The way to the driver's own functions: the first from CUDA 12.5 on, the second up to
+ * CUDA 12. */
+#define DL_CUDA_OPTIONAL_SYMBOLS(X)                                   \
+    X(driver_entry_of_version, cudaGetDriverEntryPointByVersion, int, \
+      (const char *, void **, unsigned, unsigned long long, int *))   \
+    X(driver_entry, cudaGetDriverEntryPoint, int,                     \
+      (const char *, void **, unsigned long long, int *))
 
 typedef struct dl_cuda_table {
 #define X(field, symbol, result, arguments) result(*field) arguments;
     DL_CUDA_SYMBOLS(X)
+    DL_CUDA_OPTIONAL_SYMBOLS(X)
 #undef X
+    /* cuDevicePrimaryCtxGetState; NULL: nobody can tell. */
+    int (*context_state)(int device, unsigned *flags, int *is_active);
 } dl_cuda_table;
 
 /* The runtime, loaded once; DL_NOT_FOUND or DL_UNSUPPORTED says what is missing, also
@@ -67,8 +83,13 @@ dl_status dl_cuda_load(const dl_cuda_table **table);
 dl_status dl_cuda_check(const dl_cuda_table *cuda, int result, const char *call);
 
 /* Makes `device` the thread's current one; what was before goes to `previous`, for
- * dl_cuda_leave(): libraries share this setting. */
+ * dl_cuda_leave(): libraries share this setting.  Around every call of the runtime on a
+ * thread that is not the library's own: most calls make a context on the current device,
+ * which takes hundreds of megabytes, and every thread begins with device 0. */
 dl_status dl_cuda_enter(const dl_cuda_table *cuda, int device, int *previous);
+
+/* The previous device becomes current again, unless nobody in this process uses it: then
+ * making it current would make a context on it. */
 void dl_cuda_leave(const dl_cuda_table *cuda, int device, int previous);
 
 #endif

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Ranks as threads over the doubles of NCCL and the CUDA runtime. */
+#include <dirent.h>
+#include <dlfcn.h>
+
 #include "base/thread.h"
 #include "device_groups.h"
 #include "pg/cuda_table.h"
@@ -102,21 +105,25 @@ CHECK_CASE(a_late_rank_is_a_timeout_that_says_what)
     run_ranks(2, time_out);
 }
 
-/* As before, but what limits the operation is the variable. */
+/* The variable limits the operation; NCCL blocks in its launch, which connects. */
 static void
 time_out_by_variable(int rank, int size, void *context)
 {
     dl_group *group = join_device_group("limit", rank, size, 60 * DL_SECOND);
     int64_t data = 1;
+    dl_all_reduce_args args = {.tensor = device_tensor(&data, 1), .op = DL_SUM};
+    dl_work *work = NULL;
 
     (void)context;
     CHECK_OK(dl_device_connect(group, 0, soon()));
     if (rank == 0) {
-        dl_work *work = begin_sum(group, &data, 1);
-        CHECK_STATUS(dl_work_wait(work, soon()), DL_TIMEOUT);
+        CHECK_STATUS(dl_group_submit(group, DL_ALL_REDUCE, &args,
+                                     dl_group_deadline(group), &work),
+                     DL_TIMEOUT);
         CHECK_CONTAINS(dl_last_error()->text, "timed out after 200ms");
-        dl_work_unref(work);
+        CHECK_CONTAINS(dl_last_error()->text, "NCCL is still connecting the ranks");
     }
+    CHECK_OK(dl_store_barrier(store, dl_bytes_of("over"), size, soon()));
     end_group(group);
 }
 
@@ -133,7 +140,7 @@ be_lenient(int rank, int size, void *context)
     int64_t data = 1;
 
     (void)context;
-    CHECK_OK(dl_device_connect(group, 0, soon()));
+    warm_up(group);
     dl_group_set_timeout(group, 100 * DL_MILLISECOND);
     dl_work *work = NULL;
     if (rank == 0) {
@@ -289,6 +296,108 @@ CHECK_CASE(reductions_are_put_into_the_terms_of_nccl)
     CHECK_STATUS(dl_nccl_reduction_check(&old, DL_SUM, DL_FLOAT8_E5M2), DL_UNSUPPORTED);
     CHECK_CONTAINS(dl_last_error()->text, "needs NCCL 2.24 or newer; this is 2.18.0");
     CHECK_OK(dl_nccl_reduction_check(&new, DL_SUM, DL_FLOAT8_E5M2));
+}
+
+/* NCCL says so itself, but only inside a group of calls, which breaks the communicator. */
+CHECK_CASE(eight_bit_floats_are_refused_before_anything_is_sent)
+{
+    int64_t data[2] = {0};
+    dl_all_reduce_args args = {.tensor = tensor_of(data, 8, DL_FLOAT8_E5M2),
+                               .op = DL_SUM};
+    dl_broadcast_args move;
+    dl_work *work = NULL;
+
+    args.tensor.device = DL_CUDA;
+    move = (dl_broadcast_args){.tensor = args.tensor};
+    setenv("DOUBLE_CUDA_CAPABILITY", "89", 1);
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_group *group = join_device_group("fp8", 0, 1, GROUP_PATIENCE);
+    CHECK_STATUS(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work),
+                 DL_UNSUPPORTED);
+    CHECK_CONTAINS(dl_last_error()->text, "capability 9.0 or newer; cuda:0 has 8.9");
+    CHECK_OK(dl_group_submit(group, DL_BROADCAST, &move, soon(), &work));
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_work_unref(work);
+    setenv("DOUBLE_CUDA_CAPABILITY", "90", 1);
+    CHECK_OK(dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work));
+    CHECK_OK(dl_work_wait(work, soon()));
+    dl_work_unref(work);
+    end_group(group);
+    dl_store_unref(store);
+}
+
+static int
+count_threads(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    int count = 0;
+
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
+
+/* A communicator is made on a thread of its own, which may be ending still. */
+static bool
+has_threads(int count)
+{
+    dl_deadline deadline = soon();
+
+    while (count_threads() != count && !dl_deadline_passed(deadline)) {
+        dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
+    }
+    return count_threads() == count;
+}
+
+CHECK_CASE(one_thread_watches_all_groups)
+{
+    dl_group *groups[4];
+    char name[16];
+
+    CHECK_OK(dl_hash_store_new(&store));
+    int before = count_threads();
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof name, "group %d", i);
+        groups[i] = join_device_group(name, 0, 1, GROUP_PATIENCE);
+        CHECK_OK(dl_device_connect(groups[i], 0, soon()));
+    }
+    CHECK(has_threads(before + 1));
+    for (int i = 0; i < 4; i++) {
+        end_group(groups[i]);
+    }
+    CHECK(has_threads(before));
+    dl_store_unref(store);
+}
+
+/* Until then the device may write to the arrays of those who wait. */
+static void
+fail_after_abort(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("order", rank, size, GROUP_PATIENCE);
+    int64_t data = 1;
+
+    (void)context;
+    warm_up(group);
+    CHECK_OK(dl_store_barrier(store, dl_bytes_of("warm"), size, soon()));
+    if (rank == 0) {
+        void *library = dlopen(getenv("DISTLITE_NCCL_LIBRARY"), RTLD_NOW);
+        atomic_int *comms = dlsym(library, "double_comms");
+        dl_work *work = begin_sum(group, &data, 1);
+        CHECK_EQUAL(atomic_load(comms), 2);
+        dl_group_abort(group, "enough");
+        CHECK_STATUS(dl_work_wait(work, soon()), DL_CANCELLED);
+        CHECK_EQUAL(atomic_load(comms), 1);
+        dl_work_unref(work);
+    }
+    CHECK_OK(dl_store_barrier(store, dl_bytes_of("over"), size, soon()));
+    end_group(group);
+}
+
+CHECK_CASE(works_fail_once_the_communicator_is_aborted)
+{
+    run_ranks(2, fail_after_abort);
 }
 
 CHECK_SLOW_CASE(a_teardown_that_hangs_is_left_behind)

@@ -230,7 +230,8 @@ wait_in_vain(int rank, int size, void *context)
     int64_t data = 1;
 
     (void)context;
-    CHECK_OK(dl_device_connect(group, 0, soon()));
+    warm_up(group);
+    CHECK_OK(dl_store_barrier(store, dl_bytes_of("warm"), size, soon()));
     dl_group_set_timeout(group, 500 * DL_MILLISECOND);
     if (rank == 0) {
         dl_work *work = begin_sum(group, &data, 1);

@@ -38,11 +38,19 @@ typedef struct task {
 
 /* Tasks in an order that every stream's own is part of. */
 typedef struct graph {
+    struct owner *owners;
     task *first;
     task **end;
     struct stream *streams[8]; /* the first is the one that the capture began with */
     int stream_count;
 } graph;
+
+/* Whoever is to hear that a graph is gone. */
+typedef struct owner {
+    struct owner *next;
+    void (*release)(void *);
+    void *argument;
+} owner;
 
 typedef struct stream {
     graph *capture; /* guarded by `capturing`, as the next two */
@@ -86,6 +94,22 @@ static _Thread_local int capture_mode;
 static atomic_int streams_alive;
 static atomic_int events_alive;
 static atomic_int memory_alive;
+
+/* A device's primary context: it is made by the first call of any thread that needs one.
+ * Counted by threads, since memory of a device that nobody asked for is taken by each
+ * process, and the thread tells whose call it was. */
+#define DEVICES 8
+static atomic_int context_threads[DEVICES];
+static _Thread_local bool has_context[DEVICES];
+
+static void
+need_context(void)
+{
+    if (!has_context[current_device]) {
+        has_context[current_device] = true;
+        atomic_fetch_add(&context_threads[current_device], 1);
+    }
+}
 
 static int
 setting(const char *name, int otherwise)
@@ -229,6 +253,47 @@ cudaSetDevice(int device)
         return last = BAD_DEVICE;
     }
     current_device = device;
+    need_context();
+    return SUCCESS;
+}
+
+/* The threads that have a context on the device. */
+int
+double_contexts(int device)
+{
+    return atomic_load(&context_threads[device]);
+}
+
+/* As the driver's: asking makes none. */
+static int
+primary_context_state(int device, unsigned *flags, int *is_active)
+{
+    *flags = 0;
+    *is_active = atomic_load(&context_threads[device]) > 0;
+    return SUCCESS;
+}
+
+int
+cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
+                                 unsigned long long flags, int *found)
+{
+    bool is_known = strcmp(name, "cuDevicePrimaryCtxGetState") == 0 && version >= 7000;
+
+    (void)flags;
+    *(int (**)(int, unsigned *, int *))function =
+        is_known ? primary_context_state : NULL;
+    *found = is_known ? 0 : 1;
+    return SUCCESS;
+}
+
+/* The parts of a compute capability, and nothing else. */
+int
+cudaDeviceGetAttribute(int *value, int attribute, int device)
+{
+    int capability = setting("DOUBLE_CUDA_CAPABILITY", 90);
+
+    (void)device;
+    *value = attribute == 75 ? capability / 10 : attribute == 76 ? capability % 10 : 0;
     return SUCCESS;
 }
 
@@ -245,6 +310,7 @@ cudaStreamCreateWithPriority(void **handle, unsigned flags, int priority)
 {
     stream *self = calloc(1, sizeof *self);
 
+    need_context();
     (void)flags;
     pthread_mutex_init(&self->lock, NULL);
     pthread_cond_init(&self->changed, NULL);
@@ -267,6 +333,7 @@ cudaStreamDestroy(void *handle)
 {
     stream *self = handle;
 
+    need_context();
     atomic_fetch_sub(&streams_alive, 1);
     pthread_mutex_lock(&self->lock);
     bool is_started = self->is_started;
@@ -284,6 +351,7 @@ cudaStreamSynchronize(void *handle)
 {
     stream *self = stream_of(handle);
 
+    need_context();
     pthread_mutex_lock(&self->lock);
     while (self->first != NULL || self->is_busy) {
         pthread_cond_wait(&self->changed, &self->lock);
@@ -297,6 +365,7 @@ cudaEventCreateWithFlags(void **handle, unsigned flags)
 {
     event *self = calloc(1, sizeof *self);
 
+    need_context();
     (void)flags;
     pthread_mutex_init(&self->lock, NULL);
     pthread_cond_init(&self->changed, NULL);
@@ -326,6 +395,8 @@ cudaEventDestroy(void *handle)
 {
     drop(handle);
     return SUCCESS;
+
+    need_context();
 }
 
 /* Who waits for a record waits for that one, wherever the event is recorded next. */
@@ -410,6 +481,8 @@ cudaEventRecord(void *handle, void *on)
         return SUCCESS;
     }
     return cudaLaunchHostFunc(on, reach, mark_of(handle, true));
+
+    need_context();
 }
 
 /* A stream joins the capture of an event that it waits for.  -1: there is none. */
@@ -435,6 +508,7 @@ wait_captured(stream *self, const event *event)
 int
 cudaStreamWaitEvent(void *on, void *handle, unsigned flags)
 {
+    need_context();
     (void)flags;
     pthread_mutex_lock(&capturing);
     int result = wait_captured(stream_of(on), handle);
@@ -450,6 +524,7 @@ cudaEventQuery(void *handle)
 {
     event *self = handle;
 
+    need_context();
     pthread_mutex_lock(&capturing);
     bool is_captured = self->capture != NULL;
     bool is_spoiling = is_captured || (captures > 0 && capture_mode == 0);
@@ -479,6 +554,7 @@ cudaStreamIsCapturing(void *handle, int *state)
 {
     stream *self = stream_of(handle);
 
+    need_context();
     pthread_mutex_lock(&capturing);
     bool is_implicit = self == &legacy && captures > 0;
     *state = self->capture != NULL;
@@ -531,6 +607,54 @@ cudaGraphInstantiate(void **made, void *handle, unsigned long long flags)
     return SUCCESS;
 }
 
+/* 0: the stream is being captured, and its graph will call when it is gone. */
+int
+double_graph_retain(void *handle, void (*release)(void *), void *argument)
+{
+    owner *made = malloc(sizeof *made);
+
+    *made = (owner){NULL, release, argument};
+    pthread_mutex_lock(&capturing);
+    graph *graph = stream_of(handle)->capture;
+    if (graph != NULL) {
+        made->next = graph->owners;
+        graph->owners = made;
+    }
+    pthread_mutex_unlock(&capturing);
+    if (graph == NULL) {
+        free(made);
+    }
+    return graph == NULL;
+}
+
+int
+cudaGraphExecDestroy(void *handle)
+{
+    graph *self = handle;
+
+    while (self->owners != NULL) {
+        owner *next = self->owners;
+        self->owners = next->next;
+        next->release(next->argument);
+        free(next);
+    }
+    while (self->first != NULL) {
+        task *next = self->first;
+        self->first = next->next;
+        free(next);
+    }
+    free(self);
+    return SUCCESS;
+}
+
+/* One with what was made of it. */
+int
+cudaGraphDestroy(void *handle)
+{
+    (void)handle;
+    return SUCCESS;
+}
+
 /* Once only, unlike the real one. */
 int
 cudaGraphLaunch(void *handle, void *on)
@@ -543,7 +667,6 @@ cudaGraphLaunch(void *handle, void *on)
         cudaLaunchHostFunc(on, next->run, next->argument);
         free(next);
     }
-    free(self);
     return SUCCESS;
 }
 
@@ -553,6 +676,8 @@ cudaMalloc(void **made, size_t size)
     atomic_fetch_add(&memory_alive, 1);
     *made = malloc(size + 1);
     return *made == NULL ? 2 : SUCCESS;
+
+    need_context();
 }
 
 int
@@ -561,6 +686,8 @@ cudaFree(void *memory)
     atomic_fetch_sub(&memory_alive, 1);
     free(memory);
     return SUCCESS;
+
+    need_context();
 }
 
 /* In the order of the default stream, and over on return. */
@@ -571,6 +698,8 @@ cudaMemcpy(void *target, const void *source, size_t size, int kind)
     cudaStreamSynchronize(NULL);
     memcpy(target, source, size);
     return SUCCESS;
+
+    need_context();
 }
 
 /* For tests: calls that would have spoilt a capture. */
@@ -621,6 +750,28 @@ cudaMemcpyAsync(void *target, const void *source, size_t size, int kind, void *o
 
     (void)kind;
     return double_copy_when(on, target, source, size, &at_once);
+}
+
+int
+cudaMallocAsync(void **made, size_t size, void *on)
+{
+    (void)on;
+    atomic_fetch_add(&memory_alive, 1);
+    *made = malloc(size + 1);
+    return *made == NULL ? 2 : SUCCESS;
+}
+
+static void
+free_in_order(void *memory)
+{
+    atomic_fetch_sub(&memory_alive, 1);
+    free(memory);
+}
+
+int
+cudaFreeAsync(void *memory, void *on)
+{
+    return cudaLaunchHostFunc(on, free_in_order, memory);
 }
 
 int

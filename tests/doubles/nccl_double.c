@@ -3,10 +3,24 @@
  * A stand-in for NCCL: ranks are processes of one host, which pass chunks through letter
  * boxes in shared memory, one for each pair of ranks and direction.  Every collective is
  * sends, receives and sums over them, carried out on the stream's thread of the CUDA
- * double, so calls return at once and what never ends can be aborted.  For tests alone;
- * found only where DISTLITE_NCCL_LIBRARY names it.
+ * double.  For tests alone; found only where DISTLITE_NCCL_LIBRARY names it.
  *
- * DOUBLE_NCCL_VERSION: what it calls itself (22703).  DOUBLE_NCCL_LAUNCH_ERROR=n: from
+ * It holds its callers to NCCL's contract, and ends the process with a line on stderr when
+ * they break it (DOUBLE_NCCL_CONTRACT=0: no check):
+ * - All ranks of a communicator issue the same collectives: operation, count, dtype,
+ *   reduction, root and place in the bundle are compared before anything moves.  Messages
+ *   have the same size on both sides.
+ * - The first collective of a communicator, and the first message of a pair in each
+ *   direction, connect: the launch blocks until the other ranks have launched theirs.
+ * - One thread at a time is inside a communicator and those that share its resources
+ *   (split_share).  Only ncclCommRevoke may come while another thread is inside.  What a
+ *   communicator that does not block is still busy with belongs to the thread that began
+ *   it.
+ * - A split or a shrink of a communicator that does not block stores the new handle later.
+ * - Communicators that share resources are aborted together.
+ * - A communicator is destroyed once the graphs that hold its operations are gone.
+ *
+ * DOUBLE_NCCL_VERSION: what it calls itself (22807).  DOUBLE_NCCL_LAUNCH_ERROR=n: from
  * the n-th on bundles fail.  DOUBLE_NCCL_ASYNC_ERROR=n: from the n-th on, the communicator does.
  * DOUBLE_NCCL_HANG=1: communicators do not come to an end.  Built with -DOLD it lacks
  * what came after 2.18, with -DANCIENT what came with it. */
@@ -21,6 +35,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -61,21 +76,48 @@ atomic_int double_comms; /* alive */
 typedef struct box {
     _Atomic uint32_t is_full;
     uint32_t size;
+    size_t total; /* of the whole array */
     char data[CHUNK];
 } box;
 
+/* What a rank is about to do: its collective of this number. */
+typedef struct signature {
+    _Atomic uint64_t number;
+    char text[96];
+} signature;
+
+/* No rank is more than one collective ahead of another that compares. */
+#define SIGNATURES 4
+
 typedef struct shared {
     atomic_int arrived;
+    atomic_int connected; /* ranks that have come to their first collective */
+    atomic_bool has_sent[RANKS][RANKS]; /* [from][to] */
+    atomic_bool has_received[RANKS][RANKS];
+    signature signatures[RANKS][SIGNATURES];
     box boxes[]; /* [from * size + to] */
 } shared;
+
+/* Of a communicator and those that share its resources. */
+typedef struct gate {
+    atomic_int references;
+    atomic_int owner; /* the thread inside; 0: none */
+    atomic_bool is_aborted;
+    atomic_bool is_revoked;
+} gate;
 
 typedef struct comm {
     char name[120];
     int rank, size;
     int children;
     bool is_blocking;
-    atomic_bool is_aborted;
+    bool is_connected;
+    uint64_t compared; /* collectives; by the thread of the stream */
+    gate *gate;
     atomic_int busy;
+    atomic_int pending; /* the thread whose call is not done yet; 0: none */
+    atomic_int result;  /* of the last such call */
+    atomic_int graphs;  /* that hold its operations */
     double factors[16];
     int factor_count;
     shared *shared;
@@ -102,6 +144,7 @@ typedef struct call {
     comm *comm;
     void *stream;
     struct call *next;
+    bool is_busy; /* of the first in a bundle: it counts among the communicator's */
 } call;
 
 /* One array on its way between two ranks. */
@@ -146,6 +189,66 @@ fail(int result, const char *text)
 {
     snprintf(detail, sizeof detail, "%s", text);
     return result;
+}
+
+static bool
+has_contract(void)
+{
+    return setting("DOUBLE_NCCL_CONTRACT", 1) != 0;
+}
+
+static void
+break_contract(const char *text, const char *more)
+{
+    if (has_contract()) {
+        fprintf(stderr, "nccl double: %s%s%s\n", text, more[0] == '\0' ? "" : ": ",
+                more);
+        abort();
+    }
+}
+
+static int
+this_thread(void)
+{
+    return (int)syscall(SYS_gettid);
+}
+
+/* Around whatever uses a communicator. */
+static void
+enter(comm *self)
+{
+    int nobody = 0;
+    int owner = atomic_load(&self->pending);
+
+    if (owner != 0 && owner != this_thread()) {
+        break_contract("a communicator is used that another thread's call is still "
+                       "busy with",
+                       self->name);
+    }
+    if (!atomic_compare_exchange_strong(&self->gate->owner, &nobody, this_thread())) {
+        break_contract("two threads are inside one communicator", self->name);
+    }
+}
+
+static int
+leave(comm *self, int result)
+{
+    atomic_store(&self->gate->owner, 0);
+    return result;
+}
+
+static bool
+is_stopped(const comm *self)
+{
+    return atomic_load(&self->gate->is_aborted);
+}
+
+static void *
+cuda_symbol(const char *name)
+{
+    void *cudart = dlopen(getenv("DISTLITE_CUDART_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
+
+    return cudart == NULL ? NULL : dlsym(cudart, name);
 }
 
 static double
@@ -270,6 +373,9 @@ combine(const call *self, char *target, const char *source)
         COMBINE_AS(int64_t)
     case 5:
         COMBINE_AS(uint64_t)
+    case 10:
+    case 11:
+        return; /* nobody looks at sums of eight-bit floats */
     default:
         break;
     }
@@ -325,12 +431,14 @@ advance(plan *self, int number)
     uint32_t size = (uint32_t)(left < CHUNK ? left : CHUNK);
     if (is_sending) {
         box->size = size;
+        box->total = moved->size;
         memcpy(box->data, moved->data + moved->done, size);
     } else {
         size = box->size;
-        if (size > left) {
-            fprintf(stderr, "nccl double: rank %d sent more than rank %d expects\n",
-                    moved->from, moved->to);
+        if (size > left || (has_contract() && box->total != moved->size)) {
+            fprintf(stderr,
+                    "nccl double: rank %d sent %zu bytes, rank %d expects %zu\n",
+                    moved->from, box->total, moved->to, moved->size);
             abort();
         }
         memcpy(moved->data + moved->done, box->data, size);
@@ -346,7 +454,7 @@ run_plan(plan *self)
 {
     int left = self->count;
 
-    while (left > 0 && !atomic_load(&self->comm->is_aborted)) {
+    while (left > 0 && !is_stopped(self->comm)) {
         bool has_moved = false;
         left = 0;
         for (int i = 0; i < self->count; i++) {
@@ -466,6 +574,117 @@ join_own(call *calls)
 }
 
 static void
+free_calls(call *calls)
+{
+    while (calls != NULL) {
+        call *next = calls->next;
+        free(calls);
+        calls = next;
+    }
+}
+
+static void
+describe(const call *self, int place, int count, char *text, size_t size)
+{
+    static const char *const names[] = {"AllReduce", "Reduce",        "Broadcast",
+                                        "AllGather", "ReduceScatter", "Send",
+                                        "Recv"};
+    bool is_rooted = self->kind == REDUCE || self->kind == BROADCAST;
+
+    snprintf(text, size, "%s of %zu (dtype %d, op %d, root %d), %d of %d in its bundle",
+             names[self->kind], self->count, self->dtype, self->op,
+             is_rooted ? self->peer : -1, place, count);
+}
+
+static void
+compare(const call *self, int place, int count)
+{
+    comm *comm = self->comm;
+    uint64_t number = ++comm->compared;
+    signature *own = &comm->shared->signatures[comm->rank][number % SIGNATURES];
+    char text[300];
+
+    describe(self, place, count, own->text, sizeof own->text);
+    atomic_store(&own->number, number);
+    for (int rank = 0; rank < comm->size; rank++) {
+        signature *other = &comm->shared->signatures[rank][number % SIGNATURES];
+        while (atomic_load(&other->number) < number) {
+            if (is_stopped(comm)) {
+                return;
+            }
+            pause_briefly();
+        }
+        if (strcmp(own->text, other->text) != 0) {
+            snprintf(text, sizeof text, "rank %d: %s; rank %d: %s", comm->rank,
+                     own->text, rank, other->text);
+            break_contract("ranks issue different calls", text);
+        }
+    }
+}
+
+static bool
+is_collective(const call *self)
+{
+    return self->kind != SEND && self->kind != RECV;
+}
+
+static void
+compare_all(const call *calls)
+{
+    int count = 0, place = 0;
+
+    for (const call *each = calls; each != NULL; each = each->next) {
+        count += is_collective(each);
+    }
+    for (const call *each = calls; each != NULL; each = each->next) {
+        if (is_collective(each) && has_contract()) {
+            compare(each, ++place, count);
+        }
+    }
+}
+
+/* Whether all that the bundle needs has come; the first look says that this rank has. */
+static bool
+look_for_peers(const call *calls)
+{
+    comm *comm = calls->comm;
+    shared *all = comm->shared;
+    bool is_there = true;
+
+    for (const call *each = calls; each != NULL; each = each->next) {
+        if (is_collective(each)) {
+            if (!comm->is_connected) {
+                comm->is_connected = true;
+                atomic_fetch_add(&all->connected, 1);
+            }
+            is_there = is_there && atomic_load(&all->connected) >= comm->size;
+        } else if (each->kind == SEND) {
+            atomic_store(&all->has_sent[comm->rank][each->peer], true);
+            is_there =
+                is_there && atomic_load(&all->has_received[comm->rank][each->peer]);
+        } else {
+            atomic_store(&all->has_received[each->peer][comm->rank], true);
+            is_there = is_there && atomic_load(&all->has_sent[each->peer][comm->rank]);
+        }
+    }
+    return is_there;
+}
+
+static int
+connect_peers(const call *calls)
+{
+    gate *gate = calls->comm->gate;
+
+    while (has_contract() && !look_for_peers(calls)) {
+        if (atomic_load(&gate->is_aborted) || atomic_load(&gate->is_revoked)) {
+            return fail(REMOTE_ERROR, "connecting was given up");
+        }
+        pause_briefly();
+    }
+    return SUCCESS;
+}
+
+static void
 run_calls(void *argument)
 {
     call *calls = argument;
@@ -474,6 +693,7 @@ run_calls(void *argument)
     int number = 0;
 
     all->comm = calls->comm;
+    compare_all(calls);
     join_own(calls);
     for (call *each = calls; each != NULL; each = each->next, number++) {
         if (each->count > 0) {
@@ -481,7 +701,7 @@ run_calls(void *argument)
         }
     }
     run_plan(all);
-    bool is_whole = !atomic_load(&all->comm->is_aborted);
+    bool is_whole = !is_stopped(all->comm);
     number = 0;
     for (call *each = calls; each != NULL; each = each->next, number++) {
         bool is_sum = each->kind <= REDUCE || each->kind == SCATTER_SUM;
@@ -498,12 +718,88 @@ run_calls(void *argument)
         free(all->transfers[i].is_copy ? all->transfers[i].data : NULL);
     }
     free(all);
-    while (calls != NULL) {
-        call *next = calls->next;
-        free(calls);
-        calls = next;
+    bool is_busy = calls->is_busy;
+    free_calls(calls);
+    if (is_busy) {
+        atomic_fetch_sub(&comm->busy, 1);
     }
-    atomic_fetch_sub(&comm->busy, 1);
+}
+
+static void
+release_graph(void *argument)
+{
+    atomic_fetch_sub(&((comm *)argument)->graphs, 1);
+}
+
+/* Gives the calls to their stream, or the graph that it is being captured into. */
+static int
+hand_over(call *calls)
+{
+    comm *comm = calls->comm;
+    int (*run)(void *, void (*)(void *), void *);
+    int (*retain)(void *, void (*)(void *), void *);
+
+    *(void **)&run = cuda_symbol("cudaLaunchHostFunc");
+    *(void **)&retain = cuda_symbol("double_graph_retain");
+    if (run == NULL || retain == NULL) {
+        return fail(CUDA_ERROR, "no CUDA double");
+    }
+    if (retain(calls->stream, release_graph, comm) == 0) {
+        atomic_fetch_add(&comm->graphs, 1);
+    } else {
+        calls->is_busy = true;
+        atomic_fetch_add(&comm->busy, 1);
+    }
+    return run(calls->stream, run_calls, calls);
+}
+
+static int
+connect_and_hand_over(call *calls)
+{
+    int result = connect_peers(calls);
+
+    if (result != SUCCESS) {
+        free_calls(calls);
+        return result;
+    }
+    return hand_over(calls);
+}
+
+/* What goes on after the call has returned, of a communicator that does not block. */
+typedef struct job {
+    comm *comm;
+    int (*run)(void *);
+    void *argument;
+} job;
+
+static void *
+run_job(void *argument)
+{
+    job self = *(job *)argument;
+
+    free(argument);
+    atomic_store(&self.comm->result, self.run(self.argument));
+    atomic_store(&self.comm->pending, 0);
+    return NULL;
+}
+
+static int
+begin_job(comm *self, int (*run)(void *), void *argument)
+{
+    job *made = malloc(sizeof *made);
+    pthread_t thread;
+
+    *made = (job){self, run, argument};
+    atomic_store(&self->pending, this_thread());
+    pthread_create(&thread, NULL, run_job, made);
+    pthread_detach(thread);
+    return IN_PROGRESS;
+}
+
+static int
+run_launch(void *calls)
+{
+    return connect_and_hand_over(calls);
 }
 
 static int
@@ -515,26 +811,38 @@ launch(void)
     if (calls == NULL) {
         return SUCCESS;
     }
+    comm *comm = calls->comm;
     int doomed = setting("DOUBLE_NCCL_LAUNCH_ERROR", 0);
     if (atomic_fetch_add(&launches, 1) + 1 >= doomed && doomed > 0) {
+        free_calls(calls);
         return fail(CUDA_ERROR, "this bundle was to fail");
     }
-    int (*run)(void *, void (*)(void *), void *);
-    void *cudart = dlopen(getenv("DISTLITE_CUDART_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
-    *(void **)&run = cudart == NULL ? NULL : dlsym(cudart, "cudaLaunchHostFunc");
-    if (run == NULL) {
-        return fail(CUDA_ERROR, "no CUDA double");
+    if (atomic_load(&comm->gate->is_revoked)) {
+        free_calls(calls);
+        return fail(INVALID_USAGE, "the communicator was revoked");
     }
-    atomic_fetch_add(&calls->comm->busy, 1);
-    return run(calls->stream, run_calls, calls);
+    enter(comm);
+    if (atomic_load(&comm->pending) != 0) {
+        break_contract("a launch before the last one is done", comm->name);
+    }
+    if (!comm->is_blocking) {
+        return leave(comm, begin_job(comm, run_launch, calls));
+    }
+    return leave(comm, connect_and_hand_over(calls));
 }
 
 static int
 add(call wanted)
 {
-    call *made = malloc(sizeof *made);
     comm *comm = wanted.comm;
+    bool is_sum = wanted.kind <= REDUCE || wanted.kind == SCATTER_SUM;
 
+    enter(comm);
+    (void)leave(comm, 0);
+    if (is_sum && wanted.dtype >= 10 && setting("DOUBLE_CUDA_CAPABILITY", 90) < 90) {
+        return fail(INVALID_ARGUMENT, "FP8 reductions begin with sm90");
+    }
+    call *made = malloc(sizeof *made);
     *made = wanted;
     made->factor = 1.0;
     if (wanted.op >= DYNAMIC_OPS) {
@@ -546,17 +854,13 @@ add(call wanted)
     }
     *end = made;
     end = &made->next;
-    if (depth > 0) {
-        return SUCCESS;
-    }
-    int result = launch();
-    return result == SUCCESS && !comm->is_blocking ? IN_PROGRESS : result;
+    return depth > 0 ? SUCCESS : launch();
 }
 
 int
 ncclGetVersion(int *version)
 {
-    *version = setting("DOUBLE_NCCL_VERSION", 22703);
+    *version = setting("DOUBLE_NCCL_VERSION", 22807);
     return SUCCESS;
 }
 
@@ -642,7 +946,8 @@ check_config(const config *given)
 }
 
 static int
-open_comm(void **made, const char *name, int size, int rank, const config *given)
+open_comm(void **made, const char *name, int size, int rank, const config *given,
+          gate *shared_gate)
 {
     comm *self = calloc(1, sizeof *self);
 
@@ -659,6 +964,8 @@ open_comm(void **made, const char *name, int size, int rank, const config *given
         free(self);
         return result;
     }
+    self->gate = shared_gate == NULL ? calloc(1, sizeof *self->gate) : shared_gate;
+    atomic_fetch_add(&self->gate->references, 1);
     atomic_fetch_add(&double_comms, 1);
     *made = self;
     return self->is_blocking ? SUCCESS : IN_PROGRESS;
@@ -667,7 +974,7 @@ open_comm(void **made, const char *name, int size, int rank, const config *given
 int
 ncclCommInitRankConfig(void **made, int size, id name, int rank, config *given)
 {
-    return open_comm(made, name.bytes, size, rank, given);
+    return open_comm(made, name.bytes, size, rank, given, NULL);
 }
 
 int
@@ -676,18 +983,27 @@ ncclCommGetAsyncError(void *handle, int *error)
     comm *self = handle;
     int from = setting("DOUBLE_NCCL_ASYNC_ERROR", 0);
 
-    *error = has_met(self) ? SUCCESS : IN_PROGRESS;
+    enter(self);
+    *error = atomic_load(&self->result);
+    if (!has_met(self) || atomic_load(&self->pending) != 0) {
+        *error = IN_PROGRESS;
+    }
     if (from > 0 && atomic_load(&launches) >= from) {
         *error = fail(REMOTE_ERROR, "the cable was pulled");
     }
-    return SUCCESS;
+    return leave(self, SUCCESS);
 }
 
 static int
 end_comm(comm *self)
 {
-    while (atomic_load(&self->busy) > 0 || (setting("DOUBLE_NCCL_HANG", 0) != 0)) {
+    while (atomic_load(&self->busy) > 0 || atomic_load(&self->pending) != 0
+           || atomic_load(&self->graphs) > 0 || setting("DOUBLE_NCCL_HANG", 0) != 0) {
         pause_briefly();
+    }
+    (void)leave(self, 0);
+    if (atomic_fetch_sub(&self->gate->references, 1) == 1) {
+        free(self->gate);
     }
     munmap(self->shared, self->bytes);
     free(self);
@@ -698,23 +1014,49 @@ end_comm(comm *self)
 int
 ncclCommFinalize(void *handle)
 {
-    return ((comm *)handle)->is_blocking ? SUCCESS : IN_PROGRESS;
+    comm *self = handle;
+
+    enter(self);
+    return leave(self, self->is_blocking ? SUCCESS : IN_PROGRESS);
 }
 
 int
 ncclCommDestroy(void *handle)
 {
-    return end_comm(handle);
+    comm *self = handle;
+
+    enter(self);
+    return end_comm(self);
 }
 
+/* A call of a communicator that does not block may still be under way. */
 int
 ncclCommAbort(void *handle)
 {
     comm *self = handle;
 
-    atomic_store(&self->is_aborted, true);
+    atomic_store(&self->gate->is_aborted, true);
+    while (atomic_load(&self->pending) != 0) {
+        pause_briefly();
+    }
+    enter(self);
     return end_comm(self);
 }
+
+#if !defined(OLD) && !defined(ANCIENT)
+/* Whoever is inside comes out, and nothing is freed. */
+int
+ncclCommRevoke(void *handle, int flags)
+{
+    comm *self = handle;
+
+    if (flags != 0) {
+        return fail(INVALID_ARGUMENT, "flags");
+    }
+    atomic_store(&self->gate->is_revoked, true);
+    return SUCCESS;
+}
+#endif
 
 int
 ncclGroupStart(void)
@@ -732,58 +1074,61 @@ ncclGroupEnd(void)
     if (--depth > 0 || first == NULL) {
         return SUCCESS;
     }
-    comm *comm = first->comm;
-    int result = launch();
-    return result == SUCCESS && !comm->is_blocking ? IN_PROGRESS : result;
+    return launch();
 }
 
 int
 ncclAllReduce(const void *in, void *out, size_t count, int dtype, int op, void *comm,
               void *stream)
 {
-    return add((call){ALL_REDUCE, in, out, count, dtype, op, 0, 1, comm, stream, NULL});
+    return add(
+        (call){ALL_REDUCE, in, out, count, dtype, op, 0, 1, comm, stream, NULL, false});
 }
 
 int
 ncclReduce(const void *in, void *out, size_t count, int dtype, int op, int root,
            void *comm, void *stream)
 {
-    return add((call){REDUCE, in, out, count, dtype, op, root, 1, comm, stream, NULL});
+    return add(
+        (call){REDUCE, in, out, count, dtype, op, root, 1, comm, stream, NULL, false});
 }
 
 int
 ncclBroadcast(const void *in, void *out, size_t count, int dtype, int root, void *comm,
               void *stream)
 {
-    return add(
-        (call){BROADCAST, in, out, count, dtype, 0, root, 1, comm, stream, NULL});
+    return add((call){BROADCAST, in, out, count, dtype, 0, root, 1, comm, stream, NULL,
+                      false});
 }
 
 int
 ncclAllGather(const void *in, void *out, size_t count, int dtype, void *comm,
               void *stream)
 {
-    return add((call){GATHER_ALL, in, out, count, dtype, 0, 0, 1, comm, stream, NULL});
+    return add(
+        (call){GATHER_ALL, in, out, count, dtype, 0, 0, 1, comm, stream, NULL, false});
 }
 
 int
 ncclReduceScatter(const void *in, void *out, size_t count, int dtype, int op,
                   void *comm, void *stream)
 {
-    return add(
-        (call){SCATTER_SUM, in, out, count, dtype, op, 0, 1, comm, stream, NULL});
+    return add((call){SCATTER_SUM, in, out, count, dtype, op, 0, 1, comm, stream, NULL,
+                      false});
 }
 
 int
 ncclSend(const void *in, size_t count, int dtype, int peer, void *comm, void *stream)
 {
-    return add((call){SEND, in, NULL, count, dtype, 0, peer, 1, comm, stream, NULL});
+    return add(
+        (call){SEND, in, NULL, count, dtype, 0, peer, 1, comm, stream, NULL, false});
 }
 
 int
 ncclRecv(void *out, size_t count, int dtype, int peer, void *comm, void *stream)
 {
-    return add((call){RECV, NULL, out, count, dtype, 0, peer, 1, comm, stream, NULL});
+    return add(
+        (call){RECV, NULL, out, count, dtype, 0, peer, 1, comm, stream, NULL, false});
 }
 
 int
@@ -807,61 +1152,126 @@ ncclRedOpDestroy(int op, void *comm)
     return op >= DYNAMIC_OPS ? SUCCESS : fail(INVALID_ARGUMENT, "not a made operation");
 }
 
+typedef struct parting {
+    comm *parent;
+    int color, key, rank, size;
+    void **made;
+    config given;
+    bool has_config, is_shared;
+    char name[160];
+} parting;
+
+static int
+open_part(parting *self)
+{
+    gate *gate = self->is_shared ? self->parent->gate : NULL;
+    void *handle = NULL;
+    int result = self->color < 0
+                     ? SUCCESS
+                     : open_comm(&handle, self->name, self->size, self->rank,
+                                 self->has_config ? &self->given : NULL, gate);
+
+    *self->made = handle;
+    free(self);
+    return result == IN_PROGRESS ? SUCCESS : result;
+}
+
+static int
+begin_parting(parting *self, int (*run)(void *))
+{
+    comm *parent = self->parent;
+
+    enter(parent);
+    *self->made = NULL;
+    return leave(parent,
+                 parent->is_blocking ? run(self) : begin_job(parent, run, self));
+}
+
 #ifndef ANCIENT
 /* Everybody tells everybody where it goes. */
-int
-ncclCommSplit(void *handle, int color, int key, void **made, config *given)
+static int
+run_split(void *argument)
 {
-    comm *self = handle;
+    parting *self = argument;
+    comm *parent = self->parent;
     plan *all = calloc(1, sizeof *all);
     int wishes[RANKS][2];
-    char name[160];
-    int rank = 0, size = 0;
 
-    while (atomic_load(&self->busy) > 0) {
+    while (atomic_load(&parent->busy) > 0 && !is_stopped(parent)) {
         pause_briefly();
     }
-    all->comm = self;
-    wishes[self->rank][0] = color;
-    wishes[self->rank][1] = key;
-    for (int i = 0; i < self->size; i++) {
-        if (i != self->rank) {
-            plan_transfer(all, self->rank, i, (char *)wishes[self->rank], 8);
-            plan_transfer(all, i, self->rank, (char *)wishes[i], 8);
+    all->comm = parent;
+    wishes[parent->rank][0] = self->color;
+    wishes[parent->rank][1] = self->key;
+    for (int i = 0; i < parent->size; i++) {
+        if (i != parent->rank) {
+            plan_transfer(all, parent->rank, i, (char *)wishes[parent->rank], 8);
+            plan_transfer(all, i, parent->rank, (char *)wishes[i], 8);
         }
     }
     run_plan(all);
     free(all);
-    for (int i = 0; i < self->size; i++) {
-        bool is_before = wishes[i][1] < key || (wishes[i][1] == key && i < self->rank);
-        size += wishes[i][0] == color;
-        rank += wishes[i][0] == color && i != self->rank && is_before;
+    if (is_stopped(parent)) {
+        free(self);
+        return fail(REMOTE_ERROR, "a split was given up");
     }
-    snprintf(name, sizeof name, "%s-s%d-%d", self->name, self->children++, color);
-    if (color < 0) {
-        *made = NULL;
-        return SUCCESS;
+    for (int i = 0; i < parent->size; i++) {
+        bool is_before =
+            wishes[i][1] < self->key || (wishes[i][1] == self->key && i < parent->rank);
+        self->size += wishes[i][0] == self->color;
+        self->rank += wishes[i][0] == self->color && i != parent->rank && is_before;
     }
-    return open_comm(made, name, size, rank, given);
+    snprintf(self->name, sizeof self->name, "%.100s-s%d-%d", parent->name,
+             parent->children++, self->color);
+    return open_part(self);
+}
+
+int
+ncclCommSplit(void *handle, int color, int key, void **made, config *given)
+{
+    parting *self = calloc(1, sizeof *self);
+
+    *self = (parting){.parent = handle, .color = color, .key = key, .made = made};
+    if (given != NULL) {
+        self->has_config = true;
+        self->given = *given;
+        self->is_shared = given->split_share == 1;
+    }
+    return begin_parting(self, run_split);
 }
 #endif
 
 #if !defined(OLD) && !defined(ANCIENT)
+static int
+run_shrink(void *argument)
+{
+    return open_part(argument);
+}
+
 int
 ncclCommShrink(void *handle, int *excluded, int count, void **made, config *given,
                int flags)
 {
-    comm *self = handle;
-    char name[160];
-    int rank = self->rank;
+    parting *self = calloc(1, sizeof *self);
+    comm *parent = handle;
 
+    *self = (parting){.parent = parent,
+                      .rank = parent->rank,
+                      .size = parent->size - count,
+                      .made = made};
+    if (given != NULL) {
+        self->has_config = true;
+        self->given = *given;
+        self->is_shared = given->rest[2] == 1;
+    }
     if (flags == 1) {
-        atomic_store(&self->is_aborted, true);
+        atomic_store(&parent->gate->is_aborted, true);
     }
     for (int i = 0; i < count; i++) {
-        rank -= excluded[i] < self->rank;
+        self->rank -= excluded[i] < parent->rank;
     }
-    snprintf(name, sizeof name, "%s-x%d", self->name, self->children++);
-    return open_comm(made, name, self->size - count, rank, given);
+    snprintf(self->name, sizeof self->name, "%.100s-x%d", parent->name,
+             parent->children++);
+    return begin_parting(self, run_shrink);
 }
 #endif

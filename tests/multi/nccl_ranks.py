@@ -518,6 +518,221 @@ def recorded(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     return found
 
 
+def apart(rank: int, size: int, kit: Any) -> dict[str, Any]:
+    """Blocks that follow each other on one rank and lie apart on others: all ranks have
+    to make the same calls all the same."""
+
+    def blocks(array: np.ndarray) -> list[Any]:
+        if rank % 3 == 0:
+            return kit.rows(kit.put(array))
+        if rank % 3 == 1:
+            return [kit.put(row) for row in array]
+        return kit.rows(kit.put(array[::-1].copy()))[::-1]
+
+    wrong = []
+    every = np.stack([values(r, 5, "float32") for r in range(size)])
+    outputs = blocks(np.zeros_like(every))
+    distlite.all_gather(outputs, kit.put(every[rank]))
+    wrong += [r for r in range(size) if not same(kit, outputs[r], every[r])]
+    whole = np.arange(size * 3, dtype="int32").reshape(size, 3) + rank
+    tensor = kit.put(np.zeros(3, "int32"))
+    distlite.reduce_scatter(tensor, blocks(whole))
+    expected = size * np.arange(rank * 3, rank * 3 + 3) + sum(range(size))
+    wrong += [] if same(kit, tensor, expected) else ["reduce_scatter"]
+    several = [blocks(np.zeros_like(every)) for _ in range(2)]
+    with distlite.nccl.batch(distlite.group.WORLD):
+        for outputs in several:
+            distlite.all_gather(outputs, kit.put(every[rank]))
+    for outputs in several:
+        wrong += [r for r in range(size) if not same(kit, outputs[r], every[r])]
+    return {"wrong": wrong}
+
+
+def hanging(rank: int, size: int, kit: Any) -> dict[str, Any]:
+    """A first launch that the other ranks do not join: it times out, and an abort by
+    another thread ends it."""
+    store = distlite.group.WORLD.get_group_store()
+    parent = distlite.new_group()
+    tensor = kit.put(np.ones(4))
+    distlite.all_reduce(tensor, group=parent)
+    kit.get(tensor)
+    everybody = [list(range(size))]
+    late = distlite.split_group(parent, everybody)
+    aborted = distlite.split_group(parent, everybody)
+    assert late is not None
+    assert aborted is not None
+    found: dict[str, Any] = {}
+    if rank == 0:
+        late.set_timeout(timedelta(milliseconds=600))
+        begun = time.monotonic()
+        found["late"] = _failure_of(tensor, late)
+        found["again"] = message_of(distlite.all_reduce, tensor, group=late)
+        threading.Timer(0.3, aborted.abort).start()
+        found["aborted"] = _failure_of(tensor, aborted)
+        found["took"] = time.monotonic() - begun
+    store.barrier("hanging", size)
+    distlite.all_reduce(tensor, group=parent)
+    found["parent"] = bool(kit.get(tensor)[0] == size**2)
+    for group in (late, aborted, parent):
+        distlite.destroy_process_group(group)
+    return found
+
+
+def _failure_of(tensor: Any, group: Any) -> str:
+    """Of an operation that fails in its launch, or later."""
+    works: list[Any] = []
+
+    def begin() -> None:
+        works.append(distlite.all_reduce(tensor, group=group, async_op=True))
+        works[0].wait(timedelta(seconds=SECONDS))
+
+    return message_of(begin)
+
+
+def threads(rank: int, size: int, kit: Any) -> dict[str, Any]:
+    """Two communicators, each used by a thread of its own, begun in opposite orders.
+
+    Each thread has a stream, too: one for both would put the operations of the two in
+    an order that is not that of other ranks.
+    """
+    groups = [distlite.new_group() for _ in range(2)]
+    streams = [kit.stream() for _ in groups]
+    arrays = [kit.put(np.ones(1000)) for _ in groups]
+    rounds = 8
+
+    def work(number: int) -> None:
+        array, group, stream = arrays[number], groups[number], streams[number]
+        for _ in range(rounds):
+            distlite.all_reduce(array, group=group, stream=stream)
+        kit.synchronize(stream)
+
+    running = [threading.Thread(target=work, args=(n,)) for n in range(2)]
+    for thread in running if rank % 2 == 0 else running[::-1]:
+        thread.start()
+    for thread in running:
+        thread.join()
+    sums = [float(kit.get(array)[0]) for array in arrays]
+    for group in groups:
+        distlite.destroy_process_group(group)
+    return {"sums": sums == [float(size**rounds)] * 2}
+
+
+def parting(rank: int, size: int, kit: Any) -> dict[str, Any]:
+    """Splits while operations are under way, into groups with NCCL and without, and
+    with communicators that do not block."""
+    quick = distlite.ProcessGroupNCCL.Options()
+    quick.config.blocking = 0
+    found = {}
+    for name, options in (("blocking", None), ("non-blocking", quick)):
+        parent = distlite.new_group(pg_options=options)
+        first = kit.put(np.ones(3))
+        distlite.all_reduce(first, group=parent)
+        large = kit.put(np.ones(300_000))
+        pending = [
+            distlite.all_reduce(large, group=parent, async_op=True) for _ in range(3)
+        ]
+        whole = distlite.split_group(parent, [list(range(size))], pg_options=options)
+        host = distlite.split_group(parent, [list(range(size))], backend="gloo")
+        single = distlite.split_group(parent, [[0]])
+        for work in pending:
+            work.wait(timedelta(seconds=SECONDS))
+        distlite.all_reduce(first, group=whole)
+        distlite.barrier(host)
+        held = kit.get(large)[-1], kit.get(first)[0], single is not None
+        found[name] = held == (size**3, size**2, rank == 0)
+        for group in (whole, host, single, parent):
+            if group is not None:
+                distlite.destroy_process_group(group)
+    return found
+
+
+def sharing(rank: int, size: int, kit: Any) -> dict[str, Any]:
+    """What is split with split_share is aborted together: nobody gets garbage."""
+    options = distlite.ProcessGroupNCCL.Options()
+    options.config.split_share = 1
+    parent = distlite.new_group()
+    tensor = kit.put(np.ones(3))
+    distlite.all_reduce(tensor, group=parent)
+    child = distlite.split_group(parent, [list(range(size))], pg_options=options)
+    assert child is not None
+    distlite.all_reduce(tensor, group=child)
+    distlite.all_reduce(tensor, group=parent)
+    found: dict[str, Any] = {"sum": bool(kit.get(tensor)[0] == size**3)}
+    distlite.barrier()
+    child.abort()
+    found["child"] = message_of(distlite.all_reduce, tensor, group=child)
+    found["parent"] = _failure_of(tensor, parent)
+    for group in (child, parent):
+        distlite.destroy_process_group(group)
+    return found
+
+
+def living_graph(rank: int, size: int, kit: Any) -> dict[str, Any]:
+    """A group is destroyed while a graph holds its operations."""
+    group = distlite.new_group()
+    stream = kit.stream()
+    tensor = kit.put(np.ones(3))
+    distlite.all_reduce(tensor, group=group)
+    kit.get(tensor)
+    kit.begin_capture(stream)
+    distlite.all_reduce(tensor, group=group, stream=stream)
+    graph = kit.end_capture(stream)
+    begun = time.monotonic()
+    distlite.destroy_process_group(group)
+    took = time.monotonic() - begun
+    kit.launch(graph, stream)
+    kit.synchronize(stream)
+    launched = float(kit.get(tensor)[0])
+    kit.forget(graph)
+    return {"quick": took < 8, "launched": launched == size**2}
+
+
+HARDENED = (apart, hanging, threads, parting, sharing, living_graph)
+
+
+def hardened(
+    rank: int, world_size: int, init_method: str, names: list[str]
+) -> dict[str, Any]:
+    """The parts of these names, and what is left over of the doubles."""
+    kit = kit_of("cuda", rank)
+    init(rank, world_size, init_method)
+    found = {
+        part.__name__: part(rank, world_size, kit)
+        for part in HARDENED
+        if part.__name__ in names
+    }
+    distlite.destroy_process_group()
+    library = os.environ.get("DISTLITE_NCCL_LIBRARY")
+    if library:
+        comms = ctypes.c_int.in_dll(ctypes.CDLL(library), "double_comms")
+        deadline = time.monotonic() + SECONDS
+        # One that a graph held goes in the background.
+        while comms.value > 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        found["comms"] = comms.value
+    return found
+
+
+def contexts(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """Arrays on the second device; this thread never makes any device its own."""
+    double = ctypes.CDLL(os.environ["DISTLITE_CUDART_LIBRARY"])
+    tensor = CudaArray(np.ones(3), stream=None)
+    init(rank, world_size, init_method, timeout=timedelta(seconds=SECONDS))
+    for _ in range(2):
+        work = distlite.all_reduce(tensor, async_op=True)
+        work.wait(timedelta(seconds=SECONDS))
+    part = distlite.split_group(split_ranks=[list(range(world_size))])
+    distlite.all_reduce(tensor, group=part, async_op=True).wait(
+        timedelta(seconds=SECONDS)
+    )
+    held = tensor.array.tolist()
+    distlite.destroy_process_group()
+    return {
+        "held": held,
+        "contexts": [double.double_contexts(device) > 0 for device in range(2)],
+    }
+
+
 def graphs(rank: int, world_size: int, init_method: str, launches: int) -> list[float]:
     """A graph of two operations, launched some times; what the array holds then."""
     device = kit_of("cuda", rank)

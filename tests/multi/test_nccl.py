@@ -5,7 +5,7 @@ import cuda_device
 import nccl_ranks
 import pytest
 from doubles_build import nccl_doubles
-from workers import run_ranks
+from workers import SOON, run_ranks
 
 import distlite
 
@@ -130,7 +130,7 @@ def test_options_reach_the_library():
         assert found["DLPack"] == [0.0, 2.0, 4.0]
         assert found["by hand"] == [2.0]
         assert "one process uses one device" in found["two devices"]
-        assert found["version"] == (2, 27, 3)
+        assert found["version"] == (2, 28, 7)
         assert found["comms"] == 0
 
 
@@ -168,6 +168,44 @@ def test_what_is_run_on_devices_runs_here():
         assert all(0 < us < 1e7 for row in each.values() for us in row)
 
 
+def check_hardened(found, names, size):
+    for rank, each in enumerate(found):
+        assert each.pop("comms", 0) == 0
+        assert set(each) == set(names)
+        assert each.get("apart", {"wrong": []}) == {"wrong": []}
+        assert all(each.get("threads", {}).values())
+        assert all(each.get("parting", {}).values())
+        assert all(each.get("living_graph", {}).values())
+        said = each.get("hanging")
+        if said:
+            assert said.pop("parent") is True
+        if said and rank == 0:
+            assert "all_reduce #1 on cuda:0 timed out after 600ms" in said["late"]
+            assert "all_reduce #1 on cuda:0 timed out" in said["again"]
+            assert "was aborted: abort() was called" in said["aborted"]
+            assert said["took"] < SOON
+        said = each.get("sharing")
+        if said:
+            assert said["sum"] is True
+            assert "was aborted: abort() was called" in said["child"]
+            assert "shares resources (split_share)" in said["parent"]
+
+
+HARDENED = [part.__name__ for part in nccl_ranks.HARDENED]
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_what_breaks_nccl_does_not_happen(size):
+    found = run_ranks(nccl_ranks.hardened, size, names=HARDENED, env=nccl_doubles())
+    check_hardened(found, HARDENED, size)
+
+
+def test_no_context_is_made_on_a_device_that_nobody_uses():
+    env = nccl_doubles(DOUBLE_CUDA_DEVICE=1)
+    for found in run_ranks(nccl_ranks.contexts, 2, env=env):
+        assert found == {"held": [8.0] * 3, "contexts": [False, True]}
+
+
 @pytest.fixture
 def device():
     """Skips where there is no device, or no NCCL."""
@@ -190,6 +228,13 @@ def test_everything_on_a_device(device, kit, size):
         pytest.skip("this torch has no CUDA")
     wrong = run_ranks(nccl_ranks.everything, size, kit=kit, timeout=PATIENCE)
     assert wrong == [[]] * size
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("name", HARDENED)
+def test_what_breaks_nccl_on_a_device(device, name):
+    found = run_ranks(nccl_ranks.hardened, 2, names=[name], timeout=PATIENCE)
+    check_hardened(found, [name], 2)
 
 
 @pytest.mark.device

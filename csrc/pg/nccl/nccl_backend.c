@@ -22,7 +22,8 @@ part_entered(dl_nccl_backend *self, const dl_device_parting *wanted,
         .parent = self->comm,
         .meeting = wanted->is_shrinking ? NULL : &meeting,
         .is_shrinking = wanted->is_shrinking,
-        .color = wanted->color,
+        /* A part without a backend of ours has no use for a communicator. */
+        .color = child == NULL ? -1 : wanted->color,
         .key = wanted->key,
         .excluded = wanted->excluded,
         .excluded_count = wanted->excluded_count,
@@ -31,10 +32,13 @@ part_entered(dl_nccl_backend *self, const dl_device_parting *wanted,
     };
     dl_nccl_comm *made;
 
+    if (wanted->is_shrinking && child == NULL) {
+        return DL_OK;
+    }
     snprintf(key, sizeof key, "nccl/split/%" PRIu64, self->splits);
     self->splits += wanted->is_shrinking ? 0 : 1;
     DL_TRY(dl_nccl_comm_part(self->watch, &parting, deadline, &made));
-    if (made == NULL || child == NULL) {
+    if (made == NULL) {
         return DL_OK;
     }
     made->rank = child->rank;
@@ -57,9 +61,11 @@ part(dl_device_backend *backend, const dl_device_parting *wanted, dl_deadline de
         return DL_OK;
     }
     DL_TRY(dl_nccl_watch_admit(self->watch));
+    /* The child may be served by another engine, which makes its own way. */
+    bool is_ours = child != NULL && child->ops == backend->ops;
     DL_TRY(dl_cuda_enter(self->cuda, self->comm->device, &previous));
-    dl_status status = part_entered(self, wanted, deadline,
-                                    child == NULL ? NULL : dl_nccl_self(child));
+    dl_status status =
+        part_entered(self, wanted, deadline, is_ours ? dl_nccl_self(child) : NULL);
     dl_cuda_leave(self->cuda, self->comm->device, previous);
     return status;
 }
@@ -85,6 +91,10 @@ free_backend(dl_device_backend *backend)
 
     if (self->watch != NULL && self->fork_generation == dl_fork_generation()) {
         dl_nccl_watch_free(self->watch);
+        dl_nccl_comm_unref(self->comm);
+        for (int peer = 0; peer < self->size; peer++) {
+            dl_nccl_comm_unref(self->pairs[peer]);
+        }
     }
     dl_store_unref(self->store);
     free(self->pairs);

@@ -2,14 +2,25 @@
 #include "pg/nccl/nccl_comm.h"
 
 #include <inttypes.h>
-#include <stdio.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/thread.h"
+#include "pg/nccl/nccl_state.h"
 
-/* Between two looks at a communicator that is busy. */
-#define LOOK_EVERY (200 * INT64_C(1000))
+/* Looks at a communicator that is busy follow each other at once for a while, since a
+ * launch takes some microseconds only, and then at this distance. */
+#define AWAKE (50 * INT64_C(1000))
+#define LOOK_EVERY (100 * INT64_C(1000))
+
+/* What a thread inside a communicator gets to come out by itself, and after that, when it
+ * has been told to. */
+#define PATIENCE (200 * DL_MILLISECOND)
+#define REVOKE_PATIENCE DL_SECOND
+
+/* What a finalized communicator gets. */
+#define FINALIZE_PATIENCE DL_SECOND
 
 dl_status
 dl_nccl_check(const dl_nccl_table *nccl, int result, const char *call)
@@ -28,6 +39,8 @@ dl_status
 dl_nccl_comm_settle(dl_nccl_watch *watch, void *handle, int result, const char *call,
                     dl_deadline deadline)
 {
+    int64_t awake_until = dl_now() + AWAKE;
+
     while (result == DL_NCCL_IN_PROGRESS) {
         if (dl_deadline_passed(deadline)) {
             return dl_fail(DL_TIMEOUT,
@@ -35,7 +48,11 @@ dl_nccl_comm_settle(dl_nccl_watch *watch, void *handle, int result, const char *
                            "come, or NCCL cannot reach it",
                            call, deadline.limit / DL_MILLISECOND, watch->label);
         }
-        DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, LOOK_EVERY)));
+        if (dl_now() < awake_until) {
+            sched_yield();
+        } else {
+            DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, LOOK_EVERY)));
+        }
         DL_TRY(dl_nccl_watch_cause(watch));
         int asked = watch->nccl->comm_error(handle, &result);
         result = asked == DL_NCCL_SUCCESS ? result : asked;
@@ -77,24 +94,101 @@ fill_config(dl_nccl_config *config, const dl_device_options *options)
     }
 }
 
-/* On the watch's thread, or before the communicator is anybody's: NCCL may hang in any of
- * these calls when a peer is gone. */
-void
-dl_nccl_comm_free(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
+static void
+family_unref(dl_nccl_family *family)
 {
-    if (comm->handle != NULL && is_aborted) {
+    if (family != NULL && atomic_fetch_sub(&family->references, 1) == 1) {
+        dl_lane_fini(&family->turn);
+        free(family);
+    }
+}
+
+/* Of a communicator alone, or the parent's. */
+static dl_nccl_family *
+family_of(const dl_nccl_comm *parent)
+{
+    dl_nccl_family *family =
+        parent == NULL ? calloc(1, sizeof *family) : parent->family;
+
+    if (family == NULL) {
+        (void)dl_fail_no_memory();
+        return NULL;
+    }
+    if (parent == NULL) {
+        dl_lane_init(&family->turn);
+    }
+    atomic_fetch_add(&family->references, 1);
+    return family;
+}
+
+void
+dl_nccl_comm_unref(dl_nccl_comm *comm)
+{
+    if (comm != NULL && atomic_fetch_sub(&comm->references, 1) == 1) {
+        family_unref(comm->family);
+        free(comm);
+    }
+}
+
+/* A thread inside sees the cause between two looks, if the communicator does not block.
+ * Out of a call that blocks only NCCL itself can bring it: by a revoke, which frees
+ * nothing, from 2.28.7 on.  False: it is still inside. */
+static bool
+take_over(const dl_nccl_watch *watch, dl_nccl_comm *comm)
+{
+    dl_lane *turn = &comm->family->turn;
+
+    if (dl_lane_take(turn, dl_deadline_after(PATIENCE)) == DL_OK) {
+        return true;
+    }
+    if (watch->nccl->comm_revoke != NULL && !comm->is_waiting) {
+        (void)watch->nccl->comm_revoke(comm->handle, 0);
+    }
+    return dl_lane_take(turn, dl_deadline_after(REVOKE_PATIENCE)) == DL_OK;
+}
+
+/* An abort is the last way to free a thread that is still inside; where that happens the
+ * memory stays, as NCCL may use it. */
+static void
+close_handle(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
+{
+    bool has_turn = take_over(watch, comm);
+
+    if (is_aborted || !has_turn) {
         watch->nccl->comm_abort(comm->handle);
-    } else if (comm->handle != NULL) {
+    } else {
         int result = watch->nccl->comm_finalize(comm->handle);
         /* What it ends with does not matter: it is destroyed in any case. */
         dl_nccl_comm_settle(watch, comm->handle, result, "ncclCommFinalize",
-                            dl_deadline_after(DL_SECOND));
+                            dl_deadline_after(FINALIZE_PATIENCE));
         watch->nccl->comm_destroy(comm->handle);
     }
-    if (comm->stream != NULL) {
-        watch->cuda->stream_destroy(comm->stream);
+    if (has_turn) {
+        dl_lane_pass(&comm->family->turn);
+    } else {
+        atomic_fetch_add(&comm->references, 1);
+        comm->stream = NULL;
     }
-    free(comm);
+}
+
+/* NCCL may hang in any of these calls when a peer is gone. */
+void
+dl_nccl_comm_free(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
+{
+    const dl_cuda_table *cuda = watch->cuda;
+    int previous = comm->device;
+
+    (void)dl_cuda_enter(cuda, comm->device, &previous);
+    if (comm->handle != NULL) {
+        close_handle(watch, comm, is_aborted);
+        comm->handle = NULL;
+    }
+    if (comm->stream != NULL) {
+        cuda->stream_destroy(comm->stream);
+        comm->stream = NULL;
+    }
+    dl_cuda_leave(cuda, comm->device, previous);
+    dl_nccl_comm_unref(comm);
 }
 
 /* A stream of its own, so that communication overlaps with what the program computes; one
@@ -116,144 +210,372 @@ open_stream(dl_nccl_watch *watch, const dl_device_options *options, dl_nccl_comm
                          "cudaStreamCreateWithPriority");
 }
 
+/* On the device, with the caller's reference. */
 static dl_status
 begin_comm(dl_nccl_watch *watch, const dl_device_options *options, int device,
-           dl_nccl_comm **comm)
+           const dl_nccl_comm *relative, dl_nccl_comm **comm)
 {
     dl_nccl_comm *made = calloc(1, sizeof *made);
+    int previous;
 
     if (made == NULL) {
         return dl_fail_no_memory();
     }
+    atomic_init(&made->references, 1);
     made->device = device;
-    dl_status status = open_stream(watch, options, made);
+    made->family = family_of(relative);
+    dl_status status = made->family == NULL
+                           ? DL_NO_MEMORY
+                           : dl_cuda_enter(watch->cuda, device, &previous);
+    if (status == DL_OK) {
+        status = open_stream(watch, options, made);
+        dl_cuda_leave(watch->cuda, device, previous);
+    }
     if (status != DL_OK) {
-        made->stream = NULL;
-        dl_nccl_comm_free(watch, made, true);
+        dl_nccl_comm_unref(made);
         return status;
     }
     *comm = made;
     return DL_OK;
 }
 
+/* A communicator in the making, on a thread of its own; its maker and that thread have a
+ * reference each.  NCCL reads texts of the configuration and stores the handle as long as
+ * it is busy, so all of that lies here and not in anybody's frame. */
+typedef struct making {
+    atomic_uint references;
+    dl_nccl_watch *watch;
+    dl_nccl_comm *comm;
+    dl_nccl_comm *parent; /* NULL: by an id */
+    dl_device_options options;
+    dl_nccl_config config;
+    dl_nccl_id id;
+    bool is_shrinking;
+    int color;
+    int key;
+    int flags;
+    int *excluded;
+    int excluded_count;
+    dl_deadline deadline;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    /* guarded by lock */
+    bool is_over;
+    bool is_left; /* nobody waits for it any more */
+    dl_status status;
+    dl_error error;
+} making;
+
+static void
+making_unref(making *self)
+{
+    if (atomic_fetch_sub(&self->references, 1) == 1) {
+        dl_nccl_comm_unref(self->parent);
+        dl_nccl_watch_unref(self->watch);
+        pthread_cond_destroy(&self->changed);
+        pthread_mutex_destroy(&self->lock);
+        free(self->excluded);
+        free(self);
+    }
+}
+
 static dl_status
-init_comm(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline deadline,
-          dl_nccl_comm *comm)
+init_comm(making *self)
+{
+    dl_nccl_comm *comm = self->comm;
+    int result = self->watch->nccl->comm_init(&comm->handle, comm->size, self->id,
+                                              comm->rank, &self->config);
+
+    return dl_nccl_comm_settle(self->watch, comm->handle, result,
+                               "ncclCommInitRankConfig", self->deadline);
+}
+
+/* Without those excluded, who may be dead: that is what it is for. */
+static int
+shrink(making *self)
+{
+    return self->watch->nccl->comm_shrink(self->parent->handle, self->excluded,
+                                          self->excluded_count, &self->comm->handle,
+                                          &self->config, self->flags);
+}
+
+/* All ranks of the parent take part, also those that go nowhere. */
+static int
+split(making *self)
+{
+    int color = self->color < 0 ? DL_NCCL_NO_COLOR : self->color;
+
+    return self->watch->nccl->comm_split(self->parent->handle, color, self->key,
+                                         &self->comm->handle, &self->config);
+}
+
+/* A parent that does not block is busy until all its ranks have called this, and has
+ * stored the handle only then. */
+static dl_status
+part_locked(making *self)
+{
+    const char *call = self->is_shrinking ? "ncclCommShrink" : "ncclCommSplit";
+
+    DL_TRY(dl_nccl_watch_admit(self->watch));
+    if (self->flags == DL_NCCL_SHRINK_ABORT) {
+        dl_nccl_watch_suspend(self->watch);
+    }
+    int result = self->is_shrinking ? shrink(self) : split(self);
+    DL_TRY(dl_nccl_comm_settle(self->watch, self->parent->handle, result, call,
+                               self->deadline));
+    return self->comm->handle == NULL
+               ? DL_OK
+               : dl_nccl_comm_settle(self->watch, self->comm->handle,
+                                     DL_NCCL_IN_PROGRESS,
+                                     "making a part's communicator", self->deadline);
+}
+
+/* Once NCCL has been called, a failure leaves the parent's ranks at odds. */
+static dl_status
+part_comm(making *self)
+{
+    dl_lane *turn = &self->parent->family->turn;
+    dl_status status = dl_lane_take(turn, self->deadline);
+
+    if (status != DL_OK) {
+        return dl_fail(status,
+                       "another thread's launch has not come back from NCCL within "
+                       "%" PRId64 "ms",
+                       self->deadline.limit / DL_MILLISECOND);
+    }
+    status = part_locked(self);
+    dl_lane_pass(turn);
+    if (status != DL_OK) {
+        dl_error error = *dl_last_error();
+        dl_nccl_watch_orphan(self->watch, self->comm);
+        self->comm = NULL;
+        dl_nccl_watch_fail(self->watch, &error);
+        return dl_fail_again(&error);
+    }
+    if (self->flags == DL_NCCL_SHRINK_ABORT) {
+        dl_fail(DL_CANCELLED, "%s was shrunk, which aborted what it had under way",
+                self->watch->label);
+        dl_nccl_watch_fail(self->watch, dl_last_error());
+    }
+    return DL_OK;
+}
+
+/* What nobody waits for any more is aborted: the other ranks are being told the same. */
+static void *
+run(void *argument)
+{
+    making *self = argument;
+    int previous;
+
+    dl_status status = dl_cuda_enter(self->watch->cuda, self->comm->device, &previous);
+    if (status == DL_OK) {
+        status = self->parent == NULL ? init_comm(self) : part_comm(self);
+    }
+    pthread_mutex_lock(&self->lock);
+    self->status = status;
+    self->error = *dl_last_error();
+    self->is_over = true;
+    bool is_left = self->is_left;
+    pthread_cond_broadcast(&self->changed);
+    pthread_mutex_unlock(&self->lock);
+    if (is_left && self->comm != NULL) {
+        dl_nccl_comm_free(self->watch, self->comm, true);
+    }
+    making_unref(self);
+    return NULL;
+}
+
+static dl_status
+await(making *self)
+{
+    /* The thread words what has taken too long, if it can: it is let a moment more. */
+    dl_deadline deadline = self->deadline;
+    dl_status status = DL_OK;
+
+    deadline.at = deadline.limit < 0 ? deadline.at : deadline.at + PATIENCE;
+    pthread_mutex_lock(&self->lock);
+    while (!self->is_over && status == DL_OK) {
+        status = dl_condition_wait(&self->changed, &self->lock, deadline);
+        if (status == DL_OK && !self->is_over) {
+            status = dl_nccl_watch_cause(self->watch);
+        }
+    }
+    self->is_left = !self->is_over;
+    bool is_over = self->is_over;
+    pthread_mutex_unlock(&self->lock);
+    if (is_over) {
+        return self->status == DL_OK ? DL_OK : dl_fail_again(&self->error);
+    }
+    return status == DL_TIMEOUT
+               ? dl_fail(DL_TIMEOUT,
+                         "NCCL did not return within %" PRId64
+                         "ms: a rank that had come is gone, or NCCL cannot reach it",
+                         self->deadline.limit / DL_MILLISECOND)
+               : status;
+}
+
+/* Takes `comm`, and gives it back as made, or NULL where this rank is in no part. */
+static dl_status
+make(making *self, dl_nccl_comm **comm)
+{
+    pthread_t thread;
+
+    *comm = NULL;
+    dl_status status = dl_thread_start(&thread, run, self);
+    if (status != DL_OK) {
+        atomic_store(&self->references, 1);
+    } else {
+        pthread_detach(thread);
+        status = await(self);
+    }
+    dl_error error = *dl_last_error();
+    if (self->is_left && self->parent != NULL) {
+        dl_error cause = dl_error_for_others();
+        dl_nccl_watch_fail(self->watch, &cause);
+    }
+    if (!self->is_left && self->comm != NULL
+        && (status != DL_OK || self->comm->handle == NULL)) {
+        dl_nccl_comm_free(self->watch, self->comm, true);
+    } else if (status == DL_OK) {
+        *comm = self->comm;
+    }
+    making_unref(self);
+    return status == DL_OK ? DL_OK : dl_fail_again(&error);
+}
+
+static making *
+making_new(dl_nccl_watch *watch, const dl_device_options *options, dl_deadline deadline)
+{
+    making *self = calloc(1, sizeof *self);
+
+    if (self == NULL) {
+        (void)dl_fail_no_memory();
+        return NULL;
+    }
+    atomic_init(&self->references, 2);
+    atomic_fetch_add(&watch->references, 1);
+    pthread_mutex_init(&self->lock, NULL);
+    pthread_cond_init(&self->changed, NULL);
+    self->watch = watch;
+    self->options = *options;
+    self->deadline = deadline;
+    fill_config(&self->config, &self->options);
+    return self;
+}
+
+static dl_status
+meet_and_make(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
+              dl_deadline deadline, dl_nccl_comm **comm)
 {
     /* Zeroed: old libraries leave what was there. */
     dl_nccl_id id = {{0}};
-    dl_nccl_config config;
+    dl_nccl_comm *made;
 
-    fill_config(&config, meeting->options);
     DL_TRY(dl_nccl_meet(watch, meeting, deadline, &id));
-    void *handle = NULL;
-    int result =
-        watch->nccl->comm_init(&handle, meeting->size, id, meeting->rank, &config);
-    comm->handle = handle;
-    comm->rank = meeting->rank;
-    comm->size = meeting->size;
-    return dl_nccl_comm_settle(watch, handle, result, "ncclCommInitRankConfig",
-                               deadline);
+    making *self = making_new(watch, meeting->options, deadline);
+    if (self == NULL) {
+        return DL_NO_MEMORY;
+    }
+    dl_status status =
+        begin_comm(watch, meeting->options, meeting->device, NULL, &made);
+    if (status != DL_OK) {
+        atomic_store(&self->references, 1);
+        making_unref(self);
+        return status;
+    }
+    made->rank = meeting->rank;
+    made->size = meeting->size;
+    self->id = id;
+    self->comm = made;
+    return make(self, comm);
 }
 
 dl_status
 dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
                   dl_deadline deadline, dl_nccl_comm **comm)
 {
-    dl_nccl_comm *made;
-
-    DL_TRY(begin_comm(watch, meeting->options, meeting->device, &made));
-    dl_status status = init_comm(watch, meeting, deadline, made);
-    if (status != DL_OK) {
-        dl_nccl_comm_free(watch, made, true);
-        return dl_fail_while("making the NCCL communicator of %s on cuda:%d",
-                             watch->label, meeting->device);
-    }
-    *comm = made;
-    return DL_OK;
+    return meet_and_make(watch, meeting, deadline, comm) == DL_OK
+               ? DL_OK
+               : dl_fail_while("making the NCCL communicator of %s on cuda:%d",
+                               watch->label, meeting->device);
 }
 
-/* Without those excluded, who may be dead: that is what it is for. */
 static dl_status
-shrink(dl_nccl_watch *watch, const dl_nccl_parting *parting, void **handle,
-       dl_nccl_config *config)
+check_version(const dl_nccl_watch *watch, const dl_nccl_parting *parting)
 {
     char found[32];
 
-    if (watch->nccl->comm_shrink == NULL) {
-        dl_nccl_version_text(watch->nccl->version, found, sizeof found);
-        return dl_fail(DL_UNSUPPORTED,
-                       "shrinking a group needs NCCL 2.27 or newer; this is %s", found);
+    if (!parting->is_shrinking || watch->nccl->comm_shrink != NULL) {
+        return DL_OK;
     }
-    /* NCCL takes the list as writable, and leaves it as it is. */
-    int result = watch->nccl->comm_shrink(
-        parting->parent->handle, (int *)(uintptr_t)parting->excluded,
-        parting->excluded_count, handle, config, parting->flags);
-    return result == DL_NCCL_IN_PROGRESS
-               ? DL_OK
-               : dl_nccl_check(watch->nccl, result, "ncclCommShrink");
+    dl_nccl_version_text(watch->nccl->version, found, sizeof found);
+    return dl_fail(DL_UNSUPPORTED,
+                   "shrinking a group needs NCCL 2.27 or newer; this is %s", found);
 }
 
-/* All ranks of the parent take part, also those that go nowhere. */
-static dl_status
-split(dl_nccl_watch *watch, const dl_nccl_parting *parting, void **handle,
-      dl_nccl_config *config)
+/* As NCCL decides it: the environment counts more than the configuration. */
+static bool
+is_sharing(const dl_nccl_parting *parting, const dl_nccl_config *config)
 {
-    int color = parting->color < 0 ? DL_NCCL_NO_COLOR : parting->color;
-    int result = watch->nccl->comm_split(parting->parent->handle, color, parting->key,
-                                         handle, config);
+    const char *value =
+        getenv(parting->is_shrinking ? "NCCL_COMM_SHRINK_SHARE_RESOURCES"
+                                     : "NCCL_COMM_SPLIT_SHARE_RESOURCES");
+    int given = parting->is_shrinking ? config->shrink_share : config->split_share;
 
-    return result == DL_NCCL_IN_PROGRESS
-               ? DL_OK
-               : dl_nccl_check(watch->nccl, result, "ncclCommSplit");
+    return value != NULL && value[0] != '\0' ? strcmp(value, "0") != 0 : given == 1;
 }
 
-/* A parent that does not block is busy until all its ranks have called this. */
 static dl_status
-part_comm(dl_nccl_watch *watch, const dl_nccl_parting *parting, dl_deadline deadline,
-          dl_nccl_comm *comm)
+fill_parting(making *self, const dl_nccl_parting *parting)
 {
-    bool is_member = parting->is_shrinking || parting->color >= 0;
-    dl_nccl_config config;
-    void *handle = NULL;
+    size_t size = (size_t)parting->excluded_count * sizeof *self->excluded;
+    bool is_shared = is_sharing(parting, &self->config);
 
-    fill_config(&config, parting->options);
-    dl_status status =
-        (parting->is_shrinking ? shrink : split)(watch, parting, &handle, &config);
-    comm->handle = handle;
-    if (status == DL_OK) {
-        status =
-            dl_nccl_comm_settle(watch, parting->parent->handle, DL_NCCL_IN_PROGRESS,
-                                "parting a communicator", deadline);
+    self->is_shrinking = parting->is_shrinking;
+    self->color = parting->color;
+    self->key = parting->key;
+    self->flags = parting->flags;
+    self->excluded = calloc(1, size + 1);
+    if (self->excluded == NULL) {
+        return dl_fail_no_memory();
     }
-    if (status == DL_OK && is_member) {
-        status = dl_nccl_comm_settle(watch, handle, DL_NCCL_IN_PROGRESS,
-                                     "making a part's communicator", deadline);
+    if (size > 0) {
+        memcpy(self->excluded, parting->excluded, size);
     }
-    return status;
+    self->excluded_count = parting->excluded_count;
+    atomic_fetch_add(&parting->parent->references, 1);
+    self->parent = parting->parent;
+    return begin_comm(self->watch, &self->options, self->parent->device,
+                      is_shared ? self->parent : NULL, &self->comm);
+}
+
+static dl_status
+meet_and_part(dl_nccl_watch *watch, const dl_nccl_parting *parting,
+              dl_deadline deadline, dl_nccl_comm **comm)
+{
+    DL_TRY(check_version(watch, parting));
+    if (parting->meeting != NULL) {
+        DL_TRY(dl_nccl_meet(watch, parting->meeting, deadline, NULL));
+    }
+    making *self = making_new(watch, parting->options, deadline);
+    if (self == NULL) {
+        return DL_NO_MEMORY;
+    }
+    dl_status status = fill_parting(self, parting);
+    if (status != DL_OK) {
+        atomic_store(&self->references, 1);
+        making_unref(self);
+        return status;
+    }
+    return make(self, comm);
 }
 
 dl_status
 dl_nccl_comm_part(dl_nccl_watch *watch, const dl_nccl_parting *parting,
                   dl_deadline deadline, dl_nccl_comm **comm)
 {
-    dl_nccl_comm *made;
-
-    DL_TRY(begin_comm(watch, parting->options, parting->parent->device, &made));
-    dl_status status = DL_OK;
-    if (parting->meeting != NULL) {
-        status = dl_nccl_meet(watch, parting->meeting, deadline, NULL);
-    }
-    if (status == DL_OK) {
-        status = part_comm(watch, parting, deadline, made);
-    }
-    if (status != DL_OK || made->handle == NULL) {
-        dl_nccl_comm_free(watch, made, true);
-        *comm = NULL;
-        return status == DL_OK
-                   ? DL_OK
-                   : dl_fail_while("parting the NCCL communicator of %s", watch->label);
-    }
-    *comm = made;
-    return DL_OK;
+    *comm = NULL;
+    return meet_and_part(watch, parting, deadline, comm) == DL_OK
+               ? DL_OK
+               : dl_fail_while("parting the NCCL communicator of %s", watch->label);
 }

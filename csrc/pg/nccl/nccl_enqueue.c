@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "pg/nccl/nccl_comm.h"
 #include "pg/nccl/nccl_launch.h"
@@ -119,47 +121,118 @@ order_after(const dl_nccl_backend *self, const dl_nccl_comm *comm,
     return DL_OK;
 }
 
+static dl_nccl_launch
+launch_of(const dl_nccl_backend *self, const dl_device_item *item,
+          const dl_nccl_comm *comm)
+{
+    const dl_message_args *message = item->args;
+    dl_nccl_launch launch = {
+        .nccl = self->nccl,
+        .cuda = self->cuda,
+        .comm = comm->handle,
+        .stream = comm->stream,
+        .rank = comm->rank,
+        .size = comm->size,
+        .op = item->op,
+        .args = item->args,
+    };
+
+    if (is_message(item->op)) {
+        launch.peer = comm == self->comm ? message->peer : 1 - comm->rank;
+    }
+    return launch;
+}
+
 /* Always in a group of calls: one that fails half-way leaves nothing behind, and a lone
  * call costs no more that way. */
 static int
-launch_items(const dl_nccl_backend *self, const dl_device_call *call,
-             const dl_nccl_comm *comm)
+call_nccl(const dl_nccl_table *nccl, const dl_nccl_launch *launches, size_t count)
 {
-    int result = self->nccl->group_start();
+    int result = nccl->group_start();
 
-    for (size_t i = 0; result == DL_NCCL_SUCCESS && i < call->count; i++) {
-        const dl_device_item *item = &call->items[i];
-        const dl_message_args *message = item->args;
-        dl_nccl_launch launch = {
-            .nccl = self->nccl,
-            .comm = comm->handle,
-            .stream = comm->stream,
-            .rank = comm->rank,
-            .size = comm->size,
-            .args = item->args,
-        };
-        if (is_message(item->op)) {
-            launch.peer = comm == self->comm ? message->peer : 1 - comm->rank;
-        }
-        result = dl_nccl_launch_op(item->op, &launch);
+    for (size_t i = 0; result == DL_NCCL_SUCCESS && i < count; i++) {
+        result = dl_nccl_launch_op(&launches[i]);
     }
     /* Also after a failure: the thread would stay inside the bundle. */
-    int ended = self->nccl->group_end();
+    int ended = nccl->group_end();
     return result == DL_NCCL_SUCCESS || result == DL_NCCL_IN_PROGRESS ? ended : result;
 }
 
-/* Nobody frees the communicator meanwhile. */
+/* All that goes on the communicator's stream. */
 static dl_status
-launch_locked(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
-              dl_nccl_work *work)
+launch_items(dl_nccl_backend *self, dl_nccl_launch *launches, size_t count,
+             const dl_nccl_comm *comm, const dl_nccl_work *work)
 {
-    DL_TRY(dl_nccl_watch_admit(self->watch));
-    DL_TRY(order_after(self, comm, work));
-    DL_TRY(dl_nccl_comm_settle(self->watch, comm->handle,
-                               launch_items(self, call, comm), "NCCL", call->deadline));
+    dl_status status = order_after(self, comm, work);
+
+    for (size_t i = 0; status == DL_OK && i < count; i++) {
+        status = dl_nccl_launch_begin(&launches[i]);
+    }
+    if (status == DL_OK) {
+        status = dl_nccl_comm_settle(self->watch, comm->handle,
+                                     call_nccl(self->nccl, launches, count), "NCCL",
+                                     work->deadline);
+    }
+    for (size_t i = 0; i < count; i++) {
+        dl_error error = *dl_last_error();
+        dl_status ended = dl_nccl_launch_end(&launches[i], status == DL_OK);
+        status = status == DL_OK ? ended : dl_fail_again(&error);
+    }
+    DL_TRY(status);
     return dl_cuda_check(self->cuda,
                          self->cuda->event_record(work->event, comm->stream),
                          "cudaEventRecord");
+}
+
+/* With the turn: nobody else is inside the communicator, and nobody frees it. */
+static dl_status
+launch_call(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
+            dl_nccl_work *work)
+{
+    dl_nccl_launch one, *launches = &one;
+
+    if (call->count > 1) {
+        launches = calloc(call->count, sizeof *launches);
+    }
+    if (launches == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (size_t i = 0; i < call->count; i++) {
+        launches[i] = launch_of(self, &call->items[i], comm);
+    }
+    dl_status status = launch_items(self, launches, call->count, comm, work);
+    if (launches != &one) {
+        free(launches);
+    }
+    return status;
+}
+
+static dl_status
+take_turn(const dl_nccl_comm *comm, const dl_nccl_work *work)
+{
+    dl_status status = dl_lane_take(&comm->family->turn, work->deadline);
+
+    return status == DL_TIMEOUT
+               ? dl_fail(DL_TIMEOUT,
+                         "another thread's launch has not come back from NCCL within "
+                         "%" PRId64 "ms",
+                         work->deadline.limit / DL_MILLISECOND)
+               : status;
+}
+
+/* The work is watched already.  A teardown may have begun meanwhile: it waits for the
+ * turn, and whoever gets it then may not use the communicator. */
+static dl_status
+launch_watched(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
+               dl_nccl_work *work)
+{
+    DL_TRY(take_turn(comm, work));
+    dl_status status = dl_nccl_watch_admit(self->watch);
+    if (status == DL_OK) {
+        status = launch_call(self, call, comm, work);
+    }
+    dl_lane_pass(&comm->family->turn);
+    return status;
 }
 
 /* Nobody may ask for an event that was recorded in a capture. */
@@ -167,41 +240,66 @@ static void
 hand_over(dl_nccl_work *work)
 {
     if (!work->is_captured) {
-        dl_nccl_watch_work(work);
+        dl_nccl_watch_launched(work);
         return;
     }
-    dl_work_finish(&work->work, DL_OK);
-    dl_work_unref(&work->work);
+    dl_nccl_watch_graph(work->watch);
+    if (dl_nccl_watch_retract(work)) {
+        dl_work_finish(&work->work, DL_OK);
+        dl_work_unref(&work->work);
+    }
+}
+
+/* The cause of the group says more than what NCCL makes of an abort. */
+static dl_status
+give_up(dl_nccl_backend *self, dl_nccl_work *work, dl_status status)
+{
+    char name[DL_NCCL_WORK_TEXT_SIZE];
+    dl_error error = *dl_last_error();
+
+    if (status != DL_INTERRUPTED && dl_nccl_watch_cause(self->watch) != DL_OK) {
+        error = *dl_last_error();
+    } else {
+        (void)dl_fail_again(&error);
+        dl_nccl_work_describe(work, name, sizeof name);
+        dl_fail_while("%s in %s", name, self->watch->label);
+        error = *dl_last_error();
+    }
+    if (dl_nccl_watch_retract(work)) {
+        dl_nccl_work_drop(work);
+    } else {
+        dl_work_unref(&work->work);
+    }
+    return dl_fail_again(&error);
 }
 
 static dl_status
 launch(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
        dl_nccl_work *work)
 {
-    char name[DL_NCCL_WORK_TEXT_SIZE];
+    dl_status status = dl_nccl_watch_begin(work);
 
-    pthread_mutex_lock(&self->watch->launching);
-    dl_status status = launch_locked(self, call, comm, work);
-    if (status == DL_OK) {
-        hand_over(work);
-    }
-    pthread_mutex_unlock(&self->watch->launching);
     if (status != DL_OK) {
-        dl_nccl_work_describe(work, name, sizeof name);
-        dl_fail_while("%s in %s", name, self->watch->label);
         dl_nccl_work_drop(work);
+        return status;
     }
-    return status;
+    status = launch_watched(self, call, comm, work);
+    if (status != DL_OK) {
+        return give_up(self, work, status);
+    }
+    hand_over(work);
+    return DL_OK;
 }
 
 /* Before anything is sent, so that what is refused leaves the group whole. */
 static dl_status
-check_call(const dl_nccl_backend *self, const dl_device_call *call)
+check_call(const dl_nccl_backend *self, const dl_device_call *call, int device)
 {
     DL_TRY(dl_nccl_watch_admit(self->watch));
     for (size_t i = 0; i < call->count; i++) {
+        const dl_device_item *item = &call->items[i];
         DL_TRY(
-            dl_nccl_launch_check(self->nccl, call->items[i].op, call->items[i].args));
+            dl_nccl_launch_check(self->nccl, self->cuda, device, item->op, item->args));
     }
     return DL_OK;
 }
@@ -284,7 +382,7 @@ dl_nccl_enqueue(dl_device_backend *backend, const dl_device_call *call, dl_work 
     int device = dl_arrays_at(&arrays, 0)->device_index;
     int previous;
 
-    DL_TRY(check_call(self, call));
+    DL_TRY(check_call(self, call, device));
     DL_TRY(check_device(self, device));
     DL_TRY(dl_cuda_enter(self->cuda, device, &previous));
     dl_status status = enqueue_entered(self, call, device, work);

@@ -21,16 +21,29 @@ typedef struct reduce_request {
         }                                 \
     } while (0)
 
-/* Whether blocks follow each other without gaps and are all of one size, as the simple
- * calls want them. */
+/* What all ranks see alike, unlike the places of the blocks. */
 static bool
-is_one_piece(const dl_tensor *blocks, int count)
+are_of_one_size(const dl_tensor *blocks, int count)
+{
+    size_t size = dl_tensor_size(&blocks[0]);
+
+    for (int i = 1; i < count; i++) {
+        if (dl_tensor_size(&blocks[i]) != size) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* As a single call wants blocks of one size. */
+static bool
+follow_each_other(const dl_tensor *blocks, int count)
 {
     size_t size = dl_tensor_size(&blocks[0]);
     const char *next = blocks[0].data;
 
     for (int i = 0; i < count; i++, next += size) {
-        if (dl_tensor_size(&blocks[i]) != size || blocks[i].data != next) {
+        if (blocks[i].data != next) {
             return false;
         }
     }
@@ -89,19 +102,20 @@ broadcast(const dl_nccl_launch *self)
     return broadcast_block(self, args->tensor.data, &args->tensor, args->root);
 }
 
-/* One broadcast for each rank where the blocks are not one array. */
+/* One broadcast for each rank where the blocks differ in size. */
 static int
 all_gather(const dl_nccl_launch *self)
 {
     const dl_all_gather_args *args = self->args;
     const dl_tensor *outputs = args->outputs;
 
-    if (is_one_piece(outputs, self->size)) {
+    if (are_of_one_size(outputs, self->size)) {
         size_t size = dl_tensor_size(&args->input);
+        void *to = self->packed == NULL ? outputs[0].data : self->packed;
         return size == 0
                    ? DL_NCCL_SUCCESS
-                   : self->nccl->all_gather(args->input.data, outputs[0].data, size,
-                                            DL_NCCL_UINT8, self->comm, self->stream);
+                   : self->nccl->all_gather(args->input.data, to, size, DL_NCCL_UINT8,
+                                            self->comm, self->stream);
     }
     for (int i = 0; i < self->size; i++) {
         const void *from = i == self->rank ? args->input.data : outputs[i].data;
@@ -226,20 +240,20 @@ reduce(const dl_nccl_launch *self)
     return result;
 }
 
-/* One reduction for each rank where the blocks are not one array. */
+/* One reduction for each rank where the blocks differ in size. */
 static int
 reduce_blocks(const dl_nccl_launch *self, const dl_nccl_reduction *reduction)
 {
     const dl_reduce_scatter_args *args = self->args;
     const dl_tensor *inputs = args->inputs;
 
-    if (is_one_piece(inputs, self->size)) {
+    if (are_of_one_size(inputs, self->size)) {
         size_t count = args->output.count * reduction->per_element;
-        return count == 0
-                   ? DL_NCCL_SUCCESS
-                   : self->nccl->reduce_scatter(inputs[0].data, args->output.data,
-                                                count, reduction->dtype, reduction->op,
-                                                self->comm, self->stream);
+        const void *from = self->packed == NULL ? inputs[0].data : self->packed;
+        return count == 0 ? DL_NCCL_SUCCESS
+                          : self->nccl->reduce_scatter(from, args->output.data, count,
+                                                       reduction->dtype, reduction->op,
+                                                       self->comm, self->stream);
     }
     for (int i = 0; i < self->size; i++) {
         TRY_NCCL(reduce_block(self, reduction, &inputs[i], &args->output, i));
@@ -275,13 +289,109 @@ static const launch_fn launches[DL_OP_TYPE_COUNT] = {
 };
 
 int
-dl_nccl_launch_op(dl_op_type op, const dl_nccl_launch *launch)
+dl_nccl_launch_op(const dl_nccl_launch *launch)
 {
-    return launches[op](launch);
+    return launches[launch->op](launch);
+}
+
+/* The blocks that are to be packed; NULL: there are none. */
+static const dl_tensor *
+blocks_to_pack(const dl_nccl_launch *self)
+{
+    const dl_all_gather_args *gather = self->args;
+    const dl_reduce_scatter_args *scatter = self->args;
+    const dl_tensor *blocks = self->op == DL_ALL_GATHER       ? gather->outputs
+                              : self->op == DL_REDUCE_SCATTER ? scatter->inputs
+                                                              : NULL;
+
+    return blocks == NULL || dl_tensor_size(&blocks[0]) == 0
+                   || !are_of_one_size(blocks, self->size)
+                   || follow_each_other(blocks, self->size)
+               ? NULL
+               : blocks;
+}
+
+static dl_status
+copy_blocks(const dl_nccl_launch *self, const dl_tensor *blocks, bool is_packing)
+{
+    size_t size = dl_tensor_size(&blocks[0]);
+    char *packed = self->packed;
+    int result = DL_CUDA_SUCCESS;
+
+    for (int i = 0; i < self->size && result == DL_CUDA_SUCCESS; i++, packed += size) {
+        result = self->cuda->copy(is_packing ? packed : blocks[i].data,
+                                  is_packing ? blocks[i].data : packed, size,
+                                  DL_CUDA_ON_DEVICE, self->stream);
+    }
+    return dl_cuda_check(self->cuda, result, "cudaMemcpyAsync");
 }
 
 dl_status
-dl_nccl_launch_check(const dl_nccl_table *nccl, dl_op_type op, const void *args)
+dl_nccl_launch_begin(dl_nccl_launch *self)
+{
+    const dl_tensor *blocks = blocks_to_pack(self);
+
+    self->packed = NULL;
+    if (blocks == NULL) {
+        return DL_OK;
+    }
+    size_t size = dl_tensor_size(&blocks[0]) * (size_t)self->size;
+    dl_status status = dl_cuda_check(
+        self->cuda, self->cuda->memory_new_ordered(&self->packed, size, self->stream),
+        "cudaMallocAsync");
+    if (status != DL_OK) {
+        self->packed = NULL;
+        return dl_fail_while("packing the blocks of %s, which lie apart",
+                             dl_op_type_name((uint8_t)self->op));
+    }
+    return self->op == DL_REDUCE_SCATTER ? copy_blocks(self, blocks, true) : DL_OK;
+}
+
+dl_status
+dl_nccl_launch_end(dl_nccl_launch *self, bool is_launched)
+{
+    dl_status status = DL_OK;
+
+    if (self->packed == NULL) {
+        return DL_OK;
+    }
+    if (is_launched && self->op == DL_ALL_GATHER) {
+        status = copy_blocks(self, blocks_to_pack(self), false);
+    }
+    int result = self->cuda->memory_free_ordered(self->packed, self->stream);
+    self->packed = NULL;
+    return status == DL_OK ? dl_cuda_check(self->cuda, result, "cudaFreeAsync")
+                           : status;
+}
+
+/* Eight-bit floats are added up by devices from compute capability 9.0 on.  NCCL itself
+ * says so in the middle of a group of calls, which would break the communicator. */
+static dl_status
+check_reduction(const dl_nccl_table *nccl, const dl_cuda_table *cuda, int device,
+                dl_reduce_op op, dl_dtype dtype)
+{
+    int major = 0, minor = 0;
+
+    DL_TRY(dl_nccl_reduction_check(nccl, op, dtype));
+    if (dtype != DL_FLOAT8_E4M3FN && dtype != DL_FLOAT8_E5M2) {
+        return DL_OK;
+    }
+    int result = cuda->device_attribute(&major, DL_CUDA_CAPABILITY_MAJOR, device);
+    if (result == DL_CUDA_SUCCESS) {
+        result = cuda->device_attribute(&minor, DL_CUDA_CAPABILITY_MINOR, device);
+    }
+    DL_TRY(dl_cuda_check(cuda, result, "cudaDeviceGetAttribute"));
+    return major >= 9
+               ? DL_OK
+               : dl_fail(DL_UNSUPPORTED,
+                         "NCCL reduces %s on devices of compute capability 9.0 or "
+                         "newer; cuda:%d has %d.%d; convert the array",
+                         dl_dtype_name(dtype), device, major, minor);
+}
+
+dl_status
+dl_nccl_launch_check(const dl_nccl_table *nccl, const dl_cuda_table *cuda, int device,
+                     dl_op_type op, const void *args)
 {
     const dl_all_reduce_args *all = args;
     const dl_reduce_args *one = args;
@@ -293,11 +403,11 @@ dl_nccl_launch_check(const dl_nccl_table *nccl, dl_op_type op, const void *args)
     }
     switch (op) {
     case DL_ALL_REDUCE:
-        return dl_nccl_reduction_check(nccl, all->op, all->tensor.dtype);
+        return check_reduction(nccl, cuda, device, all->op, all->tensor.dtype);
     case DL_REDUCE:
-        return dl_nccl_reduction_check(nccl, one->op, one->tensor.dtype);
+        return check_reduction(nccl, cuda, device, one->op, one->tensor.dtype);
     case DL_REDUCE_SCATTER:
-        return dl_nccl_reduction_check(nccl, blocks->op, blocks->output.dtype);
+        return check_reduction(nccl, cuda, device, blocks->op, blocks->output.dtype);
     default:
         return DL_OK;
     }

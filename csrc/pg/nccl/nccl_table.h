@@ -17,6 +17,7 @@ enum {
     DL_NCCL_UINT8 = 1,
     DL_NCCL_NO_COLOR = -1,
     DL_NCCL_SCALAR_ON_HOST = 1,
+    DL_NCCL_SHRINK_ABORT = 1, /* what the parent does is aborted first */
 };
 
 #define DL_NCCL_OLDEST 21800
@@ -81,9 +82,10 @@ _Static_assert(sizeof(dl_nccl_config) == 72, "fixed by NCCL 2.27");
     X(op_create, ncclRedOpCreatePreMulSum, int, (int *, void *, int, int, void *))   \
     X(op_destroy, ncclRedOpDestroy, int, (int, void *))
 
-#define DL_NCCL_NEWER_SYMBOLS(X)        \
-    X(comm_shrink, ncclCommShrink, int, \
-      (void *, int *, int, void **, dl_nccl_config *, int))
+#define DL_NCCL_NEWER_SYMBOLS(X)                            \
+    X(comm_shrink, ncclCommShrink, int,                     \
+      (void *, int *, int, void **, dl_nccl_config *, int)) \
+    X(comm_revoke, ncclCommRevoke, int, (void *, int))
 
 typedef struct dl_nccl_table {
 #define X(field, symbol, result, arguments) result(*field) arguments;

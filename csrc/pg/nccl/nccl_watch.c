@@ -15,18 +15,81 @@
 #define LOOK_EVERY DL_MILLISECOND
 #define LOOK_LAZILY (20 * DL_MILLISECOND)
 
-/* What an orderly end gives works and communicators to end in. */
+/* What an orderly end gives works and communicators to end in, and a failing one the
+ * communicators. */
 #define GRACE (5 * DL_SECOND)
+
+/* All groups of the process, their one thread and their one lock.  The thread ends with
+ * the last group.  Whoever has a family's turn may take the lock; whoever has the lock
+ * only tries for a turn. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    dl_list groups;
+    bool is_running;
+    bool is_asleep; /* the thread, for longer than LOOK_EVERY */
+    bool is_woken;  /* since it fell asleep */
+} all = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void
+wake_locked(void)
+{
+    if (all.is_asleep && !all.is_woken) {
+        pthread_cond_broadcast(&all.changed);
+    }
+    all.is_woken = true;
+}
+
+static bool
+has_member(const dl_nccl_watch *self, const dl_nccl_family *family)
+{
+    for (const dl_list *node = self->comms.next; node != &self->comms;
+         node = node->next) {
+        if (DL_LIST_ENTRY(node, dl_nccl_comm, node)->family == family) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void fail_locked(dl_nccl_watch *self, const dl_error *cause);
+
+/* NCCL's abort of one communicator ends the kernels of all that share its resources, whose
+ * results are then garbage. */
+static void
+fail_relatives_locked(dl_nccl_watch *self, const dl_nccl_family *family)
+{
+    dl_error cause = {.status = DL_CANCELLED};
+
+    snprintf(
+        cause.text, sizeof cause.text,
+        "its NCCL communicator shares resources (split_share) with that of %.200s, "
+        "which was aborted: %.1600s",
+        self->label, self->cause.text);
+    for (dl_list *node = all.groups.next; node != &all.groups; node = node->next) {
+        dl_nccl_watch *other = DL_LIST_ENTRY(node, dl_nccl_watch, node);
+        if (other != self && has_member(other, family)) {
+            fail_locked(other, &cause);
+        }
+    }
+}
 
 /* The first cause is the one that counts: what follows are its consequences. */
 static void
 fail_locked(dl_nccl_watch *self, const dl_error *cause)
 {
-    if (!self->has_cause) {
-        self->cause = *cause;
-        self->has_cause = true;
+    if (self->has_cause || self->is_torn) {
+        return;
     }
-    pthread_cond_broadcast(&self->changed);
+    self->cause = *cause;
+    self->has_cause = true;
+    for (dl_list *node = self->comms.next; node != &self->comms; node = node->next) {
+        dl_nccl_family *family = DL_LIST_ENTRY(node, dl_nccl_comm, node)->family;
+        if (atomic_load(&family->references) > 1) {
+            fail_relatives_locked(self, family);
+        }
+    }
+    wake_locked();
 }
 
 /* Moves the works that have ended from one list to another; notes the first failure. */
@@ -41,6 +104,7 @@ sort_works_locked(dl_nccl_watch *self, dl_list *ended)
         next = node->next;
         if (look > 0) {
             dl_list_remove(node);
+            work->is_watched = false;
             dl_list_append(ended, node);
         } else if (look < 0 && self->is_lenient) {
             dl_log(DL_LOG_ERROR, "%s", dl_last_error()->text);
@@ -58,12 +122,16 @@ sort_locked(dl_nccl_watch *self, dl_list *ended)
 {
     int mode = DL_CUDA_MODE_RELAXED;
 
-    if (dl_list_is_empty(&self->works)) {
+    if (dl_list_is_empty(&self->works) || self->is_suspended) {
         return;
     }
+    int device = DL_LIST_ENTRY(self->works.next, dl_nccl_work, node)->device;
+    int previous = device;
+    (void)dl_cuda_enter(self->cuda, device, &previous);
     self->cuda->exchange_mode(&mode);
     sort_works_locked(self, ended);
     self->cuda->exchange_mode(&mode);
+    dl_cuda_leave(self->cuda, device, previous);
 }
 
 /* Without the lock: whoever hears of it may come back here. */
@@ -78,34 +146,60 @@ finish_all(dl_list *works, const dl_error *cause)
     }
 }
 
+/* The works go with the cause of the group, which is fixed by now. */
+static void
+fail_works_locked(dl_nccl_watch *self)
+{
+    dl_list works;
+
+    dl_list_init(&works);
+    for (dl_list *node = self->works.next; node != &self->works; node = node->next) {
+        DL_LIST_ENTRY(node, dl_nccl_work, node)->is_watched = false;
+    }
+    dl_list_move(&self->works, &works);
+    pthread_mutex_unlock(&all.lock);
+    finish_all(&works, &self->cause);
+    pthread_mutex_lock(&all.lock);
+}
+
 void
 dl_nccl_watch_reap(dl_nccl_watch *self)
 {
     dl_list ended;
 
     dl_list_init(&ended);
-    pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&all.lock);
     if (!self->has_cause) {
         sort_locked(self, &ended);
     }
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_unlock(&all.lock);
     finish_all(&ended, NULL);
+}
+
+/* One that a thread is inside of is left alone: it may not be used by two, and that thread
+ * will see its errors. */
+static int
+ask_for_error(const dl_nccl_watch *self, const dl_nccl_comm *comm)
+{
+    int error = DL_NCCL_SUCCESS;
+
+    if (comm->is_waiting || comm->handle == NULL || !dl_lane_try(&comm->family->turn)) {
+        return DL_NCCL_SUCCESS;
+    }
+    int result = self->nccl->comm_error(comm->handle, &error);
+    dl_lane_pass(&comm->family->turn);
+    error = result == DL_NCCL_SUCCESS ? error : result;
+    return error == DL_NCCL_IN_PROGRESS ? DL_NCCL_SUCCESS : error;
 }
 
 /* Errors of the network come to light here, often long before the deadline. */
 static void
 look_at_comms_locked(dl_nccl_watch *self)
 {
-    if (dl_list_is_empty(&self->comms)) {
-        return;
-    }
     for (dl_list *node = self->comms.next; node != &self->comms; node = node->next) {
         dl_nccl_comm *comm = DL_LIST_ENTRY(node, dl_nccl_comm, node);
-        int error = DL_NCCL_SUCCESS;
-        int result = self->nccl->comm_error(comm->handle, &error);
-        error = result == DL_NCCL_SUCCESS ? error : result;
-        if (error == DL_NCCL_SUCCESS || error == DL_NCCL_IN_PROGRESS
-            || comm->is_reported) {
+        int error = comm->is_reported ? DL_NCCL_SUCCESS : ask_for_error(self, comm);
+        if (error == DL_NCCL_SUCCESS) {
             continue;
         }
         comm->is_reported = true;
@@ -119,119 +213,182 @@ look_at_comms_locked(dl_nccl_watch *self)
     }
 }
 
-/* For at most a pause, or as long as there is nothing to look at. */
-static void
-wait_locked(dl_nccl_watch *self, int64_t pause)
+/* Aborted ones have to go before the works fail: until then the device may write to the
+ * arrays of these. */
+static void *
+tear_down(void *argument)
 {
-    if (dl_list_is_empty(&self->works) && dl_list_is_empty(&self->comms)) {
-        pthread_cond_wait(&self->changed, &self->lock);
-        return;
-    }
-    int64_t at = dl_now() + pause;
-    struct timespec until = {.tv_sec = at / DL_SECOND, .tv_nsec = at % DL_SECOND};
-    pthread_cond_clockwait(&self->changed, &self->lock, CLOCK_MONOTONIC, &until);
-}
+    dl_nccl_watch *self = argument;
+    dl_list comms;
 
-/* A failure ends the watch at once; an orderly end waits for what is under way. */
-static bool
-goes_on_locked(dl_nccl_watch *self)
-{
-    if (self->has_cause || (self->is_leaving && dl_list_is_empty(&self->works))) {
-        return false;
-    }
-    if (self->is_leaving && dl_now() > self->leave_by) {
-        dl_fail(DL_CLOSED, "%s was closed before its operations had ended",
-                self->label);
-        fail_locked(self, dl_last_error());
-    }
-    return !self->has_cause;
-}
-
-/* Looks more and more rarely while nothing happens, and often again once it does. */
-static void
-watch_locked(dl_nccl_watch *self)
-{
-    int64_t pause = LOOK_EVERY;
-
-    while (goes_on_locked(self)) {
-        dl_list ended;
-        dl_list_init(&ended);
-        sort_locked(self, &ended);
-        look_at_comms_locked(self);
-        bool has_ended = !dl_list_is_empty(&ended);
-        if (has_ended) {
-            pthread_mutex_unlock(&self->lock);
-            finish_all(&ended, NULL);
-            pthread_mutex_lock(&self->lock);
-        }
-        pause = has_ended                 ? LOOK_EVERY
-                : pause * 2 < LOOK_LAZILY ? pause * 2
-                                          : LOOK_LAZILY;
-        if (!self->has_cause && !has_ended) {
-            wait_locked(self, pause);
-        }
-    }
-}
-
-/* False: a call does not return from NCCL.  An abort frees it, but its memory has to stay
- * then. */
-static bool
-stop_launches(dl_nccl_watch *self)
-{
-    struct timespec until;
-
-    /* Not by the steady clock: thread sanitizers do not know that call. */
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec++;
-    return pthread_mutex_timedlock(&self->launching, &until) == 0;
-}
-
-/* Works first: those who wait for them must not wait for an abort that hangs. */
-static void
-tear_down_locked(dl_nccl_watch *self)
-{
-    dl_list works, comms;
-
-    dl_list_init(&works);
     dl_list_init(&comms);
-    dl_list_move(&self->works, &works);
+    pthread_mutex_lock(&all.lock);
     dl_list_move(&self->comms, &comms);
     bool is_aborted = self->has_cause;
-    pthread_mutex_unlock(&self->lock);
-    finish_all(&works, &self->cause);
-    bool is_quiet = stop_launches(self);
+    pthread_mutex_unlock(&all.lock);
     while (!dl_list_is_empty(&comms)) {
         dl_nccl_comm *comm = DL_LIST_ENTRY(comms.next, dl_nccl_comm, node);
         dl_list_remove(&comm->node);
-        if (is_quiet) {
-            dl_nccl_comm_free(self, comm, is_aborted);
-        } else {
-            self->nccl->comm_abort(comm->handle);
-        }
+        dl_nccl_comm_free(self, comm, is_aborted);
     }
-    if (is_quiet) {
-        pthread_mutex_unlock(&self->launching);
-    }
-    pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&all.lock);
+    fail_works_locked(self);
+    self->is_over = true;
+    pthread_cond_broadcast(&all.changed);
+    pthread_mutex_unlock(&all.lock);
+    dl_nccl_watch_unref(self);
+    return NULL;
 }
 
-static void *
-run(void *argument)
+/* With a cause, or with no works left. */
+static void
+begin_teardown_locked(dl_nccl_watch *self)
 {
-    dl_nccl_watch *self = argument;
+    pthread_t thread;
 
-    pthread_mutex_lock(&self->lock);
-    watch_locked(self);
     if (self->has_cause && self->cause.status != DL_CLOSED
         && self->cause.status != DL_CANCELLED) {
         dl_log(DL_LOG_ERROR, "%s; the communicators of this group are aborted",
                self->cause.text);
     }
-    tear_down_locked(self);
-    self->is_over = true;
-    pthread_cond_broadcast(&self->changed);
-    pthread_mutex_unlock(&self->lock);
-    dl_nccl_watch_unref(self);
+    self->is_torn = true;
+    self->fail_by = dl_now() + GRACE;
+    if (dl_list_is_empty(&self->comms) && dl_list_is_empty(&self->works)) {
+        self->is_over = true;
+        pthread_cond_broadcast(&all.changed);
+        return;
+    }
+    atomic_fetch_add_explicit(&self->references, 1, memory_order_relaxed);
+    if (dl_thread_start(&thread, tear_down, self) == DL_OK) {
+        pthread_detach(thread);
+        return;
+    }
+    pthread_mutex_unlock(&all.lock);
+    tear_down(self);
+    pthread_mutex_lock(&all.lock);
+}
+
+static void
+look_at_leaving_locked(dl_nccl_watch *self)
+{
+    if (!self->has_cause && dl_now() > self->leave_by
+        && !dl_list_is_empty(&self->works)) {
+        dl_fail(DL_CLOSED, "%s was closed before its operations had ended",
+                self->label);
+        fail_locked(self, dl_last_error());
+    }
+}
+
+/* One look at one group; true: the lock was dropped, and the list may have changed. */
+static bool
+look_at_group_locked(dl_nccl_watch *self, dl_list *ended)
+{
+    if (self->is_torn) {
+        bool is_late = dl_now() > self->fail_by && !dl_list_is_empty(&self->works);
+        if (is_late) {
+            fail_works_locked(self);
+        }
+        return is_late;
+    }
+    if (!self->has_cause) {
+        sort_locked(self, ended);
+        look_at_comms_locked(self);
+    }
+    if (self->is_leaving) {
+        look_at_leaving_locked(self);
+    }
+    if (self->has_cause || (self->is_leaving && dl_list_is_empty(&self->works))) {
+        begin_teardown_locked(self);
+        return true;
+    }
+    return false;
+}
+
+/* Those that are over leave the list.  Returns whether anything was found to do. */
+static bool
+look_at_all_locked(void)
+{
+    dl_list ended;
+    bool has_changed = false;
+
+    dl_list_init(&ended);
+    dl_list *node = all.groups.next;
+    while (node != &all.groups) {
+        dl_nccl_watch *self = DL_LIST_ENTRY(node, dl_nccl_watch, node);
+        node = node->next;
+        if (self->is_over) {
+            dl_list_remove(&self->node);
+            dl_nccl_watch_unref(self);
+        } else if (look_at_group_locked(self, &ended)) {
+            has_changed = true;
+            break;
+        }
+    }
+    has_changed = has_changed || !dl_list_is_empty(&ended);
+    pthread_mutex_unlock(&all.lock);
+    finish_all(&ended, NULL);
+    pthread_mutex_lock(&all.lock);
+    return has_changed;
+}
+
+static bool
+is_idle_locked(void)
+{
+    for (dl_list *node = all.groups.next; node != &all.groups; node = node->next) {
+        const dl_nccl_watch *self = DL_LIST_ENTRY(node, dl_nccl_watch, node);
+        bool is_finished = self->is_torn && dl_list_is_empty(&self->works);
+        if (self->is_over
+            || (!is_finished
+                && (self->has_cause || self->is_leaving
+                    || !dl_list_is_empty(&self->works)
+                    || !dl_list_is_empty(&self->comms)))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* For at most a pause, or as long as there is nothing to look at. */
+static void
+wait_locked(int64_t pause)
+{
+    bool is_idle = is_idle_locked();
+
+    all.is_asleep = is_idle || pause > LOOK_EVERY;
+    all.is_woken = false;
+    if (is_idle) {
+        pthread_cond_wait(&all.changed, &all.lock);
+    } else {
+        int64_t at = dl_now() + pause;
+        struct timespec until = {.tv_sec = at / DL_SECOND, .tv_nsec = at % DL_SECOND};
+        pthread_cond_clockwait(&all.changed, &all.lock, CLOCK_MONOTONIC, &until);
+    }
+    all.is_asleep = false;
+}
+
+/* Looks more and more rarely while nothing happens, and often again once it does. */
+static void *
+run(void *unused)
+{
+    int64_t pause = LOOK_EVERY;
+
+    (void)unused;
+    pthread_mutex_lock(&all.lock);
+    while (!dl_list_is_empty(&all.groups)) {
+        if (look_at_all_locked()) {
+            pause = LOOK_EVERY;
+            continue;
+        }
+        if (dl_list_is_empty(&all.groups)) {
+            break;
+        }
+        wait_locked(pause);
+        pause = all.is_woken              ? LOOK_EVERY
+                : pause * 2 < LOOK_LAZILY ? pause * 2
+                                          : LOOK_LAZILY;
+    }
+    all.is_running = false;
+    pthread_mutex_unlock(&all.lock);
     return NULL;
 }
 
@@ -239,9 +396,6 @@ void
 dl_nccl_watch_unref(dl_nccl_watch *self)
 {
     if (atomic_fetch_sub_explicit(&self->references, 1, memory_order_acq_rel) == 1) {
-        pthread_cond_destroy(&self->changed);
-        pthread_mutex_destroy(&self->lock);
-        pthread_mutex_destroy(&self->launching);
         free(self->label);
         free(self);
     }
@@ -255,12 +409,49 @@ is_switched_off(const char *name)
     return value != NULL && strcmp(value, "0") == 0;
 }
 
+static dl_status
+join_locked(dl_nccl_watch *self)
+{
+    pthread_t thread;
+
+    if (!all.is_running) {
+        DL_TRY(dl_thread_start(&thread, run, NULL));
+        pthread_detach(thread);
+        all.is_running = true;
+    }
+    dl_list_append(&all.groups, &self->node);
+    wake_locked();
+    return DL_OK;
+}
+
+/* A forked child has neither the thread nor its groups, and the lock may have been held
+ * by a thread that it lacks. */
+static void
+forget_parent(void)
+{
+    static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+    static _Atomic(uint64_t) ready_for; /* the generation, from 1 on */
+    uint64_t generation = (uint64_t)dl_fork_generation() + 1;
+
+    if (atomic_load(&ready_for) == generation) {
+        return;
+    }
+    pthread_mutex_lock(&guard);
+    if (atomic_load(&ready_for) != generation) {
+        pthread_mutex_init(&all.lock, NULL);
+        pthread_cond_init(&all.changed, NULL);
+        dl_list_init(&all.groups);
+        all.is_running = all.is_asleep = false;
+        atomic_store(&ready_for, generation);
+    }
+    pthread_mutex_unlock(&guard);
+}
+
 dl_status
 dl_nccl_watch_new(const dl_nccl_table *nccl, const dl_cuda_table *cuda, char *label,
                   dl_nccl_watch **watch)
 {
     dl_nccl_watch *self = label == NULL ? NULL : calloc(1, sizeof *self);
-    pthread_t thread;
 
     if (self == NULL) {
         free(label);
@@ -272,18 +463,17 @@ dl_nccl_watch_new(const dl_nccl_table *nccl, const dl_cuda_table *cuda, char *la
     self->label = label;
     self->is_lenient = is_switched_off("TORCH_NCCL_ASYNC_ERROR_HANDLING")
                        || is_switched_off("NCCL_ASYNC_ERROR_HANDLING");
-    pthread_mutex_init(&self->lock, NULL);
-    pthread_mutex_init(&self->launching, NULL);
-    pthread_cond_init(&self->changed, NULL);
     dl_list_init(&self->works);
     dl_list_init(&self->comms);
-    dl_status status = dl_thread_start(&thread, run, self);
+    forget_parent();
+    pthread_mutex_lock(&all.lock);
+    dl_status status = join_locked(self);
+    pthread_mutex_unlock(&all.lock);
     if (status != DL_OK) {
         atomic_store(&self->references, 1);
         dl_nccl_watch_unref(self);
         return status;
     }
-    pthread_detach(thread);
     *watch = self;
     return DL_OK;
 }
@@ -301,18 +491,18 @@ admit_locked(dl_nccl_watch *self)
 dl_status
 dl_nccl_watch_admit(dl_nccl_watch *self)
 {
-    pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&all.lock);
     dl_status status = admit_locked(self);
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_unlock(&all.lock);
     return status;
 }
 
 dl_status
 dl_nccl_watch_cause(dl_nccl_watch *self)
 {
-    pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&all.lock);
     dl_status status = self->has_cause ? dl_fail_again(&self->cause) : DL_OK;
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_unlock(&all.lock);
     return status;
 }
 
@@ -320,59 +510,108 @@ dl_nccl_watch_cause(dl_nccl_watch *self)
 dl_status
 dl_nccl_watch_comm(dl_nccl_watch *self, dl_nccl_comm *comm)
 {
-    pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&all.lock);
     dl_status status = admit_locked(self);
     if (status == DL_OK) {
+        atomic_fetch_add(&comm->references, 1);
         dl_list_append(&self->comms, &comm->node);
-        pthread_cond_broadcast(&self->changed);
+        wake_locked();
     }
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_unlock(&all.lock);
     if (status != DL_OK) {
+        dl_error error = *dl_last_error();
         dl_nccl_comm_free(self, comm, true);
+        return dl_fail_again(&error);
     }
-    return status;
+    return DL_OK;
 }
 
-/* One that comes too late ends at once, so that its waiter hears of it. */
+/* Once the teardown has begun, nobody can tell when NCCL is done with it: it stays. */
 void
-dl_nccl_watch_work(dl_nccl_work *work)
+dl_nccl_watch_orphan(dl_nccl_watch *self, dl_nccl_comm *comm)
+{
+    pthread_mutex_lock(&all.lock);
+    comm->is_waiting = true;
+    if (!self->is_torn) {
+        dl_list_append(&self->comms, &comm->node);
+    }
+    pthread_mutex_unlock(&all.lock);
+}
+
+void
+dl_nccl_watch_suspend(dl_nccl_watch *self)
+{
+    pthread_mutex_lock(&all.lock);
+    self->is_suspended = true;
+    pthread_mutex_unlock(&all.lock);
+}
+
+void
+dl_nccl_watch_graph(dl_nccl_watch *self)
+{
+    pthread_mutex_lock(&all.lock);
+    self->has_graphs = true;
+    pthread_mutex_unlock(&all.lock);
+}
+
+dl_status
+dl_nccl_watch_begin(dl_nccl_work *work)
 {
     dl_nccl_watch *self = work->watch;
 
-    pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&all.lock);
     dl_status status = admit_locked(self);
     if (status == DL_OK) {
+        work->is_watched = true;
         dl_list_append(&self->works, &work->node);
-        pthread_cond_broadcast(&self->changed);
+        wake_locked();
     }
-    pthread_mutex_unlock(&self->lock);
-    if (status != DL_OK) {
-        dl_work_finish(&work->work, status);
-        dl_work_unref(&work->work);
+    pthread_mutex_unlock(&all.lock);
+    return status;
+}
+
+void
+dl_nccl_watch_launched(dl_nccl_work *work)
+{
+    pthread_mutex_lock(&all.lock);
+    work->is_launched = true;
+    pthread_mutex_unlock(&all.lock);
+}
+
+bool
+dl_nccl_watch_retract(dl_nccl_work *work)
+{
+    pthread_mutex_lock(&all.lock);
+    bool was_watched = work->is_watched;
+    if (was_watched) {
+        dl_list_remove(&work->node);
+        work->is_watched = false;
     }
+    pthread_mutex_unlock(&all.lock);
+    return was_watched;
 }
 
 void
 dl_nccl_watch_fail(dl_nccl_watch *self, const dl_error *cause)
 {
-    pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&all.lock);
     /* One that leaves has its grace, and then a cause of its own. */
     if (!self->is_leaving) {
         fail_locked(self, cause);
     }
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_unlock(&all.lock);
 }
 
 void
 dl_nccl_watch_leave(dl_nccl_watch *self)
 {
-    pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&all.lock);
     if (!self->is_leaving) {
         self->is_leaving = true;
         self->leave_by = dl_now() + GRACE;
-        pthread_cond_broadcast(&self->changed);
+        wake_locked();
     }
-    pthread_mutex_unlock(&self->lock);
+    pthread_mutex_unlock(&all.lock);
 }
 
 void
@@ -382,14 +621,15 @@ dl_nccl_watch_free(dl_nccl_watch *self)
     dl_deadline deadline = dl_deadline_after(2 * GRACE);
 
     dl_nccl_watch_leave(self);
-    pthread_mutex_lock(&self->lock);
+    pthread_mutex_lock(&all.lock);
     dl_status status = DL_OK;
-    while (!self->is_over && status == DL_OK) {
-        status = dl_condition_wait(&self->changed, &self->lock, deadline);
+    while (!self->is_over && status == DL_OK
+           && !(self->has_graphs && dl_list_is_empty(&self->works))) {
+        status = dl_condition_wait(&all.changed, &all.lock, deadline);
     }
-    bool is_over = self->is_over;
-    pthread_mutex_unlock(&self->lock);
-    if (!is_over) {
+    bool is_left_behind = !self->is_over && !self->has_graphs;
+    pthread_mutex_unlock(&all.lock);
+    if (is_left_behind) {
         dl_log(DL_LOG_WARNING,
                "%s: NCCL does not let go of its communicators; they are left behind",
                self->label);

@@ -79,9 +79,12 @@ static void
 free_work(dl_work *work)
 {
     dl_nccl_work *self = work_of(work);
+    const dl_cuda_table *cuda = self->watch->cuda;
+    int previous;
 
-    if (self->event != NULL) {
-        self->watch->cuda->event_destroy(self->event);
+    if (self->event != NULL && dl_cuda_enter(cuda, self->device, &previous) == DL_OK) {
+        cuda->event_destroy(self->event);
+        dl_cuda_leave(cuda, self->device, previous);
     }
     dl_nccl_watch_unref(self->watch);
     dl_work_fini(work);
@@ -164,12 +167,14 @@ int
 dl_nccl_work_look(dl_nccl_work *work)
 {
     const dl_nccl_watch *watch = work->watch;
-    int result = watch->cuda->event_query(work->event);
+    /* An event that has not been recorded would say that it has come. */
+    int result =
+        work->is_launched ? watch->cuda->event_query(work->event) : DL_CUDA_NOT_READY;
 
     if (result == DL_CUDA_SUCCESS) {
         return 1;
     }
-    if (result == DL_CUDA_NOT_READY) {
+    if (result == DL_CUDA_NOT_READY && work->is_launched) {
         /* Some versions remember it as the thread's last error. */
         watch->cuda->last_error();
     }
@@ -179,11 +184,14 @@ dl_nccl_work_look(dl_nccl_work *work)
     char name[DL_NCCL_WORK_TEXT_SIZE];
     dl_nccl_work_describe(work, name, sizeof name);
     if (result == DL_CUDA_NOT_READY) {
-        dl_fail(DL_TIMEOUT,
-                "%s timed out after %" PRId64
-                "ms in %s: it was begun here, but has not ended; look for a rank that "
-                "did not call it, or called something else",
-                name, work->deadline.limit / DL_MILLISECOND, watch->label);
+        dl_fail(
+            DL_TIMEOUT,
+            "%s timed out after %" PRId64
+            "ms in %s: it was begun here, but %s; look for a rank that did not call "
+            "it, or called something else",
+            name, work->deadline.limit / DL_MILLISECOND, watch->label,
+            work->is_launched ? "has not ended"
+                              : "NCCL is still connecting the ranks for it");
     } else {
         dl_cuda_check(watch->cuda, result, "cudaEventQuery");
         dl_fail_while("%s in %s", name, watch->label);

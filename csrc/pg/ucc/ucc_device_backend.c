@@ -29,6 +29,7 @@ typedef struct engine {
 typedef struct places {
     dl_work_notice notice;
     const dl_cuda_table *cuda;
+    int device;
     int count;
     void *events[];
 } places;
@@ -42,8 +43,13 @@ engine_of(dl_device_backend *backend)
 static void
 places_free(places *self)
 {
-    for (int i = 0; i < self->count; i++) {
-        self->cuda->event_destroy(self->events[i]);
+    int previous;
+
+    if (dl_cuda_enter(self->cuda, self->device, &previous) == DL_OK) {
+        for (int i = 0; i < self->count; i++) {
+            self->cuda->event_destroy(self->events[i]);
+        }
+        dl_cuda_leave(self->cuda, self->device, previous);
     }
     free(self);
 }
@@ -126,6 +132,7 @@ submit(engine *self, const dl_device_item *item, void *args, dl_deadline deadlin
         return dl_fail_no_memory();
     }
     made->cuda = self->cuda;
+    made->device = self->device;
     made->notice.call = forget;
     dl_status status = mark_all(made, &arrays);
     if (status == DL_OK) {
