@@ -7,6 +7,8 @@ meets at a store, and nobody who is left out is needed: he may be gone, or stopp
 
 from __future__ import annotations
 
+import os
+import time
 from contextlib import suppress
 from operator import index
 
@@ -165,9 +167,8 @@ def shrink_group(
     # Those of an attempt that failed still know that name.
     label += f":{info.disputes}" if info.disputes else ""
     part = _Part(former, survivors).named(label, former.group_desc)
-    made = part.make(made_of, former.timeout)
     comparison = Comparison(former, sorted(excluded), info.disputes)
-    _meet(made, comparison, info)
+    made = _make_and_meet(part, made_of, former, comparison, info)
     if shrink_flags != SHRINK_ABORT:
         _shrink_device(former, sorted(excluded), made)
     _take_over(former, made, made_of)
@@ -190,6 +191,35 @@ def _shrink_device(
     """An old NCCL cannot: the new group then makes its communicator by itself."""
     with suppress(NotImplementedError):
         _C._device_shrink(former, excluded, SHRINK_DEFAULT, made)
+
+
+def _make_and_meet(
+    part: _Part,
+    made_of: GroupInfo,
+    former: ProcessGroup,
+    comparison: Comparison,
+    info: GroupInfo,
+) -> ProcessGroup:
+    """A survivor may have tried before, given up, and try again: its first attempts are
+    met first, and passed over."""
+    deadline = time.monotonic() + former.timeout.total_seconds()
+    while True:
+        made = part.make(made_of, former.timeout)
+        try:
+            _meet(made, comparison, info)
+        except DistBackendError as error:
+            is_over = time.monotonic() >= deadline
+            if is_over or not _is_of_an_old_attempt(str(error), made.rank()):
+                raise
+            comparison = Comparison(former, comparison.excluded, info.disputes)
+        else:
+            return made
+
+
+def _is_of_an_old_attempt(text: str, rank: int) -> bool:
+    """Whether others left, or gave up because this rank, now here, had not come."""
+    awaited = text.partition(" gave up: ")[2].partition(" waiting for ")[2]
+    return " left the group" in text or f"rank {rank} (pid {os.getpid()} " in awaited
 
 
 def _meet(made: ProcessGroup, comparison: Comparison, info: GroupInfo) -> None:

@@ -31,6 +31,7 @@ class Comparison:
     """What this rank and the others leave out, compared until stop()."""
 
     def __init__(self, former: ProcessGroup, excluded: list[int], turn: int) -> None:
+        self.excluded = excluded
         self._key = f"{former.group_name}:shrink:{turn}"
         self._rank, self._size = former.rank(), former.size()
         self._mine = ",".join(map(str, excluded))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/shm/arena.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -180,5 +181,69 @@ CHECK_CASE(an_area_that_nobody_will_free_is_in_nobodys_way)
     CHECK_OK(dl_arena_borrow(&shared, &self, dl_deadline_after(0), &other));
     CHECK(other.entry != loan.entry);
     dl_arena_return(&shared, &other);
+    dl_arena_fini(&shared);
+}
+
+/* Its own area of before would be full of what it left there, and would be given back for a
+ * second time. */
+CHECK_CASE(a_rank_that_tries_again_gets_another_area)
+{
+    dl_arena other;
+    dl_loan first, second, late, next;
+    int ranks[] = {0, 1};
+
+    CHECK_OK(dl_arena_create(&shared, 2, false));
+    CHECK_OK(dl_arena_open(&other, 2, copy_of(shared.file)));
+    dl_borrower one = borrower_of("g", 0, ranks, 2, NULL);
+    dl_borrower two = borrower_of("g", 1, ranks, 2, NULL);
+    CHECK_OK(dl_arena_borrow(&shared, &one, dl_deadline_after(0), &first));
+    uint32_t old = first.entry;
+    dl_arena_return(&shared, &first);
+    CHECK_OK(dl_arena_borrow(&shared, &one, dl_deadline_after(0), &second));
+    CHECK(second.entry != old);
+    /* The other one may still want what was left for it there. */
+    CHECK_OK(dl_arena_borrow(&other, &two, dl_deadline_after(0), &late));
+    CHECK_EQUAL(late.entry, old);
+    dl_arena_return(&other, &late);
+    CHECK_OK(dl_arena_borrow(&other, &two, dl_deadline_after(0), &next));
+    CHECK_EQUAL(next.entry, second.entry);
+    dl_arena_return(&other, &next);
+    dl_arena_return(&shared, &second);
+    /* Nothing is left: the first area is used again. */
+    CHECK_OK(dl_arena_borrow(&shared, &one, dl_deadline_after(0), &first));
+    CHECK_EQUAL(first.entry, 0);
+    dl_arena_return(&shared, &first);
+    dl_arena_fini(&other);
+    dl_arena_fini(&shared);
+}
+
+CHECK_CASE(the_file_grows_with_its_use)
+{
+    static dl_loan loans[20];
+    struct rlimit limit = {.rlim_cur = 512 << 20, .rlim_max = 512 << 20};
+    struct stat info;
+    int ranks[] = {0, 1};
+    char name[32];
+    dl_status status = DL_OK;
+    int count = 0;
+
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    CHECK_OK(dl_arena_create(&shared, 2, false));
+    CHECK(fstat(shared.file, &info) == 0);
+    CHECK(info.st_size < 2 * (off_t)shared.area);
+    while (status == DL_OK && count < 20) {
+        snprintf(name, sizeof name, "group %d", count);
+        dl_borrower self = borrower_of(name, 0, ranks, 1, NULL);
+        status = dl_arena_borrow(&shared, &self, dl_deadline_after(0), &loans[count]);
+        count += status == DL_OK;
+    }
+    CHECK(fstat(shared.file, &info) == 0);
+    CHECK(info.st_size <= (off_t)(count + 2) * (off_t)shared.area);
+    uint64_t stretch = dl_arena_extend(&shared, 4096);
+    CHECK_EQUAL(posix_fallocate(shared.file, (off_t)stretch, 4096), 0);
+    for (int i = 0; i < count; i++) {
+        dl_arena_return(&shared, &loans[i]);
+    }
     dl_arena_fini(&shared);
 }

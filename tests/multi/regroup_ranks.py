@@ -168,3 +168,29 @@ def wait_for_end(path: Path) -> int:
                 return int(text)
         time.sleep(0.005)
     raise TimeoutError("the rank lives on")
+
+
+def try_again(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
+    """Rank 0 gives up because rank 1 is late, twice, and then they meet."""
+    init(rank, world_size, init_method)
+    found: dict[str, Any] = {"errors": []}
+    world = distlite.group.WORLD
+    store = world.get_group_store()
+    if rank == 2:
+        store.wait(["over"])
+        return found
+    if rank == 0:
+        world.set_timeout(timedelta(seconds=0.2))
+        for _ in range(2):
+            found["errors"].append(error_of(distlite.shrink_group, [2]))
+        world.set_timeout(timedelta(seconds=60))
+        store.set("failed", "yes")
+    else:
+        store.wait(["failed"])
+    started = time.monotonic()
+    distlite.shrink_group([2])
+    found["sum"] = sum_in(None, 1.0)
+    found["seconds"] = time.monotonic() - started
+    store.set("over", "yes")
+    distlite.destroy_process_group()
+    return found

@@ -104,3 +104,13 @@ def test_going_on_without_a_lost_rank(how, lost, tmp_path):
         assert found["sum"] == found["new"] == float(sum(ranks))
         assert found["objects"] == [[1.0] * each for each in ranks]
         assert found["seconds"] < SOON
+
+
+def test_a_survivor_that_gave_up_meets_the_others_when_it_tries_again():
+    results = run_ranks(regroup_ranks.try_again, 3)
+    assert len(results[0]["errors"]) == 2
+    for error in results[0]["errors"]:
+        assert "timed out after 200ms: waiting for rank 1 (pid " in error
+    for rank in (0, 1):
+        assert results[rank]["sum"] == 2.0
+        assert results[rank]["seconds"] < SOON

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/shm/arena.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "base/interrupt.h"
@@ -22,14 +25,18 @@
 
 typedef struct entry {
     _Atomic uint64_t key; /* of the group whose the area is; 0: free */
-    uint32_t count;       /* its members; fixed while there is a key */
+    uint64_t serial;      /* of all loans; like `count` fixed while there is a key */
+    uint64_t offset;      /* in the file; fixed once the entry was used */
+    uint32_t count;       /* its members */
     _Atomic uint32_t returned;
 } entry;
 
 struct dl_arena_directory {
-    _Atomic uint32_t holder;   /* of the lock: its rank and one */
-    _Atomic uint64_t extended; /* bytes given out behind the areas */
-    uint32_t used;             /* entries that ever had a key; under the lock */
+    _Atomic uint32_t holder; /* of the lock: its rank and one */
+    _Atomic uint64_t end;    /* bytes of the file that were given out */
+    /* under the lock */
+    uint32_t used; /* entries that ever had a key */
+    uint64_t last_serial;
     entry entries[DL_ARENA_LOANS];
 };
 
@@ -66,10 +73,8 @@ map_home(dl_arena *arena, int size)
 dl_status
 dl_arena_create(dl_arena *arena, int size, bool may_spin)
 {
-    size_t loans = DL_ARENA_LOANS * dl_arena_area(size);
-
     *arena = (dl_arena){.may_spin = may_spin};
-    DL_TRY(dl_segment_create(home_size(size) + loans, &arena->file));
+    DL_TRY(dl_segment_create(home_size(size), &arena->file));
     arena->is_open = true;
     dl_status status = map_home(arena, size);
     if (status != DL_OK) {
@@ -77,6 +82,7 @@ dl_arena_create(dl_arena *arena, int size, bool may_spin)
         return status;
     }
     dl_board_format(arena->home.memory, size, DL_BOARD_CHUNK, may_spin);
+    atomic_store(&arena->directory->end, home_size(size));
     return DL_OK;
 }
 
@@ -97,6 +103,7 @@ void
 dl_arena_fini(dl_arena *arena)
 {
     dl_segment_fini(&arena->home);
+    free(arena->returned);
     if (arena->is_open) {
         dl_socket_close(arena->file);
     }
@@ -107,6 +114,7 @@ void
 dl_arena_forget(dl_arena *arena)
 {
     dl_segment_fini(&arena->home);
+    free(arena->returned);
     *arena = (dl_arena){0};
 }
 
@@ -171,41 +179,71 @@ unlock(struct dl_arena_directory *directory)
     atomic_store(&directory->holder, 0);
 }
 
-/* With the lock: the group's entry, or one that is free.  NULL: all are taken.  One that
- * all members have returned is about to be freed, or its last member died before that. */
-static entry *
-find_entry(struct dl_arena_directory *directory, uint64_t key)
+/* With the lock.  One that all members have returned is about to be freed, or its last
+ * member died before that; and one that this rank has returned is that of a group of the
+ * same name which it has left. */
+static bool
+is_for(const dl_arena *arena, uint32_t index, uint64_t key)
 {
+    const entry *entry = &arena->directory->entries[index];
+
+    return atomic_load(&entry->key) == key
+           && atomic_load(&entry->returned) < entry->count
+           && (arena->returned == NULL || arena->returned[index] != entry->serial);
+}
+
+/* With the lock: the group's entry, the oldest if a faster rank has made another group of
+ * this name since; or one that is free.  NULL: all are taken. */
+static entry *
+find_entry(const dl_arena *arena, uint64_t key)
+{
+    struct dl_arena_directory *directory = arena->directory;
+    entry *oldest = NULL;
     entry *vacant = NULL;
 
     for (uint32_t i = 0; i < directory->used; i++) {
         entry *entry = &directory->entries[i];
-        uint64_t found = atomic_load(&entry->key);
-        if (found == key && atomic_load(&entry->returned) < entry->count) {
-            return entry;
+        if (is_for(arena, i, key)
+            && (oldest == NULL || entry->serial < oldest->serial)) {
+            oldest = entry;
         }
-        if (found == 0 && vacant == NULL) {
+        if (atomic_load(&entry->key) == 0 && vacant == NULL) {
             vacant = entry;
         }
     }
-    if (vacant == NULL && directory->used < DL_ARENA_LOANS) {
+    if (oldest == NULL && vacant == NULL && directory->used < DL_ARENA_LOANS) {
         vacant = &directory->entries[directory->used++];
+        vacant->offset = atomic_fetch_add(&directory->end, arena->area);
     }
-    return vacant;
+    return oldest != NULL ? oldest : vacant;
 }
 
-static size_t
-offset_of(const dl_arena *arena, uint32_t index)
+/* With the lock: the file is as long as what was used of it.  Stretches for arrays make it
+ * longer without the lock; the seal keeps this from making it shorter again. */
+static dl_status
+make_room(const dl_arena *arena, uint64_t size)
 {
-    return arena->home.size + (size_t)index * arena->area;
+    struct stat info;
+
+    if (fstat(arena->file, &info) == 0 && (uint64_t)info.st_size >= size) {
+        return DL_OK;
+    }
+    if (ftruncate(arena->file, (off_t)size) == 0
+        || (fstat(arena->file, &info) == 0 && (uint64_t)info.st_size >= size)) {
+        return DL_OK;
+    }
+    return dl_fail(DL_NO_MEMORY, "making %zu bytes of shared memory: %s", arena->area,
+                   strerror(errno));
 }
 
 static dl_status
 map_area(const dl_arena *arena, entry *entry, int count, dl_loan *loan)
 {
+    DL_TRY(make_room(arena, entry->offset + arena->area));
+    DL_TRY(dl_segment_map(arena->file, entry->offset, dl_arena_area(count),
+                          &loan->segment));
     loan->entry = (uint32_t)(entry - arena->directory->entries);
-    return dl_segment_map(arena->file, offset_of(arena, loan->entry),
-                          dl_arena_area(count), &loan->segment);
+    return DL_OK;
 }
 
 /* With the lock: finds the group's area or takes one. */
@@ -213,17 +251,24 @@ static dl_status
 borrow(dl_arena *arena, const dl_borrower *borrower, dl_loan *loan)
 {
     uint64_t key = key_of(borrower);
-    entry *entry = find_entry(arena->directory, key);
+    entry *entry = find_entry(arena, key);
 
     if (entry == NULL) {
         return dl_fail(DL_INVALID,
                        "more than %d groups at a time cannot be made out of one group",
                        DL_ARENA_LOANS);
     }
+    if (arena->returned == NULL) {
+        arena->returned = calloc(DL_ARENA_LOANS, sizeof *arena->returned);
+    }
+    if (arena->returned == NULL) {
+        return dl_fail_no_memory();
+    }
     DL_TRY(map_area(arena, entry, borrower->count, loan));
     if (atomic_load(&entry->key) == key) {
         return DL_OK;
     }
+    entry->serial = ++arena->directory->last_serial;
     dl_board_format(loan->segment.memory, borrower->count, DL_BOARD_CHUNK,
                     arena->may_spin);
     entry->count = (uint32_t)borrower->count;
@@ -246,8 +291,7 @@ dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower, dl_deadline deadli
 uint64_t
 dl_arena_extend(dl_arena *arena, size_t size)
 {
-    return offset_of(arena, DL_ARENA_LOANS)
-           + atomic_fetch_add(&arena->directory->extended, size);
+    return atomic_fetch_add(&arena->directory->end, size);
 }
 
 /* Gives the memory back, and makes it zero for those who get it next; otherwise nobody
@@ -256,7 +300,7 @@ static void
 free_area(dl_arena *arena, uint32_t index)
 {
     if (fallocate(arena->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  (off_t)offset_of(arena, index), (off_t)arena->area)
+                  (off_t)arena->directory->entries[index].offset, (off_t)arena->area)
         == 0) {
         atomic_store(&arena->directory->entries[index].key, 0);
     }
@@ -270,6 +314,7 @@ dl_arena_return(dl_arena *arena, dl_loan *loan)
     }
     entry *entry = &arena->directory->entries[loan->entry];
     dl_segment_fini(&loan->segment);
+    atomic_store(&arena->returned[loan->entry], entry->serial);
     if (atomic_fetch_add(&entry->returned, 1) + 1 == entry->count) {
         free_area(arena, loan->entry);
     }

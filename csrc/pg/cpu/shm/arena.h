@@ -4,11 +4,13 @@
  * of the group which met; the others are lent to the groups made out of it, so that these
  * need neither a store nor sockets:
  *
- *     area of the first group | directory | area | area | area | ...
+ *     area of the first group | directory | area | area | array | area | ...
  *
  * Whoever of a new group comes first enters its name in the directory, and so takes an
- * area; the others find it by the name.  The last one to give it back frees it.  The file
- * has holes where nobody has written: areas that nobody uses cost nothing. */
+ * area; the others find it by the name.  The last one to give it back frees it.  A rank
+ * that has given it back and makes a group of the same name again gets another one, where
+ * the others find it once they have given back theirs.  The file grows with its use, and
+ * has holes where nobody has written. */
 #ifndef DISTLITE_PG_CPU_SHM_ARENA_H
 #define DISTLITE_PG_CPU_SHM_ARENA_H
 
@@ -31,6 +33,8 @@ typedef struct dl_arena {
     bool may_spin;
     dl_segment home; /* the first area and the directory */
     struct dl_arena_directory *directory;
+    /* By entry, the last loan that this rank has given back; made when it is needed. */
+    _Atomic uint64_t *returned;
 } dl_arena;
 
 /* Bytes of the area for a group of `size` ranks. */
