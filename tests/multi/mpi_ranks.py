@@ -195,6 +195,42 @@ def failures() -> dict[str, str]:
     return found
 
 
+def latecomers() -> dict[str, Any]:
+    """Rank 0 gives up in each way, and then rank 1 comes: its errors, and how long they
+    took altogether."""
+    rank, _ = init(seconds=60)
+    store = distlite.distributed_c10d._get_default_store()
+    groups = {how: distlite.new_group() for how in ("timeout", "interrupt", "abort")}
+    found: dict[str, Any] = {}
+    values = np.ones(100_000)
+    if rank == 0:
+        groups["timeout"].set_timeout(timedelta(seconds=0.3))
+        found["timeout"] = error_of(
+            distlite.all_reduce, values, group=groups["timeout"]
+        )
+        threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+        try:
+            distlite.all_reduce(values, group=groups["interrupt"])
+        except KeyboardInterrupt:
+            found["interrupt"] = "KeyboardInterrupt"
+        groups["abort"].abort()
+        brief = timedelta(seconds=0.3)
+        found["new group"] = error_of(distlite.new_group, timeout=brief)
+        store.set("given up", "")
+    else:
+        store.wait(["given up"])
+        began = time.monotonic()
+        for how, group in groups.items():
+            found[how] = error_of(distlite.all_reduce, values, group=group)
+        found["new group"] = error_of(distlite.new_group)
+        found["seconds"] = time.monotonic() - began
+    total = np.full(100_000, rank + 1.0)
+    distlite.all_reduce(total)
+    found["then"] = float(total[0])
+    distlite.destroy_process_group()
+    return found
+
+
 def with_mpi4py(first: str) -> list[Any]:
     """Both in one process; whoever is first starts MPI, and ends it."""
     if first == "mpi4py":
@@ -337,10 +373,49 @@ def tags() -> dict[str, Any]:
     elif rank == 1:
         distlite.recv_object_list(objects, 0)
         found["object"] = len(objects[0])
-    for tag in (-1, 1 << 31):
-        found[str(tag)] = error_of(distlite.send, sent[0], after, tag=tag)
+    found["error"] = error_of(distlite.send, sent[0], after, tag=1 << 31)
     distlite.destroy_process_group()
     return found
+
+
+def around_pieces() -> list[str]:
+    """Blocks a little shorter and longer than pieces of 4 KiB, each in an array of its
+    own; what came out wrong."""
+    rank, size = init()
+    wrong = []
+    for count in (4095, 4097, 5003, 8191, 8192, 8195, 20_001):
+        rows = [np.arange(count) * 7 + 31 * r for r in range(size)]
+        blocks = [row.astype("uint8") for row in rows]
+        everyone = [np.zeros(count, "uint8") for _ in range(size)]
+        for root in range(size):
+            got, is_root = np.zeros(count, "uint8"), rank == root
+            distlite.scatter(got, blocks if is_root else None, root)
+            right = [np.array_equal(got, blocks[rank])]
+            distlite.gather(blocks[rank], everyone if is_root else None, root)
+            right.append(not is_root or np.array_equal(everyone, blocks))
+            got[:] = blocks[rank]
+            distlite.broadcast(got, root)
+            right.append(np.array_equal(got, blocks[root]))
+            got = rows[rank].astype("float32")
+            distlite.reduce(got, root, ReduceOp.MAX)
+            expected = np.max(rows, axis=0) if is_root else rows[rank]
+            right.append(np.array_equal(got, expected))
+            wrong += [f"{count} {root} {right}"] if not all(right) else []
+        distlite.all_gather(everyone, blocks[rank])
+        right = [np.array_equal(everyone, blocks)]
+        distlite.all_to_all(everyone, [blocks[rank]] * size)
+        right.append(np.array_equal(everyone, blocks))
+        sums, total = [row.astype("complex128") for row in rows], rows[0] * 0j
+        distlite.reduce_scatter(total, [sums[rank]] * size)
+        right.append(np.array_equal(total, np.sum(sums, axis=0)))
+        wrong += [f"{count} {right}"] if not all(right) else []
+    distlite.destroy_process_group()
+    return wrong
+
+
+def differing_pieces(rank: int, world_size: int) -> str:
+    os.environ["DISTLITE_MPI_PIECE"] = str(4096 << rank)
+    return error_of(init)
 
 
 def missized() -> str:

@@ -100,9 +100,6 @@ def test_a_size_that_is_not_that_of_the_world_is_refused():
         assert "world_size=3 asks for a group of 3, but MPI's world has 2 ranks" in text
 
 
-TAGS = "tags go from 0 to {} here"
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tags_where_mpi_has_few(family):
     """The stand-in's end where MPI allows a library to end."""
@@ -111,8 +108,7 @@ def test_tags_where_mpi_has_few(family):
     assert second["object"] == 100_000
     for found in (first, second):
         assert found["right"]
-        assert "tag -1 is negative" in found["-1"]
-        assert TAGS.format(32764) in found[str(1 << 31)]
+        assert "tags go from 0 to 32763 here (MPI_TAG_UB of " in found["error"]
 
 
 @launchers
@@ -121,7 +117,7 @@ def test_tags_up_to_what_every_mpi_has(run, launcher):
     assert second["object"] == 100_000
     for found in (first, second):
         assert found["right"]
-        assert "tag -1 is negative" in found["-1"]
+        assert "tags go from 0 to " in found["error"]
 
 
 @launchers
@@ -152,6 +148,25 @@ def test_an_example_under_another_launcher_does_without_mpi():
     text = "mpi is here, but mpirun has not started the ranks: gloo in its place"
     assert f"[rank0]: {text}" in lines
     assert "[rank0]: all ranks, for mpi, gloo: sum 3" in lines
+
+
+@pytest.mark.parametrize("piece", [4096, 4111, 5003, 8191])
+def test_pieces_of_odd_sizes(piece):
+    env = mpi_double(DISTLITE_MPI_PIECE=piece)
+    assert run_ranks(mpi_ranks.call, 2, env=env, name="around_pieces") == [[]] * 2
+
+
+@pytest.mark.parametrize("piece", ["0", "4095", "-4096", "1073741825", "1e6", "4096k"])
+def test_a_piece_that_cannot_be_is_refused(piece):
+    env = mpi_double(DISTLITE_MPI_PIECE=piece)
+    for text in run_ranks(mpi_ranks.call, 1, env=env, name="mismatched"):
+        assert f"DISTLITE_MPI_PIECE={piece}: a number of bytes from 4096 to " in text
+
+
+def test_pieces_that_differ_between_ranks_are_refused():
+    env = mpi_double()
+    for text in run_ranks(mpi_ranks.differing_pieces, 2, env=env):
+        assert "DISTLITE_MPI_PIECE is 4096 on rank 0 and 8192 on rank 1" in text
 
 
 @pytest.mark.slow
@@ -238,6 +253,29 @@ def test_failures_name_the_ranks_and_leave_other_groups_whole(run, launcher):
     assert "group 3 was aborted" in first["abort"]
     assert "recv in group 4 on rank 0 timed out after 300ms" in first["receive"]
     assert "runcate" in first["long"]
+
+
+def check_latecomers(first, second):
+    assert "timed out after 300ms on rank 0 of 2" in first["timeout"]
+    assert first["interrupt"] == "KeyboardInterrupt"
+    assert "wait timeout after 300ms" in first["new group"]
+    assert "rank 0 gave up: all_reduce #1 in group 1 timed out" in second["timeout"]
+    assert "rank 0 gave up: interrupted" in second["interrupt"]
+    assert "rank 0 gave up: group 3 was aborted" in second["abort"]
+    assert "rank 0 gave up: " in second["new group"]
+    assert second["seconds"] < SOON
+    assert first["then"] == second["then"] == 3.0
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_who_comes_after_a_rank_gave_up_is_told(family):
+    env = mpi_double(*FAMILIES[family])
+    check_latecomers(*run_ranks(mpi_ranks.call, 2, env=env, name="latecomers"))
+
+
+@launchers
+def test_who_comes_after_a_rank_gave_up_is_told_by_mpi(run, launcher):
+    check_latecomers(*run(launcher, 2, "latecomers"))
 
 
 @pytest.mark.slow

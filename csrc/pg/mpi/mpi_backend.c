@@ -7,13 +7,15 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "pg/mpi/mpi_members.h"
+#include "pg/mpi/mpi_news.h"
 #include "pg/mpi/mpi_state.h"
 
 /* A power of two that leaves ints room for sums of a few. */
-#define PIECE ((size_t)1 << 30)
-#define SMALLEST_PIECE ((size_t)1 << 12)
-
-_Atomic(size_t) dl_mpi_piece = PIECE;
+#define PIECE (INT64_C(1) << 30)
+#define SMALLEST_PIECE (INT64_C(1) << 12)
+/* Pieces consist of whole elements, of which the largest are complex128. */
+#define LARGEST_ITEM 16
 
 /* Bytes with which operations mostly end in a few microseconds: those that MPI has to be
  * called for tell that they may take longer. */
@@ -22,7 +24,12 @@ _Atomic(size_t) dl_mpi_piece = PIECE;
 static void
 abort_backend(dl_backend *backend, const dl_error *cause)
 {
-    dl_mpi_comm_abort(dl_mpi_self(backend)->comm, cause);
+    dl_mpi_comm *comm = dl_mpi_self(backend)->comm;
+
+    dl_mpi_comm_abort(comm, cause);
+    if (cause->status == DL_CANCELLED) {
+        dl_mpi_news_give_up(comm, cause);
+    }
 }
 
 /* MPI knows no farewell: peers that wait for this rank do so to their deadline. */
@@ -84,55 +91,25 @@ dl_mpi_called(dl_mpi_backend *self, const dl_op_context *op, int result,
                          self->comm->group_name, self->rank);
 }
 
-static dl_bytes
-member_key(char text[64], int64_t turn, int rank)
-{
-    int size = snprintf(text, 64, "mpi/%" PRId64 "/%d", turn, rank);
-
-    return (dl_bytes){(const uint8_t *)text, (size_t)size};
-}
-
-/* A store may outlive a group of this name: each time has keys of its own. */
+/* DISTLITE_MPI_PIECE lets tests try what is too large for one call. */
 static dl_status
-announce(const dl_backend_options *options, int world_rank, dl_deadline deadline,
-         int64_t *turn)
+choose_piece(int64_t *piece)
 {
-    char key[64], value[16];
+    const char *text = getenv("DISTLITE_MPI_PIECE");
+    char *end;
 
-    snprintf(key, sizeof key, "mpi/turn/%d", options->rank);
-    DL_TRY(dl_store_add(options->store, dl_bytes_of(key), 1, turn, deadline));
-    snprintf(value, sizeof value, "%d", world_rank);
-    return dl_store_set(options->store, member_key(key, *turn, options->rank),
-                        dl_bytes_of(value), deadline);
-}
-
-/* Each member's rank in the world; returns when all members are here. */
-static dl_status
-meet_members(const dl_backend_options *options, int world_rank, dl_deadline deadline,
-             int *world_ranks)
-{
-    dl_buffer value = {0};
-    char key[64];
-    int64_t turn;
-
-    DL_TRY(announce(options, world_rank, deadline, &turn));
-    for (int rank = 0; rank < options->size; rank++) {
-        dl_buffer_clear(&value);
-        dl_status status =
-            dl_store_get(options->store, member_key(key, turn, rank), &value, deadline);
-        if (status == DL_OK) {
-            status = dl_buffer_check(&value);
-        }
-        if (status != DL_OK) {
-            dl_buffer_fini(&value);
-            return dl_fail_while("rank %d, which must join group %s with backend mpi",
-                                 rank, options->group_name);
-        }
-        char text[16] = "";
-        memcpy(text, value.data, value.size < 15 ? value.size : 15);
-        world_ranks[rank] = atoi(text);
+    *piece = PIECE;
+    if (text == NULL || *text == '\0') {
+        return DL_OK;
     }
-    dl_buffer_fini(&value);
+    int64_t asked = strtoll(text, &end, 10);
+    if (*end != '\0' || asked < SMALLEST_PIECE || asked > PIECE) {
+        return dl_fail(DL_INVALID,
+                       "DISTLITE_MPI_PIECE=%.40s: a number of bytes from %" PRId64
+                       " to %" PRId64 " is needed",
+                       text, SMALLEST_PIECE, PIECE);
+    }
+    *piece = asked / LARGEST_ITEM * LARGEST_ITEM;
     return DL_OK;
 }
 
@@ -140,27 +117,35 @@ static dl_status
 make_comm(dl_mpi_backend *self, const dl_backend_options *options, dl_deadline deadline)
 {
     const dl_mpi_world *world;
-    int *ranks = calloc((size_t)options->size, sizeof *ranks);
+    dl_mpi_members members = {0};
 
-    if (ranks == NULL) {
+    DL_TRY(dl_mpi_world_open(&world));
+    if (options->size > world->size) {
+        return dl_fail(DL_INVALID,
+                       "group %s has %d ranks, but MPI's world only %d: start them "
+                       "with mpirun -n %d",
+                       options->group_name, options->size, world->size, options->size);
+    }
+    members.world_ranks = calloc((size_t)options->size, sizeof *members.world_ranks);
+    if (members.world_ranks == NULL) {
         return dl_fail_no_memory();
     }
-    dl_status status = dl_mpi_world_open(&world);
-    if (status == DL_OK && options->size > world->size) {
-        status =
-            dl_fail(DL_INVALID,
-                    "group %s has %d ranks, but MPI's world only %d: start them "
-                    "with mpirun -n %d",
-                    options->group_name, options->size, world->size, options->size);
+    dl_mpi_member own = {.world_rank = world->rank, .world_size = world->size};
+    dl_status status = choose_piece(&own.piece);
+    if (status == DL_OK) {
+        status = dl_mpi_members_meet(&members, options, &own, deadline);
     }
     if (status == DL_OK) {
-        status = meet_members(options, world->rank, deadline, ranks);
+        status = dl_mpi_comm_new(world, options->group_name, members.world_ranks,
+                                 options->size, (size_t)own.piece, &self->comm);
     }
-    if (status == DL_OK) {
-        status = dl_mpi_comm_new(world, options->group_name, ranks, options->size,
-                                 &self->comm);
+    free(members.world_ranks);
+    if (status == DL_OK && members.is_interrupted) {
+        /* The others make the communicator, so this rank had to as well. */
+        dl_fail(DL_INTERRUPTED, "interrupted by a signal");
+        dl_mpi_news_give_up(self->comm, dl_last_error());
+        return dl_fail(DL_INTERRUPTED, "interrupted by a signal");
     }
-    free(ranks);
     return status;
 }
 
@@ -181,16 +166,6 @@ open_backend(dl_mpi_backend *self, const dl_backend_options *options,
     return DL_OK;
 }
 
-/* For tests of what is too large to try. */
-static void
-choose_piece(void)
-{
-    const char *text = getenv("DISTLITE_MPI_PIECE");
-    size_t asked = text == NULL ? 0 : strtoull(text, NULL, 10) / 16 * 16;
-
-    dl_mpi_piece = asked >= SMALLEST_PIECE && asked < PIECE ? asked : PIECE;
-}
-
 dl_status
 dl_mpi_backend_new(const dl_backend_options *options, dl_deadline deadline,
                    dl_backend **backend)
@@ -200,7 +175,6 @@ dl_mpi_backend_new(const dl_backend_options *options, dl_deadline deadline,
     if (self == NULL) {
         return dl_fail_no_memory();
     }
-    choose_piece();
     self->base.ops = &mpi_ops;
     self->rank = options->rank;
     self->size = options->size;

@@ -61,7 +61,7 @@ dl_mpi_all_gather(dl_backend *backend, const dl_op_context *op,
 
     dl_mpi_spans_measure(outputs, args->outputs);
     bool is_small = dl_mpi_fits(self, largest(outputs));
-    bool is_large = outputs->size > dl_mpi_piece;
+    bool is_large = outputs->size > self->comm->piece;
     DL_TRY(
         dl_mpi_spans_place(outputs, args->outputs,
                            is_small || is_large ? DL_MPI_ANYWHERE : DL_MPI_IN_A_ROW));
@@ -136,7 +136,7 @@ dl_mpi_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args
     bool is_root = self->rank == args->root;
     size_t size = dl_tensor_size(&args->input);
     bool is_small = !args->is_uneven && dl_mpi_fits(self, size);
-    bool is_direct = args->is_uneven || size > dl_mpi_piece;
+    bool is_direct = args->is_uneven || size > self->comm->piece;
     dl_mpi_span own;
 
     if (is_root) {
@@ -215,7 +215,7 @@ dl_mpi_scatter(dl_backend *backend, const dl_op_context *op,
     bool is_small =
         !args->is_uneven
         && size * (size_t)self->size - kept <= dl_mpi_meeting_room_for_one();
-    bool is_direct = args->is_uneven || size > dl_mpi_piece;
+    bool is_direct = !is_small && (args->is_uneven || size > self->comm->piece);
     dl_bytes brought = {NULL, 0};
     dl_mpi_span own;
 

@@ -49,7 +49,7 @@ dl_mpi_cards_measure(dl_mpi_meeting *meeting, int count)
 
 static dl_status
 fail_late(const dl_mpi_meeting *meeting, const dl_op_context *op,
-          const dl_mpi_partner *missing)
+          const dl_mpi_partner *missing, bool is_here)
 {
     const dl_mpi_comm *comm = meeting->comm;
     char ranks[256] = "";
@@ -60,22 +60,31 @@ fail_late(const dl_mpi_meeting *meeting, const dl_op_context *op,
                            used == 0 ? "" : ", ", (missing->first + i) % comm->size);
         used += put > 0 ? (size_t)put : 0;
     }
-    return dl_fail(DL_TIMEOUT,
-                   "%s #%" PRIu64 " in group %.100s timed out after %" PRId64
-                   "ms on rank %d of %d: nothing was heard of rank%s %s; whoever of "
-                   "them did call it waits for another of them; `distlite ps` shows "
-                   "what each does",
-                   dl_op_type_name(op->fingerprint.op), op->sequence, comm->group_name,
-                   op->deadline.limit / DL_MILLISECOND, comm->rank, comm->size,
-                   missing->count == 1 ? "" : "s", ranks);
+    dl_fail(DL_TIMEOUT,
+            "%s #%" PRIu64 " in group %.100s timed out after %" PRId64
+            "ms on rank %d of %d",
+            dl_op_type_name(op->fingerprint.op), op->sequence, comm->group_name,
+            op->deadline.limit / DL_MILLISECOND, comm->rank, comm->size);
+    dl_error error = *dl_last_error();
+    const char *plural = missing->count == 1 ? "" : "s";
+    return is_here ? dl_fail(DL_TIMEOUT,
+                             "%.500s: rank%s %s called it, but did not go on with it; "
+                             "`distlite ps` shows what each does",
+                             error.text, plural, ranks)
+                   : dl_fail(DL_TIMEOUT,
+                             "%.500s: nothing was heard of rank%s %s; whoever of them "
+                             "did call it waits for another of them; `distlite ps` "
+                             "shows what each does",
+                             error.text, plural, ranks);
 }
 
+/* `bound_until`: see dl_mpi_pace. */
 static dl_status
 await_card(dl_mpi_meeting *meeting, const dl_op_context *op,
-           const dl_mpi_partner *other, dl_mpi_handle *request)
+           const dl_mpi_partner *other, dl_mpi_handle *request, int64_t bound_until)
 {
     dl_mpi_comm *comm = meeting->comm;
-    dl_mpi_pace pace = {0};
+    dl_mpi_pace pace = {.bound_until = bound_until};
     int is_done = 0;
     dl_awaited awaited = {.ranks = {other->rank}, .count = 1};
 
@@ -95,7 +104,9 @@ await_card(dl_mpi_meeting *meeting, const dl_op_context *op,
             status = dl_mpi_news_exchange(meeting, other->rank, pace.naps);
         }
         if (status != DL_OK) {
-            return status == DL_TIMEOUT ? fail_late(meeting, op, other) : status;
+            return status == DL_TIMEOUT
+                       ? fail_late(meeting, op, other, bound_until != 0)
+                       : status;
         }
     }
 }
@@ -154,6 +165,7 @@ dl_mpi_cards_end(dl_mpi_meeting *meeting, dl_status status)
         return DL_OK;
     }
     dl_error error = *dl_last_error();
+    dl_mpi_news_give_up(meeting->comm, &error);
     if (status == DL_MISMATCH) {
         dl_mpi_news_end(meeting); /* this rank may not call MPI again for long */
     }
@@ -197,7 +209,7 @@ dl_mpi_cards_sent(dl_mpi_meeting *meeting, const dl_op_context *op)
     for (int i = 0; i < meeting->sent_count; i++) {
         dl_mpi_parcel *sent = &meeting->sent[i];
         dl_mpi_partner taker = {sent->to, sent->to, 1};
-        DL_TRY(await(meeting, op, &taker, &sent->request));
+        DL_TRY(await_card(meeting, op, &taker, &sent->request, 0));
     }
     meeting->sent_count = 0;
     return DL_OK;
@@ -249,7 +261,7 @@ dl_mpi_cards_receive(dl_mpi_meeting *meeting, const dl_op_context *op,
     const dl_mpi_card *first = dl_mpi_card_at(meeting, *at);
 
     for (size_t got = meeting->segment;; got += meeting->segment) {
-        DL_TRY(await(meeting, op, from, &meeting->received));
+        DL_TRY(await_card(meeting, op, from, &meeting->received, 0));
         meeting->is_receiving = false;
         if (got == meeting->segment) {
             DL_TRY(check(meeting, from->rank, first, *at));
@@ -261,4 +273,37 @@ dl_mpi_cards_receive(dl_mpi_meeting *meeting, const dl_op_context *op,
         dl_mpi_part next = segment_at(meeting, inbox, first->sent, got);
         DL_TRY(expect(meeting, from->rank, &next));
     }
+}
+
+dl_status
+dl_mpi_cards_send_go(dl_mpi_meeting *meeting, int to)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+    dl_mpi_part nothing = {meeting->buffer, 0, comm->mpi->byte};
+    dl_mpi_parcel *sent = &meeting->sent[meeting->sent_count];
+
+    sent->to = to;
+    DL_TRY(dl_mpi_check(
+        comm->mpi,
+        comm->mpi->isend(&nothing, to, DL_MPI_GO_TAG, comm->handle, &sent->request),
+        "MPI_Isend"));
+    meeting->sent_count++;
+    return DL_OK;
+}
+
+dl_status
+dl_mpi_cards_receive_go(dl_mpi_meeting *meeting, const dl_op_context *op, int from,
+                        int64_t bound_until)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+    dl_mpi_part nothing = {meeting->buffer, 0, comm->mpi->byte};
+    dl_mpi_partner partner = {from, from, 1};
+    int result = comm->mpi->irecv(&nothing, from, DL_MPI_GO_TAG, comm->handle,
+                                  &meeting->received);
+
+    meeting->is_receiving = result == 0;
+    DL_TRY(dl_mpi_check(comm->mpi, result, "MPI_Irecv"));
+    DL_TRY(await_card(meeting, op, &partner, &meeting->received, bound_until));
+    meeting->is_receiving = false;
+    return DL_OK;
 }

@@ -72,6 +72,12 @@ dl_status dl_mpi_cards_send(dl_mpi_meeting *meeting, int to, size_t at);
 /* Until MPI has taken all that was sent. */
 dl_status dl_mpi_cards_sent(dl_mpi_meeting *meeting, const dl_op_context *op);
 
+/* That this rank goes on with the operation; an empty message.  `bound_until`: when to look
+ * at the deadline and at signals again. */
+dl_status dl_mpi_cards_send_go(dl_mpi_meeting *meeting, int to);
+dl_status dl_mpi_cards_receive_go(dl_mpi_meeting *meeting, const dl_op_context *op,
+                                  int from, int64_t bound_until);
+
 /* Of an operation that ends with `status`, which it returns: after a failure nothing may
  * come into the buffer any more. */
 dl_status dl_mpi_cards_end(dl_mpi_meeting *meeting, dl_status status);

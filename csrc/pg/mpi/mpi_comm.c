@@ -78,7 +78,7 @@ create(dl_mpi_comm *comm, const int *ranks)
 
 dl_status
 dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ranks,
-                int size, dl_mpi_comm **comm)
+                int size, size_t piece, dl_mpi_comm **comm)
 {
     dl_mpi_comm *made = calloc(1, sizeof *made);
 
@@ -90,6 +90,7 @@ dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ra
     made->mpi = world->mpi;
     made->world = world;
     made->size = size;
+    made->piece = piece;
     made->eager_looks = eager_looks();
     made->group_name = strdup(group_name);
     dl_status status =
@@ -185,6 +186,9 @@ dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
         nap(++pace->naps);
     }
     if (looks % CHECK_EVERY != 0 && pace->naps == 0) {
+        return DL_OK;
+    }
+    if (pace->bound_until != 0 && dl_now() < pace->bound_until) {
         return DL_OK;
     }
     DL_TRY(dl_mpi_comm_admit(comm));

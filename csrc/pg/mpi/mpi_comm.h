@@ -19,6 +19,7 @@
 enum {
     DL_MPI_OWN_TAG,
     DL_MPI_NEWS_TAG,
+    DL_MPI_GO_TAG,
     DL_MPI_OBJECT_TAG, /* of DL_OBJECT_TAG */
     DL_MPI_USER_TAG,
 };
@@ -30,12 +31,15 @@ typedef struct dl_mpi_comm {
     dl_mpi_handle handle;
     int rank;
     int size;
+    size_t piece; /* bytes that MPI is handed at a time: its counts are ints */
     char *group_name;
     int eager_looks; /* before others get the core */
     atomic_uint references;
     /* Something was left behind in it: it stays for the life of the process. */
     atomic_bool is_forsaken;
     atomic_bool is_aborted;
+    /* The others know that this rank's group has failed, and why. */
+    atomic_bool has_told;
     pthread_mutex_t lock;
     dl_error cause; /* of the abort, guarded by lock; fixed once is_aborted */
 } dl_mpi_comm;
@@ -43,7 +47,7 @@ typedef struct dl_mpi_comm {
 /* For the ranks of the world in `ranks` to call, all at about the same time: it waits for
  * the others without looking at clock or signals. */
 dl_status dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name,
-                          const int *ranks, int size, dl_mpi_comm **comm);
+                          const int *ranks, int size, size_t piece, dl_mpi_comm **comm);
 dl_mpi_comm *dl_mpi_comm_ref(dl_mpi_comm *comm);
 void dl_mpi_comm_unref(dl_mpi_comm *comm); /* NULL does nothing */
 
@@ -59,6 +63,9 @@ typedef struct dl_mpi_pace {
     int patience; /* looks before naps beside the usual ones: see dl_mpi_patience() */
     int naps;     /* so far */
     int64_t naps_at; /* when they begin at the latest; 0: not known yet */
+    /* Until then neither the deadline nor a signal nor an abort ends the wait; 0: they
+     * do. */
+    int64_t bound_until;
 } dl_mpi_pace;
 
 /* MPI moves a long message in parts, and few of them in a look: a nap between two of

@@ -22,7 +22,7 @@ static dl_mpi_part
 piece_of(const dl_mpi_backend *self, const dl_mpi_span *span, size_t at)
 {
     size_t left = at < span->size ? span->size - at : 0;
-    size_t size = left < dl_mpi_piece ? left : dl_mpi_piece;
+    size_t size = left < self->comm->piece ? left : self->comm->piece;
 
     return (dl_mpi_part){span->data + (size > 0 ? at : 0), (int)size, self->mpi->byte};
 }
@@ -34,7 +34,7 @@ swap(dl_mpi_backend *self, const dl_mpi_span *outgoing, int to,
 {
     size_t most = outgoing->size > incoming->size ? outgoing->size : incoming->size;
 
-    for (size_t at = 0; at < most; at += dl_mpi_piece) {
+    for (size_t at = 0; at < most; at += self->comm->piece) {
         dl_mpi_part out = piece_of(self, outgoing, at);
         dl_mpi_part in = piece_of(self, incoming, at);
         dl_mpi_handle received, sent;

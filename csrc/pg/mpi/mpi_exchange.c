@@ -15,10 +15,10 @@ static dl_status
 broadcast_pieces(dl_mpi_backend *self, const dl_op_context *op, const dl_mpi_span *data,
                  int root)
 {
-    for (size_t at = 0; at < data->size; at += dl_mpi_piece) {
+    for (size_t at = 0; at < data->size; at += self->comm->piece) {
         size_t left = data->size - at;
         dl_mpi_span piece = {data->data + at,
-                             left < dl_mpi_piece ? left : dl_mpi_piece};
+                             left < self->comm->piece ? left : self->comm->piece};
         dl_mpi_part part = dl_mpi_part_of(self, &piece);
         DL_TRY(dl_mpi_called(
             self, op, self->mpi->bcast(&part, root, self->comm->handle), "MPI_Bcast"));
@@ -80,7 +80,8 @@ flags_of(const dl_mpi_backend *self)
     const dl_mpi_spans *inputs = &self->inputs, *outputs = &self->outputs;
     bool is_even = inputs->is_even && outputs->is_even
                    && inputs->spans[0].size == outputs->spans[0].size;
-    bool is_large = inputs->size > dl_mpi_piece || outputs->size > dl_mpi_piece;
+    bool is_large =
+        inputs->size > self->comm->piece || outputs->size > self->comm->piece;
 
     return (is_even ? 0u : DL_MPI_UNEVEN) | (is_large ? DL_MPI_LARGE : 0u)
            | (dl_mpi_fits(self, inputs->size) ? 0u : DL_MPI_HEAVY);
@@ -114,6 +115,7 @@ dl_mpi_all_to_all(dl_backend *backend, const dl_op_context *op,
             dl_mpi_take(self, rank, (size_t)self->rank * block->size, block);
         }
     } else {
+        DL_TRY(dl_mpi_meeting_commit(&self->meeting, op));
         dl_blocking_begin();
         DL_TRY(all_to_all_call(self, op));
     }

@@ -18,6 +18,9 @@
 /* More than there are bits in a rank. */
 #define MOST_CHILDREN 32
 
+/* How long ranks that have all called an operation may take to say that they go on. */
+#define MOST_BOUND DL_SECOND
+
 /* Operations of a rank that never has to wait, before it listens all the same. */
 #define LISTEN_EVERY 64
 
@@ -130,6 +133,7 @@ compare(dl_mpi_meeting *meeting)
                 {0, meeting->history.newest, &first->fingerprint},
                 {rank, meeting->history.newest, &theirs->fingerprint},
             };
+            atomic_store(&meeting->comm->has_told, true);
             return dl_mpi_differ(meeting, calls);
         }
     }
@@ -162,4 +166,36 @@ dl_mpi_meet(dl_mpi_meeting *meeting, const dl_op_context *op, const dl_mpi_bagga
     DL_TRY(dl_mpi_cards_begin(meeting, op, own));
     meeting->ahead = 0;
     return dl_mpi_cards_end(meeting, meet(meeting, op));
+}
+
+static dl_status
+commit(dl_mpi_meeting *meeting, const dl_op_context *op)
+{
+    const dl_mpi_comm *comm = meeting->comm;
+    int64_t bound_until = dl_now() + MOST_BOUND;
+
+    if (comm->size <= MOST_DIRECT) {
+        for (int distance = 1; distance < comm->size; distance++) {
+            DL_TRY(dl_mpi_cards_send_go(meeting, rank_at(comm, -distance)));
+        }
+        for (int distance = 1; distance < comm->size; distance++) {
+            int from = rank_at(comm, distance);
+            DL_TRY(dl_mpi_cards_receive_go(meeting, op, from, bound_until));
+        }
+        return dl_mpi_cards_sent(meeting, op);
+    }
+    /* After each round this rank knows of twice as many that go on. */
+    for (int distance = 1; distance < comm->size; distance *= 2) {
+        int behind = rank_at(comm, distance);
+        DL_TRY(dl_mpi_cards_send_go(meeting, rank_at(comm, -distance)));
+        DL_TRY(dl_mpi_cards_receive_go(meeting, op, behind, bound_until));
+        DL_TRY(dl_mpi_cards_sent(meeting, op));
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_mpi_meeting_commit(dl_mpi_meeting *meeting, const dl_op_context *op)
+{
+    return dl_mpi_cards_end(meeting, commit(meeting, op));
 }

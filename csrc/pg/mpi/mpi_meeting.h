@@ -69,6 +69,12 @@ size_t dl_mpi_meeting_room_for_one(void);
 dl_status dl_mpi_meet(dl_mpi_meeting *meeting, const dl_op_context *op,
                       const dl_mpi_baggage *own);
 
+/* After a meeting and before a call of MPI's that waits for all ranks: DL_OK on all ranks
+ * or on none.  A rank that has given up the meeting never says that it goes on, so nobody
+ * waits in MPI for one that does not come.  Once this rank has said so, it neither looks
+ * at its deadline nor at signals for a second, in which the others decide. */
+dl_status dl_mpi_meeting_commit(dl_mpi_meeting *meeting, const dl_op_context *op);
+
 /* The array that `rank` brought, until the next meeting. */
 const void *dl_mpi_meeting_array(const dl_mpi_meeting *meeting, int rank);
 

@@ -300,7 +300,7 @@ make_part(message *self, dl_mpi_part *part)
             dl_strided_gather_part(self->copy, &self->tensor, 0, size);
         }
     }
-    return size > dl_mpi_piece ? make_type(self, size, part) : DL_OK;
+    return size > self->comm->piece ? make_type(self, size, part) : DL_OK;
 }
 
 /* MPI's for a user's. */

@@ -15,9 +15,16 @@
 
 typedef struct news {
     dl_mpi_history history;
-    /* Why its rank failed; empty if it only waits, and then not sent. */
+    int status; /* DL_OK: its rank only waits, and the text is not sent */
     char text[1024];
 } news;
+
+/* News for everyone, which are left to MPI if it does not take them soon. */
+typedef struct circular {
+    news news;
+    int count;
+    dl_mpi_handle requests[];
+} circular;
 
 /* News that MPI may not have taken yet. */
 struct dl_mpi_letter {
@@ -99,20 +106,59 @@ send(dl_mpi_meeting *meeting, int to, const news *said, size_t size)
     meeting->letters = made;
 }
 
-/* The last error. */
-static dl_status
-tell_everyone(dl_mpi_meeting *meeting)
+static void
+send_to_everyone(const dl_mpi_comm *comm, circular *sent)
 {
-    const dl_mpi_comm *comm = meeting->comm;
-    news said = {.history = meeting->history};
+    dl_mpi_part part = {&sent->news, (int)sizeof sent->news, comm->mpi->byte};
 
-    snprintf(said.text, sizeof said.text, "%.1023s", dl_last_error()->text);
     for (int rank = 0; rank < comm->size; rank++) {
-        if (rank != comm->rank) {
-            send(meeting, rank, &said, sizeof said);
+        dl_mpi_handle *request = &sent->requests[sent->count];
+        if (rank != comm->rank
+            && comm->mpi->isend(&part, rank, DL_MPI_NEWS_TAG, comm->handle, request)
+                   == 0) {
+            sent->count++;
         }
     }
-    return DL_MISMATCH;
+}
+
+static bool
+is_taken(const dl_mpi_comm *comm, circular *sent)
+{
+    int is_done = 0;
+
+    while (sent->count > 0
+           && (comm->mpi->test(&sent->requests[sent->count - 1], &is_done, NULL) != 0
+               || is_done)) {
+        sent->count--;
+    }
+    return sent->count == 0;
+}
+
+void
+dl_mpi_news_give_up(dl_mpi_comm *comm, const dl_error *cause)
+{
+    dl_deadline soon = dl_deadline_after(PARTING);
+
+    if (atomic_exchange(&comm->has_told, true) || !dl_mpi_world_is_open()) {
+        return;
+    }
+    circular *sent = malloc(sizeof *sent + (size_t)comm->size * sizeof *sent->requests);
+    if (sent == NULL) {
+        return; /* the others find out by their deadlines */
+    }
+    sent->count = 0;
+    sent->news = (news){.status = cause->status};
+    snprintf(sent->news.text, sizeof sent->news.text, "%.1023s", cause->text);
+    atomic_store(&comm->is_forsaken, true);
+    send_to_everyone(comm, sent);
+    while (!is_taken(comm, sent)) {
+        if (dl_deadline_passed(soon)) {
+            dl_mpi_world_forsake();
+            return;
+        }
+        sched_yield();
+    }
+    free(sent);
 }
 
 static dl_status
@@ -127,7 +173,9 @@ differ(dl_mpi_meeting *meeting, const dl_mpi_call *theirs)
     dl_mpi_call calls[2] = {
         {meeting->comm->rank, sequence, dl_mpi_history_at(history, sequence)}, *theirs};
     dl_mpi_differ(meeting, calls);
-    return tell_everyone(meeting);
+    dl_error error = *dl_last_error();
+    dl_mpi_news_give_up(meeting->comm, &error);
+    return dl_fail_again(&error);
 }
 
 dl_status
@@ -173,8 +221,19 @@ receive(dl_mpi_meeting *meeting, news *said, int *from)
         || mpi->irecv(&part, *from, DL_MPI_NEWS_TAG, comm->handle, &request) != 0) {
         return false;
     }
-    said->text[0] = '\0';
     return dl_mpi_finish(comm, &request) == DL_OK;
+}
+
+/* Its rank has told everyone. */
+static dl_status
+repeat(dl_mpi_comm *comm, int from, news *said)
+{
+    atomic_store(&comm->has_told, true);
+    said->text[sizeof said->text - 1] = '\0';
+    return said->status == DL_MISMATCH
+               ? dl_fail(DL_MISMATCH, "%s", said->text)
+               : dl_fail(DL_PEER_LOST, "group %s: rank %d gave up: %s",
+                         comm->group_name, from, said->text);
 }
 
 dl_status
@@ -184,9 +243,8 @@ dl_mpi_news_hear(dl_mpi_meeting *meeting)
     int from;
 
     while (receive(meeting, &said, &from)) {
-        if (said.text[0] != '\0') {
-            said.text[sizeof said.text - 1] = '\0';
-            return dl_fail(DL_MISMATCH, "%s", said.text);
+        if (said.status != DL_OK) {
+            return repeat(meeting->comm, from, &said);
         }
         DL_TRY(compare(meeting, from, &said.history));
     }

@@ -27,7 +27,12 @@ dl_status dl_mpi_differ(const dl_mpi_meeting *meeting, const dl_mpi_call calls[2
 dl_status dl_mpi_news_refuse(dl_mpi_meeting *meeting, int rank,
                              const dl_mpi_card *theirs);
 
-/* Listens: DL_MISMATCH. */
+/* Tells all other ranks that this one has given up, and why, so that whoever comes later,
+ * or waits, raises as well.  Only the first call does so, and none after another rank's
+ * news of that kind.  From any thread; takes 100 ms at most. */
+void dl_mpi_news_give_up(dl_mpi_comm *comm, const dl_error *cause);
+
+/* Listens: DL_MISMATCH, or DL_PEER_LOST if a rank gave up. */
 dl_status dl_mpi_news_hear(dl_mpi_meeting *meeting);
 
 /* In the given nap of a wait for `rank`: listens, and tells at times. */

@@ -46,6 +46,7 @@ dl_status
 dl_mpi_meet_empty(dl_mpi_backend *self, const dl_op_context *op)
 {
     DL_TRY(dl_mpi_meet_with(self, op, (dl_bytes){NULL, 0}, 0));
+    DL_TRY(dl_mpi_meeting_commit(&self->meeting, op));
     dl_blocking_begin();
     return DL_OK;
 }

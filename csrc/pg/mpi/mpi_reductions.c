@@ -36,7 +36,7 @@ static dl_status
 all_reduce_pieces(dl_mpi_backend *self, const dl_op_context *op,
                   const dl_mpi_reduction *how, void *data, size_t count)
 {
-    size_t most = dl_mpi_piece / how->item_size;
+    size_t most = self->comm->piece / how->item_size;
 
     for (size_t at = 0; at < count; at += most) {
         size_t piece = count - at < most ? count - at : most;
@@ -98,10 +98,10 @@ static dl_status
 reduce_pieces(dl_mpi_backend *self, const dl_op_context *op,
               const dl_mpi_reduction *how, const dl_mpi_span *data, int root)
 {
-    for (size_t at = 0; at < data->size; at += dl_mpi_piece) {
+    for (size_t at = 0; at < data->size; at += self->comm->piece) {
         size_t left = data->size - at;
         dl_mpi_span piece = {data->data + at,
-                             left < dl_mpi_piece ? left : dl_mpi_piece};
+                             left < self->comm->piece ? left : self->comm->piece};
         dl_mpi_part part = {self->rank == root ? piece.data : NULL,
                             (int)(piece.size / how->item_size), how->type};
         const void *input;
@@ -252,7 +252,7 @@ dl_mpi_reduce_scatter(dl_backend *backend, const dl_op_context *op,
              args->output.count);
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
-        DL_TRY(inputs->size > dl_mpi_piece
+        DL_TRY(inputs->size > self->comm->piece
                    ? reduce_each(self, op, &how, data)
                    : reduce_scatter_at_once(self, op, &how, data));
     }

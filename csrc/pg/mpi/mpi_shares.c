@@ -21,9 +21,9 @@ typedef struct step {
 } step;
 
 static size_t
-part_size(void)
+part_size(const dl_mpi_backend *self)
 {
-    return PART < dl_mpi_piece ? PART : dl_mpi_piece;
+    return PART < self->comm->piece ? PART : self->comm->piece;
 }
 
 bool
@@ -53,20 +53,20 @@ part_at(const dl_mpi_backend *self, char *data, size_t size, size_t at)
 {
     size_t left = at < size ? size - at : 0;
 
-    return (dl_mpi_part){data, (int)(left < part_size() ? left : part_size()),
+    return (dl_mpi_part){data, (int)(left < part_size(self) ? left : part_size(self)),
                          self->mpi->byte};
 }
 
 static char *
-inbox_at(const step *step, size_t at)
+inbox_at(const dl_mpi_backend *self, const step *step, size_t at)
 {
-    return step->inboxes + at / part_size() % 2 * part_size();
+    return step->inboxes + at / part_size(self) % 2 * part_size(self);
 }
 
 static dl_status
 expect(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
 {
-    dl_mpi_part part = part_at(self, inbox_at(step, at), step->folded.size, at);
+    dl_mpi_part part = part_at(self, inbox_at(self, step, at), step->folded.size, at);
 
     *request = 0;
     if (part.count == 0) {
@@ -83,7 +83,7 @@ static dl_status
 take(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
 {
     const dl_mpi_reduction *how = step->how;
-    char *inbox = inbox_at(step, at);
+    char *inbox = inbox_at(self, step, at);
     dl_mpi_part part = part_at(self, inbox, step->folded.size, at);
 
     if (part.count == 0) {
@@ -115,7 +115,7 @@ give(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
 static dl_status
 walk(dl_mpi_backend *self, const step *step)
 {
-    size_t out = step->outgoing.size, in = step->folded.size, size = part_size();
+    size_t out = step->outgoing.size, in = step->folded.size, size = part_size(self);
     dl_mpi_handle coming[2], going[2];
 
     DL_TRY(expect(self, step, 0, &coming[0]));
@@ -167,7 +167,7 @@ dl_mpi_all_reduce_shares(dl_mpi_backend *self, const dl_mpi_reduction *how,
                          const dl_mpi_span *data)
 {
     divide(self, how, data);
-    DL_TRY(reserve(self, 2 * part_size()));
+    DL_TRY(reserve(self, 2 * part_size(self)));
     const dl_mpi_span *own = &self->outputs.spans[self->rank];
     DL_TRY(fold_share(self, how, own->data, (char *)self->own.data));
     for (int rank = 0; rank < self->size; rank++) {
@@ -185,10 +185,10 @@ dl_mpi_reduce_shares(dl_mpi_backend *self, const dl_mpi_reduction *how,
 
     divide(self, how, data);
     dl_mpi_span share = self->outputs.spans[self->rank];
-    DL_TRY(reserve(self, 2 * part_size() + share.size));
+    DL_TRY(reserve(self, 2 * part_size(self) + share.size));
     char *inboxes = (char *)self->own.data;
     if (!is_root) {
-        share.data = inboxes + 2 * part_size();
+        share.data = inboxes + 2 * part_size(self);
     }
     DL_TRY(fold_share(self, how, share.data, inboxes));
     memset(self->inputs.spans, 0, spans_size);

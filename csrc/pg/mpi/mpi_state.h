@@ -5,15 +5,9 @@
 #ifndef DISTLITE_PG_MPI_MPI_STATE_H
 #define DISTLITE_PG_MPI_MPI_STATE_H
 
-#include <stdatomic.h>
-
 #include "pg/backend.h"
 #include "pg/mpi/mpi_meeting.h"
 #include "pg/mpi/mpi_spans.h"
-
-/* Bytes that MPI is handed at a time: its counts are ints.  Every group looks anew what was
- * asked for, while others go on. */
-extern _Atomic(size_t) dl_mpi_piece;
 
 typedef struct dl_mpi_backend {
     dl_backend base;
