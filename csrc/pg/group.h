@@ -92,15 +92,22 @@ dl_status dl_group_run(dl_group *group, dl_op_type op, const void *args,
 dl_status dl_group_submit(dl_group *group, dl_op_type op, const void *args,
                           dl_deadline deadline, dl_work **work);
 
+/* What a caller who waited needs to know of a message. */
+typedef struct dl_message_end {
+    int source;        /* the rank that a received message came from */
+    bool keeps_memory; /* see dl_work: the array must stay where it is for good */
+} dl_message_end;
+
 /* Messages between two ranks, DL_SEND, DL_RECV or DL_RECV_ANY, matched by source and tag
  * in the order in which they were sent; not ordered with collectives.  A send is done
  * when its receive has taken it.  DL_MISMATCH on both sides: it is too long for the
  * receive's array, or of another dtype; a shorter one fills the front.  No failure breaks
- * the group.  The second waits, and `source` (unless NULL) is the rank it came from. */
+ * the group.  The second waits, and `end` (unless NULL) is then what is to be known of
+ * it. */
 dl_status dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
                         dl_deadline deadline, dl_work **work);
 dl_status dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
-                            dl_deadline deadline, int *source);
+                            dl_deadline deadline, dl_message_end *end);
 
 /* Frees all waiters with DL_CANCELLED; from any thread, bounded, idempotent. */
 void dl_group_abort(dl_group *group, const char *reason);

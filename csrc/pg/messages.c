@@ -105,16 +105,16 @@ dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
 
 dl_status
 dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
-                  dl_deadline deadline, int *source)
+                  dl_deadline deadline, dl_message_end *end)
 {
+    dl_message_end ignored;
     dl_message_args awaited = *args;
     dl_work *work;
 
+    end = end == NULL ? &ignored : end;
+    *end = (dl_message_end){.source = args->peer};
     if (args->tensor.device != DL_CPU) {
         DL_TRY(check(group, op, args));
-        if (source != NULL) {
-            *source = args->peer;
-        }
         dl_device_item item = on_device(op, args);
         return dl_device_run(group, &item, deadline);
     }
@@ -126,9 +126,9 @@ dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
         work->ops->withdraw(work);
         status = DL_INTERRUPTED;
     }
-    if (source != NULL) {
-        *source = work->source;
-    }
+    end->source = work->source;
+    /* Where it has not ended, withdrawing it was enough. */
+    end->keeps_memory = dl_work_is_done(work) && work->keeps_memory;
     dl_work_unref(work);
     return status;
 }

@@ -12,6 +12,7 @@ dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op)
     work->ops = ops;
     work->op = op;
     work->is_brief = false;
+    work->keeps_memory = false;
     work->source = -1;
     atomic_init(&work->references, 2);
     atomic_init(&work->notices, NULL);

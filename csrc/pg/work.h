@@ -55,7 +55,10 @@ struct dl_work {
     int64_t ended_at; /* dl_now(), for those who ask how long it took */
     dl_status status;
     dl_error *error; /* of a failure; NULL if there was no memory for it */
-    int source;      /* rank in the group whose message it received; -1: none */
+    /* Its arrays are in use although it has ended, and must stay until the process ends:
+     * something that its maker could not stop still reads or writes them. */
+    bool keeps_memory;
+    int source; /* rank in the group whose message it received; -1: none */
 };
 
 #define DL_WORK_DONE ((dl_work_notice *)1)

@@ -74,18 +74,21 @@ begin(call *self, PyObject *module, const dlpy_signature *signature, dlpy_call g
     return 1;
 }
 
-/* 0, or -1 with an exception set; gives everything back but the group. */
+/* 0, or -1 with an exception set; gives everything back but the group, and an array that
+ * is still in use. */
 static int
 exchange(call *self, int *source)
 {
+    dl_message_end end = {0};
     dl_group *group = self->collective.core;
     dl_deadline deadline = dl_group_deadline(group);
     dl_status status;
 
     Py_BEGIN_ALLOW_THREADS
-    status = dl_group_exchange(group, self->op, &self->core, deadline, source);
+    status = dl_group_exchange(group, self->op, &self->core, deadline, &end);
     Py_END_ALLOW_THREADS
     bool is_kept = true;
+    *source = end.source;
     if (status != DL_OK) {
         dlpy_raise_collective(self->collective.state, status);
     } else if (self->collective.state->batch_pins != NULL) {
@@ -95,7 +98,11 @@ exchange(call *self, int *source)
         is_kept = kept != NULL;
         Py_XDECREF(kept);
     }
-    dlpy_tensor_release(&self->tensor);
+    if (end.keeps_memory) {
+        Py_INCREF(self->array); /* for good, with what lent its memory */
+    } else {
+        dlpy_tensor_release(&self->tensor);
+    }
     return status == DL_OK && is_kept ? 0 : -1;
 }
 
@@ -141,7 +148,8 @@ send(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     if (begun <= 0) {
         return dlpy_collective_answer(&self.collective, begun);
     }
-    int result = exchange(&self, NULL);
+    int source;
+    int result = exchange(&self, &source);
     Py_CLEAR(self.collective.group);
     return result < 0 ? NULL : Py_NewRef(Py_None);
 }

@@ -95,6 +95,14 @@ is_going_on(const dlpy_work *self)
     return self->work != NULL && !dl_work_is_done(self->work);
 }
 
+/* Whether something else uses the arrays for good, which then have to stay. */
+static bool
+keeps_memory(const dlpy_work *self)
+{
+    return self->work != NULL && dl_work_is_done(self->work)
+           && self->work->keeps_memory;
+}
+
 /* What goes on has the arrays as well, which the collector cannot know. */
 static int
 work_traverse(PyObject *object, visitproc visit, void *arg)
@@ -103,7 +111,7 @@ work_traverse(PyObject *object, visitproc visit, void *arg)
 
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->callbacks);
-    if (!is_going_on(self)) {
+    if (!is_going_on(self) && !keeps_memory(self)) {
         Py_VISIT(self->pins);
         Py_VISIT(self->outputs);
     }
@@ -115,8 +123,10 @@ work_clear(PyObject *object)
 {
     dlpy_work *self = work_of(object);
 
-    Py_CLEAR(self->pins);
-    Py_CLEAR(self->outputs);
+    if (!keeps_memory(self)) {
+        Py_CLEAR(self->pins);
+        Py_CLEAR(self->outputs);
+    }
     Py_CLEAR(self->callbacks);
     return 0;
 }

@@ -55,13 +55,13 @@ send_to(dl_group *group, int64_t value, int peer, int64_t tag)
 }
 
 static int64_t
-receive(dl_group *group, int peer, int64_t tag, int *source)
+receive(dl_group *group, int peer, int64_t tag, dl_message_end *end)
 {
     int64_t value = -1;
     dl_message_args args = message(&value, 1, peer, tag);
 
-    CHECK_OK(dl_group_exchange(group, peer < 0 ? DL_RECV_ANY : DL_RECV, &args, soon(),
-                               source));
+    CHECK_OK(
+        dl_group_exchange(group, peer < 0 ? DL_RECV_ANY : DL_RECV, &args, soon(), end));
     return value;
 }
 
@@ -88,13 +88,13 @@ ping_pong(int rank, int size, void *context)
     dl_group *group = join(context, rank, size);
 
     for (int64_t i = 0; i < 2000; i++) {
-        int source = -1;
+        dl_message_end end = {.source = -1};
         if (rank == 0) {
             CHECK_OK(send_to(group, i, 1, 5));
-            CHECK_EQUAL(receive(group, 1, 5, &source), i + 1);
-            CHECK_EQUAL(source, 1);
+            CHECK_EQUAL(receive(group, 1, 5, &end), i + 1);
+            CHECK_EQUAL(end.source, 1);
         } else {
-            int64_t got = receive(group, 0, 5, &source);
+            int64_t got = receive(group, 0, 5, &end);
             CHECK_EQUAL(got, i);
             CHECK_OK(send_to(group, got + 1, 0, 5));
         }
@@ -461,11 +461,11 @@ threads_receive(int rank, int size, void *context)
     } else {
         int64_t sums[2] = {0};
         for (int i = 0; i < 600; i++) {
-            int source;
-            int64_t value = receive(group, i % 2 == 0 ? -1 : 1, i % 2, &source);
-            CHECK_EQUAL(source, i % 2);
+            dl_message_end end;
+            int64_t value = receive(group, i % 2 == 0 ? -1 : 1, i % 2, &end);
+            CHECK_EQUAL(end.source, i % 2);
             CHECK_EQUAL(value, i / 2);
-            sums[source] += value;
+            sums[end.source] += value;
         }
         CHECK(sums[0] == sums[1]);
     }

@@ -85,16 +85,16 @@ differ(int rank, int size, void *context)
     dl_message_args receive = {.tensor = tensor_of(taken, 2, DL_INT64), .tag = 5};
     dl_message_args idle = {.tensor = tensor_of(taken, 2, DL_INT64), .tag = 6};
     dl_work *works[2];
-    int source = -1;
+    dl_message_end end = {.source = -1};
 
     (void)context;
     CHECK_OK(dl_group_post(group, DL_SEND, &send, soon(), &works[0]));
     receive.peer = DL_ANY_RANK;
-    CHECK_OK(dl_group_exchange(group, DL_RECV_ANY, &receive, soon(), &source));
-    CHECK_EQUAL(source, (rank + size - 1) % size);
-    CHECK_EQUAL(taken[0], source);
+    CHECK_OK(dl_group_exchange(group, DL_RECV_ANY, &receive, soon(), &end));
+    CHECK_EQUAL(end.source, (rank + size - 1) % size);
+    CHECK_EQUAL(taken[0], end.source);
     CHECK_OK(dl_work_wait(works[0], soon()));
-    idle.peer = source;
+    idle.peer = end.source;
     CHECK_OK(dl_group_post(group, DL_RECV, &idle, soon(), &works[1]));
     CHECK_OK(all_reduce(group, data, 1));
     CHECK_STATUS(all_reduce(group, data, rank == size - 1 ? 2 : 1), DL_MISMATCH);

@@ -1086,6 +1086,12 @@ MPI_Finalize(void)
 
     pthread_mutex_lock(&lock);
     is_over = true;
+    for (const request *each = requests; each < requests + REQUESTS; each++) {
+        if (each->is_used && !each->is_detached) {
+            fprintf(stderr, "mpi_double: MPI_Finalize with a request pending\n");
+            abort();
+        }
+    }
     pthread_mutex_unlock(&lock);
     return result;
 }

@@ -195,6 +195,77 @@ def failures() -> dict[str, str]:
     return found
 
 
+def pending() -> str:
+    """Receives of which nothing comes, some dropped, some kept, as the process ends;
+    and sends that nobody has waited for."""
+    rank, size = init()
+    group = distlite.new_group()
+    distlite.barrier()
+    for i in range(6):
+        room = np.zeros(1000 + i * 100_000)
+        work = distlite.irecv(room, (rank + 1) % size, group if i % 2 else None, tag=i)
+        if i < 3:
+            _kept.append((room, work))
+    distlite.isend(np.ones(3), (rank + 1) % size, tag=99)
+    distlite.recv(np.zeros(3), (rank - 1) % size, tag=99)
+    return "left"
+
+
+_kept: list[Any] = []
+
+
+def sent_in_vain() -> dict[str, Any]:
+    """Rank 0 gives up sends of large arrays, whose memory it returns to the system;
+    then rank 1 takes them: what it finds."""
+    rank, _ = init(seconds=60)
+    group = distlite.new_group()
+    store = distlite.distributed_c10d._get_default_store()
+    distlite.barrier()
+    found: dict[str, Any] = {}
+    count = 2_000_000
+    if rank == 0:
+        group.set_timeout(timedelta(seconds=0.3))
+        rows = np.stack([np.arange(count) * 3.0] * 2, 1)
+        sent = [np.arange(count) * 1.0, np.arange(count) * 2.0, rows[:, 0]]
+        found["sync"] = error_of(distlite.send, sent[0], 1, group=group, tag=1)
+        work = distlite.isend(sent[1], 1, group, tag=2)
+        found["async"] = error_of(work.wait)
+        found["gaps"] = error_of(distlite.send, sent[2], 1, group=group, tag=3)
+        del sent, rows, work
+        store.set("given up", "")
+    else:
+        store.wait(["given up"])
+        for tag in (1, 2, 3):
+            got = np.zeros(count)
+            distlite.recv(got, 0, group=group, tag=tag)
+            found[str(tag)] = bool((got == np.arange(count) * float(tag)).all())
+    distlite.barrier()
+    return found
+
+
+def interrupted_send() -> bool:
+    """As sent_in_vain, after Ctrl-C.  The same array is sent once more, for that may
+    come before the first one was."""
+    rank, _ = init(seconds=60)
+    store = distlite.distributed_c10d._get_default_store()
+    distlite.barrier()
+    if rank == 0:
+        threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+        try:
+            distlite.send(np.arange(2e6), 1)
+            raise AssertionError("nobody took it")
+        except KeyboardInterrupt:
+            store.set("interrupted", "")
+        distlite.isend(np.arange(2e6), 1)
+        distlite.barrier()
+        return True
+    store.wait(["interrupted"])
+    got = np.zeros(2_000_000)
+    distlite.recv(got, 0)
+    distlite.barrier()
+    return bool((got == np.arange(2e6)).all())
+
+
 def latecomers() -> dict[str, Any]:
     """Rank 0 gives up in each way, and then rank 1 comes: its errors, and how long they
     took altogether."""

@@ -255,6 +255,46 @@ def test_failures_name_the_ranks_and_leave_other_groups_whole(run, launcher):
     assert "runcate" in first["long"]
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_messages_may_be_pending_at_exit(family):
+    """The double aborts when it is finalized with any."""
+    env = mpi_double(*FAMILIES[family])
+    assert run_ranks(mpi_ranks.call, 2, env=env, name="pending") == ["left"] * 2
+
+
+@launchers
+def test_messages_may_be_pending_at_exit_of_mpi(launcher, tmp_path):
+    variables = {"TEST_MPI_RESULTS": str(tmp_path), "MALLOC_CHECK_": "3"}
+    status, _, err = start(launcher, 2, "pending", **variables)
+    assert status == 0, err
+    # UCX below MPICH: requests that would be written to after they are freed.
+    assert "was not returned" not in err
+
+
+def check_sent_in_vain(first, second):
+    for how in ("sync", "async", "gaps"):
+        assert "send in group 1 on rank 0 timed out after 300ms" in first[how]
+    assert second == {"1": True, "2": True, "3": True}
+
+
+def test_what_was_sent_until_an_interrupt_keeps_its_memory():
+    assert run_ranks(mpi_ranks.call, 2, env=mpi_double(), name="interrupted_send") == [
+        True,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_was_sent_in_vain_keeps_its_memory(family):
+    env = mpi_double(*FAMILIES[family])
+    check_sent_in_vain(*run_ranks(mpi_ranks.call, 2, env=env, name="sent_in_vain"))
+
+
+@launchers
+def test_what_was_sent_in_vain_keeps_its_memory_with_mpi(run, launcher):
+    check_sent_in_vain(*run(launcher, 2, "sent_in_vain"))
+
+
 def check_latecomers(first, second):
     assert "timed out after 300ms on rank 0 of 2" in first["timeout"]
     assert first["interrupt"] == "KeyboardInterrupt"

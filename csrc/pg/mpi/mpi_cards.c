@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pg/mpi/mpi_leftovers.h"
 #include "pg/mpi/mpi_news.h"
 #include "pg/blocked_threads.h"
 
@@ -113,9 +114,9 @@ await_card(dl_mpi_meeting *meeting, const dl_op_context *op,
 
 static dl_status
 await(dl_mpi_meeting *meeting, const dl_op_context *op, const dl_mpi_partner *other,
-      dl_mpi_handle *request)
+      dl_mpi_handle *request, int64_t bound_until)
 {
-    dl_status status = await_card(meeting, op, other, request);
+    dl_status status = await_card(meeting, op, other, request, bound_until);
 
     dl_blocked_end();
     return status;
@@ -134,7 +135,7 @@ ends_before(const dl_mpi_table *mpi, dl_mpi_handle *request, dl_deadline deadlin
     return is_done != 0;
 }
 
-/* What does not end, stays, with the buffer. */
+/* What does not end is left to MPI, with the buffer. */
 static void
 part(dl_mpi_meeting *meeting)
 {
@@ -145,16 +146,22 @@ part(dl_mpi_meeting *meeting)
 
     atomic_store(&comm->is_forsaken, true);
     if (meeting->is_receiving) {
-        is_left = mpi->cancel(&meeting->received) != 0
-                  || !ends_before(mpi, &meeting->received, soon);
+        mpi->cancel(&meeting->received);
+        if (!ends_before(mpi, &meeting->received, soon)) {
+            dl_mpi_leftover_add(mpi, meeting->received);
+            is_left = true;
+        }
     }
-    for (int i = 0; i < meeting->sent_count && !is_left; i++) {
-        is_left = !ends_before(mpi, &meeting->sent[i].request, soon);
+    for (int i = 0; i < meeting->sent_count; i++) {
+        if (!ends_before(mpi, &meeting->sent[i].request, soon)) {
+            dl_mpi_leftover_add(mpi, meeting->sent[i].request);
+            is_left = true;
+        }
     }
+    meeting->is_receiving = false;
+    meeting->sent_count = 0;
     if (is_left) {
         meeting->buffer = NULL;
-        meeting->sent = NULL;
-        dl_mpi_world_forsake();
     }
 }
 
@@ -209,7 +216,7 @@ dl_mpi_cards_sent(dl_mpi_meeting *meeting, const dl_op_context *op)
     for (int i = 0; i < meeting->sent_count; i++) {
         dl_mpi_parcel *sent = &meeting->sent[i];
         dl_mpi_partner taker = {sent->to, sent->to, 1};
-        DL_TRY(await_card(meeting, op, &taker, &sent->request, 0));
+        DL_TRY(await(meeting, op, &taker, &sent->request, 0));
     }
     meeting->sent_count = 0;
     return DL_OK;
@@ -261,7 +268,7 @@ dl_mpi_cards_receive(dl_mpi_meeting *meeting, const dl_op_context *op,
     const dl_mpi_card *first = dl_mpi_card_at(meeting, *at);
 
     for (size_t got = meeting->segment;; got += meeting->segment) {
-        DL_TRY(await_card(meeting, op, from, &meeting->received, 0));
+        DL_TRY(await(meeting, op, from, &meeting->received, 0));
         meeting->is_receiving = false;
         if (got == meeting->segment) {
             DL_TRY(check(meeting, from->rank, first, *at));
@@ -303,7 +310,7 @@ dl_mpi_cards_receive_go(dl_mpi_meeting *meeting, const dl_op_context *op, int fr
 
     meeting->is_receiving = result == 0;
     DL_TRY(dl_mpi_check(comm->mpi, result, "MPI_Irecv"));
-    DL_TRY(await_card(meeting, op, &partner, &meeting->received, bound_until));
+    DL_TRY(await(meeting, op, &partner, &meeting->received, bound_until));
     meeting->is_receiving = false;
     return DL_OK;
 }

@@ -7,10 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pg/mpi/mpi_leftovers.h"
 #include "pg/mpi/mpi_runner.h"
 #include "pg/mpi/mpi_state.h"
 #include "pg/blocked_threads.h"
 #include "tensor/strided.h"
+
+/* How long MPI may take to end a receive that was given up. */
+#define WITHDRAWAL DL_SECOND
 
 /* A block of this many bytes is the unit of what an int cannot count. */
 #define UNIT ((size_t)1 << 20)
@@ -29,7 +33,9 @@ typedef struct message {
     pthread_mutex_t lock;
     dl_mpi_handle request;
     bool is_withdrawn;
-    dl_error *why; /* of the withdrawal; NULL if there was no memory for it */
+    bool is_left;           /* its request is MPI's alone */
+    dl_error *why;          /* of the withdrawal; NULL if there was no memory for it */
+    dl_deadline withdrawal; /* when a withdrawn receive is left to MPI */
 } message;
 
 static message *
@@ -66,6 +72,7 @@ static void
 take_back_locked(message *self)
 {
     if (!self->is_withdrawn) {
+        self->withdrawal = dl_deadline_after(WITHDRAWAL);
         self->why = malloc(sizeof *self->why);
         if (self->why != NULL) {
             *self->why = *dl_last_error();
@@ -75,6 +82,24 @@ take_back_locked(message *self)
     if (self->work.op != DL_SEND && dl_mpi_world_is_open()) {
         self->comm->mpi->cancel(&self->request);
     }
+}
+
+/* MPI may use the memory for as long as it likes: a copy is never freed, and the owner of
+ * an array hears that it must stay. */
+static void
+leave_to_mpi_locked(message *self)
+{
+    dl_mpi_leftover_add(self->comm->mpi, self->request);
+    atomic_store(&self->comm->is_forsaken, true);
+    self->work.keeps_memory = self->copy == NULL;
+    self->copy = NULL;
+    self->is_left = true;
+}
+
+static dl_status
+fail_withdrawn(const message *self)
+{
+    return self->why == NULL ? dl_fail_no_memory() : dl_fail_again(self->why);
 }
 
 /* The end of a request; a message too long for the array is MPI's to notice. */
@@ -88,7 +113,7 @@ conclude_locked(message *self, int result, const dl_mpi_status *status)
                              self->comm->group_name, self->comm->rank);
     }
     if (self->is_withdrawn && (status->is_cancelled || self->work.op == DL_SEND)) {
-        return self->why == NULL ? dl_fail_no_memory() : dl_fail_again(self->why);
+        return fail_withdrawn(self);
     }
     if (self->work.op != DL_SEND) {
         self->work.source = status->source;
@@ -111,6 +136,9 @@ test_locked(message *self, dl_status *outcome)
     *outcome = dl_mpi_world_admit();
     if (*outcome != DL_OK) {
         return true;
+    }
+    if (self->is_left) {
+        return false; /* MPI is about to end, and so is this process */
     }
     int result = self->comm->mpi->test(&self->request, &is_done,
                                        self->work.op == DL_SEND ? NULL : &status);
@@ -144,8 +172,31 @@ look(message *self)
     return is_over;
 }
 
-/* What may end it before the message comes.  A send that is given up is over for its
- * owner, although MPI may still read the array. */
+/* A send that is given up is over at once for its owner, a receive when MPI says so; where
+ * MPI does not, since the sender has stopped in the middle, a little later. */
+static bool
+is_over_for_owner(const message *self)
+{
+    return self->work.op == DL_SEND || dl_deadline_passed(self->withdrawal);
+}
+
+/* Of a message that is withdrawn. */
+static void
+leave_if_over(message *self)
+{
+    pthread_mutex_lock(&self->lock);
+    bool is_ended = !dl_work_is_done(&self->work) && is_over_for_owner(self);
+    if (is_ended) {
+        leave_to_mpi_locked(self);
+        dl_work_finish(&self->work, fail_withdrawn(self));
+    }
+    pthread_mutex_unlock(&self->lock);
+    if (is_ended && !self->is_errand) {
+        dl_work_unref(&self->work); /* the maker's; the caller has his own */
+    }
+}
+
+/* What may end it before the message comes. */
 static void
 check_limits(message *self)
 {
@@ -166,12 +217,23 @@ check_limits(message *self)
     pthread_mutex_lock(&self->lock);
     if (!self->is_withdrawn && !dl_work_is_done(&self->work)) {
         take_back_locked(self);
-        if (self->work.op == DL_SEND) {
-            atomic_store(&self->comm->is_forsaken, true);
-            dl_mpi_world_forsake();
-            self->copy = NULL;
-            dl_work_finish(&self->work, status);
-        }
+    }
+    pthread_mutex_unlock(&self->lock);
+    leave_if_over(self);
+}
+
+/* As the process ends: what MPI still has must not be pending when MPI is finalized.  The
+ * message stays, for nobody to free, and so does the array. */
+static void
+end_errand(dl_mpi_errand *errand)
+{
+    message *self = DL_LIST_ENTRY(errand, message, errand);
+
+    dl_fail(DL_CLOSED, "MPI was ended at exit");
+    pthread_mutex_lock(&self->lock);
+    if (!dl_work_is_done(&self->work) && !self->is_left) {
+        take_back_locked(self);
+        leave_to_mpi_locked(self);
     }
     pthread_mutex_unlock(&self->lock);
 }
@@ -229,8 +291,8 @@ withdraw_message(dl_work *work)
         take_back_locked(self);
     }
     pthread_mutex_unlock(&self->lock);
-    dl_deadline soon = dl_deadline_after(DL_SECOND);
-    while (!look(self) && !dl_deadline_passed(soon)) {
+    while (!look(self)) {
+        leave_if_over(self);
     }
 }
 
@@ -351,6 +413,7 @@ start(message *self, const dl_message_args *args)
         return DL_OK;
     }
     self->errand.look = run_errand;
+    self->errand.end = end_errand;
     self->is_errand = true;
     dl_status status = dl_mpi_runner_add(&self->errand);
     if (status != DL_OK) {

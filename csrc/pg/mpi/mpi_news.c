@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pg/mpi/mpi_leftovers.h"
+
 /* Naps of a wait before it is told, some milliseconds; doubled each time. */
 #define FIRST_NAPS 20
 
@@ -153,7 +155,9 @@ dl_mpi_news_give_up(dl_mpi_comm *comm, const dl_error *cause)
     send_to_everyone(comm, sent);
     while (!is_taken(comm, sent)) {
         if (dl_deadline_passed(soon)) {
-            dl_mpi_world_forsake();
+            for (int i = 0; i < sent->count; i++) {
+                dl_mpi_leftover_add(comm->mpi, sent->requests[i]);
+            }
             return;
         }
         sched_yield();
@@ -287,4 +291,9 @@ dl_mpi_news_end(dl_mpi_meeting *meeting)
     while (!settle(meeting) && !dl_deadline_passed(soon)) {
         sched_yield();
     }
+    for (struct dl_mpi_letter *each = meeting->letters; each != NULL;
+         each = each->next) {
+        dl_mpi_leftover_add(meeting->comm->mpi, each->request);
+    }
+    meeting->letters = NULL;
 }

@@ -76,6 +76,7 @@ run(void *argument)
         span = span < LONGEST_NAP ? span : LONGEST_NAP;
         pthread_mutex_lock(&state.lock);
     }
+    dl_list_move(&mine, &state.errands);
     pthread_mutex_unlock(&state.lock);
     return NULL;
 }
@@ -91,6 +92,11 @@ stop(void)
     pthread_mutex_unlock(&state.lock);
     if (is_running) {
         pthread_join(state.thread, NULL);
+    }
+    while (!dl_list_is_empty(&state.errands)) {
+        dl_mpi_errand *errand = DL_LIST_ENTRY(state.errands.next, dl_mpi_errand, node);
+        dl_list_remove(&errand->node);
+        errand->end(errand);
     }
 }
 

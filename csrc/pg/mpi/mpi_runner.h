@@ -13,6 +13,8 @@ typedef struct dl_mpi_errand {
     /* One look, without locks, which does not wait.  True: done, and the runner knows it
      * no more. */
     bool (*look)(struct dl_mpi_errand *errand);
+    /* MPI is about to end, and nobody looks after it any more. */
+    void (*end)(struct dl_mpi_errand *errand);
 } dl_mpi_errand;
 
 /* From any thread; the errand stays in place until its look says that it is done. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/thread.h"
+#include "pg/mpi/mpi_leftovers.h"
 #include "tensor/reduce.h"
 
 static struct {
@@ -86,7 +87,7 @@ end_mpi(void)
     if (call != NULL) {
         call();
     }
-    if (!atomic_load(&state.is_forsaken)) {
+    if (!atomic_load(&state.is_forsaken) && dl_mpi_leftovers_settle(state.world.mpi)) {
         state.world.mpi->finalize();
     }
 }
