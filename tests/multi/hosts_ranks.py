@@ -383,6 +383,23 @@ def fail_to_join_by_own_words(rank: int, world_size: int, addresses: list[str]) 
     raise AssertionError("nothing was raised")
 
 
+def exit_after_send(rank: int, world_size: int, address: str) -> bool:
+    """Rank 0 ends as abruptly as a process can, right behind a blocking send."""
+    join(rank, world_size, address)
+    sizes = [300_000, 3_000_000, 20_000_000]
+    if rank == 0:
+        dist.send(values(0, 10, "int8"), 1)  # the links are open
+        for size in sizes:
+            dist.send(values(rank, size, "int8"), 1)
+        os._exit(0)
+    dist.recv(np.zeros(10, "int8"), 0)
+    for size in sizes:
+        got = np.zeros(size, "int8")
+        dist.recv(got, 0)
+        np.testing.assert_array_equal(got, values(0, size, "int8"))
+    return True
+
+
 def count_traffic(
     rank: int, world_size: int, address: str, interfaces: list[str]
 ) -> list[list[int]]:

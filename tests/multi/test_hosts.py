@@ -285,6 +285,18 @@ def test_a_failed_join_names_the_cause(debian):
     assert "not loopback on the master itself" in texts[1]
 
 
+def test_what_was_sent_arrives_though_the_sender_is_gone(two):
+    for host in two[1:3]:
+        # So that the kernel cannot take the end of a message at once.
+        for name in ("tcp_wmem", "tcp_rmem"):
+            script = f"echo 4096 16384 16384 > /proc/sys/net/ipv4/{name}"
+            host.run("sh", "-c", script)
+    outcomes = rank_outcomes(
+        hosts_ranks.exit_after_send, 2, hosts=two[1:3], address=two[0].address
+    )
+    assert outcomes[1].is_good, outcomes[1].describe()
+
+
 def test_listed_interfaces_share_the_traffic():
     interfaces = ["eth0", "eth1"]
     with netns.Network(2, cables=2) as network:

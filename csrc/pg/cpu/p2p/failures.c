@@ -259,6 +259,7 @@ dl_p2p_judge(dl_p2p *engine)
     for (int rank = 0; rank < engine->size; rank++) {
         judge_list(&engine->peers[rank].queued);
         judge_list(&engine->peers[rank].streaming);
+        judge_list(&engine->peers[rank].draining);
     }
     judge_list(&engine->offered);
     judge_list(&engine->posted);

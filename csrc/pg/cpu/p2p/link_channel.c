@@ -46,6 +46,7 @@ flush(dl_link_channel *self)
             return DL_OK;
         }
         out->start += sent;
+        self->flushed += sent;
     }
     out->start = 0;
     out->end = 0;
@@ -87,6 +88,7 @@ publish(dl_channel *channel, const dl_frame *frame)
                                                     .total = frame->total,
                                                 });
     self->out.end += DL_HEAD_SIZE + frame->size;
+    self->published += DL_HEAD_SIZE + frame->size;
     if (!self->is_lost && flush(self) != DL_OK) {
         lose(self);
     }

@@ -29,8 +29,10 @@ typedef struct dl_link_channel {
     dl_error cause; /* why it is */
     dl_link_bytes out;
     dl_link_bytes in;
-    dl_frame frame; /* the one that was peeked at */
-    size_t span;    /* bytes of it in `in` */
+    uint64_t published; /* bytes, ever */
+    uint64_t flushed;   /* of these, those that the kernel has taken */
+    dl_frame frame;     /* the one that was peeked at */
+    size_t span;        /* bytes of it in `in` */
 } dl_link_channel;
 
 /* Options and way as for a bundle. */

@@ -121,6 +121,7 @@ open_channels(dl_p2p *engine, void *memory)
     for (int rank = 0; rank < engine->size; rank++) {
         dl_list_init(&engine->peers[rank].queued);
         dl_list_init(&engine->peers[rank].streaming);
+        dl_list_init(&engine->peers[rank].draining);
         if (layout->host_of[rank] == layout->host) {
             open_rings(engine, memory, rank);
         }

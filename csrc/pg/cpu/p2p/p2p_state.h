@@ -43,6 +43,7 @@ typedef struct dl_message {
     size_t size;  /* of the tensor */
     size_t total; /* of the message */
     size_t moved;
+    uint64_t drained_at; /* of a send: what the link channel has to have flushed */
     dl_deadline deadline;
     dl_status status; /* once ended */
     dl_error *error;  /* NULL: DL_OK, or there was no memory */
@@ -63,8 +64,10 @@ typedef struct dl_p2p_peer {
     dl_link_channel *link; /* to another host */
     dl_list queued;        /* sends, in order */
     dl_list streaming;     /* sends, in order of their acceptance */
-    dl_buffer controls;    /* frames without contents that found no room */
-    bool is_gone;          /* as last seen */
+    dl_list
+        draining; /* sends, in order: all is in the link channel, not in the kernel */
+    dl_buffer controls; /* frames without contents that found no room */
+    bool is_gone;       /* as last seen */
 } dl_p2p_peer;
 
 struct dl_p2p {

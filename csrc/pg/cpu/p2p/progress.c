@@ -188,6 +188,37 @@ stream(dl_p2p *engine, dl_message *send)
     return true;
 }
 
+/* A ring is memory that outlives this process.  What waits in front of a link does not: a
+ * send over it ends when the kernel has taken all, so that even _exit(2) right behind it
+ * loses nothing. */
+static void
+end_streamed(dl_p2p *engine, dl_message *send)
+{
+    dl_p2p_peer *peer = &engine->peers[send->peer];
+
+    if (peer->link == NULL) {
+        dl_p2p_end(send, DL_OK);
+        return;
+    }
+    send->drained_at = peer->link->published;
+    dl_list_remove(&send->node);
+    dl_list_append(&peer->draining, &send->node);
+}
+
+static bool
+end_drained(dl_p2p_peer *peer)
+{
+    dl_list *draining = &peer->draining;
+    bool has_moved = false;
+
+    while (!dl_list_is_empty(draining)
+           && message_of(draining->next)->drained_at <= peer->link->flushed) {
+        dl_p2p_end(message_of(draining->next), DL_OK);
+        has_moved = true;
+    }
+    return has_moved;
+}
+
 /* One chunk of each in turn, as long as there is room. */
 static bool
 stream_all(dl_p2p *engine, int rank)
@@ -202,7 +233,7 @@ stream_all(dl_p2p *engine, int rank)
         }
         has_moved = true;
         if (send->moved == send->size) {
-            dl_p2p_end(send, DL_OK);
+            end_streamed(engine, send);
         } else {
             dl_list_remove(&send->node);
             dl_list_append(streaming, &send->node);
@@ -249,8 +280,10 @@ take_data(dl_p2p *engine, int source, const dl_received *received)
 static void
 take_stop(dl_p2p *engine, int source, const dl_frame *frame)
 {
-    dl_message *send = find(&engine->peers[source].streaming, source, frame->id);
+    dl_p2p_peer *peer = &engine->peers[source];
+    dl_message *send = find(&peer->streaming, source, frame->id);
 
+    send = send == NULL ? find(&peer->draining, source, frame->id) : send;
     send = send == NULL ? find(&engine->offered, source, frame->id) : send;
     if (send != NULL) {
         dl_p2p_end(send, dl_p2p_fail_stopped(send));
@@ -328,14 +361,15 @@ put_all(dl_p2p *engine, int rank)
     bool has_moved = flush_controls(engine, rank);
 
     has_moved |= offer_queued(engine, rank);
-    return stream_all(engine, rank) || has_moved;
+    has_moved |= stream_all(engine, rank);
+    return end_drained(&engine->peers[rank]) || has_moved;
 }
 
 static bool
 is_blocked(const dl_p2p_peer *peer)
 {
     return peer->controls.size > 0 || !dl_list_is_empty(&peer->queued)
-           || !dl_list_is_empty(&peer->streaming);
+           || !dl_list_is_empty(&peer->streaming) || !dl_list_is_empty(&peer->draining);
 }
 
 /* Rings tell at a glance; what a link has is known once it was asked. */
