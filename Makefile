@@ -7,6 +7,7 @@
 #   make device     the tests that need a GPU; CUDA=13 for the newer runtime
 #   make asan       C and unit tests under a sanitizer; also ubsan, tsan, valgrind
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS
+#   make soak       random programs, kills, threads: MINUTES=5 SEED=1 WHAT=differential,...
 #   make lint       layering, C-API rules, stubs, ruff, mypy, clang-format
 #   make format     what lint wants
 #   make bench      benchmarks, beside torch and MPI where they are installed
@@ -16,6 +17,9 @@
 PYTHON ?= python3
 TESTS ?=
 FUZZ_SECONDS ?= 60
+MINUTES ?= 5
+SEED ?=
+WHAT ?=
 
 BIN := .venv/bin
 PIP := -m pip --quiet --disable-pip-version-check --retries 5 install
@@ -25,7 +29,7 @@ PYTEST := $(BIN)/python -m pytest
 BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 export PYTHON
 
-.PHONY: build demo test test-c test-multi slow parity device asan ubsan tsan valgrind fuzz \
+.PHONY: build demo test test-c test-multi slow parity device asan ubsan tsan valgrind fuzz soak \
 	lint format bench docs clean
 
 build: export DISTLITE_WERROR = 1
@@ -135,6 +139,10 @@ valgrind: .venv/.packages
 
 fuzz: .venv/.packages
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS)
+
+soak: build/.extension
+	$(BIN)/python tests/soak/soak.py --minutes $(MINUTES) $(addprefix --seed=,$(SEED)) \
+		$(addprefix --what=,$(WHAT))
 
 lint: .venv/.lint build/.extension
 	$(PYTEST) tests/lint $(TESTS)

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random programs on random worlds, compared with NumPy bit for bit."""
+
+from __future__ import annotations
+
+import random
+
+from rounds import run_rounds
+
+STEPS = 150
+
+
+def one_world(seed: int) -> None:
+    import differential_ranks
+    from workers import run_ranks
+
+    choice = random.Random(seed)
+    size = choice.randrange(2, 8)
+    count = choice.choice([1, 1, 2, 3])
+    hosts = [choice.randrange(count) for _ in range(size)]
+    detail = choice.random() < 0.2
+    run_ranks(
+        differential_ranks.run_program,
+        size,
+        timeout=150,
+        env={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {},
+        seed=seed,
+        host_of=hosts,
+        steps=STEPS,
+    )
+
+
+def main(seconds: float, seed: int) -> int:
+    return run_rounds("differential", one_world, seconds, seed)
