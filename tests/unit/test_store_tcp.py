@@ -338,7 +338,7 @@ def test_a_failed_constructor_leaves_nothing_open():
     def attempt() -> None:
         with pytest.raises(DistNetworkError):
             client(port, timeout=0)
-        # The second client does not come; on a busy machine not even the server answers.
+        # No second client comes; on a busy machine not even the server answers.
         with pytest.raises((DistStoreError, DistNetworkError)):
             TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=0.05)
 
