@@ -302,6 +302,47 @@ CHECK_CASE(a_rank_that_ends_while_it_is_probed_is_noticed)
     traffics_fini(&all);
 }
 
+typedef struct foretold {
+    int64_t at;
+    dl_error error;
+    const char *known; /* what another host has said; NULL: nothing */
+} foretold;
+
+static void
+note_foretold(void *context, const dl_error *error)
+{
+    foretold *self = context;
+
+    *self = (foretold){dl_now(), *error, self->known};
+}
+
+static dl_status
+tell_known(void *context)
+{
+    const foretold *self = context;
+
+    return self->known == NULL ? DL_OK : dl_fail(DL_TIMEOUT, "%s", self->known);
+}
+
+CHECK_CASE(what_a_wait_will_fail_with_is_told_before_its_deadline)
+{
+    for (int is_known = 0; is_known < 2; is_known++) {
+        test_traffics all;
+        foretold note = {.known = is_known ? "rank 7 is late" : NULL};
+        dl_op_context op = traffics_op(1, DL_BARRIER, 300 * DL_MILLISECOND);
+        traffics_init(&all, 2);
+        all.traffics[0].options.late = tell_known;
+        all.traffics[0].options.foretell = note_foretold;
+        all.traffics[0].options.context = &note;
+        CHECK_STATUS(meet(&all.traffics[0], &op, 1), DL_TIMEOUT);
+        CHECK(note.at > 0 && note.at < op.deadline.at);
+        CHECK_TEXT(note.error.text, dl_last_error()->text);
+        CHECK_CONTAINS(note.error.text,
+                       is_known ? "rank 7 is late" : "waiting for rank 1 (pid 101");
+        traffics_fini(&all);
+    }
+}
+
 static void
 abort_rank_1(int rank, int size, void *context)
 {

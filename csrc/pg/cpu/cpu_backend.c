@@ -210,6 +210,8 @@ open_hosts(dl_cpu_backend *self)
         .listener = &self->roster->endpoint.calls,
         .may_spin = self->board.header->may_spin,
         .check = dl_hosts_check,
+        .late = dl_hosts_late,
+        .foretell = dl_hosts_foretell_own,
         .tell = dl_hosts_tell,
         .context = &self->hosts,
     };
@@ -252,6 +254,9 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .names = dl_layout_ranks(layout, layout->host),
         .meetings = dl_cpu_has_hosts(self) ? DL_HOSTS_MEETINGS : 1,
         .elsewhere = dl_cpu_has_hosts(self) ? dl_hosts_check_others : NULL,
+        .foretell = dl_cpu_has_hosts(self) && dl_layout_leads(layout)
+                        ? dl_hosts_foretell_others
+                        : NULL,
         .context = &self->hosts,
     };
     size_t offset = dl_board_memory(options.size, DL_BOARD_CHUNK);

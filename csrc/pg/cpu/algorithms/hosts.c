@@ -5,11 +5,6 @@
 
 #include "pg/cpu/algorithms/algorithms.h"
 
-/* After the deadline, for the leader to find out which rank of which host is to blame,
- * while the other ranks of its host wait for it.  The leader itself, who waits for them,
- * has none: it has to tell the other hosts while these wait for its word. */
-#define LEADER_GRACE (500 * DL_MILLISECOND)
-
 dl_status
 dl_hosts_init(dl_hosts *hosts)
 {
@@ -73,10 +68,6 @@ dl_hosts_last(dl_hosts *hosts)
 
     if (meeting->sequence % DL_HOSTS_MEETINGS != 0) {
         meeting->sequence++;
-        if (!dl_layout_leads(hosts->layout)
-            && meeting->deadline.at < INT64_MAX - LEADER_GRACE) {
-            meeting->deadline.at += LEADER_GRACE;
-        }
     }
     return meeting;
 }

@@ -49,7 +49,9 @@ typedef struct dl_hosts {
     dl_op_context meeting;
     int64_t look_after; /* when to look at other hosts again */
     uint64_t looked_in; /* meeting of the last look */
-    bool is_told;       /* another rank has given up, or was told by this one */
+    uint64_t
+        foretold; /* operation; the other hosts' leaders know whom this one awaits */
+    bool is_told; /* another rank has given up, or was told by this one */
 } dl_hosts;
 
 dl_status dl_hosts_init(dl_hosts *hosts);
@@ -59,6 +61,15 @@ void dl_hosts_fini(dl_hosts *hosts);
  * board's, whether another has.  `context` is a dl_hosts. */
 dl_status dl_hosts_check(void *context);
 dl_status dl_hosts_check_others(void *context);
+
+/* A leader's deadline is near.  It waits for ranks of its own host: the leaders of the other
+ * hosts are told once for which.  It waits for other hosts: its own host's ranks find on the
+ * board for whom.  So whose deadline comes first need not wait for those who know. */
+void dl_hosts_foretell_others(void *context, const dl_error *error);
+void dl_hosts_foretell_own(void *context, const dl_error *error);
+
+/* DL_OK, or what another host's leader said so that has not come to the operation since. */
+dl_status dl_hosts_late(void *context);
 
 /* Of the traffic's end: all ranks of other hosts are told, if this one knows first. */
 void dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,

@@ -13,6 +13,9 @@
 /* What telling other hosts may take. */
 #define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
+/* The same of who has yet to fail, and can do nothing else meanwhile. */
+#define FORETELLING_PATIENCE (20 * DL_MILLISECOND)
+
 static bool
 is_time_to_look(dl_hosts *hosts)
 {
@@ -25,12 +28,16 @@ is_time_to_look(dl_hosts *hosts)
     return true;
 }
 
+static uint64_t
+operation_of(const dl_hosts *hosts)
+{
+    return (hosts->meeting.sequence + DL_HOSTS_MEETINGS - 1) / DL_HOSTS_MEETINGS;
+}
+
 static dl_status
 hear_news(dl_hosts *hosts)
 {
-    uint64_t meeting = hosts->meeting.sequence;
-    dl_status status = dl_news_check(hosts->news, (meeting + DL_HOSTS_MEETINGS - 1)
-                                                      / DL_HOSTS_MEETINGS);
+    dl_status status = dl_news_check(hosts->news, operation_of(hosts));
 
     hosts->is_told |= status != DL_OK;
     return status;
@@ -141,6 +148,40 @@ dl_hosts_check_others(void *context)
     }
     DL_TRY(hear_news(hosts));
     return find_lost(hosts);
+}
+
+void
+dl_hosts_foretell_others(void *context, const dl_error *error)
+{
+    dl_hosts *hosts = context;
+    uint64_t operation = operation_of(hosts);
+
+    if (hosts->foretold != operation) {
+        hosts->foretold = operation;
+        dl_news_foretell(hosts->news, error, operation,
+                         dl_deadline_after(FORETELLING_PATIENCE));
+    }
+}
+
+void
+dl_hosts_foretell_own(void *context, const dl_error *error)
+{
+    dl_hosts *hosts = context;
+
+    if (hosts->board != NULL && dl_layout_leads(hosts->layout)) {
+        dl_verdict_set_outlook(hosts->board, operation_of(hosts), error->text);
+    }
+}
+
+dl_status
+dl_hosts_late(void *context)
+{
+    dl_hosts *hosts = context;
+    uint64_t operation = operation_of(hosts);
+    int leader = 0;
+    dl_status status = dl_news_late(hosts->news, operation, &leader);
+
+    return dl_traffic_heard(hosts->traffic, leader) < operation ? status : DL_OK;
 }
 
 /* Who heard of it, from this host or another, leaves it to the first to tell. */

@@ -15,6 +15,8 @@
 
 /* In the head's detail: the rank that it is about has ended. */
 #define HAS_ENDED 1
+/* The rank has not given up yet, and may still not. */
+#define IS_FORETOLD 2
 
 dl_status
 dl_news_init(dl_news *news, const dl_news_options *options)
@@ -43,6 +45,18 @@ dl_news_fini(dl_news *news)
     *news = (dl_news){0};
 }
 
+static dl_error
+error_of(const dl_news *self, int rank, const dl_head *head)
+{
+    dl_error before = *dl_last_error();
+
+    (void)dl_failure_notice_fail(&self->options.peers[rank], rank, head,
+                                 self->bytes + DL_HEAD_SIZE);
+    dl_error error = *dl_last_error();
+    (void)dl_fail_again(&before);
+    return error;
+}
+
 /* The first failure counts: what it ended, later ones cannot have begun. */
 static void
 note_locked(dl_news *self, const dl_head *head)
@@ -53,17 +67,19 @@ note_locked(dl_news *self, const dl_head *head)
     if (head->tag < 0 || head->tag >= layout->size || head->id == 0) {
         return;
     }
+    if (head->detail == IS_FORETOLD) {
+        self->late_sequence = head->id;
+        self->late_rank = rank;
+        self->late_error = error_of(self, rank, head);
+        return;
+    }
     self->has_ended[rank] = true;
     if (head->detail == HAS_ENDED && self->options.processes != NULL) {
         dl_process_set_ended(self->options.processes[rank]);
     }
     if (self->sequence == 0 || head->id < self->sequence) {
-        dl_error before = *dl_last_error();
-        (void)dl_failure_notice_fail(&self->options.peers[rank], rank, head,
-                                     self->bytes + DL_HEAD_SIZE);
-        self->error = *dl_last_error();
+        self->error = error_of(self, rank, head);
         self->sequence = head->id;
-        (void)dl_fail_again(&before);
     }
 }
 
@@ -129,6 +145,24 @@ dl_news_check(dl_news *news, uint64_t sequence)
     hear_all_locked(news);
     if (news->sequence != 0 && news->sequence <= sequence) {
         status = dl_fail_again(&news->error);
+    }
+    pthread_mutex_unlock(&news->lock);
+    return status;
+}
+
+dl_status
+dl_news_late(dl_news *news, uint64_t sequence, int *leader)
+{
+    dl_status status = DL_OK;
+
+    if (news->has_ended == NULL) {
+        return DL_OK;
+    }
+    pthread_mutex_lock(&news->lock);
+    hear_all_locked(news);
+    if (news->late_sequence == sequence) {
+        *leader = news->late_rank;
+        status = dl_fail_again(&news->late_error);
     }
     pthread_mutex_unlock(&news->lock);
     return status;
@@ -229,12 +263,14 @@ put_text(dl_head head, const dl_error *message, dl_buffer *text)
 }
 
 static void
-tell_all(const dl_news *self, round *made, dl_deadline deadline)
+tell_all(const dl_news *self, round *made, bool is_for_leaders, dl_deadline deadline)
 {
     const dl_layout *layout = self->options.layout;
 
     for (int rank = 0; rank < layout->size; rank++) {
-        if (layout->host_of[rank] != layout->host) {
+        int host = layout->host_of[rank];
+        if (host != layout->host
+            && (!is_for_leaders || dl_layout_leader(layout, host) == rank)) {
             add(made, &self->options, rank);
         }
         if (made->count == BATCH || rank == layout->size - 1) {
@@ -253,7 +289,7 @@ tell(const dl_news *self, dl_head head, const dl_error *message, dl_deadline dea
 
     if (made != NULL && self->has_ended != NULL
         && put_text(head, message, &made->text) == DL_OK) {
-        tell_all(self, made, deadline);
+        tell_all(self, made, head.detail == IS_FORETOLD, deadline);
     }
     if (made != NULL) {
         dl_buffer_fini(&made->text);
@@ -273,6 +309,18 @@ dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
         head.tag = news->options.layout->rank;
         tell(news, head, message, deadline);
     }
+}
+
+void
+dl_news_foretell(dl_news *news, const dl_error *message, uint64_t sequence,
+                 dl_deadline deadline)
+{
+    dl_head head = dl_failure_notice_head(message);
+
+    head.id = sequence;
+    head.tag = news->options.layout->rank;
+    head.detail = IS_FORETOLD;
+    tell(news, head, message, deadline);
 }
 
 void

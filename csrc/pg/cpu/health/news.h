@@ -37,6 +37,9 @@ typedef struct dl_news {
     size_t got;        /* bytes of it */
     uint64_t sequence; /* what ends with `error`, and all after it; 0: nothing has */
     dl_error error;
+    uint64_t late_sequence; /* what another host's leader waits for its own ranks in */
+    int late_rank;          /* that leader */
+    dl_error late_error;    /* what it will give up with */
     uint8_t bytes[DL_NEWS_SIZE];
 } dl_news;
 
@@ -47,6 +50,10 @@ void dl_news_fini(dl_news *news);
  * from any thread. */
 dl_status dl_news_check(dl_news *news, uint64_t sequence);
 
+/* As dl_news_check(), of what another host's leader is going to give up with at its deadline,
+ * and who that is: for those whose deadline has come first. */
+dl_status dl_news_late(dl_news *news, uint64_t sequence, int *leader);
+
 /* DL_PEER_LOST: `rank` has said that it gave up. */
 dl_status dl_news_watch(dl_news *news, int rank);
 
@@ -54,6 +61,10 @@ dl_status dl_news_watch(dl_news *news, int rank);
  * later one.  Waits until it has gone, as long as the deadline allows. */
 void dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
                   dl_deadline deadline);
+
+/* To the leaders of the other hosts: what this one is going to give up `sequence` with. */
+void dl_news_foretell(dl_news *news, const dl_error *message, uint64_t sequence,
+                      dl_deadline deadline);
 
 /* The same of `rank`, whose process has ended, as this host's kernel says. */
 void dl_news_tell_ended(dl_news *news, int rank, const dl_error *message,

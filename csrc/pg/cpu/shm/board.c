@@ -5,7 +5,7 @@
 
 #include "pg/cpu/shm/verdict.h"
 
-#define MAGIC UINT64_C(0x315f626c74736964) /* "distlb_1" */
+#define MAGIC UINT64_C(0x325f626c74736964) /* "distlb_2" */
 
 /* Enough for a peer that runs and is about to answer.  After that yielding looks nearly
  * as often if nobody else wants the core, and where the system has put two ranks on one,

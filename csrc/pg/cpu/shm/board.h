@@ -43,6 +43,8 @@ typedef struct dl_board_options {
     int meetings;                  /* sequence numbers per operation; 0: one */
     /* Of sleeping waits: whether what the board cannot see ends the operation; or NULL. */
     dl_status (*elsewhere)(void *context);
+    /* Of sleeping waits whose deadline is near: what they are going to fail with; or NULL. */
+    void (*foretell)(void *context, const dl_error *error);
     void *context;
 } dl_board_options;
 

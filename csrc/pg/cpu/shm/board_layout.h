@@ -26,6 +26,8 @@
 
 #define DL_BOARD_REASON_SIZE 240
 
+#define DL_BOARD_OUTLOOK_WORDS 128
+
 typedef struct dl_board_line {
     _Alignas(DL_LINE) dl_word sequence;
     dl_fingerprint fingerprint;
@@ -64,6 +66,9 @@ typedef struct dl_board_header {
     uint64_t broken_at;       /* sequence number */
     uint32_t status;
     char text[DL_ERROR_TEXT_SIZE];
+    /* What rank 0 waits for in what the board cannot see, as its deadline comes near: a
+     * row (pg/recording.h) of a version, an operation's number, and text. */
+    _Alignas(DL_LINE) _Atomic uint64_t outlook[DL_BOARD_OUTLOOK_WORDS];
 } dl_board_header;
 
 #endif

@@ -8,6 +8,8 @@
 
 #include "base/interrupt.h"
 #include "pg/blocked_threads.h"
+#include "pg/cpu/health/failure_notice.h"
+#include "pg/recording.h"
 
 /* Late ranks named one by one; with more of them the first ones tell enough. */
 #define NAMED_RANKS 6
@@ -234,6 +236,51 @@ fail_late(const dl_board *board, const dl_wanted *wanted)
                    operation, limit, late.data);
 }
 
+typedef struct outlook {
+    uint64_t version;
+    uint64_t operation;
+    char text[(DL_BOARD_OUTLOOK_WORDS - 2) * sizeof(uint64_t)];
+} outlook;
+
+_Static_assert(sizeof(outlook) == DL_BOARD_OUTLOOK_WORDS * sizeof(uint64_t),
+               "the same row");
+
+void
+dl_verdict_set_outlook(dl_board *board, uint64_t operation, const char *text)
+{
+    outlook row = {.operation = operation};
+
+    snprintf(row.text, sizeof row.text, "%s", text);
+    dl_row_write(board->header->outlook, &row, DL_BOARD_OUTLOOK_WORDS);
+}
+
+/* Rank 0 may wait for others that this rank does not see. */
+static dl_status
+fail_at_deadline(const dl_board *board, const dl_wanted *wanted)
+{
+    uint64_t operation = dl_verdict_operation(board, board->op->sequence);
+    outlook row;
+
+    if (board->options.rank != 0 && is_awaited(wanted, 0)
+        && dl_row_read(board->header->outlook, &row, DL_BOARD_OUTLOOK_WORDS)
+        && row.operation == operation) {
+        return dl_fail(DL_TIMEOUT, "%.*s", (int)sizeof row.text - 1, row.text);
+    }
+    return fail_late(board, wanted);
+}
+
+static void
+foretell(const dl_board *board, const dl_wanted *wanted)
+{
+    const dl_board_options *options = &board->options;
+
+    if (options->foretell != NULL && dl_failure_is_near(board->op->deadline)
+        && fail_late(board, wanted) != DL_OK) {
+        dl_error error = *dl_last_error();
+        options->foretell(options->context, &error);
+    }
+}
+
 dl_status
 dl_verdict_broken(const dl_board *board)
 {
@@ -348,7 +395,11 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
     DL_TRY(check_elsewhere(board));
     DL_TRY(dl_interrupt_check());
     note_wait(board, wanted);
-    return dl_deadline_passed(board->op->deadline) ? fail_late(board, wanted) : DL_OK;
+    if (dl_deadline_passed(board->op->deadline)) {
+        return fail_at_deadline(board, wanted);
+    }
+    foretell(board, wanted);
+    return DL_OK;
 }
 
 dl_status

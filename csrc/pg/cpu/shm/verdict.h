@@ -11,6 +11,10 @@
  * needed and gone, what the board cannot see, interrupted, out of time. */
 dl_status dl_verdict_check(void *context, const dl_wanted *wanted);
 
+/* What rank 0 is going to fail `operation` with, outside the board: the others raise that at
+ * their deadlines if they wait for rank 0 then. */
+void dl_verdict_set_outlook(dl_board *board, uint64_t operation, const char *text);
+
 /* DL_MISMATCH: in `turn` this rank's call and that of `other` differ. */
 dl_status dl_verdict_mismatch(const dl_board *board, uint64_t turn, int other);
 

@@ -179,6 +179,12 @@ dl_traffic_abort(dl_traffic *traffic, const dl_error *cause, const dl_error *mes
     }
 }
 
+uint64_t
+dl_traffic_heard(const dl_traffic *traffic, int rank)
+{
+    return traffic->routes[rank] == NULL ? 0 : traffic->routes[rank]->heard;
+}
+
 bool
 dl_traffic_is_told(const dl_traffic *traffic)
 {
@@ -283,7 +289,7 @@ sleep_for_news(dl_traffic *self)
             (struct pollfd){.fd = self->options.listener->fd, .events = POLLIN};
         slice = OPENING_SLICE;
     }
-    (void)poll(self->polls, count, dl_deadline_poll(dl_deadline_after(-1), slice));
+    (void)poll(self->polls, count, dl_deadline_poll(self->op->deadline, slice));
 }
 
 static dl_status

@@ -25,6 +25,10 @@ typedef struct dl_traffic_options {
     bool may_spin; /* this rank has a core to itself */
     /* Between the slices of a wait: whether something else has failed; may be NULL. */
     dl_status (*check)(void *context);
+    /* When the deadline has come: what is known of why, DL_OK for nothing; a while before:
+     * what the wait is going to fail with.  Both may be NULL. */
+    dl_status (*late)(void *context);
+    void (*foretell)(void *context, const dl_error *error);
     /* Once, when this rank gives up: whom no route leads to; may be NULL. */
     void (*tell)(void *context, const dl_error *message, uint64_t sequence,
                  dl_deadline deadline);
@@ -70,6 +74,9 @@ dl_status dl_traffic_wait(dl_traffic *traffic, uint32_t stage);
 /* In an operation, after a failure: tells those it is connected with, and all of
  * `others`, of the thread's last error. */
 void dl_traffic_break(dl_traffic *traffic, const int *others, int count);
+
+/* The last operation that `rank` was seen in on its route; 0: none. */
+uint64_t dl_traffic_heard(const dl_traffic *traffic, int rank);
 
 /* Whether another rank has said on a route that it gives up; in an operation, or told. */
 bool dl_traffic_is_told(const dl_traffic *traffic);

@@ -7,9 +7,7 @@
 
 #include "base/interrupt.h"
 #include "pg/blocked_threads.h"
-
-/* After the deadline: another rank, whose time is up as well, may know who is to blame. */
-#define LATE_GRACE (250 * DL_MILLISECOND)
+#include "pg/cpu/health/failure_notice.h"
 
 /* Late ranks named one by one; with more of them the first ones tell enough. */
 #define NAMED_RANKS 6
@@ -138,8 +136,20 @@ dl_traffic_check(dl_traffic *traffic)
     }
     DL_TRY(dl_interrupt_check());
     note_wait(traffic);
-    bool is_late = dl_deadline_passed(deadline) && dl_now() - deadline.at > LATE_GRACE;
-    return is_late ? fail_late(traffic) : DL_OK;
+    if (!dl_failure_is_near(deadline)) {
+        return DL_OK;
+    }
+    bool is_late = dl_deadline_passed(deadline);
+    dl_status status = options->late == NULL ? DL_OK : options->late(options->context);
+    status = status == DL_OK ? fail_late(traffic) : status;
+    if (is_late) {
+        return status;
+    }
+    if (options->foretell != NULL) {
+        dl_error error = *dl_last_error();
+        options->foretell(options->context, &error);
+    }
+    return DL_OK;
 }
 
 dl_error
