@@ -160,6 +160,7 @@ bench: .venv/.benchmarks build/.extension
 	$(BIN)/python benchmarks/collectives.py --quick
 	$(BIN)/python benchmarks/objects.py --quick
 	$(BIN)/python benchmarks/overlap.py --quick
+	$(BIN)/python benchmarks/failures.py --quick
 
 docs: .venv-docs/.packages
 	.venv-docs/bin/sphinx-build --quiet -W -b html docs build/docs

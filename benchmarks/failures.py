@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From the death of a rank, or from a deadline, to the others' exceptions.
+
+    python benchmarks/failures.py            3 to 64 ranks, some minutes
+    python benchmarks/failures.py --quick    3 ranks, one round
+
+One rank is killed while all others wait for it, or does not come until their deadline
+has passed.  The time of a round is that of its median rank and that of its slowest one.
+The folder of the recordings is empty, or has those of 1,000 ranks that were killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from failures_peer import DEADLINE, KILL
+from measure import Target, find_torch_python, median, report, table, write_json
+from processes import FOLDER
+from ranks import Runner, find_runners
+
+PEERS = ["distlite", "torch"]
+RANKS = [3, 8, 16, 64]
+KINDS = [KILL, DEADLINE]
+STALE = 1000
+ROUNDS = 10
+PATIENCE = 900
+# Milliseconds.
+MEDIAN_LIMIT, WORST_LIMIT, DEADLINE_LIMIT = 50, 150, 50
+
+
+class Cell(NamedTuple):
+    """What is measured."""
+
+    peer: str
+    kind: str
+    ranks: int
+    stale: int
+
+
+# Milliseconds of each surviving rank, in each round.
+Found = dict[Cell, list[list[float]]]
+
+
+def measure_cell(runner: Runner, cell: Cell, rounds: int) -> list[list[float]]:
+    """Says so if it could not be measured."""
+    place = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    folder = tempfile.mkdtemp(prefix="distlite-benchmark-", dir=place)
+    words = [cell.peer, str(cell.ranks), cell.kind, str(cell.stale), str(rounds)]
+    try:
+        done = subprocess.run(
+            [runner.python, str(FOLDER / "failures_peer.py"), *words],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            env={
+                **os.environ,
+                "DISTLITE_RUNTIME_DIR": folder,
+                "GLOO_SOCKET_IFNAME": "lo",
+                "TORCH_CPP_LOG_LEVEL": "ERROR",
+            },
+        )
+    except subprocess.TimeoutExpired:
+        print(f"{cell}: out of time")
+        return []
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if done.returncode != 0:
+        print(f"{cell}: {done.stderr[-2000:]}")
+    return [json.loads(line)["ms"] for line in done.stdout.splitlines()]
+
+
+def measure_all(
+    runners: Sequence[Runner], rank_counts: Sequence[int], stale: int, rounds: int
+) -> Found:
+    """One cell after the other."""
+    found: Found = {}
+    for runner in runners:
+        for ranks in rank_counts:
+            for kind in KINDS:
+                for count in [0, stale] if runner.peer == "distlite" else [0]:
+                    cell = Cell(runner.peer, kind, ranks, count)
+                    print(*cell, file=sys.stderr)
+                    found[cell] = measure_cell(runner, cell, rounds)
+    return found
+
+
+def numbers(rounds: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
+    """The median and the worst over all ranks of all rounds."""
+    times = [time for ranks in rounds for time in ranks]
+    return median(times), max(times, default=None)
+
+
+def print_table(found: Found) -> None:
+    """A row per cell."""
+    rows = [
+        [*cell, *numbers(rounds), median(max(ranks) for ranks in rounds)]
+        for cell, rounds in found.items()
+    ]
+    header = ["peer", "what", "ranks", "stale recordings"]
+    print(table([*header, "median ms", "worst", "slowest rank"], rows), end="\n\n")
+
+
+def targets_of(found: Found) -> list[Target]:
+    """What must be reached."""
+    targets = []
+    for cell, rounds in found.items():
+        if cell.peer != "distlite":
+            continue
+        middle, worst = numbers(rounds)
+        what = f"{cell.kind}, {cell.ranks} ranks, {cell.stale} stale"
+        if cell.kind == KILL:
+            targets.append(Target(f"{what}: median", MEDIAN_LIMIT, middle, "ms"))
+            targets.append(Target(f"{what}: worst", WORST_LIMIT, worst, "ms"))
+        else:
+            targets.append(Target(f"{what}: worst", DEADLINE_LIMIT, worst, "ms"))
+    return targets
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Failures, beside torch's gloo.")
+    parser.add_argument("--quick", action="store_true", help="see that it works")
+    parser.add_argument("--ranks", nargs="+", type=int)
+    parser.add_argument("--stale", type=int)
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
+    parser.add_argument("--torch-python", help="an interpreter with torch")
+    options = parser.parse_args()
+    options.ranks = options.ranks or ([3] if options.quick else RANKS)
+    options.rounds = options.rounds or (1 if options.quick else ROUNDS)
+    if options.stale is None:
+        options.stale = 50 if options.quick else STALE
+    return options
+
+
+def main() -> int:
+    """Exit code 1 if a target was missed."""
+    options = parse()
+    runners = find_runners(options.peers, find_torch_python(options.torch_python))
+    found = measure_all(runners, options.ranks, options.stale, options.rounds)
+    print_table(found)
+    targets = targets_of(found)
+    print(report(targets), end="\n\n")
+    cells = [{**cell._asdict(), "ms": rounds} for cell, rounds in found.items()]
+    print(f"results: {write_json('failures', {'cells': cells}, targets)}")
+    return int(any(target.verdict == "FAIL" for target in targets))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
