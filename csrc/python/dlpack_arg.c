@@ -160,25 +160,66 @@ open_capsule(PyObject *capsule, PyTypeObject *type, const char *parameter,
     return &managed->tensor;
 }
 
-/* Versioned if it can be: only that one tells whether it may be written. */
-static PyObject *
-export_capsule(PyObject *method)
+/* Whether the memory is ordered by streams; -1 with an exception set. */
+static int
+is_in_cuda_memory(PyObject *object)
 {
-    PyObject *keywords = Py_BuildValue("{s(ii)}", "max_version", 1, 0);
-    PyObject *nothing = PyTuple_New(0);
-    PyObject *capsule = NULL;
+    PyObject *told = PyObject_CallMethod(object, "__dlpack_device__", NULL);
+    int type, index;
 
-    if (keywords != NULL && nothing != NULL) {
-        capsule = PyObject_Call(method, nothing, keywords);
-        if (capsule == NULL && PyErr_ExceptionMatches(PyExc_TypeError)) {
-            /* Libraries from before DLPack 1.0 do not know the parameter. */
-            PyErr_Clear();
-            capsule = PyObject_CallNoArgs(method);
+    if (told == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+            return -1;
         }
+        PyErr_Clear();
+        return 0;
     }
+    bool is_pair = PyTuple_Check(told) && PyArg_ParseTuple(told, "ii", &type, &index);
+    Py_DECREF(told);
+    if (!is_pair) {
+        /* The capsule says it, too. */
+        PyErr_Clear();
+        return 0;
+    }
+    return type == DLPACK_CUDA || type == DLPACK_CUDA_MANAGED;
+}
+
+/* Takes `keywords`, NULL being a failure. */
+static PyObject *
+export_with(PyObject *method, PyObject *keywords)
+{
+    PyObject *nothing = keywords == NULL ? NULL : PyTuple_New(0);
+    PyObject *capsule =
+        nothing == NULL ? NULL : PyObject_Call(method, nothing, keywords);
+
     Py_XDECREF(keywords);
     Py_XDECREF(nothing);
     return capsule;
+}
+
+/* Versioned if it can be: only that one tells whether it may be written.  Libraries from
+ * before DLPack 1.0 do not know the parameter.  Of CUDA memory nobody is to wait for
+ * anything: without a stream, the producer makes the legacy default stream wait, which
+ * spoils a capture, and the operation is ordered after the producer's stream by events of
+ * its own. */
+static PyObject *
+export_capsule(PyObject *object, PyObject *method)
+{
+    int has_stream = is_in_cuda_memory(object);
+
+    if (has_stream < 0) {
+        return NULL;
+    }
+    PyObject *capsule =
+        export_with(method, has_stream ? Py_BuildValue("{s(ii)si}", "max_version", 1, 0,
+                                                       "stream", -1)
+                                       : Py_BuildValue("{s(ii)}", "max_version", 1, 0));
+    if (capsule != NULL || !PyErr_ExceptionMatches(PyExc_TypeError)) {
+        return capsule;
+    }
+    PyErr_Clear();
+    return has_stream ? export_with(method, Py_BuildValue("{si}", "stream", -1))
+                      : PyObject_CallNoArgs(method);
 }
 
 int
@@ -198,7 +239,7 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
     }
     /* The capsule keeps its name: whoever drops an untaken one frees the memory, which
      * spares this file the deleter and its threads. */
-    *capsule = export_capsule(method);
+    *capsule = export_capsule(object, method);
     Py_DECREF(method);
     const dlpack_tensor *tensor =
         *capsule == NULL

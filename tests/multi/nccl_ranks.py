@@ -953,6 +953,9 @@ def options(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     lent = np.arange(3.0)
     distlite.all_reduce(Producer(lent, device=2))
     kit.runtime.synchronize(0)
+    older = Producer(np.ones(2), device=13, versioned=False)
+    # Nobody knows whether it may be written to.
+    found["older DLPack"] = message_of(distlite.all_reduce, older)
     found["DLPack"] = lent.tolist()
     store = distlite.PrefixStore("by hand", distlite.group.WORLD.get_group_store())
     group = distlite.ProcessGroupNCCL(store, rank, world_size, wanted)

@@ -128,6 +128,8 @@ def test_options_reach_the_library():
         assert found["net"] == "Socket"
         assert found["non-blocking"] == [0.0, 2.0, 4.0]
         assert found["DLPack"] == [0.0, 2.0, 4.0]
+        assert "unexpected keyword" not in found["older DLPack"]
+        assert "read-only" in found["older DLPack"]
         assert found["by hand"] == [2.0]
         assert "one process uses one device" in found["two devices"]
         assert found["version"] == (2, 28, 7)

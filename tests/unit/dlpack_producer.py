@@ -66,11 +66,14 @@ class Producer:
         self.kept: list[Any] = []
 
     def __dlpack__(self, **keywords: Any) -> object:
+        # Of CUDA memory, no stream is to wait for another: -1.
+        is_cuda = self.said.get("device", 1) in (2, 13)
+        wanted = {"stream": -1} if is_cuda else {}
         if not self.versioned:
-            if keywords:
+            if keywords != wanted:
                 raise TypeError("__dlpack__() got an unexpected keyword argument")
             return self._capsule(Legacy(self._tensor()), b"dltensor")
-        assert keywords == {"max_version": (1, 0)}
+        assert keywords == {"max_version": (1, 0), **wanted}
         managed = Versioned(
             major=self.said.get("major", 1),
             minor=0,

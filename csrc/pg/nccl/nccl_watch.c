@@ -373,6 +373,7 @@ run(void *unused)
     int64_t pause = LOOK_EVERY;
 
     (void)unused;
+    pthread_setname_np(pthread_self(), "distlite-nccl");
     pthread_mutex_lock(&all.lock);
     while (!dl_list_is_empty(&all.groups)) {
         if (look_at_all_locked()) {
