@@ -132,6 +132,10 @@ class Device:
         """Waits for all that the stream was given."""
         self.call("cudaStreamSynchronize", stream)
 
+    def is_idle(self, stream: ctypes.c_void_p) -> bool:
+        """Whether all that the stream was given has ended."""
+        return bool(self.library.cudaStreamQuery(stream) == 0)
+
     def begin_capture(self, stream: ctypes.c_void_p) -> None:
         """What the stream is given from now on goes into a graph."""
         self.call("cudaStreamBeginCapture", stream, 0)

@@ -10,6 +10,7 @@
 #include "base/blocking.h"
 #include "base/debug_level.h"
 #include "base/thread.h"
+#include "pg/cuda_table.h"
 #include "pg/device_state.h"
 #include "pg/group_state.h"
 #include "pg/nccl/nccl_backend.h"
@@ -311,6 +312,105 @@ dl_device_connect(dl_group *group, int index, dl_deadline deadline)
         status = note_failure(group, backend->ops->connect(backend, index, deadline));
     }
     dl_device_pass_turn(group);
+    return status;
+}
+
+void
+dl_device_take_barriers(dl_group *group)
+{
+    group->device->takes_barriers = true;
+}
+
+bool
+dl_device_takes_barriers(const dl_group *group)
+{
+    return group->device != NULL && group->device->takes_barriers;
+}
+
+/* -1: the ranks have not met on any, which all of them see alike, since operations begin
+ * in the same order on all of them. */
+static dl_status
+find_device(dl_group *group, dl_deadline deadline, int *device)
+{
+    *device = -1;
+    DL_TRY(dl_group_admit(group));
+    DL_TRY(dl_device_take_turn(group, deadline));
+    if (group->device->backend != NULL) {
+        const dl_device_backend *inside =
+            dl_wrapper_device_inside(group->device->backend);
+        *device = inside->ops->device == NULL ? -1 : inside->ops->device(inside);
+    }
+    dl_device_pass_turn(group);
+    return DL_OK;
+}
+
+/* A reduction of one byte, whose end the host waits for. */
+static dl_status
+meet_on_device(dl_group *group, void *byte, void *stream, int device,
+               dl_deadline deadline)
+{
+    dl_all_reduce_args args = {
+        .tensor = {.data = byte,
+                   .count = 1,
+                   .item_size = 1,
+                   .dtype = DL_UINT8,
+                   .device = DL_CUDA,
+                   .device_index = device,
+                   .stream = stream,
+                   .is_contiguous = true,
+                   .is_writable = true},
+        .op = DL_MAX,
+    };
+    dl_work *work;
+
+    DL_TRY(dl_group_submit(group, DL_ALL_REDUCE, &args, deadline, &work));
+    dl_status status = dl_work_order_arrays(work);
+    if (status == DL_OK) {
+        status = dl_work_wait(work, dl_deadline_after(-1));
+    }
+    dl_work_unref(work);
+    return status;
+}
+
+/* All that is left on it comes at once.  In a capture there is nothing to wait for. */
+static dl_status
+await_stream(const dl_cuda_table *cuda, void *stream)
+{
+    int state = DL_CUDA_CAPTURE_NONE;
+
+    DL_TRY(dl_cuda_check(cuda, cuda->stream_is_capturing(stream, &state),
+                         "cudaStreamIsCapturing"));
+    return state != DL_CUDA_CAPTURE_NONE
+               ? DL_OK
+               : dl_cuda_check(cuda, cuda->stream_settle(stream),
+                               "cudaStreamSynchronize");
+}
+
+dl_status
+dl_device_barrier(dl_group *group, void *stream, dl_deadline deadline)
+{
+    const dl_cuda_table *cuda;
+    void *byte;
+    int device, previous;
+
+    if (!dl_device_takes_barriers(group) || dl_device_is_batching(group->device)) {
+        return DL_OK;
+    }
+    DL_TRY(find_device(group, deadline, &device));
+    if (device < 0) {
+        return DL_OK;
+    }
+    dl_blocking_begin();
+    DL_TRY(dl_cuda_load(&cuda));
+    DL_TRY(dl_cuda_enter(cuda, device, &previous));
+    dl_status status = dl_cuda_check(cuda, cuda->memory_new_ordered(&byte, 1, stream),
+                                     "cudaMallocAsync");
+    if (status == DL_OK) {
+        status = meet_on_device(group, byte, stream, device, deadline);
+        cuda->memory_free_ordered(byte, stream);
+        status = status == DL_OK ? await_stream(cuda, stream) : status;
+    }
+    dl_cuda_leave(cuda, device, previous);
     return status;
 }
 

@@ -18,6 +18,14 @@ typedef struct dl_device_side dl_device_side;
 dl_status dl_device_serve(dl_group *group, const char *name,
                           const dl_device_options *options);
 
+/* From now on dl_device_barrier() waits for the device; before the group is used. */
+void dl_device_take_barriers(dl_group *group);
+bool dl_device_takes_barriers(const dl_group *group);
+
+/* Waits until all ranks' streams have come to their call, where the group takes barriers
+ * and its ranks have met; else it does nothing, on all ranks alike. */
+dl_status dl_device_barrier(dl_group *group, void *stream, dl_deadline deadline);
+
 /* The backend's name; NULL: no array on a device is served. */
 const char *dl_device_name(const dl_group *group);
 

@@ -53,6 +53,9 @@ typedef struct dl_device_ops {
                       dl_device_backend *child);
     /* Meets now rather than with the first operation. */
     dl_status (*connect)(dl_device_backend *, int device, dl_deadline);
+    /* The device that all ranks have met on; -1: they have not.  NULL: it takes no part
+     * in barriers. */
+    int (*device)(const dl_device_backend *);
     /* As a dl_backend's. */
     void (*abort)(dl_device_backend *, const dl_error *cause);
     void (*leave)(dl_device_backend *);

@@ -16,7 +16,8 @@ struct dl_device_side {
     dl_device_backend_new_fn make;
     dl_device_options options;
     bool is_detailed; /* ranks compare what they call */
-    dl_seat seat;     /* its numbers are not those of the CPU's side */
+    bool takes_barriers;
+    dl_seat seat; /* its numbers are not those of the CPU's side */
     dl_lane lane;
     /* with the turn */
     uint64_t sequence;

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/collective_functions.h"
 
+#include "pg/device.h"
 #include "python/collective_call.h"
 #include "python/convert.h"
+#include "python/cuda_arg.h"
+#include "python/errors.h"
 #include "python/reduce_op_arg.h"
 
 /* Sync calls leave the array to the caller's frame, which holds it meanwhile; only a
@@ -110,6 +113,26 @@ reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
     return finish(&self, DL_REDUCE, &core, &tensor, values[0]);
 }
 
+/* 0, or -1 with an exception set. */
+static int
+meet_on_device(const dlpy_collective *self, int64_t timeout)
+{
+    void *stream;
+    dl_status status;
+
+    if (dlpy_cuda_stream_in_use(&stream) < 0) {
+        return -1;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_device_barrier(self->core, stream, dl_deadline_after(timeout));
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        dlpy_raise_collective(self->state, status);
+        return -1;
+    }
+    return 0;
+}
+
 /* Its timeout is of this call alone; the others have the group's. */
 static PyObject *
 barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
@@ -131,6 +154,10 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
         return dlpy_collective_answer(&self, begun);
     }
     if (dlpy_timeout_from(values[3], dlpy_collective_timeout(&self), &timeout) < 0) {
+        return dlpy_collective_give_up(&self);
+    }
+    if (dl_device_takes_barriers(self.core) && !self.is_async
+        && meet_on_device(&self, timeout) < 0) {
         return dlpy_collective_give_up(&self);
     }
     return dlpy_collective_finish_by(&self, DL_BARRIER, NULL,

@@ -38,6 +38,10 @@ dlpy_cuda_origin dlpy_cuda_last_origin(void);
  * -1 with an exception set. */
 int dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream);
 
+/* Of a call without arrays: the thread's, or that of torch or CuPy if they are in use, or
+ * the default one. */
+int dlpy_cuda_stream_in_use(void **stream);
+
 /* The call's own stream, an object or a number, for all arrays it looks at until it is
  * taken back; that says whether any of them is on a device. */
 int dlpy_cuda_name_stream(PyObject *stream);

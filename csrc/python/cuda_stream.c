@@ -72,6 +72,22 @@ dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream)
 }
 
 int
+dlpy_cuda_stream_in_use(void **stream)
+{
+    PyObject *modules = PyImport_GetModuleDict();
+    dlpy_cuda_origin origin = {.library = DLPY_LIBRARY_OTHER};
+
+    if (PyDict_GetItemString(modules, "torch") != NULL) {
+        origin.library = DLPY_LIBRARY_TORCH;
+    } else if (PyDict_GetItemString(modules, "cupy") != NULL) {
+        origin.library = DLPY_LIBRARY_CUPY;
+    }
+    /* As a thread of torch's or CuPy's begins. */
+    *stream = NULL;
+    return dlpy_cuda_current_stream(&origin, stream) < 0 ? -1 : 0;
+}
+
+int
 dlpy_cuda_give_stream(PyObject *object, dl_tensor *view)
 {
     if (named.is_set) {

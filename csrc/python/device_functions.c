@@ -149,8 +149,9 @@ device_serve(PyObject *module, PyObject *args)
     PyObject *object;
     PyObject *tuple;
     const char *name;
+    int takes_barriers;
 
-    if (!PyArg_ParseTuple(args, "OsO", &object, &name, &tuple)) {
+    if (!PyArg_ParseTuple(args, "OsOp", &object, &name, &tuple, &takes_barriers)) {
         return NULL;
     }
     dl_group *group = group_from(module, object);
@@ -161,6 +162,9 @@ device_serve(PyObject *module, PyObject *args)
     dl_status status = dl_device_serve(group, name, &options);
     if (status != DL_OK) {
         return dlpy_raise_collective(dlpy_state_of_module(module), status);
+    }
+    if (takes_barriers != 0) {
+        dl_device_take_barriers(group);
     }
     Py_RETURN_NONE;
 }
@@ -322,7 +326,7 @@ static PyMethodDef functions[] = {
     {"_check_cuda", check_cuda, METH_NOARGS, "_check_cuda($module, /)\n--\n\n"},
     {"_ucc_version", ucc_version, METH_NOARGS, "_ucc_version($module, /)\n--\n\n"},
     {"_device_serve", device_serve, METH_VARARGS,
-     "_device_serve($module, group, name, options, /)\n--\n\n"},
+     "_device_serve($module, group, name, options, takes_barriers, /)\n--\n\n"},
     {"_device_connect", device_connect, METH_VARARGS,
      "_device_connect($module, group, index, /)\n--\n\n"},
     {"_device_split", device_split, METH_VARARGS,

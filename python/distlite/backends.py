@@ -387,11 +387,12 @@ def serve_devices(
     group: ProcessGroup, config: str, options: object = None, device_id: object = None
 ) -> None:
     """Lets a new group serve the devices that its config names."""
-    served_by = dict(pair.split(":") for pair in config.split(",")).get("cuda")
+    served = dict(pair.split(":") for pair in config.split(","))
+    served_by = served.get("cuda")
     if served_by in (Backend.NCCL, Backend.UCC):
         from .nccl import connect, serve
 
-        serve(group, options, served_by)
+        serve(group, options, served_by, "cpu" not in served)
         if device_id is not None:
             connect(group, device_id)
 

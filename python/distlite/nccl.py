@@ -107,13 +107,21 @@ def is_loadable() -> bool:
     return True
 
 
-def serve(group: ProcessGroup, options: object = None, by: str = "nccl") -> None:
-    """From now on `group` sends arrays on CUDA devices through NCCL, or UCC."""
+def serve(
+    group: ProcessGroup,
+    options: object = None,
+    by: str = "nccl",
+    takes_barriers: bool = True,
+) -> None:
+    """From now on `group` sends arrays on CUDA devices through NCCL, or UCC.
+
+    With `takes_barriers`, a barrier waits for what is on the devices' streams, too.
+    """
     given = options if isinstance(options, NCCLOptions) else None
     fields = None
     if given is not None:
         fields = given.config.as_tuple(given.is_high_priority_stream)
-    _C._device_serve(group, by, fields)
+    _C._device_serve(group, by, fields, takes_barriers)
 
 
 def connect(group: ProcessGroup, device: object) -> None:

@@ -361,6 +361,18 @@ cudaStreamSynchronize(void *handle)
 }
 
 int
+cudaStreamQuery(void *handle)
+{
+    stream *self = stream_of(handle);
+
+    need_context();
+    pthread_mutex_lock(&self->lock);
+    bool is_idle = self->first == NULL && !self->is_busy;
+    pthread_mutex_unlock(&self->lock);
+    return is_idle ? SUCCESS : (last = NOT_READY);
+}
+
+int
 cudaEventCreateWithFlags(void **handle, unsigned flags)
 {
     event *self = calloc(1, sizeof *self);

@@ -687,7 +687,21 @@ def living_graph(rank: int, size: int, kit: Any) -> dict[str, Any]:
     return {"quick": took < 8, "launched": launched == size**2}
 
 
-HARDENED = (apart, hanging, threads, parting, sharing, living_graph)
+def barriers(rank: int, size: int, kit: Any) -> dict[str, Any]:
+    """A barrier waits for the streams of all ranks, as torch's does."""
+    stream = kit.stream()
+    tensor = kit.put(np.ones(200_000))
+    distlite.all_reduce(tensor, stream=stream)
+    for _ in range(3):
+        distlite.all_reduce(tensor, stream=stream)
+    with distlite.cuda_stream(stream):
+        distlite.barrier()
+        is_idle = kit.is_idle(stream)
+        distlite.barrier(async_op=True).wait()
+    return {"idle": is_idle, "sum": float(kit.get(tensor)[-1]) == size**4}
+
+
+HARDENED = (apart, hanging, threads, parting, sharing, living_graph, barriers)
 
 
 def hardened(

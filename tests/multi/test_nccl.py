@@ -178,6 +178,7 @@ def check_hardened(found, names, size):
         assert all(each.get("threads", {}).values())
         assert all(each.get("parting", {}).values())
         assert all(each.get("living_graph", {}).values())
+        assert all(each.get("barriers", {}).values())
         said = each.get("hanging")
         if said:
             assert said.pop("parent") is True
@@ -223,6 +224,13 @@ PATIENCE = 240
 
 
 @pytest.mark.device
+@pytest.mark.parametrize("name", HARDENED)
+def test_what_breaks_nccl_on_a_device(device, name):
+    found = run_ranks(nccl_ranks.hardened, 2, names=[name], timeout=PATIENCE)
+    check_hardened(found, [name], 2)
+
+
+@pytest.mark.device
 @pytest.mark.parametrize("kit", ["cuda", "torch"])
 @pytest.mark.parametrize("size", [2, 4])
 def test_everything_on_a_device(device, kit, size):
@@ -230,13 +238,6 @@ def test_everything_on_a_device(device, kit, size):
         pytest.skip("this torch has no CUDA")
     wrong = run_ranks(nccl_ranks.everything, size, kit=kit, timeout=PATIENCE)
     assert wrong == [[]] * size
-
-
-@pytest.mark.device
-@pytest.mark.parametrize("name", HARDENED)
-def test_what_breaks_nccl_on_a_device(device, name):
-    found = run_ranks(nccl_ranks.hardened, 2, names=[name], timeout=PATIENCE)
-    check_hardened(found, [name], 2)
 
 
 @pytest.mark.device

@@ -101,8 +101,17 @@ free_backend(dl_device_backend *backend)
     free(self);
 }
 
+static int
+device_of(const dl_device_backend *backend)
+{
+    const dl_nccl_backend *self = (const dl_nccl_backend *)(const void *)backend;
+
+    return self->comm == NULL ? -1 : self->comm->device;
+}
+
 static const dl_device_ops nccl_ops = {
     .name = "nccl",
+    .device = device_of,
     .enqueue = dl_nccl_enqueue,
     .part = part,
     .connect = dl_nccl_connect,
