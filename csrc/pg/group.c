@@ -12,6 +12,7 @@
 #include "pg/cpu/cpu_backend.h"
 #include "pg/deadlock.h"
 #include "pg/device.h"
+#include "pg/device_state.h"
 #include "pg/fake/fake_backend.h"
 #include "pg/group_state.h"
 #include "pg/mpi/mpi_backend.h"
@@ -435,4 +436,10 @@ dl_group_close(dl_group *group)
     dl_lane_drain(&group->lane);
     dl_group_free_backend_if_closed(group);
     dl_device_free_if_closed(group);
+    /* Whoever keeps the group need not keep its thread. */
+    dl_blocking_begin();
+    dl_lane_retire(&group->lane);
+    if (group->device != NULL) {
+        dl_lane_retire(&group->device->lane);
+    }
 }

@@ -48,6 +48,16 @@ dl_lane_fini(dl_lane *lane)
 }
 
 void
+dl_lane_retire(dl_lane *lane)
+{
+    dl_lane_runner *runner = atomic_load(&lane->runner);
+
+    if (runner != NULL) {
+        dl_lane_runner_retire(runner);
+    }
+}
+
+void
 dl_lane_forget(dl_lane *lane)
 {
     dl_lane_runner_forget(atomic_exchange(&lane->runner, NULL));

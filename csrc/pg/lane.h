@@ -59,6 +59,9 @@ void dl_lane_init(dl_lane *lane);
 /* Nobody has the turn or waits for it.  Ends the lane's thread; may be called on it. */
 void dl_lane_fini(dl_lane *lane);
 
+/* Ends the lane's thread, as dl_lane_runner_retire() says; a later job starts another. */
+void dl_lane_retire(dl_lane *lane);
+
 /* In a forked child, which has no such thread. */
 void dl_lane_forget(dl_lane *lane);
 

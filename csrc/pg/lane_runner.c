@@ -32,7 +32,14 @@ struct dl_lane_runner {
     bool is_in_a_hurry; /* until it has run a job */
     bool is_stopping;
     bool is_orphan; /* this thread only: it freed the lane itself */
+    bool has_thread;
+    bool is_retiring; /* the thread ends as soon as nothing is queued */
+    bool is_detached; /* it does so by itself: nobody joins it */
+    bool has_ended;   /* it has looked for the last time */
 };
+
+/* What a job that is being run may take to end before its group is left to itself. */
+#define RETIREMENT DL_SECOND
 
 /* With the lock held, which is dropped meanwhile.  A hurry cuts it short. */
 static void
@@ -51,7 +58,7 @@ static void
 sleep_until_wanted(dl_lane_runner *self)
 {
     atomic_store(&self->is_asleep, true);
-    while (atomic_load(&self->is_asleep) && !self->is_stopping
+    while (atomic_load(&self->is_asleep) && !self->is_stopping && !self->is_retiring
            && !dl_lane_has_lone_job(self->lane)) {
         pthread_cond_wait(&self->wanted, &self->lane->lock);
     }
@@ -105,6 +112,24 @@ look(dl_lane_runner *self)
     return true;
 }
 
+/* With the lock. */
+static bool
+has_jobs(const dl_lane_runner *self)
+{
+    return dl_lane_has_lone_job(self->lane) || !dl_list_is_empty(&self->lane->queue);
+}
+
+/* With the lock: whoever queues a job from now on starts another thread. */
+static void
+forget_thread(dl_lane_runner *self)
+{
+    self->has_thread = false;
+    self->is_retiring = false;
+    self->is_detached = false;
+    atomic_store(&self->is_asleep, true);
+    pthread_cond_broadcast(&self->lane->moved);
+}
+
 static void *
 run(void *argument)
 {
@@ -114,14 +139,29 @@ run(void *argument)
     /* The kernel's usual slack is as long as the patience. */
     prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&self->lane->lock);
-    while (!self->is_stopping) {
+    while (!self->is_stopping && (!self->is_retiring || has_jobs(self))) {
         if (!look(self)) {
             free(self);
             return NULL;
         }
     }
+    self->has_ended = true;
+    if (self->is_detached) {
+        forget_thread(self);
+    }
     pthread_mutex_unlock(&self->lane->lock);
     return NULL;
+}
+
+/* With the lock. */
+static dl_status
+start_thread(dl_lane_runner *self)
+{
+    self->has_ended = false;
+    atomic_store(&self->is_asleep, false);
+    DL_TRY(dl_thread_start(&self->thread, run, self));
+    self->has_thread = true;
+    return DL_OK;
 }
 
 dl_status
@@ -136,7 +176,7 @@ dl_lane_runner_start(dl_lane *lane, dl_lane_runner **runner)
     atomic_init(&self->last_wanted, dl_now());
     atomic_init(&self->is_asleep, false);
     self->patience = PATIENCE;
-    dl_status status = dl_thread_start(&self->thread, run, self);
+    dl_status status = start_thread(self);
     if (status != DL_OK) {
         free(self);
         return status;
@@ -155,6 +195,11 @@ dl_lane_runner_want(dl_lane_runner *runner, int64_t queued_at)
 void
 dl_lane_runner_wake(dl_lane_runner *runner)
 {
+    /* Without a thread the job is left to those who wait for it. */
+    if (!runner->has_thread && !runner->is_stopping) {
+        (void)start_thread(runner);
+        return;
+    }
     atomic_store(&runner->is_asleep, false);
     pthread_cond_signal(&runner->wanted);
 }
@@ -168,11 +213,62 @@ dl_lane_runner_hurry(dl_lane_runner *runner)
     }
 }
 
+static void
+detach(dl_lane_runner *self)
+{
+    if (!self->is_detached) {
+        self->is_detached = true;
+        pthread_detach(self->thread);
+    }
+}
+
+/* With the lock, which is dropped meanwhile.  False: a job is still being run. */
+static bool
+join_for_a_while(dl_lane_runner *self)
+{
+    int64_t until = dl_now() + RETIREMENT;
+    struct timespec time = {.tv_sec = until / DL_SECOND, .tv_nsec = until % DL_SECOND};
+
+    pthread_mutex_unlock(&self->lane->lock);
+    bool has_ended =
+        pthread_clockjoin_np(self->thread, NULL, CLOCK_MONOTONIC, &time) == 0;
+    pthread_mutex_lock(&self->lane->lock);
+    return has_ended;
+}
+
+void
+dl_lane_runner_retire(dl_lane_runner *runner)
+{
+    dl_lane *lane = runner->lane;
+
+    pthread_mutex_lock(&lane->lock);
+    if (runner->has_thread && !runner->is_retiring) {
+        runner->is_retiring = true;
+        pthread_cond_signal(&runner->wanted);
+        pthread_cond_broadcast(&lane->moved);
+        if (pthread_equal(pthread_self(), runner->thread)) {
+            detach(runner);
+        } else if (join_for_a_while(runner)) {
+            forget_thread(runner);
+        } else if (runner->has_ended) {
+            pthread_join(runner->thread, NULL);
+            forget_thread(runner);
+        } else {
+            detach(runner);
+        }
+        /* One may have been queued while nobody looked any more. */
+        if (!runner->has_thread && has_jobs(runner)) {
+            (void)start_thread(runner);
+        }
+    }
+    pthread_mutex_unlock(&lane->lock);
+}
+
 void
 dl_lane_runner_stop(dl_lane_runner *runner)
 {
-    if (pthread_equal(pthread_self(), runner->thread)) {
-        pthread_detach(runner->thread);
+    if (runner->has_thread && pthread_equal(pthread_self(), runner->thread)) {
+        detach(runner);
         runner->is_orphan = true;
         return;
     }
@@ -180,8 +276,14 @@ dl_lane_runner_stop(dl_lane_runner *runner)
     runner->is_stopping = true;
     pthread_cond_signal(&runner->wanted);
     pthread_cond_broadcast(&runner->lane->moved);
+    while (runner->has_thread && runner->is_detached) {
+        pthread_cond_wait(&runner->lane->moved, &runner->lane->lock);
+    }
+    bool has_thread = runner->has_thread;
     pthread_mutex_unlock(&runner->lane->lock);
-    pthread_join(runner->thread, NULL);
+    if (has_thread) {
+        pthread_join(runner->thread, NULL);
+    }
     pthread_cond_destroy(&runner->wanted);
     free(runner);
 }

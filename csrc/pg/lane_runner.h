@@ -30,6 +30,11 @@ dl_job *dl_lane_next_job(dl_lane *lane);
 /* Runs it, and gives the lock back. */
 void dl_lane_run_unlock(dl_lane *lane, dl_job *job);
 
+/* Without the lock: ends the thread once nothing is queued, and waits for that unless
+ * called on that thread, or a job takes longer than a second.  A later job starts another
+ * one. */
+void dl_lane_runner_retire(dl_lane_runner *runner);
+
 /* Without the lock.  Waits for the thread's end, unless called on that thread. */
 void dl_lane_runner_stop(dl_lane_runner *runner);
 

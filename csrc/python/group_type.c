@@ -193,7 +193,14 @@ group_abort(PyObject *self, PyObject *Py_UNUSED(nothing))
 static PyObject *
 group_shutdown(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
-    dl_group_close(dlpy_group_core(self));
+    dl_group *group = dlpy_group_core(self);
+
+    /* It waits for the group's threads, which may want to call back. */
+    dlpy_signals_hold();
+    Py_BEGIN_ALLOW_THREADS
+    dl_group_close(group);
+    Py_END_ALLOW_THREADS
+    dlpy_signals_release();
     Py_RETURN_NONE;
 }
 

@@ -191,17 +191,23 @@ note_release(dl_job *job)
 }
 
 static void
-submit(shared *all, counted_job *job, int number)
+submit_with(shared *all, counted_job *job, int number, void (*release)(dl_job *))
 {
     *job = (counted_job){
         .job = {.run = count_run,
-                .release = note_release,
+                .release = release,
                 .queued_at = dl_now(),
                 .deadline = dl_deadline_after(5 * DL_SECOND)},
         .all = all,
         .number = number,
     };
     CHECK_OK(dl_lane_submit(&all->lane, &job->job));
+}
+
+static void
+submit(shared *all, counted_job *job, int number)
+{
+    submit_with(all, job, number, note_release);
 }
 
 static void
@@ -577,4 +583,63 @@ CHECK_CASE(limits_of_every_order)
     dl_run_ranks(3, mix_limits, &lane);
     CHECK(dl_lane_try(&lane));
     dl_lane_fini(&lane);
+}
+
+/* The job itself retires the lane, on the lane's own thread. */
+static void
+retire_lane(dl_job *job)
+{
+    counted_job *self = (counted_job *)(void *)job;
+
+    dl_lane_retire(&self->all->lane);
+    atomic_store(&self->is_released, true);
+}
+
+/* Jobs that nobody waits for run all the same, whether the lane has a thread or had one. */
+CHECK_CASE(a_retired_lane_starts_another_thread_for_another_job)
+{
+    static shared all;
+
+    dl_lane_init(&all.lane);
+    dl_lane_retire(&all.lane);
+    for (int turn = 0; turn < 200; turn++) {
+        counted_job job;
+        submit_with(&all, &job, turn, turn % 3 == 0 ? retire_lane : note_release);
+        if (turn % 2 == 0) {
+            dl_lane_retire(&all.lane);
+        }
+        await_release(&job);
+        CHECK_EQUAL(all.count, turn + 1);
+        dl_lane_retire(&all.lane);
+    }
+    dl_lane_fini(&all.lane);
+}
+
+/* While others retire it again and again. */
+static void
+submit_and_retire(int rank, int size, void *context)
+{
+    shared *all = context;
+
+    (void)size;
+    for (int i = 0; i < 300; i++) {
+        if (rank == 0) {
+            counted_job job;
+            submit(all, &job, i);
+            await_release(&job);
+        } else {
+            dl_lane_retire(&all->lane);
+            CHECK_OK(dl_sleep_until(dl_deadline_after(50 * INT64_C(1000))));
+        }
+    }
+}
+
+CHECK_CASE(a_lane_may_be_retired_at_any_time)
+{
+    static shared all;
+
+    dl_lane_init(&all.lane);
+    dl_run_ranks(3, submit_and_retire, &all);
+    CHECK_EQUAL(all.count, 300);
+    dl_lane_fini(&all.lane);
 }

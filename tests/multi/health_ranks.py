@@ -115,3 +115,32 @@ def in_another_group(rank: int, world_size: int, init_method: str, names: str) -
     if rank == 2:
         return scene.fail(lambda: dist.recv(np.zeros(1), 1, group=pair))
     return scene.fail(_sum)
+
+
+def _threads() -> int:
+    return len(os.listdir("/proc/self/task"))
+
+
+def kept_after_the_end(
+    rank: int, world_size: int, init_method: str, names: str
+) -> list[int]:
+    """Groups that are destroyed but still referenced; the number of threads then."""
+    np.zeros(4) @ np.zeros(4)
+    before = _threads()
+    Scene(rank, world_size, init_method, names)
+    groups = [dist.group.WORLD, dist.new_group(), dist.new_group()]
+    for group in groups:
+        works = [dist.all_reduce(np.zeros(3), group=group, async_op=True)]
+        works += [dist.isend(np.zeros(3), (rank + 1) % world_size, group=group)]
+        works += [dist.irecv(np.zeros(3), (rank - 1) % world_size, group=group)]
+        time.sleep(0.05)
+        for work in works:
+            work.wait()
+    during = _threads()
+    dist.destroy_process_group()
+    deadline = time.monotonic() + 5
+    # One that was joined may be listed for another moment.
+    while _threads() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(groups) == 3
+    return [before, during, _threads()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import health_ranks
 import pytest
-from workers import SOON, rank_outcomes
+from workers import SOON, rank_outcomes, run_ranks
 
 # Hosts are simulated by hints; their links go over loopback.
 LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
@@ -46,3 +46,11 @@ def test_a_rank_that_stops_while_it_takes_the_result_is_the_one_that_is_named():
         if outcome.rank != 3:
             assert outcome.is_good, outcome.describe()
             assert "waiting for rank 3 (pid " in outcome.value, outcome.value
+
+
+@pytest.mark.parametrize("hosts", ["AA", "AAB"])
+def test_destroyed_groups_have_no_threads_though_somebody_keeps_them(hosts):
+    run = health_ranks.kept_after_the_end
+    for before, during, after in run_ranks(run, len(hosts), env=LOOPBACK, names=hosts):
+        assert during >= before + 4
+        assert after == before
