@@ -68,6 +68,35 @@ SERVER_CASE(a_request_of_one_client_ends_the_wait_of_another)
     stop(&f);
 }
 
+/* A stopped process: it has its turn and does not pop. */
+SERVER_CASE(an_item_goes_to_the_next_if_the_first_is_stopped)
+{
+    static const dl_bytes key = {(const uint8_t *)"k", 1};
+    fixture f = start(ops);
+    int pushing = join(&f);
+    int waiting[2];
+
+    for (int i = 0; i < 2; i++) {
+        waiting[i] = join(&f);
+        say_request(waiting[i],
+                    (dl_request){.op = DL_OP_WAIT, .count = 1, .keys = &key});
+        say(waiting[i], DL_LITERAL("\x0d\1\2\3\4"));
+        CHECK_HEARS(waiting[i], "\1\2\3\4");
+    }
+    say_request(pushing, (dl_request){.op = DL_OP_QUEUE_PUSH, KEY("k"), VALUE("v")});
+    CHECK_HEARS(waiting[0], "\0");
+    CHECK_HEARS(waiting[1], "\0");
+    say_request(waiting[1], (dl_request){.op = DL_OP_QUEUE_POP, KEY("k")});
+    CHECK_HEARS(waiting[1], U64("\1") U64("\1") "v");
+    say_request(waiting[0], (dl_request){.op = DL_OP_QUEUE_POP, KEY("k")});
+    CHECK_HEARS(waiting[0], U64("\0"));
+    for (int i = 0; i < 2; i++) {
+        close(waiting[i]);
+    }
+    close(pushing);
+    stop(&f);
+}
+
 SERVER_CASE(many_clients_are_served_and_meet_at_a_barrier)
 {
     static int fds[MANY];

@@ -295,6 +295,31 @@ CHECK_CASE(a_turn_is_passed_on_by_who_does_something_else)
     close_fixture(&f);
 }
 
+CHECK_CASE(a_turn_is_passed_on_by_who_does_nothing)
+{
+    fixture f;
+
+    open_with_turn(&f);
+    CHECK(dl_deadline_left(dl_waiting_next_turn(&f.hub)) > DL_SECOND / 2);
+    dl_waiting_pass_turns(&f.hub, dl_now());
+    send_all(&f);
+    CHECK_BYTES(heard(&f, 1), "");
+    dl_waiting_pass_turns(&f.hub, dl_now() + 2 * DL_SECOND);
+    send_all(&f);
+    CHECK_BYTES(heard(&f, 1), "\0");
+    CHECK_BYTES(POP(1), U64("\1") U64("\1") "x");
+    CHECK(dl_list_is_empty(&f.hub.turns));
+    CHECK_BYTES(POP(0), U64("\0"));
+    /* With nobody behind it an item waits for whoever comes. */
+    CHECK_BYTES(WAIT(0, 1), "");
+    PUSH("y");
+    CHECK_BYTES(heard(&f, 0), "\0");
+    dl_waiting_pass_turns(&f.hub, dl_now() + 2 * DL_SECOND);
+    CHECK_BYTES(WAIT(1, 1), "\0");
+    CHECK_BYTES(POP(0), U64("\1") U64("\1") "y");
+    close_fixture(&f);
+}
+
 CHECK_CASE(a_turn_is_passed_on_by_who_breaks_the_protocol)
 {
     fixture f;

@@ -10,6 +10,7 @@
 #include "store/tcp/acceptor.h"
 #include "store/tcp/peer.h"
 #include "store/tcp/server.h"
+#include "store/tcp/waiting.h"
 
 /* Events taken by one epoll_wait(2). */
 #define EVENTS 256
@@ -135,7 +136,11 @@ serve_changed(dl_server *server)
 static dl_deadline
 next_wake(const dl_server *server)
 {
-    return server->hub.changed_count > 0 ? dl_deadline_after(0) : server->pause;
+    dl_deadline turn = dl_waiting_next_turn(&server->hub);
+
+    return server->hub.changed_count > 0 ? dl_deadline_after(0)
+           : turn.at < server->pause.at  ? turn
+                                         : server->pause;
 }
 
 static void *
@@ -158,6 +163,9 @@ run(void *argument)
             } else {
                 serve(server, tag, events[i].events);
             }
+        }
+        if (!dl_list_is_empty(&server->hub.turns)) {
+            dl_waiting_pass_turns(&server->hub, dl_now());
         }
         serve_changed(server);
         if (dl_deadline_passed(server->pause)) {

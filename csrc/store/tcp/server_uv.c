@@ -20,6 +20,7 @@ dl_server_uv_ops(void)
 #include "net/socket.h"
 #include "store/tcp/acceptor.h"
 #include "store/tcp/peer.h"
+#include "store/tcp/waiting.h"
 
 /* uv_poll_t and not uv_tcp_t: what reads and writes is the same code under both servers,
  * with recv(2) and send(2), which cost less than libuv's read(2) and write(2).  Nor does
@@ -39,6 +40,7 @@ struct dl_server {
     uv_loop_t loop;
     uv_poll_t listening;
     uv_timer_t pause;
+    uv_timer_t turns; /* until the oldest one is passed on */
     uv_prepare_t before_sleep;
     uv_idle_t no_sleep;
     dl_acceptor acceptor;
@@ -116,6 +118,15 @@ on_no_sleep(uv_idle_t *handle)
     (void)handle;
 }
 
+/* Those whose turn it is now come up as changed, before the loop sleeps. */
+static void
+on_turn_over(uv_timer_t *timer)
+{
+    dl_server *server = timer->loop->data;
+
+    dl_waiting_pass_turns(&server->hub, dl_now());
+}
+
 /* Clients that another's request, or their own reading, has got something to do for.
  * Those who come up again have to wait until everybody else has been looked at. */
 static void
@@ -130,6 +141,12 @@ on_before_sleep(uv_prepare_t *handle)
             connection *client = DL_LIST_ENTRY(session, connection, peer.session);
             watch(client, dl_peer_resume(&client->peer));
         }
+    }
+    if (!dl_list_is_empty(&hub->turns)
+        && !uv_is_active((uv_handle_t *)&server->turns)) {
+        int64_t left = dl_deadline_left(dl_waiting_next_turn(hub));
+        uv_timer_start(&server->turns, on_turn_over,
+                       (uint64_t)(left / DL_MILLISECOND) + 1, 0);
     }
     if (hub->changed_count > 0) {
         uv_idle_start(&server->no_sleep, on_no_sleep);
@@ -221,6 +238,7 @@ open_handles(dl_server *server)
     uv_prepare_init(loop, &server->before_sleep);
     uv_idle_init(loop, &server->no_sleep);
     uv_timer_init(loop, &server->pause);
+    uv_timer_init(loop, &server->turns);
     /* Prepare handles run right before each poll: after all of a round's input, before
      * the loop may sleep on what that has changed. */
     int error = uv_prepare_start(&server->before_sleep, on_before_sleep);

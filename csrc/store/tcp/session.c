@@ -23,6 +23,7 @@ dl_hub_init(dl_hub *hub)
     *hub = (dl_hub){0};
     dl_table_init(&hub->table);
     dl_list_init(&hub->changed);
+    dl_list_init(&hub->turns);
 }
 
 static void

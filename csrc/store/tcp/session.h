@@ -19,6 +19,7 @@
 typedef struct dl_hub {
     dl_table table;
     dl_list changed; /* sessions that something is to be done for */
+    dl_list turns;   /* sessions that have their turn and have not used it, in order */
     size_t changed_count;
     dl_output *spare; /* passed around, so that a reply costs no allocation */
 } dl_hub;
@@ -30,6 +31,8 @@ typedef struct dl_session {
     struct dl_partial *partial; /* what is left of the input; NULL for nothing */
     dl_waiter waiter;           /* the WAIT or BARRIER that is not answered yet */
     dl_blob *turn;              /* queue that the client awaits its turn for */
+    dl_list turn_node;          /* in the hub's list, once it has come */
+    int64_t turn_since;
     bool is_validated;
     bool is_stalled; /* whole requests are left in `partial` */
     bool is_over;    /* nothing is served any more */

@@ -3,6 +3,10 @@
 
 #include <stdlib.h>
 
+/* Between the answer to a WAIT and the pop behind it lies a round trip, and whatever keeps
+ * a client that runs from its work. */
+#define TURN_PATIENCE DL_SECOND
+
 static dl_table *
 table_of(dl_session *session)
 {
@@ -90,6 +94,7 @@ drop_turn(dl_session *session)
 {
     dl_blob_unref(session->turn);
     session->turn = NULL;
+    dl_list_remove(&session->turn_node);
 }
 
 void
@@ -119,6 +124,41 @@ dl_waiting_use_turn(dl_session *session, const dl_request *request)
     }
 }
 
+static dl_session *
+oldest_turn(const dl_hub *hub)
+{
+    return dl_list_is_empty(&hub->turns)
+               ? NULL
+               : DL_LIST_ENTRY(hub->turns.next, dl_session, turn_node);
+}
+
+dl_deadline
+dl_waiting_next_turn(const dl_hub *hub)
+{
+    const dl_session *session = oldest_turn(hub);
+
+    return session == NULL
+               ? dl_deadline_after(-1)
+               : dl_deadline_after(session->turn_since + TURN_PATIENCE > dl_now()
+                                       ? session->turn_since + TURN_PATIENCE - dl_now()
+                                       : 0);
+}
+
+/* Its own clients find the queue empty then and wait again; to torch's, which do not, the
+ * pop says that it is empty. */
+void
+dl_waiting_pass_turns(dl_hub *hub, int64_t now)
+{
+    dl_session *session;
+
+    while ((session = oldest_turn(hub)) != NULL
+           && session->turn_since + TURN_PATIENCE <= now) {
+        dl_table_queue_pass_on(&hub->table, dl_blob_bytes(session->turn));
+        drop_turn(session);
+    }
+    dl_waiting_end(hub);
+}
+
 void
 dl_waiting_end(dl_hub *hub)
 {
@@ -126,6 +166,10 @@ dl_waiting_end(dl_hub *hub)
 
     while ((waiter = dl_table_take_ready(&hub->table)) != NULL) {
         dl_session *session = DL_LIST_ENTRY(waiter, dl_session, waiter);
+        if (session->turn != NULL) {
+            session->turn_since = dl_now();
+            dl_list_append(&hub->turns, &session->turn_node);
+        }
         if (dl_session_open_output(session) != NULL) {
             reply_ready(session);
         } else {
