@@ -184,6 +184,14 @@ dl_job_folder_claim(dl_job_folder *self, int64_t now, int64_t quiet)
            && atomic_compare_exchange_strong(claimed, &last, now);
 }
 
+void
+dl_job_folder_end_claim(dl_job_folder *self, int64_t now)
+{
+    if (self->claimed != NULL) {
+        atomic_store(&self->claimed[1], now);
+    }
+}
+
 static void
 sweep_one(const char *runtime, const char *name)
 {

@@ -23,9 +23,10 @@
  * descriptor is closed in the child. */
 typedef struct dl_job_folder {
     char path[PATH_MAX];
-    int fd;                   /* valid where `path` is not empty */
-    bool is_new;              /* this process made the folder */
-    _Atomic int64_t *claimed; /* when the last table of the job was claimed; or NULL */
+    int fd;      /* valid where `path` is not empty */
+    bool is_new; /* this process made the folder */
+    /* When the last table of the job was claimed, and when it was written; or NULL. */
+    _Atomic int64_t *claimed;
 } dl_job_folder;
 
 /* Joins the folder `name` below `runtime`, and makes it if it is not there.  False: it
@@ -38,6 +39,9 @@ void dl_job_folder_leave(dl_job_folder *self);
 /* Whether the caller is the one that writes the job's table of what failed at `now`:
  * true for one of all processes of the job in `quiet` nanoseconds. */
 bool dl_job_folder_claim(dl_job_folder *self, int64_t now, int64_t quiet);
+
+/* The claimed table is written, which a launcher waits for (launch/last_words.py). */
+void dl_job_folder_end_claim(dl_job_folder *self, int64_t now);
 
 /* Removes the folders of dead jobs, as far as it comes. */
 void dl_job_folders_sweep(const char *runtime, dl_deadline deadline);

@@ -67,6 +67,9 @@ void dl_recorder_identify(const char *job, int rank, int size);
  * on this host is.  Waits for none of them. */
 bool dl_recorder_claim_table(void);
 
+/* It has written it. */
+void dl_recorder_end_table(void);
+
 /* Snapshots of the job's other processes on this host. */
 void dl_recorder_visit_job(dl_recording_visit_fn visit, void *context);
 

@@ -250,6 +250,14 @@ dl_recorder_claim_table(void)
 }
 
 void
+dl_recorder_end_table(void)
+{
+    pthread_mutex_lock(&lock);
+    dl_job_folder_end_claim(&folder, dl_now());
+    pthread_mutex_unlock(&lock);
+}
+
+void
 dl_recorder_visit_job(dl_recording_visit_fn visit, void *context)
 {
     dl_recording_header mine = {0};

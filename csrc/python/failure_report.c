@@ -154,6 +154,9 @@ write_report(unsigned asked)
         call_report(&seen, asked);
         PyGILState_Release(gil);
     }
+    if (asked & TABLE) {
+        dl_recorder_end_table();
+    }
     seen_ranks_fini(&seen);
 }
 

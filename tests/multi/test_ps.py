@@ -115,6 +115,20 @@ def test_the_launcher_takes_away_what_a_dead_job_left(tmp_path):
     assert os.listdir(runtime) == []
 
 
+def test_the_launcher_lets_the_table_be_written(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os\nimport recorder_ranks\n"
+        "recorder_ranks.lose_a_rank(int(os.environ['RANK']), 3, 'env://')\n"
+        "import time; time.sleep(60)\n"
+    )
+    command = [sys.executable, "-m", "distlite.run", "--nproc-per-node=3", str(program)]
+    environment = {**os.environ, "PYTHONPATH": os.path.dirname(__file__)}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=60)
+    assert done.returncode == 137, done.stderr
+    assert done.stderr.decode().count(HEAD) == 1, done.stderr
+
+
 def test_the_next_job_takes_away_what_a_dead_one_left(tmp_path):
     runtime = {"DISTLITE_RUNTIME_DIR": str(tmp_path)}
     rank_outcomes(die_all, 2, env=runtime)

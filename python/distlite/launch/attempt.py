@@ -29,6 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from distlite.launch.last_words import LastWords
     from distlite.launch.supervisor import Supervisor
     from distlite.launch.worker import Stream
 
@@ -41,6 +42,7 @@ LEFTOVER_STEPS = ((0, 0.2), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0))
 # For output still coming from somebody who left the ranks' process groups.
 LAST_OUTPUT_TIME = 1.0
 GROUP_POLL_TIME = 0.01
+LAST_WORDS_POLL_TIME = 0.02
 FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
 
 
@@ -60,6 +62,7 @@ class Attempt:
         # Times: of the end of the settling window, and of the SIGKILL.
         self._end_at = math.inf
         self._kill_at = math.inf
+        self._last_words: LastWords | None = None
         self._is_ending = False
 
     @property
@@ -225,8 +228,14 @@ class Attempt:
         self.first_failed = min(known + failed, key=Worker.is_consequence)
         if not self.first_failed.is_consequence():
             self._end_at = -math.inf
+            self._last_words = self._last_words or self._begin_last_words()
         elif self._end_at == math.inf:
             self._end_at = time.monotonic() + SETTLING_TIME
+
+    def _begin_last_words(self) -> LastWords:
+        from distlite.launch.last_words import LastWords
+
+        return LastWords(worker.pid for worker in self.workers)
 
     def _look_elsewhere(self) -> None:
         if self._job.peers is None:
@@ -240,7 +249,10 @@ class Attempt:
     def _keep_time(self) -> None:
         now = time.monotonic()
         if now >= self._end_at:
-            self._end(signal.SIGTERM)
+            if self._last_words is not None and self._last_words.are_pending():
+                self._end_at = now + LAST_WORDS_POLL_TIME
+            else:
+                self._end(signal.SIGTERM)
         if now >= self._kill_at:
             self._kill()
 

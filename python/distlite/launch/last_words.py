@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whether the ranks still have to write the table of a failure.
+
+A rank that lost a peer writes it, after its exception.  Which of them does is on the
+first page of a file in the folder of their job: csrc/pg/job_folder.h.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+
+from distlite import _C
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# Until a rank has noticed the failure, and until the one that has writes the table.
+NOTICE_TIME, WRITE_TIME = 0.3, 3.0
+# A rank may be faster than its launcher.
+HEAD_START = 1.0
+CLAIM = struct.Struct("=qq")  # when a table was claimed, and when one was written
+
+
+class LastWords:
+    """Of the ranks with these process ids, after a failure that was seen just now."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self._pids = {str(pid) for pid in pids}
+        self._begun = time.monotonic()
+
+    def are_pending(self) -> bool:
+        """Whether to wait a little longer for them."""
+        spent = time.monotonic() - self._begun
+        if spent >= WRITE_TIME:
+            return False
+        claims = list(self._claims())
+        if any(self._is_new(claimed) for claimed, _ in claims):
+            return any(
+                self._is_new(claimed) and written < claimed
+                for claimed, written in claims
+            )
+        return bool(claims) and spent < NOTICE_TIME
+
+    def _is_new(self, nanoseconds: int) -> bool:
+        return nanoseconds > (self._begun - HEAD_START) * 1e9
+
+    def _claims(self) -> Iterator[tuple[int, int]]:
+        """Of the ranks' jobs; no file of any other job is opened."""
+        for folder in _C._recording_folders():
+            for job in _names_in(folder):
+                path = os.path.join(folder, job)
+                if any(_pid_of(name) in self._pids for name in _names_in(path)):
+                    yield _claim_in(path)
+
+
+def _names_in(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _pid_of(name: str) -> str:
+    return name.partition("-")[2].partition("-")[0]
+
+
+def _claim_in(folder: str) -> tuple[int, int]:
+    try:
+        with open(os.path.join(folder, "claim"), "rb") as file:
+            claimed, written = CLAIM.unpack(file.read(CLAIM.size))
+    except (OSError, struct.error):
+        return 0, 0
+    return claimed, written
