@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * How the ranks that make a communicator agree on whether all of them have come. */
+#include "device_groups.h"
+#include "pg/nccl/nccl_meeting.h"
+#include "pg/nccl/nccl_state.h"
+
+static const int members[2] = {3, 5};
+
+static dl_nccl_watch *
+new_watch(void)
+{
+    const dl_nccl_table *nccl;
+    const dl_cuda_table *cuda;
+    dl_nccl_watch *watch = NULL;
+
+    CHECK_OK(dl_nccl_load(&nccl));
+    CHECK_OK(dl_cuda_load(&cuda));
+    CHECK_OK(dl_nccl_watch_new(nccl, cuda, strdup("group 0, rank 0 of 2"), &watch));
+    return watch;
+}
+
+static dl_status
+meet(dl_nccl_watch *watch, const char *key, int rank, int64_t patience, dl_nccl_id *id)
+{
+    dl_nccl_meeting meeting = {
+        .store = store, .key = key, .rank = rank, .size = 2, .members = members};
+
+    return dl_nccl_meet(watch, &meeting, dl_deadline_after(patience), id);
+}
+
+CHECK_CASE(a_rank_that_comes_after_another_gave_up_is_told)
+{
+    dl_nccl_id id = {{0}};
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_nccl_watch *watch = new_watch();
+    CHECK_STATUS(meet(watch, "late", 0, 50 * DL_MILLISECOND, &id), DL_TIMEOUT);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 5 did not come to it within 50ms");
+    /* It has the key of the first one and its own, and does not begin alone. */
+    CHECK_STATUS(meet(watch, "late", 1, GROUP_PATIENCE, &id), DL_TIMEOUT);
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "rank 3 gave up before all ranks had come to it");
+    dl_nccl_watch_free(watch);
+    dl_store_unref(store);
+}
+
+/* The last one came in the moment when the time of another was over: that one goes on. */
+CHECK_CASE(a_verdict_counts_for_all_ranks)
+{
+    dl_nccl_id first = {{0}}, second = {{0}};
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_nccl_watch *watch = new_watch();
+    CHECK_OK(dl_store_set(store, DL_LITERAL("close/verdict"),
+                          DL_LITERAL("all are here"), soon()));
+    CHECK_OK(meet(watch, "close", 0, 50 * DL_MILLISECOND, &first));
+    CHECK_OK(meet(watch, "close", 1, GROUP_PATIENCE, &second));
+    CHECK(first.bytes[0] != '\0');
+    CHECK(memcmp(&first, &second, sizeof first) == 0);
+    dl_nccl_watch_free(watch);
+    dl_store_unref(store);
+}
+
+/* Who leaves because its group is aborted says so to those that come later. */
+CHECK_CASE(an_abort_ends_the_wait)
+{
+    dl_error cause = {.status = DL_CANCELLED, .text = "enough"};
+    dl_nccl_id id = {{0}};
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_nccl_watch *watch = new_watch(), *other = new_watch();
+    dl_nccl_watch_fail(watch, &cause);
+    CHECK_STATUS(meet(watch, "abort", 0, GROUP_PATIENCE, &id), DL_CANCELLED);
+    CHECK_TEXT(dl_last_error()->text, "enough");
+    CHECK_STATUS(meet(other, "abort", 1, GROUP_PATIENCE, &id), DL_TIMEOUT);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 3 gave up");
+    dl_nccl_watch_free(watch);
+    dl_nccl_watch_free(other);
+    dl_store_unref(store);
+}
