@@ -507,11 +507,11 @@ dl_end_subscribe(dl_end_subscriber *subscriber)
 void
 dl_end_unsubscribe(dl_end_subscriber *subscriber)
 {
-    if (subscriber->node.next == NULL) {
-        return;
-    }
     pthread_once(&once, prepare);
     pthread_mutex_lock(&audience.lock);
-    dl_list_remove(&subscriber->node);
+    /* The neighbours in the list change it, too. */
+    if (subscriber->node.next != NULL) {
+        dl_list_remove(&subscriber->node);
+    }
     pthread_mutex_unlock(&audience.lock);
 }
