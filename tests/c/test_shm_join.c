@@ -395,6 +395,9 @@ CHECK_CASE(a_welcome_in_parts_is_put_together)
         parcel.fds[i] = i < 4 ? others[0] : ends[0];
     }
     send_parcel(fd, &parcel);
+    parcel.fd_count = 0;
+    dl_put_refusal(&parcel.bytes, &(dl_refusal){.status = DL_OK});
+    send_parcel(fd, &parcel);
     CHECK_OK(dl_join_run(&work, &self.membership));
     CHECK_EQUAL(self.membership.arena.home.size, arena.home.size);
     close(ends[1]);

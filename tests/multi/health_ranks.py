@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -144,3 +145,25 @@ def kept_after_the_end(
         time.sleep(0.01)
     assert len(groups) == 3
     return [before, during, _threads()]
+
+
+def without_descriptors(
+    rank: int, world_size: int, init_method: str, names: str, left: int
+) -> str:
+    """Rank 2 may open only so many more files while it joins."""
+    os.environ["DISTLITE_HOST_HINT"] = names[rank]
+    store = dist.FileStore(init_method.removeprefix("file://"), world_size)
+    store.set(f"here/{rank}", "yes")
+    store.wait([f"here/{other}" for other in range(world_size)])
+    if rank == 2:
+        count = len(os.listdir("/proc/self/fd"))
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (count + left, hard))
+    try:
+        dist.init_process_group(
+            "gloo", store=store, rank=rank, world_size=world_size, timeout=LIMIT
+        )
+        dist.barrier()
+    except (dist.DistError, RuntimeError) as error:
+        return str(error)
+    return ""

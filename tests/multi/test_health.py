@@ -54,3 +54,15 @@ def test_destroyed_groups_have_no_threads_though_somebody_keeps_them(hosts):
     for before, during, after in run_ranks(run, len(hosts), env=LOOPBACK, names=hosts):
         assert during >= before + 4
         assert after == before
+
+
+@pytest.mark.parametrize("left", [7, 9, 11, 13])
+def test_a_rank_that_cannot_join_says_why_and_is_not_called_killed(left):
+    run = health_ranks.without_descriptors
+    texts = run_ranks(run, 3, env=LOOPBACK, names="AAA", left=left)
+    for text in texts:
+        assert "exited or was killed" not in text and "timed out" not in text, text
+    if texts[2]:
+        assert "oo many open files" in texts[2] or "ulimit -n" in texts[2], texts[2]
+        for text in texts[:2]:
+            assert "rank 2 (pid " in text, text

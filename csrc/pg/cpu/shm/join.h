@@ -9,7 +9,12 @@
  *     makes and formats the memory
  *     welcome: memory, all lifelines   ->   maps it, done
  *
- * or, when it fails at any point, a refusal with the cause.  Reaching the socket and
+ *                                       <-   report: done, or why not
+ *     report: all are done             ->
+ *
+ * or, when the leader fails at any point, a report with the cause.  So nobody goes on
+ * before all have joined, and a rank that cannot join says why.  One that fails before it
+ * has a connection leaves the cause in the store.  Reaching the socket and
  * taking a descriptor from it is what proves that two ranks share a host: names, and
  * addresses, and environment variables may lie. */
 #ifndef DISTLITE_PG_CPU_SHM_JOIN_H
@@ -45,6 +50,9 @@ void dl_membership_forget(dl_membership *membership);
 /* The two sides. */
 dl_status dl_join_lead(const dl_join *join, dl_membership *membership);
 dl_status dl_join_follow(const dl_join *join, dl_membership *membership);
+
+/* DL_PEER_LOST, or what `rank` has left in the store: the connection to it has ended. */
+dl_status dl_join_fail_ended(const dl_join *join, int rank);
 
 /* The error for a rank whose socket cannot be reached. */
 dl_status dl_join_fail_unreachable(const dl_join *join, int rank);

@@ -11,6 +11,9 @@
 /* For a stranger that connects and says nothing; a leader speaks at once. */
 #define INVITE_PATIENCE (2 * DL_SECOND)
 
+/* Who fails must not be held up by telling so. */
+#define REPORT_PATIENCE (100 * DL_MILLISECOND)
+
 static dl_status
 fail_leader(const dl_join *join, dl_status status)
 {
@@ -21,7 +24,7 @@ fail_leader(const dl_join *join, dl_status status)
         return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: %s does not answer",
                        join->deadline.limit / DL_MILLISECOND, leader);
     }
-    return dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", leader);
+    return dl_join_fail_ended(join, LEADER);
 }
 
 /* Whether the one at the other end has read this rank's record in the store. */
@@ -172,6 +175,45 @@ receive_welcome(const dl_join *join, dl_membership *membership, int fd)
     return DL_OK;
 }
 
+/* To the leader, which tells the others.  Best effort: without it, it sees the end of the
+ * connection. */
+static void
+report(int fd, dl_status status)
+{
+    dl_error error = *dl_last_error();
+    dl_refusal message = {.status = DL_OK};
+    dl_parcel parcel = {0};
+
+    if (status != DL_OK) {
+        message = (dl_refusal){status, dl_bytes_of(error.text)};
+    }
+    dl_put_refusal(&parcel.bytes, &message);
+    (void)dl_local_send(fd, &parcel, dl_deadline_after(REPORT_PATIENCE));
+    dl_parcel_fini(&parcel);
+    (void)dl_fail_again(&error);
+}
+
+/* That all have joined. */
+static dl_status
+receive_report(const dl_join *join, int fd)
+{
+    dl_parcel parcel = {0};
+    dl_refusal message;
+    dl_status status = dl_local_receive(fd, &parcel, join->deadline);
+
+    if (status == DL_CLOSED || status == DL_TIMEOUT) {
+        return fail_leader(join, status);
+    }
+    if (status == DL_OK && !dl_take_refusal(dl_buffer_bytes(&parcel.bytes), &message)) {
+        status = dl_fail(DL_PROTOCOL, "rank %d answered in an unknown way", LEADER);
+    } else if (status == DL_OK && message.status != DL_OK) {
+        status = dl_fail((dl_status)message.status, "%.*s", (int)message.text.size,
+                         (const char *)message.text.data);
+    }
+    dl_parcel_drop(&parcel);
+    return status;
+}
+
 static dl_status
 follow(const dl_join *join, dl_membership *membership, int probe, int *fd)
 {
@@ -181,8 +223,12 @@ follow(const dl_join *join, dl_membership *membership, int probe, int *fd)
         return dl_join_fail_unreachable(join, LEADER);
     }
     DL_TRY(status);
-    DL_TRY(answer(join, *fd));
-    return receive_welcome(join, membership, *fd);
+    status = answer(join, *fd);
+    if (status == DL_OK) {
+        status = receive_welcome(join, membership, *fd);
+    }
+    report(*fd, status);
+    return status == DL_OK ? receive_report(join, *fd) : status;
 }
 
 dl_status

@@ -65,15 +65,6 @@ leader_fini(leader *self)
 }
 
 static dl_status
-fail_ended(const leader *self, int rank)
-{
-    char peer[DL_PEER_TEXT_SIZE];
-
-    dl_endpoint_describe(self->join->endpoint, rank, peer);
-    return dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
-}
-
-static dl_status
 invite(leader *self, int rank)
 {
     const dl_join *join = self->join;
@@ -96,7 +87,18 @@ invite(leader *self, int rank)
     dl_parcel_fini(&parcel);
     self->members[rank].fd = self->connections[rank];
     self->awaited++;
-    return status == DL_CLOSED ? fail_ended(self, rank) : status;
+    return status == DL_CLOSED ? dl_join_fail_ended(self->join, rank) : status;
+}
+
+/* A member says why it cannot join. */
+static dl_status
+fail_reported(const leader *self, int rank, const dl_refusal *report)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_endpoint_describe(self->join->endpoint, rank, peer);
+    return dl_fail(DL_PEER_LOST, "%s could not join: %.*s", peer,
+                   (int)report->text.size, (const char *)report->text.data);
 }
 
 static dl_status
@@ -104,13 +106,19 @@ take_answer(leader *self, int rank)
 {
     dl_parcel parcel = {0};
     dl_cores cores;
+    dl_refusal report;
     dl_status status =
         dl_local_receive(self->connections[rank], &parcel, dl_deadline_after(0));
 
     if (status == DL_CLOSED) {
-        return fail_ended(self, rank);
+        return dl_join_fail_ended(self->join, rank);
     }
     if (status != DL_OK) {
+        return status;
+    }
+    if (dl_take_refusal(dl_buffer_bytes(&parcel.bytes), &report)) {
+        status = fail_reported(self, rank, &report);
+        dl_parcel_drop(&parcel);
         return status;
     }
     if (!dl_take_answer(dl_buffer_bytes(&parcel.bytes), &cores)
@@ -141,8 +149,9 @@ fail_silent(const leader *self)
                    self->join->deadline.limit / DL_MILLISECOND, peer);
 }
 
+/* One message of each member that is awaited. */
 static dl_status
-take_answers(leader *self)
+take_all(leader *self, dl_status (*take)(leader *, int))
 {
     int size = self->join->endpoint->size;
 
@@ -156,10 +165,58 @@ take_answers(leader *self)
         }
         for (int rank = 0; rank < size; rank++) {
             if (self->members[rank].fd >= 0 && self->members[rank].revents != 0) {
-                DL_TRY(take_answer(self, rank));
+                DL_TRY(take(self, rank));
             }
         }
     }
+    return DL_OK;
+}
+
+/* Whether the member has joined. */
+static dl_status
+take_report(leader *self, int rank)
+{
+    dl_parcel parcel = {0};
+    dl_refusal report;
+    dl_status status =
+        dl_local_receive(self->connections[rank], &parcel, dl_deadline_after(0));
+
+    if (status == DL_CLOSED) {
+        return dl_join_fail_ended(self->join, rank);
+    }
+    if (status != DL_OK) {
+        return status;
+    }
+    if (!dl_take_refusal(dl_buffer_bytes(&parcel.bytes), &report)) {
+        status = dl_fail(DL_PROTOCOL, "rank %d answered in an unknown way", rank);
+    } else if (report.status != DL_OK) {
+        status = fail_reported(self, rank, &report);
+    }
+    dl_parcel_drop(&parcel);
+    self->members[rank].fd = -1;
+    self->awaited--;
+    return status;
+}
+
+/* All that were welcomed have joined: they may go on. */
+static dl_status
+take_reports(leader *self)
+{
+    const dl_refusal done = {.status = DL_OK};
+    int size = self->join->endpoint->size;
+    dl_parcel parcel = {0};
+
+    for (int rank = 1; rank < size; rank++) {
+        self->members[rank].fd = self->connections[rank];
+        self->awaited++;
+    }
+    DL_TRY(take_all(self, take_report));
+    dl_put_refusal(&parcel.bytes, &done);
+    /* Of those that have ended meanwhile the table of processes tells. */
+    for (int rank = 1; rank < size; rank++) {
+        (void)dl_local_send(self->connections[rank], &parcel, self->join->deadline);
+    }
+    dl_parcel_fini(&parcel);
     return DL_OK;
 }
 
@@ -189,8 +246,7 @@ welcome(const leader *self, int rank)
     return status;
 }
 
-/* A member that has ended since it answered is no failure of the others' joining: its
- * lifeline tells them. */
+/* What a member that could not be welcomed has to say is read afterwards. */
 static dl_status
 welcome_all(leader *self)
 {
@@ -254,7 +310,7 @@ lead(leader *self)
     const dl_join *join = self->join;
 
     DL_TRY(invite_all(self));
-    DL_TRY(take_answers(self));
+    DL_TRY(take_all(self, take_answer));
     /* Everybody who answered has read all records. */
     if (join->settle != NULL) {
         DL_TRY(join->settle(join->context));
@@ -265,7 +321,8 @@ lead(leader *self)
     DL_TRY(dl_process_own_get(&own));
     self->shown[0] = own.lifeline;
     self->shown[1] = own.pidfd;
-    return welcome_all(self);
+    DL_TRY(welcome_all(self));
+    return take_reports(self);
 }
 
 dl_status
