@@ -64,7 +64,7 @@ def judge(outcome: Any, plan: dict[str, Any], timeout: float) -> str:
     if f"rank {victim} " not in found["text"].replace(",", " "):
         return f"was told {found['text']!r}, after {found['first']!r}"
     # The first error, and the barrier's.
-    limit = SLACK + (2 * timeout if what == "stop" else 0)
+    limit = SLACK + (3 * timeout if what == "stop" else 0)
     if found["seconds"] > limit:
         return f"was told after {found['seconds']:.1f} s: {found['text']!r}"
     return ""

@@ -18,7 +18,7 @@ from killed_ranks import OPERATIONS, Scene, new_groups
 import distlite
 
 # Of the groups, where a rank that is stopped is to be missed.
-TIMEOUT = 4.0
+TIMEOUT = 3.0
 # A stop that is no failure, and the operations that are to go well in spite of it.
 SHORT_STOP = 0.3
 OPERATION_COUNT = 60
@@ -63,7 +63,9 @@ class Told:
         self.operations = 0
 
 
-def run_until_told(scene: Scene, choice: random.Random, count: int) -> Told:
+def run_until_told(
+    scene: Scene, witness: Any, choice: random.Random, count: int
+) -> Told:
     told = Told()
     went_well = time.monotonic()
     try:
@@ -75,9 +77,11 @@ def run_until_told(scene: Scene, choice: random.Random, count: int) -> Told:
         told.first = str(error)
     else:
         return told
-    # Another group may name a survivor, which has aborted it or waits elsewhere.
+    # It may be of a survivor, which aborted that group or had gone on to another call.
+    # In the group that nothing else is done in, only the victim is missing.
+    end_groups(scene)
     try:
-        distlite.barrier()
+        distlite.barrier(witness)
     except distlite.DistError as error:
         told.text = str(error)
     told.seconds = time.monotonic() - went_well
@@ -127,24 +131,27 @@ def survive(
     os.environ["DISTLITE_HOST_HINT"] = f"host{host_of[rank]}"
     join(rank, world_size, path)
     scene = Scene(rank, world_size)
+    witness = distlite.new_group(list(range(world_size)), timedelta(seconds=60))
     store = distlite._get_default_store()
     distlite.barrier()
     if what == "stop":
+        # By then all have come that wait for something else.
+        witness.set_timeout(2 * TIMEOUT)
         for group in [distlite._get_default_group(), *scene.pairs]:
             if group != -100:
                 group.set_timeout(TIMEOUT)
     choice = random.Random(seed)
     if rank == victim:
-        stop = SHORT_STOP if what == "pause" else 2 * TIMEOUT
+        stop = SHORT_STOP if what == "pause" else 5 * TIMEOUT
         names = {"kill": "KILL", "interrupt": "INT"}
         signal_later(names.get(what, "STOP"), moment, stop)
     count = OPERATION_COUNT if what == "pause" else 1 << 30
     try:
-        told = run_until_told(scene, choice, count)
+        told = run_until_told(scene, witness, choice, count)
     except KeyboardInterrupt:
         if how == "abort":
             end_groups(scene)
-            store.set("interrupted", "")
+            witness.abort()
             store.barrier("told", world_size, timedelta(seconds=60))
         distlite.destroy_process_group()
         return {"interrupted": True}
@@ -157,7 +164,6 @@ def survive(
         # It was stopped for too long, and hears of it once it goes on.
         distlite.destroy_process_group()
         return found
-    end_groups(scene)
     # Nobody leaves before all have been told: it would be named in the victim's place.
     is_here = what == "interrupt" and how == "abort"
     store.barrier("told", world_size - (not is_here), timedelta(seconds=60))
