@@ -193,7 +193,7 @@ call_badly(int rank, int size, void *unused)
     args.op = DL_SUM;
     args.tensor.is_writable = false;
     CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_INVALID);
-    CHECK_TEXT(dl_last_error()->text, "all_reduce: the array is read-only");
+    CHECK_CONTAINS(dl_last_error()->text, "all_reduce: the array is read-only");
     args.tensor.is_writable = true;
     args.tensor.device = DL_CUDA;
     CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_UNSUPPORTED);
@@ -521,6 +521,8 @@ count_descriptors(void)
 CHECK_CASE(nothing_is_left_open)
 {
     CHECK_OK(dl_hash_store_new(&store));
+    /* What the process shows to others stays open until its end. */
+    dl_run_ranks(4, compute, NULL);
     int before = count_descriptors();
     for (int i = 0; i < 3; i++) {
         /* The records of the group before are gone: the keys may be used again. */

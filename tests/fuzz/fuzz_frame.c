@@ -40,10 +40,13 @@ require(bool is_true)
 static void
 expect_messages(dl_route *route, const uint8_t *sizes, outcome *found)
 {
-    dl_link_options options = {.group = "g", .there = &peer, .peer = 1};
+    static dl_listener listener = {.way = {.count = 1}};
+    dl_link_options options = {
+        .group = "g", .there = &peer, .peer = 1, .listener = &listener};
 
-    dl_link_init(&route->link, &options);
+    require(dl_bundle_init(&route->link, &options, &listener.way) == DL_OK);
     route->link.is_open = true;
+    route->link.links[0].is_open = true;
     route->op = &op;
     for (uint32_t i = 0; i < MESSAGES; i++) {
         dl_queue_push(&route->in, found->data[i], (size_t)sizes[i] * UNIT, i);
@@ -59,7 +62,7 @@ receive_in_steps(dl_bytes bytes, size_t step, const uint8_t *sizes, outcome *fou
 
     require(route != NULL && socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
     expect_messages(route, sizes, found);
-    route->link.fd = ends[0];
+    route->link.links[0].fd = ends[0];
     for (size_t at = 0; at < bytes.size && found->status == DL_OK; at += step) {
         size_t size = bytes.size - at < step ? bytes.size - at : step;
         bool has_moved = false;
@@ -67,7 +70,7 @@ receive_in_steps(dl_bytes bytes, size_t step, const uint8_t *sizes, outcome *fou
         found->status = dl_route_step(route, &has_moved);
     }
     found->taken = route->in.first;
-    dl_link_fini(&route->link);
+    dl_bundle_fini(&route->link);
     close(ends[1]);
     free(route);
 }
