@@ -23,6 +23,7 @@ import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 
 INTERFACE = "eth0"
@@ -174,6 +175,15 @@ class Network:
             self._connect(switch, port, host)
             switch.run("ip", "link", "set", port, "master", "bridge")
             switch.run("ip", "link", "set", port, "up")
+
+    def name_hosts_as_debian(self, folder: Path) -> None:
+        """Each knows itself by its name at 127.0.1.1, and the others at `address`."""
+        for host in self.hosts:
+            lines = ["127.0.0.1 localhost", f"127.0.1.1 {host.name}"]
+            lines += [f"{h.address} {h.name}" for h in self.hosts if h is not host]
+            file = folder / f"hosts of {host.name}"
+            file.write_text("\n".join(lines) + "\n")
+            host.hosts_file = str(file)
 
     def close(self) -> None:
         for host in [*self.hosts, *([self._switch] if self._switch else [])]:

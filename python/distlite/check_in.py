@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 
-from ._C import DistBackendError, DistStoreError
+from ._C import DistBackendError, DistStoreError, TCPStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,7 +124,17 @@ class CheckIn:
             f"joining group {label} as rank {self._rank} of {self._size}: timed out "
             f"after {round(timeout.total_seconds() * 1000)}ms: waiting for "
             f"rank{'s' if many else ''} {names}, which {'have' if many else 'has'} not "
-            f"come{self._taken()}"
+            f"come{self._taken()}{self._private()}"
+        )
+
+    def _private(self) -> str:
+        """That the store which this rank serves is not for other hosts."""
+        host = self._store.host if isinstance(self._store, TCPStore) else ""
+        if self._rank != 0 or not (host.startswith("127.") or host == "::1"):
+            return ""
+        return (
+            f"; the store listens at {host} only, where ranks on other hosts do not "
+            "come through: set MASTER_ADDR to what they know this host by"
         )
 
     def _taken(self) -> str:

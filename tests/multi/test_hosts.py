@@ -234,14 +234,9 @@ def test_interfaces_are_chosen(wish):
 
 @pytest.fixture
 def debian(tmp_path: Path) -> Iterator[list[netns.Host]]:
-    """Two hosts as Debian sets them up: each finds itself at loopback by its name."""
+    """Two hosts, each of which finds itself at loopback by its name."""
     with netns.Network(2) as network:
-        for host in network.hosts:
-            lines = ["127.0.0.1 localhost", f"127.0.1.1 {host.name}"]
-            lines += [f"{h.address} {h.name}" for h in network.hosts if h is not host]
-            file = tmp_path / host.name
-            file.write_text("\n".join(lines) + "\n")
-            host.hosts_file = str(file)
+        network.name_hosts_as_debian(tmp_path)
         yield network.hosts
 
 
@@ -261,6 +256,7 @@ def test_rank_0_may_call_its_host_localhost(debian):
     assert results == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_name_that_becomes_known_later_is_waited_for(debian, tmp_path: Path):
     name = "master.example"
     results = run_ranks(
@@ -273,6 +269,7 @@ def test_a_name_that_becomes_known_later_is_waited_for(debian, tmp_path: Path):
     assert results == [1.0, 1.0]
 
 
+@pytest.mark.slow
 def test_a_failed_join_names_the_cause(debian):
     texts = run_ranks(
         hosts_ranks.fail_to_join_by_own_words,
@@ -280,7 +277,7 @@ def test_a_failed_join_names_the_cause(debian):
         hosts=debian,
         addresses=["127.0.0.1", debian[0].name],
     )
-    assert "This store listens at 127.0.0.1:29500 only" in texts[0]
+    assert "the store listens at 127.0.0.1 only" in texts[0]
     assert "10.77.0.1:29500 Connection refused" in texts[1]
     assert "not loopback on the master itself" in texts[1]
 

@@ -252,6 +252,40 @@ def test_a_job_of_two_hosts(tmp_path, hosts, backend):
     assert [line for line in printed if line] == 4 * [f"{names} {first.address}"]
 
 
+@pytest.mark.parametrize(
+    "own_name", [pytest.param("host1", marks=pytest.mark.slow), "localhost"]
+)
+def test_node_0_may_find_itself_at_loopback(tmp_path, own_name):
+    """As Debian's hosts do by their name; the other node comes from outside."""
+    skip_unless_possible()
+    words = ["--nnodes", 2, "--master-port", 29402, "--no-python", "sh", "-c", SHOW]
+    each = [
+        ["--node-rank", node, "--master-addr", name, *words]
+        for node, name in enumerate([own_name, "host1"])
+    ]
+    with Network(2) as network:
+        network.name_hosts_as_debian(tmp_path)
+        with nodes(*each, hosts=network.hosts) as both:
+            assert [node.finish() for node in both] == [0, 0], [n.errors for n in both]
+
+
+@pytest.mark.slow
+def test_a_name_that_is_not_known_yet_is_waited_for(tmp_path):
+    skip_unless_possible()
+    words = ["--nnodes", 2, "--master-port", 29403, "--master-addr", "late.example"]
+    words += ["--no-python", "true"]
+    with Network(2) as network:
+        network.name_hosts_as_debian(tmp_path)
+        each = [[*words[:-2], "--node-rank", n, *words[-2:]] for n in (0, 1)]
+        with nodes(*each, hosts=network.hosts) as both:
+            for node in both:
+                assert "late.example: " in node.process.stderr.readline()
+            for host in network.hosts:
+                with open(host.hosts_file, "a") as file:
+                    file.write(f"{network.hosts[0].address} late.example\n")
+            assert [node.finish() for node in both] == [0, 0], [n.errors for n in both]
+
+
 @pytest.mark.slow
 def test_a_host_that_is_cut_off_is_named_and_both_sides_end(hosts):
     first, second = hosts
