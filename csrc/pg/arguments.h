@@ -9,6 +9,7 @@
 #define DISTLITE_PG_ARGUMENTS_H
 
 #include "pg/fingerprint.h"
+#include "pg/guard.h"
 #include "tensor/reduce.h"
 #include "tensor/tensor.h"
 
@@ -76,7 +77,8 @@ typedef struct dl_message_args {
     dl_tensor tensor;
     int peer; /* rank in the group; of a receive also DL_ANY_RANK */
     int64_t tag;
-    bool is_awaited; /* the caller waits at once */
+    bool is_awaited;       /* the caller waits at once */
+    const dl_guard *guard; /* asked before elements are touched; NULL: none */
 } dl_message_args;
 
 #define DL_ANY_RANK (-1)

@@ -12,6 +12,7 @@
 #include "base/status.h"
 #include "pg/arguments.h"
 #include "pg/fingerprint.h"
+#include "pg/guard.h"
 #include "pg/origin.h"
 #include "pg/work.h"
 #include "store/store.h"
@@ -28,7 +29,20 @@ typedef struct dl_op_context {
      * NULL: the caller's own thread knows (base/call_site.h). */
     const char *call_site;
     dl_record *record; /* what waits for it say where they wait; NULL: not recorded */
+    /* Of an operation that nobody waited for: asked before elements are touched and after
+     * every wait that may have been long.  NULL: the arrays stay where they are. */
+    const dl_guard *guard;
 } dl_op_context;
+
+/* Whether the arrays are where they were; if not, the error names the operation. */
+static inline dl_status
+dl_op_look_again(const dl_op_context *op)
+{
+    dl_status status = dl_guard_check(op->guard, false);
+
+    return status == DL_OK ? DL_OK
+                           : dl_fail_while("%s", dl_op_type_name(op->fingerprint.op));
+}
 
 typedef struct dl_backend_ops {
     const char *name; /* "cpu", "nccl", ... */

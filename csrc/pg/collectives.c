@@ -202,13 +202,30 @@ static const kind kinds[DL_OP_TYPE_COUNT] = {
     [DL_SCATTER_OBJECTS] = {dl_check_objects, call_all_gather},
 };
 
+/* The other ranks, who call the same, are told that this one will not come. */
+static dl_status
+look_again(const operation *self)
+{
+    dl_status status = dl_op_look_again(&self->context);
+
+    if (status != DL_OK) {
+        dl_error cause = *dl_last_error();
+        self->backend->ops->abort(self->backend, &cause);
+        dl_fail_again(&cause);
+    }
+    return status;
+}
+
 /* With the turn.  A failure of `begin` leaves the group as it was: nothing has been sent.
  * All ranks have the same backend: what it lacks leaves the group whole, too. */
 static dl_status
 carry_out(operation *self)
 {
     DL_TRY(begin(self));
-    dl_status status = kinds[self->op].call(self);
+    dl_status status = look_again(self);
+    if (status == DL_OK) {
+        status = kinds[self->op].call(self);
+    }
     if (status != DL_OK && status != DL_UNSUPPORTED) {
         (void)dl_deadlock_explain(self->context.record);
         break_group(self);
@@ -372,11 +389,14 @@ queued_new(const operation *asked, queued **made)
 }
 
 dl_status
-dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline,
-                dl_work **work)
+dl_group_submit_guarded(dl_group *group, dl_op_type op, const void *args,
+                        const dl_guard *guard, dl_deadline deadline, dl_work **work)
 {
-    operation asked = {
-        .group = group, .op = op, .args = args, .context.deadline = deadline};
+    operation asked = {.group = group,
+                       .op = op,
+                       .args = args,
+                       .context.deadline = deadline,
+                       .context.guard = guard};
     queued *self = NULL;
 
     DL_TRY(check(&asked));

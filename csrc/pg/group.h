@@ -10,6 +10,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "pg/arguments.h"
+#include "pg/guard.h"
 #include "pg/work.h"
 #include "store/store.h"
 
@@ -87,10 +88,20 @@ bool dl_group_is_brief(const dl_group *group, dl_op_type op, const void *args);
 dl_status dl_group_run(dl_group *group, dl_op_type op, const void *args,
                        dl_deadline deadline);
 
-/* The same without waiting: checks, copies `args`, queues, and gives the caller a reference.  The elements must stay where they
- * are until the work is done. */
-dl_status dl_group_submit(dl_group *group, dl_op_type op, const void *args,
-                          dl_deadline deadline, dl_work **work);
+/* The same without waiting: checks, copies `args`, queues, and gives the caller a
+ * reference.  The elements must stay where they are until the work is done, which `guard`
+ * (NULL: the caller sees to it) is asked before they are touched: it fails otherwise, and
+ * breaks the group, since the other ranks count on this one. */
+dl_status dl_group_submit_guarded(dl_group *group, dl_op_type op, const void *args,
+                                  const dl_guard *guard, dl_deadline deadline,
+                                  dl_work **work);
+
+static inline dl_status
+dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline,
+                dl_work **work)
+{
+    return dl_group_submit_guarded(group, op, args, NULL, deadline, work);
+}
 
 /* What a caller who waited needs to know of a message. */
 typedef struct dl_message_end {

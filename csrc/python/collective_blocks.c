@@ -125,16 +125,39 @@ keep_sides(dlpy_work_keep *keep, const dlpy_side *input, const dlpy_side *output
     return keep->pins == NULL ? -1 : 0;
 }
 
+static int
+guard_side(dlpy_guard *guard, const dlpy_side *side)
+{
+    const dlpy_tensor_list *list = &side->list;
+
+    if (side->has_tensor && dlpy_guard_add(guard, side->array, &side->tensor) < 0) {
+        return -1;
+    }
+    for (int i = 0; i < list->count; i++) {
+        PyObject *array = PyTuple_GET_ITEM(list->items, i);
+        if (dlpy_guard_add(guard, array, &list->tensors[i]) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 PyObject *
 dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
                   dlpy_side *input, dlpy_side *output)
 {
-    dlpy_work_keep keep = {0};
+    dlpy_guard guard = {0};
+    dlpy_work_keep keep = {.guard = &guard};
+    PyObject *result;
 
-    if (dlpy_collective_outlives_call(call) && keep_sides(&keep, input, output) < 0) {
-        return dlpy_sides_give_up(call, input, output);
+    if (dlpy_collective_outlives_call(call)
+        && (guard_side(&guard, input) < 0 || guard_side(&guard, output) < 0
+            || keep_sides(&keep, input, output) < 0)) {
+        result = dlpy_collective_give_up(call);
+    } else {
+        result = dlpy_collective_finish(call, op, args, keep);
     }
-    PyObject *result = dlpy_collective_finish(call, op, args, keep);
+    dlpy_guard_clear(&guard);
     Py_XDECREF(keep.pins);
     dlpy_side_release(input);
     dlpy_side_release(output);

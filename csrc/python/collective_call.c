@@ -212,19 +212,27 @@ static PyObject *
 submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep keep,
        dl_deadline deadline)
 {
+    PyObject *prepared = dlpy_work_prepare(self->state, keep);
     dl_work *work;
     dl_status status;
 
+    if (prepared == NULL) {
+        return NULL;
+    }
+    const dl_guard *guard = dlpy_work_guard(prepared);
     if (dl_device_name(self->core) != NULL && dl_device_takes(self->core, op, args)) {
         /* It may have to wait: for the other ranks, if it is the first or is compared. */
         Py_BEGIN_ALLOW_THREADS
-        status = dl_group_submit(self->core, op, args, deadline, &work);
+        status = dl_group_submit_guarded(self->core, op, args, guard, deadline, &work);
         Py_END_ALLOW_THREADS
     } else {
-        status = dl_group_submit(self->core, op, args, deadline, &work);
+        status = dl_group_submit_guarded(self->core, op, args, guard, deadline, &work);
     }
-    return status == DL_OK ? dlpy_work_new(self->state, work, keep)
-                           : dlpy_raise_collective(self->state, status);
+    if (status != DL_OK) {
+        Py_DECREF(prepared);
+        return dlpy_raise_collective(self->state, status);
+    }
+    return dlpy_work_begin(prepared, work);
 }
 
 static dl_status

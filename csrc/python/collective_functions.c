@@ -14,12 +14,18 @@ static PyObject *
 finish(dlpy_collective *self, dl_op_type op, const void *args, dlpy_tensor *tensor,
        PyObject *array)
 {
-    dlpy_work_keep keep = {0};
+    PyObject *result;
 
     if (dlpy_collective_outlives_call(self)) {
-        keep = (dlpy_work_keep){.pins = tensor->owner, .outputs = array};
+        dlpy_guard guard = {0};
+        dlpy_work_keep keep = {tensor->owner, array, &guard};
+        result = dlpy_guard_add(&guard, array, tensor) < 0
+                     ? dlpy_collective_give_up(self)
+                     : dlpy_collective_finish(self, op, args, keep);
+        dlpy_guard_clear(&guard);
+    } else {
+        result = dlpy_collective_finish(self, op, args, (dlpy_work_keep){0});
     }
-    PyObject *result = dlpy_collective_finish(self, op, args, keep);
     dlpy_tensor_release(tensor);
     return result;
 }

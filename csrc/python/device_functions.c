@@ -309,15 +309,17 @@ batch_end(PyObject *module, PyObject *args)
     status =
         dl_device_batch_end(group, is_dropped != 0, dl_group_deadline(group), &work);
     Py_END_ALLOW_THREADS
-    dlpy_work_keep keep = {.pins = state->batch_pins};
+    PyObject *pins = state->batch_pins;
     state->batch_pins = NULL;
     PyObject *result = NULL;
     if (status != DL_OK) {
         dlpy_raise_collective(state, status);
+    } else if (work == NULL) {
+        result = Py_NewRef(Py_None);
     } else {
-        result = work == NULL ? Py_NewRef(Py_None) : dlpy_work_new(state, work, keep);
+        result = dlpy_work_new(state, work, (dlpy_work_keep){.pins = pins});
     }
-    Py_XDECREF(keep.pins);
+    Py_XDECREF(pins);
     return result;
 }
 

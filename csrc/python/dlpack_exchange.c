@@ -125,3 +125,33 @@ dlpy_exchange_view(PyObject *object, const char *parameter, dl_tensor *view,
     }
     return check_pending(object, parameter, view) < 0 ? -1 : 1;
 }
+
+static void
+free_owned(PyObject *capsule)
+{
+    dlpack_versioned *owned = PyCapsule_GetPointer(capsule, NULL);
+
+    if (owned != NULL && owned->deleter != NULL) {
+        owned->deleter(owned);
+    }
+}
+
+PyObject *
+dlpy_exchange_own(PyObject *object)
+{
+    dlpy_library library;
+    const dlpack_exchange *table = dlpy_exchange_find(Py_TYPE(object), &library);
+    dlpack_versioned *owned = NULL;
+
+    if (table == NULL || table->own == NULL) {
+        return Py_NewRef(Py_None);
+    }
+    if (table->own(object, &owned) < 0) {
+        return NULL;
+    }
+    PyObject *capsule = PyCapsule_New(owned, NULL, free_owned);
+    if (capsule == NULL && owned->deleter != NULL) {
+        owned->deleter(owned);
+    }
+    return capsule;
+}

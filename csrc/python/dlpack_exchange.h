@@ -20,4 +20,7 @@ const dlpack_exchange *dlpy_exchange_find(PyTypeObject *type, dlpy_library *libr
 int dlpy_exchange_view(PyObject *object, const char *parameter, dl_tensor *view,
                        dlpy_dimensions *dimensions);
 
+/* A capsule that owns the memory of an array which was viewed so. */
+PyObject *dlpy_exchange_own(PyObject *object);
+
 #endif

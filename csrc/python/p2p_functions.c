@@ -107,29 +107,48 @@ exchange(call *self, int *source)
 }
 
 static PyObject *
-post(call *self)
+prepare(call *self)
 {
     dlpy_tensor *tensor = &self->tensor;
     PyObject *owner = tensor->owner == NULL ? self->array : tensor->owner;
-    dlpy_work_keep keep = {.pins = PyTuple_Pack(2, self->array, owner)};
+    dlpy_guard guard = {0};
+    dlpy_work_keep keep = {.pins = PyTuple_Pack(2, self->array, owner),
+                           .guard = &guard};
+    PyObject *prepared = NULL;
+
+    if (keep.pins != NULL && dlpy_guard_add(&guard, self->array, tensor) == 0) {
+        prepared = dlpy_work_prepare(self->collective.state, keep);
+    }
+    dlpy_guard_clear(&guard);
+    Py_XDECREF(keep.pins);
+    return prepared;
+}
+
+static PyObject *
+post(call *self)
+{
+    PyObject *prepared = prepare(self);
     dl_group *group = self->collective.core;
     PyObject *result = NULL;
     dl_work *work;
     dl_status status;
 
-    if (keep.pins != NULL) {
+    if (prepared != NULL) {
         dl_deadline deadline = dl_group_deadline(group);
+        self->core.guard = dlpy_work_guard(prepared);
         /* The lock it takes is held by nobody who waits for the GIL, but a peer's large
          * contents may be copied under it. */
         Py_BEGIN_ALLOW_THREADS
         status = dl_group_post(group, self->op, &self->core, deadline, &work);
         Py_END_ALLOW_THREADS
-        result = status == DL_OK
-                     ? dlpy_work_new(self->collective.state, work, keep)
-                     : dlpy_raise_collective(self->collective.state, status);
+        if (status == DL_OK) {
+            result = dlpy_work_begin(prepared, work);
+        } else {
+            Py_DECREF(prepared);
+            dlpy_raise_collective(self->collective.state, status);
+        }
     }
-    Py_XDECREF(keep.pins);
-    dlpy_tensor_release(tensor);
+    dlpy_tensor_release(&self->tensor);
     Py_CLEAR(self->collective.group);
     return result;
 }

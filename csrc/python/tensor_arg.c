@@ -185,6 +185,37 @@ view_lender(PyObject *object, const char *parameter, dlpy_tensor *tensor)
     return view_array((PyArrayObject *)array, parameter, &tensor->view);
 }
 
+PyObject *
+dlpy_ndarray_owner(PyObject *array)
+{
+    if (PyArray_API == NULL) {
+        return NULL;
+    }
+    while (PyArray_Check(array)) {
+        PyObject *base = PyArray_BASE((PyArrayObject *)array);
+        if (base == NULL) {
+            bool is_owner =
+                (PyArray_FLAGS((PyArrayObject *)array) & NPY_ARRAY_OWNDATA) != 0;
+            return is_owner ? array : NULL;
+        }
+        array = base;
+    }
+    return NULL;
+}
+
+void
+dlpy_ndarray_memory(PyObject *owner, dlpy_memory *memory)
+{
+    PyArrayObject *array = (PyArrayObject *)owner;
+    const npy_intp *shape = PyArray_DIMS(array);
+
+    *memory = (dlpy_memory){.data = PyArray_DATA(array), .shape = shape};
+    memory->size = (size_t)PyArray_ITEMSIZE(array);
+    for (int i = 0; i < PyArray_NDIM(array); i++) {
+        memory->size *= (size_t)shape[i];
+    }
+}
+
 /* An owner that goes may run Python code, which must not meet an exception. */
 void
 dlpy_tensor_drop_owner(dlpy_tensor *tensor)
@@ -207,6 +238,7 @@ dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
     int found = find_numpy();
 
     tensor->owner = NULL;
+    tensor->is_borrowed = false;
     if (found < 0) {
         return -1;
     }
@@ -218,6 +250,7 @@ dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
     }
     int taken =
         dlpy_exchange_view(object, parameter, &tensor->view, &tensor->dimensions);
+    tensor->is_borrowed = taken > 0;
     if (taken == 0) {
         taken = dlpy_dlpack_view(object, parameter, &tensor->view, &tensor->dimensions,
                                  &tensor->owner);

@@ -16,9 +16,24 @@
  * from `owner` until released; it may point into this struct, which stays where it is. */
 typedef struct dlpy_tensor {
     dl_tensor view;
-    PyObject *owner; /* NULL where the argument itself is that */
+    PyObject *owner;  /* NULL where the argument itself is that */
+    bool is_borrowed; /* by DLPack's table, from an array that may get other memory */
     dlpy_dimensions dimensions;
 } dlpy_tensor;
+
+/* Where the elements of an array lie, of all its own ones. */
+typedef struct dlpy_memory {
+    const void *data;
+    size_t size;
+    const void *shape; /* of an ndarray; moves when that is resized */
+} dlpy_memory;
+
+/* The ndarray whose elements those of `array` are, borrowed; NULL: `array` is no ndarray,
+ * or the elements are of something else, which it holds. */
+PyObject *dlpy_ndarray_owner(PyObject *array);
+
+/* Without the GIL too: of a resize at the same time it may see any part. */
+void dlpy_ndarray_memory(PyObject *owner, dlpy_memory *memory);
 
 /* An ndarray, or whatever has DLPack, `__array_interface__` or a buffer, with any
  * strides.  What is not aligned to its element size counts as not contiguous, which is

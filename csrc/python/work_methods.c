@@ -68,6 +68,26 @@ order_stream(dlpy_work *self)
     Py_RETURN_TRUE;
 }
 
+/* A message that nobody has asked for the whole time: a storage only answers with the
+ * GIL, which is not to be waited for where messages are moved. */
+static bool
+has_lost_memory(dlpy_work *self)
+{
+    dl_work *work = self->work;
+
+    if (!self->guard.has_storages || work->ops->withdraw == NULL
+        || dl_work_is_done(work)
+        || dl_guard_check(dlpy_guard_core(&self->guard), false) == DL_OK) {
+        return false;
+    }
+    dl_error why = *dl_last_error();
+    Py_BEGIN_ALLOW_THREADS
+    work->ops->withdraw(work);
+    Py_END_ALLOW_THREADS
+    dl_fail_again(&why);
+    return true;
+}
+
 static PyObject *
 work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
@@ -87,6 +107,9 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     }
     /* torch's default, zero, is no limit besides the operation's own. */
     timeout = timeout == 0 ? -1 : timeout;
+    if (has_lost_memory(self)) {
+        return raise_result(self, DL_BACKEND);
+    }
     if (dl_work_is_on_device(self->work)) {
         /* Also where the caller waits: in a capture only the order counts. */
         PyObject *ordered = order_stream(self);

@@ -23,6 +23,7 @@ typedef struct dlpy_work {
     dl_work_notice notice;
     dlpy_completion completion;
     dlpy_cuda_origin origin; /* of the array, if it is on a device */
+    dlpy_guard guard;
 } dlpy_work;
 
 extern PyMethodDef dlpy_work_methods[];

@@ -33,33 +33,74 @@ dlpy_work_watch(dlpy_work *self)
 }
 
 PyObject *
-dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep)
+dlpy_work_prepare(dlpy_state *state, dlpy_work_keep keep)
 {
-    if (work == NULL) {
-        PyObject *joined = dlpy_work_join_batch(state, keep.outputs);
-        Py_XDECREF(joined);
-        return joined == NULL ? NULL : dlpy_work_join_batch(state, keep.pins);
-    }
     dlpy_work *self = (dlpy_work *)state->work_type->tp_alloc(state->work_type, 0);
 
     dlpy_completions_drain(state->completions);
     if (self == NULL) {
+        return NULL;
+    }
+    self->state = state;
+    self->completions = state->completions;
+    self->pins = Py_XNewRef(keep.pins);
+    self->outputs = Py_XNewRef(keep.outputs);
+    if (keep.guard != NULL) {
+        self->guard = *keep.guard;
+        *keep.guard = (dlpy_guard){0};
+    }
+    return (PyObject *)self;
+}
+
+const dl_guard *
+dlpy_work_guard(PyObject *prepared)
+{
+    return dlpy_guard_core(&work_of(prepared)->guard);
+}
+
+static PyObject *
+join_batch(dlpy_work *self)
+{
+    PyObject *joined = dlpy_work_join_batch(self->state, self->outputs);
+
+    Py_XSETREF(joined,
+               joined == NULL ? NULL : dlpy_work_join_batch(self->state, self->pins));
+    for (int i = 0; joined != NULL && i < dlpy_guard_size(&self->guard); i++) {
+        Py_SETREF(joined,
+                  dlpy_work_join_batch(self->state, dlpy_guard_at(&self->guard, i)));
+    }
+    Py_DECREF(self);
+    return joined;
+}
+
+PyObject *
+dlpy_work_begin(PyObject *prepared, dl_work *work)
+{
+    dlpy_work *self = work_of(prepared);
+
+    if (work == NULL) {
+        return join_batch(self);
+    }
+    self->work = work;
+    if (dl_work_is_on_device(work)) {
+        self->origin = dlpy_cuda_last_origin();
+    }
+    return prepared;
+}
+
+PyObject *
+dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep)
+{
+    PyObject *prepared = dlpy_work_prepare(state, keep);
+
+    if (prepared == NULL && work != NULL) {
         /* The arrays may go away before the end: it has to come first. */
         Py_BEGIN_ALLOW_THREADS
         dl_work_wait(work, dl_deadline_after(-1));
         Py_END_ALLOW_THREADS
         dl_work_unref(work);
-        return NULL;
     }
-    self->work = work;
-    self->state = state;
-    self->completions = state->completions;
-    self->pins = Py_XNewRef(keep.pins);
-    self->outputs = Py_XNewRef(keep.outputs);
-    if (dl_work_is_on_device(work)) {
-        self->origin = dlpy_cuda_last_origin();
-    }
-    return (PyObject *)self;
+    return prepared == NULL ? NULL : dlpy_work_begin(prepared, work);
 }
 
 /* One of Python's own: what its class needs for itself, __init__ is told. */
@@ -114,6 +155,9 @@ work_traverse(PyObject *object, visitproc visit, void *arg)
     if (!is_going_on(self) && !keeps_memory(self)) {
         Py_VISIT(self->pins);
         Py_VISIT(self->outputs);
+        for (int i = 0; i < dlpy_guard_size(&self->guard); i++) {
+            Py_VISIT(dlpy_guard_at(&self->guard, i));
+        }
     }
     return 0;
 }
@@ -128,6 +172,7 @@ work_clear(PyObject *object)
         Py_CLEAR(self->outputs);
     }
     Py_CLEAR(self->callbacks);
+    dlpy_guard_clear(&self->guard);
     return 0;
 }
 

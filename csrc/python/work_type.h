@@ -6,6 +6,7 @@
 #define DISTLITE_PYTHON_WORK_TYPE_H
 
 #include "pg/work.h"
+#include "python/array_guard.h"
 #include "python/state.h"
 
 /* What a Work keeps besides the core's work; both borrowed. */
@@ -13,10 +14,22 @@ typedef struct dlpy_work_keep {
     PyObject *pins;    /* whatever must stay alive until the end */
     PyObject *outputs; /* what result() gives: a list, or what makes one, which is a
                           tuple, a single array, or None; NULL: it gives nothing */
+    dlpy_guard *guard; /* of the arrays' memory, is taken over; NULL: none */
 } dlpy_work_keep;
 
-/* Takes the reference to `work`, also on failure.  None for NULL, which stands for an
- * operation that has become part of a batch: that keeps the arrays. */
+/* A Work whose operation has not begun yet, which it keeps all things for; NULL with an
+ * exception set. */
+PyObject *dlpy_work_prepare(dlpy_state *state, dlpy_work_keep keep);
+
+/* What the operation is to ask before it touches its arrays; NULL: nothing. */
+const dl_guard *dlpy_work_guard(PyObject *prepared);
+
+/* Takes both references.  None for NULL, which stands for an operation that has become
+ * part of a batch: that keeps the arrays. */
+PyObject *dlpy_work_begin(PyObject *prepared, dl_work *work);
+
+/* Both, for an operation that asks nothing: one that has begun, or NULL.  Takes the
+ * reference to `work`, also on failure. */
 PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep);
 
 /* None; the batch that is being collected, if any, keeps `pins`, which may be NULL. */

@@ -247,6 +247,74 @@ def test_a_dropped_work_keeps_its_arrays_until_its_end(pair):
     assert alive() is None
 
 
+def resized(values, size):
+    """An array of its own memory, and what gives that memory back."""
+    array = np.array(values)
+    return array, lambda: array.resize(size, refcheck=False)
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+@pytest.mark.parametrize("is_view", [False, True])
+def test_an_array_that_is_resized_meanwhile_is_not_touched(pair, size, is_view):
+    array, resize = resized(np.ones(1000), size)
+    work = distlite.all_reduce(
+        array[10:500] if is_view else array, group=pair[0], async_op=True
+    )
+    resize()
+    before = array.copy()
+    with ThreadPoolExecutor(1) as thread:
+        other = np.ones(490 if is_view else 1000)
+        peer = thread.submit(distlite.all_reduce, other, group=pair[1])
+        with pytest.raises(DistBackendError, match="all_reduce: .*resized by resize"):
+            work.wait()
+        with pytest.raises(DistBackendError, match="rank 0 .*resized by resize"):
+            peer.result(LONG)
+    assert array.tobytes() == before.tobytes()
+    with pytest.raises(DistBackendError, match="is broken: .*resized"):
+        distlite.barrier(pair[0])
+
+
+def test_lists_of_arrays_are_looked_at_again(pair):
+    outputs = [np.zeros(3) for _ in range(2)]
+    gathered = distlite.all_gather(outputs, np.ones(3), pair[0], async_op=True)
+    outputs[1].resize(9, refcheck=False)
+    with ThreadPoolExecutor(1) as thread:
+        others = [np.zeros(3) for _ in range(2)]
+        peer = thread.submit(distlite.all_gather, others, np.ones(3), pair[1])
+        with pytest.raises(DistBackendError, match="resized"):
+            gathered.wait()
+        with pytest.raises(DistBackendError, match="resized"):
+            peer.result(LONG)
+    assert outputs[1].tolist() == [0.0] * 9
+
+
+@pytest.mark.parametrize("count", [3, 1_000_000])
+def test_messages_of_arrays_that_are_resized_fail_alone(pair, count):
+    array, resize = resized(np.zeros(count), 2 * count)
+    work = distlite.irecv(array, group_src=1, group=pair[0])
+    resize()
+    with pytest.raises(DistBackendError, match="its array was moved"):
+        distlite.send(np.ones(count), group_dst=0, group=pair[1])
+    with pytest.raises(DistBackendError, match="recv from rank 1 .*resized by resize"):
+        work.wait()
+    assert not array.any()
+    # A large one that nobody has asked for yet; the small one has gone.
+    array, resize = resized(np.ones(count), 2 * count)
+    work = distlite.isend(array, group_dst=1, group=pair[0])
+    resize()
+    into = np.zeros(count)
+    if count == 3:
+        distlite.recv(into, group_src=0, group=pair[1])
+        assert into.all()
+    else:
+        with pytest.raises(DistBackendError, match="gave up"):
+            distlite.recv(into, group_src=0, group=pair[1])
+        with pytest.raises(DistBackendError, match="send to rank 1 .*resized"):
+            work.wait()
+    distlite.isend(np.ones(1), group_dst=1, group=pair[0])
+    assert distlite.recv(into[:1], group_src=0, group=pair[1]) == 0
+
+
 def test_order_with_later_sync_calls(pair):
     def run(group):
         tensor = np.ones(1)

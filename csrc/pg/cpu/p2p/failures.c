@@ -71,7 +71,7 @@ dl_p2p_fail_stopped(const dl_message *self)
     describe(self, text);
     return dl_fail(DL_PEER_LOST,
                    "%s: the other side gave up after %zu of %zu bytes: it was "
-                   "interrupted or timed out",
+                   "interrupted or timed out, or its array was moved",
                    text, self->moved, self->total);
 }
 
@@ -154,6 +154,21 @@ dl_p2p_give_up(dl_message *self, dl_status status)
         dl_p2p_control(self->engine, self->peer, &frame);
     }
     dl_p2p_end(self, status);
+}
+
+bool
+dl_p2p_is_in_place(dl_message *self)
+{
+    char text[TEXT_SIZE];
+    dl_status status = dl_guard_check(self->guard, true);
+
+    if (status == DL_OK) {
+        return true;
+    }
+    describe(self, text);
+    dl_fail_while("%s", text);
+    dl_p2p_give_up(self, status);
+    return false;
 }
 
 /* In order: it owes nobody a message. */

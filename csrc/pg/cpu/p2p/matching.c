@@ -66,7 +66,10 @@ match(dl_message *receive, int source, const dl_frame *frame, const uint8_t *con
 {
     receive->peer = source;
     receive->work.source = source;
-    if (fits(receive, frame)) {
+    if (!dl_p2p_is_in_place(receive)) {
+        dl_frame answer = {.id = frame->id, .kind = DL_FRAME_STOP};
+        dl_p2p_control(receive->engine, source, &answer);
+    } else if (fits(receive, frame)) {
         take_in(receive, frame, contents);
     } else {
         refuse(receive, frame);

@@ -236,7 +236,8 @@ new_message(dl_p2p *engine, dl_op_type op, const dl_message_args *args)
     if (self == NULL) {
         return NULL;
     }
-    *self = (dl_message){.engine = engine, .peer = args->peer, .tag = args->tag};
+    *self = (dl_message){
+        .engine = engine, .peer = args->peer, .tag = args->tag, .guard = args->guard};
     dl_work_init(&self->work, &message_ops, op);
     keep_layout(self, tensor);
     self->size = dl_tensor_size(tensor);

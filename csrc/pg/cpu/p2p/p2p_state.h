@@ -43,7 +43,8 @@ typedef struct dl_message {
     size_t size;  /* of the tensor */
     size_t total; /* of the message */
     size_t moved;
-    uint64_t drained_at; /* of a send: what the link channel has to have flushed */
+    uint64_t drained_at;   /* of a send: what the link channel has to have flushed */
+    const dl_guard *guard; /* NULL: none */
     dl_deadline deadline;
     dl_status status; /* once ended */
     dl_error *error;  /* NULL: DL_OK, or there was no memory */
@@ -122,6 +123,10 @@ void dl_p2p_control(dl_p2p *engine, int peer, const dl_frame *frame);
 /* What it ends with where the two sides differ, and where the other one gave up. */
 dl_status dl_p2p_fail_refused(const dl_message *message, const dl_frame *frame);
 dl_status dl_p2p_fail_stopped(const dl_message *message);
+
+/* Whether the array is where it was; if not, the message is given up.  Before its elements
+ * are touched. */
+bool dl_p2p_is_in_place(dl_message *message);
 
 /* Ends it; an error is the thread's last one. */
 void dl_p2p_end(dl_message *message, dl_status status);

@@ -164,7 +164,11 @@ offer_queued(dl_p2p *engine, int rank)
     dl_list *queued = &engine->peers[rank].queued;
     bool has_moved = false;
 
-    while (!dl_list_is_empty(queued) && offer(engine, message_of(queued->next))) {
+    while (!dl_list_is_empty(queued)) {
+        dl_message *send = message_of(queued->next);
+        if (dl_p2p_is_in_place(send) && !offer(engine, send)) {
+            break;
+        }
         has_moved = true;
     }
     return has_moved;
@@ -228,6 +232,10 @@ stream_all(dl_p2p *engine, int rank)
 
     while (!dl_list_is_empty(streaming)) {
         dl_message *send = message_of(streaming->next);
+        if (!dl_p2p_is_in_place(send)) {
+            has_moved = true;
+            continue;
+        }
         if (!stream(engine, send)) {
             break;
         }
@@ -267,7 +275,8 @@ take_data(dl_p2p *engine, int source, const dl_received *received)
     dl_message *receive = find(&engine->filling, source, frame->id);
 
     /* What comes for one that was given up is dropped. */
-    if (receive == NULL || frame->size > receive->total - receive->moved) {
+    if (receive == NULL || frame->size > receive->total - receive->moved
+        || !dl_p2p_is_in_place(receive)) {
         return;
     }
     copy_in(&receive->tensor, receive->moved, received->contents, frame->size);

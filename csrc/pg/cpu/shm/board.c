@@ -215,6 +215,7 @@ dl_board_arrive(dl_board *board)
     DL_TRY(dl_words_wait_all(arrivals_in(board, board->turn), op->sequence,
                              &board->waiter, op->deadline));
     board->begun_by_all = board->turn;
+    DL_TRY(dl_op_look_again(op));
     DL_TRY(compare_turns(board));
     /* A peer may have come here, given up, and left its line behind. */
     return dl_verdict_broken(board);
@@ -270,6 +271,7 @@ dl_board_await(dl_board *board, int rank)
     publish(board);
     DL_TRY(dl_words_wait_one(arrivals_in(board, board->turn), rank, op->sequence,
                              &board->waiter, op->deadline));
+    DL_TRY(dl_op_look_again(op));
     DL_TRY(compare(board, board->turn, rank));
     DL_TRY(dl_verdict_broken(board));
     return make_room(board);

@@ -393,6 +393,7 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
         return status;
     }
     DL_TRY(check_elsewhere(board));
+    DL_TRY(dl_op_look_again(board->op));
     DL_TRY(dl_interrupt_check());
     note_wait(board, wanted);
     if (dl_deadline_passed(board->op->deadline)) {

@@ -134,6 +134,9 @@ dl_traffic_check(dl_traffic *traffic)
     if (options->check != NULL && options->check(options->context) != DL_OK) {
         return dl_traffic_fail(traffic, NULL);
     }
+    if (dl_op_look_again(traffic->op) != DL_OK) {
+        return dl_traffic_fail(traffic, NULL);
+    }
     DL_TRY(dl_interrupt_check());
     note_wait(traffic);
     if (!dl_failure_is_near(deadline)) {
