@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from . import _C
 from ._C import Work
+from .aliasing import Packed, apart
 from .group_methods import CoalescedWork
 from .p2p import is_on_device
 from .world import is_outside, world
@@ -75,13 +76,31 @@ class _Collection:
     def run(self, group: ProcessGroup) -> CoalescedWork:
         """Starts them all, in their order; on a device, in one call."""
         first = next(iter(self.calls[0][1].values()))
+        packed = self._pack()
         if _C._device_name(group) is None or not is_on_device(first):
-            return CoalescedWork(self._start())
+            return CoalescedWork(self._start(), packed)
         from .nccl import batch
 
         with batch(group, is_async=True) as started:
             self._start()
-        return CoalescedWork(started.works)
+        return CoalescedWork(started.works, packed)
+
+    def _pack(self) -> Packed | None:
+        """Lets no operation read what one before it has written."""
+        function, _ = self.calls[0]
+        if function == "all_reduce":
+            packed = Packed([given["tensor"] for _, given in self.calls])
+            for (_, given), used in zip(self.calls, packed.used, strict=True):
+                given["tensor"] = used
+            return packed
+        gathers = function == "all_gather_single"
+        name = "input_tensor" if gathers else "input"
+        outputs = [
+            given["output_tensor" if gathers else "output"] for _, given in self.calls
+        ]
+        for i, (_, given) in enumerate(self.calls):
+            (given[name],) = apart([given[name]], outputs[:i])
+        return None
 
     def _start(self) -> list[Any]:
         return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ._C import all_gather, all_gather_single, all_reduce, reduce_scatter
 from ._C import reduce_scatter_single as reduce_scatter_tensor
+from .aliasing import Packed, apart
 from .futures import Future, collect_all
 from .reduce_op import ReduceOp
 from .world import get_world_size, is_outside
@@ -84,8 +85,12 @@ def all_reduce_coalesced(
     arrays: list[Any] = (
         list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
     )
-    works = [all_reduce(array, op, group, async_op) for array in arrays]
-    return _future_of(works, arrays) if _is_pending(async_op, group) else None
+    packed = Packed(arrays)
+    works = [all_reduce(array, op, group, async_op) for array in packed.used]
+    if _is_pending(async_op, group):
+        return _future_of(works, arrays, packed)
+    packed.unpack()
+    return None
 
 
 def all_gather_coalesced(
@@ -98,11 +103,12 @@ def all_gather_coalesced(
 
     async_op gives a Future of the outputs.
     """
+    every = [array for outputs in output_tensor_lists for array in outputs]
     works = [
         all_gather(
             [outputs[i] for outputs in output_tensor_lists], array, group, async_op
         )
-        for i, array in enumerate(input_tensor_list)
+        for i, array in enumerate(apart(input_tensor_list, every))
     ]
     if not _is_pending(async_op, group):
         return None
@@ -113,12 +119,16 @@ def _is_pending(async_op: bool, group: object) -> bool:
     return async_op and not is_outside(group)
 
 
-def _future_of(works: list[Work | None], value: Any) -> Future:
+def _future_of(
+    works: list[Work | None], value: Any, packed: Packed | None = None
+) -> Future:
     """Done when all works are, with `value`, or the first failure."""
 
     def take(done: Future) -> Any:
         for future in done.value():
             future.value()
+        if packed is not None:
+            packed.unpack()
         return value
 
     return collect_all([work.get_future() for work in works if work is not None]).then(

@@ -13,6 +13,7 @@ from datetime import timedelta
 
 from . import _C
 from ._C import Work
+from .aliasing import Packed, apart
 from .group_devices import attributes
 
 TYPE_CHECKING = False
@@ -27,9 +28,14 @@ if TYPE_CHECKING:
 class CoalescedWork(Work):
     """Several works that are waited for as one."""
 
-    def __init__(self, works: list[Work]) -> None:
+    def __init__(self, works: list[Work], packed: Packed | None = None) -> None:
         super().__init__()
         self.works = works
+        self._packed = packed
+
+    def _unpack(self) -> None:
+        if self._packed is not None:
+            self._packed.unpack()
 
     def wait(self, timeout: timedelta | float | None = None) -> Literal[True]:
         """True once all have ended well; raises what the first failed with."""
@@ -37,15 +43,20 @@ class CoalescedWork(Work):
         limit = () if timeout is None else (timeout,)
         for work in self.works:
             work.wait(*limit)
+        self._unpack()
         return True
 
     def is_completed(self) -> bool:
         """Whether all have ended, well or not."""
+        self.is_success()
         return all(work.is_completed() for work in self.works)
 
     def is_success(self) -> bool:
         """Whether all have ended well."""
-        return all(work.is_success() for work in self.works)
+        if not all(work.is_success() for work in self.works):
+            return False
+        self._unpack()
+        return True
 
     def exception(self) -> BaseException | None:
         """What the first failed with, or None."""
@@ -54,6 +65,9 @@ class CoalescedWork(Work):
 
     def result(self) -> list[Any]:
         """The output arrays of all."""
+        if self._packed is not None:
+            self.is_success()
+            return list(self._packed.arrays)
         return [array for work in self.works for array in work.result()]
 
     def get_future(self) -> Future:
@@ -61,6 +75,9 @@ class CoalescedWork(Work):
         from .futures import collect_all
 
         def take(futures: Future) -> list[Any]:
+            if self._packed is not None:
+                futures.value()
+                return self.result()
             return [array for each in futures.value() for array in each.value()]
 
         return collect_all([work.get_future() for work in self.works]).then(take)
@@ -298,10 +315,12 @@ def allreduce_coalesced(
     self: ProcessGroup, tensors: Sequence[Any], opts: Any = None
 ) -> CoalescedWork:
     """Combines each array of a list on all ranks, in place."""
-    form = _FORMS["allreduce"]
-    return CoalescedWork(
-        [_run("allreduce_coalesced", form, self, (each, opts), {}) for each in tensors]
-    )
+    form, packed = _FORMS["allreduce"], Packed(tensors)
+    works = [
+        _run("allreduce_coalesced", form, self, (each, opts), {})
+        for each in packed.used
+    ]
+    return CoalescedWork(works, packed)
 
 
 def allgather_coalesced(
@@ -312,7 +331,8 @@ def allgather_coalesced(
 ) -> CoalescedWork:
     """Gathers each array of a list: output_lists[rank][i] is rank's array i."""
     form, works = _FORMS["allgather"], []
-    for i, array in enumerate(input_list):
+    every = [array for outputs in output_lists for array in outputs]
+    for i, array in enumerate(apart(input_list, every)):
         args = ([outputs[i] for outputs in output_lists], array, opts)
         works.append(_run("allgather_coalesced", form, self, args, {}))
     return CoalescedWork(works)

@@ -33,9 +33,60 @@ def test_nothing_runs_before_the_end():
         assert distlite.all_reduce(array, twice) is None
         assert distlite.all_reduce(array, twice) is None
         assert (array.tolist(), sequence()) == ([1.0, 1.0], 0)
-    assert (array.tolist(), sequence()) == ([4.0, 4.0], 2)
+    # One operation, as in torch: each is read before any is written to.
+    assert (array.tolist(), sequence()) == ([2.0, 2.0], 2)
     distlite.all_reduce(array, twice)
-    assert array.tolist() == [8.0, 8.0]
+    assert array.tolist() == [4.0, 4.0]
+
+
+def doubled(arrays):
+    """By all ways to reduce several at once."""
+    twice = ReduceOp.PREMUL_SUM(2.0)
+    group = distlite.group.WORLD
+
+    def managed(is_async):
+        with _coalescing_manager(async_ops=is_async) as manager:
+            for array in arrays:
+                distlite.all_reduce(array, twice)
+        if is_async:
+            manager.wait()
+
+    return {
+        "sync": lambda: distlite.all_reduce_coalesced(arrays, twice),
+        "async": lambda: distlite.all_reduce_coalesced(
+            arrays, twice, async_op=True
+        ).wait(),
+        "method": lambda: group.allreduce_coalesced(arrays, twice).wait(),
+        "future": lambda: group.allreduce_coalesced(arrays, twice).get_future().wait(),
+        "manager": lambda: managed(False),
+        "async manager": lambda: managed(True),
+    }
+
+
+WAYS = list(doubled([]))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_arrays_that_share_memory_are_reduced_once(way):
+    whole = np.arange(1.0, 11.0)
+    one, apart = np.ones(3), np.full(2, 5.0)
+    views = [whole[:6], whole[4:], one, apart, one, whole[::-2], whole[:0]]
+    doubled(views)[way]()
+    assert whole.tolist() == [2.0 * (i + 1) for i in range(10)]
+    assert (one.tolist(), apart.tolist()) == ([2.0] * 3, [10.0] * 2)
+
+
+@pytest.mark.parametrize("is_list", [True, False])
+def test_inputs_are_read_before_outputs_are_written(is_list):
+    first, second = np.array([1.0]), np.array([2.0])
+    outputs = [second, np.zeros(1)]
+    if is_list:
+        distlite.all_gather_coalesced([outputs], [first, second])
+    else:
+        with _coalescing_manager():
+            distlite.all_gather_single(outputs[0], first)
+            distlite.all_gather_single(outputs[1], second)
+    assert [float(each[0]) for each in outputs] == [1.0, 2.0]
 
 
 def test_each_has_its_own_reduction():
