@@ -727,6 +727,15 @@ def hardened(
     return found
 
 
+def differing(rank: int, world_size: int, init_method: str) -> None:
+    """Ranks that call different things, where nothing of ours compares them."""
+    kit = FakeKit()
+    init(rank, world_size, init_method)
+    tensor = kit.put(np.ones(3 + rank))
+    distlite.all_reduce(tensor)
+    kit.get(tensor)
+
+
 def contexts(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     """Arrays on the second device; this thread never makes any device its own."""
     double = ctypes.CDLL(os.environ["DISTLITE_CUDART_LIBRARY"])

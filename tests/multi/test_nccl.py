@@ -5,7 +5,7 @@ import cuda_device
 import nccl_ranks
 import pytest
 from doubles_build import nccl_doubles
-from workers import SOON, run_ranks
+from workers import SOON, rank_outcomes, run_ranks
 
 import distlite
 
@@ -201,6 +201,16 @@ HARDENED = [part.__name__ for part in nccl_ranks.HARDENED]
 def test_what_breaks_nccl_does_not_happen(size):
     found = run_ranks(nccl_ranks.hardened, size, names=HARDENED, env=nccl_doubles())
     check_hardened(found, HARDENED, size)
+
+
+def test_the_stand_in_ends_ranks_that_differ():
+    outcomes = rank_outcomes(nccl_ranks.differing, 2, env=nccl_doubles(), timeout=20)
+    said = [each.describe() for each in outcomes if each.returncode == -6]
+    assert said
+    for text in said:
+        assert "nccl double: ranks issue different calls" in text
+        assert "AllReduce of 3 (dtype 8, op 0, root -1), 1 of 1 in its bundle" in text
+        assert "AllReduce of 4" in text
 
 
 def test_no_context_is_made_on_a_device_that_nobody_uses():
