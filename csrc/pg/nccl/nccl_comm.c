@@ -16,7 +16,7 @@
 
 /* What a thread inside a communicator gets to come out by itself, and after that, when it
  * has been told to. */
-#define PATIENCE (200 * DL_MILLISECOND)
+#define PATIENCE (20 * DL_MILLISECOND)
 #define REVOKE_PATIENCE DL_SECOND
 
 /* What a finalized communicator gets. */
