@@ -18,6 +18,7 @@
 #define WORD_BITS 64
 
 static atomic_uint generation;
+static atomic_int own_pid;
 static _Atomic uint64_t guarded[GUARDED_DESCRIPTORS / WORD_BITS];
 static pthread_once_t fork_handler = PTHREAD_ONCE_INIT;
 
@@ -83,6 +84,7 @@ static void
 forget_parent(void)
 {
     atomic_fetch_add(&generation, 1);
+    atomic_store(&own_pid, getpid());
     /* Most of these 4096 words are 0 and cost a load each, which is little beside a
      * fork.  Nothing else runs in the child yet: no order is needed. */
     for (int word = 0; word < GUARDED_DESCRIPTORS / WORD_BITS; word++) {
@@ -101,6 +103,7 @@ forget_parent(void)
 static void
 install_fork_handler(void)
 {
+    atomic_store(&own_pid, getpid());
     pthread_atfork(NULL, NULL, forget_parent);
 }
 
@@ -109,6 +112,13 @@ dl_fork_generation(void)
 {
     pthread_once(&fork_handler, install_fork_handler);
     return atomic_load_explicit(&generation, memory_order_relaxed);
+}
+
+int
+dl_own_pid(void)
+{
+    pthread_once(&fork_handler, install_fork_handler);
+    return atomic_load_explicit(&own_pid, memory_order_relaxed);
 }
 
 void

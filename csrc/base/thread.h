@@ -28,6 +28,9 @@ dl_status dl_sleep_until(dl_deadline deadline);
  * it at birth and refuses to work when it has changed. */
 uint32_t dl_fork_generation(void);
 
+/* This process's number, without a system call. */
+int dl_own_pid(void);
+
 /* Descriptors that a forked child must not keep open, because their closing tells peers
  * that this process died, or gives a lock back.  Closed in the child by a fork handler. */
 void dl_fork_guard(int fd);

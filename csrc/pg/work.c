@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/thread.h"
 #include "pg/deadlock.h"
 
 void
@@ -11,6 +12,7 @@ dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op)
 {
     work->ops = ops;
     work->op = op;
+    work->creator = dl_own_pid();
     work->is_brief = false;
     work->keeps_memory = false;
     work->source = -1;
@@ -146,6 +148,11 @@ dl_work_result(const dl_work *work)
 dl_status
 dl_work_wait(dl_work *work, dl_deadline deadline)
 {
+    if (!dl_work_is_done(work) && work->creator != dl_own_pid()) {
+        return dl_fail(DL_CLOSED,
+                       "%s was begun by process %d; a forked child cannot wait for it",
+                       dl_op_type_name((uint8_t)work->op), work->creator);
+    }
     if (!dl_work_is_done(work)) {
         dl_status status = work->ops->wait(work, deadline);
         if (status == DL_TIMEOUT && !dl_work_is_done(work)) {

@@ -44,6 +44,7 @@ typedef struct dl_work_notice {
 struct dl_work {
     const dl_work_ops *ops; /* fixed after init, as op */
     dl_op_type op;
+    int creator; /* number of the process that began it */
     /* Its wait calls dl_blocking_begin() before it takes long: worth holding on to what
      * others want.  Set right after init. */
     bool is_brief;
@@ -85,7 +86,8 @@ dl_work_is_done(const dl_work *work)
     return atomic_load_explicit(&work->notices, memory_order_acquire) == DL_WORK_DONE;
 }
 
-/* Waits, and then gives what it ended with, as often as it is called.  DL_TIMEOUT and
+/* Waits, and then gives what it ended with, as often as it is called.  DL_CLOSED: this is a
+ * forked child, in which nobody carries it on.  DL_TIMEOUT and
  * DL_INTERRUPTED may also mean that it has not ended: dl_work_is_done() tells. */
 dl_status dl_work_wait(dl_work *work, dl_deadline deadline);
 

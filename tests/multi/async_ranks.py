@@ -77,3 +77,41 @@ def died_while_queued(rank: int, world_size: int, init_method: str) -> list[str]
             errors.append(str(error))
         assert isinstance(work.exception(), distlite.DistBackendError)
     return errors
+
+
+def wait_in_a_forked_child(rank: int, world_size: int, init_method: str) -> list[str]:
+    """What a child says that waits for operations of its parent."""
+    init(rank, world_size, init_method)
+    if rank == 1:
+        distlite.recv(np.ones(4), src=0, tag=3)
+        store_of_world().wait(["forked"])
+        distlite.all_reduce(np.ones(4))
+        distlite.send(np.ones(4), dst=0)
+        return []
+    works = [
+        distlite.all_reduce(np.ones(4), async_op=True),
+        distlite.irecv(np.ones(4), src=1),
+    ]
+    # It has ended before the fork, and its result is known in the child, too.
+    ended = distlite.isend(np.ones(4), dst=1, tag=3)
+    ended.wait()
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        texts = []
+        for work in works:
+            try:
+                work.wait()
+            except distlite.DistBackendError as error:
+                texts.append(str(error))
+        texts.append(str(ended.wait()))
+        os.write(writer, "\n".join(texts).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as file:
+        texts = file.read().split("\n")
+    os.waitpid(child, 0)
+    store_of_world().set("forked", "1")
+    for work in works:
+        work.wait()
+    return [text.replace(str(os.getpid()), "PARENT") for text in texts]

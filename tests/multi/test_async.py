@@ -432,3 +432,9 @@ def test_ctrl_c_in_wait():
 @pytest.mark.parametrize("how", ["plain", "callback"])
 def test_works_at_the_interpreters_end(how):
     run_ranks(async_ranks.works_at_exit, 2, how=how)
+
+
+def test_a_forked_child_cannot_wait_for_its_parents_operations():
+    found, _ = run_ranks(async_ranks.wait_in_a_forked_child, 2)
+    why = "was begun by process PARENT; a forked child cannot wait for it"
+    assert found == [f"all_reduce {why}", f"recv {why}", "True"]

@@ -277,10 +277,6 @@ wait_for_message(dl_work *work, dl_deadline deadline)
     dl_p2p *engine = self->engine;
     dl_deadline nearer = deadline.at < self->deadline.at ? deadline : self->deadline;
 
-    if (engine->fork_generation != dl_fork_generation()) {
-        return dl_fail(DL_CLOSED, "a forked child cannot wait for its parent's %s",
-                       dl_op_type_name((uint8_t)work->op));
-    }
     bool is_awake = true;
 
     while (!dl_work_is_done(work)) {
