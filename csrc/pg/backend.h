@@ -73,6 +73,9 @@ typedef struct dl_backend_ops {
     /* Memory that operations on it need not copy; from any thread.  NULL: there is no
      * better than any. */
     dl_status (*share)(dl_backend *, size_t, dl_region **);
+    /* With the turn, before an orderly end: compares what was called with those ranks that
+     * come to it by the deadline, where that was left for later.  NULL: nothing is. */
+    dl_status (*settle)(dl_backend *, dl_deadline);
     /* Local, bounded, idempotent, from any thread: frees all waiters with `cause`; peers
      * that need this rank are told. */
     void (*abort)(dl_backend *, const dl_error *cause);

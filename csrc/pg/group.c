@@ -413,6 +413,24 @@ dl_group_abort(dl_group *group, const char *reason)
     dl_group_fail(group, &cause);
 }
 
+dl_status
+dl_group_settle(dl_group *group, dl_deadline deadline)
+{
+    dl_status status = DL_OK;
+
+    if (is_inherited(group) || !dl_lane_try(&group->lane)) {
+        return DL_OK;
+    }
+    if (!atomic_load(&group->is_broken) && group->backend->ops->settle != NULL) {
+        status = group->backend->ops->settle(group->backend, deadline);
+    }
+    if (status == DL_MISMATCH) {
+        dl_group_set_cause(group, dl_last_error());
+    }
+    dl_group_pass_turn(group);
+    return status;
+}
+
 void
 dl_group_close(dl_group *group)
 {

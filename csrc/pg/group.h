@@ -123,6 +123,11 @@ dl_status dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_arg
 /* Frees all waiters with DL_CANCELLED; from any thread, bounded, idempotent. */
 void dl_group_abort(dl_group *group, const char *reason);
 
+/* Before that: compares what ranks called that went ahead of the others, with those that
+ * come to it by the deadline.  DL_MISMATCH names both sides.  Does nothing in a group that
+ * is broken, or whose turn another thread has. */
+dl_status dl_group_settle(dl_group *group, dl_deadline deadline);
+
 /* Leaves in order: later calls fail with DL_CLOSED.  Peers inside an operation that needs
  * this rank are told that it left. */
 void dl_group_close(dl_group *group);

@@ -8,6 +8,7 @@
 #include "python/collective_functions.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"
+#include "python/errors.h"
 #include "python/p2p_functions.h"
 #include "python/reduce_op_arg.h"
 #include "python/signals.h"
@@ -186,7 +187,9 @@ group_set_global_ranks(PyObject *object, PyObject *ranks)
 static PyObject *
 group_abort(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
+    Py_BEGIN_ALLOW_THREADS
     dl_group_abort(dlpy_group_core(self), "abort() was called");
+    Py_END_ALLOW_THREADS
     Py_RETURN_NONE;
 }
 
@@ -202,6 +205,22 @@ group_shutdown(PyObject *self, PyObject *Py_UNUSED(nothing))
     Py_END_ALLOW_THREADS
     dlpy_signals_release();
     Py_RETURN_NONE;
+}
+
+static PyObject *
+group_settle(PyObject *self, PyObject *timeout)
+{
+    dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
+    int64_t limit;
+    dl_status status;
+
+    if (state == NULL || dlpy_timeout_from(timeout, 0, &limit) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_settle(dlpy_group_core(self), dl_deadline_after(limit));
+    Py_END_ALLOW_THREADS
+    return status == DL_OK ? Py_NewRef(Py_None) : dlpy_raise_collective(state, status);
 }
 
 static PyObject *
@@ -244,6 +263,9 @@ static PyMethodDef group_methods[] = {
     {"abort", group_abort, METH_NOARGS,
      "abort($self, /)\n--\n\n"
      "Makes running and later operations fail at once; from any thread."},
+    {"_settle", group_settle, METH_O,
+     "_settle($self, timeout, /)\n--\n\n"
+     "Compares calls that went ahead of other ranks' with theirs."},
     {"shutdown", group_shutdown, METH_NOARGS,
      "shutdown($self, /)\n--\n\nLeaves the group; later operations fail."},
     {"_get_sequence_number_for_group", group_sequence, METH_NOARGS,

@@ -7,11 +7,12 @@ import atexit
 import os
 import sys
 import threading
+import time
 import warnings
 from datetime import timedelta
 
 from . import _C
-from ._C import DistStoreError, PrefixStore, ProcessGroup, TCPStore
+from ._C import DistBackendError, DistStoreError, PrefixStore, ProcessGroup, TCPStore
 from .backends import Backend, backend_of, engine_of, serve_devices
 from .check_in import CheckIn
 from .constants import default_pg_timeout
@@ -77,7 +78,12 @@ def init_process_group(
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Leaves `group`, or all groups; not collective, nobody is waited for."""
+    """Leaves `group`, or all groups; not collective.
+
+    Where this rank went ahead of others (as the root of a small broadcast does), its
+    calls are compared with theirs, for half a second at most; a difference raises once
+    the group has been left.
+    """
     if is_outside(group):
         return
     leaving = world.default if group is None else group
@@ -85,11 +91,31 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         raise AssertionError("Process group cannot be None")
     if leaving not in world.groups:
         raise ValueError("Invalid process group specified")
+    error = _settle(list(world.groups) if leaving is world.default else [leaving])
     if leaving is world.default:
         _forget_all()
     else:
         del world.groups[leaving]
         leaving.shutdown()
+    if error is not None:
+        raise error
+
+
+# What ranks that are late may cost one that leaves ahead of them.
+_SETTLING_LIMIT = 0.5
+
+
+def _settle(groups: list[ProcessGroup]) -> DistBackendError | None:
+    """Why the ranks did not call the same, where that was not compared before."""
+    deadline = time.monotonic() + _SETTLING_LIMIT
+    found = None
+    for group in groups:
+        left = max(0.0, deadline - time.monotonic())
+        try:
+            group._settle(timedelta(seconds=left))
+        except DistBackendError as error:
+            found = found or error
+    return found
 
 
 def _check_store_arguments(

@@ -151,6 +151,14 @@ share(dl_backend *backend, size_t size, dl_region **region)
                : dl_shared_new(&self->roster->membership.arena, size, region);
 }
 
+static dl_status
+settle(dl_backend *backend, dl_deadline deadline)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+
+    return self->size == 1 ? DL_OK : dl_board_settle(&self->board, deadline);
+}
+
 static const dl_backend_ops cpu_ops = {
     .name = "cpu",
     .all_reduce = dl_cpu_all_reduce,
@@ -166,6 +174,7 @@ static const dl_backend_ops cpu_ops = {
     .watch = watch,
     .share = share,
     .abort = abort_backend,
+    .settle = settle,
     .leave = leave_backend,
     .free = free_backend,
 };

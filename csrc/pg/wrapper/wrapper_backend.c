@@ -162,6 +162,14 @@ abort_inside(dl_backend *backend, const dl_error *cause)
     self->inside->ops->abort(self->inside, cause);
 }
 
+static dl_status
+settle(dl_backend *backend, dl_deadline deadline)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    return inside->ops->settle(inside, deadline);
+}
+
 static void
 leave(dl_backend *backend)
 {
@@ -198,6 +206,7 @@ static const dl_backend_ops wrapper_ops = {
     .share = share,
     .watch = watch,
     .abort = abort_inside,
+    .settle = settle,
     .leave = leave,
     .free = free_wrapper,
 };
@@ -222,6 +231,7 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
     LEAVE_OUT(ops, inside, post);
     LEAVE_OUT(ops, inside, share);
     LEAVE_OUT(ops, inside, watch);
+    LEAVE_OUT(ops, inside, settle);
 }
 
 dl_status

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/thread.h"
 #include "pg/cpu/shm/verdict.h"
 
 #define MAGIC UINT64_C(0x325f626c74736964) /* "distlb_2" */
@@ -275,6 +276,46 @@ dl_board_await(dl_board *board, int rank)
     DL_TRY(compare(board, board->turn, rank));
     DL_TRY(dl_verdict_broken(board));
     return make_room(board);
+}
+
+static bool
+has_come(const dl_board *board, uint64_t turn, int rank)
+{
+    return atomic_load(dl_words_at(arrivals_in(board, turn), rank))
+           >= sequence_in(board, turn);
+}
+
+/* First whether it is gone, then whether it came: it may have done both meanwhile. */
+static dl_status
+settle_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline)
+{
+    for (;;) {
+        bool is_gone = dl_board_has_ended(board, rank)
+                       || atomic_load(&board->members[rank].farewell) != DL_STAYING;
+        if (has_come(board, turn, rank)) {
+            return compare(board, turn, rank);
+        }
+        if (is_gone || dl_deadline_passed(deadline)) {
+            return DL_OK;
+        }
+        DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, DL_MILLISECOND)));
+    }
+}
+
+dl_status
+dl_board_settle(dl_board *board, dl_deadline deadline)
+{
+    for (uint64_t turn = board->compared + 1; turn <= board->turn; turn++) {
+        for (int rank = 0; rank < board->options.size; rank++) {
+            dl_status status = settle_with(board, turn, rank, deadline);
+            if (status == DL_MISMATCH) {
+                dl_op_context op = {.sequence = sequence_in(board, turn)};
+                dl_board_break(board, &op);
+            }
+            DL_TRY(status);
+        }
+    }
+    return DL_OK;
 }
 
 uint8_t *

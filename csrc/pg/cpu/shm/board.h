@@ -104,6 +104,11 @@ dl_status dl_board_announce(dl_board *board);
 /* The same, but waits for `rank` only, whose fingerprint is compared at once. */
 dl_status dl_board_await(dl_board *board, int rank);
 
+/* Between operations, before this rank leaves: compares what it called and has not compared
+ * yet, with ranks that come to it by the deadline.  Others, and ranks that are gone, are no
+ * failure.  DL_MISMATCH breaks the board. */
+dl_status dl_board_settle(dl_board *board, dl_deadline deadline);
+
 /* After the arrival, of those who were waited for. */
 const uint8_t *dl_board_payload(const dl_board *board, int rank);
 
