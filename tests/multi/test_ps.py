@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -160,3 +161,62 @@ def test_a_recording_that_cannot_be_written_keeps_nothing_else_back(tmp_path):
     text = outcomes[0].output
     assert "cannot write the recording of rank 0: [Errno 2] No such file" in text
     assert prefix in text and text.count(HEAD) == 1
+
+
+ALONE = """
+import distlite
+distlite.init_process_group("gloo", store=distlite.HashStore(), rank=0, world_size=1)
+distlite.barrier()
+print(flush=True)
+input()
+"""
+
+
+def test_trace_asks_which_of_several_jobs(tmp_path):
+    env = os.environ | {"DISTLITE_RUNTIME_DIR": str(tmp_path / "runtime")}
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    output = str(tmp_path / "trace.json")
+
+    def trace(*options: str) -> subprocess.CompletedProcess[str]:
+        script = (
+            "import sys; from distlite.launch.command import main; sys.exit(main())"
+        )
+        command = [sys.executable, "-c", script, "trace", "-o", output]
+        return subprocess.run(
+            [*command, *options],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    with contextlib.ExitStack() as stack:
+        jobs = []
+        for _ in range(2):
+            job = stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", ALONE],
+                    env=env,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                )
+            )
+            stack.callback(job.kill)
+            assert job.stdout is not None and job.stdout.readline() == b"\n"
+            jobs.append(job)
+        asked = trace()
+        assert asked.returncode != 0
+        assert "there are 2 jobs here; choose one with --job" in asked.stderr
+        assert all(f"pid {job.pid} " in asked.stderr for job in jobs)
+        assert not os.path.exists(output)
+        (name,) = [
+            line.split()[0]
+            for line in asked.stderr.splitlines()
+            if f"pid {jobs[0].pid} " in line
+        ]
+        for options in (["--job", name], ["--pid", str(jobs[0].pid)]):
+            assert trace(*options).returncode == 0
+            with open(output, encoding="utf-8") as file:
+                assert f"pid {jobs[0].pid}," in file.read()
+            os.remove(output)
+        assert "is no rank of a job here" in trace("--pid", "1").stderr

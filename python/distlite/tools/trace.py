@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from distlite.tools.job import jobs_of, none_found
+from distlite.tools.job import Job, jobs_of, none_found
 from distlite.tools.recording import Group, Operation, Recording, read, read_all
 
 Event = dict[str, Any]
@@ -50,9 +50,10 @@ def _parser() -> argparse.ArgumentParser:
         "dumps",
         nargs="*",
         help="files by `distlite ps --dump` or TORCH_FR_DUMP_TEMP_FILE; "
-        "default: the ranks on this host as they are now",
+        "default: the ranks of the job on this host as they are now",
     )
     parser.add_argument("--job", default="", help="the one whose name begins so")
+    parser.add_argument("--pid", type=int, help="the one with this process")
     parser.add_argument(
         "-o", "--output", default="trace.json", help="default: trace.json; -: stdout"
     )
@@ -63,10 +64,35 @@ def _recordings(options: argparse.Namespace) -> list[Recording]:
     if options.dumps:
         return [read(path) for path in options.dumps]
     found = [job for job in jobs_of(read_all()) if job.is_alive()]
+    return [member.recording for member in _chosen(found, options).members]
+
+
+def _chosen(found: list[Job], options: argparse.Namespace) -> Job:
+    """The one job that the options mean; which of several, the user has to say."""
     jobs = [job for job in found if job.name.startswith(options.job)]
+    if options.pid is not None:
+        jobs = [job for job in jobs if options.pid in _pids(job)]
+        if found and not jobs:
+            raise ValueError(f"process {options.pid} is no rank of a job here")
     if not jobs:
         raise ValueError(none_found(found, options.job))
-    return [member.recording for member in jobs[-1].members]
+    if len(jobs) > 1:
+        raise ValueError(
+            f"there are {len(jobs)} jobs here; choose one with --job NAME or --pid PID:"
+            + "".join(f"\n  {_describe(job)}" for job in jobs)
+        )
+    return jobs[0]
+
+
+def _pids(job: Job) -> list[int]:
+    return [member.recording.pid for member in job.members]
+
+
+def _describe(job: Job) -> str:
+    pids = ", ".join(str(pid) for pid in _pids(job)[:4])
+    pids += ", ..." if len(job.members) > 4 else ""
+    name = job.name or "(no name)"
+    return f"{name}  pid {pids}  {job.members[0].recording.command}"
 
 
 def trace_of(recordings: Sequence[Recording]) -> dict[str, Any]:
