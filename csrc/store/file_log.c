@@ -13,8 +13,6 @@
 #include "base/thread.h"
 #include "store/counter.h"
 
-/* Others hold the lock for microseconds; one who was stopped may hold it for ever. */
-#define LOCK_PATIENCE (1 * DL_SECOND)
 #define FIRST_LOCK_PAUSE (50 * DL_MILLISECOND / 1000)
 #define LAST_LOCK_PAUSE (2 * DL_MILLISECOND)
 
@@ -51,14 +49,20 @@ fail_to(const char *what, const char *path, int error)
                    "%s %s: %s", what, path, strerror(error));
 }
 
+dl_status
+dl_file_fail_locked(const char *path)
+{
+    return dl_fail(DL_BACKEND, "locking %s: another process keeps it locked", path);
+}
+
 static dl_status
 lock_file(int fd, dl_file_access access, dl_deadline deadline, const char *path)
 {
     int operation = (access == DL_FILE_READ ? LOCK_SH : LOCK_EX) | LOCK_NB;
     int64_t pause = FIRST_LOCK_PAUSE;
 
-    if (dl_deadline_left(deadline) < LOCK_PATIENCE) {
-        deadline = dl_deadline_after(LOCK_PATIENCE);
+    if (dl_deadline_left(deadline) < DL_FILE_LOCK_PATIENCE) {
+        deadline = dl_deadline_after(DL_FILE_LOCK_PATIENCE);
     }
     /* Not the blocking flock(2): it knows neither deadlines nor Ctrl-C. */
     while (flock(fd, operation) != 0) {
@@ -66,8 +70,7 @@ lock_file(int fd, dl_file_access access, dl_deadline deadline, const char *path)
             return fail_to("locking", path, errno);
         }
         if (dl_deadline_passed(deadline)) {
-            return dl_fail(DL_BACKEND, "locking %s: another process keeps it locked",
-                           path);
+            return dl_file_fail_locked(path);
         }
         DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, pause)));
         pause = pause * 2 < LAST_LOCK_PAUSE ? pause * 2 : LAST_LOCK_PAUSE;
@@ -265,6 +268,28 @@ read_up_to(dl_file_log *log, int fd, uint64_t end, dl_buffer *piece)
     return DL_OK;
 }
 
+/* An inode's number may be given to the next file at once; the time of birth tells the
+ * two apart, where the file system keeps it (0 elsewhere). */
+static int64_t
+birth_of(const struct statx *file)
+{
+    return file->stx_btime.tv_sec * DL_SECOND + file->stx_btime.tv_nsec;
+}
+
+#define WANTED_FACTS (STATX_INO | STATX_SIZE | STATX_BTIME)
+
+bool
+dl_file_log_is_current(const dl_file_log *log)
+{
+    struct statx file = {0};
+
+    if (statx(AT_FDCWD, log->path, 0, WANTED_FACTS, &file) != 0) {
+        return errno == ENOENT && log->offset == 0;
+    }
+    return file.stx_ino == log->inode && birth_of(&file) == log->born
+           && file.stx_size == log->offset;
+}
+
 dl_status
 dl_file_log_read(dl_file_log *log, int fd)
 {
@@ -275,13 +300,10 @@ dl_file_log_read(dl_file_log *log, int fd)
         forget(log);
         return DL_OK;
     }
-    if (statx(fd, "", AT_EMPTY_PATH, STATX_INO | STATX_SIZE | STATX_BTIME, &file)
-        != 0) {
+    if (statx(fd, "", AT_EMPTY_PATH, WANTED_FACTS, &file) != 0) {
         return fail_to("reading", log->path, errno);
     }
-    /* An inode's number may be given to the next file at once; the time of birth tells
-     * the two apart, where the file system keeps it (0 elsewhere). */
-    int64_t born = file.stx_btime.tv_sec * DL_SECOND + file.stx_btime.tv_nsec;
+    int64_t born = birth_of(&file);
     /* Another file, or one that was truncated: what was read no longer holds. */
     if (file.stx_ino != log->inode || born != log->born
         || file.stx_size < log->offset) {

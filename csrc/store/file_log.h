@@ -45,6 +45,12 @@ typedef enum dl_file_access {
 dl_status dl_file_log_init(dl_file_log *log, const char *path);
 void dl_file_log_fini(dl_file_log *log);
 
+/* Others hold the lock for microseconds; one who was stopped may hold it for ever. */
+#define DL_FILE_LOCK_PATIENCE (1 * DL_SECOND)
+
+/* DL_BACKEND: the lock was not to be had. */
+dl_status dl_file_fail_locked(const char *path);
+
 /* Opens the file and locks it against other descriptors, of this process too.  `*fd` is
  * -1 when there is no file.  At least a second is spent on the lock, whatever the
  * deadline.  DL_NOT_FOUND when the folder is missing. */
@@ -58,6 +64,10 @@ void dl_file_close(int fd);
 /* Brings the picture up to date; an `fd` of -1 is an empty file.  A record that does not
  * fit into the file is DL_BACKEND, unless it is one that was never finished. */
 dl_status dl_file_log_read(dl_file_log *log, int fd);
+
+/* Whether the file is as it was read last, as far as can be told without its lock: another
+ * host's changes may show later. */
+bool dl_file_log_is_current(const dl_file_log *log);
 
 /* Appends a record for `space` followed by `key` and reflects it in the picture, which
  * must be up to date; all or nothing. */

@@ -10,13 +10,21 @@
 #include "store/file_watch.h"
 #include "store/key_list.h"
 
+/* So long a picture is trusted whose file looks unchanged: a network's file system may
+ * keep what it knows of a file for seconds, unless it is locked. */
+#define TRUSTED (200 * DL_MILLISECOND)
+
 /* Every call opens the file anew and locks it, which keeps out other processes and other
  * threads alike; only then it takes the mutex, for the picture in memory. */
 typedef struct file_store {
     dl_store base;
     int64_t world_size; /* fixed after init */
     pthread_mutex_t lock;
-    dl_file_log log; /* guarded by lock; its path is fixed after init */
+    /* guarded by lock */
+    dl_file_log log; /* its path is fixed after init */
+    int64_t read_at; /* dl_now() */
+    bool is_reading; /* a waiting call is about to read the file */
+    pthread_cond_t has_read;
 } file_store;
 
 static file_store *
@@ -46,6 +54,7 @@ enter(file_store *self, dl_file_access access, dl_deadline deadline, int *fd)
         leave(self, opened);
         return status;
     }
+    self->read_at = dl_now();
     *fd = opened;
     return DL_OK;
 }
@@ -171,22 +180,81 @@ typedef struct wanted {
     bool is_there;
 } wanted;
 
-/* One look.  Between looks nothing is held, so that a waiting call delays nobody. */
-static dl_status
-look(file_store *self, wanted *goal, dl_deadline deadline)
+static void
+look_locked(file_store *self, wanted *goal)
 {
-    int fd;
-
-    if (atomic_load(&self->base.is_closed)) {
-        return dl_fail(DL_CLOSED, "this FileStore was closed during the wait");
-    }
-    DL_TRY(enter(self, DL_FILE_READ, deadline, &fd));
     goal->is_there = dl_table_check(&self->log.table, goal->keys, goal->count);
     if (goal->is_there && goal->value != NULL) {
         *goal->value = dl_blob_ref(dl_table_get(&self->log.table, goal->keys[0]));
     }
+}
+
+static bool
+is_current_locked(const file_store *self)
+{
+    return dl_now() - self->read_at < TRUSTED && dl_file_log_is_current(&self->log);
+}
+
+/* Until the picture is up to date, or up to this call to make it so. */
+static dl_status
+await_reader_locked(file_store *self, dl_deadline deadline, bool *is_reader)
+{
+    bool is_short = dl_deadline_left(deadline) < DL_FILE_LOCK_PATIENCE;
+    dl_deadline last = is_short ? dl_deadline_after(DL_FILE_LOCK_PATIENCE) : deadline;
+
+    *is_reader = false;
+    while (!is_current_locked(self)) {
+        if (!self->is_reading) {
+            self->is_reading = true;
+            *is_reader = true;
+            return DL_OK;
+        }
+        dl_status status = dl_condition_wait(&self->has_read, &self->lock, last);
+        if (status == DL_TIMEOUT) {
+            return dl_file_fail_locked(self->log.path);
+        }
+        DL_TRY(status);
+    }
+    return DL_OK;
+}
+
+static dl_status
+read_and_look(file_store *self, wanted *goal, dl_deadline deadline)
+{
+    int fd;
+
+    DL_TRY(enter(self, DL_FILE_READ, deadline, &fd));
+    look_locked(self, goal);
     leave(self, fd);
     return DL_OK;
+}
+
+/* One look of a call that waits.  Between looks nothing is held, so that it delays nobody.
+ * Of all waiting calls one at a time locks the file, and only if it has changed: the lock
+ * is not fair, and many that share it again and again would keep out who wants to write. */
+static dl_status
+look_again(file_store *self, wanted *goal, dl_deadline deadline)
+{
+    bool is_reader;
+
+    if (atomic_load(&self->base.is_closed)) {
+        return dl_fail(DL_CLOSED, "this FileStore was closed during the wait");
+    }
+    pthread_mutex_lock(&self->lock);
+    dl_status status = await_reader_locked(self, deadline, &is_reader);
+    if (status == DL_OK && !is_reader) {
+        look_locked(self, goal);
+    }
+    pthread_mutex_unlock(&self->lock);
+    if (status != DL_OK || !is_reader) {
+        return status;
+    }
+    status = read_and_look(self, goal, deadline);
+    pthread_mutex_lock(&self->lock);
+    self->is_reading = false;
+    pthread_cond_broadcast(&self->has_read);
+    pthread_mutex_unlock(&self->lock);
+    return status;
 }
 
 static dl_status
@@ -200,7 +268,7 @@ watch_for(file_store *self, wanted *goal, dl_deadline deadline)
         /* Asked before the look, so that the last look comes after the deadline. */
         bool has_passed = dl_deadline_passed(deadline);
         dl_file_watch_arm(&watch);
-        status = look(self, goal, deadline);
+        status = look_again(self, goal, deadline);
         if (status == DL_OK && goal->is_there) {
             break;
         }
@@ -218,7 +286,7 @@ watch_for(file_store *self, wanted *goal, dl_deadline deadline)
 static dl_status
 wait_for(file_store *self, wanted *goal, dl_deadline deadline)
 {
-    DL_TRY(look(self, goal, deadline));
+    DL_TRY(read_and_look(self, goal, deadline));
     if (goal->is_there) {
         return DL_OK;
     }
@@ -320,6 +388,7 @@ file_free(dl_store *store)
     /* The fork may have come in the middle of a change by another thread. */
     if (!dl_store_is_inherited(store)) {
         dl_file_log_fini(&self->log);
+        pthread_cond_destroy(&self->has_read);
         pthread_mutex_destroy(&self->lock);
     }
     free(self);
@@ -377,6 +446,7 @@ dl_file_store_new(const char *path, int64_t world_size, dl_store **store)
     }
     dl_store_init(&self->base, &file_ops);
     pthread_mutex_init(&self->lock, NULL);
+    pthread_cond_init(&self->has_read, NULL);
     self->world_size = world_size;
     dl_status status = dl_file_log_init(&self->log, path);
     if (status == DL_OK) {

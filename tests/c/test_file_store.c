@@ -528,6 +528,32 @@ measure_wait(dl_store *store, int64_t limit)
     return (after.tv_sec - before.tv_sec) * DL_SECOND + after.tv_nsec - before.tv_nsec;
 }
 
+#define CROWD 400
+
+/* A lock that many share again and again is never free for one who wants it alone. */
+CHECK_CASE(many_who_wait_do_not_keep_out_one_who_writes)
+{
+    static suite_call calls[CROWD];
+    dl_store *store = make_file();
+    const dl_bytes end = DL_LITERAL("end");
+
+    for (int i = 0; i < CROWD; i++) {
+        calls[i] = (suite_call){.store = store, .keys = &end, .limit = 50 * DL_SECOND};
+        suite_start(&calls[i], suite_run_get);
+    }
+    CHECK_OK(dl_sleep_until(MS(200)));
+    for (int i = 0; i < 20; i++) {
+        /* Without the patience of a caller that has time. */
+        CHECK_OK(dl_store_set(store, A, DL_LITERAL("1"), dl_deadline_after(0)));
+    }
+    SUITE_SET(store, end, "1");
+    for (int i = 0; i < CROWD; i++) {
+        SUITE_JOIN(&calls[i], DL_OK);
+    }
+    dl_store_unref(store);
+    remove_folder();
+}
+
 CHECK_CASE(waiting_does_not_spin)
 {
     dl_store *store = make_file();
