@@ -7,6 +7,8 @@ import ctypes
 import os
 import resource
 import signal
+import socket
+import struct
 import subprocess
 import time
 from datetime import timedelta
@@ -167,3 +169,54 @@ def without_descriptors(
     except (dist.DistError, RuntimeError) as error:
         return str(error)
     return ""
+
+
+# Numbers of system calls on x86-64: memfd_create and socket.
+MEMFD_CREATE, SOCKET = 319, 41
+
+
+def _refuse(call: int, argument: int | None = None) -> None:
+    """From now on the system call fails with EPERM, if its first argument is this."""
+    load, equal, end = 0x20, 0x15, 0x06
+    program = [(load, 0, 0, 0), (equal, 0, 3 if argument is not None else 1, call)]
+    if argument is not None:
+        program += [(load, 0, 0, 16), (equal, 0, 1, argument)]
+    program += [(end, 0, 0, 0x00050001), (end, 0, 0, 0x7FFF0000)]
+    code = b"".join(struct.pack("HBBI", *line) for line in program)
+    memory = ctypes.create_string_buffer(code)
+    head = struct.pack("HxxxxxxP", len(program), ctypes.addressof(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.prctl(22, 2, head, 0, 0) == 0, os.strerror(ctypes.get_errno())
+
+
+def in_a_sandbox(
+    rank: int,
+    world_size: int,
+    init_method: str,
+    names: str,
+    refused: str,
+    ranks: tuple[int, ...],
+) -> list[float]:
+    """Some ranks may not make memory files or Unix sockets; all compute as ever."""
+    if rank in ranks and refused == "memfd":
+        _refuse(MEMFD_CREATE)
+    elif rank in ranks:
+        _refuse(SOCKET, socket.AF_UNIX)
+    Scene(rank, world_size, init_method, names)
+    data = np.full(1000, rank + 1.0)
+    dist.all_reduce(data)
+    other = np.zeros(1)
+    works = [
+        dist.isend(data[:1], (rank + 1) % world_size),
+        dist.irecv(other, (rank - 1) % world_size),
+    ]
+    for work in works:
+        work.wait()
+    group = dist.new_group()
+    dist.broadcast(data, 0, group=group)
+    shared = dist.shared_zeros(10)
+    dist.all_reduce(shared)
+    dist.barrier()
+    dist.destroy_process_group()
+    return [float(data[-1]), float(other[0])]

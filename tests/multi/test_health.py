@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import platform
+
 import health_ranks
 import pytest
 from workers import SOON, rank_outcomes, run_ranks
@@ -66,3 +68,17 @@ def test_a_rank_that_cannot_join_says_why_and_is_not_called_killed(left):
         assert "oo many open files" in texts[2] or "ulimit -n" in texts[2], texts[2]
         for text in texts[:2]:
             assert "rank 2 (pid " in text, text
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="numbers of system calls")
+@pytest.mark.parametrize("refused", ["memfd", "unix sockets"])
+@pytest.mark.parametrize("ranks", [(0,), (1,), (0, 1, 2)])
+def test_ranks_that_a_sandbox_keeps_from_sharing_memory_use_tcp(refused, ranks):
+    run = health_ranks.in_a_sandbox
+    env = {**LOOPBACK, "TORCH_CPP_LOG_LEVEL": "WARNING"}
+    asked = {"refused": refused, "ranks": ranks}
+    for outcome in rank_outcomes(run, 3, env=env, names="AAA", **asked):
+        assert outcome.is_good, outcome.describe()
+        assert outcome.value == [6.0, 6.0]
+        said = outcome.output.count("cannot share memory with other ranks of its host")
+        assert said == (outcome.rank in ranks), outcome.output

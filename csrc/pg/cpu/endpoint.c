@@ -9,9 +9,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "base/log.h"
 #include "net/interface.h"
 #include "net/socket.h"
 #include "pg/cpu/endpoint_hosts.h"
+#include "pg/cpu/shm/segment.h"
 #include "pg/rank_keys.h"
 
 /* torch knows more of them, and refuses those that it was built without as well. */
@@ -87,6 +89,45 @@ open_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
     }
 }
 
+/* What ranks of one host need: a socket that can be reached, and memory to hand over. */
+static dl_status
+try_to_share(dl_endpoint *endpoint, dl_contact *contact)
+{
+    int probe = -1;
+
+    DL_TRY(dl_segment_check());
+    DL_TRY(dl_local_listen(endpoint->size + 1, contact->socket, &endpoint->listener));
+    dl_status status =
+        dl_local_connect(contact->socket, dl_deadline_after(DL_SECOND), &probe);
+    dl_socket_close(probe);
+    return status == DL_NOT_FOUND
+               ? dl_fail(DL_NETWORK, "its own Unix socket cannot be reached")
+               : status;
+}
+
+/* A sandbox may refuse either: this rank is then a host of its own for all ranks, who
+ * reach it by TCP.  Having no descriptors left is another matter, and an error later. */
+static void
+open_socket(dl_endpoint *endpoint, dl_contact *contact)
+{
+    if (try_to_share(endpoint, contact) == DL_OK) {
+        return;
+    }
+    dl_log(DL_LOG_WARNING,
+           "rank %d cannot share memory with other ranks of its host, and uses TCP "
+           "between them: %s",
+           endpoint->rank, dl_last_error()->text);
+    dl_endpoint_hush(endpoint);
+    contact->socket[0] = '\0';
+    char *hint = contact->host.hint;
+    size_t used = (size_t)snprintf(hint, DL_HOST_HINT_SIZE, "apart-");
+    for (int i = 0; i < DL_TOKEN_SIZE; i++) {
+        used += (size_t)snprintf(hint + used, DL_HOST_HINT_SIZE - used, "%02x",
+                                 contact->process.bytes[i]);
+    }
+    snprintf(hint + used, DL_HOST_HINT_SIZE - used, "-%d", endpoint->rank);
+}
+
 static dl_status
 publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
@@ -98,11 +139,11 @@ publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     /* A longer name stays cut and terminated. */
     (void)gethostname(self.host, sizeof self.host - 1);
     DL_TRY(dl_process_own_id(&contact.process));
-    DL_TRY(dl_local_listen(endpoint->size, contact.socket, &endpoint->listener));
     if (getrandom(contact.way.token, DL_TOKEN_SIZE, 0) != DL_TOKEN_SIZE) {
         return dl_fail(DL_INTERNAL, "getrandom: %s", strerror(errno));
     }
     dl_host_own(&contact.host);
+    open_socket(endpoint, &contact);
     open_calls(endpoint, store, &contact);
     dl_endpoint_put(&record, &self, &contact);
     dl_status status = dl_buffer_check(&record);

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -27,17 +29,61 @@ map(int fd, size_t offset, size_t size, dl_segment *segment)
     return DL_OK;
 }
 
+/* Set where the system refuses memory files: then all that is mapped is this process's. */
+static atomic_bool has_plain_files;
+
+/* errno says why there is none. */
+static int
+open_memory_file(void)
+{
+    return memfd_create("distlite", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+}
+
+static bool
+is_refused(int error)
+{
+    return error == ENOSYS || error == EPERM || error == EACCES;
+}
+
+/* A file without a name, which nobody else can open. */
+static int
+open_plain_file(void)
+{
+    static const char *const folders[] = {"/dev/shm", "/tmp", "."};
+    int made = -1;
+
+    for (size_t i = 0; made < 0 && i < sizeof folders / sizeof *folders; i++) {
+        made = open(folders[i], O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    }
+    atomic_store(&has_plain_files, made >= 0);
+    return made;
+}
+
+dl_status
+dl_segment_check(void)
+{
+    int made = open_memory_file();
+
+    if (made < 0) {
+        return dl_fail(DL_INTERNAL, "memfd_create: %s", strerror(errno));
+    }
+    close(made);
+    return DL_OK;
+}
+
 dl_status
 dl_segment_create(size_t size, int *fd)
 {
-    int made = memfd_create("distlite", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int made = open_memory_file();
+    bool is_plain = made < 0 && is_refused(errno);
 
+    made = is_plain ? open_plain_file() : made;
     if (made < 0) {
         return dl_fail(DL_INTERNAL, "memfd_create: %s", strerror(errno));
     }
     dl_fork_guard(made);
     if (ftruncate(made, (off_t)size) < 0
-        || fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK) < 0) {
+        || (!is_plain && fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK) < 0)) {
         dl_status status =
             dl_fail(DL_NO_MEMORY, "making %zu bytes of shared memory: %s", size,
                     strerror(errno));
@@ -54,8 +100,10 @@ dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment)
     struct stat info;
     int seals = fcntl(fd, F_GET_SEALS);
 
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(fd, &info) < 0
-        || (size_t)info.st_size < offset || (size_t)info.st_size - offset < size) {
+    bool is_safe =
+        atomic_load(&has_plain_files) || (seals >= 0 && (seals & F_SEAL_SHRINK) != 0);
+    if (!is_safe || fstat(fd, &info) < 0 || (size_t)info.st_size < offset
+        || (size_t)info.st_size - offset < size) {
         return dl_fail(DL_PROTOCOL,
                        "a peer offers a descriptor that is no shared memory of %zu "
                        "bytes",

@@ -17,7 +17,11 @@ typedef struct dl_segment {
     uint32_t fork_generation; /* of the process that mapped it */
 } dl_segment;
 
-/* A fresh file of zeros; the caller closes `*fd` with dl_socket_close(). */
+/* Whether this process can make files that others may map.  DL_INTERNAL: why not. */
+dl_status dl_segment_check(void);
+
+/* A fresh file of zeros; where dl_segment_check() fails, one for this process alone.  The
+ * caller closes `*fd` with dl_socket_close(). */
 dl_status dl_segment_create(size_t size, int *fd);
 
 /* Maps a part of one, also of one that another process made; the descriptor stays the
