@@ -49,10 +49,10 @@ class Cell(NamedTuple):
 Found = dict[Cell, list[list[float]]]
 
 
-def measure_cell(runner: Runner, cell: Cell, rounds: int) -> list[list[float]]:
-    """Says so if it could not be measured."""
-    place = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    folder = tempfile.mkdtemp(prefix="distlite-benchmark-", dir=place)
+def measure_cell(
+    runner: Runner, cell: Cell, rounds: int, folder: str
+) -> list[list[float]]:
+    """With recordings in `folder`.  Says so if it could not be measured."""
     words = [cell.peer, str(cell.ranks), cell.kind, str(cell.stale), str(rounds)]
     try:
         done = subprocess.run(
@@ -70,8 +70,6 @@ def measure_cell(runner: Runner, cell: Cell, rounds: int) -> list[list[float]]:
     except subprocess.TimeoutExpired:
         print(f"{cell}: out of time")
         return []
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     if done.returncode != 0:
         print(f"{cell}: {done.stderr[-2000:]}")
     return [json.loads(line)["ms"] for line in done.stdout.splitlines()]
@@ -80,16 +78,35 @@ def measure_cell(runner: Runner, cell: Cell, rounds: int) -> list[list[float]]:
 def measure_all(
     runners: Sequence[Runner], rank_counts: Sequence[int], stale: int, rounds: int
 ) -> Found:
-    """One cell after the other."""
+    """One cell after the other.  Those among stale recordings share them."""
     found: Found = {}
-    for runner in runners:
-        for ranks in rank_counts:
-            for kind in KINDS:
-                for count in [0, stale] if runner.peer == "distlite" else [0]:
-                    cell = Cell(runner.peer, kind, ranks, count)
-                    print(*cell, file=sys.stderr)
-                    found[cell] = measure_cell(runner, cell, rounds)
+    place = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    folders = {
+        count: tempfile.mkdtemp(prefix="distlite-benchmark-", dir=place)
+        for count in {0, stale}
+    }
+    try:
+        for cell in cells_of(runners, rank_counts, stale):
+            print(*cell, file=sys.stderr)
+            runner = next(r for r in runners if r.peer == cell.peer)
+            found[cell] = measure_cell(runner, cell, rounds, folders[cell.stale])
+    finally:
+        for folder in folders.values():
+            shutil.rmtree(folder, ignore_errors=True)
     return found
+
+
+def cells_of(
+    runners: Sequence[Runner], rank_counts: Sequence[int], stale: int
+) -> list[Cell]:
+    """In the order of the table."""
+    return [
+        Cell(runner.peer, kind, ranks, count)
+        for runner in runners
+        for ranks in rank_counts
+        for kind in KINDS
+        for count in ([0, stale] if runner.peer == "distlite" else [0])
+    ]
 
 
 def numbers(rounds: Sequence[Sequence[float]]) -> tuple[float | None, float | None]:
