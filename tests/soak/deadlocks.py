@@ -301,7 +301,19 @@ def judge(program: Program, rank: int, status: int, text: str) -> list[str]:
     return []
 
 
-def main() -> int:
+def one_program(seed: int) -> None:
+    problem = run_program(seed)
+    assert not problem, f"{make_program(seed)}\n{problem}"
+
+
+def main(seconds: float, seed: int) -> int:
+    """As a part of the soak."""
+    from rounds import run_rounds
+
+    return run_rounds("deadlocks", one_program, seconds, seed)
+
+
+def run_alone() -> int:
     """Runs programs until the time is up."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -331,4 +343,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_alone())
