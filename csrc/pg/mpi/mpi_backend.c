@@ -9,6 +9,7 @@
 #include "base/thread.h"
 #include "pg/mpi/mpi_members.h"
 #include "pg/mpi/mpi_news.h"
+#include "pg/mpi/mpi_runner.h"
 #include "pg/mpi/mpi_state.h"
 
 /* A power of two that leaves ints room for sums of a few. */
@@ -120,6 +121,7 @@ make_comm(dl_mpi_backend *self, const dl_backend_options *options, dl_deadline d
     dl_mpi_members members = {0};
 
     DL_TRY(dl_mpi_world_open(&world));
+    DL_TRY(dl_mpi_runner_start());
     if (options->size > world->size) {
         return dl_fail(DL_INVALID,
                        "group %s has %d ranks, but MPI's world only %d: start them "
@@ -244,6 +246,7 @@ dl_mpi_tell(void *bytes, size_t size, dl_deadline deadline)
     dl_mpi_handle request;
 
     DL_TRY(dl_mpi_world_open(&world));
+    DL_TRY(dl_mpi_runner_start());
     /* A copy, which stays where MPI may still write to it. */
     void *copy = malloc(size);
     if (copy == NULL) {

@@ -11,6 +11,8 @@
  * then longer and longer. */
 #define FIRST_NAP (50 * INT64_C(1000))
 #define LONGEST_NAP DL_MILLISECOND
+/* Between two calls of MPI without errands. */
+#define IDLE_NAP (10 * DL_MILLISECOND)
 
 static struct {
     pthread_mutex_t lock;
@@ -67,7 +69,13 @@ run(void *argument)
         dl_list_move(&state.errands, &mine);
         if (dl_list_is_empty(&mine)) {
             span = FIRST_NAP;
-            pthread_cond_wait(&state.wanted, &state.lock);
+            if (dl_condition_wait(&state.wanted, &state.lock,
+                                  dl_deadline_after(IDLE_NAP))
+                != DL_OK) {
+                pthread_mutex_unlock(&state.lock);
+                dl_mpi_world_progress();
+                pthread_mutex_lock(&state.lock);
+            }
             continue;
         }
         pthread_mutex_unlock(&state.lock);
@@ -110,6 +118,15 @@ start_locked(void)
     state.is_running = true;
     dl_mpi_world_at_end(stop);
     return DL_OK;
+}
+
+dl_status
+dl_mpi_runner_start(void)
+{
+    pthread_mutex_lock(&state.lock);
+    dl_status status = start_locked();
+    pthread_mutex_unlock(&state.lock);
+    return status;
 }
 
 dl_status

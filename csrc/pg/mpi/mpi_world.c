@@ -20,9 +20,22 @@ static struct {
     _Atomic(void (*)(void)) at_end;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* What MPI_Init puts its own handlers on, to print C frames. */
-static const int crash_signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
-#define CRASH_SIGNALS (sizeof crash_signals / sizeof *crash_signals)
+/* What MPI_Init, or a network's library in it, puts handlers on. */
+static const struct taken_signal {
+    int number;
+    bool is_ending;
+} taken_signals[] = {
+    /* To print C frames, which is kept unless somebody wanted to see crashes before. */
+    {SIGSEGV, false},
+    {SIGBUS, false},
+    {SIGFPE, false},
+    {SIGILL, false},
+    {SIGABRT, false},
+    /* To call exit(), which then waits in MPI for the other ranks: never kept. */
+    {SIGINT, true},
+    {SIGTERM, true},
+};
+#define TAKEN_SIGNALS (sizeof taken_signals / sizeof *taken_signals)
 
 /* Where the sizes of a launcher's worlds are said. */
 static const struct launcher {
@@ -104,19 +117,29 @@ dl_mpi_world_forsake(void)
     atomic_store(&state.is_forsaken, true);
 }
 
+void
+dl_mpi_world_progress(void)
+{
+    int is_there, source;
+
+    if (dl_mpi_world_is_open()) {
+        state.world.mpi->iprobe(0, state.world.mpi->world, &is_there, &source);
+    }
+}
+
 /* Whoever wanted to see crashes before, as faulthandler does, still does so after. */
 static int
 init_thread(const dl_mpi_table *mpi, int *provided)
 {
-    struct sigaction before[CRASH_SIGNALS];
+    struct sigaction before[TAKEN_SIGNALS];
 
-    for (size_t i = 0; i < CRASH_SIGNALS; i++) {
-        sigaction(crash_signals[i], NULL, &before[i]);
+    for (size_t i = 0; i < TAKEN_SIGNALS; i++) {
+        sigaction(taken_signals[i].number, NULL, &before[i]);
     }
     int result = mpi->init_thread(NULL, NULL, mpi->thread_multiple, provided);
-    for (size_t i = 0; i < CRASH_SIGNALS; i++) {
-        if (before[i].sa_handler != SIG_DFL) {
-            sigaction(crash_signals[i], &before[i], NULL);
+    for (size_t i = 0; i < TAKEN_SIGNALS; i++) {
+        if (taken_signals[i].is_ending || before[i].sa_handler != SIG_DFL) {
+            sigaction(taken_signals[i].number, &before[i], NULL);
         }
     }
     return result;

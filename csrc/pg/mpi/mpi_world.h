@@ -33,6 +33,9 @@ bool dl_mpi_world_is_open(void);
 /* The same as DL_OK or DL_CLOSED. */
 dl_status dl_mpi_world_admit(void);
 
+/* Lets MPI move what is under way. */
+void dl_mpi_world_progress(void);
+
 /* Called once, before MPI is ended. */
 void dl_mpi_world_at_end(void (*call)(void));
 

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The mpi backend with the MPIs of PyPI, over each of their networks that works without
+special hardware.  `make test-mpis` makes an environment for each in .venv-mpis and runs
+this; each is started by its own mpiexec, as its users do."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from test_mpi import check_latecomers, check_sent_in_vain
+
+ROOT = Path(__file__).parents[2]
+ENVIRONMENTS = ROOT / ".venv-mpis"
+SCRIPT = str(Path(__file__).parent / "mpi_ranks.py")
+FOREIGN = ("OMPI_", "PMI_", "PMIX_", "PRTE_", "I_MPI_", "MPIR_", "UCX_", "FI_")
+LAUNCH = ("DISTLITE_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "PYTHONPATH")
+
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+NO_SHARED_MEMORY = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}
+UCX = {
+    "OMPI_MCA_pml": "ucx",
+    "OMPI_MCA_pml_ucx_tls": "any",
+    "OMPI_MCA_pml_ucx_devices": "any",
+    "UCX_TLS": "tcp,self",
+}
+ABI = str(ENVIRONMENTS / "mpich" / "lib" / "libmpi_abi.so.1")
+# By name: the environment, variables, and what the library says of itself and its tags.
+NETWORKS = {
+    "Open MPI": ("openmpi", AS_ROOT, "Open MPI v5", 2147483647),
+    "Open MPI over UCX": ("openmpi", {**AS_ROOT, **UCX}, "Open MPI v5", 8388607),
+    "MPICH": ("mpich", {}, "MPICH", 536870911),
+    "MPICH by the MPI-5 ABI": (
+        "mpich",
+        {"DISTLITE_MPI_LIBRARY": ABI},
+        "MPICH",
+        536870911,
+    ),
+    "MPICH over libfabric": (
+        "mpich",
+        {"MPIR_CVAR_CH4_NETMOD": "ofi", **NO_SHARED_MEMORY},
+        "MPICH",
+        1073741823,
+    ),
+    "MPICH over UCX": (
+        "mpich",
+        {
+            "MPIR_CVAR_CH4_NETMOD": "ucx",
+            "MPIR_CVAR_NOLOCAL": "1",
+            "UCX_TLS": "tcp,self",
+        },
+        "MPICH",
+        536870911,
+    ),
+    "Intel MPI": ("impi-rt", {"I_MPI_FABRICS": "shm"}, "Intel", 1073741823),
+    "Intel MPI over libfabric": (
+        "impi-rt",
+        {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "tcp"},
+        "Intel",
+        524287,
+    ),
+}
+
+pytestmark = [
+    pytest.mark.mpis,
+    pytest.mark.parametrize("network", NETWORKS),
+]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """What each rank found, by rank."""
+
+    def run_all(network, size, *words, **extra):
+        name, variables, _, _ = NETWORKS[network]
+        folder = ENVIRONMENTS / name / "bin"
+        assert (folder / "mpiexec").exists(), "make mpis makes the environments"
+        crowd = ["--oversubscribe"] if name == "openmpi" else []
+        command = [str(folder / "mpiexec"), *crowd, "-n", str(size)]
+        status, err = execute(
+            [*command, str(folder / "python"), SCRIPT, *words],
+            {**variables, "TEST_MPI_RESULTS": str(tmp_path), **extra},
+        )
+        assert status == 0, err
+        return [json.loads((tmp_path / str(rank)).read_text()) for rank in range(size)]
+
+    return run_all
+
+
+def execute(command, variables):
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith((*FOREIGN, *LAUNCH))
+    }
+    with subprocess.Popen(
+        command,
+        env={**environment, **variables},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            _, err = process.communicate(timeout=150)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.returncode, err
+
+
+def test_every_collective_beside_numpy(run, network):
+    assert run(network, 2, "grids") == [[]] * 2
+
+
+def test_every_collective_in_pieces(run, network):
+    piece = {"DISTLITE_MPI_PIECE": "5003"}
+    names = ["around_pieces", "orders", "specials"]
+    for found in run(network, 3, "several", *names, **piece):
+        assert found["around_pieces"] == []
+        assert all(found["orders"])
+        assert found["specials"]["bool sum"] == [1, 0, 1]
+        assert found["specials"]["PREMUL_SUM"] == [3.0] * 3
+
+
+def test_messages_tags_and_who_gives_up(run, network):
+    _, _, text, last_tag = NETWORKS[network]
+    names = ["first_steps", "tags", "sent_in_vain", "latecomers"]
+    first, second = run(network, 2, "several", *names)
+    for found in (first, second):
+        assert all(found["first_steps"])
+        assert found["tags"]["right"]
+        limit = f"tags go from 0 to {last_tag - 4} here (MPI_TAG_UB of {text}"
+        assert limit in found["tags"]["error"]
+    assert second["tags"]["object"] == 100_000
+    check_sent_in_vain(first["sent_in_vain"], second["sent_in_vain"])
+    check_latecomers(first["latecomers"], second["latecomers"])
+
+
+def test_messages_may_be_pending_at_exit(run, network):
+    assert run(network, 2, "pending", MALLOC_CHECK_="3") == ["left"] * 2
