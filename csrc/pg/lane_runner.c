@@ -146,6 +146,7 @@ run(void *argument)
         }
     }
     self->has_ended = true;
+    pthread_cond_broadcast(&self->lane->moved);
     if (self->is_detached) {
         forget_thread(self);
     }
@@ -226,14 +227,19 @@ detach(dl_lane_runner *self)
 static bool
 join_for_a_while(dl_lane_runner *self)
 {
+    dl_lane *lane = self->lane;
     int64_t until = dl_now() + RETIREMENT;
     struct timespec time = {.tv_sec = until / DL_SECOND, .tv_nsec = until % DL_SECOND};
 
-    pthread_mutex_unlock(&self->lane->lock);
-    bool has_ended =
-        pthread_clockjoin_np(self->thread, NULL, CLOCK_MONOTONIC, &time) == 0;
-    pthread_mutex_lock(&self->lane->lock);
-    return has_ended;
+    while (!self->has_ended && dl_now() < until) {
+        (void)pthread_cond_clockwait(&lane->moved, &lane->lock, CLOCK_MONOTONIC, &time);
+    }
+    if (self->has_ended) {
+        pthread_mutex_unlock(&lane->lock);
+        pthread_join(self->thread, NULL);
+        pthread_mutex_lock(&lane->lock);
+    }
+    return self->has_ended;
 }
 
 void
@@ -249,9 +255,6 @@ dl_lane_runner_retire(dl_lane_runner *runner)
         if (pthread_equal(pthread_self(), runner->thread)) {
             detach(runner);
         } else if (join_for_a_while(runner)) {
-            forget_thread(runner);
-        } else if (runner->has_ended) {
-            pthread_join(runner->thread, NULL);
             forget_thread(runner);
         } else {
             detach(runner);
