@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from . import _C
 from ._C import DistBackendError, DistStoreError, PrefixStore, ProcessGroup, TCPStore
-from .backends import Backend, backend_of, engine_of, serve_devices
+from .backends import Backend, backend_of, engine_of, plugin_of, serve_devices
 from .check_in import CheckIn
 from .constants import default_pg_timeout
 from .rendezvous import find_place
@@ -205,8 +205,9 @@ def _join(
         store = PrefixStore(f"ranks/{label}", store)
     # A fake rank is alone with its store.
     is_fake = engine_of(info.config) == Backend.FAKE
-    # A rank that does not exist is the group's to refuse.
-    meets = not is_fake and 0 <= rank < size
+    # A rank that does not exist is the group's to refuse, and a backend that was
+    # registered may make its group without any other rank.
+    meets = not is_fake and 0 <= rank < size and not _is_registered(info.config)
     checked = CheckIn(store, rank, size) if meets else None
     turn = 0 if is_fake else _generation(store, rank)
     keys = PrefixStore(f"default_pg/{turn}", store)
@@ -227,6 +228,12 @@ def _join(
     if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
         _store_based_barrier(rank, keys, label, size, timeout)
     return group
+
+
+def _is_registered(config: str) -> bool:
+    """Whether a backend of register_backend() serves one of the devices."""
+    names = (pair.split(":")[1] for pair in config.split(","))
+    return any(plugin_of(name) is not None for name in names)
 
 
 def _name_job(keys: Store, rank: int, size: int) -> None:
