@@ -10,8 +10,9 @@
 #include "base/list.h"
 
 typedef struct entry {
-    dl_list node;
+    dl_list node; /* guarded by lock: the neighbours write it */
     dl_blocked_thread thread;
+    bool is_listed; /* only its own thread reads it */
 } entry;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -51,8 +52,7 @@ forget_parent(void)
     looks = 0;
     if (self != NULL) {
         /* The parent's list is out of reach, the memory is still this thread's. */
-        self->node = (dl_list){0};
-        self->thread = (dl_blocked_thread){.id = 0};
+        *self = (entry){.is_listed = false};
     }
 }
 
@@ -76,7 +76,8 @@ own_entry(void)
         }
         pthread_setspecific(key, self);
     }
-    if (self->node.next == NULL) {
+    if (!self->is_listed) {
+        self->is_listed = true;
         self->thread.is_own = is_own;
         self->thread.is_main = gettid() == getpid();
         pthread_mutex_lock(&lock);
