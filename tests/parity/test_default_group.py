@@ -78,7 +78,6 @@ def arrays(dist):
         ("file://", 0, 1),
         ("file:///x",),
         ("file:///x", 0),
-        ("env://?rank=x&world_size=1",),
         ("env://?rank=1", 0, 1),
         ("env://",),
     ],
@@ -88,11 +87,33 @@ def test_rendezvous_errors(arguments):
     agree(lambda dist: next(dist.rendezvous(*arguments, timeout=LIMIT))[1:])
 
 
-@pytest.mark.parametrize("port", ["", "abc", "70000", "-5", " 0 "])
-def test_ports_of_the_environment(monkeypatch, port):
+def variables_with_port(monkeypatch, port):
     for name, value in zip(VARIABLES, ("0", "1", "127.0.0.1", port), strict=False):
         monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("port", ["", "70000", "-5", " 0 "])
+def test_ports_of_the_environment(monkeypatch, port):
+    variables_with_port(monkeypatch, port)
     agree(lambda dist: next(dist.rendezvous("env://", timeout=LIMIT))[1:])
+
+
+@pytest.mark.parametrize(
+    "url, culprit",
+    [
+        ("env://?rank=x&world_size=1", "rank parameter"),
+        ("env://", "environment variable MASTER_PORT"),
+    ],
+)
+def test_what_is_no_number_is_named_which_torch_does_not(monkeypatch, url, culprit):
+    variables_with_port(monkeypatch, "x")
+    theirs, ours = (
+        outcome(lambda dist: next(dist.rendezvous(url, timeout=LIMIT)), dist)
+        for dist in BOTH
+    )
+    assert theirs == ("ValueError", "invalid literal for int() with base 10: 'x'")
+    assert ours[0] == "ValueError"
+    assert ours[1].endswith(f"{culprit} must be a number, but is 'x'")
 
 
 @pytest.mark.parametrize("count", range(4))
