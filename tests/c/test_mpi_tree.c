@@ -56,7 +56,7 @@ reduce(const scene *self, int64_t *data, size_t count, int root)
     return dl_group_reduce(self->group, &args, soon());
 }
 
-/* Blocks of one and of several messages. */
+/* Blocks of one and of several messages; in 3 * MOST_RANKS turns, at each root. */
 static const size_t counts[] = {1, 150, MOST};
 
 static void
@@ -64,7 +64,7 @@ go_each_way(const scene *self, int turn)
 {
     static int64_t data[MOST], all[MOST_RANKS * MOST];
     size_t count = counts[turn % 3];
-    int root = turn % self->size, last = self->size - 1;
+    int root = turn / 3 % self->size, last = self->size - 1;
     bool is_root = self->rank == root;
 
     data[0] = data[count - 1] = turn * 100 + self->rank;
@@ -91,7 +91,7 @@ go_often(int rank, const rank_processes *all, void *context)
     scene self = enter(rank, all);
 
     (void)context;
-    for (int turn = 0; turn < 60; turn++) {
+    for (int turn = 0; turn < 3 * MOST_RANKS; turn++) {
         go_each_way(&self, turn);
     }
     leave(&self);

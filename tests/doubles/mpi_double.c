@@ -180,7 +180,7 @@ static int world_rank, world_size, level;
 static bool is_started, is_over;
 static comm comms[COMMS];
 static comm groups[COMMS];
-static request requests[REQUESTS];
+static request requests[REQUESTS], *requests_end = requests; /* of those ever used */
 static uint64_t turns;
 static message *arriving[RANKS], *arrived, **arrived_end = &arrived;
 static user_fn *user_ops[64];
@@ -284,7 +284,7 @@ sort_in(message *came)
 {
     request *first = NULL;
 
-    for (request *each = requests; each < requests + REQUESTS; each++) {
+    for (request *each = requests; each < requests_end; each++) {
         if (each->is_used && !each->is_send && !each->is_done && fits(each, came)
             && (first == NULL || each->turn < first->turn)) {
             first = each;
@@ -331,7 +331,7 @@ send_to(int to)
 {
     request *first = NULL;
 
-    for (request *each = requests; each < requests + REQUESTS; each++) {
+    for (request *each = requests; each < requests_end; each++) {
         if (each->is_used && each->is_send && !each->is_done && each->peer == to
             && (first == NULL || each->turn < first->turn)) {
             first = each;
@@ -375,6 +375,7 @@ new_request(bool is_send, const comm *in, int tag)
 {
     for (request *each = requests; each < requests + REQUESTS; each++) {
         if (!each->is_used) {
+            requests_end = each < requests_end ? requests_end : each + 1;
             *each = (request){.is_used = true,
                               .is_send = is_send,
                               .context = in->context * 2,
