@@ -512,21 +512,21 @@ CHECK_CASE(the_death_of_a_sender_is_told)
     join_processes(&all, 1u << 1);
 }
 
-#define HUGE ((size_t)8 << 20) /* bytes: more than a connection's buffers hold */
+#define HUGE ((size_t)1 << 20) /* items: 8 MiB, more than a connection's buffers hold */
 #define COLUMNS 4096
 
 static dl_message_args
-huge_message(uint8_t *data, int peer)
+huge_message(int64_t *data, int peer)
 {
-    return (dl_message_args){.tensor = tensor_of(data, HUGE, DL_UINT8), .peer = peer};
+    return (dl_message_args){.tensor = tensor_of(data, HUGE, DL_INT64), .peer = peer};
 }
 
 /* So slow a receiver that the connection is full when the last bytes are sent. */
 static dl_status
-receive_by_columns(dl_group *group, uint8_t *data)
+receive_by_columns(dl_group *group, int64_t *data)
 {
     int64_t shape[] = {COLUMNS, (int64_t)HUGE / COLUMNS};
-    int64_t strides[] = {1, COLUMNS};
+    int64_t strides[] = {sizeof *data, COLUMNS * sizeof *data};
     dl_message_args args = huge_message(data, 0);
 
     args.tensor.shape = shape;
@@ -540,7 +540,7 @@ receive_by_columns(dl_group *group, uint8_t *data)
 static void
 send_huge(dl_group *group, int rank)
 {
-    uint8_t *data = calloc(HUGE, 1);
+    int64_t *data = calloc(HUGE, sizeof *data);
 
     if (rank == 0) {
         data[HUGE - 1] = 7;
