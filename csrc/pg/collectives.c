@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/call_site.h"
-#include "base/thread.h"
 #include "pg/check.h"
 #include "pg/deadlock.h"
 #include "pg/device.h"
@@ -292,14 +291,8 @@ static dl_status
 wait_queued(dl_work *work, dl_deadline deadline)
 {
     queued *self = queued_of_work(work);
-    dl_group *group = self->operation.group;
 
-    /* Who would carry it out, or had begun to, is a thread of the parent. */
-    if (group->fork_generation != dl_fork_generation()) {
-        return dl_fail(DL_CLOSED, "a forked child cannot wait for its parent's %s",
-                       dl_op_type_name((uint8_t)work->op));
-    }
-    return dl_lane_join(&group->lane, &self->job, deadline);
+    return dl_lane_join(&self->operation.group->lane, &self->job, deadline);
 }
 
 static void

@@ -4,8 +4,6 @@
 import asyncio
 import ctypes
 import gc
-import os
-import signal
 import threading
 import time
 import weakref
@@ -99,32 +97,6 @@ def test_a_wait_that_times_out_ends_nothing_else(pair, pause):
     assert all(work.wait() and work.wait(0.05) for work in works)
     assert [tensor[0] for tensor in tensors] == [3.0, 30.0]
     assert reduced(pair, 1.0) == [3.0] * 2
-
-
-@pytest.mark.parametrize("pause", [0, 0.1], ids=["at once", "later"])
-@pytest.mark.parametrize("kind", ["all_reduce", "recv"])
-def test_a_forked_child_does_not_wait_for_its_parents_work(pair, pause, kind):
-    if kind == "recv":
-        work = distlite.irecv(np.ones(3), 1, group=pair[0])
-    else:
-        work = distlite.all_reduce(np.ones(3), group=pair[0], async_op=True)
-    time.sleep(pause)
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)
-        try:
-            work.wait()
-        except DistBackendError as error:
-            is_told = f"forked child cannot wait for its parent's {kind}" in str(error)
-            os._exit(0 if is_told else 2)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    if kind == "recv":
-        distlite.send(np.ones(3), 0, group=pair[1])
-    else:
-        distlite.all_reduce(np.ones(3), group=pair[1])
-    assert work.wait()
 
 
 @pytest.mark.parametrize("kind", ["send", "recv"])
