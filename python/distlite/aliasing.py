@@ -77,9 +77,7 @@ def _extent_of(array: Any) -> Extent | None:
         )
         if interface is None:
             return None
-        import numpy as np
-
-        size = np.dtype(interface["typestr"]).itemsize
+        size = _item_size(interface["typestr"])
         lengths, first = interface["shape"], interface["data"][0]
         steps = interface.get("strides") or _compact(lengths, size)
     if 0 in lengths:
@@ -88,6 +86,13 @@ def _extent_of(array: Any) -> Extent | None:
     below = sum(span for span in spans if span < 0)
     above = sum(span for span in spans if span > 0)
     return first + below, first + above + size
+
+
+def _item_size(typestr: str) -> int:
+    """Read from the text: NumPy makes no dtype of some texts that ml_dtypes has, such
+    as the '<f1' of float8_e5m2.  Types without a size are refused by the operations."""
+    digits = typestr[2:].partition("[")[0]
+    return int(digits) if digits.isdecimal() else 1
 
 
 def _compact(lengths: Sequence[int], size: int) -> list[int]:

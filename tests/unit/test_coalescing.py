@@ -6,6 +6,7 @@ import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -74,6 +75,15 @@ def test_arrays_that_share_memory_are_reduced_once(way):
     doubled(views)[way]()
     assert whole.tolist() == [2.0 * (i + 1) for i in range(10)]
     assert (one.tolist(), apart.tolist()) == ([2.0] * 3, [10.0] * 2)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_types_of_ml_dtypes_are_reduced_at_once(name):
+    whole = np.arange(4).astype(getattr(ml_dtypes, name))
+    apart = np.ones(2, whole.dtype)
+    distlite.all_reduce_coalesced([whole[:3], whole[1:], apart])
+    assert whole.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert apart.tolist() == [1.0, 1.0]
 
 
 @pytest.mark.parametrize("is_list", [True, False])
