@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/deadline.h"
@@ -21,12 +20,15 @@ static dl_list entries;
 static uint64_t last_id;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t key; /* frees a thread's entry when it ends */
+static pthread_key_t key; /* takes a thread's entry out of the list when it ends */
+static bool has_key;
 
 static _Atomic(dl_blocked_fn) watcher;
 static _Atomic int64_t watcher_span;
 
-static _Thread_local entry *self;
+/* Not from malloc: which wait is the first that lasts is a matter of chance, and it must
+ * not be the one that has no memory. */
+static _Thread_local entry self;
 static _Thread_local uint32_t looks; /* in the wait that is under way */
 static _Thread_local bool is_own;
 
@@ -38,8 +40,7 @@ forget_entry(void *argument)
     pthread_mutex_lock(&lock);
     dl_list_remove(&ended->node);
     pthread_mutex_unlock(&lock);
-    free(ended);
-    self = NULL;
+    ended->is_listed = false;
 }
 
 /* In a forked child: the parent's threads are not there, and one of them may have held
@@ -50,41 +51,34 @@ forget_parent(void)
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     dl_list_init(&entries);
     looks = 0;
-    if (self != NULL) {
-        /* The parent's list is out of reach, the memory is still this thread's. */
-        *self = (entry){.is_listed = false};
-    }
+    self = (entry){.is_listed = false};
 }
 
 static void
 prepare(void)
 {
     dl_list_init(&entries);
-    pthread_key_create(&key, forget_entry);
+    has_key = pthread_key_create(&key, forget_entry) == 0;
     pthread_atfork(NULL, NULL, forget_parent);
 }
 
-/* NULL: there is no memory, so the thread counts as one that never waits. */
+/* NULL: the thread's end would not be heard of, so it counts as one that never waits. */
 static entry *
 own_entry(void)
 {
     pthread_once(&once, prepare);
-    if (self == NULL) {
-        self = calloc(1, sizeof *self);
-        if (self == NULL) {
+    if (!self.is_listed) {
+        if (!has_key || pthread_setspecific(key, &self) != 0) {
             return NULL;
         }
-        pthread_setspecific(key, self);
-    }
-    if (!self->is_listed) {
-        self->is_listed = true;
-        self->thread.is_own = is_own;
-        self->thread.is_main = gettid() == getpid();
+        self.is_listed = true;
+        self.thread.is_own = is_own;
+        self.thread.is_main = gettid() == getpid();
         pthread_mutex_lock(&lock);
-        dl_list_append(&entries, &self->node);
+        dl_list_append(&entries, &self.node);
         pthread_mutex_unlock(&lock);
     }
-    return self;
+    return &self;
 }
 
 static void
@@ -132,7 +126,7 @@ dl_blocked_end(void)
 {
     if (looks > 1) {
         pthread_mutex_lock(&lock);
-        self->thread.id = 0;
+        self.thread.id = 0;
         pthread_mutex_unlock(&lock);
     }
     looks = 0;
