@@ -66,7 +66,8 @@ static const size_t type_sizes[TYPES] = {1, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16}
 #define OTHER_LIST(X)                      \
     X(0, comm_world, 0x44000000, 0x101)    \
     X(1, errors_return, 0x54000001, 0x143) \
-    X(2, request_null, 0x2c000000, 0x180)
+    X(2, request_null, 0x2c000000, 0x180)  \
+    X(3, comm_self, 0x44000001, 0x102)
 
 /* Handles as this MPI has them, and where predefined ones are to be had. */
 #if defined(MPICH)
@@ -172,12 +173,14 @@ typedef struct comm {
 } comm;
 
 typedef void user_fn(void *, void *, int *, handle *);
+typedef int copy_fn(handle, int, void *, void *, void *, int *);
+typedef int delete_fn(handle, int, void *, void *);
 
 /* All guarded by the lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static job *shared;
 static int world_rank, world_size, level;
-static bool is_started, is_over;
+static bool is_started, is_ending, is_over;
 static comm comms[COMMS];
 static comm groups[COMMS];
 static request requests[REQUESTS], *requests_end = requests; /* of those ever used */
@@ -185,6 +188,8 @@ static uint64_t turns;
 static message *arriving[RANKS], *arrived, **arrived_end = &arrived;
 static user_fn *user_ops[64];
 static int user_op_count;
+static delete_fn *delete_attribute;
+static bool is_attribute_set; /* of MPI_COMM_SELF */
 static size_t made_types[4096];
 static int made_type_count;
 
@@ -564,6 +569,24 @@ MPI_Comm_get_attr(handle in, int key, void *value, int *is_set)
 }
 
 int
+MPI_Comm_create_keyval(copy_fn *copy, delete_fn *delete, int *key, void *extra)
+{
+    (void)copy;
+    (void)extra;
+    delete_attribute = delete;
+    *key = 1;
+    return SUCCESS;
+}
+
+int
+MPI_Comm_set_attr(handle in, int key, void *value)
+{
+    (void)value;
+    is_attribute_set = in == others[3] && key == 1;
+    return is_attribute_set ? fails("MPI_Comm_set_attr") : ERR_OTHER;
+}
+
+int
 MPI_Comm_free(handle *in)
 {
     pthread_mutex_lock(&lock);
@@ -787,6 +810,10 @@ MPI_Iprobe(int source, int tag, handle in, int *is_there, void *status)
     int *words = status;
 
     pthread_mutex_lock(&lock);
+    if (is_ending) {
+        fprintf(stderr, "mpi_double: MPI_Iprobe after MPI_Finalize was called\n");
+        abort();
+    }
     progress();
     const comm *of = comm_of(in);
     request sought = {.context = of->context * 2,
@@ -1083,6 +1110,12 @@ MPI_Barrier(handle in)
 int
 MPI_Finalize(void)
 {
+    if (is_attribute_set) {
+        delete_attribute(others[3], 1, NULL, NULL);
+    }
+    pthread_mutex_lock(&lock);
+    is_ending = true;
+    pthread_mutex_unlock(&lock);
     int result = MPI_Barrier(WORLD_HANDLE);
 
     pthread_mutex_lock(&lock);

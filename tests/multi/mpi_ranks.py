@@ -4,6 +4,7 @@ name of a function.  Each writes a file of JSON: launchers may mix what ranks pr
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -163,7 +164,7 @@ def failures() -> dict[str, str]:
     alone; each of the errors, and whether the other groups still work."""
     rank, _ = init(seconds=60)
     first, second = distlite.new_group(), distlite.new_group()
-    found = {"tag": error_of(distlite.send, np.ones(1), 1 - rank, tag=1 << 28)}
+    found = {"tag": error_of(distlite.send, np.ones(1), 1 - rank, tag=1 << 31)}
     other = [distlite.all_reduce, distlite.barrier][rank]
     given = [(np.ones(3),), ()][rank]
     found["mismatch"] = error_of(other, *given, group=first)
@@ -409,11 +410,26 @@ def ended() -> dict[str, str]:
     """MPI is ended by another part of the program before the groups are."""
     from mpi4py import MPI
 
+    return _ended_by(MPI.Finalize)
+
+
+def ended_in_c() -> dict[str, str]:
+    """As ended; rank 0 waits for rank 1 there, while nothing of ours may call MPI."""
+
+    def finalize() -> None:
+        if distlite.get_rank() == 1:
+            time.sleep(0.3)
+        ctypes.CDLL(os.environ["DISTLITE_MPI_LIBRARY"]).MPI_Finalize()
+
+    return _ended_by(finalize)
+
+
+def _ended_by(finalize: Callable[[], object]) -> dict[str, str]:
     rank, size = init()
     group, values = distlite.new_group(), np.ones(3)
     distlite.all_reduce(values)
     distlite.barrier(group=group)
-    MPI.Finalize()
+    finalize()
     found = {
         "barrier": error_of(distlite.barrier),
         "send": error_of(distlite.send, values, (rank + 1) % size),

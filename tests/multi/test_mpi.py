@@ -411,12 +411,24 @@ def _path_of(soname):
     return found[0]
 
 
+def check_ended(found):
+    for text in found.values():
+        assert "MPI has been ended in this process (MPI_Finalize)" in text
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nothing_calls_mpi_once_another_part_of_the_program_ends_it(family):
+    """The double aborts when it is asked for messages by then."""
+    env = mpi_double(*FAMILIES[family])
+    for found in run_ranks(mpi_ranks.call, 2, env=env, name="ended_in_c"):
+        check_ended(found)
+
+
 @pytest.mark.slow
 @launchers
 def test_after_the_end_of_mpi_all_calls_say_so(run, mpi4py_for, launcher):
     for found in run(launcher, 2, "ended", **mpi4py_for(launcher)):
-        for text in found.values():
-            assert "MPI has been ended in this process (MPI_Finalize)" in text
+        check_ended(found)
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
  * The neutral table's calls for one family of MPI libraries.  Included once by each
  * family's file, hence no include guard, after it has defined
  *   native_handle          the type of a handle
- *   DL_MPI_WORLD, DL_MPI_BYTE    two such
+ *   DL_MPI_WORLD, DL_MPI_SELF, DL_MPI_BYTE    three such
  *   DL_MPI_STATUS_SOURCE   which int of a status names the sender
  *   DL_MPI_STATUS_IGNORE, DL_MPI_ANY_SOURCE
  *   DL_MPI_TAG_UB          the key of the attribute
@@ -12,6 +12,9 @@
 
 #define TO(handle) ((native_handle)(intptr_t)(handle))
 #define FROM(native) ((dl_mpi_handle)(intptr_t)(native))
+
+typedef int copy_attribute_fn(native_handle, int, void *, void *, void *, int *);
+typedef int delete_attribute_fn(native_handle, int, void *, void *);
 
 #define DL_MPI_SYMBOLS(X, H)                                                           \
     X(init_thread, MPI_Init_thread, (int *, char ***, int, int *))                     \
@@ -23,6 +26,9 @@
     X(comm_rank, MPI_Comm_rank, (H, int *))                                            \
     X(comm_size, MPI_Comm_size, (H, int *))                                            \
     X(comm_get_attr, MPI_Comm_get_attr, (H, int, void *, int *))                       \
+    X(comm_create_keyval, MPI_Comm_create_keyval,                                      \
+      (copy_attribute_fn *, delete_attribute_fn *, int *, void *))                     \
+    X(comm_set_attr, MPI_Comm_set_attr, (H, int, void *))                              \
     X(comm_free, MPI_Comm_free, (H *))                                                 \
     X(comm_set_errhandler, MPI_Comm_set_errhandler, (H, H))                            \
     X(comm_group, MPI_Comm_group, (H, H *))                                            \
@@ -96,6 +102,36 @@ last_tag(int *tag)
 
     *tag = result == 0 && is_set ? *value : 32767;
     return result;
+}
+
+static int
+copy_no_attribute(native_handle comm, int key, void *extra, void *value, void *copy,
+                  int *is_copied)
+{
+    (void)comm, (void)key, (void)extra, (void)value, (void)copy;
+    *is_copied = 0;
+    return 0;
+}
+
+static void (*before_end)(void);
+
+static int
+tell_end(native_handle comm, int key, void *value, void *extra)
+{
+    (void)comm, (void)key, (void)value, (void)extra;
+    before_end();
+    return 0;
+}
+
+/* The attributes of this communicator are what MPI_Finalize deletes first. */
+static int
+at_finalize(void (*call)(void))
+{
+    int key;
+    int result = native.comm_create_keyval(copy_no_attribute, tell_end, &key, NULL);
+
+    before_end = call;
+    return result == 0 ? native.comm_set_attr(TO(DL_MPI_SELF), key, NULL) : result;
 }
 
 static int
@@ -353,6 +389,7 @@ static const dl_mpi_table calls = {
     .comm_rank = comm_rank,
     .comm_size = comm_size,
     .last_tag = last_tag,
+    .at_finalize = at_finalize,
     .comm_free = comm_free,
     .comm_set_errhandler = comm_set_errhandler,
     .comm_create = comm_create,

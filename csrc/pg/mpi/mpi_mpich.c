@@ -10,6 +10,7 @@ typedef int native_handle;
 #define DL_MPI_ANY_SOURCE (-2)
 #define DL_MPI_TAG_UB 0x64400001
 #define DL_MPI_WORLD 0x44000000
+#define DL_MPI_SELF 0x44000001
 #define DL_MPI_BYTE 0x4c00010d
 #include "pg/mpi/mpi_family.h"
 
@@ -25,6 +26,7 @@ dl_mpi_bind_mpich(void *handle, const char *text, dl_mpi_table *table)
     table->thread_multiple = 3;
     table->eager_size = 8224;
     table->world = DL_MPI_WORLD;
+    table->self = DL_MPI_SELF;
     table->errors_return = 0x54000001;
     table->byte = DL_MPI_BYTE;
     table->int8 = 0x4c000137;

@@ -8,6 +8,7 @@
 
 /* As its header has it: the address of an exported object, found when binding. */
 static void *world_object;
+static void *self_object;
 static void *byte_object;
 
 typedef void *native_handle;
@@ -16,6 +17,7 @@ typedef void *native_handle;
 #define DL_MPI_ANY_SOURCE (-1)
 #define DL_MPI_TAG_UB 0
 #define DL_MPI_WORLD world_object
+#define DL_MPI_SELF self_object
 #define DL_MPI_BYTE byte_object
 #include "pg/mpi/mpi_family.h"
 
@@ -28,6 +30,7 @@ typedef struct constant {
 
 static const constant constants[] = {
     CONSTANT(world, comm_world),
+    CONSTANT(self, comm_self),
     CONSTANT(errors_return, errors_return),
     CONSTANT(byte, byte),
     CONSTANT(int8, int8_t),
@@ -68,6 +71,7 @@ dl_mpi_bind_openmpi(void *handle, const char *text, dl_mpi_table *table)
         *(dl_mpi_handle *)(void *)((char *)table + constants[i].offset) = FROM(object);
     }
     world_object = TO(table->world);
+    self_object = TO(table->self);
     byte_object = TO(table->byte);
     table->family = "Open MPI";
     table->in_place = (void *)(intptr_t)1;

@@ -12,6 +12,7 @@ typedef void *native_handle;
 #define DL_MPI_ANY_SOURCE (-1)
 #define DL_MPI_TAG_UB 501
 #define DL_MPI_WORLD 0x101
+#define DL_MPI_SELF 0x102
 #define DL_MPI_BYTE 0x247
 #include "pg/mpi/mpi_family.h"
 
@@ -26,6 +27,7 @@ dl_mpi_bind_standard(void *handle, const char *text, dl_mpi_table *table)
     table->thread_multiple = 4096;
     table->eager_size = 4000;
     table->world = DL_MPI_WORLD;
+    table->self = DL_MPI_SELF;
     /* Intel MPI 2021.18 has this one and the next smaller, which aborts, exchanged. */
     table->errors_return = strncmp(text, "Intel(R) MPI", 12) == 0 ? 0x142 : 0x143;
     table->byte = DL_MPI_BYTE;

@@ -52,7 +52,7 @@ typedef struct dl_mpi_table {
     /* A message of so many bytes is on its way at once, even if nobody receives it yet;
      * longer ones may wait for an answer first. */
     int eager_size;
-    dl_mpi_handle world, errors_return, byte;
+    dl_mpi_handle world, self, errors_return, byte;
     dl_mpi_handle int8, uint8, int16, uint16, int32, uint32, int64, uint64;
     dl_mpi_handle float32, float64, complex64, complex128;
     dl_mpi_handle sum, product, min, max, land, lor, lxor, band, bor, bxor;
@@ -67,6 +67,8 @@ typedef struct dl_mpi_table {
     int (*comm_rank)(dl_mpi_handle, int *rank);
     int (*comm_size)(dl_mpi_handle, int *size);
     int (*last_tag)(int *tag); /* the largest that a message may have */
+    /* To be called at the beginning of MPI_Finalize, whoever calls that; once. */
+    int (*at_finalize)(void (*call)(void));
     int (*comm_free)(dl_mpi_handle);
     int (*comm_set_errhandler)(dl_mpi_handle, dl_mpi_handle errhandler);
     /* Of the world's ranks; for these to call. */

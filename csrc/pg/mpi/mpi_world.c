@@ -17,6 +17,7 @@ static struct {
     uint32_t fork_generation;
     /* any thread */
     atomic_bool is_forsaken;
+    atomic_bool is_ending; /* MPI_Finalize has been called, by anybody */
     _Atomic(void (*)(void)) at_end;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -69,7 +70,8 @@ dl_mpi_world_is_open(void)
 {
     int is_over = 1;
 
-    if (!state.is_open || state.fork_generation != dl_fork_generation()) {
+    if (!state.is_open || atomic_load_explicit(&state.is_ending, memory_order_acquire)
+        || state.fork_generation != dl_fork_generation()) {
         return false;
     }
     return state.world.mpi->finalized(&is_over) == 0 && !is_over;
@@ -88,18 +90,33 @@ dl_mpi_world_admit(void)
                                     "(MPI_Finalize)");
 }
 
+/* Nothing of ours may call MPI once it ends. */
+static void
+prepare_end(void)
+{
+    void (*call)(void) = atomic_exchange(&state.at_end, NULL);
+
+    if (call != NULL && dl_mpi_world_is_open()) {
+        call();
+    }
+}
+
+/* As MPI_Finalize begins; mpi4py calls that, too. */
+static void
+close_world(void)
+{
+    prepare_end();
+    atomic_store(&state.is_ending, true);
+}
+
 /* At exit, if MPI was started here.  A forked child that exits has no part in it. */
 static void
 end_mpi(void)
 {
-    void (*call)(void) = atomic_load(&state.at_end);
-
     if (!dl_mpi_world_is_open()) {
         return;
     }
-    if (call != NULL) {
-        call();
-    }
+    prepare_end();
     if (!atomic_load(&state.is_forsaken) && dl_mpi_leftovers_settle(state.world.mpi)) {
         state.world.mpi->finalize();
     }
@@ -243,6 +260,8 @@ open_locked(void)
                         "MPI_Comm_get_attr"));
     DL_TRY(check_launcher(world));
     DL_TRY(create_ops(world));
+    DL_TRY(dl_mpi_check(world->mpi, world->mpi->at_finalize(close_world),
+                        "MPI_Comm_set_attr"));
     state.fork_generation = dl_fork_generation();
     state.is_open = true;
     return DL_OK;

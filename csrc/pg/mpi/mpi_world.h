@@ -27,7 +27,7 @@ dl_status dl_mpi_world_open(const dl_mpi_world **world);
  * in failure: MPI will not be ended in order, for which all ranks would be needed. */
 void dl_mpi_world_forsake(void);
 
-/* False once MPI has been ended, or in a forked child: no more calls. */
+/* False once the end of MPI has begun, or in a forked child: no more calls. */
 bool dl_mpi_world_is_open(void);
 
 /* The same as DL_OK or DL_CLOSED. */
@@ -36,7 +36,7 @@ dl_status dl_mpi_world_admit(void);
 /* Lets MPI move what is under way. */
 void dl_mpi_world_progress(void);
 
-/* Called once, before MPI is ended. */
+/* Called once, before MPI is ended, by whomever that is. */
 void dl_mpi_world_at_end(void (*call)(void));
 
 #endif
