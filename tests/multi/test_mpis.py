@@ -124,7 +124,11 @@ def test_every_collective_in_pieces(run, network):
         assert found["specials"]["PREMUL_SUM"] == [3.0] * 3
 
 
-def test_messages_tags_and_who_gives_up(run, network):
+def test_messages_tags_and_who_gives_up(run, network, request):
+    if network == "MPICH over UCX":
+        # An open defect, of whom is not known: see "Known defects" in docs/backends.md.
+        why = "on a crowded machine a receive from any rank may miss its message"
+        request.applymarker(pytest.mark.xfail(strict=False, reason=why))
     _, _, text, last_tag = NETWORKS[network]
     names = ["first_steps", "tags", "sent_in_vain", "latecomers"]
     first, second = run(network, 2, "several", *names)
