@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 
 #include "base/debug_level.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "pg/group_state.h"
 #include "pg/recorder_state.h"
@@ -557,18 +557,6 @@ typedef struct picture {
     size_t size;
 } picture;
 
-__attribute__((format(printf, 2, 3))) static void
-append(picture *self, const char *format, ...)
-{
-    size_t room = sizeof self->text - self->size;
-    va_list arguments;
-
-    va_start(arguments, format);
-    int size = vsnprintf(self->text + self->size, room, format, arguments);
-    va_end(arguments);
-    self->size += size < 0 ? 0 : (size_t)size < room ? (size_t)size : room - 1;
-}
-
 static void
 append_operation(picture *self, const dl_wait_state *state, const dl_wait_row *row)
 {
@@ -582,48 +570,56 @@ append_operation(picture *self, const dl_wait_state *state, const dl_wait_row *r
     };
 
     dl_fingerprint_describe(&what, call, sizeof call);
-    append(self, "%s", call);
+    dl_text_append(self->text, sizeof self->text, &self->size, "%s", call);
     if (is_message(row->op)) {
-        append(self, " with tag %" PRId64, row->sequence);
+        dl_text_append(self->text, sizeof self->text, &self->size, " with tag %" PRId64,
+                       row->sequence);
     } else {
-        append(self, " #%" PRId64, row->sequence);
+        dl_text_append(self->text, sizeof self->text, &self->size, " #%" PRId64,
+                       row->sequence);
     }
-    append(self, " in group %s", state->groups[row->group].name);
+    dl_text_append(self->text, sizeof self->text, &self->size, " in group %s",
+                   state->groups[row->group].name);
     if (row->site[0] != '\0') {
-        append(self, ", called at %s", row->site);
+        dl_text_append(self->text, sizeof self->text, &self->size, ", called at %s",
+                       row->site);
     }
-    append(self, " %.1f s ago", (double)row->waited / (double)DL_SECOND);
+    dl_text_append(self->text, sizeof self->text, &self->size, " %.1f s ago",
+                   (double)row->waited / (double)DL_SECOND);
 }
 
 static void
 append_awaited(picture *self, const dl_wait_row *row, int rank)
 {
     if (rank >= 0) {
-        append(self, "rank %d", rank);
+        dl_text_append(self->text, sizeof self->text, &self->size, "rank %d", rank);
         return;
     }
-    append(self, "any of ranks");
+    dl_text_append(self->text, sizeof self->text, &self->size, "any of ranks");
     for (uint32_t i = 0; i < row->awaited.count; i++) {
-        append(self, "%s %" PRId32, i == 0 ? "" : ",", row->awaited.ranks[i]);
+        dl_text_append(self->text, sizeof self->text, &self->size, "%s %" PRId32,
+                       i == 0 ? "" : ",", row->awaited.ranks[i]);
     }
 }
 
 static void
 describe_cycle(const detector *self, const dl_wait_cycle *cycle, picture *picture)
 {
-    append(picture, OPENING);
+    dl_text_append(picture->text, sizeof picture->text, &picture->size, OPENING);
     for (int i = 0; i < cycle->count; i++) {
         dl_wait_step step = cycle->steps[i];
         const dl_wait_state *state = self->states[step.rank];
-        append(picture, "\n  rank %d (pid %" PRId64 " on host %s) waits for ",
-               step.rank, state->pid, state->host);
+        dl_text_append(picture->text, sizeof picture->text, &picture->size,
+                       "\n  rank %d (pid %" PRId64 " on host %s) waits for ", step.rank,
+                       state->pid, state->host);
         append_awaited(picture, &state->rows[step.row], step.awaits);
-        append(picture, " in ");
+        dl_text_append(picture->text, sizeof picture->text, &picture->size, " in ");
         append_operation(picture, state, &state->rows[step.row]);
         if (state->others > 0) {
-            append(picture,
-                   "; it has %" PRIu32 " more thread%s, which may yet make the call",
-                   state->others, state->others == 1 ? "" : "s");
+            dl_text_append(picture->text, sizeof picture->text, &picture->size,
+                           "; it has %" PRIu32
+                           " more thread%s, which may yet make the call",
+                           state->others, state->others == 1 ? "" : "s");
         }
     }
 }

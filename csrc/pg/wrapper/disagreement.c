@@ -2,8 +2,9 @@
 #include "pg/wrapper/disagreement.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
+
+#include "base/text.h"
 
 /* Ranks told one by one; the table must leave room for the head. */
 #define TOLD_RANKS 8
@@ -16,18 +17,6 @@ typedef struct table {
     char text[TOLD_RANKS * 160];
     size_t used;
 } table;
-
-__attribute__((format(printf, 2, 3))) static void
-append(table *self, const char *format, ...)
-{
-    size_t room = sizeof self->text - self->used;
-    va_list arguments;
-
-    va_start(arguments, format);
-    int size = vsnprintf(self->text + self->used, room, format, arguments);
-    va_end(arguments);
-    self->used += size < 0 ? 0 : (size_t)size < room ? (size_t)size : room - 1;
-}
 
 static dl_statement
 said_by(const dl_hearing *self, int rank)
@@ -48,7 +37,8 @@ append_line(table *self, const dl_statement *said)
     dl_bytes line = said->lines[DL_SAYS_LINE];
 
     if (line.size > 0) {
-        append(self, " at %.*s", (int)line.size, (const char *)line.data);
+        dl_text_append(self->text, sizeof self->text, &self->used, " at %.*s",
+                       (int)line.size, (const char *)line.data);
     }
 }
 
@@ -60,8 +50,9 @@ append_rank(table *self, int rank, const dl_statement *said)
     char call[DL_STATEMENT_TEXT_SIZE];
 
     dl_statement_describe(said, call, sizeof call);
-    append(self, "\n  rank %d (%.*s) called %s", rank, (int)who.size,
-           who.size == 0 ? "" : (const char *)who.data, call);
+    dl_text_append(self->text, sizeof self->text, &self->used,
+                   "\n  rank %d (%.*s) called %s", rank, (int)who.size,
+                   who.size == 0 ? "" : (const char *)who.data, call);
     append_line(self, said);
 }
 
@@ -93,11 +84,12 @@ describe_camp(const dl_hearing *self, int base, table *camp)
     for (int rank = 0; rank < size_of(self); rank++) {
         if (rank == base || (!is_pairwise(self) && agrees(self, base, rank))) {
             count++;
-            append(&list, "%s%d", count > 1 ? ", " : "", rank);
+            dl_text_append(list.text, sizeof list.text, &list.used, "%s%d",
+                           count > 1 ? ", " : "", rank);
         }
     }
-    append(camp, "%s %.120s %s", count > 1 ? "Ranks" : "Rank", list.text,
-           count > 1 ? "are" : "is");
+    dl_text_append(camp->text, sizeof camp->text, &camp->used, "%s %.120s %s",
+                   count > 1 ? "Ranks" : "Rank", list.text, count > 1 ? "are" : "is");
 }
 
 static dl_status
@@ -120,7 +112,8 @@ fail_mismatch(const dl_hearing *self, int base, int other)
         append_rank(&ranks, rank, &said);
     }
     if (size_of(self) > TOLD_RANKS) {
-        append(&ranks, "\n  and %d more", size_of(self) - TOLD_RANKS);
+        dl_text_append(ranks.text, sizeof ranks.text, &ranks.used, "\n  and %d more",
+                       size_of(self) - TOLD_RANKS);
     }
     return dl_fail(DL_MISMATCH,
                    "Detected mismatch between collectives on ranks. %.160s running "
@@ -153,14 +146,16 @@ append_absent(const dl_hearing *self, int rank, table *ranks)
     dl_buffer words = {0};
     uint64_t before = self->op->sequence - 1;
 
-    append(ranks, "\n  rank %d has not called it", rank);
+    dl_text_append(ranks->text, sizeof ranks->text, &ranks->used,
+                   "\n  rank %d has not called it", rank);
     if (before > 0
         && dl_roll_call_peek(&self->agreement->roll, before, rank, &words) == DL_OK
         && words.size > 0) {
         dl_statement said = dl_statement_read(dl_buffer_bytes(&words));
         dl_bytes who = said.lines[DL_SAYS_WHO];
-        append(ranks, "; it (%.*s) was last in operation %" PRIu64, (int)who.size,
-               (const char *)who.data, before);
+        dl_text_append(ranks->text, sizeof ranks->text, &ranks->used,
+                       "; it (%.*s) was last in operation %" PRIu64, (int)who.size,
+                       (const char *)who.data, before);
         append_line(ranks, &said);
     }
     dl_buffer_fini(&words);

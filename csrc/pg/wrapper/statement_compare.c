@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "pg/wrapper/statement.h"
 
 /* In torch's words where it has any. */
@@ -28,20 +28,6 @@ text_of(dl_bytes line)
     return line.size == 0 ? "" : (const char *)line.data;
 }
 
-__attribute__((format(printf, 4, 5))) static void
-append(char *text, size_t size, size_t *used, const char *format, ...)
-{
-    va_list arguments;
-
-    va_start(arguments, format);
-    int wanted = vsnprintf(text + *used, size - *used, format, arguments);
-    va_end(arguments);
-    *used += wanted < 0 ? 0 : (size_t)wanted;
-    if (*used >= size) {
-        *used = size - 1;
-    }
-}
-
 void
 dl_statement_describe(const dl_statement *self, char *text, size_t size)
 {
@@ -58,16 +44,16 @@ dl_statement_describe(const dl_statement *self, char *text, size_t size)
     };
     size_t used = 0;
 
-    append(text, size, &used, "%.*s(%.*s%.*s", told(op), text_of(op), told(dtype),
-           text_of(dtype), told(shape), text_of(shape));
+    dl_text_append(text, size, &used, "%.*s(%.*s%.*s", told(op), text_of(op),
+                   told(dtype), text_of(dtype), told(shape), text_of(shape));
     for (size_t i = 0; i < sizeof details / sizeof *details; i++) {
         dl_bytes line = self->lines[details[i].line];
         if (line.size > 0) {
-            append(text, size, &used, ", %s%.*s", details[i].before, told(line),
-                   text_of(line));
+            dl_text_append(text, size, &used, ", %s%.*s", details[i].before, told(line),
+                           text_of(line));
         }
     }
-    append(text, size, &used, ")");
+    dl_text_append(text, size, &used, ")");
 }
 
 /* The `index`-th of "3, 4, 5"; empty if there are not so many. */
@@ -122,12 +108,14 @@ dl_statements_differ(const dl_statement *left, const dl_statement *right, char *
         dl_bytes one = left->lines[i];
         dl_bytes other = right->lines[i];
         if (!dl_bytes_equal(one, other)) {
-            append(text, size, &used, "%s%s: %s%.*s vs %s%.*s", used > 0 ? "; " : "",
-                   aspects[i], one.size == 0 ? "none" : "", told(one), text_of(one),
-                   other.size == 0 ? "none" : "", told(other), text_of(other));
+            dl_text_append(text, size, &used, "%s%s: %s%.*s vs %s%.*s",
+                           used > 0 ? "; " : "", aspects[i],
+                           one.size == 0 ? "none" : "", told(one), text_of(one),
+                           other.size == 0 ? "none" : "", told(other), text_of(other));
         }
     }
     if (used == 0) {
-        append(text, size, &used, "elements that one sends and the other receives");
+        dl_text_append(text, size, &used,
+                       "elements that one sends and the other receives");
     }
 }

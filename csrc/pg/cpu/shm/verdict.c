@@ -2,11 +2,11 @@
 #include "pg/cpu/shm/verdict.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/interrupt.h"
+#include "base/text.h"
 #include "pg/blocked_threads.h"
 #include "pg/cpu/health/failure_notice.h"
 #include "pg/recording.h"
@@ -188,18 +188,6 @@ typedef struct list_text {
     size_t size;
 } list_text;
 
-__attribute__((format(printf, 2, 3))) static void
-append(list_text *text, const char *format, ...)
-{
-    size_t room = sizeof text->data - text->size;
-    va_list arguments;
-
-    va_start(arguments, format);
-    int size = vsnprintf(text->data + text->size, room, format, arguments);
-    va_end(arguments);
-    text->size += size < 0 ? 0 : (size_t)size < room ? (size_t)size : room - 1;
-}
-
 static void
 append_late(const dl_board *board, int rank, list_text *text)
 {
@@ -208,8 +196,10 @@ append_late(const dl_board *board, int rank, list_text *text)
 
     describe_rank(board, rank, peer);
     describe_last_seen(board, rank, seen);
-    append(text, "%s%s, which %s%s", text->size > 0 ? "; " : "", peer,
-           has_called(board, rank) ? "has not finished it" : "has not called it", seen);
+    dl_text_append(
+        text->data, sizeof text->data, &text->size, "%s%s, which %s%s",
+        text->size > 0 ? "; " : "", peer,
+        has_called(board, rank) ? "has not finished it" : "has not called it", seen);
 }
 
 static dl_status
@@ -229,7 +219,8 @@ fail_late(const dl_board *board, const dl_wanted *wanted)
         return DL_OK; /* the last one came at this very moment */
     }
     if (count > NAMED_RANKS) {
-        append(&late, "; and %d more", count - NAMED_RANKS);
+        dl_text_append(late.data, sizeof late.data, &late.size, "; and %d more",
+                       count - NAMED_RANKS);
     }
     describe_operation(board, operation);
     return dl_fail(DL_TIMEOUT, "%s timed out after %" PRId64 "ms: waiting for %s",

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Text that is put together piece by piece in memory of a fixed size.  What does not fit
+ * is cut off, and the text stays terminated, so that error texts need no allocation. */
+#ifndef DISTLITE_BASE_TEXT_H
+#define DISTLITE_BASE_TEXT_H
+
+#include <stddef.h>
+
+/* Appends to `text`, which has room for `room` bytes with the final zero.  `*size` is the
+ * length so far, without that zero. */
+__attribute__((format(printf, 4, 5))) void
+dl_text_append(char *text, size_t room, size_t *size, const char *format, ...);
+
+#endif
