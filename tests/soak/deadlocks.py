@@ -245,6 +245,10 @@ def be_rank(seed: int, rank: int, path: str) -> None:
             runner.hang()
         except distlite.DistBackendError as error:
             print("ended:", error, flush=True)
+        # An exit would end the waits of the others before they find the deadlock.
+        store = distlite.distributed_c10d._get_default_store()
+        store.set(f"told/{rank}", b"")
+        store.wait([f"told/{culprit}" for culprit in program.culprits])
         os._exit(0)
     distlite.destroy_process_group()
 
