@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,17 +44,34 @@ timespec_at(int64_t at)
     return (struct timespec){.tv_sec = at / DL_SECOND, .tv_nsec = at % DL_SECOND};
 }
 
+/* pthread_cond_clockwait() would do without the attribute, but needs glibc 2.30. */
+void
+dl_condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+bool
+dl_condition_wait_until(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t at)
+{
+    struct timespec until = timespec_at(at);
+
+    return pthread_cond_timedwait(condition, mutex, &until) == 0;
+}
+
 dl_status
 dl_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                   dl_deadline deadline)
 {
     dl_deadline slice = dl_deadline_sooner(deadline, DL_WAIT_SLICE);
-    struct timespec until = timespec_at(slice.at);
 
     dl_blocking_begin();
-    /* The clock is named here and not in the condition's attributes, so that zeroed
-     * memory is a valid condition. */
-    if (pthread_cond_clockwait(condition, mutex, CLOCK_MONOTONIC, &until) == 0) {
+    if (dl_condition_wait_until(condition, mutex, slice.at)) {
         return DL_OK;
     }
     if (dl_deadline_passed(deadline)) {
@@ -77,6 +95,13 @@ dl_sleep_until(dl_deadline deadline)
         DL_TRY(dl_interrupt_check());
     }
     return DL_OK;
+}
+
+/* By the system call: gettid() needs glibc 2.30. */
+bool
+dl_is_main_thread(void)
+{
+    return syscall(SYS_gettid) == getpid();
 }
 
 /* Runs in the child between fork and return: async-signal-safe calls only. */

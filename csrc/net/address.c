@@ -197,7 +197,7 @@ start_job(const char *host, uint16_t port, look_up_job **started)
         return dl_fail_no_memory();
     }
     pthread_mutex_init(&job->lock, NULL);
-    pthread_cond_init(&job->condition, NULL);
+    dl_condition_init(&job->condition);
     memcpy(job->host, host, size);
     job->port = port;
     job->owners = 2;

@@ -3,10 +3,10 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <unistd.h>
 
 #include "base/deadline.h"
 #include "base/list.h"
+#include "base/thread.h"
 
 typedef struct entry {
     dl_list node; /* guarded by lock: the neighbours write it */
@@ -73,7 +73,7 @@ own_entry(void)
         }
         self.is_listed = true;
         self.thread.is_own = is_own;
-        self.thread.is_main = gettid() == getpid();
+        self.thread.is_main = dl_is_main_thread();
         pthread_mutex_lock(&lock);
         dl_list_append(&entries, &self.node);
         pthread_mutex_unlock(&lock);

@@ -111,7 +111,7 @@ static void
 forget_parent(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    moved = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
+    dl_condition_init(&moved);
     dl_list_init(&groups);
     world = NULL;
     is_running = false;
@@ -122,6 +122,7 @@ static void
 prepare(void)
 {
     dl_list_init(&groups);
+    dl_condition_init(&moved);
     pthread_atfork(NULL, NULL, forget_parent);
 }
 
@@ -912,17 +913,13 @@ look(detector *self)
 static bool
 rest(const detector *self, int64_t pause)
 {
-    struct timespec until;
     int64_t end = dl_now() + pause;
 
     pthread_mutex_lock(&lock);
     bool is_here = true;
     while (is_here && dl_now() < end) {
         is_here = world != NULL && world->store == self->store;
-        until =
-            (struct timespec){.tv_sec = end / DL_SECOND, .tv_nsec = end % DL_SECOND};
-        if (is_here
-            && pthread_cond_clockwait(&moved, &lock, CLOCK_MONOTONIC, &until) != 0) {
+        if (is_here && !dl_condition_wait_until(&moved, &lock, end)) {
             break;
         }
     }

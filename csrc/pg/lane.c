@@ -27,8 +27,8 @@ dl_lane_init(dl_lane *lane)
 {
     *lane = (dl_lane){
         .lock = PTHREAD_MUTEX_INITIALIZER,
-        .moved = PTHREAD_COND_INITIALIZER,
     };
+    dl_condition_init(&lane->moved);
     atomic_init(&lane->state, FREE);
     atomic_init(&lane->helped, 0);
     atomic_init(&lane->runner, NULL);

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 #include <sys/prctl.h>
-#include <time.h>
 
 #include "base/thread.h"
 #include "pg/blocked_threads.h"
@@ -45,11 +44,7 @@ struct dl_lane_runner {
 static void
 nap(dl_lane_runner *self, int64_t span)
 {
-    int64_t until = dl_now() + span;
-    struct timespec time = {.tv_sec = until / DL_SECOND, .tv_nsec = until % DL_SECOND};
-
-    (void)pthread_cond_clockwait(&self->wanted, &self->lane->lock, CLOCK_MONOTONIC,
-                                 &time);
+    (void)dl_condition_wait_until(&self->wanted, &self->lane->lock, dl_now() + span);
 }
 
 /* No lost wake-up: it says that it sleeps and then looks for a job once more; who queues
@@ -174,11 +169,13 @@ dl_lane_runner_start(dl_lane *lane, dl_lane_runner **runner)
         return dl_fail_no_memory();
     }
     self->lane = lane;
+    dl_condition_init(&self->wanted);
     atomic_init(&self->last_wanted, dl_now());
     atomic_init(&self->is_asleep, false);
     self->patience = PATIENCE;
     dl_status status = start_thread(self);
     if (status != DL_OK) {
+        pthread_cond_destroy(&self->wanted);
         free(self);
         return status;
     }
@@ -229,10 +226,9 @@ join_for_a_while(dl_lane_runner *self)
 {
     dl_lane *lane = self->lane;
     int64_t until = dl_now() + RETIREMENT;
-    struct timespec time = {.tv_sec = until / DL_SECOND, .tv_nsec = until % DL_SECOND};
 
     while (!self->has_ended && dl_now() < until) {
-        (void)pthread_cond_clockwait(&lane->moved, &lane->lock, CLOCK_MONOTONIC, &time);
+        (void)dl_condition_wait_until(&lane->moved, &lane->lock, until);
     }
     if (self->has_ended) {
         pthread_mutex_unlock(&lane->lock);

@@ -7,7 +7,7 @@ void
 dlpy_completions_init(dlpy_completions *self)
 {
     pthread_mutex_init(&self->lock, NULL);
-    pthread_cond_init(&self->is_wanted, NULL);
+    dl_condition_init(&self->is_wanted);
     dl_list_init(&self->to_drop);
     dl_list_init(&self->to_call);
 }

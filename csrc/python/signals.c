@@ -2,9 +2,9 @@
 #include "python/signals.h"
 
 #include <stdbool.h>
-#include <unistd.h>
 
 #include "base/interrupt.h"
+#include "base/thread.h"
 #include "python/state.h"
 
 static _Thread_local int holds;
@@ -17,7 +17,7 @@ check_signals(void)
 {
     /* In the order of what they cost: most threads of a program are not the main one,
      * and never get as far as the interpreter. */
-    if (holds > 0 || gettid() != getpid() || !Py_IsInitialized()
+    if (holds > 0 || !dl_is_main_thread() || !Py_IsInitialized()
         || PyGILState_GetThisThreadState() == NULL) {
         return DL_OK;
     }

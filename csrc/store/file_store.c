@@ -446,7 +446,7 @@ dl_file_store_new(const char *path, int64_t world_size, dl_store **store)
     }
     dl_store_init(&self->base, &file_ops);
     pthread_mutex_init(&self->lock, NULL);
-    pthread_cond_init(&self->has_read, NULL);
+    dl_condition_init(&self->has_read);
     self->world_size = world_size;
     dl_status status = dl_file_log_init(&self->log, path);
     if (status == DL_OK) {

@@ -78,18 +78,19 @@ typedef struct goal {
 static dl_status
 wait_locked(hash_store *self, goal *wanted, dl_deadline deadline)
 {
-    sleeper thread = {.condition = PTHREAD_COND_INITIALIZER};
+    sleeper thread = {0};
 
     DL_TRY(dl_table_wait(&self->table, &thread.waiter, wanted->kind, wanted->keys,
                          wanted->count));
     dl_status status = DL_OK;
     if (thread.waiter.is_parked) {
+        dl_condition_init(&thread.condition);
         dl_list_append(&self->sleepers, &thread.node);
         status = sleep_until_over(self, &thread, deadline);
         dl_list_remove(&thread.node);
         dl_table_cancel(&self->table, &thread.waiter);
+        pthread_cond_destroy(&thread.condition);
     }
-    pthread_cond_destroy(&thread.condition);
     wanted->item = thread.waiter.item;
     return status;
 }

@@ -30,9 +30,10 @@ CHECK_CASE(the_watcher_is_called_once)
 CHECK_CASE(a_wait_on_a_condition_begins_with_it)
 {
     pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+    pthread_cond_t never;
     int calls = 0;
 
+    dl_condition_init(&never);
     dl_blocking_watch(count, &calls);
     pthread_mutex_lock(&lock);
     CHECK_EQUAL(dl_condition_wait(&never, &lock, dl_deadline_after(0)), DL_TIMEOUT);

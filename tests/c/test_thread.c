@@ -40,6 +40,7 @@ CHECK_CASE(a_condition_wait_ends_with_the_signal)
 {
     meeting place = {0};
 
+    dl_condition_init(&place.changed);
     dl_run_ranks(8, meet, &place);
     CHECK_EQUAL(place.arrived, 8);
 }
@@ -50,20 +51,52 @@ CHECK_CASE(a_condition_wait_ends_with_the_deadline)
     int64_t start = dl_now();
     dl_deadline deadline = dl_deadline_after(120 * DL_MILLISECOND);
     dl_status status = DL_OK;
-    int looks = 0;
 
+    dl_condition_init(&place.changed);
     pthread_mutex_lock(&place.lock);
-    for (; status == DL_OK; looks++) {
+    while (status == DL_OK) {
         status = dl_condition_wait(&place.changed, &place.lock, deadline);
     }
     CHECK_EQUAL(status, DL_TIMEOUT);
     CHECK(dl_now() - start >= 120 * DL_MILLISECOND);
     CHECK(dl_now() - start < 5 * DL_SECOND);
-    CHECK(looks >= 2); /* in slices */
     CHECK_EQUAL(dl_condition_wait(&place.changed, &place.lock, dl_deadline_after(0)),
                 DL_TIMEOUT);
     /* Still ours. */
     CHECK_EQUAL(pthread_mutex_unlock(&place.lock), 0);
+}
+
+CHECK_CASE(a_condition_wait_ends_at_a_point_in_time)
+{
+    meeting place = {0};
+    int64_t at = dl_now() + 30 * DL_MILLISECOND;
+
+    dl_condition_init(&place.changed);
+    pthread_mutex_lock(&place.lock);
+    while (dl_condition_wait_until(&place.changed, &place.lock, at)) {
+        CHECK(dl_now() - at < 5 * DL_SECOND);
+    }
+    CHECK(dl_now() >= at);
+    CHECK(!dl_condition_wait_until(&place.changed, &place.lock, at));
+    pthread_mutex_unlock(&place.lock);
+}
+
+static void *
+look_who_it_is(void *is_main)
+{
+    *(bool *)is_main = dl_is_main_thread();
+    return NULL;
+}
+
+CHECK_CASE(the_main_thread_is_told_from_others)
+{
+    bool is_main = true;
+    pthread_t thread;
+
+    CHECK(dl_is_main_thread());
+    CHECK_OK(dl_thread_start(&thread, look_who_it_is, &is_main));
+    pthread_join(thread, NULL);
+    CHECK(!is_main);
 }
 
 static meeting *watched;
@@ -80,6 +113,7 @@ CHECK_CASE(an_interrupt_is_looked_for_without_the_lock)
 {
     meeting place = {0};
 
+    dl_condition_init(&place.changed);
     watched = &place;
     dl_interrupt_install(refuse_without_the_lock);
     pthread_mutex_lock(&place.lock);

@@ -23,7 +23,6 @@ static struct {
     bool is_stopping;
 } state = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
-    .wanted = PTHREAD_COND_INITIALIZER,
     .errands = {&state.errands, &state.errands},
 };
 
@@ -114,6 +113,7 @@ start_locked(void)
     if (state.is_running) {
         return DL_OK;
     }
+    dl_condition_init(&state.wanted);
     DL_TRY(dl_thread_start(&state.thread, run, NULL));
     state.is_running = true;
     dl_mpi_world_at_end(stop);

@@ -455,7 +455,7 @@ making_new(dl_nccl_watch *watch, const dl_device_options *options, dl_deadline d
     atomic_init(&self->references, 2);
     atomic_fetch_add(&watch->references, 1);
     pthread_mutex_init(&self->lock, NULL);
-    pthread_cond_init(&self->changed, NULL);
+    dl_condition_init(&self->changed);
     self->watch = watch;
     self->options = *options;
     self->deadline = deadline;

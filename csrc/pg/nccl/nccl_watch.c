@@ -29,7 +29,7 @@ static struct {
     bool is_running;
     bool is_asleep; /* the thread, for longer than LOOK_EVERY */
     bool is_woken;  /* since it fell asleep */
-} all = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+} all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void
 wake_locked(void)
@@ -359,9 +359,7 @@ wait_locked(int64_t pause)
     if (is_idle) {
         pthread_cond_wait(&all.changed, &all.lock);
     } else {
-        int64_t at = dl_now() + pause;
-        struct timespec until = {.tv_sec = at / DL_SECOND, .tv_nsec = at % DL_SECOND};
-        pthread_cond_clockwait(&all.changed, &all.lock, CLOCK_MONOTONIC, &until);
+        (void)dl_condition_wait_until(&all.changed, &all.lock, dl_now() + pause);
     }
     all.is_asleep = false;
 }
@@ -440,7 +438,7 @@ forget_parent(void)
     pthread_mutex_lock(&guard);
     if (atomic_load(&ready_for) != generation) {
         pthread_mutex_init(&all.lock, NULL);
-        pthread_cond_init(&all.changed, NULL);
+        dl_condition_init(&all.changed);
         dl_list_init(&all.groups);
         all.is_running = all.is_asleep = false;
         atomic_store(&ready_for, generation);

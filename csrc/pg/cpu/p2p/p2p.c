@@ -174,7 +174,7 @@ dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **made)
     engine->place = options->layout->place_of[engine->rank];
     engine->bells = memory;
     pthread_mutex_init(&engine->lock, NULL);
-    pthread_cond_init(&engine->left, NULL);
+    dl_condition_init(&engine->left);
     dl_list_init(&engine->offered);
     dl_list_init(&engine->posted);
     dl_list_init(&engine->filling);

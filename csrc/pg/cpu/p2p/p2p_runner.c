@@ -113,7 +113,7 @@ start(dl_p2p *engine)
     }
     self->engine = engine;
     self->last_wanted = dl_now();
-    pthread_cond_init(&self->wanted, NULL);
+    dl_condition_init(&self->wanted);
     dl_status status = dl_thread_start(&self->thread, run, self);
     if (status != DL_OK) {
         pthread_cond_destroy(&self->wanted);
