@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import timedelta
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Protocol, TypeAlias, final
+from typing import Any, Literal, Protocol, TypeAlias, final, overload
 
 from typing_extensions import Self, disjoint_base
 
@@ -130,8 +130,7 @@ class _SupportsArrayInterface(Protocol):
 
 # A numpy.ndarray is both.
 _Array: TypeAlias = _SupportsDLPack | _SupportsArrayInterface | bytearray | memoryview
-# -100 stands for a group that this process is not in.
-_Group: TypeAlias = ProcessGroup | int | None
+_Group: TypeAlias = ProcessGroup | None
 
 # Asked first: the group, the function's name, and what it was given, by name.  Its
 # answer is the function's; NotImplemented has the core do it.
@@ -199,69 +198,199 @@ class ProcessGroup:
         opts: AllreduceOptions | _Op | None = None,
         timeout: _Timeout = None,
     ) -> Work: ...
+    @overload
     def broadcast(
         self,
         tensors: Any,
         opts: BroadcastOptions | int | None = None,
         timeout: _Timeout = None,
-        **named: Any,
-    ) -> _MaybeWork: ...
+    ) -> Work: ...
+    @overload
+    def broadcast(
+        self,
+        tensor: _Array,
+        *,
+        src: int | None = None,
+        group_src: int | None = None,
+        async_op: Literal[True],
+    ) -> Work: ...
+    @overload
+    def broadcast(
+        self,
+        tensor: _Array,
+        *,
+        src: int | None = None,
+        group_src: int | None = None,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
     def reduce(
         self,
         tensors: Any,
         opts: ReduceOptions | int | None = None,
         op: _Op | None = None,
         timeout: _Timeout = None,
-        **named: Any,
-    ) -> _MaybeWork: ...
+    ) -> Work: ...
+    @overload
+    def reduce(
+        self,
+        tensor: _Array,
+        *,
+        dst: int | None = None,
+        op: _Op = ...,
+        group_dst: int | None = None,
+        async_op: Literal[True],
+    ) -> Work: ...
+    @overload
+    def reduce(
+        self,
+        tensor: _Array,
+        *,
+        dst: int | None = None,
+        op: _Op = ...,
+        group_dst: int | None = None,
+        async_op: Literal[False] = False,
+    ) -> None: ...
     def allgather(
         self,
         output_tensors: Sequence[Any],
         input_tensors: Any,
         opts: AllgatherOptions | _Timeout = None,
     ) -> Work: ...
+    @overload
     def gather(
         self,
         output_tensors: Any,
         input_tensors: Any = None,
         opts: GatherOptions | int | None = None,
         timeout: _Timeout = None,
-        **named: Any,
-    ) -> _MaybeWork: ...
+    ) -> Work: ...
+    @overload
+    def gather(
+        self,
+        tensor: _Array,
+        *,
+        gather_list: _Arrays | None = None,
+        dst: int | None = None,
+        group_dst: int | None = None,
+        async_op: Literal[True],
+    ) -> Work: ...
+    @overload
+    def gather(
+        self,
+        tensor: _Array,
+        *,
+        gather_list: _Arrays | None = None,
+        dst: int | None = None,
+        group_dst: int | None = None,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
     def scatter(
         self,
         output_tensors: Any,
         input_tensors: Any = None,
         opts: ScatterOptions | int | None = None,
         timeout: _Timeout = None,
-        **named: Any,
-    ) -> _MaybeWork: ...
+    ) -> Work: ...
+    @overload
+    def scatter(
+        self,
+        tensor: _Array,
+        *,
+        scatter_list: _Arrays | None = None,
+        src: int | None = None,
+        group_src: int | None = None,
+        async_op: Literal[True],
+    ) -> Work: ...
+    @overload
+    def scatter(
+        self,
+        tensor: _Array,
+        *,
+        scatter_list: _Arrays | None = None,
+        src: int | None = None,
+        group_src: int | None = None,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
     def reduce_scatter(
         self,
         output_tensors: Any,
         input_tensors: Any = None,
         opts: ReduceScatterOptions | _Op | None = None,
         timeout: _Timeout = None,
-        **named: Any,
-    ) -> _MaybeWork: ...
+    ) -> Work: ...
+    @overload
+    def reduce_scatter(
+        self,
+        output: _Array,
+        *,
+        input_list: _Arrays,
+        op: _Op = ...,
+        async_op: Literal[True],
+    ) -> Work: ...
+    @overload
+    def reduce_scatter(
+        self,
+        output: _Array,
+        *,
+        input_list: _Arrays,
+        op: _Op = ...,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
     def all_gather_single(
         self,
         output: _Array,
         input: _Array,
         opts: AllgatherOptions | _Timeout = None,
-        **named: Any,
-    ) -> _MaybeWork: ...
+    ) -> Work: ...
+    @overload
+    def all_gather_single(
+        self,
+        output_tensor: _Array,
+        input_tensor: _Array,
+        *,
+        async_op: Literal[True],
+    ) -> Work: ...
+    @overload
+    def all_gather_single(
+        self,
+        output_tensor: _Array,
+        input_tensor: _Array,
+        *,
+        async_op: Literal[False],
+    ) -> None: ...
     def _allgather_base(
         self, output: _Array, input: _Array, opts: AllgatherOptions | _Timeout = None
     ) -> Work: ...
+    @overload
     def reduce_scatter_single(
         self,
         output: _Array,
         input: _Array,
         opts: ReduceScatterOptions | _Op | None = None,
         timeout: _Timeout = None,
-        **named: Any,
-    ) -> _MaybeWork: ...
+    ) -> Work: ...
+    @overload
+    def reduce_scatter_single(
+        self,
+        output: _Array,
+        input: _Array,
+        *,
+        op: _Op = ...,
+        async_op: Literal[True],
+    ) -> Work: ...
+    @overload
+    def reduce_scatter_single(
+        self,
+        output: _Array,
+        input: _Array,
+        *,
+        op: _Op = ...,
+        async_op: Literal[False],
+    ) -> None: ...
     def _reduce_scatter_base(
         self,
         outputTensor: _Array,
@@ -275,6 +404,7 @@ class ProcessGroup:
         input_tensors: _Arrays,
         opts: AllToAllOptions | _Timeout = None,
     ) -> Work: ...
+    @overload
     def all_to_all_single(
         self,
         output: _Array,
@@ -282,8 +412,27 @@ class ProcessGroup:
         output_split_sizes: Sequence[int] | None = None,
         input_split_sizes: Sequence[int] | None = None,
         opts: AllToAllOptions | _Timeout = None,
-        **named: Any,
-    ) -> _MaybeWork: ...
+    ) -> Work: ...
+    @overload
+    def all_to_all_single(
+        self,
+        output: _Array,
+        input: _Array,
+        *,
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        async_op: Literal[True],
+    ) -> Work: ...
+    @overload
+    def all_to_all_single(
+        self,
+        output: _Array,
+        input: _Array,
+        *,
+        output_split_sizes: Sequence[int] | None = None,
+        input_split_sizes: Sequence[int] | None = None,
+        async_op: Literal[False],
+    ) -> None: ...
     def alltoall_base(
         self,
         output: _Array,
@@ -292,23 +441,49 @@ class ProcessGroup:
         input_split_sizes: Sequence[int] | None = None,
         opts: AllToAllOptions | _Timeout = None,
     ) -> Work: ...
+    @overload
     def barrier(
-        self, opts: BarrierOptions | _Timeout = None, **named: Any
-    ) -> _MaybeWork: ...
+        self,
+        opts: BarrierOptions | _Timeout = None,
+    ) -> Work: ...
+    @overload
+    def barrier(
+        self,
+        *,
+        device_ids: object = None,
+        timeout: _Timeout = None,
+        async_op: Literal[True],
+    ) -> Work: ...
+    @overload
+    def barrier(
+        self,
+        *,
+        device_ids: object = None,
+        timeout: _Timeout = None,
+        async_op: Literal[False] = False,
+    ) -> None: ...
+    @overload
+    def send(self, tensors: Any, dstRank: int, tag: int = 0) -> Work: ...
+    @overload
     def send(
         self,
-        tensors: Any,
-        dstRank: int | None = None,
+        tensor: _Array,
+        *,
+        dst: int | None = None,
+        group_dst: int | None = None,
         tag: int = 0,
-        **named: Any,
-    ) -> Any: ...
+    ) -> None: ...
+    @overload
+    def recv(self, tensors: Any, srcRank: int | None = None, tag: int = 0) -> Work: ...
+    @overload
     def recv(
         self,
-        tensors: Any,
-        srcRank: int | None = None,
+        tensor: _Array,
+        *,
+        src: int | None = None,
+        group_src: int | None = None,
         tag: int = 0,
-        **named: Any,
-    ) -> Any: ...
+    ) -> int: ...
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Work: ...
     def allreduce_coalesced(
         self, tensors: Sequence[Any], opts: AllreduceCoalescedOptions | None = None
@@ -344,17 +519,285 @@ class ProcessGroup:
         opts: ReduceScatterOptions | None = None,
     ) -> CoalescedWork: ...
     # The module's functions, with the group filled in.
-    def all_gather(self, *args: Any, **named: Any) -> _MaybeWork: ...
-    def all_gather_into_tensor(self, *args: Any, **named: Any) -> _MaybeWork: ...
-    def all_gather_v(self, *args: Any, **named: Any) -> _MaybeWork: ...
-    def all_reduce(self, *args: Any, **named: Any) -> _MaybeWork: ...
-    def all_to_all(self, *args: Any, **named: Any) -> _MaybeWork: ...
-    def gather_v(self, *args: Any, **named: Any) -> _MaybeWork: ...
-    def irecv(self, *args: Any, **named: Any) -> _MaybeWork: ...
-    def isend(self, *args: Any, **named: Any) -> _MaybeWork: ...
-    def reduce_scatter_tensor(self, *args: Any, **named: Any) -> _MaybeWork: ...
-    def reduce_scatter_v(self, *args: Any, **named: Any) -> _MaybeWork: ...
-    def scatter_v(self, *args: Any, **named: Any) -> _MaybeWork: ...
+    @overload
+    def all_gather(
+        self,
+        tensor_list: _Arrays,
+        tensor: _Array,
+        async_op: Literal[False] = False,
+        *,
+        stream: _Stream = None,
+    ) -> None: ...
+    @overload
+    def all_gather(
+        self,
+        tensor_list: _Arrays,
+        tensor: _Array,
+        *,
+        async_op: Literal[True],
+        stream: _Stream = None,
+    ) -> Work: ...
+    @overload
+    def all_gather(
+        self,
+        tensor_list: _Arrays,
+        tensor: _Array,
+        async_op: bool = False,
+        *,
+        stream: _Stream = None,
+    ) -> Work | None: ...
+    @overload
+    def all_gather_into_tensor(
+        self,
+        output_tensor: _Array,
+        input_tensor: _Array,
+        async_op: Literal[False] = False,
+        *,
+        stream: _Stream = None,
+    ) -> None: ...
+    @overload
+    def all_gather_into_tensor(
+        self,
+        output_tensor: _Array,
+        input_tensor: _Array,
+        *,
+        async_op: Literal[True],
+        stream: _Stream = None,
+    ) -> Work: ...
+    @overload
+    def all_gather_into_tensor(
+        self,
+        output_tensor: _Array,
+        input_tensor: _Array,
+        async_op: bool = False,
+        *,
+        stream: _Stream = None,
+    ) -> Work | None: ...
+    @overload
+    def all_gather_v(
+        self,
+        tensor_list: _Arrays,
+        tensor: _Array,
+        async_op: Literal[False] = False,
+        *,
+        stream: _Stream = None,
+    ) -> None: ...
+    @overload
+    def all_gather_v(
+        self,
+        tensor_list: _Arrays,
+        tensor: _Array,
+        *,
+        async_op: Literal[True],
+        stream: _Stream = None,
+    ) -> Work: ...
+    @overload
+    def all_gather_v(
+        self,
+        tensor_list: _Arrays,
+        tensor: _Array,
+        async_op: bool = False,
+        *,
+        stream: _Stream = None,
+    ) -> Work | None: ...
+    @overload
+    def all_reduce(
+        self,
+        tensor: _Array,
+        op: _Op = ...,
+        async_op: Literal[False] = False,
+        *,
+        stream: _Stream = None,
+    ) -> None: ...
+    @overload
+    def all_reduce(
+        self,
+        tensor: _Array,
+        op: _Op = ...,
+        *,
+        async_op: Literal[True],
+        stream: _Stream = None,
+    ) -> Work: ...
+    @overload
+    def all_reduce(
+        self,
+        tensor: _Array,
+        op: _Op = ...,
+        async_op: bool = False,
+        *,
+        stream: _Stream = None,
+    ) -> Work | None: ...
+    @overload
+    def all_to_all(
+        self,
+        output_tensor_list: _Arrays,
+        input_tensor_list: _Arrays,
+        async_op: Literal[False] = False,
+        *,
+        stream: _Stream = None,
+    ) -> None: ...
+    @overload
+    def all_to_all(
+        self,
+        output_tensor_list: _Arrays,
+        input_tensor_list: _Arrays,
+        *,
+        async_op: Literal[True],
+        stream: _Stream = None,
+    ) -> Work: ...
+    @overload
+    def all_to_all(
+        self,
+        output_tensor_list: _Arrays,
+        input_tensor_list: _Arrays,
+        async_op: bool = False,
+        *,
+        stream: _Stream = None,
+    ) -> Work | None: ...
+    @overload
+    def gather_v(
+        self,
+        tensor: _Array,
+        gather_list: _Arrays | None = None,
+        dst: int | None = None,
+        async_op: Literal[False] = False,
+        group_dst: int | None = None,
+        *,
+        stream: _Stream = None,
+    ) -> None: ...
+    @overload
+    def gather_v(
+        self,
+        tensor: _Array,
+        gather_list: _Arrays | None = None,
+        dst: int | None = None,
+        *,
+        async_op: Literal[True],
+        group_dst: int | None = None,
+        stream: _Stream = None,
+    ) -> Work: ...
+    @overload
+    def gather_v(
+        self,
+        tensor: _Array,
+        gather_list: _Arrays | None = None,
+        dst: int | None = None,
+        async_op: bool = False,
+        group_dst: int | None = None,
+        *,
+        stream: _Stream = None,
+    ) -> Work | None: ...
+    def irecv(
+        self,
+        tensor: _Array,
+        src: int | None = None,
+        tag: int = 0,
+        group_src: int | None = None,
+        *,
+        stream: _Stream = None,
+    ) -> Work: ...
+    def isend(
+        self,
+        tensor: _Array,
+        dst: int | None = None,
+        tag: int = 0,
+        group_dst: int | None = None,
+        *,
+        stream: _Stream = None,
+    ) -> Work: ...
+    @overload
+    def reduce_scatter_tensor(
+        self,
+        output: _Array,
+        input: _Array,
+        op: _Op = ...,
+        async_op: Literal[False] = False,
+        *,
+        stream: _Stream = None,
+    ) -> None: ...
+    @overload
+    def reduce_scatter_tensor(
+        self,
+        output: _Array,
+        input: _Array,
+        op: _Op = ...,
+        *,
+        async_op: Literal[True],
+        stream: _Stream = None,
+    ) -> Work: ...
+    @overload
+    def reduce_scatter_tensor(
+        self,
+        output: _Array,
+        input: _Array,
+        op: _Op = ...,
+        async_op: bool = False,
+        *,
+        stream: _Stream = None,
+    ) -> Work | None: ...
+    @overload
+    def reduce_scatter_v(
+        self,
+        output: _Array,
+        input_list: _Arrays,
+        op: _Op = ...,
+        async_op: Literal[False] = False,
+        *,
+        stream: _Stream = None,
+    ) -> None: ...
+    @overload
+    def reduce_scatter_v(
+        self,
+        output: _Array,
+        input_list: _Arrays,
+        op: _Op = ...,
+        *,
+        async_op: Literal[True],
+        stream: _Stream = None,
+    ) -> Work: ...
+    @overload
+    def reduce_scatter_v(
+        self,
+        output: _Array,
+        input_list: _Arrays,
+        op: _Op = ...,
+        async_op: bool = False,
+        *,
+        stream: _Stream = None,
+    ) -> Work | None: ...
+    @overload
+    def scatter_v(
+        self,
+        tensor: _Array,
+        scatter_list: _Arrays | None = None,
+        src: int | None = None,
+        async_op: Literal[False] = False,
+        group_src: int | None = None,
+        *,
+        stream: _Stream = None,
+    ) -> None: ...
+    @overload
+    def scatter_v(
+        self,
+        tensor: _Array,
+        scatter_list: _Arrays | None = None,
+        src: int | None = None,
+        *,
+        async_op: Literal[True],
+        group_src: int | None = None,
+        stream: _Stream = None,
+    ) -> Work: ...
+    @overload
+    def scatter_v(
+        self,
+        tensor: _Array,
+        scatter_list: _Arrays | None = None,
+        src: int | None = None,
+        async_op: bool = False,
+        group_src: int | None = None,
+        *,
+        stream: _Stream = None,
+    ) -> Work | None: ...
     def _set_handler(self, handler: _Handler | None, /) -> _Handler | None: ...
     def _adopt(
         self,
@@ -391,9 +834,26 @@ _Arrays: TypeAlias = list[Any]
 _Op: TypeAlias = RedOpType | ReduceOp
 # The number of a cudaStream_t, or an object that has it.
 _Stream: TypeAlias = Any
-# A Work where async_op is true, None where it is not: as the caller knows best.
-_MaybeWork: TypeAlias = Work | Any
 
+@overload
+def all_reduce(
+    tensor: _Array,
+    op: _Op = ...,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def all_reduce(
+    tensor: _Array,
+    op: _Op = ...,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def all_reduce(
     tensor: _Array,
     op: _Op = ...,
@@ -401,7 +861,28 @@ def all_reduce(
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def broadcast(
+    tensor: _Array,
+    src: int | None = None,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    group_src: int | None = None,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def broadcast(
+    tensor: _Array,
+    src: int | None = None,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    group_src: int | None = None,
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def broadcast(
     tensor: _Array,
     src: int | None = None,
@@ -410,7 +891,30 @@ def broadcast(
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def reduce(
+    tensor: _Array,
+    dst: int | None = None,
+    op: _Op = ...,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    group_dst: int | None = None,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def reduce(
+    tensor: _Array,
+    dst: int | None = None,
+    op: _Op = ...,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    group_dst: int | None = None,
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def reduce(
     tensor: _Array,
     dst: int | None = None,
@@ -420,7 +924,26 @@ def reduce(
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def all_gather(
+    tensor_list: _Arrays,
+    tensor: _Array,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def all_gather(
+    tensor_list: _Arrays,
+    tensor: _Array,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def all_gather(
     tensor_list: _Arrays,
     tensor: _Array,
@@ -428,7 +951,26 @@ def all_gather(
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def all_gather_single(
+    output_tensor: _Array,
+    input_tensor: _Array,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def all_gather_single(
+    output_tensor: _Array,
+    input_tensor: _Array,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def all_gather_single(
     output_tensor: _Array,
     input_tensor: _Array,
@@ -436,7 +978,30 @@ def all_gather_single(
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def gather(
+    tensor: _Array,
+    gather_list: _Arrays | None = None,
+    dst: int | None = None,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    group_dst: int | None = None,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def gather(
+    tensor: _Array,
+    gather_list: _Arrays | None = None,
+    dst: int | None = None,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    group_dst: int | None = None,
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def gather(
     tensor: _Array,
     gather_list: _Arrays | None = None,
@@ -446,7 +1011,30 @@ def gather(
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def gather_v(
+    tensor: _Array,
+    gather_list: _Arrays | None = None,
+    dst: int | None = None,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    group_dst: int | None = None,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def gather_v(
+    tensor: _Array,
+    gather_list: _Arrays | None = None,
+    dst: int | None = None,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    group_dst: int | None = None,
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def gather_v(
     tensor: _Array,
     gather_list: _Arrays | None = None,
@@ -456,7 +1044,30 @@ def gather_v(
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def scatter(
+    tensor: _Array,
+    scatter_list: _Arrays | None = None,
+    src: int | None = None,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    group_src: int | None = None,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def scatter(
+    tensor: _Array,
+    scatter_list: _Arrays | None = None,
+    src: int | None = None,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    group_src: int | None = None,
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def scatter(
     tensor: _Array,
     scatter_list: _Arrays | None = None,
@@ -466,7 +1077,30 @@ def scatter(
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def scatter_v(
+    tensor: _Array,
+    scatter_list: _Arrays | None = None,
+    src: int | None = None,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    group_src: int | None = None,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def scatter_v(
+    tensor: _Array,
+    scatter_list: _Arrays | None = None,
+    src: int | None = None,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    group_src: int | None = None,
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def scatter_v(
     tensor: _Array,
     scatter_list: _Arrays | None = None,
@@ -476,7 +1110,28 @@ def scatter_v(
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def reduce_scatter(
+    output: _Array,
+    input_list: _Arrays,
+    op: _Op = ...,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def reduce_scatter(
+    output: _Array,
+    input_list: _Arrays,
+    op: _Op = ...,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def reduce_scatter(
     output: _Array,
     input_list: _Arrays,
@@ -485,7 +1140,28 @@ def reduce_scatter(
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def reduce_scatter_single(
+    output: _Array,
+    input: _Array,
+    op: _Op = ...,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def reduce_scatter_single(
+    output: _Array,
+    input: _Array,
+    op: _Op = ...,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def reduce_scatter_single(
     output: _Array,
     input: _Array,
@@ -494,7 +1170,26 @@ def reduce_scatter_single(
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def all_to_all(
+    output_tensor_list: _Arrays,
+    input_tensor_list: _Arrays,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def all_to_all(
+    output_tensor_list: _Arrays,
+    input_tensor_list: _Arrays,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def all_to_all(
     output_tensor_list: _Arrays,
     input_tensor_list: _Arrays,
@@ -502,7 +1197,30 @@ def all_to_all(
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def all_to_all_single(
+    output: _Array,
+    input: _Array,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    *,
+    stream: _Stream = None,
+) -> None: ...
+@overload
+def all_to_all_single(
+    output: _Array,
+    input: _Array,
+    output_split_sizes: Sequence[int] | None = None,
+    input_split_sizes: Sequence[int] | None = None,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    stream: _Stream = None,
+) -> Work: ...
+@overload
 def all_to_all_single(
     output: _Array,
     input: _Array,
@@ -512,13 +1230,29 @@ def all_to_all_single(
     async_op: bool = False,
     *,
     stream: _Stream = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
+@overload
+def barrier(
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    device_ids: object = None,
+    timeout: _Timeout = None,
+) -> None: ...
+@overload
+def barrier(
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    device_ids: object = None,
+    timeout: _Timeout = None,
+) -> Work: ...
+@overload
 def barrier(
     group: _Group = None,
     async_op: bool = False,
     device_ids: object = None,
     timeout: _Timeout = None,
-) -> _MaybeWork: ...
+) -> Work | None: ...
 def monitored_barrier(
     group: _Group = None, timeout: _Timeout = None, wait_all_ranks: bool = False
 ) -> None: ...
@@ -552,7 +1286,7 @@ def isend(
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> Work: ...
 def irecv(
     tensor: _Array,
     src: int | None = None,
@@ -561,7 +1295,7 @@ def irecv(
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> Work | None: ...
+) -> Work: ...
 
 @final
 class _SharedMemory:

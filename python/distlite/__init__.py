@@ -316,17 +316,19 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name not in _LATER and name not in _MODULES:
-        raise AttributeError(f"module 'distlite' has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # or every name would pass for one of this module
 
-    if name in _MODULES:
-        return import_module(f"distlite.{name}")
+    def __getattr__(name: str) -> object:
+        if name not in _LATER and name not in _MODULES:
+            raise AttributeError(f"module 'distlite' has no attribute {name!r}")
+        from importlib import import_module
 
-    value: object = getattr(import_module(f"distlite.{_LATER[name]}"), name)
-    globals()[name] = value
-    return value
+        if name in _MODULES:
+            return import_module(f"distlite.{name}")
+
+        value: object = getattr(import_module(f"distlite.{_LATER[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -15,6 +15,7 @@ from operator import index
 
 from . import _C
 from ._C import PrefixStore, ProcessGroup
+from ._typing import overload
 from .backends import Backend, backend_of, engine_of, serve_devices
 from .lifecycle import (
     _check_extras,
@@ -26,12 +27,10 @@ from .world import GroupInfo, GroupMember, info_of, is_outside, world
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from typing import Any, TypeAlias
+    from typing import Any, Literal
 
     from ._C import Store
 
-    # -100 stands for a group that this process is not in.
-    MaybeGroup: TypeAlias = ProcessGroup | int
 
 __all__ = [
     "new_group",
@@ -40,6 +39,18 @@ __all__ = [
 ]
 
 
+@overload
+def new_group(
+    ranks: Iterable[int] | None = None,
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any | None = None,
+    use_local_synchronization: Literal[False] = False,
+    group_desc: str | None = None,
+    device_id: Any | None = None,
+    sort_ranks: bool = True,
+) -> ProcessGroup: ...
+@overload
 def new_group(
     ranks: Iterable[int] | None = None,
     timeout: timedelta | None = None,
@@ -49,7 +60,17 @@ def new_group(
     group_desc: str | None = None,
     device_id: Any | None = None,
     sort_ranks: bool = True,
-) -> Any:
+) -> ProcessGroup | None: ...
+def new_group(
+    ranks: Iterable[int] | None = None,
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    pg_options: Any | None = None,
+    use_local_synchronization: bool = False,
+    group_desc: str | None = None,
+    device_id: Any | None = None,
+    sort_ranks: bool = True,
+) -> ProcessGroup | None:
     """Makes a group of the processes of global `ranks`, all by default.
 
     Every process calls it, in the same order, members or not; with
@@ -65,7 +86,7 @@ def new_group(
     if use_local_synchronization and default.rank() not in members:
         return None
     label = _next_name(members, use_local_synchronization)
-    made: MaybeGroup = GroupMember.NON_GROUP_MEMBER
+    made = GroupMember.NON_GROUP_MEMBER
     if default.rank() in members:
         info = GroupInfo(name, config, members, device_id)
         made = _join(label, info, limit, group_desc or "undefined")
@@ -153,7 +174,7 @@ def new_subgroups(
     backend: str | None = None,
     pg_options: Any | None = None,
     group_desc: str | None = None,
-) -> tuple[Any, list[Any]]:
+) -> tuple[ProcessGroup, list[ProcessGroup]]:
     """Cuts `group` into groups of `group_size`, in the order of ranks.
 
     Returns this process's group and the list of all, which has
@@ -189,7 +210,7 @@ def new_subgroups_by_enumeration(
     backend: str | None = None,
     pg_options: Any | None = None,
     group_desc: str | None = None,
-) -> tuple[Any, list[Any]]:
+) -> tuple[ProcessGroup, list[ProcessGroup]]:
     """Makes a group of each list of ranks, which have no rank in common.
 
     Returns as new_subgroups(); None as the own group of a process in none of them.
@@ -213,10 +234,12 @@ def new_subgroups_by_enumeration(
     )
 
 
-def _own_and_all(groups: list[Any]) -> tuple[Any, list[Any]]:
+def _own_and_all(
+    groups: Sequence[ProcessGroup | None],
+) -> tuple[ProcessGroup, list[ProcessGroup]]:
     outside = GroupMember.NON_GROUP_MEMBER
     all_of = [outside if group is None else group for group in groups]
-    own = next((group for group in all_of if not is_outside(group)), None)
+    own: Any = next((group for group in all_of if not is_outside(group)), None)
     return own, all_of
 
 

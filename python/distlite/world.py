@@ -114,12 +114,14 @@ class group(metaclass=_WorldProperty):
 class GroupMember(metaclass=_WorldProperty):
     """As ``group``, and what stands for a group that this process is not in."""
 
-    NON_GROUP_MEMBER = -100
+    # A number, as torch's is; whoever has it may pass it where a group is asked for.
+    NON_GROUP_MEMBER: ProcessGroup = -100  # type: ignore[assignment]
 
 
 def is_outside(group: object) -> bool:
     """Whether `group` stands for one that this process is not in."""
-    return type(group) is int and group == GroupMember.NON_GROUP_MEMBER
+    outside: object = GroupMember.NON_GROUP_MEMBER
+    return type(group) is int and group == outside
 
 
 def info_of(group: ProcessGroup | None) -> GroupInfo:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from c_source import ROOT
 
-TOOLS = ("ruff", "mypy", "clang-format")
+TOOLS = ("ruff", "mypy", "basedpyright", "clang-format")
 
 
 def pinned() -> dict[str, str]:
