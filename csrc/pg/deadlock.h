@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Finds ranks that wait for each other and would do so until their timeout.  Once a thread
- * of the program has waited for some seconds, a thread of this file describes to the
- * job's store what this process waits for (pg/wait_graph.h), reads the same of the ranks
- * that are waited for, and looks for a cycle.  A cycle is told only if all its processes
+ * of the program has waited for some seconds, a thread of this file describes what this
+ * process waits for (pg/own_waits.h) to the job's store, reads the same of the ranks that
+ * are waited for (pg/wait_exchange.h), and looks for a cycle (pg/wait_graph.h).  A cycle is told only if all its processes
  * have described the same waits once more after it was found first: so they all waited at
  * one moment, and what is a deadlock at one moment stays one.
  *
@@ -33,10 +33,6 @@ dl_status dl_deadlock_configure(void);
 
 /* The group whose ranks and store are the job's; not counted, NULL for none. */
 void dl_deadlock_set_world(dl_group *group);
-
-/* How many threads the program has; called on a thread of the library.  Negative: they
- * cannot be counted any more. */
-void dl_deadlock_count_threads(int (*count)(void));
 
 /* An operation has timed out: adds the picture, if one was found for it, to the thread's
  * last error, whose code is returned. */

@@ -28,7 +28,7 @@ struct dl_group {
     uint32_t fork_generation;
     pid_t creator;
     dl_seat seat;
-    dl_list deadlock_node;         /* guarded by deadlock.c */
+    dl_list deadlock_node;         /* guarded by own_waits.c */
     int32_t *global_ranks;         /* fixed before that knows it; NULL: the same */
     size_t brief;                  /* of the backend */
     bool is_on_device;             /* the device side of another: it has such arrays */

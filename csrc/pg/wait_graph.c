@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pg/fingerprint.h"
-
 #define MAGIC UINT64_C(0x31746961776c64) /* "dlwait1" */
 
 /* Targets of one operation, and operations looked at on the way to them. */
@@ -137,12 +135,6 @@ find_group(const dl_wait_state *state, const char *name)
     return -1;
 }
 
-static bool
-is_message(const dl_wait_row *row)
-{
-    return row->op == DL_SEND || row->op == DL_RECV || row->op == DL_RECV_ANY;
-}
-
 /* The collective `row` awaits `rank`.  A rank that is in the same collective waits for
  * others in turn, and is looked at next. */
 static void
@@ -228,7 +220,7 @@ static void
 find_targets(const graph *self, target at, target_list *targets)
 {
     targets->count = 0;
-    if (is_message(row_of(self, at))) {
+    if (dl_wait_is_message(row_of(self, at)->op)) {
         find_message_targets(self, at, targets);
     } else {
         find_collective_targets(self, at, targets);

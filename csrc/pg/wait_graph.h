@@ -18,6 +18,7 @@
 
 #include "base/buffer.h"
 #include "base/bytes.h"
+#include "pg/fingerprint.h"
 
 /* A process with more of any of these is not judged. */
 #define DL_WAIT_ROWS 16
@@ -61,6 +62,13 @@ typedef struct dl_wait_row {
     dl_awaited awaited;
     char site[112]; /* "train.py:48 in step" */
 } dl_wait_row;
+
+/* Whether a row of `op` is of a message. */
+static inline bool
+dl_wait_is_message(uint8_t op)
+{
+    return op == DL_SEND || op == DL_RECV || op == DL_RECV_ANY;
+}
 
 /* dl_wait_group.running */
 #define DL_WAIT_IDLE (-1)

@@ -5,6 +5,7 @@
 
 #include "base/debug_level.h"
 #include "pg/deadlock.h"
+#include "pg/own_waits.h"
 #include "python/collective_call.h"
 #include "python/convert.h"
 #include "python/errors.h"
@@ -174,6 +175,6 @@ dlpy_add_debug_functions(PyObject *module)
     if (read_level(getenv(VARIABLE)) < 0) {
         return -1;
     }
-    dl_deadlock_count_threads(count_threads);
+    dl_own_waits_count_threads(count_threads);
     return dlpy_add_functions(module, functions);
 }

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/own_waits.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pg/blocked_threads.h"
+#include "pg/group_state.h"
+#include "pg/recorder_state.h"
+
+#define THREADS 64
+
+/* What the rows of the recorder are made of, without atomics. */
+typedef struct plain_record {
+    uint64_t version;
+    int64_t queued;
+    int64_t started;
+    int64_t ended;
+    int64_t sequence;
+    uint64_t count;
+    uint64_t place;
+    uint64_t what;
+} plain_record;
+
+_Static_assert(sizeof(plain_record) == sizeof(dl_record), "the same row");
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* guarded by lock */
+static dl_list groups;
+static int (*count_threads)(void);
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* In a forked child nothing of the parent's runs, and its lock may have been held. */
+static void
+forget_parent(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    dl_list_init(&groups);
+}
+
+static void
+prepare(void)
+{
+    dl_list_init(&groups);
+    pthread_atfork(NULL, NULL, forget_parent);
+}
+
+static dl_group *
+group_of(dl_list *node)
+{
+    return DL_LIST_ENTRY(node, dl_group, deadlock_node);
+}
+
+/* False: there are too many. */
+static bool
+add_groups_locked(dl_own_waits *self)
+{
+    dl_wait_state *own = &self->state;
+
+    for (dl_list *node = groups.next; node != &groups; node = node->next) {
+        dl_group *group = group_of(node);
+        if (own->group_count == DL_WAIT_GROUPS) {
+            return false;
+        }
+        dl_wait_group *row = &own->groups[own->group_count];
+        snprintf(row->name, sizeof row->name, "%s", group->name);
+        row->begun =
+            atomic_load_explicit(&group->seat.row->begun, memory_order_acquire);
+        row->running = DL_WAIT_IDLE;
+        self->serials[own->group_count++] = (uint32_t)group->seat.serial;
+    }
+    return true;
+}
+
+static dl_group *
+find_group_locked(uint32_t serial)
+{
+    for (dl_list *node = groups.next; node != &groups; node = node->next) {
+        if ((uint32_t)group_of(node)->seat.serial == serial) {
+            return group_of(node);
+        }
+    }
+    return NULL;
+}
+
+static int
+find_serial(const dl_own_waits *self, uint32_t serial)
+{
+    for (uint32_t i = 0; i < self->state.group_count; i++) {
+        if (self->serials[i] == serial) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* False: it has ended, or is of a group that is not known here. */
+static bool
+read_record(const dl_own_waits *self, const dl_record *record, plain_record *row,
+            uint32_t *group)
+{
+    if (!dl_row_read(&record->version, row, sizeof *row / sizeof(uint64_t))) {
+        return false;
+    }
+    uint64_t state = row->what >> 24 & 0xf;
+    int at = find_serial(self, (uint32_t)row->place);
+    *group = (uint32_t)at;
+    return (state == DL_RECORD_QUEUED || state == DL_RECORD_RUNNING) && at >= 0;
+}
+
+static int32_t
+global_rank(const dl_group *group, int rank)
+{
+    bool is_known = rank >= 0 && rank < group->size;
+
+    return !is_known                     ? -1
+           : group->global_ranks == NULL ? rank
+                                         : group->global_ranks[rank];
+}
+
+static const char *
+base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash == NULL ? path : slash + 1;
+}
+
+static void
+describe_site(uint64_t number, char *text, size_t size)
+{
+    const dl_recorder *recorder = dl_recorder_self();
+    struct {
+        uint64_t version;
+        uint64_t line;
+        char function[64];
+        char file[176];
+    } site;
+
+    text[0] = '\0';
+    if (number > 0
+        && dl_row_read(&recorder->tables.sites[number - 1].version, &site,
+                       DL_SITE_WORDS)) {
+        snprintf(text, size, "%.56s:%" PRIu64 " in %.28s", base_name(site.file),
+                 site.line, site.function);
+    }
+}
+
+/* A receive from any rank takes the first message that comes. */
+static void
+add_peers(const dl_group *group, dl_wait_row *row)
+{
+    bool is_any = row->op == DL_RECV_ANY;
+
+    row->awaited.is_any = is_any ? 1 : 0;
+    for (int rank = 0; rank < group->size; rank++) {
+        if (is_any ? rank != group->rank : rank == (int)row->root) {
+            dl_awaited_add(&row->awaited, rank);
+        }
+    }
+}
+
+static void
+fill_row(const dl_own_waits *self, const dl_blocked_thread *thread,
+         const plain_record *from, dl_wait_row *row)
+{
+    const dl_group *group = find_group_locked(self->serials[row->group]);
+
+    row->id = thread->id;
+    row->count = from->count;
+    row->waited = dl_now() - (from->queued != 0 ? from->queued : from->started);
+    row->sequence = from->sequence;
+    row->root = (uint32_t)(from->what >> 32);
+    row->op = (uint8_t)from->what;
+    row->dtype = (uint8_t)(from->what >> 8);
+    row->reduce_op = (uint8_t)(from->what >> 16);
+    row->awaited = thread->awaited;
+    if (dl_wait_is_message(row->op)) {
+        add_peers(group, row);
+    }
+    for (uint32_t i = 0; i < row->awaited.count; i++) {
+        row->awaited.ranks[i] = global_rank(group, row->awaited.ranks[i]);
+    }
+    describe_site(from->place >> 32, row->site, sizeof row->site);
+}
+
+/* Index of the row in which the thread waits, or -1. */
+static int
+add_thread_locked(dl_own_waits *self, const dl_blocked_thread *thread)
+{
+    dl_wait_state *own = &self->state;
+    plain_record from;
+    uint32_t group;
+
+    if (thread->id == 0 || thread->record == NULL
+        || !read_record(self, thread->record, &from, &group)) {
+        return -1;
+    }
+    for (uint32_t i = 0; i < own->row_count; i++) {
+        if (self->records[i] == thread->record) {
+            return (int)i;
+        }
+    }
+    if (own->row_count == DL_WAIT_ROWS) {
+        return -1;
+    }
+    self->records[own->row_count] = thread->record;
+    self->started[own->row_count] = from.started;
+    own->rows[own->row_count] = (dl_wait_row){.group = group};
+    fill_row(self, thread, &from, &own->rows[own->row_count]);
+    return (int)own->row_count++;
+}
+
+/* Asynchronous ones included.  False: there are too many, or some were not recorded. */
+static bool
+add_records_locked(dl_own_waits *self)
+{
+    const dl_recorder *recorder = dl_recorder_self();
+    dl_wait_state *own = &self->state;
+    plain_record from;
+    uint32_t group;
+
+    for (uint32_t at = 0; at <= recorder->mask; at++) {
+        const dl_record *record = &recorder->tables.records[at];
+        if (!read_record(self, record, &from, &group)) {
+            continue;
+        }
+        uint8_t op = (uint8_t)from.what;
+        if (!dl_wait_is_message(op)) {
+            dl_wait_group *row = &own->groups[group];
+            bool is_queued = (from.what >> 24 & 0xf) == DL_RECORD_QUEUED;
+            row->queued += is_queued ? 1 : 0;
+            row->running = is_queued ? row->running : DL_WAIT_UNKNOWN;
+            for (uint32_t i = 0; !is_queued && i < own->row_count; i++) {
+                row->running = self->records[i] == record ? (int32_t)i : row->running;
+            }
+            continue;
+        }
+        if (own->message_count == DL_WAIT_MESSAGES) {
+            return false;
+        }
+        own->messages[own->message_count++] = (dl_wait_message){
+            .tag = from.sequence,
+            .peer = op == DL_RECV_ANY
+                        ? -1
+                        : global_rank(find_group_locked(self->serials[group]),
+                                      (int)(from.what >> 32)),
+            .group = group,
+            .op = op,
+        };
+    }
+    return atomic_load(&recorder->dropped) == 0;
+}
+
+/* The row of what the lane is busy with, or -1. */
+static int
+find_lane_locked(const dl_own_waits *self, const void *lane)
+{
+    for (dl_list *node = groups.next; node != &groups; node = node->next) {
+        if (&group_of(node)->lane == lane) {
+            int at = find_serial(self, (uint32_t)group_of(node)->seat.serial);
+            return at < 0 ? -1 : self->state.groups[at].running;
+        }
+    }
+    return -1;
+}
+
+static uint64_t
+mix(uint64_t hash, uint64_t word)
+{
+    hash = (hash ^ word) * UINT64_C(0x100000001b3);
+    return hash ^ hash >> 29;
+}
+
+/* Every thread that is known to call operations waits for one, and has for a while. */
+static void
+judge_threads_locked(dl_own_waits *self, const dl_blocked_thread *threads,
+                     const int *rows, int count, int64_t after)
+{
+    dl_wait_state *own = &self->state;
+    int64_t now = dl_now();
+    bool has_main = false;
+
+    own->is_blocked = 1;
+    for (int i = 0; i < count; i++) {
+        const dl_blocked_thread *thread = &threads[i];
+        if (thread->is_own) {
+            continue;
+        }
+        int row = thread->id != 0 && thread->lane != NULL
+                      ? find_lane_locked(self, thread->lane)
+                      : rows[i];
+        has_main |= thread->is_main;
+        if (row < 0 || now - thread->since < after) {
+            own->is_blocked = 0;
+            continue;
+        }
+        own->rows[row].is_program = 1;
+        own->epoch = mix(mix(own->epoch, thread->id), own->rows[row].id);
+        own->others -= own->others > 0 ? 1 : 0;
+    }
+    own->is_blocked &= has_main ? 1 : 0;
+}
+
+bool
+dl_own_waits_describe(dl_own_waits *self, int64_t after)
+{
+    dl_blocked_thread threads[THREADS];
+    int rows[THREADS];
+    int count;
+    bool is_late = false;
+    int others = count_threads == NULL ? 0 : count_threads();
+    bool is_whole = dl_blocked_list(threads, THREADS, &count) && others >= 0;
+    dl_wait_state *own = &self->state;
+
+    memset(own, 0, sizeof *own);
+    own->pid = getpid();
+    own->rank = self->rank;
+    own->others = others < 0 ? 0 : (uint32_t)others;
+    own->beat = ++self->beat;
+    gethostname(own->host, sizeof own->host - 1);
+    pthread_mutex_lock(&lock);
+    is_whole = add_groups_locked(self) && is_whole;
+    for (int i = 0; i < count; i++) {
+        rows[i] = add_thread_locked(self, &threads[i]);
+        is_late |= threads[i].id != 0 && !threads[i].is_own
+                   && dl_now() - threads[i].since >= after;
+    }
+    is_whole = add_records_locked(self) && is_whole;
+    judge_threads_locked(self, threads, rows, count, after);
+    pthread_mutex_unlock(&lock);
+    own->is_blocked &= is_whole ? 1 : 0;
+    return is_late;
+}
+dl_group *
+dl_own_waits_group(const dl_own_waits *self, const dl_wait_row *row)
+{
+    pthread_mutex_lock(&lock);
+    dl_group *group = find_group_locked(self->serials[row->group]);
+    group = group == NULL ? NULL : dl_group_ref_if_alive(group);
+    pthread_mutex_unlock(&lock);
+    return group;
+}
+
+void
+dl_own_waits_count_threads(int (*count)(void))
+{
+    pthread_mutex_lock(&lock);
+    count_threads = count;
+    pthread_mutex_unlock(&lock);
+}
+
+void
+dl_own_waits_enter(dl_group *group)
+{
+    pthread_once(&once, prepare);
+    pthread_mutex_lock(&lock);
+    if (group->seat.row != NULL && group->deadlock_node.next == NULL) {
+        dl_list_append(&groups, &group->deadlock_node);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void
+dl_own_waits_leave(dl_group *group)
+{
+    pthread_mutex_lock(&lock);
+    dl_list_remove(&group->deadlock_node);
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/wait_exchange.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/thread.h"
+
+/* Ranks read in one look. */
+#define READS 128
+
+/* The store's answer to what it need not wait for. */
+#define ANSWER_LIMIT (5 * DL_SECOND)
+
+#define KEY_SIZE 64
+
+static dl_bytes
+key_of(const char *topic, int rank, uint64_t epoch, char text[KEY_SIZE])
+{
+    snprintf(text, KEY_SIZE, "deadlock/%s/%d/%" PRIx64, topic, rank, epoch);
+    return dl_bytes_of(text);
+}
+
+static dl_bytes
+state_key(int rank, char text[KEY_SIZE])
+{
+    return key_of("waits", rank, 0, text);
+}
+
+dl_status
+dl_wait_exchange_publish(dl_wait_exchange *self, const dl_wait_state *state)
+{
+    dl_buffer bytes = {0};
+    char key[KEY_SIZE];
+
+    dl_wait_state_write(state, &bytes);
+    dl_status status = dl_buffer_check(&bytes);
+    if (status == DL_OK) {
+        status = dl_store_set(self->store, state_key(self->rank, key),
+                              dl_buffer_bytes(&bytes), dl_deadline_after(ANSWER_LIMIT));
+    }
+    self->has_published |= status == DL_OK;
+    dl_buffer_fini(&bytes);
+    return status;
+}
+
+void
+dl_wait_exchange_withdraw(dl_wait_exchange *self)
+{
+    char key[KEY_SIZE];
+
+    if (self->has_published) {
+        (void)dl_store_set(self->store, state_key(self->rank, key), DL_LITERAL("-"),
+                           dl_deadline_after(ANSWER_LIMIT));
+    }
+}
+
+/* Empty: there is nothing at the key. */
+static dl_status
+read_key(const dl_wait_exchange *self, dl_bytes key, dl_buffer *value)
+{
+    dl_deadline deadline = dl_deadline_after(ANSWER_LIMIT);
+    bool exists = false;
+
+    dl_buffer_clear(value);
+    DL_TRY(dl_store_check(self->store, &key, 1, &exists, deadline));
+    return exists ? dl_store_get(self->store, key, value, deadline) : DL_OK;
+}
+
+static dl_status
+read_state(dl_wait_exchange *self, int rank)
+{
+    dl_buffer value = {0};
+    char key[KEY_SIZE];
+    dl_status status = read_key(self, state_key(rank, key), &value);
+    dl_wait_state *state = status == DL_OK ? calloc(1, sizeof *state) : NULL;
+
+    if (state != NULL && dl_wait_state_read(dl_buffer_bytes(&value), state)
+        && state->rank == rank) {
+        self->states[rank] = state;
+    } else {
+        free(state);
+    }
+    dl_buffer_fini(&value);
+    return status;
+}
+
+static void
+forget_states(dl_wait_exchange *self)
+{
+    for (int rank = 0; rank < self->size; rank++) {
+        if (rank != self->rank) {
+            free(self->states[rank]);
+        }
+        self->states[rank] = NULL;
+    }
+}
+
+dl_status
+dl_wait_exchange_read(dl_wait_exchange *self, dl_wait_state *own)
+{
+    int ranks[READS];
+    bool *is_known = calloc((size_t)self->size, sizeof *is_known);
+    int count = 1;
+    dl_status status = is_known == NULL ? dl_fail_no_memory() : DL_OK;
+
+    forget_states(self);
+    self->states[self->rank] = own;
+    ranks[0] = self->rank;
+    for (int i = 0; status == DL_OK && i < count; i++) {
+        const dl_wait_state *state;
+        if (i > 0) {
+            status = read_state(self, ranks[i]);
+        } else {
+            is_known[self->rank] = true;
+        }
+        state = self->states[ranks[i]];
+        for (uint32_t row = 0; state != NULL && row < state->row_count; row++) {
+            const dl_awaited *awaited = &state->rows[row].awaited;
+            for (uint32_t j = 0; j < awaited->count; j++) {
+                int rank = awaited->ranks[j];
+                if (rank >= 0 && rank < self->size && !is_known[rank]
+                    && count < READS) {
+                    is_known[rank] = true;
+                    ranks[count++] = rank;
+                }
+            }
+        }
+    }
+    free(is_known);
+    return status;
+}
+
+dl_status
+dl_wait_exchange_tell(const dl_wait_exchange *self, const dl_wait_verdict *found)
+{
+    dl_bytes value = {(const uint8_t *)found, sizeof *found};
+    char key[KEY_SIZE];
+
+    for (int i = 0; i < found->count; i++) {
+        if (found->ranks[i] != self->rank) {
+            DL_TRY(dl_store_set(self->store,
+                                key_of("told", found->ranks[i], found->epochs[i], key),
+                                value, dl_deadline_after(ANSWER_LIMIT)));
+        }
+    }
+    return DL_OK;
+}
+
+static dl_status
+await_known(const dl_wait_exchange *self, const dl_wait_verdict *found,
+            dl_deadline deadline)
+{
+    char key[KEY_SIZE];
+
+    for (int i = 0; i < found->count && !dl_deadline_passed(deadline); i++) {
+        dl_bytes asked = key_of("known", found->ranks[i], found->epochs[i], key);
+        bool exists = false;
+        for (;;) {
+            DL_TRY(dl_store_check(self->store, &asked, 1, &exists,
+                                  dl_deadline_after(ANSWER_LIMIT)));
+            if (exists || dl_deadline_passed(deadline)) {
+                break;
+            }
+            (void)dl_sleep_until(dl_deadline_after(DL_WAIT_SLICE));
+        }
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_wait_exchange_agree(const dl_wait_exchange *self, const dl_wait_verdict *found,
+                       uint64_t epoch, dl_deadline deadline)
+{
+    char key[KEY_SIZE];
+
+    DL_TRY(dl_store_set(self->store, key_of("known", self->rank, epoch, key),
+                        DL_LITERAL("1"), dl_deadline_after(ANSWER_LIMIT)));
+    return await_known(self, found, deadline);
+}
+
+dl_status
+dl_wait_exchange_hear(const dl_wait_exchange *self, uint64_t epoch,
+                      dl_wait_verdict *found)
+{
+    dl_buffer value = {0};
+    char key[KEY_SIZE];
+    dl_status status = read_key(self, key_of("told", self->rank, epoch, key), &value);
+
+    found->count = 0;
+    if (status == DL_OK && value.size == sizeof *found) {
+        memcpy(found, value.data, sizeof *found);
+        found->text[sizeof found->text - 1] = '\0';
+        found->count =
+            found->count >= 0 && found->count <= DL_WAIT_STEPS ? found->count : 0;
+    }
+    dl_buffer_fini(&value);
+    return status;
+}
+
+dl_status
+dl_wait_exchange_init(dl_wait_exchange *self, dl_store *store, int rank, int size)
+{
+    *self = (dl_wait_exchange){
+        .store = dl_store_ref(store),
+        .rank = rank,
+        .size = size,
+        .states = calloc((size_t)size, sizeof *self->states),
+    };
+    return self->states == NULL ? dl_fail_no_memory() : DL_OK;
+}
+
+void
+dl_wait_exchange_fini(dl_wait_exchange *self)
+{
+    if (self->states != NULL) {
+        forget_states(self);
+    }
+    free(self->states);
+    dl_store_unref(self->store);
+}
