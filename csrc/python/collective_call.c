@@ -39,8 +39,11 @@ fail_group(PyObject *group)
     PyErr_Clear();
     PyErr_Format(PyExc_ValueError,
                  "Process group %R is not initialized in the world group map. Please "
-                 "initialize the group first.",
-                 group);
+                 "initialize the group first%s.",
+                 group,
+                 PyList_Check(group) || PyTuple_Check(group)
+                     ? "; new_group() makes a group of a list of ranks"
+                     : "");
     return -1;
 }
 
@@ -183,27 +186,31 @@ dlpy_collective_give_up(dlpy_collective *self)
 }
 
 int
-dlpy_collective_root(const dlpy_collective *self, PyObject *src, PyObject *group_src,
-                     int otherwise, int *root)
+dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *peer,
+                     PyObject *group_peer, int otherwise, int *root)
 {
-    bool has_src = src != NULL && src != Py_None;
-    bool has_group_src = group_src != NULL && group_src != Py_None;
+    bool has_peer = peer != NULL && peer != Py_None;
+    bool has_group_peer = group_peer != NULL && group_peer != Py_None;
+    char group_name[16];
     int64_t rank;
 
-    if (!has_src && !has_group_src && otherwise >= 0) {
+    if (!has_peer && !has_group_peer && otherwise >= 0) {
         *root = otherwise;
         return 0;
     }
-    if (has_src == has_group_src) {
-        PyErr_SetString(PyExc_ValueError,
-                        has_src ? "Can't specify both group_rank and global_rank"
-                                : "Must specify global_rank or group_rank");
+    if (has_peer == has_group_peer) {
+        PyErr_Format(
+            PyExc_ValueError,
+            has_peer ? "Can't specify both group_rank and global_rank: %s and group_%s"
+                     : "Must specify global_rank or group_rank: %s or group_%s",
+            name, name);
         return -1;
     }
-    if (!has_src) {
-        return dlpy_rank_from(group_src, root);
+    if (!has_peer) {
+        snprintf(group_name, sizeof group_name, "group_%s", name);
+        return dlpy_rank_from(group_peer, group_name, root);
     }
-    return dlpy_int64_from(src, &rank) < 0
+    return dlpy_named_int64_from(peer, name, &rank) < 0
                ? -1
                : dlpy_group_rank_of(self->group, rank, root);
 }

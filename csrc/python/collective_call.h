@@ -36,10 +36,10 @@ int dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
 /* What the function returns when `begin` did not give 1. */
 PyObject *dlpy_collective_answer(const dlpy_collective *self, int begun);
 
-/* `src` counts in the default group, `group_src` in the group itself; one is given, or,
- * where there is a default (not negative), none. */
-int dlpy_collective_root(const dlpy_collective *self, PyObject *src,
-                         PyObject *group_src, int otherwise, int *root);
+/* `peer` counts in the default group, `group_peer` in the group itself; one is given, or,
+ * where there is a default (not negative), none.  `name` is "src" or "dst". */
+int dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *peer,
+                         PyObject *group_peer, int otherwise, int *root);
 
 /* Runs `op`, without the GIL unless it is over in no time: None, or a Work if that was asked for, which keeps `keep`.
  * NULL with an exception set.  Gives the group back. */

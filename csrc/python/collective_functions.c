@@ -81,7 +81,7 @@ broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     if (begun <= 0) {
         return dlpy_collective_answer(&self, begun);
     }
-    if (dlpy_collective_root(&self, values[1], values[4], -1, &core.root) < 0
+    if (dlpy_collective_root(&self, "src", values[1], values[4], -1, &core.root) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
     }
@@ -110,7 +110,7 @@ reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
     if (begun <= 0) {
         return dlpy_collective_answer(&self, begun);
     }
-    if (dlpy_collective_root(&self, values[1], values[5], -1, &core.root) < 0
+    if (dlpy_collective_root(&self, "dst", values[1], values[5], -1, &core.root) < 0
         || dlpy_reduce_op_from(self.state, values[2], &core.op, &core.factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);

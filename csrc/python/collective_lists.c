@@ -133,7 +133,8 @@ gather_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
     }
-    if (dlpy_collective_root(&self.call, self.values[2], self.values[5], 0, &core.root)
+    if (dlpy_collective_root(&self.call, "dst", self.values[2], self.values[5], 0,
+                             &core.root)
         < 0) {
         return give_up(&self);
     }
@@ -179,7 +180,8 @@ scatter_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call
     if (begun <= 0) {
         return dlpy_collective_answer(&self.call, begun);
     }
-    if (dlpy_collective_root(&self.call, self.values[2], self.values[5], 0, &core.root)
+    if (dlpy_collective_root(&self.call, "src", self.values[2], self.values[5], 0,
+                             &core.root)
         < 0) {
         return give_up(&self);
     }

@@ -256,11 +256,22 @@ dlpy_int64_from(PyObject *object, int64_t *value)
 }
 
 int
-dlpy_rank_from(PyObject *object, int *rank)
+dlpy_named_int64_from(PyObject *object, const char *what, int64_t *value)
+{
+    if (!PyIndex_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be an integer, not %R, which is of %R",
+                     what, object, (PyObject *)Py_TYPE(object));
+        return -1;
+    }
+    return dlpy_int64_from(object, value);
+}
+
+int
+dlpy_rank_from(PyObject *object, const char *what, int *rank)
 {
     int64_t wide;
 
-    if (dlpy_int64_from(object, &wide) < 0) {
+    if (dlpy_named_int64_from(object, what, &wide) < 0) {
         if (!PyErr_ExceptionMatches(PyExc_OverflowError)) {
             return -1;
         }
@@ -289,7 +300,7 @@ dlpy_ranks_from(PyObject *sequence, const char *what, int **ranks, int *count)
     int *made = size > INT_MAX ? NULL : PyMem_Calloc((size_t)size + 1, sizeof *made);
     int result = made == NULL ? (PyErr_NoMemory(), -1) : 0;
     for (Py_ssize_t i = 0; result == 0 && i < size; i++) {
-        result = dlpy_rank_from(PySequence_Fast_GET_ITEM(items, i), &made[i]);
+        result = dlpy_rank_from(PySequence_Fast_GET_ITEM(items, i), what, &made[i]);
     }
     Py_DECREF(items);
     if (result < 0) {

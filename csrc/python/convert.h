@@ -49,8 +49,11 @@ PyObject *dlpy_object_from(dl_bytes bytes); /* bytes */
 /* int and whatever has __index__, in the range of int64. */
 int dlpy_int64_from(PyObject *object, int64_t *value);
 
+/* The same, with `what` as the argument's name in a TypeError. */
+int dlpy_named_int64_from(PyObject *object, const char *what, int64_t *value);
+
 /* The same in the range of an int: a rank, or a number of ranks. */
-int dlpy_rank_from(PyObject *object, int *rank);
+int dlpy_rank_from(PyObject *object, const char *what, int *rank);
 
 /* A sequence of ranks, in memory for the caller to give back by PyMem_Free().  `what`
  * names it in errors. */

@@ -38,8 +38,8 @@ text_from(PyObject *object, const char *otherwise, const char **text)
 static int
 options_from(PyObject *const *values, dl_group_options *options)
 {
-    if (dlpy_rank_from(values[RANK], &options->rank) < 0
-        || dlpy_rank_from(values[SIZE], &options->size) < 0
+    if (dlpy_rank_from(values[RANK], "rank", &options->rank) < 0
+        || dlpy_rank_from(values[SIZE], "size", &options->size) < 0
         || dlpy_timeout_from(values[TIMEOUT], DLPY_GROUP_TIMEOUT, &options->timeout) < 0
         || text_from(values[GROUP_NAME], "0", &options->name) < 0
         || text_from(values[BACKEND], "cpu", &options->backend) < 0) {

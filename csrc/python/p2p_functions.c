@@ -28,8 +28,8 @@ take_peer(call *self, PyObject *peer, PyObject *group_peer)
         self->core.peer = DL_ANY_RANK;
         return 0;
     }
-    return dlpy_collective_root(&self->collective, peer, group_peer, -1,
-                                &self->core.peer);
+    return dlpy_collective_root(&self->collective, self->op == DL_SEND ? "dst" : "src",
+                                peer, group_peer, -1, &self->core.peer);
 }
 
 static int
@@ -37,7 +37,8 @@ take_array(call *self, PyObject *const *values)
 {
     self->core.tag = 0;
     self->core.is_awaited = false;
-    if (values[3] != NULL && dlpy_int64_from(values[3], &self->core.tag) < 0) {
+    if (values[3] != NULL
+        && dlpy_named_int64_from(values[3], "tag", &self->core.tag) < 0) {
         return -1;
     }
     if (take_peer(self, values[1], values[4]) < 0

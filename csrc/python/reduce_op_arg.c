@@ -80,7 +80,8 @@ dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
     }
     PyErr_Format(PyExc_TypeError,
                  "Invalid function argument. Expected parameter `op` of type "
-                 "distlite.ReduceOp\n             but got %R instead.",
+                 "distlite.ReduceOp\n             but got %R instead. It has SUM, "
+                 "AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR and PREMUL_SUM(factor).",
                  (PyObject *)Py_TYPE(object));
     return -1;
 }

@@ -141,6 +141,44 @@ check_mask(PyObject *object, const char *parameter)
     return PyErr_Occurred() == NULL ? 0 : -1;
 }
 
+/* How to make an array of it, as the rest of an error's last line. */
+static const char *
+advice_for(PyObject *object)
+{
+    static const struct {
+        const char *module;
+        const char *advice;
+    } libraries[] = {
+        {"pandas.", " .to_numpy(copy=True) makes an array that can be written to."},
+        {"polars.", " .to_numpy(writable=True) makes an array."},
+        {"xarray.", " .values is its array."},
+        {"pyarrow.", " .to_numpy(zero_copy_only=False) makes an array."},
+    };
+    PyObject *module =
+        PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
+    const char *name =
+        module != NULL && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : NULL;
+    const char *advice = "";
+
+    for (size_t i = 0; name != NULL && i < sizeof libraries / sizeof *libraries; i++) {
+        if (strncmp(name, libraries[i].module, strlen(libraries[i].module)) == 0) {
+            advice = libraries[i].advice;
+        }
+    }
+    if (PyList_Check(object) || PyTuple_Check(object)) {
+        advice = " numpy.array() makes an array of it.";
+    } else if (PyNumber_Check(object)) {
+        advice =
+            " Results are written into the array: numpy.array([number]) makes one.";
+    } else if (PyUnicode_Check(object) || PyBytes_Check(object)) {
+        advice =
+            " broadcast_object_list() and the other functions for objects take it.";
+    }
+    PyErr_Clear();
+    Py_XDECREF(module);
+    return advice;
+}
+
 static int
 fail_wrong_type(PyObject *object, const char *parameter)
 {
@@ -148,8 +186,8 @@ fail_wrong_type(PyObject *object, const char *parameter)
     PyErr_Format(PyExc_TypeError,
                  "Invalid function argument. Expected parameter `%s` of type "
                  "numpy.ndarray (or a CPU torch.Tensor, or anything with DLPack)\n"
-                 "             but got %R instead.",
-                 parameter, (PyObject *)Py_TYPE(object));
+                 "             but got %R instead.%s",
+                 parameter, (PyObject *)Py_TYPE(object), advice_for(object));
     return -1;
 }
 

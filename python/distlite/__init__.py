@@ -320,7 +320,13 @@ if not TYPE_CHECKING:  # or every name would pass for one of this module
 
     def __getattr__(name: str) -> object:
         if name not in _LATER and name not in _MODULES:
-            raise AttributeError(f"module 'distlite' has no attribute {name!r}")
+            import sys
+
+            raise AttributeError(
+                f"module 'distlite' has no attribute {name!r}",
+                name=name,
+                obj=sys.modules[__name__],
+            )
         from importlib import import_module
 
         if name in _MODULES:

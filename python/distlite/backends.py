@@ -358,7 +358,11 @@ def _check(name: str) -> None:
             f"Distributed package doesn't have {name.upper()} built in; "
             f"{_reason_of(name)}"
         )
-    raise AssertionError(f"Unknown backend type {name}")
+    known = ["gloo", "mpi", "nccl", "ucc", *(each.lower() for each in Backend._plugins)]
+    raise AssertionError(
+        f"Unknown backend type {name}; there are {', '.join(known)}, and several by "
+        'device as in "cpu:gloo,cuda:nccl"'
+    )
 
 
 def _reason_of(name: str) -> str:

@@ -42,7 +42,7 @@ __all__ = [
 @overload
 def new_group(
     ranks: Iterable[int] | None = None,
-    timeout: timedelta | None = None,
+    timeout: timedelta | float | None = None,
     backend: str | None = None,
     pg_options: Any | None = None,
     use_local_synchronization: Literal[False] = False,
@@ -53,7 +53,7 @@ def new_group(
 @overload
 def new_group(
     ranks: Iterable[int] | None = None,
-    timeout: timedelta | None = None,
+    timeout: timedelta | float | None = None,
     backend: str | None = None,
     pg_options: Any | None = None,
     use_local_synchronization: bool = False,
@@ -63,7 +63,7 @@ def new_group(
 ) -> ProcessGroup | None: ...
 def new_group(
     ranks: Iterable[int] | None = None,
-    timeout: timedelta | None = None,
+    timeout: timedelta | float | None = None,
     backend: str | None = None,
     pg_options: Any | None = None,
     use_local_synchronization: bool = False,
@@ -104,7 +104,10 @@ def _members_of(
     """In group order; ValueError where they are no group."""
     if ranks is None:
         return list(range(world_size))
-    members = [index(rank) for rank in ranks]
+    try:
+        members = [index(rank) for rank in ranks]
+    except TypeError:
+        raise TypeError(f"ranks must be a list of integers, not {ranks!r}") from None
     if is_sorted:
         members.sort()
     if not members:
@@ -170,7 +173,7 @@ def _join(
 def new_subgroups(
     group_size: int | None = None,
     group: ProcessGroup | None = None,
-    timeout: timedelta | None = None,
+    timeout: timedelta | float | None = None,
     backend: str | None = None,
     pg_options: Any | None = None,
     group_desc: str | None = None,
@@ -206,7 +209,7 @@ def new_subgroups(
 
 def new_subgroups_by_enumeration(
     ranks_per_subgroup_list: Sequence[Sequence[int]],
-    timeout: timedelta | None = None,
+    timeout: timedelta | float | None = None,
     backend: str | None = None,
     pg_options: Any | None = None,
     group_desc: str | None = None,

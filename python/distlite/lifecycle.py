@@ -37,7 +37,7 @@ atexit.register(_C._finish_report)
 def init_process_group(
     backend: str | None = None,
     init_method: str | None = None,
-    timeout: timedelta | None = None,
+    timeout: timedelta | float | None = None,
     world_size: int = -1,
     rank: int = -1,
     store: Store | None = None,
@@ -57,7 +57,12 @@ def init_process_group(
     share a store, and the group's name is a hash of them.
     """
     if world.default is not None:
-        raise ValueError("trying to initialize the default process group twice!")
+        raise ValueError(
+            "trying to initialize the default process group twice! "
+            f"This process is rank {world.default.rank()} of {world.default.size()} "
+            "already; destroy_process_group() leaves, and new_group() makes further "
+            "groups."
+        )
     _check_store_arguments(store, init_method, world_size, rank)
     _C._deadlock_configure()
     name, config = backend_of(backend)
@@ -88,7 +93,10 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         return
     leaving = world.default if group is None else group
     if leaving is None:
-        raise AssertionError("Process group cannot be None")
+        raise AssertionError(
+            "Process group cannot be None: there is no default group, because "
+            "init_process_group was not called, or it was destroyed already"
+        )
     if leaving not in world.groups:
         raise ValueError("Invalid process group specified")
     error = _settle(list(world.groups) if leaving is world.default else [leaving])
@@ -154,9 +162,17 @@ def _limit_of(timeout: object, config: str = "") -> timedelta:
         return default_timeout()
     if timeout is None:
         return default_pg_timeout
+    if isinstance(timeout, (int, float)) and not isinstance(timeout, bool):
+        if timeout != timeout or timeout < 0:
+            raise ValueError(f"timeout must be zero or more seconds, not {timeout}")
+        try:
+            return timedelta(seconds=timeout)
+        except OverflowError:
+            return timedelta.max
     if not isinstance(timeout, timedelta):
         raise TypeError(
-            f"Expected timeout argument to be of type datetime.timedelta, got {timeout}"
+            "Expected timeout argument to be of type datetime.timedelta, or seconds "
+            f"as a number, got {timeout!r}"
         )
     return timeout
 

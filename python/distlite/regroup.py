@@ -74,7 +74,7 @@ class _Part:
 def split_group(
     parent_pg: ProcessGroup | None = None,
     split_ranks: list[list[int]] | None = None,
-    timeout: timedelta | None = None,
+    timeout: timedelta | float | None = None,
     pg_options: Any | None = None,
     group_desc: str | None = None,
     backend: str | None = None,

@@ -60,7 +60,10 @@ def rendezvous(
         url = _with_arguments(url, rank, world_size)
     scheme = urlparse(url).scheme
     if scheme not in _handlers:
-        raise RuntimeError(f"No rendezvous handler for {scheme}://")
+        raise RuntimeError(
+            f"No rendezvous handler for {scheme}://; there are "
+            f"{', '.join(f'{each}://' for each in sorted(_handlers))}"
+        )
     return _handlers[scheme](url, **kwargs)
 
 
@@ -126,10 +129,19 @@ def _check_rank(rank: int, world_size: int) -> None:
         )
 
 
+# What a process on its own can be told by its environment.
+_ALONE = "RANK=0 WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=0"
+
+
 def _environment(name: str) -> str:
     value = os.environ.get(name, "")
     if not value:
-        raise _error("env", f"environment variable {name} expected, but not set")
+        raise _error(
+            "env",
+            f"environment variable {name} expected, but not set: a launcher sets "
+            "it, as in `distlite run -n 4 script.py`; without one, "
+            f"{_ALONE} make this process a world of one",
+        )
     return value
 
 

@@ -127,7 +127,7 @@ def refused_groups(rank: int, world_size: int, init_method: str) -> dict[str, st
         "range": error_of(new_group, [7]),
         "many": error_of(new_group, [0, 1, 2, 3]),
         "empty": error_of(new_group, []),
-        "timeout": error_of(new_group, None, 5),
+        "timeout": error_of(new_group, None, "5"),
         "backend": error_of(new_group, None, None, "bogus"),
         "divisible": error_of(subgroups, 2),
         "positive": error_of(subgroups, 0),

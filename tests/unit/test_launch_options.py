@@ -91,7 +91,7 @@ def test_a_wrong_command_line_is_refused(capsys, words, complaint):
     [
         (["no-such-script.py"], "no script 'no-such-script.py'"),
         (["--no-python", "no-such-program"], "no program 'no-such-program'"),
-        ([], "no script: what shall the ranks run?"),
+        ([], "no script is given; name one"),
         (["--nnodes"], "--nnodes expects a value"),
     ],
 )

@@ -80,8 +80,8 @@ def test_backends(given, said, config):
 @pytest.mark.parametrize(
     ("given", "kind", "text"),
     [
-        ("bogus", AssertionError, "^Unknown backend type bogus$"),
-        ("", AssertionError, "^Unknown backend type $"),
+        ("bogus", AssertionError, "^Unknown backend type bogus; there are gloo, mpi"),
+        ("", AssertionError, "^Unknown backend type ; there are gloo, mpi"),
         ("cpu:bogus", AssertionError, "Unknown backend type bogus"),
         (5, ValueError, "^Backend constructor parameter must be string-ish$"),
         ("nccl", RuntimeError, "^Distributed package doesn't have NCCL built in"),
@@ -118,10 +118,13 @@ def test_backends_that_are_not(monkeypatch, given, kind, text):
         ),
         ({"rank": -1}, AssertionError, "rank must be non-negative if using store"),
         (
-            {"timeout": 5},
+            {"timeout": "5"},
             TypeError,
-            "Expected timeout argument to be of type datetime.timedelta, got 5",
+            "Expected timeout argument to be of type datetime.timedelta, or seconds as "
+            "a number, got '5'",
         ),
+        ({"timeout": -1}, ValueError, "timeout must be zero or more seconds, not -1"),
+        ({"timeout": float("nan")}, ValueError, "timeout must be zero or more"),
         ({"device_id": 0}, ValueError, "device_id is an int, but no accelerator "),
         ({"device_id": "cpu"}, ValueError, "must be an accelerator with an index"),
         ({"rank": 5, "world_size": 2}, ValueError, "5"),
@@ -165,7 +168,9 @@ def test_before_init(call):
 
 
 def test_destroy_before_init():
-    with pytest.raises(AssertionError, match="^Process group cannot be None$"):
+    with pytest.raises(
+        AssertionError, match="^Process group cannot be None: there is no default group"
+    ):
         distlite.destroy_process_group()
 
 

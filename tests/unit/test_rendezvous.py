@@ -105,7 +105,7 @@ def test_url_errors(url, arguments, kind, text):
     with pytest.raises(kind) as caught:
         first(url, *arguments)
     assert type(caught.value) is kind
-    assert str(caught.value) == text
+    assert str(caught.value).split("; there are ")[0] == text
 
 
 @pytest.mark.parametrize("value", [None, ""])
@@ -119,9 +119,10 @@ def test_env_names_what_is_missing_in_torchs_order(environment, value):
         with pytest.raises(ValueError) as caught:
             first("env://")
         missing.append(str(caught.value))
-        assert str(caught.value) == error_of(
-            "env", f"environment variable {name} expected, but not set"
+        assert str(caught.value).startswith(
+            error_of("env", f"environment variable {name} expected, but not set")
         )
+        assert "`distlite run -n 4 script.py`" in str(caught.value)
     assert len(set(missing)) == 4
 
 

@@ -286,7 +286,9 @@ def _command(values: _Values, words: list[str]) -> tuple[str, ...]:
     if len(kinds) > 1:
         raise UsageError(f"--{kinds[1]} is not allowed with --{kinds[0]}")
     if not words:
-        raise UsageError("no script: what shall the ranks run?")
+        raise UsageError(
+            "no script is given; name one, as in `distlite run -n 4 train.py`"
+        )
     # Four ranks that cannot find the script would say so four times.
     script, kind = words[0], "".join(kinds)
     if kind == "no-python":

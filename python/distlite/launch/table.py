@@ -68,7 +68,13 @@ OPTIONS = {
     "help": Option(FLAG, "", "show this"),
     "version": Option(FLAG, "", "show the version"),
 }
-SHORT = {"m": "module", "r": "redirects", "t": "tee", "h": "help"}
+SHORT = {
+    "n": "nproc-per-node",
+    "m": "module",
+    "r": "redirects",
+    "t": "tee",
+    "h": "help",
+}
 HELP_COLUMN = 28
 
 

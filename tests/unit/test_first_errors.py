@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The mistakes of a first hour: each is refused at once, with what to type."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import distlite as dist
+
+PLACE = {
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+}
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A process alone, told of its place by its environment."""
+    for name in os.environ:
+        if re.match("(SLURM|OMPI|PMI|MPI|MV2)_|LOCAL_|TORCHELASTIC", name):
+            monkeypatch.delenv(name)
+    for name, value in PLACE.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+@pytest.fixture
+def array(place: pytest.MonkeyPatch) -> Iterator[np.ndarray]:
+    dist.init_process_group("gloo")
+    yield np.ones(4, np.float32)
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def frozen() -> np.ndarray:
+    made = np.ones(3)
+    made.setflags(write=False)
+    return made
+
+
+def of_library(name: str, kind: str) -> Any:
+    """An object of a library that need not be here; its arrays are no buffers."""
+    return type(kind, (), {"__module__": name})()
+
+
+# (environment, arguments of init_process_group, what it says)
+BEGINNINGS: list[tuple[dict[str, str | None], dict[str, Any], str]] = [
+    ({"RANK": None}, {}, "RANK expected, but not set: .*`distlite run -n 4 script.py`"),
+    ({"WORLD_SIZE": None}, {}, "without one, RANK=0 WORLD_SIZE=1 MASTER_ADDR=127"),
+    ({"RANK": "x"}, {}, "environment variable RANK must be a number, but is 'x'"),
+    ({"MASTER_PORT": "ssh"}, {}, "MASTER_PORT must be a number, but is 'ssh'"),
+    ({"RANK": "1"}, {}, r"rank must be from 0 to 0 \(world_size=1\), but was 1"),
+    ({}, {"backend": "glo"}, "Unknown backend type glo; there are gloo, mpi, nccl"),
+    ({}, {"backend": 5}, "must be string-ish"),
+    ({}, {"timeout": "30s"}, "timedelta, or seconds as a number, got '30s'"),
+    ({}, {"timeout": -1}, "timeout must be zero or more seconds, not -1"),
+    ({}, {"init_method": "localhost:1"}, "handler for localhost://; there are env://"),
+    ({}, {"init_method": "tcp://127.0.0.1:0"}, "rank parameter missing"),
+    ({}, {"init_method": "tcp://127.0.0.1"}, "port number missing"),
+]
+
+
+@pytest.mark.parametrize(("environment", "arguments", "text"), BEGINNINGS)
+def test_of_init_process_group(place, environment, arguments, text):
+    for name, value in environment.items():
+        if value is None:
+            place.delenv(name)
+        else:
+            place.setenv(name, value)
+    with pytest.raises((ValueError, TypeError, AssertionError, RuntimeError)) as caught:
+        dist.init_process_group(**{"backend": "gloo", **arguments})
+    assert re.search(text, str(caught.value))
+    assert not dist.is_initialized()
+
+
+Call = Callable[[np.ndarray], Any]
+CALLS: list[tuple[Call, str]] = [
+    (lambda x: dist.init_process_group("gloo"), "twice! This process is rank 0 of 1"),
+    (lambda x: dist.all_reduce(x, op="sum"), r"<class 'str'> instead. It has SUM, AVG"),
+    (lambda x: dist.all_reduce(x, op=np.add), "'numpy.ufunc'> instead. It has SUM"),
+    (lambda x: dist.all_reduce([1.0]), r"'list'> instead. numpy.array\(\) makes an"),
+    (lambda x: dist.all_reduce((1.0,)), r"'tuple'> instead. numpy.array\(\) makes an"),
+    (lambda x: dist.all_reduce(3.0), r"'float'> instead. .*numpy.array\(\[number\]\)"),
+    (lambda x: dist.all_reduce(x[0]), r"numpy.float32'> instead. .*\(\[number\]\)"),
+    (lambda x: dist.all_reduce("abc"), r"instead. broadcast_object_list\(\)"),
+    (
+        lambda x: dist.all_reduce(of_library("pandas.core.frame", "DataFrame")),
+        r"DataFrame'> instead. .to_numpy\(copy=True\) makes an array",
+    ),
+    (
+        lambda x: dist.all_reduce(of_library("polars.series.series", "Series")),
+        r"Series'> instead. .to_numpy\(writable=True\) makes an array",
+    ),
+    (
+        lambda x: dist.all_reduce(of_library("xarray.core.dataarray", "DataArray")),
+        "DataArray'> instead. .values is its array",
+    ),
+    (lambda x: dist.all_reduce(frozen()), r"read-only.*numpy.array\(\) makes one"),
+    (lambda x: dist.all_reduce(np.array([object()])), "dtype object: .* references"),
+    (lambda x: dist.all_reduce(x, dist.ReduceOp.BAND), "BAND of float32"),
+    (lambda x: dist.all_reduce(np.ones(2, int), dist.ReduceOp.AVG), "use SUM, or"),
+    (lambda x: dist.all_reduce(x, asynch=True), "unexpected keyword argument 'asynch'"),
+    (lambda x: dist.all_reduce(x, group=[0]), r"\[0\].*new_group\(\) makes a group of"),
+    (lambda x: dist.broadcast(x, src="0"), "^src must be an integer, not '0'"),
+    (lambda x: dist.broadcast(x, src=0.0), "^src must be an integer, not 0.0"),
+    (lambda x: dist.broadcast(x), "Must specify global_rank .*: src or group_src"),
+    (lambda x: dist.broadcast(x, src=5), "Global rank 5 is not part of group"),
+    (lambda x: dist.reduce(x, dst="0"), "^dst must be an integer, not '0'"),
+    (lambda x: dist.gather(x, group_dst="0"), "^group_dst must be an integer"),
+    (lambda x: dist.send(x, "1"), "^dst must be an integer, not '1'"),
+    (lambda x: dist.recv(x, 0, tag="a"), "^tag must be an integer, not 'a'"),
+    (lambda x: dist.send(x, 0), "should not be the same as the rank of the current"),
+    (lambda x: dist.all_gather(x, x), r"of type List\[numpy.ndarray\]"),
+    (lambda x: dist.all_gather([], x), "one array for each of the group's 1 ranks"),
+    (lambda x: dist.all_gather([x[:3]], x), "4 elements in the input, but 3 in the"),
+    (lambda x: dist.all_gather([np.ones(4)], x), "the input is of float32, the output"),
+    (lambda x: dist.scatter(x, src=0), "scatter_list.* must be specified on source"),
+    (lambda x: dist.new_group(2), "ranks must be a list of integers, not 2"),
+    (lambda x: dist.new_group(["0"]), r"ranks must be a list of integers, not \['0'\]"),
+    (lambda x: dist.new_group([7]), "Rank 7 is out of range. Valid ranks are 0 to 0"),
+    (lambda x: dist.all_reduce(x, async_op=True).wait("3"), "timeout must be a"),
+    (lambda x: dist.all_gather_object([None], lambda: 0), "cannot be pickled"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), CALLS)
+def test_of_collectives(array, call, text):
+    with pytest.raises((ValueError, TypeError, AttributeError)) as caught:
+        call(array)
+    assert re.search(text, str(caught.value), re.DOTALL), caught.value
+    dist.all_reduce(array)  # nothing is lost
+    assert (array == 1).all()
+
+
+def test_of_what_is_not_there_yet_or_any_more(array):
+    dist.destroy_process_group()
+    with pytest.raises(AssertionError, match="or it was destroyed already"):
+        dist.destroy_process_group()
+    with pytest.raises(ValueError, match="make sure to call init_process_group"):
+        dist.all_reduce(array)
+
+
+def test_seconds_are_a_timeout(place):
+    dist.init_process_group("gloo", timeout=12.5)
+    assert dist.group.WORLD.timeout.total_seconds() == 12.5
+    group = dist.new_group([0], timeout=3)
+    assert group.timeout.total_seconds() == 3
+    dist.destroy_process_group()
+
+
+def test_of_names(tmp_path: Path) -> None:
+    """The interpreter adds what was meant."""
+    script = tmp_path / "script.py"
+    script.write_text("import distlite as dist\ndist.allreduce\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert "module 'distlite' has no attribute 'allreduce'" in done.stderr
+    assert "Did you mean: 'all_reduce'?" in done.stderr
