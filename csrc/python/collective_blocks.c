@@ -143,6 +143,23 @@ guard_side(dlpy_guard *guard, const dlpy_side *side)
     return 0;
 }
 
+static int
+note_write(const dlpy_side *side)
+{
+    const dlpy_tensor_list *list = &side->list;
+
+    if (side->has_tensor && dlpy_tensor_note_write(&side->tensor, side->array) < 0) {
+        return -1;
+    }
+    for (int i = 0; i < list->count; i++) {
+        PyObject *array = PyTuple_GET_ITEM(list->items, i);
+        if (dlpy_tensor_note_write(&list->tensors[i], array) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
 PyObject *
 dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
                   dlpy_side *input, dlpy_side *output)
@@ -151,9 +168,10 @@ dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
     dlpy_work_keep keep = {.guard = &guard};
     PyObject *result;
 
-    if (dlpy_collective_outlives_call(call)
-        && (guard_side(&guard, input) < 0 || guard_side(&guard, output) < 0
-            || keep_sides(&keep, input, output) < 0)) {
+    if (note_write(output) < 0
+        || (dlpy_collective_outlives_call(call)
+            && (guard_side(&guard, input) < 0 || guard_side(&guard, output) < 0
+                || keep_sides(&keep, input, output) < 0))) {
         result = dlpy_collective_give_up(call);
     } else {
         result = dlpy_collective_finish(call, op, args, keep);

@@ -8,15 +8,21 @@
 #include "python/errors.h"
 #include "python/reduce_op_arg.h"
 
-/* Sync calls leave the array to the caller's frame, which holds it meanwhile; only a
+/* `writes`: this rank gets a result in the array.  torch's versions are counted here, at the
+ * call, for asynchronous operations too: nobody may be in Python when the operation ends,
+ * and a tensor that is pending is not to be read or saved before that.
+ *
+ * Sync calls leave the array to the caller's frame, which holds it meanwhile; only a
  * Work keeps it, or a batch, which begins the operation later. */
 static PyObject *
 finish(dlpy_collective *self, dl_op_type op, const void *args, dlpy_tensor *tensor,
-       PyObject *array)
+       PyObject *array, bool writes)
 {
     PyObject *result;
 
-    if (dlpy_collective_outlives_call(self)) {
+    if (writes && dlpy_tensor_note_write(tensor, array) < 0) {
+        result = dlpy_collective_give_up(self);
+    } else if (dlpy_collective_outlives_call(self)) {
         dlpy_guard guard = {0};
         dlpy_work_keep keep = {tensor->owner, array, &guard};
         result = dlpy_guard_add(&guard, array, tensor) < 0
@@ -57,7 +63,7 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
         return dlpy_collective_give_up(&self);
     }
     core.tensor = tensor.view;
-    return finish(&self, DL_ALL_REDUCE, &core, &tensor, values[0]);
+    return finish(&self, DL_ALL_REDUCE, &core, &tensor, values[0], true);
 }
 
 static PyObject *
@@ -86,7 +92,8 @@ broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
         return dlpy_collective_give_up(&self);
     }
     core.tensor = tensor.view;
-    return finish(&self, DL_BROADCAST, &core, &tensor, values[0]);
+    bool is_root = core.root == dl_group_rank(self.core);
+    return finish(&self, DL_BROADCAST, &core, &tensor, values[0], !is_root);
 }
 
 static PyObject *
@@ -116,7 +123,8 @@ reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
         return dlpy_collective_give_up(&self);
     }
     core.tensor = tensor.view;
-    return finish(&self, DL_REDUCE, &core, &tensor, values[0]);
+    bool is_root = core.root == dl_group_rank(self.core);
+    return finish(&self, DL_REDUCE, &core, &tensor, values[0], is_root);
 }
 
 /* 0, or -1 with an exception set. */

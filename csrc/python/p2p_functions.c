@@ -47,7 +47,7 @@ take_array(call *self, PyObject *const *values)
     }
     self->core.tensor = self->tensor.view;
     self->array = values[0];
-    return 0;
+    return self->op == DL_SEND ? 0 : dlpy_tensor_note_write(&self->tensor, self->array);
 }
 
 /* As dlpy_collective_begin(). */
@@ -64,6 +64,7 @@ begin(call *self, PyObject *module, const dlpy_signature *signature, dlpy_call g
         return begun;
     }
     if (take_array(self, values) < 0) {
+        dlpy_tensor_release(&self->tensor);
         dlpy_collective_give_up(&self->collective);
         return -1;
     }

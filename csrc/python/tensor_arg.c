@@ -270,6 +270,15 @@ dlpy_tensor_drop_owner(dlpy_tensor *tensor)
 #endif
 }
 
+static bool
+is_of_torch(PyObject *object)
+{
+    dlpy_library library;
+
+    (void)dlpy_exchange_find(Py_TYPE(object), &library);
+    return library == DLPY_LIBRARY_TORCH;
+}
+
 int
 dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
 {
@@ -277,6 +286,7 @@ dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
 
     tensor->owner = NULL;
     tensor->is_borrowed = false;
+    tensor->is_torch = false;
     if (found < 0) {
         return -1;
     }
@@ -289,6 +299,7 @@ dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
     int taken =
         dlpy_exchange_view(object, parameter, &tensor->view, &tensor->dimensions);
     tensor->is_borrowed = taken > 0;
+    tensor->is_torch = is_of_torch(object);
     if (taken == 0) {
         taken = dlpy_dlpack_view(object, parameter, &tensor->view, &tensor->dimensions,
                                  &tensor->owner);

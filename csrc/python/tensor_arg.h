@@ -10,6 +10,7 @@
 #include <Python.h>
 
 #include "python/dlpack_arg.h"
+#include "python/torch_tensor.h"
 #include "tensor/tensor.h"
 
 /* The view borrows shape and memory from the argument, which the caller keeps alive, and
@@ -18,6 +19,7 @@ typedef struct dlpy_tensor {
     dl_tensor view;
     PyObject *owner;  /* NULL where the argument itself is that */
     bool is_borrowed; /* by DLPack's table, from an array that may get other memory */
+    bool is_torch;    /* a tensor of torch's, however it was viewed */
     dlpy_dimensions dimensions;
 } dlpy_tensor;
 
@@ -51,6 +53,14 @@ dlpy_tensor_release(dlpy_tensor *tensor)
     if (tensor->owner != NULL) {
         dlpy_tensor_drop_owner(tensor);
     }
+}
+
+/* To be called for each array that an operation is going to write to, before it does: see
+ * dlpy_torch_note_write().  -1 with an exception set. */
+static inline int
+dlpy_tensor_note_write(const dlpy_tensor *tensor, PyObject *array)
+{
+    return tensor->is_torch ? dlpy_torch_note_write(array) : 0;
 }
 
 #endif

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/torch_tensor.h"
+
+#include <dlfcn.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/library.h"
+
+/* A reference to a tensor is the address of a word with the address of its TensorImpl:
+ * at::Tensor in C++, AtenTensorHandle in C. */
+typedef const void *const *reference;
+
+/* The first three belong to the C interface that torch keeps stable; the others are C++
+ * functions of a plain signature. */
+typedef struct torch_functions {
+    int32_t (*data_of)(reference tensor, void **data);
+    int32_t (*storage_size_of)(reference tensor, int64_t *size);
+    bool (*is_grad_enabled)(void);
+    bool (*requires_grad)(const void *impl);
+    /* The address of a pointer, which is NULL for inference tensors. */
+    void *const *(*version_counter_of)(reference tensor);
+    /* Throws for inference tensors. */
+    void (*bump_version)(reference tensor);
+} torch_functions;
+
+#define SYMBOL(field, symbol) \
+    {.name = (symbol), .offset = offsetof(torch_functions, field)}
+
+static const dl_symbol symbols[] = {
+    SYMBOL(data_of, "aoti_torch_get_data_ptr"),
+    SYMBOL(storage_size_of, "aoti_torch_get_storage_size"),
+    SYMBOL(is_grad_enabled, "aoti_torch_grad_mode_is_enabled"),
+    SYMBOL(requires_grad, "_ZNK3c1010TensorImpl13requires_gradEv"),
+    SYMBOL(version_counter_of,
+           "_ZN5torch8autograd4impl15version_counterERKN2at6TensorE"),
+    SYMBOL(bump_version, "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE"),
+};
+
+/* Guarded by the GIL; functions and offset are fixed once they are usable. */
+static struct {
+    enum { UNKNOWN, USABLE, UNUSABLE } state;
+    torch_functions functions;
+    size_t offset; /* of the reference in the Python object of any tensor */
+    bool has_warned;
+} torch;
+
+static reference
+reference_to(PyObject *tensor)
+{
+    return (reference)(const void *)((const char *)tensor + torch.offset);
+}
+
+/* The file of torch's extension module, which depends on all of its libraries. */
+static bool
+find_functions(void)
+{
+    static const dl_library library = {.title = "torch", .advice = "update torch"};
+    const dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
+    PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._C");
+    PyObject *file = module == NULL ? NULL : PyObject_GetAttrString(module, "__file__");
+    const char *path =
+        file != NULL && PyUnicode_Check(file) ? PyUnicode_AsUTF8(file) : NULL;
+    void *handle = path == NULL ? NULL : dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+
+    Py_XDECREF(file);
+    return handle != NULL
+           && dl_library_bind(&library, handle, list, &torch.functions) == DL_OK;
+}
+
+/* What torch says in Python of a tensor, by attribute or method; -1: it does not. */
+static int64_t
+ask(PyObject *tensor, const char *name, bool is_method)
+{
+    PyObject *answer = is_method ? PyObject_CallMethod(tensor, name, NULL)
+                                 : PyObject_GetAttrString(tensor, name);
+    int64_t number = answer == NULL ? -1 : PyLong_AsLongLong(answer);
+
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return number;
+}
+
+/* Words of the object, as far as its type has any. */
+static bool
+find_reference(PyObject *tensor)
+{
+    size_t size = (size_t)Py_TYPE(tensor)->tp_basicsize;
+    int64_t wanted = ask(tensor, "_cdata", false);
+
+    for (size_t at = sizeof(PyObject); at + sizeof wanted <= size && wanted > 0;
+         at += sizeof wanted) {
+        int64_t word;
+        memcpy(&word, (const char *)tensor + at, sizeof word);
+        if (word == wanted) {
+            torch.offset = at;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool
+agrees_on_versions(PyObject *tensor)
+{
+    reference own = reference_to(tensor);
+
+    if (*torch.functions.version_counter_of(own) == NULL) {
+        return ask(tensor, "is_inference", true) == 1;
+    }
+    int64_t before = ask(tensor, "_version", false);
+    /* Once too often does no harm. */
+    torch.functions.bump_version(own);
+    return before >= 0 && ask(tensor, "_version", false) == before + 1;
+}
+
+static bool
+agrees(PyObject *tensor)
+{
+    dlpy_torch_memory memory;
+
+    return dlpy_torch_memory_of(tensor, &memory)
+           && (int64_t)(intptr_t)memory.data == ask(tensor, "data_ptr", true)
+           && torch.functions.requires_grad(*reference_to(tensor))
+                  == (ask(tensor, "requires_grad", false) == 1)
+           && agrees_on_versions(tensor);
+}
+
+/* A class of somebody's own may answer something else than torch would: then the next
+ * tensor decides. */
+static void
+look_for_functions(PyObject *tensor)
+{
+    bool is_plain = strcmp(Py_TYPE(tensor)->tp_name, "Tensor") == 0;
+
+    if (find_functions() && find_reference(tensor) && agrees(tensor)) {
+        torch.state = USABLE;
+    } else if (is_plain) {
+        torch.state = UNUSABLE;
+    }
+}
+
+bool
+dlpy_torch_can_look(PyObject *tensor)
+{
+    if (torch.state == UNKNOWN) {
+        look_for_functions(tensor);
+    }
+    return torch.state == USABLE;
+}
+
+bool
+dlpy_torch_memory_of(PyObject *tensor, dlpy_torch_memory *memory)
+{
+    void *data = NULL;
+    int64_t size = 0;
+
+    if (torch.functions.data_of(reference_to(tensor), &data) != 0
+        || torch.functions.storage_size_of(reference_to(tensor), &size) != 0) {
+        return false;
+    }
+    *memory = (dlpy_torch_memory){data, size};
+    return true;
+}
+
+/* 1, 0, or -1 with an exception set. */
+static int
+is_grad_enabled(void)
+{
+    PyObject *module = PyImport_ImportModule("torch");
+    PyObject *answer =
+        module == NULL ? NULL : PyObject_CallMethod(module, "is_grad_enabled", NULL);
+    int is_enabled = answer == NULL ? -1 : PyObject_IsTrue(answer);
+
+    Py_XDECREF(module);
+    Py_XDECREF(answer);
+    return is_enabled;
+}
+
+static int
+note_in_python(PyObject *tensor, bool *is_tracked)
+{
+    PyObject *module = PyImport_ImportModule("torch.autograd.graph");
+    PyObject *result = module == NULL ? NULL
+                                      : PyObject_CallMethod(module, "increment_version",
+                                                            "(O)", tensor);
+
+    Py_XDECREF(module);
+    if (result == NULL) {
+        return -1;
+    }
+    Py_DECREF(result);
+    int is_enabled = ask(tensor, "requires_grad", false) == 1 ? is_grad_enabled() : 0;
+    *is_tracked = is_enabled > 0;
+    return is_enabled < 0 ? -1 : 0;
+}
+
+static void
+note_directly(PyObject *tensor, bool *is_tracked)
+{
+    reference own = reference_to(tensor);
+
+    if (*torch.functions.version_counter_of(own) != NULL) {
+        torch.functions.bump_version(own);
+    }
+    *is_tracked =
+        torch.functions.requires_grad(*own) && torch.functions.is_grad_enabled();
+}
+
+static int
+warn(void)
+{
+    if (torch.has_warned) {
+        return 0;
+    }
+    int result = PyErr_WarnEx(
+        PyExc_UserWarning,
+        "a collective writes to a tensor that requires grad, and autograd does not "
+        "know "
+        "of it: gradients will be those of a program without the collective.  If that "
+        "is meant, as for parameters that are set to those of another rank, pass "
+        "tensor.detach() or call it under torch.no_grad(); else use an autograd "
+        "Function.  This is said once per process",
+        1);
+    torch.has_warned = result == 0;
+    return result;
+}
+
+int
+dlpy_torch_note_write(PyObject *tensor)
+{
+    bool is_tracked = false;
+
+    if (dlpy_torch_can_look(tensor)) {
+        note_directly(tensor, &is_tracked);
+    } else if (note_in_python(tensor, &is_tracked) < 0) {
+        return -1;
+    }
+    return is_tracked ? warn() : 0;
+}
