@@ -38,7 +38,7 @@ typedef struct dl_op_context {
 static inline dl_status
 dl_op_look_again(const dl_op_context *op)
 {
-    dl_status status = dl_guard_check(op->guard, false);
+    dl_status status = dl_guard_check(op->guard);
 
     return status == DL_OK ? DL_OK
                            : dl_fail_while("%s", dl_op_type_name(op->fingerprint.op));

@@ -7,23 +7,22 @@
 #ifndef DISTLITE_PG_GUARD_H
 #define DISTLITE_PG_GUARD_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/status.h"
 
 /* Embedded in the maker's own. */
 typedef struct dl_guard {
-    /* DL_OK, or DL_BACKEND and what has become of an array; from any thread.  May wait for
-     * what the maker's arrays need unless `is_brief`, which leaves out what has to. */
-    dl_status (*check)(const struct dl_guard *guard, bool is_brief);
+    /* DL_OK, or DL_BACKEND and what has become of an array; from any thread, with any lock
+     * held: it does not wait. */
+    dl_status (*check)(const struct dl_guard *guard);
 } dl_guard;
 
 /* The same of no guard, NULL. */
 static inline dl_status
-dl_guard_check(const dl_guard *guard, bool is_brief)
+dl_guard_check(const dl_guard *guard)
 {
-    return guard == NULL ? DL_OK : guard->check(guard, is_brief);
+    return guard == NULL ? DL_OK : guard->check(guard);
 }
 
 #endif

@@ -32,44 +32,61 @@ new_hold(dlpy_guard *self)
     return hold_at(self, self->count);
 }
 
-/* What was borrowed by DLPack's table: of torch the storage, which several tensors may
- * share and any of them resize; of others the memory, as the table hands it over.  1: it
- * is held; 0: it cannot be. */
+/* The storage, which several tensors may share and any of them resize, and the tensor, which
+ * may get another storage.  1: they are held; 0: the tensor cannot be looked at. */
 static int
-hold_borrowed(PyObject *array, const dl_tensor *view, dlpy_hold *hold)
+hold_torch(PyObject *array, dlpy_hold *hold)
 {
-    hold->owner = PyObject_CallMethod(array, "untyped_storage", NULL);
-    if (hold->owner != NULL) {
-        hold->array = Py_NewRef(array);
-        hold->memory.data = view->data;
-        hold->memory.size = dl_tensor_size(view);
-        return 1;
+    if (!dlpy_torch_can_look(array) || !dlpy_torch_memory_of(array, &hold->of_torch)) {
+        return 0;
     }
-    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    hold->owner = PyObject_CallMethod(array, "untyped_storage", NULL);
+    if (hold->owner == NULL) {
         return -1;
     }
-    PyErr_Clear();
+    hold->array = Py_NewRef(array);
+    return 1;
+}
+
+/* The memory as DLPack's table hands it over, which holds it. */
+static int
+hold_borrowed(PyObject *array, dlpy_hold *hold)
+{
     hold->owner = dlpy_exchange_own(array);
     return hold->owner == NULL ? -1 : 1;
+}
+
+static int
+hold_ndarray(PyObject *array, dlpy_hold *hold)
+{
+    PyObject *owner = dlpy_ndarray_owner(array);
+
+    if (owner == NULL) {
+        return 0;
+    }
+    hold->owner = Py_NewRef(owner);
+    dlpy_ndarray_memory(owner, &hold->of_ndarray);
+    return 1;
+}
+
+static int
+hold_memory(PyObject *array, const dlpy_tensor *tensor, dlpy_hold *hold)
+{
+    int found = tensor->is_torch ? hold_torch(array, hold) : 0;
+
+    if (found != 0 || tensor->owner != NULL) {
+        return found; /* what was made for the view is held by itself */
+    }
+    return tensor->is_borrowed ? hold_borrowed(array, hold) : hold_ndarray(array, hold);
 }
 
 int
 dlpy_guard_add(dlpy_guard *self, PyObject *array, const dlpy_tensor *tensor)
 {
     dlpy_hold hold = {0};
-    int found = 0;
-
-    if (tensor->owner != NULL) {
-        return 0; /* holds the memory by itself, and is held */
-    }
-    if (tensor->is_borrowed) {
-        found = hold_borrowed(array, &tensor->view, &hold);
-    } else if ((hold.owner = dlpy_ndarray_owner(array)) != NULL) {
-        Py_INCREF(hold.owner);
-        dlpy_ndarray_memory(hold.owner, &hold.memory);
-        found = 1;
-    }
+    int found = hold_memory(array, tensor, &hold);
     dlpy_hold *place = found > 0 ? new_hold(self) : NULL;
+
     if (place == NULL) {
         Py_XDECREF(hold.owner);
         Py_XDECREF(hold.array);
@@ -77,7 +94,6 @@ dlpy_guard_add(dlpy_guard *self, PyObject *array, const dlpy_tensor *tensor)
     }
     *place = hold;
     self->count++;
-    self->has_storages |= hold.array != NULL;
     return 0;
 }
 
@@ -105,93 +121,60 @@ dlpy_guard_clear(dlpy_guard *self)
 }
 
 static bool
-is_same(const dlpy_memory *left, const dlpy_memory *right)
+is_ndarray_in_place(const dlpy_hold *hold)
 {
-    return left->data == right->data && left->size == right->size
-           && left->shape == right->shape;
+    const dlpy_memory *then = &hold->of_ndarray;
+    dlpy_memory now;
+
+    if (then->data == NULL) {
+        return true;
+    }
+    dlpy_ndarray_memory(hold->owner, &now);
+    return now.data == then->data && now.size == then->size && now.shape == then->shape;
+}
+
+/* A storage that gets other memory is seen as well, from every tensor that shares it; one
+ * that was given back and made anew may lie where it was, but be smaller. */
+static bool
+is_tensor_in_place(const dlpy_hold *hold)
+{
+    dlpy_torch_memory now;
+
+    return dlpy_torch_memory_of(hold->array, &now) && now.data == hold->of_torch.data
+           && now.storage_size >= hold->of_torch.storage_size;
 }
 
 static dl_status
 fail_moved(const dlpy_hold *hold)
 {
-    return dl_fail(
-        DL_BACKEND,
-        "the array was %s while the operation was pending: %zu bytes were at "
-        "%p when it was called; wait for the Work first",
-        hold->array == NULL ? "resized by resize()"
-                            : "given other memory, as by resize_(), set_() "
-                              "or an assignment to .data",
-        hold->memory.size, hold->memory.data);
-}
-
-/* With the GIL.  A storage that gets other memory is seen as well, from every tensor that
- * shares it. */
-static bool
-is_tensor_in_place(const dlpy_hold *hold)
-{
-    dlpy_dimensions dimensions;
-    dl_tensor view;
-
-    bool is_in_place = dlpy_exchange_view(hold->array, "tensor", &view, &dimensions) > 0
-                       && view.data == hold->memory.data
-                       && dl_tensor_size(&view) == hold->memory.size;
-    PyErr_Clear();
-    return is_in_place;
-}
-
-/* Keeps what the thread has of exceptions: whoever waits may be about to raise one. */
-static dl_status
-check_storages(const dlpy_guard *self)
-{
-    PyObject *error[3];
-    dl_status status = DL_OK;
-
-    PyErr_Fetch(&error[0], &error[1], &error[2]);
-    for (int i = 0; i < self->count && status == DL_OK; i++) {
-        const dlpy_hold *hold = hold_at(self, i);
-        if (hold->array != NULL && !is_tensor_in_place(hold)) {
-            status = fail_moved(hold);
-        }
+    if (hold->array == NULL) {
+        return dl_fail(DL_BACKEND,
+                       "the array was resized by resize() while the operation was "
+                       "pending: %zu bytes were at %p when it was called; wait for the "
+                       "Work first",
+                       hold->of_ndarray.size, hold->of_ndarray.data);
     }
-    PyErr_Restore(error[0], error[1], error[2]);
-    return status;
+    return dl_fail(DL_BACKEND,
+                   "the array was given other memory, as by resize_(), set_() or an "
+                   "assignment to .data, while the operation was pending: it was at %p "
+                   "when it was called; wait for the Work first",
+                   hold->of_torch.data);
 }
 
-static bool
-is_python_ending(void)
-{
-#if PY_VERSION_HEX >= 0x030d0000
-    return Py_IsFinalizing() != 0;
-#else
-    return _Py_IsFinalizing() != 0;
-#endif
-}
-
-/* A thread that asks for the GIL of an interpreter that ends never comes back; what is
- * held is not given back by then. */
 static dl_status
-check(const dl_guard *guard, bool is_brief)
+check(const dl_guard *guard)
 {
     const dlpy_guard *self = (const dlpy_guard *)(const void *)guard;
 
     for (int i = 0; i < self->count; i++) {
         const dlpy_hold *hold = hold_at(self, i);
-        dlpy_memory now;
-        if (hold->array != NULL || hold->memory.data == NULL) {
-            continue;
-        }
-        dlpy_ndarray_memory(hold->owner, &now);
-        if (!is_same(&now, &hold->memory)) {
+        bool is_in_place =
+            hold->array == NULL ? is_ndarray_in_place(hold) : is_tensor_in_place(hold);
+        if (!is_in_place) {
             return fail_moved(hold);
         }
     }
-    if (!self->has_storages || is_brief || is_python_ending()) {
-        return DL_OK;
-    }
-    PyGILState_STATE state = PyGILState_Ensure();
-    dl_status status = check_storages(self);
-    PyGILState_Release(state);
-    return status;
+    return DL_OK;
 }
 
 const dl_guard *

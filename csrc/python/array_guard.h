@@ -12,16 +12,18 @@
 
 /* One owner of memory, and where that was. */
 typedef struct dlpy_hold {
-    PyObject *owner;    /* an ndarray that owns its elements, a storage, or a capsule */
-    PyObject *array;    /* of a storage, which only answers with the GIL; else NULL */
-    dlpy_memory memory; /* the owner's; of a storage's array, that array's */
+    PyObject *owner; /* an ndarray that owns its elements, a storage, or a capsule */
+    PyObject *array; /* the tensor of a storage; else NULL */
+    union {
+        dlpy_memory of_ndarray; /* no data: of a capsule, which stays where it is */
+        dlpy_torch_memory of_torch;
+    };
 } dlpy_hold;
 
 /* Zeroed: holds nothing, and finds nothing wrong. */
 typedef struct dlpy_guard {
     dl_guard core;
     int count;
-    bool has_storages;
     dlpy_hold near[2]; /* enough for most */
     dlpy_hold *far;    /* the rest; NULL: none */
 } dlpy_guard;

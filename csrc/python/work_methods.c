@@ -68,16 +68,14 @@ order_stream(dlpy_work *self)
     Py_RETURN_TRUE;
 }
 
-/* A message that nobody has asked for the whole time: a storage only answers with the
- * GIL, which is not to be waited for where messages are moved. */
+/* A message whose array was moved would be waited for only to be refused. */
 static bool
 has_lost_memory(dlpy_work *self)
 {
     dl_work *work = self->work;
 
-    if (!self->guard.has_storages || work->ops->withdraw == NULL
-        || dl_work_is_done(work)
-        || dl_guard_check(dlpy_guard_core(&self->guard), false) == DL_OK) {
+    if (work->ops->withdraw == NULL || dl_work_is_done(work)
+        || dl_guard_check(dlpy_guard_core(&self->guard)) == DL_OK) {
         return false;
     }
     dl_error why = *dl_last_error();

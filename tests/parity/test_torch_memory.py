@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tensors that get other memory while an operation on them is pending."""
 
-import contextlib
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -36,8 +35,8 @@ def assign(tensor, whole):
 CHANGES = {
     "data": assign,
     "set_": lambda tensor, whole: tensor.set_(torch.zeros(COUNT)),
-    "resize_": lambda tensor, whole: tensor.resize_(1 << 22),
-    "of another that shares it": lambda tensor, whole: whole.resize_(1 << 22),
+    "resize_": lambda tensor, whole: tensor.resize_(1 << 24),
+    "of another that shares it": lambda tensor, whole: whole.resize_(1 << 24),
     "storage": lambda tensor, whole: tensor.untyped_storage().resize_(0),
 }
 
@@ -80,16 +79,34 @@ def test_nobody_waits_and_it_is_left_alone_all_the_same(pair, change):
     assert all(bool((other == 7).all()) for other in others)
 
 
-@pytest.mark.parametrize("change", ["data", "set_"])
-def test_messages_hold_the_memory_that_they_began_with(pair, change):
-    tensor = torch.zeros(COUNT)
+@pytest.mark.parametrize("count", [1 << 8, 1 << 18])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_message_for_memory_that_was_given_back_is_refused(pair, change, count):
+    """Nobody waits for the receive: what looks is the thread that moves messages."""
+    whole = torch.zeros(2 * count)
+    tensor = (
+        whole[count:] if change == "of another that shares it" else torch.zeros(count)
+    )
     work = distlite.irecv(tensor, group_src=1, group=pair[0])
-    CHANGES[change](tensor, tensor)
-    others = crowd()
-    distlite.send(np.ones(COUNT, "f4"), group_dst=0, group=pair[1])
-    with contextlib.suppress(DistBackendError):  # if it has not come in whole yet
-        work.wait()
+    CHANGES[change](tensor, whole)
+    others = [torch.full((count,), 7.0) for _ in range(20)]
+    with pytest.raises(DistBackendError, match="its array was moved"):
+        distlite.send(np.ones(count, "f4"), group_dst=0, group=pair[1])
+    assert "given other memory" in str(work.exception())
     assert all(bool((other == 7).all()) for other in others)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_large_message_stops_where_its_memory_was_given_back(pair, change):
+    count = 1 << 22
+    whole = torch.ones(2 * count)
+    tensor = whole[count:]
+    sending = distlite.isend(tensor, group_dst=1, group=pair[0])
+    CHANGES[change](tensor, whole)
+    with pytest.raises(DistBackendError, match="its array was moved"):
+        distlite.recv(np.zeros(count, "f4"), group_src=0, group=pair[1])
+    with pytest.raises(DistBackendError, match="given other memory"):
+        sending.wait()
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -160,7 +160,7 @@ bool
 dl_p2p_is_in_place(dl_message *self)
 {
     char text[TEXT_SIZE];
-    dl_status status = dl_guard_check(self->guard, true);
+    dl_status status = dl_guard_check(self->guard);
 
     if (status == DL_OK) {
         return true;
