@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC UINT64_C(0x31746961776c64) /* "dlwait1" */
+#define MAGIC UINT64_C(0x32746961776c64) /* "dlwait2" */
 
 /* Targets of one operation, and operations looked at on the way to them. */
-#define TARGETS 64
+#define TARGETS 256
 
 void
 dl_wait_state_write(const dl_wait_state *state, dl_buffer *bytes)
@@ -135,12 +135,14 @@ find_group(const dl_wait_state *state, const char *name)
     return -1;
 }
 
-/* The collective `row` awaits `rank`.  A rank that is in the same collective waits for
- * others in turn, and is looked at next. */
+/* The collective `row` awaits a rank.  One that is in the same collective waits for others
+ * in turn, and is looked at next. */
 static void
-follow(const graph *self, const dl_wait_row *row, const char *name, int rank,
+follow(const graph *self, const dl_wait_row *row, const char *name, uint32_t awaited,
        target_list *same, target_list *targets)
 {
+    int rank = row->awaited.ranks[awaited];
+    bool is_passed_by = (row->awaited.unless_begun >> awaited & 1) != 0;
     const dl_wait_state *there = state_of(self, rank);
 
     if (there == NULL) {
@@ -151,7 +153,7 @@ follow(const graph *self, const dl_wait_row *row, const char *name, int rank,
     bool has_begun = group != NULL && group->begun >= (uint64_t)row->sequence;
     if (group != NULL && group->running >= 0) {
         int64_t running = there->rows[group->running].sequence;
-        if (running == row->sequence && !row->awaited.is_guess) {
+        if (running == row->sequence && !is_passed_by) {
             add_target(same, rank, group->running);
         } else if (running < row->sequence) {
             add_target(targets, rank, group->running);
@@ -176,7 +178,7 @@ find_collective_targets(const graph *self, target at, target_list *targets)
     for (int i = 0; i < same.count; i++) {
         const dl_wait_row *row = row_of(self, same.items[i]);
         for (uint32_t j = 0; j < row->awaited.count; j++) {
-            follow(self, row, name, row->awaited.ranks[j], &same, targets);
+            follow(self, row, name, j, &same, targets);
         }
     }
 }

@@ -26,14 +26,15 @@
 #define DL_WAIT_MESSAGES 64
 
 /* Of an operation's late ranks the first ones suffice, unless any of them would do. */
-#define DL_WAIT_AWAITED 16
+#define DL_WAIT_AWAITED 64
 
 /* Ranks that an operation waits for. */
 typedef struct dl_awaited {
     int32_t ranks[DL_WAIT_AWAITED];
+    uint64_t unless_begun; /* a bit for each: it counts only if it has not begun the
+                            * operation; then it has to, before this can end */
     uint32_t count;
     uint8_t is_any;     /* one of them suffices */
-    uint8_t is_guess;   /* those of them that have not begun the operation */
     uint8_t is_partial; /* there are more */
 } dl_awaited;
 
@@ -45,6 +46,15 @@ dl_awaited_add(dl_awaited *awaited, int rank)
     } else {
         awaited->ranks[awaited->count++] = rank;
     }
+}
+
+static inline void
+dl_awaited_add_unless_begun(dl_awaited *awaited, int rank)
+{
+    if (awaited->count < DL_WAIT_AWAITED) {
+        awaited->unless_begun |= UINT64_C(1) << awaited->count;
+    }
+    dl_awaited_add(awaited, rank);
 }
 
 /* An operation that has been waited for; ranks are those of the job. */

@@ -132,6 +132,34 @@ CHECK_CASE(ranks_in_one_collective_are_looked_through)
     free(job);
 }
 
+/* Rank 1 leads the host of ranks 2 and 3, who have to come before it can go on. */
+CHECK_CASE(ranks_behind_one_that_is_awaited_count_until_they_have_begun)
+{
+    job *job = job_new();
+    dl_wait_cycle cycle;
+
+    call_collective(job, 0, 3, 1);
+    dl_awaited_add_unless_begun(&job->states[0].rows[0].awaited, 2);
+    dl_awaited_add_unless_begun(&job->states[0].rows[0].awaited, 3);
+    job->known[1] = NULL;
+    call_message(job, 2, DL_RECV, 0, 0);
+    for (int rank = 0; rank < 3; rank += 2) {
+        CHECK(find(job, rank, &cycle));
+        CHECK_EQUAL(cycle.count, 2);
+        CHECK_EQUAL(cycle.steps[0].awaits, 2);
+    }
+    /* It has done its part, and waits elsewhere. */
+    job->states[2].groups[0].begun = 3;
+    CHECK(!find(job, 0, &cycle));
+    CHECK(!find(job, 2, &cycle));
+    /* What a rank waits for that has come is no concern of the first. */
+    call_collective(job, 2, 3, 3);
+    call_message(job, 3, DL_RECV, 0, 0);
+    job->states[0].rows[0].awaited.count = 2;
+    CHECK(!find(job, 0, &cycle));
+    free(job);
+}
+
 CHECK_CASE(a_message_that_was_called_for_is_on_its_way)
 {
     job *job = job_new();

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 
 import numpy as np
@@ -65,6 +66,30 @@ def receive_from_anyone(rank: int, size: int) -> None:
     distlite.recv(np.ones(4))
 
 
+def receive_past_a_leader(rank: int, size: int) -> None:
+    """Rank 1 is alone on its host, and hears of the other one by rank 0 only."""
+    if rank == 1:
+        distlite.all_reduce(np.ones(4))
+    elif rank == 2:
+        distlite.recv(np.ones(4), src=1)
+
+
+def receive_from_a_leader(rank: int, size: int) -> None:
+    """Rank 0 has its own host to wait for before it turns to the other one."""
+    if rank == 0:
+        distlite.all_reduce(np.ones(4))
+    elif rank == 2:
+        distlite.recv(np.ones(4), src=0)
+
+
+def receive_from_a_follower(rank: int, size: int) -> None:
+    """Rank 1 waits for rank 2, and by its leader for the other host."""
+    if rank in (0, 1):
+        distlite.all_reduce(np.ones(4))
+    elif rank == 3:
+        distlite.recv(np.ones(4), src=1)
+
+
 def mistake_a_tag(rank: int, size: int) -> None:
     if rank == 0:
         distlite.send(np.ones(1 << 20), dst=1, tag=1)
@@ -79,16 +104,21 @@ def hang(
     kind: str,
     hints: str = "",
     limit: float = 60.0,
+    culprits: Sequence[int] | None = None,
 ) -> str:
-    """The error that ends it."""
+    """The error that ends it.  Nobody leaves before all `culprits`, by default all
+    ranks, have theirs: an exit would end the waits of the others."""
     join(rank, world_size, path, hints, limit)
+    store = distlite.distributed_c10d._get_default_store()
+    text = ""
     try:
         globals()[kind](rank, world_size)
     except distlite.DistBackendError as error:
-        return str(error)
-    # A rank that has no part in it waits for those that have.
-    time.sleep(limit / 10)
-    return ""
+        text = str(error)
+    store.set(f"told/{rank}", b"")
+    told = range(world_size) if culprits is None else culprits
+    store.wait([f"told/{each}" for each in told])
+    return text
 
 
 # What follows ends well, after waits that are long enough to be looked at.
@@ -127,6 +157,20 @@ def let_a_thread_resolve_it(rank: int, size: int) -> None:
     thread.start()
     distlite.recv(np.ones(4), src=0, tag=2)
     thread.join()
+
+
+def need_the_root_alone(rank: int, size: int) -> None:
+    """Rank 2 waits for the other host's leader, which has no need of rank 1: the root's
+    data go on before all ranks of its host have come."""
+    array = np.full(4, rank)
+    if rank == 1:
+        distlite.recv(array, src=2)
+    elif rank == 0:
+        time.sleep(1.5)
+    distlite.broadcast(array, src=0)
+    assert (array == 0).all()
+    if rank == 2:
+        distlite.send(array, dst=1)
 
 
 def receive_what_is_on_its_way(rank: int, size: int) -> None:

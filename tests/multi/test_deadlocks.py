@@ -81,6 +81,24 @@ def lines_of(text: str) -> list[str]:
             ],
         ),
         (
+            "receive_past_a_leader",
+            3,
+            "ABA",
+            ["1 rank 2 all_reduce  #1", "2 rank 1 recv  with tag 0"],
+        ),
+        (
+            "receive_from_a_leader",
+            3,
+            "AAB",
+            ["0 rank 2 all_reduce  #1", "2 rank 0 recv  with tag 0"],
+        ),
+        (
+            "receive_from_a_follower",
+            4,
+            "AAAB",
+            ["1 rank 3 all_reduce  #1", "3 rank 1 recv  with tag 0"],
+        ),
+        (
             "mistake_a_tag",
             2,
             "",
@@ -90,10 +108,16 @@ def lines_of(text: str) -> list[str]:
 )
 def test_every_rank_in_it_raises(tmp_path, kind, size, hosts, expected):
     path = str(tmp_path / "store")
-    texts = run_ranks(
-        deadlock_ranks.hang, size, path=path, kind=kind, hints=hosts, env=RAISE
-    )
     culprits = [int(line.split()[0]) for line in expected]
+    texts = run_ranks(
+        deadlock_ranks.hang,
+        size,
+        path=path,
+        kind=kind,
+        hints=hosts,
+        culprits=culprits,
+        env=RAISE,
+    )
     for rank in culprits:
         assert MARK in texts[rank], texts
         where = f"deadlock_ranks.py {kind}"
@@ -153,6 +177,7 @@ def test_a_setting_that_makes_no_sense_is_an_error(monkeypatch):
     [
         ("wait_for_a_slow_rank", ""),
         ("wait_for_a_slow_rank", "ABA"),
+        ("need_the_root_alone", "AAB"),
         ("let_a_thread_resolve_it", ""),
         ("receive_what_is_on_its_way", ""),
         ("stop_a_rank", "AAB"),

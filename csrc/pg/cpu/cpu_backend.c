@@ -220,6 +220,7 @@ open_hosts(dl_cpu_backend *self)
         .may_spin = self->board.header->may_spin,
         .check = dl_hosts_check,
         .late = dl_hosts_late,
+        .add_awaited = dl_hosts_add_remote,
         .foretell = dl_hosts_foretell_own,
         .tell = dl_hosts_tell,
         .context = &self->hosts,
@@ -266,6 +267,7 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .foretell = dl_cpu_has_hosts(self) && dl_layout_leads(layout)
                         ? dl_hosts_foretell_others
                         : NULL,
+        .add_awaited = dl_cpu_has_hosts(self) ? dl_hosts_add_unseen : NULL,
         .context = &self->hosts,
     };
     size_t offset = dl_board_memory(options.size, DL_BOARD_CHUNK);

@@ -71,6 +71,13 @@ void dl_hosts_foretell_own(void *context, const dl_error *error);
 /* DL_OK, or what another host's leader said so that has not come to the operation since. */
 dl_status dl_hosts_late(void *context);
 
+/* For whoever looks for deadlocks: whom an operation waits for, beyond the ranks that the
+ * board or the traffic see.  A leader that has not called it is waited for, and behind it
+ * all ranks of its host without whom it will not go on.  The first is for the waits of the
+ * board, the second for those of the traffic. */
+void dl_hosts_add_unseen(void *context, dl_awaited *awaited);
+void dl_hosts_add_remote(void *context, dl_awaited *awaited);
+
 /* Of the traffic's end: all ranks of other hosts are told, if this one knows first. */
 void dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
                    dl_deadline deadline);

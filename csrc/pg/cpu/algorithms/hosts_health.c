@@ -184,6 +184,77 @@ dl_hosts_late(void *context)
     return dl_traffic_heard(hosts->traffic, leader) < operation ? status : DL_OK;
 }
 
+/* The root's host may go on as soon as the root has come, or without its other ranks: these
+ * operations move data one way. */
+static bool
+has_root(const dl_hosts *hosts)
+{
+    uint8_t op = hosts->meeting.fingerprint.op;
+
+    return op == DL_BROADCAST || op == DL_GATHER || op == DL_GATHER_V
+           || op == DL_SCATTER || op == DL_SCATTER_V;
+}
+
+/* Everywhere else a leader turns to the other hosts when all ranks of its own have come. */
+static bool
+comes_in_full(const dl_hosts *hosts, int host)
+{
+    return !has_root(hosts)
+           || hosts->layout->host_of[hosts->meeting.fingerprint.root] != host;
+}
+
+/* Of the hosts that have not been heard of in this operation. */
+static void
+add_hosts(const dl_hosts *hosts, bool has_leaders, dl_awaited *awaited)
+{
+    const dl_layout *layout = hosts->layout;
+    uint64_t operation = operation_of(hosts);
+
+    for (int host = 0; host < layout->host_count; host++) {
+        int leader = dl_layout_leader(layout, host);
+        if (host == layout->host
+            || dl_traffic_heard(hosts->traffic, leader) >= operation) {
+            continue;
+        }
+        if (!has_leaders) {
+            dl_awaited_add(awaited, leader);
+        }
+        for (int place = 1;
+             comes_in_full(hosts, host) && place < dl_layout_count(layout, host);
+             place++) {
+            dl_awaited_add_unless_begun(awaited, dl_layout_ranks(layout, host)[place]);
+        }
+    }
+}
+
+/* In its first meeting a leader has the other hosts before it yet, and the others have
+ * their leader.  Where the operation has a root some are done without them. */
+void
+dl_hosts_add_unseen(void *context, dl_awaited *awaited)
+{
+    const dl_hosts *hosts = context;
+    bool is_first = hosts->meeting.sequence % DL_HOSTS_MEETINGS != 0;
+
+    if (!is_first || has_root(hosts)) {
+        return;
+    }
+    if (dl_layout_leads(hosts->layout)) {
+        add_hosts(hosts, false, awaited);
+    } else {
+        dl_awaited_add(awaited, dl_layout_leader(hosts->layout, hosts->layout->host));
+    }
+}
+
+void
+dl_hosts_add_remote(void *context, dl_awaited *awaited)
+{
+    const dl_hosts *hosts = context;
+
+    if (dl_layout_leads(hosts->layout)) {
+        add_hosts(hosts, true, awaited);
+    }
+}
+
 /* Who heard of it, from this host or another, leaves it to the first to tell. */
 void
 dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,

@@ -30,6 +30,7 @@
 #include "pg/cpu/shm/board_layout.h"
 #include "pg/cpu/health/process_table.h"
 #include "pg/cpu/shm/parting.h"
+#include "pg/wait_graph.h"
 
 /* What a rank tells its board of the group. */
 typedef struct dl_board_options {
@@ -45,6 +46,8 @@ typedef struct dl_board_options {
     dl_status (*elsewhere)(void *context);
     /* Of sleeping waits whose deadline is near: what they are going to fail with; or NULL. */
     void (*foretell)(void *context, const dl_error *error);
+    /* Adds whom the operation waits for beside those that the board sees; or NULL. */
+    void (*add_awaited)(void *context, dl_awaited *awaited);
     void *context;
 } dl_board_options;
 

@@ -367,6 +367,9 @@ note_wait(const dl_board *board, const dl_wanted *wanted)
             dl_awaited_add(&awaited, dl_verdict_name(board, rank));
         }
     }
+    if (board->options.add_awaited != NULL) {
+        board->options.add_awaited(board->options.context, &awaited);
+    }
     dl_blocked_look(board->op->record, &awaited);
 }
 

@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "pg/cpu/tcp/route.h"
+#include "pg/wait_graph.h"
 
 typedef struct dl_traffic_options {
     int rank;
@@ -29,6 +30,8 @@ typedef struct dl_traffic_options {
      * what the wait is going to fail with.  Both may be NULL. */
     dl_status (*late)(void *context);
     void (*foretell)(void *context, const dl_error *error);
+    /* Adds whom a wait is for beside the ranks that it hears; may be NULL. */
+    void (*add_awaited)(void *context, dl_awaited *awaited);
     /* Once, when this rank gives up: whom no route leads to; may be NULL. */
     void (*tell)(void *context, const dl_error *message, uint64_t sequence,
                  dl_deadline deadline);

@@ -121,6 +121,9 @@ note_wait(const dl_traffic *self)
             dl_awaited_add(&awaited, rank);
         }
     }
+    if (self->options.add_awaited != NULL) {
+        self->options.add_awaited(self->options.context, &awaited);
+    }
     dl_blocked_look(self->op->record, &awaited);
 }
 
