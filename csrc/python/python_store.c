@@ -1,42 +1,363 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/python_store.h"
 
-#include <stddef.h>
 #include <string.h>
 
-#include "python/python_store_calls.h"
+#include "python/convert.h"
 #include "python/store_types.h"
 
-/* Which entry of the table answers to which method. */
-static const struct {
-    const char *method;
-    size_t entry;
-} entries[] = {
-    {"set", offsetof(dl_store_ops, set)},
-    {"get", offsetof(dl_store_ops, get)},
-    {"add", offsetof(dl_store_ops, add)},
-    {"compare_set", offsetof(dl_store_ops, compare_set)},
-    {"delete_key", offsetof(dl_store_ops, delete_key)},
-    {"check", offsetof(dl_store_ops, check)},
-    {"wait", offsetof(dl_store_ops, wait)},
-    {"num_keys", offsetof(dl_store_ops, num_keys)},
-    {"list_keys", offsetof(dl_store_ops, list_keys)},
-    {"append", offsetof(dl_store_ops, append)},
-    {"multi_get", offsetof(dl_store_ops, multi_get)},
-    {"multi_set", offsetof(dl_store_ops, multi_set)},
-    {"queue_push", offsetof(dl_store_ops, queue_push)},
-    {"queue_pop", offsetof(dl_store_ops, queue_pop)},
-    {"queue_len", offsetof(dl_store_ops, queue_len)},
-    {"barrier", offsetof(dl_store_ops, barrier)},
-    {"clone", offsetof(dl_store_ops, clone)},
-};
+/* One call from the core into a method of a Python store. */
+typedef struct python_call {
+    PyGILState_STATE gil;
+    bool is_foreign;  /* a thread that Python did not know before */
+    PyObject *object; /* a reference for the length of the call */
+} python_call;
 
-/* Entries are function pointers of one size; a NULL one is all zero bytes on every
- * system that has dlopen(3). */
-static void
-remove_entry(dl_store_ops *ops, size_t entry)
+/* Any thread may come here: those of Python with their state, others with one made for
+ * the length of the call.  With an exception set already nothing may run: the core is
+ * returning and only releases what it holds.  After a failure there is nothing to end. */
+static dl_status
+call_begin(dl_store *store, python_call *call)
 {
-    memset((char *)ops + entry, 0, sizeof ops->set);
+    dlpy_python_store *self = (dlpy_python_store *)store;
+
+    if (!Py_IsInitialized()) {
+        return dl_fail(DL_CLOSED, "%s: the interpreter has ended", self->kind);
+    }
+    call->is_foreign = PyGILState_GetThisThreadState() == NULL;
+    call->gil = PyGILState_Ensure();
+    if (self->object == NULL || PyErr_Occurred()) {
+        dl_status status = self->object == NULL ? DL_CLOSED : DL_INTERRUPTED;
+        PyGILState_Release(call->gil);
+        return dl_fail(status, "%s: the Python object %s", self->kind,
+                       status == DL_CLOSED ? "is gone" : "has failed already");
+    }
+    /* The override may drop the last other reference to its own object. */
+    call->object = Py_NewRef(self->object);
+    return DL_OK;
+}
+
+/* The exception goes on to whoever called the core from Python.  Its text goes along for
+ * those that Python cannot reach: a thread of the core, a group that repeats its cause. */
+static dl_status
+exception_status(const python_call *call)
+{
+    PyObject *type;
+    PyObject *value;
+    PyObject *traceback;
+
+    PyErr_Fetch(&type, &value, &traceback);
+    PyObject *text = value == NULL ? NULL : PyObject_Str(value);
+    const char *message = text == NULL ? NULL : PyUnicode_AsUTF8(text);
+    dl_status status =
+        dl_fail(DL_INTERRUPTED, "%s: %s", ((PyTypeObject *)type)->tp_name,
+                message == NULL ? "no text" : message);
+    Py_XDECREF(text);
+    PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
+    /* This thread's state, and the exception in it, ends with the call: nobody in
+     * Python would ever see it. */
+    if (call->is_foreign) {
+        PyErr_Clear();
+    }
+    return status;
+}
+
+/* Gives the GIL back.  `succeeded` false: an exception is set. */
+static dl_status
+call_end(python_call *call, bool succeeded)
+{
+    dl_status status = succeeded ? DL_OK : exception_status(call);
+
+    Py_DECREF(call->object);
+    PyGILState_Release(call->gil);
+    return status;
+}
+
+/* A new list for every call: the override may keep or change it. */
+static PyObject *
+list_from(const dl_bytes *items, size_t count, PyObject *(*convert)(dl_bytes))
+{
+    PyObject *list = PyList_New((Py_ssize_t)count);
+
+    for (size_t i = 0; list != NULL && i < count; i++) {
+        PyObject *item = convert(items[i]);
+        if (item == NULL) {
+            Py_CLEAR(list);
+        } else {
+            PyList_SET_ITEM(list, (Py_ssize_t)i, item);
+        }
+    }
+    return list;
+}
+
+/* Methods have no deadline of their own but for wait() and barrier(). */
+static bool
+is_own_timeout(dl_store *store, dl_deadline deadline)
+{
+    int64_t timeout = dl_store_timeout(store);
+
+    return deadline.limit == timeout || (deadline.limit < 0 && timeout < 0);
+}
+
+/* For ever is any negative timedelta. */
+static PyObject *
+timedelta_left(dl_deadline deadline)
+{
+    int64_t left = dl_deadline_left(deadline);
+
+    return dlpy_timedelta_from(left == INT64_MAX ? -DL_SECOND : left);
+}
+
+#define ARGUMENTS_MAX \
+    (DL_REQUEST_FIELDS_MAX + 2) /* the object, and a flag or timeout */
+
+/* Appends what a field of the request is in Python. */
+static void
+put_argument(dl_request_field field, const dl_store_request *request,
+             PyObject **arguments, size_t *count)
+{
+    switch (field) {
+    case DL_FIELD_I64:
+        arguments[(*count)++] = PyLong_FromLongLong(request->number);
+        break;
+    case DL_FIELD_KEY:
+        arguments[(*count)++] = dlpy_text_from(request->key);
+        break;
+    case DL_FIELD_EXPECTED:
+        arguments[(*count)++] = dlpy_object_from(request->expected);
+        break;
+    case DL_FIELD_VALUE:
+        arguments[(*count)++] = dlpy_object_from(request->value);
+        break;
+    case DL_FIELD_KEYS:
+    case DL_FIELD_PAIRS:
+        arguments[(*count)++] =
+            list_from(request->keys, request->count, dlpy_text_from);
+        if (field == DL_FIELD_PAIRS) {
+            arguments[(*count)++] =
+                list_from(request->values, request->count, dlpy_object_from);
+        }
+        break;
+    case DL_FIELD_COUNT:
+    case DL_FIELD_U32:
+    case DL_FIELD_END:
+        break;
+    }
+}
+
+/* What a method takes besides the fields.  Overrides of wait() may take the timeout or
+ * not, so it is passed only if it is not the store's own. */
+static void
+put_extra(dl_store *store, const dl_store_request *request, dl_deadline deadline,
+          PyObject **arguments, size_t *count)
+{
+    if (request->op == DL_OP_QUEUE_POP) {
+        arguments[(*count)++] = PyBool_FromLong(request->is_blocking);
+    } else if (request->op == DL_OP_BARRIER
+               || (request->op == DL_OP_WAIT && !is_own_timeout(store, deadline))) {
+        arguments[(*count)++] = timedelta_left(deadline);
+    }
+}
+
+static PyObject *
+call_method(dl_store *store, const dl_store_request *request, dl_deadline deadline,
+            PyObject *object)
+{
+    const dl_request_kind *kind = &dl_request_kinds[request->op];
+    PyObject *arguments[ARGUMENTS_MAX] = {object};
+    PyObject *name = PyUnicode_FromString(kind->name);
+    bool succeeded = name != NULL;
+    PyObject *result = NULL;
+    size_t count = 1;
+
+    for (const dl_request_field *field = kind->fields; *field != DL_FIELD_END;
+         field++) {
+        put_argument(*field, request, arguments, &count);
+    }
+    put_extra(store, request, deadline, arguments, &count);
+    for (size_t i = 1; i < count; i++) {
+        succeeded = succeeded && arguments[i] != NULL;
+    }
+    if (succeeded) {
+        result = PyObject_VectorcallMethod(name, arguments, count, NULL);
+    }
+    for (size_t i = 1; i < count; i++) {
+        Py_XDECREF(arguments[i]);
+    }
+    Py_XDECREF(name);
+    return result;
+}
+
+/* str is taken as well, as set() takes it. */
+static bool
+take_bytes(PyObject *object, dl_buffer *value)
+{
+    dlpy_bytes bytes;
+
+    if (dlpy_bytes_from(object, "a value returned by a store", &bytes) < 0) {
+        return false;
+    }
+    dl_status status = dl_buffer_set(value, bytes.bytes);
+    dlpy_bytes_release(&bytes);
+    if (status != DL_OK) {
+        PyErr_NoMemory();
+    }
+    return status == DL_OK;
+}
+
+static bool
+take_truth(PyObject *result, int64_t *truth)
+{
+    int is_true = PyObject_IsTrue(result);
+
+    *truth = is_true > 0;
+    return is_true >= 0;
+}
+
+/* The core made room for one value per key, so any other number is an error. */
+static bool
+take_values(PyObject *result, size_t count, dl_buffer *values)
+{
+    PyObject *list = PySequence_List(result);
+    bool succeeded = list != NULL;
+
+    if (succeeded && (size_t)PyList_GET_SIZE(list) != count) {
+        PyErr_Format(PyExc_ValueError, "multi_get() returned %zd values for %zu keys",
+                     PyList_GET_SIZE(list), count);
+        succeeded = false;
+    }
+    for (size_t i = 0; succeeded && i < count; i++) {
+        succeeded = take_bytes(PyList_GET_ITEM(list, (Py_ssize_t)i), &values[i]);
+    }
+    Py_XDECREF(list);
+    return succeeded;
+}
+
+/* Copied into a list first: the override may answer with a view of its own dict, which
+ * another thread could change under the loop. */
+static bool
+take_names(PyObject *result, dl_store_reply *reply)
+{
+    PyObject *list = PySequence_List(result);
+    bool succeeded = list != NULL;
+    dlpy_bytes name;
+
+    reply->number = 0;
+    while (succeeded && reply->number < PyList_GET_SIZE(list)) {
+        succeeded = dlpy_bytes_from(PyList_GET_ITEM(list, reply->number),
+                                    "a key returned by a store", &name)
+                    == 0;
+        if (succeeded) {
+            dl_put_bytes(reply->values, name.bytes);
+            dlpy_bytes_release(&name);
+            reply->number++;
+        }
+    }
+    Py_XDECREF(list);
+    if (succeeded && dl_buffer_check(reply->values) != DL_OK) {
+        PyErr_NoMemory();
+        succeeded = false;
+    }
+    return succeeded;
+}
+
+/* False with an exception. */
+static bool
+take_result(PyObject *result, const dl_store_request *request, dl_store_reply *reply)
+{
+    switch (dl_request_kinds[request->op].reply) {
+    case DL_REPLY_ALL_EXIST:
+    case DL_REPLY_EXISTED:
+        return take_truth(result, &reply->number);
+    case DL_REPLY_NUMBER:
+        return dlpy_int64_from(result, &reply->number) == 0;
+    case DL_REPLY_VALUE:
+    case DL_REPLY_ITEM:
+        return take_bytes(result, reply->values);
+    case DL_REPLY_VALUES:
+        return take_values(result, request->count, reply->values);
+    case DL_REPLY_NAMES:
+        return take_names(result, reply);
+    default:
+        return true;
+    }
+}
+
+/* get() and multi_get() in Python wait as long as they please: if the deadline is not the
+ * store's own, it is made sure first that there is nothing to wait for. */
+static dl_status
+wait_first(dl_store *store, const dl_store_request *request, dl_deadline deadline)
+{
+    size_t count;
+    const dl_bytes *keys = dl_request_keys(request, &count);
+    bool exist = false;
+
+    if ((request->op != DL_OP_GET && request->op != DL_OP_MULTI_GET)
+        || is_own_timeout(store, deadline)) {
+        return DL_OK;
+    }
+    if (deadline.limit != 0) {
+        return dl_store_wait(store, keys, count, deadline);
+    }
+    DL_TRY(dl_store_check(store, keys, count, &exist, deadline));
+    return exist ? DL_OK : dl_store_fail_timeout("", keys, count, deadline);
+}
+
+static dl_status
+python_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
+               dl_deadline deadline)
+{
+    python_call call = {0};
+
+    DL_TRY(wait_first(store, request, deadline));
+    DL_TRY(call_begin(store, &call));
+    PyObject *result = call_method(store, request, deadline, call.object);
+    bool succeeded = result != NULL && take_result(result, request, reply);
+    Py_XDECREF(result);
+    return call_end(&call, succeeded);
+}
+
+/* What the core gets is a store that keeps the clone alive. */
+static dl_status
+python_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
+{
+    python_call call = {0};
+    dl_store *shared = NULL;
+
+    (void)deadline;
+    DL_TRY(call_begin(store, &call));
+    PyObject *result = PyObject_CallMethod(call.object, "clone", NULL);
+    dlpy_state *state = dlpy_state_of_type(Py_TYPE(call.object));
+    if (result != NULL && state != NULL) {
+        shared = dlpy_store_share(state, result);
+    }
+    Py_XDECREF(result);
+    if (shared != NULL) {
+        *clone = shared;
+    }
+    return call_end(&call, shared != NULL);
+}
+
+/* Once the interpreter has ended there is nothing left to give the reference to. */
+static void
+python_free(dl_store *store)
+{
+    dlpy_python_store *self = (dlpy_python_store *)store;
+
+    if (self->owns_object && Py_IsInitialized()) {
+        PyGILState_STATE gil = PyGILState_Ensure();
+        Py_CLEAR(self->object);
+        PyGILState_Release(gil);
+    }
+    PyMem_RawFree(self);
+}
+
+/* Needs no GIL: a copy holds its object, whose store is fixed. */
+static dl_store *
+timeout_owner(dl_store *store)
+{
+    return ((dlpy_store *)((dlpy_python_store *)store)->object)->store;
 }
 
 /* -1 with an exception, otherwise whether the class of `object` has its own `method`. */
@@ -55,23 +376,25 @@ overrides(const dlpy_state *state, PyObject *object, const char *method)
 /* Looked up once: overrides belong to a class, and classes are complete by the time that
  * they have objects.  Calls still go through the object, so it may shadow a method. */
 static int
-fill_table(const dlpy_state *state, dlpy_python_store *store)
+find_overrides(const dlpy_state *state, dlpy_python_store *store)
 {
-    store->ops = dlpy_python_store_ops;
-    store->ops.kind = store->kind;
-    for (size_t i = 0; i < sizeof entries / sizeof *entries; i++) {
-        int overridden = overrides(state, store->object, entries[i].method);
-        if (overridden < 0) {
-            return -1;
-        }
-        if (!overridden) {
-            remove_entry(&store->ops, entries[i].entry);
-        }
+    const uint32_t extended = DL_REQUEST(DL_OP_APPEND) | DL_REQUEST(DL_OP_MULTI_GET)
+                              | DL_REQUEST(DL_OP_MULTI_SET);
+    int overridden = overrides(state, store->object, "clone");
+
+    store->ops = (dl_store_ops){
+        .kind = store->kind,
+        .execute = python_execute,
+        .clone = overridden > 0 ? python_clone : NULL,
+        .free = python_free,
+    };
+    for (unsigned op = 0; op < DL_OP_COUNT && overridden >= 0; op++) {
+        const char *name = dl_request_kinds[op].name;
+        overridden = name == NULL ? 0 : overrides(state, store->object, name);
+        store->ops.requests |= overridden > 0 ? DL_REQUEST(op) : 0;
     }
-    store->ops.has_extended_api = store->ops.append != NULL
-                                  && store->ops.multi_get != NULL
-                                  && store->ops.multi_set != NULL;
-    return 0;
+    store->ops.has_extended_api = (store->ops.requests & extended) == extended;
+    return overridden < 0 ? -1 : 0;
 }
 
 /* Raw memory, because the last reference may be dropped without the GIL. */
@@ -86,7 +409,7 @@ dlpy_python_store_new(const dlpy_state *state, PyObject *object)
     }
     store->object = object;
     PyOS_snprintf(store->kind, sizeof store->kind, "%s", Py_TYPE(object)->tp_name);
-    if (fill_table(state, store) < 0) {
+    if (find_overrides(state, store) < 0) {
         PyMem_RawFree(store);
         return NULL;
     }
@@ -101,7 +424,7 @@ copy_store(dlpy_python_store *copy, const dlpy_python_store *own)
     *copy = (dlpy_python_store){.ops = own->ops, .object = own->object};
     memcpy(copy->kind, own->kind, sizeof copy->kind);
     copy->ops.kind = copy->kind;
-    copy->ops.timeout_owner = dlpy_python_store_timeout_owner;
+    copy->ops.timeout_owner = timeout_owner;
     dl_store_init(&copy->base, &copy->ops);
     atomic_init(&copy->base.is_closed, atomic_load(&own->base.is_closed));
 }
@@ -125,7 +448,7 @@ dlpy_python_store_share(dl_store *own)
 bool
 dlpy_python_store_check(const dl_store *store)
 {
-    return store->ops->free == dlpy_python_store_ops.free;
+    return store->ops->free == python_free;
 }
 
 /* Under the GIL, as all that looks at `object`. */
@@ -136,15 +459,13 @@ dlpy_python_store_detach(dl_store *own)
 }
 
 dl_store *
-dlpy_python_store_without(dl_store *store, size_t method, dlpy_python_store *base)
+dlpy_python_store_without(dl_store *store, dl_opcode op, dlpy_python_store *base)
 {
-    static const char no_entry[sizeof store->ops->set];
-
     if (!dlpy_python_store_check(store)
-        || memcmp((const char *)store->ops + method, no_entry, sizeof no_entry) == 0) {
+        || (store->ops->requests & DL_REQUEST(op)) == 0) {
         return store;
     }
     copy_store(base, (dlpy_python_store *)store);
-    remove_entry(&base->ops, method);
+    base->ops.requests &= ~DL_REQUEST(op);
     return &base->base;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A store written in Python, as the core sees it: each entry of its table takes the GIL
- * and calls the method of that name with keys as str and values as bytes.  The table
- * belongs to the object and is NULL where its class does not override Store's method, so
- * that the front door falls back, or says what is missing, as for any store.
+ * A store written in Python, as the core sees it: each request takes the GIL and calls the
+ * method of that name with keys as str and values as bytes.  The requests that it
+ * executes are those whose methods its class overrides, so that the front door makes the
+ * others from these, or says what is missing, as for any store.
  *
  * An exception stays set and travels up as DL_INTERRUPTED, past the core, to whoever
  * called it from Python. */
@@ -34,9 +34,9 @@ bool dlpy_python_store_check(const dl_store *store);
 /* The object is being freed: calls that still come in through its own store fail. */
 void dlpy_python_store_detach(dl_store *own);
 
-/* `store` itself, unless it is written in Python and overrides the entry at offset
- * `method`: then `*base`, which lacks it and lives as long as the caller's frame. */
-dl_store *dlpy_python_store_without(dl_store *store, size_t method,
+/* `store` itself, unless it is written in Python and overrides the method of request `op`:
+ * then `*base`, which does without it and lives as long as the caller's frame. */
+dl_store *dlpy_python_store_without(dl_store *store, dl_opcode op,
                                     dlpy_python_store *base);
 
 #endif

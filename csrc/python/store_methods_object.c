@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/store_methods.h"
 
-#include <stddef.h>
-
 #include "python/errors.h"
 #include "python/signals.h"
 #include "store/prefix_store.h"
@@ -42,20 +40,21 @@ nearest_type(const dlpy_state *state, PyObject *self)
 
 /* A kind that gives itself, as HashStore does, keeps its Python object as well. */
 static PyObject *
-clone_core(const dlpy_state *state, PyObject *self, dlpy_store_call *call)
+clone_core(const dlpy_state *state, PyObject *self, dl_store *store)
 {
     dl_store *clone = NULL;
+    dl_deadline deadline = dl_store_deadline(store);
     dl_status status;
 
     Py_BEGIN_ALLOW_THREADS
-    status = dl_store_clone(call->store, &clone, call->deadline);
+    status = dl_store_clone(store, &clone, deadline);
     Py_END_ALLOW_THREADS
     if (status != DL_OK) {
         return dlpy_raise_store(state, status);
     }
     /* The core's new reference goes at once, since the object has one already.  It
      * cannot be the last, so nothing is closed under the GIL. */
-    if (clone == call->store) {
+    if (clone == store) {
         dl_store_unref(clone);
         return Py_NewRef(self);
     }
@@ -85,22 +84,23 @@ clone_prefix_store(const dlpy_state *state, dlpy_store *self)
     return clone;
 }
 
+/* A store written in Python has the clone() of its class, or none. */
 DLPY_METHOD(dlpy_store_clone)
 {
-    static const dlpy_store_method method = {
-        .signature = {"clone", 0, {NULL}},
-        .entry = offsetof(dl_store_ops, clone),
-    };
+    static const dlpy_signature signature = {"clone", 0, {NULL}};
     dlpy_state *state = dlpy_state_of_class(defining_class);
-    dlpy_store_call call;
+    dl_store *store = dlpy_store_core(self);
 
-    if (dlpy_store_begin(self, &method, DLPY_PASSED, &call) < 0) {
+    if (store == NULL || dlpy_take_arguments(&signature, DLPY_PASSED, NULL) < 0) {
         return NULL;
+    }
+    if (dlpy_python_store_check(store)) {
+        return dlpy_raise_store(state, dl_store_fail_missing(store, "clone"));
     }
     if (((dlpy_store *)self)->below != NULL) {
         return clone_prefix_store(state, (dlpy_store *)self);
     }
-    return clone_core(state, self, &call);
+    return clone_core(state, self, store);
 }
 
 PyObject *

@@ -6,13 +6,21 @@
 
 #include "base/thread.h"
 #include "store/counter.h"
+#include "store/execute.h"
 #include "store/file_log.h"
 #include "store/file_watch.h"
-#include "store/key_list.h"
 
 /* So long a picture is trusted whose file looks unchanged: a network's file system may
  * keep what it knows of a file for seconds, unless it is locked. */
 #define TRUSTED (200 * DL_MILLISECOND)
+
+#define CHANGES                                                                    \
+    (DL_REQUEST(DL_OP_SET) | DL_REQUEST(DL_OP_ADD) | DL_REQUEST(DL_OP_COMPARE_SET) \
+     | DL_REQUEST(DL_OP_APPEND) | DL_REQUEST(DL_OP_DELETE_KEY))
+#define LOOKS                                                                      \
+    (DL_REQUEST(DL_OP_GET) | DL_REQUEST(DL_OP_MULTI_GET) | DL_REQUEST(DL_OP_CHECK) \
+     | DL_REQUEST(DL_OP_WAIT) | DL_REQUEST(DL_OP_NUM_KEYS)                         \
+     | DL_REQUEST(DL_OP_LIST_KEYS))
 
 /* Every call opens the file anew and locks it, which keeps out other processes and other
  * threads alike; only then it takes the mutex, for the picture in memory. */
@@ -60,132 +68,116 @@ enter(file_store *self, dl_file_access access, dl_deadline deadline, int *fd)
 }
 
 static dl_status
-file_set(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
+write_value(file_store *self, int fd, dl_bytes key, dl_bytes value)
 {
-    file_store *self = file_store_of(store);
-    int fd;
-
-    DL_TRY(enter(self, DL_FILE_WRITE, deadline, &fd));
-    dl_status status = dl_file_log_write(&self->log, fd, DL_FILE_SET, key, value);
-    leave(self, fd);
-    return status;
+    return dl_file_log_write(&self->log, fd, DL_FILE_SET, key, value);
 }
 
 static dl_status
-file_add(dl_store *store, dl_bytes key, int64_t delta, int64_t *sum,
-         dl_deadline deadline)
+add_locked(file_store *self, int fd, const dl_store_request *request, int64_t *sum)
 {
-    file_store *self = file_store_of(store);
+    const dl_blob *held = dl_table_get(&self->log.table, request->key);
     char text[DL_COUNTER_TEXT_SIZE + 1];
-    int64_t total = delta;
-    int fd;
 
-    DL_TRY(enter(self, DL_FILE_WRITE, deadline, &fd));
-    const dl_blob *held = dl_table_get(&self->log.table, key);
-    dl_status status = DL_OK;
+    *sum = request->number;
     if (held != NULL) {
-        status = dl_counter_add(key, dl_blob_bytes(held), delta, &total);
+        DL_TRY(dl_counter_add(request->key, dl_blob_bytes(held), request->number, sum));
     }
-    if (status == DL_OK) {
-        status = dl_file_log_write(&self->log, fd, DL_FILE_SET, key,
-                                   dl_counter_format(total, text));
-    }
-    leave(self, fd);
-    DL_TRY(status);
-    *sum = total;
-    return DL_OK;
+    return write_value(self, fd, request->key, dl_counter_format(*sum, text));
 }
 
 static dl_status
-file_compare_set(dl_store *store, dl_bytes key, dl_bytes expected, dl_bytes desired,
-                 dl_buffer *held, dl_deadline deadline)
+compare_set_locked(file_store *self, int fd, const dl_store_request *request,
+                   dl_buffer *answer)
 {
-    file_store *self = file_store_of(store);
-    int fd;
-
-    DL_TRY(enter(self, DL_FILE_WRITE, deadline, &fd));
-    const dl_blob *now = dl_table_get(&self->log.table, key);
+    const dl_blob *held = dl_table_get(&self->log.table, request->key);
     /* An absent key answers what was expected, as torch's stores do. */
-    dl_bytes current = now == NULL ? expected : dl_blob_bytes(now);
-    bool is_match =
-        now == NULL ? expected.size == 0 : dl_bytes_equal(current, expected);
-    dl_status status = dl_buffer_set(held, is_match ? desired : current);
-    if (status == DL_OK && is_match) {
-        status = dl_file_log_write(&self->log, fd, DL_FILE_SET, key, desired);
-    }
-    leave(self, fd);
-    return status;
+    dl_bytes current = held == NULL ? request->expected : dl_blob_bytes(held);
+    bool is_match = held == NULL ? request->expected.size == 0
+                                 : dl_bytes_equal(current, request->expected);
+
+    DL_TRY(dl_buffer_set(answer, is_match ? request->value : current));
+    return is_match ? write_value(self, fd, request->key, request->value) : DL_OK;
 }
 
 /* Not by the generic loop of compare_set: under the lock no append can be lost. */
 static dl_status
-file_append(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
+append_locked(file_store *self, int fd, const dl_store_request *request)
 {
-    file_store *self = file_store_of(store);
+    const dl_blob *held = dl_table_get(&self->log.table, request->key);
     dl_buffer longer = {0};
-    int fd;
 
-    DL_TRY(enter(self, DL_FILE_WRITE, deadline, &fd));
-    const dl_blob *held = dl_table_get(&self->log.table, key);
     if (held != NULL) {
         dl_buffer_put(&longer, dl_blob_bytes(held));
     }
-    dl_buffer_put(&longer, value);
+    dl_buffer_put(&longer, request->value);
     dl_status status = dl_buffer_check(&longer);
     if (status == DL_OK) {
-        status = dl_file_log_write(&self->log, fd, DL_FILE_SET, key,
-                                   dl_buffer_bytes(&longer));
+        status = write_value(self, fd, request->key, dl_buffer_bytes(&longer));
     }
-    leave(self, fd);
     dl_buffer_fini(&longer);
     return status;
 }
 
 static dl_status
-file_delete_key(dl_store *store, dl_bytes key, bool *existed, dl_deadline deadline)
+delete_locked(file_store *self, int fd, dl_bytes key, int64_t *existed)
 {
-    file_store *self = file_store_of(store);
+    *existed = dl_table_get(&self->log.table, key) != NULL;
+    return *existed
+               ? dl_file_log_write(&self->log, fd, DL_FILE_DELETE, key, DL_LITERAL(""))
+               : DL_OK;
+}
+
+/* The requests that change something append a record. */
+static dl_status
+change(file_store *self, const dl_store_request *request, dl_store_reply *reply,
+       dl_deadline deadline)
+{
+    bool is_delete = request->op == DL_OP_DELETE_KEY;
+    int64_t number = 0;
+    dl_status status;
     int fd;
 
-    DL_TRY(enter(self, DL_FILE_UPDATE, deadline, &fd));
-    bool exists = dl_table_get(&self->log.table, key) != NULL;
-    dl_status status = DL_OK;
-    if (exists) {
-        status = dl_file_log_write(&self->log, fd, DL_FILE_DELETE, key, DL_LITERAL(""));
+    DL_TRY(enter(self, is_delete ? DL_FILE_UPDATE : DL_FILE_WRITE, deadline, &fd));
+    switch (request->op) {
+    case DL_OP_SET:
+        status = write_value(self, fd, request->key, request->value);
+        break;
+    case DL_OP_ADD:
+        status = add_locked(self, fd, request, &number);
+        break;
+    case DL_OP_COMPARE_SET:
+        status = compare_set_locked(self, fd, request, reply->values);
+        break;
+    case DL_OP_APPEND:
+        status = append_locked(self, fd, request);
+        break;
+    default:
+        status = delete_locked(self, fd, request->key, &number);
+        break;
     }
     leave(self, fd);
     DL_TRY(status);
-    *existed = exists;
+    reply->number = number;
     return DL_OK;
 }
 
-static dl_status
-file_check(dl_store *store, const dl_bytes *keys, size_t count, bool *exist,
-           dl_deadline deadline)
-{
-    file_store *self = file_store_of(store);
-    int fd;
-
-    DL_TRY(enter(self, DL_FILE_READ, deadline, &fd));
-    *exist = dl_table_check(&self->log.table, keys, count);
-    leave(self, fd);
-    return DL_OK;
-}
-
-/* What a waiting call looks for. */
-typedef struct wanted {
-    const dl_bytes *keys;
-    size_t count;
-    dl_blob **value; /* if not NULL: of the one key, referenced */
-    bool is_there;
-} wanted;
+/* A request that changes nothing, and how it went: DL_NOT_FOUND until the keys that it
+ * waits for are there. */
+typedef struct look {
+    const dl_store_request *request;
+    dl_table_reply held;
+    dl_status status;
+} look;
 
 static void
-look_locked(file_store *self, wanted *goal)
+look_locked(file_store *self, look *wanted)
 {
-    goal->is_there = dl_table_check(&self->log.table, goal->keys, goal->count);
-    if (goal->is_there && goal->value != NULL) {
-        *goal->value = dl_blob_ref(dl_table_get(&self->log.table, goal->keys[0]));
+    wanted->held = (dl_table_reply){0};
+    wanted->status = dl_table_execute(&self->log.table, wanted->request, &wanted->held);
+    if (wanted->status == DL_OK) {
+        wanted->status =
+            dl_table_hold(&self->log.table, wanted->request, &wanted->held);
     }
 }
 
@@ -219,12 +211,12 @@ await_reader_locked(file_store *self, dl_deadline deadline, bool *is_reader)
 }
 
 static dl_status
-read_and_look(file_store *self, wanted *goal, dl_deadline deadline)
+read_and_look(file_store *self, look *wanted, dl_deadline deadline)
 {
     int fd;
 
     DL_TRY(enter(self, DL_FILE_READ, deadline, &fd));
-    look_locked(self, goal);
+    look_locked(self, wanted);
     leave(self, fd);
     return DL_OK;
 }
@@ -233,7 +225,7 @@ read_and_look(file_store *self, wanted *goal, dl_deadline deadline)
  * Of all waiting calls one at a time locks the file, and only if it has changed: the lock
  * is not fair, and many that share it again and again would keep out who wants to write. */
 static dl_status
-look_again(file_store *self, wanted *goal, dl_deadline deadline)
+look_again(file_store *self, look *wanted, dl_deadline deadline)
 {
     bool is_reader;
 
@@ -243,13 +235,13 @@ look_again(file_store *self, wanted *goal, dl_deadline deadline)
     pthread_mutex_lock(&self->lock);
     dl_status status = await_reader_locked(self, deadline, &is_reader);
     if (status == DL_OK && !is_reader) {
-        look_locked(self, goal);
+        look_locked(self, wanted);
     }
     pthread_mutex_unlock(&self->lock);
     if (status != DL_OK || !is_reader) {
         return status;
     }
-    status = read_and_look(self, goal, deadline);
+    status = read_and_look(self, wanted, deadline);
     pthread_mutex_lock(&self->lock);
     self->is_reading = false;
     pthread_cond_broadcast(&self->has_read);
@@ -258,7 +250,16 @@ look_again(file_store *self, wanted *goal, dl_deadline deadline)
 }
 
 static dl_status
-watch_for(file_store *self, wanted *goal, dl_deadline deadline)
+fail_absent(const look *wanted, dl_deadline deadline)
+{
+    size_t count;
+    const dl_bytes *keys = dl_request_keys(wanted->request, &count);
+
+    return dl_store_fail_timeout("", keys, count, deadline);
+}
+
+static dl_status
+watch_for(file_store *self, look *wanted, dl_deadline deadline)
 {
     dl_file_watch watch;
     dl_status status = DL_OK;
@@ -268,81 +269,37 @@ watch_for(file_store *self, wanted *goal, dl_deadline deadline)
         /* Asked before the look, so that the last look comes after the deadline. */
         bool has_passed = dl_deadline_passed(deadline);
         dl_file_watch_arm(&watch);
-        status = look_again(self, goal, deadline);
-        if (status == DL_OK && goal->is_there) {
+        status = look_again(self, wanted, deadline);
+        if (status == DL_OK && wanted->status != DL_NOT_FOUND) {
             break;
         }
         if (status == DL_OK) {
-            status = has_passed
-                         ? dl_store_fail_timeout("", goal->keys, goal->count, deadline)
-                         : dl_file_watch_wait(&watch, deadline);
+            status = has_passed ? fail_absent(wanted, deadline)
+                                : dl_file_watch_wait(&watch, deadline);
         }
     }
     dl_file_watch_fini(&watch);
     return status;
 }
 
-/* The first look goes without a watch: mostly the key is there already. */
 static dl_status
-wait_for(file_store *self, wanted *goal, dl_deadline deadline)
-{
-    DL_TRY(read_and_look(self, goal, deadline));
-    if (goal->is_there) {
-        return DL_OK;
-    }
-    return dl_deadline_passed(deadline)
-               ? dl_store_fail_timeout("", goal->keys, goal->count, deadline)
-               : watch_for(self, goal, deadline);
-}
-
-static dl_status
-file_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline deadline)
-{
-    wanted goal = {.keys = keys, .count = count};
-
-    return wait_for(file_store_of(store), &goal, deadline);
-}
-
-static dl_status
-file_get(dl_store *store, dl_bytes key, dl_buffer *value, dl_deadline deadline)
-{
-    dl_blob *blob = NULL;
-    wanted goal = {.keys = &key, .count = 1, .value = &blob};
-
-    DL_TRY(wait_for(file_store_of(store), &goal, deadline));
-    dl_status status = dl_buffer_set(value, dl_blob_bytes(blob));
-    dl_blob_unref(blob);
-    return status;
-}
-
-static dl_status
-file_num_keys(dl_store *store, int64_t *count, dl_deadline deadline)
+file_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
+             dl_deadline deadline)
 {
     file_store *self = file_store_of(store);
-    int fd;
+    look wanted = {.request = request};
 
-    DL_TRY(enter(self, DL_FILE_READ, deadline, &fd));
-    *count = dl_table_num_keys(&self->log.table);
-    leave(self, fd);
-    return DL_OK;
-}
-
-static dl_status
-file_list_keys(dl_store *store, dl_status (*visit)(void *, dl_bytes), void *context,
-               dl_deadline deadline)
-{
-    file_store *self = file_store_of(store);
-    dl_buffer names = {0};
-    int fd;
-
-    DL_TRY(enter(self, DL_FILE_READ, deadline, &fd));
-    dl_status status = dl_key_list_copy(&self->log.table, &names);
-    leave(self, fd);
-    if (status == DL_OK) {
-        status = dl_key_list_visit(&names, visit, context);
+    if ((CHANGES & DL_REQUEST(request->op)) != 0) {
+        return change(self, request, reply, deadline);
     }
-    dl_buffer_fini(&names);
-    return status;
+    /* The first look goes without a watch: mostly the keys are there already. */
+    DL_TRY(read_and_look(self, &wanted, deadline));
+    if (wanted.status == DL_NOT_FOUND) {
+        DL_TRY(dl_deadline_passed(deadline) ? fail_absent(&wanted, deadline)
+                                            : watch_for(self, &wanted, deadline));
+    }
+    DL_TRY(wanted.status);
+    return dl_table_give(&wanted.held, request, reply);
 }
 
 /* Members are counted in the file itself, so that the last one knows that it is. */
@@ -405,20 +362,12 @@ file_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     return DL_OK;
 }
 
-/* multi_get, multi_set and barrier are the generic ones, which leave in the file what
- * torch leaves; its format has no queues. */
+/* multi_set and barrier are the generic ones, which leave in the file what torch leaves;
+ * the format has no queues. */
 static const dl_store_ops file_ops = {
     .kind = "FileStore",
-    .set = file_set,
-    .get = file_get,
-    .add = file_add,
-    .compare_set = file_compare_set,
-    .delete_key = file_delete_key,
-    .check = file_check,
-    .wait = file_wait,
-    .num_keys = file_num_keys,
-    .list_keys = file_list_keys,
-    .append = file_append,
+    .requests = CHANGES | LOOKS,
+    .execute = file_execute,
     .clone = file_clone,
     .close = file_close,
     .free = file_free,

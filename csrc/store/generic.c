@@ -7,9 +7,8 @@
 #define FIRST_LOOK_AGAIN (1 * DL_MILLISECOND)
 #define LAST_LOOK_AGAIN (10 * DL_MILLISECOND)
 
-dl_status
-dl_generic_wait(dl_store *store, const dl_bytes *keys, size_t count,
-                dl_deadline deadline)
+static dl_status
+generic_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline deadline)
 {
     int64_t pause = FIRST_LOOK_AGAIN;
 
@@ -71,8 +70,8 @@ try_append(dl_store *store, dl_bytes key, dl_bytes value, bool *is_done,
     return status;
 }
 
-dl_status
-dl_generic_append(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
+static dl_status
+generic_append(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
 {
     bool is_done = false;
 
@@ -87,9 +86,9 @@ dl_generic_append(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline dea
     }
 }
 
-dl_status
-dl_generic_multi_get(dl_store *store, const dl_bytes *keys, size_t count,
-                     dl_buffer *values, dl_deadline deadline)
+static dl_status
+generic_multi_get(dl_store *store, const dl_bytes *keys, size_t count,
+                  dl_buffer *values, dl_deadline deadline)
 {
     /* One deadline for all of them, so that many keys wait no longer than one. */
     for (size_t i = 0; i < count; i++) {
@@ -98,9 +97,9 @@ dl_generic_multi_get(dl_store *store, const dl_bytes *keys, size_t count,
     return DL_OK;
 }
 
-dl_status
-dl_generic_multi_set(dl_store *store, const dl_bytes *keys, const dl_bytes *values,
-                     size_t count, dl_deadline deadline)
+static dl_status
+generic_multi_set(dl_store *store, const dl_bytes *keys, const dl_bytes *values,
+                  size_t count, dl_deadline deadline)
 {
     /* What was set before a failure stays: with no more than the calls at hand, nothing
      * could take it back without being seen. */
@@ -125,9 +124,8 @@ meet(dl_store *store, dl_bytes members, dl_bytes last, int64_t world_size,
 }
 
 /* A round takes a key of its own: the counter is never set back. */
-dl_status
-dl_generic_barrier(dl_store *store, dl_bytes key, int64_t world_size,
-                   dl_deadline deadline)
+static dl_status
+generic_barrier(dl_store *store, dl_bytes key, int64_t world_size, dl_deadline deadline)
 {
     dl_buffer members = {0}, last = {0};
 
@@ -149,4 +147,27 @@ dl_generic_barrier(dl_store *store, dl_bytes key, int64_t world_size,
     dl_buffer_fini(&members);
     dl_buffer_fini(&last);
     return status == DL_TIMEOUT ? dl_store_fail_barrier_timeout(key, deadline) : status;
+}
+
+dl_status
+dl_generic_execute(dl_store *store, const dl_store_request *request,
+                   dl_store_reply *reply, dl_deadline deadline)
+{
+    const dl_bytes *keys = request->keys;
+    size_t count = request->count;
+
+    switch (request->op) {
+    case DL_OP_WAIT:
+        return generic_wait(store, keys, count, deadline);
+    case DL_OP_APPEND:
+        return generic_append(store, request->key, request->value, deadline);
+    case DL_OP_MULTI_GET:
+        return generic_multi_get(store, keys, count, reply->values, deadline);
+    case DL_OP_MULTI_SET:
+        return generic_multi_set(store, keys, request->values, count, deadline);
+    case DL_OP_BARRIER:
+        return generic_barrier(store, request->key, request->number, deadline);
+    default:
+        return dl_store_fail_missing(store, dl_request_kinds[request->op].name);
+    }
 }

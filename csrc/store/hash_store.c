@@ -4,8 +4,7 @@
 #include <stdlib.h>
 
 #include "base/thread.h"
-#include "store/key_list.h"
-#include "store/table.h"
+#include "store/execute.h"
 
 typedef struct hash_store {
     dl_store base;
@@ -66,22 +65,26 @@ sleep_until_over(hash_store *self, sleeper *thread, dl_deadline deadline)
     return thread->is_over ? DL_OK : status;
 }
 
-/* What a call waits for. */
-typedef struct goal {
-    dl_wait_kind kind;
-    const dl_bytes *keys;
-    size_t count;
-    dl_blob *item; /* of DL_WAIT_ITEM, once over: the caller's reference */
-} goal;
+static dl_wait_kind
+wait_kind_of(dl_opcode op)
+{
+    return op == DL_OP_WAIT        ? DL_WAIT_KEYS
+           : op == DL_OP_QUEUE_POP ? DL_WAIT_ITEM
+                                   : DL_WAIT_VALUES;
+}
 
-/* With the lock held. */
+/* Waits for what the request lacks, with the lock held.  An item of a queue is taken as it
+ * comes; whatever else was waited for is in the table then. */
 static dl_status
-wait_locked(hash_store *self, goal *wanted, dl_deadline deadline)
+wait_locked(hash_store *self, const dl_store_request *request, dl_blob **item,
+            dl_deadline deadline)
 {
     sleeper thread = {0};
+    size_t count;
+    const dl_bytes *keys = dl_request_keys(request, &count);
 
-    DL_TRY(dl_table_wait(&self->table, &thread.waiter, wanted->kind, wanted->keys,
-                         wanted->count));
+    DL_TRY(dl_table_wait(&self->table, &thread.waiter, wait_kind_of(request->op), keys,
+                         count));
     dl_status status = DL_OK;
     if (thread.waiter.is_parked) {
         dl_condition_init(&thread.condition);
@@ -91,239 +94,66 @@ wait_locked(hash_store *self, goal *wanted, dl_deadline deadline)
         dl_table_cancel(&self->table, &thread.waiter);
         pthread_cond_destroy(&thread.condition);
     }
-    wanted->item = thread.waiter.item;
+    *item = thread.waiter.item;
     return status;
 }
 
-/* Only here the text of a timeout is written: with the lock given back. */
+/* With the lock held. */
 static dl_status
-worded(dl_status status, const goal *wanted, dl_deadline deadline)
+execute_locked(hash_store *self, const dl_store_request *request, dl_table_reply *held,
+               dl_deadline deadline)
 {
-    return status == DL_TIMEOUT
-               ? dl_store_fail_timeout("", wanted->keys, wanted->count, deadline)
-               : status;
+    dl_status status = dl_table_execute(&self->table, request, held);
+
+    if (status == DL_QUEUE_EMPTY && !request->is_blocking) {
+        return status;
+    }
+    while (status == DL_NOT_FOUND || status == DL_QUEUE_EMPTY) {
+        status = wait_locked(self, request, &held->value, deadline);
+        /* The wait was all that was asked for, or has brought the item. */
+        if (status != DL_OK || request->op == DL_OP_WAIT
+            || request->op == DL_OP_QUEUE_POP) {
+            return status;
+        }
+        /* Waits again if a key was deleted before this thread came to run. */
+        status = dl_table_execute(&self->table, request, held);
+    }
+    return status == DL_OK ? dl_table_hold(&self->table, request, held) : status;
 }
 
-/* Ends the caller's reference. */
+/* The texts of the executor and of waits are written here, with the lock given back. */
 static dl_status
-copy_out(dl_blob *blob, dl_buffer *value)
+fail_worded(dl_status status, const dl_store_request *request, dl_deadline deadline)
 {
-    dl_status status = dl_buffer_set(value, dl_blob_bytes(blob));
+    size_t count;
+    const dl_bytes *keys = dl_request_keys(request, &count);
 
-    dl_blob_unref(blob);
-    return status;
+    switch (status) {
+    case DL_TIMEOUT:
+        return dl_store_fail_timeout("", keys, count, deadline);
+    case DL_QUEUE_EMPTY:
+        return dl_fail(DL_QUEUE_EMPTY, "queue is empty");
+    default:
+        return status;
+    }
 }
 
 static dl_status
-hash_set(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
+hash_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
+             dl_deadline deadline)
 {
-    /* Copied before the lock is taken. */
-    dl_blob *blob = dl_blob_copy(value);
+    dl_table_reply held = {0};
+    dl_store_request own = *request;
 
-    (void)deadline;
-    if (blob == NULL) {
+    /* Copied before the lock is taken: large values delay nobody. */
+    if (own.op == DL_OP_SET && (own.blob = dl_blob_copy(own.value)) == NULL) {
         return dl_fail_no_memory();
     }
     hash_store *self = lock(store);
-    dl_status status = dl_table_set_blob(&self->table, key, blob);
+    dl_status status = execute_locked(self, &own, &held, deadline);
     unlock(self);
-    return status;
-}
-
-static dl_status
-hash_get(dl_store *store, dl_bytes key, dl_buffer *value, dl_deadline deadline)
-{
-    goal wanted = {.kind = DL_WAIT_VALUES, .keys = &key, .count = 1};
-    hash_store *self = lock(store);
-    dl_blob *blob = dl_table_get(&self->table, key);
-    dl_status status = DL_OK;
-
-    /* More than once if it is deleted before this thread comes to run. */
-    while (blob == NULL && status == DL_OK) {
-        status = wait_locked(self, &wanted, deadline);
-        blob = dl_table_get(&self->table, key);
-    }
-    /* Referenced under the lock, copied without it: large values delay nobody. */
-    if (blob != NULL) {
-        dl_blob_ref(blob);
-    }
-    unlock(self);
-    return blob != NULL ? copy_out(blob, value) : worded(status, &wanted, deadline);
-}
-
-static dl_status
-hash_add(dl_store *store, dl_bytes key, int64_t delta, int64_t *sum,
-         dl_deadline deadline)
-{
-    hash_store *self = lock(store);
-    dl_status status = dl_table_add(&self->table, key, delta, sum);
-
-    (void)deadline;
-    unlock(self);
-    return status;
-}
-
-static dl_status
-hash_compare_set(dl_store *store, dl_bytes key, dl_bytes expected, dl_bytes desired,
-                 dl_buffer *held, dl_deadline deadline)
-{
-    dl_blob *now = NULL;
-    hash_store *self = lock(store);
-    dl_status status = dl_table_compare_set(&self->table, key, expected, desired, &now);
-
-    (void)deadline;
-    if (now != NULL) {
-        dl_blob_ref(now);
-    }
-    unlock(self);
-    DL_TRY(status);
-    return now == NULL ? dl_buffer_set(held, expected) : copy_out(now, held);
-}
-
-static dl_status
-hash_delete_key(dl_store *store, dl_bytes key, bool *existed, dl_deadline deadline)
-{
-    hash_store *self = lock(store);
-
-    (void)deadline;
-    *existed = dl_table_delete(&self->table, key);
-    unlock(self);
-    return DL_OK;
-}
-
-static dl_status
-hash_check(dl_store *store, const dl_bytes *keys, size_t count, bool *exist,
-           dl_deadline deadline)
-{
-    hash_store *self = lock(store);
-
-    (void)deadline;
-    *exist = dl_table_check(&self->table, keys, count);
-    unlock(self);
-    return DL_OK;
-}
-
-static dl_status
-hash_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline deadline)
-{
-    goal wanted = {.kind = DL_WAIT_KEYS, .keys = keys, .count = count};
-    hash_store *self = lock(store);
-    dl_status status = wait_locked(self, &wanted, deadline);
-
-    unlock(self);
-    return worded(status, &wanted, deadline);
-}
-
-static dl_status
-hash_num_keys(dl_store *store, int64_t *count, dl_deadline deadline)
-{
-    hash_store *self = lock(store);
-
-    (void)deadline;
-    *count = dl_table_num_keys(&self->table);
-    unlock(self);
-    return DL_OK;
-}
-
-static dl_status
-hash_list_keys(dl_store *store, dl_status (*visit)(void *, dl_bytes), void *context,
-               dl_deadline deadline)
-{
-    dl_buffer names = {0};
-    hash_store *self = lock(store);
-    dl_status status = dl_key_list_copy(&self->table, &names);
-
-    (void)deadline;
-    unlock(self);
-    if (status == DL_OK) {
-        status = dl_key_list_visit(&names, visit, context);
-    }
-    dl_buffer_fini(&names);
-    return status;
-}
-
-static dl_status
-hash_append(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
-{
-    hash_store *self = lock(store);
-    dl_status status = dl_table_append(&self->table, key, value);
-
-    (void)deadline;
-    unlock(self);
-    return status;
-}
-
-static dl_status
-hash_multi_get(dl_store *store, const dl_bytes *keys, size_t count, dl_buffer *values,
-               dl_deadline deadline)
-{
-    goal wanted = {.kind = DL_WAIT_VALUES, .keys = keys, .count = count};
-    hash_store *self = lock(store);
-    dl_status status = wait_locked(self, &wanted, deadline);
-
-    unlock(self);
-    DL_TRY(worded(status, &wanted, deadline));
-    /* One by one: a key deleted since is waited for again. */
-    for (size_t i = 0; i < count; i++) {
-        DL_TRY(hash_get(store, keys[i], &values[i], deadline));
-    }
-    return DL_OK;
-}
-
-static dl_status
-hash_multi_set(dl_store *store, const dl_bytes *keys, const dl_bytes *values,
-               size_t count, dl_deadline deadline)
-{
-    hash_store *self = lock(store);
-    dl_status status = DL_OK;
-
-    (void)deadline;
-    /* Under one lock, so that others see all of them or none. */
-    for (size_t i = 0; i < count && status == DL_OK; i++) {
-        status = dl_table_set(&self->table, keys[i], values[i]);
-    }
-    unlock(self);
-    return status;
-}
-
-static dl_status
-hash_queue_push(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
-{
-    hash_store *self = lock(store);
-    dl_status status = dl_table_queue_push(&self->table, key, value);
-
-    (void)deadline;
-    unlock(self);
-    return status;
-}
-
-static dl_status
-hash_queue_pop(dl_store *store, dl_bytes key, bool is_blocking, dl_buffer *value,
-               dl_deadline deadline)
-{
-    goal wanted = {.kind = DL_WAIT_ITEM, .keys = &key, .count = 1};
-    dl_status status = DL_OK;
-    hash_store *self = lock(store);
-
-    if (is_blocking) {
-        status = wait_locked(self, &wanted, deadline);
-    } else if (dl_table_queue_pop(&self->table, key, &wanted.item) == 0) {
-        status = dl_fail(DL_QUEUE_EMPTY, "queue is empty");
-    }
-    unlock(self);
-    return status == DL_OK ? copy_out(wanted.item, value)
-                           : worded(status, &wanted, deadline);
-}
-
-static dl_status
-hash_queue_len(dl_store *store, dl_bytes key, int64_t *count, dl_deadline deadline)
-{
-    hash_store *self = lock(store);
-
-    (void)deadline;
-    *count = dl_table_queue_size(&self->table, key);
-    unlock(self);
-    return DL_OK;
+    return status == DL_OK ? dl_table_give(&held, request, reply)
+                           : fail_worded(status, request, deadline);
 }
 
 static dl_status
@@ -363,25 +193,12 @@ hash_free(dl_store *store)
 /* No barrier of its own: the generic one leaves the keys that torch's HashStore does. */
 static const dl_store_ops hash_ops = {
     .kind = "HashStore",
-    .set = hash_set,
-    .get = hash_get,
-    .add = hash_add,
-    .compare_set = hash_compare_set,
-    .delete_key = hash_delete_key,
-    .check = hash_check,
-    .wait = hash_wait,
-    .num_keys = hash_num_keys,
-    .list_keys = hash_list_keys,
-    .append = hash_append,
-    .multi_get = hash_multi_get,
-    .multi_set = hash_multi_set,
-    .queue_push = hash_queue_push,
-    .queue_pop = hash_queue_pop,
-    .queue_len = hash_queue_len,
+    .requests = UINT32_MAX & ~DL_REQUEST(DL_OP_BARRIER),
+    .has_extended_api = true,
+    .execute = hash_execute,
     .clone = hash_clone,
     .close = hash_close,
     .free = hash_free,
-    .has_extended_api = true,
 };
 
 dl_status

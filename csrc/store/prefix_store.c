@@ -31,8 +31,6 @@ below(dl_store *store)
     return ((prefix_store *)store)->below;
 }
 
-/* Every call is the same three steps: join the keys, pass the call on, free the joined
- * keys.  Written out, so that each callee can be found by its name. */
 static size_t
 joined_size(const prefix_store *self, const dl_bytes *keys, size_t count)
 {
@@ -45,9 +43,8 @@ joined_size(const prefix_store *self, const dl_bytes *keys, size_t count)
 }
 
 static dl_status
-join(const dl_store *store, const dl_bytes *keys, size_t count, joined *names)
+join(const prefix_store *self, const dl_bytes *keys, size_t count, joined *names)
 {
-    const prefix_store *self = view(store);
     size_t size = joined_size(self, keys, count);
     uint8_t *next = names->room;
 
@@ -74,193 +71,31 @@ join(const dl_store *store, const dl_bytes *keys, size_t count, joined *names)
     return DL_OK;
 }
 
+/* Joins the keys and passes the request on.  num_keys() counts all keys of the store
+ * below, which cannot count those of one prefix.  barrier() is passed on like any other,
+ * so that it meets callers who use the whole key. */
 static dl_status
-done(joined *names, dl_status status)
+prefix_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
+               dl_deadline deadline)
 {
-    free(names->memory);
-    return status;
-}
-
-static dl_status
-prefix_set(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
-{
+    const prefix_store *self = view(store);
+    dl_store_request whole = *request;
     joined names;
+    size_t count;
+    const dl_bytes *keys = dl_request_keys(request, &count);
 
-    DL_TRY(join(store, &key, 1, &names));
-    return done(&names, dl_store_set(below(store), names.keys[0], value, deadline));
-}
-
-static dl_status
-prefix_get(dl_store *store, dl_bytes key, dl_buffer *value, dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, &key, 1, &names));
-    return done(&names, dl_store_get(below(store), names.keys[0], value, deadline));
-}
-
-static dl_status
-prefix_add(dl_store *store, dl_bytes key, int64_t delta, int64_t *sum,
-           dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, &key, 1, &names));
-    return done(&names,
-                dl_store_add(below(store), names.keys[0], delta, sum, deadline));
-}
-
-static dl_status
-prefix_compare_set(dl_store *store, dl_bytes key, dl_bytes expected, dl_bytes desired,
-                   dl_buffer *held, dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, &key, 1, &names));
-    return done(&names, dl_store_compare_set(below(store), names.keys[0], expected,
-                                             desired, held, deadline));
-}
-
-static dl_status
-prefix_delete_key(dl_store *store, dl_bytes key, bool *existed, dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, &key, 1, &names));
-    return done(&names,
-                dl_store_delete_key(below(store), names.keys[0], existed, deadline));
-}
-
-static dl_status
-prefix_check(dl_store *store, const dl_bytes *keys, size_t count, bool *exist,
-             dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, keys, count, &names));
-    return done(&names,
-                dl_store_check(below(store), names.keys, count, exist, deadline));
-}
-
-static dl_status
-prefix_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, keys, count, &names));
-    return done(&names, dl_store_wait(below(store), names.keys, count, deadline));
-}
-
-/* The store below cannot count the keys of one prefix. */
-static dl_status
-prefix_num_keys(dl_store *store, int64_t *count, dl_deadline deadline)
-{
-    return dl_store_num_keys(below(store), count, deadline);
-}
-
-typedef struct listing {
-    dl_bytes prefix;
-    dl_status (*visit)(void *context, dl_bytes key);
-    void *context;
-} listing;
-
-static dl_status
-visit_own(void *context, dl_bytes key)
-{
-    const listing *own = context;
-
-    /* With the slash: "Po/x" is no key of the prefix "P". */
-    if (!dl_bytes_start_with(key, own->prefix)) {
-        return DL_OK;
+    DL_TRY(join(self, keys, count, &names));
+    if (keys == &request->key) {
+        whole.key = names.keys[0];
+    } else {
+        whole.keys = names.keys;
     }
-    return own->visit(own->context, (dl_bytes){key.data + own->prefix.size,
-                                               key.size - own->prefix.size});
-}
-
-static dl_status
-prefix_list_keys(dl_store *store, dl_status (*visit)(void *, dl_bytes), void *context,
-                 dl_deadline deadline)
-{
-    listing own = {
-        .prefix = {view(store)->prefix, view(store)->prefix_size},
-        .visit = visit,
-        .context = context,
-    };
-
-    return dl_store_list_keys(below(store), visit_own, &own, deadline);
-}
-
-static dl_status
-prefix_append(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, &key, 1, &names));
-    return done(&names, dl_store_append(below(store), names.keys[0], value, deadline));
-}
-
-static dl_status
-prefix_multi_get(dl_store *store, const dl_bytes *keys, size_t count, dl_buffer *values,
-                 dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, keys, count, &names));
-    return done(&names,
-                dl_store_multi_get(below(store), names.keys, count, values, deadline));
-}
-
-static dl_status
-prefix_multi_set(dl_store *store, const dl_bytes *keys, const dl_bytes *values,
-                 size_t count, dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, keys, count, &names));
-    return done(&names,
-                dl_store_multi_set(below(store), names.keys, values, count, deadline));
-}
-
-static dl_status
-prefix_queue_push(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, &key, 1, &names));
-    return done(&names,
-                dl_store_queue_push(below(store), names.keys[0], value, deadline));
-}
-
-static dl_status
-prefix_queue_pop(dl_store *store, dl_bytes key, bool is_blocking, dl_buffer *value,
-                 dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, &key, 1, &names));
-    return done(&names, dl_store_queue_pop(below(store), names.keys[0], is_blocking,
-                                           value, deadline));
-}
-
-static dl_status
-prefix_queue_len(dl_store *store, dl_bytes key, int64_t *count, dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, &key, 1, &names));
-    return done(&names,
-                dl_store_queue_len(below(store), names.keys[0], count, deadline));
-}
-
-/* Passed on like any other call, so that it meets callers who use the whole key. */
-static dl_status
-prefix_barrier(dl_store *store, dl_bytes key, int64_t world_size, dl_deadline deadline)
-{
-    joined names;
-
-    DL_TRY(join(store, &key, 1, &names));
-    return done(&names,
-                dl_store_barrier(below(store), names.keys[0], world_size, deadline));
+    dl_status status = dl_store_execute(self->below, &whole, reply, deadline);
+    free(names.memory);
+    /* With the slash: "Po/x" is no key of the prefix "P". */
+    return status == DL_OK && request->op == DL_OP_LIST_KEYS
+               ? dl_reply_keep_names(reply, (dl_bytes){self->prefix, self->prefix_size})
+               : status;
 }
 
 static dl_status
@@ -294,22 +129,8 @@ prefix_free(dl_store *store)
 
 static const dl_store_ops prefix_ops = {
     .kind = "PrefixStore",
-    .set = prefix_set,
-    .get = prefix_get,
-    .add = prefix_add,
-    .compare_set = prefix_compare_set,
-    .delete_key = prefix_delete_key,
-    .check = prefix_check,
-    .wait = prefix_wait,
-    .num_keys = prefix_num_keys,
-    .list_keys = prefix_list_keys,
-    .append = prefix_append,
-    .multi_get = prefix_multi_get,
-    .multi_set = prefix_multi_set,
-    .queue_push = prefix_queue_push,
-    .queue_pop = prefix_queue_pop,
-    .queue_len = prefix_queue_len,
-    .barrier = prefix_barrier,
+    .requests = UINT32_MAX,
+    .execute = prefix_execute,
     .clone = prefix_clone,
     .free = prefix_free,
     .timeout_owner = below,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Each call is checked, then passed to the kind of store, or to the generic version where
- * the kind has none.  The checks come before anything is sent or changed, so that a call
+ * The front door.  The checks come before anything is sent or changed, so that a request
  * that breaks a limit fails alone and whole. */
 #include "store/store.h"
 
@@ -120,9 +119,8 @@ dl_store_admit(const dl_store *store)
 }
 
 static dl_status
-admit_key(const dl_store *store, dl_bytes key)
+check_key(dl_bytes key)
 {
-    DL_TRY(dl_store_admit(store));
     if (key.size > DL_STORE_KEY_LIMIT) {
         return dl_fail(DL_INVALID,
                        "a key of %zu bytes is longer than the limit of %d bytes",
@@ -132,21 +130,7 @@ admit_key(const dl_store *store, dl_bytes key)
 }
 
 static dl_status
-admit_keys(const dl_store *store, const dl_bytes *keys, size_t count)
-{
-    DL_TRY(dl_store_admit(store));
-    if (count > DL_STORE_KEYS_LIMIT) {
-        return dl_fail(DL_INVALID, "%zu keys in one call are over the limit of %u",
-                       count, DL_STORE_KEYS_LIMIT);
-    }
-    for (size_t i = 0; i < count; i++) {
-        DL_TRY(admit_key(store, keys[i]));
-    }
-    return DL_OK;
-}
-
-static dl_status
-admit_value(dl_bytes value)
+check_value(dl_bytes value)
 {
     if (value.size > DL_STORE_VALUE_LIMIT) {
         return dl_fail(DL_INVALID,
@@ -156,179 +140,90 @@ admit_value(dl_bytes value)
     return DL_OK;
 }
 
-/* One wording for all kinds and all methods. */
+/* Members that a request does not use are empty, and within every limit. */
 static dl_status
-lacks(const dl_store *store, const char *method)
+check_limits(const dl_store_request *request)
+{
+    if (request->count > DL_STORE_KEYS_LIMIT) {
+        return dl_fail(DL_INVALID, "%zu keys in one call are over the limit of %u",
+                       request->count, DL_STORE_KEYS_LIMIT);
+    }
+    for (size_t i = 0; i < request->count; i++) {
+        DL_TRY(check_key(request->keys[i]));
+    }
+    for (size_t i = 0; i < request->count && request->values != NULL; i++) {
+        DL_TRY(check_value(request->values[i]));
+    }
+    DL_TRY(check_key(request->key));
+    DL_TRY(check_value(request->expected));
+    return check_value(request->value);
+}
+
+/* One wording for all kinds of store and all methods. */
+dl_status
+dl_store_fail_missing(const dl_store *store, const char *method)
 {
     return dl_fail(DL_UNSUPPORTED, "%s is not implemented by %s", method,
                    store->ops->kind);
 }
 
 dl_status
-dl_store_set(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
-{
-    DL_TRY(admit_key(store, key));
-    DL_TRY(admit_value(value));
-    return store->ops->set == NULL ? lacks(store, "set")
-                                   : store->ops->set(store, key, value, deadline);
-}
-
-dl_status
-dl_store_get(dl_store *store, dl_bytes key, dl_buffer *value, dl_deadline deadline)
-{
-    DL_TRY(admit_key(store, key));
-    return store->ops->get == NULL ? lacks(store, "get")
-                                   : store->ops->get(store, key, value, deadline);
-}
-
-dl_status
-dl_store_add(dl_store *store, dl_bytes key, int64_t delta, int64_t *sum,
-             dl_deadline deadline)
-{
-    DL_TRY(admit_key(store, key));
-    return store->ops->add == NULL ? lacks(store, "add")
-                                   : store->ops->add(store, key, delta, sum, deadline);
-}
-
-dl_status
-dl_store_compare_set(dl_store *store, dl_bytes key, dl_bytes expected, dl_bytes desired,
-                     dl_buffer *held, dl_deadline deadline)
-{
-    DL_TRY(admit_key(store, key));
-    DL_TRY(admit_value(expected));
-    DL_TRY(admit_value(desired));
-    if (store->ops->compare_set == NULL) {
-        return lacks(store, "compare_set");
-    }
-    return store->ops->compare_set(store, key, expected, desired, held, deadline);
-}
-
-dl_status
-dl_store_delete_key(dl_store *store, dl_bytes key, bool *existed, dl_deadline deadline)
-{
-    DL_TRY(admit_key(store, key));
-    if (store->ops->delete_key == NULL) {
-        return lacks(store, "delete_key");
-    }
-    return store->ops->delete_key(store, key, existed, deadline);
-}
-
-dl_status
-dl_store_check(dl_store *store, const dl_bytes *keys, size_t count, bool *exist,
-               dl_deadline deadline)
-{
-    DL_TRY(admit_keys(store, keys, count));
-    if (store->ops->check == NULL) {
-        return lacks(store, "check");
-    }
-    return store->ops->check(store, keys, count, exist, deadline);
-}
-
-dl_status
-dl_store_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline deadline)
-{
-    DL_TRY(admit_keys(store, keys, count));
-    return (store->ops->wait == NULL ? dl_generic_wait
-                                     : store->ops->wait)(store, keys, count, deadline);
-}
-
-dl_status
-dl_store_num_keys(dl_store *store, int64_t *count, dl_deadline deadline)
+dl_store_execute(dl_store *store, const dl_store_request *request,
+                 dl_store_reply *reply, dl_deadline deadline)
 {
     DL_TRY(dl_store_admit(store));
-    return store->ops->num_keys == NULL ? lacks(store, "num_keys")
-                                        : store->ops->num_keys(store, count, deadline);
+    DL_TRY(check_limits(request));
+    if ((store->ops->requests & DL_REQUEST(request->op)) == 0) {
+        return dl_generic_execute(store, request, reply, deadline);
+    }
+    return store->ops->execute(store, request, reply, deadline);
+}
+
+dl_status
+dl_store_execute_number(dl_store *store, const dl_store_request *request,
+                        int64_t *number, dl_deadline deadline)
+{
+    dl_store_reply reply = {0};
+
+    DL_TRY(dl_store_execute(store, request, &reply, deadline));
+    *number = reply.number;
+    return DL_OK;
+}
+
+dl_status
+dl_store_execute_truth(dl_store *store, const dl_store_request *request, bool *truth,
+                       dl_deadline deadline)
+{
+    dl_store_reply reply = {0};
+
+    DL_TRY(dl_store_execute(store, request, &reply, deadline));
+    *truth = reply.number != 0;
+    return DL_OK;
 }
 
 dl_status
 dl_store_list_keys(dl_store *store, dl_status (*visit)(void *, dl_bytes), void *context,
                    dl_deadline deadline)
 {
-    DL_TRY(dl_store_admit(store));
-    if (store->ops->list_keys == NULL) {
-        return lacks(store, "list_keys");
+    const dl_store_request request = {.op = DL_OP_LIST_KEYS};
+    dl_buffer names = {0};
+    dl_store_reply reply = {.values = &names};
+    dl_bytes name;
+
+    dl_status status = dl_store_execute(store, &request, &reply, deadline);
+    dl_reader reader = dl_reader_of(dl_buffer_bytes(&names));
+    while (status == DL_OK && dl_take_bytes(&reader, SIZE_MAX, &name) == 1) {
+        status = visit(context, name);
     }
-    return store->ops->list_keys(store, visit, context, deadline);
-}
-
-dl_status
-dl_store_append(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
-{
-    DL_TRY(admit_key(store, key));
-    DL_TRY(admit_value(value));
-    return (store->ops->append == NULL ? dl_generic_append : store->ops->append)(
-        store, key, value, deadline);
-}
-
-dl_status
-dl_store_multi_get(dl_store *store, const dl_bytes *keys, size_t count,
-                   dl_buffer *values, dl_deadline deadline)
-{
-    DL_TRY(admit_keys(store, keys, count));
-    return (store->ops->multi_get == NULL
-                ? dl_generic_multi_get
-                : store->ops->multi_get)(store, keys, count, values, deadline);
-}
-
-dl_status
-dl_store_multi_set(dl_store *store, const dl_bytes *keys, const dl_bytes *values,
-                   size_t count, dl_deadline deadline)
-{
-    DL_TRY(admit_keys(store, keys, count));
-    for (size_t i = 0; i < count; i++) {
-        DL_TRY(admit_value(values[i]));
-    }
-    return (store->ops->multi_set == NULL
-                ? dl_generic_multi_set
-                : store->ops->multi_set)(store, keys, values, count, deadline);
-}
-
-dl_status
-dl_store_queue_push(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
-{
-    DL_TRY(admit_key(store, key));
-    DL_TRY(admit_value(value));
-    if (store->ops->queue_push == NULL) {
-        return lacks(store, "queue_push");
-    }
-    return store->ops->queue_push(store, key, value, deadline);
-}
-
-dl_status
-dl_store_queue_pop(dl_store *store, dl_bytes key, bool is_blocking, dl_buffer *value,
-                   dl_deadline deadline)
-{
-    DL_TRY(admit_key(store, key));
-    if (store->ops->queue_pop == NULL) {
-        return lacks(store, "queue_pop");
-    }
-    return store->ops->queue_pop(store, key, is_blocking, value, deadline);
-}
-
-dl_status
-dl_store_queue_len(dl_store *store, dl_bytes key, int64_t *count, dl_deadline deadline)
-{
-    DL_TRY(admit_key(store, key));
-    if (store->ops->queue_len == NULL) {
-        return lacks(store, "queue_len");
-    }
-    return store->ops->queue_len(store, key, count, deadline);
-}
-
-dl_status
-dl_store_barrier(dl_store *store, dl_bytes key, int64_t world_size,
-                 dl_deadline deadline)
-{
-    DL_TRY(admit_key(store, key));
-    return (store->ops->barrier == NULL ? dl_generic_barrier : store->ops->barrier)(
-        store, key, world_size, deadline);
+    dl_buffer_fini(&names);
+    return status;
 }
 
 dl_status
 dl_store_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
 {
     DL_TRY(dl_store_admit(store));
-    return store->ops->clone == NULL ? lacks(store, "clone")
+    return store->ops->clone == NULL ? dl_store_fail_missing(store, "clone")
                                      : store->ops->clone(store, clone, deadline);
 }
 

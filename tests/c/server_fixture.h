@@ -104,7 +104,7 @@ say(int fd, dl_bytes bytes)
 }
 
 DL_CHECK_UNUSED static void
-say_request(int fd, dl_request request)
+say_request(int fd, dl_store_request request)
 {
     dl_buffer bytes = {0};
 

@@ -85,7 +85,7 @@ heard(fixture *f, int client)
 }
 
 DL_CHECK_UNUSED static dl_bytes
-ask(fixture *f, int client, dl_request request)
+ask(fixture *f, int client, dl_store_request request)
 {
     dl_buffer bytes = {0};
 
@@ -118,7 +118,7 @@ close_fixture(fixture *f)
 
 #define KEY(text) .key = DL_LITERAL(text)
 #define VALUE(text) .value = DL_LITERAL(text)
-#define ASK(client, ...) ask(&f, client, (dl_request){__VA_ARGS__})
+#define ASK(client, ...) ask(&f, client, (dl_store_request){__VA_ARGS__})
 #define SET(client, name, text) \
     CHECK_BYTES(ASK(client, .op = DL_OP_SET, KEY(name), VALUE(text)), "")
 

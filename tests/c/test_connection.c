@@ -73,7 +73,7 @@ CHECK_CASE(the_handshake_is_one_segment_of_torchs_requests)
 static void
 talk_wrong_ping(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_expect(peer, DL_OP_VALIDATE, &request));
     CHECK(fake_expect(peer, DL_OP_PING, &request));
@@ -100,7 +100,7 @@ CHECK_CASE(a_wrong_ping_is_told_as_torch_does)
 static void
 talk_odd_check(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_expect(peer, DL_OP_VALIDATE, &request));
     CHECK(fake_expect(peer, DL_OP_PING, &request));
@@ -123,7 +123,7 @@ CHECK_CASE(an_odd_answer_to_the_hello_is_refused)
 static void
 talk_nothing(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_expect(peer, DL_OP_VALIDATE, &request));
 }
@@ -150,7 +150,7 @@ CHECK_CASE(a_server_that_closes_is_told_as_torch_does)
 static void
 talk_silence(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     while (fake_next(peer, &request)) {
     }
@@ -173,7 +173,7 @@ CHECK_CASE(a_silent_server_is_left_at_the_deadline)
 static void
 talk_first_request(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_greet(peer));
     CHECK(fake_expect(peer, DL_OP_ADD, &request));
@@ -187,7 +187,7 @@ CHECK_CASE(a_first_request_travels_with_the_handshake)
 {
     fake_server server = {.talk = talk_first_request, .is_ours = true};
     dl_connection *connection = connect_to(&server);
-    dl_request add = {.op = DL_OP_ADD, .key = DL_LITERAL("init/"), .number = 1};
+    dl_store_request add = {.op = DL_OP_ADD, .key = DL_LITERAL("init/"), .number = 1};
     int64_t sum = 0;
 
     CHECK_OK(dl_connection_greet(connection, &add, SOON));
@@ -218,7 +218,7 @@ talk_sets(fake_peer *peer)
 {
     static uint8_t expected[LARGE_VALUE];
     const size_t sizes[] = {5, LARGE_VALUE};
-    dl_request request, ping;
+    dl_store_request request, ping;
 
     for (size_t i = 0; i < LARGE_VALUE; i++) {
         expected[i] = (uint8_t)(i * 13 / 5);
@@ -246,7 +246,7 @@ check_sets(bool is_ours)
 {
     fake_server server = {.talk = talk_sets, .is_ours = is_ours};
     dl_connection *connection = greet(&server);
-    dl_request set = {.op = DL_OP_SET, .key = DL_LITERAL("key")};
+    dl_store_request set = {.op = DL_OP_SET, .key = DL_LITERAL("key")};
     const size_t sizes[] = {5, LARGE_VALUE};
 
     for (int i = 0; i < 2; i++) {
@@ -271,7 +271,7 @@ CHECK_CASE(writes_are_acknowledged_by_either_server)
 static void
 talk_wrong_echo(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_greet(peer));
     CHECK(fake_expect(peer, DL_OP_SET, &request));
@@ -284,7 +284,7 @@ CHECK_CASE(an_acknowledgement_must_be_the_right_one)
 {
     fake_server server = {.talk = talk_wrong_echo};
     dl_connection *connection = greet(&server);
-    dl_request set = {.op = DL_OP_SET, .key = DL_LITERAL("key")};
+    dl_store_request set = {.op = DL_OP_SET, .key = DL_LITERAL("key")};
 
     CHECK_OK(dl_connection_ask(connection, &set, DL_LITERAL("/"), SOON));
     CHECK_STATUS(dl_connection_take_echo(connection, SOON), DL_PROTOCOL);
@@ -307,7 +307,7 @@ static void
 talk_blobs(fake_peer *peer)
 {
     static uint8_t bytes[LARGE_VALUE];
-    dl_request request;
+    dl_store_request request;
     dl_buffer out = {0};
     size_t piece = *(size_t *)peer->server->context;
 
@@ -353,7 +353,7 @@ CHECK_CASE(values_of_any_size_arrive_however_they_are_cut)
 static void
 talk_context(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_greet(peer));
     fake_send(peer, *(dl_bytes *)peer->server->context);
@@ -415,7 +415,7 @@ CHECK_CASE(more_than_was_asked_for_spoils_the_connection)
 static void
 talk_half_number(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_greet(peer));
     FAKE_SEND(peer, "\x2A\0\0");
@@ -428,7 +428,7 @@ CHECK_CASE(half_a_reply_is_kept_when_the_deadline_passes)
 {
     fake_server server = {.talk = talk_half_number};
     dl_connection *connection = greet(&server);
-    dl_request request = {.op = DL_OP_NUM_KEYS};
+    dl_store_request request = {.op = DL_OP_NUM_KEYS};
     int64_t number = 0;
 
     CHECK_OK(dl_connection_await(connection, 3, SOON));
@@ -457,7 +457,7 @@ CHECK_CASE(a_request_that_could_not_be_sent_is_known_not_to_be)
 {
     fake_server server = {.talk = talk_reset};
     dl_connection *connection = greet(&server);
-    dl_request request = {.op = DL_OP_NUM_KEYS};
+    dl_store_request request = {.op = DL_OP_NUM_KEYS};
     dl_deadline deadline = SOON;
 
     while (!dl_socket_is_stale(connection->fd)) {
@@ -475,7 +475,7 @@ CHECK_CASE(a_request_that_cannot_be_encoded_is_not_sent)
 {
     fake_server server = {.talk = talk_silence};
     dl_connection *connection = connect_to(&server);
-    dl_request request = {.op = DL_OP_GET, .key = DL_LITERAL("key")};
+    dl_store_request request = {.op = DL_OP_GET, .key = DL_LITERAL("key")};
 
     dl_check_fail_allocation_at(1);
     CHECK_STATUS(dl_connection_ask(connection, &request, DL_LITERAL("/"), SOON),
@@ -500,9 +500,9 @@ CHECK_CASE(a_large_request_that_is_cut_short_may_have_been_sent)
     static uint8_t large[LARGE_VALUE * 24];
     fake_server server = {.talk = talk_until_asked, .is_ours = true};
     dl_connection *connection = greet(&server);
-    dl_request push = {.op = DL_OP_QUEUE_PUSH,
-                       .key = DL_LITERAL("key"),
-                       .value = {large, sizeof large}};
+    dl_store_request push = {.op = DL_OP_QUEUE_PUSH,
+                             .key = DL_LITERAL("key"),
+                             .value = {large, sizeof large}};
 
     dl_status status = dl_connection_ask(connection, &push, DL_LITERAL("/"), SOON);
     CHECK_EQUAL(status, DL_NETWORK);
@@ -516,7 +516,7 @@ CHECK_CASE(the_buffer_of_a_large_request_is_given_back)
     fake_server server = {.talk = talk_silence};
     dl_connection *connection = connect_to(&server);
     dl_bytes key = DL_LITERAL("key"), value = pattern(LARGE_VALUE);
-    dl_request request = {
+    dl_store_request request = {
         .op = DL_OP_MULTI_SET, .count = 1, .keys = &key, .values = &value};
 
     CHECK_OK(dl_connection_ask(connection, &request, DL_LITERAL("/"), SOON));

@@ -12,7 +12,7 @@
 static void
 talk_politely(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     if (!fake_greet(peer)) {
         return;
@@ -219,7 +219,7 @@ CHECK_CASE(closing_wakes_calls_and_refuses_later_ones)
 static void
 talk_deaf(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     while (fake_next(peer, &request)) {
     }
@@ -246,7 +246,7 @@ static void
 use_pool(int rank, int size, void *context)
 {
     dl_connection_pool *pool = context;
-    dl_request request = {.op = DL_OP_NUM_KEYS};
+    dl_store_request request = {.op = DL_OP_NUM_KEYS};
 
     for (int i = 0; i < 50; i++) {
         dl_connection *connection = dl_connection_pool_take(pool, (rank + i) % 2 == 0);

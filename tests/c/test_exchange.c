@@ -35,13 +35,13 @@ finish(fake_server *server, dl_connection *connection)
     fake_stop(server);
 }
 
-static dl_call
+static dl_tcp_call
 call_of(dl_opcode op, dl_deadline deadline)
 {
-    return (dl_call){.request = {.op = op, .key = KEY},
-                     .key_prefix = DL_LITERAL("/"),
-                     .deadline = deadline,
-                     .is_repeatable = dl_exchange_is_repeatable(op)};
+    return (dl_tcp_call){.request = {.op = op, .key = KEY},
+                         .key_prefix = DL_LITERAL("/"),
+                         .deadline = deadline,
+                         .is_repeatable = dl_request_kinds[op].is_repeatable};
 }
 
 /* A get by `script`, which must end with `expected`; the connection is fine after it
@@ -50,10 +50,10 @@ static void
 check_get(fake_server *server, int64_t limit, dl_status expected, bool is_spoilt)
 {
     dl_connection *connection = greet(server);
-    dl_call call = call_of(DL_OP_GET, dl_deadline_after(limit));
+    dl_tcp_call call = call_of(DL_OP_GET, dl_deadline_after(limit));
     dl_buffer value = {0};
 
-    call.values = &value;
+    call.reply.values = &value;
     CHECK_STATUS(dl_exchange(connection, &call), expected);
     if (expected == DL_OK) {
         CHECK_BYTES(dl_buffer_bytes(&value), "value");
@@ -66,19 +66,19 @@ check_get(fake_server *server, int64_t limit, dl_status expected, bool is_spoilt
 static void
 expect_wait(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_expect(peer, DL_OP_WAIT, &request));
     CHECK_EQUAL(request.is_checked, peer->server->is_ours);
     CHECK_EQUAL(request.count, 1);
     dl_reader items = request.items;
-    CHECK_BYTES(dl_wire_take_item(&items), "/k");
+    CHECK_BYTES(dl_request_take_item(&items), "/k");
 }
 
 static void
 expect_get(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_expect(peer, DL_OP_GET, &request));
     CHECK_EQUAL(request.is_checked, peer->server->is_ours);
@@ -88,7 +88,7 @@ expect_get(fake_peer *peer)
 static void
 expect_no_more(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     if (fake_next(peer, &request)) {
         DL_CHECK_FAIL("%s came after the end", dl_wire_op_name(request.op));
@@ -179,7 +179,7 @@ CHECK_CASE(a_get_that_looks_once_asks_ours_once)
 static void
 talk_queue_only(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_greet(peer));
     while (fake_next(peer, &request)) {
@@ -206,7 +206,7 @@ CHECK_CASE(a_get_of_a_queue_waits_without_haste)
 static void
 expect_cancel(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_expect(peer, DL_OP_CANCEL_WAIT, &request));
     CHECK_EQUAL(request.is_checked, peer->server->is_ours);
@@ -311,7 +311,7 @@ CHECK_CASE(a_deadline_in_the_middle_of_a_reply_loses_nothing)
 static void
 talk_deaf(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_greet(peer));
     while (fake_next(peer, &request)) {
@@ -333,7 +333,7 @@ CHECK_SLOW_CASE(an_answer_has_its_grace_whatever_the_timeout)
 {
     fake_server server = {.talk = talk_deaf};
     dl_connection *connection = greet(&server);
-    dl_call call = call_of(DL_OP_NUM_KEYS, MS(0));
+    dl_tcp_call call = call_of(DL_OP_NUM_KEYS, MS(0));
 
     int64_t start = dl_now();
     CHECK_STATUS(dl_exchange(connection, &call), DL_TIMEOUT);
@@ -354,7 +354,7 @@ CHECK_CASE(a_wait_can_be_interrupted)
 static void
 talk_reply(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_greet(peer));
     CHECK(fake_next(peer, &request));
@@ -381,7 +381,7 @@ CHECK_CASE(odd_answers_to_a_check_are_told)
     dl_bytes reply = DL_LITERAL("\7");
     fake_server server = {.talk = talk_reply, .context = &reply};
     dl_connection *connection = greet(&server);
-    dl_call call = call_of(DL_OP_CHECK, SOON);
+    dl_tcp_call call = call_of(DL_OP_CHECK, SOON);
 
     CHECK_STATUS(dl_exchange(connection, &call), DL_PROTOCOL);
     CHECK_TEXT(dl_last_error()->text, "ready or not_ready response expected");
@@ -391,7 +391,7 @@ CHECK_CASE(odd_answers_to_a_check_are_told)
 static void
 talk_barrier(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_greet(peer));
     CHECK(fake_expect(peer, DL_OP_BARRIER, &request));
@@ -406,7 +406,7 @@ CHECK_CASE(a_barrier_that_times_out_names_the_bare_key)
 {
     fake_server server = {.talk = talk_barrier};
     dl_connection *connection = greet(&server);
-    dl_call call = call_of(DL_OP_BARRIER, MS(100));
+    dl_tcp_call call = call_of(DL_OP_BARRIER, MS(100));
 
     call.request.number = 3;
     CHECK_STATUS(dl_exchange(connection, &call), DL_TIMEOUT);
@@ -418,7 +418,7 @@ CHECK_CASE(a_barrier_that_times_out_names_the_bare_key)
 static void
 expect_pop(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_expect(peer, DL_OP_QUEUE_POP, &request));
     CHECK_BYTES(request.key, "/k");
@@ -447,11 +447,11 @@ CHECK_CASE(a_blocking_pop_goes_on_until_it_wins)
 {
     fake_server server = {.talk = talk_pop};
     dl_connection *connection = greet(&server);
-    dl_call call = call_of(DL_OP_QUEUE_POP, SOON);
+    dl_tcp_call call = call_of(DL_OP_QUEUE_POP, SOON);
     dl_buffer value = {0};
 
-    call.values = &value;
-    call.is_blocking = true;
+    call.reply.values = &value;
+    call.request.is_blocking = true;
     CHECK_OK(dl_exchange(connection, &call));
     CHECK_BYTES(dl_buffer_bytes(&value), "item");
     CHECK(!call.is_repeatable);
@@ -480,11 +480,11 @@ check_untold_item(dl_deadline deadline)
 {
     fake_server server = {.talk = talk_untold_item};
     dl_connection *connection = greet(&server);
-    dl_call call = call_of(DL_OP_QUEUE_POP, deadline);
+    dl_tcp_call call = call_of(DL_OP_QUEUE_POP, deadline);
     dl_buffer value = {0};
 
-    call.values = &value;
-    call.is_blocking = true;
+    call.reply.values = &value;
+    call.request.is_blocking = true;
     CHECK_OK(dl_exchange(connection, &call));
     CHECK_BYTES(dl_buffer_bytes(&value), "item");
     dl_buffer_fini(&value);
@@ -502,7 +502,7 @@ CHECK_CASE(a_pop_that_does_not_block_tells_of_an_empty_queue)
     dl_bytes reply = DL_LITERAL("\0\0\0\0\0\0\0\0");
     fake_server server = {.talk = talk_reply, .context = &reply};
     dl_connection *connection = greet(&server);
-    dl_call call = call_of(DL_OP_QUEUE_POP, SOON);
+    dl_tcp_call call = call_of(DL_OP_QUEUE_POP, SOON);
 
     CHECK_STATUS(dl_exchange(connection, &call), DL_QUEUE_EMPTY);
     CHECK_TEXT(dl_last_error()->text, "queue is empty");
@@ -524,7 +524,7 @@ CHECK_CASE(a_legacy_server_is_not_asked_for_queues)
     dl_connection *connection = greet(&server);
 
     for (int i = 0; i < 3; i++) {
-        dl_call call = call_of(ops[i], SOON);
+        dl_tcp_call call = call_of(ops[i], SOON);
         call.is_legacy = true;
         CHECK_STATUS(dl_exchange(connection, &call), DL_UNSUPPORTED);
         CHECK_TEXT(dl_last_error()->text,
@@ -538,7 +538,7 @@ CHECK_CASE(a_legacy_server_is_not_asked_for_queues)
 static void
 talk_many(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_greet(peer));
     CHECK(fake_expect(peer, DL_OP_LIST_KEYS, &request));
@@ -553,12 +553,12 @@ CHECK_CASE(a_listing_is_read_whole)
 {
     fake_server server = {.talk = talk_many};
     dl_connection *connection = greet(&server);
-    dl_call call = call_of(DL_OP_LIST_KEYS, SOON);
+    dl_tcp_call call = call_of(DL_OP_LIST_KEYS, SOON);
     dl_buffer names = {0};
 
-    call.values = &names;
+    call.reply.values = &names;
     CHECK_OK(dl_exchange(connection, &call));
-    CHECK_EQUAL(call.number, 3);
+    CHECK_EQUAL(call.reply.number, 3);
     CHECK_BYTES(dl_buffer_bytes(&names), "\2\0\0\0\0\0\0\0/a\5\0\0\0\0\0\0\0init/"
                                          "\1\0\0\0\0\0\0\0/");
     CHECK(connection->is_clean);
@@ -576,10 +576,9 @@ CHECK_CASE(the_calls_that_must_not_be_repeated_are_these)
                                DL_OP_LIST_KEYS};
 
     for (size_t i = 0; i < sizeof once / sizeof *once; i++) {
-        CHECK(!dl_exchange_is_repeatable(once[i]));
+        CHECK(!dl_request_kinds[once[i]].is_repeatable);
     }
     for (size_t i = 0; i < sizeof again / sizeof *again; i++) {
-        CHECK(dl_exchange_is_repeatable(again[i]));
+        CHECK(dl_request_kinds[again[i]].is_repeatable);
     }
-    CHECK_TEXT(dl_exchange_name(DL_OP_COMPARE_SET), "compare_set");
 }

@@ -42,7 +42,7 @@ CHECK_CASE(nobody_listening_is_told_at_the_deadline)
 static void
 talk_deaf(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     while (fake_next(peer, &request)) {
     }
@@ -71,7 +71,7 @@ CHECK_CASE(a_server_that_says_nothing_is_told_at_the_deadline)
 static void
 talk_badly_at_first(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     if (peer->number >= *(int *)peer->server->context) {
         CHECK(fake_greet(peer));
@@ -103,7 +103,7 @@ CHECK_CASE(a_server_that_is_not_itself_yet_is_tried_again)
 static void
 talk_wrong_ping(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_expect(peer, DL_OP_VALIDATE, &request));
     CHECK(fake_expect(peer, DL_OP_PING, &request));

@@ -31,7 +31,7 @@ check_set_in_pieces(size_t size, size_t step, bool is_in_place)
 
     open_fixture(&f);
     put_bytes(&f, 0, DL_LITERAL("\x0d\1\2\3\4"));
-    dl_request set = {
+    dl_store_request set = {
         .op = DL_OP_SET, .is_checked = true, KEY("k"), .value = {value, size}};
     dl_wire_put_request(&bytes, &set, (dl_bytes){0});
     dl_put_u8(&bytes, DL_OP_NUM_KEYS);
@@ -152,7 +152,7 @@ CHECK_CASE(memory_is_given_back_when_a_request_is_over)
 
     open_fixture(&f);
     size_t before = allocated();
-    dl_request append = {.op = DL_OP_APPEND, KEY("k"), .value = {value, MIB}};
+    dl_store_request append = {.op = DL_OP_APPEND, KEY("k"), .value = {value, MIB}};
     dl_wire_put_request(&bytes, &append, (dl_bytes){0});
     put_bytes(&f, 0, (dl_bytes){bytes.data, MIB / 2});
     put_bytes(&f, 0, (dl_bytes){bytes.data + MIB / 2, bytes.size - MIB / 2});
@@ -172,7 +172,7 @@ CHECK_CASE(a_large_value_survives_want_of_memory_or_is_given_up)
 {
     uint8_t *value = pattern(MIB);
     dl_buffer bytes = {0};
-    dl_request set = {.op = DL_OP_SET, KEY("k"), .value = {value, MIB}};
+    dl_store_request set = {.op = DL_OP_SET, KEY("k"), .value = {value, MIB}};
     bool has_failed = true;
 
     dl_wire_put_request(&bytes, &set, (dl_bytes){0});
@@ -201,8 +201,8 @@ CHECK_CASE(a_large_value_may_come_behind_too_much_output)
     fixture f;
     uint8_t *value = pattern(2 * MIB);
     dl_buffer bytes = {0};
-    dl_request get = {.op = DL_OP_GET, KEY("k")};
-    dl_request set = {
+    dl_store_request get = {.op = DL_OP_GET, KEY("k")};
+    dl_store_request set = {
         .op = DL_OP_SET, .is_checked = true, KEY("k"), .value = {value, MIB}};
 
     open_fixture(&f);
@@ -232,7 +232,7 @@ CHECK_CASE(a_value_goes_on_while_the_output_is_too_much)
     fixture f;
     uint8_t *value = pattern(MIB);
     dl_buffer bytes = {0};
-    dl_request set = {.op = DL_OP_SET, KEY("new"), .value = {value, MIB}};
+    dl_store_request set = {.op = DL_OP_SET, KEY("new"), .value = {value, MIB}};
 
     open_fixture(&f);
     dl_wire_put_request(&bytes, &set, (dl_bytes){0});

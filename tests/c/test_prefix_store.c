@@ -135,13 +135,16 @@ CHECK_CASE(a_barrier_meets_those_who_use_the_whole_key)
 static char barrier_key[32];
 
 static dl_status
-note_barrier(dl_store *store, dl_bytes key, int64_t world_size, dl_deadline deadline)
+note_barrier(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
+             dl_deadline deadline)
 {
     (void)store;
+    (void)reply;
     (void)deadline;
-    CHECK_EQUAL(world_size, 7);
-    snprintf(barrier_key, sizeof barrier_key, "%.*s", (int)key.size,
-             (const char *)key.data);
+    CHECK_EQUAL(request->op, DL_OP_BARRIER);
+    CHECK_EQUAL(request->number, 7);
+    snprintf(barrier_key, sizeof barrier_key, "%.*s", (int)request->key.size,
+             (const char *)request->key.data);
     return dl_fail(DL_CANCELLED, "noted");
 }
 
@@ -153,7 +156,9 @@ free_nothing(dl_store *store)
 
 CHECK_CASE(a_barrier_is_that_of_the_store_below)
 {
-    static const dl_store_ops ops = {.barrier = note_barrier, .free = free_nothing};
+    static const dl_store_ops ops = {.requests = DL_REQUEST(DL_OP_BARRIER),
+                                     .execute = note_barrier,
+                                     .free = free_nothing};
     dl_store below;
 
     dl_store_init(&below, &ops);

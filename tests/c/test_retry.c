@@ -84,7 +84,7 @@ static void
 talk_by_script(fake_peer *peer)
 {
     script *script = peer->server->context;
-    dl_request request;
+    dl_store_request request;
 
     if (!fake_greet(peer)) {
         return;
@@ -264,7 +264,7 @@ CHECK_CASE(calls_that_may_not_be_repeated_say_that_their_outcome_is_unknown)
             "Failed to recv, got 0 bytes. Connection was likely closed. Did the "
             "remote server shutdown or crash? (127.0.0.1:%u). The outcome of %s is "
             "unknown: the server may or may not have done it.",
-            server.port, dl_exchange_name(unrepeatable[i]));
+            server.port, dl_request_kinds[unrepeatable[i]].name);
         CHECK_TEXT(dl_last_error()->text, expected);
         CHECK_EQUAL(atomic_load(&script.requests), 1);
         /* The store is not harmed. */
@@ -374,7 +374,7 @@ CHECK_SLOW_CASE(a_server_that_is_gone_is_not_waited_for_long)
 static void
 talk_deaf(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_greet(peer));
     while (fake_next(peer, &request)) {
@@ -418,7 +418,7 @@ CHECK_CASE(a_call_that_kills_every_connection_is_given_up)
 static void
 talk_lost_wait(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_greet(peer));
     CHECK(fake_expect(peer, DL_OP_QUEUE_POP, &request));
@@ -482,7 +482,7 @@ CHECK_CASE(closing_ends_the_search_for_a_lost_server)
 static void
 talk_refusal(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     CHECK(fake_greet(peer));
     CHECK(fake_expect(peer, DL_OP_ADD, &request));

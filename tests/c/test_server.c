@@ -23,10 +23,11 @@ SERVER_CASE(requests_are_answered)
     int one = join(&f);
     int other = join(&f);
 
-    say_request(one, (dl_request){.op = DL_OP_SET, KEY("k"), VALUE("value")});
-    say_request(one, (dl_request){.op = DL_OP_GET, KEY("k")});
+    say_request(one, (dl_store_request){.op = DL_OP_SET, KEY("k"), VALUE("value")});
+    say_request(one, (dl_store_request){.op = DL_OP_GET, KEY("k")});
     CHECK_HEARS(one, U64("\5") "value");
-    say_request(other, (dl_request){.op = DL_OP_GET, .is_checked = true, KEY("k")});
+    say_request(other,
+                (dl_store_request){.op = DL_OP_GET, .is_checked = true, KEY("k")});
     CHECK_HEARS(other, "\0" U64("\5") "value");
     close(one);
     close(other);
@@ -58,10 +59,11 @@ SERVER_CASE(a_request_of_one_client_ends_the_wait_of_another)
     int waiting = join(&f);
     int setting = join(&f);
 
-    say_request(waiting, (dl_request){.op = DL_OP_WAIT, .count = 1, .keys = &key});
+    say_request(waiting,
+                (dl_store_request){.op = DL_OP_WAIT, .count = 1, .keys = &key});
     say(waiting, DL_LITERAL("\x0d\1\2\3\4"));
     CHECK_HEARS(waiting, "\1\2\3\4");
-    say_request(setting, (dl_request){.op = DL_OP_SET, KEY("k"), VALUE("v")});
+    say_request(setting, (dl_store_request){.op = DL_OP_SET, KEY("k"), VALUE("v")});
     CHECK_HEARS(waiting, "\0");
     close(waiting);
     close(setting);
@@ -79,16 +81,17 @@ SERVER_CASE(an_item_goes_to_the_next_if_the_first_is_stopped)
     for (int i = 0; i < 2; i++) {
         waiting[i] = join(&f);
         say_request(waiting[i],
-                    (dl_request){.op = DL_OP_WAIT, .count = 1, .keys = &key});
+                    (dl_store_request){.op = DL_OP_WAIT, .count = 1, .keys = &key});
         say(waiting[i], DL_LITERAL("\x0d\1\2\3\4"));
         CHECK_HEARS(waiting[i], "\1\2\3\4");
     }
-    say_request(pushing, (dl_request){.op = DL_OP_QUEUE_PUSH, KEY("k"), VALUE("v")});
+    say_request(pushing,
+                (dl_store_request){.op = DL_OP_QUEUE_PUSH, KEY("k"), VALUE("v")});
     CHECK_HEARS(waiting[0], "\0");
     CHECK_HEARS(waiting[1], "\0");
-    say_request(waiting[1], (dl_request){.op = DL_OP_QUEUE_POP, KEY("k")});
+    say_request(waiting[1], (dl_store_request){.op = DL_OP_QUEUE_POP, KEY("k")});
     CHECK_HEARS(waiting[1], U64("\1") U64("\1") "v");
-    say_request(waiting[0], (dl_request){.op = DL_OP_QUEUE_POP, KEY("k")});
+    say_request(waiting[0], (dl_store_request){.op = DL_OP_QUEUE_POP, KEY("k")});
     CHECK_HEARS(waiting[0], U64("\0"));
     for (int i = 0; i < 2; i++) {
         close(waiting[i]);
@@ -109,8 +112,8 @@ SERVER_CASE(many_clients_are_served_and_meet_at_a_barrier)
     }
     for (int i = 0; i < MANY; i++) {
         CHECK_HEARS(fds[i], "\1\2\3\4");
-        say_request(fds[i],
-                    (dl_request){.op = DL_OP_BARRIER, KEY("all"), .number = MANY});
+        say_request(fds[i], (dl_store_request){
+                                .op = DL_OP_BARRIER, KEY("all"), .number = MANY});
     }
     for (int i = 0; i < MANY; i++) {
         CHECK_HEARS(fds[i], "\0");
@@ -183,10 +186,10 @@ SERVER_CASE(a_checked_request_over_the_limit_is_told_so)
     int fd = join(&f);
     uint8_t *key = calloc(1, 4 * MIB);
 
-    say_request(fd, (dl_request){.op = DL_OP_SET,
-                                 .is_checked = true,
-                                 .key = {key, 4 * MIB},
-                                 VALUE("v")});
+    say_request(fd, (dl_store_request){.op = DL_OP_SET,
+                                       .is_checked = true,
+                                       .key = {key, 4 * MIB},
+                                       VALUE("v")});
     CHECK_HEARS(fd, "\7" U64("\x2c") "SET: key of 4194304 bytes, the limit is 8192");
     check_hears_the_end(fd);
     close(fd);
@@ -267,8 +270,9 @@ SERVER_CASE(a_logged_key_cannot_pretend_to_be_a_line_of_its_own)
     int stderr_fd = dup(STDERR_FILENO);
     int log_fd = catch_log();
 
-    say_request(fd, (dl_request){.op = DL_OP_SET, KEY("a\nb\x1b"), VALUE("text")});
-    say_request(fd, (dl_request){.op = DL_OP_ADD, KEY("a\nb\x1b"), .number = 1});
+    say_request(fd,
+                (dl_store_request){.op = DL_OP_SET, KEY("a\nb\x1b"), VALUE("text")});
+    say_request(fd, (dl_store_request){.op = DL_OP_ADD, KEY("a\nb\x1b"), .number = 1});
     check_hears_the_end(fd);
     stop(&f);
     check_log(log_fd, stderr_fd, "a?b?");
@@ -290,11 +294,11 @@ check_large_values(const fixture *f, size_t size, bool is_checked)
     }
     for (int round = 0; round < 3; round++) {
         value[0]++;
-        say_request(fd, (dl_request){.op = DL_OP_SET,
-                                     .is_checked = is_checked,
-                                     KEY("large"),
-                                     .value = {value, size}});
-        say_request(fd, (dl_request){.op = DL_OP_GET, KEY("large")});
+        say_request(fd, (dl_store_request){.op = DL_OP_SET,
+                                           .is_checked = is_checked,
+                                           KEY("large"),
+                                           .value = {value, size}});
+        say_request(fd, (dl_store_request){.op = DL_OP_GET, KEY("large")});
         if (is_checked) {
             CHECK_HEARS(fd, "\0");
         }
@@ -337,20 +341,21 @@ SERVER_CASE(a_client_that_does_not_read_neither_stalls_others_nor_fills_memory)
     int slow = join(&f);
     uint8_t *value = calloc(1, SIZE + 8);
 
-    say_request(slow, (dl_request){.op = DL_OP_SET, KEY("k"), .value = {value, SIZE}});
+    say_request(slow,
+                (dl_store_request){.op = DL_OP_SET, KEY("k"), .value = {value, SIZE}});
     check_serves(&f);
     size_t before = allocated();
     for (int i = 0; i < GETS; i++) {
-        say_request(slow, (dl_request){.op = DL_OP_GET, KEY("k")});
+        say_request(slow, (dl_store_request){.op = DL_OP_GET, KEY("k")});
     }
     /* A value that is replaced while replies refer to it stays in memory. */
     for (int i = 0; i < 10; i++) {
         int other = join(&f);
         value[0] = 1;
-        say_request(other, (dl_request){.op = DL_OP_SET,
-                                        .is_checked = true,
-                                        KEY("k"),
-                                        .value = {value, SIZE}});
+        say_request(other, (dl_store_request){.op = DL_OP_SET,
+                                              .is_checked = true,
+                                              KEY("k"),
+                                              .value = {value, SIZE}});
         CHECK_HEARS(other, "\0");
         close(other);
     }
@@ -378,8 +383,10 @@ SERVER_CASE(a_long_reply_to_a_fast_reader_comes_whole)
         keys[i] = DL_LITERAL("k");
     }
     memset(value, 'v', SIZE);
-    say_request(fd, (dl_request){.op = DL_OP_SET, KEY("k"), .value = {value, SIZE}});
-    say_request(fd, (dl_request){.op = DL_OP_MULTI_GET, .count = COUNT, .keys = keys});
+    say_request(fd,
+                (dl_store_request){.op = DL_OP_SET, KEY("k"), .value = {value, SIZE}});
+    say_request(
+        fd, (dl_store_request){.op = DL_OP_MULTI_GET, .count = COUNT, .keys = keys});
     for (int i = 0; i < COUNT; i++) {
         hear(fd, value, SIZE + 8);
         CHECK(value[0] == (SIZE & 0xff) && value[8] == 'v' && value[SIZE + 7] == 'v');
@@ -398,10 +405,10 @@ SERVER_CASE(a_client_that_goes_while_it_is_sent_to_is_forgotten)
 
     for (int i = 0; i < 5; i++) {
         int fd = join(&f);
-        say_request(fd,
-                    (dl_request){.op = DL_OP_SET, KEY("k"), .value = {value, 4 * MIB}});
+        say_request(fd, (dl_store_request){
+                            .op = DL_OP_SET, KEY("k"), .value = {value, 4 * MIB}});
         for (int j = 0; j < 5; j++) {
-            say_request(fd, (dl_request){.op = DL_OP_GET, KEY("k")});
+            say_request(fd, (dl_store_request){.op = DL_OP_GET, KEY("k")});
         }
         hear(fd, value, MIB);
         if (i % 2 == 0) {
@@ -473,13 +480,14 @@ SERVER_CASE(stopping_ends_every_conversation_at_once)
     uint8_t *value = calloc(1, 8 * MIB);
 
     connect_socket(&f, silent);
-    say_request(waiting, (dl_request){.op = DL_OP_WAIT, .count = 1, .keys = &key});
+    say_request(waiting,
+                (dl_store_request){.op = DL_OP_WAIT, .count = 1, .keys = &key});
     say(halfway, DL_LITERAL("\1" U64("\1") "k\0\0\x10\0\0\0\0\0"));
     say(halfway, (dl_bytes){value, 300000});
-    say_request(slow,
-                (dl_request){.op = DL_OP_SET, KEY("k"), .value = {value, 8 * MIB}});
+    say_request(
+        slow, (dl_store_request){.op = DL_OP_SET, KEY("k"), .value = {value, 8 * MIB}});
     for (int i = 0; i < 4; i++) {
-        say_request(slow, (dl_request){.op = DL_OP_GET, KEY("k")});
+        say_request(slow, (dl_store_request){.op = DL_OP_GET, KEY("k")});
     }
     check_serves(&f);
     int64_t start_time = dl_now();

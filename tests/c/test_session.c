@@ -290,7 +290,7 @@ CHECK_CASE(requests_before_a_bad_one_are_answered)
 static void
 put_conversation(dl_buffer *bytes)
 {
-    static const dl_request requests[] = {
+    static const dl_store_request requests[] = {
         {.op = DL_OP_PING, .number = 77},
         {.op = DL_OP_SET, KEY("k"), VALUE("some value")},
         {.op = DL_OP_SET, .is_checked = true, KEY("k2"), VALUE("")},
@@ -467,7 +467,7 @@ CHECK_CASE(a_client_that_takes_no_replies_is_not_served_until_it_does)
     open_fixture(&f);
     CHECK_BYTES(ASK(1, .op = DL_OP_SET, KEY("k"), .value = {value, sizeof value}), "");
     for (int i = 0; i < REQUESTS; i++) {
-        dl_request get = {.op = DL_OP_GET, KEY("k")};
+        dl_store_request get = {.op = DL_OP_GET, KEY("k")};
         dl_wire_put_request(&bytes, &get, (dl_bytes){0});
     }
     CHECK_OK(dl_session_feed(&f.sessions[0], dl_buffer_bytes(&bytes)));
@@ -505,7 +505,7 @@ CHECK_CASE(one_request_for_much_is_held_by_reference)
     for (int i = 0; i < COUNT; i++) {
         keys[i] = DL_LITERAL("k");
     }
-    dl_request request = {.op = DL_OP_MULTI_GET, .count = COUNT, .keys = keys};
+    dl_store_request request = {.op = DL_OP_MULTI_GET, .count = COUNT, .keys = keys};
     dl_wire_put_request(&bytes, &request, (dl_bytes){0});
     CHECK_OK(dl_session_feed(&f.sessions[0], dl_buffer_bytes(&bytes)));
     const dl_output *output = f.sessions[0].output;

@@ -21,37 +21,11 @@ hash_of(dl_store *store)
 }
 
 static dl_status
-plain_set(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline)
+plain_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
+              dl_deadline deadline)
 {
-    ((plain_store *)store)->sets++;
-    return dl_store_set(hash_of(store), key, value, deadline);
-}
-
-static dl_status
-plain_get(dl_store *store, dl_bytes key, dl_buffer *value, dl_deadline deadline)
-{
-    return dl_store_get(hash_of(store), key, value, deadline);
-}
-
-static dl_status
-plain_add(dl_store *store, dl_bytes key, int64_t delta, int64_t *sum,
-          dl_deadline deadline)
-{
-    return dl_store_add(hash_of(store), key, delta, sum, deadline);
-}
-
-static dl_status
-plain_compare_set(dl_store *store, dl_bytes key, dl_bytes expected, dl_bytes desired,
-                  dl_buffer *held, dl_deadline deadline)
-{
-    return dl_store_compare_set(hash_of(store), key, expected, desired, held, deadline);
-}
-
-static dl_status
-plain_check(dl_store *store, const dl_bytes *keys, size_t count, bool *exist,
-            dl_deadline deadline)
-{
-    return dl_store_check(hash_of(store), keys, count, exist, deadline);
+    ((plain_store *)store)->sets += request->op == DL_OP_SET;
+    return dl_store_execute(hash_of(store), request, reply, deadline);
 }
 
 static void
@@ -69,11 +43,9 @@ plain_free(dl_store *store)
 
 static const dl_store_ops plain_ops = {
     .kind = "PlainStore",
-    .set = plain_set,
-    .get = plain_get,
-    .add = plain_add,
-    .compare_set = plain_compare_set,
-    .check = plain_check,
+    .requests = DL_REQUEST(DL_OP_SET) | DL_REQUEST(DL_OP_GET) | DL_REQUEST(DL_OP_ADD)
+                | DL_REQUEST(DL_OP_COMPARE_SET) | DL_REQUEST(DL_OP_CHECK),
+    .execute = plain_execute,
     .close = plain_close,
     .free = plain_free,
 };

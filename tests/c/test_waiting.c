@@ -43,7 +43,7 @@ CHECK_CASE(a_wait_ends_when_the_last_key_comes)
 CHECK_CASE(every_way_to_make_a_key_ends_a_wait)
 {
     static const dl_bytes value[] = {{NULL, 0}};
-    const dl_request makers[] = {
+    const dl_store_request makers[] = {
         {.op = DL_OP_SET, KEY("a")},
         {.op = DL_OP_ADD, KEY("a")},
         {.op = DL_OP_COMPARE_SET, KEY("a"), VALUE("v")},
@@ -249,8 +249,8 @@ CHECK_CASE(a_push_does_not_end_a_wait_for_another_queue)
 static void
 open_with_turn(fixture *f)
 {
-    dl_request wait = {.op = DL_OP_WAIT, .count = 1, .keys = KEYS};
-    dl_request push = {.op = DL_OP_QUEUE_PUSH, KEY("a"), VALUE("x")};
+    dl_store_request wait = {.op = DL_OP_WAIT, .count = 1, .keys = KEYS};
+    dl_store_request push = {.op = DL_OP_QUEUE_PUSH, KEY("a"), VALUE("x")};
 
     open_fixture(f);
     CHECK_BYTES(ask(f, 0, wait), "");
@@ -340,7 +340,7 @@ CHECK_CASE(a_wait_ends_somehow_when_memory_runs_out)
     int sent_away = 0;
 
     for (size_t count = 1; count <= 2; count++) {
-        dl_request request = {.op = DL_OP_WAIT, .count = count, .keys = KEYS};
+        dl_store_request request = {.op = DL_OP_WAIT, .count = count, .keys = KEYS};
         dl_wire_put_request(&wait, &request, (dl_bytes){0});
         has_failed = true;
         for (long failing = 1; has_failed; failing++) {

@@ -11,7 +11,7 @@ static const dl_bytes NOTHING = {NULL, 0};
 /* One request of every kind and its bytes, written down from the protocol and not from
  * the code.  Keys get "/" in front. */
 typedef struct golden {
-    dl_request request;
+    dl_store_request request;
     dl_bytes bytes;
 } golden;
 
@@ -90,7 +90,7 @@ check_with_slash(dl_bytes got, dl_bytes key)
 }
 
 static void
-check_decoded(const dl_request *got, const dl_request *sent)
+check_decoded(const dl_store_request *got, const dl_store_request *sent)
 {
     dl_reader items = got->items;
 
@@ -104,9 +104,9 @@ check_decoded(const dl_request *got, const dl_request *sent)
         check_with_slash(got->key, sent->key);
     }
     for (size_t i = 0; i < sent->count; i++) {
-        check_with_slash(dl_wire_take_item(&items), sent->keys[i]);
+        check_with_slash(dl_request_take_item(&items), sent->keys[i]);
         if (sent->values != NULL) {
-            CHECK(dl_bytes_equal(dl_wire_take_item(&items), sent->values[i]));
+            CHECK(dl_bytes_equal(dl_request_take_item(&items), sent->values[i]));
         }
     }
     CHECK_EQUAL(dl_reader_left(&items), 0);
@@ -116,7 +116,7 @@ CHECK_CASE(every_request_is_decoded_from_its_bytes)
 {
     for (size_t i = 0; i < GOLDEN_COUNT; i++) {
         dl_wire_cursor cursor = {0};
-        dl_request request;
+        dl_store_request request;
         CHECK_EQUAL(dl_wire_take_request(&cursor, GOLDEN[i].bytes, &request), 1);
         CHECK_EQUAL(cursor.position, GOLDEN[i].bytes.size);
         check_decoded(&request, &GOLDEN[i].request);
@@ -129,7 +129,7 @@ CHECK_CASE(every_request_is_decoded_when_it_arrives_byte_by_byte)
 {
     for (size_t i = 0; i < GOLDEN_COUNT; i++) {
         dl_wire_cursor cursor = {0};
-        dl_request request;
+        dl_store_request request;
         dl_bytes bytes = GOLDEN[i].bytes;
         for (size_t size = 0; size <= bytes.size; size++) {
             uint8_t *arrived = malloc(size + 1);
@@ -151,7 +151,7 @@ CHECK_CASE(every_request_is_decoded_from_any_two_pieces)
         dl_bytes bytes = GOLDEN[i].bytes;
         for (size_t cut = 0; cut < bytes.size; cut++) {
             dl_wire_cursor cursor = {0};
-            dl_request request;
+            dl_store_request request;
             CHECK_EQUAL(
                 dl_wire_take_request(&cursor, (dl_bytes){bytes.data, cut}, &request),
                 0);
@@ -166,7 +166,7 @@ CHECK_CASE(every_request_is_decoded_from_any_two_pieces)
 CHECK_CASE(decoding_stops_at_the_end_of_the_request)
 {
     dl_wire_cursor cursor = {0};
-    dl_request request;
+    dl_store_request request;
 
     CHECK_EQUAL(dl_wire_take_request(&cursor, DL_LITERAL("\x07\x07\xff"), &request), 1);
     CHECK_EQUAL(cursor.position, 1);
@@ -178,10 +178,10 @@ CHECK_CASE(a_head_is_the_request_less_its_value)
     const dl_opcode ops[] = {DL_OP_SET, DL_OP_APPEND, DL_OP_QUEUE_PUSH};
 
     for (size_t i = 0; i < 3; i++) {
-        dl_request request = {.op = ops[i],
-                              .is_checked = true,
-                              .key = DL_LITERAL("key"),
-                              .value = DL_LITERAL("some value")};
+        dl_store_request request = {.op = ops[i],
+                                    .is_checked = true,
+                                    .key = DL_LITERAL("key"),
+                                    .value = DL_LITERAL("some value")};
         dl_buffer whole = {0};
         dl_buffer head = {0};
         dl_wire_put_request(&whole, &request, SLASH);
@@ -197,7 +197,7 @@ CHECK_CASE(a_head_is_the_request_less_its_value)
 CHECK_CASE(a_head_is_taken_once_the_size_of_the_value_is_there)
 {
     dl_bytes bytes = DL_LITERAL("\x81" U64("\x02") "/k" U64("\x05") "val");
-    dl_request request;
+    dl_store_request request;
     size_t head_size = 0;
     size_t value_size = 0;
 
@@ -221,7 +221,7 @@ check_refused(dl_bytes bytes, dl_status status, const char *text)
 {
     for (size_t cut = 0; cut < bytes.size; cut++) {
         dl_wire_cursor cursor = {0};
-        dl_request request;
+        dl_store_request request;
         CHECK_EQUAL(
             dl_wire_take_request(&cursor, (dl_bytes){bytes.data, cut}, &request), 0);
         CHECK_EQUAL(dl_wire_take_request(&cursor, bytes, &request), -1);
@@ -255,9 +255,9 @@ CHECK_CASE(fields_of_exactly_the_limit_are_taken)
 {
     dl_buffer bytes = {0};
     uint8_t *large = calloc(1, DL_WIRE_VALUE_LIMIT);
-    dl_request request = {.op = DL_OP_SET,
-                          .key = {large, DL_WIRE_KEY_LIMIT},
-                          .value = {large, DL_WIRE_VALUE_LIMIT}};
+    dl_store_request request = {.op = DL_OP_SET,
+                                .key = {large, DL_WIRE_KEY_LIMIT},
+                                .value = {large, DL_WIRE_VALUE_LIMIT}};
     dl_wire_cursor cursor = {0};
 
     dl_wire_put_request(&bytes, &request, NOTHING);
@@ -273,7 +273,7 @@ CHECK_CASE(an_unknown_opcode_is_refused)
     for (int byte = 0; byte < 256; byte++) {
         const uint8_t data[] = {(uint8_t)byte};
         dl_wire_cursor cursor = {0};
-        dl_request request;
+        dl_store_request request;
         int taken = dl_wire_take_request(&cursor, (dl_bytes){data, 1}, &request);
         CHECK_EQUAL(taken == -1, (byte & 0x7f) >= DL_OP_COUNT);
         CHECK_EQUAL(request.is_checked, byte >= 0x80);
@@ -290,7 +290,7 @@ CHECK_CASE(decoding_is_linear_however_the_bytes_are_cut)
     enum { PAIRS = 100000 };
     dl_buffer bytes = {0};
     dl_wire_cursor cursor = {0};
-    dl_request request;
+    dl_store_request request;
 
     dl_put_u8(&bytes, DL_OP_MULTI_SET);
     dl_put_u64(&bytes, PAIRS);

@@ -18,7 +18,7 @@ require(bool is_true)
 
 /* The items again as arrays, which encoding wants. */
 static void
-unpack_items(dl_request *request, dl_bytes **keys, dl_bytes **values)
+unpack_items(dl_store_request *request, dl_bytes **keys, dl_bytes **values)
 {
     dl_reader items = request->items;
 
@@ -26,9 +26,9 @@ unpack_items(dl_request *request, dl_bytes **keys, dl_bytes **values)
     *values = calloc(request->count + 1, sizeof **values);
     require(*keys != NULL && *values != NULL);
     for (size_t i = 0; i < request->count; i++) {
-        (*keys)[i] = dl_wire_take_item(&items);
+        (*keys)[i] = dl_request_take_item(&items);
         if (request->op == DL_OP_MULTI_SET) {
-            (*values)[i] = dl_wire_take_item(&items);
+            (*values)[i] = dl_request_take_item(&items);
         }
     }
     require(dl_reader_left(&items) == 0);
@@ -37,7 +37,7 @@ unpack_items(dl_request *request, dl_bytes **keys, dl_bytes **values)
 }
 
 static void
-check_encodes_back(dl_request *request, dl_bytes bytes)
+check_encodes_back(dl_store_request *request, dl_bytes bytes)
 {
     dl_buffer again = {0};
     dl_bytes *keys;
@@ -63,7 +63,7 @@ take_in_steps(dl_bytes bytes, size_t step, size_t *used)
     for (size_t size = step; taken == 0; size += step) {
         size_t arrived = size < bytes.size ? size : bytes.size;
         uint8_t *copy = malloc(arrived + 1);
-        dl_request request;
+        dl_store_request request;
         require(copy != NULL);
         memcpy(copy, bytes.data, arrived);
         taken = dl_wire_take_request(&cursor, (dl_bytes){copy, arrived}, &request);
@@ -91,7 +91,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     for (int taken = 1; taken == 1 && bytes.size > 0;) {
         dl_wire_cursor cursor = {0};
-        dl_request request;
+        dl_store_request request;
         size_t used = 0;
         taken = dl_wire_take_request(&cursor, bytes, &request);
         /* Quadratic, as this test copies: long inputs come in long steps. */

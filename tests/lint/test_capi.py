@@ -13,7 +13,7 @@ NUMPY_FILE = "csrc/python/tensor_arg.c"
 # The second of each: csrc/python/gil.h.
 _BEGIN = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b|\bdlpy_gil_leave\(&")
 _END = re.compile(r"\bPy_END_ALLOW_THREADS\b|\bdlpy_gil_return\(&")
-_PROTOTYPE = re.compile(r"^[\w *]*?\b(dl_\w+)\(([^;{}]*)\)[^;{}()]*;", re.MULTILINE)
+_PROTOTYPE = re.compile(r"^[\w *]*?\b(dl_\w+)\(([^;{}]*)\)[^;{}()]*[;{]", re.MULTILINE)
 # Making and looking at deadlines does not block.
 _HARMLESS = re.compile(r"dl_deadline_\w+|dl_store_fail_timeout")
 

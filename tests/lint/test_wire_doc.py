@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""docs/wire.md says what csrc/store/tcp/wire.h and wire.c say."""
+"""docs/wire.md says what csrc/store/request.c and csrc/store/tcp/wire.h say."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCUMENT = (ROOT / "docs" / "wire.md").read_text()
 HEADER = (ROOT / "csrc" / "store" / "tcp" / "wire.h").read_text()
-SOURCE = (ROOT / "csrc" / "store" / "tcp" / "wire.c").read_text()
+REQUEST_HEADER = (ROOT / "csrc" / "store" / "request.h").read_text()
+REQUEST_SOURCE = (ROOT / "csrc" / "store" / "request.c").read_text()
 
 # How the document writes the fields of a layout.
 FIELDS = {
-    "FIELD_U32": "u32",
-    "FIELD_I64": "i64",
-    "FIELD_KEY": "key",
-    "FIELD_EXPECTED": "blob expected",
-    "FIELD_VALUE": "blob",
-    "FIELD_COUNT": "u64 n",
-    "FIELD_KEYS": "n keys",
-    "FIELD_PAIRS": "n times key and blob",
+    "DL_FIELD_U32": "u32",
+    "DL_FIELD_I64": "i64",
+    "DL_FIELD_KEY": "key",
+    "DL_FIELD_EXPECTED": "blob expected",
+    "DL_FIELD_VALUE": "blob",
+    "DL_FIELD_COUNT": "u64 n",
+    "DL_FIELD_KEYS": "n keys",
+    "DL_FIELD_PAIRS": "n times key and blob",
 }
 
 
 def opcodes() -> dict[str, int]:
-    found = re.findall(r"\bDL_OP_(\w+) = (\d+)", HEADER)
+    found = re.findall(r"\bDL_OP_(\w+) = (\d+)", REQUEST_HEADER)
     return {name: int(number) for name, number in found if name != "COUNT"}
 
 
 def layouts() -> dict[int, tuple[str, list[str]]]:
     numbers = opcodes()
-    found = re.findall(r'\[DL_OP_(\w+)\] = \{"(\w+)", \{([\w, ]+)\}\}', SOURCE)
+    row = r'\[DL_OP_(\w+)\] = \{(?:"\w+"|NULL),\s+"(\w+)",\s+\{([\w, ]+)\}'
+    found = re.findall(row, REQUEST_SOURCE)
     return {
         numbers[op]: (name, [field for field in fields.split(", ") if field in FIELDS])
         for op, name, fields in found

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/tcp/answer.h"
 
+#include "store/execute.h"
 #include "store/tcp/waiting.h"
-
-/* Each answers one kind of request.  On failure nothing has been put; dl_answer() puts
- * the error. */
-typedef dl_status (*answer_fn)(dl_session *session, const dl_request *request);
 
 /* Where the plain reply goes. */
 static dl_output *
-begin_reply(dl_session *session, const dl_request *request)
+begin_reply(dl_session *session, const dl_store_request *request)
 {
     if (request->is_checked) {
         dl_put_u8(&session->output->bytes, DL_OK);
@@ -17,267 +14,156 @@ begin_reply(dl_session *session, const dl_request *request)
     return session->output;
 }
 
+/* COMPARE_SET of an absent key is answered with what was expected, which torch's clients
+ * take for "there is no such key"; a plain GET of one, with nothing. */
 static void
-reply_byte(dl_session *session, const dl_request *request, uint8_t byte)
+put_value(dl_output *output, const dl_store_request *request, dl_blob *value)
 {
-    dl_put_u8(&begin_reply(session, request)->bytes, byte);
-}
-
-static void
-reply_number(dl_session *session, const dl_request *request, int64_t number)
-{
-    dl_put_i64(&begin_reply(session, request)->bytes, number);
-}
-
-static dl_table *
-table_of(dl_session *session)
-{
-    return &session->hub->table;
-}
-
-static dl_status
-answer_set(dl_session *session, const dl_request *request)
-{
-    if (request->blob != NULL) {
-        DL_TRY(dl_table_set_blob(table_of(session), request->key, request->blob));
-    } else {
-        DL_TRY(dl_table_set(table_of(session), request->key, request->value));
-    }
-    begin_reply(session, request);
-    return DL_OK;
-}
-
-static dl_status
-answer_compare_set(dl_session *session, const dl_request *request)
-{
-    dl_blob *held;
-
-    DL_TRY(dl_table_compare_set(table_of(session), request->key, request->expected,
-                                request->value, &held));
-    dl_output *output = begin_reply(session, request);
-    /* Torch's clients take the echo of what they expected for "there is no such key". */
-    if (held != NULL) {
-        dl_output_put_value(output, held);
+    if (value != NULL) {
+        dl_output_put_value(output, value);
     } else {
         dl_put_bytes(&output->bytes, request->expected);
     }
-    return DL_OK;
+}
+
+static void
+put_values(dl_output *output, const dl_table *table, const dl_store_request *request)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes key;
+
+    while (dl_key_walk_next(&walk, &key, NULL)) {
+        dl_output_put_value(output, dl_table_get(table, key));
+    }
 }
 
 static dl_status
-fail_absent(dl_bytes key)
+put_name(void *bytes, dl_bytes name)
 {
+    dl_put_bytes(bytes, name);
+    return DL_OK;
+}
+
+static void
+put_reply(dl_session *session, const dl_store_request *request,
+          const dl_table_reply *reply)
+{
+    const dl_table *table = &session->hub->table;
+    dl_output *output = begin_reply(session, request);
+
+    switch (dl_request_kinds[request->op].reply) {
+    case DL_REPLY_ALL_EXIST:
+        dl_put_u8(&output->bytes, reply->number ? DL_WIRE_READY : DL_WIRE_NOT_READY);
+        break;
+    case DL_REPLY_EXISTED:
+    case DL_REPLY_NUMBER:
+        dl_put_i64(&output->bytes, reply->number);
+        break;
+    case DL_REPLY_NONCE:
+        dl_put_u32(&output->bytes, (uint32_t)request->number);
+        break;
+    case DL_REPLY_VALUE:
+        put_value(output, request, reply->value);
+        break;
+    case DL_REPLY_VALUES:
+        put_values(output, table, request);
+        break;
+    case DL_REPLY_ITEM:
+        /* The length before the pop tells that a value follows, even an empty one. */
+        dl_put_i64(&output->bytes, reply->number);
+        if (reply->value != NULL) {
+            dl_output_put_value(output, reply->value);
+            dl_blob_unref(reply->value);
+        }
+        break;
+    case DL_REPLY_NAMES:
+        dl_put_i64(&output->bytes, reply->number);
+        (void)dl_table_list(table, put_name, &output->bytes);
+        break;
+    case DL_REPLY_CANCELLED:
+        dl_put_u8(&output->bytes, DL_WIRE_CANCELLED);
+        break;
+    case DL_REPLY_NONE:
+    case DL_REPLY_OVER: /* put by dl_waiting_begin() or dl_waiting_end() */
+        break;
+    }
+}
+
+static bool
+is_hello(const dl_store_request *request)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes key;
+
+    return request->op == DL_OP_CHECK && request->count == 1
+           && dl_key_walk_next(&walk, &key, NULL)
+           && dl_bytes_equal(key, DL_LITERAL(DL_WIRE_HELLO));
+}
+
+static dl_status
+fail_absent(const dl_store_request *request, int64_t index)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes key = {0};
+
+    while (dl_key_walk_next(&walk, &key, NULL) && index-- > 0) {
+    }
     return dl_fail(DL_NOT_FOUND, "key is absent: %.*s", (int)key.size,
                    (const char *)key.data);
 }
 
+/* The executor's answer as it goes over the wire. */
 static dl_status
-answer_get(dl_session *session, const dl_request *request)
+execute(dl_session *session, const dl_store_request *request, dl_table_reply *reply)
 {
-    dl_blob *value = dl_table_get(table_of(session), request->key);
+    dl_status status = dl_table_execute(&session->hub->table, request, reply);
 
+    /* The length 0 is the whole reply. */
+    if (status == DL_QUEUE_EMPTY) {
+        return DL_OK;
+    }
     /* A plain reply has no way to say "absent": torch's server answers nothing, too. */
-    if (value == NULL && request->is_checked) {
-        return fail_absent(request->key);
+    if (status == DL_NOT_FOUND) {
+        return request->is_checked ? fail_absent(request, reply->number) : DL_OK;
     }
-    dl_output_put_value(begin_reply(session, request), value);
-    return DL_OK;
-}
-
-static dl_status
-answer_add(dl_session *session, const dl_request *request)
-{
-    int64_t sum;
-
-    DL_TRY(dl_table_add(table_of(session), request->key, request->number, &sum));
-    reply_number(session, request, sum);
-    return DL_OK;
-}
-
-static bool
-is_hello(const dl_request *request)
-{
-    dl_reader items = request->items;
-
-    return request->count == 1
-           && dl_bytes_equal(dl_wire_take_item(&items), DL_LITERAL(DL_WIRE_HELLO));
-}
-
-static dl_status
-answer_check(dl_session *session, const dl_request *request)
-{
-    dl_reader items = request->items;
-    bool exist = true;
-
-    /* Key by key, straight from the request: an array of them all would be as large as
-     * the request itself. */
-    for (size_t i = 0; i < request->count && exist; i++) {
-        dl_bytes key = dl_wire_take_item(&items);
-        exist = dl_table_check(table_of(session), &key, 1);
+    if (status == DL_OK && is_hello(request)) {
+        reply->number = 1;
     }
-    exist = exist || is_hello(request);
-    reply_byte(session, request, exist ? DL_WIRE_READY : DL_WIRE_NOT_READY);
-    return DL_OK;
+    return status;
 }
 
+/* Nothing is put before it is certain, so that an error can be put instead. */
 static dl_status
-answer_num_keys(dl_session *session, const dl_request *request)
+answer(dl_session *session, const dl_store_request *request)
 {
-    reply_number(session, request, dl_table_num_keys(table_of(session)));
-    return DL_OK;
-}
+    dl_table_reply reply = {0};
 
-static dl_status
-answer_delete_key(dl_session *session, const dl_request *request)
-{
-    reply_number(session, request, dl_table_delete(table_of(session), request->key));
-    return DL_OK;
-}
-
-static dl_status
-answer_append(dl_session *session, const dl_request *request)
-{
-    DL_TRY(dl_table_append(table_of(session), request->key, request->value));
-    begin_reply(session, request);
-    return DL_OK;
-}
-
-static dl_status
-check_all_have_values(dl_session *session, const dl_request *request)
-{
-    dl_reader items = request->items;
-
-    for (size_t i = 0; i < request->count; i++) {
-        dl_bytes key = dl_wire_take_item(&items);
-        if (dl_table_get(table_of(session), key) == NULL) {
-            return fail_absent(key);
-        }
+    switch (request->op) {
+    case DL_OP_WAIT:
+        return dl_waiting_begin(session, request);
+    case DL_OP_BARRIER:
+        return dl_waiting_barrier(session, request);
+    case DL_OP_CANCEL_WAIT:
+        dl_waiting_leave(session);
+        break;
+    case DL_OP_PING:
+        break;
+    default:
+        DL_TRY(execute(session, request, &reply));
     }
+    put_reply(session, request, &reply);
     return DL_OK;
 }
-
-static dl_status
-answer_multi_get(dl_session *session, const dl_request *request)
-{
-    dl_reader items = request->items;
-
-    /* The status comes first, and cannot be taken back. */
-    if (request->is_checked) {
-        DL_TRY(check_all_have_values(session, request));
-    }
-    dl_output *output = begin_reply(session, request);
-    for (size_t i = 0; i < request->count; i++) {
-        dl_bytes key = dl_wire_take_item(&items);
-        dl_output_put_value(output, dl_table_get(table_of(session), key));
-    }
-    return DL_OK;
-}
-
-static dl_status
-answer_multi_set(dl_session *session, const dl_request *request)
-{
-    dl_reader items = request->items;
-
-    for (size_t i = 0; i < request->count; i++) {
-        dl_bytes key = dl_wire_take_item(&items);
-        dl_bytes value = dl_wire_take_item(&items);
-        DL_TRY(dl_table_set(table_of(session), key, value));
-    }
-    begin_reply(session, request);
-    return DL_OK;
-}
-
-static dl_status
-answer_ping(dl_session *session, const dl_request *request)
-{
-    dl_put_u32(&begin_reply(session, request)->bytes, (uint32_t)request->number);
-    return DL_OK;
-}
-
-static dl_status
-answer_queue_push(dl_session *session, const dl_request *request)
-{
-    DL_TRY(dl_table_queue_push(table_of(session), request->key, request->value));
-    begin_reply(session, request);
-    return DL_OK;
-}
-
-static dl_status
-answer_queue_pop(dl_session *session, const dl_request *request)
-{
-    dl_blob *item = NULL;
-
-    reply_number(session, request,
-                 dl_table_queue_pop(table_of(session), request->key, &item));
-    if (item != NULL) {
-        /* The size before the pop tells that a value follows, even an empty one. */
-        dl_output_put_value(session->output, item);
-        dl_blob_unref(item);
-    }
-    return DL_OK;
-}
-
-static dl_status
-answer_queue_len(dl_session *session, const dl_request *request)
-{
-    reply_number(session, request,
-                 dl_table_queue_size(table_of(session), request->key));
-    return DL_OK;
-}
-
-static dl_status
-put_listed(void *bytes, dl_bytes key)
-{
-    dl_put_bytes(bytes, key);
-    return DL_OK;
-}
-
-static dl_status
-answer_list_keys(dl_session *session, const dl_request *request)
-{
-    reply_number(session, request, dl_table_num_keys(table_of(session)));
-    return dl_table_list(table_of(session), put_listed, &session->output->bytes);
-}
-
-static dl_status
-answer_cancel_wait(dl_session *session, const dl_request *request)
-{
-    dl_waiting_leave(session);
-    reply_byte(session, request, DL_WIRE_CANCELLED);
-    return DL_OK;
-}
-
-static const answer_fn answers[DL_OP_COUNT] = {
-    [DL_OP_SET] = answer_set,
-    [DL_OP_COMPARE_SET] = answer_compare_set,
-    [DL_OP_GET] = answer_get,
-    [DL_OP_ADD] = answer_add,
-    [DL_OP_CHECK] = answer_check,
-    [DL_OP_WAIT] = dl_waiting_begin,
-    [DL_OP_NUM_KEYS] = answer_num_keys,
-    [DL_OP_DELETE_KEY] = answer_delete_key,
-    [DL_OP_APPEND] = answer_append,
-    [DL_OP_MULTI_GET] = answer_multi_get,
-    [DL_OP_MULTI_SET] = answer_multi_set,
-    [DL_OP_CANCEL_WAIT] = answer_cancel_wait,
-    [DL_OP_PING] = answer_ping,
-    [DL_OP_QUEUE_PUSH] = answer_queue_push,
-    [DL_OP_QUEUE_POP] = answer_queue_pop,
-    [DL_OP_QUEUE_LEN] = answer_queue_len,
-    [DL_OP_LIST_KEYS] = answer_list_keys,
-    [DL_OP_BARRIER] = dl_waiting_barrier,
-};
 
 dl_status
-dl_answer(dl_session *session, const dl_request *request)
+dl_answer(dl_session *session, const dl_store_request *request)
 {
     if (dl_session_open_output(session) == NULL) {
         dl_blob_unref(request->blob);
         return dl_fail_no_memory();
     }
     dl_waiting_use_turn(session, request);
-    /* Nothing is put before it is certain, so that an error can be put instead. */
-    dl_status status = answers[request->op](session, request);
+    dl_status status = answer(session, request);
     if (status != DL_OK && request->is_checked) {
         dl_wire_put_error(&session->output->bytes);
         status = DL_OK;

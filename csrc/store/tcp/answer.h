@@ -10,6 +10,6 @@
 
 /* Any request but VALIDATE.  Takes request->blob.  A failure ends the conversation, since
  * the client could not be told: one of a checked request is told and is no failure. */
-dl_status dl_answer(dl_session *session, const dl_request *request);
+dl_status dl_answer(dl_session *session, const dl_store_request *request);
 
 #endif

@@ -109,21 +109,21 @@ dl_connection_send(dl_connection *connection, dl_deadline deadline)
 static bool
 has_no_reply(dl_opcode op)
 {
-    return op == DL_OP_SET || op == DL_OP_APPEND || op == DL_OP_MULTI_SET
-           || op == DL_OP_QUEUE_PUSH;
+    return dl_request_kinds[op].reply == DL_REPLY_NONE;
 }
 
 /* A nonce of its own for each, so that an echo is taken for no other's. */
 static void
 put_ping(dl_connection *connection)
 {
-    dl_request ping = {.op = DL_OP_PING, .number = ++connection->nonce};
+    dl_store_request ping = {.op = DL_OP_PING, .number = ++connection->nonce};
 
     dl_wire_put_request(&connection->out, &ping, DL_LITERAL(""));
 }
 
 void
-dl_connection_put(dl_connection *connection, dl_request *request, dl_bytes key_prefix)
+dl_connection_put(dl_connection *connection, dl_store_request *request,
+                  dl_bytes key_prefix)
 {
     request->is_checked = connection->is_ours;
     dl_wire_put_request(&connection->out, request, key_prefix);
@@ -134,7 +134,7 @@ dl_connection_put(dl_connection *connection, dl_request *request, dl_bytes key_p
 
 /* Head, value, PING: the first and the last from `out`. */
 static dl_status
-ask_large(dl_connection *connection, dl_request *request, dl_bytes key_prefix,
+ask_large(dl_connection *connection, dl_store_request *request, dl_bytes key_prefix,
           dl_deadline deadline)
 {
     dl_buffer *out = &connection->out;
@@ -154,9 +154,10 @@ ask_large(dl_connection *connection, dl_request *request, dl_bytes key_prefix,
 }
 
 dl_status
-dl_connection_ask(dl_connection *connection, dl_request *request, dl_bytes key_prefix,
-                  dl_deadline deadline)
+dl_connection_ask(dl_connection *connection, dl_store_request *request,
+                  dl_bytes key_prefix, dl_deadline deadline)
 {
+    /* The value of such a request is its last field. */
     if (request->value.size >= LARGE_VALUE && has_no_reply(request->op)) {
         return ask_large(connection, request, key_prefix, deadline);
     }
@@ -324,12 +325,12 @@ dl_connection_finish(dl_connection *connection)
  * round trip.  Torch's server takes the CHECK for a question about a key that it does not
  * have, and torch's client starts with the same two requests. */
 dl_status
-dl_connection_greet(dl_connection *connection, const dl_request *first,
+dl_connection_greet(dl_connection *connection, const dl_store_request *first,
                     dl_deadline deadline)
 {
     const dl_bytes hello = DL_LITERAL(DL_WIRE_HELLO);
-    const dl_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
-    const dl_request check = {.op = DL_OP_CHECK, .count = 1, .keys = &hello};
+    const dl_store_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
+    const dl_store_request check = {.op = DL_OP_CHECK, .count = 1, .keys = &hello};
     dl_buffer *out = &connection->out;
     uint8_t answer;
 

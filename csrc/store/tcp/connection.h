@@ -44,19 +44,19 @@ void dl_connection_free(dl_connection *connection, bool is_inherited);
 /* Introduces the client and learns who the server is.  `first` (or NULL) is a request
  * without key prefix that travels in the same segment; its reply is the caller's to
  * take.  It must read the same whatever the server is: a plain one. */
-dl_status dl_connection_greet(dl_connection *connection, const dl_request *first,
+dl_status dl_connection_greet(dl_connection *connection, const dl_store_request *first,
                               dl_deadline deadline);
 
 /* Encodes a request for dl_connection_send(): checked if the server is ours; for torch's
  * a request that has no reply is followed by a PING. */
-void dl_connection_put(dl_connection *connection, dl_request *request,
+void dl_connection_put(dl_connection *connection, dl_store_request *request,
                        dl_bytes key_prefix);
 
 /* Sends what was put. */
 dl_status dl_connection_send(dl_connection *connection, dl_deadline deadline);
 
 /* Both; a large value goes out from the caller's memory. */
-dl_status dl_connection_ask(dl_connection *connection, dl_request *request,
+dl_status dl_connection_ask(dl_connection *connection, dl_store_request *request,
                             dl_bytes key_prefix, dl_deadline deadline);
 
 /* The beginning of the reply to such a request: the server's status and text if it is

@@ -106,7 +106,7 @@ register_busy(dl_connection_pool *pool, dl_connection *connection)
 }
 
 dl_status
-dl_connection_pool_open(dl_connection_pool *pool, const dl_request *first,
+dl_connection_pool_open(dl_connection_pool *pool, const dl_store_request *first,
                         dl_deadline deadline, dl_connection **connection)
 {
     dl_connection *opened = NULL;

@@ -42,8 +42,9 @@ dl_connection *dl_connection_pool_take(dl_connection_pool *pool, bool is_careful
 
 /* A new connection, in one round of connecting, which has introduced itself; `first` as
  * in dl_connection_greet(). */
-dl_status dl_connection_pool_open(dl_connection_pool *pool, const dl_request *first,
-                                  dl_deadline deadline, dl_connection **connection);
+dl_status dl_connection_pool_open(dl_connection_pool *pool,
+                                  const dl_store_request *first, dl_deadline deadline,
+                                  dl_connection **connection);
 
 /* Gives back what was taken or opened: kept if it is clean and there is room. */
 void dl_connection_pool_give(dl_connection_pool *pool, dl_connection *connection);

@@ -15,7 +15,7 @@
 
 /* Keeps the call's span, which is what errors name. */
 dl_deadline
-dl_call_answer_deadline(const dl_call *call)
+dl_answer_deadline(const dl_tcp_call *call)
 {
     dl_deadline deadline = call->deadline;
     int64_t grace = dl_now() + DL_ANSWER_GRACE;
@@ -25,100 +25,92 @@ dl_call_answer_deadline(const dl_call *call)
 }
 
 static dl_status
-ask(dl_connection *connection, dl_call *call, dl_request *request)
+ask(dl_connection *connection, dl_tcp_call *call, dl_store_request *request)
 {
     return dl_connection_ask(connection, request, call->key_prefix,
-                             dl_call_answer_deadline(call));
-}
-
-/* SET, APPEND, MULTI_SET, QUEUE_PUSH. */
-static dl_status
-exchange_write(dl_connection *connection, dl_call *call)
-{
-    dl_deadline deadline = dl_call_answer_deadline(call);
-
-    DL_TRY(ask(connection, call, &call->request));
-    DL_TRY(dl_connection_take_status(connection, deadline));
-    DL_TRY(dl_connection_take_echo(connection, deadline));
-    dl_connection_finish(connection);
-    return DL_OK;
-}
-
-/* ADD, NUM_KEYS, DELETE_KEY, QUEUE_LEN. */
-static dl_status
-exchange_number(dl_connection *connection, dl_call *call)
-{
-    dl_deadline deadline = dl_call_answer_deadline(call);
-
-    DL_TRY(ask(connection, call, &call->request));
-    DL_TRY(dl_connection_take_status(connection, deadline));
-    DL_TRY(dl_connection_take_i64(connection, deadline, &call->number));
-    dl_connection_finish(connection);
-    return DL_OK;
+                             dl_answer_deadline(call));
 }
 
 static dl_status
-exchange_check(dl_connection *connection, dl_call *call)
+take_flag(dl_connection *connection, dl_deadline deadline, int64_t *number)
 {
-    dl_deadline deadline = dl_call_answer_deadline(call);
     uint8_t byte;
 
-    DL_TRY(ask(connection, call, &call->request));
-    DL_TRY(dl_connection_take_status(connection, deadline));
     DL_TRY(dl_connection_take_u8(connection, deadline, &byte));
     if (byte != DL_WIRE_READY && byte != DL_WIRE_NOT_READY) {
         return dl_fail(DL_PROTOCOL, "ready or not_ready response expected");
     }
-    call->is_ready = byte == DL_WIRE_READY;
-    dl_connection_finish(connection);
+    *number = byte == DL_WIRE_READY;
     return DL_OK;
 }
 
-/* `count` values in a row: GET, COMPARE_SET, MULTI_GET. */
+/* A call that is done again finds what a lost try left here, and replaces it. */
 static dl_status
-fetch(dl_connection *connection, dl_call *call, size_t count)
+take_values(dl_connection *connection, dl_deadline deadline, dl_buffer *values,
+            size_t count)
 {
-    dl_deadline deadline = dl_call_answer_deadline(call);
-
-    DL_TRY(ask(connection, call, &call->request));
-    DL_TRY(dl_connection_take_status(connection, deadline));
     for (size_t i = 0; i < count; i++) {
-        /* A call that is done again finds what a lost try left here, and replaces
-         * it. */
-        DL_TRY(dl_connection_take_blob(connection, deadline, &call->values[i]));
+        DL_TRY(dl_connection_take_blob(connection, deadline, &values[i]));
     }
-    dl_connection_finish(connection);
     return DL_OK;
 }
 
 static dl_status
-exchange_compare_set(dl_connection *connection, dl_call *call)
+take_names(dl_connection *connection, dl_deadline deadline, dl_store_reply *reply)
 {
-    return fetch(connection, call, 1);
-}
-
-/* Reads the whole list before anybody sees it: it may have to be asked for again. */
-static dl_status
-exchange_list_keys(dl_connection *connection, dl_call *call)
-{
-    dl_deadline deadline = dl_call_answer_deadline(call);
     dl_buffer name = {0};
 
-    dl_buffer_clear(call->values);
-    DL_TRY(ask(connection, call, &call->request));
-    DL_TRY(dl_connection_take_status(connection, deadline));
-    DL_TRY(dl_connection_take_i64(connection, deadline, &call->number));
+    dl_buffer_clear(reply->values);
+    DL_TRY(dl_connection_take_i64(connection, deadline, &reply->number));
     dl_status status = DL_OK;
-    for (int64_t i = 0; i < call->number && status == DL_OK; i++) {
+    for (int64_t i = 0; i < reply->number && status == DL_OK; i++) {
         status = dl_connection_take_blob(connection, deadline, &name);
-        dl_put_bytes(call->values, dl_buffer_bytes(&name));
+        dl_put_bytes(reply->values, dl_buffer_bytes(&name));
     }
     dl_buffer_fini(&name);
-    if (status == DL_OK) {
-        dl_connection_finish(connection);
-        status = dl_buffer_check(call->values);
+    return status == DL_OK ? dl_buffer_check(reply->values) : status;
+}
+
+/* The plain reply, which comes after the status of a checked one. */
+static dl_status
+take_reply(dl_connection *connection, dl_tcp_call *call, dl_deadline deadline)
+{
+    dl_store_reply *reply = &call->reply;
+
+    switch (dl_request_kinds[call->request.op].reply) {
+    case DL_REPLY_NONE:
+        return dl_connection_take_echo(connection, deadline);
+    case DL_REPLY_ALL_EXIST:
+        return take_flag(connection, deadline, &reply->number);
+    case DL_REPLY_EXISTED:
+    case DL_REPLY_NUMBER:
+        return dl_connection_take_i64(connection, deadline, &reply->number);
+    case DL_REPLY_VALUE:
+        return take_values(connection, deadline, reply->values, 1);
+    case DL_REPLY_VALUES:
+        return take_values(connection, deadline, reply->values, call->request.count);
+    case DL_REPLY_ITEM:
+        DL_TRY(dl_connection_take_i64(connection, deadline, &reply->number));
+        return take_values(connection, deadline, reply->values, reply->number > 0);
+    case DL_REPLY_NAMES:
+        return take_names(connection, deadline, reply);
+    default:
+        return dl_fail(DL_INTERNAL, "the reply to %s is taken elsewhere",
+                       dl_wire_op_name(call->request.op));
     }
-    return status;
+}
+
+/* One request and its reply. */
+static dl_status
+exchange_once(dl_connection *connection, dl_tcp_call *call)
+{
+    dl_deadline deadline = dl_answer_deadline(call);
+
+    DL_TRY(ask(connection, call, &call->request));
+    DL_TRY(dl_connection_take_status(connection, deadline));
+    DL_TRY(take_reply(connection, call, deadline));
+    dl_connection_finish(connection);
+    return DL_OK;
 }
 
 static dl_status
@@ -154,10 +146,10 @@ end_wait(dl_connection *connection, bool *is_over)
 /* The deadline has passed.  Either the cancellation is answered alone, or the wait was
  * first, having come true before the server heard: then the call has what it wanted. */
 static dl_status
-cancel_wait(dl_connection *connection, dl_call *call, bool *is_over)
+cancel_wait(dl_connection *connection, dl_tcp_call *call, bool *is_over)
 {
-    dl_request cancel = {.op = DL_OP_CANCEL_WAIT};
-    dl_deadline grace = dl_call_answer_deadline(call);
+    dl_store_request cancel = {.op = DL_OP_CANCEL_WAIT};
+    dl_deadline grace = dl_answer_deadline(call);
     uint8_t byte;
 
     DL_TRY(ask(connection, call, &cancel));
@@ -177,7 +169,7 @@ cancel_wait(dl_connection *connection, dl_call *call, bool *is_over)
  * its cancellation travel together, and the server decides.  DL_OK with `*is_over`
  * false: it timed out, and so it has when the server does not even cancel. */
 static dl_status
-wait_for(dl_connection *connection, dl_call *call, dl_request *request,
+wait_for(dl_connection *connection, dl_tcp_call *call, dl_store_request *request,
          dl_deadline deadline, bool *is_over)
 {
     /* Of the shortest reply there is; the rest of it is not far then. */
@@ -187,7 +179,7 @@ wait_for(dl_connection *connection, dl_call *call, dl_request *request,
     *is_over = false;
     dl_connection_put(connection, request, call->key_prefix);
     if (!dl_deadline_passed(deadline)) {
-        DL_TRY(dl_connection_send(connection, dl_call_answer_deadline(call)));
+        DL_TRY(dl_connection_send(connection, dl_answer_deadline(call)));
         status = dl_connection_await(connection, begun, deadline);
     }
     if (status == DL_OK) {
@@ -200,27 +192,18 @@ wait_for(dl_connection *connection, dl_call *call, dl_request *request,
 }
 
 static dl_status
-wait_for_keys(dl_connection *connection, dl_call *call, const dl_bytes *keys,
+wait_for_keys(dl_connection *connection, dl_tcp_call *call, const dl_bytes *keys,
               size_t count, dl_deadline deadline)
 {
-    dl_request wait = {.op = DL_OP_WAIT, .keys = keys, .count = count};
+    dl_store_request wait = {.op = DL_OP_WAIT, .keys = keys, .count = count};
     bool is_over;
 
     DL_TRY(wait_for(connection, call, &wait, deadline, &is_over));
     return is_over ? DL_OK : dl_store_fail_timeout("/", keys, count, call->deadline);
 }
 
-/* No round trip is saved by asking ours with CHECK first: WAIT is answered at once when
- * all keys are there. */
 static dl_status
-exchange_wait(dl_connection *connection, dl_call *call)
-{
-    return wait_for_keys(connection, call, call->request.keys, call->request.count,
-                         call->deadline);
-}
-
-static dl_status
-exchange_barrier(dl_connection *connection, dl_call *call)
+exchange_barrier(dl_connection *connection, dl_tcp_call *call)
 {
     bool is_over;
 
@@ -231,7 +214,7 @@ exchange_barrier(dl_connection *connection, dl_call *call)
 
 /* Zero at first, since most often one wait suffices; then longer and longer. */
 static dl_status
-take_nap(dl_call *call, int64_t *nap)
+take_nap(dl_tcp_call *call, int64_t *nap)
 {
     dl_deadline until = dl_deadline_sooner(call->deadline, *nap);
     int64_t longer = *nap == 0 ? FIRST_NAP : 2 * *nap;
@@ -240,20 +223,21 @@ take_nap(dl_call *call, int64_t *nap)
     return dl_sleep_until(until);
 }
 
-/* Ours answers for all keys of one moment.  Torch's may answer a GET after the key was
- * deleted again with an empty value, which cannot be told from one that was set. */
+/* GET and MULTI_GET.  Ours answers for all keys of one moment.  Torch's may answer a GET
+ * after the key was deleted again with an empty value, which cannot be told from one that
+ * was set. */
 static dl_status
-exchange_values(dl_connection *connection, dl_call *call, const dl_bytes *keys,
+exchange_values(dl_connection *connection, dl_tcp_call *call, const dl_bytes *keys,
                 size_t count)
 {
     int64_t nap = 0;
 
     if (!connection->is_ours) {
         DL_TRY(wait_for_keys(connection, call, keys, count, call->deadline));
-        return fetch(connection, call, count);
+        return exchange_once(connection, call);
     }
     for (;;) {
-        dl_status status = fetch(connection, call, count);
+        dl_status status = exchange_once(connection, call);
         if (status != DL_NOT_FOUND) {
             return status;
         }
@@ -266,40 +250,20 @@ exchange_values(dl_connection *connection, dl_call *call, const dl_bytes *keys,
 }
 
 static dl_status
-exchange_get(dl_connection *connection, dl_call *call)
+pop(dl_connection *connection, dl_tcp_call *call)
 {
-    return exchange_values(connection, call, &call->request.key, 1);
-}
-
-static dl_status
-exchange_multi_get(dl_connection *connection, dl_call *call)
-{
-    return exchange_values(connection, call, call->request.keys, call->request.count);
-}
-
-static dl_status
-pop(dl_connection *connection, dl_call *call)
-{
-    dl_deadline deadline = dl_call_answer_deadline(call);
-    int64_t size;
-
-    /* All before it has been answered. */
+    /* Every request before this one has been answered. */
     connection->has_sent = false;
-    DL_TRY(ask(connection, call, &call->request));
-    DL_TRY(dl_connection_take_status(connection, deadline));
-    DL_TRY(dl_connection_take_i64(connection, deadline, &size));
-    if (size > 0) {
-        DL_TRY(dl_connection_take_blob(connection, deadline, call->values));
-    }
-    dl_connection_finish(connection);
-    return size > 0 ? DL_OK : dl_fail(DL_QUEUE_EMPTY, "queue is empty");
+    DL_TRY(exchange_once(connection, call));
+    return call->reply.number > 0 ? DL_OK : dl_fail(DL_QUEUE_EMPTY, "queue is empty");
 }
 
-/* Several may be woken for one item, or none if the key holds a value as well: whoever
+/* Torch's blocking pop is a WAIT and then a POP; this one pops first, which is one round
+ * trip when there is an item.  Several may be woken for one item, or none if the key holds a value as well: whoever
  * finds the queue empty waits again, and looks once more when time is up.  Losing the
  * connection while waiting loses no item. */
 static dl_status
-exchange_queue_pop(dl_connection *connection, dl_call *call)
+exchange_queue_pop(dl_connection *connection, dl_tcp_call *call)
 {
     const dl_bytes *key = &call->request.key;
     int64_t nap = 0;
@@ -309,7 +273,7 @@ exchange_queue_pop(dl_connection *connection, dl_call *call)
          * bring back. */
         call->is_repeatable = false;
         dl_status status = pop(connection, call);
-        if (status != DL_QUEUE_EMPTY || !call->is_blocking) {
+        if (status != DL_QUEUE_EMPTY || !call->request.is_blocking) {
             return status;
         }
         call->is_repeatable = true;
@@ -327,56 +291,28 @@ exchange_queue_pop(dl_connection *connection, dl_call *call)
     }
 }
 
-/* By request.  Those that no call makes are missing: they are the connection's. */
-typedef struct exchange_kind {
-    const char *name;
-    dl_status (*run)(dl_connection *connection, dl_call *call);
-    bool is_repeatable;
-} exchange_kind;
-
-static const exchange_kind kinds[DL_OP_COUNT] = {
-    [DL_OP_SET] = {"set", exchange_write, true},
-    [DL_OP_COMPARE_SET] = {"compare_set", exchange_compare_set, false},
-    [DL_OP_GET] = {"get", exchange_get, true},
-    [DL_OP_ADD] = {"add", exchange_number, false},
-    [DL_OP_CHECK] = {"check", exchange_check, true},
-    [DL_OP_WAIT] = {"wait", exchange_wait, true},
-    [DL_OP_NUM_KEYS] = {"num_keys", exchange_number, true},
-    [DL_OP_DELETE_KEY] = {"delete_key", exchange_number, true},
-    [DL_OP_APPEND] = {"append", exchange_write, false},
-    [DL_OP_MULTI_GET] = {"multi_get", exchange_multi_get, true},
-    [DL_OP_MULTI_SET] = {"multi_set", exchange_write, true},
-    [DL_OP_QUEUE_PUSH] = {"queue_push", exchange_write, false},
-    [DL_OP_QUEUE_POP] = {"queue_pop", exchange_queue_pop, false},
-    [DL_OP_QUEUE_LEN] = {"queue_len", exchange_number, true},
-    [DL_OP_LIST_KEYS] = {"list_keys", exchange_list_keys, true},
-    [DL_OP_BARRIER] = {"barrier", exchange_barrier, false},
-};
-
-bool
-dl_exchange_is_repeatable(dl_opcode op)
-{
-    return kinds[op].is_repeatable;
-}
-
-const char *
-dl_exchange_name(dl_opcode op)
-{
-    return kinds[op].name;
-}
-
-static bool
-is_about_queues(dl_opcode op)
-{
-    return op == DL_OP_QUEUE_PUSH || op == DL_OP_QUEUE_POP || op == DL_OP_QUEUE_LEN;
-}
-
 dl_status
-dl_exchange(dl_connection *connection, dl_call *call)
+dl_exchange(dl_connection *connection, dl_tcp_call *call)
 {
-    if (call->is_legacy && !connection->is_ours && is_about_queues(call->request.op)) {
+    size_t count;
+    const dl_bytes *keys = dl_request_keys(&call->request, &count);
+
+    if (call->is_legacy && !connection->is_ours
+        && dl_request_kinds[call->request.op].needs_queues) {
         return dl_fail(DL_UNSUPPORTED,
                        "queues not implemented on legacy TCPStore backend");
     }
-    return kinds[call->request.op].run(connection, call);
+    switch (call->request.op) {
+    case DL_OP_GET:
+    case DL_OP_MULTI_GET:
+        return exchange_values(connection, call, keys, count);
+    case DL_OP_QUEUE_POP:
+        return exchange_queue_pop(connection, call);
+    case DL_OP_WAIT:
+        return wait_for_keys(connection, call, keys, count, call->deadline);
+    case DL_OP_BARRIER:
+        return exchange_barrier(connection, call);
+    default:
+        return exchange_once(connection, call);
+    }
 }

@@ -10,42 +10,30 @@
 #ifndef DISTLITE_STORE_TCP_EXCHANGE_H
 #define DISTLITE_STORE_TCP_EXCHANGE_H
 
-#include "base/buffer.h"
 #include "base/deadline.h"
 #include "store/tcp/connection.h"
-#include "store/tcp/wire.h"
 
 /* An answer that needs no waiting may take so long whatever the call's timeout is: that
  * is about keys, not about the way to the server. */
 #define DL_ANSWER_GRACE (5 * DL_SECOND)
 
-typedef struct dl_call {
-    dl_request request;
+typedef struct dl_tcp_call {
+    dl_store_request request;
+    dl_store_reply reply;
     dl_bytes key_prefix;
     dl_deadline deadline; /* of waiting for keys */
-    bool is_blocking;     /* QUEUE_POP */
     bool is_legacy;       /* the server, if it is torch's, is the one without queues */
-    /* Whether doing it twice is as good as once.  The exchange sets it while it does
-     * something harmless on behalf of a call that is not. */
+    /* Whether the call may be done again after its connection was lost: at first as the
+     * request's kind says.  The exchange sets it while it does something harmless on
+     * behalf of a call that may not. */
     bool is_repeatable;
-    /* Results, as far as the request has them. */
-    int64_t number;    /* i64, or how many names LIST_KEYS gave */
-    bool is_ready;     /* CHECK */
-    dl_buffer *values; /* one, or one per key; the names for LIST_KEYS, each with its
-                          size before it, as dl_put_bytes() writes them */
-} dl_call;
-
-/* Whether a call with this request may be done again after its connection was lost. */
-bool dl_exchange_is_repeatable(dl_opcode op);
-
-/* "add", ...: for error texts. */
-const char *dl_exchange_name(dl_opcode op);
+} dl_tcp_call;
 
 /* Until when an answer may come that needs no waiting. */
-dl_deadline dl_call_answer_deadline(const dl_call *call);
+dl_deadline dl_answer_deadline(const dl_tcp_call *call);
 
 /* DL_OK, DL_TIMEOUT, DL_QUEUE_EMPTY, DL_UNSUPPORTED (decided here, no byte is sent), what the server said, or how the connection was
  * lost.  connection->is_clean tells whether it can be used again. */
-dl_status dl_exchange(dl_connection *connection, dl_call *call);
+dl_status dl_exchange(dl_connection *connection, dl_tcp_call *call);
 
 #endif

@@ -16,7 +16,8 @@
 static dl_status
 join_once(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
 {
-    const dl_request count = {.op = DL_OP_ADD, .key = WORKER_COUNTER, .number = 1};
+    const dl_store_request count = {
+        .op = DL_OP_ADD, .key = WORKER_COUNTER, .number = 1};
     dl_connection *connection = NULL;
     dl_status status = DL_OK;
 
@@ -90,10 +91,10 @@ static dl_status
 count_workers(dl_connection_pool *pool, int64_t *joined)
 {
     dl_buffer value = {0};
-    dl_call call = {.request = {.op = DL_OP_GET, .key = WORKER_COUNTER},
-                    .deadline = dl_deadline_after(0),
-                    .is_repeatable = true,
-                    .values = &value};
+    dl_tcp_call call = {.request = {.op = DL_OP_GET, .key = WORKER_COUNTER},
+                        .reply = {.values = &value},
+                        .deadline = dl_deadline_after(0),
+                        .is_repeatable = true};
 
     dl_status status = dl_retry(pool, &call);
     if (status == DL_OK && !dl_counter_parse(dl_buffer_bytes(&value), joined)) {

@@ -48,7 +48,7 @@ value_capacity_for(const dl_partial *partial, size_t size)
 static dl_status
 begin_value(dl_partial *partial, dl_bytes bytes, size_t *held_size)
 {
-    dl_request request;
+    dl_store_request request;
     size_t head_size;
 
     *held_size = bytes.size;
@@ -154,12 +154,12 @@ dl_partial_receive(dl_partial *partial, dl_bytes *bytes)
 }
 
 void
-dl_partial_take_value(dl_partial *partial, dl_request *request)
+dl_partial_take_value(dl_partial *partial, dl_store_request *request)
 {
     size_t head_size;
     size_t value_size;
 
-    *request = (dl_request){0};
+    *request = (dl_store_request){0};
     dl_wire_take_head(dl_buffer_bytes(&partial->held), request, &head_size,
                       &value_size);
     request->blob = partial->value;

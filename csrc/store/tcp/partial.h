@@ -42,6 +42,6 @@ bool dl_partial_room(dl_partial *partial, uint8_t **data, size_t *size);
 dl_status dl_partial_receive(dl_partial *partial, dl_bytes *bytes);
 
 /* The SET whose value has been received; its `blob` is the caller's. */
-void dl_partial_take_value(dl_partial *partial, dl_request *request);
+void dl_partial_take_value(dl_partial *partial, dl_store_request *request);
 
 #endif

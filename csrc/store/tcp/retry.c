@@ -23,11 +23,11 @@ is_harmless(dl_status status)
 }
 
 static dl_status
-try_once(dl_connection_pool *pool, dl_call *call, dl_deadline open_by,
+try_once(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
          try_result *result)
 {
-    dl_connection *connection =
-        dl_connection_pool_take(pool, !dl_exchange_is_repeatable(call->request.op));
+    dl_connection *connection = dl_connection_pool_take(
+        pool, !dl_request_kinds[call->request.op].is_repeatable);
 
     *result = (try_result){.was_idle = connection != NULL};
     if (connection == NULL) {
@@ -58,9 +58,9 @@ check_open(const dl_connection_pool *pool, dl_status status)
 }
 
 static dl_status
-fail_unknown(const dl_call *call)
+fail_unknown(const dl_tcp_call *call)
 {
-    const char *name = dl_exchange_name(call->request.op);
+    const char *name = dl_request_kinds[call->request.op].name;
 
     return dl_fail(dl_last_error()->status,
                    "%s. The outcome of %s is unknown: the server may or may not have "
@@ -95,7 +95,7 @@ open_deadline(dl_deadline until)
  *
  * After the loss that `result` and the thread's last error are about. */
 static dl_status
-try_again(dl_connection_pool *pool, dl_call *call, try_result *result)
+try_again(dl_connection_pool *pool, dl_tcp_call *call, try_result *result)
 {
     dl_deadline until = dl_deadline_sooner(call->deadline, DL_TCP_STORE_PATIENCE);
     /* What the caller shall hear of if all else fails: why the connection was lost, and
@@ -133,10 +133,10 @@ try_again(dl_connection_pool *pool, dl_call *call, try_result *result)
 }
 
 dl_status
-dl_retry(dl_connection_pool *pool, dl_call *call)
+dl_retry(dl_connection_pool *pool, dl_tcp_call *call)
 {
     try_result result;
-    dl_status status = try_once(pool, call, dl_call_answer_deadline(call), &result);
+    dl_status status = try_once(pool, call, dl_answer_deadline(call), &result);
 
     if (result.is_lost && !atomic_load(&pool->is_closed)) {
         status = try_again(pool, call, &result);

@@ -10,6 +10,6 @@
 #include "store/tcp/exchange.h"
 
 /* As dl_exchange(), and DL_CLOSED when the pool was closed meanwhile. */
-dl_status dl_retry(dl_connection_pool *pool, dl_call *call);
+dl_status dl_retry(dl_connection_pool *pool, dl_tcp_call *call);
 
 #endif

@@ -139,7 +139,7 @@ dl_session_fini(dl_session *session)
 /* A client that has not shown the magic number can make the server do nothing and hold
  * nothing: the first byte must be right, then four more. */
 static dl_status
-validate(dl_session *session, const dl_request *request)
+validate(dl_session *session, const dl_store_request *request)
 {
     if (session->is_validated) {
         return dl_fail(DL_PROTOCOL, "VALIDATE is not the first request");
@@ -153,7 +153,7 @@ validate(dl_session *session, const dl_request *request)
 }
 
 static dl_status
-answer(dl_session *session, const dl_request *request)
+answer(dl_session *session, const dl_store_request *request)
 {
     return request->op == DL_OP_VALIDATE ? validate(session, request)
                                          : dl_answer(session, request);
@@ -161,7 +161,7 @@ answer(dl_session *session, const dl_request *request)
 
 /* The status of a request that is none; a checked one is told. */
 static dl_status
-refuse(dl_session *session, const dl_request *request)
+refuse(dl_session *session, const dl_store_request *request)
 {
     dl_error error = *dl_last_error();
 
@@ -182,7 +182,7 @@ has_too_much_output(const dl_session *session)
 static dl_status
 serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
 {
-    dl_request request;
+    dl_store_request request;
 
     while (bytes->size > 0) {
         /* Before each request, because one alone can make megabytes of replies. */
@@ -228,7 +228,7 @@ serve_held(dl_session *session)
 static dl_status
 serve_value(dl_session *session)
 {
-    dl_request request;
+    dl_store_request request;
 
     dl_partial_take_value(session->partial, &request);
     dl_status status = dl_answer(session, &request);

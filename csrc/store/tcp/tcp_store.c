@@ -9,11 +9,13 @@
 #include "net/socket.h"
 #include "store/tcp/join.h"
 #include "store/tcp/master.h"
-#include "store/tcp/tcp_calls.h"
+#include "store/tcp/retry.h"
 
 typedef struct dl_tcp_store {
-    dl_tcp_client client;
+    dl_store base;
+    dl_connection_pool pool;
     /* fixed after init */
+    bool uses_libuv;
     dl_master *master; /* NULL for a client; ends with close */
     char *host;        /* as given */
 } dl_tcp_store;
@@ -26,6 +28,27 @@ tcp_store_of(const dl_store *store)
     return (dl_tcp_store *)store;
 }
 
+/* A user's key gets a "/" on the wire, which tells it from the clients' own. */
+static dl_status
+tcp_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
+            dl_deadline deadline)
+{
+    dl_tcp_store *self = tcp_store_of(store);
+    dl_tcp_call call = {
+        .request = *request,
+        .reply = *reply,
+        .key_prefix = DL_LITERAL("/"),
+        .deadline = deadline,
+        .is_legacy = !self->uses_libuv,
+        .is_repeatable = dl_request_kinds[request->op].is_repeatable,
+    };
+
+    DL_TRY(dl_retry(&self->pool, &call));
+    reply->number = call.reply.number;
+    return request->op == DL_OP_LIST_KEYS ? dl_reply_keep_names(reply, call.key_prefix)
+                                          : DL_OK;
+}
+
 /* Clients first: this process's own calls shall hear that the store was closed, not that
  * its server is gone. */
 static void
@@ -33,7 +56,7 @@ tcp_close(dl_store *store)
 {
     dl_tcp_store *self = tcp_store_of(store);
 
-    dl_connection_pool_close(&self->client.pool);
+    dl_connection_pool_close(&self->pool);
     dl_master_stop(self->master);
 }
 
@@ -43,7 +66,7 @@ tcp_free(dl_store *store)
 {
     dl_tcp_store *self = tcp_store_of(store);
 
-    dl_connection_pool_fini(&self->client.pool, dl_store_is_inherited(store));
+    dl_connection_pool_fini(&self->pool, dl_store_is_inherited(store));
     free(self->host);
     free(self);
 }
@@ -56,12 +79,12 @@ make_store(const char *host, bool uses_libuv, int64_t timeout, dl_tcp_store **st
     if (made == NULL) {
         return dl_fail_no_memory();
     }
-    dl_store_init(&made->client.base, &tcp_store_ops);
-    dl_store_set_timeout(&made->client.base, timeout);
-    made->client.uses_libuv = uses_libuv;
+    dl_store_init(&made->base, &tcp_store_ops);
+    dl_store_set_timeout(&made->base, timeout);
+    made->uses_libuv = uses_libuv;
     made->host = strdup(host);
     if (made->host == NULL) {
-        dl_store_unref(&made->client.base);
+        dl_store_unref(&made->base);
         return dl_fail_no_memory();
     }
     *store = made;
@@ -74,8 +97,8 @@ init_pool(dl_tcp_store *self, uint16_t port)
 {
     bool is_wildcard = dl_address_is_wildcard(self->host);
 
-    return dl_connection_pool_init(&self->client.pool,
-                                   is_wildcard ? "127.0.0.1" : self->host, port);
+    return dl_connection_pool_init(&self->pool, is_wildcard ? "127.0.0.1" : self->host,
+                                   port);
 }
 
 static dl_status
@@ -84,17 +107,16 @@ tcp_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     dl_tcp_store *self = tcp_store_of(store);
     dl_tcp_store *made = NULL;
 
-    DL_TRY(make_store(self->host, self->client.uses_libuv, dl_store_timeout(store),
-                      &made));
-    dl_status status = init_pool(made, self->client.pool.port);
+    DL_TRY(make_store(self->host, self->uses_libuv, dl_store_timeout(store), &made));
+    dl_status status = init_pool(made, self->pool.port);
     if (status == DL_OK) {
-        status = dl_join(&made->client.pool, NULL, deadline);
+        status = dl_join(&made->pool, NULL, deadline);
     }
     if (status != DL_OK) {
-        dl_store_unref(&made->client.base);
+        dl_store_unref(&made->base);
         return status;
     }
-    *clone = &made->client.base;
+    *clone = &made->base;
     return DL_OK;
 }
 
@@ -127,10 +149,10 @@ start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_deadline deadl
      * call, and one order in which the server sees them. */
     DL_TRY(init_pool(self, self->master == NULL ? options->port
                                                 : dl_master_port(self->master)));
-    DL_TRY(dl_join(&self->client.pool, is_counted ? &joined : NULL, deadline));
+    DL_TRY(dl_join(&self->pool, is_counted ? &joined : NULL, deadline));
     if (is_counted && self->master != NULL) {
         dl_status status =
-            dl_await_workers(&self->client.pool, joined, options->world_size, deadline);
+            dl_await_workers(&self->pool, joined, options->world_size, deadline);
         return status == DL_TIMEOUT ? fail_incomplete(self) : status;
     }
     return DL_OK;
@@ -151,10 +173,10 @@ dl_tcp_store_new(const dl_tcp_store_options *options, dl_deadline deadline,
     DL_TRY(status);
     status = start(made, options, deadline);
     if (status != DL_OK) {
-        dl_store_unref(&made->client.base);
+        dl_store_unref(&made->base);
         return status;
     }
-    *store = &made->client.base;
+    *store = &made->base;
     return DL_OK;
 }
 
@@ -167,13 +189,13 @@ dl_tcp_store_host(const dl_store *store)
 uint16_t
 dl_tcp_store_port(const dl_store *store)
 {
-    return tcp_store_of(store)->client.pool.port;
+    return tcp_store_of(store)->pool.port;
 }
 
 bool
 dl_tcp_store_uses_libuv(const dl_store *store)
 {
-    return tcp_store_of(store)->client.uses_libuv;
+    return tcp_store_of(store)->uses_libuv;
 }
 
 static void
@@ -193,7 +215,7 @@ dl_tcp_store_describe(const dl_store *store, dl_buffer *text)
     dl_address ends[2];
     int fd = dl_store_is_inherited(store)
                  ? -1
-                 : dl_connection_pool_ends(&self->client.pool, &ends[0], &ends[1]);
+                 : dl_connection_pool_ends(&self->pool, &ends[0], &ends[1]);
 
     put_text(text, "TCPStore(client=TCPClient(");
     if (fd >= 0) {
@@ -205,8 +227,7 @@ dl_tcp_store_describe(const dl_store *store, dl_buffer *text)
     } else {
         put_text(text, "not connected");
     }
-    snprintf(server, sizeof server, "TCPServer(port=%" PRIu16 ")",
-             self->client.pool.port);
+    snprintf(server, sizeof server, "TCPServer(port=%" PRIu16 ")", self->pool.port);
     put_text(text, "), server=");
     put_text(text, self->master == NULL ? "<nullptr>" : server);
     put_text(text, ")");
@@ -217,31 +238,16 @@ tcp_local_address(dl_store *store, struct dl_address *address)
 {
     dl_address peer;
 
-    return dl_connection_pool_ends(&tcp_store_of(store)->client.pool, address, &peer)
-           >= 0;
+    return dl_connection_pool_ends(&tcp_store_of(store)->pool, address, &peer) >= 0;
 }
 
 static const dl_store_ops tcp_store_ops = {
     .kind = "TCPStore",
-    .set = dl_tcp_set,
-    .get = dl_tcp_get,
-    .add = dl_tcp_add,
-    .compare_set = dl_tcp_compare_set,
-    .delete_key = dl_tcp_delete_key,
-    .check = dl_tcp_check,
-    .wait = dl_tcp_wait,
-    .num_keys = dl_tcp_num_keys,
-    .list_keys = dl_tcp_list_keys,
-    .append = dl_tcp_append,
-    .multi_get = dl_tcp_multi_get,
-    .multi_set = dl_tcp_multi_set,
-    .queue_push = dl_tcp_queue_push,
-    .queue_pop = dl_tcp_queue_pop,
-    .queue_len = dl_tcp_queue_len,
-    .barrier = dl_tcp_barrier,
+    .requests = UINT32_MAX,
+    .has_extended_api = true,
+    .execute = tcp_execute,
     .clone = tcp_clone,
     .close = tcp_close,
     .free = tcp_free,
     .local_address = tcp_local_address,
-    .has_extended_api = true,
 };

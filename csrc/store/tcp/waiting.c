@@ -24,7 +24,7 @@ reply_ready(dl_session *session)
 
 /* A wait that is over before it began is answered now, all others by dl_waiting_end(). */
 static void
-begin(dl_session *session, const dl_request *request)
+begin(dl_session *session, const dl_store_request *request)
 {
     session->wait_is_checked = request->is_checked;
     if (!session->waiter.is_parked) {
@@ -50,37 +50,38 @@ wait_for_one(dl_session *session, dl_bytes key)
 }
 
 static dl_status
-wait_for_all(dl_session *session, const dl_request *request)
+wait_for_all(dl_session *session, const dl_store_request *request)
 {
-    dl_reader items = request->items;
+    dl_key_walk walk = dl_key_walk_begin(request);
     dl_bytes *keys = calloc(request->count + 1, sizeof *keys); /* never of size 0 */
+    size_t count = 0;
 
     if (keys == NULL) {
         return dl_fail_no_memory();
     }
-    for (size_t i = 0; i < request->count; i++) {
-        keys[i] = dl_wire_take_item(&items);
+    while (dl_key_walk_next(&walk, &keys[count], NULL)) {
+        count++;
     }
-    dl_status status = dl_table_wait(table_of(session), &session->waiter, DL_WAIT_KEYS,
-                                     keys, request->count);
+    dl_status status =
+        dl_table_wait(table_of(session), &session->waiter, DL_WAIT_KEYS, keys, count);
     free(keys);
     return status;
 }
 
 dl_status
-dl_waiting_begin(dl_session *session, const dl_request *request)
+dl_waiting_begin(dl_session *session, const dl_store_request *request)
 {
     dl_reader items = request->items;
 
     dl_waiting_leave(session);
-    DL_TRY(request->count == 1 ? wait_for_one(session, dl_wire_take_item(&items))
+    DL_TRY(request->count == 1 ? wait_for_one(session, dl_request_take_item(&items))
                                : wait_for_all(session, request));
     begin(session, request);
     return DL_OK;
 }
 
 dl_status
-dl_waiting_barrier(dl_session *session, const dl_request *request)
+dl_waiting_barrier(dl_session *session, const dl_store_request *request)
 {
     dl_waiting_leave(session);
     DL_TRY(dl_table_barrier(table_of(session), &session->waiter, request->key,
@@ -111,7 +112,7 @@ dl_waiting_leave(dl_session *session)
 }
 
 void
-dl_waiting_use_turn(dl_session *session, const dl_request *request)
+dl_waiting_use_turn(dl_session *session, const dl_store_request *request)
 {
     if (session->turn == NULL || session->waiter.is_parked) {
         return;

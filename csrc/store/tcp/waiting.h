@@ -14,11 +14,11 @@
 #include "store/tcp/wire.h"
 
 /* WAIT, BARRIER: either replies at once or dl_waiting_end() does. */
-dl_status dl_waiting_begin(dl_session *session, const dl_request *request);
-dl_status dl_waiting_barrier(dl_session *session, const dl_request *request);
+dl_status dl_waiting_begin(dl_session *session, const dl_store_request *request);
+dl_status dl_waiting_barrier(dl_session *session, const dl_store_request *request);
 
 /* Before each request: a client that has its turn uses it or loses it. */
-void dl_waiting_use_turn(dl_session *session, const dl_request *request);
+void dl_waiting_use_turn(dl_session *session, const dl_store_request *request);
 
 /* Gives up the wait and the turn, if any. */
 void dl_waiting_leave(dl_session *session);

@@ -3,53 +3,17 @@
 
 #include <inttypes.h>
 
-#define FIELDS_MAX 4 /* the longest layout and its end */
-
-/* What may follow an opcode.  Encoding and decoding both walk a request's layout, a list
- * of these: a kind of request is a line of the table below and nothing else. */
-typedef enum field_kind {
-    FIELD_END = 0, /* zeroed entries end a layout */
-    FIELD_U32,
-    FIELD_I64,
-    FIELD_KEY,
-    FIELD_EXPECTED,
-    FIELD_VALUE,
-    FIELD_COUNT,
-    FIELD_KEYS,  /* `count` keys */
-    FIELD_PAIRS, /* `count` times a key and a value */
-} field_kind;
-
-typedef struct layout {
-    const char *name;
-    field_kind fields[FIELDS_MAX];
-} layout;
-
-static const layout layouts[DL_OP_COUNT] = {
-    [DL_OP_VALIDATE] = {"VALIDATE", {FIELD_U32}},
-    [DL_OP_SET] = {"SET", {FIELD_KEY, FIELD_VALUE}},
-    [DL_OP_COMPARE_SET] = {"COMPARE_SET", {FIELD_KEY, FIELD_EXPECTED, FIELD_VALUE}},
-    [DL_OP_GET] = {"GET", {FIELD_KEY}},
-    [DL_OP_ADD] = {"ADD", {FIELD_KEY, FIELD_I64}},
-    [DL_OP_CHECK] = {"CHECK", {FIELD_COUNT, FIELD_KEYS}},
-    [DL_OP_WAIT] = {"WAIT", {FIELD_COUNT, FIELD_KEYS}},
-    [DL_OP_NUM_KEYS] = {"GETNUMKEYS", {FIELD_END}},
-    [DL_OP_DELETE_KEY] = {"DELETE_KEY", {FIELD_KEY}},
-    [DL_OP_APPEND] = {"APPEND", {FIELD_KEY, FIELD_VALUE}},
-    [DL_OP_MULTI_GET] = {"MULTI_GET", {FIELD_COUNT, FIELD_KEYS}},
-    [DL_OP_MULTI_SET] = {"MULTI_SET", {FIELD_COUNT, FIELD_PAIRS}},
-    [DL_OP_CANCEL_WAIT] = {"CANCEL_WAIT", {FIELD_END}},
-    [DL_OP_PING] = {"PING", {FIELD_U32}},
-    [DL_OP_QUEUE_PUSH] = {"QUEUE_PUSH", {FIELD_KEY, FIELD_VALUE}},
-    [DL_OP_QUEUE_POP] = {"QUEUE_POP", {FIELD_KEY}},
-    [DL_OP_QUEUE_LEN] = {"QUEUE_LEN", {FIELD_KEY}},
-    [DL_OP_LIST_KEYS] = {"LIST_KEYS", {FIELD_END}},
-    [DL_OP_BARRIER] = {"BARRIER", {FIELD_KEY, FIELD_I64}},
-};
-
 const char *
 dl_wire_op_name(dl_opcode op)
 {
-    return (unsigned)op < DL_OP_COUNT ? layouts[op].name : "unknown request";
+    return (unsigned)op < DL_OP_COUNT ? dl_request_kinds[op].wire_name
+                                      : "unknown request";
+}
+
+static bool
+has_pairs(dl_opcode op)
+{
+    return dl_request_kinds[op].fields[1] == DL_FIELD_PAIRS;
 }
 
 /* The prefix is put here and not by the caller, who would have to copy every key. */
@@ -62,67 +26,70 @@ put_key(dl_buffer *out, dl_bytes key, dl_bytes prefix)
 }
 
 static void
-put_items(dl_buffer *out, const dl_request *request, dl_bytes prefix)
+put_items(dl_buffer *out, const dl_store_request *request, dl_bytes prefix)
 {
     for (size_t i = 0; i < request->count; i++) {
         put_key(out, request->keys[i], prefix);
-        if (request->op == DL_OP_MULTI_SET) {
+        if (has_pairs(request->op)) {
             dl_put_bytes(out, request->values[i]);
         }
     }
 }
 
 static void
-put_field(dl_buffer *out, field_kind field, const dl_request *request, dl_bytes prefix)
+put_field(dl_buffer *out, dl_request_field field, const dl_store_request *request,
+          dl_bytes prefix)
 {
     switch (field) {
-    case FIELD_END:
+    case DL_FIELD_END:
         break;
-    case FIELD_U32:
+    case DL_FIELD_U32:
         dl_put_u32(out, (uint32_t)request->number);
         break;
-    case FIELD_I64:
+    case DL_FIELD_I64:
         dl_put_i64(out, request->number);
         break;
-    case FIELD_KEY:
+    case DL_FIELD_KEY:
         put_key(out, request->key, prefix);
         break;
-    case FIELD_EXPECTED:
+    case DL_FIELD_EXPECTED:
         dl_put_bytes(out, request->expected);
         break;
-    case FIELD_VALUE:
+    case DL_FIELD_VALUE:
         dl_put_bytes(out, request->value);
         break;
-    case FIELD_COUNT:
+    case DL_FIELD_COUNT:
         dl_put_u64(out, request->count);
         break;
-    case FIELD_KEYS:
-    case FIELD_PAIRS:
+    case DL_FIELD_KEYS:
+    case DL_FIELD_PAIRS:
         put_items(out, request, prefix);
         break;
     }
 }
 
 static void
-put_opcode(dl_buffer *out, const dl_request *request)
+put_opcode(dl_buffer *out, const dl_store_request *request)
 {
     dl_put_u8(out,
               (uint8_t)(request->op | (request->is_checked ? DL_WIRE_CHECKED : 0)));
 }
 
 void
-dl_wire_put_request(dl_buffer *out, const dl_request *request, dl_bytes key_prefix)
+dl_wire_put_request(dl_buffer *out, const dl_store_request *request,
+                    dl_bytes key_prefix)
 {
-    const field_kind *field = layouts[request->op].fields;
+    const dl_request_field *field = dl_request_kinds[request->op].fields;
 
     put_opcode(out, request);
-    for (; *field != FIELD_END; field++) {
+    for (; *field != DL_FIELD_END; field++) {
         put_field(out, *field, request, key_prefix);
     }
 }
 
 void
-dl_wire_put_request_head(dl_buffer *out, const dl_request *request, dl_bytes key_prefix)
+dl_wire_put_request_head(dl_buffer *out, const dl_store_request *request,
+                         dl_bytes key_prefix)
 {
     put_opcode(out, request);
     put_key(out, request->key, key_prefix);
@@ -143,7 +110,8 @@ dl_wire_put_error(dl_buffer *out)
  * whole, so that no field is looked at twice (its eight bytes of size aside). */
 
 static int
-fail_limit(const dl_request *request, const char *what, uint64_t size, size_t limit)
+fail_limit(const dl_store_request *request, const char *what, uint64_t size,
+           size_t limit)
 {
     dl_fail(DL_INVALID, "%s: %s of %" PRIu64 " bytes, the limit is %zu",
             dl_wire_op_name(request->op), what, size, limit);
@@ -151,7 +119,7 @@ fail_limit(const dl_request *request, const char *what, uint64_t size, size_t li
 }
 
 static int
-take_opcode(dl_reader *reader, dl_request *request)
+take_opcode(dl_reader *reader, dl_store_request *request)
 {
     uint8_t byte;
 
@@ -186,7 +154,7 @@ take_blob(dl_wire_cursor *cursor, dl_reader *reader, size_t limit, dl_bytes *blo
 
 static int
 take_key(dl_wire_cursor *cursor, dl_reader *reader, dl_bytes *key,
-         const dl_request *request)
+         const dl_store_request *request)
 {
     int taken = take_blob(cursor, reader, DL_WIRE_KEY_LIMIT, key);
 
@@ -196,7 +164,7 @@ take_key(dl_wire_cursor *cursor, dl_reader *reader, dl_bytes *key,
 
 static int
 take_value(dl_wire_cursor *cursor, dl_reader *reader, dl_bytes *value,
-           const dl_request *request)
+           const dl_store_request *request)
 {
     int taken = take_blob(cursor, reader, DL_WIRE_VALUE_LIMIT, value);
 
@@ -221,7 +189,7 @@ take_number(dl_wire_cursor *cursor, dl_reader *reader, size_t size, int64_t *num
 }
 
 static int
-take_count(dl_wire_cursor *cursor, dl_reader *reader, dl_request *request)
+take_count(dl_wire_cursor *cursor, dl_reader *reader, dl_store_request *request)
 {
     uint64_t count;
 
@@ -236,20 +204,20 @@ take_count(dl_wire_cursor *cursor, dl_reader *reader, dl_request *request)
     }
     /* Only counted, nothing is allocated: the announced keys may never come. */
     cursor->count = (uint32_t)count;
-    cursor->left = cursor->count * (request->op == DL_OP_MULTI_SET ? 2 : 1);
+    cursor->left = cursor->count * (has_pairs(request->op) ? 2 : 1);
     cursor->items = cursor->position + sizeof count;
     return 1;
 }
 
 /* Keys, or keys and values by turns: only looked over, for they are many. */
 static int
-take_items(dl_wire_cursor *cursor, dl_reader *reader, const dl_request *request)
+take_items(dl_wire_cursor *cursor, dl_reader *reader, const dl_store_request *request)
 {
     dl_bytes item;
 
     while (cursor->left > 0) {
         const uint8_t *start = reader->next;
-        bool is_value = request->op == DL_OP_MULTI_SET && cursor->left % 2 == 1;
+        bool is_value = has_pairs(request->op) && cursor->left % 2 == 1;
         int taken = is_value ? take_value(cursor, reader, &item, request)
                              : take_key(cursor, reader, &item, request);
         if (taken != 1) {
@@ -262,38 +230,38 @@ take_items(dl_wire_cursor *cursor, dl_reader *reader, const dl_request *request)
 }
 
 static int
-take_field(dl_wire_cursor *cursor, field_kind field, dl_reader *reader,
-           dl_request *request)
+take_field(dl_wire_cursor *cursor, dl_request_field field, dl_reader *reader,
+           dl_store_request *request)
 {
     switch (field) {
-    case FIELD_U32:
+    case DL_FIELD_U32:
         return take_number(cursor, reader, 4, &request->number);
-    case FIELD_I64:
+    case DL_FIELD_I64:
         return take_number(cursor, reader, 8, &request->number);
-    case FIELD_KEY:
+    case DL_FIELD_KEY:
         return take_key(cursor, reader, &request->key, request);
-    case FIELD_EXPECTED:
+    case DL_FIELD_EXPECTED:
         return take_value(cursor, reader, &request->expected, request);
-    case FIELD_VALUE:
+    case DL_FIELD_VALUE:
         return take_value(cursor, reader, &request->value, request);
-    case FIELD_COUNT:
+    case DL_FIELD_COUNT:
         return take_count(cursor, reader, request);
-    case FIELD_KEYS:
-    case FIELD_PAIRS:
+    case DL_FIELD_KEYS:
+    case DL_FIELD_PAIRS:
         return take_items(cursor, reader, request);
-    case FIELD_END:
+    case DL_FIELD_END:
         break;
     }
     return 1;
 }
 
 static int
-take_fields(dl_wire_cursor *cursor, dl_bytes bytes, dl_request *request)
+take_fields(dl_wire_cursor *cursor, dl_bytes bytes, dl_store_request *request)
 {
-    const field_kind *fields = layouts[request->op].fields;
+    const dl_request_field *fields = dl_request_kinds[request->op].fields;
     dl_reader reader = {bytes.data + cursor->position, bytes.data + bytes.size};
 
-    while (fields[cursor->field] != FIELD_END) {
+    while (fields[cursor->field] != DL_FIELD_END) {
         int taken = take_field(cursor, fields[cursor->field], &reader, request);
         if (taken != 1) {
             return taken;
@@ -309,12 +277,12 @@ take_fields(dl_wire_cursor *cursor, dl_bytes bytes, dl_request *request)
 }
 
 int
-dl_wire_take_request(dl_wire_cursor *cursor, dl_bytes bytes, dl_request *request)
+dl_wire_take_request(dl_wire_cursor *cursor, dl_bytes bytes, dl_store_request *request)
 {
     dl_reader reader = dl_reader_of(bytes);
     bool is_fresh = cursor->position == 0;
 
-    *request = (dl_request){0};
+    *request = (dl_store_request){0};
     int taken = take_opcode(&reader, request);
     if (taken != 1) {
         return taken;
@@ -338,7 +306,7 @@ dl_wire_take_request(dl_wire_cursor *cursor, dl_bytes bytes, dl_request *request
 }
 
 bool
-dl_wire_take_head(dl_bytes bytes, dl_request *request, size_t *head_size,
+dl_wire_take_head(dl_bytes bytes, dl_store_request *request, size_t *head_size,
                   size_t *value_size)
 {
     dl_reader reader = dl_reader_of(bytes);
@@ -352,14 +320,4 @@ dl_wire_take_head(dl_bytes bytes, dl_request *request, size_t *head_size,
     *head_size = bytes.size - dl_reader_left(&reader);
     *value_size = (size_t)size;
     return true;
-}
-
-dl_bytes
-dl_wire_take_item(dl_reader *items)
-{
-    dl_bytes item = {0};
-
-    /* Cannot fail: decoding has been over it, with limits that are not larger. */
-    dl_take_bytes(items, DL_WIRE_VALUE_LIMIT, &item);
-    return item;
 }

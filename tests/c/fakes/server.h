@@ -120,14 +120,14 @@ fake_read_more(fake_peer *peer)
 
 /* The next request, whose fields are valid until the one after.  False: no more. */
 DL_CHECK_UNUSED static bool
-fake_next(fake_peer *peer, dl_request *request)
+fake_next(fake_peer *peer, dl_store_request *request)
 {
     dl_wire_cursor cursor = {0};
 
     dl_buffer_consume(&peer->in, peer->taken);
     peer->taken = 0;
     for (;;) {
-        *request = (dl_request){0};
+        *request = (dl_store_request){0};
         int taken = dl_wire_take_request(&cursor, dl_buffer_bytes(&peer->in), request);
         CHECK(taken >= 0);
         if (taken == 1) {
@@ -142,7 +142,7 @@ fake_next(fake_peer *peer, dl_request *request)
 
 /* The next request is this one.  False: the client has gone. */
 DL_CHECK_UNUSED static bool
-fake_expect(fake_peer *peer, dl_opcode op, dl_request *request)
+fake_expect(fake_peer *peer, dl_opcode op, dl_store_request *request)
 {
     if (!fake_next(peer, request)) {
         return false;
@@ -173,7 +173,7 @@ fake_send(fake_peer *peer, dl_bytes bytes)
 
 /* Echoes a PING, but for a given difference. */
 DL_CHECK_UNUSED static void
-fake_pong(fake_peer *peer, const dl_request *ping, uint32_t difference)
+fake_pong(fake_peer *peer, const dl_store_request *ping, uint32_t difference)
 {
     dl_buffer out = {0};
 
@@ -186,7 +186,7 @@ fake_pong(fake_peer *peer, const dl_request *ping, uint32_t difference)
 DL_CHECK_UNUSED static bool
 fake_greet(fake_peer *peer)
 {
-    dl_request request;
+    dl_store_request request;
 
     if (!fake_expect(peer, DL_OP_VALIDATE, &request)
         || !fake_expect(peer, DL_OP_PING, &request)) {
@@ -199,7 +199,7 @@ fake_greet(fake_peer *peer)
     }
     dl_reader items = request.items;
     CHECK_EQUAL(request.count, 1);
-    CHECK_BYTES(dl_wire_take_item(&items), DL_WIRE_HELLO);
+    CHECK_BYTES(dl_request_take_item(&items), DL_WIRE_HELLO);
     fake_send(peer, peer->server->is_ours ? DL_LITERAL("\0") : DL_LITERAL("\1"));
     return true;
 }

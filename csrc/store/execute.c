@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/execute.h"
+
+#include <stdlib.h>
+
+static dl_status
+execute_set(dl_table *table, const dl_store_request *request)
+{
+    return request->blob != NULL ? dl_table_set_blob(table, request->key, request->blob)
+                                 : dl_table_set(table, request->key, request->value);
+}
+
+/* The number of the first key that does not exist, or that has no value; as many as there
+ * are keys if all do. */
+static int64_t
+count_present(const dl_table *table, const dl_store_request *request, bool needs_value)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    int64_t present = 0;
+    dl_bytes key;
+
+    /* Key by key: an array of decoded keys would be as large as the request. */
+    while (dl_key_walk_next(&walk, &key, NULL)
+           && (needs_value ? dl_table_get(table, key) != NULL
+                           : dl_table_check(table, &key, 1))) {
+        present++;
+    }
+    return present;
+}
+
+static dl_status
+need_all(const dl_table *table, const dl_store_request *request, bool needs_value,
+         int64_t *present)
+{
+    *present = count_present(table, request, needs_value);
+    return (size_t)*present == request->count ? DL_OK : DL_NOT_FOUND;
+}
+
+static dl_status
+execute_multi_set(dl_table *table, const dl_store_request *request)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes key, value;
+    dl_status status = DL_OK;
+
+    while (status == DL_OK && dl_key_walk_next(&walk, &key, &value)) {
+        status = dl_table_set(table, key, value);
+    }
+    return status;
+}
+
+dl_status
+dl_table_execute(dl_table *table, const dl_store_request *request,
+                 dl_table_reply *reply)
+{
+    dl_bytes key = request->key;
+
+    switch (request->op) {
+    case DL_OP_SET:
+        return execute_set(table, request);
+    case DL_OP_COMPARE_SET:
+        return dl_table_compare_set(table, key, request->expected, request->value,
+                                    &reply->value);
+    case DL_OP_GET:
+        reply->value = dl_table_get(table, key);
+        return reply->value != NULL ? DL_OK : DL_NOT_FOUND;
+    case DL_OP_ADD:
+        return dl_table_add(table, key, request->number, &reply->number);
+    case DL_OP_CHECK:
+        reply->number = (size_t)count_present(table, request, false) == request->count;
+        return DL_OK;
+    case DL_OP_WAIT:
+        return need_all(table, request, false, &reply->number);
+    case DL_OP_MULTI_GET:
+        return need_all(table, request, true, &reply->number);
+    case DL_OP_NUM_KEYS:
+    case DL_OP_LIST_KEYS:
+        reply->number = dl_table_num_keys(table);
+        return DL_OK;
+    case DL_OP_DELETE_KEY:
+        reply->number = dl_table_delete(table, key);
+        return DL_OK;
+    case DL_OP_APPEND:
+        return dl_table_append(table, key, request->value);
+    case DL_OP_MULTI_SET:
+        return execute_multi_set(table, request);
+    case DL_OP_QUEUE_PUSH:
+        return dl_table_queue_push(table, key, request->value);
+    case DL_OP_QUEUE_POP:
+        reply->number = dl_table_queue_pop(table, key, &reply->value);
+        return reply->number > 0 ? DL_OK : DL_QUEUE_EMPTY;
+    case DL_OP_QUEUE_LEN:
+        reply->number = dl_table_queue_size(table, key);
+        return DL_OK;
+    default:
+        return dl_fail(DL_INTERNAL, "%s is not executed on a table",
+                       dl_request_kinds[request->op].wire_name);
+    }
+}
+
+static dl_status
+put_name(void *names, dl_bytes name)
+{
+    dl_put_bytes(names, name);
+    return dl_buffer_check(names);
+}
+
+static dl_status
+hold_values(const dl_table *table, const dl_store_request *request,
+            dl_table_reply *held)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes key;
+
+    held->values = calloc(request->count + 1, sizeof(dl_blob *)); /* never of size 0 */
+    if (held->values == NULL) {
+        return dl_fail_no_memory();
+    }
+    while (dl_key_walk_next(&walk, &key, NULL)) {
+        held->values[held->count++] = dl_blob_ref(dl_table_get(table, key));
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_table_hold(const dl_table *table, const dl_store_request *request,
+              dl_table_reply *held)
+{
+    switch (request->op) {
+    case DL_OP_GET:
+    case DL_OP_COMPARE_SET:
+        if (held->value != NULL) {
+            dl_blob_ref(held->value);
+        }
+        return DL_OK;
+    case DL_OP_MULTI_GET:
+        return hold_values(table, request, held);
+    case DL_OP_LIST_KEYS: {
+        dl_status status = dl_table_list(table, put_name, &held->names);
+        if (status != DL_OK) {
+            dl_buffer_fini(&held->names);
+        }
+        return status;
+    }
+    default:
+        return DL_OK;
+    }
+}
+
+static dl_status
+give_values(dl_table_reply *held, dl_buffer *values)
+{
+    dl_status status = DL_OK;
+
+    for (size_t i = 0; i < held->count; i++) {
+        if (status == DL_OK) {
+            status = dl_buffer_set(&values[i], dl_blob_bytes(held->values[i]));
+        }
+        dl_blob_unref(held->values[i]);
+    }
+    free(held->values);
+    return status;
+}
+
+dl_status
+dl_table_give(dl_table_reply *held, const dl_store_request *request,
+              dl_store_reply *reply)
+{
+    dl_status status = DL_OK;
+
+    switch (dl_request_kinds[request->op].reply) {
+    case DL_REPLY_VALUE:
+    case DL_REPLY_ITEM:
+        status = dl_buffer_set(reply->values, held->value == NULL
+                                                  ? request->expected
+                                                  : dl_blob_bytes(held->value));
+        dl_blob_unref(held->value);
+        break;
+    case DL_REPLY_VALUES:
+        status = give_values(held, reply->values);
+        break;
+    case DL_REPLY_NAMES:
+        dl_buffer_fini(reply->values);
+        *reply->values = held->names;
+        break;
+    default:
+        break;
+    }
+    reply->number = held->number;
+    return status;
+}

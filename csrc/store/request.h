@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A request to a store and its reply, as values.  Every kind of store takes a request
+ * and fills in a reply; the codec of the wire encodes the same struct, and the server
+ * hands what it has decoded to the executor of the table (store/execute.h).
+ *
+ * The table in request.c has one row for each request.  A new request takes a row there,
+ * its effect on the table in execute.c, a row with its documentation in
+ * python/store_methods.c, and an inline function in store.h if C code calls it. */
+#ifndef DISTLITE_STORE_REQUEST_H
+#define DISTLITE_STORE_REQUEST_H
+
+#include "base/buffer.h"
+#include "base/bytes.h"
+#include "base/reader.h"
+#include "base/status.h"
+
+/* The numbers are the opcodes of torch's protocol.  VALIDATE, CANCEL_WAIT and PING belong
+ * to a connection: no caller of a store makes them. */
+typedef enum dl_opcode {
+    DL_OP_VALIDATE = 0,
+    DL_OP_SET = 1,
+    DL_OP_COMPARE_SET = 2,
+    DL_OP_GET = 3,
+    DL_OP_ADD = 4,
+    DL_OP_CHECK = 5,
+    DL_OP_WAIT = 6,
+    DL_OP_NUM_KEYS = 7,
+    DL_OP_DELETE_KEY = 8,
+    DL_OP_APPEND = 9,
+    DL_OP_MULTI_GET = 10,
+    DL_OP_MULTI_SET = 11,
+    DL_OP_CANCEL_WAIT = 12,
+    DL_OP_PING = 13,
+    DL_OP_QUEUE_PUSH = 14,
+    DL_OP_QUEUE_POP = 15,
+    DL_OP_QUEUE_LEN = 16,
+    DL_OP_LIST_KEYS = 17,
+    DL_OP_BARRIER = 18,
+    DL_OP_COUNT = 19,
+} dl_opcode;
+
+typedef struct dl_store_request {
+    dl_opcode op;
+    bool is_blocking; /* QUEUE_POP: waits while the queue is empty; not on the wire */
+    bool is_checked;  /* on the wire: the reply begins with a status */
+    dl_bytes key;
+    dl_bytes expected; /* COMPARE_SET */
+    dl_bytes value;    /* SET, COMPARE_SET (desired), APPEND, QUEUE_PUSH */
+    int64_t number;    /* ADD delta, BARRIER world size, PING nonce, VALIDATE magic */
+    size_t count;      /* of `keys` and `values`, or of what is in `items` */
+    const dl_bytes *keys;
+    const dl_bytes *values; /* MULTI_SET */
+    dl_reader items;        /* decoded from the wire: in place of `keys` and `values` */
+    struct dl_blob *blob;   /* SET: in place of `value`, a reference to be taken over */
+} dl_store_request;
+
+/* Written only when the request succeeds, but for `values`, which may be partly filled. */
+typedef struct dl_store_reply {
+    /* The number that the reply consists of; 0 or 1 for CHECK and DELETE_KEY, and how
+     * many names LIST_KEYS found. */
+    int64_t number;
+    /* The caller's: one empty buffer, for MULTI_GET one for each key.  LIST_KEYS puts the
+     * names there as dl_put_bytes() writes them. */
+    dl_buffer *values;
+} dl_store_reply;
+
+/* What may follow an opcode on the wire, and which members of a request are used. */
+typedef enum dl_request_field {
+    DL_FIELD_END = 0, /* zeroed entries end a list of fields */
+    DL_FIELD_U32,
+    DL_FIELD_I64,
+    DL_FIELD_KEY,
+    DL_FIELD_EXPECTED,
+    DL_FIELD_VALUE,
+    DL_FIELD_COUNT,
+    DL_FIELD_KEYS,  /* `count` keys */
+    DL_FIELD_PAIRS, /* `count` times a key and a value */
+} dl_request_field;
+
+/* What the reply consists of: on the wire, and as the result of a method. */
+typedef enum dl_reply_kind {
+    DL_REPLY_NONE,
+    DL_REPLY_ALL_EXIST, /* u8, 0 when they do; a truth value */
+    DL_REPLY_EXISTED,   /* i64, 0 or 1; a truth value */
+    DL_REPLY_NUMBER,    /* i64 */
+    DL_REPLY_NONCE,     /* u32 */
+    DL_REPLY_VALUE,     /* blob */
+    DL_REPLY_VALUES,    /* `count` blobs */
+    DL_REPLY_ITEM,      /* i64, how many there were; unless 0, a blob */
+    DL_REPLY_NAMES,     /* i64 and so many blobs */
+    DL_REPLY_OVER,      /* u8 0, when what was waited for is there; no result */
+    DL_REPLY_CANCELLED, /* u8 1 */
+} dl_reply_kind;
+
+#define DL_REQUEST_FIELDS_MAX 4 /* the longest list of fields and its end */
+
+typedef struct dl_request_kind {
+    const char *name; /* of the method; NULL for a request of the connection's own */
+    const char *wire_name; /* in docs/wire.md, logs and a server's errors */
+    dl_request_field fields[DL_REQUEST_FIELDS_MAX];
+    dl_reply_kind reply;
+    bool may_wait;      /* for keys that do not exist, until the deadline */
+    bool is_repeatable; /* doing it twice is as good as once */
+    bool needs_queues;  /* torch's legacy server and FileStore have none */
+} dl_request_kind;
+
+extern const dl_request_kind dl_request_kinds[DL_OP_COUNT];
+
+/* A set of requests is a mask of these. */
+#define DL_REQUEST(op) (UINT32_C(1) << (op))
+
+/* The keys of a request that was not decoded from the wire: `*count` may be 0. */
+const dl_bytes *dl_request_keys(const dl_store_request *request, size_t *count);
+
+/* The next of a decoded request's keys, or for MULTI_SET of its keys and values in turn. */
+dl_bytes dl_request_take_item(dl_reader *items);
+
+/* Steps through the keys of any request, and the values of a MULTI_SET, in order. */
+typedef struct dl_key_walk {
+    const dl_store_request *request;
+    dl_reader items;
+    size_t next;
+    size_t count;
+} dl_key_walk;
+
+dl_key_walk dl_key_walk_begin(const dl_store_request *request);
+
+/* False at the end.  `value` is NULL for a request without pairs. */
+bool dl_key_walk_next(dl_key_walk *walk, dl_bytes *key, dl_bytes *value);
+
+/* Drops the names of a LIST_KEYS reply that do not begin with `prefix`, and takes it off
+ * the others. */
+dl_status dl_reply_keep_names(dl_store_reply *reply, dl_bytes prefix);
+
+#endif
