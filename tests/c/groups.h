@@ -106,7 +106,7 @@ join_processes(rank_processes *all, uint64_t doomed)
     for (int rank = 0; rank < all->size; rank++) {
         int status = -1;
         CHECK(waitpid(all->pids[rank], &status, 0) == all->pids[rank]);
-        if ((doomed >> rank) & 1) {
+        if (rank < 64 && ((doomed >> rank) & 1)) {
             CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         } else if (status != 0) {
             DL_CHECK_FAIL("rank %d of %d ended with status %#x", rank, all->size,

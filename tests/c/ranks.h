@@ -9,7 +9,7 @@
 
 #include "check.h"
 
-#define DL_RANKS_LIMIT 64
+#define DL_RANKS_LIMIT 72
 
 typedef void (*dl_rank_fn)(int rank, int size, void *context);
 

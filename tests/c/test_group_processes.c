@@ -362,3 +362,68 @@ CHECK_CASE(so_it_does_on_several_hosts)
         join_processes(&all, 0);
     }
 }
+
+/* More than have a connection at a time; the last is killed, all others of its host are
+ * stopped and cannot tell, and so is the leader of this one, which nobody can wait for. */
+#define ELSEWHERE 68
+#define NEAR 2
+#define WITNESS 1
+
+static void
+miss_one_of_many(int rank, const rank_processes *all, void *context)
+{
+    const death *death = context;
+    char byte;
+
+    setenv("DISTLITE_HOST_HINT", rank < NEAR ? "a" : "b", 1);
+    dl_store *store = open_file_store(all);
+    dl_group_options options = {.name = "0",
+                                .backend = "cpu",
+                                .rank = rank,
+                                .size = all->size,
+                                .timeout = 60 * DL_SECOND};
+    dl_group *group = NULL;
+
+    CHECK_OK(dl_group_new(&options, store, &group));
+    close(death->killed[1]);
+    say_ready(death);
+    CHECK(read(death->killed[0], &byte, 1) == 0);
+    int64_t start = dl_now();
+    CHECK_STATUS(dl_group_barrier(group, dl_deadline_after(60 * DL_SECOND)),
+                 DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 69 (pid ");
+    CHECK(dl_now() - start < 10 * DL_SECOND + CHECK_SLACK);
+    end_group(group);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(one_of_many_ranks_on_a_host_that_is_stopped_is_missed)
+{
+    death death = {.victim = NEAR + ELSEWHERE - 1};
+    rank_processes all;
+    char bytes[NEAR + ELSEWHERE];
+    int status;
+
+    setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+    CHECK(pipe(death.ready) == 0 && pipe(death.killed) == 0);
+    start_processes(&all, NEAR + ELSEWHERE, miss_one_of_many, &death);
+    for (int seen = 0; seen < all.size;) {
+        ssize_t got = read(death.ready[0], bytes, sizeof bytes);
+        CHECK(got > 0);
+        seen += (int)got;
+    }
+    for (int rank = 0; rank < all.size; rank++) {
+        int number = rank == death.victim ? SIGKILL : SIGSTOP;
+        CHECK(rank == WITNESS || kill(all.pids[rank], number) == 0);
+    }
+    CHECK(waitpid(all.pids[death.victim], &status, 0) == all.pids[death.victim]);
+    close(death.killed[1]);
+    CHECK(waitpid(all.pids[WITNESS], &status, 0) == all.pids[WITNESS] && status == 0);
+    for (int rank = 0; rank < death.victim; rank++) {
+        if (rank != WITNESS) {
+            CHECK(kill(all.pids[rank], SIGKILL) == 0);
+            CHECK(waitpid(all.pids[rank], &status, 0) == all.pids[rank]);
+        }
+    }
+    unlink(all.path);
+}

@@ -224,3 +224,32 @@ CHECK_CASE(zeroed_memory_knows_nobody)
     dl_probes_fini(&probes);
     dl_news_fini(&news);
 }
+
+/* More ranks than connections: all but the last one's listener are one and the same. */
+CHECK_CASE(any_number_of_ranks_is_looked_at)
+{
+    enum { MANY = 3 * DL_PROBES_OPEN };
+    static dl_peer peers[MANY];
+    static dl_way ways[MANY];
+    test_traffics all;
+    dl_probes probes;
+
+    traffics_init(&all, 3);
+    for (int rank = 0; rank < MANY; rank++) {
+        peers[rank] = all.peers[1];
+        ways[rank] = all.ways[rank < MANY - 1 ? 1 : 2];
+    }
+    dl_probes options = {.rank = 0, .size = MANY, .peers = peers, .ways = ways};
+    CHECK_OK(dl_probes_init(&probes, &options));
+    for (int turn = 0; turn < 2; turn++) {
+        for (int rank = 1; rank < MANY; rank++) {
+            CHECK_OK(dl_probes_look(&probes, rank, rank));
+            CHECK(probes.open <= DL_PROBES_OPEN);
+        }
+    }
+    dl_listener_fini(&all.listeners[2]);
+    CHECK_STATUS(look_until_lost(&probes, MANY - 1, MANY - 1), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 191 (pid ");
+    dl_probes_fini(&probes);
+    traffics_fini(&all);
+}

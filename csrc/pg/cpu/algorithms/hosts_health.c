@@ -7,7 +7,8 @@
  * microseconds. */
 #define LOOK_EVERY (40 * DL_MILLISECOND)
 
-/* One rank of a large host after the other is probed for so long. */
+/* Of many ranks, as many as there may be connections are probed for so long: long enough
+ * for an answer from far away. */
 #define PROBE_TURN DL_SECOND
 
 /* What telling other hosts may take. */
@@ -55,38 +56,35 @@ check_told(const dl_hosts *hosts, int rank)
     return dl_fail(DL_PEER_LOST, "%s exited or was killed", peer);
 }
 
-/* All ranks of another host; of too many one at a time, each rank begins with another one,
- * so that the other host's leader is not asked by everybody. */
-static dl_status
-probe_host(const dl_hosts *hosts, int host)
+/* Whether it is the turn of another host's rank, the `at`th of `count`.  Each rank of this
+ * host begins with others, so that all are soon looked at, and none by everybody. */
+static bool
+is_turn_of(const dl_hosts *hosts, int at, int count)
 {
     const dl_layout *layout = hosts->layout;
-    bool is_few = layout->size <= DL_PROBES_LIMIT;
-    int count = dl_layout_count(layout, host);
-    int64_t turn = dl_now() / PROBE_TURN;
-    int own = (int)((layout->place_of[layout->rank] + turn) % count);
+    int64_t turn = dl_now() / PROBE_TURN + layout->place_of[layout->rank];
+    int64_t first = turn * DL_PROBES_OPEN % count;
 
-    for (int place = is_few ? 0 : own; place < (is_few ? count : own + 1); place++) {
-        int rank = dl_layout_ranks(layout, host)[place];
-        int origin = hosts->origin_ranks == NULL ? rank : hosts->origin_ranks[rank];
-        DL_TRY(dl_probes_look(hosts->probes, origin, rank));
-    }
-    return DL_OK;
+    return count <= DL_PROBES_OPEN || (at - first + count) % count < DL_PROBES_OPEN;
 }
 
 static dl_status
 probe_hosts(const dl_hosts *hosts)
 {
     const dl_layout *layout = hosts->layout;
+    int count = layout->size - dl_layout_count(layout, layout->host);
+    int at = 0;
 
     for (int rank = 0; rank < layout->size; rank++) {
         if (layout->host_of[rank] != layout->host) {
             DL_TRY(check_told(hosts, rank));
         }
     }
-    for (int host = 0; host < layout->host_count; host++) {
-        if (host != layout->host) {
-            DL_TRY(probe_host(hosts, host));
+    for (int rank = 0; rank < layout->size; rank++) {
+        bool is_elsewhere = layout->host_of[rank] != layout->host;
+        if (is_elsewhere && is_turn_of(hosts, at++, count)) {
+            int origin = hosts->origin_ranks == NULL ? rank : hosts->origin_ranks[rank];
+            DL_TRY(dl_probes_look(hosts->probes, origin, rank));
         }
     }
     return DL_OK;

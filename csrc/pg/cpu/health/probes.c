@@ -12,7 +12,10 @@ dl_probes_init(dl_probes *probes, const dl_probes *options)
     *probes = *options;
     probes->fork_generation = dl_fork_generation();
     probes->links = calloc((size_t)probes->size, sizeof *probes->links);
-    if (probes->links == NULL) {
+    probes->looked = calloc((size_t)probes->size, sizeof *probes->looked);
+    if (probes->links == NULL || probes->looked == NULL) {
+        free(probes->links);
+        free(probes->looked);
         *probes = (dl_probes){0};
         return dl_fail_no_memory();
     }
@@ -35,11 +38,36 @@ dl_probes_fini(dl_probes *probes)
         free(probes->links[rank]);
     }
     free(probes->links);
+    free(probes->looked);
     pthread_mutex_destroy(&probes->lock);
     *probes = (dl_probes){0};
 }
 
-/* NULL: none is left, or no memory; nothing will be known of the rank then. */
+static void
+close_probe(dl_probes *self, dl_link *link)
+{
+    self->open -= link->probe >= 0;
+    dl_link_fini(link);
+    link->is_looking = false;
+}
+
+/* Until there is room for one more. */
+static void
+close_oldest(dl_probes *self)
+{
+    while (self->open >= DL_PROBES_OPEN) {
+        int oldest = -1;
+        for (int rank = 0; rank < self->size; rank++) {
+            bool is_open = self->links[rank] != NULL && self->links[rank]->probe >= 0;
+            if (is_open && (oldest < 0 || self->looked[rank] < self->looked[oldest])) {
+                oldest = rank;
+            }
+        }
+        close_probe(self, self->links[oldest]);
+    }
+}
+
+/* NULL: no memory; nothing will be known of the rank then. */
 static dl_link *
 link_to_locked(dl_probes *self, int rank)
 {
@@ -48,12 +76,11 @@ link_to_locked(dl_probes *self, int rank)
                                .address = self->ways[rank].addresses[0],
                                .rank = self->rank};
 
-    if (self->links[rank] == NULL && self->count < DL_PROBES_LIMIT) {
+    if (self->links[rank] == NULL) {
         self->links[rank] = calloc(1, sizeof **self->links);
         if (self->links[rank] != NULL) {
             memcpy(options.token, self->ways[rank].token, sizeof options.token);
             dl_link_init(self->links[rank], &options);
-            self->count++;
         }
     }
     return self->links[rank];
@@ -68,11 +95,17 @@ look_locked(dl_probes *self, int rank, int name)
     if (link == NULL) {
         return DL_OK;
     }
+    if (link->probe < 0) {
+        close_oldest(self);
+        self->open++;
+    }
+    self->looked[rank] = ++self->look;
     link->options.peer = name;
     dl_status status = dl_link_look(link);
-    if (status != DL_OK) {
-        dl_link_fini(link);
-        link->is_looking = false;
+    if (link->probe < 0) {
+        self->open--;
+    } else if (status != DL_OK) {
+        close_probe(self, link);
     }
     return status == DL_PEER_LOST ? status : DL_OK;
 }

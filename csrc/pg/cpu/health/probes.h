@@ -2,8 +2,9 @@
  *
  * Whether processes on other hosts still live, for all groups of a roster: a connection
  * to each that was asked about, over which nothing is said, and which the system ends
- * along with the process.  Made when somebody has reason to ask, and kept; only so many
- * of them, because every process has to have room for its files. */
+ * along with the process.  Made when somebody has reason to ask.  Every process has to
+ * have room for its files: of too many, the one that was not asked about for longest
+ * makes room for the next, and is made again when it is asked about again. */
 #ifndef DISTLITE_PG_CPU_HEALTH_PROBES_H
 #define DISTLITE_PG_CPU_HEALTH_PROBES_H
 
@@ -11,7 +12,8 @@
 
 #include "pg/cpu/tcp/link.h"
 
-#define DL_PROBES_LIMIT 64
+/* Connections at a time, to any number of ranks. */
+#define DL_PROBES_OPEN 64
 
 /* Zeroed memory is valid, and knows nobody. */
 typedef struct dl_probes {
@@ -22,8 +24,11 @@ typedef struct dl_probes {
     const dl_way *ways;   /* by rank */
     uint32_t fork_generation;
     pthread_mutex_t lock;
-    dl_link **links; /* by rank; guarded by lock, as what follows */
-    int count;
+    /* guarded by lock */
+    dl_link **links;  /* by rank; NULL: not asked about yet */
+    uint64_t *looked; /* by rank: the look that it was last asked about in */
+    uint64_t look;
+    int open; /* links with a connection */
 } dl_probes;
 
 dl_status dl_probes_init(dl_probes *probes, const dl_probes *options);
