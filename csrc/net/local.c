@@ -119,7 +119,14 @@ dl_local_connect(const char *name, dl_deadline deadline, int *fd)
         } else if (errno == EINTR) {
             status = dl_interrupt_check();
         } else if (errno == ECONNREFUSED) {
-            status = DL_NOT_FOUND;
+            status = dl_fail(DL_NOT_FOUND,
+                             "nobody in this network namespace listens on the Unix "
+                             "socket @%s",
+                             name);
+        } else if (errno == EPERM || errno == EACCES) {
+            status = dl_fail(DL_NOT_FOUND,
+                             "this process may not connect to the Unix socket @%s: %s",
+                             name, strerror(errno));
         } else {
             status = dl_fail(DL_NETWORK, "connecting to the Unix socket @%s: %s", name,
                              strerror(errno));

@@ -34,8 +34,8 @@ void dl_parcel_drop(dl_parcel *parcel);
  * close-on-exec and guarded against forked children; dl_socket_close() ends them. */
 dl_status dl_local_listen(int backlog, char name[DL_LOCAL_NAME_SIZE], int *fd);
 
-/* DL_NOT_FOUND (no text written): nobody listens under this name in this network
- * namespace. */
+/* DL_NOT_FOUND: nobody listens under this name in this network namespace, or a sandbox
+ * keeps this process from connecting to it. */
 dl_status dl_local_connect(const char *name, dl_deadline deadline, int *fd);
 
 /* Does not wait.  DL_NOT_FOUND (no text written): nobody has come. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "fakes/other_ranks.h"
 #include "net/socket.h"
 #include "pg/cpu/endpoint.h"
 #include "ranks.h"
@@ -164,9 +165,8 @@ publish_other(int rank, const char *stack, const char *hint, uint32_t ip4)
 {
     dl_peer peer = {.pid = 70 + rank, .host = "other"};
     dl_contact contact = some_contact;
-    dl_buffer record = {0};
-    char key[DL_ENDPOINT_KEY_SIZE];
 
+    fake_open_socket(&contact);
     dl_host_own(&contact.host);
     if (stack != NULL) {
         strcpy(contact.host.stack, stack);
@@ -179,10 +179,8 @@ publish_other(int rank, const char *stack, const char *hint, uint32_t ip4)
         contact.way.count = 0;
         strcpy(contact.problem, "eth7 is no interface");
     }
-    dl_endpoint_put(&record, &peer, &contact);
-    CHECK_OK(dl_store_set(store, dl_endpoint_key(rank, key), dl_buffer_bytes(&record),
-                          dl_deadline_after(0)));
-    dl_buffer_fini(&record);
+    fake_publish_record(store, rank, &peer, &contact);
+    fake_publish_reach(store, rank, &contact);
 }
 
 static dl_status

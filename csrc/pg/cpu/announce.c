@@ -66,8 +66,18 @@ describe_address(dl_store *store, char text[DL_ADDRESS_TEXT_SIZE])
     }
 }
 
+static const char *
+transport_of(int hosts, int parts)
+{
+    if (parts > hosts) {
+        return "shared memory where a host's ranks can share it, else TCP";
+    }
+    return parts > 1 ? "shared memory inside of a host, TCP between hosts"
+                     : "shared memory";
+}
+
 void
-dl_announce_join(const dl_backend_options *options, const dl_peer *peers)
+dl_announce_join(const dl_backend_options *options, const dl_peer *peers, int parts)
 {
     char address[DL_ADDRESS_TEXT_SIZE];
     char hosts[TOLD_HOSTS * (DL_HOST_NAME_SIZE + 16)];
@@ -88,8 +98,5 @@ dl_announce_join(const dl_backend_options *options, const dl_peer *peers)
            "group %s: backend cpu, rank %d of %d (pid %" PRId64
            " on host %s); %d host%s by number of ranks: %s; transport: %s; address: %s",
            options->group_name, options->rank, options->size, self->pid, self->host,
-           count, count > 1 ? "s" : "", hosts,
-           count > 1 ? "shared memory inside of a host, TCP between hosts"
-                     : "shared memory",
-           address);
+           count, count > 1 ? "s" : "", hosts, transport_of(count, parts), address);
 }

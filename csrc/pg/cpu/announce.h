@@ -8,7 +8,9 @@
 #include "pg/backend.h"
 #include "pg/cpu/peer.h"
 
-/* One line at INFO.  `peers` by rank, NULL in a group of one. */
-void dl_announce_join(const dl_backend_options *options, const dl_peer *peers);
+/* One line at INFO.  `peers` by rank, NULL in a group of one; `parts`: sets of ranks that
+ * share memory. */
+void dl_announce_join(const dl_backend_options *options, const dl_peer *peers,
+                      int parts);
 
 #endif

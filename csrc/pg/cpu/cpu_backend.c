@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "pg/cpu/announce.h"
 #include "pg/cpu/cpu_state.h"
+#include "pg/cpu/join_fault.h"
 #include "pg/cpu/shm/verdict.h"
 
 /* Bytes of all ranks that are copied in a microsecond or two.  The waits of a board
@@ -397,6 +398,15 @@ derive(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline dead
     return open_memory(self, &self->loan.segment);
 }
 
+/* The others wait for this rank in the store, until it has met them. */
+static void
+tell_fault(const dl_backend_options *options, const dl_roster *roster)
+{
+    if (options->size > 1 && options->origin == NULL && roster == NULL) {
+        dl_join_fault_tell(options->store, options->rank);
+    }
+}
+
 dl_status
 dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                    dl_backend **backend)
@@ -404,7 +414,9 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     dl_cpu_backend *self = calloc(1, sizeof *self);
 
     if (self == NULL) {
-        return dl_fail_no_memory();
+        dl_fail_no_memory();
+        tell_fault(options, NULL);
+        return DL_NO_MEMORY;
     }
     self->base.ops = &cpu_ops;
     self->rank = options->rank;
@@ -420,6 +432,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                                          : derive(self, options, deadline);
     }
     if (status != DL_OK) {
+        tell_fault(options, self->roster);
         free_backend(&self->base);
         return status;
     }
@@ -427,7 +440,8 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
         watch_ends(self);
     }
     self->base.brief = dl_cpu_has_hosts(self) ? 0 : BRIEF / (size_t)self->size;
-    dl_announce_join(options, options->size > 1 ? peers_of(self) : NULL);
+    dl_announce_join(options, options->size > 1 ? peers_of(self) : NULL,
+                     options->size > 1 ? self->layout.host_count : 1);
     *backend = &self->base;
     return DL_OK;
 }

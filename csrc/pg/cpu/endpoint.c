@@ -13,6 +13,8 @@
 #include "net/interface.h"
 #include "net/socket.h"
 #include "pg/cpu/endpoint_hosts.h"
+#include "pg/cpu/join_fault.h"
+#include "pg/cpu/reach.h"
 #include "pg/cpu/shm/segment.h"
 #include "pg/rank_keys.h"
 
@@ -96,13 +98,13 @@ try_to_share(dl_endpoint *endpoint, dl_contact *contact)
     int probe = -1;
 
     DL_TRY(dl_segment_check());
-    DL_TRY(dl_local_listen(endpoint->size + 1, contact->socket, &endpoint->listener));
+    /* Those who only look whether it is there are never taken in. */
+    DL_TRY(
+        dl_local_listen(2 * endpoint->size + 2, contact->socket, &endpoint->listener));
     dl_status status =
         dl_local_connect(contact->socket, dl_deadline_after(DL_SECOND), &probe);
     dl_socket_close(probe);
-    return status == DL_NOT_FOUND
-               ? dl_fail(DL_NETWORK, "its own Unix socket cannot be reached")
-               : status;
+    return status;
 }
 
 /* A sandbox may refuse either: this rank is then a host of its own for all ranks, who
@@ -205,7 +207,7 @@ gather(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
                            : dl_rank_keys_init(&keys, endpoint->size, write_key, NULL);
 
     if (status == DL_OK) {
-        status = dl_rank_keys_get(&keys, store, records, deadline);
+        status = dl_join_fault_await(&keys, store, records, deadline, NULL, NULL);
     }
     if (status == DL_TIMEOUT) {
         status = fail_absent(&keys, store, deadline);
@@ -233,9 +235,14 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
         .contacts = calloc(count, sizeof *endpoint->contacts),
         .ways = calloc(count, sizeof *endpoint->ways),
         .processes = calloc(count, sizeof *endpoint->processes),
+        .connections = malloc(count * sizeof *endpoint->connections),
+        .probe = -1,
     };
+    for (size_t i = 0; endpoint->connections != NULL && i < count; i++) {
+        endpoint->connections[i] = -1;
+    }
     if (endpoint->peers == NULL || endpoint->contacts == NULL || endpoint->ways == NULL
-        || endpoint->processes == NULL) {
+        || endpoint->processes == NULL || endpoint->connections == NULL) {
         status = dl_fail_no_memory();
         goto fail;
     }
@@ -247,7 +254,7 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
     if (status != DL_OK) {
         goto fail;
     }
-    status = dl_endpoint_group(endpoint);
+    status = dl_endpoint_group(endpoint, options, deadline);
     if (status != DL_OK) {
         goto fail;
     }
@@ -257,6 +264,8 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
     return DL_OK;
 
 fail:
+    /* Before the sockets close: who sees that looks for the cause. */
+    dl_join_fault_tell(options->store, options->rank);
     dl_endpoint_fini(endpoint);
     return status;
 }
@@ -264,9 +273,15 @@ fail:
 void
 dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
-    char text[DL_ENDPOINT_KEY_SIZE];
+    const dl_layout *layout = &endpoint->layout;
+    char text[DL_RANK_KEY_SIZE];
     bool existed;
 
+    for (int host = 0; host < layout->host_count; host++) {
+        int leader = dl_layout_leader(layout, host);
+        (void)dl_store_delete_key(store, dl_reach_key(endpoint, leader, text), &existed,
+                                  deadline);
+    }
     for (int rank = 0; rank < endpoint->size; rank++) {
         (void)dl_store_delete_key(store, dl_endpoint_key(rank, text), &existed,
                                   deadline);
@@ -278,6 +293,10 @@ dl_endpoint_hush(dl_endpoint *endpoint)
 {
     dl_socket_close(endpoint->listener);
     endpoint->listener = -1;
+    for (int rank = 0; endpoint->connections != NULL && rank < endpoint->size; rank++) {
+        dl_socket_close(endpoint->connections[rank]);
+        endpoint->connections[rank] = -1;
+    }
 }
 
 void
@@ -291,9 +310,10 @@ dl_endpoint_fini(dl_endpoint *endpoint)
     for (int rank = 0; endpoint->processes != NULL && rank < endpoint->size; rank++) {
         dl_process_unref(endpoint->processes[rank]);
     }
+    free(endpoint->connections);
     free(endpoint->processes);
     free(endpoint->peers);
     free(endpoint->contacts);
     free(endpoint->ways);
-    *endpoint = (dl_endpoint){.listener = -1};
+    *endpoint = (dl_endpoint){.listener = -1, .probe = -1};
 }

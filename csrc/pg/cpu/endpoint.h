@@ -39,6 +39,13 @@ typedef struct dl_endpoint {
     dl_process **processes; /* by rank; what is known of their ends */
     dl_layout layout;
     const int *names; /* by rank, for texts; NULL: the same */
+    /* By rank: on a leader, connections to those ranks of its host that it reached, with
+     * its invitation to the join; else -1. */
+    int *connections;
+    int probe; /* to the leader's socket, while it looks whom it reaches; -1: none */
+    /* Between which ranks of one machine there is no Unix socket, and why; empty where all
+     * ranks of each machine reach each other. */
+    char apart[DL_PROBLEM_SIZE];
 } dl_endpoint;
 
 /* The transport that GLOO_DEVICE_TRANSPORT names, torch's variable, has to be there. */
@@ -60,11 +67,11 @@ void dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store,
                        dl_deadline deadline);
 
 /* The part of it that is about this host: ranks are places there, names are kept.  It
- * shares the listeners, which stay the whole's. */
+ * shares the listeners and connections, which stay the whole's. */
 dl_status dl_endpoint_narrow(const dl_endpoint *endpoint, dl_endpoint *local);
 void dl_endpoint_drop_narrow(dl_endpoint *local);
 
-/* Closes the Unix socket; the rest stays. */
+/* Closes the Unix socket and the connections; the rest stays. */
 void dl_endpoint_hush(dl_endpoint *endpoint);
 
 void dl_endpoint_fini(dl_endpoint *endpoint);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "net/interface.h"
+#include "pg/cpu/reach.h"
 
 /* Both: the hint only ever divides. */
 static bool
@@ -74,6 +75,12 @@ fail_problem(const dl_endpoint *endpoint, int rank)
     if (contact->is_refused) {
         return dl_fail(DL_NETWORK, "%s: %s", peer, contact->problem);
     }
+    if (endpoint->apart[0] != '\0') {
+        return dl_fail(DL_NETWORK,
+                       "%s has no address, and not all ranks of one machine reach each "
+                       "other's Unix sockets (%s); %s",
+                       peer, endpoint->apart, contact->problem);
+    }
     return dl_fail(DL_NETWORK, "%s has no address for ranks on other hosts: %s", peer,
                    contact->problem);
 }
@@ -120,7 +127,8 @@ check_addresses(const dl_endpoint *endpoint)
 }
 
 dl_status
-dl_endpoint_group(dl_endpoint *endpoint)
+dl_endpoint_group(dl_endpoint *endpoint, const dl_backend_options *options,
+                  dl_deadline deadline)
 {
     size_t count = (size_t)endpoint->size;
 
@@ -134,8 +142,11 @@ dl_endpoint_group(dl_endpoint *endpoint)
         endpoint->ways[rank] = endpoint->contacts[rank].way;
     }
     compare_hosts(endpoint, hosts);
-    dl_status status =
-        dl_layout_init(&endpoint->layout, endpoint->rank, endpoint->size, hosts);
+    dl_status status = dl_reach_divide(endpoint, options, deadline, hosts);
+    if (status == DL_OK) {
+        status =
+            dl_layout_init(&endpoint->layout, endpoint->rank, endpoint->size, hosts);
+    }
     free(hosts);
     return status == DL_OK && endpoint->layout.host_count > 1
                ? check_addresses(endpoint)
@@ -157,8 +168,11 @@ dl_endpoint_narrow(const dl_endpoint *endpoint, dl_endpoint *local)
         .contacts = calloc((size_t)count, sizeof *local->contacts),
         .processes = calloc((size_t)count, sizeof *local->processes),
         .names = dl_layout_ranks(layout, layout->host),
+        .connections = malloc((size_t)count * sizeof *local->connections),
+        .probe = -1,
     };
-    if (local->peers == NULL || local->contacts == NULL || local->processes == NULL) {
+    if (local->peers == NULL || local->contacts == NULL || local->processes == NULL
+        || local->connections == NULL) {
         dl_endpoint_drop_narrow(local);
         return dl_fail_no_memory();
     }
@@ -166,6 +180,7 @@ dl_endpoint_narrow(const dl_endpoint *endpoint, dl_endpoint *local)
         local->peers[place] = endpoint->peers[local->names[place]];
         local->contacts[place] = endpoint->contacts[local->names[place]];
         local->processes[place] = endpoint->processes[local->names[place]];
+        local->connections[place] = endpoint->connections[local->names[place]];
     }
     return DL_OK;
 }
@@ -176,7 +191,8 @@ dl_endpoint_drop_narrow(dl_endpoint *local)
     free(local->peers);
     free(local->contacts);
     free(local->processes);
-    *local = (dl_endpoint){.listener = -1};
+    free(local->connections);
+    *local = (dl_endpoint){.listener = -1, .probe = -1};
 }
 
 void

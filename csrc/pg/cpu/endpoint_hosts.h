@@ -7,7 +7,9 @@
 
 #include "pg/cpu/endpoint.h"
 
-/* Fills in ways and layout.  DL_NETWORK, on all ranks: some could not be reached. */
-dl_status dl_endpoint_group(dl_endpoint *endpoint);
+/* Fills in ways and layout, after the trial of reach.h.  DL_NETWORK, on all ranks: some
+ * could not be reached. */
+dl_status dl_endpoint_group(dl_endpoint *endpoint, const dl_backend_options *options,
+                            dl_deadline deadline);
 
 #endif

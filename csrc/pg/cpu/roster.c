@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/thread.h"
+#include "pg/cpu/join_fault.h"
 #include "pg/cpu/tcp/traffic.h"
 
 static void
@@ -74,6 +76,36 @@ greet_and_clear(making *self)
     return greet(self, 2);
 }
 
+/* A rank that could not be reached by its socket may have ended, or be where no address
+ * leads to. */
+static dl_status
+fail_lost(const dl_endpoint *endpoint)
+{
+    dl_error error = *dl_last_error();
+
+    if (endpoint->apart[0] == '\0') {
+        return error.status;
+    }
+    return dl_fail(error.status,
+                   "%.1200s; not all ranks of one machine reach each other's Unix "
+                   "sockets (%s)",
+                   error.text, endpoint->apart);
+}
+
+/* Once, by the rank whose log people read. */
+static void
+log_apart(const making *self)
+{
+    const dl_endpoint *endpoint = &self->roster->endpoint;
+
+    if (endpoint->apart[0] != '\0' && endpoint->rank == 0) {
+        dl_log(DL_LOG_WARNING,
+               "group %s: ranks of one machine do not all reach each other's Unix "
+               "sockets, and use TCP where they do not (%s)",
+               self->options->group_name, endpoint->apart);
+    }
+}
+
 /* Called by the join, while its members wait: they go on once all hosts are there. */
 static dl_status
 settle(void *context)
@@ -98,7 +130,7 @@ settle(void *context)
     DL_TRY(dl_traffic_init(&self->traffic, &options));
     dl_status status = greet_and_clear(self);
     dl_traffic_fini(&self->traffic);
-    return status;
+    return status == DL_PEER_LOST ? fail_lost(endpoint) : status;
 }
 
 static dl_status
@@ -118,19 +150,24 @@ static dl_status
 meet(making *self)
 {
     dl_roster *roster = self->roster;
-    dl_endpoint local = {.listener = -1};
+    dl_endpoint local = {.listener = -1, .probe = -1};
 
     DL_TRY(dl_endpoint_open(&roster->endpoint, self->options, self->deadline));
     dl_status status = dl_endpoint_narrow(&roster->endpoint, &local);
     if (status == DL_OK) {
         dl_join work = {&local, self->options, self->deadline, settle, self};
         status = dl_join_run(&work, &roster->membership);
+        if (status != DL_OK) {
+            dl_join_fault_tell(self->options->store, roster->endpoint.rank);
+        }
         roster->local_processes = local.processes;
         local.processes = NULL;
     }
     dl_endpoint_drop_narrow(&local);
     dl_endpoint_hush(&roster->endpoint);
-    return status == DL_OK ? open_probes(roster) : status;
+    DL_TRY(status);
+    log_apart(self);
+    return open_probes(roster);
 }
 
 dl_status

@@ -3,7 +3,8 @@
  * How the ranks of one host come to share memory.  Rank 0 leads:
  *
  *     leader                                member
- *     connects to every member's socket     waits at its socket
+ *     has connected to every member's       waits at its socket
+ *     socket (pg/cpu/reach.h)
  *     invite: the group, your token    ->   whoever knows the token is the leader
  *                                      <-   answer: my lifeline and pidfd, my cores
  *     makes and formats the memory
@@ -14,9 +15,7 @@
  *
  * or, when the leader fails at any point, a report with the cause.  So nobody goes on
  * before all have joined, and a rank that cannot join says why.  One that fails before it
- * has a connection leaves the cause in the store.  Reaching the socket and
- * taking a descriptor from it is what proves that two ranks share a host: names, and
- * addresses, and environment variables may lie. */
+ * has a connection leaves the cause in the store (pg/cpu/join_fault.h). */
 #ifndef DISTLITE_PG_CPU_SHM_JOIN_H
 #define DISTLITE_PG_CPU_SHM_JOIN_H
 
@@ -51,10 +50,8 @@ void dl_membership_forget(dl_membership *membership);
 dl_status dl_join_lead(const dl_join *join, dl_membership *membership);
 dl_status dl_join_follow(const dl_join *join, dl_membership *membership);
 
-/* DL_PEER_LOST, or what `rank` has left in the store: the connection to it has ended. */
+/* DL_PEER_LOST: the connection to `rank` has ended; or what a rank has left in the
+ * store. */
 dl_status dl_join_fail_ended(const dl_join *join, int rank);
-
-/* The error for a rank whose socket cannot be reached. */
-dl_status dl_join_fail_unreachable(const dl_join *join, int rank);
 
 #endif

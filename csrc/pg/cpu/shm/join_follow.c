@@ -32,11 +32,13 @@ static bool
 is_invite(const dl_join *join, dl_bytes bytes)
 {
     const dl_endpoint *endpoint = join->endpoint;
+    int own =
+        endpoint->names == NULL ? endpoint->rank : endpoint->names[endpoint->rank];
     dl_invite invite;
 
     return dl_take_invite(bytes, &invite)
            && dl_bytes_equal(invite.group_name, dl_bytes_of(join->options->group_name))
-           && invite.rank == (uint32_t)endpoint->rank
+           && invite.rank == (uint32_t)own
            && memcmp(invite.token, endpoint->contacts[endpoint->rank].way.token,
                      DL_TOKEN_SIZE)
                   == 0;
@@ -64,29 +66,18 @@ receive_caller(const dl_join *join, int *fd)
     return status == DL_INTERRUPTED ? status : DL_OK;
 }
 
-/* `probe` is this rank's own connection to the leader's socket.  The leader never takes
- * it in: it shows that the leader is on this host, and ends when the leader does.  -1:
- * there is no leader any more; it may have called and refused before. */
+/* The leader has said in the store that it left one here. */
 static dl_status
-wait_for_invite(const dl_join *join, int probe, int *fd)
+wait_for_invite(const dl_join *join, int *fd)
 {
-    dl_deadline deadline = probe < 0 ? dl_deadline_after(0) : join->deadline;
-
     *fd = -1;
     while (*fd < 0) {
-        struct pollfd ends[] = {
-            {.fd = join->endpoint->listener, .events = POLLIN},
-            {.fd = probe, .events = POLLIN},
-        };
-        dl_status status = dl_local_wait(ends, 2, deadline);
+        struct pollfd end = {.fd = join->endpoint->listener, .events = POLLIN};
+        dl_status status = dl_local_wait(&end, 1, join->deadline);
         if (status != DL_OK) {
             return status == DL_TIMEOUT ? fail_leader(join, status) : status;
         }
-        if (ends[0].revents != 0) {
-            DL_TRY(receive_caller(join, fd));
-        } else {
-            return fail_leader(join, DL_PEER_LOST);
-        }
+        DL_TRY(receive_caller(join, fd));
     }
     return DL_OK;
 }
@@ -215,15 +206,10 @@ receive_report(const dl_join *join, int fd)
 }
 
 static dl_status
-follow(const dl_join *join, dl_membership *membership, int probe, int *fd)
+follow(const dl_join *join, dl_membership *membership, int *fd)
 {
-    dl_status status = wait_for_invite(join, probe, fd);
-
-    if (status == DL_TIMEOUT && probe < 0) {
-        return dl_join_fail_unreachable(join, LEADER);
-    }
-    DL_TRY(status);
-    status = answer(join, *fd);
+    DL_TRY(wait_for_invite(join, fd));
+    dl_status status = answer(join, *fd);
     if (status == DL_OK) {
         status = receive_welcome(join, membership, *fd);
     }
@@ -234,15 +220,9 @@ follow(const dl_join *join, dl_membership *membership, int probe, int *fd)
 dl_status
 dl_join_follow(const dl_join *join, dl_membership *membership)
 {
-    const char *leader = join->endpoint->contacts[LEADER].socket;
-    int probe = -1;
     int fd = -1;
+    dl_status status = follow(join, membership, &fd);
 
-    dl_status status = dl_local_connect(leader, join->deadline, &probe);
-    if (status == DL_OK || status == DL_NOT_FOUND) {
-        status = follow(join, membership, probe, &fd);
-    }
-    dl_socket_close(probe);
     dl_socket_close(fd);
     return status;
 }

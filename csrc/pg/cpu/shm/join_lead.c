@@ -12,7 +12,7 @@ typedef struct leader {
     const dl_join *join;
     dl_membership *membership;
     struct pollfd *members; /* by rank; -1: itself, or answered */
-    int *connections;       /* by rank; -1: itself */
+    const int *connections; /* by rank; -1: itself; the endpoint's */
     int *shown;             /* by rank, a lifeline and a pidfd; -1: not here yet */
     dl_cores cores;
     int awaited;
@@ -30,15 +30,14 @@ leader_init(leader *self, const dl_join *join, dl_membership *membership)
         .join = join,
         .membership = membership,
         .members = calloc(count, sizeof *self->members),
-        .connections = malloc(count * sizeof *self->connections),
+        .connections = join->endpoint->connections,
         .shown = malloc(2 * count * sizeof *self->shown),
     };
-    if (self->members == NULL || self->connections == NULL || self->shown == NULL) {
+    if (self->members == NULL || self->shown == NULL) {
         return dl_fail_no_memory();
     }
     for (size_t i = 0; i < count; i++) {
         self->members[i] = (struct pollfd){.fd = -1, .events = POLLIN};
-        self->connections[i] = -1;
         self->shown[2 * i] = -1;
         self->shown[2 * i + 1] = -1;
     }
@@ -52,42 +51,24 @@ leader_fini(leader *self)
     int size = self->join->endpoint->size;
 
     for (int rank = 0; rank < size; rank++) {
-        if (self->connections != NULL && self->shown != NULL) {
-            dl_socket_close(self->connections[rank]);
+        if (self->shown != NULL) {
             /* This rank's own belong to the table of processes. */
             dl_socket_close(rank == 0 ? -1 : self->shown[2 * rank]);
             dl_socket_close(rank == 0 ? -1 : self->shown[2 * rank + 1]);
         }
     }
     free(self->members);
-    free(self->connections);
     free(self->shown);
 }
 
-static dl_status
-invite(leader *self, int rank)
+/* The members have their invitations (pg/cpu/reach.h), and answer when they know so. */
+static void
+await_all(leader *self)
 {
-    const dl_join *join = self->join;
-    const dl_contact *contact = &join->endpoint->contacts[rank];
-    dl_invite message = {.group_name = dl_bytes_of(join->options->group_name),
-                         .rank = (uint32_t)rank};
-    dl_parcel parcel = {0};
-
-    dl_status status =
-        dl_local_connect(contact->socket, join->deadline, &self->connections[rank]);
-    if (status == DL_NOT_FOUND) {
-        return dl_join_fail_unreachable(join, rank);
+    for (int rank = 1; rank < self->join->endpoint->size; rank++) {
+        self->members[rank].fd = self->connections[rank];
+        self->awaited++;
     }
-    if (status != DL_OK) {
-        return status;
-    }
-    memcpy(message.token, contact->way.token, sizeof message.token);
-    dl_put_invite(&parcel.bytes, &message);
-    status = dl_local_send(self->connections[rank], &parcel, join->deadline);
-    dl_parcel_fini(&parcel);
-    self->members[rank].fd = self->connections[rank];
-    self->awaited++;
-    return status == DL_CLOSED ? dl_join_fail_ended(self->join, rank) : status;
 }
 
 /* A member says why it cannot join. */
@@ -206,10 +187,7 @@ take_reports(leader *self)
     int size = self->join->endpoint->size;
     dl_parcel parcel = {0};
 
-    for (int rank = 1; rank < size; rank++) {
-        self->members[rank].fd = self->connections[rank];
-        self->awaited++;
-    }
+    await_all(self);
     DL_TRY(take_all(self, take_report));
     dl_put_refusal(&parcel.bytes, &done);
     /* Of those that have ended meanwhile the table of processes tells. */
@@ -290,26 +268,12 @@ refuse_all(const leader *self)
     (void)dl_fail_again(&cause);
 }
 
-/* All of them, also after a failure, so that all can be told of it. */
-static dl_status
-invite_all(leader *self)
-{
-    dl_error failure = {.status = DL_OK};
-
-    for (int rank = 1; rank < self->join->endpoint->size; rank++) {
-        if (invite(self, rank) != DL_OK && failure.status == DL_OK) {
-            failure = *dl_last_error();
-        }
-    }
-    return failure.status == DL_OK ? DL_OK : dl_fail_again(&failure);
-}
-
 static dl_status
 lead(leader *self)
 {
     const dl_join *join = self->join;
 
-    DL_TRY(invite_all(self));
+    await_all(self);
     DL_TRY(take_all(self, take_answer));
     /* Everybody who answered has read all records. */
     if (join->settle != NULL) {

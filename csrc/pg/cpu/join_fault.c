@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/join_fault.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/interrupt.h"
+#include "pg/cpu/endpoint.h"
+#include "pg/cpu/peer.h"
+
+/* Joins that go well end within the first slice; long waits are not to burden the store,
+ * which serves everybody. */
+#define FIRST_SLICE (200 * DL_MILLISECOND)
+#define LAST_SLICE (500 * DL_MILLISECOND)
+
+static bool
+is_own(dl_status status)
+{
+    return status != DL_OK && status != DL_TIMEOUT && status != DL_PEER_LOST
+           && status != DL_MISMATCH && status != DL_CLOSED;
+}
+
+static void
+describe_self(int rank, char text[DL_PEER_TEXT_SIZE])
+{
+    dl_peer self = {.pid = getpid()};
+
+    /* A longer name stays cut and terminated. */
+    (void)gethostname(self.host, sizeof self.host - 1);
+    dl_peer_describe(&self, rank, text);
+}
+
+/* The record goes first: a fault of a rank that has a record is an old one. */
+void
+dl_join_fault_tell(dl_store *store, int rank)
+{
+    dl_error error = *dl_last_error();
+    dl_deadline deadline = dl_deadline_after(DL_JOIN_FAULT_PATIENCE);
+    char key[DL_ENDPOINT_KEY_SIZE];
+    char self[DL_PEER_TEXT_SIZE];
+    char text[DL_ERROR_TEXT_SIZE];
+    bool existed;
+
+    if (!is_own(error.status)) {
+        return;
+    }
+    describe_self(rank, self);
+    snprintf(text, sizeof text, "%s could not join: %.1800s", self,
+             error.status == DL_INTERRUPTED ? "it was interrupted" : error.text);
+    (void)dl_store_delete_key(store, dl_endpoint_key(rank, key), &existed, deadline);
+    (void)dl_store_set(store, DL_LITERAL(DL_JOIN_FAULT_KEY), dl_bytes_of(text),
+                       deadline);
+    (void)dl_fail_again(&error);
+}
+
+static bool
+exists(dl_store *store, dl_bytes key, dl_deadline deadline)
+{
+    bool is_there = false;
+
+    return dl_store_check(store, &key, 1, &is_there, deadline) == DL_OK && is_there;
+}
+
+static bool
+is_old(dl_store *store, const char *text, dl_deadline deadline)
+{
+    char key[DL_ENDPOINT_KEY_SIZE];
+    int rank;
+
+    return sscanf(text, "rank %d", &rank) == 1
+           && exists(store, dl_endpoint_key(rank, key), deadline);
+}
+
+/* A store that does not answer is for others to tell of. */
+dl_status
+dl_join_fault_check(dl_store *store)
+{
+    dl_error before = *dl_last_error();
+    dl_deadline deadline = dl_deadline_after(DL_JOIN_FAULT_PATIENCE);
+    dl_bytes key = DL_LITERAL(DL_JOIN_FAULT_KEY);
+    dl_buffer value = {0};
+    char text[DL_ERROR_TEXT_SIZE] = "";
+
+    if (exists(store, key, deadline)
+        && dl_store_get(store, key, &value, deadline) == DL_OK) {
+        snprintf(text, sizeof text, "%.*s", (int)value.size, (const char *)value.data);
+    }
+    dl_buffer_fini(&value);
+    if (text[0] == '\0' || is_old(store, text, deadline)) {
+        (void)dl_fail_again(&before);
+        return DL_OK;
+    }
+    return dl_fail(DL_PEER_LOST, "%s", text);
+}
+
+dl_status
+dl_join_fault_await(const dl_rank_keys *keys, dl_store *store, dl_buffer *values,
+                    dl_deadline deadline, dl_status (*look)(void *context),
+                    void *context)
+{
+    for (int64_t slice = FIRST_SLICE;; slice = LAST_SLICE) {
+        dl_status status =
+            dl_rank_keys_get(keys, store, values, dl_deadline_sooner(deadline, slice));
+        if (status != DL_TIMEOUT) {
+            return status;
+        }
+        DL_TRY(dl_interrupt_check());
+        DL_TRY(dl_join_fault_check(store));
+        if (look != NULL) {
+            DL_TRY(look(context));
+        }
+        if (dl_deadline_passed(deadline)) {
+            return DL_TIMEOUT;
+        }
+    }
+}

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/cpu/reach.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/reader.h"
+#include "net/socket.h"
+#include "pg/cpu/join_fault.h"
+#include "pg/cpu/shm/join_message.h"
+#include "pg/cpu/tcp/link.h"
+
+/* "dlapt" and a version. */
+#define VERDICT_MAGIC UINT64_C(0x0100007470616c64)
+
+/* The kernel connects to a socket that is there at once, unless its queue is full. */
+#define TRIAL_PATIENCE DL_SECOND
+
+typedef struct trial {
+    dl_endpoint *endpoint;
+    const dl_backend_options *options;
+    dl_deadline deadline;
+    int *hosts;     /* by rank */
+    bool *is_heard; /* by rank: of a leader, its verdict was read */
+    int *ranks;     /* room for a list */
+    int *leaders;   /* whose verdicts are awaited, in rising order */
+    int leader_count;
+    dl_link *links; /* to those that this rank cannot watch otherwise; by leader */
+} trial;
+
+dl_bytes
+dl_reach_key(const dl_endpoint *endpoint, int rank, char text[DL_RANK_KEY_SIZE])
+{
+    const uint8_t *token = endpoint->contacts[rank].way.token;
+    int size = snprintf(text, DL_RANK_KEY_SIZE, "cpu/%d/apart/", rank);
+
+    for (int i = 0; i < DL_TOKEN_SIZE; i++) {
+        size +=
+            snprintf(text + size, (size_t)(DL_RANK_KEY_SIZE - size), "%02x", token[i]);
+    }
+    return (dl_bytes){(const uint8_t *)text, (size_t)size};
+}
+
+void
+dl_reach_put(dl_buffer *buffer, const int *ranks, int count, const char *reason)
+{
+    dl_put_u64(buffer, VERDICT_MAGIC);
+    dl_put_u32(buffer, (uint32_t)count);
+    for (int i = 0; i < count; i++) {
+        dl_put_u32(buffer, (uint32_t)ranks[i]);
+    }
+    dl_put_bytes(buffer, dl_bytes_of(reason));
+}
+
+dl_status
+dl_reach_take(dl_bytes bytes, int size, int *ranks, int *count,
+              char reason[DL_PROBLEM_SIZE])
+{
+    dl_reader reader = dl_reader_of(bytes);
+    uint64_t magic;
+    uint32_t number = 0;
+    uint32_t rank = 0;
+    dl_bytes text;
+    bool is_good = dl_take_u64(&reader, &magic) && magic == VERDICT_MAGIC
+                   && dl_take_u32(&reader, &number) && number < (uint32_t)size;
+
+    for (uint32_t i = 0; is_good && i < number; i++) {
+        is_good = dl_take_u32(&reader, &rank) && rank < (uint32_t)size;
+        ranks[i] = (int)rank;
+    }
+    if (!is_good || dl_take_bytes(&reader, DL_PROBLEM_SIZE - 1, &text) != 1) {
+        return dl_fail(DL_PROTOCOL, "its word in the store, which ranks of its host it "
+                                    "reaches, is damaged");
+    }
+    *count = (int)number;
+    snprintf(reason, DL_PROBLEM_SIZE, "%.*s", (int)text.size, (const char *)text.data);
+    return DL_OK;
+}
+
+/* The first words of the join; the member reads them when it knows that it was reached. */
+static dl_status
+invite(trial *self, int rank)
+{
+    dl_endpoint *endpoint = self->endpoint;
+    const dl_contact *contact = &endpoint->contacts[rank];
+    dl_deadline deadline = dl_deadline_sooner(self->deadline, TRIAL_PATIENCE);
+    dl_invite message = {.group_name = dl_bytes_of(self->options->group_name),
+                         .rank = (uint32_t)rank};
+    dl_parcel parcel = {0};
+
+    DL_TRY(dl_local_connect(contact->socket, deadline, &endpoint->connections[rank]));
+    memcpy(message.token, contact->way.token, sizeof message.token);
+    dl_put_invite(&parcel.bytes, &message);
+    dl_status status = dl_local_send(endpoint->connections[rank], &parcel, deadline);
+    dl_parcel_fini(&parcel);
+    return status;
+}
+
+static bool
+is_unreached(dl_status status, dl_deadline deadline)
+{
+    return status == DL_NOT_FOUND || status == DL_CLOSED
+           || (status == DL_TIMEOUT && !dl_deadline_passed(deadline));
+}
+
+/* Whom of its host this leader does not reach.  A rank that has ended counts as one that
+ * is elsewhere: nobody reaches it there either, which the leaders' greeting finds out. */
+static dl_status
+invite_all(trial *self, int *count, char reason[DL_PROBLEM_SIZE])
+{
+    int own = self->endpoint->rank;
+
+    *count = 0;
+    reason[0] = '\0';
+    for (int rank = own + 1; rank < self->endpoint->size; rank++) {
+        dl_status status = self->hosts[rank] == own ? invite(self, rank) : DL_OK;
+        if (is_unreached(status, self->deadline)) {
+            if (*count == 0) {
+                snprintf(reason, DL_PROBLEM_SIZE, "%.*s", DL_PROBLEM_SIZE - 1,
+                         dl_last_error()->text);
+            }
+            self->ranks[(*count)++] = rank;
+            dl_socket_close(self->endpoint->connections[rank]);
+            self->endpoint->connections[rank] = -1;
+        } else if (status != DL_OK) {
+            return status;
+        }
+    }
+    /* One that said why it ended is not looked for elsewhere. */
+    return *count == 0 ? DL_OK : dl_join_fault_check(self->options->store);
+}
+
+static dl_status
+publish(trial *self)
+{
+    char reason[DL_PROBLEM_SIZE];
+    char key[DL_RANK_KEY_SIZE];
+    dl_buffer verdict = {0};
+    int count;
+
+    DL_TRY(invite_all(self, &count, reason));
+    dl_reach_put(&verdict, self->ranks, count, reason);
+    dl_status status = dl_buffer_check(&verdict);
+    if (status == DL_OK) {
+        status = dl_store_set(self->options->store,
+                              dl_reach_key(self->endpoint, self->endpoint->rank, key),
+                              dl_buffer_bytes(&verdict), self->deadline);
+    }
+    dl_buffer_fini(&verdict);
+    return status;
+}
+
+/* The leader never takes this connection in; it ends when the leader does.  Who cannot
+ * make it watches the leader from outside, as ranks of other hosts do. */
+static dl_status
+open_probe(trial *self, int leader)
+{
+    dl_endpoint *endpoint = self->endpoint;
+
+    dl_socket_close(endpoint->probe);
+    endpoint->probe = -1;
+    dl_status status = dl_local_connect(
+        endpoint->contacts[leader].socket,
+        dl_deadline_sooner(self->deadline, TRIAL_PATIENCE), &endpoint->probe);
+    return is_unreached(status, self->deadline) ? DL_OK : status;
+}
+
+static dl_status
+fail_ended(const trial *self, int rank)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    DL_TRY(dl_join_fault_check(self->options->store));
+    dl_endpoint_describe(self->endpoint, rank, peer);
+    return dl_fail(DL_PEER_LOST, "%s exited, was killed or gave up", peer);
+}
+
+static dl_status
+look_from_outside(trial *self, int at)
+{
+    const dl_endpoint *endpoint = self->endpoint;
+    int rank = self->leaders[at];
+    const dl_way *way = &endpoint->contacts[rank].way;
+    dl_link *link = &self->links[at];
+
+    if (way->count == 0) {
+        return DL_OK;
+    }
+    if (link->options.there == NULL) {
+        dl_link_options options = {.group = self->options->group_name,
+                                   .there = &endpoint->peers[rank],
+                                   .address = way->addresses[0],
+                                   .rank = endpoint->rank,
+                                   .peer = rank};
+        memcpy(options.token, way->token, sizeof options.token);
+        dl_link_init(link, &options);
+    }
+    dl_status status = dl_link_look(link);
+    if (status == DL_PEER_LOST) {
+        dl_error lost = *dl_last_error();
+        DL_TRY(dl_join_fault_check(self->options->store));
+        return dl_fail_again(&lost);
+    }
+    return DL_OK;
+}
+
+/* Between slices of waiting: whether the leaders that are awaited live. */
+static dl_status
+look(void *context)
+{
+    trial *self = context;
+    const dl_endpoint *endpoint = self->endpoint;
+
+    for (int i = 0; i < self->leader_count; i++) {
+        int rank = self->leaders[i];
+        struct pollfd probe = {.fd = endpoint->probe, .events = POLLIN};
+        bool is_own = rank == self->hosts[endpoint->rank] && endpoint->probe >= 0;
+        if (rank == endpoint->rank) {
+            continue;
+        }
+        if (is_own && poll(&probe, 1, 0) > 0) {
+            return fail_ended(self, rank);
+        }
+        if (!is_own) {
+            DL_TRY(look_from_outside(self, i));
+        }
+    }
+    return DL_OK;
+}
+
+static dl_bytes
+write_key(const void *context, int at, char text[DL_RANK_KEY_SIZE])
+{
+    const trial *self = context;
+
+    return dl_reach_key(self->endpoint, self->leaders[at], text);
+}
+
+static dl_status
+fail_late(const trial *self)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_endpoint_describe(self->endpoint, self->leaders[0], peer);
+    return dl_fail(DL_TIMEOUT, "timed out after %" PRId64 "ms: %s does not answer",
+                   self->deadline.limit / DL_MILLISECOND, peer);
+}
+
+/* The lowest rank that was not reached leads the rest. */
+static dl_status
+divide(trial *self, int leader, const dl_buffer *verdict)
+{
+    dl_endpoint *endpoint = self->endpoint;
+    char reason[DL_PROBLEM_SIZE];
+    int count = 0;
+
+    if (dl_reach_take(dl_buffer_bytes(verdict), endpoint->size, self->ranks, &count,
+                      reason)
+        != DL_OK) {
+        return dl_fail_while("rank %d", leader);
+    }
+    for (int i = 0; i < count; i++) {
+        int rank = self->ranks[i];
+        if (rank <= leader || self->hosts[rank] != leader) {
+            return dl_fail(DL_PROTOCOL,
+                           "rank %d says that it does not reach rank %d, "
+                           "which is on another host",
+                           leader, rank);
+        }
+        self->hosts[rank] = self->ranks[0];
+    }
+    if (count > 0 && endpoint->apart[0] == '\0') {
+        snprintf(endpoint->apart, sizeof endpoint->apart, "rank %d to rank %d: %.400s",
+                 leader, self->ranks[0], reason);
+    }
+    self->is_heard[leader] = true;
+    return DL_OK;
+}
+
+static dl_status
+hear(trial *self)
+{
+    dl_buffer *verdicts = dl_rank_values_new(self->leader_count);
+    dl_rank_keys keys = {0};
+    dl_status status = verdicts == NULL ? DL_NO_MEMORY
+                                        : dl_rank_keys_init(&keys, self->leader_count,
+                                                            write_key, self);
+
+    if (status == DL_OK) {
+        status = dl_join_fault_await(&keys, self->options->store, verdicts,
+                                     self->deadline, look, self);
+        status = status == DL_TIMEOUT ? fail_late(self) : status;
+    }
+    for (int i = 0; status == DL_OK && i < self->leader_count; i++) {
+        status = divide(self, self->leaders[i], &verdicts[i]);
+    }
+    dl_rank_keys_fini(&keys);
+    dl_rank_values_free(verdicts, self->leader_count);
+    return status;
+}
+
+static bool
+is_awaited(const trial *self, int leader)
+{
+    for (int i = 0; i < self->leader_count; i++) {
+        if (self->leaders[i] == leader) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Leaders of several ranks that have not said whom they reach; one alone need not. */
+static void
+list_leaders(trial *self)
+{
+    self->leader_count = 0;
+    for (int rank = 0; rank < self->endpoint->size; rank++) {
+        int leader = self->hosts[rank];
+        if (rank != leader && !self->is_heard[leader] && !is_awaited(self, leader)) {
+            self->leaders[self->leader_count++] = leader;
+        }
+    }
+}
+
+static void
+close_links(trial *self)
+{
+    for (int i = 0; i < self->leader_count; i++) {
+        if (self->links[i].options.there != NULL) {
+            dl_link_fini(&self->links[i]);
+        }
+        self->links[i] = (dl_link){.fd = -1};
+    }
+}
+
+static dl_status
+step(trial *self)
+{
+    const dl_endpoint *endpoint = self->endpoint;
+    int own = self->hosts[endpoint->rank];
+
+    if (is_awaited(self, own)) {
+        DL_TRY(own == endpoint->rank ? publish(self) : open_probe(self, own));
+    }
+    dl_status status = hear(self);
+    close_links(self);
+    return status;
+}
+
+static dl_status
+run(trial *self)
+{
+    size_t count = (size_t)self->endpoint->size;
+
+    self->is_heard = calloc(count, sizeof *self->is_heard);
+    self->ranks = calloc(count, sizeof *self->ranks);
+    self->leaders = calloc(count, sizeof *self->leaders);
+    self->links = calloc(count, sizeof *self->links);
+    if (self->is_heard == NULL || self->ranks == NULL || self->leaders == NULL
+        || self->links == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (list_leaders(self); self->leader_count > 0; list_leaders(self)) {
+        DL_TRY(step(self));
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_reach_divide(dl_endpoint *endpoint, const dl_backend_options *options,
+                dl_deadline deadline, int *hosts)
+{
+    trial self = {
+        .endpoint = endpoint, .options = options, .deadline = deadline, .hosts = hosts};
+    dl_status status = run(&self);
+
+    free(self.is_heard);
+    free(self.ranks);
+    free(self.leaders);
+    free(self.links);
+    dl_socket_close(endpoint->probe);
+    endpoint->probe = -1;
+    return status;
+}

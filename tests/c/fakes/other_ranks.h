@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Ranks that are not there: their records in a store, as if another process had published
+ * them. */
+#ifndef DISTLITE_TESTS_FAKES_OTHER_RANKS_H
+#define DISTLITE_TESTS_FAKES_OTHER_RANKS_H
+
+#include "check.h"
+#include "pg/cpu/endpoint.h"
+#include "pg/cpu/reach.h"
+
+static inline void
+fake_publish_record(dl_store *store, int rank, const dl_peer *peer,
+                    const dl_contact *contact)
+{
+    dl_buffer record = {0};
+    char key[DL_ENDPOINT_KEY_SIZE];
+
+    dl_endpoint_put(&record, peer, contact);
+    CHECK_OK(dl_store_set(store, dl_endpoint_key(rank, key), dl_buffer_bytes(&record),
+                          dl_deadline_after(0)));
+    dl_buffer_fini(&record);
+}
+
+/* That it reaches all ranks of its host, should it lead one. */
+static inline void
+fake_publish_reach(dl_store *store, int rank, const dl_contact *contact)
+{
+    dl_contact *contacts = calloc((size_t)rank + 1, sizeof *contacts);
+    dl_endpoint endpoint = {.contacts = contacts};
+    dl_buffer verdict = {0};
+    char key[DL_RANK_KEY_SIZE];
+
+    CHECK(contacts != NULL);
+    contacts[rank] = *contact;
+    dl_reach_put(&verdict, NULL, 0, "");
+    CHECK_OK(dl_store_set(store, dl_reach_key(&endpoint, rank, key),
+                          dl_buffer_bytes(&verdict), dl_deadline_after(0)));
+    dl_buffer_fini(&verdict);
+    free(contacts);
+}
+
+/* A socket at which others reach it, though it never looks who has come. */
+static inline void
+fake_open_socket(dl_contact *contact)
+{
+    int fd;
+
+    CHECK_OK(dl_local_listen(16, contact->socket, &fd));
+}
+
+#endif

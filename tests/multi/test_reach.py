@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks of one machine that cannot reach each other's sockets use TCP, and say so."""
+
+from __future__ import annotations
+
+import netns
+import pytest
+import reach_ranks
+from workers import SOON, rank_outcomes
+
+SAID = "reach each other's Unix sockets, and use TCP"
+ENV = {"TORCH_CPP_LOG_LEVEL": "WARNING"}
+LOOPBACK = {**ENV, "GLOO_SOCKET_IFNAME": "lo"}
+
+
+def check(outcomes, is_split):
+    """All have the result; the log has one line in all where they were split."""
+    size = len(outcomes)
+    for outcome in outcomes:
+        assert outcome.is_good, outcome.describe()
+        expected = [size * (size + 1) / 2, (outcome.rank - 1) % size]
+        assert outcome.value == expected
+    output = "".join(outcome.output for outcome in outcomes)
+    assert output.count(SAID) == is_split, output
+
+
+@pytest.mark.parametrize(
+    ("ranks", "is_split"),
+    [((), False), ((0,), True), ((1, 2), False), ((0, 2), True), ((0, 1, 2, 3), True)],
+)
+def test_ranks_with_scoped_sockets_use_tcp_where_they_must(ranks, is_split):
+    if reach_ranks.landlock_version() < 6:
+        pytest.skip("this kernel has no scoped sockets (Landlock 6, Linux 6.12)")
+    run = reach_ranks.scoped
+    check(rank_outcomes(run, 4, env=LOOPBACK, ranks=ranks), is_split)
+
+
+@pytest.mark.parametrize("places", [(0, 0, 0), (0, 1), (0, 1, 0, 1), (0, 1, 1, 2)])
+def test_namespaces_that_look_like_one_host_use_tcp(places):
+    netns.skip_unless_possible()
+    with netns.Network(max(2, *places) + 1) as network:
+        hosts = [network.hosts[place] for place in places]
+        method = f"tcp://{hosts[0].address}:29500"
+        run = reach_ranks.in_namespaces
+        outcomes = rank_outcomes(
+            run, len(places), env=ENV, hosts=hosts, init_method=method
+        )
+        check(outcomes, len(set(places)) > 1)
+
+
+@pytest.mark.parametrize("killed", [1, 2])
+def test_an_end_in_another_pid_namespace_is_noticed(killed):
+    netns.skip_unless_possible()
+    with netns.Network(2) as network:
+        hosts = [network.hosts[place] for place in (0, 0, 1, 1)]
+        method = f"tcp://{hosts[0].address}:29500"
+        outcomes = rank_outcomes(
+            reach_ranks.in_namespaces,
+            4,
+            env=ENV,
+            hosts=hosts,
+            init_method=method,
+            killed=killed,
+        )
+        for outcome in outcomes:
+            if outcome.rank != killed:
+                assert outcome.is_good, outcome.describe()
+                text, seconds = outcome.value
+                assert f"rank {killed} (pid " in text, text
+                assert seconds < SOON, text
