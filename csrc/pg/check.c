@@ -45,24 +45,23 @@ dl_check_root(const dl_group *group, int root, dl_fingerprint *fingerprint)
     return DL_OK;
 }
 
-/* Elements of any size are told apart: where a byte does not hold the size, by the bytes
- * they take in all. */
 void
 dl_check_describe(const dl_tensor *tensor, dl_fingerprint *fingerprint)
 {
-    bool is_small = tensor->item_size <= UINT8_MAX;
-
-    fingerprint->count = is_small ? tensor->count : dl_tensor_size(tensor);
+    dl_fingerprint_set_count(fingerprint, tensor->count);
     fingerprint->dtype = (uint8_t)tensor->dtype;
-    fingerprint->item_size = is_small ? (uint8_t)tensor->item_size : 1;
+    fingerprint->detail = tensor->opaque_code;
 }
 
-static dl_status
-check_reduction(const dl_tensor *tensor, dl_reduce_op op, dl_fingerprint *fingerprint)
+/* Only numbers are reduced, whose description leaves room for the operation. */
+dl_status
+dl_check_reduction(const dl_tensor *tensor, dl_reduce_op op,
+                   dl_fingerprint *fingerprint)
 {
-    fingerprint->reduce_op = (uint8_t)op;
     dl_check_describe(tensor, fingerprint);
-    return dl_reduce_check(op, tensor->dtype);
+    DL_TRY(dl_reduce_check(op, tensor));
+    fingerprint->detail = (uint32_t)op;
+    return DL_OK;
 }
 
 dl_status
@@ -72,7 +71,7 @@ dl_check_all_reduce(const dl_group *group, const void *args,
     const dl_all_reduce_args *call = args;
 
     DL_TRY(dl_check_tensor(group, &call->tensor, true, fingerprint));
-    return check_reduction(&call->tensor, call->op, fingerprint);
+    return dl_check_reduction(&call->tensor, call->op, fingerprint);
 }
 
 dl_status
@@ -96,7 +95,8 @@ dl_check_objects(const dl_group *group, const void *args, dl_fingerprint *finger
     if (call->root >= 0) {
         DL_TRY(dl_check_root(group, call->root, fingerprint));
     }
-    fingerprint->count = call->cards.outputs[call->root < 0 ? 0 : call->root].count;
+    dl_fingerprint_set_count(
+        fingerprint, call->cards.outputs[call->root < 0 ? 0 : call->root].count);
     return DL_OK;
 }
 
@@ -108,5 +108,5 @@ dl_check_reduce(const dl_group *group, const void *args, dl_fingerprint *fingerp
 
     DL_TRY(dl_check_root(group, call->root, fingerprint));
     DL_TRY(dl_check_tensor(group, &call->tensor, is_written, fingerprint));
-    return check_reduction(&call->tensor, call->op, fingerprint);
+    return dl_check_reduction(&call->tensor, call->op, fingerprint);
 }

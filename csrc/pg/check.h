@@ -44,4 +44,8 @@ dl_status dl_check_tensor(const dl_group *group, const dl_tensor *tensor,
 dl_status dl_check_root(const dl_group *group, int root, dl_fingerprint *fingerprint);
 void dl_check_describe(const dl_tensor *tensor, dl_fingerprint *fingerprint);
 
+/* The same of a tensor that is reduced. */
+dl_status dl_check_reduction(const dl_tensor *tensor, dl_reduce_op op,
+                             dl_fingerprint *fingerprint);
+
 #endif

@@ -25,11 +25,13 @@ check_side(const dl_group *group, const side *all, bool is_written,
     for (int i = 0; i < all->count; i++) {
         const dl_tensor *tensor = &all->tensors[i];
         DL_TRY(dl_check_tensor(group, tensor, is_written, fingerprint));
-        if (tensor->dtype != first->dtype || tensor->item_size != first->item_size) {
+        if (!dl_tensors_have_same_dtype(tensor, first)) {
+            char dtypes[2][DL_DTYPE_TEXT_SIZE];
+            dl_dtype_describe(tensor->dtype, tensor->opaque_code, dtypes[0]);
+            dl_dtype_describe(first->dtype, first->opaque_code, dtypes[1]);
             return dl_fail(DL_INVALID, "%s: %s %d is of %s, %s 0 of %s",
-                           dl_op_type_name(fingerprint->op), all->name, i,
-                           dl_dtype_name(tensor->dtype), all->name,
-                           dl_dtype_name(first->dtype));
+                           dl_op_type_name(fingerprint->op), all->name, i, dtypes[0],
+                           all->name, dtypes[1]);
         }
     }
     return DL_OK;
@@ -44,9 +46,12 @@ check_own(const dl_group *group, const side *inputs, const side *outputs,
     const dl_tensor *output = own_of(group, outputs);
     const char *name = dl_op_type_name(fingerprint->op);
 
-    if (input->dtype != output->dtype || input->item_size != output->item_size) {
+    if (!dl_tensors_have_same_dtype(input, output)) {
+        char dtypes[2][DL_DTYPE_TEXT_SIZE];
+        dl_dtype_describe(input->dtype, input->opaque_code, dtypes[0]);
+        dl_dtype_describe(output->dtype, output->opaque_code, dtypes[1]);
         return dl_fail(DL_INVALID, "%s: the input is of %s, the output of %s", name,
-                       dl_dtype_name(input->dtype), dl_dtype_name(output->dtype));
+                       dtypes[0], dtypes[1]);
     }
     if (input->count != output->count) {
         return dl_fail(DL_INVALID,
@@ -161,9 +166,9 @@ check_even(const side *blocks, const dl_fingerprint *fingerprint)
     return DL_OK;
 }
 
-/* Blocks whose sizes all ranks know. */
-static void
-describe_blocks(const side *blocks, dl_op_type uneven, dl_fingerprint *fingerprint)
+/* Blocks whose sizes all ranks know, as one tensor. */
+static dl_tensor
+whole_of_blocks(const side *blocks, dl_op_type uneven, dl_fingerprint *fingerprint)
 {
     dl_tensor all = blocks->tensors[0];
 
@@ -174,7 +179,7 @@ describe_blocks(const side *blocks, dl_op_type uneven, dl_fingerprint *fingerpri
             all.count += blocks->tensors[i].count;
         }
     }
-    dl_check_describe(&all, fingerprint);
+    return all;
 }
 
 /* Blocks whose sizes only the root knows, unless they are even. */
@@ -198,7 +203,8 @@ dl_check_all_gather(const dl_group *group, const void *args,
     side outputs = {call->outputs, dl_group_size(group), "output"};
 
     DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
-    describe_blocks(&outputs, DL_ALL_GATHER_V, fingerprint);
+    dl_tensor whole = whole_of_blocks(&outputs, DL_ALL_GATHER_V, fingerprint);
+    dl_check_describe(&whole, fingerprint);
     return DL_OK;
 }
 
@@ -249,9 +255,8 @@ dl_check_reduce_scatter(const dl_group *group, const void *args,
     side outputs = {&call->output, 1, "output"};
 
     DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
-    describe_blocks(&inputs, DL_REDUCE_SCATTER_V, fingerprint);
-    fingerprint->reduce_op = (uint8_t)call->op;
-    return dl_reduce_check(call->op, call->output.dtype);
+    dl_tensor whole = whole_of_blocks(&inputs, DL_REDUCE_SCATTER_V, fingerprint);
+    return dl_check_reduction(&whole, call->op, fingerprint);
 }
 
 dl_status

@@ -72,18 +72,19 @@ dl_fingerprint_of_blocks(const dl_tensor *blocks, int count)
     return (uint32_t)mixed | 1;
 }
 
-static void
-describe_data(const dl_fingerprint *fingerprint, bool has_count, char text[96])
-{
-    char count[32] = "";
+#define DATA_SIZE (DL_DTYPE_TEXT_SIZE + 32)
 
+static void
+describe_data(const dl_fingerprint *fingerprint, bool has_count, char text[DATA_SIZE])
+{
+    char dtype[DL_DTYPE_TEXT_SIZE];
+
+    dl_dtype_describe((dl_dtype)fingerprint->dtype, fingerprint->detail, dtype);
     if (has_count) {
-        snprintf(count, sizeof count, "%" PRIu64 " x ", fingerprint->count);
-    }
-    if (fingerprint->dtype == DL_OPAQUE) {
-        snprintf(text, 96, "%s%u bytes", count, fingerprint->item_size);
+        snprintf(text, DATA_SIZE, "%" PRIu64 " x %s", dl_fingerprint_count(fingerprint),
+                 dtype);
     } else {
-        snprintf(text, 96, "%s%s", count, dl_dtype_name((dl_dtype)fingerprint->dtype));
+        snprintf(text, DATA_SIZE, "%s", dtype);
     }
 }
 
@@ -91,7 +92,7 @@ void
 dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text, size_t size)
 {
     const op_entry *entry = entry_of(fingerprint->op);
-    char data[96] = "";
+    char data[DATA_SIZE] = "";
     char op[32] = "";
     char detail[48] = "";
 
@@ -99,8 +100,9 @@ dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text, size_t si
         describe_data(fingerprint, entry->details & COUNT, data);
     }
     if (entry->details & REDUCE_OP) {
-        snprintf(op, sizeof op, ", %s",
-                 dl_reduce_op_name((dl_reduce_op)fingerprint->reduce_op));
+        snprintf(
+            op, sizeof op, ", %s",
+            dl_reduce_op_name((dl_reduce_op)dl_fingerprint_reduce_op(fingerprint)));
     }
     if (entry->root != NULL) {
         snprintf(detail, sizeof detail, "%s%s rank %" PRIu32,
@@ -112,14 +114,13 @@ dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text, size_t si
     snprintf(text, size, "%s(%s%s%s)", entry->name, data, op, detail);
 }
 
-/* A byte of it holds the size of an element (pg/check.c). */
 void
 dl_fingerprint_describe_size(const dl_fingerprint *fingerprint, uint64_t bytes,
                              char text[DL_FINGERPRINT_SIZE_TEXT_SIZE])
 {
-    uint64_t item_size = fingerprint->item_size > 0 ? fingerprint->item_size : 1;
+    uint64_t item_size = dl_dtype_size((dl_dtype)fingerprint->dtype);
 
-    if (fingerprint->dtype == DL_OPAQUE) {
+    if (item_size == 0) {
         snprintf(text, DL_FINGERPRINT_SIZE_TEXT_SIZE, "%" PRIu64 " bytes", bytes);
     } else {
         snprintf(text, DL_FINGERPRINT_SIZE_TEXT_SIZE, "%" PRIu64 " x %s",

@@ -38,27 +38,48 @@ typedef enum dl_op_type {
 } dl_op_type;
 
 typedef struct dl_fingerprint {
-    uint64_t count; /* elements; of a block, where all have the same */
-    uint8_t op;     /* dl_op_type */
+    uint32_t count_low; /* these two: elements; of a block, where all have the same */
+    uint16_t count_high;
+    uint8_t op; /* dl_op_type */
     uint8_t dtype;
-    uint8_t reduce_op;
-    uint8_t item_size; /* low byte: tells opaque types apart */
-    uint32_t root;     /* or what tells one row of block sizes from another */
+    uint32_t root;   /* or what tells one row of block sizes from another */
+    uint32_t detail; /* of DL_OPAQUE: its code; of numbers: the reduction */
 } dl_fingerprint;
+
+/* 48 bits, more than an address space has elements that take any room. */
+static inline uint64_t
+dl_fingerprint_count(const dl_fingerprint *self)
+{
+    return (uint64_t)self->count_high << 32 | self->count_low;
+}
+
+static inline void
+dl_fingerprint_set_count(dl_fingerprint *self, uint64_t count)
+{
+    self->count_low = (uint32_t)count;
+    self->count_high = (uint16_t)(count >> 32);
+}
+
+/* 0 of an operation that does not reduce. */
+static inline uint8_t
+dl_fingerprint_reduce_op(const dl_fingerprint *self)
+{
+    return self->dtype == DL_OPAQUE ? 0 : (uint8_t)self->detail;
+}
 
 static inline bool
 dl_fingerprint_equal(const dl_fingerprint *left, const dl_fingerprint *right)
 {
-    return left->count == right->count && left->op == right->op
-           && left->dtype == right->dtype && left->reduce_op == right->reduce_op
-           && left->item_size == right->item_size && left->root == right->root;
+    return left->count_low == right->count_low && left->count_high == right->count_high
+           && left->op == right->op && left->dtype == right->dtype
+           && left->root == right->root && left->detail == right->detail;
 }
 
 /* "all_reduce"; `op` may come from another rank and be any number. */
 const char *dl_op_type_name(uint8_t op);
 
 /* What a description needs at most. */
-#define DL_FINGERPRINT_TEXT_SIZE 192
+#define DL_FINGERPRINT_TEXT_SIZE 320
 
 /* What tells the row of these blocks' sizes from another; never 0. */
 uint32_t dl_fingerprint_of_blocks(const dl_tensor *blocks, int count);

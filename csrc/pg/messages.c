@@ -59,12 +59,10 @@ post_locked(dl_group *group, dl_op_type op, const dl_message_args *args,
 static dl_fingerprint
 describe(dl_op_type op, const dl_message_args *args)
 {
-    return (dl_fingerprint){
-        .op = (uint8_t)op,
-        .dtype = (uint8_t)args->tensor.dtype,
-        .count = args->tensor.count,
-        .root = (uint32_t)args->peer,
-    };
+    dl_fingerprint what = {.op = (uint8_t)op, .root = (uint32_t)args->peer};
+
+    dl_check_describe(&args->tensor, &what);
+    return what;
 }
 
 static dl_device_item

@@ -83,14 +83,15 @@ record_new(const dl_seat *seat, const dl_fingerprint *what, const entry *entry)
         return NULL;
     }
     uint64_t packed = what->op | (uint64_t)what->dtype << 8
-                      | (uint64_t)what->reduce_op << 16 | entry->state << STATE_SHIFT
-                      | (uint64_t)what->root << 32;
+                      | (uint64_t)dl_fingerprint_reduce_op(what) << 16
+                      | entry->state << STATE_SHIFT | (uint64_t)what->root << 32;
     uint64_t place = (seat->serial & UINT32_MAX) | (uint64_t)dl_recorder_site << 32;
     atomic_store_explicit(&record->queued, entry->queued, memory_order_release);
     atomic_store_explicit(&record->started, entry->started, memory_order_release);
     atomic_store_explicit(&record->ended, 0, memory_order_release);
     atomic_store_explicit(&record->sequence, entry->sequence, memory_order_release);
-    atomic_store_explicit(&record->count, what->count, memory_order_release);
+    atomic_store_explicit(&record->count, dl_fingerprint_count(what),
+                          memory_order_release);
     atomic_store_explicit(&record->place, place, memory_order_release);
     atomic_store_explicit(&record->what, packed, memory_order_release);
     close_row(record);

@@ -21,13 +21,13 @@ append_operation(picture *self, const dl_wait_state *state, const dl_wait_row *r
 {
     char call[DL_FINGERPRINT_TEXT_SIZE];
     dl_fingerprint what = {
-        .count = row->count,
         .op = row->op,
         .dtype = row->dtype,
-        .reduce_op = row->reduce_op,
         .root = row->root,
+        .detail = row->reduce_op,
     };
 
+    dl_fingerprint_set_count(&what, row->count);
     dl_fingerprint_describe(&what, call, sizeof call);
     dl_text_append(self->text, DL_WAIT_TEXT_SIZE, &self->size, "%s", call);
     if (dl_wait_is_message(row->op)) {

@@ -7,6 +7,25 @@
 #include "python/convert.h"
 #include "python/errors.h"
 
+/* As of NumPy's array of these elements, but for the units of times. */
+static uint32_t
+opaque_code_of(const char *type, size_t number)
+{
+    dl_opaque_text text = {0};
+
+    switch (type[0]) {
+    case 'S':
+        return dl_opaque_code(DL_OPAQUE_BYTES, number);
+    case 'U':
+        return dl_opaque_code(DL_OPAQUE_CHARACTERS, number);
+    case 'V':
+        return dl_opaque_code(DL_OPAQUE_VOID, number);
+    default:
+        dl_opaque_put(&text, type);
+        return dl_opaque_code_of_text(&text);
+    }
+}
+
 /* "<f4": little endian, kind and size of an element. */
 static int
 read_typestr(const char *text, dl_tensor *view)
@@ -30,6 +49,10 @@ read_typestr(const char *text, dl_tensor *view)
         if (strcmp(text + 1, types[i].name) == 0) {
             view->dtype = types[i].dtype;
         }
+    }
+    if (view->dtype == DL_OPAQUE) {
+        view->opaque_code = opaque_code_of(text + 1, view->item_size);
+        view->item_size *= text[1] == 'U' ? sizeof(Py_UCS4) : 1;
     }
     return view->item_size == 0 ? -1 : 0;
 }

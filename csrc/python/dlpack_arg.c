@@ -71,6 +71,32 @@ is_aligned(const dl_tensor *view)
     return view->dtype == DL_OPAQUE || (uintptr_t)view->data % alignment == 0;
 }
 
+/* The same code as an array of NumPy's has, where both know the type. */
+static uint32_t
+opaque_code_of(const dlpack_tensor *tensor)
+{
+    static const struct {
+        uint8_t code;
+        uint8_t bits;
+        const char *name;
+    } named[] = {
+        {5, 32, "complex32"},       {7, 8, "float8_e3m4"},
+        {8, 8, "float8_e4m3"},      {9, 8, "float8_e4m3b11fnuz"},
+        {11, 8, "float8_e4m3fnuz"}, {13, 8, "float8_e5m2fnuz"},
+        {14, 8, "float8_e8m0fnu"},
+    };
+
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        if (named[i].code == tensor->code && named[i].bits == tensor->bits
+            && tensor->lanes == 1) {
+            return dl_opaque_named(named[i].name);
+        }
+    }
+    return dl_opaque_code(DL_OPAQUE_DLPACK, (size_t)tensor->lanes << 16
+                                                | (size_t)tensor->code << 8
+                                                | tensor->bits);
+}
+
 static bool
 is_on_cuda(const dlpack_tensor *tensor)
 {
@@ -130,6 +156,9 @@ dlpy_dlpack_read(const dlpack_tensor *tensor, const char *parameter, dl_tensor *
     if (tensor->ndim > 0) {
         memcpy(dimensions->shape, tensor->shape,
                (size_t)tensor->ndim * sizeof *tensor->shape);
+    }
+    if (view->dtype == DL_OPAQUE) {
+        view->opaque_code = opaque_code_of(tensor);
     }
     fill_strides(tensor, view->item_size, dimensions->strides);
     view->is_contiguous = is_compact(view) && is_aligned(view);

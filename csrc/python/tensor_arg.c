@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/tensor_arg.h"
 
+#include <float.h>
 #include <string.h>
 
 #define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
@@ -38,15 +39,22 @@ find_numpy(void)
 
 /* Types that other packages add to NumPy, known by name: numbers are given out at run
  * time, in the order of imports. */
+static const char *
+last_name_of(const PyArray_Descr *descr)
+{
+    const char *name = descr->typeobj->tp_name;
+    const char *dot = strrchr(name, '.');
+
+    return dot == NULL ? name : dot + 1;
+}
+
 static dl_dtype
 dtype_of_name(const char *name)
 {
     static const dl_dtype known[] = {DL_BFLOAT16, DL_FLOAT8_E4M3FN, DL_FLOAT8_E5M2};
-    const char *dot = strrchr(name, '.');
-    const char *last = dot == NULL ? name : dot + 1;
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        if (strcmp(last, dl_dtype_name(known[i])) == 0) {
+        if (strcmp(name, dl_dtype_name(known[i])) == 0) {
             return known[i];
         }
     }
@@ -70,10 +78,208 @@ dtype_of(const PyArray_Descr *descr)
     if (descr->type_num >= 0 && descr->type_num <= NPY_HALF) {
         return (dl_dtype)numbers[descr->type_num];
     }
-    return dtype_of_name(descr->typeobj->tp_name);
+    return dtype_of_name(last_name_of(descr));
 }
 
 _Static_assert(sizeof(long) == 8, "NPY_LONG is int64");
+
+/* In NumPy's numbers of units, which codes have too. */
+static uint32_t
+code_of_time(dl_opaque_kind kind, const PyArray_Descr *descr)
+{
+    const PyArray_DatetimeDTypeMetaData *meta =
+        (const void *)PyDataType_C_METADATA(descr);
+
+    return dl_opaque_code(kind, (size_t)meta->meta.num << 8 | (size_t)meta->meta.base);
+}
+
+static int put_dtype(dl_opaque_text *text, PyArray_Descr *descr);
+
+/* What is between the parentheses of a tuple. */
+static int
+put_shape(dl_opaque_text *text, PyObject *shape)
+{
+    PyObject *items = PySequence_Fast(shape, "the shape of a subarray is no tuple");
+
+    for (Py_ssize_t i = 0; items != NULL && i < PySequence_Fast_GET_SIZE(items); i++) {
+        dl_opaque_put(text, i > 0 ? ", " : "");
+        dl_opaque_put_number(text,
+                             PyLong_AsLongLong(PySequence_Fast_GET_ITEM(items, i)));
+    }
+    Py_XDECREF(items);
+    return PyErr_Occurred() == NULL ? 0 : -1;
+}
+
+/* Any text, also such as has no UTF-8. */
+static int
+put_name(dl_opaque_text *text, PyObject *name)
+{
+    PyObject *encoded = PyUnicode_AsEncodedString(name, "utf-8", "surrogatepass");
+
+    if (encoded == NULL) {
+        return -1;
+    }
+    dl_opaque_put_name(text, PyBytes_AS_STRING(encoded),
+                       (size_t)PyBytes_GET_SIZE(encoded));
+    Py_DECREF(encoded);
+    return 0;
+}
+
+/* "a: int32 at 0", of a name in `fields`, which has (dtype, offset) or a title, too. */
+static int
+put_field(dl_opaque_text *text, PyObject *fields, PyObject *name)
+{
+    PyObject *field = PyDict_GetItemWithError(fields, name);
+    PyArray_Descr *descr;
+    Py_ssize_t offset;
+    PyObject *title;
+
+    if (field == NULL || !PyArg_ParseTuple(field, "On|O", &descr, &offset, &title)) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "a dtype without one of its fields");
+        }
+        return -1;
+    }
+    if (put_name(text, name) < 0) {
+        return -1;
+    }
+    dl_opaque_put(text, ": ");
+    if (put_dtype(text, descr) < 0) {
+        return -1;
+    }
+    dl_opaque_put(text, " at ");
+    dl_opaque_put_number(text, offset);
+    dl_opaque_put(text, ", ");
+    return 0;
+}
+
+/* "{a: int32 at 0, b: float32 at 4, 8 bytes}".  What does not change the elements, such
+ * as titles, flags and metadata, is left out. */
+static int
+put_record(dl_opaque_text *text, PyArray_Descr *descr)
+{
+    PyObject *names = PyDataType_NAMES(descr);
+    PyObject *fields = PyDataType_FIELDS(descr);
+
+    dl_opaque_put(text, "{");
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+        if (put_field(text, fields, PyTuple_GET_ITEM(names, i)) < 0) {
+            return -1;
+        }
+    }
+    dl_opaque_put_number(text, PyDataType_ELSIZE(descr));
+    dl_opaque_put(text, " bytes}");
+    return 0;
+}
+
+/* "int32[2, 3]" */
+static int
+put_subarray(dl_opaque_text *text, const PyArray_ArrayDescr *subarray)
+{
+    if (put_dtype(text, subarray->base) < 0) {
+        return -1;
+    }
+    dl_opaque_put(text, "[");
+    if (put_shape(text, subarray->shape) < 0) {
+        return -1;
+    }
+    dl_opaque_put(text, "]");
+    return 0;
+}
+
+static int
+put_string_of(dl_opaque_text *text, PyArray_Descr *descr)
+{
+    PyObject *name = PyObject_Str((PyObject *)descr);
+    const char *letters = name == NULL ? NULL : PyUnicode_AsUTF8(name);
+
+    if (letters != NULL) {
+        dl_opaque_put(text, letters);
+    }
+    Py_XDECREF(name);
+    return letters == NULL ? -1 : 0;
+}
+
+/* 0: its code is that of its description. */
+static uint32_t
+own_code_of(const PyArray_Descr *descr)
+{
+    size_t size = (size_t)PyDataType_ELSIZE(descr);
+
+    switch (descr->type_num) {
+    case NPY_STRING:
+        return dl_opaque_code(DL_OPAQUE_BYTES, size);
+    case NPY_UNICODE:
+        return dl_opaque_code(DL_OPAQUE_CHARACTERS, size / sizeof(Py_UCS4));
+    case NPY_VOID:
+        return PyDataType_HASFIELDS(descr) || PyDataType_HASSUBARRAY(descr)
+                   ? 0
+                   : dl_opaque_code(DL_OPAQUE_VOID, size);
+    case NPY_DATETIME:
+        return code_of_time(DL_OPAQUE_DATETIME, descr);
+    case NPY_TIMEDELTA:
+        return code_of_time(DL_OPAQUE_TIMEDELTA, descr);
+    case NPY_LONGDOUBLE:
+        return dl_opaque_code(DL_OPAQUE_LONGDOUBLE, LDBL_MANT_DIG);
+    case NPY_CLONGDOUBLE:
+        return dl_opaque_code(DL_OPAQUE_CLONGDOUBLE, LDBL_MANT_DIG);
+    default:
+        return dl_opaque_named(last_name_of(descr));
+    }
+}
+
+static int
+put_plain(dl_opaque_text *text, PyArray_Descr *descr)
+{
+    dl_dtype dtype = dtype_of(descr);
+    uint32_t code = dtype == DL_OPAQUE ? own_code_of(descr) : 0;
+    char name[DL_DTYPE_TEXT_SIZE];
+
+    if (dtype == DL_OPAQUE && code == 0) {
+        return put_string_of(text, descr);
+    }
+    dl_dtype_describe(dtype, code, name);
+    dl_opaque_put(text, name);
+    return 0;
+}
+
+/* Records hold records: a deep one must not take the stack. */
+static int
+put_dtype(dl_opaque_text *text, PyArray_Descr *descr)
+{
+    int result;
+
+    if (Py_EnterRecursiveCall(" in the description of a dtype") != 0) {
+        return -1;
+    }
+    if (PyDataType_HASSUBARRAY(descr)) {
+        result = put_subarray(text, PyDataType_SUBARRAY(descr));
+    } else if (PyDataType_HASFIELDS(descr)) {
+        result = put_record(text, descr);
+    } else {
+        dl_opaque_put(text, PyDataType_ISNOTSWAPPED(descr) ? "" : "byte-swapped ");
+        result = put_plain(text, descr);
+    }
+    Py_LeaveRecursiveCall();
+    return result;
+}
+
+/* Without Python where the dtype is a frequent one. */
+static int
+code_of(PyArray_Descr *descr, uint32_t *code)
+{
+    dl_opaque_text text = {0};
+
+    *code = own_code_of(descr);
+    if (*code != 0) {
+        return 0;
+    }
+    if (put_dtype(&text, descr) < 0) {
+        return -1;
+    }
+    *code = dl_opaque_code_of_text(&text);
+    return 0;
+}
 
 static int
 check_dtype(PyArrayObject *array, const char *parameter)
@@ -118,7 +324,7 @@ view_array(PyArrayObject *array, const char *parameter, dl_tensor *view)
         .shape = (const int64_t *)PyArray_SHAPE(array),
         .strides = (const int64_t *)PyArray_STRIDES(array),
     };
-    return 0;
+    return view->dtype == DL_OPAQUE ? code_of(descr, &view->opaque_code) : 0;
 }
 
 /* Of a subclass: its elements may not be what its memory says. */

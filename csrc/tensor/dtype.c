@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "tensor/dtype.h"
 
+#include <stdio.h>
+
 typedef struct dtype_entry {
     const char *name;
     size_t size;
@@ -41,6 +43,16 @@ const char *
 dl_dtype_name(dl_dtype dtype)
 {
     return entry_of(dtype)->name;
+}
+
+void
+dl_dtype_describe(dl_dtype dtype, uint32_t opaque_code, char text[DL_DTYPE_TEXT_SIZE])
+{
+    if (dtype == DL_OPAQUE) {
+        dl_opaque_describe(opaque_code, text);
+    } else {
+        snprintf(text, DL_DTYPE_TEXT_SIZE, "%s", dl_dtype_name(dtype));
+    }
 }
 
 size_t

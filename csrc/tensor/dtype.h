@@ -6,10 +6,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include "tensor/opaque.h"
 
 /* Compared between ranks inside a fingerprint: never renumber. */
 typedef enum dl_dtype {
-    DL_OPAQUE = 0, /* moved as bytes; the element size tells one from another */
+    DL_OPAQUE = 0, /* moved as bytes; a code tells one from another (tensor/opaque.h) */
     DL_BOOL = 1,
     DL_INT8 = 2,
     DL_UINT8 = 3,
@@ -32,6 +35,10 @@ typedef enum dl_dtype {
 
 /* NumPy's name, "float32"; "bytes" for DL_OPAQUE. */
 const char *dl_dtype_name(dl_dtype dtype);
+
+/* The same with the dtype that DL_OPAQUE stands for: "datetime64[ms]". */
+void dl_dtype_describe(dl_dtype dtype, uint32_t opaque_code,
+                       char text[DL_DTYPE_TEXT_SIZE]);
 
 /* 0 for DL_OPAQUE. */
 size_t dl_dtype_size(dl_dtype dtype);

@@ -51,8 +51,11 @@ chosen_table(void)
 }
 
 dl_status
-dl_reduce_check(dl_reduce_op op, dl_dtype dtype)
+dl_reduce_check(dl_reduce_op op, const dl_tensor *tensor)
 {
+    dl_dtype dtype = tensor->dtype;
+    char name[DL_DTYPE_TEXT_SIZE];
+
     if ((unsigned)op >= DL_REDUCE_OP_COUNT || (unsigned)dtype >= DL_DTYPE_COUNT) {
         return dl_fail(DL_INVALID, "reduce op %d of dtype %d does not exist", (int)op,
                        (int)dtype);
@@ -63,14 +66,15 @@ dl_reduce_check(dl_reduce_op op, dl_dtype dtype)
     if (dl_reduce_kernel(op, dl_reduce_dtype(dtype)) != NULL && !is_lost) {
         return DL_OK;
     }
+    dl_dtype_describe(dtype, tensor->opaque_code, name);
     if (op == DL_AVG && dl_dtype_is_integer(dtype)) {
         return dl_fail(DL_INVALID,
                        "AVG of %s: the mean of integers is no integer; use SUM, or a "
                        "floating-point dtype",
-                       dl_dtype_name(dtype));
+                       name);
     }
     return dl_fail(DL_INVALID, "%s of %s is not supported", dl_reduce_op_name(op),
-                   dl_dtype_name(dtype));
+                   name);
 }
 
 dl_dtype

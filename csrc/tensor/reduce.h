@@ -7,7 +7,7 @@
 #define DISTLITE_TENSOR_REDUCE_H
 
 #include "base/status.h"
-#include "tensor/dtype.h"
+#include "tensor/tensor.h"
 
 /* torch's numbering; compared between ranks: never renumber. */
 typedef enum dl_reduce_op {
@@ -25,8 +25,9 @@ typedef enum dl_reduce_op {
 
 const char *dl_reduce_op_name(dl_reduce_op op); /* "SUM" */
 
-/* Whether the pair has a meaning and a kernel; a worded DL_INVALID otherwise. */
-dl_status dl_reduce_check(dl_reduce_op op, dl_dtype dtype);
+/* Whether the operation has a meaning and a kernel for the elements of this tensor; a
+ * DL_INVALID that names their dtype otherwise. */
+dl_status dl_reduce_check(dl_reduce_op op, const dl_tensor *tensor);
 
 /* target[i] = left[i] op right[i].  `target` may be `left` or `right`.  AVG and
  * PREMUL_SUM add. */

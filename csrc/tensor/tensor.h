@@ -21,6 +21,8 @@ typedef struct dl_tensor {
     size_t count;     /* elements */
     size_t item_size; /* bytes of one */
     dl_dtype dtype;
+    uint32_t
+        opaque_code; /* of DL_OPAQUE: which dtype it is (tensor/opaque.h); else 0 */
     dl_device device;
     int ndim;
     bool is_contiguous; /* in C order, no gaps; then shape and strides may be NULL */
@@ -36,6 +38,13 @@ static inline size_t
 dl_tensor_size(const dl_tensor *tensor)
 {
     return tensor->count * tensor->item_size;
+}
+
+static inline bool
+dl_tensors_have_same_dtype(const dl_tensor *left, const dl_tensor *right)
+{
+    return left->dtype == right->dtype && left->opaque_code == right->opaque_code
+           && left->item_size == right->item_size;
 }
 
 /* One run of aligned elements, as reductions take them. */

@@ -142,7 +142,7 @@ next_op(walker *self, dl_op_type op, const dl_tensor *like)
     dl_op_context context = boards_op(++self->sequence, op, 15 * DL_SECOND);
 
     dl_check_describe(like, &context.fingerprint);
-    context.fingerprint.count = 0;
+    context.fingerprint.count_low = 0;
     return context;
 }
 

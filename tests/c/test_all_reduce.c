@@ -111,9 +111,9 @@ run(walker *self, algorithm reduce, const dl_all_reduce_args *args)
 {
     dl_op_context context = boards_op(++self->sequence, DL_ALL_REDUCE, 10 * DL_SECOND);
 
-    context.fingerprint.count = args->tensor.count;
+    context.fingerprint.count_low = (uint32_t)(args->tensor.count);
     context.fingerprint.dtype = (uint8_t)args->tensor.dtype;
-    context.fingerprint.reduce_op = (uint8_t)args->op;
+    context.fingerprint.detail = (uint32_t)args->op;
     CHECK_OK(reduce(&all.boards[self->rank], &context, args));
 }
 
@@ -340,7 +340,7 @@ die_in_the_middle(int rank, int size, void *unused)
     dl_op_context context = boards_op(1, DL_ALL_REDUCE, -1);
 
     (void)unused;
-    context.fingerprint.count = 1024;
+    context.fingerprint.count_low = 1024;
     context.fingerprint.dtype = DL_INT32;
     if (rank == 1) {
         dl_board_begin(&all.boards[1], &context);

@@ -101,9 +101,8 @@ call_differently(int rank, int size, void *context)
     int64_t start = dl_now();
 
     (void)size;
-    op.fingerprint.count = 1000;
+    op.fingerprint.count_low = 1000;
     op.fingerprint.dtype = DL_FLOAT32;
-    op.fingerprint.item_size = 4;
     if (rank == 1) {
         op.fingerprint = *odd;
     }
@@ -118,18 +117,15 @@ call_differently(int rank, int size, void *context)
 
 CHECK_CASE(a_difference_in_any_field_is_told_to_all)
 {
-    dl_fingerprint same = {.count = 1000,
-                           .op = DL_ALL_REDUCE,
-                           .dtype = DL_FLOAT32,
-                           .reduce_op = DL_SUM,
-                           .item_size = 4};
+    dl_fingerprint same = {
+        .count_low = 1000, .op = DL_ALL_REDUCE, .dtype = DL_FLOAT32, .detail = DL_SUM};
     dl_fingerprint odd[6] = {same, same, same, same, same, same};
 
-    odd[0].count = 999;
+    odd[0].count_low = 999;
     odd[1].op = DL_BROADCAST;
     odd[2].dtype = DL_INT32;
-    odd[3].reduce_op = DL_MAX;
-    odd[4].item_size = 8;
+    odd[3].detail = DL_MAX;
+    odd[4].count_high = 1;
     odd[5].root = 1;
     for (int i = 0; i < 6; i++) {
         boards_init(&all, 3, CHUNK, false);
@@ -143,13 +139,13 @@ CHECK_CASE(a_mismatch_names_both_calls)
     dl_op_context op = boards_op(12, DL_ALL_REDUCE, 10 * DL_SECOND);
 
     boards_init(&all, 2, CHUNK, false);
-    op.fingerprint.count = 1000;
+    op.fingerprint.count_low = 1000;
     op.fingerprint.dtype = DL_FLOAT32;
     dl_board_begin(&all.boards[0], &op);
     op.deadline = dl_deadline_after(0);
     CHECK_STATUS(dl_board_arrive(&all.boards[0]), DL_TIMEOUT);
     dl_op_context other = boards_op(12, DL_BROADCAST, 0);
-    other.fingerprint.count = 3;
+    other.fingerprint.count_low = 3;
     other.fingerprint.dtype = DL_INT64;
     dl_board_begin(&all.boards[1], &other);
     CHECK_STATUS(dl_board_arrive(&all.boards[1]), DL_MISMATCH);

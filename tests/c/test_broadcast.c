@@ -32,7 +32,7 @@ check_broadcast(dl_exchange *exchange, uint64_t sequence, int root, size_t size)
     for (size_t i = 0; rank == root && i < size; i++) {
         data[i] = value_of(root, sequence, i);
     }
-    context.fingerprint.count = size;
+    context.fingerprint.count_low = (uint32_t)(size);
     context.fingerprint.root = (uint32_t)root;
     CHECK_OK(dl_broadcast_board(exchange, &context, &args));
     for (size_t i = 0; i < size; i++) {

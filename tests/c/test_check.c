@@ -148,10 +148,10 @@ compare_fingerprints(void)
     dl_fingerprint prints[3];
 
     prints[0] = check_accepted(dl_check_all_gather, DL_ALL_GATHER, &gather);
-    CHECK(prints[0].op == DL_ALL_GATHER && prints[0].count == 4);
+    CHECK(prints[0].op == DL_ALL_GATHER && prints[0].count_low == 4);
     gather.outputs = uneven;
     prints[1] = check_accepted(dl_check_all_gather, DL_ALL_GATHER, &gather);
-    CHECK(prints[1].op == DL_ALL_GATHER_V && prints[1].count == 9);
+    CHECK(prints[1].op == DL_ALL_GATHER_V && prints[1].count_low == 9);
     gather.outputs = other;
     prints[2] = check_accepted(dl_check_all_gather, DL_ALL_GATHER, &gather);
     CHECK(prints[1].root != prints[2].root);

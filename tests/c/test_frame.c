@@ -7,9 +7,9 @@ static const dl_head sample = {
     .kind = DL_HEAD_DATA,
     .detail = 2,
     .dtype = 3,
-    .item_size = 4,
     .size = 0x105,
     .root = 0x10203,
+    .code = 0x81020304,
     .id = 0x0102030405060708,
     .tag = -2,
     .total = 9,
@@ -22,7 +22,8 @@ CHECK_CASE(a_head_lies_in_these_bytes)
 
     dl_head_put(bytes, &sample);
     CHECK_BYTES(((dl_bytes){bytes, sizeof bytes}),
-                "DLF1\x03\x02\x03\x04\x05\x01\0\0\x03\x02\x01\0"
+                "DLF2\x03\x02\x03\0\x05\x01\0\0\x03\x02\x01\0"
+                "\x04\x03\x02\x81"
                 "\x08\x07\x06\x05\x04\x03\x02\x01"
                 "\xfe\xff\xff\xff\xff\xff\xff\xff"
                 "\x09\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0");
@@ -52,6 +53,9 @@ CHECK_CASE(other_versions_kinds_and_sizes_are_refused)
         CHECK(!dl_head_take(bytes, &head));
         bytes[i] ^= 1;
     }
+    bytes[7] = 1;
+    CHECK(!dl_head_take(bytes, &head));
+    bytes[7] = 0;
     bytes[4] = 0;
     CHECK(!dl_head_take(bytes, &head));
     bytes[4] = DL_HEAD_KIND_COUNT;

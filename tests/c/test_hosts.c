@@ -120,8 +120,7 @@ next_op(world *all, int rank, dl_op_type type)
         .sequence = ++all->sequence[rank],
         .fingerprint = {.op = (uint8_t)type,
                         .dtype = (uint8_t)all->dtype,
-                        .item_size = (uint8_t)dl_dtype_size(all->dtype),
-                        .count = all->count},
+                        .count_low = (uint32_t)all->count},
         .deadline = dl_deadline_after(PATIENCE),
     };
 }
@@ -341,7 +340,7 @@ test_gather(world *all, int rank, int root)
     dl_tensor tensors[DL_RANKS_LIMIT];
     array input;
 
-    op.fingerprint.count = 0;
+    op.fingerprint.count_low = 0;
     make_list(all, outputs, tensors, rank);
     array_init(&input, all->count + (size_t)rank, all->dtype, rank % 2);
     array_fill(&input, rank, root);

@@ -329,14 +329,14 @@ CHECK_CASE(history_remembers_the_last_ones)
 
     CHECK(dl_mpi_history_at(&one, 0) == NULL);
     for (op.sequence = 1; op.sequence <= 3 * DL_MPI_REMEMBERED; op.sequence++) {
-        op.fingerprint.count = op.sequence;
+        op.fingerprint.count_low = (uint32_t)(op.sequence);
         dl_mpi_history_note(&one, &op);
         dl_mpi_history_note(&other, &op);
         CHECK_EQUAL(one.digest, other.digest);
         CHECK(dl_mpi_history_at(&one, op.sequence + 1) == NULL);
     }
     for (uint64_t i = 0; i < DL_MPI_REMEMBERED; i++) {
-        CHECK_EQUAL(dl_mpi_history_at(&one, one.newest - i)->count, one.newest - i);
+        CHECK_EQUAL(dl_mpi_history_at(&one, one.newest - i)->count_low, one.newest - i);
     }
     CHECK(dl_mpi_history_at(&one, one.newest - DL_MPI_REMEMBERED) == NULL);
     op.sequence = one.newest + 1;

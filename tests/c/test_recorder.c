@@ -46,7 +46,7 @@ join(const char *name)
 }
 
 static const dl_fingerprint sum = {
-    .op = DL_ALL_REDUCE, .dtype = DL_FLOAT32, .count = 1000, .root = 7};
+    .op = DL_ALL_REDUCE, .dtype = DL_FLOAT32, .count_low = 1000, .root = 7};
 
 static dl_record *
 start(const dl_seat *seat, uint64_t sequence)
@@ -467,7 +467,7 @@ static void
 write_rows(const dl_seat *seat)
 {
     for (uint64_t i = 1; i <= 20000; i++) {
-        dl_fingerprint what = {.op = DL_BARRIER, .count = i};
+        dl_fingerprint what = {.op = DL_BARRIER, .count_low = (uint32_t)i};
         dl_deadline deadline = {.at = (int64_t)(2 * i), .limit = (int64_t)i};
         dl_record *record = dl_recorder_post(seat, &what, (int64_t)i, deadline);
         CHECK(record != NULL);

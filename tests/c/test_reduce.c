@@ -313,16 +313,27 @@ CHECK_CASE(avg_adds_and_then_divides)
     CHECK(wide[0] == 0.5 && wide[1] == -3.5);
 }
 
+static dl_status
+check_pair(dl_reduce_op op, dl_dtype dtype)
+{
+    return dl_reduce_check(op, &(dl_tensor){.dtype = dtype});
+}
+
 CHECK_CASE(pairs_without_a_meaning_are_refused)
 {
-    CHECK_OK(dl_reduce_check(DL_SUM, DL_FLOAT32));
-    CHECK_OK(dl_reduce_check(DL_AVG, DL_FLOAT64));
-    CHECK_STATUS(dl_reduce_check(DL_AVG, DL_INT32), DL_INVALID);
+    dl_tensor times = {.dtype = DL_OPAQUE,
+                       .opaque_code = dl_opaque_code(DL_OPAQUE_DATETIME, 1 << 8 | 8)};
+
+    CHECK_OK(check_pair(DL_SUM, DL_FLOAT32));
+    CHECK_OK(check_pair(DL_AVG, DL_FLOAT64));
+    CHECK_STATUS(check_pair(DL_AVG, DL_INT32), DL_INVALID);
     CHECK_CONTAINS(dl_last_error()->text, "AVG of int32");
-    CHECK_STATUS(dl_reduce_check(DL_SUM, DL_OPAQUE), DL_INVALID);
+    CHECK_STATUS(check_pair(DL_SUM, DL_OPAQUE), DL_INVALID);
     CHECK_TEXT(dl_last_error()->text, "SUM of bytes is not supported");
-    CHECK_STATUS(dl_reduce_check(DL_BAND, DL_FLOAT32), DL_INVALID);
-    CHECK_STATUS(dl_reduce_check((dl_reduce_op)77, DL_FLOAT32), DL_INVALID);
-    CHECK_STATUS(dl_reduce_check(DL_SUM, (dl_dtype)99), DL_INVALID);
+    CHECK_STATUS(dl_reduce_check(DL_SUM, &times), DL_INVALID);
+    CHECK_TEXT(dl_last_error()->text, "SUM of datetime64[ms] is not supported");
+    CHECK_STATUS(check_pair(DL_BAND, DL_FLOAT32), DL_INVALID);
+    CHECK_STATUS(check_pair((dl_reduce_op)77, DL_FLOAT32), DL_INVALID);
+    CHECK_STATUS(check_pair(DL_SUM, (dl_dtype)99), DL_INVALID);
     CHECK_TEXT(dl_reduce_op_name((dl_reduce_op)-1), "unknown reduce op");
 }

@@ -11,7 +11,7 @@ static bool
 push(dl_ring *ring, uint64_t id, size_t size)
 {
     uint8_t *payload = dl_ring_reserve(ring, size);
-    dl_frame frame = {.id = id, .size = (uint32_t)size, .kind = 1};
+    dl_frame frame = {.id = id, .size = (uint16_t)size, .kind = 1};
 
     if (payload == NULL) {
         return false;

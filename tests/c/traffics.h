@@ -76,7 +76,7 @@ DL_CHECK_UNUSED static dl_op_context
 traffics_op(uint64_t sequence, dl_op_type op, int64_t limit)
 {
     return (dl_op_context){.sequence = sequence,
-                           .fingerprint = {.op = (uint8_t)op, .item_size = 1},
+                           .fingerprint = {.op = (uint8_t)op},
                            .deadline = dl_deadline_after(limit)};
 }
 

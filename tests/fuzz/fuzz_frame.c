@@ -20,7 +20,7 @@ static const dl_peer peer = {.pid = 7, .host = "h"};
 /* The call that the corpus's heads belong to. */
 static const dl_op_context op = {
     .sequence = 1,
-    .fingerprint = {.op = DL_ALL_GATHER, .dtype = DL_FLOAT32, .item_size = 4},
+    .fingerprint = {.op = DL_ALL_GATHER, .dtype = DL_FLOAT32},
 };
 
 typedef struct outcome {

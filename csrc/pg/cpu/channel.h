@@ -16,11 +16,10 @@ typedef struct dl_frame {
     uint64_t id;
     int64_t tag;
     uint64_t total;
-    uint32_t size; /* of the payload */
+    uint32_t code; /* of an opaque dtype */
+    uint16_t size; /* of the payload */
     uint8_t kind;  /* not 0 */
     uint8_t dtype;
-    uint8_t item_size;
-    uint8_t reason;
 } dl_frame;
 
 /* One that came, in place until released. */

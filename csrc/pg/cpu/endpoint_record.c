@@ -7,7 +7,7 @@
 
 /* "dlcpu" and, in the last byte, a version: a record that begins otherwise is not read
  * any further. */
-#define RECORD_MAGIC UINT64_C(0x0400007570636c64)
+#define RECORD_MAGIC UINT64_C(0x0500007570636c64)
 #define FIELD_LIMIT 1024
 
 /* In network order, without the family, which the size tells. */

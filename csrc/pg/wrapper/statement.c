@@ -51,13 +51,12 @@ put_line(const dl_op_context *op, dl_buffer *text)
 static void
 put_dtype(const dl_fingerprint *fingerprint, dl_buffer *text)
 {
-    if (fingerprint->op == DL_BARRIER) {
-        put(text, "\n");
-    } else if (fingerprint->dtype == DL_OPAQUE) {
-        put(text, "bytes%u\n", fingerprint->item_size);
-    } else {
-        put(text, "%s\n", dl_dtype_name((dl_dtype)fingerprint->dtype));
+    char dtype[DL_DTYPE_TEXT_SIZE] = "";
+
+    if (fingerprint->op != DL_BARRIER) {
+        dl_dtype_describe((dl_dtype)fingerprint->dtype, fingerprint->detail, dtype);
     }
+    put(text, "%s\n", dtype);
 }
 
 /* The array whose shape all ranks share; NULL: they share none. */
@@ -121,7 +120,7 @@ put_reduce_op_and_root(const dl_fingerprint *fingerprint, dl_buffer *text)
 {
     put(text, "%s\n",
         is_reduction(fingerprint->op)
-            ? dl_reduce_op_name((dl_reduce_op)fingerprint->reduce_op)
+            ? dl_reduce_op_name((dl_reduce_op)dl_fingerprint_reduce_op(fingerprint))
             : "");
     if (has_root(fingerprint->op)) {
         put(text, "%" PRIu32, fingerprint->root);

@@ -33,11 +33,12 @@ describe(const dl_message *self, char text[TEXT_SIZE])
 static dl_status
 fail_types(const char *text, const dl_frame *sent, const dl_frame *taken)
 {
-    return dl_fail(DL_MISMATCH,
-                   "%s: the message is of %s with %d bytes each, the receive takes %s "
-                   "with %d bytes each",
-                   text, dl_dtype_name((dl_dtype)sent->dtype), sent->item_size,
-                   dl_dtype_name((dl_dtype)taken->dtype), taken->item_size);
+    char dtypes[2][DL_DTYPE_TEXT_SIZE];
+
+    dl_dtype_describe((dl_dtype)sent->dtype, sent->code, dtypes[0]);
+    dl_dtype_describe((dl_dtype)taken->dtype, taken->code, dtypes[1]);
+    return dl_fail(DL_MISMATCH, "%s: the message is of %s, the receive takes %s", text,
+                   dtypes[0], dtypes[1]);
 }
 
 dl_status
@@ -47,14 +48,14 @@ dl_p2p_fail_refused(const dl_message *self, const dl_frame *frame)
     dl_frame own = {
         .total = self->size,
         .dtype = (uint8_t)self->tensor.dtype,
-        .item_size = (uint8_t)self->tensor.item_size,
+        .code = self->tensor.opaque_code,
     };
     bool is_send = self->work.op == DL_SEND;
     const dl_frame *sent = is_send ? &own : frame;
     const dl_frame *taken = is_send ? frame : &own;
 
     describe(self, text);
-    if (sent->dtype != taken->dtype || sent->item_size != taken->item_size) {
+    if (sent->dtype != taken->dtype || sent->code != taken->code) {
         return fail_types(text, sent, taken);
     }
     return dl_fail(DL_MISMATCH,

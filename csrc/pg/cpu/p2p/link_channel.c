@@ -80,9 +80,8 @@ publish(dl_channel *channel, const dl_frame *frame)
                                                     .kind = DL_HEAD_MESSAGE,
                                                     .detail = frame->kind,
                                                     .dtype = frame->dtype,
-                                                    .item_size = frame->item_size,
                                                     .size = frame->size,
-                                                    .root = frame->reason,
+                                                    .code = frame->code,
                                                     .id = frame->id,
                                                     .tag = frame->tag,
                                                     .total = frame->total,
@@ -126,16 +125,16 @@ fail_protocol(const dl_link_channel *self)
 static bool
 understand(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
 {
-    if (head->kind == DL_HEAD_MESSAGE && head->detail != 0) {
+    if (head->kind == DL_HEAD_MESSAGE && head->detail != 0
+        && head->size <= UINT16_MAX) {
         self->frame = (dl_frame){
             .id = head->id,
             .tag = head->tag,
             .total = head->total,
-            .size = head->size,
+            .size = (uint16_t)head->size,
             .kind = head->detail,
             .dtype = head->dtype,
-            .item_size = head->item_size,
-            .reason = (uint8_t)head->root,
+            .code = head->code,
         };
         return true;
     }

@@ -20,7 +20,7 @@ fits(const dl_message *receive, const dl_frame *frame)
 {
     return frame->total <= receive->size
            && frame->dtype == (uint8_t)receive->tensor.dtype
-           && frame->item_size == (uint8_t)receive->tensor.item_size;
+           && frame->code == receive->tensor.opaque_code;
 }
 
 static void
@@ -31,7 +31,7 @@ refuse(dl_message *receive, const dl_frame *frame)
         .total = receive->size,
         .kind = DL_FRAME_REFUSE,
         .dtype = (uint8_t)receive->tensor.dtype,
-        .item_size = (uint8_t)receive->tensor.item_size,
+        .code = receive->tensor.opaque_code,
     };
 
     dl_p2p_control(receive->engine, receive->peer, &answer);

@@ -11,12 +11,17 @@
 #include "pg/cpu/p2p/p2p_runner.h"
 #include "pg/cpu/p2p/p2p_wait.h"
 
+#define MOST_CAPACITY ((size_t)256 << 10)
+#define CHUNKS 8 /* of a ring, each with a DATA frame */
+
+_Static_assert(MOST_CAPACITY / CHUNKS <= UINT16_MAX, "a frame's size has 16 bits");
+
 /* Large enough that two cores stream through it without waiting for each other, small
  * enough to stay in a cache; less where many ranks would need many of them. */
 static size_t
 capacity_for(int size)
 {
-    return size <= 16   ? (size_t)256 << 10
+    return size <= 16   ? MOST_CAPACITY
            : size <= 64 ? (size_t)64 << 10
                         : (size_t)16 << 10;
 }
@@ -117,7 +122,7 @@ open_channels(dl_p2p *engine, void *memory)
     size_t capacity = capacity_for(dl_layout_count(layout, layout->host));
 
     engine->eager = capacity / 16;
-    engine->chunk = capacity / 8;
+    engine->chunk = capacity / CHUNKS;
     for (int rank = 0; rank < engine->size; rank++) {
         dl_list_init(&engine->peers[rank].queued);
         dl_list_init(&engine->peers[rank].streaming);

@@ -14,10 +14,11 @@
 enum dl_frame_kind {
     DL_FRAME_MESSAGE = 1, /* id of the send; with its contents if they are small */
     DL_FRAME_ACCEPT = 2,  /* id of the send; tag: id for its data */
-    DL_FRAME_REFUSE = 3,  /* id of the send; total and dtype: what the receive takes */
-    DL_FRAME_DATA = 4,    /* id from the ACCEPT */
-    DL_FRAME_CANCEL = 5,  /* id of the send: the sender gave up */
-    DL_FRAME_STOP = 6,    /* id of the send: the receiver gave up */
+    DL_FRAME_REFUSE =
+        3, /* id of the send; total, dtype and code: what the receive takes */
+    DL_FRAME_DATA = 4,   /* id from the ACCEPT */
+    DL_FRAME_CANCEL = 5, /* id of the send: the sender gave up */
+    DL_FRAME_STOP = 6,   /* id of the send: the receiver gave up */
 };
 
 typedef enum dl_message_state {

@@ -145,10 +145,10 @@ offer(dl_p2p *engine, dl_message *send)
         .id = send->id,
         .tag = send->tag,
         .total = send->size,
-        .size = (uint32_t)size,
+        .size = (uint16_t)size,
         .kind = DL_FRAME_MESSAGE,
         .dtype = (uint8_t)send->tensor.dtype,
-        .item_size = (uint8_t)send->tensor.item_size,
+        .code = send->tensor.opaque_code,
     };
     publish(engine, send->peer, &frame);
     send->moved = size;
@@ -186,7 +186,7 @@ stream(dl_p2p *engine, dl_message *send)
     }
     copy_out(&send->tensor, send->moved, contents, size);
     dl_frame frame = {
-        .id = send->peer_id, .size = (uint32_t)size, .kind = DL_FRAME_DATA};
+        .id = send->peer_id, .size = (uint16_t)size, .kind = DL_FRAME_DATA};
     publish(engine, send->peer, &frame);
     send->moved += size;
     return true;

@@ -6,7 +6,7 @@
 #include "base/thread.h"
 #include "pg/cpu/shm/verdict.h"
 
-#define MAGIC UINT64_C(0x325f626c74736964) /* "distlb_2" */
+#define MAGIC UINT64_C(0x335f626c74736964) /* "distlb_3" */
 
 /* Enough for a peer that runs and is about to answer.  After that yielding looks nearly
  * as often if nobody else wants the core, and where the system has put two ranks on one,

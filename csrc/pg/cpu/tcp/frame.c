@@ -15,9 +15,10 @@ dl_head_put(uint8_t bytes[DL_HEAD_SIZE], const dl_head *head)
     dl_put_u8(&buffer, head->kind);
     dl_put_u8(&buffer, head->detail);
     dl_put_u8(&buffer, head->dtype);
-    dl_put_u8(&buffer, head->item_size);
+    dl_put_u8(&buffer, 0);
     dl_put_u32(&buffer, head->size);
     dl_put_u32(&buffer, head->root);
+    dl_put_u32(&buffer, head->code);
     dl_put_u64(&buffer, head->id);
     dl_put_i64(&buffer, head->tag);
     dl_put_u64(&buffer, head->total);
@@ -30,11 +31,13 @@ dl_head_take(const uint8_t bytes[DL_HEAD_SIZE], dl_head *head)
 {
     dl_reader reader = dl_reader_of((dl_bytes){bytes, DL_HEAD_SIZE});
     uint32_t magic;
+    uint8_t unused;
 
     return dl_take_u32(&reader, &magic) && magic == DL_HEAD_MAGIC
            && dl_take_u8(&reader, &head->kind) && dl_take_u8(&reader, &head->detail)
-           && dl_take_u8(&reader, &head->dtype) && dl_take_u8(&reader, &head->item_size)
-           && dl_take_u32(&reader, &head->size) && dl_take_u32(&reader, &head->root)
+           && dl_take_u8(&reader, &head->dtype) && dl_take_u8(&reader, &unused)
+           && unused == 0 && dl_take_u32(&reader, &head->size)
+           && dl_take_u32(&reader, &head->root) && dl_take_u32(&reader, &head->code)
            && dl_take_u64(&reader, &head->id) && dl_take_i64(&reader, &head->tag)
            && dl_take_u64(&reader, &head->total) && dl_take_u64(&reader, &head->length)
            && head->kind > 0 && head->kind < DL_HEAD_KIND_COUNT

@@ -9,10 +9,10 @@
 #include "base/buffer.h"
 #include "base/bytes.h"
 
-#define DL_HEAD_SIZE 48u
+#define DL_HEAD_SIZE 52u
 
-/* "DLF1": the last byte is the version. */
-#define DL_HEAD_MAGIC 0x31464c44u
+/* "DLF2": the last byte is the version. */
+#define DL_HEAD_MAGIC 0x32464c44u
 
 /* Largest payload: a message may be cut, so that something else can come between. */
 #define DL_PART_LIMIT (1u << 20)
@@ -28,11 +28,11 @@ typedef enum dl_head_kind {
 } dl_head_kind;
 
 /*           HELLO, PROBE     DATA             FAREWELL    MESSAGE
- * detail    use              reduce op        -           kind of frame
+ * detail    use              -                -           kind of frame
  * dtype     -                dtype            -           dtype
- * item_size -                item size        -           item size
  * size      of the payload, which follows: token and group name; elements; text; contents
- * root      callee's rank    root             dl_status   reason
+ * root      callee's rank    root             dl_status   -
+ * code      -                detail           -           opaque dtype's code
  * id        caller's rank    sequence number  -           id
  * tag       -                op, stage        -           tag
  * total     -                count            -           total
@@ -41,9 +41,9 @@ typedef struct dl_head {
     uint8_t kind;
     uint8_t detail;
     uint8_t dtype;
-    uint8_t item_size;
     uint32_t size;
     uint32_t root;
+    uint32_t code;
     uint64_t id;
     int64_t tag;
     uint64_t total;

@@ -15,13 +15,12 @@ dl_stamp_head(const dl_op_context *op, uint32_t stage)
 
     return (dl_head){
         .kind = DL_HEAD_DATA,
-        .detail = fingerprint->reduce_op,
         .dtype = fingerprint->dtype,
-        .item_size = fingerprint->item_size,
         .root = fingerprint->root,
+        .code = fingerprint->detail,
         .id = op->sequence,
         .tag = (int64_t)((uint64_t)stage << STAGE_SHIFT | fingerprint->op),
-        .total = fingerprint->count,
+        .total = dl_fingerprint_count(fingerprint),
     };
 }
 
@@ -29,14 +28,15 @@ dl_stamp_head(const dl_op_context *op, uint32_t stage)
 static dl_fingerprint
 fingerprint_of(const dl_head *head)
 {
-    return (dl_fingerprint){
-        .count = head->total,
+    dl_fingerprint theirs = {
         .op = (uint8_t)head->tag,
         .dtype = head->dtype,
-        .reduce_op = head->detail,
-        .item_size = head->item_size,
         .root = head->root,
+        .detail = head->code,
     };
+
+    dl_fingerprint_set_count(&theirs, head->total);
+    return theirs;
 }
 
 dl_status
