@@ -7,7 +7,8 @@
  * Rank and size are in RANK and WORLD_SIZE.  As in real libraries, bytes move only while
  * one of its functions is called.  Collectives are messages with a context of their own,
  * and add up in the order of ranks.  DOUBLE_MPI_FAIL=MPI_Bcast: that call fails.
- * DOUBLE_MPI_THREADS=1: a lower thread level is granted.  Tags go up to what MPI promises
+ * As MPICH over UCX, it never completes a receive from any source whose message has come
+ * before.  DOUBLE_MPI_THREADS=1: a lower thread level is granted.  Tags go up to what MPI promises
  * and no further. */
 #include <complex.h>
 #include <fcntl.h>
@@ -164,6 +165,7 @@ typedef struct request {
     char *copy;
     uint64_t turn;
     int source, result;
+    message *came; /* of MPI_Improbe, for MPI_Imrecv */
 } request;
 
 typedef struct comm {
@@ -418,21 +420,48 @@ begin_receive(void *data, size_t size, int peer, int tag, const comm *in)
     return wanted;
 }
 
+/* The place of the first message that came before and fits, or of the list's end. */
+static message **
+find_link(const request *wanted)
+{
+    message **link = &arrived;
+
+    while (*link != NULL && !fits(wanted, *link)) {
+        link = &(*link)->next;
+    }
+    return link;
+}
+
+static message *
+unlink_arrived(message **link)
+{
+    message *came = *link;
+
+    *link = came->next;
+    if (arrived_end == &came->next) {
+        arrived_end = link;
+    }
+    return came;
+}
+
 /* Of the messages that came before; called once its context is the right one. */
 static void
 find_arrived(request *wanted)
 {
-    for (message **link = &arrived; *link != NULL; link = &(*link)->next) {
-        message *came = *link;
-        if (fits(wanted, came)) {
-            *link = came->next;
-            if (arrived_end == &came->next) {
-                arrived_end = link;
-            }
-            deliver(wanted, came);
-            return;
-        }
+    message **link = find_link(wanted);
+
+    if (*link != NULL) {
+        deliver(wanted, unlink_arrived(link));
     }
+}
+
+static void
+tell_source(const message *came, const comm *of, int *words)
+{
+    for (int rank = 0; rank < of->size; rank++) {
+        words[AT_SOURCE] = of->ranks[rank] == came->source ? rank : words[AT_SOURCE];
+    }
+    words[AT_TAG] = came->head.tag;
 }
 
 static handle
@@ -796,6 +825,10 @@ MPI_Irecv(void *data, int count, handle type, int peer, int tag, handle in, hand
     request *wanted =
         begin_receive(data, (size_t)count * size_of(type), peer, tag, comm_of(in));
     find_arrived(wanted);
+    if (wanted->is_done && peer == ANY_SOURCE) {
+        wanted->is_done = false;
+        wanted->context = -1;
+    }
     *out = handle_of(wanted);
     pthread_mutex_unlock(&lock);
     return fails("MPI_Irecv");
@@ -807,8 +840,6 @@ MPI_Iprobe(int source, int tag, handle in, int *is_there, void *status)
     if (tag < 0 || tag > LAST_TAG) {
         return ERR_TAG;
     }
-    int *words = status;
-
     pthread_mutex_lock(&lock);
     if (is_ending) {
         fprintf(stderr, "mpi_double: MPI_Iprobe after MPI_Finalize was called\n");
@@ -819,19 +850,51 @@ MPI_Iprobe(int source, int tag, handle in, int *is_there, void *status)
     request sought = {.context = of->context * 2,
                       .tag = tag,
                       .peer = source == ANY_SOURCE ? -1 : of->ranks[source]};
-    *is_there = 0;
-    for (const message *came = arrived; came != NULL && !*is_there; came = came->next) {
-        if (fits(&sought, came)) {
-            *is_there = 1;
-            for (int rank = 0; rank < of->size; rank++) {
-                words[AT_SOURCE] =
-                    of->ranks[rank] == came->source ? rank : words[AT_SOURCE];
-            }
-            words[AT_TAG] = tag;
-        }
+    message **link = find_link(&sought);
+    *is_there = *link != NULL;
+    if (*is_there) {
+        tell_source(*link, of, status);
     }
     pthread_mutex_unlock(&lock);
     return fails("MPI_Iprobe");
+}
+
+int
+MPI_Improbe(int source, int tag, handle in, int *is_there, handle *found, void *status)
+{
+    if (tag < 0 || tag > LAST_TAG) {
+        return ERR_TAG;
+    }
+    pthread_mutex_lock(&lock);
+    progress();
+    const comm *of = comm_of(in);
+    request sought = {.context = of->context * 2,
+                      .tag = tag,
+                      .peer = source == ANY_SOURCE ? -1 : of->ranks[source]};
+    message **link = find_link(&sought);
+    *is_there = *link != NULL;
+    if (*is_there) {
+        request *holder = new_request(false, of, tag);
+        holder->context = -1; /* no other message is for it */
+        holder->came = unlink_arrived(link);
+        tell_source(holder->came, of, status);
+        *found = handle_of(holder);
+    }
+    pthread_mutex_unlock(&lock);
+    return fails("MPI_Improbe");
+}
+
+int
+MPI_Imrecv(void *data, int count, handle type, handle *found, handle *out)
+{
+    pthread_mutex_lock(&lock);
+    request *holder = &requests[index_of(*found)];
+    holder->data = data;
+    holder->capacity = (size_t)count * size_of(type);
+    deliver(holder, holder->came);
+    *out = *found;
+    pthread_mutex_unlock(&lock);
+    return fails("MPI_Imrecv");
 }
 
 int

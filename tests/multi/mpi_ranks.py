@@ -244,6 +244,51 @@ def sent_in_vain() -> dict[str, Any]:
     return found
 
 
+def from_any_rank() -> dict[str, Any]:
+    """Receives from any rank, before and after the message; what rank 0 found."""
+    rank, _ = init(seconds=60)
+    found: dict[str, Any] = {}
+    got = np.zeros((7, 1))
+    if rank == 1:
+        distlite.send(np.array([1.0]), 0, tag=1)
+    distlite.barrier()
+    if rank == 0:
+        found["came before"] = [distlite.recv(got[0], tag=1), float(got[0, 0])]
+        # A receive from one rank is behind one from any with the same tag.
+        sources = [None, 1, None, 1, None]
+        works = [
+            distlite.irecv(got[i], source, tag=i // 5)
+            for i, source in enumerate(sources, 1)
+        ]
+        brief = distlite.irecv(np.zeros(1), tag=9)
+        found["too short"] = error_of(brief.wait, timedelta(seconds=0.1))
+    distlite.barrier()
+    if rank == 1:
+        distlite.send(np.array([50.0]), 0, tag=1)
+        for i in range(1, 5):
+            distlite.send(np.array([float(i)]), 0, tag=0)
+        distlite.send(np.arange(3.0), 0, tag=9)
+    if rank == 0:
+        for work in reversed(works):
+            work.wait()
+        found["in order"] = [float(value) for value in got[1:6, 0]]
+        found["too long"] = error_of(brief.wait)
+    distlite.barrier()
+    group = distlite.new_group()
+    if rank == 0:
+        group.set_timeout(timedelta(seconds=0.2))
+        found["late"] = error_of(distlite.recv, got[6], group=group, tag=3)
+        group.set_timeout(timedelta(seconds=60))
+    distlite.barrier()
+    if rank == 1:
+        distlite.send(np.array([6.0]), 0, group=group, tag=3)
+    else:
+        found["then"] = [distlite.recv(got[6], group=group, tag=3), float(got[6, 0])]
+    distlite.barrier()
+    distlite.destroy_process_group()
+    return found
+
+
 def interrupted_send() -> bool:
     """As sent_in_vain, after Ctrl-C.  The same array is sent once more, for that may
     come before the first one was."""

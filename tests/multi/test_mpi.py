@@ -280,6 +280,29 @@ def check_sent_in_vain(first, second):
     assert second == {"1": True, "2": True, "3": True}
 
 
+def check_from_any_rank(found):
+    assert found["came before"] == [1, 1.0]
+    assert found["in order"] == [1.0, 2.0, 3.0, 4.0, 50.0]
+    assert "timed out after 100ms" in found["too short"]
+    assert "MPI_Irecv failed: " in found["too long"]
+    assert "recv in group 1 on rank 0 timed out after 200ms" in found["late"]
+    assert found["then"] == [1, 6.0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_receives_from_any_rank(family):
+    """The double loses what a posted receive from any source finds there."""
+    env = mpi_double(*FAMILIES[family])
+    found, _ = run_ranks(mpi_ranks.call, 2, env=env, name="from_any_rank")
+    check_from_any_rank(found)
+
+
+@launchers
+def test_receives_from_any_rank_with_mpi(run, launcher):
+    found, _ = run(launcher, 2, "from_any_rank")
+    check_from_any_rank(found)
+
+
 def test_what_was_sent_until_an_interrupt_keeps_its_memory():
     assert run_ranks(mpi_ranks.call, 2, env=mpi_double(), name="interrupted_send") == [
         True,

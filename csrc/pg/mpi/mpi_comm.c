@@ -35,6 +35,7 @@ free_comm(dl_mpi_comm *comm)
         && dl_mpi_world_is_open()) {
         comm->mpi->comm_free(comm->handle);
     }
+    pthread_mutex_destroy(&comm->matching.lock);
     pthread_mutex_destroy(&comm->lock);
     free(comm->group_name);
     free(comm);
@@ -86,6 +87,9 @@ dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ra
         return dl_fail_no_memory();
     }
     pthread_mutex_init(&made->lock, NULL);
+    pthread_mutex_init(&made->matching.lock, NULL);
+    dl_list_init(&made->matching.head);
+    atomic_init(&made->matching.count, 0);
     atomic_init(&made->references, 1);
     made->mpi = world->mpi;
     made->world = world;

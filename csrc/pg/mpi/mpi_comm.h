@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 
 #include "base/deadline.h"
+#include "base/list.h"
 #include "pg/mpi/mpi_world.h"
 
 /* Tags of MPI's messages in a group's communicator.  This library's own come first,
@@ -23,6 +24,13 @@ enum {
     DL_MPI_OBJECT_TAG, /* of DL_OBJECT_TAG */
     DL_MPI_USER_TAG,
 };
+
+/* Receives that wait to be matched (mpi_match.h). */
+typedef struct dl_mpi_queue {
+    pthread_mutex_t lock;
+    dl_list head; /* guarded by lock */
+    atomic_int count;
+} dl_mpi_queue;
 
 typedef struct dl_mpi_comm {
     /* fixed after init */
@@ -40,6 +48,7 @@ typedef struct dl_mpi_comm {
     atomic_bool is_aborted;
     /* The others know that this rank's group has failed, and why. */
     atomic_bool has_told;
+    dl_mpi_queue matching;
     pthread_mutex_t lock;
     dl_error cause; /* of the abort, guarded by lock; fixed once is_aborted */
 } dl_mpi_comm;

@@ -39,6 +39,8 @@ typedef int delete_attribute_fn(native_handle, int, void *, void *);
     X(irecv, MPI_Irecv, (void *, int, H, int, int, H, H *))                            \
     X(ibcast, MPI_Ibcast, (void *, int, H, int, H, H *))                               \
     X(iprobe, MPI_Iprobe, (int, int, H, int *, void *))                                \
+    X(improbe, MPI_Improbe, (int, int, H, int *, H *, void *))                         \
+    X(imrecv, MPI_Imrecv, (void *, int, H, H *, H *))                                  \
     X(test, MPI_Test, (H *, int *, void *))                                            \
     X(cancel, MPI_Cancel, (H *))                                                       \
     X(test_cancelled, MPI_Test_cancelled, (const void *, int *))                       \
@@ -245,6 +247,31 @@ iprobe(int tag, dl_mpi_handle comm, int *is_there, int *source)
 }
 
 static int
+improbe(int peer, int tag, dl_mpi_handle comm, int *is_there, dl_mpi_handle *message,
+        int *source)
+{
+    native_handle found;
+    int words[16] = {0};
+    int result = native.improbe(peer, tag, TO(comm), is_there, &found, (void *)words);
+
+    if (result == 0 && *is_there) {
+        *message = FROM(found);
+        *source = words[DL_MPI_STATUS_SOURCE];
+    }
+    return result;
+}
+
+static int
+imrecv(const dl_mpi_part *part, dl_mpi_handle message, dl_mpi_handle *request)
+{
+    native_handle found = TO(message), made;
+    int result = native.imrecv(part->data, part->count, TO(part->type), &found, &made);
+
+    *request = result == 0 ? FROM(made) : 0;
+    return result;
+}
+
+static int
 cancel(dl_mpi_handle *request)
 {
     native_handle cancelled = TO(*request);
@@ -397,6 +424,8 @@ static const dl_mpi_table calls = {
     .irecv = irecv,
     .ibcast = ibcast,
     .iprobe = iprobe,
+    .improbe = improbe,
+    .imrecv = imrecv,
     .test = test,
     .cancel = cancel,
     .bcast = bcast,

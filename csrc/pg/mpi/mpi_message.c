@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Messages between two ranks, by MPI_Isend and MPI_Irecv.  Whoever waits looks at the
+ * Messages between two ranks, by MPI_Isend and MPI_Irecv; receives from any source are
+ * matched as mpi_match.h says.  Whoever waits looks at the
  * request; the runner looks after those that nobody waits for.  A receive can be taken
  * back, a send cannot. */
 #include <inttypes.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 #include "pg/mpi/mpi_leftovers.h"
+#include "pg/mpi/mpi_match.h"
 #include "pg/mpi/mpi_runner.h"
 #include "pg/mpi/mpi_state.h"
 #include "pg/blocked_threads.h"
@@ -31,7 +33,8 @@ typedef struct message {
     dl_deadline deadline;
     /* guarded by lock */
     pthread_mutex_t lock;
-    dl_mpi_handle request;
+    dl_mpi_handle request; /* 0: it waits for its match */
+    dl_mpi_match match;
     bool is_withdrawn;
     bool is_left;           /* its request is MPI's alone */
     dl_error *why;          /* of the withdrawal; NULL if there was no memory for it */
@@ -79,7 +82,9 @@ take_back_locked(message *self)
         }
         self->is_withdrawn = true;
     }
-    if (self->work.op != DL_SEND && dl_mpi_world_is_open()) {
+    if (self->request == 0) {
+        dl_mpi_match_take_back(self->comm, &self->match);
+    } else if (self->work.op != DL_SEND && dl_mpi_world_is_open()) {
         self->comm->mpi->cancel(&self->request);
     }
 }
@@ -89,6 +94,13 @@ take_back_locked(message *self)
 static void
 leave_to_mpi_locked(message *self)
 {
+    int result;
+
+    if (self->request == 0
+        && (!dl_mpi_match_look(self->comm, &self->match, &result, &self->request)
+            || result != 0)) {
+        return; /* MPI does not have it */
+    }
     dl_mpi_leftover_add(self->comm->mpi, self->request);
     atomic_store(&self->comm->is_forsaken, true);
     self->work.keeps_memory = self->copy == NULL;
@@ -131,7 +143,7 @@ static bool
 test_locked(message *self, dl_status *outcome)
 {
     dl_mpi_status status = {.source = -1};
-    int is_done = 0;
+    int is_done = 0, result = 0;
 
     *outcome = dl_mpi_world_admit();
     if (*outcome != DL_OK) {
@@ -140,8 +152,17 @@ test_locked(message *self, dl_status *outcome)
     if (self->is_left) {
         return false; /* MPI is about to end, and so is this process */
     }
-    int result = self->comm->mpi->test(&self->request, &is_done,
-                                       self->work.op == DL_SEND ? NULL : &status);
+    if (self->request == 0
+        && !dl_mpi_match_look(self->comm, &self->match, &result, &self->request)) {
+        *outcome = self->is_withdrawn ? fail_withdrawn(self) : DL_OK;
+        return self->is_withdrawn;
+    }
+    if (result != 0) {
+        *outcome = conclude_locked(self, result, &status);
+        return true;
+    }
+    result = self->comm->mpi->test(&self->request, &is_done,
+                                   self->work.op == DL_SEND ? NULL : &status);
     if (is_done || result != 0) {
         *outcome = conclude_locked(self, result, &status);
         return true;
@@ -162,6 +183,9 @@ look(message *self)
     }
     bool is_over = test_locked(self, &outcome);
     if (is_over) {
+        if (self->request == 0) {
+            dl_mpi_match_take_back(self->comm, &self->match);
+        }
         /* With the lock: another thread's look must not end it a second time. */
         dl_work_finish(&self->work, outcome);
     }
@@ -398,6 +422,9 @@ begin(message *self, const dl_message_args *args)
     if (self->work.op == DL_SEND) {
         int result = comm->mpi->isend(&part, peer, tag, comm->handle, &self->request);
         return dl_mpi_check(comm->mpi, result, "MPI_Isend");
+    }
+    if (dl_mpi_match_post(self->comm, &self->match, &part, peer, tag)) {
+        return DL_OK;
     }
     int result = comm->mpi->irecv(&part, peer, tag, comm->handle, &self->request);
     return dl_mpi_check(comm->mpi, result, "MPI_Irecv");

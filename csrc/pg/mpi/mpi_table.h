@@ -82,6 +82,10 @@ typedef struct dl_mpi_table {
                   dl_mpi_handle *request);
     /* Whether a message with that tag has come, and from whom. */
     int (*iprobe)(int tag, dl_mpi_handle comm, int *is_there, int *source);
+    /* Whether such a message has come; it is then `imrecv`'s alone. */
+    int (*improbe)(int peer, int tag, dl_mpi_handle comm, int *is_there,
+                   dl_mpi_handle *message, int *source);
+    int (*imrecv)(const dl_mpi_part *, dl_mpi_handle message, dl_mpi_handle *request);
     /* `status` may be NULL. */
     int (*test)(dl_mpi_handle *request, int *is_done, dl_mpi_status *status);
     int (*cancel)(dl_mpi_handle *request);

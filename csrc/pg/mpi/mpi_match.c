@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/mpi/mpi_match.h"
+
+static bool
+fits(const dl_mpi_comm *comm, const dl_mpi_match *self, int source, int tag)
+{
+    return self->tag == tag
+           && (self->peer == comm->mpi->any_source || self->peer == source);
+}
+
+/* The first in the queue that a message from `source` belongs to; or NULL. */
+static dl_mpi_match *
+find_locked(dl_mpi_comm *comm, int source, int tag)
+{
+    dl_mpi_queue *queue = &comm->matching;
+
+    for (dl_list *node = queue->head.next; node != &queue->head; node = node->next) {
+        dl_mpi_match *each = DL_LIST_ENTRY(node, dl_mpi_match, node);
+        if (fits(comm, each, source, tag)) {
+            return each;
+        }
+    }
+    return NULL;
+}
+
+static void
+remove_locked(dl_mpi_comm *comm, dl_mpi_match *self)
+{
+    dl_list_remove(&self->node);
+    atomic_fetch_sub(&comm->matching.count, 1);
+}
+
+bool
+dl_mpi_match_post(dl_mpi_comm *comm, dl_mpi_match *self, const dl_mpi_part *part,
+                  int peer, int tag)
+{
+    bool is_any = peer == comm->mpi->any_source;
+
+    /* Most programs have no such receive: without the lock. */
+    if (!is_any && atomic_load(&comm->matching.count) == 0) {
+        return false;
+    }
+    pthread_mutex_lock(&comm->matching.lock);
+    bool is_queued = is_any || find_locked(comm, peer, tag) != NULL;
+    if (is_queued) {
+        *self = (dl_mpi_match){.part = *part, .peer = peer, .tag = tag};
+        dl_list_append(&comm->matching.head, &self->node);
+        atomic_fetch_add(&comm->matching.count, 1);
+    }
+    pthread_mutex_unlock(&comm->matching.lock);
+    return is_queued;
+}
+
+static void
+conclude_locked(dl_mpi_comm *comm, dl_mpi_match *self, int result)
+{
+    remove_locked(comm, self);
+    self->result = result;
+    self->is_matched = true;
+}
+
+/* One message that fits.  False: there is none, or MPI has failed. */
+static bool
+match_locked(dl_mpi_comm *comm, dl_mpi_match *self)
+{
+    dl_mpi_handle message;
+    int is_there = 0, source = -1;
+    int result = comm->mpi->improbe(self->peer, self->tag, comm->handle, &is_there,
+                                    &message, &source);
+
+    if (result != 0) {
+        conclude_locked(comm, self, result);
+        return false;
+    }
+    if (!is_there) {
+        return false;
+    }
+    /* At the latest, this one. */
+    dl_mpi_match *first = find_locked(comm, source, self->tag);
+    result = comm->mpi->imrecv(&first->part, message, &first->request);
+    conclude_locked(comm, first, result);
+    return true;
+}
+
+bool
+dl_mpi_match_look(dl_mpi_comm *comm, dl_mpi_match *self, int *result,
+                  dl_mpi_handle *request)
+{
+    pthread_mutex_lock(&comm->matching.lock);
+    while (self->node.next != NULL && match_locked(comm, self)) {
+    }
+    bool is_matched = self->is_matched;
+    if (is_matched) {
+        *result = self->result;
+        *request = self->request;
+    }
+    pthread_mutex_unlock(&comm->matching.lock);
+    return is_matched;
+}
+
+void
+dl_mpi_match_take_back(dl_mpi_comm *comm, dl_mpi_match *self)
+{
+    pthread_mutex_lock(&comm->matching.lock);
+    if (self->node.next != NULL) {
+        remove_locked(comm, self);
+    }
+    pthread_mutex_unlock(&comm->matching.lock);
+}
