@@ -22,9 +22,8 @@ is_outside(PyObject *group)
 static int
 warn_outside(const dlpy_state *state, const char *function)
 {
-    int rank = state->default_group == NULL
-                   ? -1
-                   : dl_group_rank(dlpy_group_core(state->default_group));
+    PyObject *world = dlpy_default_group(state);
+    int rank = world == NULL ? -1 : dl_group_rank(dlpy_group_core(world));
 
     return PyErr_WarnFormat(PyExc_UserWarning, 1,
                             "Running %s on global rank %d which does not belong to "
@@ -52,7 +51,7 @@ find_group(const dlpy_state *state, PyObject *object, const char *function,
            PyObject **group)
 {
     if (object == NULL || object == Py_None) {
-        object = state->default_group;
+        object = dlpy_default_group(state);
     }
     if (object == NULL) {
         PyErr_SetString(PyExc_ValueError,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/group_type.h"
 
+#include <stdatomic.h>
 #include <structmember.h>
 
 #include "base/log.h"
@@ -318,6 +319,44 @@ static PyType_Spec group_spec = {
     .slots = group_slots,
 };
 
+/* Of a thread that stands for a rank.  The group is borrowed: whoever set it keeps it
+ * until it is replaced. */
+typedef struct thread_world {
+    bool is_set;
+    dlpy_group *group; /* NULL: it has no default group */
+} thread_world;
+
+static _Thread_local thread_world own_world;
+
+/* True once any thread has had one: others need not look for theirs. */
+static atomic_bool has_thread_groups;
+
+PyObject *
+dlpy_default_group(const dlpy_state *state)
+{
+    if (atomic_load_explicit(&has_thread_groups, memory_order_relaxed)
+        && own_world.is_set) {
+        return (PyObject *)own_world.group;
+    }
+    return state->default_group;
+}
+
+static PyObject *
+set_thread_group(PyObject *module, PyObject *group)
+{
+    if (group != Py_None && !dlpy_group_check(dlpy_state_of_module(module), group)) {
+        PyErr_Format(PyExc_TypeError, "a ProcessGroup or None is needed, not %s",
+                     Py_TYPE(group)->tp_name);
+        return NULL;
+    }
+    own_world = (thread_world){
+        .is_set = true,
+        .group = group == Py_None ? NULL : (dlpy_group *)group,
+    };
+    atomic_store(&has_thread_groups, true);
+    Py_RETURN_NONE;
+}
+
 /* Also marks log lines of the core with the rank, from here on. */
 static PyObject *
 set_default_group(PyObject *module, PyObject *group)
@@ -360,6 +399,9 @@ static PyMethodDef module_functions[] = {
     {"_set_default_group", set_default_group, METH_O,
      "_set_default_group($module, group, /)\n--\n\n"
      "What collectives use that are given no group; None for no group."},
+    {"_set_thread_group", set_thread_group, METH_O,
+     "_set_thread_group($module, group, /)\n--\n\n"
+     "The same for the calling thread alone, to its end; the group is borrowed."},
     {"_set_reduce_op_types", dlpy_set_reduce_op_types, METH_VARARGS,
      "_set_reduce_op_types($module, members, wrapper, /)\n--\n\n"
      "The classes of reductions."},

@@ -45,6 +45,9 @@ int dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
                       PyObject *const *values, PyObject **answer);
 PyObject *dlpy_group_set_handler(PyObject *group, PyObject *handler);
 
+/* Of the calling thread, else of the process; borrowed, NULL before init_process_group. */
+PyObject *dlpy_default_group(const dlpy_state *state);
+
 /* -1 with a ValueError if it is none of the group's. */
 int dlpy_group_rank_of(PyObject *group, int64_t global_rank, int *rank);
 

@@ -25,7 +25,7 @@ typedef struct dlpy_state {
     PyTypeObject *tcp_store_type;
 
     PyTypeObject *group_type;
-    PyObject *default_group;  /* NULL before init_process_group */
+    PyObject *default_group;  /* of the process; NULL before init_process_group */
     PyObject *custom_handler; /* of groups whose operations are in Python */
     PyObject *red_op_type;    /* of ReduceOp.SUM and its like */
     PyObject *reduce_op_type; /* ReduceOp */

@@ -299,6 +299,8 @@ def _register(group: ProcessGroup, info: GroupInfo) -> None:
     world.groups[group] = info
     world.group_count += 1
     world.set_default(group)
+    if world.is_of_thread:
+        return  # its errors are told by who runs the thread
     replaced = sys.excepthook
     world.replaced_except_hook = replaced
     world.except_hook = sys.excepthook = _prefixing(replaced, group.rank())

@@ -8,6 +8,7 @@ default group, so that collectives find it without coming here.
 from __future__ import annotations
 
 import os
+from _thread import get_ident
 
 from . import _C
 from ._C import ProcessGroup
@@ -16,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+    from typing import Any, ClassVar
 
     from ._C import Store
 
@@ -67,7 +69,9 @@ class GroupInfo:
 
 
 class World:
-    """The state itself; `world` below is the only instance."""
+    """The state itself; `world` below is the process's."""
+
+    is_of_thread = False
 
     def __init__(self) -> None:
         self.default: ProcessGroup | None = None
@@ -83,6 +87,7 @@ class World:
         self.replaced_except_hook: ExceptHook | None = None
 
     def set_default(self, default: ProcessGroup | None) -> None:
+        """Also for the extension, which collectives ask."""
         _C._set_default_group(default)
         self.default = default
 
@@ -90,6 +95,35 @@ class World:
         if self.default is None:
             raise ValueError(NOT_INITIALIZED)
         return self.default
+
+
+class ThreadWorld(World):
+    """That of one thread alone, which stands for a rank (distlite.testing.world)."""
+
+    is_of_thread = True
+
+    def set_default(self, default: ProcessGroup | None) -> None:
+        """For the thread that calls it."""
+        _C._set_thread_group(default)
+        self.default = default
+
+
+class RoutedWorld(World):
+    """The process's, or the calling thread's where it has one of its own.
+
+    `world` becomes one of these while there are such threads, so that others pay
+    nothing for them.
+    """
+
+    of_threads: ClassVar[dict[int, ThreadWorld]] = {}  # by the thread's number
+
+    def __getattribute__(self, name: str) -> Any:
+        own = RoutedWorld.of_threads.get(get_ident(), self)
+        return object.__getattribute__(own, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = RoutedWorld.of_threads.get(get_ident(), self)
+        object.__setattr__(own, name, value)
 
 
 world = World()

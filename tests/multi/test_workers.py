@@ -8,9 +8,10 @@ import sys
 import time
 
 import pytest
-import workers
 from launching import wait_until
 from workers import RanksFailed, rank_outcomes, run_ranks
+
+from distlite.testing import Job
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -97,14 +98,14 @@ def hang_deep(rank, world_size, mark):
 
 def test_a_late_rank_shows_where_it_was(tmp_path, monkeypatch):
     mark = tmp_path / "mark"
-    wait = workers._Run.wait
+    wait = Job.wait
 
     def wait_from_there(run, timeout, **rest):
         wait_until(mark.exists)
         return wait(run, timeout, **rest)
 
     # Whatever the start of an interpreter takes.
-    monkeypatch.setattr(workers._Run, "wait", wait_from_there)
+    monkeypatch.setattr(Job, "wait", wait_from_there)
     with pytest.raises(RanksFailed, match="the_place_where_it_hangs"):
         run_ranks(hang_deep, 1, timeout=0.2, mark=str(mark))
 

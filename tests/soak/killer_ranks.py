@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -64,13 +65,17 @@ class Told:
 
 
 def run_until_told(
-    scene: Scene, witness: Any, choice: random.Random, count: int
+    scene: Scene,
+    witness: Any,
+    choice: random.Random,
+    choices: Sequence[Callable[[Scene], Any]],
+    count: int,
 ) -> Told:
     told = Told()
     went_well = time.monotonic()
     try:
         while told.operations < count:
-            choice.choice(CHOICES)(scene)
+            choice.choice(choices)(scene)
             went_well = time.monotonic()
             told.operations += 1
     except distlite.DistError as error:
@@ -146,8 +151,12 @@ def survive(
         names = {"kill": "KILL", "interrupt": "INT"}
         signal_later(names.get(what, "STOP"), moment, stop)
     count = OPERATION_COUNT if what == "pause" else 1 << 30
+    # A rank that lives, and gives up a group before it has made it, is missed there for
+    # as long as the group allows.
+    lives_on = what == "interrupt" and how == "abort"
+    choices = CHOICES[:-1] if lives_on else CHOICES
     try:
-        told = run_until_told(scene, witness, choice, count)
+        told = run_until_told(scene, witness, choice, choices, count)
     except KeyboardInterrupt:
         if how == "abort":
             end_groups(scene)
@@ -165,7 +174,6 @@ def survive(
         distlite.destroy_process_group()
         return found
     # Nobody leaves before all have been told: it would be named in the victim's place.
-    is_here = what == "interrupt" and how == "abort"
-    store.barrier("told", world_size - (not is_here), timedelta(seconds=60))
+    store.barrier("told", world_size - (not lives_on), timedelta(seconds=60))
     found["sum"] = go_on(victim, path, how)
     return found

@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks as fresh processes, with a deadline and tracebacks that say whose they are."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+# Once one rank has failed the others get this long to say what they saw of it.
+GRACE_AFTER_FAILURE = 2.0
+# For the stack dumps of ranks that are late.
+GRACE_AFTER_ABORT = 10.0
+OUTPUT_LIMIT = 20_000
+MAIN = str(Path(__file__).with_name("rank_main.py"))
+# In the environment of ranks: where they leave their marks.
+FOLDER = "DISTLITE_TESTING_FOLDER"
+
+
+@dataclass
+class Outcome:
+    """What became of one rank."""
+
+    rank: int
+    value: Any = None
+    exception: BaseException | None = None  # None also where it could not be sent
+    traceback: str = ""  # empty: the function returned
+    returncode: int | None = None  # negative: a signal; 0: the function returned
+    output: str = ""  # standard output and error
+    is_late: bool = False
+    skip_reason: str | None = None  # it called pytest.skip()
+
+    @property
+    def is_good(self) -> bool:
+        return self.returncode == 0
+
+    def describe(self) -> str:
+        """Several lines, each beginning with the rank."""
+        if self.is_good:
+            head = "returned"
+        elif self.is_late:
+            head = "was late and killed"
+        elif self.skip_reason is not None:
+            head = f"skipped: {self.skip_reason}"
+        elif self.traceback:
+            head = "failed"
+        elif self.returncode is not None and self.returncode < 0:
+            head = f"was killed by {signal.Signals(-self.returncode).name}"
+        else:
+            head = f"exited with {self.returncode} before it returned"
+        lines = [head, *self.traceback.splitlines()]
+        if self.output:
+            lines += ["output:", *self.output[-OUTPUT_LIMIT:].splitlines()]
+        return "\n".join(f"rank {self.rank}: {line}" for line in lines)
+
+
+class RanksFailed(AssertionError):
+    """At least one rank failed; `outcomes` has all of them."""
+
+    def __init__(self, message: str, outcomes: list[Outcome]) -> None:
+        super().__init__(message)
+        self.outcomes = outcomes
+
+
+def run_ranks(
+    function: Callable[..., Any],
+    world_size: int,
+    *,
+    backend: str | None = "gloo",
+    timeout: float = 60.0,
+    env: dict[str, str] | None = None,
+    wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
+    **kwargs: Any,
+) -> list[Any]:
+    """Runs `function(**kwargs)` as `world_size` processes; what each returned, by rank.
+
+    The function lies at the top of a module that can be imported from its file; what it
+    takes and returns can be pickled.  Where it has parameters `rank`, `world_size` and
+    `init_method` (an address of this run) they are given.  The default group is made
+    before and destroyed after it, unless `backend` is None.  `env` is added to the
+    environment of each.  `wrap`, by rank, makes of a rank's command the one that is
+    run, as in a container.
+
+    When a rank fails, is killed, or has not returned after `timeout` seconds, all are
+    killed and RanksFailed shows the traceback and output of each; of late ones the
+    stacks of all threads.  Nothing outlives the call, or this process.
+
+    >>> def total(rank: int) -> float:
+    ...     x = np.array([float(rank)])
+    ...     dist.all_reduce(x)
+    ...     return float(x[0])
+    >>> run_ranks(total, 4)
+    [6.0, 6.0, 6.0, 6.0]
+    """
+    with Job(function, world_size, backend, env, wrap, timeout, kwargs) as job:
+        outcomes = job.wait(timeout, is_ended_by_failure=True)
+    check_outcomes(function, outcomes)
+    return [outcome.value for outcome in outcomes]
+
+
+def rank_outcomes(
+    function: Callable[..., Any],
+    world_size: int,
+    *,
+    backend: str | None = "gloo",
+    timeout: float = 60.0,
+    env: dict[str, str] | None = None,
+    wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
+    **kwargs: Any,
+) -> list[Outcome]:
+    """As run_ranks(), where some ranks are meant to fail: what became of each rank."""
+    with Job(function, world_size, backend, env, wrap, timeout, kwargs) as job:
+        return job.wait(timeout)
+
+
+def start_ranks(
+    function: Callable[..., Any],
+    world_size: int,
+    *,
+    backend: str | None = "gloo",
+    env: dict[str, str] | None = None,
+    wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
+    **kwargs: Any,
+) -> Job:
+    """As run_ranks(), without waiting: a Job, to disturb its ranks and wait for them.
+
+    >>> with start_ranks(train, 4) as job:
+    ...     job.wait_for_mark(2, "trained")  # which it sets by mark("trained")
+    ...     job.kill(2)
+    ...     outcomes = job.wait(timeout=30)
+    """
+    return Job(function, world_size, backend, env, wrap, None, kwargs)
+
+
+def check_outcomes(function: Callable[..., Any], outcomes: list[Outcome]) -> None:
+    """RanksFailed unless all returned."""
+    name = getattr(function, "__qualname__", str(function))
+    if text := describe_failed(name, outcomes):
+        raise RanksFailed(text, outcomes)
+
+
+def describe_failed(name: str, outcomes: list[Outcome]) -> str:
+    """What the failed ranks have to say, each line with its rank; empty if none."""
+    failed = [outcome for outcome in outcomes if not outcome.is_good]
+    if not failed:
+        return ""
+    # First those who know why, then those who were killed for it.
+    failed.sort(key=lambda outcome: (outcome.is_late, not outcome.traceback))
+    head = f"{len(failed)} of {len(outcomes)} ranks of {name} failed"
+    return "\n".join([head, *(outcome.describe() for outcome in failed)])
+
+
+def mark(name: str) -> None:
+    """In a rank of start_ranks(): tells Job.wait_for_mark() that it has come so far."""
+    folder = os.environ.get(FOLDER)
+    if folder is None:
+        raise RuntimeError("mark() is for ranks of distlite.testing.start_ranks()")
+    Path(folder, f"mark-{os.environ['RANK']}-{name}").touch()
+
+
+class _Rank:
+    """One process, its result pipe and its output file."""
+
+    def __init__(
+        self,
+        rank: int,
+        job: bytes,
+        env: dict[str, str],
+        output: Path,
+        wrap: Callable[[list[str]], list[str]] | None,
+    ) -> None:
+        self.outcome = Outcome(rank)
+        self.output = output
+        self.message = bytearray()
+        self.result_fd, result_end = os.pipe()
+        command = [sys.executable, "-X", "faulthandler", MAIN, str(result_end)]
+        with open(output, "wb") as sink:
+            self.process = subprocess.Popen(
+                command if wrap is None else wrap(command),
+                stdin=subprocess.PIPE,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env=env,
+                pass_fds=[result_end],
+                start_new_session=True,
+            )
+        os.close(result_end)
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(job)
+            self.process.stdin.close()
+
+    def signal(self, number: int) -> None:
+        """Reaches the process and all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def is_over(self) -> bool:
+        return self.process.poll() is not None
+
+    def finish(self) -> Outcome:
+        """After its end: reads what it left."""
+        outcome = self.outcome
+        outcome.returncode = self.process.wait()
+        self.signal(signal.SIGKILL)
+        os.set_blocking(self.result_fd, False)
+        with contextlib.suppress(BlockingIOError):
+            while part := os.read(self.result_fd, 1 << 20):
+                self.message += part
+        if self.message:
+            _take_message(outcome, bytes(self.message))
+        outcome.output = self.output.read_text(errors="replace")
+        return outcome
+
+    def close(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+        os.close(self.result_fd)
+
+
+class Job:
+    """The ranks of start_ranks(); leaving the context kills what is left of them."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        world_size: int,
+        backend: str | None,
+        env: dict[str, str] | None,
+        wrap: Sequence[Callable[[list[str]], list[str]]] | None,
+        timeout: float | None,
+        kwargs: dict[str, Any],
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="ranks-")
+        self._ranks: list[_Rank] = []
+        self._timers: list[threading.Timer] = []
+        folder = Path(self._folder.name)
+        end = None if timeout is None else time.monotonic() + timeout
+        address = kwargs.get("init_method", f"file://{folder}/rendezvous")
+        if "init_method" in _parameters(function):
+            kwargs["init_method"] = address
+        try:
+            for rank in range(world_size):
+                job = _job(function, rank, world_size, (backend, address, end), kwargs)
+                environment = _environment(rank, world_size, env or {})
+                environment[FOLDER] = str(folder)
+                wrapper = wrap[rank] if wrap is not None else None
+                output = folder / f"{rank}"
+                self._ranks.append(_Rank(rank, job, environment, output, wrapper))
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        for rank in self._ranks:
+            rank.close()
+        self._folder.cleanup()
+
+    def pid(self, rank: int) -> int:
+        """Of the rank's process."""
+        return self._ranks[rank].process.pid
+
+    def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
+        """Sends a signal to a rank and to all that it started."""
+        self._ranks[rank].signal(number)
+
+    def stop(self, rank: int) -> None:
+        """Stops a rank until go_on()."""
+        self._ranks[rank].signal(signal.SIGSTOP)
+
+    def go_on(self, rank: int) -> None:
+        """Ends a stop()."""
+        self._ranks[rank].signal(signal.SIGCONT)
+
+    def delay(self, rank: int, seconds: float) -> None:
+        """Stops a rank for so long; returns at once."""
+        self.stop(rank)
+        timer = threading.Timer(seconds, self.go_on, [rank])
+        self._timers.append(timer)
+        timer.start()
+
+    def wait_for_mark(self, rank: int, name: str, timeout: float = 60.0) -> None:
+        """Returns when the rank has called mark(name); RanksFailed when it ended."""
+        path = Path(self._folder.name, f"mark-{rank}-{name}")
+        deadline = time.monotonic() + timeout
+        while not path.exists():
+            if self._ranks[rank].is_over() and not path.exists():
+                outcome = self._ranks[rank].finish()
+                text = f"rank {rank} ended before mark({name!r})\n{outcome.describe()}"
+                raise RanksFailed(text, [outcome])
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"rank {rank} has not called mark({name!r}) for {timeout:g} s"
+                )
+            time.sleep(0.005)
+
+    def wait(
+        self, timeout: float = 60.0, *, is_ended_by_failure: bool = False
+    ) -> list[Outcome]:
+        """What became of each rank; those that are late are killed.
+
+        With `is_ended_by_failure` the first that fails ends all.
+        """
+        deadline = time.monotonic() + timeout
+        running = set(range(len(self._ranks)))
+        for rank in self._ends(deadline):
+            running.discard(rank.outcome.rank)
+            if is_ended_by_failure and rank.process.returncode != 0:
+                deadline = min(deadline, time.monotonic() + GRACE_AFTER_FAILURE)
+                break
+        for rank in self._ends(deadline, running):
+            running.discard(rank.outcome.rank)
+        self._abort(running)
+        return [rank.finish() for rank in self._ranks]
+
+    def _abort(self, late: set[int]) -> None:
+        """Late ranks show their stacks (faulthandler) before they die."""
+        for number in late:
+            self._ranks[number].outcome.is_late = True
+            self._ranks[number].signal(signal.SIGABRT)
+        for _ in self._ends(time.monotonic() + GRACE_AFTER_ABORT, set(late)):
+            pass
+        for number in late:
+            self._ranks[number].signal(signal.SIGKILL)
+
+    def _ends(
+        self, deadline: float, numbers: set[int] | None = None
+    ) -> Iterator[_Rank]:
+        """Ranks in the order of their ends, until the deadline."""
+        waiting = set(range(len(self._ranks))) if numbers is None else set(numbers)
+        while waiting:
+            for number in sorted(waiting):
+                if self._ranks[number].is_over():
+                    waiting.discard(number)
+                    yield self._ranks[number]
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            self._read([self._ranks[number] for number in waiting], min(left, 0.05))
+
+    @staticmethod
+    def _read(ranks: list[_Rank], timeout: float) -> None:
+        """Takes results as they come: a large one does not fit into the pipe."""
+        by_fd = {rank.result_fd: rank for rank in ranks}
+        for fd in select.select(list(by_fd), [], [], timeout)[0]:
+            part = os.read(fd, 1 << 20)
+            by_fd[fd].message += part
+            if not part:
+                # Closed: the process is at its end, wait for it rather than spin.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    by_fd[fd].process.wait(timeout)
+
+
+def _parameters(function: Callable[..., Any]) -> Any:
+    return inspect.signature(function).parameters
+
+
+def _job(
+    function: Callable[..., Any],
+    rank: int,
+    world_size: int,
+    world: tuple[str | None, str, float | None],
+    kwargs: dict[str, Any],
+) -> bytes:
+    """What rank_main.py reads: where the function is, then its arguments."""
+    try:
+        path = inspect.getfile(function)
+    except (OSError, TypeError):
+        path = ""
+    if not os.path.isfile(path) or "<locals>" in function.__qualname__:
+        raise ValueError(
+            f"{function.__qualname__}: other processes cannot import it: it has to lie "
+            "at the top of a module; distlite.testing.world() runs any function, as "
+            "threads"
+        )
+    head = (
+        os.getpid(),
+        sys.path,
+        function.__module__,
+        path,
+        function.__qualname__,
+    )
+    known = {"rank": rank, "world_size": world_size}
+    takes = _parameters(function)
+    arguments = {name: value for name, value in known.items() if name in takes}
+    return pickle.dumps(head) + pickle.dumps((world, {**arguments, **kwargs}))
+
+
+def _environment(rank: int, world_size: int, extra: dict[str, str]) -> dict[str, str]:
+    return {
+        **os.environ,
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(world_size),
+        "PYTHONUNBUFFERED": "1",
+        **extra,
+    }
+
+
+def _take_message(outcome: Outcome, message: bytes) -> None:
+    try:
+        kind, content, text = pickle.loads(message)
+    except Exception as error:
+        outcome.traceback = f"its result does not load here: {error!r}"
+        outcome.returncode = outcome.returncode or 1
+        return
+    if kind == "value":
+        outcome.value = content
+    elif kind == "skip":
+        outcome.skip_reason = content
+    else:
+        outcome.exception, outcome.traceback = content, text

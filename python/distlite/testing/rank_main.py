@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a rank of processes.py runs.  Imports little: every rank pays for it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from contextlib import contextmanager
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+# Set for tests of pytest (pytest_distlite.py).
+REWRITE = "DISTLITE_TESTING_REWRITE"
+
+MARGIN = 1.0
+PR_SET_PDEATHSIG = 1
+SIGKILL = 9
+
+
+def _die_with_parent(parent: int) -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _load(name: str, path: str, function: str) -> object:
+    """The function, from its file: however pytest named the module."""
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    if name == "__main__":
+        name = "__ranks__"  # a script's own guard must not start ranks again
+    loader = _rewriting_loader(name, path) if REWRITE in os.environ else None
+    spec = spec_from_file_location(name, path, loader=loader)
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    found: object = module
+    for part in function.split("."):
+        # pytest makes an object of a class for each of its tests.
+        found = getattr(found() if isinstance(found, type) else found, part)
+    return found
+
+
+def _rewriting_loader(name: str, path: str) -> Any:
+    """Has failed assertions tell the values, as pytest does."""
+    import ast
+    from importlib.machinery import SourceFileLoader
+
+    from _pytest.assertion.rewrite import rewrite_asserts
+
+    class Loader(SourceFileLoader):
+        # Not from the cache, and not into it: there it would be for everybody.
+        def get_code(self, fullname: str) -> Any:
+            source = self.get_data(path)
+            tree = ast.parse(source, path)
+            rewrite_asserts(tree, source)
+            return compile(tree, path, "exec", dont_inherit=True)
+
+    return Loader(name, path)
+
+
+@contextmanager
+def _group(backend: str | None, init_method: str, end: float | None) -> Iterator[None]:
+    """The default group; after an error it is left as it is, for others to notice.
+
+    Its operations time out before the run ends: their errors say who is late.
+    """
+    if backend is None:
+        yield
+        return
+    import time
+    from datetime import timedelta
+
+    import distlite
+
+    left = None if end is None else max(1.0, end - time.monotonic() - MARGIN)
+    distlite.init_process_group(
+        backend,
+        init_method=init_method,
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=None if left is None else timedelta(seconds=left),
+    )
+    yield
+    if distlite.is_initialized():
+        distlite.destroy_process_group()
+
+
+def _pickled_error(error: BaseException) -> bytes:
+    import traceback
+
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+        trace = trace.tb_next
+    lines = traceback.format_exception(type(error), error, trace or error.__traceback__)
+    text = "".join(lines)
+    outcomes = sys.modules.get("_pytest.outcomes")
+    if outcomes is not None and isinstance(error, outcomes.Skipped):
+        return pickle.dumps(("skip", str(error), ""))
+    try:
+        message = pickle.dumps(("error", error, text))
+        pickle.loads(message)
+    except Exception:
+        return pickle.dumps(("error", None, text))
+    return message
+
+
+def main(result_fd: int) -> int:
+    os.set_inheritable(result_fd, False)
+    parent, sys.path[:], name, path, function = pickle.load(sys.stdin.buffer)
+    _die_with_parent(parent)
+    returncode = 0
+    try:
+        run = _load(name, path, function)
+        # Only now: arguments may be of types that the module defines.
+        world, arguments = pickle.load(sys.stdin.buffer)
+        with _group(*world):
+            value = run(**arguments)  # type: ignore[operator]
+        message = pickle.dumps(("value", value, ""))
+    except BaseException as error:
+        message = _pickled_error(error)
+        returncode = 1
+    with os.fdopen(result_fd, "wb") as pipe:
+        pipe.write(message)
+    return returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1])))

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks as threads of this process, over a real board in shared memory.
+
+Each has a world of its own: in its thread `distlite.get_rank()` and a collective
+without a group mean its own default group.  Threads that a rank starts have the
+process's.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+import time
+import traceback
+from datetime import timedelta
+from inspect import signature
+
+import distlite
+from distlite import _C
+from distlite.testing.processes import (
+    GRACE_AFTER_ABORT,
+    GRACE_AFTER_FAILURE,
+    Outcome,
+    check_outcomes,
+)
+from distlite.world import RoutedWorld, ThreadWorld, World
+from distlite.world import world as _world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Any
+
+    Task = Callable[[], None]
+
+# Beyond the timeout: for ranks that it has ended to come back.
+GRACE = 2.0
+
+_lock = threading.Lock()
+_open_count = 0
+
+
+def _route(change: int) -> None:
+    """While there are ranks that are threads, the world is that of whoever asks."""
+    global _open_count
+    with _lock:
+        _open_count += change
+        object.__setattr__(_world, "__class__", RoutedWorld if _open_count else World)
+
+
+class _Rank:
+    """One thread, which runs what it is given, one after another."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.world = ThreadWorld()
+        self.tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        self.thread = threading.Thread(
+            target=self._run, name=f"rank {number}", daemon=True
+        )
+        self.thread.start()
+
+    def _run(self) -> None:
+        number = threading.get_ident()
+        RoutedWorld.of_threads[number] = self.world
+        _C._set_thread_group(None)
+        try:
+            while (task := self.tasks.get()) is not None:
+                task()
+        finally:
+            _C._set_thread_group(None)
+            del RoutedWorld.of_threads[number]
+
+    def submit(
+        self,
+        function: Callable[[], Any],
+        outcome: Outcome,
+        ended: queue.SimpleQueue[Outcome],
+    ) -> None:
+        """Fills in the outcome, and puts it into the queue."""
+
+        def task() -> None:
+            try:
+                outcome.value = function()
+                outcome.returncode = 0
+            except BaseException as error:
+                outcome.exception = error
+                # Without this frame, and that of the function below it.
+                inner = error.__traceback__ and error.__traceback__.tb_next
+                lines = traceback.format_exception(
+                    type(error), error, inner and inner.tb_next
+                )
+                outcome.traceback = "".join(lines)
+                outcome.returncode = 1
+            ended.put(outcome)
+
+        self.tasks.put(task)
+
+    def stack(self) -> str:
+        """Where the thread is."""
+        frame = sys._current_frames().get(self.thread.ident or 0)
+        stack = traceback.extract_stack(frame) if frame is not None else []
+        own = [i for i, each in enumerate(stack) if each.filename == __file__]
+        return "".join(traceback.format_list(stack[max(own, default=-1) + 1 :]))
+
+    def abort(self) -> None:
+        """Ends what the thread waits for in its groups."""
+        for group in list(self.world.groups):
+            group.abort()
+
+
+class Ranks:
+    """The ranks of one world().  `len()` tells how many."""
+
+    def __init__(self, size: int, backend: str | None, timeout: float) -> None:
+        if size < 1:
+            raise ValueError(f"a world has one rank at least, not {size}")
+        self.timeout = timeout
+        self._store = distlite.HashStore()
+        _route(1)
+        self._ranks = [_Rank(number) for number in range(size)]
+        if backend is not None:
+            try:
+                self.run(self._begin, backend, size)
+            except BaseException:
+                self._end()
+                raise
+
+    def __len__(self) -> int:
+        return len(self._ranks)
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> list[Any]:
+        """`function(*args, **kwargs)` on all ranks: what each returned, by rank.
+
+        A parameter `rank` is given.  RanksFailed when one raises, or has not returned
+        after `timeout` seconds (that of world()); it has the tracebacks of all, and the
+        first exception as its cause.
+        """
+        outcomes = self._outcomes(function, args, kwargs, timeout, True)
+        first = next((each.exception for each in outcomes if each.exception), None)
+        try:
+            check_outcomes(function, outcomes)
+        except AssertionError as error:
+            raise error from first
+        return [outcome.value for outcome in outcomes]
+
+    def outcomes(
+        self,
+        function: Callable[..., Any],
+        *args: Any,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> list[Outcome]:
+        """As run(), where some ranks are meant to fail: what became of each."""
+        return self._outcomes(function, args, kwargs, timeout, False)
+
+    def _outcomes(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        timeout: float | None,
+        is_ended_by_failure: bool,
+    ) -> list[Outcome]:
+        takes_rank = _takes_rank(function)
+        ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        outcomes = [Outcome(rank.number) for rank in self._ranks]
+        for rank, outcome in zip(self._ranks, outcomes, strict=True):
+            named = {"rank": rank.number} if takes_rank else {}
+
+            def call(named: dict[str, Any] = named) -> Any:
+                return function(*args, **named, **kwargs)
+
+            rank.submit(call, outcome, ended)
+        running = set(range(len(self._ranks)))
+        # Operations have the same timeout, and know more of who is late.
+        deadline = time.monotonic() + GRACE + (timeout or self.timeout)
+        for outcome in _ends(ended, running, deadline):
+            if is_ended_by_failure and outcome.returncode != 0:
+                deadline = min(deadline, time.monotonic() + GRACE_AFTER_FAILURE)
+                break
+        for _ in _ends(ended, running, deadline):
+            pass
+        self._abort(running, outcomes, ended)
+        return outcomes
+
+    def _abort(
+        self,
+        late: set[int],
+        outcomes: list[Outcome],
+        ended: queue.SimpleQueue[Outcome],
+    ) -> None:
+        """Late ranks show where they are, before their operations are ended."""
+        places = {number: self._ranks[number].stack() for number in late}
+        for number in late:
+            self._ranks[number].abort()
+        for _ in _ends(ended, set(late), time.monotonic() + GRACE_AFTER_ABORT):
+            pass
+        for number, place in places.items():
+            outcomes[number] = Outcome(number, output=place, is_late=True)
+
+    def _begin(self, backend: str, size: int, rank: int) -> None:
+        distlite.init_process_group(
+            backend,
+            store=self._store,
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=self.timeout),
+        )
+
+    def _end(self) -> None:
+        def leave() -> None:
+            if distlite.is_initialized():
+                distlite.destroy_process_group()
+
+        try:
+            outcomes = self.outcomes(leave)
+        finally:
+            for rank in self._ranks:
+                rank.tasks.put(None)
+            for rank in self._ranks:
+                rank.thread.join(GRACE_AFTER_ABORT)
+            _route(-1)
+        check_outcomes(leave, outcomes)
+
+    def __enter__(self) -> Ranks:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            for rank in self._ranks:
+                rank.abort()
+            try:
+                self._end()
+            except AssertionError:
+                return  # follows from the error that is on its way
+            return
+        self._end()
+
+
+def _takes_rank(function: Callable[..., Any]) -> bool:
+    try:
+        return "rank" in signature(function).parameters
+    except ValueError:  # of a built-in function
+        return False
+
+
+def _ends(
+    ended: queue.SimpleQueue[Outcome], running: set[int], deadline: float
+) -> Iterator[Outcome]:
+    """Ranks as they end, which leave `running`, until all have or the deadline."""
+    while running:
+        try:
+            outcome = ended.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            return
+        running.discard(outcome.rank)
+        yield outcome
+
+
+def world(size: int, *, backend: str | None = "gloo", timeout: float = 60.0) -> Ranks:
+    """`size` ranks as threads of this process, each with a default group of its own.
+
+    Nothing is pickled and functions may be of any kind, so that it suits notebooks and
+    quick tests; a rank cannot be killed or stopped, which start_ranks() is for.
+    `backend=None` leaves it to the function to make a group.  After `timeout` seconds
+    a run is late, and its operations end.
+
+    >>> with world(2) as ranks:
+    ...     ranks.run(lambda: distlite.get_rank())
+    [0, 1]
+    """
+    return Ranks(size, backend, timeout)

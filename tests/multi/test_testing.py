@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""distlite.testing: ranks as processes that have a group, and can be disturbed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import distlite as dist
+from distlite import testing
+
+
+def total(rank, world_size, factor):
+    values = np.array([float(rank)])
+    dist.all_reduce(values)
+    return float(values[0]) * factor, world_size
+
+
+def test_a_group_is_there():
+    assert testing.run_ranks(total, 3, factor=2) == [(6.0, 3)] * 3
+
+
+def no_names():
+    return dist.get_rank()
+
+
+def test_only_what_a_function_takes_is_given():
+    assert testing.run_ranks(no_names, 2) == [0, 1]
+
+
+def wait_for_one(rank):
+    if rank == 1:
+        testing.mark("here")
+        signal.pause()
+    dist.barrier()
+
+
+def test_kill_at_a_mark():
+    with testing.start_ranks(wait_for_one, 3) as job:
+        job.wait_for_mark(1, "here")
+        job.kill(1)
+        outcomes = job.wait()
+    assert outcomes[1].returncode == -signal.SIGKILL
+    for outcome in (outcomes[0], outcomes[2]):
+        assert "rank 1" in str(outcome.exception)
+
+
+def meet_twice(rank):
+    dist.barrier()
+    testing.mark("met")
+    dist.barrier()
+    return os.getpid()
+
+
+def test_a_rank_that_was_stopped_goes_on():
+    with testing.start_ranks(meet_twice, 2) as job:
+        job.stop(1)
+        job.go_on(1)
+        job.delay(0, 0.1)
+        assert [outcome.value for outcome in job.wait()] == [job.pid(0), job.pid(1)]
+
+
+def fail(rank):
+    raise KeyError("before the mark")
+
+
+def test_a_mark_that_does_not_come():
+    fails = pytest.raises(testing.RanksFailed, match="KeyError: 'before the mark'")
+    with testing.start_ranks(fail, 1) as job, fails:
+        job.wait_for_mark(0, "never")
+
+
+def absent(rank):
+    if rank == 0:
+        signal.pause()
+    dist.barrier()
+
+
+def test_a_late_rank_is_named_by_the_others():
+    late, waiting = testing.rank_outcomes(absent, 2, timeout=4)
+    assert (late.is_late and "signal.pause" in late.output) or "absent" in late.output
+    assert "waiting for rank 0" in str(waiting.exception)
+
+
+def test_functions_that_cannot_be_imported():
+    with pytest.raises(ValueError, match="world.. runs any function, as threads"):
+        testing.run_ranks(lambda: 0, 1)
+
+
+def test_marks_are_for_ranks():
+    with pytest.raises(RuntimeError, match="for ranks of distlite.testing.start_ranks"):
+        testing.mark("here")
+
+
+PLUGIN_TESTS = """
+import os
+import re
+import numpy as np
+import pytest
+import distlite as dist
+
+@pytest.mark.ranks(2)
+def test_good(rank, world_size, tmp_path):
+    values = np.array([rank])
+    dist.all_reduce(values)
+    print("hello", rank)
+    assert (values[0], world_size, tmp_path.is_dir()) == (1, 2, True)
+
+@pytest.mark.ranks(2)
+def test_wrong(rank):
+    found = 7 + rank
+    assert found == 7
+
+@pytest.mark.ranks(2, threads=True)
+@pytest.mark.parametrize("factor", [1, 2])
+def test_threads(rank, factor):
+    values = np.array([rank * factor])
+    dist.all_reduce(values)
+    assert values[0] == 1
+
+@pytest.mark.ranks(2)
+def test_skipped(rank):
+    if rank == 0:
+        pytest.skip("not today")
+    dist.barrier()
+
+class TestClass:
+    @pytest.mark.ranks(2)
+    def test_method(self, rank):
+        dist.barrier()
+
+@pytest.mark.ranks(2, env={"COLOUR": "blue"}, backend=None)
+def test_environment():
+    assert os.environ["COLOUR"] == "blue" and not dist.is_initialized()
+
+@pytest.mark.ranks("two", bogus=1)
+def test_mark():
+    pass
+
+def test_alone(rank, world_size):
+    assert (rank, world_size) == (0, 1)
+"""
+
+
+def test_the_mark_of_pytest(tmp_path: Path) -> None:
+    (tmp_path / "test_ranks.py").write_text(PLUGIN_TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers\n")
+    words = ["-m", "pytest", "-p", "pytest_distlite", "-p", "no:cacheprovider", "-rA"]
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        [sys.executable, *words, "test_ranks.py"],
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    text = done.stdout
+    for name in ("good", "threads[1]", "environment", "alone"):
+        assert f"PASSED test_ranks.py::test_{name}\n" in text, text
+    assert "PASSED test_ranks.py::TestClass::test_method\n" in text, text
+    assert "rank 1: hello 1\n" in text
+    assert "FAILED test_ranks.py::test_wrong" in text
+    assert "rank 1: AssertionError: assert 8 == 7\n" in text
+    assert "FAILED test_ranks.py::test_threads[2]" in text
+    assert "SKIPPED [1] " in text and "not today" in text
+    assert "takes the number of ranks, then by name timeout, backend, env" in text
+    assert "3 failed, 5 passed, 1 skipped" in text
+
+
+def test_the_page_of_the_manual(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "testing.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.M)
+    marked, threads, processes = blocks
+    (tmp_path / "test_marked.py").write_text(marked)
+    (tmp_path / "test_others.py").write_text(
+        f"def test_threads():\n    exec({threads!r}, {{}})\n\n"
+        f"import distlite as dist\nfrom distlite import testing\n\n{processes}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "pytest_distlite", tmp_path],
+        cwd=tmp_path,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert "3 passed" in done.stdout, done.stdout
