@@ -4,9 +4,12 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "python/errors.h"
 #include "python/python_store.h"
 #include "python/signals.h"
 #include "python/store_methods.h"
+#include "store/file_store.h"
+#include "store/hash_store.h"
 #include "store/prefix_store.h"
 
 bool
@@ -249,14 +252,254 @@ static PyType_Spec store_spec = {
     .slots = store_slots,
 };
 
+/* The end of every __init__: the new store, or the error. */
+static int
+finish_init(PyObject *self, dl_status status, dl_store *store)
+{
+    if (status != DL_OK) {
+        dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
+        if (state != NULL) {
+            dlpy_raise_store(state, status);
+        }
+        return -1;
+    }
+    return dlpy_store_adopt(self, store);
+}
+
+/* Stores are made in __init__ rather than __new__, here and below: a subclass made in
+ * Python may take arguments of its own and pass on others. */
+static int
+hash_store_init(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static const dlpy_signature signature = {"HashStore", 0, {NULL}};
+    dl_store *store = NULL;
+
+    if (dlpy_take_init_arguments(&signature, args, keywords, NULL) < 0
+        || dlpy_store_refuse_second_init(self) < 0) {
+        return -1;
+    }
+    dl_status status = dl_hash_store_new(&store);
+    return finish_init(self, status, store);
+}
+
+PyDoc_STRVAR(hash_store_doc, "HashStore()\n--\n\n"
+                             "A store in the memory of this process, for its threads.");
+
+static PyType_Slot hash_store_slots[] = {
+    {Py_tp_doc, (void *)hash_store_doc},
+    {Py_tp_new, dlpy_store_alloc},
+    {Py_tp_init, hash_store_init},
+    {0, NULL},
+};
+
+static PyType_Spec hash_store_spec = {
+    .name = "distlite.HashStore",
+    .basicsize = sizeof(dlpy_store),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = hash_store_slots,
+};
+
+/* May wait for the file's lock, which has no deadline in its signature because the
+ * store's own timeout bounds it. */
+static int
+file_store_init(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "FileStore", 1, {"file_name", "world_size"}};
+    PyObject *values[2];
+    PyObject *path;
+    int64_t world_size = -1;
+    dl_store *store = NULL;
+    dl_status status;
+
+    if (dlpy_take_init_arguments(&signature, args, keywords, values) < 0
+        || dlpy_store_refuse_second_init(self) < 0
+        || (values[1] != NULL && dlpy_int64_from(values[1], &world_size) < 0)
+        || !PyUnicode_FSConverter(values[0], &path)) {
+        return -1;
+    }
+    const char *name = PyBytes_AS_STRING(path);
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_file_store_new(name, world_size, &store);
+    Py_END_ALLOW_THREADS
+    int result = finish_init(self, status, store);
+    Py_DECREF(path);
+    return result;
+}
+
+static PyObject *
+file_store_path(PyObject *self, void *closure)
+{
+    dl_store *store = dlpy_store_core(self);
+
+    (void)closure;
+    return store == NULL ? NULL : PyUnicode_DecodeFSDefault(dl_file_store_path(store));
+}
+
+static PyObject *
+file_store_repr(PyObject *self)
+{
+    PyObject *path = file_store_path(self, NULL);
+    PyObject *text = path == NULL ? NULL : PyUnicode_FromFormat("FileStore(%R)", path);
+
+    Py_XDECREF(path);
+    return text;
+}
+
+static PyGetSetDef file_store_properties[] = {
+    {"path", file_store_path, NULL, "The file's name, as given.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(
+    file_store_doc,
+    "FileStore(file_name, world_size=-1)\n--\n\n"
+    "A store in one file that processes share, on one host or on a network file\n"
+    "system with working locks.  An existing file is continued.  The file is\n"
+    "removed when the last open store of world_size in all closes; a negative\n"
+    "world_size never removes it.  Has no queues.");
+
+static PyType_Slot file_store_slots[] = {
+    {Py_tp_doc, (void *)file_store_doc},   {Py_tp_new, dlpy_store_alloc},
+    {Py_tp_init, file_store_init},         {Py_tp_repr, file_store_repr},
+    {Py_tp_getset, file_store_properties}, {0, NULL},
+};
+
+static PyType_Spec file_store_spec = {
+    .name = "distlite.FileStore",
+    .basicsize = sizeof(dlpy_store),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = file_store_slots,
+};
+
+/* NULL with an exception. */
+static dl_store *
+core_of_argument(const dlpy_state *state, PyObject *object)
+{
+    if (object == Py_None) {
+        PyErr_SetString(PyExc_ValueError, "store argument cannot be None");
+        return NULL;
+    }
+    if (!dlpy_store_check(state, object)) {
+        PyErr_Format(PyExc_TypeError, "store must be a Store, not %s",
+                     Py_TYPE(object)->tp_name);
+        return NULL;
+    }
+    return dlpy_store_core(object);
+}
+
+/* The core's store below is borrowed by its wrapper, so the wrapper is kept as well: it
+ * is also what underlying_store gives back, the very object that was passed. */
+static int
+prefix_store_init(PyObject *self, PyObject *args, PyObject *keywords)
+{
+    static const dlpy_signature signature = {"PrefixStore", 2, {"prefix", "store"}};
+    dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
+    PyObject *values[2];
+    dlpy_bytes prefix;
+    dl_store *store = NULL;
+
+    if (state == NULL
+        || dlpy_take_init_arguments(&signature, args, keywords, values) < 0
+        || dlpy_store_refuse_second_init(self) < 0) {
+        return -1;
+    }
+    dl_store *below = core_of_argument(state, values[1]);
+    if (below == NULL || dlpy_bytes_from(values[0], "prefix", &prefix) < 0) {
+        return -1;
+    }
+    dl_status status = dl_prefix_store_new(prefix.bytes, below, &store);
+    if (status != DL_OK) {
+        dlpy_raise_store(state, status);
+    }
+    dlpy_bytes_release(&prefix);
+    if (status != DL_OK || dlpy_store_adopt(self, store) < 0) {
+        return -1;
+    }
+    ((dlpy_store *)self)->below = Py_NewRef(values[1]);
+    return 0;
+}
+
+static PyObject *
+underlying_store(PyObject *self, void *closure)
+{
+    (void)closure;
+    if (dlpy_store_core(self) == NULL) {
+        return NULL;
+    }
+    return Py_NewRef(((dlpy_store *)self)->below);
+}
+
+/* Views end at the first object that is no view, whatever its class. */
+static PyObject *
+underlying_non_prefix_store(PyObject *self, void *closure)
+{
+    (void)closure;
+    if (dlpy_store_core(self) == NULL) {
+        return NULL;
+    }
+    PyObject *store = self;
+    while (((dlpy_store *)store)->below != NULL) {
+        store = ((dlpy_store *)store)->below;
+    }
+    return Py_NewRef(store);
+}
+
+static PyObject *
+prefix_store_repr(PyObject *self)
+{
+    dl_store *store = dlpy_store_core(self);
+    PyObject *prefix =
+        store == NULL ? NULL : dlpy_text_from(dl_prefix_store_prefix(store));
+    PyObject *text = prefix == NULL
+                         ? NULL
+                         : PyUnicode_FromFormat("PrefixStore(%R, %R)", prefix,
+                                                ((dlpy_store *)self)->below);
+
+    Py_XDECREF(prefix);
+    return text;
+}
+
+static PyGetSetDef prefix_store_properties[] = {
+    {"underlying_store", underlying_store, NULL, "The store that was given.", NULL},
+    {"_underlying_non_prefix_store", underlying_non_prefix_store, NULL,
+     "The first store below that is no PrefixStore.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyDoc_STRVAR(prefix_store_doc,
+             "PrefixStore(prefix, store)\n--\n\n"
+             "A view of another store in which key stands for '<prefix>/<key>' there.\n"
+             "The timeout is that store's, and num_keys() counts all of its keys.");
+
+static PyType_Slot prefix_store_slots[] = {
+    {Py_tp_doc, (void *)prefix_store_doc},   {Py_tp_new, dlpy_store_alloc},
+    {Py_tp_init, prefix_store_init},         {Py_tp_repr, prefix_store_repr},
+    {Py_tp_getset, prefix_store_properties}, {0, NULL},
+};
+
+static PyType_Spec prefix_store_spec = {
+    .name = "distlite.PrefixStore",
+    .basicsize = sizeof(dlpy_store),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = prefix_store_slots,
+};
+
 int
 dlpy_add_store_types(PyObject *module)
 {
     dlpy_state *state = dlpy_state_of_module(module);
 
     if (dlpy_add_type(module, &store_spec, NULL, &state->store_type) < 0
-        || dlpy_add_local_store_types(module) < 0
-        || dlpy_add_prefix_store_type(module) < 0) {
+        || dlpy_add_type(module, &hash_store_spec, state->store_type,
+                         &state->hash_store_type)
+               < 0
+        || dlpy_add_type(module, &file_store_spec, state->store_type,
+                         &state->file_store_type)
+               < 0
+        || dlpy_add_type(module, &prefix_store_spec, state->store_type,
+                         &state->prefix_store_type)
+               < 0) {
         return -1;
     }
     return dlpy_add_tcp_store_type(module);

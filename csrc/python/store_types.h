@@ -40,9 +40,7 @@ int dlpy_store_refuse_second_init(PyObject *self);
 /* tp_new of the kinds whose __init__ makes the store. */
 PyObject *dlpy_store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords);
 
-/* One function per file that defines types: called by dlpy_add_store_types(). */
-int dlpy_add_local_store_types(PyObject *module);
-int dlpy_add_prefix_store_type(PyObject *module);
+/* Called by dlpy_add_store_types(). */
 int dlpy_add_tcp_store_type(PyObject *module);
 
 #endif

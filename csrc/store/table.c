@@ -1,14 +1,63 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Values and counters.  Every change is three steps: note in which ways the name existed,
- * change it, tell those who wait.  Whatever needs memory is fetched before anything is
- * changed, so that running out of it leaves the table as it was. */
+ * Values and counters, queues, and who waits for what.
+ *
+ * Every change is three steps: note in which ways the name existed, change it, tell those
+ * who wait.  Whatever needs memory is allocated before anything is changed, so that
+ * running out of it leaves the table as it was. */
 #include "store/table.h"
 
 #include <stdlib.h>
 
 #include "store/counter.h"
-#include "store/table_entry.h"
+
+typedef struct dl_queue_item {
+    struct dl_queue_item *next;
+    dl_blob *blob;
+} dl_queue_item;
+
+/* Most entries are a value and nothing else: all that has to do with meeting somebody is
+ * in a lobby that comes and goes.  The lists hold the links of waiters, earliest first, and
+ * those of a barrier by world size. */
+typedef struct dl_table_lobby {
+    dl_list plain; /* DL_WAIT_KEYS and DL_WAIT_VALUES */
+    dl_list turns;
+    dl_list takers; /* DL_WAIT_ITEM: only while the queue is empty */
+    dl_list barrier;
+    dl_queue_item *first;
+    dl_queue_item *last;
+    int64_t queue_size;
+} dl_table_lobby;
+
+typedef struct dl_table_entry {
+    dl_map_entry node;
+    dl_blob *value;        /* NULL: none */
+    dl_table_lobby *lobby; /* NULL: nobody waits, the queue is empty */
+    uint8_t key[];
+} dl_table_entry;
+
+/* In which of the two ways a name exists. */
+typedef struct dl_presence {
+    bool has_value;
+    bool has_items;
+} dl_presence;
+
+/* The oldest item; the queue must not be empty.  The reference is the caller's. */
+static dl_blob *
+take_item(dl_table_entry *entry)
+{
+    dl_table_lobby *lobby = entry->lobby;
+    dl_queue_item *item = lobby->first;
+    dl_blob *blob = item->blob;
+
+    lobby->first = item->next;
+    if (lobby->first == NULL) {
+        lobby->last = NULL;
+    }
+    lobby->queue_size--;
+    free(item);
+    return blob;
+}
 
 void
 dl_table_init(dl_table *table)
@@ -21,7 +70,7 @@ static void
 free_entry(dl_table_entry *entry)
 {
     while (entry->lobby != NULL && entry->lobby->first != NULL) {
-        dl_blob_unref(dl_table_entry_take_item(entry));
+        dl_blob_unref(take_item(entry));
     }
     free(entry->lobby);
     dl_blob_unref(entry->value);
@@ -42,18 +91,19 @@ dl_table_fini(dl_table *table)
     *table = (dl_table){0};
 }
 
-dl_table_entry *
-dl_table_entry_find(const dl_table *table, dl_bytes key)
+static dl_table_entry *
+entry_find(const dl_table *table, dl_bytes key)
 {
     dl_map_entry *node = dl_map_find(&table->entries, key);
 
     return node == NULL ? NULL : DL_MAP_ENTRY(node, dl_table_entry, node);
 }
 
-dl_table_entry *
-dl_table_entry_open(dl_table *table, dl_bytes key)
+/* Finds or makes; NULL when out of memory. */
+static dl_table_entry *
+entry_open(dl_table *table, dl_bytes key)
 {
-    dl_table_entry *entry = dl_table_entry_find(table, key);
+    dl_table_entry *entry = entry_find(table, key);
 
     if (entry != NULL) {
         return entry;
@@ -70,8 +120,8 @@ dl_table_entry_open(dl_table *table, dl_bytes key)
     return entry;
 }
 
-dl_presence
-dl_table_entry_presence(const dl_table_entry *entry)
+static dl_presence
+entry_presence(const dl_table_entry *entry)
 {
     return (dl_presence){
         .has_value = entry->value != NULL,
@@ -87,8 +137,9 @@ lobby_is_empty(const dl_table_lobby *lobby)
            && dl_list_is_empty(&lobby->barrier);
 }
 
-void
-dl_table_entry_release(dl_table *table, dl_table_entry *entry)
+/* Frees the lobby, and the entry, if there is no more reason for it. */
+static void
+entry_release(dl_table *table, dl_table_entry *entry)
 {
     if (entry->lobby != NULL && lobby_is_empty(entry->lobby)) {
         free(entry->lobby);
@@ -102,10 +153,186 @@ dl_table_entry_release(dl_table *table, dl_table_entry *entry)
     }
 }
 
+/* Waiting.  A waiter hangs off each of its keys by a link and counts the keys that are
+ * missing; a key that comes or goes corrects the counts of its own waiters and touches
+ * nobody else's.
+ *
+ * A wait ends in two steps: while the links of a key are walked, those whose wait is over
+ * are gathered in a list of their own; only then do they leave their keys, since that
+ * takes links out of the very list walked. */
+
+static dl_table_entry *
+entry_open_lobby(dl_table *table, dl_bytes key)
+{
+    dl_table_entry *entry = entry_open(table, key);
+
+    if (entry == NULL || entry->lobby != NULL) {
+        return entry;
+    }
+    dl_table_lobby *lobby = calloc(1, sizeof *lobby);
+    if (lobby == NULL) {
+        entry_release(table, entry);
+        return NULL;
+    }
+    dl_list_init(&lobby->plain);
+    dl_list_init(&lobby->turns);
+    dl_list_init(&lobby->takers);
+    dl_list_init(&lobby->barrier);
+    entry->lobby = lobby;
+    return entry;
+}
+
+static dl_waiter *
+waiter_of(dl_list *node)
+{
+    return DL_LIST_ENTRY(node, dl_wait_link, node)->waiter;
+}
+
+static dl_waiter *
+first_waiter(dl_list *list)
+{
+    return dl_list_is_empty(list) ? NULL : waiter_of(list->next);
+}
+
+/* Leaves all keys.  `kept` is not released: the caller still uses it. */
+static void
+leave(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept)
+{
+    /* Only links that hang are counted.  A key that was named twice is released twice,
+     * and is not idle before its last link is gone. */
+    for (size_t i = 0; i < waiter->link_count; i++) {
+        dl_wait_link *link = &waiter->links[i];
+        dl_list_remove(&link->node);
+        if (link->entry != kept) {
+            entry_release(table, link->entry);
+        }
+    }
+    if (waiter->links != &waiter->one_link) {
+        free(waiter->links);
+    }
+    waiter->links = NULL;
+    waiter->link_count = 0;
+    waiter->is_parked = false;
+}
+
+static void
+finish(dl_table *table, dl_list *over, const dl_table_entry *kept)
+{
+    while (!dl_list_is_empty(over)) {
+        dl_list *node = over->next;
+        dl_list_remove(node);
+        leave(table, DL_LIST_ENTRY(node, dl_waiter, ready_node), kept);
+        dl_list_append(&table->ready, node);
+    }
+}
+
+static void
+finish_one(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept)
+{
+    leave(table, waiter, kept);
+    dl_list_append(&table->ready, &waiter->ready_node);
+}
+
+static bool
+counts_as_there(dl_wait_kind kind, dl_presence presence)
+{
+    return presence.has_value || (presence.has_items && kind != DL_WAIT_VALUES);
+}
+
+static void
+gather_plain(dl_list *links, dl_presence before, dl_presence now, dl_list *over)
+{
+    /* At any time missing_count is the number of the waiter's links whose key does not
+     * count as there; a parked waiter has at least one. */
+    for (dl_list *node = links->next; node != links; node = node->next) {
+        dl_waiter *waiter = waiter_of(node);
+        bool was_there = counts_as_there(waiter->kind, before);
+        bool is_there = counts_as_there(waiter->kind, now);
+        if (was_there && !is_there) {
+            waiter->missing_count++;
+        } else if (!was_there && is_there && --waiter->missing_count == 0) {
+            dl_list_append(over, &waiter->ready_node);
+        }
+    }
+}
+
+/* Sorted by world size, so the walk ends at the first who must go on waiting. */
+static void
+gather_barrier(dl_list *links, const dl_blob *value, dl_list *over)
+{
+    int64_t arrived;
+
+    if (dl_list_is_empty(links) || value == NULL
+        || !dl_counter_parse(dl_blob_bytes(value), &arrived)) {
+        return;
+    }
+    for (dl_list *node = links->next; node != links; node = node->next) {
+        if (waiter_of(node)->world_size > arrived) {
+            return;
+        }
+        dl_list_append(over, &waiter_of(node)->ready_node);
+    }
+}
+
+/* Tells those who wait for the entry that it changed, having been `before`. */
+static void
+entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
+{
+    dl_table_lobby *lobby = entry->lobby;
+    dl_presence now = entry_presence(entry);
+    dl_list over;
+
+    if (lobby == NULL) {
+        return;
+    }
+    dl_list_init(&over);
+    if (before.has_value != now.has_value || before.has_items != now.has_items) {
+        gather_plain(&lobby->plain, before, now, &over);
+    }
+    /* A value can be read by all of them; only items are one each. */
+    if (now.has_value && !before.has_value) {
+        for (dl_list *node = lobby->turns.next; node != &lobby->turns;
+             node = node->next) {
+            dl_list_append(&over, &waiter_of(node)->ready_node);
+        }
+    }
+    gather_barrier(&lobby->barrier, entry->value, &over);
+    finish(table, &over, entry);
+}
+
+/* Ends the earliest DL_WAIT_TURN, if any. */
+static void
+entry_turn(dl_table *table, dl_table_entry *entry)
+{
+    dl_waiter *waiter = first_waiter(&entry->lobby->turns);
+
+    if (waiter != NULL) {
+        finish_one(table, waiter, entry);
+    }
+}
+
+/* Gives a newly pushed item to who waits for one. */
+static void
+entry_pushed(dl_table *table, dl_table_entry *entry)
+{
+    dl_waiter *taker = first_waiter(&entry->lobby->takers);
+
+    if (taker == NULL) {
+        entry_turn(table, entry);
+        return;
+    }
+    /* Handed over here and now: between a wake-up and a second request somebody else
+     * could take the item. */
+    dl_presence before = entry_presence(entry);
+    taker->item = take_item(entry);
+    finish_one(table, taker, entry);
+    entry_changed(table, entry, before);
+}
+
 dl_blob *
 dl_table_get(const dl_table *table, dl_bytes key)
 {
-    const dl_table_entry *entry = dl_table_entry_find(table, key);
+    const dl_table_entry *entry = entry_find(table, key);
 
     return entry == NULL ? NULL : entry->value;
 }
@@ -114,11 +341,11 @@ bool
 dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const dl_table_entry *entry = dl_table_entry_find(table, keys[i]);
+        const dl_table_entry *entry = entry_find(table, keys[i]);
         if (entry == NULL) {
             return false;
         }
-        dl_presence presence = dl_table_entry_presence(entry);
+        dl_presence presence = entry_presence(entry);
         if (!presence.has_value && !presence.has_items) {
             return false;
         }
@@ -148,7 +375,7 @@ dl_table_list(const dl_table *table, dl_status (*visit)(void *, dl_bytes),
 dl_status
 dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
 {
-    dl_table_entry *entry = dl_table_entry_open(table, key);
+    dl_table_entry *entry = entry_open(table, key);
 
     if (entry == NULL) {
         dl_blob_unref(value);
@@ -156,12 +383,12 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
     }
     /* From here on nothing can fail.  Whoever is still sending the old value has a
      * reference of its own. */
-    dl_presence before = dl_table_entry_presence(entry);
+    dl_presence before = entry_presence(entry);
     table->value_count += !before.has_value;
     dl_blob_unref(entry->value);
     entry->value = value;
-    dl_table_entry_changed(table, entry, before);
-    dl_table_entry_release(table, entry);
+    entry_changed(table, entry, before);
+    entry_release(table, entry);
     return DL_OK;
 }
 
@@ -176,7 +403,7 @@ dl_table_set(dl_table *table, dl_bytes key, dl_bytes value)
 dl_status
 dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
 {
-    dl_table_entry *entry = dl_table_entry_find(table, key);
+    dl_table_entry *entry = entry_find(table, key);
 
     if (entry == NULL || entry->value == NULL) {
         return dl_table_set(table, key, value);
@@ -184,8 +411,8 @@ dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
     DL_TRY(dl_blob_append(&entry->value, value));
     /* The name existed before and does now; but a barrier looks at the value, and
      * digits that are appended count. */
-    dl_table_entry_changed(table, entry, dl_table_entry_presence(entry));
-    dl_table_entry_release(table, entry);
+    entry_changed(table, entry, entry_presence(entry));
+    entry_release(table, entry);
     return DL_OK;
 }
 
@@ -224,17 +451,214 @@ dl_table_compare_set(dl_table *table, dl_bytes key, dl_bytes expected, dl_bytes 
 bool
 dl_table_delete(dl_table *table, dl_bytes key)
 {
-    dl_table_entry *entry = dl_table_entry_find(table, key);
+    dl_table_entry *entry = entry_find(table, key);
 
     if (entry == NULL || entry->value == NULL) {
         return false;
     }
-    dl_presence before = dl_table_entry_presence(entry);
+    dl_presence before = entry_presence(entry);
     dl_blob_unref(entry->value);
     entry->value = NULL;
     /* The entry stays while somebody waits for it, or while its queue holds items. */
     table->value_count--;
-    dl_table_entry_changed(table, entry, before);
-    dl_table_entry_release(table, entry);
+    entry_changed(table, entry, before);
+    entry_release(table, entry);
     return true;
+}
+
+static void
+append_item(dl_table_lobby *lobby, dl_queue_item *item)
+{
+    if (lobby->last == NULL) {
+        lobby->first = item;
+    } else {
+        lobby->last->next = item;
+    }
+    lobby->last = item;
+    lobby->queue_size++;
+}
+
+dl_status
+dl_table_queue_push(dl_table *table, dl_bytes key, dl_bytes value)
+{
+    /* All that can fail comes first. */
+    dl_blob *blob = dl_blob_copy(value);
+    dl_queue_item *item = malloc(sizeof *item);
+    dl_table_entry *entry = NULL;
+
+    if (blob != NULL && item != NULL) {
+        entry = entry_open_lobby(table, key);
+    }
+    if (entry == NULL) {
+        dl_blob_unref(blob);
+        free(item);
+        return dl_fail_no_memory();
+    }
+    dl_presence before = entry_presence(entry);
+    *item = (dl_queue_item){.blob = blob};
+    append_item(entry->lobby, item);
+    /* Who merely looks at the name sees it exist, if only for this moment. */
+    entry_changed(table, entry, before);
+    entry_pushed(table, entry);
+    entry_release(table, entry);
+    return DL_OK;
+}
+
+int64_t
+dl_table_queue_size(const dl_table *table, dl_bytes key)
+{
+    const dl_table_entry *entry = entry_find(table, key);
+
+    return entry == NULL || entry->lobby == NULL ? 0 : entry->lobby->queue_size;
+}
+
+int64_t
+dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
+{
+    dl_table_entry *entry = entry_find(table, key);
+
+    if (entry == NULL || entry->lobby == NULL || entry->lobby->queue_size == 0) {
+        return 0;
+    }
+    int64_t size = entry->lobby->queue_size;
+    dl_presence before = entry_presence(entry);
+    /* The last item may end the name's existence: those who wait for several keys have
+     * one more to wait for. */
+    *item = take_item(entry);
+    entry_changed(table, entry, before);
+    entry_release(table, entry);
+    return size;
+}
+
+void
+dl_table_queue_pass_on(dl_table *table, dl_bytes key)
+{
+    dl_table_entry *entry = entry_find(table, key);
+
+    if (entry != NULL && entry_presence(entry).has_items) {
+        entry_turn(table, entry);
+    }
+}
+
+dl_waiter *
+dl_table_take_ready(dl_table *table)
+{
+    if (dl_list_is_empty(&table->ready)) {
+        return NULL;
+    }
+    dl_list *node = table->ready.next;
+    dl_list_remove(node);
+    return DL_LIST_ENTRY(node, dl_waiter, ready_node);
+}
+
+void
+dl_table_cancel(dl_table *table, dl_waiter *waiter)
+{
+    if (waiter->is_parked) {
+        leave(table, waiter, NULL);
+    }
+    dl_list_remove(&waiter->ready_node);
+}
+
+static void
+hang(dl_table_lobby *lobby, dl_wait_link *link)
+{
+    const dl_waiter *waiter = link->waiter;
+
+    switch (waiter->kind) {
+    case DL_WAIT_KEYS:
+    case DL_WAIT_VALUES:
+        dl_list_append(&lobby->plain, &link->node);
+        break;
+    case DL_WAIT_TURN:
+        dl_list_append(&lobby->turns, &link->node);
+        break;
+    case DL_WAIT_ITEM:
+        dl_list_append(&lobby->takers, &link->node);
+        break;
+    case DL_WAIT_BARRIER: {
+        /* Nearly always all wait for one world size: found at the first look. */
+        dl_list *place = &lobby->barrier;
+        while (place->previous != &lobby->barrier
+               && waiter_of(place->previous)->world_size > waiter->world_size) {
+            place = place->previous;
+        }
+        dl_list_append(place, &link->node);
+        break;
+    }
+    }
+}
+
+/* Hangs the waiter off all keys, or fails and off none. */
+static dl_status
+park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
+{
+    waiter->links = &waiter->one_link;
+    if (count > 1) {
+        waiter->links = calloc(count, sizeof *waiter->links);
+        if (waiter->links == NULL) {
+            return dl_fail_no_memory();
+        }
+    }
+    waiter->is_parked = true;
+    for (size_t i = 0; i < count; i++) {
+        dl_wait_link *link = &waiter->links[i];
+        link->waiter = waiter;
+        link->entry = entry_open_lobby(table, keys[i]);
+        if (link->entry == NULL) {
+            leave(table, waiter, NULL);
+            return dl_fail_no_memory();
+        }
+        hang(link->entry->lobby, link);
+        /* Counted as soon as it hangs, so that leave() undoes what was done and no
+         * more. */
+        waiter->link_count++;
+        waiter->missing_count +=
+            !counts_as_there(waiter->kind, entry_presence(link->entry));
+    }
+    return DL_OK;
+}
+
+static bool
+is_over(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
+{
+    if (waiter->kind == DL_WAIT_ITEM) {
+        return dl_table_queue_pop(table, keys[0], &waiter->item) > 0;
+    }
+    if (waiter->kind != DL_WAIT_VALUES) {
+        return dl_table_check(table, keys, count);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (dl_table_get(table, keys[i]) == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+dl_status
+dl_table_wait(dl_table *table, dl_waiter *waiter, dl_wait_kind kind,
+              const dl_bytes *keys, size_t count)
+{
+    *waiter = (dl_waiter){.kind = kind};
+    return is_over(table, waiter, keys, count) ? DL_OK
+                                               : park(table, waiter, keys, count);
+}
+
+dl_status
+dl_table_barrier(dl_table *table, dl_waiter *waiter, dl_bytes key, int64_t world_size)
+{
+    int64_t arrived;
+
+    *waiter = (dl_waiter){.kind = DL_WAIT_BARRIER, .world_size = world_size};
+    /* Parked first, so that running out of memory cannot follow the counting. */
+    DL_TRY(park(table, waiter, &key, 1));
+    dl_status status = dl_table_add(table, key, 1, &arrived);
+    if (status != DL_OK) {
+        leave(table, waiter, NULL);
+        return status;
+    }
+    /* If that made itself ready, the caller learns it here and not from the list. */
+    dl_list_remove(&waiter->ready_node);
+    return DL_OK;
 }

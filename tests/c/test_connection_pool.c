@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "store/tcp/connection_pool.h"
+#include "store/tcp/connection.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>

@@ -2,12 +2,20 @@
  *
  * One conversation with a store's server, ours or torch's: the handshake, requests out,
  * fields of replies in.  Which fields a reply has is the business of exchange.c.  Knows
- * nothing of pools, of retrying, or of what a key means.
+ * nothing of retrying, or of what a key means.
  *
- * At any time one call uses it.  Any failure leaves replies unread (`is_clean` false):
+ * A pool keeps the connections of one client to one server.  Every call takes one for
+ * itself, so that a blocked call never delays another; the most recently used goes out
+ * first, and a few idle ones are kept.  Those in use are known too, so that closing wakes
+ * their calls.
+ *
+ * At any time one call uses a connection.  Any failure leaves replies unread (`is_clean` false):
  * the connection is then good for nothing but closing. */
 #ifndef DISTLITE_STORE_TCP_CONNECTION_H
 #define DISTLITE_STORE_TCP_CONNECTION_H
+
+#include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/buffer.h"
 #include "base/deadline.h"
@@ -83,5 +91,47 @@ dl_status dl_connection_take_blob(dl_connection *connection, dl_deadline deadlin
 
 /* The last reply asked for has been read to its end. */
 void dl_connection_finish(dl_connection *connection);
+
+/* Idle connections kept: the threads of a usual process. */
+#define DL_POOL_IDLE_LIMIT 8
+
+typedef struct dl_connection_pool {
+    char *host;    /* fixed after init */
+    uint16_t port; /* fixed after init */
+    atomic_bool is_closed;
+    pthread_mutex_t lock;
+    dl_list idle;       /* guarded by lock; the last was used last */
+    dl_list busy;       /* guarded by lock */
+    uint32_t idle_size; /* guarded by lock */
+} dl_connection_pool;
+
+dl_status dl_connection_pool_init(dl_connection_pool *pool, const char *host,
+                                  uint16_t port);
+
+/* Nobody may be using it any more.  `is_inherited` as in dl_connection_free(). */
+void dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited);
+
+/* An idle connection, or NULL.  A careful caller gets none that the server has closed:
+ * for requests that must not be lost on the way. */
+dl_connection *dl_connection_pool_take(dl_connection_pool *pool, bool is_careful);
+
+/* A new connection, in one round of connecting, which has introduced itself; `first` as
+ * in dl_connection_greet(). */
+dl_status dl_connection_pool_open(dl_connection_pool *pool,
+                                  const dl_store_request *first, dl_deadline deadline,
+                                  dl_connection **connection);
+
+/* Gives back what was taken or opened: kept if it is clean and there is room. */
+void dl_connection_pool_give(dl_connection_pool *pool, dl_connection *connection);
+
+/* Closes the idle ones: after one connection was lost the others are lost, too. */
+void dl_connection_pool_drop_idle(dl_connection_pool *pool);
+
+/* Ends every conversation: calls under way fail, later ones get no connection. */
+void dl_connection_pool_close(dl_connection_pool *pool);
+
+/* Both ends of any one of the connections and its descriptor; -1 when there is none. */
+int dl_connection_pool_ends(dl_connection_pool *pool, dl_address *local,
+                            dl_address *peer);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * One call over one connection: which requests it takes to a server of ours or of
- * torch's, in which order, and how their replies are read.  Knows nothing of where the
- * connection comes from or of what happens when it is lost.
+ * torch's, in which order, and how their replies are read; and what becomes of a call
+ * whose connection is lost.
  *
  * Ours answers everything at once and says when a key is absent, so that a get is one
  * round trip when the key is there.  Torch's needs a WAIT before the GET, since a GET of
@@ -35,5 +35,9 @@ dl_deadline dl_answer_deadline(const dl_tcp_call *call);
 /* DL_OK, DL_TIMEOUT, DL_QUEUE_EMPTY, DL_UNSUPPORTED (decided here, no byte is sent), what the server said, or how the connection was
  * lost.  connection->is_clean tells whether it can be used again. */
 dl_status dl_exchange(dl_connection *connection, dl_tcp_call *call);
+
+/* The call on whatever connection there is, and again on a new one when that was lost, as
+ * far as the request allows: tcp_store.h says which.  As dl_exchange(), and DL_CLOSED when the pool was closed meanwhile. */
+dl_status dl_retry(dl_connection_pool *pool, dl_tcp_call *call);
 
 #endif

@@ -4,7 +4,7 @@
 #include "base/thread.h"
 #include "net/connect.h"
 #include "store/counter.h"
-#include "store/tcp/retry.h"
+#include "store/tcp/exchange.h"
 
 #define WORKER_COUNTER DL_LITERAL("init/")
 

@@ -9,7 +9,7 @@
 
 #include "base/deadline.h"
 #include "base/status.h"
-#include "store/tcp/connection_pool.h"
+#include "store/tcp/connection.h"
 
 /* Tries until the deadline to connect and to be understood; leaves the connection in the
  * pool.  With `joined`, counts this client too and tells how many there are.  A server

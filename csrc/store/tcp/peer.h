@@ -6,10 +6,14 @@
  *
  * Replies are sent as soon as they are made, so that a request costs one recv(2) and one
  * send(2): only what the socket does not take waits until it has room.  Server thread
- * only. */
+ * only.
+ *
+ * New connections come from an acceptor, also when the process has run out of
+ * descriptors. */
 #ifndef DISTLITE_STORE_TCP_PEER_H
 #define DISTLITE_STORE_TCP_PEER_H
 
+#include "base/deadline.h"
 #include "store/tcp/session.h"
 
 /* What one read may take: as much as loopback delivers at once. */
@@ -41,5 +45,19 @@ bool dl_peer_resume(dl_peer *peer);
 /* Whether the loop shall look for something to read, for room to write. */
 bool dl_peer_wants_input(const dl_peer *peer);
 bool dl_peer_wants_room(const dl_peer *peer);
+
+/* For so long nothing is accepted once descriptors have run out: those who connect
+ * wait in the kernel's queue meanwhile. */
+#define DL_ACCEPTOR_PAUSE (100 * DL_MILLISECOND)
+
+typedef struct dl_acceptor {
+    int fd; /* listening, non-blocking */
+    bool is_starved;
+    bool is_logged; /* that it is, since last nobody was waiting */
+} dl_acceptor;
+
+/* The next connection, with the options of our sockets.  -1: none for now, or, when
+ * `is_starved`, not before the pause is over. */
+int dl_acceptor_next(dl_acceptor *acceptor);
 
 #endif

@@ -7,10 +7,8 @@
 #include "base/thread.h"
 #include "net/poller.h"
 #include "net/socket.h"
-#include "store/tcp/acceptor.h"
 #include "store/tcp/peer.h"
 #include "store/tcp/server.h"
-#include "store/tcp/waiting.h"
 
 /* Events taken by one epoll_wait(2). */
 #define EVENTS 256
@@ -136,7 +134,7 @@ serve_changed(dl_server *server)
 static dl_deadline
 next_wake(const dl_server *server)
 {
-    dl_deadline turn = dl_waiting_next_turn(&server->hub);
+    dl_deadline turn = dl_hub_next_turn(&server->hub);
 
     return server->hub.changed_count > 0 ? dl_deadline_after(0)
            : turn.at < server->pause.at  ? turn
@@ -165,7 +163,7 @@ run(void *argument)
             }
         }
         if (!dl_list_is_empty(&server->hub.turns)) {
-            dl_waiting_pass_turns(&server->hub, dl_now());
+            dl_hub_pass_turns(&server->hub, dl_now());
         }
         serve_changed(server);
         if (dl_deadline_passed(server->pause)) {

@@ -18,9 +18,7 @@ dl_server_uv_ops(void)
 
 #include "base/thread.h"
 #include "net/socket.h"
-#include "store/tcp/acceptor.h"
 #include "store/tcp/peer.h"
-#include "store/tcp/waiting.h"
 
 /* uv_poll_t and not uv_tcp_t: what reads and writes is the same code under both servers,
  * with recv(2) and send(2), which cost less than libuv's read(2) and write(2).  Nor does
@@ -124,7 +122,7 @@ on_turn_over(uv_timer_t *timer)
 {
     dl_server *server = timer->loop->data;
 
-    dl_waiting_pass_turns(&server->hub, dl_now());
+    dl_hub_pass_turns(&server->hub, dl_now());
 }
 
 /* Clients that another's request, or their own reading, has got something to do for.
@@ -144,7 +142,7 @@ on_before_sleep(uv_prepare_t *handle)
     }
     if (!dl_list_is_empty(&hub->turns)
         && !uv_is_active((uv_handle_t *)&server->turns)) {
-        int64_t left = dl_deadline_left(dl_waiting_next_turn(hub));
+        int64_t left = dl_deadline_left(dl_hub_next_turn(hub));
         uv_timer_start(&server->turns, on_turn_over,
                        (uint64_t)(left / DL_MILLISECOND) + 1, 0);
     }

@@ -3,9 +3,8 @@
 
 #include <stdlib.h>
 
-#include "store/tcp/answer.h"
+#include "store/execute.h"
 #include "store/tcp/partial.h"
-#include "store/tcp/waiting.h"
 #include "store/tcp/wire.h"
 
 /* The way of the bytes:
@@ -43,8 +42,8 @@ dl_hub_fini(dl_hub *hub)
     *hub = (dl_hub){0};
 }
 
-void
-dl_session_mark_changed(dl_session *session)
+static void
+mark_changed(dl_session *session)
 {
     if (session->changed.next == NULL) {
         dl_list_append(&session->hub->changed, &session->changed);
@@ -73,8 +72,8 @@ dl_hub_take_changed(dl_hub *hub)
 }
 
 /* An output that is empty again is passed to whoever speaks next: it has memory already. */
-dl_output *
-dl_session_open_output(dl_session *session)
+static dl_output *
+open_output(dl_session *session)
 {
     dl_hub *hub = session->hub;
 
@@ -106,8 +105,358 @@ dl_session_sent(dl_session *session, dl_output *output)
     }
     give_back_output(session->hub, output);
     if (session->is_stalled) {
-        dl_session_mark_changed(session);
+        mark_changed(session);
     }
+}
+
+/* Between the answer to a WAIT and the pop behind it lies a round trip, and whatever keeps
+ * a client that runs from its work. */
+#define TURN_PATIENCE DL_SECOND
+
+static dl_table *
+table_of(dl_session *session)
+{
+    return &session->hub->table;
+}
+
+static void
+reply_ready(dl_session *session)
+{
+    if (session->wait_is_checked) {
+        dl_put_u8(&session->output->bytes, DL_OK);
+    }
+    dl_put_u8(&session->output->bytes, DL_WIRE_READY);
+}
+
+/* A wait that is over before it began is answered now, every other by end_waits(). */
+static void
+answer_if_over(dl_session *session, const dl_store_request *request)
+{
+    session->wait_is_checked = request->is_checked;
+    if (!session->waiter.is_parked) {
+        reply_ready(session);
+    }
+}
+
+static void
+drop_turn(dl_session *session)
+{
+    dl_blob_unref(session->turn);
+    session->turn = NULL;
+    dl_list_remove(&session->turn_node);
+}
+
+/* Gives up the wait and the turn, if any. */
+static void
+leave_wait(dl_session *session)
+{
+    bool has_turn = session->turn != NULL && !session->waiter.is_parked;
+
+    /* Before the turn is passed on, or it might come straight back. */
+    dl_table_cancel(table_of(session), &session->waiter);
+    if (has_turn) {
+        dl_table_queue_pass_on(table_of(session), dl_blob_bytes(session->turn));
+    }
+    drop_turn(session);
+}
+
+/* One name may be a queue's: the name is kept to see what the client does when its turn
+ * has come.  Nobody pops after waiting for several. */
+static dl_status
+wait_for_one(dl_session *session, dl_bytes key)
+{
+    DL_TRY(dl_table_wait(table_of(session), &session->waiter, DL_WAIT_TURN, &key, 1));
+    if (!session->waiter.is_parked) {
+        return DL_OK;
+    }
+    session->turn = dl_blob_copy(key);
+    if (session->turn == NULL) {
+        dl_table_cancel(table_of(session), &session->waiter);
+        return dl_fail_no_memory();
+    }
+    return DL_OK;
+}
+
+static dl_status
+wait_for_all(dl_session *session, const dl_store_request *request)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes *keys = calloc(request->count + 1, sizeof *keys); /* never of size 0 */
+    size_t count = 0;
+
+    if (keys == NULL) {
+        return dl_fail_no_memory();
+    }
+    while (dl_key_walk_next(&walk, &keys[count], NULL)) {
+        count++;
+    }
+    dl_status status =
+        dl_table_wait(table_of(session), &session->waiter, DL_WAIT_KEYS, keys, count);
+    free(keys);
+    return status;
+}
+
+static dl_status
+wait_begin(dl_session *session, const dl_store_request *request)
+{
+    dl_reader items = request->items;
+
+    leave_wait(session);
+    DL_TRY(request->count == 1 ? wait_for_one(session, dl_request_take_item(&items))
+                               : wait_for_all(session, request));
+    answer_if_over(session, request);
+    return DL_OK;
+}
+
+static dl_status
+wait_barrier(dl_session *session, const dl_store_request *request)
+{
+    leave_wait(session);
+    DL_TRY(dl_table_barrier(table_of(session), &session->waiter, request->key,
+                            request->number));
+    answer_if_over(session, request);
+    return DL_OK;
+}
+
+/* Before each request: a client that has its turn uses it with this one or loses it. */
+static void
+use_turn(dl_session *session, const dl_store_request *request)
+{
+    if (session->turn == NULL || session->waiter.is_parked) {
+        return;
+    }
+    if (request->op == DL_OP_QUEUE_POP
+        && dl_bytes_equal(request->key, dl_blob_bytes(session->turn))) {
+        drop_turn(session);
+    } else {
+        leave_wait(session);
+    }
+}
+
+/* Answers all waits that are over; called after whatever may have ended some. */
+static void
+end_waits(dl_hub *hub)
+{
+    dl_waiter *waiter;
+
+    while ((waiter = dl_table_take_ready(&hub->table)) != NULL) {
+        dl_session *session = DL_LIST_ENTRY(waiter, dl_session, waiter);
+        if (session->turn != NULL) {
+            session->turn_since = dl_now();
+            dl_list_append(&hub->turns, &session->turn_node);
+        }
+        if (open_output(session) != NULL) {
+            reply_ready(session);
+        } else {
+            session->is_over = true; /* told by dl_session_resume() */
+        }
+        mark_changed(session);
+    }
+}
+
+static dl_session *
+oldest_turn(const dl_hub *hub)
+{
+    return dl_list_is_empty(&hub->turns)
+               ? NULL
+               : DL_LIST_ENTRY(hub->turns.next, dl_session, turn_node);
+}
+
+dl_deadline
+dl_hub_next_turn(const dl_hub *hub)
+{
+    const dl_session *session = oldest_turn(hub);
+
+    return session == NULL
+               ? dl_deadline_after(-1)
+               : dl_deadline_after(session->turn_since + TURN_PATIENCE > dl_now()
+                                       ? session->turn_since + TURN_PATIENCE - dl_now()
+                                       : 0);
+}
+
+/* Its own clients find the queue empty then and wait again; to torch's, which do not, the
+ * pop says that it is empty. */
+void
+dl_hub_pass_turns(dl_hub *hub, int64_t now)
+{
+    dl_session *session;
+
+    while ((session = oldest_turn(hub)) != NULL
+           && session->turn_since + TURN_PATIENCE <= now) {
+        dl_table_queue_pass_on(&hub->table, dl_blob_bytes(session->turn));
+        drop_turn(session);
+    }
+    end_waits(hub);
+}
+
+/* Where the plain reply goes. */
+static dl_output *
+begin_reply(dl_session *session, const dl_store_request *request)
+{
+    if (request->is_checked) {
+        dl_put_u8(&session->output->bytes, DL_OK);
+    }
+    return session->output;
+}
+
+/* COMPARE_SET of an absent key is answered with what was expected, which torch's clients
+ * take for "there is no such key"; a plain GET of one, with nothing. */
+static void
+put_value(dl_output *output, const dl_store_request *request, dl_blob *value)
+{
+    if (value != NULL) {
+        dl_output_put_value(output, value);
+    } else {
+        dl_put_bytes(&output->bytes, request->expected);
+    }
+}
+
+static void
+put_values(dl_output *output, const dl_table *table, const dl_store_request *request)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes key;
+
+    while (dl_key_walk_next(&walk, &key, NULL)) {
+        dl_output_put_value(output, dl_table_get(table, key));
+    }
+}
+
+static dl_status
+put_name(void *bytes, dl_bytes name)
+{
+    dl_put_bytes(bytes, name);
+    return DL_OK;
+}
+
+static void
+put_reply(dl_session *session, const dl_store_request *request,
+          const dl_table_reply *reply)
+{
+    const dl_table *table = &session->hub->table;
+    dl_output *output = begin_reply(session, request);
+
+    switch (dl_request_kinds[request->op].reply) {
+    case DL_REPLY_ALL_EXIST:
+        dl_put_u8(&output->bytes, reply->number ? DL_WIRE_READY : DL_WIRE_NOT_READY);
+        break;
+    case DL_REPLY_EXISTED:
+    case DL_REPLY_NUMBER:
+        dl_put_i64(&output->bytes, reply->number);
+        break;
+    case DL_REPLY_NONCE:
+        dl_put_u32(&output->bytes, (uint32_t)request->number);
+        break;
+    case DL_REPLY_VALUE:
+        put_value(output, request, reply->value);
+        break;
+    case DL_REPLY_VALUES:
+        put_values(output, table, request);
+        break;
+    case DL_REPLY_ITEM:
+        /* The length before the pop tells that a value follows, even an empty one. */
+        dl_put_i64(&output->bytes, reply->number);
+        if (reply->value != NULL) {
+            dl_output_put_value(output, reply->value);
+            dl_blob_unref(reply->value);
+        }
+        break;
+    case DL_REPLY_NAMES:
+        dl_put_i64(&output->bytes, reply->number);
+        (void)dl_table_list(table, put_name, &output->bytes);
+        break;
+    case DL_REPLY_CANCELLED:
+        dl_put_u8(&output->bytes, DL_WIRE_CANCELLED);
+        break;
+    case DL_REPLY_NONE:
+    case DL_REPLY_OVER: /* put by answer_if_over() or end_waits() */
+        break;
+    }
+}
+
+static bool
+is_hello(const dl_store_request *request)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes key;
+
+    return request->op == DL_OP_CHECK && request->count == 1
+           && dl_key_walk_next(&walk, &key, NULL)
+           && dl_bytes_equal(key, DL_LITERAL(DL_WIRE_HELLO));
+}
+
+static dl_status
+fail_absent(const dl_store_request *request, int64_t index)
+{
+    dl_key_walk walk = dl_key_walk_begin(request);
+    dl_bytes key = {0};
+
+    while (dl_key_walk_next(&walk, &key, NULL) && index-- > 0) {
+    }
+    return dl_fail(DL_NOT_FOUND, "key is absent: %.*s", (int)key.size,
+                   (const char *)key.data);
+}
+
+/* The executor's answer as it goes over the wire. */
+static dl_status
+execute(dl_session *session, const dl_store_request *request, dl_table_reply *reply)
+{
+    dl_status status = dl_table_execute(&session->hub->table, request, reply);
+
+    /* The length 0 is the whole reply. */
+    if (status == DL_QUEUE_EMPTY) {
+        return DL_OK;
+    }
+    /* A plain reply has no way to say "absent": torch's server answers nothing, too. */
+    if (status == DL_NOT_FOUND) {
+        return request->is_checked ? fail_absent(request, reply->number) : DL_OK;
+    }
+    if (status == DL_OK && is_hello(request)) {
+        reply->number = 1;
+    }
+    return status;
+}
+
+/* Nothing is put before it is certain, so that an error can be put instead. */
+static dl_status
+execute_or_wait(dl_session *session, const dl_store_request *request)
+{
+    dl_table_reply reply = {0};
+
+    switch (request->op) {
+    case DL_OP_WAIT:
+        return wait_begin(session, request);
+    case DL_OP_BARRIER:
+        return wait_barrier(session, request);
+    case DL_OP_CANCEL_WAIT:
+        leave_wait(session);
+        break;
+    case DL_OP_PING:
+        break;
+    default:
+        DL_TRY(execute(session, request, &reply));
+    }
+    put_reply(session, request, &reply);
+    return DL_OK;
+}
+
+static dl_status
+answer_request(dl_session *session, const dl_store_request *request)
+{
+    if (open_output(session) == NULL) {
+        dl_blob_unref(request->blob);
+        return dl_fail_no_memory();
+    }
+    use_turn(session, request);
+    dl_status status = execute_or_wait(session, request);
+    if (status != DL_OK && request->is_checked) {
+        dl_wire_put_error(&session->output->bytes);
+        status = DL_OK;
+    }
+    /* After each request and not each round of input, so that the answer to a wait comes
+     * before that to a later request to cancel it. */
+    end_waits(session->hub);
+    return status;
 }
 
 static void
@@ -127,8 +476,8 @@ void
 dl_session_fini(dl_session *session)
 {
     if (session->hub != NULL) {
-        dl_waiting_leave(session);
-        dl_waiting_end(session->hub);
+        leave_wait(session);
+        end_waits(session->hub);
         unmark_changed(session);
         drop_partial(session);
         free_output(session->output);
@@ -156,7 +505,7 @@ static dl_status
 answer(dl_session *session, const dl_store_request *request)
 {
     return request->op == DL_OP_VALIDATE ? validate(session, request)
-                                         : dl_answer(session, request);
+                                         : answer_request(session, request);
 }
 
 /* The status of a request that is none; a checked one is told. */
@@ -165,7 +514,7 @@ refuse(dl_session *session, const dl_store_request *request)
 {
     dl_error error = *dl_last_error();
 
-    if (request->is_checked && dl_session_open_output(session) != NULL) {
+    if (request->is_checked && open_output(session) != NULL) {
         dl_wire_put_error(&session->output->bytes);
     }
     return dl_fail_again(&error);
@@ -231,7 +580,7 @@ serve_value(dl_session *session)
     dl_store_request request;
 
     dl_partial_take_value(session->partial, &request);
-    dl_status status = dl_answer(session, &request);
+    dl_status status = answer_request(session, &request);
     drop_partial(session);
     return status;
 }
@@ -276,8 +625,8 @@ settle(dl_session *session, dl_status status)
         session->is_stalled = false;
         /* The reason outlives what giving up the rest may have to say. */
         dl_error error = *dl_last_error();
-        dl_waiting_leave(session);
-        dl_waiting_end(session->hub);
+        leave_wait(session);
+        end_waits(session->hub);
         unmark_changed(session);
         drop_partial(session);
         return dl_fail_again(&error);

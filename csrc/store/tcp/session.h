@@ -11,6 +11,7 @@
 #define DISTLITE_STORE_TCP_SESSION_H
 
 #include "base/bytes.h"
+#include "base/deadline.h"
 #include "base/list.h"
 #include "store/table.h"
 #include "store/tcp/output.h"
@@ -29,7 +30,7 @@ typedef struct dl_session {
     dl_list changed;            /* in the hub's list */
     dl_output *output;          /* to be sent; NULL for nothing */
     struct dl_partial *partial; /* what is left of the input; NULL for nothing */
-    dl_waiter waiter;           /* the WAIT or BARRIER that is not answered yet */
+    dl_waiter waiter;           /* its one WAIT or BARRIER that is not answered yet */
     dl_blob *turn;              /* queue that the client awaits its turn for */
     dl_list turn_node;          /* in the hub's list, once it has come */
     int64_t turn_since;
@@ -69,10 +70,12 @@ bool dl_session_wants_input(const dl_session *session);
 /* All of `output`, the session's own or taken from it before, is sent. */
 void dl_session_sent(dl_session *session, dl_output *output);
 
-/* For answer.c: where replies go; NULL when out of memory. */
-dl_output *dl_session_open_output(dl_session *session);
+/* When dl_hub_pass_turns() has something to do. */
+dl_deadline dl_hub_next_turn(const dl_hub *hub);
 
-/* For answer.c: the session comes up as changed. */
-void dl_session_mark_changed(dl_session *session);
+/* A client that waits for one name may be after an item of that queue: it waits, then
+ * pops.  Each push therefore ends one such wait.  This passes on what clients have had for
+ * so long before `now` without using it, because they are stopped. */
+void dl_hub_pass_turns(dl_hub *hub, int64_t now);
 
 #endif

@@ -9,7 +9,7 @@
 #include "net/socket.h"
 #include "store/tcp/join.h"
 #include "store/tcp/master.h"
-#include "store/tcp/retry.h"
+#include "store/tcp/exchange.h"
 
 typedef struct dl_tcp_store {
     dl_store base;
