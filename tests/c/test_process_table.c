@@ -320,3 +320,52 @@ CHECK_CASE(too_few_descriptors_are_an_error)
     CHECK(fcntl(peer.lifeline, F_GETFD) < 0 && fcntl(peer.pidfd, F_GETFD) < 0);
     end(child, process);
 }
+
+static void
+drain(void *context)
+{
+    int *end = context;
+    char bytes[16];
+
+    while (read(*end, bytes, sizeof bytes) > 0) {
+    }
+}
+
+/* Until there are more than `count` wakes. */
+static bool
+is_woken_again(listener *self, int count)
+{
+    dl_deadline deadline = dl_deadline_after(10 * DL_SECOND);
+
+    while (atomic_load(&self->wakes) <= count && !dl_deadline_passed(deadline)) {
+        CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    }
+    return atomic_load(&self->wakes) > count;
+}
+
+/* Without any process to watch, and though nobody waits. */
+CHECK_CASE(callers_are_heard_and_wake_the_waits)
+{
+    int ends[2];
+    listener waits = {.subscriber = {.wake = note_wake, .context = &waits}};
+    dl_call_source calls = {.hear = drain, .context = &ends[0]};
+    char byte;
+
+    CHECK(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0);
+    calls.fd = ends[0];
+    dl_call_source_remove(&calls);
+    dl_end_subscribe(&waits.subscriber);
+    CHECK_OK(dl_call_source_add(&calls));
+    for (int i = 0; i < 3; i++) {
+        int before = atomic_load(&waits.wakes);
+        CHECK(write(ends[1], "!", 1) == 1);
+        CHECK(is_woken_again(&waits, before));
+    }
+    dl_call_source_remove(&calls);
+    dl_call_source_remove(&calls);
+    CHECK(write(ends[1], "!", 1) == 1);
+    CHECK(read(ends[0], &byte, 1) == 1);
+    dl_end_unsubscribe(&waits.subscriber);
+    close(ends[0]);
+    close(ends[1]);
+}

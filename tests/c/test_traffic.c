@@ -2,6 +2,7 @@
 #include "pg/cpu/tcp/traffic.h"
 
 #include "base/thread.h"
+#include "pg/cpu/health/failure_notice.h"
 #include "traffics.h"
 
 #define PATIENCE (10 * DL_SECOND)
@@ -437,5 +438,155 @@ CHECK_CASE(strangers_are_sent_away)
     CHECK_EQUAL(got, 0);
     close(fd);
     dl_buffer_fini(&hello);
+    traffics_fini(&all);
+}
+
+/* A call of rank 1 to rank 0. */
+static int
+call_rank_0(const test_traffics *all, const char *group, bool is_probe)
+{
+    dl_call call = {.group = group, .caller = 1, .use = DL_FOR_MESSAGES};
+    const dl_address *there = &all->ways[0].addresses[0];
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    dl_buffer hello = {0};
+
+    CHECK(connect(fd, &there->socket.any, there->size) == 0);
+    CHECK_OK(dl_call_put(&hello, &call, all->ways[0].token, is_probe));
+    dl_buffer_put(&hello, (dl_bytes){(const uint8_t *)"more", 4});
+    CHECK(send(fd, hello.data, hello.size, 0) == (ssize_t)hello.size);
+    dl_buffer_fini(&hello);
+    return fd;
+}
+
+static bool
+is_heard(test_traffics *all, int fd)
+{
+    int64_t until = dl_now() + PATIENCE;
+    struct pollfd entry = {.fd = fd, .events = POLLIN};
+
+    do {
+        dl_listener_hear(&all->listeners[0]);
+    } while (poll(&entry, 1, 1) == 0 && dl_now() < until);
+    return entry.revents != 0;
+}
+
+static void
+check_told(test_traffics *all, int fd, const char *text)
+{
+    uint8_t frame[DL_FAILURE_NOTICE_SIZE];
+    dl_head head;
+
+    CHECK(is_heard(all, fd));
+    CHECK_EQUAL(recv(fd, frame, sizeof frame, 0),
+                (ssize_t)(DL_HEAD_SIZE + strlen(text)));
+    CHECK(dl_head_take(frame, &head) && head.kind == DL_HEAD_FAREWELL);
+    CHECK(memcmp(frame + DL_HEAD_SIZE, text, strlen(text)) == 0);
+    CHECK(is_heard(all, fd));
+    CHECK(recv(fd, frame, sizeof frame, 0) <= 0);
+    close(fd);
+}
+
+static void
+end_group(test_traffics *all, const char *group, const char *text)
+{
+    uint8_t frame[DL_FAILURE_NOTICE_SIZE];
+    dl_error cause = {.status = DL_CANCELLED};
+
+    snprintf(cause.text, sizeof cause.text, "%s", text);
+    dl_listener_end(&all->listeners[0], group,
+                    (dl_bytes){frame, dl_failure_notice_put(frame, &cause)});
+}
+
+CHECK_CASE(who_calls_for_a_group_that_has_ended_is_told)
+{
+    test_traffics all;
+    dl_call call = {.group = "g", .caller = 1, .use = DL_FOR_MESSAGES};
+    char name[32];
+
+    traffics_init(&all, 2);
+    int before[] = {call_rank_0(&all, "g", false), call_rank_0(&all, "g", true)};
+    int other = call_rank_0(&all, "h", false);
+    end_group(&all, "g", "enough");
+    end_group(&all, "g", "again");
+    check_told(&all, before[0], "enough");
+    check_told(&all, before[1], "enough");
+    check_told(&all, call_rank_0(&all, "g", true), "enough");
+    check_told(&all, call_rank_0(&all, "g", false), "enough");
+    /* Those of other groups stay, and another group of the name is another matter. */
+    dl_listener_begin(&all.listeners[0], "g");
+    int anew = call_rank_0(&all, "g", false);
+    int64_t until = dl_now() + PATIENCE;
+    int taken = -1;
+    while (taken < 0 && dl_now() < until) {
+        taken = dl_listener_take(&all.listeners[0], &call);
+    }
+    CHECK(taken >= 0);
+    call.group = "h";
+    int kept = dl_listener_take(&all.listeners[0], &call);
+    CHECK(kept >= 0);
+    /* The last ones are remembered, and no more. */
+    for (int i = 0; i <= DL_ENDED_LIMIT; i++) {
+        snprintf(name, sizeof name, "old %d", i);
+        end_group(&all, name, name);
+    }
+    CHECK_EQUAL(all.listeners[0].ended_count, DL_ENDED_LIMIT);
+    check_told(&all, call_rank_0(&all, name, false), name);
+    check_told(&all, call_rank_0(&all, "old 1", false), "old 1");
+    close(taken);
+    close(kept);
+    close(anew);
+    close(other);
+    traffics_fini(&all);
+}
+
+static atomic_int looks;
+static atomic_bool is_enough;
+
+static dl_status
+count_looks(void *context)
+{
+    (void)context;
+    atomic_fetch_add(&looks, 1);
+    return atomic_load(&is_enough) ? dl_fail(DL_CANCELLED, "enough") : DL_OK;
+}
+
+static void
+wait_or_wake(int rank, int size, void *context)
+{
+    test_traffics *all = context;
+    dl_op_context op = traffics_op(1, DL_BROADCAST, 60 * DL_SECOND);
+    /* The one that calls: its link is open, and quiet. */
+    dl_traffic *traffic = &all->traffics[1];
+    char byte;
+
+    (void)size;
+    if (rank == 0) {
+        traffic->options.check = count_looks;
+        dl_traffic_begin(traffic, &op);
+        CHECK_OK(dl_traffic_receive(traffic, 0, &byte, 1));
+        CHECK_STATUS(dl_traffic_wait(traffic, dl_traffic_next(traffic)), DL_CANCELLED);
+        dl_traffic_end(traffic);
+        return;
+    }
+    /* Against those of the slices, which are far fewer. */
+    int64_t until = dl_now() + 20 * DL_SECOND;
+    for (int i = 0; i < 1000 && dl_now() < until; i++) {
+        int before = atomic_load(&looks);
+        while (atomic_load(&looks) == before && dl_now() < until) {
+            dl_traffic_wake(traffic);
+            CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND / 10)));
+        }
+    }
+    CHECK(dl_now() < until);
+    atomic_store(&is_enough, true);
+    dl_traffic_wake(traffic);
+}
+
+CHECK_CASE(a_sleep_at_links_ends_when_it_is_woken)
+{
+    test_traffics all;
+
+    traffics_init(&all, 2);
+    dl_run_ranks(2, wait_or_wake, &all);
     traffics_fini(&all);
 }

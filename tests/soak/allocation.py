@@ -35,7 +35,7 @@ def one_world(seed: int) -> None:
 
     choice = random.Random(seed)
     size = choice.randrange(2, 4)
-    hosts = choice.choice([1, 1, 1])
+    hosts = choice.choice([1, 2, size])
     names = choice.sample(list(allocation_ranks.CALLS), CALLS_A_ROUND)
     run_ranks(
         allocation_ranks.run_failures,

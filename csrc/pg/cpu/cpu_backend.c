@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "pg/cpu/announce.h"
 #include "pg/cpu/cpu_state.h"
+#include "pg/cpu/health/failure_notice.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/shm/verdict.h"
 
@@ -27,30 +28,46 @@ ways_of(const dl_cpu_backend *self)
     return self->ways == NULL ? self->roster->endpoint.ways : self->ways;
 }
 
+/* First those who are known, then those who have called, and have not been taken, or
+ * will. */
+static void
+leave_hosts(dl_cpu_backend *self, const dl_error *cause, const dl_error *message)
+{
+    uint8_t farewell[DL_FAILURE_NOTICE_SIZE];
+
+    dl_traffic_abort(&self->traffic, cause, message);
+    dl_listener_end(&self->roster->endpoint.calls, self->group_name,
+                    (dl_bytes){farewell, dl_failure_notice_put(farewell, message)});
+}
+
 /* The other hosts are told who it was: their boards do not know this rank. */
 static void
-abort_traffic(dl_cpu_backend *self, const dl_error *cause)
+abort_hosts(dl_cpu_backend *self, const dl_error *cause)
 {
     char peer[DL_PEER_TEXT_SIZE];
     dl_error message = {.status = DL_PEER_LOST};
 
     dl_peer_describe(&peers_of(self)[self->rank], self->rank, peer);
     snprintf(message.text, sizeof message.text, "%s: %.1800s", peer, cause->text);
-    dl_traffic_abort(&self->traffic, cause, &message);
+    leave_hosts(self, cause, &message);
 }
 
-static void
-abort_backend(dl_backend *backend, const dl_error *cause)
+void
+dl_cpu_give_up(dl_cpu_backend *self, const dl_error *cause)
 {
-    dl_cpu_backend *self = dl_cpu_self(backend);
-
     if (self->size > 1) {
         dl_board_abort(&self->board, cause);
         dl_p2p_abort(self->p2p, cause);
     }
     if (dl_cpu_has_hosts(self)) {
-        abort_traffic(self, cause);
+        abort_hosts(self, cause);
     }
+}
+
+static void
+abort_backend(dl_backend *backend, const dl_error *cause)
+{
+    dl_cpu_give_up(dl_cpu_self(backend), cause);
 }
 
 static void
@@ -66,7 +83,7 @@ leave_backend(dl_backend *backend)
         dl_error cause = {.status = DL_CLOSED};
         snprintf(cause.text, sizeof cause.text, "group %.200s was closed",
                  self->group_name);
-        dl_traffic_abort(&self->traffic, &cause, &cause);
+        leave_hosts(self, &cause, &cause);
     }
 }
 
@@ -124,6 +141,7 @@ watch_elsewhere(dl_cpu_backend *self, int rank)
 {
     int origin = self->origin_ranks == NULL ? rank : self->origin_ranks[rank];
 
+    dl_news_hear(&self->news);
     DL_TRY(dl_news_watch(&self->news, rank));
     return dl_probes_look(&self->roster->probes, origin, rank);
 }
@@ -235,6 +253,7 @@ open_hosts(dl_cpu_backend *self)
         .listener = &self->roster->endpoint.calls,
     };
 
+    dl_listener_begin(&self->roster->endpoint.calls, self->group_name);
     DL_TRY(dl_traffic_init(&self->traffic, &options));
     DL_TRY(dl_news_init(&self->news, &news));
     self->hosts.layout = &self->layout;
@@ -284,6 +303,7 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .board = &self->board,
         .ways = ways_of(self),
         .listener = &self->roster->endpoint.calls,
+        .news = &self->news,
     };
     DL_TRY(dl_p2p_new(&messages, (char *)segment->memory + offset, &self->p2p));
     return dl_cpu_has_hosts(self) ? open_hosts(self) : DL_OK;
@@ -294,6 +314,10 @@ wake_waits(void *context)
 {
     dl_cpu_backend *self = context;
 
+    if (dl_cpu_has_hosts(self)) {
+        dl_hosts_wake(&self->hosts);
+        dl_traffic_wake(&self->traffic);
+    }
     dl_board_wake(&self->board);
     dl_p2p_ring(self->p2p);
 }

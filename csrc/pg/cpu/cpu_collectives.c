@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "pg/cpu/algorithms/algorithms.h"
 #include "pg/cpu/cpu_state.h"
 #include "tensor/strided.h"
@@ -64,6 +67,24 @@ begin(dl_backend *backend, const dl_op_context *op)
     return self;
 }
 
+/* The group is broken for this rank: those who wait for its messages would wait in vain,
+ * as it can post none. */
+static void
+give_up(dl_cpu_backend *self, const dl_op_context *op)
+{
+    dl_error cause = *dl_last_error();
+    dl_error message = cause;
+
+    if (cause.status == DL_INTERRUPTED) {
+        message.status = DL_CANCELLED;
+        snprintf(message.text, sizeof message.text,
+                 "%s #%" PRIu64 " in group %.200s was interrupted",
+                 dl_op_type_name(op->fingerprint.op), op->sequence, self->group_name);
+    }
+    dl_cpu_give_up(self, &message);
+    (void)dl_fail_again(&cause);
+}
+
 /* Whoever fails tells the others. */
 static dl_status
 end(dl_cpu_backend *self, const dl_op_context *op, dl_status status)
@@ -73,15 +94,17 @@ end(dl_cpu_backend *self, const dl_op_context *op, dl_status status)
                                          ? dl_hosts_meeting_of(&self->hosts, op)
                                          : op);
     }
-    if (!dl_cpu_has_hosts(self)) {
-        return status;
-    }
-    if (status != DL_OK) {
+    if (status != DL_OK && dl_cpu_has_hosts(self)) {
         bool leads = dl_layout_leads(&self->layout);
         dl_traffic_break(&self->traffic, self->hosts.leaders,
                          leads ? self->layout.host_count - 1 : 0);
     }
-    dl_traffic_end(&self->traffic);
+    if (dl_cpu_has_hosts(self)) {
+        dl_traffic_end(&self->traffic);
+    }
+    if (status != DL_OK && status != DL_UNSUPPORTED) {
+        give_up(self, op);
+    }
     return status;
 }
 

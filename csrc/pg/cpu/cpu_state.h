@@ -53,6 +53,10 @@ dl_cpu_self(dl_backend *backend)
     return (dl_cpu_backend *)(void *)backend;
 }
 
+/* This rank takes no further part in the group: its messages end with `cause`, and the
+ * others are told, whatever they wait for.  From any thread. */
+void dl_cpu_give_up(dl_cpu_backend *self, const dl_error *cause);
+
 dl_status dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op,
                             const dl_all_reduce_args *args);
 dl_status dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op,

@@ -17,6 +17,7 @@ free_roster(dl_backend_origin *origin)
     if (self->fork_generation != dl_fork_generation()) {
         dl_membership_forget(&self->membership);
     }
+    dl_call_source_remove(&self->calls);
     dl_membership_fini(&self->membership);
     dl_probes_fini(&self->probes);
     dl_endpoint_fini(&self->endpoint);
@@ -146,6 +147,19 @@ open_probes(dl_roster *self)
                                             : dl_probes_init(&self->probes, &options);
 }
 
+/* Without it waits look who has called, between their slices. */
+static void
+watch_calls(dl_roster *self)
+{
+    dl_listener *listener = &self->endpoint.calls;
+
+    if (listener->is_open) {
+        self->calls = (dl_call_source){
+            .fd = listener->fd, .hear = dl_listener_hear, .context = listener};
+        (void)dl_call_source_add(&self->calls);
+    }
+}
+
 static dl_status
 meet(making *self)
 {
@@ -167,6 +181,7 @@ meet(making *self)
     dl_endpoint_hush(&roster->endpoint);
     DL_TRY(status);
     log_apart(self);
+    watch_calls(roster);
     return open_probes(roster);
 }
 

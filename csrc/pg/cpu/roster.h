@@ -14,6 +14,7 @@
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/shm/join.h"
 #include "pg/cpu/health/probes.h"
+#include "pg/cpu/health/process_table.h"
 
 typedef struct dl_roster {
     dl_backend_origin base;
@@ -21,6 +22,7 @@ typedef struct dl_roster {
     uint32_t fork_generation;
     dl_endpoint endpoint;
     dl_probes probes;             /* of other hosts' ranks */
+    dl_call_source calls;         /* the endpoint's listener, of several hosts */
     dl_membership membership;     /* of this host: ranks are places there */
     dl_process **local_processes; /* by place; the endpoint's */
 } dl_roster;

@@ -52,6 +52,8 @@ typedef struct dl_hosts {
     uint64_t
         foretold; /* operation; the other hosts' leaders know whom this one awaits */
     bool is_told; /* another rank has given up, or was told by this one */
+    /* any thread */
+    atomic_bool is_woken; /* a process has ended, or another host has called */
 } dl_hosts;
 
 dl_status dl_hosts_init(dl_hosts *hosts);
@@ -61,6 +63,10 @@ void dl_hosts_fini(dl_hosts *hosts);
  * board's, whether another has.  `context` is a dl_hosts. */
 dl_status dl_hosts_check(void *context);
 dl_status dl_hosts_check_others(void *context);
+
+/* The next of these looks at once, and not when its time has come.  From any thread; whoever
+ * calls it wakes the waits as well. */
+void dl_hosts_wake(dl_hosts *hosts);
 
 /* A leader's deadline is near.  It waits for ranks of its own host: the leaders of the other
  * hosts are told once for which.  It waits for other hosts: its own host's ranks find on the

@@ -29,6 +29,12 @@ is_time_to_look(dl_hosts *hosts)
     return true;
 }
 
+void
+dl_hosts_wake(dl_hosts *hosts)
+{
+    atomic_store(&hosts->is_woken, true);
+}
+
 static uint64_t
 operation_of(const dl_hosts *hosts)
 {
@@ -69,17 +75,25 @@ is_turn_of(const dl_hosts *hosts, int at, int count)
 }
 
 static dl_status
-probe_hosts(const dl_hosts *hosts)
+check_all_told(const dl_hosts *hosts)
 {
     const dl_layout *layout = hosts->layout;
-    int count = layout->size - dl_layout_count(layout, layout->host);
-    int at = 0;
 
     for (int rank = 0; rank < layout->size; rank++) {
         if (layout->host_of[rank] != layout->host) {
             DL_TRY(check_told(hosts, rank));
         }
     }
+    return DL_OK;
+}
+
+static dl_status
+probe_hosts(const dl_hosts *hosts)
+{
+    const dl_layout *layout = hosts->layout;
+    int count = layout->size - dl_layout_count(layout, layout->host);
+    int at = 0;
+
     for (int rank = 0; rank < layout->size; rank++) {
         bool is_elsewhere = layout->host_of[rank] != layout->host;
         if (is_elsewhere && is_turn_of(hosts, at++, count)) {
@@ -100,7 +114,8 @@ dl_hosts_check(void *context)
     if (hosts->board != NULL) {
         DL_TRY(dl_verdict_broken(hosts->board));
     }
-    return is_time_to_look(hosts) ? hear_news(hosts) : DL_OK;
+    bool is_woken = atomic_exchange(&hosts->is_woken, false);
+    return is_woken || is_time_to_look(hosts) ? hear_news(hosts) : DL_OK;
 }
 
 /* As long as this host's leader has not come out of the operation's first meeting, no rank
@@ -118,16 +133,24 @@ is_early(const dl_hosts *hosts)
                : dl_verdict_last_seen(hosts->board, 0) < first;
 }
 
-/* Probes are for waits that have lasted a while.  First the look, then whether it was in
- * time. */
+/* Probes are for waits that have lasted a while: another look in the same meeting. */
 static dl_status
-find_lost(dl_hosts *hosts)
+look_for_lost(dl_hosts *hosts)
 {
     uint64_t meeting = hosts->meeting.sequence;
     bool has_waited = hosts->looked_in == meeting;
 
     hosts->looked_in = meeting;
-    if (!has_waited || !is_early(hosts) || probe_hosts(hosts) == DL_OK) {
+    DL_TRY(check_all_told(hosts));
+    return has_waited ? probe_hosts(hosts) : DL_OK;
+}
+
+/* First the look, then whether it was in time. */
+static dl_status
+find_lost(dl_hosts *hosts, bool is_time)
+{
+    if (!is_early(hosts)
+        || (is_time ? look_for_lost(hosts) : check_all_told(hosts)) == DL_OK) {
         return DL_OK;
     }
     dl_error lost = *dl_last_error();
@@ -140,12 +163,14 @@ dl_status
 dl_hosts_check_others(void *context)
 {
     dl_hosts *hosts = context;
+    bool is_woken = atomic_exchange(&hosts->is_woken, false);
+    bool is_time = is_time_to_look(hosts);
 
-    if (!is_time_to_look(hosts)) {
+    if (!is_woken && !is_time) {
         return DL_OK;
     }
     DL_TRY(hear_news(hosts));
-    return find_lost(hosts);
+    return find_lost(hosts, is_time);
 }
 
 void

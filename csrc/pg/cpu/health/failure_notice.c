@@ -2,7 +2,6 @@
 #include "pg/cpu/health/failure_notice.h"
 
 #include <string.h>
-#include <sys/uio.h>
 
 /* Ranks call an operation so much apart, at most, for all of them to name the same rank;
  * where the whole time is short, half of it. */
@@ -25,25 +24,14 @@ dl_failure_notice_head(const dl_error *cause)
                      .root = (uint32_t)cause->status};
 }
 
-/* It finds room in the buffers of a connection that takes anything at all. */
-void
-dl_failure_notice_send(dl_bundle *bundle, const dl_error *cause)
+size_t
+dl_failure_notice_put(uint8_t frame[DL_FAILURE_NOTICE_SIZE], const dl_error *cause)
 {
-    uint8_t frame[DL_HEAD_SIZE + DL_ERROR_TEXT_SIZE];
     dl_head head = dl_failure_notice_head(cause);
-    size_t size = DL_HEAD_SIZE + head.size;
-    size_t done = 0;
-    size_t sent = 0;
 
     dl_head_put(frame, &head);
     memcpy(frame + DL_HEAD_SIZE, cause->text, head.size);
-    do {
-        struct iovec part = {frame + done, size - done};
-        if (dl_bundle_write(bundle, &part, 1, &sent) != DL_OK) {
-            return;
-        }
-        done += sent;
-    } while (sent > 0 && done < size);
+    return DL_HEAD_SIZE + head.size;
 }
 
 dl_status

@@ -6,14 +6,19 @@
 #ifndef DISTLITE_PG_CPU_HEALTH_FAILURE_NOTICE_H
 #define DISTLITE_PG_CPU_HEALTH_FAILURE_NOTICE_H
 
+#include "base/deadline.h"
 #include "pg/cpu/peer.h"
-#include "pg/cpu/tcp/bundle.h"
+#include "pg/cpu/tcp/frame.h"
+
+/* Of the largest one. */
+#define DL_FAILURE_NOTICE_SIZE (DL_HEAD_SIZE + DL_ERROR_TEXT_SIZE)
 
 /* The frame's head, for the text of `cause` as payload; other fields are the caller's. */
 dl_head dl_failure_notice_head(const dl_error *cause);
 
-/* Head and text as the last frame of what was written so far; best effort. */
-void dl_failure_notice_send(dl_bundle *bundle, const dl_error *cause);
+/* Head and text as a frame; returns its size. */
+size_t dl_failure_notice_put(uint8_t frame[DL_FAILURE_NOTICE_SIZE],
+                             const dl_error *cause);
 
 /* Whether the deadline is so near that those who will fail with this rank are told whom it
  * waits for.  At their own deadlines, which may be a little earlier, they know by then whose

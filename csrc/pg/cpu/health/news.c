@@ -168,6 +168,16 @@ dl_news_late(dl_news *news, uint64_t sequence, int *leader)
     return status;
 }
 
+void
+dl_news_hear(dl_news *news)
+{
+    if (news->has_ended != NULL) {
+        pthread_mutex_lock(&news->lock);
+        hear_all_locked(news);
+        pthread_mutex_unlock(&news->lock);
+    }
+}
+
 dl_status
 dl_news_watch(dl_news *news, int rank)
 {
@@ -178,13 +188,15 @@ dl_news_watch(dl_news *news, int rank)
         return DL_OK;
     }
     pthread_mutex_lock(&news->lock);
-    hear_all_locked(news);
     dl_peer_describe(&news->options.peers[rank], rank, peer);
     if (news->options.processes != NULL
         && dl_process_has_ended(news->options.processes[rank])) {
         status = dl_fail(DL_PEER_LOST, "%s exited or was killed", peer);
     } else if (news->has_ended[rank]) {
-        status = dl_fail(DL_PEER_LOST, "%s gave up: %.1800s", peer, news->error.text);
+        bool is_named = strstr(news->error.text, peer) != NULL;
+        status = is_named ? dl_fail(DL_PEER_LOST, "%s", news->error.text)
+                          : dl_fail(DL_PEER_LOST, "%s gave up: %.1800s", peer,
+                                    news->error.text);
     }
     pthread_mutex_unlock(&news->lock);
     return status;

@@ -54,7 +54,10 @@ dl_status dl_news_check(dl_news *news, uint64_t sequence);
  * and who that is: for those whose deadline has come first. */
 dl_status dl_news_late(dl_news *news, uint64_t sequence, int *leader);
 
-/* DL_PEER_LOST: `rank` has said that it gave up. */
+/* Takes in what was said by now, without waiting; from any thread. */
+void dl_news_hear(dl_news *news);
+
+/* DL_PEER_LOST: `rank` has ended, or has said that it gave up, as far as was heard. */
 dl_status dl_news_watch(dl_news *news, int rank);
 
 /* To all ranks of other hosts: this one takes no part in operation `sequence` or any

@@ -23,6 +23,9 @@
 /* Of the event that stops the thread; processes are numbered from 1. */
 #define STOP_NUMBER 0
 
+/* Of the events of all call sources. */
+#define CALL_NUMBER UINT64_MAX
+
 struct dl_process {
     dl_list node;
     atomic_uint references; /* changed with the table's lock held */
@@ -56,11 +59,16 @@ static struct {
     dl_process_own own;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Apart from the table: held while subscribers are told. */
+/* Apart from the table.  Telling may take a while, and whoever wakes the waits meanwhile
+ * must not wait for that: so each has a lock, and the lists change with both held, of which
+ * `telling` is taken first. */
 static struct {
-    pthread_mutex_t lock;
+    pthread_mutex_t telling;
+    pthread_mutex_t waking;
     dl_list subscribers;
-} audience = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    dl_list sources;
+} audience = {.telling = PTHREAD_MUTEX_INITIALIZER,
+              .waking = PTHREAD_MUTEX_INITIALIZER};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -70,9 +78,11 @@ static void
 forget_parent(void)
 {
     pthread_mutex_init(&table.lock, NULL);
-    pthread_mutex_init(&audience.lock, NULL);
+    pthread_mutex_init(&audience.telling, NULL);
+    pthread_mutex_init(&audience.waking, NULL);
     dl_list_init(&table.processes);
     dl_list_init(&audience.subscribers);
+    dl_list_init(&audience.sources);
     table.watched = 0;
     table.detector = NULL;
     table.has_id = false;
@@ -84,6 +94,7 @@ prepare(void)
 {
     dl_list_init(&table.processes);
     dl_list_init(&audience.subscribers);
+    dl_list_init(&audience.sources);
     (void)dl_fork_generation();
     pthread_atfork(NULL, NULL, forget_parent);
 }
@@ -244,45 +255,68 @@ find_number_locked(uint64_t number)
     return NULL;
 }
 
-/* Whether any process has ended since the last look.  Nothing is ever written into the
- * pipes: any event is the end. */
-static bool
-look_locked(detector *watcher)
+/* What has happened since the last look. */
+typedef struct findings {
+    bool has_ends;
+    bool has_calls;
+} findings;
+
+/* Nothing is ever written into the pipes: any event of a process is its end. */
+static void
+take_event_locked(detector *watcher, const struct epoll_event *event, findings *found)
+{
+    if (event->data.u64 == CALL_NUMBER) {
+        found->has_calls = true;
+        return;
+    }
+    dl_process *process =
+        event->data.u64 == STOP_NUMBER ? NULL : find_number_locked(event->data.u64);
+    if (process != NULL) {
+        atomic_store(&process->has_ended, true);
+        close_descriptors(process, watcher);
+        found->has_ends = true;
+    }
+}
+
+/* An event of a process ends with its descriptors, one of a call with being taken: each
+ * comes once. */
+static void
+look_locked(detector *watcher, findings *found)
 {
     struct epoll_event events[BATCH];
-    bool has_any = false;
     int count;
 
     do {
-        int taken = 0;
         count = epoll_wait(watcher->epoll, events, BATCH, 0);
         for (int i = 0; i < count; i++) {
-            dl_process *process = events[i].data.u64 == STOP_NUMBER
-                                      ? NULL
-                                      : find_number_locked(events[i].data.u64);
-            if (process != NULL) {
-                atomic_store(&process->has_ended, true);
-                close_descriptors(process, watcher);
-                has_any = true;
-                taken++;
-            }
+            take_event_locked(watcher, &events[i], found);
         }
-        count = taken == 0 ? 0 : count;
     } while (count == BATCH);
-    return has_any;
 }
 
 static void
 wake_all(void)
 {
     pthread_once(&once, prepare);
-    pthread_mutex_lock(&audience.lock);
+    pthread_mutex_lock(&audience.waking);
     for (dl_list *node = audience.subscribers.next; node != &audience.subscribers;
          node = node->next) {
         dl_end_subscriber *self = DL_LIST_ENTRY(node, dl_end_subscriber, node);
         self->wake(self->context);
     }
-    pthread_mutex_unlock(&audience.lock);
+    pthread_mutex_unlock(&audience.waking);
+}
+
+static void
+hear_all(void)
+{
+    pthread_mutex_lock(&audience.telling);
+    for (dl_list *node = audience.sources.next; node != &audience.sources;
+         node = node->next) {
+        dl_call_source *self = DL_LIST_ENTRY(node, dl_call_source, node);
+        self->hear(self->context);
+    }
+    pthread_mutex_unlock(&audience.telling);
 }
 
 /* Whether any of them wants to be called again. */
@@ -291,19 +325,42 @@ tell_all(void)
 {
     bool goes_on = false;
 
-    pthread_mutex_lock(&audience.lock);
+    pthread_mutex_lock(&audience.telling);
     for (dl_list *node = audience.subscribers.next; node != &audience.subscribers;
          node = node->next) {
         dl_end_subscriber *self = DL_LIST_ENTRY(node, dl_end_subscriber, node);
         goes_on |= self->tell != NULL && self->tell(self->context);
     }
-    pthread_mutex_unlock(&audience.lock);
+    pthread_mutex_unlock(&audience.telling);
     return goes_on;
 }
 
 /* A wait that looked just before the mark and sleeps just after the wake-up would miss
- * it: so those who sleep are woken a second time. */
+ * it, and what a caller has to say may come a moment after the call: so those who sleep are
+ * woken a second time. */
 #define SECOND_WAKE_AFTER (2 * DL_MILLISECOND)
+
+/* True: the subscribers want to be told again. */
+static bool
+spread(const findings *found, bool goes_on)
+{
+    bool has_any = found->has_ends || found->has_calls;
+
+    if (found->has_calls) {
+        hear_all();
+    }
+    if (has_any) {
+        wake_all();
+    }
+    if (found->has_ends || goes_on) {
+        goes_on = tell_all();
+    }
+    if (has_any) {
+        (void)dl_sleep_until(dl_deadline_after(SECOND_WAKE_AFTER));
+        wake_all();
+    }
+    return goes_on;
+}
 
 static void *
 detect(void *argument)
@@ -313,6 +370,7 @@ detect(void *argument)
     bool goes_on = false;
 
     for (;;) {
+        findings found = {0};
         int limit = goes_on ? (int)(DL_END_RETRY / DL_MILLISECOND) : -1;
         int count = epoll_wait(self->epoll, &event, 1, limit);
         if (count < 0 && errno != EINTR) {
@@ -322,25 +380,19 @@ detect(void *argument)
             return NULL;
         }
         lock_table();
-        bool has_any = look_locked(self);
+        if (count == 1) {
+            take_event_locked(self, &event, &found);
+        }
+        look_locked(self, &found);
         unlock_table();
-        if (has_any) {
-            wake_all();
-        }
-        if (has_any || goes_on) {
-            goes_on = tell_all();
-        }
-        if (has_any) {
-            (void)dl_sleep_until(dl_deadline_after(SECOND_WAKE_AFTER));
-            wake_all();
-        }
+        goes_on = spread(&found, goes_on);
     }
 }
 
 static bool
-add_descriptor(detector *self, int fd, uint64_t number)
+add_descriptor(detector *self, int fd, uint32_t events, uint64_t number)
 {
-    struct epoll_event event = {.events = EPOLLIN, .data.u64 = number};
+    struct epoll_event event = {.events = events, .data.u64 = number};
 
     return epoll_ctl(self->epoll, EPOLL_CTL_ADD, fd, &event) == 0;
 }
@@ -374,7 +426,7 @@ start_detector_locked(void)
     dl_fork_guard(made->stop);
     dl_fork_guard(made->epoll);
     if (made->stop < 0 || made->epoll < 0
-        || !add_descriptor(made, made->stop, STOP_NUMBER)) {
+        || !add_descriptor(made, made->stop, EPOLLIN, STOP_NUMBER)) {
         dl_status status =
             dl_fail(DL_INTERNAL, "watching other processes: %s", strerror(errno));
         free_detector(made);
@@ -385,17 +437,17 @@ start_detector_locked(void)
     return DL_OK;
 }
 
-/* The detector that nobody needs any more, for the caller to free without the lock. */
+/* One thing less to watch.  Returns the detector that nobody needs any more, for the
+ * caller to free without the lock. */
 static detector *
-drop_watch_locked(dl_process *self)
+drop_watch_locked(void)
 {
     detector *idle = NULL;
 
-    if (self->is_watched && --table.watched == 0) {
+    if (--table.watched == 0) {
         idle = table.detector;
         table.detector = NULL;
     }
-    self->is_watched = false;
     return idle;
 }
 
@@ -413,7 +465,7 @@ dl_process_unref(dl_process *process)
     if (is_last && process->fork_generation == dl_fork_generation()) {
         dl_list_remove(&process->node);
         close_descriptors(process, table.detector);
-        idle = drop_watch_locked(process);
+        idle = process->is_watched ? drop_watch_locked() : NULL;
     }
     unlock_table();
     if (idle != NULL) {
@@ -447,7 +499,8 @@ watch_locked(dl_process *self, int lifeline, int pidfd)
     self->is_watched = true;
     for (int i = 0; i < 2; i++) {
         if (self->descriptors[i] >= 0
-            && !add_descriptor(table.detector, self->descriptors[i], self->number)) {
+            && !add_descriptor(table.detector, self->descriptors[i], EPOLLIN,
+                               self->number)) {
             dl_status status =
                 dl_fail(DL_INTERNAL, "watching another process: %s", strerror(errno));
             close_descriptors(self, table.detector);
@@ -483,35 +536,102 @@ dl_process_set_ended(dl_process *process)
 void
 dl_process_table_look(void)
 {
-    bool has_any = false;
+    findings found = {0};
 
     lock_table();
     if (table.detector != NULL && !table.detector->has_thread) {
-        has_any = look_locked(table.detector);
+        look_locked(table.detector, &found);
     }
     unlock_table();
-    if (has_any) {
+    if (found.has_ends) {
         wake_all();
     }
+}
+
+static void
+lock_audience(void)
+{
+    pthread_once(&once, prepare);
+    pthread_mutex_lock(&audience.telling);
+    pthread_mutex_lock(&audience.waking);
+}
+
+static void
+unlock_audience(void)
+{
+    pthread_mutex_unlock(&audience.waking);
+    pthread_mutex_unlock(&audience.telling);
 }
 
 void
 dl_end_subscribe(dl_end_subscriber *subscriber)
 {
-    pthread_once(&once, prepare);
-    pthread_mutex_lock(&audience.lock);
+    lock_audience();
     dl_list_append(&audience.subscribers, &subscriber->node);
-    pthread_mutex_unlock(&audience.lock);
+    unlock_audience();
 }
 
 void
 dl_end_unsubscribe(dl_end_subscriber *subscriber)
 {
-    pthread_once(&once, prepare);
-    pthread_mutex_lock(&audience.lock);
+    lock_audience();
     /* The neighbours in the list change it, too. */
     if (subscriber->node.next != NULL) {
         dl_list_remove(&subscriber->node);
     }
-    pthread_mutex_unlock(&audience.lock);
+    unlock_audience();
+}
+
+/* Edge-triggered: what cannot be accepted, for lack of descriptors, must not wake the
+ * thread again and again. */
+static dl_status
+watch_calls_locked(dl_call_source *source)
+{
+    if (table.detector == NULL) {
+        DL_TRY(start_detector_locked());
+    }
+    table.watched++;
+    source->is_watched = true;
+    return add_descriptor(table.detector, source->fd, EPOLLIN | EPOLLET, CALL_NUMBER)
+               ? DL_OK
+               : dl_fail(DL_INTERNAL, "watching a socket: %s", strerror(errno));
+}
+
+dl_status
+dl_call_source_add(dl_call_source *source)
+{
+    source->fork_generation = dl_fork_generation();
+    lock_audience();
+    dl_list_append(&audience.sources, &source->node);
+    unlock_audience();
+    lock_table();
+    dl_status status = watch_calls_locked(source);
+    unlock_table();
+    if (status != DL_OK) {
+        dl_call_source_remove(source);
+    }
+    return status;
+}
+
+void
+dl_call_source_remove(dl_call_source *source)
+{
+    detector *idle = NULL;
+
+    if (source->node.next == NULL || source->fork_generation != dl_fork_generation()) {
+        return;
+    }
+    lock_audience();
+    dl_list_remove(&source->node);
+    unlock_audience();
+    lock_table();
+    if (source->is_watched) {
+        (void)epoll_ctl(table.detector->epoll, EPOLL_CTL_DEL, source->fd, NULL);
+        idle = drop_watch_locked();
+    }
+    source->is_watched = false;
+    unlock_table();
+    if (idle != NULL) {
+        free_detector(idle);
+    }
 }

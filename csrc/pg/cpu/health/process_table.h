@@ -11,9 +11,10 @@
  * so none can be mistaken after it was reused.  Processes of other hosts are entered by
  * what is told about them.
  *
- * One thread sleeps on all of these descriptors while there are any.  It marks a process
- * as ended at once and tells the subscribers, also while the program computes.  Knows
- * nothing of ranks and groups. */
+ * One thread sleeps on all of these descriptors while there are any, and on those at
+ * which other hosts call.  It marks a process as ended at once, has callers heard, and
+ * wakes the subscribers' waits, also while the program computes.  Knows nothing of ranks
+ * and groups. */
 #ifndef DISTLITE_PG_CPU_HEALTH_PROCESS_TABLE_H
 #define DISTLITE_PG_CPU_HEALTH_PROCESS_TABLE_H
 
@@ -77,9 +78,28 @@ typedef struct dl_end_subscriber {
 
 #define DL_END_RETRY (250 * DL_MILLISECOND)
 
+/* Where other hosts call this process. */
+typedef struct dl_call_source {
+    dl_list node;
+    int fd; /* readable when somebody calls */
+    /* On the table's thread when somebody has called; the subscribers' waits are woken
+     * behind it.  Must not call the table. */
+    void (*hear)(void *context);
+    void *context;
+    bool is_watched; /* guarded by the table */
+    uint32_t fork_generation;
+} dl_call_source;
+
 /* `subscriber` stays in place until it is removed; after that its functions do not run any
  * more.  In a forked child both do nothing. */
 void dl_end_subscribe(dl_end_subscriber *subscriber);
 void dl_end_unsubscribe(dl_end_subscriber *subscriber);
+
+/* Of the source, fd, hear and context are set; it stays in place until it is removed,
+ * after which `hear` does not run any more, and only then `fd` is closed.  On failure, and
+ * where there is no thread, those who wait have to look for callers themselves.  Removing
+ * one that was not added, or was by the parent of a fork, does nothing. */
+dl_status dl_call_source_add(dl_call_source *source);
+void dl_call_source_remove(dl_call_source *source);
 
 #endif

@@ -94,6 +94,14 @@ fail_late(const dl_message *self)
 }
 
 static dl_status
+watch_news(const dl_p2p *engine, int rank)
+{
+    dl_news *news = engine->options.news;
+
+    return news == NULL ? DL_OK : dl_news_watch(news, rank);
+}
+
+static dl_status
 fail_gone(const dl_message *self, int rank)
 {
     const dl_p2p *engine = self->engine;
@@ -103,7 +111,9 @@ fail_gone(const dl_message *self, int rank)
 
     describe(self, text);
     if (link != NULL) {
-        return dl_fail(DL_PEER_LOST, "%s: %.1500s", text, link->cause.text);
+        (void)(link->is_lost ? dl_fail_again(&link->cause) : watch_news(engine, rank));
+        dl_error cause = *dl_last_error();
+        return dl_fail(DL_PEER_LOST, "%s: %.1500s", text, cause.text);
     }
     const dl_board_member *member =
         &engine->options.board->members[engine->options.layout->place_of[rank]];
@@ -179,7 +189,7 @@ has_left(const dl_p2p *engine, int rank)
     const dl_link_channel *link = engine->peers[rank].link;
     int place = engine->options.layout->place_of[rank];
 
-    return link != NULL ? link->cause.status == DL_CLOSED
+    return link != NULL ? link->is_lost && link->cause.status == DL_CLOSED
                         : atomic_load(&engine->options.board->members[place].farewell)
                               == DL_LEFT;
 }
@@ -237,18 +247,27 @@ judge_list(dl_list *list)
     }
 }
 
-/* The board has the ranks of this host; of others nothing is known before there is a
- * link. */
+/* An open link tells more than news: what the rank had sent before it gave up, and then its
+ * end.  Before that, it is what was heard beside the links. */
+static bool
+is_gone_elsewhere(const dl_p2p *engine, const dl_link_channel *link, int rank)
+{
+    if (link == NULL) {
+        return false;
+    }
+    return link->is_lost || (!link->link.is_open && watch_news(engine, rank) != DL_OK);
+}
+
+/* The board has the ranks of this host. */
 static bool
 is_gone(const dl_p2p *engine, int rank)
 {
     const dl_board *board = engine->options.board;
     const dl_layout *layout = engine->options.layout;
-    const dl_link_channel *link = engine->peers[rank].link;
     int place = layout->place_of[rank];
 
     if (layout->host_of[rank] != layout->host) {
-        return link != NULL && link->is_lost;
+        return is_gone_elsewhere(engine, engine->peers[rank].link, rank);
     }
     return dl_board_has_ended(board, place)
            || atomic_load(&board->members[place].farewell) != DL_STAYING;
@@ -258,6 +277,9 @@ static void
 note_gone(dl_p2p *engine)
 {
     dl_process_table_look();
+    if (engine->options.news != NULL) {
+        dl_news_hear(engine->options.news);
+    }
     for (int rank = 0; rank < engine->size; rank++) {
         engine->peers[rank].is_gone = is_gone(engine, rank);
     }

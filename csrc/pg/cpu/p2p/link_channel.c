@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pg/cpu/health/failure_notice.h"
+#include "pg/cpu/peer.h"
 
 static dl_link_channel *
 self_of(dl_channel *channel)
@@ -104,7 +104,10 @@ fail_farewell(const dl_link_channel *self, const dl_head *head, const uint8_t *t
     if (head->root == DL_CLOSED) {
         return dl_fail(DL_CLOSED, "%s left the group", peer);
     }
-    return dl_fail(DL_PEER_LOST, "%s: %.*s", peer, size, (const char *)text);
+    size_t named = strlen(peer);
+    bool is_named = (size_t)size >= named && memcmp(text, peer, named) == 0;
+    return is_named ? dl_fail(DL_PEER_LOST, "%.*s", size, (const char *)text)
+                    : dl_fail(DL_PEER_LOST, "%s: %.*s", peer, size, (const char *)text);
 }
 
 /* The link is given up: where a frame begins is not known any more. */
@@ -272,7 +275,7 @@ dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause)
         return;
     }
     if (channel->out.start == channel->out.end) {
-        dl_failure_notice_send(&channel->link, cause);
+        dl_bundle_farewell(&channel->link, cause);
     }
     dl_bundle_shutdown(&channel->link);
 }

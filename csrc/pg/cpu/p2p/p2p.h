@@ -19,6 +19,7 @@
 #define DISTLITE_PG_CPU_P2P_P2P_H
 
 #include "pg/arguments.h"
+#include "pg/cpu/health/news.h"
 #include "pg/cpu/layout.h"
 #include "pg/cpu/shm/board.h"
 #include "pg/cpu/tcp/listener.h"
@@ -35,8 +36,9 @@ typedef struct dl_p2p_options {
     const dl_peer *peers; /* by rank */
     const dl_layout *layout;
     const dl_board *board; /* of this host's ranks: their lifelines and farewells */
-    const dl_way *ways;    /* by rank; these two for other hosts */
+    const dl_way *ways;    /* by rank; these three for other hosts */
     dl_listener *listener;
+    dl_news *news; /* what they tell apart from links; NULL: nothing */
 } dl_p2p_options;
 
 /* `memory` is of dl_p2p_memory() for the ranks of this host. */

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "pg/cpu/health/failure_notice.h"
+
 /* A rank that lists fewer interfaces than the other is reached by as many. */
 static int
 count_links(const dl_link_options *options, const dl_way *way)
@@ -120,6 +122,23 @@ dl_bundle_read(dl_bundle *bundle, struct iovec *parts, int count, size_t *size)
     DL_TRY(dl_link_read(link_at(bundle, bundle->read), parts, count, size));
     bundle->read += *size;
     return DL_OK;
+}
+
+void
+dl_bundle_farewell(dl_bundle *bundle, const dl_error *cause)
+{
+    uint8_t frame[DL_FAILURE_NOTICE_SIZE];
+    size_t size = dl_failure_notice_put(frame, cause);
+    size_t done = 0;
+    size_t sent = 0;
+
+    do {
+        struct iovec part = {frame + done, size - done};
+        if (dl_bundle_write(bundle, &part, 1, &sent) != DL_OK) {
+            return;
+        }
+        done += sent;
+    } while (sent > 0 && done < size);
 }
 
 void

@@ -10,7 +10,7 @@
  *      link          0          1          0          1
  *
  * With one interface it is that one link.  Like a link it never blocks, and knows bytes,
- * not frames. */
+ * not frames, but for the last one. */
 #ifndef DISTLITE_PG_CPU_TCP_BUNDLE_H
 #define DISTLITE_PG_CPU_TCP_BUNDLE_H
 
@@ -48,6 +48,10 @@ dl_status dl_bundle_write(dl_bundle *bundle, struct iovec *parts, int count,
                           size_t *size);
 dl_status dl_bundle_read(dl_bundle *bundle, struct iovec *parts, int count,
                          size_t *size);
+
+/* The last frame of the stream: why this rank ends it.  Best effort: it finds room in the
+ * buffers of a connection that takes anything at all. */
+void dl_bundle_farewell(dl_bundle *bundle, const dl_error *cause);
 
 /* Nothing more will be written. */
 void dl_bundle_shutdown(dl_bundle *bundle);

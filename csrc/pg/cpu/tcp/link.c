@@ -8,6 +8,7 @@
 
 #include "base/deadline.h"
 #include "net/socket.h"
+#include "pg/cpu/health/failure_notice.h"
 
 /* A rank that is about to call does so well within it. */
 #define PROBE_AFTER DL_WAIT_SLICE
@@ -132,12 +133,31 @@ dl_link_call(dl_link *link)
     return DL_OK;
 }
 
-/* A connection of its own, which ends when the other process does. */
+/* The other process lives, but not in this group. */
+static dl_status
+fail_notice(const dl_link *link, const uint8_t *frame, size_t size)
+{
+    const dl_link_options *options = &link->options;
+    dl_head head;
+
+    if (size < DL_HEAD_SIZE || !dl_head_take(frame, &head)
+        || head.kind != DL_HEAD_FAREWELL || size < DL_HEAD_SIZE + head.size) {
+        return fail_lost(link, "exited, was killed, or left");
+    }
+    if (head.root == DL_CLOSED) {
+        (void)fail_lost(link, "left the group");
+        return dl_fail(DL_CLOSED, "%s", dl_last_error()->text);
+    }
+    return dl_failure_notice_fail(options->there, options->peer, &head,
+                                  frame + DL_HEAD_SIZE);
+}
+
+/* A connection of its own, which ends when the other process does, or its group. */
 dl_status
 dl_link_look(dl_link *link)
 {
+    uint8_t frame[DL_FAILURE_NOTICE_SIZE];
     bool is_there = false;
-    char byte;
 
     if (link->probe < 0) {
         DL_TRY(dial(link, &link->probe));
@@ -150,7 +170,10 @@ dl_link_look(dl_link *link)
     if (!link->is_looking) {
         return DL_OK;
     }
-    ssize_t got = recv(link->probe, &byte, 1, MSG_DONTWAIT);
+    ssize_t got = recv(link->probe, frame, sizeof frame, MSG_DONTWAIT);
+    if (got > 0) {
+        return fail_notice(link, frame, (size_t)got);
+    }
     bool is_fine = got < 0 && (errno == EAGAIN || errno == EINTR);
     return is_fine ? DL_OK : fail_lost(link, "exited, was killed, or left");
 }

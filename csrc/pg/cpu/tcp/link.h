@@ -38,7 +38,8 @@ void dl_link_init(dl_link *link, const dl_link_options *options);
 void dl_link_fini(dl_link *link);
 
 /* A step towards being open, as link->is_open says.  DL_PEER_LOST: the other has ended,
- * or cannot be reached; DL_INTERNAL: no descriptors. */
+ * or cannot be reached; DL_CLOSED: it has left the group, in order; DL_INTERNAL: no
+ * descriptors; else: why it has given up the group. */
 dl_status dl_link_open(dl_link *link);
 
 /* The two ways to it, of which dl_link_open() takes the one that is this rank's.  To call

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,6 +18,9 @@
 
 /* A caller speaks at once; who does not is no rank. */
 #define STRANGER_PATIENCE (10 * DL_SECOND)
+
+/* Reads of 4 KiB, before who is answered is hung up on. */
+#define DRAINS 64
 
 typedef struct visitor {
     dl_list node;
@@ -135,7 +139,37 @@ dl_listener_open(dl_listener *listener, const dl_way *way)
     dl_list_init(&listener->strangers);
     dl_list_init(&listener->callers);
     dl_list_init(&listener->probes);
+    dl_list_init(&listener->ended);
     return DL_OK;
+}
+
+/* A group that this process has given up or left. */
+typedef struct ended_group {
+    dl_list node;
+    char *name;
+    dl_buffer farewell;
+} ended_group;
+
+static ended_group *
+ended_of(dl_list *node)
+{
+    return DL_LIST_ENTRY(node, ended_group, node);
+}
+
+static void
+free_ended(ended_group *self)
+{
+    dl_list_remove(&self->node);
+    dl_buffer_fini(&self->farewell);
+    free(self->name);
+    free(self);
+}
+
+static void
+forget_ended(dl_listener *listener, ended_group *self)
+{
+    listener->ended_count--;
+    free_ended(self);
 }
 
 static visitor *
@@ -170,6 +204,9 @@ dl_listener_fini(dl_listener *listener)
         send_all_away(&listener->strangers);
         send_all_away(&listener->callers);
         send_all_away(&listener->probes);
+        while (!dl_list_is_empty(&listener->ended)) {
+            forget_ended(listener, ended_of(listener->ended.next));
+        }
         pthread_mutex_destroy(&listener->lock);
     }
     *listener = (dl_listener){.fd = -1};
@@ -216,14 +253,71 @@ introduce(const dl_listener *listener, visitor *self)
     return has_all == 1 && !is_welcome(listener, self) ? -1 : has_all;
 }
 
+/* Of the group that it calls. */
+static dl_bytes
+name_of(const visitor *self)
+{
+    return (dl_bytes){self->bytes + DL_HEAD_SIZE + DL_TOKEN_SIZE,
+                      self->head.size - DL_TOKEN_SIZE};
+}
+
+static dl_bytes
+bytes_of(const char *group)
+{
+    return (dl_bytes){(const uint8_t *)group, strnlen(group, NAME_LIMIT)};
+}
+
+static bool
+is_name(dl_bytes name, const char *group)
+{
+    return dl_bytes_equal(name, bytes_of(group));
+}
+
+/* NULL: it has not ended here, as far as is remembered. */
+static ended_group *
+find_ended(dl_listener *listener, dl_bytes name)
+{
+    for (dl_list *node = listener->ended.previous; node != &listener->ended;
+         node = node->previous) {
+        if (is_name(name, ended_of(node)->name)) {
+            return ended_of(node);
+        }
+    }
+    return NULL;
+}
+
+/* What it had sent is read before: closing would otherwise reset the connection, and some
+ * systems drop what they have not delivered then.  More than fits into the buffers of a
+ * socket cannot be there. */
+static void
+answer(visitor *self, const ended_group *group)
+{
+    char ignored[4096];
+
+    if (self->head.detail != DL_FOR_NEWS) {
+        (void)!send(self->fd, group->farewell.data, group->farewell.size,
+                    MSG_NOSIGNAL | MSG_DONTWAIT);
+    }
+    for (int i = 0; i < DRAINS; i++) {
+        if (recv(self->fd, ignored, sizeof ignored, MSG_DONTWAIT) <= 0) {
+            break;
+        }
+    }
+    send_away(self);
+}
+
 /* A stranger becomes a caller or a probe, stays one a little longer, or goes. */
 static void
 hear(dl_listener *listener, visitor *self)
 {
     int is_known = introduce(listener, self);
+    const ended_group *ended =
+        is_known > 0 ? find_ended(listener, name_of(self)) : NULL;
 
     if (is_known < 0 || (is_known == 0 && dl_now() > self->since + STRANGER_PATIENCE)) {
         send_away(self);
+    } else if (ended != NULL) {
+        answer(self, ended);
     } else if (is_known > 0) {
         dl_list_remove(&self->node);
         dl_list_append(self->head.kind == DL_HEAD_PROBE ? &listener->probes
@@ -299,15 +393,12 @@ accept_all(dl_listener *listener)
 static bool
 is_call(const visitor *self, const dl_call *call)
 {
-    dl_bytes name = {self->bytes + DL_HEAD_SIZE + DL_TOKEN_SIZE,
-                     self->head.size - DL_TOKEN_SIZE};
-    dl_bytes wanted = {(const uint8_t *)call->group, strnlen(call->group, NAME_LIMIT)};
-
     bool is_caller = call->caller < 0 || self->head.id == (uint64_t)call->caller;
 
     return is_caller && self->head.root == (uint32_t)call->callee
            && self->head.total == (uint64_t)call->lane
-           && self->head.detail == (uint8_t)call->use && dl_bytes_equal(name, wanted);
+           && self->head.detail == (uint8_t)call->use
+           && is_name(name_of(self), call->group);
 }
 
 int
@@ -330,4 +421,91 @@ dl_listener_take(dl_listener *listener, const dl_call *call)
     }
     pthread_mutex_unlock(&listener->lock);
     return fd;
+}
+
+void
+dl_listener_hear(void *context)
+{
+    dl_listener *listener = context;
+
+    pthread_mutex_lock(&listener->lock);
+    accept_all(listener);
+    hear_all(listener);
+    pthread_mutex_unlock(&listener->lock);
+}
+
+/* NULL: no memory. */
+static ended_group *
+new_ended(const char *name, dl_bytes farewell)
+{
+    ended_group *self = calloc(1, sizeof *self);
+
+    if (self != NULL) {
+        self->name = strdup(name);
+        dl_buffer_put(&self->farewell, farewell);
+    }
+    if (self != NULL
+        && (self->name == NULL || dl_buffer_check(&self->farewell) != DL_OK)) {
+        free_ended(self);
+        return NULL;
+    }
+    return self;
+}
+
+static void
+answer_all(dl_list *visitors, const ended_group *group)
+{
+    for (dl_list *node = visitors->next; node != visitors;) {
+        dl_list *next = node->next;
+        if (is_name(name_of(visitor_of(node)), group->name)) {
+            answer(visitor_of(node), group);
+        }
+        node = next;
+    }
+}
+
+/* Who has called by now is heard with it: before the group is gone, and its memory. */
+static void
+end_locked(dl_listener *listener, ended_group *group)
+{
+    dl_list_append(&listener->ended, &group->node);
+    if (++listener->ended_count > DL_ENDED_LIMIT) {
+        forget_ended(listener, ended_of(listener->ended.next));
+    }
+    answer_all(&listener->callers, group);
+    answer_all(&listener->probes, group);
+    accept_all(listener);
+    hear_all(listener);
+}
+
+void
+dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell)
+{
+    if (!listener->is_open) {
+        return;
+    }
+    ended_group *made = new_ended(group, farewell);
+    pthread_mutex_lock(&listener->lock);
+    if (made != NULL && find_ended(listener, bytes_of(group)) == NULL) {
+        end_locked(listener, made);
+        made = NULL;
+    }
+    pthread_mutex_unlock(&listener->lock);
+    if (made != NULL) {
+        free_ended(made);
+    }
+}
+
+void
+dl_listener_begin(dl_listener *listener, const char *group)
+{
+    if (!listener->is_open) {
+        return;
+    }
+    pthread_mutex_lock(&listener->lock);
+    ended_group *found = find_ended(listener, bytes_of(group));
+    if (found != NULL) {
+        forget_ended(listener, found);
+    }
+    pthread_mutex_unlock(&listener->lock);
 }

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Where a process is called by ranks of other hosts: one listening socket for each of its
- * addresses, for all of its groups.  There is no thread behind it.  Whoever waits for a caller looks who has come,
- * keeps those who came for others, and takes the one it waits for.  A caller shows by a
- * secret that it has read this process's record in the store; all others are sent away.
+ * addresses, for all of its groups.  Whoever waits for a caller looks who has come,
+ * keeps those who came for others, and takes the one it waits for; the thread of the
+ * process table looks whenever somebody calls.  A caller shows by a secret that it has read
+ * this process's record in the store; all others are sent away.
+ *
+ * A caller of a group that has ended here is told so, with the reason, and hung up on: its
+ * own wait ends then.
  *
  * The system answers for a process that does not look, and ends what was not looked at
  * when the process ends: so a connection also shows whether the callee lives. */
@@ -17,6 +21,10 @@
 #include "pg/cpu/tcp/frame.h"
 
 #define DL_TOKEN_SIZE 16
+
+/* Of the groups that have ended here the last ones are remembered.  Who calls an older one
+ * is kept as the caller of a group that is yet to be made. */
+#define DL_ENDED_LIMIT 1024
 
 /* Where a rank is called: one address for each interface it was told to use. */
 typedef struct dl_way {
@@ -53,6 +61,8 @@ typedef struct dl_listener {
     dl_list strangers; /* that have not said all yet */
     dl_list callers;   /* that wait to be taken */
     dl_list probes;
+    dl_list ended; /* groups, the last to end at the end; at most DL_ENDED_LIMIT */
+    int ended_count;
 } dl_listener;
 
 /* At the addresses of `way`, at ports that the system chooses. */
@@ -64,6 +74,18 @@ void dl_listener_fini(dl_listener *listener);
 /* The caller's descriptor, which is then the taker's; -1: it has not called yet.  From
  * any thread, does not wait. */
 int dl_listener_take(dl_listener *listener, const dl_call *call);
+
+/* Looks who has called, and answers those whose group has ended.  `listener` is a
+ * dl_listener. */
+void dl_listener_hear(void *listener);
+
+/* This process gives up the group, or leaves it: those who have called it for that group,
+ * or will, are sent `farewell`, a frame, and hung up on.  The first farewell stays.  Best
+ * effort. */
+void dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell);
+
+/* A group of that name is made, be it another one of the same name as before. */
+void dl_listener_begin(dl_listener *listener, const char *group);
 
 /* What a caller says first; `is_probe`: and all that it ever says. */
 dl_status dl_call_put(dl_buffer *buffer, const dl_call *call,

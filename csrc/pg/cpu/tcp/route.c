@@ -281,7 +281,7 @@ dl_route_farewell(dl_route *self, const dl_error *cause, dl_deadline deadline)
         return;
     }
     if (finish_part(self, deadline)) {
-        dl_failure_notice_send(&self->link, cause);
+        dl_bundle_farewell(&self->link, cause);
     }
     dl_bundle_shutdown(&self->link);
 }

@@ -4,8 +4,11 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "base/thread.h"
+#include "net/socket.h"
 #include "pg/cpu/tcp/traffic_verdict.h"
 #include "pg/blocked_threads.h"
 
@@ -33,8 +36,9 @@ dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options)
         .fork_generation = dl_fork_generation(),
         .routes = calloc(count, sizeof *traffic->routes),
         .used = calloc(count, sizeof *traffic->used),
-        .polls = calloc(DL_BUNDLE_POLLS * count + 1, sizeof *traffic->polls),
+        .polls = calloc(DL_BUNDLE_POLLS * count + 2, sizeof *traffic->polls),
     };
+    atomic_init(&traffic->wake, -1);
     pthread_mutex_init(&traffic->lock, NULL);
     if (traffic->routes == NULL || traffic->used == NULL || traffic->polls == NULL) {
         dl_traffic_fini(traffic);
@@ -54,6 +58,9 @@ dl_traffic_fini(dl_traffic *traffic)
             dl_bundle_forget(&route->link);
         }
         free(route);
+    }
+    if (traffic->polls != NULL && traffic->fork_generation == dl_fork_generation()) {
+        dl_socket_close(atomic_load(&traffic->wake));
     }
     free(traffic->routes);
     free(traffic->used);
@@ -272,12 +279,43 @@ is_done(const dl_traffic *self, uint32_t stage)
     return true;
 }
 
+/* The event is made for the first sleep: most groups never sleep here.  Without a
+ * descriptor to be had, sleeps are woken by their slices. */
+static bool
+make_wake(dl_traffic *self)
+{
+    int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+
+    dl_fork_guard(fd);
+    atomic_store(&self->wake, fd);
+    return fd >= 0;
+}
+
+void
+dl_traffic_wake(dl_traffic *traffic)
+{
+    const uint64_t one = 1;
+    int fd = atomic_load(&traffic->wake);
+
+    if (fd >= 0) {
+        /* It only ever fails when it is rung already. */
+        ssize_t size = write(fd, &one, sizeof one);
+        (void)size;
+    }
+}
+
 static void
 sleep_for_news(dl_traffic *self)
 {
     int64_t slice = DL_WAIT_SLICE;
+    int wake = atomic_load(&self->wake);
     nfds_t count = 0;
     bool awaits_call = false;
+
+    /* Who would have woken it by now could not: the caller looks again first. */
+    if (wake < 0 && make_wake(self)) {
+        return;
+    }
 
     for (int i = 0; i < self->used_count; i++) {
         const dl_route *route = used_route(self, i);
@@ -289,7 +327,13 @@ sleep_for_news(dl_traffic *self)
             (struct pollfd){.fd = self->options.listener->fd, .events = POLLIN};
         slice = OPENING_SLICE;
     }
+    self->polls[count++] = (struct pollfd){.fd = wake, .events = POLLIN};
     (void)poll(self->polls, count, dl_deadline_poll(self->op->deadline, slice));
+    if (self->polls[count - 1].revents != 0) {
+        uint64_t events;
+        ssize_t size = read(wake, &events, sizeof events);
+        (void)size;
+    }
 }
 
 static dl_status

@@ -45,7 +45,7 @@ typedef struct dl_traffic {
     dl_route **routes; /* by rank; NULL: not needed yet */
     int *used;         /* ranks of the routes there are */
     int used_count;
-    struct pollfd *polls; /* scratch: those of all routes, and one */
+    struct pollfd *polls; /* scratch: those of all routes, and two */
     const dl_op_context *op;
     uint64_t sequence; /* of the last operation that has ended */
     uint32_t stage;
@@ -53,6 +53,7 @@ typedef struct dl_traffic {
     /* any thread */
     atomic_bool is_busy; /* a thread is in an operation, or says a farewell */
     atomic_bool is_ended;
+    atomic_int wake; /* an event that ends sleeps; -1: no sleep has needed it yet */
     pthread_mutex_t lock;
     dl_error end_cause;   /* guarded by lock: of this rank's waits */
     dl_error end_message; /* guarded by lock: for the others */
@@ -83,6 +84,10 @@ uint64_t dl_traffic_heard(const dl_traffic *traffic, int rank);
 
 /* Whether another rank has said on a route that it gives up; in an operation, or told. */
 bool dl_traffic_is_told(const dl_traffic *traffic);
+
+/* Ends this rank's sleep, so that it looks again whether to go on; from any thread, takes
+ * no locks. */
+void dl_traffic_wake(dl_traffic *traffic);
 
 /* From any thread, in an operation or not: `cause` ends this rank's waits, and the other
  * ranks are told `message`. */

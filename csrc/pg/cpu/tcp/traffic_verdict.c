@@ -42,9 +42,11 @@ dl_traffic_fail(const dl_traffic *traffic, const dl_route *route)
     char operation[OPERATION_SIZE];
     char seen[64] = "";
 
+    /* What is in order for the other rank ends the operation here. */
+    error.status = error.status == DL_CLOSED ? DL_PEER_LOST : error.status;
     describe_operation(traffic, operation);
     if (strstr(error.text, strstr(operation, " in group ")) != NULL) {
-        return error.status;
+        return dl_fail_again(&error);
     }
     if (error.status == DL_PEER_LOST && route != NULL && !route->is_told) {
         describe_last_seen(traffic, route, seen);

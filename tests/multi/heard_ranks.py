@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks run that wait in messages while others give up: see test_heard.py."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from health_ranks import Scene, Told
+
+import distlite as dist
+
+# Far above what a test may take to be told, and below its own limit.
+LIMIT = timedelta(seconds=20)
+# So long the others have been waiting when one of them gives up.
+HEAD_START = 0.15
+
+Group = Any
+
+
+def receive(group: Group, peer: int) -> None:
+    dist.recv(np.zeros(1), peer, group=group)
+
+
+def receive_any(group: Group, peer: int) -> None:
+    dist.recv(np.zeros(1), group=group)
+
+
+def receive_later(group: Group, peer: int) -> None:
+    work = dist.irecv(np.zeros(1), peer, group=group)
+    assert work is not None
+    work.wait()
+
+
+def send(group: Group, peer: int) -> None:
+    dist.send(np.zeros(1), peer, group=group)
+
+
+WAITS: tuple[Callable[[Group, int], None], ...] = (
+    receive,
+    receive_any,
+    receive_later,
+    send,
+)
+
+
+def abort(group: Group) -> None:
+    group.abort()
+
+
+def fail(group: Group) -> None:
+    """A collective that fails: the others have not come to it."""
+    group.set_timeout(timedelta(seconds=HEAD_START))
+    try:
+        dist.all_reduce(np.zeros(3), group=group)
+    except (dist.DistBackendError, RuntimeError):
+        return
+    raise AssertionError("nothing was raised")
+
+
+def leave(group: Group) -> None:
+    dist.destroy_process_group(group)
+
+
+ENDS: dict[str, Callable[[Group], None]] = {
+    "abort": abort,
+    "fail": fail,
+    "leave": leave,
+}
+
+
+def in_messages(
+    rank: int, world_size: int, init_method: str, names: str, culprit: int
+) -> dict[str, Told]:
+    """Each way to wait for the culprit and each way in which it gives up, in a group of
+    its own, in which nobody has sent anything before."""
+    scene = Scene(rank, world_size, init_method, names)
+    results = {}
+    for end in ENDS:
+        for wait in WAITS:
+            name = f"{end}, {wait.__name__}"
+            if (end, wait) == ("leave", receive_any):
+                continue  # the others may still send
+            group = dist.new_group(timeout=LIMIT)
+            results[name] = _play(scene, group, name, culprit, wait, ENDS[end])
+            if rank != culprit or end != "leave":
+                dist.destroy_process_group(group)
+    dist.destroy_process_group()
+    return results
+
+
+def _play(
+    scene: Scene,
+    group: Group,
+    name: str,
+    culprit: int,
+    wait: Callable[[Group, int], None],
+    end: Callable[[Group], None],
+) -> Told:
+    dist.barrier()
+    told = "", 0.0
+    if scene.rank == culprit:
+        time.sleep(HEAD_START)
+        scene.mark(name)
+        end(group)
+    else:
+        told = _told(scene, name, lambda: wait(group, culprit))
+    dist.barrier()
+    return told
+
+
+def _told(scene: Scene, name: str, operation: Callable[[], None]) -> Told:
+    try:
+        operation()
+    except (dist.DistBackendError, RuntimeError) as error:
+        end = time.monotonic()
+        return str(error), end - float(scene.store.get(name))
+    raise AssertionError("nothing was raised")
+
+
+def from_a_bystander(
+    rank: int, world_size: int, init_method: str, names: str
+) -> Told | None:
+    """Rank 0 waits for a message of rank 1, which hears in a collective that rank 2 has
+    given up, and then gives up as well."""
+    scene = Scene(rank, world_size, init_method, names)
+    group = dist.new_group(timeout=LIMIT)
+    told: Told | None = None
+    if rank == 0:
+        told = _told(scene, "end", lambda: receive(group, 1))
+    elif rank == 1:
+        told = _told(scene, "end", lambda: dist.barrier(group))
+    else:
+        time.sleep(HEAD_START)
+        scene.mark("end")
+        group.abort()
+    dist.barrier()
+    dist.destroy_process_group()
+    return told
+
+
+def late_callers(
+    rank: int, world_size: int, init_method: str, names: str
+) -> list[Told]:
+    """Messages for a rank that gave up its groups before, and computes."""
+    scene = Scene(rank, world_size, init_method, names)
+    groups = [dist.new_group(timeout=LIMIT) for _ in range(2)]
+    told = []
+    dist.barrier()
+    if rank == 1:
+        groups[0].abort()
+        dist.destroy_process_group(groups[1])
+        scene.mark("end")
+        scene.store.wait(["told/0", "told/2"])
+    else:
+        scene.store.wait(["end"])
+        for group in groups:
+            scene.mark(f"start/{rank}")
+            told.append(_told(scene, f"start/{rank}", lambda g=group: receive(g, 1)))
+        scene.mark(f"told/{rank}")
+    dist.barrier()
+    dist.destroy_process_group()
+    return told
+
+
+def _sockets() -> int:
+    count = 0
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            count += os.readlink(f"/proc/self/fd/{fd}").startswith("socket:")
+        except OSError:
+            continue
+    return count
+
+
+def of_ended_groups(
+    rank: int, world_size: int, init_method: str, names: str, rounds: int
+) -> list[int]:
+    """Open sockets after every round of groups whose calls were never taken."""
+    scene = Scene(rank, world_size, init_method, names)
+    counts = []
+    for turn in range(rounds):
+        group = dist.new_group(timeout=LIMIT)
+        dist.barrier()
+        if rank == world_size - 1:
+            # The higher rank calls; the others never come to receive.
+            works = [
+                dist.isend(np.zeros(1), other, group=group) for other in range(rank)
+            ]
+            time.sleep(0.02)
+            scene.mark(f"called {turn}")
+            group.abort()
+            for work in works:
+                _told(scene, f"called {turn}", work.wait)
+        else:
+            scene.store.wait([f"called {turn}"])
+        dist.barrier()
+        dist.destroy_process_group(group)
+        dist.barrier()
+        counts.append(_sockets())
+    dist.destroy_process_group()
+    return counts

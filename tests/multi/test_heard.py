@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A rank that gives up a group is heard by those who wait for its messages, on every
+host, whether or not a connection was made before."""
+
+from __future__ import annotations
+
+import heard_ranks
+import pytest
+from workers import SOON, run_ranks
+
+# Hosts are simulated by hints; their links go over loopback.
+LOOPBACK = {"GLOO_SOCKET_IFNAME": "lo"}
+
+SAYS = {
+    "abort": " was aborted: abort() was called",
+    "fail": " timed out after 150ms",
+    "leave": " left the group",
+}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "culprit"), [("ABC", 1), ("AAB", 2), ("ABB", 0), ("AAA", 1)]
+)
+def test_messages_end_when_the_other_rank_gives_up(hosts, culprit):
+    run = heard_ranks.in_messages
+    results = run_ranks(run, 3, env=LOOPBACK, names=hosts, culprit=culprit)
+    for rank, told in enumerate(results):
+        for name, (text, seconds) in told.items():
+            if rank != culprit:
+                where = f"{name}, rank {rank}, {seconds:.3f} s: {text}"
+                assert f"rank {culprit} (pid " in text, where
+                assert SAYS[name.split(",")[0]] in text, where
+                assert seconds < SOON, where
+
+
+@pytest.mark.parametrize("hosts", ["ABC", "ABB", "AAB"])
+def test_a_rank_that_heard_of_a_failure_is_heard_itself(hosts):
+    run = heard_ranks.from_a_bystander
+    results = run_ranks(run, 3, env=LOOPBACK, names=hosts)
+    for text, seconds in results[:2]:
+        assert "rank 2 (pid " in text and " was aborted" in text, text
+        assert seconds < SOON, (seconds, text)
+
+
+def test_who_calls_a_rank_that_has_given_up_before_is_told():
+    run = heard_ranks.late_callers
+    results = run_ranks(run, 3, env=LOOPBACK, names="ABC")
+    for rank in (0, 2):
+        (aborted, after), (left, later) = results[rank]
+        assert "rank 1 (pid " in aborted and " was aborted" in aborted, aborted
+        assert "rank 1 (pid " in left and " left the group" in left, left
+        assert after < SOON and later < SOON, (after, later)
+
+
+def test_calls_of_ended_groups_keep_no_sockets():
+    run = heard_ranks.of_ended_groups
+    for counts in run_ranks(run, 3, env=LOOPBACK, names="ABC", rounds=12):
+        assert max(counts[6:]) <= counts[1] + 2, counts
