@@ -70,6 +70,10 @@ typedef struct dl_backend_ops {
      * gone, or this rank was aborted.  Does not wait; from any thread.  NULL: it cannot
      * tell before an operation fails. */
     dl_status (*watch)(dl_backend *, int rank);
+    /* DL_PEER_LOST: `rank`, or any other one for -1, has ended or has given up the group,
+     * as is known without asking anybody; one that has left it in order is not lost.  Does
+     * not wait; from any thread.  NULL: nothing is ever known. */
+    dl_status (*lost)(dl_backend *, int rank);
     /* Memory that operations on it need not copy; from any thread.  NULL: there is no
      * better than any. */
     dl_status (*share)(dl_backend *, size_t, dl_region **);

@@ -120,6 +120,12 @@ watch(void *context, int rank)
 }
 
 static dl_status
+lost(void *context, int rank)
+{
+    return dl_group_lost(context, rank);
+}
+
+static dl_status
 make_backend(dl_group *group, dl_device_backend **backend)
 {
     dl_device_side *self = group->device;
@@ -130,6 +136,7 @@ make_backend(dl_group *group, dl_device_backend **backend)
         .group_name = group->name,
         .options = &self->options,
         .watch = watch,
+        .lost = lost,
         .context = group,
     };
 

@@ -74,8 +74,10 @@ typedef struct dl_device_backend_options {
     int size;
     const char *group_name;
     const dl_device_options *options;
-    /* As a dl_backend's, of the group's other side. */
+    /* As a dl_backend's, of the group's other side.  With none of the locks that abort()
+     * and leave() need. */
     dl_status (*watch)(void *context, int rank);
+    dl_status (*lost)(void *context, int rank);
     void *context; /* lives as long as the backend */
 } dl_device_backend_options;
 

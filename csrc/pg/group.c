@@ -368,6 +368,20 @@ dl_group_watch(dl_group *group, int rank)
     return status;
 }
 
+dl_status
+dl_group_lost(dl_group *group, int rank)
+{
+    dl_status status = DL_OK;
+
+    pthread_mutex_lock(&group->lock);
+    dl_backend *backend = group->backend;
+    if (backend != NULL && backend->ops->lost != NULL) {
+        status = backend->ops->lost(backend, rank);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
 /* The closer tries for the turn after it has said so; whoever held it then looks here
  * after it has passed it, and tries as well: one of the two gets it. */
 void

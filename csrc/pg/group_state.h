@@ -49,6 +49,9 @@ dl_status dl_group_admit(dl_group *group);
 /* DL_PEER_LOST: the rank is gone, as far as the CPU's side can tell. */
 dl_status dl_group_watch(dl_group *group, int rank);
 
+/* The same of what is known without asking, and of any rank for -1: see dl_backend_ops. */
+dl_status dl_group_lost(dl_group *group, int rank);
+
 /* A reference, unless its last one is gone: then NULL. */
 dl_group *dl_group_ref_if_alive(dl_group *group);
 

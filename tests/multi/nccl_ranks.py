@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 import threading
 import time
@@ -959,6 +960,41 @@ def failures(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     single = distlite.new_group([rank], use_local_synchronization=True)
     found["launch"] = message_of(distlite.all_reduce, first, group=single)
     distlite.destroy_process_group()
+    return found
+
+
+def killed(rank: int, world_size: int, init_method: str) -> dict[str, str]:
+    """Rank 1 is killed, with all connected, or with nobody."""
+    kit, found = FakeKit(), {}
+    init(rank, world_size, init_method, timeout=timedelta(seconds=60))
+    store = distlite.group.WORLD.get_group_store()
+    known, new, other = [distlite.new_group() for _ in range(3)]
+    tensor = kit.put(np.ones(2))
+    distlite.all_reduce(tensor, group=known)
+    if rank == 0:
+        distlite.send(tensor, 2, group=other)
+    elif rank == 2:
+        distlite.recv(tensor, 0, group=other)
+    kit.get(tensor)
+    if rank == 1:
+        store.wait(["begun/0", "begun/2"])
+        os.kill(os.getpid(), signal.SIGKILL)
+    work = distlite.all_reduce(kit.put(np.ones(2)), group=known, async_op=True)
+    # Between two that live; the receiver is late.
+    if rank == 0:
+        message = distlite.isend(tensor, 2, group=other)
+    store.set(f"begun/{rank}", "yes")
+    begun = time.monotonic()
+    found["known"] = message_of(work.wait, timedelta(seconds=SECONDS))
+    found["new"] = message_of(distlite.all_reduce, kit.put(np.ones(2)), group=new)
+    found["took"] = f"{time.monotonic() - begun:.1f}"
+    if rank == 2:
+        distlite.recv(tensor, 0, group=other)
+    else:
+        message.wait()
+    kit.get(tensor)
+    store.set(f"over/{rank}", "yes")
+    store.wait(["over/0", "over/2"])
     return found
 
 

@@ -122,6 +122,21 @@ def test_failures_say_who_and_what():
         assert found == {}
 
 
+def test_a_killed_rank_ends_what_waits_for_it_and_nothing_else():
+    outcomes = rank_outcomes(nccl_ranks.killed, 3, env=nccl_doubles())
+    for outcome in outcomes:
+        if outcome.rank == 1:
+            continue
+        assert outcome.is_good, outcome.describe()
+        found = outcome.value
+        assert "all_reduce #2 on cuda:0 in group 1, rank" in found["known"], found
+        assert "making the NCCL communicator of group 2, rank" in found["new"], found
+        for name in ("known", "new"):
+            assert ": rank 1 (pid " in found[name], found
+            assert " exited or was killed" in found[name], found
+        assert float(found["took"]) < 2 * SOON, found
+
+
 def test_options_reach_the_library():
     for found in run_ranks(nccl_ranks.options, 2, env=nccl_doubles()):
         assert found["config"] == [0, 4, 2, 8, 1]

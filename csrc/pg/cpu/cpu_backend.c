@@ -160,6 +160,39 @@ watch(dl_backend *backend, int rank)
     return dl_verdict_watch(&self->board, self->layout.place_of[rank]);
 }
 
+static bool
+has_left(const dl_cpu_backend *self, int place)
+{
+    return atomic_load(&self->board.members[place].farewell) == DL_LEFT;
+}
+
+static dl_status
+rank_lost(dl_cpu_backend *self, int rank)
+{
+    int place = self->layout.place_of[rank];
+
+    if (self->layout.host_of[rank] != self->layout.host) {
+        return dl_news_watch(&self->news, rank);
+    }
+    return has_left(self, place) ? DL_OK : dl_verdict_watch(&self->board, place);
+}
+
+static dl_status
+lost(dl_backend *backend, int rank)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+    int first = rank < 0 ? 0 : rank;
+    int last = rank < 0 ? self->size - 1 : rank;
+
+    dl_news_hear(&self->news);
+    for (int other = first; other <= last; other++) {
+        if (other != self->rank) {
+            DL_TRY(rank_lost(self, other));
+        }
+    }
+    return DL_OK;
+}
+
 static dl_status
 share(dl_backend *backend, size_t size, dl_region **region)
 {
@@ -191,6 +224,7 @@ static const dl_backend_ops cpu_ops = {
     .all_to_all = dl_cpu_all_to_all,
     .post = post,
     .watch = watch,
+    .lost = lost,
     .share = share,
     .abort = abort_backend,
     .settle = settle,

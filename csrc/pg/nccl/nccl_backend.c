@@ -139,9 +139,11 @@ open_backend(dl_nccl_backend *self, const dl_device_backend_options *options)
     if (self->pairs == NULL) {
         return dl_fail_no_memory();
     }
-    return dl_nccl_watch_new(
+    DL_TRY(dl_nccl_watch_new(
         self->nccl, self->cuda,
-        dl_label_new(options->group_name, options->rank, options->size), &self->watch);
+        dl_label_new(options->group_name, options->rank, options->size), &self->watch));
+    dl_nccl_watch_ask(self->watch, options->lost, options->context);
+    return DL_OK;
 }
 
 dl_status

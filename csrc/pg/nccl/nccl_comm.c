@@ -494,7 +494,14 @@ dl_status
 dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
                   dl_deadline deadline, dl_nccl_comm **comm)
 {
-    return meet_and_make(watch, meeting, deadline, comm) == DL_OK
+    dl_nccl_expected expected = {.peer = meeting->members == NULL
+                                             ? DL_ANY_RANK
+                                             : meeting->members[1 - meeting->rank]};
+
+    dl_nccl_watch_expect(watch, &expected);
+    dl_status status = meet_and_make(watch, meeting, deadline, comm);
+    dl_nccl_watch_met(&expected);
+    return status == DL_OK
                ? DL_OK
                : dl_fail_while("making the NCCL communicator of %s on cuda:%d",
                                watch->label, meeting->device);

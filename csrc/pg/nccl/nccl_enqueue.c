@@ -327,6 +327,9 @@ work_for(dl_nccl_backend *self, const dl_device_call *call, int device,
 
     DL_TRY(dl_nccl_work_new(self->watch, first->op, device, work));
     (*work)->sequence = first->sequence;
+    (*work)->peer = call->is_batch || !is_message(first->op)
+                        ? DL_ANY_RANK
+                        : ((const dl_message_args *)first->args)->peer;
     (*work)->deadline =
         self->limit < 0 ? call->deadline : dl_deadline_after(self->limit);
     dl_status status = add_streams(self, call, *work);

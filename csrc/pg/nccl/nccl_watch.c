@@ -8,12 +8,18 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "pg/arguments.h"
 #include "pg/nccl/nccl_state.h"
 
 /* Works under way are looked at this often: at first as soon as anybody could care, then
  * less, so that a long operation costs nothing. */
 #define LOOK_EVERY DL_MILLISECOND
 #define LOOK_LAZILY (20 * DL_MILLISECOND)
+
+/* So often the group's other side is asked whether a rank is lost, for which an operation
+ * waits.  What the rank had done before may still end the operation, for a moment. */
+#define ASK_EVERY (100 * DL_MILLISECOND)
+#define LOST_GRACE (500 * DL_MILLISECOND)
 
 /* What an orderly end gives works and communicators to end in, and a failing one the
  * communicators. */
@@ -332,6 +338,129 @@ look_at_all_locked(void)
 }
 
 static bool
+is_waiting_locked(const dl_nccl_watch *self)
+{
+    return !self->has_cause && !self->is_torn
+           && (!dl_list_is_empty(&self->works) || !dl_list_is_empty(&self->expected));
+}
+
+/* The ranks that are waited for, each once; any, where there are more than fit. */
+#define AWAITED_LIMIT 16
+
+typedef struct awaited {
+    int peers[AWAITED_LIMIT];
+    int count;
+} awaited;
+
+static void
+add_awaited(awaited *self, int peer)
+{
+    for (int i = 0; i < self->count; i++) {
+        if (self->peers[i] == peer || self->peers[i] == DL_ANY_RANK) {
+            return;
+        }
+    }
+    if (peer == DL_ANY_RANK || self->count == AWAITED_LIMIT) {
+        self->peers[0] = DL_ANY_RANK;
+        self->count = 1;
+    } else {
+        self->peers[self->count++] = peer;
+    }
+}
+
+static awaited
+awaited_locked(const dl_nccl_watch *self)
+{
+    awaited found = {.count = 0};
+
+    for (const dl_list *node = self->works.next; node != &self->works;
+         node = node->next) {
+        add_awaited(&found, DL_LIST_ENTRY(node, dl_nccl_work, node)->peer);
+    }
+    for (const dl_list *node = self->expected.next; node != &self->expected;
+         node = node->next) {
+        add_awaited(&found, DL_LIST_ENTRY(node, dl_nccl_expected, node)->peer);
+    }
+    return found;
+}
+
+/* The thread's error says which rank is lost. */
+static void
+fail_lost_locked(dl_nccl_watch *self)
+{
+    char name[DL_NCCL_WORK_TEXT_SIZE];
+
+    if (!dl_list_is_empty(&self->works)) {
+        dl_nccl_work_describe(DL_LIST_ENTRY(self->works.next, dl_nccl_work, node), name,
+                              sizeof name);
+        dl_fail_while("%s in %s", name, self->label);
+    } else {
+        dl_fail_while("%s", self->label);
+    }
+    if (!self->is_lenient) {
+        fail_locked(self, dl_last_error());
+        return;
+    }
+    dl_log(DL_LOG_ERROR, "%s", dl_last_error()->text);
+    self->lost = NULL;
+}
+
+/* The lock is dropped meanwhile: the answer takes the group's, under which this one is
+ * taken by those who abort it. */
+static void
+ask_locked(dl_nccl_watch *self)
+{
+    dl_status (*lost)(void *context, int rank) = self->lost;
+    void *context = self->context;
+    awaited awaited = awaited_locked(self);
+    dl_status status = DL_OK;
+
+    self->is_asking = true;
+    atomic_fetch_add_explicit(&self->references, 1, memory_order_relaxed);
+    pthread_mutex_unlock(&all.lock);
+    for (int i = 0; i < awaited.count && status == DL_OK; i++) {
+        status = lost(context, awaited.peers[i]);
+    }
+    pthread_mutex_lock(&all.lock);
+    int64_t now = dl_now();
+    self->is_asking = false;
+    pthread_cond_broadcast(&all.changed);
+    self->ask_after = now + ASK_EVERY;
+    if (status == DL_OK) {
+        self->lost_since = 0;
+    } else if (self->lost_since == 0) {
+        self->lost_since = now;
+    } else if (now - self->lost_since >= LOST_GRACE && is_waiting_locked(self)) {
+        fail_lost_locked(self);
+    }
+    dl_nccl_watch_unref(self);
+}
+
+static dl_nccl_watch *
+find_due_locked(void)
+{
+    for (dl_list *node = all.groups.next; node != &all.groups; node = node->next) {
+        dl_nccl_watch *self = DL_LIST_ENTRY(node, dl_nccl_watch, node);
+        if (self->lost != NULL && dl_now() >= self->ask_after
+            && is_waiting_locked(self)) {
+            return self;
+        }
+    }
+    return NULL;
+}
+
+/* Those that have begun to wait a while ago: most works end before. */
+static void
+ask_all_locked(void)
+{
+    dl_nccl_watch *due;
+
+    while ((due = find_due_locked()) != NULL) {
+        ask_locked(due);
+    }
+}
+
+static bool
 is_idle_locked(void)
 {
     for (dl_list *node = all.groups.next; node != &all.groups; node = node->next) {
@@ -341,6 +470,7 @@ is_idle_locked(void)
             || (!is_finished
                 && (self->has_cause || self->is_leaving
                     || !dl_list_is_empty(&self->works)
+                    || !dl_list_is_empty(&self->expected)
                     || !dl_list_is_empty(&self->comms)))) {
             return false;
         }
@@ -378,6 +508,7 @@ run(void *unused)
             pause = LOOK_EVERY;
             continue;
         }
+        ask_all_locked();
         if (dl_list_is_empty(&all.groups)) {
             break;
         }
@@ -464,6 +595,7 @@ dl_nccl_watch_new(const dl_nccl_table *nccl, const dl_cuda_table *cuda, char *la
                        || is_switched_off("NCCL_ASYNC_ERROR_HANDLING");
     dl_list_init(&self->works);
     dl_list_init(&self->comms);
+    dl_list_init(&self->expected);
     forget_parent();
     pthread_mutex_lock(&all.lock);
     dl_status status = join_locked(self);
@@ -475,6 +607,33 @@ dl_nccl_watch_new(const dl_nccl_table *nccl, const dl_cuda_table *cuda, char *la
     }
     *watch = self;
     return DL_OK;
+}
+
+void
+dl_nccl_watch_ask(dl_nccl_watch *self, dl_status (*lost)(void *context, int rank),
+                  void *context)
+{
+    pthread_mutex_lock(&all.lock);
+    self->lost = lost;
+    self->context = context;
+    pthread_mutex_unlock(&all.lock);
+}
+
+void
+dl_nccl_watch_expect(dl_nccl_watch *self, dl_nccl_expected *expected)
+{
+    pthread_mutex_lock(&all.lock);
+    dl_list_append(&self->expected, &expected->node);
+    wake_locked();
+    pthread_mutex_unlock(&all.lock);
+}
+
+void
+dl_nccl_watch_met(dl_nccl_expected *expected)
+{
+    pthread_mutex_lock(&all.lock);
+    dl_list_remove(&expected->node);
+    pthread_mutex_unlock(&all.lock);
 }
 
 /* The cause of a failure says more than that the group is closed. */
@@ -621,6 +780,10 @@ dl_nccl_watch_free(dl_nccl_watch *self)
 
     dl_nccl_watch_leave(self);
     pthread_mutex_lock(&all.lock);
+    self->lost = NULL;
+    while (self->is_asking) {
+        pthread_cond_wait(&all.changed, &all.lock);
+    }
     dl_status status = DL_OK;
     while (!self->is_over && status == DL_OK
            && !(self->has_graphs && dl_list_is_empty(&self->works))) {

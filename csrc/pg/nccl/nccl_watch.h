@@ -2,8 +2,8 @@
  *
  * Everything of one group that is under way on a device, and the process's one thread that
  * watches all groups: it ends works whose event has come, and at the first failure of a
- * group (an operation past its deadline, an error of a communicator) it has the group torn
- * down.  That happens on a thread of its own, since NCCL may hang in it: communicators are
+ * group (an operation past its deadline, an error of a communicator, a rank that the group's
+ * other side knows to be lost) it has the group torn down.  That happens on a thread of its own, since NCCL may hang in it: communicators are
  * aborted, and then the works fail with one cause, because until the abort the device may
  * still write to their arrays.  An orderly end waits for the works first.  Nobody waits
  * for a teardown longer than a grace.
@@ -61,7 +61,19 @@ typedef struct dl_nccl_watch {
     bool is_torn;      /* the teardown has begun */
     int64_t fail_by;   /* when works fail though the teardown still hangs */
     bool is_over;      /* the teardown has let go of everything */
+    dl_list expected;  /* ranks that somebody waits for outside of NCCL */
+    dl_status (*lost)(void *context, int rank); /* as a dl_backend's; NULL: not known */
+    void *context;
+    bool is_asking; /* `lost` is being called */
+    int64_t ask_after;
+    int64_t lost_since; /* a rank that is waited for is lost; 0: none */
 } dl_nccl_watch;
+
+/* Of who waits for other ranks where there is no work yet. */
+typedef struct dl_nccl_expected {
+    dl_list node;
+    int peer; /* -1: any */
+} dl_nccl_expected;
 
 /* An operation, or several in one, whose end an event tells.  One that was captured into
  * a graph is done at once: the graph has it, and may run it any number of times. */
@@ -76,6 +88,7 @@ typedef struct dl_nccl_work {
     size_t stream_count;
     int device;
     bool is_captured;
+    int peer;          /* the other rank of a message alone; -1: all take part */
     uint64_t sequence; /* 0: a message */
     dl_deadline deadline;
 } dl_nccl_work;
@@ -83,6 +96,15 @@ typedef struct dl_nccl_work {
 /* Takes `label`, also on failure. */
 dl_status dl_nccl_watch_new(const dl_nccl_table *nccl, const dl_cuda_table *cuda,
                             char *label, dl_nccl_watch **watch);
+
+/* Before the first work: whom to ask whether ranks are lost.  Works that wait for one that
+ * is are failed after a moment.  Not called after dl_nccl_watch_free(). */
+void dl_nccl_watch_ask(dl_nccl_watch *watch, dl_status (*lost)(void *context, int rank),
+                       void *context);
+
+/* Between the two, the same holds for who waits for `expected`, without a work. */
+void dl_nccl_watch_expect(dl_nccl_watch *watch, dl_nccl_expected *expected);
+void dl_nccl_watch_met(dl_nccl_expected *expected);
 
 /* DL_OK, or the cause of the failure that ended it. */
 dl_status dl_nccl_watch_admit(dl_nccl_watch *watch);

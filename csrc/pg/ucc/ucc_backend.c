@@ -54,6 +54,14 @@ watch(dl_backend *backend, int rank)
 }
 
 static dl_status
+lost(dl_backend *backend, int rank)
+{
+    dl_ucc_backend *self = dl_ucc_self(backend);
+
+    return self->cpu->ops->lost(self->cpu, rank);
+}
+
+static dl_status
 share(dl_backend *backend, size_t size, dl_region **region)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
@@ -135,6 +143,7 @@ static const dl_backend_ops ucc_ops = {
     .all_to_all = dl_ucc_all_to_all,
     .post = post,
     .watch = watch,
+    .lost = lost,
     .share = share,
     .abort = abort_backend,
     .leave = leave_backend,

@@ -146,6 +146,14 @@ watch(dl_backend *backend, int rank)
 }
 
 static dl_status
+lost(dl_backend *backend, int rank)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    return inside->ops->lost(inside, rank);
+}
+
+static dl_status
 watch_inside(void *context, int rank)
 {
     dl_backend *inside = context;
@@ -205,6 +213,7 @@ static const dl_backend_ops wrapper_ops = {
     .post = post,
     .share = share,
     .watch = watch,
+    .lost = lost,
     .abort = abort_inside,
     .settle = settle,
     .leave = leave,
@@ -231,6 +240,7 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
     LEAVE_OUT(ops, inside, post);
     LEAVE_OUT(ops, inside, share);
     LEAVE_OUT(ops, inside, watch);
+    LEAVE_OUT(ops, inside, lost);
     LEAVE_OUT(ops, inside, settle);
 }
 
