@@ -116,15 +116,15 @@ hold_values(const dl_table *table, const dl_store_request *request,
     if (held->values == NULL) {
         return dl_fail_no_memory();
     }
-    while (dl_key_walk_next(&walk, &key, NULL)) {
-        held->values[held->count++] = dl_blob_ref(dl_table_get(table, key));
+    for (size_t i = 0; dl_key_walk_next(&walk, &key, NULL); i++) {
+        held->values[i] = dl_blob_ref(dl_table_get(table, key));
     }
     return DL_OK;
 }
 
 dl_status
 dl_table_hold(const dl_table *table, const dl_store_request *request,
-              dl_table_reply *held)
+              dl_table_reply *held, dl_store_reply *reply)
 {
     switch (request->op) {
     case DL_OP_GET:
@@ -135,57 +135,48 @@ dl_table_hold(const dl_table *table, const dl_store_request *request,
         return DL_OK;
     case DL_OP_MULTI_GET:
         return hold_values(table, request, held);
-    case DL_OP_LIST_KEYS: {
-        dl_status status = dl_table_list(table, put_name, &held->names);
-        if (status != DL_OK) {
-            dl_buffer_fini(&held->names);
-        }
-        return status;
-    }
+    case DL_OP_LIST_KEYS:
+        dl_buffer_clear(reply->values);
+        return dl_table_list(table, put_name, reply->values);
     default:
         return DL_OK;
     }
 }
 
 static dl_status
-give_values(dl_table_reply *held, dl_buffer *values)
+give_values(dl_blob **held, dl_buffer *values, size_t count)
 {
     dl_status status = DL_OK;
 
-    for (size_t i = 0; i < held->count; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (status == DL_OK) {
-            status = dl_buffer_set(&values[i], dl_blob_bytes(held->values[i]));
+            status = dl_buffer_set(&values[i], dl_blob_bytes(held[i]));
         }
-        dl_blob_unref(held->values[i]);
+        dl_blob_unref(held[i]);
     }
-    free(held->values);
+    free(held);
     return status;
 }
 
 dl_status
-dl_table_give(dl_table_reply *held, const dl_store_request *request,
+dl_table_give(const dl_table_reply *held, const dl_store_request *request,
               dl_store_reply *reply)
 {
-    dl_status status = DL_OK;
+    dl_status status;
 
-    switch (dl_request_kinds[request->op].reply) {
-    case DL_REPLY_VALUE:
-    case DL_REPLY_ITEM:
+    reply->number = held->number;
+    switch (request->op) {
+    case DL_OP_GET:
+    case DL_OP_COMPARE_SET:
+    case DL_OP_QUEUE_POP:
         status = dl_buffer_set(reply->values, held->value == NULL
                                                   ? request->expected
                                                   : dl_blob_bytes(held->value));
         dl_blob_unref(held->value);
-        break;
-    case DL_REPLY_VALUES:
-        status = give_values(held, reply->values);
-        break;
-    case DL_REPLY_NAMES:
-        dl_buffer_fini(reply->values);
-        *reply->values = held->names;
-        break;
+        return status;
+    case DL_OP_MULTI_GET:
+        return give_values(held->values, reply->values, request->count);
     default:
-        break;
+        return DL_OK;
     }
-    reply->number = held->number;
-    return status;
 }

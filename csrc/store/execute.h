@@ -17,10 +17,7 @@ typedef struct dl_table_reply {
      * reference of the caller's.  NULL for COMPARE_SET: the key holds nothing, and the
      * answer is what was expected. */
     dl_blob *value;
-    /* After dl_table_hold() only. */
-    dl_blob **values;
-    size_t count;
-    dl_buffer names;
+    dl_blob **values; /* MULTI_GET: after dl_table_hold() */
 } dl_table_reply;
 
 /* Executes any request but BARRIER and those of a connection, as far as it can be done at
@@ -32,14 +29,14 @@ typedef struct dl_table_reply {
 dl_status dl_table_execute(dl_table *table, const dl_store_request *request,
                            dl_table_reply *reply);
 
-/* After a success and before the next change: takes references to all that is borrowed,
- * the values of a MULTI_GET and the names of a LIST_KEYS, so that the owner can give back
- * its lock before it copies them. */
+/* After a success and before the next change: takes references to all that is borrowed and
+ * to the values of a MULTI_GET, so that the owner can give back its lock before it copies
+ * them.  The names of a LIST_KEYS are copied to `reply` at once. */
 dl_status dl_table_hold(const dl_table *table, const dl_store_request *request,
-                        dl_table_reply *held);
+                        dl_table_reply *held, dl_store_reply *reply);
 
 /* Copies what is held to the caller's reply and releases it. */
-dl_status dl_table_give(dl_table_reply *held, const dl_store_request *request,
+dl_status dl_table_give(const dl_table_reply *held, const dl_store_request *request,
                         dl_store_reply *reply);
 
 #endif

@@ -166,6 +166,7 @@ change(file_store *self, const dl_store_request *request, dl_store_reply *reply,
  * waits for are there. */
 typedef struct look {
     const dl_store_request *request;
+    dl_store_reply *reply;
     dl_table_reply held;
     dl_status status;
 } look;
@@ -176,8 +177,8 @@ look_locked(file_store *self, look *wanted)
     wanted->held = (dl_table_reply){0};
     wanted->status = dl_table_execute(&self->log.table, wanted->request, &wanted->held);
     if (wanted->status == DL_OK) {
-        wanted->status =
-            dl_table_hold(&self->log.table, wanted->request, &wanted->held);
+        wanted->status = dl_table_hold(&self->log.table, wanted->request, &wanted->held,
+                                       wanted->reply);
     }
 }
 
@@ -287,7 +288,7 @@ file_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
              dl_deadline deadline)
 {
     file_store *self = file_store_of(store);
-    look wanted = {.request = request};
+    look wanted = {.request = request, .reply = reply};
 
     if ((CHANGES & DL_REQUEST(request->op)) != 0) {
         return change(self, request, reply, deadline);

@@ -101,7 +101,7 @@ wait_locked(hash_store *self, const dl_store_request *request, dl_blob **item,
 /* With the lock held. */
 static dl_status
 execute_locked(hash_store *self, const dl_store_request *request, dl_table_reply *held,
-               dl_deadline deadline)
+               dl_store_reply *reply, dl_deadline deadline)
 {
     dl_status status = dl_table_execute(&self->table, request, held);
 
@@ -118,7 +118,7 @@ execute_locked(hash_store *self, const dl_store_request *request, dl_table_reply
         /* Waits again if a key was deleted before this thread came to run. */
         status = dl_table_execute(&self->table, request, held);
     }
-    return status == DL_OK ? dl_table_hold(&self->table, request, held) : status;
+    return status == DL_OK ? dl_table_hold(&self->table, request, held, reply) : status;
 }
 
 /* The texts of the executor and of waits are written here, with the lock given back. */
@@ -143,14 +143,19 @@ hash_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
              dl_deadline deadline)
 {
     dl_table_reply held = {0};
-    dl_store_request own = *request;
+    dl_store_request set;
 
     /* Copied before the lock is taken: large values delay nobody. */
-    if (own.op == DL_OP_SET && (own.blob = dl_blob_copy(own.value)) == NULL) {
-        return dl_fail_no_memory();
+    if (request->op == DL_OP_SET) {
+        set = *request;
+        set.blob = dl_blob_copy(request->value);
+        if (set.blob == NULL) {
+            return dl_fail_no_memory();
+        }
+        request = &set;
     }
     hash_store *self = lock(store);
-    dl_status status = execute_locked(self, &own, &held, deadline);
+    dl_status status = execute_locked(self, request, &held, reply, deadline);
     unlock(self);
     return status == DL_OK ? dl_table_give(&held, request, reply)
                            : fail_worded(status, request, deadline);
