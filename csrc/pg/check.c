@@ -70,6 +70,10 @@ dl_check_all_reduce(const dl_group *group, const void *args,
 {
     const dl_all_reduce_args *call = args;
 
+    if (call->tensor.pieces != NULL) {
+        fingerprint->op = DL_ALL_REDUCE_COALESCED;
+        fingerprint->root = dl_fingerprint_of_blocks(&call->tensor, 1);
+    }
     DL_TRY(dl_check_tensor(group, &call->tensor, true, fingerprint));
     return dl_check_reduction(&call->tensor, call->op, fingerprint);
 }

@@ -37,6 +37,30 @@ check_side(const dl_group *group, const side *all, bool is_written,
     return DL_OK;
 }
 
+/* Array by array, where there are several. */
+static dl_status
+check_own_pieces(const dl_group *group, const dl_pieces *inputs,
+                 const dl_pieces *outputs, const char *name)
+{
+    int input_count = inputs == NULL ? 1 : inputs->count;
+    int output_count = outputs == NULL ? 1 : outputs->count;
+
+    if (input_count != output_count) {
+        return dl_fail(DL_INVALID, "%s: there are %d inputs, but %d outputs", name,
+                       input_count, output_count);
+    }
+    for (int i = 0; inputs != NULL && outputs != NULL && i < input_count; i++) {
+        if (inputs->tensors[i].count != outputs->tensors[i].count) {
+            return dl_fail(DL_INVALID,
+                           "%s: rank %d's own block of array %d has %zu elements in "
+                           "the input, but %zu in the output",
+                           name, dl_group_rank(group), i, inputs->tensors[i].count,
+                           outputs->tensors[i].count);
+        }
+    }
+    return DL_OK;
+}
+
 /* What stays on this rank goes from its input to its output. */
 static dl_status
 check_own(const dl_group *group, const side *inputs, const side *outputs,
@@ -59,7 +83,7 @@ check_own(const dl_group *group, const side *inputs, const side *outputs,
                        "%zu in the output",
                        name, dl_group_rank(group), input->count, output->count);
     }
-    return DL_OK;
+    return check_own_pieces(group, input->pieces, output->pieces, name);
 }
 
 static dl_extent
@@ -168,11 +192,15 @@ check_even(const side *blocks, const dl_fingerprint *fingerprint)
 
 /* Blocks whose sizes all ranks know, as one tensor. */
 static dl_tensor
-whole_of_blocks(const side *blocks, dl_op_type uneven, dl_fingerprint *fingerprint)
+whole_of_blocks(const side *blocks, dl_op_type uneven, dl_op_type coalesced,
+                dl_fingerprint *fingerprint)
 {
     dl_tensor all = blocks->tensors[0];
 
-    if (!is_even(blocks)) {
+    if (all.pieces != NULL) {
+        fingerprint->op = (uint8_t)coalesced;
+        fingerprint->root = dl_fingerprint_of_blocks(blocks->tensors, blocks->count);
+    } else if (!is_even(blocks)) {
         fingerprint->op = (uint8_t)uneven;
         fingerprint->root = dl_fingerprint_of_blocks(blocks->tensors, blocks->count);
         for (int i = 1; i < blocks->count; i++) {
@@ -203,7 +231,8 @@ dl_check_all_gather(const dl_group *group, const void *args,
     side outputs = {call->outputs, dl_group_size(group), "output"};
 
     DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
-    dl_tensor whole = whole_of_blocks(&outputs, DL_ALL_GATHER_V, fingerprint);
+    dl_tensor whole = whole_of_blocks(&outputs, DL_ALL_GATHER_V,
+                                      DL_ALL_GATHER_COALESCED, fingerprint);
     dl_check_describe(&whole, fingerprint);
     return DL_OK;
 }
@@ -255,7 +284,8 @@ dl_check_reduce_scatter(const dl_group *group, const void *args,
     side outputs = {&call->output, 1, "output"};
 
     DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
-    dl_tensor whole = whole_of_blocks(&inputs, DL_REDUCE_SCATTER_V, fingerprint);
+    dl_tensor whole = whole_of_blocks(&inputs, DL_REDUCE_SCATTER_V,
+                                      DL_REDUCE_SCATTER_COALESCED, fingerprint);
     return dl_check_reduction(&whole, call->op, fingerprint);
 }
 

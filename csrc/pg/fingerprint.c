@@ -21,8 +21,11 @@ typedef struct op_entry {
 static const op_entry entries[DL_OP_TYPE_COUNT] = {
     [DL_BROADCAST] = {"broadcast", COUNT | DTYPE, "from"},
     [DL_ALL_REDUCE] = {"all_reduce", COUNT | DTYPE | REDUCE_OP, NULL},
+    [DL_ALL_REDUCE_COALESCED] = {"all_reduce_coalesced",
+                                 COUNT | DTYPE | REDUCE_OP | SIZES, NULL},
     [DL_REDUCE] = {"reduce", COUNT | DTYPE | REDUCE_OP, "to"},
     [DL_ALL_GATHER] = {"all_gather", COUNT | DTYPE, NULL},
+    [DL_ALL_GATHER_COALESCED] = {"all_gather_coalesced", COUNT | DTYPE | SIZES, NULL},
     [DL_GATHER] = {"gather", COUNT | DTYPE, "to"},
     [DL_SCATTER] = {"scatter", COUNT | DTYPE, "from"},
     [DL_REDUCE_SCATTER] = {"reduce_scatter", COUNT | DTYPE | REDUCE_OP, NULL},
@@ -36,6 +39,8 @@ static const op_entry entries[DL_OP_TYPE_COUNT] = {
     [DL_SCATTER_V] = {"scatter_v", DTYPE, "from"},
     [DL_REDUCE_SCATTER_V] = {"reduce_scatter_v", COUNT | DTYPE | REDUCE_OP | SIZES,
                              NULL},
+    [DL_REDUCE_SCATTER_COALESCED] = {"reduce_scatter_coalesced",
+                                     COUNT | DTYPE | REDUCE_OP | SIZES, NULL},
     [DL_BROADCAST_OBJECTS] = {"broadcast_object_list", 0, "from"},
     [DL_ALL_GATHER_OBJECTS] = {"all_gather_object", 0, NULL},
     [DL_GATHER_OBJECTS] = {"gather_object", 0, "to"},
@@ -59,17 +64,25 @@ dl_op_type_name(uint8_t op)
     return entry_of(op)->name;
 }
 
+/* FNV-1a over whole counts, folded. */
+static uint64_t
+mix_counts(uint64_t mixed, const dl_tensor *blocks, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const dl_pieces *pieces = blocks[i].pieces;
+        mixed = (mixed ^ blocks[i].count) * UINT64_C(0x100000001b3);
+        mixed ^= mixed >> 32;
+        if (pieces != NULL) {
+            mixed = mix_counts(mixed, pieces->tensors, pieces->count);
+        }
+    }
+    return mixed;
+}
+
 uint32_t
 dl_fingerprint_of_blocks(const dl_tensor *blocks, int count)
 {
-    uint64_t mixed = UINT64_C(0xcbf29ce484222325);
-
-    /* FNV-1a over whole counts, folded. */
-    for (int i = 0; i < count; i++) {
-        mixed = (mixed ^ blocks[i].count) * UINT64_C(0x100000001b3);
-        mixed ^= mixed >> 32;
-    }
-    return (uint32_t)mixed | 1;
+    return (uint32_t)mix_counts(UINT64_C(0xcbf29ce484222325), blocks, count) | 1;
 }
 
 #define DATA_SIZE (DL_DTYPE_TEXT_SIZE + 32)

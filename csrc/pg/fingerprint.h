@@ -16,8 +16,10 @@
 typedef enum dl_op_type {
     DL_BROADCAST = 0,
     DL_ALL_REDUCE = 1,
+    DL_ALL_REDUCE_COALESCED = 2, /* of several arrays at once, as two others below */
     DL_REDUCE = 3,
     DL_ALL_GATHER = 4,
+    DL_ALL_GATHER_COALESCED = 6,
     DL_GATHER = 7,
     DL_SCATTER = 8,
     DL_REDUCE_SCATTER = 9,
@@ -34,7 +36,8 @@ typedef enum dl_op_type {
     DL_ALL_GATHER_OBJECTS = 37,
     DL_GATHER_OBJECTS = 38,
     DL_SCATTER_OBJECTS = 39,
-    DL_OP_TYPE_COUNT = 40,
+    DL_REDUCE_SCATTER_COALESCED = 40,
+    DL_OP_TYPE_COUNT = 41,
 } dl_op_type;
 
 typedef struct dl_fingerprint {
@@ -42,7 +45,7 @@ typedef struct dl_fingerprint {
     uint16_t count_high;
     uint8_t op; /* dl_op_type */
     uint8_t dtype;
-    uint32_t root;   /* or what tells one row of block sizes from another */
+    uint32_t root;   /* or what tells the sizes of blocks, or of pieces, from others */
     uint32_t detail; /* of DL_OPAQUE: its code; of numbers: the reduction */
 } dl_fingerprint;
 
@@ -81,7 +84,7 @@ const char *dl_op_type_name(uint8_t op);
 /* What a description needs at most. */
 #define DL_FINGERPRINT_TEXT_SIZE 320
 
-/* What tells the row of these blocks' sizes from another; never 0. */
+/* What tells the sizes of these blocks, or of their pieces, from others; never 0. */
 uint32_t dl_fingerprint_of_blocks(const dl_tensor *blocks, int count);
 
 /* "all_reduce(1000 x float32, SUM)", "broadcast(3 x int64, from rank 0)". */

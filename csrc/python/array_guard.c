@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "python/dlpack_exchange.h"
+#include "python/pack.h"
 
 #define NEAR ((int)(sizeof((dlpy_guard *)0)->near / sizeof(dlpy_hold)))
 
@@ -83,6 +84,9 @@ hold_memory(PyObject *array, const dlpy_tensor *tensor, dlpy_hold *hold)
 int
 dlpy_guard_add(dlpy_guard *self, PyObject *array, const dlpy_tensor *tensor)
 {
+    if (tensor->view.pieces != NULL) {
+        return dlpy_pack_guard(self, array);
+    }
     dlpy_hold hold = {0};
     int found = hold_memory(array, tensor, &hold);
     dlpy_hold *place = found > 0 ? new_hold(self) : NULL;

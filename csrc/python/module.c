@@ -6,6 +6,7 @@
 #include "python/mpi_functions.h"
 #include "python/object_cards.h"
 #include "python/object_memory.h"
+#include "python/pack.h"
 #include "python/debug_functions.h"
 #include "python/failure_report.h"
 #include "python/group_methods.h"
@@ -26,7 +27,7 @@ module_exec(PyObject *module)
     if (dlpy_add_recorder_functions(module) < 0 || dlpy_add_object_cards(module) < 0
         || dlpy_add_object_memory(module) < 0 || dlpy_add_debug_functions(module) < 0
         || dlpy_add_failure_report(module) < 0 || dlpy_add_mpi_functions(module) < 0
-        || dlpy_add_safe_codec(module) < 0) {
+        || dlpy_add_safe_codec(module) < 0 || dlpy_add_packs(module) < 0) {
         return -1;
     }
     /* Last: until the module is whole nobody can block in the core. */

@@ -74,6 +74,7 @@ dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
     Py_VISIT(state->custom_handler);
     Py_VISIT(state->red_op_type);
     Py_VISIT(state->reduce_op_type);
+    Py_VISIT(state->pack_type);
     Py_VISIT(state->work_type);
     Py_VISIT(state->batch_pins);
     Py_VISIT(state->future_of_work);
@@ -101,6 +102,7 @@ dlpy_state_clear(PyObject *module)
     Py_CLEAR(state->custom_handler);
     Py_CLEAR(state->red_op_type);
     Py_CLEAR(state->reduce_op_type);
+    Py_CLEAR(state->pack_type);
     Py_CLEAR(state->work_type);
     Py_CLEAR(state->batch_pins);
     Py_CLEAR(state->future_of_work);

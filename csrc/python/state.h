@@ -30,6 +30,7 @@ typedef struct dlpy_state {
     PyObject *red_op_type;    /* of ReduceOp.SUM and its like */
     PyObject *reduce_op_type; /* ReduceOp */
 
+    PyTypeObject *pack_type;
     PyTypeObject *work_type;
     PyObject *batch_pins;     /* list: the arrays of batches that are open, or NULL */
     PyObject *future_of_work; /* makes a Work's Future; futures.py */

@@ -9,6 +9,7 @@
 
 #include "python/cuda_arg.h"
 #include "python/dlpack_exchange.h"
+#include "python/pack.h"
 
 /* Shapes and strides are lent to the core as they lie in the array. */
 _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "npy_intp is int64_t");
@@ -460,6 +461,13 @@ dlpy_ndarray_memory(PyObject *owner, dlpy_memory *memory)
     }
 }
 
+int
+dlpy_tensor_count_write(const dlpy_tensor *tensor, PyObject *array)
+{
+    return tensor->view.pieces != NULL ? dlpy_pack_note_write(array)
+                                       : dlpy_torch_note_write(array);
+}
+
 /* An owner that goes may run Python code, which must not meet an exception. */
 void
 dlpy_tensor_drop_owner(dlpy_tensor *tensor)
@@ -501,6 +509,9 @@ dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
             return -1;
         }
         return view_array((PyArrayObject *)object, parameter, &tensor->view);
+    }
+    if (dlpy_pack_view(object, &tensor->view)) {
+        return 0;
     }
     int taken =
         dlpy_exchange_view(object, parameter, &tensor->view, &tensor->dimensions);

@@ -55,12 +55,17 @@ dlpy_tensor_release(dlpy_tensor *tensor)
     }
 }
 
+/* Of a tensor of torch's, or of arrays that count as one. */
+int dlpy_tensor_count_write(const dlpy_tensor *tensor, PyObject *array);
+
 /* To be called for each array that an operation is going to write to, before it does: see
  * dlpy_torch_note_write().  -1 with an exception set. */
 static inline int
 dlpy_tensor_note_write(const dlpy_tensor *tensor, PyObject *array)
 {
-    return tensor->is_torch ? dlpy_torch_note_write(array) : 0;
+    bool is_counted = tensor->is_torch || tensor->view.pieces != NULL;
+
+    return is_counted ? dlpy_tensor_count_write(tensor, array) : 0;
 }
 
 #endif

@@ -9,7 +9,7 @@ dl_tensor_extent(const dl_tensor *tensor)
     uintptr_t first = (uintptr_t)tensor->data;
     size_t size = dl_tensor_size(tensor);
 
-    if (size == 0) {
+    if (size == 0 || (tensor->pieces != NULL && !tensor->is_contiguous)) {
         return (dl_extent){first, first};
     }
     if (tensor->is_contiguous) {

@@ -78,6 +78,63 @@ copy_run(void *target, const void *source, size_t size)
     }
 }
 
+/* The piece that byte `offset` of the whole lies in, and what is skipped of it. */
+static int
+find_piece(const dl_pieces *pieces, size_t offset, size_t *skipped)
+{
+    int low = 0;
+    int high = pieces->count - 1;
+
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (pieces->ends[middle] <= offset) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    *skipped = offset - (low == 0 ? 0 : pieces->ends[low - 1]);
+    return low;
+}
+
+static inline size_t
+part_of_piece(const dl_tensor *piece, size_t skipped, size_t left)
+{
+    size_t rest = dl_tensor_size(piece) - skipped;
+
+    return rest < left ? rest : left;
+}
+
+static void
+gather_pieces(char *target, const dl_pieces *pieces, size_t offset, size_t size)
+{
+    size_t skipped;
+    const dl_tensor *piece = &pieces->tensors[find_piece(pieces, offset, &skipped)];
+
+    for (; size > 0; piece++) {
+        size_t part = part_of_piece(piece, skipped, size);
+        dl_strided_gather_part(target, piece, skipped, part);
+        target += part;
+        size -= part;
+        skipped = 0;
+    }
+}
+
+static void
+scatter_pieces(const dl_pieces *pieces, const char *source, size_t offset, size_t size)
+{
+    size_t skipped;
+    const dl_tensor *piece = &pieces->tensors[find_piece(pieces, offset, &skipped)];
+
+    for (; size > 0; piece++) {
+        size_t part = part_of_piece(piece, skipped, size);
+        dl_strided_scatter_part(piece, source, skipped, part);
+        source += part;
+        size -= part;
+        skipped = 0;
+    }
+}
+
 void
 dl_strided_gather(void *target, const dl_tensor *tensor)
 {
@@ -140,6 +197,10 @@ dl_strided_gather_part(void *target, const dl_tensor *tensor, size_t offset,
         dl_copy(target, (const char *)tensor->data + offset, size);
         return;
     }
+    if (tensor->pieces != NULL) {
+        gather_pieces(target, tensor->pieces, offset, size);
+        return;
+    }
     walk self = walk_of(tensor);
     size_t skipped = offset % self.run_size;
     walk_to(&self, offset);
@@ -164,6 +225,10 @@ dl_strided_scatter_part(const dl_tensor *tensor, const void *source, size_t offs
     }
     if (tensor->is_contiguous) {
         dl_copy((char *)tensor->data + offset, source, size);
+        return;
+    }
+    if (tensor->pieces != NULL) {
+        scatter_pieces(tensor->pieces, source, offset, size);
         return;
     }
     walk self = walk_of(tensor);
@@ -239,6 +304,11 @@ dl_strided_may_overlap(const dl_tensor *tensor)
 
     if (tensor->is_contiguous || tensor->count < 2) {
         return false;
+    }
+    for (int i = 0; tensor->pieces != NULL && i < tensor->pieces->count; i++) {
+        if (dl_strided_may_overlap(&tensor->pieces->tensors[i])) {
+            return true;
+        }
     }
     int count = sorted_dimensions(tensor, order);
     for (int i = 0; i < count; i++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Arrays whose elements do not lie one after another: copied to and from contiguous
- * memory in C order, whatever the strides (negative and zero ones too). */
+ * memory in C order, whatever the strides (negative and zero ones too), and the pieces of
+ * an array that has some, in their order. */
 #ifndef DISTLITE_TENSOR_STRIDED_H
 #define DISTLITE_TENSOR_STRIDED_H
 
@@ -10,7 +11,7 @@
 /* What NumPy and the kernels agree on as most dimensions of an array. */
 #define DL_TENSOR_DIMENSIONS 64
 
-/* Elements of the tensor into `target`, dl_tensor_size() bytes. */
+/* Elements of the tensor, which has no pieces, into `target`: dl_tensor_size() bytes. */
 void dl_strided_gather(void *target, const dl_tensor *tensor);
 
 /* The reverse. */
@@ -27,8 +28,8 @@ void dl_strided_scatter_part(const dl_tensor *tensor, const void *source, size_t
 void dl_strided_copy_part(const dl_tensor *target, const dl_tensor *source,
                           size_t offset, size_t size);
 
-/* Whether two elements may share memory, so that writing the array has no one meaning.
- * True too for a few interleavings that do not. */
+/* Whether two elements may share memory, so that writing the array has no one meaning;
+ * of pieces, two of the same.  True too for a few interleavings that do not. */
 bool dl_strided_may_overlap(const dl_tensor *tensor);
 
 #endif

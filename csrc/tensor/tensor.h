@@ -16,7 +16,16 @@ typedef enum dl_device {
     DL_CUDA = 1,
 } dl_device;
 
-typedef struct dl_tensor {
+typedef struct dl_tensor dl_tensor;
+
+/* Arrays of one dtype, one after another, which count as one array. */
+typedef struct dl_pieces {
+    int count;
+    const dl_tensor *tensors; /* without pieces of their own */
+    const size_t *ends;       /* of each, in bytes from the start of the first */
+} dl_pieces;
+
+struct dl_tensor {
     void *data;
     size_t count;     /* elements */
     size_t item_size; /* bytes of one */
@@ -32,7 +41,12 @@ typedef struct dl_tensor {
     /* Of one that is on a device: which, and the stream its owner works on. */
     void *stream;
     int device_index;
-} dl_tensor;
+    /* Not NULL: the elements are those of the pieces.  Then it is not contiguous, has no
+     * shape, and `data` is an address that no other tensor has.  Whoever makes one sees
+     * to it that its pieces share no memory with other arrays of the operation; among
+     * each other they may in operations that read all before they write. */
+    const dl_pieces *pieces;
+};
 
 static inline size_t
 dl_tensor_size(const dl_tensor *tensor)

@@ -7,9 +7,10 @@ from contextlib import contextmanager
 
 from . import _C
 from ._C import Work
-from .aliasing import Packed, apart
 from .group_methods import CoalescedWork
 from .p2p import is_on_device
+from .packing import Coalesced, gather_singles, reduce_all, reduce_scatter_singles
+from .reduce_op import ReduceOp
 from .world import is_outside, world
 
 TYPE_CHECKING = False
@@ -74,33 +75,38 @@ class _Collection:
         return _IllegalWork() if given.get("async_op") else None
 
     def run(self, group: ProcessGroup) -> CoalescedWork:
-        """Starts them all, in their order; on a device, in one call."""
-        first = next(iter(self.calls[0][1].values()))
-        packed = self._pack()
-        if _C._device_name(group) is None or not is_on_device(first):
-            return CoalescedWork(self._start(), packed)
-        from .nccl import batch
+        """Starts them all, in their order, as one operation where that can be."""
+        function, given = self.calls[0]
+        if _C._device_name(group) is not None and is_on_device(
+            next(iter(given.values()))
+        ):
+            from .nccl import batch
 
-        with batch(group, is_async=True) as started:
-            self._start()
-        return CoalescedWork(started.works, packed)
+            with batch(group, is_async=True) as started:
+                self._start()
+            return CoalescedWork(Coalesced(self._outputs(), started.works))
+        if any(given.get("stream") is not None for _, given in self.calls):
+            return CoalescedWork(Coalesced(self._outputs(), self._start()))
+        return CoalescedWork(self._start_packed(function, group))
 
-    def _pack(self) -> Packed | None:
-        """Lets no operation read what one before it has written."""
-        function, _ = self.calls[0]
+    def _start_packed(self, function: str, group: ProcessGroup) -> Coalesced:
+        groups = self._all("group")
+        limited: Any = next((each for each in groups if type(each) is tuple), group)
+        ops, outputs = self._all("op", ReduceOp.SUM), self._outputs()
         if function == "all_reduce":
-            packed = Packed([given["tensor"] for _, given in self.calls])
-            for (_, given), used in zip(self.calls, packed.used, strict=True):
-                given["tensor"] = used
-            return packed
-        gathers = function == "all_gather_single"
-        name = "input_tensor" if gathers else "input"
-        outputs = [
-            given["output_tensor" if gathers else "output"] for _, given in self.calls
-        ]
-        for i, (_, given) in enumerate(self.calls):
-            (given[name],) = apart([given[name]], outputs[:i])
-        return None
+            return reduce_all(outputs, ops, limited, True)
+        size = group.size()
+        if function == "all_gather_single":
+            inputs = self._all("input_tensor")
+            return gather_singles(outputs, inputs, limited, size, True)
+        inputs = self._all("input")
+        return reduce_scatter_singles(outputs, inputs, ops, limited, size, True)
+
+    def _all(self, name: str, otherwise: Any = None) -> list[Any]:
+        return [given.get(name, otherwise) for _, given in self.calls]
+
+    def _outputs(self) -> list[Any]:
+        return [next(iter(given.values())) for _, given in self.calls]
 
     def _start(self) -> list[Any]:
         return [
@@ -117,8 +123,9 @@ def _coalescing_manager(
 ) -> Iterator[_CoalescingManager]:
     """Collects the all_reduce, all_gather_single or reduce_scatter_single inside.
 
-    They run at the end, one after the other without waiting in between, or, on a
-    device, together in one call; with `async_ops` the object's wait() waits for them.
+    They run at the end, as one operation for the small arrays of a dtype and
+    reduction, and one for each large array, or, on a device, together in one call; with
+    `async_ops` the object's wait() waits for them.
     All must be of one kind; whatever else is called inside, runs at once.  An exception
     inside drops what was collected.
     `device` means nothing here.

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from ._C import all_gather, all_gather_single, all_reduce, reduce_scatter
+from ._C import all_gather, all_gather_single, reduce_scatter
 from ._C import reduce_scatter_single as reduce_scatter_tensor
-from .aliasing import Packed, apart
 from .futures import Future, collect_all
+from .packing import Coalesced, gather_lists, reduce_all
 from .reduce_op import ReduceOp
 from .world import get_world_size, is_outside
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from ._C import ProcessGroup, Work
+    from ._C import ProcessGroup
 
 __all__ = [
     "all_gather_arrays",
@@ -85,12 +85,8 @@ def all_reduce_coalesced(
     arrays: list[Any] = (
         list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
     )
-    packed = Packed(arrays)
-    works = [all_reduce(array, op, group, async_op) for array in packed.used]
-    if _is_pending(async_op, group):
-        return _future_of(works, arrays, packed)
-    packed.unpack()
-    return None
+    begun = reduce_all(arrays, op, group, async_op)
+    return _answer(begun, arrays, async_op, group)
 
 
 def all_gather_coalesced(
@@ -103,34 +99,22 @@ def all_gather_coalesced(
 
     async_op gives a Future of the outputs.
     """
-    every = [array for outputs in output_tensor_lists for array in outputs]
-    works = [
-        all_gather(
-            [outputs[i] for outputs in output_tensor_lists], array, group, async_op
-        )
-        for i, array in enumerate(apart(input_tensor_list, every))
-    ]
-    if not _is_pending(async_op, group):
+    begun = gather_lists(output_tensor_lists, input_tensor_list, group, async_op)
+    return _answer(begun, output_tensor_lists, async_op, group)
+
+
+def _answer(
+    begun: Coalesced, value: Any, async_op: bool, group: object
+) -> Future | None:
+    """None once all is done, or a Future of `value`, or of the first failure."""
+    if not async_op or is_outside(group):
+        begun.finish()
         return None
-    return _future_of(works, output_tensor_lists)
-
-
-def _is_pending(async_op: bool, group: object) -> bool:
-    return async_op and not is_outside(group)
-
-
-def _future_of(
-    works: list[Work | None], value: Any, packed: Packed | None = None
-) -> Future:
-    """Done when all works are, with `value`, or the first failure."""
 
     def take(done: Future) -> Any:
         for future in done.value():
             future.value()
-        if packed is not None:
-            packed.unpack()
+        begun.finish()
         return value
 
-    return collect_all([work.get_future() for work in works if work is not None]).then(
-        take
-    )
+    return collect_all([work.get_future() for work in begun.works]).then(take)

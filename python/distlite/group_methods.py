@@ -13,8 +13,14 @@ from datetime import timedelta
 
 from . import _C
 from ._C import Work
-from .aliasing import Packed, apart
 from .group_devices import attributes
+from .packing import (
+    gather_lists,
+    gather_singles,
+    reduce_all,
+    reduce_scatter_singles,
+)
+from .reduce_op import ReduceOp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,19 +29,16 @@ if TYPE_CHECKING:
 
     from ._C import ProcessGroup
     from .futures import Future
+    from .packing import Coalesced
 
 
 class CoalescedWork(Work):
     """Several works that are waited for as one."""
 
-    def __init__(self, works: list[Work], packed: Packed | None = None) -> None:
+    def __init__(self, begun: Coalesced) -> None:
         super().__init__()
-        self.works = works
-        self._packed = packed
-
-    def _unpack(self) -> None:
-        if self._packed is not None:
-            self._packed.unpack()
+        self.works = begun.works
+        self._begun = begun
 
     def wait(self, timeout: timedelta | float | None = None) -> Literal[True]:
         """True once all have ended well; raises what the first failed with."""
@@ -43,7 +46,7 @@ class CoalescedWork(Work):
         limit = () if timeout is None else (timeout,)
         for work in self.works:
             work.wait(*limit)
-        self._unpack()
+        self._begun.finish()
         return True
 
     def is_completed(self) -> bool:
@@ -55,7 +58,7 @@ class CoalescedWork(Work):
         """Whether all have ended well."""
         if not all(work.is_success() for work in self.works):
             return False
-        self._unpack()
+        self._begun.finish()
         return True
 
     def exception(self) -> BaseException | None:
@@ -65,20 +68,17 @@ class CoalescedWork(Work):
 
     def result(self) -> list[Any]:
         """The output arrays of all."""
-        if self._packed is not None:
-            self.is_success()
-            return list(self._packed.arrays)
-        return [array for work in self.works for array in work.result()]
+        self.is_success()
+        return list(self._begun.outputs)
 
     def get_future(self) -> Future:
         """A Future of result()."""
         from .futures import collect_all
 
         def take(futures: Future) -> list[Any]:
-            if self._packed is not None:
-                futures.value()
-                return self.result()
-            return [array for each in futures.value() for array in each.value()]
+            for each in futures.value():
+                each.value()
+            return self.result()
 
         return collect_all([work.get_future() for work in self.works]).then(take)
 
@@ -277,11 +277,14 @@ def _run(name: str, form: _Form, group: ProcessGroup, args: Any, named: Any) -> 
     for target in ("gather_list", "scatter_list"):
         if target in values and not values[target]:
             del values[target]
-    timeout = values.pop("timeout", None)
-    is_unset = timeout is None or (isinstance(timeout, timedelta) and timeout.days < 0)
-    limited = group if is_unset else (group, timeout)
+    limited = _limited(group, values.pop("timeout", None))
     work: Work = form.function(group=limited, **values)
     return work
+
+
+def _limited(group: ProcessGroup, timeout: Any) -> Any:
+    is_unset = timeout is None or (isinstance(timeout, timedelta) and timeout.days < 0)
+    return group if is_unset else (group, timeout)
 
 
 def _method(name: str, form: _Form) -> Callable[..., Any]:
@@ -315,12 +318,8 @@ def allreduce_coalesced(
     self: ProcessGroup, tensors: Sequence[Any], opts: Any = None
 ) -> CoalescedWork:
     """Combines each array of a list on all ranks, in place."""
-    form, packed = _FORMS["allreduce"], Packed(tensors)
-    works = [
-        _run("allreduce_coalesced", form, self, (each, opts), {})
-        for each in packed.used
-    ]
-    return CoalescedWork(works, packed)
+    op, group = _how(_FORMS["allreduce"], self, opts)
+    return CoalescedWork(reduce_all(tensors, op, group, True))
 
 
 def allgather_coalesced(
@@ -330,30 +329,39 @@ def allgather_coalesced(
     opts: Any = None,
 ) -> CoalescedWork:
     """Gathers each array of a list: output_lists[rank][i] is rank's array i."""
-    form, works = _FORMS["allgather"], []
-    every = [array for outputs in output_lists for array in outputs]
-    for i, array in enumerate(apart(input_list, every)):
-        args = ([outputs[i] for outputs in output_lists], array, opts)
-        works.append(_run("allgather_coalesced", form, self, args, {}))
-    return CoalescedWork(works)
+    _, group = _how(_FORMS["allgather"], self, opts)
+    return CoalescedWork(gather_lists(output_lists, input_list, group, True))
 
 
-def _of_pairs(name: str) -> Callable[..., CoalescedWork]:
-    form = _FORMS[name]
+def all_gather_single_coalesced(
+    self: ProcessGroup, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None
+) -> CoalescedWork:
+    """all_gather_single of each pair of arrays."""
+    _check_pairs(outputs, inputs)
+    _, group = _how(_FORMS["all_gather_single"], self, opts)
+    return CoalescedWork(gather_singles(outputs, inputs, group, self.size(), True))
 
-    def method(
-        self: ProcessGroup,
-        outputs: Sequence[Any],
-        inputs: Sequence[Any],
-        opts: Any = None,
-    ) -> CoalescedWork:
-        pairs = zip(outputs, inputs, strict=True)
-        return CoalescedWork(
-            [_run(name, form, self, (*pair, opts), {}) for pair in pairs]
-        )
 
-    method.__doc__ = f"{name} of each pair of arrays."
-    return method
+def reduce_scatter_single_coalesced(
+    self: ProcessGroup, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None
+) -> CoalescedWork:
+    """reduce_scatter_single of each pair of arrays."""
+    _check_pairs(outputs, inputs)
+    op, group = _how(_FORMS["reduce_scatter_single"], self, opts)
+    size = self.size()
+    return CoalescedWork(reduce_scatter_singles(outputs, inputs, op, group, size, True))
+
+
+def _how(form: _Form, group: ProcessGroup, opts: Any) -> tuple[Any, Any]:
+    """The reduction, if there is one, and the group with its timeout."""
+    values = {} if opts is None else {"opts": opts}
+    _spread_options(form, values)
+    return values.get("op", ReduceOp.SUM), _limited(group, values.get("timeout"))
+
+
+def _check_pairs(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+    if len(outputs) != len(inputs):
+        raise ValueError(f"there are {len(outputs)} outputs, but {len(inputs)} inputs")
 
 
 def _methods() -> dict[str, Callable[..., Any]]:
@@ -364,15 +372,15 @@ def _methods() -> dict[str, Callable[..., Any]]:
         made[name] = _of_module(name, getattr(_C, function))
     made["allreduce_coalesced"] = allreduce_coalesced
     made["allgather_coalesced"] = allgather_coalesced
-    for method, alias in (
-        ("all_gather_single", "allgather_into_tensor"),
-        ("reduce_scatter_single", "reduce_scatter_tensor"),
-    ):
-        for name in (method, alias):
-            made[f"{name}_coalesced"] = each = _of_pairs(method)
-            each.__name__ = f"{name}_coalesced"
+    made["all_gather_single_coalesced"] = all_gather_single_coalesced
+    made["reduce_scatter_single_coalesced"] = reduce_scatter_single_coalesced
     for name, each in made.items():
         each.__qualname__ = f"ProcessGroup.{name}"
+    for alias, name in (
+        ("allgather_into_tensor_coalesced", "all_gather_single_coalesced"),
+        ("reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced"),
+    ):
+        made[alias] = made[name]
     return made
 
 

@@ -196,3 +196,48 @@ CHECK_CASE(random_views)
         check_view(&tensor);
     }
 }
+
+/* One after another: a run, every second element, nothing, and a run again. */
+CHECK_CASE(pieces_count_as_one_array)
+{
+    const int64_t shape[] = {7}, strides[] = {6};
+    dl_tensor tensors[4];
+    dl_tensor whole = view(0, 3, 0, NULL, NULL);
+    uint8_t expected[18 * 3], got[18 * 3];
+    size_t ends[4], at = 0;
+
+    tensors[0] = (dl_tensor){
+        .data = memory + 100, .count = 5, .item_size = 3, .is_contiguous = true};
+    tensors[1] = view(200, 3, 1, shape, strides);
+    tensors[2] = (dl_tensor){.data = memory, .item_size = 3, .is_contiguous = true};
+    tensors[3] = tensors[0];
+    tensors[3].data = memory + 300;
+    tensors[3].count = 6;
+    for (int i = 0; i < 4; i++) {
+        dl_strided_gather_part(expected + at, &tensors[i], 0,
+                               dl_tensor_size(&tensors[i]));
+        at += dl_tensor_size(&tensors[i]);
+        ends[i] = at;
+    }
+    const dl_pieces pieces = {4, tensors, ends};
+    whole.data = (void *)(uintptr_t)&pieces;
+    whole.pieces = &pieces;
+    whole.count = 18;
+    CHECK_EQUAL(at, dl_tensor_size(&whole));
+    for (int i = 0; i < 50; i++) {
+        check_parts(&whole, expected, at);
+    }
+    CHECK(!dl_strided_may_overlap(&whole));
+    for (size_t i = 0; i < at; i++) {
+        expected[i] = (uint8_t)(200 - i);
+    }
+    dl_strided_scatter_part(&whole, expected, 0, 20);
+    dl_strided_scatter_part(&whole, expected + 20, 20, 1);
+    dl_strided_scatter_part(&whole, expected + 21, 21, at - 21);
+    dl_strided_gather_part(got, &whole, 0, at);
+    CHECK(memcmp(got, expected, at) == 0);
+    CHECK(memory[203] == (uint8_t)(203 * 37));
+    const int64_t zero[] = {0};
+    tensors[1].strides = zero;
+    CHECK(dl_strided_may_overlap(&whole));
+}

@@ -232,6 +232,21 @@ def test_what_is_meant_is_silent(hidden):
     """)
 
 
+def test_arrays_of_a_coalesced_call_are_counted_too(alone):
+    weight, x = torch.ones(2, requires_grad=True), torch.ones(4)
+    y = weight * x[:2]
+    whole = torch.arange(6.0)
+    distlite.all_reduce_coalesced([whole[::2], x, whole[1:], x], group=alone)
+    assert whole.tolist() == [0, 1, 2, 3, 4, 5] and x.tolist() == [1] * 4
+    assert whole._version > 0
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+    outputs, given = [[torch.zeros(2), torch.zeros(2)]], [torch.ones(2), torch.ones(2)]
+    distlite.all_gather_coalesced(outputs, given, group=alone)
+    assert all(each._version > 0 for each in outputs[0])
+    assert all(each._version == 0 for each in given)
+
+
 def test_classes_of_somebody_s_own_are_tensors_all_the_same(alone):
     class Own(torch.Tensor):
         pass

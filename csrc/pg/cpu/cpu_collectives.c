@@ -114,6 +114,9 @@ all_reduce(dl_cpu_backend *self, const dl_op_context *op,
 {
     dl_all_reduce_args plain = *args;
 
+    if (self->size == 1 && args->op != DL_PREMUL_SUM) {
+        return DL_OK;
+    }
     DL_TRY(flatten(self, &args->tensor, &plain.tensor));
     scale(&plain.tensor, args->op, args->factor);
     if (self->size > 1) {

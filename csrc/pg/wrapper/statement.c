@@ -65,18 +65,21 @@ shared_tensor(dl_op_type op, const void *args)
 {
     switch (op) {
     case DL_ALL_REDUCE:
+    case DL_ALL_REDUCE_COALESCED:
         return &((const dl_all_reduce_args *)args)->tensor;
     case DL_BROADCAST:
         return &((const dl_broadcast_args *)args)->tensor;
     case DL_REDUCE:
         return &((const dl_reduce_args *)args)->tensor;
     case DL_ALL_GATHER:
+    case DL_ALL_GATHER_COALESCED:
         return &((const dl_all_gather_args *)args)->input;
     case DL_GATHER:
         return &((const dl_gather_args *)args)->input;
     case DL_SCATTER:
         return &((const dl_scatter_args *)args)->output;
     case DL_REDUCE_SCATTER:
+    case DL_REDUCE_SCATTER_COALESCED:
         return &((const dl_reduce_scatter_args *)args)->output;
     default:
         return NULL;
@@ -87,6 +90,13 @@ static void
 put_shape(const dl_tensor *tensor, dl_buffer *text)
 {
     if (tensor == NULL) {
+        put(text, "\n");
+        return;
+    }
+    for (int i = 0; tensor->pieces != NULL && i < tensor->pieces->count; i++) {
+        put(text, "%s[%zu]", i > 0 ? ", " : "", tensor->pieces->tensors[i].count);
+    }
+    if (tensor->pieces != NULL) {
         put(text, "\n");
         return;
     }
@@ -105,7 +115,8 @@ static bool
 is_reduction(uint8_t op)
 {
     return op == DL_ALL_REDUCE || op == DL_REDUCE || op == DL_REDUCE_SCATTER
-           || op == DL_REDUCE_SCATTER_V;
+           || op == DL_REDUCE_SCATTER_V || op == DL_ALL_REDUCE_COALESCED
+           || op == DL_REDUCE_SCATTER_COALESCED;
 }
 
 static bool

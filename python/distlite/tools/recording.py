@@ -20,8 +20,10 @@ _Row = tuple[int, ...]
 OPS = {
     0: "broadcast",
     1: "all_reduce",
+    2: "all_reduce_coalesced",
     3: "reduce",
     4: "all_gather",
+    6: "all_gather_coalesced",
     7: "gather",
     8: "scatter",
     9: "reduce_scatter",
@@ -38,9 +40,13 @@ OPS = {
     37: "all_gather_object",
     38: "gather_object",
     39: "scatter_object_list",
+    40: "reduce_scatter_coalesced",
 }
 MESSAGES = ("send", "recv", "recv_any")
-REDUCING = ("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_v")
+REDUCING = (
+    *("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_v"),
+    *("all_reduce_coalesced", "reduce_scatter_coalesced"),
+)
 ROOTS = {
     "broadcast": "from",
     "reduce": "to",

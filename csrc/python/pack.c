@@ -1,0 +1,611 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/pack.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "pg/group.h"
+#include "python/convert.h"
+#include "python/errors.h"
+#include "python/group_type.h"
+#include "tensor/blocks.h"
+#include "tensor/overlap.h"
+
+/* What holds the memory of one piece. */
+typedef struct source {
+    PyObject *array;
+    PyObject *owner; /* as in dlpy_tensor */
+    int64_t *layout; /* shape and strides, of what is not contiguous; else NULL */
+    bool is_borrowed;
+    bool is_torch;
+} source;
+
+/* A heap type, which instances hold. */
+typedef struct pack {
+    PyObject_HEAD dl_tensor view;
+    dl_pieces pieces;
+    int room;
+    dl_tensor *tensors;
+    size_t *ends;
+    source *sources;
+} pack;
+
+static PyObject *
+pack_new(PyTypeObject *type, Py_ssize_t room)
+{
+    pack *self = (pack *)type->tp_alloc(type, 0);
+
+    if (self == NULL) {
+        return NULL;
+    }
+    self->room = (int)room;
+    self->tensors = PyMem_Malloc((size_t)room * sizeof *self->tensors);
+    self->ends = PyMem_Malloc((size_t)room * sizeof *self->ends);
+    self->sources = PyMem_Malloc((size_t)room * sizeof *self->sources);
+    if (self->tensors == NULL || self->ends == NULL || self->sources == NULL) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)self;
+}
+
+static int
+pack_clear(PyObject *object)
+{
+    pack *self = (pack *)object;
+    int count = self->pieces.count;
+
+    self->pieces.count = 0;
+    for (int i = 0; i < count; i++) {
+        Py_DECREF(self->sources[i].array);
+        Py_XDECREF(self->sources[i].owner);
+        PyMem_Free(self->sources[i].layout);
+    }
+    return 0;
+}
+
+static void
+pack_dealloc(PyObject *object)
+{
+    pack *self = (pack *)object;
+    PyTypeObject *type = Py_TYPE(object);
+
+    pack_clear(object);
+    PyMem_Free(self->tensors);
+    PyMem_Free(self->ends);
+    PyMem_Free(self->sources);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+/* The array's owner may reshape it meanwhile. */
+static int64_t *
+copy_layout(const dl_tensor *view)
+{
+    size_t size = (size_t)view->ndim * sizeof(int64_t);
+    int64_t *layout = PyMem_Malloc(2 * size + 1);
+
+    if (layout != NULL && size > 0) {
+        memcpy(layout, view->shape, size);
+        memcpy(layout + view->ndim, view->strides, size);
+    }
+    return layout;
+}
+
+static int
+fail_different(const pack *self, const dl_tensor *view)
+{
+    PyErr_Format(
+        PyExc_ValueError,
+        "array %d of the list is of %s, array 0 of %s, and its counterparts in "
+        "the call's other list are of one dtype",
+        self->pieces.count, dl_dtype_name(view->dtype),
+        dl_dtype_name(self->tensors[0].dtype));
+    return -1;
+}
+
+/* One more piece, a view into what `tensor` was made of. */
+static int
+pack_put(PyObject *object, PyObject *array, const dlpy_tensor *tensor,
+         const dl_tensor *view)
+{
+    pack *self = (pack *)object;
+    int at = self->pieces.count;
+    int64_t *layout = NULL;
+
+    if (at > 0 && !dl_tensors_have_same_dtype(view, &self->tensors[0])) {
+        return fail_different(self, view);
+    }
+    if (!view->is_contiguous && (layout = copy_layout(view)) == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    self->tensors[at] = *view;
+    self->tensors[at].shape = layout;
+    self->tensors[at].strides = layout == NULL ? NULL : layout + view->ndim;
+    self->ends[at] = dl_tensor_size(view) + (at == 0 ? 0 : self->ends[at - 1]);
+    self->sources[at] = (source){
+        .array = Py_NewRef(array),
+        .owner = Py_XNewRef(tensor->owner),
+        .layout = layout,
+        .is_borrowed = tensor->is_borrowed,
+        .is_torch = tensor->is_torch,
+    };
+    self->pieces.count++;
+    return 0;
+}
+
+/* Once all pieces are there. */
+static void
+pack_seal(PyObject *object)
+{
+    pack *self = (pack *)object;
+    bool is_writable = true;
+    size_t count = 0;
+
+    for (int i = 0; i < self->pieces.count; i++) {
+        is_writable = is_writable && self->tensors[i].is_writable;
+        count += self->tensors[i].count;
+    }
+    self->pieces.tensors = self->tensors;
+    self->pieces.ends = self->ends;
+    self->view = self->tensors[0];
+    self->view.data = &self->pieces;
+    self->view.count = count;
+    self->view.ndim = 0;
+    self->view.is_contiguous = false;
+    self->view.is_writable = is_writable;
+    self->view.shape = NULL;
+    self->view.strides = NULL;
+    self->view.pieces = &self->pieces;
+}
+
+/* By what nothing else has, as this is asked of every argument that is no ndarray. */
+static bool
+is_pack(PyObject *object)
+{
+    return Py_TYPE(object)->tp_dealloc == pack_dealloc;
+}
+
+bool
+dlpy_pack_view(PyObject *object, dl_tensor *view)
+{
+    if (!is_pack(object)) {
+        return false;
+    }
+    *view = ((pack *)object)->view;
+    return true;
+}
+
+static dlpy_tensor
+tensor_at(const pack *self, int index)
+{
+    const source *from = &self->sources[index];
+
+    return (dlpy_tensor){
+        .view = self->tensors[index],
+        .owner = from->owner,
+        .is_borrowed = from->is_borrowed,
+        .is_torch = from->is_torch,
+    };
+}
+
+int
+dlpy_pack_note_write(PyObject *object)
+{
+    const pack *self = (pack *)object;
+
+    for (int i = 0; i < self->pieces.count; i++) {
+        if (self->sources[i].is_torch
+            && dlpy_torch_note_write(self->sources[i].array) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int
+dlpy_pack_guard(dlpy_guard *guard, PyObject *object)
+{
+    const pack *self = (pack *)object;
+
+    for (int i = 0; i < self->pieces.count; i++) {
+        dlpy_tensor tensor = tensor_at(self, i);
+        if (dlpy_guard_add(guard, self->sources[i].array, &tensor) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+check_list(PyObject *object)
+{
+    if (PyList_Check(object) || PyTuple_Check(object)) {
+        return 0;
+    }
+    PyErr_Format(PyExc_TypeError, "a list of arrays was expected, not %R",
+                 (PyObject *)Py_TYPE(object));
+    return -1;
+}
+
+/* Each block along the first dimension into the pack of its number. */
+static int
+put_parts(const dlpy_state *state, PyObject *packs, PyObject *array,
+          const dlpy_tensor *tensor)
+{
+    int parts = (int)PyList_GET_SIZE(packs);
+    dl_blocks blocks;
+
+    if (parts == 0) {
+        return 0;
+    }
+    dl_status status = dl_blocks_cut(&blocks, &tensor->view, NULL, parts);
+    if (status != DL_OK) {
+        dlpy_raise_collective(state, status);
+        return -1;
+    }
+    int result = 0;
+    for (int i = 0; i < parts && result == 0; i++) {
+        result = pack_put(PyList_GET_ITEM(packs, i), array, tensor, &blocks.tensors[i]);
+    }
+    dl_blocks_fini(&blocks);
+    return result;
+}
+
+static int
+put_arrays(const dlpy_state *state, PyObject *packs, PyObject *arrays, bool is_cut)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arrays); i++) {
+        PyObject *array = PyTuple_GET_ITEM(arrays, i);
+        dlpy_tensor tensor;
+        if (dlpy_tensor_from(array, "tensor", &tensor) < 0) {
+            return -1;
+        }
+        int result =
+            is_cut ? put_parts(state, packs, array, &tensor)
+                   : pack_put(PyList_GET_ITEM(packs, 0), array, &tensor, &tensor.view);
+        dlpy_tensor_release(&tensor);
+        if (result < 0) {
+            return -1;
+        }
+    }
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(packs); i++) {
+        pack_seal(PyList_GET_ITEM(packs, i));
+    }
+    return 0;
+}
+
+/* A new list of `parts` empty packs. */
+static PyObject *
+new_packs(const dlpy_state *state, Py_ssize_t room, int parts)
+{
+    PyObject *packs = PyList_New(0);
+
+    for (int i = 0; packs != NULL && i < parts; i++) {
+        PyObject *made = pack_new(state->pack_type, room);
+        if (made == NULL || PyList_Append(packs, made) < 0) {
+            Py_CLEAR(packs);
+        }
+        Py_XDECREF(made);
+    }
+    return packs;
+}
+
+static PyObject *
+make_packs(const dlpy_state *state, PyObject *arrays, int parts, bool is_cut)
+{
+    /* A tuple, which nobody changes while arrays are asked for their memory. */
+    PyObject *items = check_list(arrays) < 0 ? NULL : PySequence_Tuple(arrays);
+    if (items == NULL) {
+        return NULL;
+    }
+    Py_ssize_t count = PyTuple_GET_SIZE(items);
+    PyObject *packs = NULL;
+    if (count == 0 || count > INT32_MAX) {
+        PyErr_SetString(PyExc_ValueError, "a pack takes one array or more");
+    } else {
+        packs = new_packs(state, count, parts);
+    }
+    if (packs != NULL && put_arrays(state, packs, items, is_cut) < 0) {
+        Py_CLEAR(packs);
+    }
+    Py_DECREF(items);
+    return packs;
+}
+
+static PyObject *
+pack_function(PyObject *module, PyObject *arrays)
+{
+    PyObject *packs = make_packs(dlpy_state_of_module(module), arrays, 1, false);
+    PyObject *only = packs == NULL ? NULL : Py_NewRef(PyList_GET_ITEM(packs, 0));
+
+    Py_XDECREF(packs);
+    return only;
+}
+
+static PyObject *
+pack_blocks_function(PyObject *module, PyObject *args)
+{
+    PyObject *arrays;
+    int parts;
+
+    if (!PyArg_ParseTuple(args, "Oi:_pack_blocks", &arrays, &parts)) {
+        return NULL;
+    }
+    return make_packs(dlpy_state_of_module(module), arrays, parts, true);
+}
+
+/* Whether the group's operations take packs: those in Python do not. */
+static bool
+takes_packs(const dlpy_state *state, PyObject *group)
+{
+    if (PyTuple_CheckExact(group) && PyTuple_GET_SIZE(group) == 2) {
+        group = PyTuple_GET_ITEM(group, 0);
+    }
+    if (group == Py_None) {
+        group = state->default_group;
+    }
+    return group != NULL && dlpy_group_check(state, group)
+           && ((dlpy_group *)group)->handler == NULL;
+}
+
+/* Numbers only: what moves as bytes may differ in ways that a pack does not tell. */
+static bool
+is_packed(const dl_tensor *view, int64_t limit)
+{
+    return view->device == DL_CPU && view->dtype != DL_OPAQUE
+           && dl_tensor_size(view) < (size_t)limit;
+}
+
+static PyObject *
+new_indices(PyObject *plan)
+{
+    PyObject *indices = PyList_New(0);
+    int result = indices == NULL ? -1 : PyList_Append(plan, indices);
+
+    Py_XDECREF(indices);
+    return result < 0 ? NULL : indices;
+}
+
+static int
+append_index(PyObject *indices, Py_ssize_t index)
+{
+    PyObject *number = PyLong_FromSsize_t(index);
+    int result = number == NULL ? -1 : PyList_Append(indices, number);
+
+    Py_XDECREF(number);
+    return result;
+}
+
+/* From the sizes and dtypes alone, which all ranks know.  `open_ones` has the indices of each
+ * dtype's pack, borrowed from the plan. */
+static int
+plan_array(PyObject *plan, PyObject *open_ones[DL_DTYPE_COUNT], Py_ssize_t index,
+           const dl_tensor *view, bool is_in_pack)
+{
+    PyObject **open = is_in_pack ? &open_ones[view->dtype] : NULL;
+    PyObject *indices = open == NULL ? NULL : *open;
+
+    if (indices == NULL && (indices = new_indices(plan)) == NULL) {
+        return -1;
+    }
+    if (open != NULL) {
+        *open = indices;
+    }
+    return append_index(indices, index);
+}
+
+static PyObject *
+plan_function(PyObject *module, PyObject *args)
+{
+    const dlpy_state *state = dlpy_state_of_module(module);
+    PyObject *open_ones[DL_DTYPE_COUNT] = {0};
+    PyObject *arrays, *group;
+    long long limit;
+
+    if (!PyArg_ParseTuple(args, "OLO:_plan_packs", &arrays, &limit, &group)
+        || check_list(arrays) < 0) {
+        return NULL;
+    }
+    PyObject *items = PySequence_Tuple(arrays);
+    PyObject *plan = items == NULL ? NULL : PyList_New(0);
+    bool takes = takes_packs(state, group);
+    for (Py_ssize_t i = 0; plan != NULL && i < PyTuple_GET_SIZE(items); i++) {
+        dlpy_tensor tensor = {.view.dtype = DL_OPAQUE};
+        /* What the core does not see is not looked at here either. */
+        if (takes
+            && dlpy_tensor_from(PyTuple_GET_ITEM(items, i), "tensor", &tensor) < 0) {
+            Py_CLEAR(plan);
+            break;
+        }
+        bool is_in_pack = takes && is_packed(&tensor.view, limit);
+        if (plan_array(plan, open_ones, i, &tensor.view, is_in_pack) < 0) {
+            Py_CLEAR(plan);
+        }
+        dlpy_tensor_release(&tensor);
+    }
+    Py_XDECREF(items);
+    return plan;
+}
+
+/* The memory of an array of a list, from its first byte to behind its last. */
+typedef struct span {
+    dl_extent extent;
+    uintptr_t reach; /* the farthest end of this one and those before it */
+    Py_ssize_t index;
+} span;
+
+static int
+compare_spans(const void *left, const void *right)
+{
+    uintptr_t first = ((const span *)left)->extent.first;
+    uintptr_t second = ((const span *)right)->extent.first;
+
+    return (first > second) - (first < second);
+}
+
+/* Sorted, and without those that are empty; to be freed. */
+static int
+spans_of(PyObject *arrays, span **spans, Py_ssize_t *count)
+{
+    PyObject *items = check_list(arrays) < 0 ? NULL : PySequence_Tuple(arrays);
+    Py_ssize_t size = items == NULL ? 0 : PyTuple_GET_SIZE(items);
+    span *made = items == NULL ? NULL : PyMem_Malloc((size_t)size * sizeof *made + 1);
+    Py_ssize_t used = 0;
+
+    if (made == NULL) {
+        Py_XDECREF(items);
+        if (!PyErr_Occurred()) {
+            PyErr_NoMemory();
+        }
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        dlpy_tensor tensor;
+        if (dlpy_tensor_from(PyTuple_GET_ITEM(items, i), "tensor", &tensor) < 0) {
+            PyMem_Free(made);
+            Py_DECREF(items);
+            return -1;
+        }
+        dl_extent extent = dl_tensor_extent(&tensor.view);
+        dlpy_tensor_release(&tensor);
+        if (extent.first != extent.end) {
+            made[used++] = (span){.extent = extent, .index = i};
+        }
+    }
+    Py_DECREF(items);
+    qsort(made, (size_t)used, sizeof *made, compare_spans);
+    for (Py_ssize_t i = 0; i < used; i++) {
+        uintptr_t before = i == 0 ? 0 : made[i - 1].reach;
+        made[i].reach = before > made[i].extent.end ? before : made[i].extent.end;
+    }
+    *spans = made;
+    *count = used;
+    return 0;
+}
+
+/* Adjacent ones in order of their beginnings, as far as the farthest end. */
+static int
+find_among_themselves(const span *spans, Py_ssize_t count, PyObject *found)
+{
+    const span *farthest = NULL;
+
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (farthest != NULL && spans[i].extent.first < farthest->extent.end
+            && (append_index(found, farthest->index) < 0
+                || append_index(found, spans[i].index) < 0)) {
+            return -1;
+        }
+        if (farthest == NULL || spans[i].extent.end > farthest->extent.end) {
+            farthest = &spans[i];
+        }
+    }
+    return 0;
+}
+
+/* How many of the others begin before `end`. */
+static Py_ssize_t
+count_before(const span *others, Py_ssize_t count, uintptr_t end)
+{
+    Py_ssize_t low = 0;
+
+    while (low < count) {
+        Py_ssize_t middle = (low + count) / 2;
+        if (others[middle].extent.first < end) {
+            low = middle + 1;
+        } else {
+            count = middle;
+        }
+    }
+    return low;
+}
+
+static int
+find_among_others(const span *spans, Py_ssize_t count, const span *others,
+                  Py_ssize_t other_count, PyObject *found)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        dl_extent own = spans[i].extent;
+        Py_ssize_t before = count_before(others, other_count, own.end);
+        if (before > 0 && others[before - 1].reach > own.first
+            && append_index(found, spans[i].index) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *
+find_shared_function(PyObject *Py_UNUSED(module), PyObject *args)
+{
+    PyObject *arrays, *other_arrays = NULL;
+    span *spans = NULL, *others = NULL;
+    Py_ssize_t count = 0, other_count = 0;
+    int result = -1;
+
+    if (!PyArg_ParseTuple(args, "O|O:_find_shared", &arrays, &other_arrays)) {
+        return NULL;
+    }
+    other_arrays = other_arrays == Py_None ? NULL : other_arrays;
+    PyObject *found = PyList_New(0);
+    if (found != NULL && spans_of(arrays, &spans, &count) == 0
+        && (other_arrays == NULL
+            || spans_of(other_arrays, &others, &other_count) == 0)) {
+        result = other_arrays == NULL
+                     ? find_among_themselves(spans, count, found)
+                     : find_among_others(spans, count, others, other_count, found);
+    }
+    PyMem_Free(spans);
+    PyMem_Free(others);
+    if (result < 0) {
+        Py_CLEAR(found);
+    }
+    return found;
+}
+
+static PyType_Slot pack_slots[] = {
+    {Py_tp_doc, "Several arrays that an operation takes as one."},
+    {Py_tp_dealloc, pack_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec pack_spec = {
+    .name = "distlite._C._Pack",
+    .basicsize = sizeof(pack),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE
+             | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = pack_slots,
+};
+
+static PyMethodDef functions[] = {
+    {"_pack", pack_function, METH_O,
+     "_pack($module, arrays, /)\n--\n\n"
+     "The arrays, which are of one dtype, as an argument of an operation."},
+    {"_pack_blocks", pack_blocks_function, METH_VARARGS,
+     "_pack_blocks($module, arrays, parts, /)\n--\n\n"
+     "A list of packs: number i has block i of each array, of `parts` along its first "
+     "dimension."},
+    {"_plan_packs", plan_function, METH_VARARGS,
+     "_plan_packs($module, arrays, limit, group, /)\n--\n\n"
+     "Indices of the arrays that are to go in one operation: those of one dtype and "
+     "below "
+     "`limit` bytes, and each other one for itself."},
+    {"_find_shared", find_shared_function, METH_VARARGS,
+     "_find_shared($module, arrays, others=None, /)\n--\n\n"
+     "Indices of the arrays that lie in each other's memory, or its gaps; or in that "
+     "of "
+     "`others`.  Some more than once."},
+    {0},
+};
+
+int
+dlpy_add_packs(PyObject *module)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    if (PyModule_AddFunctions(module, functions) < 0) {
+        return -1;
+    }
+    return dlpy_add_type(module, &pack_spec, NULL, &state->pack_type);
+}

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Coalesced calls: several arrays in one operation.
+
+All small arrays of one dtype go as one pack (`csrc/python/pack.h`), which the core
+reads and writes as one array; a large array gains nothing from that, and goes alone.
+Which go together follows from sizes and dtypes alone, so that all ranks do the same.
+Such a call is one operation: all arrays are read before any of them is written to,
+whatever memory they share.  `group` may be a tuple of a group and a timeout, as in the
+functions of the core; `op` is of all arrays, or a list has one for each.
+"""
+
+from __future__ import annotations
+
+from . import _C
+from ._C import _find_shared, _pack, _pack_blocks, _plan_packs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from ._C import Work
+
+__all__ = [
+    *("Coalesced", "gather_lists", "gather_singles", "reduce_all"),
+    "reduce_scatter_singles",
+]
+
+# Bytes from which on an array goes alone: its copies into the pack and out of it would
+# cost more than an operation of its own (`benchmarks/coalesced.py`).
+LARGE = 1 << 14
+
+
+class Coalesced:
+    """What a coalesced call has begun, and what is left to do once that has ended."""
+
+    def __init__(
+        self,
+        outputs: Sequence[Any],
+        works: Iterable[Work | None],
+        copies: Sequence[tuple[Any, Any]] = (),
+    ) -> None:
+        self.outputs = list(outputs)
+        self.works = [work for work in works if work is not None]
+        self._copies = copies
+
+    def finish(self) -> None:
+        """Puts results that were made elsewhere where they belong; once."""
+        copies, self._copies = self._copies, ()
+        for array, result in copies:
+            _assign(array, result)
+
+
+class _Copies:
+    """`arrays`, those of `shared` in copies; `pairs`: such an array and its copy."""
+
+    def __init__(self, arrays: Sequence[Any], shared: Iterable[int]) -> None:
+        self.arrays = list(arrays)
+        self.pairs: list[tuple[Any, Any]] = []
+        for i in sorted(set(shared)):
+            self.arrays[i] = _copy_of(arrays[i])
+            self.pairs.append((arrays[i], self.arrays[i]))
+
+    def take(self, indices: Sequence[int]) -> Any:
+        """One array, or a pack of several."""
+        if len(indices) == 1:
+            return self.arrays[indices[0]]
+        return _pack(self.some(indices))
+
+    def some(self, indices: Sequence[int]) -> list[Any]:
+        """The arrays of these indices."""
+        return [self.arrays[i] for i in indices]
+
+
+def reduce_all(arrays: Sequence[Any], op: Any, group: Any, async_op: bool) -> Coalesced:
+    """all_reduce of each array."""
+    plan = _plan(arrays, op, group)
+    # One pack is read as a whole before it is written to.
+    used = _Copies(arrays, _find_shared(arrays) if len(plan) > 1 else ())
+    works = [
+        _C.all_reduce(used.take(indices), _at(op, indices[0]), group, async_op)
+        for indices in plan
+    ]
+    return Coalesced(arrays, works, used.pairs)
+
+
+def gather_lists(
+    outputs: Sequence[Sequence[Any]], inputs: Sequence[Any], group: Any, async_op: bool
+) -> Coalesced:
+    """all_gather of each input: outputs[rank][i] is rank's array i."""
+    count = len(inputs)
+    every = [array for of_rank in outputs for array in of_rank]
+    read, written = _for_gather(inputs, every)
+    works = []
+    for indices in _plan_packs(inputs, LARGE, group):
+        targets = [
+            written.take([start + i for i in indices])
+            for start in range(0, len(every), count)
+        ]
+        works.append(_C.all_gather(targets, read.take(indices), group, async_op))
+    return Coalesced(every, works, written.pairs)
+
+
+def gather_singles(
+    outputs: Sequence[Any], inputs: Sequence[Any], group: Any, size: int, async_op: bool
+) -> Coalesced:
+    """all_gather_single of each pair."""
+    read, written = _for_gather(inputs, outputs)
+    works = []
+    for indices in _plan_packs(inputs, LARGE, group):
+        source = read.take(indices)
+        if len(indices) == 1:
+            target = written.take(indices)
+            works.append(_C.all_gather_single(target, source, group, async_op))
+        else:
+            targets = _pack_blocks(written.some(indices), size)
+            works.append(_C.all_gather(targets, source, group, async_op))
+    return Coalesced(outputs, works, written.pairs)
+
+
+def reduce_scatter_singles(
+    outputs: Sequence[Any],
+    inputs: Sequence[Any],
+    op: Any,
+    group: Any,
+    size: int,
+    async_op: bool,
+) -> Coalesced:
+    """reduce_scatter_single of each pair."""
+    # Outputs are smaller than inputs: they are what is made elsewhere.
+    shared = [*_find_shared(outputs), *_find_shared(outputs, inputs)]
+    written, read = _Copies(outputs, shared), _Copies(inputs, ())
+    works = []
+    for indices in _plan(outputs, op, group):
+        its, target = _at(op, indices[0]), written.take(indices)
+        if len(indices) == 1:
+            source = read.take(indices)
+            works.append(_C.reduce_scatter_single(target, source, its, group, async_op))
+        else:
+            sources = _pack_blocks(read.some(indices), size)
+            works.append(_C.reduce_scatter(target, sources, its, group, async_op))
+    return Coalesced(outputs, works, written.pairs)
+
+
+def _for_gather(
+    inputs: Sequence[Any], outputs: Sequence[Any]
+) -> tuple[_Copies, _Copies]:
+    return (
+        _Copies(inputs, _find_shared(inputs, outputs)),
+        _Copies(outputs, _find_shared(outputs)),
+    )
+
+
+def _at(op: Any, index: int) -> Any:
+    return op[index] if isinstance(op, list) else op
+
+
+def _plan(arrays: Sequence[Any], op: Any, group: Any) -> list[list[int]]:
+    """Indices of those that go together, which have the same operation.
+
+    Whether factors are the same is known to each rank alone: of several operations,
+    those that have one go alone.
+    """
+    if not isinstance(op, list):
+        return _plan_packs(arrays, LARGE, group)
+    by_op: dict[Any, list[int]] = {}
+    for i, each in enumerate(op):
+        has_factor = getattr(each, "factor", None) is not None
+        by_op.setdefault(i if has_factor else str(each), []).append(i)
+    plan = []
+    for chosen in by_op.values():
+        some = [arrays[i] for i in chosen]
+        plan += [[chosen[i] for i in each] for each in _plan_packs(some, LARGE, group)]
+    return plan
+
+
+def _copy_of(array: Any) -> Any:
+    if hasattr(array, "clone"):
+        return array.detach().clone()
+    if hasattr(array, "copy"):
+        return array.copy()
+    raise ValueError(
+        f"arrays of a coalesced call share memory, and {type(array).__name__} has no "
+        "copy(): pass copies"
+    )
+
+
+def _assign(array: Any, result: Any) -> None:
+    if hasattr(array, "copy_"):
+        array.detach().copy_(result)
+    else:
+        array[...] = result
