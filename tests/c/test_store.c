@@ -11,7 +11,7 @@ typedef struct plain_store {
     dl_store *hash;
     int closed;
     int freed;
-    int sets;
+    atomic_int sets;
 } plain_store;
 
 static dl_store *
@@ -24,7 +24,7 @@ static dl_status
 plain_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
               dl_deadline deadline)
 {
-    ((plain_store *)store)->sets += request->op == DL_OP_SET;
+    atomic_fetch_add(&((plain_store *)store)->sets, request->op == DL_OP_SET);
     return dl_store_execute(hash_of(store), request, reply, deadline);
 }
 
@@ -161,7 +161,7 @@ CHECK_CASE(nothing_over_the_limits_reaches_the_kind)
     /* The good half of a call is not done either. */
     CHECK_STATUS(dl_store_multi_set(store, keys, keys, 2, SOON), DL_INVALID);
     CHECK_STATUS(dl_store_multi_set(store, values, values, 2, SOON), DL_INVALID);
-    CHECK_EQUAL(plain.sets, 0);
+    CHECK_EQUAL(atomic_load(&plain.sets), 0);
     dl_store_unref(store);
     free(memory);
 }
@@ -235,7 +235,7 @@ CHECK_CASE(generic_multi_calls_are_loops)
     dl_buffer held[2] = {0};
 
     CHECK_OK(dl_store_multi_set(store, keys, values, 2, SOON));
-    CHECK_EQUAL(plain.sets, 2);
+    CHECK_EQUAL(atomic_load(&plain.sets), 2);
     CHECK_OK(dl_store_multi_get(store, keys, 2, held, SOON));
     CHECK_BYTES(dl_buffer_bytes(&held[0]), "c");
     CHECK_BYTES(dl_buffer_bytes(&held[1]), "a");
