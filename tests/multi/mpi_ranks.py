@@ -488,6 +488,65 @@ def mismatched() -> str:
     return error_of(init)
 
 
+def dtypes() -> dict[str, Any]:
+    """What sends and receives of different dtypes raise, small and large, and whether
+    the next messages arrive; rank 0 sends."""
+    rank, _ = init()
+    found: dict[str, Any] = {}
+    pairs: dict[str, tuple[Any, Any]] = {
+        "numbers": ("f4", "i4"),
+        "units": ("M8[s]", "M8[ms]"),
+        "records": ([("a", "i4"), ("b", "f4")], [("b", "f4"), ("a", "i4")]),
+    }
+    for name, pair in pairs.items():
+        for count in (3, 200_000):
+            array = np.full(count * np.dtype(pair[rank]).itemsize, rank + 1, np.uint8)
+            mine = array.view(pair[rank])
+            if rank == 0:
+                found[f"{name} {count}"] = error_of(distlite.send, mine, 1)
+            else:
+                found[f"{name} {count}"] = error_of(distlite.recv, mine, 0)
+                found[f"{name} {count} is kept"] = bool((array == 2).all())
+    for count in (3, 200_000):
+        sent, short = np.arange(float(count)), np.zeros(2)
+        got, strided = np.zeros(count + 1), np.zeros((count, 2))[:, 0]
+        if rank == 0:
+            found[f"long {count}"] = error_of(distlite.send, sent, 1)
+            works = [distlite.isend(sent + i, 1) for i in range(3)]
+            distlite.wait_all(works)
+        else:
+            found[f"long {count}"] = error_of(distlite.recv, short, 0)
+            arrays = [np.zeros(count), strided, got]
+            works = [distlite.irecv(array, 0) for array in arrays]
+            distlite.wait_all(works[::-1])
+            good = [(a[:count] == sent + i).all() for i, a in enumerate(arrays)]
+            found[f"right {count}"] = [bool(each) for each in [*good, got[count] == 0]]
+    distlite.destroy_process_group()
+    return found
+
+
+def many_large() -> dict[str, Any]:
+    """More large messages under way than there are tags, then all that were sent."""
+    rank, _ = init()
+    found: dict[str, Any] = {}
+    arrays = [np.full(2000, float(i)) for i in range(257)]
+    if rank == 0:
+        works = [distlite.isend(array, 1) for array in arrays[:256]]
+        found["error"] = error_of(distlite.isend, arrays[256], 1)
+        distlite.barrier()
+        distlite.wait_all(works)
+        distlite.send(arrays[256], 1)
+    else:
+        distlite.barrier()
+        got = [np.zeros(2000) for _ in arrays]
+        works = [distlite.irecv(array, 0) for array in got]
+        for work in works[::-1]:
+            work.wait()
+        found["right"] = [a.sum() for a in got] == [a.sum() for a in arrays]
+    distlite.destroy_process_group()
+    return found
+
+
 def tags() -> dict[str, Any]:
     """Arrays with the largest tags that every MPI has, and objects among them."""
     rank, size = init()

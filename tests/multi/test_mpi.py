@@ -100,6 +100,45 @@ def test_a_size_that_is_not_that_of_the_world_is_refused():
         assert "world_size=3 asks for a group of 3, but MPI's world has 2 ranks" in text
 
 
+DTYPES = {
+    "numbers": ("float32", "int32"),
+    "units": ("datetime64[s]", "datetime64[ms]"),
+    "records": ("another dtype (#", "{b: float32 at 0, a: int32 at 4, 8 bytes}"),
+}
+
+
+def check_dtypes(first, second):
+    for name, (sent, taken) in DTYPES.items():
+        for count in (3, 200_000):
+            text = second[f"{name} {count}"]
+            assert f": the message of rank 0 is of {sent}" in text
+            assert text.endswith(f", the receive of rank 1 takes {taken}")
+            assert second[f"{name} {count} is kept"]
+    for count in (3, 200_000):
+        assert f"rank 0 of {count * 8} bytes does not fit" in second[f"long {count}"]
+        assert second[f"right {count}"] == [True] * 4
+    # MPI tells a sender nothing of what became of a message.
+    assert set(first.values()) == {"no error"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_messages_of_other_dtypes(family):
+    env = mpi_double(*FAMILIES[family], DISTLITE_MPI_PIECE="65536")
+    check_dtypes(*run_ranks(mpi_ranks.call, 2, env=env, name="dtypes"))
+
+
+@launchers
+def test_messages_of_other_dtypes_with_an_mpi(run, launcher):
+    check_dtypes(*run(launcher, 2, "dtypes"))
+
+
+@launchers
+def test_large_messages_have_tags_of_their_own(run, launcher):
+    first, second = run(launcher, 2, "many_large")
+    assert "256 messages of more than 8192 bytes to rank 1 are under" in first["error"]
+    assert second["right"]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_tags_where_mpi_has_few(family):
     """The stand-in's end where MPI allows a library to end."""
@@ -108,7 +147,7 @@ def test_tags_where_mpi_has_few(family):
     assert second["object"] == 100_000
     for found in (first, second):
         assert found["right"]
-        assert "tags go from 0 to 32763 here (MPI_TAG_UB of " in found["error"]
+        assert "tags go from 0 to 32507 here (MPI_TAG_UB of " in found["error"]
 
 
 @launchers
@@ -284,7 +323,7 @@ def check_from_any_rank(found):
     assert found["came before"] == [1, 1.0]
     assert found["in order"] == [1.0, 2.0, 3.0, 4.0, 50.0]
     assert "timed out after 100ms" in found["too short"]
-    assert "MPI_Irecv failed: " in found["too long"]
+    assert "rank 1 of 24 bytes does not fit" in found["too long"]
     assert "recv in group 1 on rank 0 timed out after 200ms" in found["late"]
     assert found["then"] == [1, 6.0]
 

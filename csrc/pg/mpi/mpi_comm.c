@@ -11,6 +11,8 @@
 #include "base/hash.h"
 #include "base/interrupt.h"
 
+#define TAG_WORDS (DL_MPI_DATA_TAGS / 64)
+
 /* Looks at full speed: as long as a small collective takes where each rank of this host
  * has a core, otherwise as long as one message; then looks that let others have the core;
  * then naps.  Within the first, a lock that others want is not given up. */
@@ -37,6 +39,7 @@ free_comm(dl_mpi_comm *comm)
     }
     pthread_mutex_destroy(&comm->matching.lock);
     pthread_mutex_destroy(&comm->lock);
+    free(comm->data_tags);
     free(comm->group_name);
     free(comm);
 }
@@ -97,8 +100,10 @@ dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name, const int *ra
     made->piece = piece;
     made->eager_looks = eager_looks();
     made->group_name = strdup(group_name);
-    dl_status status =
-        made->group_name == NULL ? dl_fail_no_memory() : create(made, ranks);
+    made->data_tags = calloc((size_t)size, TAG_WORDS * sizeof *made->data_tags);
+    dl_status status = made->group_name == NULL || made->data_tags == NULL
+                           ? dl_fail_no_memory()
+                           : create(made, ranks);
     if (status != DL_OK) {
         free_comm(made);
         return status;
@@ -121,6 +126,33 @@ dl_mpi_comm_unref(dl_mpi_comm *comm)
         && atomic_fetch_sub_explicit(&comm->references, 1, memory_order_acq_rel) == 1) {
         free_comm(comm);
     }
+}
+
+int
+dl_mpi_comm_take_tag(dl_mpi_comm *comm, int rank)
+{
+    _Atomic uint64_t *words = comm->data_tags + (size_t)rank * TAG_WORDS;
+
+    for (int i = 0; i < TAG_WORDS; i++) {
+        uint64_t used = atomic_load(&words[i]);
+        while (used != UINT64_MAX) {
+            int bit = __builtin_ctzll(~used);
+            if (atomic_compare_exchange_strong(&words[i], &used,
+                                               used | UINT64_C(1) << bit)) {
+                return DL_MPI_DATA_TAG + i * 64 + bit;
+            }
+        }
+    }
+    return 0;
+}
+
+void
+dl_mpi_comm_give_tag(dl_mpi_comm *comm, int rank, int tag)
+{
+    int index = tag - DL_MPI_DATA_TAG;
+
+    atomic_fetch_and(&comm->data_tags[rank * TAG_WORDS + index / 64],
+                     ~(UINT64_C(1) << index % 64));
 }
 
 void

@@ -22,7 +22,9 @@ enum {
     DL_MPI_NEWS_TAG,
     DL_MPI_GO_TAG,
     DL_MPI_OBJECT_TAG, /* of DL_OBJECT_TAG */
-    DL_MPI_USER_TAG,
+    DL_MPI_DATA_TAG,   /* and those up to the next: large contents (mpi_message.c) */
+    DL_MPI_DATA_TAGS = 256,
+    DL_MPI_USER_TAG = DL_MPI_DATA_TAG + DL_MPI_DATA_TAGS,
 };
 
 /* Receives that wait to be matched (mpi_match.h). */
@@ -43,6 +45,8 @@ typedef struct dl_mpi_comm {
     char *group_name;
     int eager_looks; /* before others get the core */
     atomic_uint references;
+    /* Which of the tags for large contents are in use, in words of 64, by rank. */
+    _Atomic uint64_t *data_tags;
     /* Something was left behind in it: it stays for the life of the process. */
     atomic_bool is_forsaken;
     atomic_bool is_aborted;
@@ -65,6 +69,11 @@ void dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause);
 
 /* DL_OK, or why it was aborted, or that MPI has been ended. */
 dl_status dl_mpi_comm_admit(dl_mpi_comm *comm);
+
+/* A tag for large contents to that rank, to be given back when a receive has taken them:
+ * until then no other message may have it.  0: all are in use. */
+int dl_mpi_comm_take_tag(dl_mpi_comm *comm, int rank);
+void dl_mpi_comm_give_tag(dl_mpi_comm *comm, int rank, int tag);
 
 /* The pace of looking again; zero at first. */
 typedef struct dl_mpi_pace {

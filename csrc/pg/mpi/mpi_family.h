@@ -36,6 +36,7 @@ typedef int delete_attribute_fn(native_handle, int, void *, void *);
     X(group_free, MPI_Group_free, (H *))                                               \
     X(comm_create_group, MPI_Comm_create_group, (H, H, int, H *))                      \
     X(isend, MPI_Isend, (const void *, int, H, int, int, H, H *))                      \
+    X(issend, MPI_Issend, (const void *, int, H, int, int, H, H *))                    \
     X(irecv, MPI_Irecv, (void *, int, H, int, int, H, H *))                            \
     X(ibcast, MPI_Ibcast, (void *, int, H, int, H, H *))                               \
     X(iprobe, MPI_Iprobe, (int, int, H, int *, void *))                                \
@@ -180,6 +181,18 @@ isend(const dl_mpi_part *part, int peer, int tag, dl_mpi_handle comm,
     native_handle made;
     int result = native.isend(part->data, part->count, TO(part->type), peer, tag,
                               TO(comm), &made);
+
+    *request = result == 0 ? FROM(made) : 0;
+    return result;
+}
+
+static int
+issend(const dl_mpi_part *part, int peer, int tag, dl_mpi_handle comm,
+       dl_mpi_handle *request)
+{
+    native_handle made;
+    int result = native.issend(part->data, part->count, TO(part->type), peer, tag,
+                               TO(comm), &made);
 
     *request = result == 0 ? FROM(made) : 0;
     return result;
@@ -421,6 +434,7 @@ static const dl_mpi_table calls = {
     .comm_set_errhandler = comm_set_errhandler,
     .comm_create = comm_create,
     .isend = isend,
+    .issend = issend,
     .irecv = irecv,
     .ibcast = ibcast,
     .iprobe = iprobe,

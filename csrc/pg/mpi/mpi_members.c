@@ -27,8 +27,8 @@ announce(const dl_backend_options *options, const dl_mpi_member *self,
 
     snprintf(key, sizeof key, "mpi/turn/%d", options->rank);
     DL_TRY(dl_store_add(options->store, dl_bytes_of(key), 1, turn, deadline));
-    snprintf(value, sizeof value, "%d %d %" PRId64, self->world_rank, self->world_size,
-             self->piece);
+    snprintf(value, sizeof value, "v2 %d %d %" PRId64, self->world_rank,
+             self->world_size, self->piece);
     return dl_store_set(options->store, member_key(key, *turn, options->rank),
                         dl_bytes_of(value), deadline);
 }
@@ -40,7 +40,7 @@ read_member(const dl_buffer *value, dl_mpi_member *told)
 
     memcpy(text, value->data,
            value->size < sizeof text ? value->size : sizeof text - 1);
-    if (sscanf(text, "%d %d %" SCNd64, &told->world_rank, &told->world_size,
+    if (sscanf(text, "v2 %d %d %" SCNd64, &told->world_rank, &told->world_size,
                &told->piece)
         != 3) {
         return dl_fail(DL_PROTOCOL, "what it says in the store is not of this version");

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Messages between two ranks, by MPI_Isend and MPI_Irecv; receives from any source are
- * matched as mpi_match.h says.  Whoever waits looks at the
- * request; the runner looks after those that nobody waits for.  A receive can be taken
- * back, a send cannot. */
+ * matched as mpi_match.h says.  Whoever waits looks at the request; the runner looks after
+ * those that nobody waits for.  A receive can be taken back, a send cannot.
+ *
+ * MPI does not compare types, so each message begins with a head that says what its
+ * elements are.  Small contents come along with the head; large ones are a message of
+ * their own, with a tag that the head tells, and go from array to array.  The array is not
+ * touched before the head has been looked at. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +25,26 @@
 /* A block of this many bytes is the unit of what an int cannot count. */
 #define UNIT ((size_t)1 << 20)
 
+/* Contents of at most so many bytes come along with the head: copying them costs less
+ * than another message. */
+#define MOST_ALONG ((size_t)8192)
+
+typedef struct head {
+    uint64_t size; /* of the contents */
+    uint32_t code; /* of an opaque dtype */
+    uint16_t tag;  /* of the message with the contents, from DL_MPI_DATA_TAG; 0: here */
+    uint8_t dtype;
+    uint8_t unused;
+} head;
+
+_Static_assert(sizeof(head) == 16, "ranks send it to each other");
+
+/* What MPI has of a head, whoever frees the message. */
+typedef struct frame {
+    head head;
+    uint8_t contents[];
+} frame;
+
 typedef struct message {
     dl_work work;
     dl_mpi_errand errand;
@@ -29,12 +53,19 @@ typedef struct message {
     dl_mpi_comm *comm;
     dl_tensor tensor;   /* the array, if it has gaps with shape and strides behind */
     void *copy;         /* of an array with gaps; or NULL */
+    int peer, data_tag; /* of a send with contents of their own */
+    frame *frame;       /* with room for MOST_ALONG if it is to be received */
     dl_mpi_handle type; /* of a message of our own type; or 0 */
     dl_deadline deadline;
     /* guarded by lock */
     pthread_mutex_t lock;
-    dl_mpi_handle request; /* 0: it waits for its match */
+    dl_mpi_handle head_request; /* 0: it waits for its match */
     dl_mpi_match match;
+    dl_mpi_handle data_request;
+    bool is_head_pending; /* which of these two there are */
+    bool is_data_pending;
+    bool is_refused;   /* the contents that still come are not for the array */
+    dl_error *refusal; /* NULL also if there was no memory for it */
     bool is_withdrawn;
     bool is_left;           /* its request is MPI's alone */
     dl_error *why;          /* of the withdrawal; NULL if there was no memory for it */
@@ -64,13 +95,23 @@ free_message(dl_work *work)
     }
     dl_mpi_comm_unref(self->comm);
     pthread_mutex_destroy(&self->lock);
+    free(self->frame);
     free(self->copy);
+    free(self->refusal);
     free(self->why);
     dl_work_fini(work);
     free(self);
 }
 
-/* Ends a receive; a send goes on, since MPI has no way to take it back. */
+/* MPI does not have the receive yet. */
+static bool
+waits_for_match(const message *self)
+{
+    return self->is_head_pending && self->head_request == 0;
+}
+
+/* Ends a receive; a send goes on, since MPI has no way to take it back, and so does a
+ * receive whose contents are on their way. */
 static void
 take_back_locked(message *self)
 {
@@ -82,10 +123,11 @@ take_back_locked(message *self)
         }
         self->is_withdrawn = true;
     }
-    if (self->request == 0) {
+    if (waits_for_match(self)) {
         dl_mpi_match_take_back(self->comm, &self->match);
-    } else if (self->work.op != DL_SEND && dl_mpi_world_is_open()) {
-        self->comm->mpi->cancel(&self->request);
+    } else if (self->work.op != DL_SEND && self->is_head_pending
+               && dl_mpi_world_is_open()) {
+        self->comm->mpi->cancel(&self->head_request);
     }
 }
 
@@ -96,15 +138,21 @@ leave_to_mpi_locked(message *self)
 {
     int result;
 
-    if (self->request == 0
-        && (!dl_mpi_match_look(self->comm, &self->match, &result, &self->request)
+    if (waits_for_match(self)
+        && (!dl_mpi_match_look(self->comm, &self->match, &result, &self->head_request)
             || result != 0)) {
         return; /* MPI does not have it */
     }
-    dl_mpi_leftover_add(self->comm->mpi, self->request);
+    if (self->is_head_pending) {
+        dl_mpi_leftover_add(self->comm->mpi, self->head_request);
+        self->frame = NULL;
+    }
+    if (self->is_data_pending) {
+        dl_mpi_leftover_add(self->comm->mpi, self->data_request);
+        self->work.keeps_memory = self->copy == NULL;
+        self->copy = NULL;
+    }
     atomic_store(&self->comm->is_forsaken, true);
-    self->work.keeps_memory = self->copy == NULL;
-    self->copy = NULL;
     self->is_left = true;
 }
 
@@ -114,37 +162,236 @@ fail_withdrawn(const message *self)
     return self->why == NULL ? dl_fail_no_memory() : dl_fail_again(self->why);
 }
 
-/* The end of a request; a message too long for the array is MPI's to notice. */
 static dl_status
-conclude_locked(message *self, int result, const dl_mpi_status *status)
+fail_call(const message *self, int result)
 {
-    if (result != 0) {
-        dl_mpi_check(self->comm->mpi, result,
-                     self->work.op == DL_SEND ? "MPI_Isend" : "MPI_Irecv");
-        return dl_fail_while("%s in group %s on rank %d", name_of(self),
-                             self->comm->group_name, self->comm->rank);
+    dl_mpi_check(self->comm->mpi, result,
+                 self->work.op == DL_SEND ? "MPI_Isend" : "MPI_Irecv");
+    return dl_fail_while("%s in group %s on rank %d", name_of(self),
+                         self->comm->group_name, self->comm->rank);
+}
+
+static bool
+has_ended(const message *self, dl_mpi_handle *request, dl_mpi_status *status,
+          int *result)
+{
+    int is_done = 0;
+
+    *result = self->comm->mpi->test(request, &is_done, status);
+    return is_done || *result != 0;
+}
+
+static bool
+test_send_locked(message *self, dl_status *outcome)
+{
+    int results[2] = {0, 0};
+
+    if (self->is_head_pending) {
+        self->is_head_pending =
+            !has_ended(self, &self->head_request, NULL, &results[0]);
     }
-    if (self->is_withdrawn && (status->is_cancelled || self->work.op == DL_SEND)) {
-        return fail_withdrawn(self);
-    }
-    if (self->work.op != DL_SEND) {
-        self->work.source = status->source;
-        if (self->copy != NULL && status->bytes != 0) {
-            size_t size = dl_tensor_size(&self->tensor);
-            size_t came = status->bytes < 0 ? size : (size_t)status->bytes;
-            dl_strided_scatter_part(&self->tensor, self->copy, 0, came);
+    if (self->is_data_pending) {
+        self->is_data_pending =
+            !has_ended(self, &self->data_request, NULL, &results[1]);
+        if (!self->is_data_pending) {
+            dl_mpi_comm_give_tag(self->comm, self->peer, self->data_tag);
         }
+    }
+    int result = results[0] != 0 ? results[0] : results[1];
+    if (result != 0) {
+        if (self->is_head_pending || self->is_data_pending) {
+            leave_to_mpi_locked(self);
+        }
+        *outcome = fail_call(self, result);
+        return true;
+    }
+    if (self->is_head_pending || self->is_data_pending) {
+        return false;
+    }
+    *outcome = self->is_withdrawn ? fail_withdrawn(self) : DL_OK;
+    return true;
+}
+
+static dl_status
+compare(const message *self, const head *theirs)
+{
+    const dl_tensor *tensor = &self->tensor;
+    size_t size = dl_tensor_size(tensor);
+    char dtypes[2][DL_DTYPE_TEXT_SIZE];
+
+    if (theirs->dtype != (uint8_t)tensor->dtype
+        || theirs->code != tensor->opaque_code) {
+        dl_dtype_describe((dl_dtype)theirs->dtype, theirs->code, dtypes[0]);
+        dl_dtype_describe(tensor->dtype, tensor->opaque_code, dtypes[1]);
+        return dl_fail(DL_MISMATCH,
+                       "recv in group %s: the message of rank %d is of %s, the receive "
+                       "of rank %d takes %s",
+                       self->comm->group_name, self->work.source, dtypes[0],
+                       self->comm->rank, dtypes[1]);
+    }
+    if (theirs->size > size) {
+        return dl_fail(DL_MISMATCH,
+                       "recv in group %s: the message of rank %d of %" PRIu64
+                       " bytes does not fit into the %zu bytes of rank %d's array",
+                       self->comm->group_name, self->work.source, theirs->size, size,
+                       self->comm->rank);
     }
     return DL_OK;
 }
 
-/* Whether the request has ended, and with what. */
+static void
+put_contents(message *self, const void *contents, size_t size)
+{
+    if (self->tensor.is_contiguous) {
+        memcpy(self->tensor.data, contents, size);
+    } else {
+        dl_strided_scatter_part(&self->tensor, contents, 0, size);
+    }
+}
+
+/* A type of exactly `size` bytes: units, and what is left. */
+static dl_status
+make_type(message *self, size_t size, dl_mpi_part *part)
+{
+    const dl_mpi_table *mpi = self->comm->mpi;
+    dl_mpi_handle unit;
+    size_t units = size / UNIT;
+    int counts[2] = {(int)units, (int)(size % UNIT)};
+    int64_t offsets[2] = {0, (int64_t)(units * UNIT)};
+
+    DL_TRY(dl_mpi_check(mpi, mpi->type_contiguous((int)UNIT, mpi->byte, &unit),
+                        "MPI_Type_contiguous"));
+    dl_mpi_handle types[2] = {unit, mpi->byte};
+    int result = mpi->type_pair(counts, offsets, types, &self->type);
+    mpi->type_free(unit);
+    DL_TRY(dl_mpi_check(mpi, result, "MPI_Type_create_struct"));
+    part->count = 1;
+    part->type = self->type;
+    return DL_OK;
+}
+
+/* Of large contents, in the array or in memory beside it. */
+static dl_status
+make_part(message *self, size_t size, dl_mpi_part *part)
+{
+    *part = (dl_mpi_part){self->tensor.data, (int)size, self->comm->mpi->byte};
+    if (!self->tensor.is_contiguous || self->is_refused) {
+        self->copy = malloc(size);
+        if (self->copy == NULL) {
+            return dl_fail_no_memory();
+        }
+        part->data = self->copy;
+        if (self->work.op == DL_SEND) {
+            dl_strided_gather_part(self->copy, &self->tensor, 0, size);
+        }
+    }
+    return size > self->comm->piece ? make_type(self, size, part) : DL_OK;
+}
+
+static void
+refuse(message *self)
+{
+    self->is_refused = true;
+    self->refusal = malloc(sizeof *self->refusal);
+    if (self->refusal != NULL) {
+        *self->refusal = *dl_last_error();
+    }
+}
+
+/* Contents that are refused are received all the same, into memory of their size, so that
+ * the sender does not wait for ever.  A shorter buffer would not do: there are MPIs that
+ * write beyond its end.  Without such memory the sender waits until its deadline. */
+static dl_status
+receive_contents(message *self, const head *theirs, dl_status verdict)
+{
+    const dl_mpi_comm *comm = self->comm;
+    dl_mpi_part part;
+
+    if (verdict != DL_OK) {
+        refuse(self);
+    }
+    DL_TRY(make_part(self, theirs->size, &part));
+    int result = comm->mpi->irecv(&part, self->work.source, theirs->tag, comm->handle,
+                                  &self->data_request);
+    if (result != 0) {
+        return fail_call(self, result);
+    }
+    self->is_data_pending = true;
+    return DL_OK;
+}
+
+/* Either the message has ended, or its contents are pending. */
+static dl_status
+take_head(message *self)
+{
+    const head *theirs = &self->frame->head;
+    dl_status verdict = compare(self, theirs);
+
+    if (theirs->tag != 0) {
+        return receive_contents(self, theirs, verdict);
+    }
+    if (verdict == DL_OK && theirs->size > 0) {
+        put_contents(self, self->frame->contents, theirs->size);
+    }
+    return verdict;
+}
+
+static dl_status
+conclude_contents(message *self, int result)
+{
+    if (self->is_refused) {
+        return self->refusal == NULL ? dl_fail_no_memory()
+                                     : dl_fail_again(self->refusal);
+    }
+    if (result != 0) {
+        return fail_call(self, result);
+    }
+    if (self->copy != NULL) {
+        put_contents(self, self->copy, self->frame->head.size);
+    }
+    return DL_OK;
+}
+
+static bool
+test_receive_locked(message *self, dl_status *outcome)
+{
+    dl_mpi_status status = {.source = -1};
+    int result;
+
+    if (self->is_head_pending) {
+        result = 0;
+        if (waits_for_match(self)
+            && !dl_mpi_match_look(self->comm, &self->match, &result,
+                                  &self->head_request)) {
+            *outcome = self->is_withdrawn ? fail_withdrawn(self) : DL_OK;
+            return self->is_withdrawn;
+        }
+        if (result == 0 && !has_ended(self, &self->head_request, &status, &result)) {
+            return false;
+        }
+        self->is_head_pending = false;
+        if (result != 0 || status.is_cancelled) {
+            *outcome = result != 0 ? fail_call(self, result) : fail_withdrawn(self);
+            return true;
+        }
+        self->work.source = status.source;
+        *outcome = take_head(self);
+        if (!self->is_data_pending) {
+            return true;
+        }
+    }
+    if (!has_ended(self, &self->data_request, NULL, &result)) {
+        return false;
+    }
+    self->is_data_pending = false;
+    *outcome = conclude_contents(self, result);
+    return true;
+}
+
+/* Whether the message has ended, and with what. */
 static bool
 test_locked(message *self, dl_status *outcome)
 {
-    dl_mpi_status status = {.source = -1};
-    int is_done = 0, result = 0;
-
     *outcome = dl_mpi_world_admit();
     if (*outcome != DL_OK) {
         return true;
@@ -152,22 +399,8 @@ test_locked(message *self, dl_status *outcome)
     if (self->is_left) {
         return false; /* MPI is about to end, and so is this process */
     }
-    if (self->request == 0
-        && !dl_mpi_match_look(self->comm, &self->match, &result, &self->request)) {
-        *outcome = self->is_withdrawn ? fail_withdrawn(self) : DL_OK;
-        return self->is_withdrawn;
-    }
-    if (result != 0) {
-        *outcome = conclude_locked(self, result, &status);
-        return true;
-    }
-    result = self->comm->mpi->test(&self->request, &is_done,
-                                   self->work.op == DL_SEND ? NULL : &status);
-    if (is_done || result != 0) {
-        *outcome = conclude_locked(self, result, &status);
-        return true;
-    }
-    return false;
+    return self->work.op == DL_SEND ? test_send_locked(self, outcome)
+                                    : test_receive_locked(self, outcome);
 }
 
 /* One look.  The end is told once, without the lock. */
@@ -183,7 +416,7 @@ look(message *self)
     }
     bool is_over = test_locked(self, &outcome);
     if (is_over) {
-        if (self->request == 0) {
+        if (waits_for_match(self)) {
             dl_mpi_match_take_back(self->comm, &self->match);
         }
         /* With the lock: another thread's look must not end it a second time. */
@@ -349,46 +582,6 @@ keep_tensor(const dl_tensor *tensor, message **made)
     return DL_OK;
 }
 
-/* A type of exactly `size` bytes: units, and what is left. */
-static dl_status
-make_type(message *self, size_t size, dl_mpi_part *part)
-{
-    const dl_mpi_table *mpi = self->comm->mpi;
-    dl_mpi_handle unit;
-    size_t units = size / UNIT;
-    int counts[2] = {(int)units, (int)(size % UNIT)};
-    int64_t offsets[2] = {0, (int64_t)(units * UNIT)};
-
-    DL_TRY(dl_mpi_check(mpi, mpi->type_contiguous((int)UNIT, mpi->byte, &unit),
-                        "MPI_Type_contiguous"));
-    dl_mpi_handle types[2] = {unit, mpi->byte};
-    int result = mpi->type_pair(counts, offsets, types, &self->type);
-    mpi->type_free(unit);
-    DL_TRY(dl_mpi_check(mpi, result, "MPI_Type_create_struct"));
-    part->count = 1;
-    part->type = self->type;
-    return DL_OK;
-}
-
-static dl_status
-make_part(message *self, dl_mpi_part *part)
-{
-    size_t size = dl_tensor_size(&self->tensor);
-
-    *part = (dl_mpi_part){self->tensor.data, (int)size, self->comm->mpi->byte};
-    if (!self->tensor.is_contiguous && size > 0) {
-        self->copy = malloc(size);
-        if (self->copy == NULL) {
-            return dl_fail_no_memory();
-        }
-        part->data = self->copy;
-        if (self->work.op == DL_SEND) {
-            dl_strided_gather_part(self->copy, &self->tensor, 0, size);
-        }
-    }
-    return size > self->comm->piece ? make_type(self, size, part) : DL_OK;
-}
-
 /* MPI's for a user's. */
 static int
 tag_of(int64_t tag)
@@ -410,24 +603,100 @@ check_tag(const dl_mpi_comm *comm, dl_op_type op, int64_t tag)
                    dl_op_type_name((uint8_t)op), tag, last, dl_mpi_library_text());
 }
 
+/* The contents of a message that is too large to come along with its head. */
+static dl_status
+send_contents(message *self, int peer, size_t size)
+{
+    dl_mpi_comm *comm = self->comm;
+    dl_mpi_part part;
+
+    DL_TRY(make_part(self, size, &part));
+    int tag = dl_mpi_comm_take_tag(comm, peer);
+    if (tag == 0) {
+        return dl_fail(
+            DL_INVALID,
+            "send in group %s: %d messages of more than %zu bytes to rank %d "
+            "are under way, and no receive has taken them; with backend mpi "
+            "there can be no more: wait for some of them first",
+            comm->group_name, DL_MPI_DATA_TAGS, MOST_ALONG, peer);
+    }
+    int result = comm->mpi->issend(&part, peer, tag, comm->handle, &self->data_request);
+    if (result != 0) {
+        dl_mpi_comm_give_tag(comm, peer, tag);
+        return fail_call(self, result);
+    }
+    self->peer = peer;
+    self->data_tag = tag;
+    self->frame->head.tag = (uint16_t)tag;
+    self->is_data_pending = true;
+    return DL_OK;
+}
+
+static dl_status
+begin_send(message *self, int peer, int tag)
+{
+    const dl_mpi_comm *comm = self->comm;
+    size_t size = dl_tensor_size(&self->tensor);
+    size_t along = size <= MOST_ALONG ? size : 0;
+
+    self->frame = malloc(sizeof *self->frame + along);
+    if (self->frame == NULL) {
+        return dl_fail_no_memory();
+    }
+    self->frame->head = (head){.size = size,
+                               .code = self->tensor.opaque_code,
+                               .dtype = (uint8_t)self->tensor.dtype};
+    if (along > 0 && self->tensor.is_contiguous) {
+        memcpy(self->frame->contents, self->tensor.data, along);
+    } else if (along > 0) {
+        dl_strided_gather_part(self->frame->contents, &self->tensor, 0, along);
+    }
+    if (along < size) {
+        DL_TRY(send_contents(self, peer, size));
+    }
+    dl_mpi_part part = {self->frame, (int)(sizeof *self->frame + along),
+                        comm->mpi->byte};
+    int result = comm->mpi->isend(&part, peer, tag, comm->handle, &self->head_request);
+    self->is_head_pending = result == 0;
+    return result == 0 ? DL_OK : fail_call(self, result);
+}
+
+static dl_status
+begin_receive(message *self, int peer, int tag)
+{
+    const dl_mpi_comm *comm = self->comm;
+
+    self->frame = malloc(sizeof *self->frame + MOST_ALONG);
+    if (self->frame == NULL) {
+        return dl_fail_no_memory();
+    }
+    dl_mpi_part part = {self->frame, (int)(sizeof *self->frame + MOST_ALONG),
+                        comm->mpi->byte};
+    if (dl_mpi_match_post(self->comm, &self->match, &part, peer, tag)) {
+        self->is_head_pending = true;
+        return DL_OK;
+    }
+    int result = comm->mpi->irecv(&part, peer, tag, comm->handle, &self->head_request);
+    self->is_head_pending = result == 0;
+    return result == 0 ? DL_OK : fail_call(self, result);
+}
+
+/* What MPI has taken before another part fails is left to it. */
 static dl_status
 begin(message *self, const dl_message_args *args)
 {
     const dl_mpi_comm *comm = self->comm;
     int peer = args->peer == DL_ANY_RANK ? comm->mpi->any_source : args->peer;
     int tag = tag_of(args->tag);
-    dl_mpi_part part;
+    dl_status status = self->work.op == DL_SEND ? begin_send(self, peer, tag)
+                                                : begin_receive(self, peer, tag);
 
-    DL_TRY(make_part(self, &part));
-    if (self->work.op == DL_SEND) {
-        int result = comm->mpi->isend(&part, peer, tag, comm->handle, &self->request);
-        return dl_mpi_check(comm->mpi, result, "MPI_Isend");
+    if (status != DL_OK && self->is_data_pending) {
+        dl_error error = *dl_last_error();
+        leave_to_mpi_locked(self);
+        return dl_fail_again(&error);
     }
-    if (dl_mpi_match_post(self->comm, &self->match, &part, peer, tag)) {
-        return DL_OK;
-    }
-    int result = comm->mpi->irecv(&part, peer, tag, comm->handle, &self->request);
-    return dl_mpi_check(comm->mpi, result, "MPI_Irecv");
+    return status;
 }
 
 /* Many messages are there already, and small ones are gone as soon as they are sent: no

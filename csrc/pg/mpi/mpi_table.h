@@ -76,6 +76,9 @@ typedef struct dl_mpi_table {
     /* what does not wait */
     int (*isend)(const dl_mpi_part *, int peer, int tag, dl_mpi_handle comm,
                  dl_mpi_handle *request);
+    /* The same, but done only when a receive has taken it. */
+    int (*issend)(const dl_mpi_part *, int peer, int tag, dl_mpi_handle comm,
+                  dl_mpi_handle *request);
     int (*irecv)(const dl_mpi_part *, int peer, int tag, dl_mpi_handle comm,
                  dl_mpi_handle *request);
     int (*ibcast)(const dl_mpi_part *, int root, dl_mpi_handle comm,
