@@ -7,6 +7,7 @@ A kit makes arrays on the device and reads them back; see `kit_of`.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ from fake_cuda import CudaArray, Runtime
 
 import distlite
 from distlite import ReduceOp
+from distlite.distributed_c10d import SHRINK_ABORT, SHRINK_DEFAULT
 
 Case = tuple[str, bool]
 SECONDS = 20.0
@@ -652,6 +654,46 @@ def parting(rank: int, size: int, kit: Any) -> dict[str, Any]:
     return found
 
 
+def shrinking(rank: int, size: int, kit: Any) -> dict[str, Any]:
+    """Groups shrink while operations of theirs are under way, which end first; and with
+    one that a rank never comes to, which is aborted."""
+    found: dict[str, Any] = {}
+    store = distlite.group.WORLD.get_group_store()
+    survivors = list(range(size - 1))
+    for name, flags in (
+        ("orderly", SHRINK_DEFAULT),
+        ("aborting", SHRINK_ABORT),
+    ):
+        parent = distlite.new_group()
+        tensor, large = kit.put(np.ones(3)), kit.put(np.ones(300_000))
+        distlite.all_reduce(tensor, group=parent)
+        pending = [
+            distlite.all_reduce(large, group=parent, async_op=True) for _ in range(3)
+        ]
+        if flags == SHRINK_ABORT:
+            for work in pending:
+                work.wait(timedelta(seconds=SECONDS))
+            kit.get(large)
+            store.barrier(f"shrinking {name}", size)
+            if rank in survivors:
+                distlite.all_reduce(large, group=parent, async_op=True)
+        if rank not in survivors:
+            for work in pending:
+                work.wait(timedelta(seconds=SECONDS))
+            found[name] = bool(kit.get(large)[-1] == size**3)
+            store.barrier(f"shrunk {name}", size)
+            distlite.destroy_process_group(parent)
+            continue
+        rest = distlite.shrink_group([size - 1], group=parent, shrink_flags=flags)
+        distlite.all_reduce(tensor, group=rest)
+        held = kit.get(tensor)[0] == size * (size - 1)
+        whole = flags == SHRINK_ABORT or kit.get(large)[-1] == size**3
+        found[name] = bool(held and whole)
+        store.barrier(f"shrunk {name}", size)
+        distlite.destroy_process_group(rest)
+    return found
+
+
 def sharing(rank: int, size: int, kit: Any) -> dict[str, Any]:
     """What is split with split_share is aborted together: nobody gets garbage."""
     options = distlite.ProcessGroupNCCL.Options()
@@ -707,7 +749,16 @@ def barriers(rank: int, size: int, kit: Any) -> dict[str, Any]:
     return {"idle": is_idle, "sum": float(kit.get(tensor)[-1]) == size**4}
 
 
-HARDENED = (apart, hanging, threads, parting, sharing, living_graph, barriers)
+HARDENED = (
+    apart,
+    hanging,
+    threads,
+    parting,
+    shrinking,
+    sharing,
+    living_graph,
+    barriers,
+)
 
 
 def hardened(
@@ -762,6 +813,40 @@ def contexts(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     }
 
 
+def _has_context(device: int) -> bool:
+    """Whether the process has made one there; asking makes none."""
+    double = os.environ.get("DISTLITE_NCCL_LIBRARY")
+    if double:
+        runtime = ctypes.CDLL(os.environ["DISTLITE_CUDART_LIBRARY"])
+        return bool(runtime.double_contexts(device) > 0)
+    driver = ctypes.CDLL("libcuda.so.1")
+    handle, flags, is_active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+    assert driver.cuInit(0) == 0
+    assert driver.cuDeviceGet(ctypes.byref(handle), device) == 0
+    state = driver.cuDevicePrimaryCtxGetState
+    assert state(handle, ctypes.byref(flags), ctypes.byref(is_active)) == 0
+    return is_active.value != 0
+
+
+def unused_device(rank: int, world_size: int, init_method: str) -> list[bool]:
+    """Whether there is a context: after a group with NCCL was made and used for arrays
+    in the CPU's memory, and after an array of the device."""
+    init(rank, world_size, init_method, backend="cpu:gloo,cuda:nccl")
+    group = distlite.new_group()
+    host = np.ones(3)
+    distlite.all_reduce(host, group=group)
+    distlite.barrier(group)
+    # Longer than the thread that watches operations rests.
+    time.sleep(0.1)
+    found = [bool(host[0] == world_size), _has_context(0)]
+    kit = kit_of("cuda", rank)
+    tensor = kit.put(np.ones(3))
+    distlite.all_reduce(tensor, group=group)
+    found += [bool(kit.get(tensor)[0] == world_size), _has_context(0)]
+    distlite.destroy_process_group()
+    return found
+
+
 def graphs(rank: int, world_size: int, init_method: str, launches: int) -> list[float]:
     """A graph of two operations, launched some times; what the array holds then."""
     device = kit_of("cuda", rank)
@@ -778,6 +863,44 @@ def graphs(rank: int, world_size: int, init_method: str, launches: int) -> list[
         device.launch(graph, stream)
         device.synchronize(stream)
         held.append(float(device.get(array)[-1]))
+    distlite.destroy_process_group()
+    return held
+
+
+class _Exported:
+    """An array that is to be had by `__dlpack__` only."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **keywords: Any) -> object:
+        return self.array.__dlpack__(**keywords)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        kind, number = self.array.__dlpack_device__()
+        return kind, number
+
+
+def cupy_graphs(rank: int, world_size: int, init_method: str) -> list[float]:
+    """CuPy's arrays in a capture of a stream that the legacy default stream waits for:
+    where anything goes to that one, `__dlpack__` without a stream included, the capture
+    is spoiled.  What the array holds after each launch."""
+    cupy = importlib.import_module("cupy")
+    kit_of("cuda", rank)
+    init(rank, world_size, init_method, device_id="cuda:0")
+    array = cupy.full(1000, rank + 1.0)
+    with cupy.cuda.Stream(non_blocking=False) as stream:
+        distlite.all_reduce(_Exported(array), stream=stream.ptr)
+        stream.synchronize()
+        stream.begin_capture()
+        distlite.all_reduce(array)
+        distlite.all_reduce(_Exported(array), stream=stream.ptr)
+        graph = stream.end_capture()
+        held = [float(array[0])]
+        for _ in range(2):
+            graph.launch(stream)
+            stream.synchronize()
+            held.append(float(array[-1]))
     distlite.destroy_process_group()
     return held
 

@@ -192,6 +192,7 @@ def check_hardened(found, names, size):
         assert each.get("apart", {"wrong": []}) == {"wrong": []}
         assert all(each.get("threads", {}).values())
         assert all(each.get("parting", {}).values())
+        assert all(each.get("shrinking", {}).values())
         assert all(each.get("living_graph", {}).values())
         assert all(each.get("barriers", {}).values())
         said = each.get("hanging")
@@ -234,6 +235,11 @@ def test_no_context_is_made_on_a_device_that_nobody_uses():
         assert found == {"held": [8.0] * 3, "contexts": [False, True]}
 
 
+def test_a_group_that_is_not_used_for_arrays_of_the_device_makes_no_context():
+    found = run_ranks(nccl_ranks.unused_device, 2, env=nccl_doubles())
+    assert found == [[True, False, True, True]] * 2
+
+
 @pytest.fixture
 def device():
     """Skips where there is no device, or no NCCL."""
@@ -256,6 +262,12 @@ def test_what_breaks_nccl_on_a_device(device, name):
 
 
 @pytest.mark.device
+def test_contexts_on_a_device(device):
+    found = run_ranks(nccl_ranks.unused_device, 2, timeout=PATIENCE)
+    assert found == [[True, False, True, True]] * 2
+
+
+@pytest.mark.device
 @pytest.mark.parametrize("kit", ["cuda", "torch"])
 @pytest.mark.parametrize("size", [2, 4])
 def test_everything_on_a_device(device, kit, size):
@@ -270,6 +282,13 @@ def test_graphs_on_a_device(device):
     held = run_ranks(nccl_ranks.graphs, 2, launches=3, timeout=PATIENCE)
     # Each launch adds up the two ranks' arrays twice.
     assert [each[1:] for each in held] == [[6.0, 24.0, 96.0]] * 2
+
+
+@pytest.mark.device
+def test_graphs_of_cupy_on_a_device(device):
+    pytest.importorskip("cupy")
+    held = run_ranks(nccl_ranks.cupy_graphs, 2, timeout=PATIENCE)
+    assert held == [[3.0, 12.0, 48.0]] * 2
 
 
 @pytest.mark.device
