@@ -88,6 +88,12 @@ class Parameter:
                 "average there: give a copy, or write it into "
                 f"reducer.gradients[{self.key!r}]"
             )
+        if _has_shared_elements(gradient):
+            raise ValueError(
+                f"the gradient of {self.key!r} has strides of 0, as expand() makes "
+                "them: its elements share memory, and finish() cannot write the "
+                "average there; give gradient.contiguous()"
+            )
         # As of backward(create_graph=True): what is written there is no part of it.
         has_graph = self.is_torch and gradient.requires_grad
         return gradient.detach() if has_graph else gradient
@@ -103,6 +109,14 @@ def _is_torch(array: object) -> bool:
 def is_read_only(array: object) -> bool:
     """Whether it is a NumPy array that says so."""
     return getattr(getattr(array, "flags", None), "writeable", True) is False
+
+
+def _has_shared_elements(array: Any) -> bool:
+    strides = array.stride() if hasattr(array, "stride") else array.strides
+    return any(
+        step == 0 and count > 1
+        for step, count in zip(strides, array.shape, strict=True)
+    )
 
 
 def _describe(dtype: Any, shape: Sequence[int]) -> str:

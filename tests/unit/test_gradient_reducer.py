@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 import distlite
+from distlite import HashStore, ProcessGroup
 from distlite.gradient_buckets import Parameter, plan
 
 np = pytest.importorskip("numpy")
@@ -131,3 +133,32 @@ def test_integers_can_be_added_up():
     reducer.ready("n", gradient)
     reducer.finish()
     assert gradient.tolist() == [0, 1, 2]
+
+
+def test_gradients_may_share_memory():
+    """All are read, in ready(), before any of them is written to, in finish()."""
+    store = HashStore()
+
+    def run(rank):
+        group = ProcessGroup(store, rank, 2, 60.0)
+        parameters = [np.zeros(4) for _ in range(3)]
+        reducer = reducer_of(parameters, group=group, bucket_cap_mb=32 / (1 << 20))
+        whole = np.arange(6.0) * (rank + 1)
+        for key, gradient in ((2, whole[:4]), (1, whole[2:]), (0, whole[:4])):
+            reducer.ready(key, gradient)
+        reducer.finish()
+        group.shutdown()
+        return whole.tolist()
+
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(run, range(2), timeout=60.0))
+    assert found == [[1.5 * i for i in range(6)]] * 2
+
+
+def test_a_gradient_whose_elements_share_memory_is_refused():
+    reducer = reducer_of([np.zeros((3, 2))])
+    spread = np.lib.stride_tricks.as_strided(np.zeros(2), (3, 2), (0, 8))
+    with pytest.raises(ValueError, match="of 0 has strides of 0"):
+        reducer.ready(0, spread)
+    reducer.ready(0, np.ascontiguousarray(spread))
+    reducer.finish()
