@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 DEFAULT_GRACE = 30.0  # torch's, from SIGTERM to SIGKILL
+TABLE_POLL_TIME = 0.02  # between looks whether the table of a failure is written
 INTERRUPTED = 128 + signal.SIGINT  # as a shell has it
 PR_SET_PDEATHSIG = 1
 ANY_TEXT = "surrogatepass"  # what a traceback may have in it
@@ -129,8 +130,9 @@ class ProcessContext:
         self, timeout: float | None = None, grace_period: float | None = None
     ) -> bool:
         """True when all have ended well, False when not all have ended after `timeout`
-        seconds.  When one has failed, the others get SIGTERM, after `grace_period`
-        seconds (30) SIGKILL, and then this raises."""
+        seconds.  When one has failed, the others have a moment to write the table of
+        the failure, then they get SIGTERM, after `grace_period` seconds (30) SIGKILL,
+        and then this raises."""
         limit = None if timeout is None else time.monotonic() + timeout
         while self._indices:
             left = None if limit is None else max(0.0, limit - time.monotonic())
@@ -146,7 +148,19 @@ class ProcessContext:
                 break
         return not self._indices
 
+    def _await_table(self) -> None:
+        """As the launcher does: the others have a moment to say what they saw."""
+        from distlite.launch.last_words import LastWords
+
+        words = LastWords(self.pids())
+        while self._indices and words.are_pending():
+            # The end of each of them is looked at once, and then no more.
+            ended = multiprocessing.connection.wait(self._sentinels(), TABLE_POLL_TIME)
+            for sentinel in ended:
+                del self._indices[sentinel]
+
     def _end_others(self, grace: float | None) -> None:
+        self._await_table()
         running = [p for p in self.processes if p.is_alive()]
         for process in running:
             process.terminate()

@@ -59,6 +59,18 @@ def all_reduce(index, url, size):
     dist.destroy_process_group()
 
 
+def lose_a_peer(index, url, size):
+    import numpy as np
+
+    import distlite as dist
+
+    dist.init_process_group("gloo", url, rank=index, world_size=size)
+    dist.barrier()
+    if index == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(np.zeros(3))
+
+
 def wait_for(index, path):
     while not os.path.exists(path):
         time.sleep(0.005)

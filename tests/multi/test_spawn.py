@@ -63,6 +63,22 @@ def test_the_first_failure_ends_the_others_and_is_raised(tmp_path, how, method, 
     assert (type(copy), str(copy), vars(copy)) == (kind, str(error), vars(error))
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_the_others_write_the_table_of_a_failure_before_they_are_ended(
+    tmp_path, capfd, method
+):
+    with pytest.raises(ProcessException):
+        start_processes(
+            spawned_ranks.lose_a_peer,
+            (f"file://{tmp_path}/meet", 3),
+            3,
+            start_method=method,
+        )
+    said = capfd.readouterr().err
+    assert said.count("saw an operation fail; the ranks at that moment:\n") == 1, said
+    assert " 3 of 3 ranks: " in said or " 2 of 3 ranks: " in said, said
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_a_traceback_may_be_longer_than_a_pipe(method):
     word = "\udcff" + "x" * 300_000

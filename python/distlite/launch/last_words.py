@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whether the ranks still have to write the table of a failure.
+"""Whether ranks still have to write the table of a failure, for launcher and spawn.
 
 A rank that lost a peer writes it, after its exception.  Which of them does is on the
 first page of a file in the folder of their job: csrc/pg/job_folder.h.
