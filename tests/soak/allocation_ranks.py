@@ -24,8 +24,11 @@ MOST = 400  # allocations of one operation
 SLACK = 5.0
 # Seconds that others wait in a group which the victim has not made and cannot abort.
 UNTOLD = {"split_group": 1.5}
-# What is in a store stays there.
-STORED = ["monitored_barrier"]
+# What is in a store stays there, and who calls for a group that was never made.
+STORED = ["monitored_barrier", "split_group"]
+# Who waits for a message is told of the rank it waits for, which may have given up
+# because of the victim.
+CHAINED = ["messages"]
 
 
 class Memory:
@@ -154,7 +157,9 @@ def judge(
             return f"rank {rank} was told after {seconds:.1f} s: {text}"
         if not has_failed and text:
             return f"rank {rank} was told without a failure: {text}"
-        if rank != victim and text and f"rank {victim} " not in text:
+        blamed = range(len(outcomes)) if name in CHAINED else [victim]
+        is_named = any(f"rank {r} " in text for r in blamed if r != rank)
+        if rank != victim and text and not is_named:
             return f"rank {rank} was told {text!r}, rank {victim} {told!r}"
     if told and not re.match("MemoryError|.*memory", told, re.DOTALL):
         return f"rank {victim} was told {told!r}"

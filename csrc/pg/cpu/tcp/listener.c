@@ -129,9 +129,12 @@ dl_listener_open(dl_listener *listener, const dl_way *way)
     *listener = (dl_listener){
         .is_open = true, .fork_generation = dl_fork_generation(), .fd = -1};
     memcpy(listener->way.token, way->token, sizeof way->token);
-    dl_status status = open_sockets(listener, way);
+    listener->ended = calloc(DL_ENDED_LIMIT, sizeof *listener->ended);
+    dl_status status =
+        listener->ended == NULL ? dl_fail_no_memory() : open_sockets(listener, way);
     if (status != DL_OK) {
         close_sockets(listener);
+        free(listener->ended);
         *listener = (dl_listener){.fd = -1};
         return status;
     }
@@ -139,37 +142,7 @@ dl_listener_open(dl_listener *listener, const dl_way *way)
     dl_list_init(&listener->strangers);
     dl_list_init(&listener->callers);
     dl_list_init(&listener->probes);
-    dl_list_init(&listener->ended);
     return DL_OK;
-}
-
-/* A group that this process has given up or left. */
-typedef struct ended_group {
-    dl_list node;
-    char *name;
-    dl_buffer farewell;
-} ended_group;
-
-static ended_group *
-ended_of(dl_list *node)
-{
-    return DL_LIST_ENTRY(node, ended_group, node);
-}
-
-static void
-free_ended(ended_group *self)
-{
-    dl_list_remove(&self->node);
-    dl_buffer_fini(&self->farewell);
-    free(self->name);
-    free(self);
-}
-
-static void
-forget_ended(dl_listener *listener, ended_group *self)
-{
-    listener->ended_count--;
-    free_ended(self);
 }
 
 static visitor *
@@ -204,9 +177,7 @@ dl_listener_fini(dl_listener *listener)
         send_all_away(&listener->strangers);
         send_all_away(&listener->callers);
         send_all_away(&listener->probes);
-        while (!dl_list_is_empty(&listener->ended)) {
-            forget_ended(listener, ended_of(listener->ended.next));
-        }
+        free(listener->ended);
         pthread_mutex_destroy(&listener->lock);
     }
     *listener = (dl_listener){.fd = -1};
@@ -274,13 +245,12 @@ is_name(dl_bytes name, const char *group)
 }
 
 /* NULL: it has not ended here, as far as is remembered. */
-static ended_group *
-find_ended(dl_listener *listener, dl_bytes name)
+static dl_ended_group *
+find_ended(const dl_listener *listener, dl_bytes name)
 {
-    for (dl_list *node = listener->ended.previous; node != &listener->ended;
-         node = node->previous) {
-        if (is_name(name, ended_of(node)->name)) {
-            return ended_of(node);
+    for (int i = 0; i < DL_ENDED_LIMIT && name.size > 0; i++) {
+        if (is_name(name, listener->ended[i].name)) {
+            return &listener->ended[i];
         }
     }
     return NULL;
@@ -290,12 +260,12 @@ find_ended(dl_listener *listener, dl_bytes name)
  * systems drop what they have not delivered then.  More than fits into the buffers of a
  * socket cannot be there. */
 static void
-answer(visitor *self, const ended_group *group)
+answer(visitor *self, const dl_ended_group *group)
 {
     char ignored[4096];
 
     if (self->head.detail != DL_FOR_NEWS) {
-        (void)!send(self->fd, group->farewell.data, group->farewell.size,
+        (void)!send(self->fd, group->farewell, group->farewell_size,
                     MSG_NOSIGNAL | MSG_DONTWAIT);
     }
     for (int i = 0; i < DRAINS; i++) {
@@ -311,7 +281,7 @@ static void
 hear(dl_listener *listener, visitor *self)
 {
     int is_known = introduce(listener, self);
-    const ended_group *ended =
+    const dl_ended_group *ended =
         is_known > 0 ? find_ended(listener, name_of(self)) : NULL;
 
     if (is_known < 0 || (is_known == 0 && dl_now() > self->since + STRANGER_PATIENCE)) {
@@ -434,26 +404,8 @@ dl_listener_hear(void *context)
     pthread_mutex_unlock(&listener->lock);
 }
 
-/* NULL: no memory. */
-static ended_group *
-new_ended(const char *name, dl_bytes farewell)
-{
-    ended_group *self = calloc(1, sizeof *self);
-
-    if (self != NULL) {
-        self->name = strdup(name);
-        dl_buffer_put(&self->farewell, farewell);
-    }
-    if (self != NULL
-        && (self->name == NULL || dl_buffer_check(&self->farewell) != DL_OK)) {
-        free_ended(self);
-        return NULL;
-    }
-    return self;
-}
-
 static void
-answer_all(dl_list *visitors, const ended_group *group)
+answer_all(dl_list *visitors, const dl_ended_group *group)
 {
     for (dl_list *node = visitors->next; node != visitors;) {
         dl_list *next = node->next;
@@ -465,35 +417,25 @@ answer_all(dl_list *visitors, const ended_group *group)
 }
 
 /* Who has called by now is heard with it: before the group is gone, and its memory. */
-static void
-end_locked(dl_listener *listener, ended_group *group)
-{
-    dl_list_append(&listener->ended, &group->node);
-    if (++listener->ended_count > DL_ENDED_LIMIT) {
-        forget_ended(listener, ended_of(listener->ended.next));
-    }
-    answer_all(&listener->callers, group);
-    answer_all(&listener->probes, group);
-    accept_all(listener);
-    hear_all(listener);
-}
-
 void
 dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell)
 {
-    if (!listener->is_open) {
+    if (!listener->is_open || strlen(group) >= DL_ENDED_NAME_SIZE) {
         return;
     }
-    ended_group *made = new_ended(group, farewell);
     pthread_mutex_lock(&listener->lock);
-    if (made != NULL && find_ended(listener, bytes_of(group)) == NULL) {
-        end_locked(listener, made);
-        made = NULL;
+    if (find_ended(listener, bytes_of(group)) == NULL) {
+        dl_ended_group *ended =
+            &listener->ended[listener->ended_count++ % DL_ENDED_LIMIT];
+        memcpy(ended->name, group, strlen(group) + 1);
+        memcpy(ended->farewell, farewell.data, farewell.size);
+        ended->farewell_size = farewell.size;
+        answer_all(&listener->callers, ended);
+        answer_all(&listener->probes, ended);
+        accept_all(listener);
+        hear_all(listener);
     }
     pthread_mutex_unlock(&listener->lock);
-    if (made != NULL) {
-        free_ended(made);
-    }
 }
 
 void
@@ -503,9 +445,9 @@ dl_listener_begin(dl_listener *listener, const char *group)
         return;
     }
     pthread_mutex_lock(&listener->lock);
-    ended_group *found = find_ended(listener, bytes_of(group));
+    dl_ended_group *found = find_ended(listener, bytes_of(group));
     if (found != NULL) {
-        forget_ended(listener, found);
+        found->name[0] = '\0';
     }
     pthread_mutex_unlock(&listener->lock);
 }

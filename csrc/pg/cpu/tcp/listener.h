@@ -22,9 +22,18 @@
 
 #define DL_TOKEN_SIZE 16
 
-/* Of the groups that have ended here the last ones are remembered.  Who calls an older one
- * is kept as the caller of a group that is yet to be made. */
-#define DL_ENDED_LIMIT 1024
+/* Of the groups that have ended here the last ones are remembered, but for those with a
+ * longer name, and no more of a farewell.  Who calls another one is kept as the caller of a
+ * group that is yet to be made. */
+#define DL_ENDED_LIMIT 256
+#define DL_ENDED_NAME_SIZE 128
+#define DL_ENDED_FAREWELL_SIZE 512
+
+typedef struct dl_ended_group {
+    char name[DL_ENDED_NAME_SIZE]; /* empty: none */
+    uint8_t farewell[DL_ENDED_FAREWELL_SIZE];
+    size_t farewell_size;
+} dl_ended_group;
 
 /* Where a rank is called: one address for each interface it was told to use. */
 typedef struct dl_way {
@@ -61,8 +70,8 @@ typedef struct dl_listener {
     dl_list strangers; /* that have not said all yet */
     dl_list callers;   /* that wait to be taken */
     dl_list probes;
-    dl_list ended; /* groups, the last to end at the end; at most DL_ENDED_LIMIT */
-    int ended_count;
+    dl_ended_group *ended; /* DL_ENDED_LIMIT, used in turn */
+    uint64_t ended_count;  /* ever */
 } dl_listener;
 
 /* At the addresses of `way`, at ports that the system chooses. */
@@ -80,8 +89,8 @@ int dl_listener_take(dl_listener *listener, const dl_call *call);
 void dl_listener_hear(void *listener);
 
 /* This process gives up the group, or leaves it: those who have called it for that group,
- * or will, are sent `farewell`, a frame, and hung up on.  The first farewell stays.  Best
- * effort. */
+ * or will, are sent `farewell`, a frame of at most DL_ENDED_FAREWELL_SIZE bytes, and hung up
+ * on.  The first farewell stays. */
 void dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell);
 
 /* A group of that name is made, be it another one of the same name as before. */
