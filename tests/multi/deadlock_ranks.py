@@ -90,6 +90,14 @@ def receive_from_a_follower(rank: int, size: int) -> None:
         distlite.recv(np.ones(4), src=1)
 
 
+def receive_past_all_leaders(rank: int, size: int) -> None:
+    """Rank 1 is the first of its host to come, and rank 3 of the other one never will."""
+    if rank == 1:
+        distlite.all_reduce(np.ones(4))
+    elif rank == 3:
+        distlite.recv(np.ones(4), src=1)
+
+
 def mistake_a_tag(rank: int, size: int) -> None:
     if rank == 0:
         distlite.send(np.ones(1 << 20), dst=1, tag=1)

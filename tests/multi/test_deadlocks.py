@@ -99,6 +99,12 @@ def lines_of(text: str) -> list[str]:
             ["1 rank 3 all_reduce  #1", "3 rank 1 recv  with tag 0"],
         ),
         (
+            "receive_past_all_leaders",
+            4,
+            "AABB",
+            ["1 rank 3 all_reduce  #1", "3 rank 1 recv  with tag 0"],
+        ),
+        (
             "mistake_a_tag",
             2,
             "",

@@ -250,21 +250,27 @@ add_hosts(const dl_hosts *hosts, bool has_leaders, dl_awaited *awaited)
     }
 }
 
-/* In its first meeting a leader has the other hosts before it yet, and the others have
- * their leader.  Where the operation has a root some are done without them. */
+/* Nobody is done before all ranks have come, wherever they are, and a rank may be in the
+ * last meeting of its host before its leader is in the first.  Where the operation has a
+ * root some are done without the others. */
 void
 dl_hosts_add_unseen(void *context, dl_awaited *awaited)
 {
     const dl_hosts *hosts = context;
-    bool is_first = hosts->meeting.sequence % DL_HOSTS_MEETINGS != 0;
+    const dl_layout *layout = hosts->layout;
 
-    if (!is_first || has_root(hosts)) {
+    if (has_root(hosts)) {
         return;
     }
-    if (dl_layout_leads(hosts->layout)) {
+    if (dl_layout_leads(layout)) {
         add_hosts(hosts, false, awaited);
-    } else {
-        dl_awaited_add(awaited, dl_layout_leader(hosts->layout, hosts->layout->host));
+        return;
+    }
+    dl_awaited_add(awaited, dl_layout_leader(layout, layout->host));
+    for (int rank = 0; rank < layout->size; rank++) {
+        if (layout->host_of[rank] != layout->host) {
+            dl_awaited_add_unless_begun(awaited, rank);
+        }
     }
 }
 
