@@ -4,6 +4,10 @@
 #include <limits.h>
 #include <time.h>
 
+/* Ranks call an operation so much apart, at most, for all of them to name the same rank;
+ * where the whole time is short, half of it. */
+#define NEAR (500 * DL_MILLISECOND)
+
 /* Not the wall clock, which somebody may set back by an hour in the middle of a wait.
  * thread.c sleeps by the same clock. */
 int64_t
@@ -61,6 +65,15 @@ dl_deadline_poll(dl_deadline deadline, int64_t slice)
     int64_t rounded_up = span / DL_MILLISECOND + (span % DL_MILLISECOND != 0);
 
     return rounded_up > INT_MAX ? INT_MAX : (int)rounded_up;
+}
+
+bool
+dl_deadline_is_near(dl_deadline deadline)
+{
+    int64_t half = deadline.limit / 2;
+
+    return deadline.limit >= 0
+           && dl_deadline_left(deadline) <= (half < NEAR ? half : NEAR);
 }
 
 dl_deadline

@@ -38,6 +38,10 @@ int64_t dl_deadline_left(dl_deadline deadline);
 /* What is left, at most `slice`, in poll(2)'s milliseconds, rounded up. */
 int dl_deadline_poll(dl_deadline deadline, int64_t slice);
 
+/* Whether it comes within half a second, or within half of its span where that is less:
+ * time to find out what will be told when it has passed. */
+bool dl_deadline_is_near(dl_deadline deadline);
+
 /* The earlier of `deadline` and `limit` nanoseconds from now. */
 dl_deadline dl_deadline_sooner(dl_deadline deadline, int64_t limit);
 

@@ -95,6 +95,7 @@ struct dl_backend {
     /* An operation on fewer bytes takes a few microseconds if nobody is late, and
      * otherwise tells by dl_blocking_begin(); fixed after init.  0: none does. */
     size_t brief;
+    bool spans_hosts; /* some ranks may be on other hosts; fixed after init */
     /* For groups made out of this one, unless NULL; fixed after init. */
     dl_backend_origin *origin;
     const int *origin_ranks; /* by rank, the ranks there; NULL: the same */

@@ -82,7 +82,8 @@ own_entry(void)
 }
 
 static void
-look(const dl_record *record, const void *lane, const dl_awaited *awaited)
+look(const dl_record *record, const void *lane, const dl_awaited *awaited,
+     dl_deadline deadline)
 {
     entry *own = own_entry();
 
@@ -99,26 +100,30 @@ look(const dl_record *record, const void *lane, const dl_awaited *awaited)
         thread->record = record;
         thread->lane = lane;
     }
+    thread->deadline = deadline;
     thread->awaited = awaited != NULL ? *awaited : (dl_awaited){.count = 0};
     int64_t span = now - thread->since;
     pthread_mutex_unlock(&lock);
     dl_blocked_fn call = atomic_load_explicit(&watcher, memory_order_acquire);
-    if (call != NULL && !thread->is_own
-        && span >= atomic_load_explicit(&watcher_span, memory_order_relaxed)) {
-        call();
+    bool fails_soon = dl_deadline_is_near(deadline);
+    bool is_long = !thread->is_own
+                   && span >= atomic_load_explicit(&watcher_span, memory_order_relaxed);
+    if (call != NULL && (is_long || fails_soon)) {
+        call(fails_soon);
     }
 }
 
 void
-dl_blocked_look(const dl_record *record, const dl_awaited *awaited)
+dl_blocked_look(const dl_record *record, const dl_awaited *awaited,
+                dl_deadline deadline)
 {
-    look(record, NULL, awaited);
+    look(record, NULL, awaited, deadline);
 }
 
 void
 dl_blocked_look_at_lane(const void *lane)
 {
-    look(NULL, lane, NULL);
+    look(NULL, lane, NULL, dl_deadline_after(-1));
 }
 
 void

@@ -10,13 +10,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/deadline.h"
 #include "pg/recording.h"
 #include "pg/wait_graph.h"
 
 /* Between two slices: the calling thread waits in the operation of `record`, NULL for one
  * that is not recorded, for `awaited`, ranks of its group; NULL for a message, which waits
- * for its peer. */
-void dl_blocked_look(const dl_record *record, const dl_awaited *awaited);
+ * for its peer.  The operation fails at `deadline`. */
+void dl_blocked_look(const dl_record *record, const dl_awaited *awaited,
+                     dl_deadline deadline);
 
 /* The same for a thread that waits until a lane gets on. */
 void dl_blocked_look_at_lane(const void *lane);
@@ -34,6 +36,7 @@ typedef struct dl_blocked_thread {
     const dl_record *record;
     const void *lane;
     dl_awaited awaited;
+    dl_deadline deadline;
     bool is_own; /* of the library */
     bool is_main;
 } dl_blocked_thread;
@@ -42,9 +45,10 @@ typedef struct dl_blocked_thread {
  * more than `room`. */
 bool dl_blocked_list(dl_blocked_thread *threads, int room, int *count);
 
-/* Called on the threads of the program after each slice in which they have waited for
- * `span` or longer; it must not wait for anything.  NULL: nobody is. */
-typedef void (*dl_blocked_fn)(void);
+/* Called after each slice of a thread of the program that has waited for `span` or longer,
+ * and of any thread whose operation is to fail soon; it must not wait for anything.  NULL:
+ * nobody is. */
+typedef void (*dl_blocked_fn)(bool fails_soon);
 void dl_blocked_watch(dl_blocked_fn call, int64_t span);
 
 #endif

@@ -10,7 +10,9 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "pg/blocked_threads.h"
+#include "pg/doing_publisher.h"
 #include "pg/group_state.h"
+#include "pg/late_ranks.h"
 #include "pg/own_waits.h"
 #include "pg/wait_exchange.h"
 #include "pg/wait_words.h"
@@ -19,7 +21,7 @@
 
 /* Looks begin soon after each other and slow down: a cycle is confirmed quickly, and a
  * rank that waits for a slow one costs the store little. */
-#define FIRST_PAUSE (250 * DL_MILLISECOND)
+#define FIRST_PAUSE (200 * DL_MILLISECOND)
 #define FIRST_LOOKS 8
 #define LAST_PAUSE (2 * DL_SECOND)
 
@@ -58,6 +60,18 @@ static bool is_mode_set; /* by the environment */
 static int64_t after = DEFAULT_SECONDS * DL_SECOND;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+/* What is known of the ranks that an operation waits for which is to fail soon. */
+typedef struct late_text {
+    const dl_record *record;
+    int64_t started;
+    char text[DL_WAIT_LATE_SIZE];
+} late_text;
+
+/* guarded by lock */
+static late_text lates[DL_WAIT_ROWS];
+static int late_count;
+static bool is_urgent; /* a deadline is near: the next look is to be soon */
+
 static pthread_cond_t moved; /* the world, for the thread that looks */
 
 /* What the thread remembers between two looks. */
@@ -77,6 +91,8 @@ forget_parent(void)
     world = NULL;
     is_running = false;
     told_count = 0;
+    late_count = 0;
+    is_urgent = false;
 }
 
 static void
@@ -124,6 +140,54 @@ remember_picture(const detector *self, const char *text)
     pthread_mutex_unlock(&lock);
 }
 
+/* Once the deadline has passed there is no time to ask anybody. */
+static void
+remember_late(const detector *self, dl_store *store)
+{
+    const dl_own_waits *own = &self->own;
+    late_text found;
+
+    for (uint32_t i = 0; i < own->state.row_count; i++) {
+        if (!own->fails_soon[i]) {
+            continue;
+        }
+        found.record = own->records[i];
+        found.started = own->started[i];
+        dl_late_ranks_describe(states_of(self), self->exchange.size, store, own->rank,
+                               (int)i, found.text);
+        pthread_mutex_lock(&lock);
+        int at = 0;
+        while (at < late_count && lates[at].record != found.record) {
+            at++;
+        }
+        /* Rows of operations that have ended are the first to go. */
+        at = at < DL_WAIT_ROWS ? at : (int)(i % DL_WAIT_ROWS);
+        lates[at] = found;
+        late_count = at < late_count ? late_count : at + 1;
+        pthread_mutex_unlock(&lock);
+    }
+}
+
+/* Of an operation that timed out, here or first at another rank. */
+static dl_status
+add_late(const dl_record *record, int64_t started, const dl_error *error)
+{
+    char text[DL_WAIT_LATE_SIZE] = "";
+
+    if (strstr(error->text, "timed out after") == NULL) {
+        return error->status;
+    }
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < late_count; i++) {
+        if (lates[i].record == record && lates[i].started == started) {
+            memcpy(text, lates[i].text, sizeof text);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return text[0] == '\0' ? error->status
+                           : dl_fail(error->status, "%.1300s%s", error->text, text);
+}
+
 dl_status
 dl_deadlock_explain(const dl_record *record)
 {
@@ -141,7 +205,10 @@ dl_deadlock_explain(const dl_record *record)
         }
     }
     pthread_mutex_unlock(&lock);
-    if (text[0] == '\0' || strstr(error.text, text) != NULL) {
+    if (text[0] == '\0') {
+        return add_late(record, started, &error);
+    }
+    if (strstr(error.text, text) != NULL) {
         return error.status;
     }
     /* Another rank, whose end was heard of first, may have said it, and been cut short. */
@@ -306,16 +373,30 @@ static bool
 look(detector *self)
 {
     uint64_t epoch = self->own.state.epoch;
-    bool is_late = dl_own_waits_describe(&self->own, span());
 
+    pthread_mutex_lock(&lock);
+    is_urgent = false;
+    pthread_mutex_unlock(&lock);
+    bool is_late = dl_own_waits_describe(&self->own, span());
     if (!is_late) {
         return false;
     }
     if (epoch != self->own.state.epoch) {
         self->candidate.cycle.count = 0;
     }
+    /* What this host knows comes first: the store may answer too late. */
+    if (self->own.has_failing) {
+        dl_wait_exchange_forget(&self->exchange, &self->own.state);
+        remember_late(self, NULL);
+    }
     if (dl_wait_exchange_publish(&self->exchange, &self->own.state) != DL_OK) {
         return false;
+    }
+    if (self->own.has_failing) {
+        if (dl_wait_exchange_read(&self->exchange, &self->own.state) != DL_OK) {
+            return false;
+        }
+        remember_late(self, self->exchange.store);
     }
     if (self->own.state.epoch == self->told_epoch) {
         return true;
@@ -331,15 +412,19 @@ look(detector *self)
     return true;
 }
 
-/* False: the world is another one, or gone. */
+/* Ends early where a deadline is near.  False: the world is another one, or gone. */
 static bool
 rest(const detector *self, int64_t pause)
 {
-    int64_t end = dl_now() + pause;
+    int64_t begin = dl_now();
+    int64_t end = begin + pause;
+    int64_t soon =
+        begin + slowest_pause(self->exchange.size) * FIRST_PAUSE / LAST_PAUSE;
 
     pthread_mutex_lock(&lock);
     bool is_here = true;
     while (is_here && dl_now() < end) {
+        end = is_urgent && soon < end ? soon : end;
         is_here = world != NULL && world->store == self->exchange.store;
         if (is_here && !dl_condition_wait_until(&moved, &lock, end)) {
             break;
@@ -404,12 +489,16 @@ detector_new_locked(void)
 
 /* A thread has waited for long. */
 static void
-start(void)
+start(bool fails_soon)
 {
     detector *made = NULL;
     pthread_t thread;
 
     pthread_mutex_lock(&lock);
+    if (fails_soon && !is_urgent) {
+        is_urgent = true;
+        pthread_cond_broadcast(&moved);
+    }
     if (!is_running && !(is_mode_set && wanted_mode == OFF)) {
         made = detector_new_locked();
         is_running = made != NULL;
@@ -481,6 +570,18 @@ dl_deadlock_configure(void)
     return status;
 }
 
+/* Ranks of other hosts are told what this one does. */
+static void
+publish_locked(void)
+{
+    bool is_wanted = world != NULL && world->store != NULL && world->backend != NULL
+                     && world->backend->spans_hosts
+                     && !(is_mode_set && wanted_mode == OFF);
+
+    dl_doing_publisher_set(is_wanted ? world->store : NULL,
+                           is_wanted ? world->rank : -1, after);
+}
+
 void
 dl_deadlock_set_world(dl_group *group)
 {
@@ -491,6 +592,7 @@ dl_deadlock_set_world(dl_group *group)
     pthread_mutex_lock(&lock);
     world = group;
     pthread_cond_broadcast(&moved);
+    publish_locked();
     pthread_mutex_unlock(&lock);
 }
 
@@ -498,6 +600,7 @@ void
 dl_deadlock_enter(dl_group *group)
 {
     dl_own_waits_enter(group);
+    dl_doing_publisher_wake();
 }
 
 void
@@ -508,6 +611,7 @@ dl_deadlock_leave(dl_group *group)
     if (world == group) {
         world = NULL;
         pthread_cond_broadcast(&moved);
+        publish_locked();
     }
     pthread_mutex_unlock(&lock);
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "pg/blocked_threads.h"
+#include "pg/doing_publisher.h"
 #include "pg/group_state.h"
 #include "pg/recorder_state.h"
 
@@ -121,34 +122,6 @@ global_rank(const dl_group *group, int rank)
                                          : group->global_ranks[rank];
 }
 
-static const char *
-base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-
-    return slash == NULL ? path : slash + 1;
-}
-
-static void
-describe_site(uint64_t number, char *text, size_t size)
-{
-    const dl_recorder *recorder = dl_recorder_self();
-    struct {
-        uint64_t version;
-        uint64_t line;
-        char function[64];
-        char file[176];
-    } site;
-
-    text[0] = '\0';
-    if (number > 0
-        && dl_row_read(&recorder->tables.sites[number - 1].version, &site,
-                       DL_SITE_WORDS)) {
-        snprintf(text, size, "%.56s:%" PRIu64 " in %.28s", base_name(site.file),
-                 site.line, site.function);
-    }
-}
-
 /* A receive from any rank takes the first message that comes. */
 static void
 add_peers(const dl_group *group, dl_wait_row *row)
@@ -184,7 +157,10 @@ fill_row(const dl_own_waits *self, const dl_blocked_thread *thread,
     for (uint32_t i = 0; i < row->awaited.count; i++) {
         row->awaited.ranks[i] = global_rank(group, row->awaited.ranks[i]);
     }
-    describe_site(from->place >> 32, row->site, sizeof row->site);
+    uint64_t site = from->place >> 32;
+    if (site > 0) {
+        dl_doing_describe_site(&dl_recorder_self()->tables.sites[site - 1], row->site);
+    }
 }
 
 /* Index of the row in which the thread waits, or -1. */
@@ -209,6 +185,7 @@ add_thread_locked(dl_own_waits *self, const dl_blocked_thread *thread)
     }
     self->records[own->row_count] = thread->record;
     self->started[own->row_count] = from.started;
+    self->fails_soon[own->row_count] = dl_deadline_is_near(thread->deadline);
     own->rows[own->row_count] = (dl_wait_row){.group = group};
     fill_row(self, thread, &from, &own->rows[own->row_count]);
     return (int)own->row_count++;
@@ -305,6 +282,18 @@ judge_threads_locked(dl_own_waits *self, const dl_blocked_thread *threads,
     own->is_blocked &= has_main ? 1 : 0;
 }
 
+static void
+describe_doing(dl_doing *doing)
+{
+    dl_buffer copy = {0};
+
+    *doing = (dl_doing){0};
+    if (dl_recorder_snapshot(&copy) == DL_OK && copy.size > 0) {
+        (void)dl_doing_read(dl_buffer_bytes(&copy), doing);
+    }
+    dl_buffer_fini(&copy);
+}
+
 bool
 dl_own_waits_describe(dl_own_waits *self, int64_t after)
 {
@@ -321,13 +310,19 @@ dl_own_waits_describe(dl_own_waits *self, int64_t after)
     own->rank = self->rank;
     own->others = others < 0 ? 0 : (uint32_t)others;
     own->beat = ++self->beat;
+    own->written = dl_wall_clock();
+    describe_doing(&own->doing);
+    self->has_failing = false;
     gethostname(own->host, sizeof own->host - 1);
     pthread_mutex_lock(&lock);
     is_whole = add_groups_locked(self) && is_whole;
     for (int i = 0; i < count; i++) {
         rows[i] = add_thread_locked(self, &threads[i]);
-        is_late |= threads[i].id != 0 && !threads[i].is_own
-                   && dl_now() - threads[i].since >= after;
+        bool is_long = threads[i].id != 0 && !threads[i].is_own
+                       && dl_now() - threads[i].since >= after;
+        bool fails_soon = rows[i] >= 0 && self->fails_soon[rows[i]];
+        is_late |= is_long || fails_soon;
+        self->has_failing |= fails_soon;
     }
     is_whole = add_records_locked(self) && is_whole;
     judge_threads_locked(self, threads, rows, count, after);
@@ -335,6 +330,21 @@ dl_own_waits_describe(dl_own_waits *self, int64_t after)
     own->is_blocked &= is_whole ? 1 : 0;
     return is_late;
 }
+int64_t
+dl_own_waits_shortest_timeout(void)
+{
+    int64_t shortest = INT64_MAX;
+
+    pthread_once(&once, prepare);
+    pthread_mutex_lock(&lock);
+    for (dl_list *node = groups.next; node != &groups; node = node->next) {
+        int64_t timeout = dl_group_timeout(group_of(node));
+        shortest = timeout > 0 && timeout < shortest ? timeout : shortest;
+    }
+    pthread_mutex_unlock(&lock);
+    return shortest;
+}
+
 dl_group *
 dl_own_waits_group(const dl_own_waits *self, const dl_wait_row *row)
 {

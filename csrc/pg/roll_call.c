@@ -100,7 +100,7 @@ listen(const dl_roll_call *self, const dl_rank_keys *keys, dl_buffer *words,
 
 /* For whoever looks for deadlocks. */
 static void
-note_wait(const dl_roll_call *self, const dl_buffer *words)
+note_wait(const dl_roll_call *self, const dl_buffer *words, dl_deadline deadline)
 {
     dl_awaited awaited = {.count = 0};
 
@@ -109,16 +109,17 @@ note_wait(const dl_roll_call *self, const dl_buffer *words)
             dl_awaited_add(&awaited, rank);
         }
     }
-    dl_blocked_look(self->record, &awaited);
+    dl_blocked_look(self->record, &awaited, deadline);
 }
 
 /* After it: who has come, who never will. */
 static dl_status
-look(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone)
+look(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone,
+     dl_deadline deadline)
 {
     DL_TRY(dl_interrupt_check());
     DL_TRY(peek_all(self, number, words));
-    note_wait(self, words);
+    note_wait(self, words, deadline);
     return watch_absent(self, number, words, gone);
 }
 
@@ -147,7 +148,7 @@ dl_roll_call_hear(const dl_roll_call *self, uint64_t number, dl_buffer *words,
     dl_status status = listen(self, &keys, words, deadline);
     while (status == DL_TIMEOUT && !is_late) {
         is_late = dl_deadline_passed(deadline);
-        status = look(self, number, words, gone);
+        status = look(self, number, words, gone, deadline);
         if (status == DL_OK) {
             status = is_late ? DL_TIMEOUT : listen(self, &keys, words, deadline);
         }

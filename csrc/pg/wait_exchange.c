@@ -98,6 +98,13 @@ forget_states(dl_wait_exchange *self)
     }
 }
 
+void
+dl_wait_exchange_forget(dl_wait_exchange *self, dl_wait_state *own)
+{
+    forget_states(self);
+    self->states[self->rank] = own;
+}
+
 dl_status
 dl_wait_exchange_read(dl_wait_exchange *self, dl_wait_state *own)
 {
@@ -106,8 +113,7 @@ dl_wait_exchange_read(dl_wait_exchange *self, dl_wait_state *own)
     int count = 1;
     dl_status status = is_known == NULL ? dl_fail_no_memory() : DL_OK;
 
-    forget_states(self);
-    self->states[self->rank] = own;
+    dl_wait_exchange_forget(self, own);
     ranks[0] = self->rank;
     for (int i = 0; status == DL_OK && i < count; i++) {
         const dl_wait_state *state;

@@ -30,6 +30,9 @@ dl_status dl_wait_exchange_publish(dl_wait_exchange *self, const dl_wait_state *
 /* So that nobody takes it for waiting who looks much later. */
 void dl_wait_exchange_withdraw(dl_wait_exchange *self);
 
+/* Of the states only `own` is left, which is borrowed until the next call. */
+void dl_wait_exchange_forget(dl_wait_exchange *self, dl_wait_state *own);
+
 /* Fills `states`: `own`, which is borrowed until the next call, the states of the ranks that
  * this one waits for, of those that they wait for, and so on. */
 dl_status dl_wait_exchange_read(dl_wait_exchange *self, dl_wait_state *own);

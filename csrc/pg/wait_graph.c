@@ -73,6 +73,9 @@ dl_wait_state_read(dl_bytes bytes, dl_wait_state *state)
         return false;
     }
     state->host[sizeof state->host - 1] = '\0';
+    state->doing.group[sizeof state->doing.group - 1] = '\0';
+    state->doing.host[sizeof state->doing.host - 1] = '\0';
+    state->doing.site[sizeof state->doing.site - 1] = '\0';
     return take(&bytes, state->rows, state->row_count * sizeof *state->rows)
            && take(&bytes, state->groups, state->group_count * sizeof *state->groups)
            && take(&bytes, state->messages,
@@ -227,6 +230,50 @@ find_targets(const graph *self, target at, target_list *targets)
     } else {
         find_collective_targets(self, at, targets);
     }
+}
+
+/* One that nothing is known of may be. */
+static bool
+is_late(const graph *self, const dl_wait_row *row, const char *name, uint32_t awaited)
+{
+    int rank = row->awaited.ranks[awaited];
+    const dl_wait_state *there = state_of(self, rank);
+    int group = there == NULL ? -1 : find_group(there, name);
+
+    if (group < 0) {
+        return rank >= 0 && rank < self->size;
+    }
+    return dl_wait_is_message(row->op)
+           || there->groups[group].begun < (uint64_t)row->sequence;
+}
+
+int
+dl_wait_late_find(const dl_wait_state *const *states, int size, int rank, int row,
+                  int *late, int room)
+{
+    graph self = {.states = states, .size = size};
+    target_list same = {.count = 0};
+    target_list others = {.count = 0};
+    target_list found = {.count = 0};
+    const dl_wait_state *own = states[rank];
+    const char *name = own->groups[own->rows[row].group].name;
+
+    add_target(&same, rank, row);
+    for (int i = 0; i < same.count; i++) {
+        const dl_wait_row *at = row_of(&self, same.items[i]);
+        for (uint32_t j = 0; j < at->awaited.count; j++) {
+            if (is_late(&self, at, name, j)) {
+                add_target(&found, at->awaited.ranks[j], -1);
+            } else if (!dl_wait_is_message(at->op)) {
+                follow(&self, at, name, j, &same, &others);
+            }
+        }
+    }
+    int count = found.count < room ? found.count : room;
+    for (int i = 0; i < count; i++) {
+        late[i] = found.items[i].rank;
+    }
+    return count;
 }
 
 static bool

@@ -18,6 +18,7 @@
 
 #include "base/buffer.h"
 #include "base/bytes.h"
+#include "pg/doing.h"
 #include "pg/fingerprint.h"
 
 /* A process with more of any of these is not judged. */
@@ -70,7 +71,7 @@ typedef struct dl_wait_row {
     uint8_t reduce_op;
     uint8_t is_program; /* a thread of the program waits for it */
     dl_awaited awaited;
-    char site[112]; /* "train.py:48 in step" */
+    char site[DL_DOING_SITE_SIZE]; /* "train.py:48 in step" */
 } dl_wait_row;
 
 /* Whether a row of `op` is of a message. */
@@ -111,6 +112,8 @@ typedef struct dl_wait_state {
     uint32_t group_count;
     uint32_t message_count;
     char host[64];
+    dl_doing doing;
+    int64_t written; /* by the clock on the wall, in nanoseconds */
     dl_wait_row rows[DL_WAIT_ROWS];
     dl_wait_group groups[DL_WAIT_GROUPS];
     dl_wait_message messages[DL_WAIT_MESSAGES];
@@ -121,6 +124,11 @@ void dl_wait_state_write(const dl_wait_state *state, dl_buffer *bytes);
 
 /* False: these bytes are no state; any bytes will do. */
 bool dl_wait_state_read(dl_bytes bytes, dl_wait_state *state);
+
+/* Ranks without which the operation of `rank` in `row` does not end, and that have not begun
+ * it, or of which nothing is known; of a message its peers.  Returns how many, at most `room`. */
+int dl_wait_late_find(const dl_wait_state *const *states, int size, int rank, int row,
+                      int *late, int room);
 
 /* One rank in a cycle, the operation in which it waits, and for whom. */
 typedef struct dl_wait_step {

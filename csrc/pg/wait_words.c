@@ -12,51 +12,76 @@ static const char opening[] = "deadlock: these ranks wait for each other:";
 
 /* Text that grows at its end and is cut at its limit. */
 typedef struct picture {
-    char *text; /* of DL_WAIT_TEXT_SIZE bytes */
+    char *text;
+    size_t room;
     size_t size;
 } picture;
+
+/* A call, as rows of waits and of recordings have it. */
+typedef struct call {
+    dl_fingerprint what;
+    int64_t sequence;
+    const char *peer; /* of a message: "to" or "from", or NULL to leave it out */
+    const char *group;
+    const char *site;
+} call;
+
+static void
+append_call(picture *self, const call *call)
+{
+    char text[DL_FINGERPRINT_TEXT_SIZE];
+
+    dl_fingerprint_describe(&call->what, text, sizeof text);
+    dl_text_append(self->text, self->room, &self->size, "%s", text);
+    if (call->peer != NULL) {
+        dl_text_append(self->text, self->room, &self->size, " %s rank %" PRIu32,
+                       call->peer, call->what.root);
+    }
+    dl_text_append(self->text, self->room, &self->size, "%s%" PRId64,
+                   dl_wait_is_message(call->what.op) ? " with tag " : " #",
+                   call->sequence);
+    dl_text_append(self->text, self->room, &self->size, " in group %s", call->group);
+    if (call->site[0] != '\0') {
+        dl_text_append(self->text, self->room, &self->size, ", called at %s",
+                       call->site);
+    }
+}
+
+static void
+append_span(picture *self, int64_t span)
+{
+    dl_text_append(self->text, self->room, &self->size, " %.1f s ago",
+                   (double)span / (double)DL_SECOND);
+}
 
 static void
 append_operation(picture *self, const dl_wait_state *state, const dl_wait_row *row)
 {
-    char call[DL_FINGERPRINT_TEXT_SIZE];
-    dl_fingerprint what = {
-        .op = row->op,
-        .dtype = row->dtype,
-        .root = row->root,
-        .detail = row->reduce_op,
+    call made = {
+        .what = {.op = row->op,
+                 .dtype = row->dtype,
+                 .root = row->root,
+                 .detail = row->reduce_op},
+        .sequence = row->sequence,
+        .group = state->groups[row->group].name,
+        .site = row->site,
     };
 
-    dl_fingerprint_set_count(&what, row->count);
-    dl_fingerprint_describe(&what, call, sizeof call);
-    dl_text_append(self->text, DL_WAIT_TEXT_SIZE, &self->size, "%s", call);
-    if (dl_wait_is_message(row->op)) {
-        dl_text_append(self->text, DL_WAIT_TEXT_SIZE, &self->size, " with tag %" PRId64,
-                       row->sequence);
-    } else {
-        dl_text_append(self->text, DL_WAIT_TEXT_SIZE, &self->size, " #%" PRId64,
-                       row->sequence);
-    }
-    dl_text_append(self->text, DL_WAIT_TEXT_SIZE, &self->size, " in group %s",
-                   state->groups[row->group].name);
-    if (row->site[0] != '\0') {
-        dl_text_append(self->text, DL_WAIT_TEXT_SIZE, &self->size, ", called at %s",
-                       row->site);
-    }
-    dl_text_append(self->text, DL_WAIT_TEXT_SIZE, &self->size, " %.1f s ago",
-                   (double)row->waited / (double)DL_SECOND);
+    dl_fingerprint_set_count(&made.what, row->count);
+    append_call(self, &made);
+    append_span(self, row->waited);
 }
 
 static void
 append_awaited(picture *self, const dl_wait_row *row, int rank)
 {
     if (rank >= 0) {
-        dl_text_append(self->text, DL_WAIT_TEXT_SIZE, &self->size, "rank %d", rank);
+        dl_text_append(self->text, self->room, &self->size, "rank %d", rank);
         return;
     }
-    dl_text_append(self->text, DL_WAIT_TEXT_SIZE, &self->size, "any of ranks");
+    dl_text_append(self->text, self->room, &self->size, "any of ranks");
     for (uint32_t i = 0; i < row->awaited.count; i++) {
-        dl_text_append(self->text, DL_WAIT_TEXT_SIZE, &self->size, "%s %" PRId32,
+        dl_text_append(self->text, self->room, &self->size, "%s %" PRId32,
                        i == 0 ? "" : ",", row->awaited.ranks[i]);
     }
 }
@@ -65,20 +90,20 @@ void
 dl_wait_words_cycle(const dl_wait_state *const *states, const dl_wait_cycle *cycle,
                     char *text)
 {
-    picture picture = {.text = text};
+    picture picture = {.text = text, .room = DL_WAIT_TEXT_SIZE};
 
-    dl_text_append(picture.text, DL_WAIT_TEXT_SIZE, &picture.size, "%s", opening);
+    dl_text_append(picture.text, picture.room, &picture.size, "%s", opening);
     for (int i = 0; i < cycle->count; i++) {
         dl_wait_step step = cycle->steps[i];
         const dl_wait_state *state = states[step.rank];
-        dl_text_append(picture.text, DL_WAIT_TEXT_SIZE, &picture.size,
+        dl_text_append(picture.text, picture.room, &picture.size,
                        "\n  rank %d (pid %" PRId64 " on host %s) waits for ", step.rank,
                        state->pid, state->host);
         append_awaited(&picture, &state->rows[step.row], step.awaits);
-        dl_text_append(picture.text, DL_WAIT_TEXT_SIZE, &picture.size, " in ");
+        dl_text_append(picture.text, picture.room, &picture.size, " in ");
         append_operation(&picture, state, &state->rows[step.row]);
         if (state->others > 0) {
-            dl_text_append(picture.text, DL_WAIT_TEXT_SIZE, &picture.size,
+            dl_text_append(picture.text, picture.room, &picture.size,
                            "; it has %" PRIu32
                            " more thread%s, which may yet make the call",
                            state->others, state->others == 1 ? "" : "s");
@@ -90,4 +115,52 @@ char *
 dl_wait_words_find_cycle(char *text)
 {
     return strstr(text, opening);
+}
+
+static picture
+continue_late(char text[DL_WAIT_LATE_SIZE])
+{
+    return (picture){.text = text, .room = DL_WAIT_LATE_SIZE, .size = strlen(text)};
+}
+
+void
+dl_wait_words_late(int rank, const dl_doing *doing, char text[DL_WAIT_LATE_SIZE])
+{
+    picture picture = continue_late(text);
+    call last = {
+        .what = {.op = doing->op,
+                 .dtype = doing->dtype,
+                 .root = doing->root,
+                 .detail = doing->reduce_op},
+        .sequence = doing->sequence,
+        .peer = doing->op == DL_SEND   ? "to"
+                : doing->op == DL_RECV ? "from"
+                                       : NULL,
+        .group = doing->group,
+        .site = doing->site,
+    };
+
+    dl_text_append(picture.text, picture.room, &picture.size,
+                   "; rank %d (pid %" PRId64 " on host %s) ", rank, doing->pid,
+                   doing->host);
+    if (doing->state == 0) {
+        dl_text_append(picture.text, picture.room, &picture.size,
+                       "has called no operation yet");
+        return;
+    }
+    dl_text_append(picture.text, picture.room, &picture.size, "is in %s",
+                   doing->state == DL_RECORD_ENDED ? "no operation since " : "");
+    dl_fingerprint_set_count(&last.what, doing->count);
+    append_call(&picture, &last);
+    dl_text_append(picture.text, picture.room, &picture.size, "%s",
+                   doing->state == DL_RECORD_ENDED ? ", which ended" : "");
+    append_span(&picture, doing->span);
+}
+
+void
+dl_wait_words_more(int count, char text[DL_WAIT_LATE_SIZE])
+{
+    picture picture = continue_late(text);
+
+    dl_text_append(picture.text, picture.room, &picture.size, "; and %d more", count);
 }

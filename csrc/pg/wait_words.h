@@ -17,4 +17,10 @@ void dl_wait_words_cycle(const dl_wait_state *const *states, const dl_wait_cycle
 /* Where such a text begins in another one, or NULL. */
 char *dl_wait_words_find_cycle(char *text);
 
+/* What a late rank is doing, and how many more there are: appended to what is in `text`. */
+#define DL_WAIT_LATE_SIZE 704
+
+void dl_wait_words_late(int rank, const dl_doing *doing, char text[DL_WAIT_LATE_SIZE]);
+void dl_wait_words_more(int count, char text[DL_WAIT_LATE_SIZE]);
+
 #endif

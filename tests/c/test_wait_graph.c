@@ -160,6 +160,37 @@ CHECK_CASE(ranks_behind_one_that_is_awaited_count_until_they_have_begun)
     free(job);
 }
 
+static int
+find_late(const job *job, int rank, int *late)
+{
+    return dl_wait_late_find(job->known, RANKS, rank, 0, late, RANKS);
+}
+
+/* Rank 0 waits for rank 1, which has come and waits for ranks 2 and 3. */
+CHECK_CASE(late_ranks_are_found_behind_those_that_have_come)
+{
+    job *job = job_new();
+    int late[RANKS];
+
+    call_collective(job, 0, 3, 1);
+    call_collective(job, 1, 3, 2);
+    dl_awaited_add_unless_begun(&job->states[1].rows[0].awaited, 3);
+    CHECK_EQUAL(find_late(job, 0, late), 2);
+    CHECK_EQUAL(late[0], 2);
+    CHECK_EQUAL(late[1], 3);
+    job->states[3].groups[0].begun = 3;
+    CHECK_EQUAL(find_late(job, 0, late), 1);
+    /* Nothing is known of them. */
+    job->known[2] = NULL;
+    job->known[3] = NULL;
+    CHECK_EQUAL(find_late(job, 0, late), 2);
+    call_message(job, 3, DL_RECV, 0, 1);
+    job->known[3] = &job->states[3];
+    CHECK_EQUAL(find_late(job, 3, late), 1);
+    CHECK_EQUAL(late[0], 1);
+    free(job);
+}
+
 CHECK_CASE(a_message_that_was_called_for_is_on_its_way)
 {
     job *job = job_new();

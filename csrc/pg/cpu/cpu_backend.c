@@ -527,6 +527,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     if (options->size > 1) {
         watch_ends(self);
     }
+    self->base.spans_hosts = dl_cpu_has_hosts(self);
     self->base.brief = dl_cpu_has_hosts(self) ? 0 : BRIEF / (size_t)self->size;
     dl_announce_join(options, options->size > 1 ? peers_of(self) : NULL,
                      options->size > 1 ? self->layout.host_count : 1);

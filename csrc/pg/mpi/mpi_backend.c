@@ -165,6 +165,7 @@ open_backend(dl_mpi_backend *self, const dl_backend_options *options,
     DL_TRY(dl_mpi_spans_init(&self->outputs, self->size));
     DL_TRY(dl_mpi_meeting_init(&self->meeting, self->comm));
     self->base.brief = BRIEF;
+    self->base.spans_hosts = self->size > 1; /* nobody has asked MPI */
     return DL_OK;
 }
 

@@ -99,7 +99,7 @@ await_card(dl_mpi_meeting *meeting, const dl_op_context *op,
         }
         dl_status status = dl_mpi_pause(comm, &pace, op->deadline);
         if (pace.naps > 0) {
-            dl_blocked_look(op->record, &awaited);
+            dl_blocked_look(op->record, &awaited, op->deadline);
         }
         if (status == DL_OK && pace.naps > 0) {
             status = dl_mpi_news_exchange(meeting, other->rank, pace.naps);

@@ -521,7 +521,7 @@ wait_message(dl_work *work, dl_deadline deadline)
         /* An abort ends the message, in the next look. */
         dl_status status = dl_mpi_pause(self->comm, &pace, deadline);
         if (pace.naps > 0) {
-            dl_blocked_look(atomic_load(&work->record), NULL);
+            dl_blocked_look(atomic_load(&work->record), NULL, self->deadline);
         }
         if (status == DL_TIMEOUT || status == DL_INTERRUPTED) {
             dl_blocked_end();

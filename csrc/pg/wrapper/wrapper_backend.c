@@ -262,6 +262,7 @@ dl_wrapper_backend_wrap(const dl_backend_options *options, dl_backend **backend)
     self->ops = wrapper_ops;
     leave_out_what_is_not_there(&self->ops, (*backend)->ops);
     self->base.ops = &self->ops;
+    self->base.spans_hosts = (*backend)->spans_hosts;
     self->base.origin = (*backend)->origin;
     self->base.origin_ranks = (*backend)->origin_ranks;
     self->group_name = name;

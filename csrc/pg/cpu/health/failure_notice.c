@@ -3,19 +3,6 @@
 
 #include <string.h>
 
-/* Ranks call an operation so much apart, at most, for all of them to name the same rank;
- * where the whole time is short, half of it. */
-#define NOTICE_SPAN (500 * DL_MILLISECOND)
-
-bool
-dl_failure_is_near(dl_deadline deadline)
-{
-    int64_t half = deadline.limit / 2;
-
-    return deadline.limit >= 0
-           && dl_deadline_left(deadline) <= (half < NOTICE_SPAN ? half : NOTICE_SPAN);
-}
-
 dl_head
 dl_failure_notice_head(const dl_error *cause)
 {

@@ -20,11 +20,6 @@ dl_head dl_failure_notice_head(const dl_error *cause);
 size_t dl_failure_notice_put(uint8_t frame[DL_FAILURE_NOTICE_SIZE],
                              const dl_error *cause);
 
-/* Whether the deadline is so near that those who will fail with this rank are told whom it
- * waits for.  At their own deadlines, which may be a little earlier, they know by then whose
- * fault it is, and wait for nobody's word.  */
-bool dl_failure_is_near(dl_deadline deadline);
-
 /* In words for the rank that hears them from `rank`.  `head` may hold anything. */
 dl_status dl_failure_notice_fail(const dl_peer *peer, int rank, const dl_head *head,
                                  const uint8_t *text);

@@ -186,11 +186,11 @@ drive_awake(dl_p2p *engine, const dl_work *work, int64_t span, bool yields)
 
 /* For whoever looks for deadlocks: a message of which parts have gone is not stuck. */
 static void
-note_wait(const dl_work *work, dl_message_state state)
+note_wait(const dl_message *self, dl_message_state state)
 {
     if (state == DL_MESSAGE_QUEUED || state == DL_MESSAGE_OFFERED
         || state == DL_MESSAGE_POSTED) {
-        dl_blocked_look(atomic_load(&work->record), NULL);
+        dl_blocked_look(atomic_load(&self->work.record), NULL, self->deadline);
     } else {
         dl_blocked_end();
     }
@@ -213,7 +213,7 @@ drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
     dl_message_state state = self->state;
     dl_p2p_unlock_and_finish(engine);
     if (!dl_work_is_done(work)) {
-        note_wait(work, state);
+        note_wait(self, state);
         dl_p2p_sleep(engine, seen, limit);
     }
     atomic_fetch_sub(&bell->sleepers, 1);

@@ -260,12 +260,15 @@ fail_at_deadline(const dl_board *board, const dl_wanted *wanted)
     return fail_late(board, wanted);
 }
 
+/* Those who will fail with this rank are told whom it waits for: at their own deadlines,
+ * which may be a little earlier, they know by then whose fault it is, and wait for nobody's
+ * word. */
 static void
 foretell(const dl_board *board, const dl_wanted *wanted)
 {
     const dl_board_options *options = &board->options;
 
-    if (options->foretell != NULL && dl_failure_is_near(board->op->deadline)
+    if (options->foretell != NULL && dl_deadline_is_near(board->op->deadline)
         && fail_late(board, wanted) != DL_OK) {
         dl_error error = *dl_last_error();
         options->foretell(options->context, &error);
@@ -370,7 +373,7 @@ note_wait(const dl_board *board, const dl_wanted *wanted)
     if (board->options.add_awaited != NULL) {
         board->options.add_awaited(board->options.context, &awaited);
     }
-    dl_blocked_look(board->op->record, &awaited);
+    dl_blocked_look(board->op->record, &awaited, board->op->deadline);
 }
 
 dl_status

@@ -126,7 +126,7 @@ note_wait(const dl_traffic *self)
     if (self->options.add_awaited != NULL) {
         self->options.add_awaited(self->options.context, &awaited);
     }
-    dl_blocked_look(self->op->record, &awaited);
+    dl_blocked_look(self->op->record, &awaited, self->op->deadline);
 }
 
 dl_status
@@ -144,7 +144,7 @@ dl_traffic_check(dl_traffic *traffic)
     }
     DL_TRY(dl_interrupt_check());
     note_wait(traffic);
-    if (!dl_failure_is_near(deadline)) {
+    if (!dl_deadline_is_near(deadline)) {
         return DL_OK;
     }
     bool is_late = dl_deadline_passed(deadline);

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "pg/doing_publisher.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/deadline.h"
+#include "base/thread.h"
+#include "pg/own_waits.h"
+#include "pg/recorder.h"
+
+/* The store's answer to what it need not wait for. */
+#define ANSWER_LIMIT (5 * DL_SECOND)
+
+#define KEY_SIZE 64
+
+/* However short a group's timeout is. */
+#define LEAST_SPAN (100 * DL_MILLISECOND)
+
+/* Two looks at one operation differ by less in when it began. */
+#define SAME_TIME DL_MILLISECOND
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_cond_t moved;
+/* guarded by lock */
+static dl_store *target; /* not counted */
+static uint64_t number;  /* of the target */
+static int own_rank;
+static int64_t after;
+static bool is_running;
+static bool has_news; /* a group was made */
+
+/* What the thread remembers of the last look. */
+typedef struct publisher {
+    uint64_t number; /* of the target */
+    bool has_note;
+    int64_t since; /* of what the note says */
+} publisher;
+
+/* In a forked child nothing of the parent's runs, and its lock may have been held. */
+static void
+forget_parent(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    dl_condition_init(&moved);
+    target = NULL;
+    is_running = false;
+}
+
+static void
+prepare(void)
+{
+    dl_condition_init(&moved);
+    pthread_atfork(NULL, NULL, forget_parent);
+}
+
+int64_t
+dl_wall_clock(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec * DL_SECOND + now.tv_nsec;
+}
+
+static dl_bytes
+key_of(int rank, char text[KEY_SIZE])
+{
+    snprintf(text, KEY_SIZE, "deadlock/doing/%d", rank);
+    return dl_bytes_of(text);
+}
+
+static bool
+read_own(dl_doing *doing)
+{
+    dl_buffer copy = {0};
+    bool is_read = dl_recorder_snapshot(&copy) == DL_OK && copy.size > 0
+                   && dl_doing_read(dl_buffer_bytes(&copy), doing);
+
+    dl_buffer_fini(&copy);
+    return is_read;
+}
+
+/* Writes a note, or takes it back. */
+static void
+publish(publisher *self, dl_store *store, int rank, int64_t span)
+{
+    dl_doing_note note = {.written = dl_wall_clock()};
+    dl_deadline deadline = dl_deadline_after(ANSWER_LIMIT);
+    char key[KEY_SIZE];
+
+    if (!read_own(&note.doing)) {
+        return;
+    }
+    int64_t since = dl_now() - note.doing.span;
+    int64_t moved_by = since > self->since ? since - self->since : self->since - since;
+    bool is_same = self->has_note && moved_by < SAME_TIME;
+    bool is_long = note.doing.state != 0 && note.doing.span >= span;
+    if (is_same || (!is_long && !self->has_note)) {
+        return;
+    }
+    dl_bytes value =
+        is_long ? (dl_bytes){(const uint8_t *)&note, sizeof note} : DL_LITERAL("-");
+    if (dl_store_set(store, key_of(rank, key), value, deadline) == DL_OK) {
+        self->has_note = is_long;
+        self->since = since;
+    }
+}
+
+static int64_t
+span_locked(void)
+{
+    int64_t quarter = dl_own_waits_shortest_timeout() / 4;
+    int64_t span = quarter < after ? quarter : after;
+
+    return span > LEAST_SPAN ? span : LEAST_SPAN;
+}
+
+/* Whether there is somebody to tell; the store is counted while it is used, and no longer:
+ * the program may end it at any time. */
+static bool
+look(publisher *self, int64_t *span)
+{
+    pthread_mutex_lock(&lock);
+    dl_store *store = target == NULL ? NULL : dl_store_ref(target);
+    int rank = own_rank;
+    *span = span_locked();
+    if (self->number != number) {
+        *self = (publisher){.number = number};
+    }
+    pthread_mutex_unlock(&lock);
+    if (store != NULL) {
+        publish(self, store, rank, *span);
+        dl_store_unref(store);
+    }
+    return store != NULL;
+}
+
+static void *
+run(void *argument)
+{
+    publisher self = {0};
+    int64_t span;
+
+    (void)argument;
+    for (;;) {
+        bool is_wanted = look(&self, &span);
+        int64_t end = dl_now() + span / 2;
+        pthread_mutex_lock(&lock);
+        while (self.number == number && !has_news && dl_now() < end) {
+            dl_condition_wait_until(&moved, &lock, end);
+        }
+        has_news = false;
+        if (!is_wanted && target == NULL) {
+            is_running = false;
+            pthread_mutex_unlock(&lock);
+            return NULL;
+        }
+        pthread_mutex_unlock(&lock);
+    }
+}
+
+void
+dl_doing_publisher_set(dl_store *store, int rank, int64_t span)
+{
+    pthread_t thread;
+
+    pthread_once(&once, prepare);
+    pthread_mutex_lock(&lock);
+    target = store;
+    number++;
+    own_rank = rank;
+    after = span;
+    if (store != NULL && !is_running && dl_thread_start(&thread, run, NULL) == DL_OK) {
+        pthread_detach(thread);
+        is_running = true;
+    }
+    pthread_cond_broadcast(&moved);
+    pthread_mutex_unlock(&lock);
+}
+
+void
+dl_doing_publisher_wake(void)
+{
+    pthread_once(&once, prepare);
+    pthread_mutex_lock(&lock);
+    has_news = true;
+    pthread_cond_broadcast(&moved);
+    pthread_mutex_unlock(&lock);
+}
+
+bool
+dl_doing_note_get(dl_store *store, int rank, dl_doing_note *note)
+{
+    dl_deadline deadline = dl_deadline_after(ANSWER_LIMIT);
+    dl_buffer value = {0};
+    char text[KEY_SIZE];
+    dl_bytes key = key_of(rank, text);
+    bool exists = false;
+
+    dl_status status = dl_store_check(store, &key, 1, &exists, deadline);
+    if (status == DL_OK && exists) {
+        status = dl_store_get(store, key, &value, deadline);
+    }
+    bool is_note = status == DL_OK && value.size == sizeof *note;
+    if (is_note) {
+        memcpy(note, value.data, sizeof *note);
+        note->doing.group[sizeof note->doing.group - 1] = '\0';
+        note->doing.host[sizeof note->doing.host - 1] = '\0';
+        note->doing.site[sizeof note->doing.site - 1] = '\0';
+    }
+    dl_buffer_fini(&value);
+    return is_note;
+}

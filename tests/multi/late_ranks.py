@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks do in test_late.py."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import numpy as np
+from deadlock_ranks import join
+
+import distlite as dist
+
+
+def miss(
+    rank: int,
+    world_size: int,
+    path: str,
+    hints: str,
+    late: list[int],
+    is_busy: bool,
+    runtime: str,
+    limit: float = 1.5,
+) -> str:
+    """The `late` ranks do not come to a collective of a group with a timeout: what the
+    others raise.  `runtime`: a folder in which each host has its recordings, so that no
+    rank can read those of another one; empty for the usual one."""
+    if runtime:
+        folder = os.path.join(runtime, hints[rank])
+        os.makedirs(folder, 0o700, exist_ok=True)
+        os.environ["DISTLITE_RUNTIME_DIR"] = folder
+    join(rank, world_size, path, hints, 60.0)
+    group = dist.new_group(timeout=timedelta(seconds=limit))
+    store = dist.distributed_c10d._get_default_store()
+    dist.barrier(group=group)
+    told = [f"told/{each}" for each in range(world_size) if each not in late]
+    text = ""
+    if rank not in late:
+        try:
+            dist.all_reduce(np.ones(3), group=group)
+        except dist.DistBackendError as error:
+            text = str(error)
+    elif is_busy:
+        work = dist.irecv(np.ones(4), src=0, tag=7)
+    store.set(f"told/{rank}", b"")
+    store.wait(told)
+    if is_busy and rank in late:
+        work.wait()
+    elif is_busy and rank == 0:
+        for each in late:
+            dist.send(np.ones(4), dst=each, tag=7)
+    return text
