@@ -91,7 +91,7 @@ def receive_from_a_follower(rank: int, size: int) -> None:
 
 
 def receive_past_all_leaders(rank: int, size: int) -> None:
-    """Rank 1 is the first of its host to come, and rank 3 of the other one never will."""
+    """Rank 1 is the first of its host to come, and rank 3 elsewhere never will."""
     if rank == 1:
         distlite.all_reduce(np.ones(4))
     elif rank == 3:
