@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from group_ranks import init
-from operations import wait_until_in
+from operations import wait_until_ahead
 
 import distlite as dist
 
@@ -56,7 +56,7 @@ def miss(
         if rank == reader:
             raised.touch()
     elif reader is not None:
-        wait_until_in("all_reduce", others)
+        wait_until_ahead(others)
         stopped = [int(pids[each]) for each in others if each != reader]
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from group_ranks import init, sum_of_ranks
+from operations import wait_until_ahead
 
 import distlite
 from distlite import ReduceOp
@@ -105,7 +106,7 @@ def survive(
     note = Path(folder) / "death"
     if rank == 1:
         if not early:
-            time.sleep(0.3)  # until the others wait, most likely
+            wait_until_ahead(set(range(world_size)) - {1})
         note.write_text(f"{time.monotonic()} {os.getpid()}")
         os.kill(os.getpid(), signal.SIGKILL)
     if early:
@@ -131,7 +132,7 @@ def leave(rank: int, world_size: int, init_method: str, how: str) -> Any:
     sum_of_ranks(rank, world_size)
     store = distlite.group.WORLD.get_group_store()
     if rank == 1:
-        time.sleep(0.2)  # until the others wait, most likely
+        wait_until_ahead(set(range(world_size)) - {1})
         if how == "exit":
             sys.exit(0)
         if how == "_exit":
@@ -258,7 +259,7 @@ def fork_and_die(rank: int, world_size: int, init_method: str, folder: str) -> A
         if os.fork() == 0:
             time.sleep(600)  # for longer than the test
             os._exit(0)
-        time.sleep(0.2)  # until the other waits, most likely
+        wait_until_ahead(set(range(world_size)) - {1})
         note.write_text(str(time.monotonic()))
         os.kill(os.getpid(), signal.SIGKILL)
     result = caught(CALLS["all_reduce"])

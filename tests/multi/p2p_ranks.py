@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from group_ranks import init
+from operations import wait_until_ahead
 
 import distlite
 
@@ -179,7 +180,7 @@ def dead_peer(rank: int, world_size: int, init_method: str, how: str) -> Any:
     distlite.all_gather_single(pids, np.array([os.getpid()]))
     array = np.zeros(LARGE)
     if rank == 1:
-        time.sleep(0.3)  # until the others wait, most likely
+        wait_until_ahead(set(range(world_size)) - {1})
         os.kill(os.getpid(), signal.SIGKILL)
     calls = {
         "recv": lambda: distlite.recv(array, 1),
