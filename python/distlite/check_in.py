@@ -8,15 +8,16 @@ find that out here, and whoever does tells the others: nobody waits for the time
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-import warnings
 
-from ._C import DistBackendError, DistStoreError, TCPStore
+from ._C import DistBackendError, DistError, DistStoreError, TCPStore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import timedelta
+    from typing import ClassVar
 
     from ._C import Store
 
@@ -25,8 +26,9 @@ __all__ = ["CheckIn"]
 # Between two looks for what others have found out: soon enough, and more seldom where
 # it takes long, because the store serves everybody.
 FIRST_LOOK, LAST_LOOK = 0.2, 0.5
-# After so long alone, a rank says that another process has had its rank.
-ALONE = 0.8
+# After so long, a rank looks whether the others may have met with another process of
+# its number: not at once, because a job may end while the next one begins.
+ALONE = 0.7
 NAMED_RANKS = 8
 
 
@@ -34,33 +36,36 @@ class CheckIn:
     """One rank's coming to the store.
 
     `store` is that of all attempts: the claim of a rank lies there, so that a second
-    process with it is noticed although it opens an attempt of its own.
+    process with it is noticed although it opens an attempt of its own; `keys` are those
+    of this attempt.
     """
 
-    def __init__(self, store: Store, rank: int, size: int) -> None:
-        self._store, self._rank, self._size = store, rank, size
+    def __init__(self, store: Store, keys: Store, rank: int, size: int) -> None:
+        self._store, self._keys = store, keys
+        self._rank, self._size = rank, size
         self._key = f"default_pg/claim_of/{rank}"
         self._who = f"pid {os.getpid()} on host {os.uname().nodename}"
-        self._claim = f"{os.urandom(8).hex()} {self._who}"
+        nonce = os.urandom(8).hex()
+        self._claim = f"{nonce} {self._who}"
         self._before = store.compare_set(self._key, "", self._claim).decode()
         store.set(self._key, self._claim)
+        self.presence = Presence(nonce)
 
-    def meet(self, keys: Store, label: str, timeout: timedelta) -> None:
+    def meet(self, label: str, timeout: timedelta) -> None:
         """Returns when all ranks have come to the same `keys`."""
-        self._keys = keys
         self._compare_sizes()
-        keys.set(f"here/{self._rank}", self._who)
+        self._keys.set(f"here/{self._rank}", self._who)
         begin = time.monotonic()
         limit = timeout.total_seconds()
-        pause, has_warned = FIRST_LOOK, False
+        pause, has_looked = FIRST_LOOK, False
         while not self._have_all_come(pause):
             self._look_for_faults()
             waited = time.monotonic() - begin
             if waited >= limit:
                 self._fail_absent(label, timeout)
-            if waited > ALONE and not has_warned:
-                has_warned = True
-                self._warn_if_taken()
+            if waited > ALONE and not has_looked:
+                has_looked = True
+                self._fail_if_taken()
             pause = max(0.001, min(pause * 1.5, LAST_LOOK, limit - waited))
 
     def _have_all_come(self, pause: float) -> bool:
@@ -94,19 +99,29 @@ class CheckIn:
         claim = self._store.get(self._key).decode()
         if claim != self._claim:
             nonce, _, other = claim.partition(" ")
-            fault = (
-                f"rank {self._rank} was started twice, as {self._who} and as {other}: "
-                "each process of a job needs a RANK of its own"
-            )
+            fault = _twice(self._rank, self._who, other)
             self._store.set(_fault_of(nonce), fault)
             self._fail(fault)
 
     def _fail(self, fault: str) -> None:
+        # The core reads this key as well (csrc/pg/cpu/join_fault.h).
         self._keys.set("fault", fault)
-        if self._rank == 0:
+        raise DistBackendError(fault)
+
+    def give_up(self, error: BaseException) -> None:
+        """Tells those who wait for this rank, here or in the core, why it failed."""
+        self.presence.close()
+        if not isinstance(error, DistError):
+            # The core, and what raises here, has told of the others.
+            cause = f"{type(error).__name__}: {error}"
+            if isinstance(error, KeyboardInterrupt):
+                cause = "it was interrupted"
+            fault = f"rank {self._rank} ({self._who}) could not join: {cause}"
+            with contextlib.suppress(Exception):
+                self._keys.set("fault", fault)
+        if self._rank == 0 and not isinstance(error, DistStoreError):
             # It may serve the store, where the others are yet to read this.
             time.sleep(LAST_LOOK + 0.1)
-        raise DistBackendError(fault)
 
     def _absent(self) -> list[int]:
         ranks = range(self._size)
@@ -124,7 +139,7 @@ class CheckIn:
             f"joining group {label} as rank {self._rank} of {self._size}: timed out "
             f"after {round(timeout.total_seconds() * 1000)}ms: waiting for "
             f"rank{'s' if many else ''} {names}, which {'have' if many else 'has'} not "
-            f"come{self._taken()}{self._private()}"
+            f"come{self._earlier()}{self._private()}"
         )
 
     def _private(self) -> str:
@@ -137,24 +152,84 @@ class CheckIn:
             "come through: set MASTER_ADDR to what they know this host by"
         )
 
-    def _taken(self) -> str:
-        """That another process, which still runs here, has had this rank."""
-        other = self._before.partition(" ")[2]
-        host = f" on host {os.uname().nodename}"
-        pid = other.removeprefix("pid ").removesuffix(host)
-        is_here = other.endswith(host) and pid.isdecimal() and int(pid) != os.getpid()
-        if not is_here or not os.path.exists(f"/proc/{pid}"):
-            return ""
-        return f"; {other}, which still runs, has joined as rank {self._rank} before"
+    def _other(self) -> str:
+        """The process of this machine that claimed the rank before and is still in its
+        group; empty if there is none, or none that this process could reach."""
+        nonce, _, other = self._before.partition(" ")
+        return other if nonce and Presence.shows(nonce) else ""
 
-    def _warn_if_taken(self) -> None:
-        taken = self._taken()
-        if taken and len(self._absent()) == self._size - 1:
-            warnings.warn(
-                f"no other rank has come to meet rank {self._rank} ({self._who})"
-                f"{taken}: was this rank started twice?",
-                stacklevel=5,
-            )
+    def _earlier(self) -> str:
+        """That another process, which may be on another host, has had this rank."""
+        other = self._before.partition(" ")[2]
+        if not other or other == self._who:
+            return ""
+        return (
+            f"; {other} has joined as rank {self._rank} before: was it started twice?"
+        )
+
+    def _fail_if_taken(self) -> None:
+        if other := self._other():
+            self._fail(_twice(self._rank, other, self._who))
+
+
+class Presence:
+    """Shows other processes of this machine that this one is in a group, or joins it.
+
+    The kernel takes the socket away with the process, however it ends; a forked child
+    does not keep it.
+    """
+
+    _all: ClassVar[list[Presence]] = []
+
+    def __init__(self, nonce: str) -> None:
+        import socket
+
+        self._socket: socket.socket | None = None
+        # A sandbox may refuse it; then nobody is told.
+        with contextlib.suppress(OSError):
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.bind(_presence_of(nonce))
+            self._socket.listen(1)
+        Presence._all.append(self)
+
+    @staticmethod
+    def shows(nonce: str) -> bool:
+        import socket
+
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.setblocking(False)
+                probe.connect(_presence_of(nonce))
+        except BlockingIOError:
+            return True  # somebody else looks at this moment
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        if self in Presence._all:
+            Presence._all.remove(self)
+        if self._socket is not None:
+            self._socket.close()
+
+    @staticmethod
+    def close_all() -> None:
+        for presence in list(Presence._all):
+            presence.close()
+
+
+os.register_at_fork(after_in_child=Presence.close_all)
+
+
+def _presence_of(nonce: str) -> str:
+    return f"\0distlite-rank-{nonce}"
+
+
+def _twice(rank: int, first: str, second: str) -> str:
+    return (
+        f"rank {rank} was started twice, as {first} and as {second}: "
+        "each process of a job needs a RANK of its own"
+    )
 
 
 def _fault_of(nonce: str) -> str:

@@ -224,13 +224,34 @@ def _join(
     # A rank that does not exist is the group's to refuse, and a backend that was
     # registered may make its group without any other rank.
     meets = not is_fake and 0 <= rank < size and not _is_registered(info.config)
-    checked = CheckIn(store, rank, size) if meets else None
     turn = 0 if is_fake else _generation(store, rank)
     keys = PrefixStore(f"default_pg/{turn}", store)
-    if not is_fake:
-        _name_job(keys, rank, size)
+    checked = CheckIn(store, keys, rank, size) if meets else None
+    try:
+        if not is_fake:
+            _name_job(keys, rank, size)
+        if checked is not None:
+            checked.meet(label, timeout)
+        group = _make(keys, rank, info, timeout, pg_options, label)
+    except BaseException as error:
+        if checked is not None:
+            checked.give_up(error)
+        raise
     if checked is not None:
-        checked.meet(keys, label, timeout)
+        world.presence = checked.presence
+    return group
+
+
+def _make(
+    keys: Store,
+    rank: int,
+    info: GroupInfo,
+    timeout: timedelta,
+    pg_options: Any,
+    label: str,
+) -> ProcessGroup:
+    """The group, once it is known that its ranks belong together."""
+    size = len(info.ranks)
     group = None
     if Backend._plugins:
         from .custom import ToMake, make_group
@@ -310,12 +331,16 @@ def replace_default(group: ProcessGroup, info: GroupInfo) -> None:
     """Makes `group` the default one; all others are left."""
     # Names of earlier groups may live on in ranks that have not noticed.
     count = world.group_count
-    _forget_all()
+    _forget_all(stays=True)
     _register(group, info)
     world.group_count = count
 
 
-def _forget_all() -> None:
+def _forget_all(stays: bool = False) -> None:
+    """Leaves all groups; `stays`: another default group follows at once."""
+    if not stays and world.presence is not None:
+        world.presence.close()
+        world.presence = None
     groups = list(world.groups)
     world.groups.clear()
     world.group_count = 0

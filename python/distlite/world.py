@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any, ClassVar
 
     from ._C import Store
+    from .check_in import Presence
 
     ExceptHook = Callable[
         [type[BaseException], BaseException, TracebackType | None], object
@@ -82,6 +83,8 @@ class World:
         self.local_groups: dict[tuple[int, ...], int] = {}
         # The server a peer may already be using for the next initialisation.
         self.hosted_store: Store | None = None
+        # While a default group exists; of a second process with its rank it is seen.
+        self.presence: Presence | None = None
         # Ours and the one it replaced, while a default group exists.
         self.except_hook: ExceptHook | None = None
         self.replaced_except_hook: ExceptHook | None = None

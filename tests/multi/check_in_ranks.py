@@ -3,10 +3,36 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import timedelta
 
 import distlite as dist
+from distlite import lifecycle
+
+
+def _initialize(
+    init_method: str, rank: int, size: int, timeout: timedelta, way: str
+) -> None:
+    """By the URL, by the environment, or by a store over the URL's file."""
+    if way == "env":
+        address, _, port = init_method.removeprefix("tcp://").partition(":")
+        os.environ |= {"MASTER_ADDR": address, "MASTER_PORT": port}
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size)}
+        dist.init_process_group("gloo", timeout=timeout)
+    elif way == "prefix":
+        file = dist.FileStore(init_method.removeprefix("file://"), -1)
+        dist.init_process_group(
+            "gloo",
+            store=dist.PrefixStore("job", file),
+            rank=rank,
+            world_size=size,
+            timeout=timeout,
+        )
+    else:
+        dist.init_process_group(
+            "gloo", init_method, rank=rank, world_size=size, timeout=timeout
+        )
 
 
 def start(
@@ -17,19 +43,20 @@ def start(
     delay: tuple[float, ...] = (),
     wait: float = 60.0,
     stays: bool = False,
+    way: str = "url",
 ) -> tuple[str, float]:
     """Each is started with a rank and a world size of its own: what it is told, and how
     long that took.  `stays`: those that have joined leave after another gave up."""
     own, size = roles[rank]
+    os.environ["DISTLITE_HOST_HINT"] = f"host{rank % 2}"
     if stays:
-        over = dist.FileStore(init_method.removeprefix("file://") + ".over", -1)
+        path = init_method.removeprefix("file://").replace("tcp://", "/tmp/")
+        over = dist.FileStore(path + ".over", -1)
     time.sleep(delay[rank] if delay else 0)
     begin = time.monotonic()
     timeout = timedelta(seconds=wait)
     try:
-        dist.init_process_group(
-            "gloo", init_method, rank=own, world_size=size, timeout=timeout
-        )
+        _initialize(init_method, own, size, timeout, way)
     except RuntimeError as error:
         took = time.monotonic() - begin
         if stays:
@@ -40,3 +67,29 @@ def start(
         over.wait(["over"], timedelta(seconds=30))
     dist.destroy_process_group()
     return "joined", time.monotonic() - begin
+
+
+def fail_after_check_in(
+    rank: int, world_size: int, init_method: str, failing: int, error: str
+) -> tuple[str, float]:
+    """One rank cannot make its group, once all have checked in."""
+    errors = {"memory": MemoryError("none left"), "interrupt": KeyboardInterrupt()}
+
+    def fail(*_: object) -> None:
+        raise errors[error]
+
+    if rank == failing:
+        lifecycle._make = fail  # type: ignore[assignment]
+    begin = time.monotonic()
+    try:
+        dist.init_process_group("gloo", init_method, rank=rank, world_size=world_size)
+    except (dist.DistError, MemoryError, KeyboardInterrupt) as caught:
+        return f"{type(caught).__name__}: {caught}", time.monotonic() - begin
+    raise AssertionError("nothing was raised")
+
+
+def start_spawned(index: int, folder: str, roles: list[tuple[int, int]]) -> None:
+    """A rank of spawn(), which has a rank and a world size of its own."""
+    text, seconds = start(index, len(roles), f"file://{folder}/store", roles)
+    with open(f"{folder}/{index}", "w") as file:
+        file.write(f"{seconds} {text}")

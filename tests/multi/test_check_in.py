@@ -3,50 +3,148 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from datetime import timedelta
+
 import check_in_ranks
+import netns
 import pytest
 from ports import reserve_port
 from workers import SOON, run_ranks
 
+import distlite as dist
+from distlite.check_in import CheckIn
+from distlite.multiprocessing import spawn
 
-@pytest.fixture(params=["file", "tcp"])
+SIZES = [(4, 4, 3), (3, 4, 4), (2, 4, 4), (4, 2, 4)]
+TWICE = [(0, 3), (1, 3), (1, 3)]
+
+
+@pytest.fixture(params=["file", "prefix", "tcp", "env"])
 def method(request):
+    """How the ranks find each other; they are on two hosts in turns."""
     if request.param == "file":
         return {}
-    return {"init_method": f"tcp://127.0.0.1:{reserve_port()}"}
+    if request.param == "prefix":
+        return {"way": "prefix"}
+    way = "env" if request.param == "env" else "url"
+    return {"init_method": f"tcp://127.0.0.1:{reserve_port()}", "way": way}
 
 
-@pytest.mark.parametrize("sizes", [(4, 4, 3), (3, 4, 4), (2, 4, 4), (4, 2, 4)])
-def test_world_sizes_that_differ_are_named_on_every_rank(method, sizes):
-    roles = list(enumerate(sizes))
-    for text, seconds in run_ranks(check_in_ranks.start, 3, roles=roles, **method):
+def check_sizes(results, sizes):
+    for text, seconds in results:
         assert "DistBackendError: rank " in text and "WORLD_SIZE" in text
-        for rank, size in roles:
+        for rank, size in enumerate(sizes):
             named = f"rank {rank} (pid "
             assert named not in text or f"world_size {size}" in text
         assert text.count(" with world_size ") == 2
         assert seconds < SOON
 
 
-def test_a_rank_that_is_started_twice_is_named_on_every_rank(method):
-    roles = [(0, 3), (1, 3), (1, 3)]
-    results = run_ranks(check_in_ranks.start, 3, roles=roles, **method)
+def check_twice(results):
     for text, seconds in results:
         assert "rank 1 was started twice, as pid " in text, text
         assert text.count(" on host ") == 2
         assert seconds < SOON
 
 
-def test_a_second_one_that_comes_too_late_is_told_so():
-    roles = [(0, 2), (1, 2), (1, 2)]
-    delay = (0.0, 0.0, 1.0)
+@pytest.mark.parametrize("sizes", SIZES)
+def test_world_sizes_that_differ_are_named_on_every_rank(method, sizes):
+    roles = list(enumerate(sizes))
+    check_sizes(run_ranks(check_in_ranks.start, 3, roles=roles, **method), sizes)
+
+
+def test_a_rank_that_is_started_twice_is_named_on_every_rank(method):
+    check_twice(run_ranks(check_in_ranks.start, 3, roles=TWICE, **method))
+
+
+@pytest.mark.parametrize("roles", [list(enumerate(SIZES[0])), TWICE])
+def test_so_they_are_among_ranks_of_spawn(tmp_path, roles):
+    spawn(check_in_ranks.start_spawned, (str(tmp_path), roles), nprocs=3)
+    results = []
+    for index in range(3):
+        seconds, _, text = (tmp_path / str(index)).read_text().partition(" ")
+        results.append((text, float(seconds)))
+    if roles is TWICE:
+        check_twice(results)
+    else:
+        check_sizes(results, SIZES[0])
+
+
+def test_so_they_are_on_several_hosts():
+    netns.skip_unless_possible()
+    with netns.Network(2) as network:
+        hosts = [network.hosts[place] for place in (0, 1, 1)]
+        for port, roles in enumerate([list(enumerate(SIZES[0])), TWICE], 29500):
+            method = f"tcp://{hosts[0].address}:{port}"
+            results = run_ranks(
+                check_in_ranks.start, 3, hosts=hosts, roles=roles, init_method=method
+            )
+            if roles is TWICE:
+                check_twice(results)
+            else:
+                check_sizes(results, SIZES[0])
+
+
+@pytest.mark.parametrize("keys", [dist.HashStore, "prefix"])
+def test_so_they_are_over_any_store(keys):
+    """Ranks as threads of one process."""
+    store = dist.HashStore() if keys != "prefix" else None
+    store = store or dist.PrefixStore("a", dist.PrefixStore("b", dist.HashStore()))
+    texts = []
+
+    def meet(rank, size):
+        checked = CheckIn(store, dist.PrefixStore("try", store), rank, size)
+        try:
+            checked.meet("0", timedelta(seconds=30))
+        except dist.DistBackendError as error:
+            texts.append(str(error))
+            checked.give_up(error)
+
+    for roles in [list(enumerate(SIZES[0])), TWICE]:
+        texts.clear()
+        begin = time.monotonic()
+        threads = [threading.Thread(target=meet, args=role) for role in roles]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert len(texts) == 3
+        assert time.monotonic() - begin < SOON
+        said = "was started twice" if roles is TWICE else " with world_size "
+        assert all(said in text for text in texts), texts
+        store = dist.HashStore()
+
+
+@pytest.mark.parametrize("late", [1, 2])
+def test_a_second_one_that_comes_too_late_is_told_so(late):
+    roles = [(0, 3), (1, 3), (2, 3), (late, 3)]
     results = run_ranks(
-        check_in_ranks.start, 3, roles=roles, delay=delay, wait=3.0, stays=True
+        check_in_ranks.start, 4, roles=roles, delay=(0.0, 0.0, 0.0, 1.0), stays=True
     )
-    assert [text for text, _ in results[:2]] == ["joined", "joined"]
-    text, _ = results[2]
-    assert "waiting for rank 0, which has not come; pid " in text
-    assert "which still runs, has joined as rank 1 before" in text
+    assert [text for text, _ in results[:3]] == ["joined"] * 3
+    text, seconds = results[3]
+    assert text.startswith(f"DistBackendError: rank {late} was started twice, as pid ")
+    assert text.count(" on host ") == 2
+    assert seconds < SOON
+
+
+@pytest.mark.parametrize("error", ["memory", "interrupt"])
+@pytest.mark.parametrize("failing", [0, 2])
+@pytest.mark.parametrize("scheme", ["file", "tcp"])
+def test_a_rank_that_fails_behind_the_check_in_is_named(scheme, failing, error):
+    method = {}
+    if scheme == "tcp":
+        method["init_method"] = f"tcp://127.0.0.1:{reserve_port()}"
+    run = check_in_ranks.fail_after_check_in
+    results = run_ranks(run, 3, failing=failing, error=error, **method)
+    for rank, (text, seconds) in enumerate(results):
+        assert seconds < SOON
+        if rank != failing:
+            assert f"rank {failing} (pid " in text, text
+            cause = "MemoryError: none left" if error == "memory" else "interrupted"
+            assert " could not join: " in text and cause in text, text
 
 
 def test_a_rank_that_does_not_come_is_named():
