@@ -22,21 +22,27 @@
 typedef struct backend_entry {
     const char *name;
     dl_backend_new_fn make;
+    /* For a rank that fails before it comes to make one, as `make` does for itself; or
+     * NULL. */
+    void (*refuse)(const dl_backend_options *options);
 } backend_entry;
 
 static const backend_entry backends[] = {
-    {"cpu", dl_cpu_backend_new},          {"gloo", dl_cpu_backend_new},
-    {"fake", dl_fake_backend_new},        {"custom", dl_custom_backend_new},
-    {"mpi", dl_mpi_backend_new},          {"ucc", dl_ucc_backend_new},
-    {DL_UCC_CUDA_GROUP, dl_ucc_cuda_new},
+    {"cpu", dl_cpu_backend_new, dl_cpu_backend_refuse},
+    {"gloo", dl_cpu_backend_new, dl_cpu_backend_refuse},
+    {"fake", dl_fake_backend_new, NULL},
+    {"custom", dl_custom_backend_new, NULL},
+    {"mpi", dl_mpi_backend_new, NULL},
+    {"ucc", dl_ucc_backend_new, NULL},
+    {DL_UCC_CUDA_GROUP, dl_ucc_cuda_new, NULL},
 };
 
-static dl_backend_new_fn
+static const backend_entry *
 find_backend(const char *name)
 {
     for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
         if (strcmp(backends[i].name, name) == 0) {
-            return backends[i].make;
+            return &backends[i];
         }
     }
     return NULL;
@@ -89,7 +95,7 @@ copy_ranks(const dl_group_options *options, int **ranks)
  * origin, and the new ranks in it, in memory for the caller to free.  DL_CLOSED: the
  * parent has ended. */
 static dl_status
-inherit(dl_group *parent, dl_backend_new_fn make, dl_backend_options *options,
+inherit(dl_group *parent, const backend_entry *entry, dl_backend_options *options,
         int *origin_ranks)
 {
     if (is_inherited(parent) || atomic_load(&parent->is_closed)) {
@@ -98,7 +104,7 @@ inherit(dl_group *parent, dl_backend_new_fn make, dl_backend_options *options,
     pthread_mutex_lock(&parent->lock);
     const dl_backend *backend = parent->backend;
     if (backend != NULL && backend->origin != NULL
-        && find_backend(parent->backend_name) == make) {
+        && find_backend(parent->backend_name)->make == entry->make) {
         options->origin = dl_backend_origin_ref(backend->origin);
         for (int rank = 0; backend->origin_ranks != NULL && rank < options->size;
              rank++) {
@@ -109,32 +115,78 @@ inherit(dl_group *parent, dl_backend_new_fn make, dl_backend_options *options,
     return DL_OK;
 }
 
+/* What the backend is told; `*ranks` and the origin are for the caller to free. */
+static dl_status
+backend_options_init(dl_backend_options *options, const dl_group_options *asked,
+                     dl_store *store, int **ranks)
+{
+    *options = (dl_backend_options){
+        .store = store,
+        .rank = asked->rank,
+        .size = asked->size,
+        .group_name = asked->name,
+    };
+    *ranks = NULL;
+    if (asked->parent == NULL) {
+        return DL_OK;
+    }
+    DL_TRY(copy_ranks(asked, ranks));
+    options->origin_ranks = *ranks;
+    return inherit(asked->parent, find_backend(asked->backend), options, *ranks);
+}
+
+void
+dl_group_refuse(const dl_group_options *asked, dl_store *store)
+{
+    const backend_entry *entry = find_backend(asked->backend);
+    dl_error error = *dl_last_error();
+    dl_backend_options options;
+    int *ranks = NULL;
+
+    if (entry == NULL || entry->refuse == NULL) {
+        return;
+    }
+    if (backend_options_init(&options, asked, store, &ranks) == DL_OK
+        && (options.store != NULL || options.origin != NULL)) {
+        (void)dl_fail_again(&error);
+        entry->refuse(&options);
+    }
+    dl_backend_origin_unref(options.origin);
+    free(ranks);
+    (void)dl_fail_again(&error);
+}
+
+/* With everything that the group has to itself. */
+static dl_status
+make_backend(dl_group *group, const dl_group_options *asked,
+             const dl_backend_options *options)
+{
+    dl_status status = find_backend(group->backend_name)
+                           ->make(options, dl_group_deadline(group), &group->backend);
+    bool is_compared = asked->is_compared || dl_debug_level_get() == DL_DEBUG_DETAIL;
+
+    if (status == DL_OK && is_compared) {
+        status = dl_wrapper_backend_wrap(options, &group->backend);
+        if (status != DL_OK) {
+            /* The others have met this rank. */
+            dl_error cause = dl_error_for_others();
+            group->backend->ops->abort(group->backend, &cause);
+        }
+    }
+    return status;
+}
+
 static dl_status
 join(dl_group *group, const dl_group_options *asked)
 {
-    dl_backend_new_fn make = find_backend(group->backend_name);
-    dl_backend_options options = {
-        .store = group->store,
-        .rank = group->rank,
-        .size = group->size,
-        .group_name = group->name,
-    };
-    int *ranks = NULL;
-    dl_status status = DL_OK;
+    dl_backend_options options;
+    int *ranks;
+    dl_status status = backend_options_init(&options, asked, group->store, &ranks);
 
-    if (asked->parent != NULL) {
-        status = copy_ranks(asked, &ranks);
-        if (status == DL_OK) {
-            options.origin_ranks = ranks;
-            status = inherit(asked->parent, make, &options, ranks);
-        }
-    }
     if (status == DL_OK) {
-        status = make(&options, dl_group_deadline(group), &group->backend);
-    }
-    bool is_compared = asked->is_compared || dl_debug_level_get() == DL_DEBUG_DETAIL;
-    if (status == DL_OK && is_compared) {
-        status = dl_wrapper_backend_wrap(&options, &group->backend);
+        status = make_backend(group, asked, &options);
+    } else if (status == DL_NO_MEMORY) {
+        dl_group_refuse(asked, group->store);
     }
     dl_backend_origin_unref(options.origin);
     free(ranks);
@@ -171,7 +223,9 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
     DL_TRY(check_options(options));
     dl_group *made = calloc(1, sizeof *made);
     if (made == NULL) {
-        return dl_fail_no_memory();
+        dl_fail_no_memory();
+        dl_group_refuse(options, store);
+        return DL_NO_MEMORY;
     }
     atomic_init(&made->references, 1);
     atomic_init(&made->timeout, options->timeout);
@@ -186,9 +240,13 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
     made->store = store == NULL ? NULL : dl_store_ref(store);
     dl_recorder_join(&made->seat, options->name, options->backend,
                      (uint32_t)options->rank | (uint64_t)options->size << 32);
-    dl_status status = made->name == NULL || made->backend_name == NULL
-                           ? dl_fail_no_memory()
-                           : join(made, options);
+    dl_status status;
+    if (made->name == NULL || made->backend_name == NULL) {
+        status = dl_fail_no_memory();
+        dl_group_refuse(options, store);
+    } else {
+        status = join(made, options);
+    }
     if (status != DL_OK) {
         free_group(made);
         return status;

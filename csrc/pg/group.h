@@ -34,6 +34,12 @@ typedef struct dl_group_options {
  * name, which none of its living groups has. */
 dl_status dl_group_new(const dl_group_options *options, dl_store *store,
                        dl_group **group);
+
+/* Tells the other members of a group which this rank cannot come to make that, and why: the
+ * thread's last error, which stays.  dl_group_new() does so itself; this is for who fails
+ * before.  `store` may be NULL where there is a parent.  Best effort. */
+void dl_group_refuse(const dl_group_options *options, dl_store *store);
+
 dl_group *dl_group_ref(dl_group *group);
 void dl_group_unref(dl_group *group);
 

@@ -106,6 +106,16 @@ raise_status(const dlpy_state *state, dl_status status)
     }
 }
 
+/* Members that do not meet have nobody else to tell them. */
+static void
+refuse(const dl_group_options *options, const char *reason)
+{
+    (void)dl_fail(DL_NO_MEMORY, "%.1800s", reason);
+    Py_BEGIN_ALLOW_THREADS
+    dl_group_refuse(options, NULL);
+    Py_END_ALLOW_THREADS
+}
+
 /* The core gets a store of its own to keep: one that is written in Python is alive only
  * as long as somebody in Python holds it, or this. */
 static int
@@ -122,6 +132,9 @@ join_over(const dlpy_state *state, PyObject *store, const dl_group_options *opti
     }
     shared = dlpy_store_share(state, store);
     if (shared == NULL) {
+        if (options->parent != NULL) {
+            refuse(options, "out of memory");
+        }
         return -1;
     }
     Py_BEGIN_ALLOW_THREADS
@@ -156,4 +169,37 @@ dlpy_group_join(const dlpy_state *state, PyObject *args, PyObject *keywords,
                      : join_over(state, self->store, &options, &self->group);
     PyMem_Free(ranks);
     return result;
+}
+
+PyObject *
+dlpy_group_refuse(PyObject *module, PyObject *args)
+{
+    const dlpy_state *state = dlpy_state_of_module(module);
+    dl_group_options options = {0};
+    PyObject *parent;
+    PyObject *members;
+    const char *reason;
+    int *ranks = NULL;
+
+    if (!PyArg_ParseTuple(args, "OOisss:_group_refuse", &parent, &members,
+                          &options.rank, &options.name, &options.backend, &reason)) {
+        return NULL;
+    }
+    if (!dlpy_group_check(state, parent)) {
+        PyErr_SetString(PyExc_TypeError, "parent must be a ProcessGroup");
+        return NULL;
+    }
+    if (dlpy_ranks_from(members, "ranks", &ranks, &options.size) < 0) {
+        return NULL;
+    }
+    if (options.rank < 0 || options.rank >= options.size) {
+        PyMem_Free(ranks);
+        PyErr_SetString(PyExc_ValueError, "rank must be a place in ranks");
+        return NULL;
+    }
+    options.parent = dlpy_group_core(parent);
+    options.parent_ranks = ranks;
+    refuse(&options, reason);
+    PyMem_Free(ranks);
+    Py_RETURN_NONE;
 }

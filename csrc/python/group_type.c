@@ -393,6 +393,9 @@ set_custom_handler(PyObject *module, PyObject *handler)
 }
 
 static PyMethodDef module_functions[] = {
+    {"_group_refuse", dlpy_group_refuse, METH_VARARGS,
+     "_group_refuse($module, parent, ranks, rank, name, backend, reason, /)\n--\n\n"
+     "Tells the other members of a group that this rank cannot make it."},
     {"_set_custom_handler", set_custom_handler, METH_O,
      "_set_custom_handler($module, handler, /)\n--\n\n"
      "What is asked first of groups that are subclasses with operations of their own."},

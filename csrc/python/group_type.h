@@ -30,6 +30,9 @@ typedef struct dlpy_group {
 int dlpy_group_join(const dlpy_state *state, PyObject *args, PyObject *keywords,
                     dlpy_group *self);
 
+/* _group_refuse(parent, ranks, rank, name, backend, reason): dl_group_refuse(). */
+PyObject *dlpy_group_refuse(PyObject *module, PyObject *args);
+
 /* Whether an object of `type` made with `args` has its operations written in Python; its
  * core then only knows rank, size and names, which its tp_init tells. */
 bool dlpy_group_is_custom(PyTypeObject *type, PyObject *args, PyObject *keywords);

@@ -145,12 +145,25 @@ def _next_name(members: list[int], is_local: bool) -> str:
     return hashlib.sha1(text.encode()).hexdigest()
 
 
+def store_of_child(
+    parent: ProcessGroup, ranks: list[int], label: str, engine: str
+) -> PrefixStore:
+    """For a group of ranks of `parent`, whose other members do not wait in it."""
+    try:
+        return PrefixStore(label, parent.get_group_store())
+    except BaseException as error:
+        rank = ranks.index(parent.rank())
+        reason = f"{type(error).__name__}: {error or 'out of memory'}"
+        _C._group_refuse(parent, ranks, rank, label, engine, reason)
+        raise
+
+
 def _join(
     label: str, info: GroupInfo, limit: timedelta, description: str
 ) -> ProcessGroup:
     default = world.require_default()
-    store = PrefixStore(label, default.get_group_store())
     rank, size = info.ranks.index(default.rank()), len(info.ranks)
+    store = store_of_child(default, info.ranks, label, engine_of(info.config))
     if Backend._plugins:
         from .custom import ToMake, make_group
 

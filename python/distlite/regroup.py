@@ -13,8 +13,9 @@ from contextlib import suppress
 from operator import index
 
 from . import _C
-from ._C import DistBackendError, PrefixStore, ProcessGroup, barrier
+from ._C import DistBackendError, ProcessGroup, barrier
 from .backends import Backend, backend_of, engine_of, serve_devices
+from .groups import store_of_child
 from .lifecycle import _limit_of, replace_default
 from .shrink_check import Comparison
 from .world import GroupInfo, info_of, world
@@ -47,8 +48,9 @@ class _Part:
 
     def make(self, info: GroupInfo, limit: timedelta) -> ProcessGroup:
         """Their group; returns before all have come."""
-        store = PrefixStore(self.label, self.parent.get_group_store())
         rank = self.ranks.index(self.parent.rank())
+        engine = engine_of(info.config)
+        store = store_of_child(self.parent, self.ranks, self.label, engine)
         if Backend._plugins:
             from .custom import ToMake, make_group
 
@@ -63,7 +65,7 @@ class _Part:
             limit,
             self.label,
             self.description,
-            engine_of(info.config),
+            engine,
             self.parent,
             self.ranks,
         )

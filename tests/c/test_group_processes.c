@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Groups whose ranks are processes that may be killed. */
+#include <fcntl.h>
+
 #include "base/thread.h"
 #include "groups.h"
 
@@ -426,4 +428,121 @@ CHECK_CASE(one_of_many_ranks_on_a_host_that_is_stopped_is_missed)
         }
     }
     unlink(all.path);
+}
+
+/* Rank 1 has no memory for one allocation while it joins, or makes a group out of the
+ * world: all others hear of it, in the join or in the first operation. */
+typedef struct shortage {
+    int number; /* of the allocation that fails */
+    bool is_child;
+    int has_failed[2]; /* a byte if there was one of this number */
+} shortage;
+
+static void
+check_told(dl_status status, int64_t start)
+{
+    CHECK(dl_now() - start < GROUP_PATIENCE / 2);
+    if (status != DL_OK) {
+        /* DL_NETWORK: the rank has published that it has no memory for an address. */
+        CHECK(status == DL_PEER_LOST || status == DL_NETWORK);
+        CHECK_CONTAINS(dl_last_error()->text, "rank 1 (pid ");
+        CHECK_CONTAINS(dl_last_error()->text, "memory");
+    }
+}
+
+static dl_status
+make_group(dl_store *store, dl_group *parent, int rank, int size, dl_group **group)
+{
+    static const int ranks[] = {0, 1, 2, 3};
+    dl_group_options options = {.name = parent == NULL ? "0" : "child",
+                                .backend = "cpu",
+                                .rank = rank,
+                                .size = size,
+                                .timeout = GROUP_PATIENCE,
+                                .parent = parent,
+                                .parent_ranks = ranks};
+
+    *group = NULL;
+    return dl_group_new(&options, store, group);
+}
+
+static void
+join_without_memory(int rank, const rank_processes *all, void *context)
+{
+    const shortage *shortage = context;
+    const char *hosts = getenv("TEST_HOSTS");
+    dl_group *world = NULL;
+    dl_group *group = NULL;
+
+    setenv("DISTLITE_HOST_HINT", (char[]){hosts[rank], '\0'}, 1);
+    dl_store *store = open_file_store(all);
+    if (shortage->is_child) {
+        world = join_group(store, "0", rank, all->size);
+    }
+    int64_t start = dl_now();
+    if (rank == 1) {
+        dl_check_fail_allocation_at(shortage->number);
+    }
+    dl_status status = make_group(store, world, rank, all->size, &group);
+    if (rank == 1 && dl_check_allocation_failed()) {
+        CHECK(write(shortage->has_failed[1], "!", 1) == 1);
+    }
+    if (rank != 1) {
+        check_told(status, start);
+    }
+    if (status == DL_OK && !(rank == 1 && dl_check_allocation_failed())) {
+        status = dl_group_barrier(group, soon());
+        check_told(status, start);
+    }
+    /* Those that have heard leave when the one that failed does. */
+    if (group != NULL) {
+        end_group(group);
+    }
+    if (world != NULL) {
+        CHECK_OK(dl_group_barrier(world, soon()));
+        end_group(world);
+    }
+    dl_store_unref(store);
+}
+
+static void
+check_shortages(const char *hosts, bool is_child)
+{
+    shortage shortage = {.is_child = is_child};
+    rank_processes all;
+    char byte;
+    bool goes_on = true;
+
+    setenv("GLOO_SOCKET_IFNAME", "lo", 1);
+    setenv("TEST_HOSTS", hosts, 1);
+    for (int number = 1; goes_on; number++) {
+        CHECK(pipe2(shortage.has_failed, O_NONBLOCK | O_CLOEXEC) == 0);
+        shortage.number = number;
+        start_processes(&all, (int)strlen(hosts), join_without_memory, &shortage);
+        join_processes(&all, 0);
+        goes_on = read(shortage.has_failed[0], &byte, 1) == 1;
+        CHECK(goes_on || number > 5);
+        close(shortage.has_failed[0]);
+        close(shortage.has_failed[1]);
+    }
+}
+
+CHECK_CASE(a_rank_without_memory_to_make_a_group_tells_the_others)
+{
+    check_shortages("aaa", true);
+}
+
+CHECK_CASE(so_it_tells_those_on_other_hosts)
+{
+    check_shortages("aab", true);
+}
+
+CHECK_CASE(a_rank_without_memory_to_join_tells_the_others)
+{
+    check_shortages("aaa", false);
+}
+
+CHECK_CASE(so_it_tells_those_that_join_on_other_hosts)
+{
+    check_shortages("aab", false);
 }

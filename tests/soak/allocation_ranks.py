@@ -22,8 +22,6 @@ import distlite
 TIMEOUT = 8.0
 MOST = 400  # allocations of one operation
 SLACK = 5.0
-# Seconds that others wait in a group which the victim has not made and cannot abort.
-UNTOLD = {"split_group": 1.5}
 # What is in a store stays there, and who calls for a group that was never made.
 STORED = ["monitored_barrier", "split_group"]
 # Who waits for a message is told of the rank it waits for, which may have given up
@@ -94,7 +92,7 @@ def gather_objects(group: Group) -> None:
 
 
 def part(group: Group) -> None:
-    limit = timedelta(seconds=UNTOLD["split_group"])
+    limit = timedelta(seconds=TIMEOUT)
     made = distlite.split_group(group, [list(range(group.size()))], limit)
     assert made is not None
     try:
@@ -151,9 +149,8 @@ def judge(
 ) -> str:
     """What is wrong with what the ranks were told; empty: nothing."""
     told = outcomes[victim][0]
-    limit = SLACK + UNTOLD.get(name, 0)
     for rank, (text, seconds) in enumerate(outcomes):
-        if seconds > limit:
+        if seconds > SLACK:
             return f"rank {rank} was told after {seconds:.1f} s: {text}"
         if not has_failed and text:
             return f"rank {rank} was told without a failure: {text}"

@@ -18,20 +18,19 @@ def test_a_presence_shows_until_it_is_closed():
 
 def test_a_forked_child_does_not_keep_it():
     presence = Presence("4567")
+    begun, child_begun = os.pipe()
+    child_end, end = os.pipe()
     child = os.fork()
     if child == 0:
-        os.read(0, 0)
-        presence.close()
-        os._exit(0 if Presence.shows("4567") else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(write)
-        os.read(read, 1)
+        os.close(end)
+        os.write(child_begun, b"!")
+        os.read(child_end, 1)
         os._exit(0)
+    assert os.read(begun, 1) == b"!"
+    assert Presence.shows("4567")
     presence.close()
     assert not Presence.shows("4567")
-    os.close(write)
-    os.close(read)
+    os.close(end)
     assert os.waitpid(child, 0)[1] == 0
+    for fd in (begun, child_begun, child_end):
+        os.close(fd)

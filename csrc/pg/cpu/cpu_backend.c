@@ -7,9 +7,9 @@
 
 #include "base/thread.h"
 #include "pg/cpu/announce.h"
+#include "pg/cpu/cpu_refusal.h"
 #include "pg/cpu/cpu_state.h"
 #include "pg/cpu/health/failure_notice.h"
-#include "pg/cpu/join_fault.h"
 #include "pg/cpu/shm/verdict.h"
 
 /* Bytes of all ranks that are copied in a microsecond or two.  The waits of a board
@@ -424,30 +424,14 @@ copy_members(dl_cpu_backend *self, const dl_backend_options *options)
     return status;
 }
 
-/* Places, in the roster's host, of those who share this one: who borrows memory. */
 static dl_status
 borrow(dl_cpu_backend *self, dl_deadline deadline)
 {
-    const dl_layout *layout = &self->layout;
-    const dl_endpoint *endpoint = &self->roster->endpoint;
-    int count = dl_layout_count(layout, layout->host);
-    int *places = malloc((size_t)count * sizeof *places);
+    dl_borrower borrower;
+    int *places;
 
-    if (places == NULL) {
-        return dl_fail_no_memory();
-    }
-    for (int i = 0; i < count; i++) {
-        int origin = self->origin_ranks[dl_layout_ranks(layout, layout->host)[i]];
-        places[i] = endpoint->layout.place_of[origin];
-    }
-    dl_borrower borrower = {
-        .rank = endpoint->layout.place_of[endpoint->rank],
-        .name = self->group_name,
-        .ranks = places,
-        .count = count,
-        .processes = self->roster->local_processes,
-        .size = dl_layout_count(&endpoint->layout, endpoint->layout.host),
-    };
+    DL_TRY(dl_cpu_borrower_init(&borrower, self->roster, &self->layout,
+                                self->origin_ranks, self->group_name, &places));
     dl_status status = dl_arena_borrow(&self->roster->membership.arena, &borrower,
                                        deadline, &self->loan);
     free(places);
@@ -464,15 +448,6 @@ derive(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline dead
     self->base.origin_ranks = self->origin_ranks;
     DL_TRY(borrow(self, deadline));
     return open_memory(self, &self->loan.segment);
-}
-
-/* The others wait for this rank in the store, until it has met them. */
-static void
-tell_fault(const dl_backend_options *options, const dl_roster *roster)
-{
-    if (options->size > 1 && options->origin == NULL && roster == NULL) {
-        dl_join_fault_tell(options->store, options->rank);
-    }
 }
 
 /* Other ranks may have made it, and call. */
@@ -502,7 +477,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
 
     if (self == NULL) {
         dl_fail_no_memory();
-        tell_fault(options, NULL);
+        dl_cpu_backend_refuse(options);
         return DL_NO_MEMORY;
     }
     self->base.ops = &cpu_ops;
@@ -519,7 +494,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                                          : derive(self, options, deadline);
     }
     if (status != DL_OK) {
-        tell_fault(options, self->roster);
+        dl_cpu_refuse(self, options);
         give_up_making(self);
         free_backend(&self->base);
         return status;

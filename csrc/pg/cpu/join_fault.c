@@ -32,8 +32,8 @@ describe_self(int rank, char text[DL_PEER_TEXT_SIZE])
 }
 
 /* The record goes first: a fault of a rank that has a record is an old one. */
-void
-dl_join_fault_tell(dl_store *store, int rank)
+static void
+tell(dl_store *store, int rank)
 {
     dl_error error = *dl_last_error();
     dl_deadline deadline = dl_deadline_after(DL_JOIN_FAULT_PATIENCE);
@@ -42,15 +42,32 @@ dl_join_fault_tell(dl_store *store, int rank)
     char text[DL_ERROR_TEXT_SIZE];
     bool existed;
 
-    if (!is_own(error.status)) {
-        return;
-    }
     describe_self(rank, self);
     snprintf(text, sizeof text, "%s could not join: %.1800s", self,
              error.status == DL_INTERRUPTED ? "it was interrupted" : error.text);
     (void)dl_store_delete_key(store, dl_endpoint_key(rank, key), &existed, deadline);
     (void)dl_store_set(store, DL_LITERAL(DL_JOIN_FAULT_KEY), dl_bytes_of(text),
                        deadline);
+    (void)dl_fail_again(&error);
+}
+
+void
+dl_join_fault_tell(dl_store *store, int rank)
+{
+    if (is_own(dl_last_error()->status)) {
+        tell(store, rank);
+    }
+}
+
+void
+dl_join_fault_pass_on(dl_store *store, int rank)
+{
+    dl_error error = *dl_last_error();
+
+    if (error.status != DL_TIMEOUT && dl_join_fault_check(store) == DL_OK) {
+        (void)dl_fail_again(&error);
+        tell(store, rank);
+    }
     (void)dl_fail_again(&error);
 }
 

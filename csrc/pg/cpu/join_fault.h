@@ -17,6 +17,10 @@
  * failed or have not come, which they know.  Best effort; keeps the error. */
 void dl_join_fault_tell(dl_store *store, int rank);
 
+/* The same of the leader of a host: what ended the join on its host, whoever failed, is not
+ * known on others.  Leaves alone what was told before. */
+void dl_join_fault_pass_on(dl_store *store, int rank);
+
 /* DL_PEER_LOST: what a rank has told, unless it has come since. */
 dl_status dl_join_fault_check(dl_store *store);
 

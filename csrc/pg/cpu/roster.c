@@ -6,8 +6,12 @@
 
 #include "base/log.h"
 #include "base/thread.h"
+#include "pg/cpu/health/news.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/tcp/traffic.h"
+
+/* Who fails must not be held up by telling so. */
+#define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
 static void
 free_roster(dl_backend_origin *origin)
@@ -77,13 +81,15 @@ greet_and_clear(making *self)
     return greet(self, 2);
 }
 
-/* A rank that could not be reached by its socket may have ended, or be where no address
- * leads to. */
+/* A leader that hung up may have said why.  A rank that could not be reached by its socket
+ * may have ended, or be where no address leads to. */
 static dl_status
-fail_lost(const dl_endpoint *endpoint)
+fail_lost(const making *self)
 {
+    const dl_endpoint *endpoint = &self->roster->endpoint;
     dl_error error = *dl_last_error();
 
+    DL_TRY(dl_join_fault_check(self->options->store));
     if (endpoint->apart[0] == '\0') {
         return error.status;
     }
@@ -130,8 +136,13 @@ settle(void *context)
     };
     DL_TRY(dl_traffic_init(&self->traffic, &options));
     dl_status status = greet_and_clear(self);
+    status = status == DL_PEER_LOST ? fail_lost(self) : status;
+    if (status != DL_OK) {
+        /* Before the links close: who sees that looks for the cause. */
+        dl_join_fault_pass_on(self->options->store, endpoint->rank);
+    }
     dl_traffic_fini(&self->traffic);
-    return status == DL_PEER_LOST ? fail_lost(endpoint) : status;
+    return status;
 }
 
 static dl_status
@@ -160,6 +171,33 @@ watch_calls(dl_roster *self)
     }
 }
 
+/* Other hosts may have joined, and be in the first operation, before one fails to. */
+static void
+tell_hosts(const making *self)
+{
+    dl_endpoint *endpoint = &self->roster->endpoint;
+    dl_error error = *dl_last_error();
+    dl_error message = {.status = DL_PEER_LOST};
+    char self_text[DL_PEER_TEXT_SIZE];
+    dl_news news;
+    dl_news_options options = {
+        .group_name = self->options->group_name,
+        .layout = &endpoint->layout,
+        .peers = endpoint->peers,
+        .ways = endpoint->ways,
+        .listener = &endpoint->calls,
+    };
+
+    dl_endpoint_describe(endpoint, endpoint->rank, self_text);
+    snprintf(message.text, sizeof message.text, "%s could not join: %.1800s", self_text,
+             error.text);
+    if (dl_news_init(&news, &options) == DL_OK) {
+        dl_news_tell(&news, &message, 1, dl_deadline_after(TELLING_PATIENCE));
+        dl_news_fini(&news);
+    }
+    (void)dl_fail_again(&error);
+}
+
 static dl_status
 meet(making *self)
 {
@@ -167,22 +205,29 @@ meet(making *self)
     dl_endpoint local = {.listener = -1, .probe = -1};
 
     DL_TRY(dl_endpoint_open(&roster->endpoint, self->options, self->deadline));
-    dl_status status = dl_endpoint_narrow(&roster->endpoint, &local);
+    /* What may fail comes before the others count on this rank. */
+    dl_status status = open_probes(roster);
+    if (status == DL_OK) {
+        status = dl_endpoint_narrow(&roster->endpoint, &local);
+    }
     if (status == DL_OK) {
         dl_join work = {&local, self->options, self->deadline, settle, self};
         status = dl_join_run(&work, &roster->membership);
-        if (status != DL_OK) {
-            dl_join_fault_tell(self->options->store, roster->endpoint.rank);
-        }
         roster->local_processes = local.processes;
         local.processes = NULL;
+    }
+    if (status != DL_OK && local.rank == 0 && roster->endpoint.layout.host_count > 1) {
+        dl_join_fault_pass_on(self->options->store, roster->endpoint.rank);
+        tell_hosts(self);
+    } else if (status != DL_OK) {
+        dl_join_fault_tell(self->options->store, roster->endpoint.rank);
     }
     dl_endpoint_drop_narrow(&local);
     dl_endpoint_hush(&roster->endpoint);
     DL_TRY(status);
     log_apart(self);
     watch_calls(roster);
-    return open_probes(roster);
+    return DL_OK;
 }
 
 dl_status

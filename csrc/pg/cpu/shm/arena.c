@@ -236,19 +236,9 @@ make_room(const dl_arena *arena, uint64_t size)
                    strerror(errno));
 }
 
+/* With the lock: `size` bytes of the group's area, which is found or taken. */
 static dl_status
-map_area(const dl_arena *arena, entry *entry, int count, dl_loan *loan)
-{
-    DL_TRY(make_room(arena, entry->offset + arena->area));
-    DL_TRY(dl_segment_map(arena->file, entry->offset, dl_arena_area(count),
-                          &loan->segment));
-    loan->entry = (uint32_t)(entry - arena->directory->entries);
-    return DL_OK;
-}
-
-/* With the lock: finds the group's area or takes one. */
-static dl_status
-borrow(dl_arena *arena, const dl_borrower *borrower, dl_loan *loan)
+map_area(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_loan *loan)
 {
     uint64_t key = key_of(borrower);
     entry *entry = find_entry(arena, key);
@@ -264,7 +254,9 @@ borrow(dl_arena *arena, const dl_borrower *borrower, dl_loan *loan)
     if (arena->returned == NULL) {
         return dl_fail_no_memory();
     }
-    DL_TRY(map_area(arena, entry, borrower->count, loan));
+    DL_TRY(make_room(arena, entry->offset + arena->area));
+    DL_TRY(dl_segment_map(arena->file, entry->offset, size, &loan->segment));
+    loan->entry = (uint32_t)(entry - arena->directory->entries);
     if (atomic_load(&entry->key) == key) {
         return DL_OK;
     }
@@ -277,15 +269,34 @@ borrow(dl_arena *arena, const dl_borrower *borrower, dl_loan *loan)
     return DL_OK;
 }
 
+static dl_status
+borrow(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_deadline deadline,
+       dl_loan *loan)
+{
+    *loan = (dl_loan){0};
+    DL_TRY(lock(arena->directory, borrower, deadline));
+    dl_status status = map_area(arena, borrower, size, loan);
+    unlock(arena->directory);
+    return status;
+}
+
 dl_status
 dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower, dl_deadline deadline,
                 dl_loan *loan)
 {
-    *loan = (dl_loan){0};
-    DL_TRY(lock(arena->directory, borrower, deadline));
-    dl_status status = borrow(arena, borrower, loan);
-    unlock(arena->directory);
-    return status;
+    return borrow(arena, borrower, dl_arena_area(borrower->count), deadline, loan);
+}
+
+dl_status
+dl_arena_refuse(dl_arena *arena, const dl_borrower *borrower, int place,
+                const char *reason, dl_deadline deadline)
+{
+    dl_loan loan;
+
+    DL_TRY(borrow(arena, borrower, dl_board_head(borrower->count), deadline, &loan));
+    dl_board_refuse(loan.segment.memory, borrower->count, place, reason);
+    dl_arena_return(arena, &loan);
+    return DL_OK;
 }
 
 uint64_t

@@ -69,6 +69,11 @@ typedef struct dl_loan {
 dl_status dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower,
                           dl_deadline deadline, dl_loan *loan);
 
+/* For a member that cannot: as if it had borrowed, said `reason` and given back.  Needs
+ * little memory.  `place` is its own in `ranks`. */
+dl_status dl_arena_refuse(dl_arena *arena, const dl_borrower *borrower, int place,
+                          const char *reason, dl_deadline deadline);
+
 /* A stretch of the file for one rank, which nobody has had or will have again; whoever
  * wants to write there makes the file that long. */
 uint64_t dl_arena_extend(dl_arena *arena, size_t size);

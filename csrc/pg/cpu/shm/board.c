@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/shm/board.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/thread.h"
@@ -60,6 +61,30 @@ dl_board_format(void *memory, int size, size_t chunk, bool may_spin)
     header->chunk = chunk;
 }
 
+size_t
+dl_board_head(int size)
+{
+    return pockets_offset(size);
+}
+
+static dl_board_member *
+members_of(void *memory, int size)
+{
+    dl_board_line *lines = (dl_board_line *)(void *)((dl_board_header *)memory + 1);
+
+    return (dl_board_member *)(void *)(lines + DL_BOARD_TURNS * (size_t)size);
+}
+
+void
+dl_board_refuse(void *memory, int size, int rank, const char *reason)
+{
+    dl_board_member *member = &members_of(memory, size)[rank];
+
+    snprintf(member->reason, sizeof member->reason, "%.*s", DL_BOARD_REASON_SIZE - 1,
+             reason);
+    atomic_store(&member->farewell, DL_ABORTED);
+}
+
 bool
 dl_board_may_spin(const void *memory)
 {
@@ -109,7 +134,7 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
         board->lines[i] = line;
         board->arrivals[i] = arrivals_of(line, size);
     }
-    board->members = (dl_board_member *)(void *)line;
+    board->members = members_of(memory, size);
     board->pockets = (uint8_t *)memory + pockets_offset(size);
     board->steps = (dl_words){&board->members->step, sizeof *board->members, size};
     board->slots = (uint8_t *)memory + slots_offset(size);

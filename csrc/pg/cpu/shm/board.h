@@ -86,6 +86,13 @@ size_t dl_board_memory(int size, size_t chunk);
 void dl_board_format(void *memory, int size, size_t chunk, bool may_spin);
 bool dl_board_may_spin(const void *memory);
 
+/* Bytes at the beginning of a board's memory that dl_board_refuse() needs. */
+size_t dl_board_head(int size);
+
+/* In formatted memory, for a rank that cannot make its board: those that wait for it are
+ * told as if it had made one and aborted it. */
+void dl_board_refuse(void *memory, int size, int rank, const char *reason);
+
 /* Over formatted memory, which outlives it.  DL_PROTOCOL: it is of another size. */
 dl_status dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                         size_t memory_size);

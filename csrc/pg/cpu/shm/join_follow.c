@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "net/socket.h"
+#include "pg/cpu/join_fault.h"
 #include "pg/cpu/shm/join.h"
 #include "pg/cpu/shm/join_message.h"
 
@@ -27,13 +28,19 @@ fail_leader(const dl_join *join, dl_status status)
     return dl_join_fail_ended(join, LEADER);
 }
 
+/* This rank among those of all hosts. */
+static int
+own_name(const dl_endpoint *endpoint)
+{
+    return endpoint->names == NULL ? endpoint->rank : endpoint->names[endpoint->rank];
+}
+
 /* Whether the one at the other end has read this rank's record in the store. */
 static bool
 is_invite(const dl_join *join, dl_bytes bytes)
 {
     const dl_endpoint *endpoint = join->endpoint;
-    int own =
-        endpoint->names == NULL ? endpoint->rank : endpoint->names[endpoint->rank];
+    int own = own_name(endpoint);
     dl_invite invite;
 
     return dl_take_invite(bytes, &invite)
@@ -44,7 +51,8 @@ is_invite(const dl_join *join, dl_bytes bytes)
                   == 0;
 }
 
-/* Takes one caller in; a stranger is sent away, and `*fd` stays -1. */
+/* Takes one caller in; a stranger is sent away, and `*fd` stays -1.  After a failure of
+ * its own this rank has yet to tell why when the caller sees the end of the connection. */
 static dl_status
 receive_caller(const dl_join *join, int *fd)
 {
@@ -57,13 +65,15 @@ receive_caller(const dl_join *join, int *fd)
     }
     status = dl_local_receive(caller, &parcel,
                               dl_deadline_sooner(join->deadline, INVITE_PATIENCE));
-    if (status == DL_OK && is_invite(join, dl_buffer_bytes(&parcel.bytes))) {
+    bool is_own = status == DL_INTERRUPTED || status == DL_NO_MEMORY;
+    if (is_own
+        || (status == DL_OK && is_invite(join, dl_buffer_bytes(&parcel.bytes)))) {
         *fd = caller;
     } else {
         dl_socket_close(caller);
     }
     dl_parcel_drop(&parcel);
-    return status == DL_INTERRUPTED ? status : DL_OK;
+    return is_own ? status : DL_OK;
 }
 
 /* The leader has said in the store that it left one here. */
@@ -166,9 +176,8 @@ receive_welcome(const dl_join *join, dl_membership *membership, int fd)
     return DL_OK;
 }
 
-/* To the leader, which tells the others.  Best effort: without it, it sees the end of the
- * connection. */
-static void
+/* To the leader, which tells the others.  Without it, it sees the end of the connection. */
+static dl_status
 report(int fd, dl_status status)
 {
     dl_error error = *dl_last_error();
@@ -179,29 +188,32 @@ report(int fd, dl_status status)
         message = (dl_refusal){status, dl_bytes_of(error.text)};
     }
     dl_put_refusal(&parcel.bytes, &message);
-    (void)dl_local_send(fd, &parcel, dl_deadline_after(REPORT_PATIENCE));
+    dl_status sent = dl_local_send(fd, &parcel, dl_deadline_after(REPORT_PATIENCE));
     dl_parcel_fini(&parcel);
-    (void)dl_fail_again(&error);
+    if (status != DL_OK) {
+        return dl_fail_again(&error);
+    }
+    /* A leader that is gone has left its word to be read. */
+    return sent == DL_CLOSED ? DL_OK : sent;
 }
 
-/* That all have joined. */
+/* That all have joined; into a parcel that has room. */
 static dl_status
-receive_report(const dl_join *join, int fd)
+receive_report(const dl_join *join, int fd, dl_parcel *parcel)
 {
-    dl_parcel parcel = {0};
     dl_refusal message;
-    dl_status status = dl_local_receive(fd, &parcel, join->deadline);
+    dl_status status = dl_local_receive(fd, parcel, join->deadline);
 
     if (status == DL_CLOSED || status == DL_TIMEOUT) {
         return fail_leader(join, status);
     }
-    if (status == DL_OK && !dl_take_refusal(dl_buffer_bytes(&parcel.bytes), &message)) {
+    if (status == DL_OK
+        && !dl_take_refusal(dl_buffer_bytes(&parcel->bytes), &message)) {
         status = dl_fail(DL_PROTOCOL, "rank %d answered in an unknown way", LEADER);
     } else if (status == DL_OK && message.status != DL_OK) {
         status = dl_fail((dl_status)message.status, "%.*s", (int)message.text.size,
                          (const char *)message.text.data);
     }
-    dl_parcel_drop(&parcel);
     return status;
 }
 
@@ -213,8 +225,17 @@ follow(const dl_join *join, dl_membership *membership, int *fd)
     if (status == DL_OK) {
         status = receive_welcome(join, membership, *fd);
     }
-    report(*fd, status);
-    return status == DL_OK ? receive_report(join, *fd) : status;
+    /* Once it has said that it is done, the others go on, and nothing may fail. */
+    dl_parcel parcel = {0};
+    if (status == DL_OK) {
+        status = dl_buffer_reserve(&parcel.bytes, DL_PARCEL_SIZE);
+    }
+    status = report(*fd, status);
+    if (status == DL_OK) {
+        status = receive_report(join, *fd, &parcel);
+    }
+    dl_parcel_drop(&parcel);
+    return status;
 }
 
 dl_status
@@ -223,6 +244,10 @@ dl_join_follow(const dl_join *join, dl_membership *membership)
     int fd = -1;
     dl_status status = follow(join, membership, &fd);
 
+    if (status != DL_OK) {
+        /* Before the leader, which sees the end of the connection, looks for it. */
+        dl_join_fault_tell(join->options->store, own_name(join->endpoint));
+    }
     dl_socket_close(fd);
     return status;
 }

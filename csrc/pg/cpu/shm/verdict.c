@@ -147,14 +147,15 @@ fail_gone(const dl_board *board, int rank, dl_farewell farewell)
 
 /* A rank that is gone stops this operation when it has not come to it, or when this very
  * wait is for it.  A rank that did its part and left is no fault.  The order of looks
- * matters: first that it is gone, then how far it had come. */
+ * matters: first that it is gone, then what it said and how far it had come. */
 static dl_status
 check_peers(const dl_board *board, const dl_wanted *wanted)
 {
     dl_process_table_look();
     for (int rank = 0; rank < board->options.size; rank++) {
+        bool has_ended = dl_board_has_ended(board, rank);
         uint32_t farewell = atomic_load(&board->members[rank].farewell);
-        bool is_gone = dl_board_has_ended(board, rank) || farewell != DL_STAYING;
+        bool is_gone = has_ended || farewell != DL_STAYING;
         if (is_gone && (!has_arrived(board, rank) || is_awaited(wanted, rank))) {
             return fail_gone(board, rank, (dl_farewell)farewell);
         }
@@ -169,8 +170,9 @@ dl_verdict_watch(const dl_board *board, int rank)
     char peer[DL_PEER_TEXT_SIZE];
 
     dl_process_table_look();
+    bool has_ended = dl_board_has_ended(board, rank);
     uint32_t farewell = atomic_load(&member->farewell);
-    if (farewell == DL_STAYING && !dl_board_has_ended(board, rank)) {
+    if (farewell == DL_STAYING && !has_ended) {
         return DL_OK;
     }
     describe_rank(board, rank, peer);
