@@ -336,6 +336,9 @@ def library_streams(rank: int, world_size: int, init_method: str) -> dict[str, A
     current = SimpleNamespace(cuda_stream=stream)
     cuda = SimpleNamespace(current_stream=lambda device: current)
     sys.modules["torch"] = SimpleNamespace(cuda=cuda)  # type: ignore[assignment]
+    versions: list[object] = []  # of the tensors that were written to
+    graph = SimpleNamespace(increment_version=versions.append)
+    sys.modules["torch.autograd.graph"] = graph  # type: ignore[assignment]
     tensor = type("Tensor", (CudaArray,), {"__module__": "torch"})
     parameter = type("Parameter", (tensor,), {"__module__": "of_a_user"})
     table = exchange_table(stream)
@@ -351,7 +354,8 @@ def library_streams(rank: int, world_size: int, init_method: str) -> dict[str, A
         flag[0] = 1
         runtime.synchronize(stream)
         found[kind.__name__] = (before, copy.tolist())
-    del sys.modules["torch"]
+    assert [type(each) for each in versions] == [tensor, parameter]
+    del sys.modules["torch"], sys.modules["torch.autograd.graph"]
     distlite.destroy_process_group()
     return found
 
