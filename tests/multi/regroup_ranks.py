@@ -42,7 +42,7 @@ def parts(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
         error_of(split, None, [[0, 0]]),
         error_of(split, None, [[0, 1], [1]]),
         error_of(split, half, [[2]]),
-        error_of(split, None, [[0]], 5),
+        error_of(split, None, [[0]], "5"),
     ]
     found["new"] = distlite.get_pg_count() == found["count"]
     distlite.destroy_process_group(half)
