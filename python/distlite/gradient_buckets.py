@@ -113,7 +113,8 @@ def is_read_only(array: object) -> bool:
 
 def _has_shared_elements(array: Any) -> bool:
     strides = array.stride() if hasattr(array, "stride") else array.strides
-    return any(
+    # Of no elements none are shared, whatever strides they have.
+    return 0 not in array.shape and any(
         step == 0 and count > 1
         for step, count in zip(strides, array.shape, strict=True)
     )
