@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from distlite.testing import Job
 from distlite.testing import Outcome as Outcome
 from distlite.testing import RanksFailed as RanksFailed
-from distlite.testing import processes
+from distlite.testing.processes import check_outcomes
 
 if TYPE_CHECKING:
     from netns import Host
@@ -29,23 +30,39 @@ def run_ranks(
     function: Callable[..., Any],
     world_size: int,
     *,
+    timeout: float = 60.0,
+    env: dict[str, str] | None = None,
     hosts: Sequence[Host] | None = None,
-    **named: Any,
+    **kwargs: Any,
 ) -> list[Any]:
     """What `function(rank, world_size, **kwargs)` returned, by rank."""
-    wrap = None if hosts is None else [host.command for host in hosts]
-    return processes.run_ranks(function, world_size, backend=None, wrap=wrap, **named)
+    with _start(function, world_size, env, hosts, kwargs) as job:
+        outcomes = job.wait(timeout, is_ended_by_failure=True)
+    check_outcomes(function, outcomes)
+    return [outcome.value for outcome in outcomes]
 
 
 def rank_outcomes(
     function: Callable[..., Any],
     world_size: int,
     *,
+    timeout: float = 60.0,
+    env: dict[str, str] | None = None,
     hosts: Sequence[Host] | None = None,
-    **named: Any,
+    **kwargs: Any,
 ) -> list[Outcome]:
     """Like run_ranks, where some ranks are meant to fail: what became of each rank."""
+    with _start(function, world_size, env, hosts, kwargs) as job:
+        return job.wait(timeout)
+
+
+def _start(
+    function: Callable[..., Any],
+    world_size: int,
+    env: dict[str, str] | None,
+    hosts: Sequence[Host] | None,
+    kwargs: dict[str, Any],
+) -> Job:
+    """Arguments of the function may have any names."""
     wrap = None if hosts is None else [host.command for host in hosts]
-    return processes.rank_outcomes(
-        function, world_size, backend=None, wrap=wrap, **named
-    )
+    return Job(function, world_size, None, env, wrap, None, kwargs)

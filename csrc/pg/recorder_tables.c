@@ -15,7 +15,7 @@
 #define RECORDS 512
 #define RECORDS_LIMIT (1 << 20)
 #define GROUPS 128
-#define SITES 256
+#define SITES 1024
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dl_recorder recorder;

@@ -134,9 +134,15 @@ compute_strided(int rank, int size, void *unused)
     int64_t strides[] = {8, 64};
     int64_t length = 40;
     int64_t step = -4;
-    dl_all_reduce_args args = {
-        .tensor = {memory + 1, 15, 8, DL_INT64, DL_CPU, 2, false, true, shape, strides},
-        .op = DL_MAX};
+    dl_all_reduce_args args = {.tensor = {.data = memory + 1,
+                                          .count = 15,
+                                          .item_size = 8,
+                                          .dtype = DL_INT64,
+                                          .ndim = 2,
+                                          .is_writable = true,
+                                          .shape = shape,
+                                          .strides = strides},
+                               .op = DL_MAX};
     dl_broadcast_args back = {{.data = reversed + 39,
                                .count = 40,
                                .item_size = 4,

@@ -186,7 +186,7 @@ CHECK_CASE(a_site_has_one_number)
     path[sizeof path - 1] = '\0';
     uint32_t tail = dl_recorder_add_site(path, path, 3);
     CHECK_EQUAL(dl_recorder_add_site(path, path, 3), tail);
-    for (int line = 10; line < 300; line++) {
+    for (int line = 10; line < 1100; line++) {
         dl_recorder_add_site("b.py", "g", line);
     }
     CHECK_EQUAL(dl_recorder_add_site("c.py", "h", 1), 0);
