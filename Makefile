@@ -80,7 +80,8 @@ demo: build/.extension
 
 # Four runs of about the same length: most tests wait.
 STORES := $(filter-out %_waiting.py,$(wildcard tests/unit/test_store_*.py))
-LAUNCH := $(wildcard tests/multi/test_launch*.py) tests/multi/test_examples.py \
+LAUNCH := $(wildcard tests/multi/test_launch*.py tests/multi/test_[p-r]*.py \
+	tests/multi/test_t*.py tests/multi/test_u*.py) tests/multi/test_examples.py \
 	tests/multi/test_init.py tests/multi/test_workers.py
 RANKS := $(filter-out $(LAUNCH),$(wildcard tests/multi/test_*.py))
 A_TO_G := $(foreach letter,a b c d e f g,$(filter tests/multi/test_$(letter)%,$(RANKS)))
