@@ -15,6 +15,7 @@
 #include "net/address.h"
 #include "net/connect.h"
 #include "net/interface.h"
+#include "net/port_holder.h"
 #include "net/socket.h"
 
 /* "EADDRINUSE": the few that binding and listening give. */
@@ -42,17 +43,20 @@ error_name(int error)
 }
 
 /* The words of torch's libuv server: "<start>, code: -98, name: EADDRINUSE, message:
- * address already in use". */
+ * address already in use"; then who has the port, where that can be seen. */
 static dl_status
-fail_listen(const char *start, int error)
+fail_listen(const char *start, uint16_t port, int error)
 {
     char message[64];
+    char holder[128];
+    bool is_held = error == EADDRINUSE && dl_port_holder(port, holder, sizeof holder);
 
     strncpy(message, strerror(error), sizeof message - 1);
     message[sizeof message - 1] = '\0';
     message[0] = (char)tolower((unsigned char)message[0]);
-    return dl_fail(DL_NETWORK, "%s, code: %d, name: %s, message: %s", start, -error,
-                   error_name(error), message);
+    return dl_fail(DL_NETWORK, "%s, code: %d, name: %s, message: %s%s%s", start, -error,
+                   error_name(error), message, is_held ? "; the port is held by " : "",
+                   is_held ? holder : "");
 }
 
 /* 0 or the errno of what failed. */
@@ -198,7 +202,7 @@ dl_socket_listen(const char *host, uint16_t port, dl_deadline deadline, int *fd)
              "The server socket has failed to listen on any local network address. "
              "port: %u, useIpv6: false",
              port);
-    return fail_listen(start, error);
+    return fail_listen(start, port, error);
 }
 
 dl_status
@@ -219,7 +223,7 @@ dl_socket_adopt(int fd, uint16_t port)
         || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
         int error = errno;
         snprintf(start, sizeof start, "Failed to open existing socket. socket: %d", fd);
-        return fail_listen(start, error);
+        return fail_listen(start, port, error);
     }
     /* Last, so that a failure leaves nothing guarded: the caller keeps the descriptor. */
     dl_socket_set_options(fd);

@@ -209,7 +209,7 @@ dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *pe
         snprintf(group_name, sizeof group_name, "group_%s", name);
         return dlpy_rank_from(group_peer, group_name, root);
     }
-    return dlpy_named_int64_from(peer, name, &rank) < 0
+    return dlpy_int64_from(peer, name, &rank) < 0
                ? -1
                : dlpy_group_rank_of(self->group, rank, root);
 }

@@ -239,10 +239,14 @@ dlpy_object_from(dl_bytes bytes)
 
 /* As pybind11 takes integers: __index__, but never __int__, which would cut floats. */
 int
-dlpy_int64_from(PyObject *object, int64_t *value)
+dlpy_int64_from(PyObject *object, const char *what, int64_t *value)
 {
+    if (!PyIndex_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be an integer, not %R, which is of %R",
+                     what, object, (PyObject *)Py_TYPE(object));
+        return -1;
+    }
     PyObject *number = PyNumber_Index(object);
-
     if (number == NULL) {
         return -1;
     }
@@ -256,22 +260,11 @@ dlpy_int64_from(PyObject *object, int64_t *value)
 }
 
 int
-dlpy_named_int64_from(PyObject *object, const char *what, int64_t *value)
-{
-    if (!PyIndex_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "%s must be an integer, not %R, which is of %R",
-                     what, object, (PyObject *)Py_TYPE(object));
-        return -1;
-    }
-    return dlpy_int64_from(object, value);
-}
-
-int
 dlpy_rank_from(PyObject *object, const char *what, int *rank)
 {
     int64_t wide;
 
-    if (dlpy_named_int64_from(object, what, &wide) < 0) {
+    if (dlpy_int64_from(object, what, &wide) < 0) {
         if (!PyErr_ExceptionMatches(PyExc_OverflowError)) {
             return -1;
         }

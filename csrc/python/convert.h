@@ -46,11 +46,8 @@ void dlpy_bytes_list_release(dlpy_bytes_list *list);
 PyObject *dlpy_text_from(dl_bytes bytes);
 PyObject *dlpy_object_from(dl_bytes bytes); /* bytes */
 
-/* int and whatever has __index__, in the range of int64. */
-int dlpy_int64_from(PyObject *object, int64_t *value);
-
-/* The same, with `what` as the argument's name in a TypeError. */
-int dlpy_named_int64_from(PyObject *object, const char *what, int64_t *value);
+/* int and whatever has __index__, in the range of int64.  `what` names it in errors. */
+int dlpy_int64_from(PyObject *object, const char *what, int64_t *value);
 
 /* The same in the range of an int: a rank, or a number of ranks. */
 int dlpy_rank_from(PyObject *object, const char *what, int *rank);

@@ -67,7 +67,9 @@ read_numbers(PyObject *tuple, int64_t *numbers, int *count)
     }
     *count = (int)PyTuple_GET_SIZE(tuple);
     for (int i = 0; i < *count; i++) {
-        if (dlpy_int64_from(PyTuple_GET_ITEM(tuple, i), &numbers[i]) < 0) {
+        if (dlpy_int64_from(PyTuple_GET_ITEM(tuple, i), "a length or stride",
+                            &numbers[i])
+            < 0) {
             return -1;
         }
     }

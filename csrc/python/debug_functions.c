@@ -36,7 +36,7 @@ set_level(PyObject *module, PyObject *level)
     int64_t number;
 
     (void)module;
-    if (dlpy_int64_from(level, &number) < 0) {
+    if (dlpy_int64_from(level, "level", &number) < 0) {
         return NULL;
     }
     if (number < DL_DEBUG_OFF || number > DL_DEBUG_DETAIL) {

@@ -79,7 +79,7 @@ option_from(PyObject *tuple, Py_ssize_t index, int *option)
     if (item == Py_None) {
         return 0;
     }
-    if (dlpy_int64_from(item, &wide) < 0) {
+    if (dlpy_int64_from(item, "an option", &wide) < 0) {
         return -1;
     }
     if (wide <= INT_MIN || wide > INT_MAX) {

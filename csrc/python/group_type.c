@@ -172,7 +172,8 @@ group_set_global_ranks(PyObject *object, PyObject *ranks)
         return PyErr_NoMemory();
     }
     for (int i = 0; i < size; i++) {
-        if (dlpy_int64_from(PyList_GET_ITEM(ranks, i), &global_ranks[i]) < 0) {
+        if (dlpy_int64_from(PyList_GET_ITEM(ranks, i), "a rank", &global_ranks[i])
+            < 0) {
             PyMem_Free(global_ranks);
             return NULL;
         }

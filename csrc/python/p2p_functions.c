@@ -37,8 +37,7 @@ take_array(call *self, PyObject *const *values)
 {
     self->core.tag = 0;
     self->core.is_awaited = false;
-    if (values[3] != NULL
-        && dlpy_named_int64_from(values[3], "tag", &self->core.tag) < 0) {
+    if (values[3] != NULL && dlpy_int64_from(values[3], "tag", &self->core.tag) < 0) {
         return -1;
     }
     if (take_peer(self, values[1], values[4]) < 0

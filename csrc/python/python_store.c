@@ -271,7 +271,7 @@ take_result(PyObject *result, const dl_store_request *request, dl_store_reply *r
     case DL_REPLY_EXISTED:
         return take_truth(result, &reply->number);
     case DL_REPLY_NUMBER:
-        return dlpy_int64_from(result, &reply->number) == 0;
+        return dlpy_int64_from(result, "what the method returns", &reply->number) == 0;
     case DL_REPLY_VALUE:
     case DL_REPLY_ITEM:
         return take_bytes(result, reply->values);

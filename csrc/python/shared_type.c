@@ -43,7 +43,7 @@ shared_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 
     if (state == NULL
         || dlpy_take_init_arguments(&signature, args, keywords, values) < 0
-        || dlpy_int64_from(values[1], &size) < 0) {
+        || dlpy_int64_from(values[1], "size", &size) < 0) {
         return NULL;
     }
     if (!dlpy_group_check(state, values[0]) || size <= 0) {

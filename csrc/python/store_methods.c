@@ -127,7 +127,7 @@ take_argument(PyTypeObject *defining_class, argument_role role, PyObject *object
     case ROLE_VALUES:
         return take_values(defining_class, object, name, taken);
     case ROLE_NUMBER:
-        return dlpy_int64_from(object, &request->number);
+        return dlpy_int64_from(object, name, &request->number);
     case ROLE_BLOCK:
         request->is_blocking = true;
         return object == NULL ? 0 : dlpy_bool_from(object, name, &request->is_blocking);

@@ -314,7 +314,8 @@ file_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 
     if (dlpy_take_init_arguments(&signature, args, keywords, values) < 0
         || dlpy_store_refuse_second_init(self) < 0
-        || (values[1] != NULL && dlpy_int64_from(values[1], &world_size) < 0)
+        || (values[1] != NULL
+            && dlpy_int64_from(values[1], "world_size", &world_size) < 0)
         || !PyUnicode_FSConverter(values[0], &path)) {
         return -1;
     }

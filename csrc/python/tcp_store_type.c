@@ -47,7 +47,7 @@ take_port(PyObject *object, dl_tcp_store_options *options)
 {
     int64_t port;
 
-    if (dlpy_int64_from(object, &port) < 0) {
+    if (dlpy_int64_from(object, "port", &port) < 0) {
         return -1;
     }
     if (port < 0 || port > UINT16_MAX) {
@@ -67,7 +67,7 @@ take_world_size(PyObject *object, dl_tcp_store_options *options)
         options->world_size = -1;
         return 0;
     }
-    if (dlpy_int64_from(object, &options->world_size) < 0) {
+    if (dlpy_int64_from(object, "world_size", &options->world_size) < 0) {
         return -1;
     }
     if (options->world_size == 0) {
@@ -85,7 +85,7 @@ take_listen_fd(PyObject *object, dl_tcp_store_options *options)
     int64_t fd = -1;
 
     if (object != NULL && object != Py_None) {
-        if (dlpy_int64_from(object, &fd) < 0) {
+        if (dlpy_int64_from(object, "master_listen_fd", &fd) < 0) {
             return -1;
         }
         if (fd < 0 || fd > INT32_MAX) {

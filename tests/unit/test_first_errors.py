@@ -143,6 +143,34 @@ def test_of_collectives(array, call, text):
     assert (array == 1).all()
 
 
+STORE_CALLS: list[tuple[Callable[[dist.Store], Any], str]] = [
+    (lambda s: dist.TCPStore("h", "29500"), "^port must be an integer, not '29500'"),
+    (lambda s: dist.TCPStore("h", 70000), "^port must be in 0..65535, not 70000"),
+    (lambda s: dist.TCPStore("h", 1, "2"), "^world_size must be an integer, not '2'"),
+    (lambda s: s.add("count", "1"), "^amount must be an integer, not '1'"),
+    (lambda s: s.set("key", 1), r"value must be str, bytes.*str\(x\), json.dumps"),
+    (lambda s: s.set(1, "value"), "key must be str, bytes"),
+    (lambda s: s.wait("key"), "keys"),
+    (lambda s: s.set_timeout("30s"), "timeout must be a datetime.timedelta, seconds"),
+    (lambda s: dist.FileStore("/tmp/never", "2"), "^world_size must be an integer"),
+]
+
+
+@pytest.mark.parametrize(("call", "text"), STORE_CALLS)
+def test_of_stores(call, text):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call(dist.HashStore())
+    assert re.search(text, str(caught.value)), caught.value
+
+
+def test_a_port_in_use_names_who_has_it() -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True)
+    with store, pytest.raises(dist.DistNetworkError) as caught:
+        dist.TCPStore("127.0.0.1", store.port, is_master=True)
+    holder = f"message: address already in use; the port is held by pid {os.getpid()} ("
+    assert holder in str(caught.value)
+
+
 def test_of_what_is_not_there_yet_or_any_more(array):
     dist.destroy_process_group()
     with pytest.raises(AssertionError, match="or it was destroyed already"):
