@@ -47,7 +47,8 @@ class CheckIn:
         self._who = f"pid {os.getpid()} on host {os.uname().nodename}"
         nonce = os.urandom(8).hex()
         self._claim = f"{nonce} {self._who}"
-        self._before = store.compare_set(self._key, "", self._claim).decode()
+        before = store.compare_set(self._key, "", self._claim).decode()
+        self._before = "" if before == self._claim else before
         store.set(self._key, self._claim)
         self.presence = Presence(nonce)
 

@@ -8,7 +8,7 @@ import time
 from datetime import timedelta
 
 import distlite as dist
-from distlite import lifecycle
+from distlite import check_in, lifecycle
 
 
 def _initialize(
@@ -93,3 +93,14 @@ def start_spawned(index: int, folder: str, roles: list[tuple[int, int]]) -> None
     text, seconds = start(index, len(roles), f"file://{folder}/store", roles)
     with open(f"{folder}/{index}", "w") as file:
         file.write(f"{seconds} {text}")
+
+
+def come_late(rank: int, world_size: int, init_method: str) -> int:
+    """Longer after rank 0 than it waits before it looks who has had its rank."""
+    time.sleep(rank * 2 * check_in.ALONE)
+    dist.init_process_group(
+        "gloo", init_method=init_method, rank=rank, world_size=world_size
+    )
+    dist.barrier()
+    dist.destroy_process_group()
+    return rank

@@ -152,3 +152,7 @@ def test_a_rank_that_does_not_come_is_named():
     for text, _ in run_ranks(check_in_ranks.start, 2, roles=roles, wait=0.4):
         assert "DistStoreError: joining group 0 as rank " in text
         assert "timed out after 400ms: waiting for rank 1, which has not come" in text
+
+
+def test_a_rank_that_comes_late_is_waited_for():
+    assert run_ranks(check_in_ranks.come_late, 2) == [0, 1]
