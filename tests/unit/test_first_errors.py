@@ -63,7 +63,7 @@ BEGINNINGS: list[tuple[dict[str, str | None], dict[str, Any], str]] = [
     ({"RANK": "1"}, {}, r"rank must be from 0 to 0 \(world_size=1\), but was 1"),
     ({}, {"backend": "glo"}, "Unknown backend type glo; there are gloo, mpi, nccl"),
     ({}, {"backend": 5}, "must be string-ish"),
-    ({}, {"timeout": "30s"}, "timedelta, or seconds as a number, got '30s'"),
+    ({}, {"timeout": "30s"}, "timedelta, got 30s, which is no number of"),
     ({}, {"timeout": -1}, "timeout must be zero or more seconds, not -1"),
     ({}, {"init_method": "localhost:1"}, "handler for localhost://; there are env://"),
     ({}, {"init_method": "tcp://127.0.0.1:0"}, "rank parameter missing"),

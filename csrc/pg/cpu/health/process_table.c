@@ -307,16 +307,20 @@ wake_all(void)
     pthread_mutex_unlock(&audience.waking);
 }
 
-static void
+/* Whether any of them wants to be called again. */
+static bool
 hear_all(void)
 {
+    bool goes_on = false;
+
     pthread_mutex_lock(&audience.telling);
     for (dl_list *node = audience.sources.next; node != &audience.sources;
          node = node->next) {
         dl_call_source *self = DL_LIST_ENTRY(node, dl_call_source, node);
-        self->hear(self->context);
+        goes_on |= self->hear(self->context);
     }
     pthread_mutex_unlock(&audience.telling);
+    return goes_on;
 }
 
 /* Whether any of them wants to be called again. */
@@ -340,26 +344,31 @@ tell_all(void)
  * woken a second time. */
 #define SECOND_WAKE_AFTER (2 * DL_MILLISECOND)
 
-/* True: the subscribers want to be told again. */
-static bool
-spread(const findings *found, bool goes_on)
-{
-    bool has_any = found->has_ends || found->has_calls;
+/* Who wants to be called again. */
+typedef struct unfinished {
+    bool tells; /* subscribers */
+    bool hears; /* call sources */
+} unfinished;
 
-    if (found->has_calls) {
-        hear_all();
+static void
+spread(const findings *found, unfinished *left)
+{
+    bool hears = found->has_calls || left->hears;
+    bool has_any = found->has_ends || hears;
+
+    if (hears) {
+        left->hears = hear_all();
     }
     if (has_any) {
         wake_all();
     }
-    if (found->has_ends || goes_on) {
-        goes_on = tell_all();
+    if (found->has_ends || left->tells) {
+        left->tells = tell_all();
     }
     if (has_any) {
         (void)dl_sleep_until(dl_deadline_after(SECOND_WAKE_AFTER));
         wake_all();
     }
-    return goes_on;
 }
 
 static void *
@@ -367,11 +376,13 @@ detect(void *argument)
 {
     detector *self = argument;
     struct epoll_event event;
-    bool goes_on = false;
+    unfinished left = {0};
 
     for (;;) {
         findings found = {0};
-        int limit = goes_on ? (int)(DL_END_RETRY / DL_MILLISECOND) : -1;
+        int limit = left.hears   ? (int)(DL_HEAR_RETRY / DL_MILLISECOND)
+                    : left.tells ? (int)(DL_END_RETRY / DL_MILLISECOND)
+                                 : -1;
         int count = epoll_wait(self->epoll, &event, 1, limit);
         if (count < 0 && errno != EINTR) {
             return NULL;
@@ -385,7 +396,7 @@ detect(void *argument)
         }
         look_locked(self, &found);
         unlock_table();
-        goes_on = spread(&found, goes_on);
+        spread(&found, &left);
     }
 }
 

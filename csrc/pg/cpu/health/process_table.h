@@ -77,14 +77,16 @@ typedef struct dl_end_subscriber {
 } dl_end_subscriber;
 
 #define DL_END_RETRY (250 * DL_MILLISECOND)
+#define DL_HEAR_RETRY (10 * DL_MILLISECOND)
 
 /* Where other hosts call this process. */
 typedef struct dl_call_source {
     dl_list node;
     int fd; /* readable when somebody calls */
     /* On the table's thread when somebody has called; the subscribers' waits are woken
-     * behind it.  Must not call the table. */
-    void (*hear)(void *context);
+     * behind it.  Returns whether to be called again after DL_HEAR_RETRY, because a caller
+     * has not said all yet.  Must not call the table. */
+    bool (*hear)(void *context);
     void *context;
     bool is_watched; /* guarded by the table */
     uint32_t fork_generation;

@@ -404,7 +404,7 @@ dl_listener_take(dl_listener *listener, const dl_call *call)
     return fd;
 }
 
-void
+bool
 dl_listener_hear(void *context)
 {
     dl_listener *listener = context;
@@ -412,7 +412,9 @@ dl_listener_hear(void *context)
     pthread_mutex_lock(&listener->lock);
     accept_all(listener);
     hear_all(listener);
+    bool has_strangers = listener->strangers.next != &listener->strangers;
     pthread_mutex_unlock(&listener->lock);
+    return has_strangers;
 }
 
 static void

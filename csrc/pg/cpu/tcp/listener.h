@@ -71,8 +71,8 @@ typedef struct dl_listener {
     dl_list callers;   /* that wait to be taken */
     dl_list probes;
     struct dl_visitor *spare; /* for the next one; NULL: there was no memory */
-    dl_ended_group *ended; /* DL_ENDED_LIMIT, used in turn */
-    uint64_t ended_count;  /* ever */
+    dl_ended_group *ended;    /* DL_ENDED_LIMIT, used in turn */
+    uint64_t ended_count;     /* ever */
 } dl_listener;
 
 /* At the addresses of `way`, at ports that the system chooses. */
@@ -85,9 +85,9 @@ void dl_listener_fini(dl_listener *listener);
  * any thread, does not wait. */
 int dl_listener_take(dl_listener *listener, const dl_call *call);
 
-/* Looks who has called, and answers those whose group has ended.  `listener` is a
- * dl_listener. */
-void dl_listener_hear(void *listener);
+/* Looks who has called, and answers those whose group has ended.  Returns whether somebody
+ * has not said all yet.  `listener` is a dl_listener. */
+bool dl_listener_hear(void *listener);
 
 /* This process gives up the group, or leaves it: those who have called it for that group,
  * or will, are sent `farewell`, a frame of at most DL_ENDED_FAREWELL_SIZE bytes, and hung up
