@@ -132,7 +132,7 @@ def _members_of(
 
 def _next_name(members: list[int], is_local: bool) -> str:
     if not is_local:
-        label = str(world.group_count)
+        label = f"{world.name_prefix}{world.group_count - world.name_base}"
         world.group_count += 1
         return label
     import hashlib

@@ -329,11 +329,12 @@ def _register(group: ProcessGroup, info: GroupInfo) -> None:
 
 def replace_default(group: ProcessGroup, info: GroupInfo) -> None:
     """Makes `group` the default one; all others are left."""
-    # Names of earlier groups may live on in ranks that have not noticed.
     count = world.group_count
     _forget_all(stays=True)
     _register(group, info)
-    world.group_count = count
+    world.group_count = world.name_base = count
+    # Earlier names may live on in ranks that have not noticed.
+    world.name_prefix = f"{group.group_name}:"
 
 
 def _forget_all(stays: bool = False) -> None:
@@ -343,7 +344,8 @@ def _forget_all(stays: bool = False) -> None:
         world.presence = None
     groups = list(world.groups)
     world.groups.clear()
-    world.group_count = 0
+    world.group_count = world.name_base = 0
+    world.name_prefix = ""
     world.local_groups.clear()
     world.set_default(None)
     # Unless somebody has put theirs over ours meanwhile.

@@ -79,6 +79,9 @@ class World:
         self.groups: dict[ProcessGroup, GroupInfo] = {}
         # Of the groups created since the default one, which is the first.
         self.group_count = 0
+        # A default group that took the place of another counts anew, with names of its
+        # own: its ranks need not have made equally many groups before.
+        self.name_prefix, self.name_base = "", 0
         # Of those that only their members made, by ranks.
         self.local_groups: dict[tuple[int, ...], int] = {}
         # The server a peer may already be using for the next initialisation.

@@ -194,3 +194,16 @@ def try_again(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     store.set("over", "yes")
     distlite.destroy_process_group()
     return found
+
+
+def shrink_after_different_counts(rank: int, world_size: int, init_method: str) -> bool:
+    """One rank was in a call of new_group() that the others never came to."""
+    init(rank, world_size, init_method)
+    if rank == 1:
+        distlite.new_group([1])
+    distlite.shrink_group([0]) if rank else distlite.destroy_process_group()
+    if rank:
+        pair = distlite.new_group([0, 1])
+        distlite.barrier(pair)
+        distlite.destroy_process_group()
+    return True

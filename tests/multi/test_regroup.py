@@ -114,3 +114,7 @@ def test_a_survivor_that_gave_up_meets_the_others_when_it_tries_again():
     for rank in (0, 1):
         assert results[rank]["sum"] == 2.0
         assert results[rank]["seconds"] < SOON
+
+
+def test_groups_of_a_smaller_world_are_named_alike():
+    assert all(run_ranks(regroup_ranks.shrink_after_different_counts, 3))

@@ -22,7 +22,7 @@
 /* Reads of 4 KiB, before who is answered is hung up on. */
 #define DRAINS 64
 
-typedef struct dl_visitor {
+typedef struct visitor {
     dl_list node;
     int fd;
     int64_t since;
@@ -123,15 +123,6 @@ open_sockets(dl_listener *listener, const dl_way *way)
     return gather_sockets(listener);
 }
 
-static bool
-has_spare(dl_listener *listener)
-{
-    if (listener->spare == NULL) {
-        listener->spare = calloc(1, sizeof *listener->spare);
-    }
-    return listener->spare != NULL;
-}
-
 dl_status
 dl_listener_open(dl_listener *listener, const dl_way *way)
 {
@@ -139,12 +130,10 @@ dl_listener_open(dl_listener *listener, const dl_way *way)
         .is_open = true, .fork_generation = dl_fork_generation(), .fd = -1};
     memcpy(listener->way.token, way->token, sizeof way->token);
     listener->ended = calloc(DL_ENDED_LIMIT, sizeof *listener->ended);
-    dl_status status = listener->ended == NULL || !has_spare(listener)
-                           ? dl_fail_no_memory()
-                           : open_sockets(listener, way);
+    dl_status status =
+        listener->ended == NULL ? dl_fail_no_memory() : open_sockets(listener, way);
     if (status != DL_OK) {
         close_sockets(listener);
-        free(listener->spare);
         free(listener->ended);
         *listener = (dl_listener){.fd = -1};
         return status;
@@ -188,7 +177,6 @@ dl_listener_fini(dl_listener *listener)
         send_all_away(&listener->strangers);
         send_all_away(&listener->callers);
         send_all_away(&listener->probes);
-        free(listener->spare);
         free(listener->ended);
         pthread_mutex_destroy(&listener->lock);
     }
@@ -335,19 +323,20 @@ drop_old_probes(dl_listener *listener)
     }
 }
 
-/* Of memory that was set aside before: a connection that is hung up on for want of it would
- * be taken for the end of this process.  Without any, callers wait in the kernel. */
+/* The memory comes first: a connection that is hung up on for want of it would be taken for
+ * the end of this process.  Without any, callers wait in the kernel. */
 static void
 accept_at(dl_listener *listener, int socket, bool *has_any)
 {
-    while (has_spare(listener)) {
-        int fd = accept4(socket, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    for (;;) {
+        visitor *made = calloc(1, sizeof *made);
+        int fd = made == NULL
+                     ? -1
+                     : accept4(socket, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
+            free(made);
             return;
         }
-        visitor *made = listener->spare;
-        listener->spare = NULL;
-        (void)has_spare(listener);
         dl_socket_prepare(fd);
         made->fd = fd;
         made->since = dl_now();

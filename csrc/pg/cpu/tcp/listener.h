@@ -70,9 +70,8 @@ typedef struct dl_listener {
     dl_list strangers; /* that have not said all yet */
     dl_list callers;   /* that wait to be taken */
     dl_list probes;
-    struct dl_visitor *spare; /* for the next one; NULL: there was no memory */
-    dl_ended_group *ended;    /* DL_ENDED_LIMIT, used in turn */
-    uint64_t ended_count;     /* ever */
+    dl_ended_group *ended; /* DL_ENDED_LIMIT, used in turn */
+    uint64_t ended_count;  /* ever */
 } dl_listener;
 
 /* At the addresses of `way`, at ports that the system chooses. */
