@@ -179,9 +179,7 @@ def test_the_page_of_the_manual(tmp_path: Path) -> None:
     marked, threads, processes = blocks
     (tmp_path / "test_marked.py").write_text(marked)
     (tmp_path / "test_others.py").write_text(
-        f"def test_threads():\n    exec({threads!r}, {{}})\n\n"
-        f"import time\n\nimport distlite as dist\nfrom distlite import testing\n\n"
-        f"{processes}"
+        f"def test_threads():\n    exec({threads!r}, {{}})\n\n{processes}"
     )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "pytest_distlite", tmp_path],
