@@ -219,6 +219,17 @@ def test_a_dropped_work_keeps_its_arrays_until_its_end(pair):
     assert alive() is None
 
 
+def hold_back(pair):
+    """Until the result is called, no later operation of the pair begins."""
+    first = distlite.barrier(pair[0], async_op=True)
+
+    def let_begin():
+        distlite.barrier(pair[1])
+        first.wait()
+
+    return let_begin
+
+
 def resized(values, size):
     """An array of its own memory, and what gives that memory back."""
     array = np.array(values)
@@ -229,11 +240,13 @@ def resized(values, size):
 @pytest.mark.parametrize("is_view", [False, True])
 def test_an_array_that_is_resized_meanwhile_is_not_touched(pair, size, is_view):
     array, resize = resized(np.ones(1000), size)
+    let_begin = hold_back(pair)
     work = distlite.all_reduce(
         array[10:500] if is_view else array, group=pair[0], async_op=True
     )
     resize()
     before = array.copy()
+    let_begin()
     with ThreadPoolExecutor(1) as thread:
         other = np.ones(490 if is_view else 1000)
         peer = thread.submit(distlite.all_reduce, other, group=pair[1])
@@ -248,8 +261,10 @@ def test_an_array_that_is_resized_meanwhile_is_not_touched(pair, size, is_view):
 
 def test_lists_of_arrays_are_looked_at_again(pair):
     outputs = [np.zeros(3) for _ in range(2)]
+    let_begin = hold_back(pair)
     gathered = distlite.all_gather(outputs, np.ones(3), pair[0], async_op=True)
     outputs[1].resize(9, refcheck=False)
+    let_begin()
     with ThreadPoolExecutor(1) as thread:
         others = [np.zeros(3) for _ in range(2)]
         peer = thread.submit(distlite.all_gather, others, np.ones(3), pair[1])
