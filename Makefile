@@ -72,7 +72,7 @@ build/.extension: .venv/.packages $(SOURCES)
 
 .venv-docs/.packages:
 	$(PYTHON) -m venv --clear .venv-docs
-	.venv-docs/bin/python $(PIP) sphinx myst-parser
+	.venv-docs/bin/python $(PIP) sphinx furo myst-parser numpy typing_extensions
 	@touch $@
 
 demo: build/.extension
@@ -180,7 +180,7 @@ bench: .venv/.benchmarks build/.extension
 	$(BIN)/python benchmarks/overlap.py --quick
 	$(BIN)/python benchmarks/failures.py --quick
 
-docs: .venv-docs/.packages
+docs: .venv-docs/.packages build/.extension
 	.venv-docs/bin/sphinx-build --quiet -W -b html docs build/docs
 
 clean:

@@ -1,9 +1,35 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sphinx, for `make docs`."""
+"""Sphinx, for `make docs`.
+
+The reference comes from docstrings, so the package has to be importable: it is taken
+from this tree, built in place.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "python"))
 
 project = "distlite"
 copyright = "the distlite authors"
-extensions = ["myst_parser"]
-html_theme = "alabaster"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme = "furo"
+html_title = "distlite"
 myst_heading_anchors = 3
 exclude_patterns = []
+
+# `name` in a docstring is a link where it names something of the reference, else code.
+default_role = "py:obj"
+# Every other reference has to resolve, except those to what is not documented here:
+# the standard library, NumPy, and the aliases of the annotations.
+nitpicky = True
+nitpick_ignore_regex = [
+    ("py:obj", r".*"),
+    ("py:(class|exc|data)", r"(?!distlite\.(?!process_group_gloo)).*"),
+]
+
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+autodoc_default_options = {"members": True}
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False

@@ -48,6 +48,8 @@ class ReducerStatistics(NamedTuple):
 class GradientReducer:
     """Averages gradients over the ranks of a group, in buckets, in the background.
 
+    ::
+
         reducer = GradientReducer(parameters)  # a dict or list of arrays
         for batch in batches:
             for name, gradient in backward(batch):  # from the last layer to the first
