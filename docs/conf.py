@@ -24,7 +24,7 @@ default_role = "py:obj"
 # the standard library, NumPy, and the aliases of the annotations.
 nitpicky = True
 nitpick_ignore_regex = [
-    ("py:obj", r".*"),
+    ("py:obj", r"(?s).*"),
     ("py:(class|exc|data)", r"(?!distlite\.(?!process_group_gloo)).*"),
 ]
 

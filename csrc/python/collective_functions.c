@@ -5,6 +5,7 @@
 #include "python/collective_call.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"
+#include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/reduce_op_arg.h"
 
@@ -182,25 +183,18 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
 static PyMethodDef functions[] = {
     DLPY_COLLECTIVE(all_reduce,
                     "all_reduce($module, /, tensor, op=ReduceOp.SUM, group=None, "
-                    "async_op=False, *, stream=None)\n--\n\n"
-                    "Combines the arrays of all ranks, element by element; the result "
-                    "replaces `tensor` on every rank."),
-    DLPY_COLLECTIVE(broadcast,
-                    "broadcast($module, /, tensor, src=None, group=None, "
-                    "async_op=False, group_src=None, *, stream=None)\n--\n\n"
-                    "Copies the array of global rank `src` (or rank `group_src` of the "
-                    "group) into `tensor` on every other rank."),
-    DLPY_COLLECTIVE(reduce,
-                    "reduce($module, /, tensor, dst=None, op=ReduceOp.SUM, group=None, "
-                    "async_op=False, group_dst=None, *, stream=None)\n--\n\n"
-                    "As all_reduce, but only global rank `dst` (or rank `group_dst` of "
-                    "the group) gets the result; on the others `tensor` stays as it "
-                    "is."),
+                    "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_REDUCE),
+    DLPY_COLLECTIVE(
+        broadcast,
+        "broadcast($module, /, tensor, src=None, group=None, "
+        "async_op=False, group_src=None, *, stream=None)\n--\n\n" DLPY_DOC_BROADCAST),
+    DLPY_COLLECTIVE(
+        reduce,
+        "reduce($module, /, tensor, dst=None, op=ReduceOp.SUM, group=None, "
+        "async_op=False, group_dst=None, *, stream=None)\n--\n\n" DLPY_DOC_REDUCE),
     DLPY_COLLECTIVE(barrier,
                     "barrier($module, /, group=None, async_op=False, device_ids=None, "
-                    "timeout=None)\n--\n\n"
-                    "Returns when every rank has called it.  `device_ids` is for "
-                    "accelerators and means nothing here."),
+                    "timeout=None)\n--\n\n" DLPY_DOC_BARRIER),
     {0},
 };
 

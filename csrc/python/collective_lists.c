@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/collective_blocks.h"
 #include "python/collective_functions.h"
+#include "python/docstrings.h"
 #include "python/reduce_op_arg.h"
 
 /* A dlpy_side is some kilobytes of room for shapes and blocks: only what is looked at
@@ -330,56 +331,42 @@ all_to_all_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
 static PyMethodDef functions[] = {
     DLPY_COLLECTIVE(all_gather,
                     "all_gather($module, /, tensor_list, tensor, group=None, "
-                    "async_op=False, *, stream=None)\n--\n\n"
-                    "Puts `tensor` of rank i into tensor_list[i], on every rank.  The "
-                    "arrays may differ in size from rank to rank, if all ranks' lists "
-                    "say so."),
+                    "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_GATHER),
     DLPY_COLLECTIVE(all_gather_single,
                     "all_gather_single($module, /, output_tensor, input_tensor, "
-                    "group=None, async_op=False, *, stream=None)\n--\n\n"
-                    "As all_gather, into one array: of shape (N * d0, ...), the "
-                    "concatenation, or (N, d0, ...), the stack.  `input_tensor` may be "
-                    "this rank's own block of `output_tensor`."),
+                    "group=None, async_op=False, *, "
+                    "stream=None)\n--\n\n" DLPY_DOC_ALL_GATHER_SINGLE),
+    DLPY_COLLECTIVE(gather, "gather($module, /, tensor, gather_list=None, dst=None, "
+                            "group=None, async_op=False, group_dst=None, *, "
+                            "stream=None)\n--\n\n" DLPY_DOC_GATHER),
+    DLPY_COLLECTIVE(gather_v,
+                    "gather_v($module, /, tensor, gather_list=None, dst=None, "
+                    "group=None, async_op=False, group_dst=None, *, "
+                    "stream=None)\n--\n\n" DLPY_DOC_GATHER_V),
+    DLPY_COLLECTIVE(scatter, "scatter($module, /, tensor, scatter_list=None, src=None, "
+                             "group=None, async_op=False, group_src=None, *, "
+                             "stream=None)\n--\n\n" DLPY_DOC_SCATTER),
+    DLPY_COLLECTIVE(scatter_v,
+                    "scatter_v($module, /, tensor, scatter_list=None, src=None, "
+                    "group=None, async_op=False, group_src=None, *, "
+                    "stream=None)\n--\n\n" DLPY_DOC_SCATTER_V),
     DLPY_COLLECTIVE(
-        gather, "gather($module, /, tensor, gather_list=None, dst=None, "
-                "group=None, async_op=False, group_dst=None, *, stream=None)\n--\n\n"
-                "Puts `tensor` of rank i into gather_list[i] of global rank `dst` "
-                "(0 if neither is given); only that rank has a list."),
+        reduce_scatter,
+        "reduce_scatter($module, /, output, input_list, op=ReduceOp.SUM, "
+        "group=None, async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_REDUCE_SCATTER),
+    DLPY_COLLECTIVE(reduce_scatter_single,
+                    "reduce_scatter_single($module, /, output, input, "
+                    "op=ReduceOp.SUM, group=None, async_op=False, *, "
+                    "stream=None)\n--\n\n" DLPY_DOC_REDUCE_SCATTER_SINGLE),
     DLPY_COLLECTIVE(
-        gather_v, "gather_v($module, /, tensor, gather_list=None, dst=None, "
-                  "group=None, async_op=False, group_dst=None, *, stream=None)\n--\n\n"
-                  "As gather, of arrays that differ in size from rank to rank."),
+        all_to_all,
+        "all_to_all($module, /, output_tensor_list, input_tensor_list, "
+        "group=None, async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_TO_ALL),
     DLPY_COLLECTIVE(
-        scatter, "scatter($module, /, tensor, scatter_list=None, src=None, "
-                 "group=None, async_op=False, group_src=None, *, stream=None)\n--\n\n"
-                 "Puts scatter_list[i] of global rank `src` (0 if neither is given) "
-                 "into `tensor` of rank i; only that rank has a list."),
-    DLPY_COLLECTIVE(
-        scatter_v, "scatter_v($module, /, tensor, scatter_list=None, src=None, "
-                   "group=None, async_op=False, group_src=None, *, stream=None)\n--\n\n"
-                   "As scatter, of arrays that differ in size from rank to rank."),
-    DLPY_COLLECTIVE(reduce_scatter,
-                    "reduce_scatter($module, /, output, input_list, op=ReduceOp.SUM, "
-                    "group=None, async_op=False, *, stream=None)\n--\n\n"
-                    "Combines input_list[i] of all ranks into `output` of rank i.  The "
-                    "arrays of a list may differ in size, on all ranks the same way."),
-    DLPY_COLLECTIVE(
-        reduce_scatter_single,
-        "reduce_scatter_single($module, /, output, input, "
-        "op=ReduceOp.SUM, group=None, async_op=False, *, stream=None)\n--\n\n"
-        "As reduce_scatter, of blocks of one array along its first "
-        "dimension.  `output` may be this rank's own block of `input`."),
-    DLPY_COLLECTIVE(all_to_all,
-                    "all_to_all($module, /, output_tensor_list, input_tensor_list, "
-                    "group=None, async_op=False, *, stream=None)\n--\n\n"
-                    "Puts input_tensor_list[j] of rank i into output_tensor_list[i] of "
-                    "rank j.  Arrays may differ in size where both sides say so."),
-    DLPY_COLLECTIVE(all_to_all_single,
-                    "all_to_all_single($module, /, output, input, "
-                    "output_split_sizes=None, input_split_sizes=None, group=None, "
-                    "async_op=False, *, stream=None)\n--\n\n"
-                    "As all_to_all, of blocks of one array along its first dimension: "
-                    "of the lengths given, or equal ones."),
+        all_to_all_single,
+        "all_to_all_single($module, /, output, input, "
+        "output_split_sizes=None, input_split_sizes=None, group=None, "
+        "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_TO_ALL_SINGLE),
     {0},
 };
 

@@ -8,6 +8,7 @@
 #include "pg/own_waits.h"
 #include "python/collective_call.h"
 #include "python/convert.h"
+#include "python/docstrings.h"
 #include "python/errors.h"
 
 #define VARIABLE "TORCH_DISTRIBUTED_DEBUG"
@@ -151,11 +152,7 @@ static PyMethodDef functions[] = {
      "Reads DISTLITE_DEADLOCK and DISTLITE_DEADLOCK_SECONDS."},
     DLPY_COLLECTIVE(monitored_barrier,
                     "monitored_barrier($module, /, group=None, timeout=None, "
-                    "wait_all_ranks=False)\n--\n\n"
-                    "As barrier, but a failure names the ranks that did not come, on "
-                    "every rank; all of them with `wait_all_ranks`, otherwise the "
-                    "first.  It fails on all ranks or on none, and leaves the group "
-                    "whole."),
+                    "wait_all_ranks=False)\n--\n\n" DLPY_DOC_MONITORED_BARRIER),
     {"_get_debug_level", get_level, METH_NOARGS,
      "_get_debug_level($module, /)\n--\n\n"
      "The level as a number."},

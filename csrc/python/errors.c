@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/c_frames.h"
+#include "python/docstrings.h"
 #include "python/failure_report.h"
 
 /* Those that mean the same whoever fails; NULL for the rest. */
@@ -114,25 +115,20 @@ dlpy_add_errors(PyObject *module)
 {
     dlpy_state *state = dlpy_state_of_module(module);
 
-    if (add_error(module, "distlite.DistError", "Base of all errors of distlite.",
-                  PyExc_RuntimeError, &state->dist_error)
+    if (add_error(module, "distlite.DistError", DLPY_DOC_DISTERROR, PyExc_RuntimeError,
+                  &state->dist_error)
             < 0
-        || add_error(module, "distlite.DistBackendError",
-                     "A collective operation failed: timeout, lost peer, ranks that "
-                     "disagree, or a failure of the backend.",
+        || add_error(module, "distlite.DistBackendError", DLPY_DOC_DISTBACKENDERROR,
                      state->dist_error, &state->backend_error)
                < 0
-        || add_error(module, "distlite.DistNetworkError",
-                     "A connection could not be made, or was lost.", state->dist_error,
-                     &state->network_error)
+        || add_error(module, "distlite.DistNetworkError", DLPY_DOC_DISTNETWORKERROR,
+                     state->dist_error, &state->network_error)
                < 0
-        || add_error(module, "distlite.DistStoreError",
-                     "A store timed out, was closed, or refused a request.",
+        || add_error(module, "distlite.DistStoreError", DLPY_DOC_DISTSTOREERROR,
                      state->dist_error, &state->store_error)
                < 0) {
         return -1;
     }
-    return add_error(module, "distlite.QueueEmptyError",
-                     "A queue had no item, and the call was not to wait for one.",
+    return add_error(module, "distlite.QueueEmptyError", DLPY_DOC_QUEUEEMPTYERROR,
                      state->store_error, &state->queue_empty_error);
 }

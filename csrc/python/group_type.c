@@ -9,6 +9,7 @@
 #include "python/collective_functions.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"
+#include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/p2p_functions.h"
 #include "python/reduce_op_arg.h"
@@ -244,16 +245,16 @@ group_get_timeout(PyObject *self, void *Py_UNUSED(closure))
 }
 
 static PyMethodDef group_methods[] = {
-    {"rank", group_rank, METH_NOARGS, "rank($self, /)\n--\n\nThis process's rank."},
+    {"rank", group_rank, METH_NOARGS,
+     "rank($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_RANK},
     {"size", group_size, METH_NOARGS,
-     "size($self, /)\n--\n\nHow many ranks there are."},
+     "size($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_SIZE},
     {"name", group_name, METH_NOARGS,
-     "name($self, /)\n--\n\nThe backend that serves the group."},
+     "name($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_NAME},
     {"get_group_store", group_get_store, METH_NOARGS,
-     "get_group_store($self, /)\n--\n\nThe store that the ranks met at."},
+     "get_group_store($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_GET_GROUP_STORE},
     {"set_timeout", group_set_timeout, METH_O,
-     "set_timeout($self, timeout, /)\n--\n\n"
-     "How long an operation may take from now on; negative is for ever."},
+     "set_timeout($self, timeout, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_SET_TIMEOUT},
     {"_set_global_ranks", group_set_global_ranks, METH_O,
      "_set_global_ranks($self, ranks, /)\n--\n\n"},
     {"_adopt", (PyCFunction)(void (*)(void))dlpy_group_adopt,
@@ -263,13 +264,12 @@ static PyMethodDef group_methods[] = {
     {"_set_handler", dlpy_group_set_handler, METH_O,
      "_set_handler($self, handler, /)\n--\n\n"},
     {"abort", group_abort, METH_NOARGS,
-     "abort($self, /)\n--\n\n"
-     "Makes running and later operations fail at once; from any thread."},
+     "abort($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_ABORT},
     {"_settle", group_settle, METH_O,
      "_settle($self, timeout, /)\n--\n\n"
      "Compares calls that went ahead of other ranks' with theirs."},
     {"shutdown", group_shutdown, METH_NOARGS,
-     "shutdown($self, /)\n--\n\nLeaves the group; later operations fail."},
+     "shutdown($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_SHUTDOWN},
     {"_get_sequence_number_for_group", group_sequence, METH_NOARGS,
      "_get_sequence_number_for_group($self, /)\n--\n\nOperations begun so far."},
     {0},
@@ -292,14 +292,7 @@ static PyMemberDef group_members[] = {
 };
 
 static PyType_Slot group_slots[] = {
-    {Py_tp_doc,
-     "Processes that communicate: ProcessGroup(store, rank, size, timeout=None, "
-     "group_name='0', group_desc='undefined', backend='cpu').  Made by "
-     "init_process_group; by hand, every rank constructs it over the same store, and "
-     "waits until all have.  A subclass that defines __init__ and calls this one's "
-     "with "
-     "(rank, size) has no engine, and writes the operations: allreduce(tensors, opts) "
-     "and so on, each returning a Work."},
+    {Py_tp_doc, DLPY_DOC_PROCESSGROUP},
     {Py_tp_new, group_new},
     {Py_tp_init, dlpy_group_init},
     {Py_tp_traverse, group_traverse},

@@ -3,6 +3,7 @@
 
 #include "python/collective_call.h"
 #include "python/convert.h"
+#include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/group_type.h"
 
@@ -240,27 +241,14 @@ irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
 }
 
 static PyMethodDef functions[] = {
-    DLPY_COLLECTIVE(send,
-                    "send($module, /, tensor, dst=None, group=None, tag=0, "
-                    "group_dst=None, *, stream=None)\n--\n\n"
-                    "Sends `tensor` to global rank `dst` (or rank `group_dst` of the "
-                    "group); returns when a recv with the same tag has taken it."),
-    DLPY_COLLECTIVE(
-        recv, "recv($module, /, tensor, src=None, group=None, tag=0, "
-              "group_src=None, *, stream=None)\n--\n\n"
-              "Receives from global rank `src` (or rank `group_src` of the group), "
-              "or from any rank, into the front of `tensor`; returns the global "
-              "rank of the sender."),
-    DLPY_COLLECTIVE(
-        isend, "isend($module, /, tensor, dst=None, group=None, tag=0, "
-               "group_dst=None, *, stream=None)\n--\n\n"
-               "As send, without waiting: returns a Work.  Leave `tensor` as it is "
-               "until that is done."),
-    DLPY_COLLECTIVE(irecv,
-                    "irecv($module, /, tensor, src=None, group=None, tag=0, "
-                    "group_src=None, *, stream=None)\n--\n\n"
-                    "As recv, without waiting: returns a Work, whose source_rank() is "
-                    "the sender's rank in the group."),
+    DLPY_COLLECTIVE(send, "send($module, /, tensor, dst=None, group=None, tag=0, "
+                          "group_dst=None, *, stream=None)\n--\n\n" DLPY_DOC_SEND),
+    DLPY_COLLECTIVE(recv, "recv($module, /, tensor, src=None, group=None, tag=0, "
+                          "group_src=None, *, stream=None)\n--\n\n" DLPY_DOC_RECV),
+    DLPY_COLLECTIVE(isend, "isend($module, /, tensor, dst=None, group=None, tag=0, "
+                           "group_dst=None, *, stream=None)\n--\n\n" DLPY_DOC_ISEND),
+    DLPY_COLLECTIVE(irecv, "irecv($module, /, tensor, src=None, group=None, tag=0, "
+                           "group_src=None, *, stream=None)\n--\n\n" DLPY_DOC_IRECV),
     {0},
 };
 

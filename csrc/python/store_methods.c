@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 
+#include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/value_buffer.h"
 
@@ -337,89 +338,46 @@ REQUEST_METHOD(store_barrier, DL_OP_BARRIER)
 /* What all of these share is said once, in the documentation of Store. */
 PyMethodDef dlpy_store_method_table[] = {
     {"set", METHOD(store_set), FLAGS,
-     "set($self, key, value)\n--\n\n"
-     "Stores value under key, replacing what was there."},
-    {"get", METHOD(store_get), FLAGS,
-     "get($self, key)\n--\n\n"
-     "The value of key as bytes.\n\n"
-     "Waits for the key to exist; DistStoreError when the store's timeout ends."},
+     "set($self, key, value)\n--\n\n" DLPY_DOC_STORE_SET},
+    {"get", METHOD(store_get), FLAGS, "get($self, key)\n--\n\n" DLPY_DOC_STORE_GET},
     {"add", METHOD(store_add), FLAGS,
-     "add($self, key, amount)\n--\n\n"
-     "Adds amount to the counter key, which begins at 0, and returns the sum.\n\n"
-     "A counter is a value like any other, in decimal text, and wraps at 64 bits.\n"
-     "ValueError when the value is not a number; it then stays as it is."},
+     "add($self, key, amount)\n--\n\n" DLPY_DOC_STORE_ADD},
     {"compare_set", METHOD(store_compare_set), FLAGS,
-     "compare_set($self, key, expected, desired)\n--\n\n"
-     "Stores desired if the value equals expected, or if there is none and expected "
-     "is\n"
-     "empty.  Returns what key holds afterwards; expected itself if that is nothing."},
+     "compare_set($self, key, expected, desired)\n--\n\n" DLPY_DOC_STORE_COMPARE_SET},
     {"delete_key", METHOD(store_delete_key), FLAGS,
-     "delete_key($self, key)\n--\n\n"
-     "Removes key; whether it was there."},
+     "delete_key($self, key)\n--\n\n" DLPY_DOC_STORE_DELETE_KEY},
     {"append", METHOD(store_append), FLAGS,
-     "append($self, key, value)\n--\n\n"
-     "Adds bytes to the end of the value of key, which begins empty."},
+     "append($self, key, value)\n--\n\n" DLPY_DOC_STORE_APPEND},
     {"queue_push", METHOD(store_queue_push), FLAGS,
-     "queue_push($self, key, value)\n--\n\n"
-     "Puts value at the end of the queue key.\n\n"
-     "Queues have names of their own: a value and a queue may share one.\n"
-     "NotImplementedError where the store has no queues."},
+     "queue_push($self, key, value)\n--\n\n" DLPY_DOC_STORE_QUEUE_PUSH},
     {"queue_pop", METHOD(store_queue_pop), FLAGS,
-     "queue_pop($self, key, block=True)\n--\n\n"
-     "Takes the first value of the queue key.\n\n"
-     "An empty queue is waited for until the store's timeout, then DistStoreError;\n"
-     "with block=False it is a QueueEmptyError at once."},
+     "queue_pop($self, key, block=True)\n--\n\n" DLPY_DOC_STORE_QUEUE_POP},
     {"queue_len", METHOD(store_queue_len), FLAGS,
-     "queue_len($self, key)\n--\n\n"
-     "How many values are in the queue key; 0 if there is none."},
+     "queue_len($self, key)\n--\n\n" DLPY_DOC_STORE_QUEUE_LEN},
     {"check", METHOD(store_check), FLAGS,
-     "check($self, keys)\n--\n\n"
-     "Whether all of keys exist, as values or as queues that are not empty."},
+     "check($self, keys)\n--\n\n" DLPY_DOC_STORE_CHECK},
     {"wait", METHOD(store_wait), FLAGS,
-     "wait($self, keys, timeout=None)\n--\n\n"
-     "Waits until all of keys exist.\n\n"
-     "timeout is a timedelta, or seconds; None is the store's own; 0 looks once; "
-     "negative\n"
-     "is for ever.  DistStoreError when it ends."},
+     "wait($self, keys, timeout=None)\n--\n\n" DLPY_DOC_STORE_WAIT},
     {"num_keys", METHOD(store_num_keys), FLAGS,
-     "num_keys($self)\n--\n\n"
-     "How many values the store holds, those it keeps for itself included."},
+     "num_keys($self)\n--\n\n" DLPY_DOC_STORE_NUM_KEYS},
     {"list_keys", METHOD(store_list_keys), FLAGS,
-     "list_keys($self)\n--\n\n"
-     "The names of all values, in no order.  Bytes that are not UTF-8 come as\n"
-     "escaped surrogates, which every method understands."},
+     "list_keys($self)\n--\n\n" DLPY_DOC_STORE_LIST_KEYS},
     {"multi_get", METHOD(store_multi_get), FLAGS,
-     "multi_get($self, keys)\n--\n\n"
-     "The values of keys, in their order, waited for as by get()."},
+     "multi_get($self, keys)\n--\n\n" DLPY_DOC_STORE_MULTI_GET},
     {"multi_set", METHOD(store_multi_set), FLAGS,
-     "multi_set($self, keys, values)\n--\n\n"
-     "Stores each of values under the key at its place.\n\n"
-     "DistStoreError, and nothing stored, when they are not equally many."},
+     "multi_set($self, keys, values)\n--\n\n" DLPY_DOC_STORE_MULTI_SET},
     {"barrier", METHOD(store_barrier), FLAGS,
-     "barrier($self, key, world_size, timeout=None)\n--\n\n"
-     "Waits until world_size callers have come to this key.\n\n"
-     "A key serves once: later callers pass straight through.  timeout is as in "
-     "wait()."},
+     "barrier($self, key, world_size, timeout=None)\n--\n\n" DLPY_DOC_STORE_BARRIER},
     {"has_extended_api", METHOD(dlpy_store_has_extended_api), FLAGS,
-     "has_extended_api($self)\n--\n\n"
-     "Whether append, multi_get and multi_set are one round trip each."},
+     "has_extended_api($self)\n--\n\n" DLPY_DOC_STORE_HAS_EXTENDED_API},
     {"clone", METHOD(dlpy_store_clone), FLAGS,
-     "clone($self)\n--\n\n"
-     "A second store on the same data with the same timeout: for TCPStore a "
-     "connection\n"
-     "of its own, for HashStore the same object."},
+     "clone($self)\n--\n\n" DLPY_DOC_STORE_CLONE},
     {"set_timeout", METHOD(dlpy_store_set_timeout), FLAGS,
-     "set_timeout($self, timeout)\n--\n\n"
-     "Sets how long calls wait: a timedelta, or seconds; negative is for ever."},
+     "set_timeout($self, timeout)\n--\n\n" DLPY_DOC_STORE_SET_TIMEOUT},
     {"close", METHOD(dlpy_store_close), FLAGS,
-     "close($self)\n--\n\n"
-     "Ends what the store holds: connections, the master's server, its place in a\n"
-     "file.  Blocked and later calls raise DistStoreError.  Harmless when repeated."},
+     "close($self)\n--\n\n" DLPY_DOC_STORE_CLOSE},
     {"lock", METHOD(dlpy_store_lock), FLAGS,
-     "lock($self, name, timeout=None)\n--\n\n"
-     "A lock between all users of the store, to be held in a with statement.\n\n"
-     "timeout bounds the waiting for it and is as in wait().  A holder that dies\n"
-     "keeps it: see distlite.store_lock.StoreLock."},
+     "lock($self, name, timeout=None)\n--\n\n" DLPY_DOC_STORE_LOCK},
     {"__enter__", METHOD(dlpy_store_enter), FLAGS,
      "__enter__($self)\n--\n\n"
      "The store itself."},

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/python_store.h"
 #include "python/signals.h"
@@ -214,18 +215,7 @@ static PyGetSetDef store_properties[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(
-    store_doc,
-    "Store()\n--\n\n"
-    "A key-value store that processes meet at; the base of all kinds.\n\n"
-    "Keys and values are str (UTF-8) or bytes; values come back as bytes.  A\n"
-    "subclass made in Python overrides the methods it supports and may then be\n"
-    "used wherever a store is: keys arrive as str, values as bytes.  append,\n"
-    "multi_get, multi_set, wait and barrier are built on the others where they\n"
-    "are not overridden; the rest raise NotImplementedError.\n\n"
-    "Besides its methods a store knows store[key] (KeyError at once when\n"
-    "absent), key in store, del store[key], iteration over its keys, and\n"
-    "closes itself as a context manager.");
+PyDoc_STRVAR(store_doc, "Store()\n--\n\n" DLPY_DOC_STORE);
 
 static PyType_Slot store_slots[] = {
     {Py_tp_doc, (void *)store_doc},
@@ -282,8 +272,7 @@ hash_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     return finish_init(self, status, store);
 }
 
-PyDoc_STRVAR(hash_store_doc, "HashStore()\n--\n\n"
-                             "A store in the memory of this process, for its threads.");
+PyDoc_STRVAR(hash_store_doc, "HashStore()\n--\n\n" DLPY_DOC_HASHSTORE);
 
 static PyType_Slot hash_store_slots[] = {
     {Py_tp_doc, (void *)hash_store_doc},
@@ -352,13 +341,8 @@ static PyGetSetDef file_store_properties[] = {
     {NULL, NULL, NULL, NULL, NULL},
 };
 
-PyDoc_STRVAR(
-    file_store_doc,
-    "FileStore(file_name, world_size=-1)\n--\n\n"
-    "A store in one file that processes share, on one host or on a network file\n"
-    "system with working locks.  An existing file is continued.  The file is\n"
-    "removed when the last open store of world_size in all closes; a negative\n"
-    "world_size never removes it.  Has no queues.");
+PyDoc_STRVAR(file_store_doc,
+             "FileStore(file_name, world_size=-1)\n--\n\n" DLPY_DOC_FILESTORE);
 
 static PyType_Slot file_store_slots[] = {
     {Py_tp_doc, (void *)file_store_doc},   {Py_tp_new, dlpy_store_alloc},
@@ -469,9 +453,7 @@ static PyGetSetDef prefix_store_properties[] = {
 };
 
 PyDoc_STRVAR(prefix_store_doc,
-             "PrefixStore(prefix, store)\n--\n\n"
-             "A view of another store in which key stands for '<prefix>/<key>' there.\n"
-             "The timeout is that store's, and num_keys() counts all of its keys.");
+             "PrefixStore(prefix, store)\n--\n\n" DLPY_DOC_PREFIXSTORE);
 
 static PyType_Slot prefix_store_slots[] = {
     {Py_tp_doc, (void *)prefix_store_doc},   {Py_tp_new, dlpy_store_alloc},

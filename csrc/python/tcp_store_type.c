@@ -4,6 +4,7 @@
 
 #include "python/arguments.h"
 #include "python/convert.h"
+#include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/store_types.h"
 #include "store/tcp/tcp_store.h"
@@ -253,27 +254,7 @@ PyDoc_STRVAR(
     tcp_store_doc,
     "TCPStore(host_name, port, world_size=None, is_master=False, timeout=None,\n"
     "         wait_for_workers=True, multi_tenant=False, master_listen_fd=None,\n"
-    "         use_libuv=True)\n--\n\n"
-    "A store that a server keeps; every process is a client of it, and the master "
-    "runs\n"
-    "the server as well, in a thread.  Understands and is understood by torch's.\n\n"
-    "The master listens at host_name, on all addresses for '', '0.0.0.0' or '::', and "
-    "on\n"
-    "a port of the system's choice for port 0.  With a world_size and "
-    "wait_for_workers\n"
-    "the constructor returns once that many processes have connected, itself "
-    "included.\n"
-    "multi_tenant masters of one port in one process share a server.\n"
-    "master_listen_fd is a bound socket, which the server takes over.  use_libuv "
-    "chooses\n"
-    "between two servers; left out, the environment variable USE_LIBUV (0 or 1) does, "
-    "and\n"
-    "otherwise it is libuv where the build has it.\n\n"
-    "timeout (a timedelta, or seconds; None is 300 s) bounds the construction and "
-    "becomes\n"
-    "the store's timeout.  Raises DistNetworkError when the server cannot be reached "
-    "or\n"
-    "started, DistStoreError when workers are missing.");
+    "         use_libuv=True)\n--\n\n" DLPY_DOC_TCPSTORE);
 
 static PyType_Slot tcp_store_slots[] = {
     {Py_tp_doc, (void *)tcp_store_doc},   {Py_tp_new, dlpy_store_alloc},

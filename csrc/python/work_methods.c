@@ -4,6 +4,7 @@
 #include "pg/device.h"
 #include "python/arguments.h"
 #include "python/convert.h"
+#include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/gil.h"
 #include "python/work_object.h"
@@ -301,27 +302,22 @@ work_take_callbacks(PyObject *object, PyObject *Py_UNUSED(nothing))
 
 PyMethodDef dlpy_work_methods[] = {
     {"wait", (PyCFunction)(void (*)(void))work_wait, METH_FASTCALL | METH_KEYWORDS,
-     "wait($self, /, timeout=None)\n--\n\n"
-     "Returns True once the operation has ended well, and raises what it failed "
-     "with, as often as it is called.  `timeout` (a timedelta, or seconds) may end the "
-     "wait before the operation's own timeout; then the operation goes on.  None or 0: "
-     "it does not.  On a device, and without `timeout`, it is the current stream that "
-     "waits, and not the caller."},
+     "wait($self, /, timeout=None)\n--\n\n" DLPY_DOC_WORK_WAIT},
     {"is_completed", work_is_completed, METH_NOARGS,
-     "is_completed($self, /)\n--\n\nWhether it has ended, well or not."},
+     "is_completed($self, /)\n--\n\n" DLPY_DOC_WORK_IS_COMPLETED},
     {"is_success", work_is_success, METH_NOARGS,
-     "is_success($self, /)\n--\n\nWhether it has ended well."},
+     "is_success($self, /)\n--\n\n" DLPY_DOC_WORK_IS_SUCCESS},
     {"exception", work_exception, METH_NOARGS,
-     "exception($self, /)\n--\n\nWhat it failed with, or None."},
+     "exception($self, /)\n--\n\n" DLPY_DOC_WORK_EXCEPTION},
     {"result", work_result, METH_NOARGS,
-     "result($self, /)\n--\n\nThe list of output arrays."},
+     "result($self, /)\n--\n\n" DLPY_DOC_WORK_RESULT},
     {"source_rank", work_source_rank, METH_NOARGS,
-     "source_rank($self, /)\n--\n\nRank in the group that a received message is from."},
+     "source_rank($self, /)\n--\n\n" DLPY_DOC_WORK_SOURCE_RANK},
     {"_source_rank", work_source_rank, METH_NOARGS, "_source_rank($self, /)\n--\n\n"},
     {"synchronize", work_synchronize, METH_NOARGS,
-     "synchronize($self, /)\n--\n\nAs wait(): on a device, the current stream waits."},
+     "synchronize($self, /)\n--\n\n" DLPY_DOC_WORK_SYNCHRONIZE},
     {"get_future", work_get_future, METH_NOARGS,
-     "get_future($self, /)\n--\n\nA Future of the list of output arrays."},
+     "get_future($self, /)\n--\n\n" DLPY_DOC_WORK_GET_FUTURE},
     {"_get_op_type", work_op_type, METH_NOARGS, "_get_op_type($self, /)\n--\n\n"},
     {"_ended_at", work_ended_at, METH_NOARGS, "_ended_at($self, /)\n--\n\n"},
     {"_call_when_done", work_call_when_done, METH_O,

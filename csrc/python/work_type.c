@@ -3,6 +3,7 @@
 
 #include <structmember.h>
 
+#include "python/docstrings.h"
 #include "python/work_object.h"
 
 static dlpy_work *
@@ -230,10 +231,7 @@ static PyMemberDef work_members[] = {
 };
 
 static PyType_Slot work_slots[] = {
-    {Py_tp_doc,
-     "An operation that goes on while its caller does; see wait().  Backends in Python "
-     "return subclasses, which override wait() and whatever else their operations can "
-     "tell: is_completed(), exception(), result(), get_future()."},
+    {Py_tp_doc, DLPY_DOC_WORK},
     {Py_tp_new, work_construct},
     {Py_tp_init, work_init},
     {Py_tp_traverse, work_traverse},

@@ -35,40 +35,431 @@ from .store_lock import StoreLock
 _Bytes: TypeAlias = str | bytes | bytearray | memoryview
 _Timeout: TypeAlias = timedelta | float | None
 
-class DistError(RuntimeError): ...
-class DistBackendError(DistError): ...
-class DistNetworkError(DistError): ...
-class DistStoreError(DistError): ...
-class QueueEmptyError(DistStoreError): ...
+class DistError(RuntimeError):
+    """The base class of all exceptions of distlite; a `RuntimeError`.
+
+    Example:
+        >>> try:
+        ...     dist.HashStore().wait(["key"], timeout=0.01)
+        ... except dist.DistError as error:
+        ...     print(type(error).__name__)
+        DistStoreError
+    """
+
+class DistBackendError(DistError):
+    """A collective operation or a message failed.
+
+    A peer failed or did not arrive in time, the ranks called different operations, or
+    the backend itself failed.
+    """
+
+class DistNetworkError(DistError):
+    """A connection could not be made, or was lost."""
+
+class DistStoreError(DistError):
+    """A store timed out, was closed, or refused a request."""
+
+class QueueEmptyError(DistStoreError):
+    """A queue of a store had no item, and the call was told not to wait for one.
+
+    Example:
+        >>> try:
+        ...     dist.HashStore().queue_pop("jobs", block=False)
+        ... except dist.QueueEmptyError:
+        ...     print("no job")
+        no job
+    """
 
 @disjoint_base
 class Store:
+    """A key-value store that processes share; the base class of all kinds.
+
+    Keys and values are str (encoded as UTF-8) or bytes; values are returned as bytes. A
+    store can also be used as a mapping: `store[key]` (which raises KeyError at once if
+    the key does not exist), `key in store`, `del store[key]`, and iteration over the
+    keys. As a context manager it closes itself.
+
+    A subclass that is written in Python overrides the methods that it supports, and may
+    be used wherever a store is expected: keys arrive as str, values as bytes. `append`,
+    `multi_get`, `multi_set`, `wait` and `barrier` fall back on the other methods where
+    they are not overridden; all others raise NotImplementedError.
+
+    A timeout is a `timedelta` or a number of seconds: 0 looks once, a negative one
+    never ends, and None is the store's own.
+
+    Example:
+        >>> store = dist.HashStore()
+        >>> store["answer"] = "42"
+        >>> store["answer"], "question" in store, list(store)
+        (b'42', False, ['answer'])
+    """
+
     def __init__(self) -> None: ...
-    def set(self, key: _Bytes, value: _Bytes) -> None: ...
-    def get(self, key: _Bytes) -> bytes: ...
-    def add(self, key: _Bytes, amount: int) -> int: ...
-    def compare_set(self, key: _Bytes, expected: _Bytes, desired: _Bytes) -> bytes: ...
-    def delete_key(self, key: _Bytes) -> bool: ...
-    def append(self, key: _Bytes, value: _Bytes) -> None: ...
-    def queue_push(self, key: _Bytes, value: _Bytes) -> None: ...
-    def queue_pop(self, key: _Bytes, block: bool = True) -> bytes: ...
-    def queue_len(self, key: _Bytes) -> int: ...
-    def check(self, keys: Iterable[_Bytes]) -> bool: ...
-    def wait(self, keys: Iterable[_Bytes], timeout: _Timeout = None) -> None: ...
-    def num_keys(self) -> int: ...
-    def list_keys(self) -> list[str]: ...
-    def multi_get(self, keys: Iterable[_Bytes]) -> list[bytes]: ...
-    def multi_set(self, keys: Iterable[_Bytes], values: Iterable[_Bytes]) -> None: ...
-    def barrier(
-        self, key: _Bytes, world_size: int, timeout: _Timeout = None
-    ) -> None: ...
-    def has_extended_api(self) -> bool: ...
-    def clone(self) -> Store: ...
+    def set(self, key: _Bytes, value: _Bytes) -> None:
+        """Stores a value under a key, and replaces what was there.
+
+        Args:
+            key: The key, str or bytes.
+            value: The value, str, bytes or another buffer.
+
+        Raises:
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.set("key", "value")
+            >>> store.get("key")
+            b'value'
+        """
+    def get(self, key: _Bytes) -> bytes:
+        """Returns the value of a key, and waits until the key exists.
+
+        Args:
+            key: The key, str or bytes.
+
+        Returns:
+            The value as bytes.
+
+        Raises:
+            DistStoreError: The key did not exist within the store's timeout, or the
+                store is closed.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.set("key", "value")
+            >>> store.get("key")
+            b'value'
+        """
+    def add(self, key: _Bytes, amount: int) -> int:
+        """Adds a number to a counter.
+
+        A counter is a value like any other, in decimal digits. It begins at 0, and
+        wraps at 64 bits.
+
+        Args:
+            key: The key of the counter.
+            amount: The number to add, which may be negative.
+
+        Returns:
+            The sum.
+
+        Raises:
+            ValueError: The value is not a number; it stays as it is.
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.add("steps", 2), store.add("steps", 3), store.get("steps")
+            (2, 5, b'5')
+        """
+    def compare_set(self, key: _Bytes, expected: _Bytes, desired: _Bytes) -> bytes:
+        """Replaces a value if it is what the caller expects.
+
+        If the key does not exist it is set if `expected` is empty.
+
+        Args:
+            key: The key.
+            expected: The value that shall be replaced.
+            desired: The new value.
+
+        Returns:
+            The value of the key afterwards; `expected` if the key does not exist.
+
+        Raises:
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.compare_set("leader", "", "rank 1")
+            b'rank 1'
+            >>> store.compare_set("leader", "", "rank 2")
+            b'rank 1'
+        """
+    def delete_key(self, key: _Bytes) -> bool:
+        """Removes a key.
+
+        Args:
+            key: The key.
+
+        Returns:
+            Whether the key existed.
+
+        Raises:
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.set("key", "value")
+            >>> store.delete_key("key"), store.delete_key("key")
+            (True, False)
+        """
+    def append(self, key: _Bytes, value: _Bytes) -> None:
+        """Adds bytes to the end of a value, which is empty if the key does not exist.
+
+        Args:
+            key: The key.
+            value: The bytes to add.
+
+        Raises:
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.append("log", "first ")
+            >>> store.append("log", "second")
+            >>> store.get("log")
+            b'first second'
+        """
+    def queue_push(self, key: _Bytes, value: _Bytes) -> None:
+        """Adds a value to the end of a queue.
+
+        The names of queues are separate from those of values.
+
+        Args:
+            key: The name of the queue.
+            value: The value.
+
+        Raises:
+            NotImplementedError: The store has no queues.
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.queue_push("jobs", "first")
+            >>> store.queue_push("jobs", "second")
+            >>> store.queue_pop("jobs")
+            b'first'
+        """
+    def queue_pop(self, key: _Bytes, block: bool = True) -> bytes:
+        """Removes the first value of a queue, and returns it.
+
+        Args:
+            key: The name of the queue.
+            block: Whether to wait for a value, for the store's timeout at most.
+
+        Returns:
+            The value as bytes.
+
+        Raises:
+            QueueEmptyError: The queue is empty, and `block` is False.
+            NotImplementedError: The store has no queues.
+            DistStoreError: The timeout ended, or the store is closed.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.queue_push("jobs", "first")
+            >>> store.queue_pop("jobs", block=False)
+            b'first'
+        """
+    def queue_len(self, key: _Bytes) -> int:
+        """Returns the number of values in a queue.
+
+        Args:
+            key: The name of the queue.
+
+        Returns:
+            The number, 0 if there is no such queue.
+
+        Raises:
+            NotImplementedError: The store has no queues.
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.queue_push("jobs", "first")
+            >>> store.queue_len("jobs")
+            1
+        """
+    def check(self, keys: Iterable[_Bytes]) -> bool:
+        """Tells whether all of the keys exist.
+
+        Args:
+            keys: The keys: of values, or of queues that are not empty.
+
+        Returns:
+            True if all exist, otherwise False.
+
+        Raises:
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.set("a", "1")
+            >>> store.check(["a"]), store.check(["a", "b"])
+            (True, False)
+        """
+    def wait(self, keys: Iterable[_Bytes], timeout: _Timeout = None) -> None:
+        """Waits until all of the keys exist.
+
+        Args:
+            keys: The keys.
+            timeout: The time to wait, a `timedelta` or seconds; None is the store's
+                own, 0 looks once, and a negative one never ends.
+
+        Raises:
+            DistStoreError: A key did not exist within the timeout, or the store is
+                closed.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.set("ready", "")
+            >>> store.wait(["ready"], timeout=5.0)
+        """
+    def num_keys(self) -> int:
+        """Returns the number of values in the store.
+
+        Returns:
+            The number, which includes the values that the store keeps for itself.
+
+        Raises:
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.set("key", "value")
+            >>> store.num_keys()
+            1
+        """
+    def list_keys(self) -> list[str]:
+        """Returns the keys of all values, in no particular order.
+
+        Returns:
+            A list of str. Bytes that are not UTF-8 are escaped as surrogates, which
+            every method accepts.
+
+        Raises:
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.set("key", "value")
+            >>> store.list_keys()
+            ['key']
+        """
+    def multi_get(self, keys: Iterable[_Bytes]) -> list[bytes]:
+        """Returns the values of several keys, and waits until all exist.
+
+        Args:
+            keys: The keys.
+
+        Returns:
+            The values as a list of bytes, in the order of the keys.
+
+        Raises:
+            DistStoreError: A key did not exist within the store's timeout, or the store
+                is closed.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.multi_set(["a", "b"], ["1", "2"])
+            >>> store.multi_get(["b", "a"])
+            [b'2', b'1']
+        """
+    def multi_set(self, keys: Iterable[_Bytes], values: Iterable[_Bytes]) -> None:
+        """Stores several values.
+
+        Args:
+            keys: The keys.
+            values: The values, one for each key.
+
+        Raises:
+            DistStoreError: There are not as many values as keys, and nothing has been
+                stored; or the store is closed.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.multi_set(["a", "b"], ["1", "2"])
+            >>> store.get("b")
+            b'2'
+        """
+    def barrier(self, key: _Bytes, world_size: int, timeout: _Timeout = None) -> None:
+        """Waits until a number of callers have come to a key.
+
+        A key serves once: later callers do not wait.
+
+        Args:
+            key: The key of the barrier.
+            world_size: The number of callers.
+            timeout: The time to wait, a `timedelta` or seconds; None is the store's
+                own.
+
+        Raises:
+            DistStoreError: The others did not come within the timeout, or the store is
+                closed.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.barrier("start", world_size=1)
+        """
+    def has_extended_api(self) -> bool:
+        """Tells whether `append`, `multi_get` and `multi_set` are one request each.
+
+        Returns:
+            True or False.
+
+        Example:
+            >>> dist.HashStore().has_extended_api()
+            True
+        """
+    def clone(self) -> Store:
+        """Makes a second store of the same data, with the same timeout.
+
+        Returns:
+            Of a `TCPStore` a store with a connection of its own, of a `HashStore` the
+            store itself.
+
+        Raises:
+            DistNetworkError: The server cannot be reached.
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.set("key", "value")
+            >>> store.clone().get("key")
+            b'value'
+        """
     @property
     def timeout(self) -> timedelta: ...
-    def set_timeout(self, timeout: timedelta | float) -> None: ...
-    def close(self) -> None: ...
-    def lock(self, name: str, timeout: _Timeout = None) -> StoreLock: ...
+    def set_timeout(self, timeout: timedelta | float) -> None:
+        """Sets the time that calls wait by default.
+
+        Args:
+            timeout: A `timedelta` or seconds; 0 looks once, a negative one never ends.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.set_timeout(2.5)
+            >>> store.timeout
+            datetime.timedelta(seconds=2, microseconds=500000)
+        """
+    def close(self) -> None:
+        """Closes the store: its connections, and the server that it runs.
+
+        Calls that wait, and later ones, raise DistStoreError. A second call does
+        nothing.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.close()
+        """
+    def lock(self, name: str, timeout: _Timeout = None) -> StoreLock:
+        """Returns a lock between all users of the store, for a with statement.
+
+        A holder that dies keeps the lock; see `distlite.store_lock.StoreLock`.
+
+        Args:
+            name: The name of the lock.
+            timeout: The time to wait for it, a `timedelta` or seconds; None is the
+                store's own.
+
+        Returns:
+            A `StoreLock`, which is not held yet.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> with store.lock("checkpoint", timeout=5.0):
+            ...     store.set("saved", "1")
+        """
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -83,9 +474,42 @@ class Store:
     def __iter__(self) -> Iterator[str]: ...
 
 class HashStore(Store):
+    """A store in the memory of this process, for its threads.
+
+    Example:
+        >>> store = dist.HashStore()
+        >>> store.set("key", "value")
+        >>> store.get("key")
+        b'value'
+    """
+
     def __init__(self) -> None: ...
 
 class FileStore(Store):
+    """A store in a file that processes share, on one host or on a network file system.
+
+    The file system needs working locks. An existing file is continued. The store has no
+    queues.
+
+    Args:
+        file_name: The path of the file, which is made if it does not exist.
+        world_size: The number of stores that use the file in all: the last one that is
+            closed removes the file. Negative: the file is never removed.
+
+    Raises:
+        DistStoreError: The file cannot be opened or made.
+
+    Example:
+        >>> import os, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> store = dist.FileStore(os.path.join(folder.name, "store"), world_size=1)
+        >>> store.set("key", "value")
+        >>> store.get("key")
+        b'value'
+        >>> store.close()
+        >>> folder.cleanup()
+    """
+
     def __init__(
         self,
         file_name: str | bytes | PathLike[str] | PathLike[bytes],
@@ -95,6 +519,22 @@ class FileStore(Store):
     def path(self) -> str: ...
 
 class PrefixStore(Store):
+    """A view of another store, in which `key` stands for `prefix/key` of that store.
+
+    The timeout is that of the other store, and `num_keys` counts all of its keys.
+
+    Args:
+        prefix: The prefix, without the slash.
+        store: The other store.
+
+    Example:
+        >>> store = dist.HashStore()
+        >>> view = dist.PrefixStore("training", store)
+        >>> view.set("epoch", "3")
+        >>> store.get("training/epoch")
+        b'3'
+    """
+
     def __init__(self, prefix: _Bytes, store: Store) -> None: ...
     @property
     def underlying_store(self) -> Store: ...
@@ -102,6 +542,44 @@ class PrefixStore(Store):
     def _underlying_non_prefix_store(self) -> Store: ...
 
 class TCPStore(Store):
+    """A store that a server keeps, and of which every process is a client.
+
+    One process, the master, also runs the server, in a thread. Server and clients
+    understand those of torch.
+
+    Args:
+        host_name: The host of the server. The master listens there; at "", "0.0.0.0"
+            and "::" it listens on all addresses.
+        port: The port of the server, 0 to 65535; a master with 0 gets a free one, which
+            the attribute `port` tells.
+        world_size: The number of clients, the master included, for which the
+            constructor waits; None: it does not wait.
+        is_master: Whether this process runs the server.
+        timeout: The time that the constructor takes at most, and then the store's
+            timeout: a `timedelta` or seconds; None is 300 seconds.
+        wait_for_workers: If False, the constructor does not wait for the other clients.
+        multi_tenant: If True, masters of one port in one process share a server.
+        master_listen_fd: A bound socket, as a file descriptor, that the server takes
+            over.
+        use_libuv: Which of two servers runs. If it is not given, the environment
+            variable USE_LIBUV (0 or 1) decides; otherwise it is libuv where the build
+            has it.
+
+    Raises:
+        DistNetworkError: The server cannot be started or reached.
+        DistStoreError: Not all clients came within the timeout.
+        ValueError: The port is out of range.
+
+    Example:
+        >>> master = dist.TCPStore("localhost", 0, is_master=True, timeout=5.0)
+        >>> client = dist.TCPStore("localhost", master.port, timeout=5.0)
+        >>> client.set("key", "value")
+        >>> master.get("key")
+        b'value'
+        >>> client.close()
+        >>> master.close()
+    """
+
     def __init__(
         self,
         host_name: str,
@@ -138,26 +616,101 @@ _Handler: TypeAlias = Callable[[ProcessGroup, str, dict[str, Any]], Any]
 
 @disjoint_base
 class ProcessGroup:
+    """Processes that communicate.
+
+    `init_process_group` and `new_group` return groups. The constructor makes one by
+    hand: `ProcessGroup(store, rank, size, timeout=None, group_name="0",
+    group_desc="undefined", backend="cpu")`, which every rank calls with the same store,
+    and which returns when all have. Each collective of the module is also a method,
+    without the parameter `group`.
+
+    A subclass that defines `__init__`, and calls this one's with `(rank, size)`,
+    implements the operations itself: `allreduce(tensors, opts)` and so on, each of
+    which returns a `Work`.
+
+    Example:
+        >>> group = dist.new_group([0, 1])
+        >>> values = np.array([rank + 1.0])
+        >>> group.all_reduce(values)
+        >>> values, group.size(), group.rank() == rank
+        (array([3.]), 2, True)
+    """
+
     # (store, rank, size, timeout=None, group_name="0", group_desc="undefined",
     # backend="cpu", parent=None, ranks=None, is_compared=False); subclasses that write
     # the operations have
     # arguments of their own, and call __init__ with (rank, size).
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def rank(self) -> int: ...
-    def size(self) -> int: ...
-    def name(self) -> str: ...
+    def rank(self) -> int:
+        """Returns the rank of this process in the group.
+
+        Example:
+            >>> dist.new_group([0, 1]).rank() == rank
+            True
+        """
+    def size(self) -> int:
+        """Returns the number of ranks in the group.
+
+        Example:
+            >>> dist.new_group([0, 1]).size()
+            2
+        """
+    def name(self) -> str:
+        """Returns the name of the backend that serves the group.
+
+        Example:
+            >>> dist.new_group([0, 1], backend="gloo").name()
+            'gloo'
+        """
     @property
     def group_name(self) -> str: ...
     @property
     def group_desc(self) -> str: ...
     @property
     def timeout(self) -> timedelta: ...
-    def set_timeout(self, timeout: _Timeout, /) -> None: ...
-    def get_group_store(self) -> Store: ...
-    def abort(self) -> None: ...
+    def set_timeout(self, timeout: _Timeout, /) -> None:
+        """Sets the time that an operation may take from now on.
+
+        Args:
+            timeout: A `timedelta` or seconds; a negative one never ends.
+
+        Example:
+            >>> group = dist.new_group([0, 1])
+            >>> group.set_timeout(60)
+            >>> group.timeout
+            datetime.timedelta(seconds=60)
+        """
+    def get_group_store(self) -> Store:
+        """Returns the store over which the ranks of the group have met.
+
+        Example:
+            >>> store = dist.new_group([0, 1]).get_group_store()
+            >>> store.barrier("checkpoint", world_size=2)
+        """
+    def abort(self) -> None:
+        """Makes running and later operations of the group fail at once.
+
+        It may be called from any thread. The operations raise DistBackendError, also on
+        the other ranks.
+
+        Example:
+            >>> group = dist.new_group([rank], use_local_synchronization=True)
+            >>> group.abort()
+            >>> try:
+            ...     group.barrier(async_op=False)
+            ... except dist.DistBackendError:
+            ...     print("aborted")
+            aborted
+        """
     def _settle(self, timeout: timedelta, /) -> None: ...
-    def shutdown(self) -> None: ...
+    def shutdown(self) -> None:
+        """Leaves the group; later operations fail.
+
+        Example:
+            >>> group = dist.new_group([rank], use_local_synchronization=True)
+            >>> group.shutdown()
+        """
     # Of backends and devices (group_devices.py).
     BackendType: TypeAlias = _BackendType
     UNDEFINED: _BackendType
@@ -812,18 +1365,133 @@ class ProcessGroup:
 
 @disjoint_base
 class Work:
+    """An operation that continues while its caller does something else.
+
+    Asynchronous operations return it. It can be awaited under asyncio. Backends that
+    are written in Python return subclasses, which override `wait` and whatever else
+    their operations can tell: `is_completed`, `exception`, `result`, `get_future`.
+
+    Example:
+        >>> values = np.array([rank + 1.0])
+        >>> work = dist.all_reduce(values, async_op=True)
+        >>> work.wait()
+        True
+        >>> values
+        array([3.])
+    """
+
     # Without arguments; subclasses, which backends in Python return, have their own.
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    def wait(self, timeout: _Timeout = None) -> Literal[True]: ...
-    def is_completed(self) -> bool: ...
-    def is_success(self) -> bool: ...
-    def exception(self) -> BaseException | None: ...
-    def result(self) -> list[Any]: ...
-    def source_rank(self) -> int: ...
+    def wait(self, timeout: _Timeout = None) -> Literal[True]:
+        """Waits until the operation has completed.
+
+        It may be called again, with the same result. A timeout that ends before the
+        operation's own ends the wait only. For an array on a CUDA device it makes the
+        current stream wait, and not the host.
+
+        Args:
+            timeout: The time to wait, a `timedelta` or seconds; None and 0 are as long
+                as the operation itself may take, the group's timeout.
+
+        Returns:
+            True.
+
+        Raises:
+            DistBackendError: The operation failed, or has not completed within the
+                timeout.
+
+        Example:
+            >>> work = dist.barrier(async_op=True)
+            >>> work.wait(timeout=5.0)
+            True
+        """
+    def is_completed(self) -> bool:
+        """Tells whether the operation has completed, be it with an error.
+
+        Returns:
+            True or False.
+
+        Example:
+            >>> work = dist.barrier(async_op=True)
+            >>> work.wait(), work.is_completed()
+            (True, True)
+        """
+    def is_success(self) -> bool:
+        """Tells whether the operation has completed without an error.
+
+        Returns:
+            True or False.
+
+        Example:
+            >>> work = dist.barrier(async_op=True)
+            >>> work.wait(), work.is_success()
+            (True, True)
+        """
+    def exception(self) -> BaseException | None:
+        """Returns the error of an operation that has failed.
+
+        Returns:
+            The exception; None if there is no error, or not yet.
+
+        Example:
+            >>> work = dist.barrier(async_op=True)
+            >>> work.wait(), work.exception()
+            (True, None)
+        """
+    def result(self) -> list[Any]:
+        """Returns the outputs of an operation that has completed.
+
+        Returns:
+            A list of the arrays.
+
+        Raises:
+            RuntimeError: The operation has not completed, or has failed.
+
+        Example:
+            >>> work = dist.all_reduce(np.array([rank + 1.0]), async_op=True)
+            >>> work.wait(), work.result()
+            (True, [array([3.])])
+        """
+    def source_rank(self) -> int:
+        """Returns the rank of the sender of a message that `irecv` has received.
+
+        Returns:
+            The rank in the group.
+
+        Raises:
+            RuntimeError: The operation has not completed, or is not a receive.
+
+        Example:
+            >>> if rank == 0:
+            ...     work = dist.irecv(np.zeros(1))
+            ...     print(work.wait(), work.source_rank())
+            ... else:
+            ...     dist.send(np.ones(1), dst=0)
+            True 1
+        """
     def _source_rank(self) -> int: ...
-    def synchronize(self) -> None: ...
-    def get_future(self) -> Future: ...
+    def synchronize(self) -> None:
+        """Waits as `wait` does, and returns nothing.
+
+        Raises:
+            DistBackendError: The operation failed.
+
+        Example:
+            >>> work = dist.barrier(async_op=True)
+            >>> work.synchronize()
+        """
+    def get_future(self) -> Future:
+        """Returns a future of the operation's outputs.
+
+        Returns:
+            A `Future`, whose value is the list of the arrays.
+
+        Example:
+            >>> work = dist.all_reduce(np.array([rank + 1.0]), async_op=True)
+            >>> work.get_future().then(lambda done: float(done.value()[0][0])).wait()
+            3.0
+        """
     def __await__(self) -> Generator[Any, None, list[Any]]: ...
     def _get_op_type(self) -> int: ...
     def _ended_at(self) -> float | None: ...
@@ -843,7 +1511,42 @@ def all_reduce(
     async_op: Literal[False] = False,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Combines the arrays of all ranks element by element.
+
+    The result replaces `tensor` on every rank, and is the same to the last bit.
+
+    Args:
+        tensor: The input and the output: an array of any shape, which is the same on
+            every rank, as is its dtype.
+        op: The reduction, `ReduceOp.SUM` by default.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: `tensor` is not an array, or `op` not a reduction.
+        ValueError: `op` cannot reduce the dtype, `tensor` cannot be written to, or
+            there is no default group.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> gradient = np.array([1.0, 2.0]) * (rank + 1)
+        >>> dist.all_reduce(gradient)
+        >>> gradient
+        array([3., 6.])
+        >>> largest = np.array([rank])
+        >>> dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+        >>> int(largest[0])
+        1
+    """
+
 @overload
 def all_reduce(
     tensor: _Array,
@@ -871,7 +1574,37 @@ def broadcast(
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Copies the array of one rank to all others.
+
+    Args:
+        tensor: The array to send on the source, and the array to fill on the other
+            ranks. Its size and its dtype are the same on every rank.
+        src: The global rank of the source.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        group_src: The rank of the source in `group`, instead of `src`.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: `tensor` is not an array.
+        ValueError: Neither or both of `src` and `group_src` are given, the source is
+            not a member of the group, or `tensor` cannot be written to.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> weights = np.array([0.5, 0.25]) if rank == 0 else np.zeros(2)
+        >>> dist.broadcast(weights, src=0)
+        >>> weights
+        array([0.5 , 0.25])
+    """
+
 @overload
 def broadcast(
     tensor: _Array,
@@ -902,7 +1635,39 @@ def reduce(
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Combines the arrays of all ranks element by element, on one rank.
+
+    Args:
+        tensor: The input; on the destination also the output. On the other ranks it
+            stays as it is. Its size and its dtype are the same on every rank.
+        dst: The global rank of the destination.
+        op: The reduction, `ReduceOp.SUM` by default.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        group_dst: The rank of the destination in `group`, instead of `dst`.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: `tensor` is not an array, or `op` not a reduction.
+        ValueError: Neither or both of `dst` and `group_dst` are given, the destination
+            is not a member of the group, or `op` cannot reduce the dtype.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> samples = np.array([10 * (rank + 1)])
+        >>> dist.reduce(samples, dst=0)
+        >>> if rank == 0:
+        ...     print(samples)
+        [30]
+    """
+
 @overload
 def reduce(
     tensor: _Array,
@@ -933,7 +1698,39 @@ def all_gather(
     async_op: Literal[False] = False,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Collects the arrays of all ranks in a list, on every rank.
+
+    The arrays may differ in size from rank to rank, if the lists of all ranks say so.
+    `all_gather_v` is another name of this function.
+
+    Args:
+        tensor_list: The outputs, one array for each rank of the group, in the order of
+            the ranks, of the size and the dtype of that rank's `tensor`.
+        tensor: The array that this rank contributes.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: `tensor_list` is not a list of arrays, or `tensor` is not an array.
+        ValueError: The sizes or the dtypes of the arrays do not fit each other, or an
+            output cannot be written to.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> parts = [np.zeros(2), np.zeros(2)]
+        >>> dist.all_gather(parts, np.full(2, float(rank)))
+        >>> parts
+        [array([0., 0.]), array([1., 1.])]
+    """
+
 @overload
 def all_gather(
     tensor_list: _Arrays,
@@ -960,7 +1757,39 @@ def all_gather_single(
     async_op: Literal[False] = False,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Collects the arrays of all ranks in one array, on every rank.
+
+    `all_gather_into_tensor` is another name of this function.
+
+    Args:
+        output_tensor: The output. For N ranks and inputs of shape (d, ...) its shape is
+            (N * d, ...), the concatenation, or (N, d, ...), the stack.
+        input_tensor: The array that this rank contributes, of the same shape and dtype
+            on every rank. It may be this rank's own block of `output_tensor`.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: An argument is not an array.
+        ValueError: The sizes or the dtypes of the arrays do not fit each other, or
+            `output_tensor` cannot be written to.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> ranks = np.zeros(2, dtype=np.int64)
+        >>> dist.all_gather_single(ranks, np.array([rank]))
+        >>> ranks
+        array([0, 1])
+    """
+
 @overload
 def all_gather_single(
     output_tensor: _Array,
@@ -989,7 +1818,40 @@ def gather(
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Collects the arrays of all ranks in a list, on one rank.
+
+    Args:
+        tensor: The array that this rank contributes, of the same size and dtype on
+            every rank; see `gather_v` for sizes that differ.
+        gather_list: On the destination the outputs, one array for each rank of the
+            group, in the order of the ranks; None on the other ranks.
+        dst: The global rank of the destination, 0 by default.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        group_dst: The rank of the destination in `group`, instead of `dst`.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: `tensor` is not an array, or `gather_list` is not a list of arrays.
+        ValueError: `gather_list` is missing on the destination or given elsewhere, or
+            its arrays do not fit.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> parts = [np.zeros(1), np.zeros(1)] if rank == 0 else None
+        >>> dist.gather(np.array([rank + 0.5]), parts, dst=0)
+        >>> if rank == 0:
+        ...     print(parts)
+        [array([0.5]), array([1.5])]
+    """
+
 @overload
 def gather(
     tensor: _Array,
@@ -1022,7 +1884,39 @@ def gather_v(
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Collects arrays that differ in size from rank to rank in a list, on one rank.
+
+    Args:
+        tensor: The array that this rank contributes, of the same dtype on every rank.
+        gather_list: On the destination the outputs, one array for each rank of the
+            group, of the size of that rank's `tensor`; None on the other ranks.
+        dst: The global rank of the destination, 0 by default.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        group_dst: The rank of the destination in `group`, instead of `dst`.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: `tensor` is not an array, or `gather_list` is not a list of arrays.
+        ValueError: `gather_list` is missing on the destination or given elsewhere, or
+            its arrays do not fit.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> parts = [np.zeros(1), np.zeros(2)] if rank == 0 else None
+        >>> dist.gather_v(np.full(rank + 1, float(rank)), parts, dst=0)
+        >>> if rank == 0:
+        ...     print(parts)
+        [array([0.]), array([1., 1.])]
+    """
+
 @overload
 def gather_v(
     tensor: _Array,
@@ -1055,7 +1949,40 @@ def scatter(
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Gives each rank one array of a list of one rank.
+
+    Args:
+        tensor: The output, of the same size and dtype on every rank; see `scatter_v`
+            for sizes that differ.
+        scatter_list: On the source one array for each rank of the group, in the order
+            of the ranks; None on the other ranks.
+        src: The global rank of the source, 0 by default.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        group_src: The rank of the source in `group`, instead of `src`.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: `tensor` is not an array, or `scatter_list` is not a list of arrays.
+        ValueError: `scatter_list` is missing on the source or given elsewhere, or its
+            arrays do not fit.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> parts = [np.array([10]), np.array([20])] if rank == 0 else None
+        >>> mine = np.zeros(1, dtype=np.int64)
+        >>> dist.scatter(mine, parts, src=0)
+        >>> int(mine[0]) == 10 * (rank + 1)
+        True
+    """
+
 @overload
 def scatter(
     tensor: _Array,
@@ -1088,7 +2015,39 @@ def scatter_v(
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Gives each rank one array of a list of one rank; the arrays may differ in size.
+
+    Args:
+        tensor: The output, of the size of this rank's array in `scatter_list`.
+        scatter_list: On the source one array for each rank of the group, in the order
+            of the ranks and of one dtype; None on the other ranks.
+        src: The global rank of the source, 0 by default.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        group_src: The rank of the source in `group`, instead of `src`.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: `tensor` is not an array, or `scatter_list` is not a list of arrays.
+        ValueError: `scatter_list` is missing on the source or given elsewhere, or its
+            arrays do not fit.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> parts = [np.ones(1), np.ones(2)] if rank == 0 else None
+        >>> mine = np.zeros(rank + 1)
+        >>> dist.scatter_v(mine, parts, src=0)
+        >>> bool(mine.all())
+        True
+    """
+
 @overload
 def scatter_v(
     tensor: _Array,
@@ -1120,7 +2079,42 @@ def reduce_scatter(
     async_op: Literal[False] = False,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Combines lists of arrays element by element, and gives each rank one result.
+
+    Rank i gets the combination of `input_list[i]` of all ranks. The arrays of a list
+    may differ in size, on all ranks the same way. `reduce_scatter_v` is another name of
+    this function.
+
+    Args:
+        output: The output, of the size and the dtype of this rank's array in
+            `input_list`.
+        input_list: One array for each rank of the group, in the order of the ranks.
+        op: The reduction, `ReduceOp.SUM` by default.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: `input_list` is not a list of arrays, `output` is not an array, or
+            `op` not a reduction.
+        ValueError: The sizes or the dtypes of the arrays do not fit each other, `op`
+            cannot reduce the dtype, or `output` cannot be written to.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> mine = np.zeros(2)
+        >>> dist.reduce_scatter(mine, [np.ones(2), np.full(2, 5.0)])
+        >>> bool((mine == (2.0 if rank == 0 else 10.0)).all())
+        True
+    """
+
 @overload
 def reduce_scatter(
     output: _Array,
@@ -1150,7 +2144,41 @@ def reduce_scatter_single(
     async_op: Literal[False] = False,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Combines arrays element by element, and gives each rank one block of the result.
+
+    Rank i gets block i along the first dimension. `reduce_scatter_tensor` is another
+    name of this function.
+
+    Args:
+        output: The output, of shape (d, ...). It may be this rank's own block of
+            `input`.
+        input: The input, of shape (N * d, ...) or (N, d, ...) for N ranks, and of the
+            dtype of `output`.
+        op: The reduction, `ReduceOp.SUM` by default.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: An argument is not an array, or `op` not a reduction.
+        ValueError: The sizes or the dtypes of the arrays do not fit each other, `op`
+            cannot reduce the dtype, or `output` cannot be written to.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> mine = np.zeros(1)
+        >>> dist.reduce_scatter_single(mine, np.array([1.0, 10.0]))
+        >>> float(mine[0]) == (2.0 if rank == 0 else 20.0)
+        True
+    """
+
 @overload
 def reduce_scatter_single(
     output: _Array,
@@ -1179,7 +2207,39 @@ def all_to_all(
     async_op: Literal[False] = False,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Sends one array to each rank, and receives one from each.
+
+    `input_tensor_list[j]` of rank i arrives in `output_tensor_list[i]` of rank j. The
+    arrays may differ in size where both sides say so.
+
+    Args:
+        output_tensor_list: The outputs, one array for each rank of the group.
+        input_tensor_list: The inputs, one array for each rank of the group, all of one
+            dtype.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: An argument is not a list of arrays.
+        ValueError: The sizes or the dtypes of the arrays do not fit each other, or an
+            output cannot be written to.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> outputs = [np.zeros(1, dtype=np.int64) for _ in range(2)]
+        >>> dist.all_to_all(outputs, [np.array([10 * rank]), np.array([10 * rank + 1])])
+        >>> [int(part[0]) for part in outputs] == [rank, 10 + rank]
+        True
+    """
+
 @overload
 def all_to_all(
     output_tensor_list: _Arrays,
@@ -1208,7 +2268,41 @@ def all_to_all_single(
     async_op: Literal[False] = False,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Sends one block of an array to each rank, and receives one from each.
+
+    Blocks are cut along the first dimension: equal ones, or of the lengths that the
+    split sizes say.
+
+    Args:
+        output: The output; block i comes from rank i.
+        input: The input, of the dtype of `output`; block i goes to rank i.
+        output_split_sizes: The lengths of the blocks of `output` along the first
+            dimension, one for each rank; None for equal blocks.
+        input_split_sizes: The same of `input`.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: An argument is not an array.
+        ValueError: The dtypes differ, the split sizes do not add up to the length of
+            the array, or the array cannot be cut into equal blocks.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> mine = np.zeros(2, dtype=np.int64)
+        >>> dist.all_to_all_single(mine, np.array([10 * rank, 10 * rank + 1]))
+        >>> mine.tolist() == [rank, 10 + rank]
+        True
+    """
+
 @overload
 def all_to_all_single(
     output: _Array,
@@ -1237,7 +2331,29 @@ def barrier(
     async_op: Literal[False] = False,
     device_ids: object = None,
     timeout: _Timeout = None,
-) -> None: ...
+) -> None:
+    """Waits until every rank of the group has called it.
+
+    Args:
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        device_ids: Accepted as torch does, and ignored.
+        timeout: The time to wait, a `timedelta` or seconds; None is the group's
+            timeout.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        DistBackendError: A rank failed, or did not arrive within the timeout. The
+            message names it.
+
+    Example:
+        >>> dist.barrier()
+        >>> dist.barrier(timeout=5.0)
+    """
+
 @overload
 def barrier(
     group: _Group = None,
@@ -1255,7 +2371,25 @@ def barrier(
 ) -> Work | None: ...
 def monitored_barrier(
     group: _Group = None, timeout: _Timeout = None, wait_all_ranks: bool = False
-) -> None: ...
+) -> None:
+    """Waits until every rank has called it, and names the ranks that have not.
+
+    The barrier fails on all ranks or on none, and a failure leaves the group usable.
+
+    Args:
+        group: The group; None is the default group.
+        timeout: The time to wait, a `timedelta` or seconds; None is the group's
+            timeout.
+        wait_all_ranks: If True, the error names all ranks that are missing, otherwise
+            the first one.
+
+    Raises:
+        DistBackendError: Some ranks did not arrive within the timeout.
+
+    Example:
+        >>> dist.monitored_barrier(timeout=5.0, wait_all_ranks=True)
+    """
+
 def _deadlock_configure() -> None: ...
 def _get_debug_level() -> int: ...
 def _set_debug_level(level: int, /) -> None: ...
@@ -1268,7 +2402,34 @@ def send(
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> None: ...
+) -> None:
+    """Sends an array to one rank, and returns when it has been received.
+
+    Args:
+        tensor: The array to send.
+        dst: The global rank of the receiver.
+        group: The group; None is the default group.
+        tag: A number that the matching `recv` has too, 0 or more.
+        group_dst: The rank of the receiver in `group`, instead of `dst`.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Raises:
+        TypeError: `tensor` is not an array.
+        ValueError: The receiver is this rank itself, or is not a member of the group.
+        DistBackendError: The receiver failed, did not call `recv` within the group's
+            timeout, or did so with an array of another dtype or one that is too small.
+
+    Example:
+        >>> if rank == 0:
+        ...     dist.send(np.array([1.0, 2.0]), dst=1)
+        ... else:
+        ...     values = np.zeros(2)
+        ...     source = dist.recv(values, src=0)
+        ...     print(source, values)
+        0 [1. 2.]
+    """
+
 def recv(
     tensor: _Array,
     src: int | None = None,
@@ -1277,7 +2438,40 @@ def recv(
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> int: ...
+) -> int:
+    """Receives an array from one rank, or from any.
+
+    Args:
+        tensor: The array to fill. A message may be shorter, and then fills its front.
+        src: The global rank of the sender; if neither this nor `group_src` is given,
+            the message may come from any rank.
+        group: The group; None is the default group.
+        tag: A number that the matching `send` has too.
+        group_src: The rank of the sender in `group`, instead of `src`.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        The global rank of the sender; -1 on a process that is not a member of the
+        group.
+
+    Raises:
+        TypeError: `tensor` is not an array.
+        ValueError: The sender is this rank itself or is not a member of the group, or
+            `tensor` cannot be written to.
+        DistBackendError: The sender failed, did not send within the group's timeout, or
+            sent an array of another dtype or one that is too large.
+
+    Example:
+        >>> if rank == 1:
+        ...     dist.send(np.arange(3), dst=0, tag=7)
+        ... else:
+        ...     values = np.zeros(3, dtype=np.int64)
+        ...     source = dist.recv(values, tag=7)
+        ...     print(source, values)
+        1 [0 1 2]
+    """
+
 def isend(
     tensor: _Array,
     dst: int | None = None,
@@ -1286,7 +2480,37 @@ def isend(
     group_dst: int | None = None,
     *,
     stream: _Stream = None,
-) -> Work: ...
+) -> Work:
+    """Begins to send an array to one rank, without waiting.
+
+    Args:
+        tensor: The array to send. It must not be changed until the operation has
+            completed.
+        dst: The global rank of the receiver.
+        group: The group; None is the default group.
+        tag: A number that the matching `recv` has too.
+        group_dst: The rank of the receiver in `group`, instead of `dst`.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work`; None on a process that is not a member of the group.
+
+    Raises:
+        TypeError: `tensor` is not an array.
+        ValueError: The receiver is this rank itself, or is not a member of the group.
+
+    Example:
+        >>> other = 1 - rank
+        >>> values = np.zeros(1)
+        >>> receive = dist.irecv(values, src=other)
+        >>> send = dist.isend(np.array([rank + 1.0]), dst=other)
+        >>> send.wait() and receive.wait()
+        True
+        >>> float(values[0]) == other + 1.0
+        True
+    """
+
 def irecv(
     tensor: _Array,
     src: int | None = None,
@@ -1295,7 +2519,38 @@ def irecv(
     group_src: int | None = None,
     *,
     stream: _Stream = None,
-) -> Work: ...
+) -> Work:
+    """Begins to receive an array from one rank, or from any, without waiting.
+
+    Args:
+        tensor: The array to fill. It must not be used until the operation has
+            completed.
+        src: The global rank of the sender; if neither this nor `group_src` is given,
+            the message may come from any rank.
+        group: The group; None is the default group.
+        tag: A number that the matching `send` has too.
+        group_src: The rank of the sender in `group`, instead of `src`.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work`, whose `source_rank()` is the rank of the sender in the group; None on
+        a process that is not a member of the group.
+
+    Raises:
+        TypeError: `tensor` is not an array.
+        ValueError: The sender is this rank itself or is not a member of the group, or
+            `tensor` cannot be written to.
+
+    Example:
+        >>> values = np.zeros(2)
+        >>> if rank == 0:
+        ...     work = dist.irecv(values, src=1)
+        ...     print(work.wait(), values)
+        ... else:
+        ...     dist.send(np.array([3.0, 4.0]), dst=0)
+        True [3. 4.]
+    """
 
 @final
 class _SharedMemory:

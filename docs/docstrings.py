@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Writes csrc/python/docstrings.h: the docstrings of _C.pyi as macros.
+
+The stub is the one source: editors show its text, the extension compiles it in, and
+Sphinx reads it from there.  `make format` runs this; a lint test compares.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STUB = ROOT / "python" / "distlite" / "_C.pyi"
+HEADER = ROOT / "csrc" / "python" / "docstrings.h"
+
+TOP = """\
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The docstrings of python/distlite/_C.pyi, written by docs/docstrings.py: change them
+ * there, and run `make format`. */
+#ifndef DISTLITE_PYTHON_DOCSTRINGS_H
+#define DISTLITE_PYTHON_DOCSTRINGS_H
+
+/* clang-format off */
+"""
+
+
+def docstrings(stub: str) -> dict[str, str]:
+    """By qualified name, 'all_reduce' or 'Store.get'."""
+    found: dict[str, str] = {}
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef):
+                continue
+            text = ast.get_docstring(node, clean=False)
+            if text is not None:
+                # Overloads share one, which the first of them has.
+                assert prefix + node.name not in found, prefix + node.name
+                found[prefix + node.name] = inspect.cleandoc(text)
+            if isinstance(node, ast.ClassDef):
+                visit(node.body, f"{node.name}.")
+
+    visit(ast.parse(stub).body, "")
+    return found
+
+
+def literal(line: str) -> str:
+    """JSON's escapes are C's, as long as the text is ASCII."""
+    assert line.isascii(), line
+    return json.dumps(line)
+
+
+def header(stub: str) -> str:
+    parts = [TOP]
+    for name, text in docstrings(stub).items():
+        macro = f"DLPY_DOC_{name.replace('.', '_').upper()}"
+        lines = text.splitlines()
+        ends = ["\n"] * (len(lines) - 1) + [""]
+        literals = [literal(line + end) for line, end in zip(lines, ends, strict=True)]
+        joined = " \\\n".join(f"    {each}" for each in literals)
+        parts.append(f"\n#define {macro} \\\n{joined}\n")
+    parts.append("\n#endif\n")
+    return "".join(parts)
+
+
+if __name__ == "__main__":
+    HEADER.write_text(header(STUB.read_text()))

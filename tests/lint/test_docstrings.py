@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Every public name has a docstring that says what it takes, and shows how it is used.
+
+tests/unit/test_docstrings.py runs the examples.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import distlite
+from distlite import _C
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+import docstrings as of_the_stub  # noqa: E402
+
+MODULES = ("distlite", "distlite.data_parallel", "distlite.spawn", "distlite.testing")
+STUB = of_the_stub.docstrings(of_the_stub.STUB.read_text())
+
+# An example would show nothing of these.
+WITHOUT_EXAMPLE = {
+    # constants and types
+    "default_pg_timeout",
+    "GroupName",
+    "reduce_op",
+    # exceptions, whose causes need a failure
+    "DistBackendError",
+    "DistNetworkError",
+    "DistStoreError",
+}
+# Those that still lack one.
+MISSING: set[str] = {
+    "AllToAllOptions",
+    "AllgatherOptions",
+    "AllreduceCoalescedOptions",
+    "AllreduceOptions",
+    "Backend",
+    "BackendConfig",
+    "BarrierOptions",
+    "BroadcastOptions",
+    "DebugLevel",
+    "DeviceMesh",
+    "Future",
+    "GatherOptions",
+    "GroupMember",
+    "P2POp",
+    "ProcessGroupGloo",
+    "ProcessGroupNCCL",
+    "ReduceOp",
+    "ReduceOptions",
+    "ReduceScatterOptions",
+    "ScatterOptions",
+    "all_gather_arrays",
+    "all_gather_coalesced",
+    "all_gather_object",
+    "all_reduce_coalesced",
+    "batch_isend_irecv",
+    "best_backend",
+    "breakpoint",
+    "broadcast_object_list",
+    "collect_all",
+    "cuda_stream",
+    "data_parallel.DistributedSampler",
+    "data_parallel.GradientReducer",
+    "data_parallel.ReducerStatistics",
+    "destroy_process_group",
+    "gather_object",
+    "get_backend",
+    "get_backend_config",
+    "get_debug_level",
+    "get_default_backend_for_device",
+    "get_global_rank",
+    "get_group_rank",
+    "get_node_local_rank",
+    "get_pg_count",
+    "get_process_group_ranks",
+    "get_rank",
+    "get_world_size",
+    "group",
+    "init_device_mesh",
+    "init_process_group",
+    "is_available",
+    "is_backend_available",
+    "is_gloo_available",
+    "is_initialized",
+    "is_mpi_available",
+    "is_nccl_available",
+    "is_torchelastic_launched",
+    "is_ucc_available",
+    "is_xccl_available",
+    "new_group",
+    "new_subgroups",
+    "new_subgroups_by_enumeration",
+    "record_comm",
+    "recv_object_list",
+    "register_rendezvous_handler",
+    "register_safe_type",
+    "rendezvous",
+    "scatter_object_list",
+    "send_object_list",
+    "set_debug_level",
+    "set_debug_level_from_env",
+    "set_safe_objects",
+    "shared_empty",
+    "shared_empty_like",
+    "shared_zeros",
+    "shared_zeros_like",
+    "shrink_group",
+    "spawn.ProcessContext",
+    "spawn.ProcessException",
+    "spawn.ProcessExitedException",
+    "spawn.ProcessRaisedException",
+    "spawn.SpawnContext",
+    "spawn.spawn",
+    "spawn.start_processes",
+    "split_group",
+    "supports_complex",
+    "testing.Job",
+    "testing.Outcome",
+    "testing.Ranks",
+    "testing.RanksFailed",
+    "testing.mark",
+    "testing.rank_outcomes",
+    "testing.run_ranks",
+    "testing.start_ranks",
+    "testing.world",
+    "wait_all",
+}
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Functions and classes; names of modules other than the package's are dotted."""
+    for module_name in MODULES:
+        module = importlib.import_module(module_name)
+        prefix = module_name.removeprefix("distlite").lstrip(".")
+        for name in module.__all__:
+            yield (f"{prefix}.{name}" if prefix else name), getattr(module, name)
+
+
+PUBLIC = dict(public())
+
+
+def test_the_header_is_the_stub_s():
+    expected = of_the_stub.header(of_the_stub.STUB.read_text())
+    assert of_the_stub.HEADER.read_text() == expected, "run make format"
+
+
+def functions_in_c() -> Iterator[tuple[str, Any]]:
+    for name, value in vars(_C).items():
+        if isinstance(value, types.BuiltinFunctionType):
+            yield name, value
+        elif isinstance(value, type):
+            yield name, value
+            for member, method in vars(value).items():
+                if isinstance(method, types.MethodDescriptorType):
+                    yield f"{name}.{member}", method
+
+
+def test_the_extension_says_what_the_stub_says():
+    in_c = {
+        name: inspect.getdoc(value)
+        for name, value in functions_in_c()
+        if not any(part.startswith("_") for part in name.split("."))
+    }
+    assert in_c == STUB
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC.keys() - WITHOUT_EXAMPLE - MISSING))
+def test_a_public_name_has_an_example(name: str):
+    text = inspect.getdoc(PUBLIC[name]) or ""
+    first = text.split("\n")[0]
+    assert first.endswith("."), f"the first line is no sentence: {first}"
+    assert re.search(r"^Example:\n    >>> ", text, re.MULTILINE), "no example"
+
+
+def test_the_exceptions_are_none_that_have_an_example():
+    assert PUBLIC.keys() >= WITHOUT_EXAMPLE | MISSING
+    assert not WITHOUT_EXAMPLE & MISSING
+    assert not [
+        name
+        for name in WITHOUT_EXAMPLE | MISSING
+        if "Example:" in (inspect.getdoc(PUBLIC[name]) or "")
+    ]
+
+
+def with_parameters() -> Iterator[Any]:
+    for name, value in PUBLIC.items():
+        if name in WITHOUT_EXAMPLE | MISSING or not callable(value):
+            continue
+        yield pytest.param(value, id=name)
+        if isinstance(value, type):
+            for member, method in vars(value).items():
+                if not callable(method) or is_borrowed(value, member):
+                    continue
+                if ">>>" in (inspect.getdoc(method) or ""):
+                    yield pytest.param(method, id=f"{name}.{member}")
+
+
+def parameters_of(value: Any) -> list[str]:
+    """Without those that are private, or stand for any number of arguments."""
+    try:
+        found = inspect.signature(value).parameters.values()
+    except ValueError:
+        return []  # of classes whose constructor has none of its own
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        each.name
+        for each in found
+        if each.kind not in variadic
+        and each.name != "self"
+        and not each.name.startswith("_")
+    ]
+
+
+def is_borrowed(owner: type, name: str) -> bool:
+    """A group's methods have the texts of the functions, which also take a group."""
+    return owner is distlite.ProcessGroup and hasattr(distlite, name)
+
+
+@pytest.mark.parametrize("value", list(with_parameters()))
+def test_args_are_the_parameters(value: Any):
+    text = inspect.getdoc(value) or ""
+    part = re.search(r"^Args:\n(.*?)(?=\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    listed = re.findall(r"^    (\w+):", part[1], re.MULTILINE) if part else []
+    assert listed == parameters_of(value)
+
+
+def test_the_package_is_what_is_documented():
+    assert set(distlite.__all__) <= PUBLIC.keys()
