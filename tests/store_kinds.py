@@ -8,7 +8,10 @@ for what another process would have.  Whoever uses a kind closes it.
 from __future__ import annotations
 
 import contextlib
+import dis
+import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
@@ -208,6 +211,39 @@ KINDS: dict[str, type[Kind]] = {
 }
 
 
+def _sleep_of(thread: threading.Thread) -> object:
+    """What tells one sleep inside a call of C from another; None: it does not sleep."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None or frame.f_lasti < 0:
+        return None
+    # What frees an object without a call is the instruction that drops it.
+    instruction = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+    if not instruction.startswith(("CALL", "POP_TOP")):
+        return None
+    try:
+        status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    except OSError:
+        return None  # it has ended
+    fields = dict(line.split(":", 1) for line in status.splitlines())
+    is_asleep = fields["State"].split()[0] == "S"
+    return fields["voluntary_ctxt_switches"] if is_asleep else None
+
+
+def wait_until_asleep(thread: threading.Thread) -> None:
+    """Returns once the kernel says that the thread sleeps inside a call of C.
+
+    A thread that waits for the interpreter sleeps, too, but not through the pause
+    between two looks, in which it could have the interpreter.
+    """
+    deadline = time.monotonic() + PATIENCE.total_seconds()
+    before = None
+    while (now := _sleep_of(thread)) is None or now != before:
+        assert thread.is_alive(), "the thread has ended without waiting"
+        assert time.monotonic() < deadline, "the thread waits for nothing"
+        before = now
+        time.sleep(0.001)
+
+
 class Background:
     """A function on a thread of its own, whose end is waited for with a deadline."""
 
@@ -215,10 +251,12 @@ class Background:
         self.result: object = None
         self.error: BaseException | None = None
         self._function = function
+        self._has_begun = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
+        self._has_begun.set()
         try:
             self.result = self._function()
         except BaseException as error:
@@ -226,6 +264,12 @@ class Background:
 
     def is_done(self) -> bool:
         return not self._thread.is_alive()
+
+    def until_asleep(self) -> Background:
+        """Itself, once it sleeps inside what the function calls."""
+        assert self._has_begun.wait(PATIENCE.total_seconds())
+        wait_until_asleep(self._thread)
+        return self
 
     def join(self, seconds: float = 60.0) -> object:
         """What the function returned; raises what it raised."""

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 from group_ranks import init
+from operations import wait_until_ended
 
 import distlite
 
@@ -49,13 +50,14 @@ def works_at_exit(rank: int, world_size: int, init_method: str, how: str) -> Non
     """Ends with an operation under way that the other rank never joins."""
     init(rank, world_size, init_method)
     if rank == 0:
+        store_of_world().set("pid", str(os.getpid()))
         global work  # alive until the interpreter's end
         work = distlite.all_reduce(np.ones(3), async_op=True)
         if how == "callback":
             work.get_future().add_done_callback(lambda future: None)
     store_of_world().barrier("ready", world_size)
     if rank == 1:
-        time.sleep(0.3)  # alive while the other ends
+        wait_until_ended(int(store_of_world().get("pid")))
 
 
 def died_while_queued(rank: int, world_size: int, init_method: str) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from group_ranks import init, sum_of_ranks
-from operations import wait_until_ahead
+from operations import wait_until_ahead, wait_until_ended
 
 import distlite
 from distlite import ReduceOp
@@ -112,7 +112,7 @@ def survive(
     if early:
         while not note.exists() or not note.read_text().split()[1:]:
             time.sleep(0.01)
-        time.sleep(0.2)  # until it is dead, most likely
+        wait_until_ended(int(note.read_text().split()[1]))
     first = caught(CALLS[call])
     later = caught(CALLS[call])
     death, pid = note.read_text().split()

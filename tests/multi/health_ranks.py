@@ -14,6 +14,7 @@ import time
 from datetime import timedelta
 
 import numpy as np
+from operations import wait_until_ahead
 
 import distlite as dist
 
@@ -28,6 +29,7 @@ class Scene:
     def __init__(self, rank: int, size: int, init_method: str, names: str) -> None:
         os.environ["DISTLITE_HOST_HINT"] = names[rank]
         self.rank = rank
+        self.size = size
         self.store = dist.FileStore(init_method.removeprefix("file://"), size)
         dist.init_process_group(
             "gloo", store=self.store, rank=rank, world_size=size, timeout=LIMIT
@@ -62,8 +64,8 @@ def while_the_leader_computes(
     scene = Scene(rank, world_size, init_method, names)
     others = [f"told/{other}" for other in range(2, world_size)]
     if rank == 1:
-        # The other host is in the operation by then.
-        time.sleep(0.3)
+        # The other host is in the operation.
+        wait_until_ahead(range(2, world_size))
         scene.end()
     if rank == 0:
         scene.store.wait(others)
@@ -84,7 +86,7 @@ def after_a_raw_clone(rank: int, world_size: int, init_method: str, names: str) 
     scene = Scene(rank, world_size, init_method, names)
     if rank == 1:
         _clone()
-        time.sleep(0.1)
+        wait_until_ahead(set(range(world_size)) - {1})
         scene.end()
     return scene.fail(_sum)
 
@@ -113,7 +115,7 @@ def in_another_group(rank: int, world_size: int, init_method: str, names: str) -
     scene = Scene(rank, world_size, init_method, names)
     pair = dist.new_group([0, 1, 2], timeout=LIMIT)
     if rank == 1:
-        time.sleep(0.3)
+        wait_until_ahead(set(range(world_size)) - {1})
         scene.end()
     if rank == 2:
         return scene.fail(lambda: dist.recv(np.zeros(1), 1, group=pair))
@@ -136,7 +138,11 @@ def kept_after_the_end(
         works = [dist.all_reduce(np.zeros(3), group=group, async_op=True)]
         works += [dist.isend(np.zeros(3), (rank + 1) % world_size, group=group)]
         works += [dist.irecv(np.zeros(3), (rank - 1) % world_size, group=group)]
-        time.sleep(0.05)
+        # Ended by the group's threads, and not by this one, which would wait.
+        deadline = time.monotonic() + LIMIT.total_seconds()
+        while not all(work.is_completed() for work in works):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
         for work in works:
             work.wait()
     during = _threads()

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 from health_ranks import Scene, Told
+from operations import wait_until_ahead
 
 import distlite as dist
 
 # Far above what a test may take to be told, and below its own limit.
 LIMIT = timedelta(seconds=20)
-# So long the others have been waiting when one of them gives up.
-HEAD_START = 0.15
+# The deadline of a collective that fails.
+SHORT = 0.15
 
 Group = Any
 
@@ -54,7 +55,7 @@ def abort(group: Group) -> None:
 
 def fail(group: Group) -> None:
     """A collective that fails: the others have not come to it."""
-    group.set_timeout(timedelta(seconds=HEAD_START))
+    group.set_timeout(timedelta(seconds=SHORT))
     try:
         dist.all_reduce(np.zeros(3), group=group)
     except (dist.DistBackendError, RuntimeError):
@@ -104,7 +105,7 @@ def _play(
     dist.barrier()
     told = "", 0.0
     if scene.rank == culprit:
-        time.sleep(HEAD_START)
+        wait_until_ahead(set(range(scene.size)) - {culprit})
         scene.mark(name)
         end(group)
     else:
@@ -135,7 +136,7 @@ def from_a_bystander(
     elif rank == 1:
         told = _told(scene, "end", lambda: dist.barrier(group))
     else:
-        time.sleep(HEAD_START)
+        wait_until_ahead([0, 1])
         scene.mark("end")
         group.abort()
     dist.barrier()

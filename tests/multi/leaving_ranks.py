@@ -12,6 +12,7 @@ import time
 from datetime import timedelta
 
 import numpy as np
+from operations import wait_until_ended, wait_until_stopped
 
 import distlite
 
@@ -68,6 +69,12 @@ def agree_and_leave(rank: int, world_size: int, init_method: str) -> None:
     distlite.destroy_process_group()
 
 
+def pids_of_all(world_size: int) -> list[int]:
+    pids: list[object] = [None] * world_size
+    distlite.all_gather_object(pids, os.getpid())
+    return [int(str(pid)) for pid in pids]
+
+
 def leave_after_others(
     rank: int, world_size: int, init_method: str, is_killed: bool
 ) -> float:
@@ -75,11 +82,12 @@ def leave_after_others(
     distlite.init_process_group(
         "gloo", init_method=init_method, rank=rank, world_size=world_size
     )
+    peer = pids_of_all(world_size)[1 - rank]
     distlite.barrier()
     if rank == 1 and is_killed:
         os._exit(7)
     if rank == 0:
-        time.sleep(0.5)
+        wait_until_ended(peer)
         distlite.broadcast(np.ones(4), src=0)
     started = time.monotonic()
     distlite.destroy_process_group()
@@ -115,13 +123,14 @@ def leave_beside_a_thread(
         timeout=timedelta(seconds=30),
     )
     group = distlite.distributed_c10d._get_default_group()
+    peer = pids_of_all(world_size)[1 - rank]
     distlite.barrier()
     if rank == 1:
         script = f"sleep 6; kill -CONT {os.getpid()}"
         with subprocess.Popen(["/bin/sh", "-c", script]):
             os.kill(os.getpid(), signal.SIGSTOP)
         return 0.0, 0
-    time.sleep(0.5)
+    wait_until_stopped(peer)
     group.set_timeout(timedelta(seconds=0.2))
     works = [distlite.isend(np.ones(64), dst=1) for _ in range(3000)]
     for work in works:

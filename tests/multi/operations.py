@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Waits until other ranks are in an operation, as their recordings say: what a
-test needs that is about to end a rank "while the others wait"."""
+"""Waits until other ranks are in an operation, as their recordings say, or until their
+processes have ended or stopped, as the kernel says: what a test needs that is about to
+end a rank "while the others wait", or that acts when another rank is gone."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from distlite.tools import recording
 
@@ -23,18 +25,61 @@ def _are_ahead(ranks: set[int]) -> bool:
         name = operation.group.name if operation.group else ""
         return (operation.sequence or 0) > begun.get(name, 0)
 
-    found = {
+    return ranks <= _ranks_with(is_ahead)
+
+
+def _ranks_with(is_wanted: Callable[[recording.Operation], bool]) -> set[int]:
+    """The ranks of this job that have an unfinished operation of that kind."""
+    own = recording.own()
+    assert own is not None
+    return {
         each.rank
         for each in recording.read_all()
-        if each.job == own.job and any(is_ahead(o) for o in each.unfinished())
+        if each.job == own.job and any(is_wanted(o) for o in each.unfinished())
     }
-    return ranks <= found
+
+
+def _wait_until(is_true: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + LIMIT
+    while not is_true():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.01)
 
 
 def wait_until_ahead(ranks: Iterable[int]) -> None:
     """Returns once each of `ranks` is in a message, or a collective that this one has
     not begun."""
-    deadline = time.monotonic() + LIMIT
-    while not _are_ahead(set(ranks)):
-        assert time.monotonic() < deadline, f"ranks {ranks} are in no operation"
-        time.sleep(0.01)
+    wanted = set(ranks)
+    _wait_until(lambda: _are_ahead(wanted), f"ranks {wanted} are in no operation")
+
+
+def wait_until_in(ranks: Iterable[int], group: str) -> None:
+    """Returns once each of `ranks`, which this one may be among, runs an operation of
+    the group of that name."""
+    wanted = set(ranks)
+
+    def is_of_group(operation: recording.Operation) -> bool:
+        is_its_own = operation.group is not None and operation.group.name == group
+        return is_its_own and operation.state == "running"
+
+    _wait_until(
+        lambda: wanted <= _ranks_with(is_of_group),
+        f"ranks {wanted} are in no operation of group {group}",
+    )
+
+
+def _state_of(pid: int) -> str:
+    """As in /proc/<pid>/stat; empty: there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    return stat.rpartition(")")[2].split()[0]
+
+
+def wait_until_ended(pid: int) -> None:
+    _wait_until(lambda: _state_of(pid) in ("", "Z", "X"), f"process {pid} lives")
+
+
+def wait_until_stopped(pid: int) -> None:
+    _wait_until(lambda: _state_of(pid) == "T", f"process {pid} is not stopped")

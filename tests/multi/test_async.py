@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import async_ranks
 import numpy as np
 import pytest
+from pending import hold_back
 from workers import SOON, rank_outcomes, run_ranks
 
 import distlite
@@ -23,6 +24,7 @@ from distlite import (
     collect_all,
     wait_all,
 )
+from distlite.tools import recording
 
 LONG = 60.0
 
@@ -76,13 +78,21 @@ def test_ranks_of_one_thread(pair):
     assert [t.tolist() for t in tensors] == [[3.0] * 3] * 2
 
 
-@pytest.mark.parametrize("pause", [0, 0.1], ids=["at once", "later"])
-def test_a_wait_that_times_out_ends_nothing_else(pair, pause):
+def until_one_runs():
+    deadline = time.monotonic() + 60
+    while all(each.state != "running" for each in recording.own().unfinished()):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("begins", ["at once", "later"])
+def test_a_wait_that_times_out_ends_nothing_else(pair, begins):
     tensors = [np.full(3, 1.0), np.full(3, 10.0)]
     works = [
         distlite.all_reduce(tensor, group=pair[0], async_op=True) for tensor in tensors
     ]
-    time.sleep(pause)
+    if begins == "later":
+        until_one_runs()
     # The second one's waits, too, must not end the first, which comes before it.
     for work in (works[1], works[0], works[1]):
         before = time.monotonic()
@@ -217,17 +227,6 @@ def test_a_dropped_work_keeps_its_arrays_until_its_end(pair):
     work.wait()
     gc.collect()
     assert alive() is None
-
-
-def hold_back(pair):
-    """Until the result is called, no later operation of the pair begins."""
-    first = distlite.barrier(pair[0], async_op=True)
-
-    def let_begin():
-        distlite.barrier(pair[1])
-        first.wait()
-
-    return let_begin
 
 
 def resized(values, size):

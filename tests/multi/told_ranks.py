@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 from hosts_ranks import join
+from operations import wait_until_ahead, wait_until_in
 
 import distlite as dist
 
 # What a rank was told, and how many seconds after it could be known.
 Told = tuple[str, float]
-# So long the others have been waiting when one of them fails.
-HEAD_START = 0.15
+# The deadline of the one whose time runs out.
+SHORT = 0.15
 
 
 class Scene:
@@ -47,6 +48,13 @@ class Scene:
         """From now on something can be known."""
         self.store.set(self.key("begun"), repr(time.monotonic()))
 
+    def early_others(self) -> set[int]:
+        return set(range(self.size)) - set(self.late) - {self.rank}
+
+    def wait_for_others(self) -> None:
+        """Until all others but the late are in an operation."""
+        wait_until_ahead(self.early_others())
+
     def meet(self, what: str, count: int) -> None:
         if self.store.add(self.key(what), 1) == count:
             self.store.set(self.key(f"{what} by all"), "yes")
@@ -61,17 +69,20 @@ def reduce(scene: Scene) -> None:
 
 
 def differ(scene: Scene) -> None:
-    time.sleep(HEAD_START)
+    scene.wait_for_others()
     scene.begin()
     dist.broadcast(np.zeros(3), 0, group=scene.group)
 
 
 def _end_by(scene: Scene, end: Callable[[], object]) -> None:
+    waiting = scene.early_others() | {scene.rank}
+
     def run() -> None:
+        wait_until_in(waiting, scene.group.group_name)
         scene.begin()
         end()
 
-    threading.Timer(HEAD_START, run).start()
+    threading.Thread(target=run).start()
     while True:
         reduce(scene)
 
@@ -81,7 +92,7 @@ def abort(scene: Scene) -> None:
 
 
 def abort_between(scene: Scene) -> None:
-    time.sleep(HEAD_START)
+    scene.wait_for_others()
     scene.begin()
     scene.group.abort()
     reduce(scene)
@@ -92,21 +103,25 @@ def interrupt(scene: Scene) -> None:
 
 
 def run_out_of_time(scene: Scene) -> None:
-    scene.group.set_timeout(timedelta(seconds=HEAD_START))
-    due = time.monotonic() + HEAD_START
+    scene.group.set_timeout(timedelta(seconds=SHORT))
+    due = time.monotonic() + SHORT
     scene.store.set(scene.key("begun"), repr(due))
     reduce(scene)
 
 
 def leave(scene: Scene) -> None:
-    time.sleep(HEAD_START)
+    scene.wait_for_others()
     scene.begin()
     dist.destroy_process_group(scene.group)
     raise ValueError("left")
 
 
 def die(scene: Scene) -> None:
-    time.sleep(HEAD_START)
+    scene.wait_for_others()
+    end_process(scene)
+
+
+def end_process(scene: Scene) -> None:
     scene.begin()
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -243,7 +258,7 @@ def watch(
     scene = Scene("watch", rank, world_size, (), store)
     scene.meet("ready", world_size)
     if rank == victim:
-        die(scene)
+        end_process(scene)
     begin = float(scene.store.get(scene.key("begun")))
     try:
         dist.monitored_barrier(group=scene.group)
@@ -271,13 +286,14 @@ def receive(rank: int, world_size: int, address: str) -> list[Told]:
 
 def _receive_in_vain(scene: Scene) -> Told:
     def end() -> None:
+        wait_until_in([0], scene.group.group_name)
         scene.begin()
         if scene.name == "abort":
             scene.group.abort()
         else:
             os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Timer(HEAD_START, end).start()
+    threading.Thread(target=end).start()
     try:
         dist.recv(np.zeros(1), scene.size - 1, group=scene.group)
     except (dist.DistBackendError, KeyboardInterrupt) as error:

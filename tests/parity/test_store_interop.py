@@ -235,8 +235,7 @@ def test_queues(pair: Pair, orders):
             ]
         ]
     for writer, reader in orders:
-        waiter = Background(lambda r=reader: r.queue_pop("q"))
-        threading.Event().wait(0.05)  # until it waits, most likely
+        waiter = Background(lambda r=reader: r.queue_pop("q")).until_asleep()
         writer.queue_push("q", b"\x00first")
         assert waiter.join() == b"\x00first"
         for item in "ab":
@@ -388,7 +387,6 @@ def test_a_file_outlives_its_writer(tmp_path: Path, first: str):
     later = LIBRARIES[first].FileStore(path, -1)
     reader.set("again", "1")
     assert later.add("again", 1) == 2
-    waiter = Background(lambda: later.get("late"))
-    threading.Event().wait(0.05)  # until it waits, most likely
+    waiter = Background(lambda: later.get("late")).until_asleep()
     reader.set("late", "now")
     assert waiter.join() == b"now"

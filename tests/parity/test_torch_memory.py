@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from pending import hold_back
 
 import distlite
 from distlite import DistBackendError, HashStore, ProcessGroup
@@ -52,9 +53,11 @@ def test_what_was_its_memory_is_left_alone(pair, change):
     tensor = (
         whole[COUNT:] if change == "of another that shares it" else torch.ones(COUNT)
     )
+    let_begin = hold_back(pair)
     work = distlite.all_reduce(tensor, group=pair[0], async_op=True)
     CHANGES[change](tensor, whole)
     others = crowd()
+    let_begin()
     with ThreadPoolExecutor(1) as thread:
         peer = thread.submit(distlite.all_reduce, np.ones(COUNT, "f4"), group=pair[1])
         with pytest.raises(DistBackendError, match="all_reduce: .*given other memory"):
@@ -70,9 +73,11 @@ def test_nobody_waits_and_it_is_left_alone_all_the_same(pair, change):
     tensor = (
         whole[COUNT:] if change == "of another that shares it" else torch.ones(COUNT)
     )
+    let_begin = hold_back(pair)
     work = distlite.all_reduce(tensor, group=pair[0], async_op=True)
     CHANGES[change](tensor, whole)
     others = crowd()
+    let_begin()
     with pytest.raises(DistBackendError, match="rank 0 .*given other memory"):
         distlite.all_reduce(np.ones(COUNT, "f4"), group=pair[1])
     assert isinstance(work.exception(), DistBackendError)

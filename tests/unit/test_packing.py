@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from pending import hold_back
 
 import distlite
 from distlite import DistBackendError, HashStore, ProcessGroup, ReduceOp
@@ -259,12 +260,10 @@ def test_a_counterpart_of_another_size_is_named():
 
 def test_arrays_that_were_moved_meanwhile(pair):
     arrays = [np.ones(4), np.ones(4)]
-    # Waits its turn, and so has not been packed when the array moves.
-    first = pair[0].allreduce([np.ones(1)])
+    let_begin = hold_back(pair)
     work = pair[0].allreduce_coalesced(arrays)
     arrays[1].resize(1 << 16, refcheck=False)
-    distlite.all_reduce(np.ones(1), group=pair[1])
-    first.wait()
+    let_begin()
     with pytest.raises(DistBackendError, match="resized"):
         distlite.all_reduce_coalesced([np.ones(4), np.ones(4)], group=pair[1])
     with pytest.raises(DistBackendError, match="resized by"):

@@ -30,7 +30,7 @@ TESTS = Path(__file__).parents[1]
 PRELUDE = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from store_kinds import KINDS, Background, kind_of
+from store_kinds import KINDS, Background, kind_of, wait_until_asleep
 from distlite import *
 """
 
@@ -235,8 +235,7 @@ def test_a_forked_child_makes_its_own():
 def test_a_blocked_call_lets_other_threads_run():
     code = """
         store = TCPStore("127.0.0.1", 0, is_master=True)
-        waiter = Background(lambda: store.get("nope"))
-        time.sleep(0.05)  # until it waits, most likely
+        waiter = Background(lambda: store.get("nope")).until_asleep()
         began = time.monotonic()
         turns = 0
         while time.monotonic() - began < 0.3:
@@ -251,8 +250,7 @@ def test_the_interpreter_ends_while_threads_are_blocked():
     code = """
         stores = [HashStore(), TCPStore("127.0.0.1", 0, is_master=True)]
         for store in stores:
-            threading.Thread(target=store.get, args=["nope"], daemon=True).start()
-        time.sleep(0.1)  # until they wait, most likely
+            Background(lambda store=store: store.get("nope")).until_asleep()
         print("end")
     """
     assert run(code) == "end\n"
@@ -266,7 +264,7 @@ def test_a_signal_waits_until_a_store_is_closed_or_freed(tmp_path: Path):
 
         def interrupt_and_give_up_the_lock(file):
             begun.wait()
-            time.sleep(0.5)  # until the other waits for it
+            wait_until_asleep(threading.main_thread())  # it waits for the lock
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.3)  # as long as it would take to go on wrongly
             fcntl.flock(file, fcntl.LOCK_UN)

@@ -75,8 +75,7 @@ def test_an_error_inside_releases(store: Store):
 def test_who_frees_a_dead_holder_s_lock_frees_it_for_all(store: Store, peer: Store):
     taken_away = store.lock("lock")
     taken_away.acquire()
-    waiter = Background(peer.lock("lock").acquire)
-    time.sleep(0.05)  # until it waits, most likely
+    waiter = Background(peer.lock("lock").acquire).until_asleep()
     assert peer.delete_key("lock")
     waiter.join()
     with pytest.raises(DistStoreError, match="taken away"):

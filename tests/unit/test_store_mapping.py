@@ -71,8 +71,7 @@ def test_a_closed_store_refuses_every_call(store: Store):
     "kind", ["hash", "file", "tcp-poll", "tcp-libuv"], indirect=True
 )
 def test_closing_ends_blocked_calls(store: Store):
-    waiter = Background(lambda: store.get("nope"))
-    time.sleep(0.05)  # until it waits, most likely
+    waiter = Background(lambda: store.get("nope")).until_asleep()
     store.close()
     with pytest.raises(DistStoreError, match="closed"):
         waiter.join()

@@ -142,8 +142,8 @@ def test_an_unknown_host_is_an_error():
 
 def test_a_client_may_come_before_the_server():
     port = reserve_port()
-    early = Background(lambda: client(port).get("key"))
-    time.sleep(0.2)  # while it tries
+    # Asleep, it has been refused, and will try again.
+    early = Background(lambda: client(port).get("key")).until_asleep()
     with TCPStore("127.0.0.1", port, is_master=True, timeout=PATIENCE) as store:
         store.set("key", "value")
         assert early.join() == b"value"
@@ -269,8 +269,7 @@ def test_a_lost_server_is_an_error_in_the_call(uses_libuv: bool):
     other = client(store.port)
     other.set("key", "value")
     other.set_timeout(1)
-    waiter = Background(lambda: other.get("nope"))
-    time.sleep(0.05)  # until it waits, most likely
+    waiter = Background(lambda: other.get("nope")).until_asleep()
     store.close()
     with pytest.raises(DistNetworkError):
         waiter.join()

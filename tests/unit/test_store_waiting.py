@@ -26,13 +26,8 @@ def lasting(seconds: float) -> Iterator[None]:
 
 
 def starts_waiting(function: Callable[[], object]) -> Background:
-    """Another thread in `function`, most likely asleep in it by now.
-
-    Where it is not, a test shows less, and does not fail.
-    """
-    waiter = Background(function)
-    time.sleep(0.05)
-    return waiter
+    """Another thread that is asleep in `function`."""
+    return Background(function).until_asleep()
 
 
 with_queues = pytest.mark.parametrize(
@@ -105,8 +100,7 @@ def test_a_deleted_key_is_waited_for_again(store: Store, peer: Store):
 
 def test_many_wait_for_one_key(store: Store, peer: Store):
     views = [store, peer] * 4
-    waiters = [Background(lambda view=view: view.get("key")) for view in views]
-    time.sleep(0.05)  # until they wait, most likely
+    waiters = [starts_waiting(lambda view=view: view.get("key")) for view in views]
     store.set("key", "value")
     assert join_all(waiters) == [b"value"] * 8
 
@@ -210,8 +204,7 @@ def test_a_pop_waits_for_its_own_queue(store: Store, peer: Store):
 
 @with_queues
 def test_every_item_goes_to_one_who_waits(store: Store, peer: Store):
-    waiters = [Background(lambda: store.queue_pop("q")) for _ in range(6)]
-    time.sleep(0.05)  # until they wait, most likely
+    waiters = [starts_waiting(lambda: store.queue_pop("q")) for _ in range(6)]
     for number in range(6):
         peer.queue_push("q", str(number))
     assert sorted(join_all(waiters)) == [str(number).encode() for number in range(6)]
