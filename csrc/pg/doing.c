@@ -7,42 +7,6 @@
 
 #include "base/deadline.h"
 
-/* Rows of a recording, without atomics. */
-typedef struct plain_record {
-    uint64_t version;
-    int64_t queued;
-    int64_t started;
-    int64_t ended;
-    int64_t sequence;
-    uint64_t count;
-    uint64_t place;
-    uint64_t what;
-} plain_record;
-
-typedef struct plain_group {
-    uint64_t version;
-    uint64_t serial;
-    uint64_t begun;
-    int64_t last_ended;
-    uint64_t members;
-    uint64_t is_open;
-    char backend[16];
-    char name[64];
-} plain_group;
-
-typedef struct plain_site {
-    uint64_t version;
-    uint64_t line;
-    char function[64];
-    char file[176];
-} plain_site;
-
-_Static_assert(sizeof(plain_record) == sizeof(dl_record), "the same row");
-_Static_assert(sizeof(plain_group) == sizeof(dl_recorded_group), "the same row");
-_Static_assert(sizeof(plain_site) == sizeof(dl_recorded_site), "the same row");
-
-#define WORDS(type) (sizeof(type) / sizeof(uint64_t))
-
 static const char *
 base_name(const char *path)
 {
@@ -54,10 +18,11 @@ base_name(const char *path)
 void
 dl_doing_describe_site(const dl_recorded_site *row, char text[DL_DOING_SITE_SIZE])
 {
-    plain_site site;
+    dl_plain_site site;
 
     text[0] = '\0';
-    if (!dl_row_read(&row->version, &site, WORDS(site)) || site.file[0] == '\0') {
+    if (!dl_row_read(&row->version, &site, DL_ROW_WORDS(site))
+        || site.file[0] == '\0') {
         return;
     }
     site.file[sizeof site.file - 1] = '\0';
@@ -79,20 +44,20 @@ open_snapshot(dl_bytes snapshot, dl_recording_header *header, dl_recording *tabl
 }
 
 static uint8_t
-state_of(const plain_record *record)
+state_of(const dl_plain_record *record)
 {
     return (uint8_t)(record->what >> 24 & 0xf);
 }
 
 static bool
-has_ended(const plain_record *record)
+has_ended(const dl_plain_record *record)
 {
     return state_of(record) == DL_RECORD_ENDED;
 }
 
 /* When it was called, or has ended. */
 static int64_t
-time_of(const plain_record *record)
+time_of(const dl_plain_record *record)
 {
     return has_ended(record)     ? record->ended
            : record->queued != 0 ? record->queued
@@ -101,7 +66,7 @@ time_of(const plain_record *record)
 
 /* One that has not ended comes before all that have. */
 static bool
-is_news(const plain_record *record, const plain_record *best)
+is_news(const dl_plain_record *record, const dl_plain_record *best)
 {
     if (state_of(best) == 0 || has_ended(record) != has_ended(best)) {
         return state_of(best) == 0 || has_ended(best);
@@ -112,10 +77,10 @@ is_news(const plain_record *record, const plain_record *best)
 static void
 copy_name(const dl_recording *tables, uint64_t count, uint32_t serial, char name[64])
 {
-    plain_group group;
+    dl_plain_group group;
 
     for (uint64_t i = 0; i < count; i++) {
-        if (dl_row_read(&tables->groups[i].version, &group, WORDS(group))
+        if (dl_row_read(&tables->groups[i].version, &group, DL_ROW_WORDS(group))
             && (uint32_t)group.serial == serial) {
             snprintf(name, 64, "%.63s", group.name);
         }
@@ -127,15 +92,15 @@ dl_doing_read(dl_bytes snapshot, dl_doing *doing)
 {
     dl_recording_header header;
     dl_recording tables;
-    plain_record record;
-    plain_record best = {0};
+    dl_plain_record record;
+    dl_plain_record best = {0};
 
     *doing = (dl_doing){0};
     if (!open_snapshot(snapshot, &header, &tables)) {
         return false;
     }
     for (uint64_t i = 0; i < header.record_count; i++) {
-        if (dl_row_read(&tables.records[i].version, &record, WORDS(record))
+        if (dl_row_read(&tables.records[i].version, &record, DL_ROW_WORDS(record))
             && state_of(&record) != 0 && is_news(&record, &best)) {
             best = record;
         }
@@ -166,15 +131,15 @@ dl_doing_has_begun(dl_bytes snapshot, const char *group, uint64_t sequence)
 {
     dl_recording_header header;
     dl_recording tables;
-    plain_group row;
+    dl_plain_group row;
     uint64_t begun = 0;
 
     if (!open_snapshot(snapshot, &header, &tables)) {
         return false;
     }
     for (uint64_t i = 0; i < header.group_count; i++) {
-        if (dl_row_read(&tables.groups[i].version, &row, WORDS(row)) && row.is_open
-            && strncmp(row.name, group, sizeof row.name) == 0) {
+        if (dl_row_read(&tables.groups[i].version, &row, DL_ROW_WORDS(row))
+            && row.is_open && strncmp(row.name, group, sizeof row.name) == 0) {
             begun = row.begun > begun ? row.begun : begun;
         }
     }

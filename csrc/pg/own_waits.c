@@ -14,20 +14,6 @@
 
 #define THREADS 64
 
-/* What the rows of the recorder are made of, without atomics. */
-typedef struct plain_record {
-    uint64_t version;
-    int64_t queued;
-    int64_t started;
-    int64_t ended;
-    int64_t sequence;
-    uint64_t count;
-    uint64_t place;
-    uint64_t what;
-} plain_record;
-
-_Static_assert(sizeof(plain_record) == sizeof(dl_record), "the same row");
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by lock */
 static dl_list groups;
@@ -100,10 +86,10 @@ find_serial(const dl_own_waits *self, uint32_t serial)
 
 /* False: it has ended, or is of a group that is not known here. */
 static bool
-read_record(const dl_own_waits *self, const dl_record *record, plain_record *row,
+read_record(const dl_own_waits *self, const dl_record *record, dl_plain_record *row,
             uint32_t *group)
 {
-    if (!dl_row_read(&record->version, row, sizeof *row / sizeof(uint64_t))) {
+    if (!dl_row_read(&record->version, row, DL_ROW_WORDS(*row))) {
         return false;
     }
     uint64_t state = row->what >> 24 & 0xf;
@@ -138,7 +124,7 @@ add_peers(const dl_group *group, dl_wait_row *row)
 
 static void
 fill_row(const dl_own_waits *self, const dl_blocked_thread *thread,
-         const plain_record *from, dl_wait_row *row)
+         const dl_plain_record *from, dl_wait_row *row)
 {
     const dl_group *group = find_group_locked(self->serials[row->group]);
 
@@ -168,7 +154,7 @@ static int
 add_thread_locked(dl_own_waits *self, const dl_blocked_thread *thread)
 {
     dl_wait_state *own = &self->state;
-    plain_record from;
+    dl_plain_record from;
     uint32_t group;
 
     if (thread->id == 0 || thread->record == NULL
@@ -197,7 +183,7 @@ add_records_locked(dl_own_waits *self)
 {
     const dl_recorder *recorder = dl_recorder_self();
     dl_wait_state *own = &self->state;
-    plain_record from;
+    dl_plain_record from;
     uint32_t group;
 
     for (uint32_t at = 0; at <= recorder->mask; at++) {

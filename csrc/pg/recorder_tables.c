@@ -40,7 +40,7 @@ publish_header_locked(void)
 {
     if (is_made) {
         header.dropped = atomic_load(&recorder.dropped);
-        dl_row_write(recorder.tables.header, &header, sizeof header / sizeof(uint64_t));
+        dl_row_write(recorder.tables.header, &header, DL_ROW_WORDS(header));
     }
 }
 
@@ -165,28 +165,14 @@ find_row_locked(uint64_t *serial)
 static void
 fill_row(dl_recorded_group *row, const uint64_t *words)
 {
-    dl_row_write(&row->version, words, sizeof *row / sizeof(uint64_t));
+    dl_row_write(&row->version, words, DL_ROW_WORDS(*row));
 }
 
-/* As in dl_recorded_group; the tests of the format hold the two together. */
-typedef struct plain_group {
-    uint64_t version;
-    uint64_t serial;
-    uint64_t begun;
-    int64_t last_ended;
-    uint64_t members;
-    uint64_t is_open;
-    char backend[16];
-    char name[64];
-} plain_group;
-
-_Static_assert(sizeof(plain_group) == sizeof(dl_recorded_group), "the same row");
-
 static void
-sit_locked(dl_seat *seat, plain_group *group)
+sit_locked(dl_seat *seat, dl_plain_group *group)
 {
     dl_recorded_group *row = find_row_locked(&group->serial);
-    uint64_t words[sizeof *group / sizeof(uint64_t)];
+    uint64_t words[DL_ROW_WORDS(*group)];
 
     if (row == NULL) {
         return;
@@ -201,7 +187,7 @@ void
 dl_recorder_join(dl_seat *seat, const char *name, const char *backend,
                  uint64_t rank_and_size)
 {
-    plain_group group = {.members = rank_and_size, .is_open = 1};
+    dl_plain_group group = {.members = rank_and_size, .is_open = 1};
 
     snprintf(group.name, sizeof group.name, "%s", name);
     snprintf(group.backend, sizeof group.backend, "%s", backend);
@@ -271,15 +257,6 @@ dl_recorder_visit_job(dl_recording_visit_fn visit, void *context)
     }
 }
 
-typedef struct plain_site {
-    uint64_t version;
-    uint64_t line;
-    char function[64];
-    char file[176];
-} plain_site;
-
-_Static_assert(sizeof(plain_site) == sizeof(dl_recorded_site), "the same row");
-
 /* The end of a long path tells more than its beginning. */
 static const char *
 tail_of(const char *text, size_t room)
@@ -291,10 +268,10 @@ tail_of(const char *text, size_t room)
 
 /* The site's own row, or the empty one where it would go; SITES: there is neither. */
 static uint32_t
-find_site_locked(const plain_site *wanted)
+find_site_locked(const dl_plain_site *wanted)
 {
     uint32_t first = (uint32_t)(wanted->line * 31 + strlen(wanted->file));
-    plain_site found;
+    dl_plain_site found;
 
     for (uint32_t i = first; i != first + SITES; i++) {
         const dl_recorded_site *row = &recorder.tables.sites[i % SITES];
@@ -309,7 +286,7 @@ find_site_locked(const plain_site *wanted)
 }
 
 static uint32_t
-add_site_locked(const plain_site *site)
+add_site_locked(const dl_plain_site *site)
 {
     uint32_t number = find_site_locked(site);
     uint64_t words[DL_SITE_WORDS];
@@ -328,7 +305,7 @@ add_site_locked(const plain_site *site)
 uint32_t
 dl_recorder_add_site(const char *file, const char *function, int line)
 {
-    plain_site site = {.line = (uint64_t)line};
+    dl_plain_site site = {.line = (uint64_t)line};
 
     snprintf(site.file, sizeof site.file, "%s", tail_of(file, sizeof site.file));
     snprintf(site.function, sizeof site.function, "%s", function);

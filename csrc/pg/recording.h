@@ -82,6 +82,43 @@ _Static_assert(sizeof(dl_record) == 64, "a format");
 _Static_assert(sizeof(dl_recorded_group) == 128, "a format");
 _Static_assert(sizeof(dl_recorded_site) == 8 * DL_SITE_WORDS, "a format");
 
+/* The same rows as values, which dl_row_read() fills and dl_row_write() takes. */
+typedef struct dl_plain_record {
+    uint64_t version;
+    int64_t queued;
+    int64_t started;
+    int64_t ended;
+    int64_t sequence;
+    uint64_t count;
+    uint64_t place;
+    uint64_t what;
+} dl_plain_record;
+
+typedef struct dl_plain_group {
+    uint64_t version;
+    uint64_t serial;
+    uint64_t begun;
+    int64_t last_ended;
+    uint64_t members;
+    uint64_t is_open;
+    char backend[16];
+    char name[64];
+} dl_plain_group;
+
+typedef struct dl_plain_site {
+    uint64_t version;
+    uint64_t line;
+    char function[64];
+    char file[176];
+} dl_plain_site;
+
+_Static_assert(sizeof(dl_plain_record) == sizeof(dl_record), "the same row");
+_Static_assert(sizeof(dl_plain_group) == sizeof(dl_recorded_group), "the same row");
+_Static_assert(sizeof(dl_plain_site) == sizeof(dl_recorded_site), "the same row");
+
+/* What those two count. */
+#define DL_ROW_WORDS(row) (sizeof(row) / sizeof(uint64_t))
+
 /* Where the tables lie. */
 typedef struct dl_recording {
     _Atomic uint64_t *header;
