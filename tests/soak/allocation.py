@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -22,7 +23,7 @@ def allocator() -> str:
         flags = (
             "-std=gnu11 -O1 -g -fPIC -shared -fno-builtin -fno-optimize-sibling-calls"
         )
-        command = [os.environ.get("CC", "gcc"), *flags.split()]
+        command = shlex.split(os.environ.get("CC", "gcc")) + flags.split()
         partial = made.with_suffix(f".{os.getpid()}")
         subprocess.run([*command, str(SOURCE), "-o", str(partial)], check=True)
         partial.rename(made)
