@@ -38,10 +38,26 @@ reduce_scatter_v = reduce_scatter
 def all_gather_arrays(
     tensor: np.ndarray, group: ProcessGroup | None = None
 ) -> list[np.ndarray]:
-    """The arrays of all ranks, whose shapes and dtypes nobody knows beforehand.
+    """Collects arrays whose shapes and dtypes the other ranks do not know.
 
-    Returns new arrays in the order of the ranks.  dtypes with Python objects inside
-    are a TypeError.  Takes three collectives: sizes of the headers, headers, data.
+    It takes three collectives: the sizes of the headers, the headers, and the data.
+
+    Args:
+        tensor: The array that this rank contributes, of any shape and dtype.
+        group: The group; None is the default group.
+
+    Returns:
+        New arrays, in the order of the ranks; an empty list on a process that is not a
+        member of the group.
+
+    Raises:
+        TypeError: The dtype holds Python objects.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> dist.all_gather_arrays(np.arange(rank + 1))
+        [array([0]), array([0, 1])]
     """
     import numpy as np
 
@@ -81,7 +97,31 @@ def all_reduce_coalesced(
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Future | None:
-    """all_reduce of each array of a list; async_op gives a Future of the list."""
+    """Combines each array of a list with those of all ranks, as `all_reduce` does.
+
+    Small arrays travel together.
+
+    Args:
+        tensors: The arrays, of the same sizes and dtypes on every rank.
+        op: The reduction, `ReduceOp.SUM` by default.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+
+    Returns:
+        A `Future` of the list of arrays if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: An element is not an array, or `op` not a reduction.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> arrays = [np.array([rank + 1.0]), np.array([rank, rank])]
+        >>> dist.all_reduce_coalesced(arrays)
+        >>> arrays
+        [array([3.]), array([1, 1])]
+    """
     arrays: list[Any] = (
         list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
     )
@@ -95,9 +135,31 @@ def all_gather_coalesced(
     group: ProcessGroup | None = None,
     async_op: bool = False,
 ) -> Future | None:
-    """all_gather of each array of a list: outputs[rank][i] is rank's array i.
+    """Collects each array of a list from all ranks, as `all_gather` does.
 
-    async_op gives a Future of the outputs.
+    Args:
+        output_tensor_lists: The outputs: `output_tensor_lists[rank][i]` is array i of a
+            rank.
+        input_tensor_list: The arrays that this rank contributes.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+
+    Returns:
+        A `Future` of the outputs if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: An element is not an array.
+        ValueError: The lists or the sizes of the arrays do not fit each other.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> outputs = [[np.zeros(1), np.zeros(2)] for _ in range(2)]
+        >>> inputs = [np.full(1, rank + 1.0), np.full(2, rank + 3.0)]
+        >>> dist.all_gather_coalesced(outputs, inputs)
+        >>> outputs
+        [[array([1.]), array([3., 3.])], [array([2.]), array([4., 4.])]]
     """
     begun = gather_lists(output_tensor_lists, input_tensor_list, group, async_op)
     return _answer(begun, output_tensor_lists, async_op, group)

@@ -71,11 +71,38 @@ def new_group(
     device_id: Any | None = None,
     sort_ranks: bool = True,
 ) -> ProcessGroup | None:
-    """Makes a group of the processes of global `ranks`, all by default.
+    """Makes a group of some processes.
 
-    Every process calls it, in the same order, members or not; with
-    `use_local_synchronization` members do.  Returns the group; on other processes
-    GroupMember.NON_GROUP_MEMBER, or None with `use_local_synchronization`.
+    All processes of the default group call it, members or not, and make their groups in
+    the same order. With `use_local_synchronization` only the members call it.
+
+    Args:
+        ranks: The global ranks of the members; None is all processes.
+        timeout: The time that each operation may take, a `timedelta` or seconds; None
+            is 30 minutes.
+        backend: The backend, as in `init_process_group`; None is that of the default
+            group.
+        pg_options: Options of the backend NCCL, `ProcessGroupNCCL.Options`.
+        use_local_synchronization: If True, only the members call it.
+        group_desc: What the group is for, for messages.
+        device_id: The CUDA device of this process: its communicator is made at once.
+        sort_ranks: If False, the ranks in the group follow the order of `ranks`.
+
+    Returns:
+        The group. On the other processes it is `GroupMember.NON_GROUP_MEMBER`, or None
+        with `use_local_synchronization`.
+
+    Raises:
+        TypeError: `ranks` is not a list of integers.
+        ValueError: A rank is out of range or listed twice, the list is empty, or there
+            is no default group.
+
+    Example:
+        >>> pair = dist.new_group([0, 1], group_desc="neighbours")
+        >>> values = np.array([rank])
+        >>> dist.all_reduce(values, group=pair)
+        >>> int(values[0])
+        1
     """
     default = world.require_default()
     known = info_of(default)
@@ -191,10 +218,30 @@ def new_subgroups(
     pg_options: Any | None = None,
     group_desc: str | None = None,
 ) -> tuple[ProcessGroup, list[ProcessGroup]]:
-    """Cuts `group` into groups of `group_size`, in the order of ranks.
+    """Divides a group into groups of one size, in the order of the ranks.
 
-    Returns this process's group and the list of all, which has
-    GroupMember.NON_GROUP_MEMBER for those of others.
+    All processes of the group call it.
+
+    Args:
+        group_size: The number of ranks in each new group, which divides that of
+            `group`. torch's default, the number of accelerators, does not exist here.
+        group: The group; None is the default group.
+        timeout: The time that each operation may take, as in `new_group`.
+        backend: The backend, as in `new_group`.
+        pg_options: Options of the backend, as in `new_group`.
+        group_desc: What the groups are for, for messages.
+
+    Returns:
+        The group of this process, and a list of all groups, which has
+        `GroupMember.NON_GROUP_MEMBER` in place of those of other processes.
+
+    Raises:
+        ValueError: `group_size` is missing or does not divide the size of the group.
+
+    Example:
+        >>> own, groups = dist.new_subgroups(1)
+        >>> dist.get_process_group_ranks(own) == [rank], len(groups)
+        (True, 2)
     """
     if group_size is None:
         raise ValueError("'group_size' has no default here: there are no accelerators")
@@ -227,9 +274,29 @@ def new_subgroups_by_enumeration(
     pg_options: Any | None = None,
     group_desc: str | None = None,
 ) -> tuple[ProcessGroup, list[ProcessGroup]]:
-    """Makes a group of each list of ranks, which have no rank in common.
+    """Makes a group of each of several lists of ranks.
 
-    Returns as new_subgroups(); None as the own group of a process in none of them.
+    All processes of the default group call it.
+
+    Args:
+        ranks_per_subgroup_list: The lists of global ranks; no rank is in two of them.
+        timeout: The time that each operation may take, as in `new_group`.
+        backend: The backend, as in `new_group`.
+        pg_options: Options of the backend, as in `new_group`.
+        group_desc: What the groups are for, for messages.
+
+    Returns:
+        The group of this process (None if it is in none of the lists), and a list of
+        all groups, which has `GroupMember.NON_GROUP_MEMBER` in place of those of other
+        processes.
+
+    Raises:
+        ValueError: There are no lists, or a rank is in two of them.
+
+    Example:
+        >>> own, groups = dist.new_subgroups_by_enumeration([[0], [1]])
+        >>> dist.get_process_group_ranks(own) == [rank], len(groups)
+        (True, 2)
     """
     if not ranks_per_subgroup_list:
         raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")

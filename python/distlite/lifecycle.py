@@ -46,15 +46,42 @@ def init_process_group(
     device_id: Any | None = None,
     _ranks: list[int] | None = None,
 ) -> None:
-    """Makes the default group; returns when all its processes have called this.
+    """Joins this process to a job, and makes the default group.
 
-    They find each other through `store`, with `rank` and `world_size`, or through the
-    URL `init_method` (default "env://", or MPI itself with "mpi").  `timeout` bounds
-    this call and is every operation's default.  `pg_options` is
-    ProcessGroupNCCL.Options or nothing; with
-    `device_id` NCCL's communicator is made at once.  `group_name` means nothing here.
-    `_ranks`: what these processes are called elsewhere; jobs with different ones can
-    share a store, and the group's name is a hash of them.
+    Returns when all processes of the job have called it. They find each other through a
+    store, or through a URL that leads to one: `env://` (the default) takes RANK,
+    WORLD_SIZE, MASTER_ADDR and MASTER_PORT from the environment, as `distlite run`,
+    torchrun, `srun` and `mpirun` set them; `tcp://host:port` and `file:///path` need
+    `rank` and `world_size`.
+
+    Args:
+        backend: What moves the data: "gloo" (or "cpu"), "nccl", "mpi", "ucc", or one
+            for each device, as in "cpu:gloo,cuda:nccl". None is the CPU's backend.
+        init_method: The URL; not together with `store`. With backend "mpi" it may be
+            left out where MPI's launcher has started the processes.
+        timeout: The time that this call and, by default, each operation may take: a
+            `timedelta` or seconds; None is 30 minutes.
+        world_size: The number of processes of the job.
+        rank: The rank of this process, from 0 to `world_size` - 1.
+        store: A store that all processes share; `rank` and `world_size` are needed with
+            it.
+        group_name: Accepted as torch does, and ignored.
+        pg_options: Options of the backend NCCL, `ProcessGroupNCCL.Options`.
+        device_id: The CUDA device of this process: its communicator is made at once.
+
+    Raises:
+        ValueError: There is a default group already, or an argument or a variable of
+            the environment is missing or wrong.
+        DistNetworkError: The store cannot be reached.
+        DistStoreError: Not all processes have come within the timeout.
+        DistBackendError: The processes cannot be connected, or disagree on the
+            arguments.
+
+    Example:
+        >>> dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        >>> dist.get_world_size()
+        2
+        >>> dist.destroy_process_group()
     """
     if world.default is not None:
         raise ValueError(
@@ -67,6 +94,8 @@ def init_process_group(
     _C._deadlock_configure()
     name, config = backend_of(backend)
     _check_extras(config, pg_options, device_id)
+    # `_ranks`: what these processes are called elsewhere.  Jobs with different ones can
+    # share a store: the group's name is a hash of them.
     limit, label = _limit_of(timeout, config), _label_of(_ranks)
     hosted = None
     if store is None:
@@ -83,11 +112,25 @@ def init_process_group(
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
-    """Leaves `group`, or all groups; not collective.
+    """Leaves a group, or all groups; the other ranks need not call it.
 
     Where this rank went ahead of others (as the root of a small broadcast does), its
-    calls are compared with theirs, for half a second at most; a difference raises once
-    the group has been left.
+    calls are compared with theirs, for half a second at most. A difference is raised
+    after the group has been left.
+
+    Args:
+        group: The group; None is the default group, and with it all others.
+
+    Raises:
+        AssertionError: There is no default group.
+        ValueError: The group is not known, because it has been destroyed for example.
+        DistBackendError: The ranks called different operations.
+
+    Example:
+        >>> dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        >>> dist.destroy_process_group()
+        >>> dist.is_initialized()
+        False
     """
     if is_outside(group):
         return

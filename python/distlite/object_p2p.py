@@ -50,11 +50,37 @@ def send_object_list(
     *,
     safe: bool | None = None,
 ) -> None:
-    """Sends the objects to global rank `dst` (or rank `group_dst` of the group), which
-    calls recv_object_list() with a list of the same length.
+    """Sends a list of objects to one rank, and returns when they have been received.
 
-    Returns when they have been taken.  `device` and `use_batch` are ignored.  An object
-    that cannot be sent is an error on both sides, as is what the receiver refuses.
+    Objects are pickled, and loading a pickle runs code that the sender chose; see safe
+    mode.
+
+    Args:
+        object_list: The objects. The receiver calls `recv_object_list` with a list of
+            the same length.
+        dst: The global rank of the receiver.
+        group: The group; None is the default group.
+        device: Accepted as torch does, and ignored.
+        group_dst: The rank of the receiver in `group`, instead of `dst`.
+        use_batch: Accepted as torch does, and ignored.
+        safe: Whether the objects travel in safe mode; None is the setting of the group,
+            see `set_safe_objects`.
+
+    Raises:
+        TypeError: An object of this rank cannot be pickled, or is not data in safe
+            mode. The other ranks raise DistBackendError.
+        ValueError: The receiver is this rank itself, or is not a member of the group.
+        DistBackendError: The receiver failed, refused the list, or did not call
+            `recv_object_list` in time.
+
+    Example:
+        >>> if rank == 0:
+        ...     dist.send_object_list(["step", 3], dst=1)
+        ... else:
+        ...     received = [None, None]
+        ...     source = dist.recv_object_list(received, src=0)
+        ...     print(source, received)
+        0 ['step', 3]
     """
     call = begin(NO_OPERATION, "send_object_list", group, (dst, group_dst), safe)
     if call is None:
@@ -121,11 +147,39 @@ def recv_object_list(
     *,
     safe: bool | None = None,
 ) -> int:
-    """Puts the objects that global rank `src` (or rank `group_src` of the group) sends
-    into the list, which is of the same length as the sender's.
+    """Receives a list of objects from one rank.
 
-    Returns the sender's global rank; -1 outside of the group.  There is no receiving
-    from any rank.  `device` and `use_batch` are ignored.
+    Objects are pickled, and loading a pickle runs code that the sender chose; see safe
+    mode.
+
+    Args:
+        object_list: The output, a list of the length of the sender's, whose elements
+            are replaced.
+        src: The global rank of the sender. It has to be given, here or as `group_src`.
+        group: The group; None is the default group.
+        device: Accepted as torch does, and ignored.
+        group_src: The rank of the sender in `group`, instead of `src`.
+        use_batch: Accepted as torch does, and ignored.
+        safe: Whether the objects travel in safe mode; None is the setting of the group,
+            see `set_safe_objects`.
+
+    Returns:
+        The global rank of the sender; -1 on a process that is not a member of the
+        group.
+
+    Raises:
+        ValueError: The sender is this rank itself, or is not a member of the group.
+        DistBackendError: The sender failed or did not send in time, or the objects
+            cannot be loaded.
+
+    Example:
+        >>> if rank == 0:
+        ...     dist.send_object_list(["step", 3], dst=1)
+        ... else:
+        ...     received = [None, None]
+        ...     source = dist.recv_object_list(received, src=0)
+        ...     print(source, received)
+        0 ['step', 3]
     """
     call = begin(NO_OPERATION, "recv_object_list", group, (src, group_src), safe)
     if call is None:

@@ -65,9 +65,28 @@ _is_safe_in: WeakKeyDictionary[ProcessGroup, bool] = WeakKeyDictionary()
 
 
 def set_safe_objects(safe: bool | None, group: ProcessGroup | None = None) -> None:
-    """Whether objects in `group` travel in safe mode, unless a call says otherwise.
+    """Chooses whether the objects of a group travel in safe mode.
 
-    None is what the environment says.  Ranks that disagree get an error in each call.
+    In safe mode only data can be sent: None, numbers, text, bytes, lists, tuples,
+    dicts, sets, dates, NumPy arrays, and dataclasses that are registered with
+    `register_safe_type`. Loading them runs no code. An argument `safe` of a call goes
+    first.
+
+    Args:
+        safe: True or False; None is what DISTLITE_SAFE_OBJECTS says. All ranks choose
+            the same, or their calls raise DistBackendError.
+        group: The group; None is the default group.
+
+    Raises:
+        ValueError: There is no default group.
+
+    Example:
+        >>> group = dist.new_group()
+        >>> dist.set_safe_objects(True, group)
+        >>> found = [None, None]
+        >>> dist.all_gather_object(found, {"rank": rank}, group=group)
+        >>> found
+        [{'rank': 0}, {'rank': 1}]
     """
     where = world.require_default() if group is None else group
     if safe is None:
@@ -166,11 +185,35 @@ def broadcast_object_list(
     *,
     safe: bool | None = None,
 ) -> None:
-    """Puts the objects of global rank `src` (or rank `group_src` of the group; 0 if
-    neither is given) into the lists of all others, which are of the same length.
+    """Copies a list of objects of one rank into the lists of all others.
 
-    The source's own list stays as it is.  `device` is ignored.  An object that cannot
-    be sent, and lists of different lengths, are an error on every rank.
+    Objects are pickled, and loading a pickle runs code that the sender chose; see safe
+    mode.
+
+    Args:
+        object_list: The objects on the source, where they stay as they are; on the
+            other ranks a list of the same length, whose elements are replaced.
+        src: The global rank of the source, 0 by default.
+        group: The group; None is the default group.
+        device: Accepted as torch does, and ignored.
+        group_src: The rank of the source in `group`, instead of `src`.
+        safe: Whether the objects travel in safe mode; None is the setting of the group,
+            see `set_safe_objects`.
+
+    Raises:
+        TypeError: An object of this rank cannot be pickled, or is not data in safe
+            mode. The other ranks raise DistBackendError.
+        DistBackendError: A rank failed or did not arrive in time; the lists have
+            different lengths; or an object could not be sent or loaded. Every rank
+            raises, but for an object that cannot be loaded, which is an error on that
+            rank.
+        ValueError: The source is not a member of the group.
+
+    Example:
+        >>> settings = [{"rate": 0.1}, "adam"] if rank == 0 else [None, None]
+        >>> dist.broadcast_object_list(settings, src=0)
+        >>> settings
+        [{'rate': 0.1}, 'adam']
     """
     call = begin(
         BROADCAST, "broadcast_object_list", group, or_first(group, src, group_src), safe
@@ -202,10 +245,31 @@ def all_gather_object(
     *,
     safe: bool | None = None,
 ) -> None:
-    """Puts `obj` of rank i into object_list[i], on every rank; of its own, a copy.
+    """Collects an object of each rank in a list, on every rank.
 
-    The list has a place for each rank of the group, or more.  An object that cannot be
-    sent is an error on every rank.
+    Objects are pickled, and loading a pickle runs code that the sender chose; see safe
+    mode.
+
+    Args:
+        object_list: The output, a list with a place for each rank of the group, or
+            more. Of its own object a rank gets a copy.
+        obj: The object that this rank contributes.
+        group: The group; None is the default group.
+        safe: Whether the objects travel in safe mode; None is the setting of the group,
+            see `set_safe_objects`.
+
+    Raises:
+        TypeError: An object of this rank cannot be pickled, or is not data in safe
+            mode. The other ranks raise DistBackendError.
+        IndexError: The list is too short for the ranks of the group.
+        DistBackendError: A rank failed or did not arrive in time, or an object could
+            not be sent or loaded.
+
+    Example:
+        >>> names = [None, None]
+        >>> dist.all_gather_object(names, f"worker {rank}")
+        >>> names
+        ['worker 0', 'worker 1']
     """
     call = begin(ALL_GATHER, "all_gather_object", group, None, safe)
     if call is None:
@@ -258,11 +322,35 @@ def gather_object(
     *,
     safe: bool | None = None,
 ) -> None:
-    """Puts `obj` of rank i into object_gather_list[i] of global rank `dst` (or rank
-    `group_dst` of the group; 0 if neither is given); only that rank has a list.
+    """Collects an object of each rank in a list, on one rank.
 
-    An object that cannot be sent, and a list too many or missing, are an error on every
-    rank.
+    Objects are pickled, and loading a pickle runs code that the sender chose; see safe
+    mode.
+
+    Args:
+        obj: The object that this rank contributes.
+        object_gather_list: On the destination the output, a list with a place for each
+            rank of the group; None on the other ranks.
+        dst: The global rank of the destination, 0 by default.
+        group: The group; None is the default group.
+        group_dst: The rank of the destination in `group`, instead of `dst`.
+        safe: Whether the objects travel in safe mode; None is the setting of the group,
+            see `set_safe_objects`.
+
+    Raises:
+        TypeError: An object of this rank cannot be pickled, or is not data in safe
+            mode. The other ranks raise DistBackendError.
+        ValueError: The list is missing on the destination or given elsewhere, or the
+            destination is not a member of the group.
+        DistBackendError: A rank failed or did not arrive in time, or an object could
+            not be sent or loaded.
+
+    Example:
+        >>> found = [None, None] if rank == 0 else None
+        >>> dist.gather_object({"rank": rank}, found, dst=0)
+        >>> if rank == 0:
+        ...     print(found)
+        [{'rank': 0}, {'rank': 1}]
     """
     root = or_first(group, dst, group_dst)
     call = begin(GATHER, "gather_object", group, root, safe)
@@ -286,11 +374,35 @@ def scatter_object_list(
     *,
     safe: bool | None = None,
 ) -> None:
-    """Puts scatter_object_input_list[i] of global rank `src` (or rank `group_src` of
-    the group; 0 if neither is given) into scatter_object_output_list[0] of rank i.
+    """Gives each rank one object of a list of one rank.
 
-    Only the source's input list is looked at; it has an object for each rank.  An
-    object that cannot be sent, and a wrong or missing list, are an error on every rank.
+    Objects are pickled, and loading a pickle runs code that the sender chose; see safe
+    mode.
+
+    Args:
+        scatter_object_output_list: The output, a list of at least one element: its
+            first is replaced.
+        scatter_object_input_list: On the source the objects, one for each rank of the
+            group; ignored on the other ranks.
+        src: The global rank of the source, 0 by default.
+        group: The group; None is the default group.
+        group_src: The rank of the source in `group`, instead of `src`.
+        safe: Whether the objects travel in safe mode; None is the setting of the group,
+            see `set_safe_objects`.
+
+    Raises:
+        TypeError: An object of this rank cannot be pickled, or is not data in safe
+            mode. The other ranks raise DistBackendError.
+        ValueError: The input list is missing on the source or has another length, the
+            output list is empty, or the source is not a member of the group.
+        DistBackendError: A rank failed or did not arrive in time, or an object could
+            not be sent or loaded.
+
+    Example:
+        >>> own = [None]
+        >>> dist.scatter_object_list(own, ["even", "odd"] if rank == 0 else None, src=0)
+        >>> own == [["even", "odd"][rank]]
+        True
     """
     root = or_first(group, src, group_src)
     call = begin(SCATTER, "scatter_object_list", group, root, safe)

@@ -18,10 +18,24 @@ __all__ = ["P2POp", "batch_isend_irecv"]
 
 
 class P2POp:
-    """An isend or irecv that batch_isend_irecv shall begin.
+    """An `isend` or an `irecv` for `batch_isend_irecv`.
 
-    One of `peer` (counted in the default group) and `group_peer` (in `group`) is given;
-    both are there afterwards.
+    Args:
+        op: The function `distlite.isend` or `distlite.irecv`.
+        tensor: The array to send or to fill.
+        peer: The global rank of the other side.
+        group: The group; None is the default group.
+        tag: A number that the matching operation has too.
+        group_peer: The rank of the other side in `group`, instead of `peer`.
+
+    Raises:
+        TypeError: `tensor` is not an array.
+        ValueError: `op` is another function, neither or both of `peer` and `group_peer`
+            are given, or the peer is not a member of the group.
+
+    Example:
+        >>> dist.P2POp(dist.isend, np.zeros(2), peer=1 - rank).op is dist.isend
+        True
     """
 
     def __init__(
@@ -57,7 +71,30 @@ class P2POp:
 
 
 def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
-    """Begins all operations of the list, all in one group; one Work for each."""
+    """Begins several sends and receives together.
+
+    Args:
+        p2p_op_list: The operations, all in one group.
+
+    Returns:
+        A list of `Work`, one for each operation; for arrays on CUDA devices one for
+        all.
+
+    Raises:
+        ValueError: An element is not a `P2POp`, or the groups differ.
+        IndexError: The list is empty.
+
+    Example:
+        >>> values, other = np.zeros(1), 1 - rank
+        >>> operations = [
+        ...     dist.P2POp(dist.isend, np.array([rank + 1.0]), other),
+        ...     dist.P2POp(dist.irecv, values, other),
+        ... ]
+        >>> for work in dist.batch_isend_irecv(operations):
+        ...     done = work.wait()
+        >>> float(values[0]) == other + 1.0
+        True
+    """
     if not isinstance(p2p_op_list, list) or not all(
         isinstance(each, P2POp) for each in p2p_op_list
     ):

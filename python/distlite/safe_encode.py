@@ -56,10 +56,31 @@ class Unsafe(TypeError):
 
 
 def register_safe_type(cls: type) -> type:
-    """Lets dataclass `cls` travel in safe mode; also a decorator.
+    """Lets objects of a dataclass travel in safe mode.
 
-    Every process registers it.  Loading fills the fields in and calls no code of the
-    class: neither __init__ nor __post_init__, and nobody checks the fields' types.
+    It is also a decorator. Every process registers the class. Loading fills in the
+    fields and runs no code of the class, neither `__init__` nor `__post_init__`; the
+    types of the fields are not checked.
+
+    Args:
+        cls: The dataclass, whose fields hold data that safe mode allows.
+
+    Returns:
+        The class.
+
+    Raises:
+        TypeError: `cls` is not a dataclass.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dist.register_safe_type
+        ... @dataclass
+        ... class Step:
+        ...     number: int
+        >>> steps = [None, None]
+        >>> dist.all_gather_object(steps, Step(rank), safe=True)
+        >>> [step.number for step in steps]
+        [0, 1]
     """
     if not (isinstance(cls, type) and dataclasses.is_dataclass(cls)):
         raise TypeError(f"only dataclasses can be registered, not {cls!r}")

@@ -189,56 +189,179 @@ def _registered(group: ProcessGroup | None) -> ProcessGroup:
 
 
 def is_available() -> bool:
-    """Whether the package works here at all: always."""
+    """Tells whether the package works on this machine.
+
+    Returns:
+        True, always; torch has builds where it is False.
+
+    Example:
+        >>> dist.is_available()
+        True
+    """
     return True
 
 
 def is_initialized() -> bool:
-    """Whether init_process_group has made a default group."""
+    """Tells whether there is a default group.
+
+    Returns:
+        True after `init_process_group`, until `destroy_process_group`.
+
+    Example:
+        >>> dist.is_initialized()
+        False
+        >>> dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        >>> dist.is_initialized()
+        True
+    """
     return world.default is not None
 
 
 def is_torchelastic_launched() -> bool:
-    """Whether a launcher (torchrun or ours) started this process."""
+    """Tells whether `distlite run` or torchrun has started this process.
+
+    Returns:
+        True if TORCHELASTIC_RUN_ID is set.
+
+    Example:
+        >>> dist.is_torchelastic_launched()
+        False
+    """
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def get_rank(group: ProcessGroup | None = None) -> int:
-    """This process's rank in `group`; -1 outside of it."""
+    """Returns the rank of this process in a group.
+
+    Args:
+        group: The group; None is the default group.
+
+    Returns:
+        A number from 0 to the size of the group - 1; -1 if this process is not a
+        member.
+
+    Raises:
+        ValueError: There is no default group, or the group is not known.
+
+    Example:
+        >>> dist.get_rank() == rank
+        True
+    """
     return -1 if is_outside(group) else _registered(group).rank()
 
 
 def get_world_size(group: ProcessGroup | None = None) -> int:
-    """How many processes `group` has; -1 outside of it."""
+    """Returns the number of processes in a group.
+
+    Args:
+        group: The group; None is the default group.
+
+    Returns:
+        The number; -1 if this process is not a member.
+
+    Raises:
+        ValueError: There is no default group, or the group is not known.
+
+    Example:
+        >>> dist.get_world_size()
+        2
+    """
     return -1 if is_outside(group) else _registered(group).size()
 
 
 def get_backend(group: ProcessGroup | None = None) -> str:
-    """The backend of `group`, as it was asked for ('undefined' if it was not)."""
+    """Returns the name of the backend of a group, as it was asked for.
+
+    Args:
+        group: The group; None is the default group.
+
+    Returns:
+        The name in small letters, "undefined" if none was asked for.
+
+    Raises:
+        ValueError: This process is not a member of the group, or the group is not
+            known.
+
+    Example:
+        >>> dist.get_backend()
+        'gloo'
+    """
     if is_outside(group):
         raise ValueError("Invalid process group specified")
     return info_of(group).backend
 
 
 def get_backend_config(group: ProcessGroup | None = None) -> str:
-    """Which backend serves which device, "cpu:gloo"."""
+    """Returns which backend serves which device in a group.
+
+    Args:
+        group: The group; None is the default group.
+
+    Returns:
+        Pairs of a device and a backend, separated by commas.
+
+    Raises:
+        ValueError: This process is not a member of the group, or the group is not
+            known.
+
+    Example:
+        >>> dist.get_backend_config()
+        'cpu:gloo,cuda:gloo'
+    """
     if is_outside(group):
         raise ValueError("Invalid process group specified")
     return info_of(group).config
 
 
 def get_pg_count() -> int:
-    """How many groups have been created, the default one included."""
+    """Returns the number of groups that have been made, the default group included.
+
+    Example:
+        >>> before = dist.get_pg_count()
+        >>> group = dist.new_group()
+        >>> dist.get_pg_count() - before
+        1
+    """
     return world.group_count
 
 
 def get_process_group_ranks(group: ProcessGroup | None) -> list[int]:
-    """The global ranks of `group`'s members, in group order."""
+    """Returns the global ranks of the members of a group.
+
+    Args:
+        group: The group; None is the default group.
+
+    Returns:
+        A list, in the order of the ranks in the group.
+
+    Raises:
+        ValueError: The group is not known.
+
+    Example:
+        >>> dist.get_process_group_ranks(None)
+        [0, 1]
+    """
     return list(info_of(group).ranks)
 
 
 def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
-    """The rank in `group` of a process; on the default group the same number."""
+    """Returns the rank in a group of the process with a global rank.
+
+    Args:
+        group: The group; None is the default group.
+        global_rank: The rank in the default group.
+
+    Returns:
+        The rank in `group`.
+
+    Raises:
+        ValueError: The process is not a member of the group.
+
+    Example:
+        >>> group = dist.new_group([1, 0], sort_ranks=False)
+        >>> dist.get_group_rank(group, 1)
+        0
+    """
     if group is None or group is world.default:
         return global_rank
     ranks = world.groups[_registered(group)].ranks
@@ -248,7 +371,23 @@ def get_group_rank(group: ProcessGroup | None, global_rank: int) -> int:
 
 
 def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
-    """The global rank of a member of `group`; on the default group the same number."""
+    """Returns the global rank of the process with a rank in a group.
+
+    Args:
+        group: The group; None is the default group.
+        group_rank: The rank in `group`.
+
+    Returns:
+        The rank in the default group.
+
+    Raises:
+        ValueError: The group has no such rank.
+
+    Example:
+        >>> group = dist.new_group([1, 0], sort_ranks=False)
+        >>> dist.get_global_rank(group, 0)
+        1
+    """
     if group is None or group is world.default:
         return group_rank
     ranks = world.groups[_registered(group)].ranks
@@ -258,7 +397,23 @@ def get_global_rank(group: ProcessGroup | None, group_rank: int) -> int:
 
 
 def get_node_local_rank(fallback_rank: int | None = None) -> int:
-    """The launcher's LOCAL_RANK, or what srun or mpirun say, else `fallback_rank`."""
+    """Returns the rank of this process among those of its host.
+
+    The launcher says it: LOCAL_RANK, or the variables of `srun` and `mpirun`.
+
+    Args:
+        fallback_rank: What to return where no launcher says it.
+
+    Returns:
+        The rank.
+
+    Raises:
+        RuntimeError: No launcher says it, and `fallback_rank` is not given.
+
+    Example:
+        >>> dist.get_node_local_rank(fallback_rank=0)
+        0
+    """
     if "LOCAL_RANK" in os.environ:
         return int(os.environ["LOCAL_RANK"])
     if not os.environ.get("RANK"):
