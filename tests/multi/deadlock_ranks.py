@@ -98,6 +98,23 @@ def receive_past_all_leaders(rank: int, size: int) -> None:
         distlite.recv(np.ones(4), src=1)
 
 
+def receive_past_a_parent(rank: int, size: int) -> None:
+    """Rank 0 of four has the root's array from rank 3, which is late."""
+    if rank == 0:
+        distlite.broadcast(np.ones(4), src=1)
+    elif rank == 1:
+        distlite.recv(np.ones(4), src=0)
+
+
+def receive_from_a_root(rank: int, size: int) -> None:
+    """The root has the array of rank 0 of four from rank 3, after that of rank 2; both
+    are late."""
+    if rank == 1:
+        distlite.reduce(np.ones(4), dst=1)
+    elif rank == 0:
+        distlite.recv(np.ones(4), src=1)
+
+
 def mistake_a_tag(rank: int, size: int) -> None:
     if rank == 0:
         distlite.send(np.ones(1 << 20), dst=1, tag=1)
@@ -114,9 +131,15 @@ def hang(
     limit: float = 60.0,
     culprits: Sequence[int] | None = None,
 ) -> str:
-    """The error that ends it.  Nobody leaves before all `culprits`, by default all
-    ranks, have theirs: an exit would end the waits of the others."""
+    """The error that ends it, among `culprits`, by default all ranks."""
     join(rank, world_size, path, hints, limit)
+    everyone = list(range(world_size))
+    return hang_in(rank, world_size, kind, everyone if culprits is None else culprits)
+
+
+def hang_in(rank: int, world_size: int, kind: str, culprits: Sequence[int]) -> str:
+    """In a group that is there.  Nobody leaves before all `culprits` have their errors:
+    an exit would end the waits of the others."""
     store = distlite.distributed_c10d._get_default_store()
     text = ""
     try:
@@ -124,8 +147,7 @@ def hang(
     except distlite.DistBackendError as error:
         text = str(error)
     store.set(f"told/{rank}", b"")
-    told = range(world_size) if culprits is None else culprits
-    store.wait([f"told/{each}" for each in told])
+    store.wait([f"told/{each}" for each in culprits])
     return text
 
 
@@ -204,6 +226,10 @@ def stop_a_rank(rank: int, size: int) -> None:
 
 def finish(rank: int, world_size: int, path: str, kind: str, hints: str = "") -> None:
     join(rank, world_size, path, hints, 60.0)
+    finish_in(rank, world_size, kind)
+
+
+def finish_in(rank: int, world_size: int, kind: str) -> None:
     globals()[kind](rank, world_size)
     distlite.barrier()
     distlite.destroy_process_group()

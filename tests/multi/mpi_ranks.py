@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+import deadlock_ranks
 import numpy as np
 
 import distlite
@@ -30,7 +31,7 @@ def init(*ignored: Any, seconds: float = 60) -> tuple[int, int]:
     return distlite.get_rank(), distlite.get_world_size()
 
 
-def call(rank: int, world_size: int, name: str, *words: str) -> Any:
+def call(rank: int, world_size: int, name: str, words: Sequence[str] = ()) -> Any:
     """The function of that name, for ranks that no launcher of MPI has started."""
     return globals()[name](*words)
 
@@ -611,6 +612,19 @@ def differing_pieces(rank: int, world_size: int) -> str:
 
 def missized() -> str:
     return error_of(distlite.init_process_group, "mpi", world_size=3)
+
+
+def deadlock(kind: str, *culprits: str) -> str:
+    """The error that ends the deadlock of that name among `culprits`."""
+    rank, size = init()
+    return deadlock_ranks.hang_in(rank, size, kind, [int(each) for each in culprits])
+
+
+def no_deadlock(kind: str) -> bool:
+    """What ends well, after long waits."""
+    rank, size = init()
+    deadlock_ranks.finish_in(rank, size, kind)
+    return True
 
 
 def several(*names: str) -> dict[str, Any]:

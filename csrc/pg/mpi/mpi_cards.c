@@ -79,6 +79,19 @@ fail_late(const dl_mpi_meeting *meeting, const dl_op_context *op,
                              error.text, plural, ranks);
 }
 
+/* For the search for deadlocks. */
+static void
+note_wait(const dl_mpi_comm *comm, const dl_op_context *op, const dl_mpi_partner *other)
+{
+    dl_awaited awaited = {.count = 0};
+
+    dl_awaited_add(&awaited, other->rank);
+    if (other->add_needed != NULL) {
+        other->add_needed(comm, op, other->rank, &awaited);
+    }
+    dl_blocked_look(op->record, &awaited, op->deadline);
+}
+
 /* `bound_until`: see dl_mpi_pace. */
 static dl_status
 await_card(dl_mpi_meeting *meeting, const dl_op_context *op,
@@ -87,7 +100,6 @@ await_card(dl_mpi_meeting *meeting, const dl_op_context *op,
     dl_mpi_comm *comm = meeting->comm;
     dl_mpi_pace pace = {.bound_until = bound_until};
     int is_done = 0;
-    dl_awaited awaited = {.ranks = {other->rank}, .count = 1};
 
     for (;;) {
         int result = comm->mpi->test(request, &is_done, NULL);
@@ -99,7 +111,7 @@ await_card(dl_mpi_meeting *meeting, const dl_op_context *op,
         }
         dl_status status = dl_mpi_pause(comm, &pace, op->deadline);
         if (pace.naps > 0) {
-            dl_blocked_look(op->record, &awaited, op->deadline);
+            note_wait(comm, op, other);
         }
         if (status == DL_OK && pace.naps > 0) {
             status = dl_mpi_news_exchange(meeting, other->rank, pace.naps);
@@ -215,7 +227,7 @@ dl_mpi_cards_sent(dl_mpi_meeting *meeting, const dl_op_context *op)
 {
     for (int i = 0; i < meeting->sent_count; i++) {
         dl_mpi_parcel *sent = &meeting->sent[i];
-        dl_mpi_partner taker = {sent->to, sent->to, 1};
+        dl_mpi_partner taker = {sent->to, sent->to, 1, NULL};
         DL_TRY(await(meeting, op, &taker, &sent->request, 0));
     }
     meeting->sent_count = 0;
@@ -304,7 +316,7 @@ dl_mpi_cards_receive_go(dl_mpi_meeting *meeting, const dl_op_context *op, int fr
 {
     const dl_mpi_comm *comm = meeting->comm;
     dl_mpi_part nothing = {meeting->buffer, 0, comm->mpi->byte};
-    dl_mpi_partner partner = {from, from, 1};
+    dl_mpi_partner partner = {from, from, 1, NULL};
     int result = comm->mpi->irecv(&nothing, from, DL_MPI_GO_TAG, comm->handle,
                                   &meeting->received);
 

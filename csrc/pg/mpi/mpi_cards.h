@@ -9,6 +9,7 @@
 #define DISTLITE_PG_MPI_MPI_CARDS_H
 
 #include "pg/mpi/mpi_meeting.h"
+#include "pg/wait_graph.h"
 
 /* What a card has among the flags of its rank's sizes: it goes along a tree. */
 #define DL_MPI_ONE_WAY 8
@@ -23,12 +24,18 @@ typedef struct dl_mpi_card {
     uint16_t flags;
 } dl_mpi_card;
 
+/* Adds the ranks beyond `partner` that have to call the operation before it can end on this
+ * rank: the partner may only be slow, while one of them waits for this rank. */
+typedef void (*dl_mpi_needed_fn)(const dl_mpi_comm *comm, const dl_op_context *op,
+                                 int partner, dl_awaited *awaited);
+
 /* The other side of a message, and of whose cards it is the only way: `count` ranks from
  * `first` on. */
 typedef struct dl_mpi_partner {
     int rank;
     int first;
     int count;
+    dl_mpi_needed_fn add_needed; /* NULL: nobody else is needed */
 } dl_mpi_partner;
 
 static inline dl_mpi_card *

@@ -79,6 +79,19 @@ rank_at(const dl_mpi_comm *comm, int distance)
     return (comm->rank + distance + comm->size) % comm->size;
 }
 
+/* All ranks have to come, and cards are taken from this rank's successor on: those before
+ * the partner have come. */
+static void
+add_all(const dl_mpi_comm *comm, const dl_op_context *op, int partner,
+        dl_awaited *awaited)
+{
+    (void)op;
+    for (int rank = (partner + 1) % comm->size; rank != comm->rank;
+         rank = (rank + 1) % comm->size) {
+        dl_awaited_add_unless_begun(awaited, rank);
+    }
+}
+
 /* Of few ranks each sends its own card to all others. */
 static dl_status
 exchange_directly(dl_mpi_meeting *meeting, const dl_op_context *op, size_t *filled)
@@ -94,7 +107,7 @@ exchange_directly(dl_mpi_meeting *meeting, const dl_op_context *op, size_t *fill
         if (distance > 1) {
             DL_TRY(dl_mpi_cards_expect(meeting, from, *filled));
         }
-        dl_mpi_partner unknown = {from, from, 1};
+        dl_mpi_partner unknown = {from, from, 1, add_all};
         DL_TRY(dl_mpi_cards_receive(meeting, op, &unknown, filled));
     }
     return dl_mpi_cards_sent(meeting, op);
@@ -107,7 +120,7 @@ exchange(dl_mpi_meeting *meeting, const dl_op_context *op, int distance, size_t 
     const dl_mpi_comm *comm = meeting->comm;
     int before = rank_at(comm, -distance), behind = rank_at(comm, distance);
     int left = comm->size - distance;
-    dl_mpi_partner unknown = {behind, behind, left};
+    dl_mpi_partner unknown = {behind, behind, left, add_all};
 
     DL_TRY(dl_mpi_cards_expect(meeting, behind, *filled));
     dl_mpi_card_at(meeting, 0)->sent =

@@ -27,6 +27,39 @@ place_of(const dl_mpi_comm *comm, int root)
     return (place){root, number, below};
 }
 
+static int
+parent_of(int number)
+{
+    return number & (number - 1);
+}
+
+/* An array comes down through each place between the root's and the parent's. */
+static void
+add_above(const dl_mpi_comm *comm, const dl_op_context *op, int parent,
+          dl_awaited *awaited)
+{
+    int root = (int)op->fingerprint.root;
+    int number = (parent - root + comm->size) % comm->size;
+
+    while (number > 0) {
+        number = parent_of(number);
+        dl_awaited_add_unless_begun(awaited, (root + number) % comm->size);
+    }
+}
+
+/* Arrays come up from all places below, in their order. */
+static void
+add_below(const dl_mpi_comm *comm, const dl_op_context *op, int child,
+          dl_awaited *awaited)
+{
+    place own = place_of(comm, (int)op->fingerprint.root);
+    int first = (child - own.root + comm->size) % comm->size + 1;
+
+    for (int i = first; i < own.number + own.below && i < comm->size; i++) {
+        dl_awaited_add_unless_begun(awaited, (own.root + i) % comm->size);
+    }
+}
+
 /* The partner at the place `number`, with all below it. */
 static dl_mpi_partner
 partner_at(const dl_mpi_comm *comm, const place *own, int number, int below)
@@ -34,7 +67,7 @@ partner_at(const dl_mpi_comm *comm, const place *own, int number, int below)
     int rank = (own->root + number) % comm->size;
     int left = comm->size - number;
 
-    return (dl_mpi_partner){rank, rank, below < left ? below : left};
+    return (dl_mpi_partner){rank, rank, below < left ? below : left, NULL};
 }
 
 /* A message of the root's card and array, at `at`. */
@@ -42,9 +75,9 @@ static dl_status
 receive_from_above(dl_mpi_meeting *meeting, const dl_op_context *op, const place *own,
                    size_t at)
 {
-    int number = own->number & (own->number - 1);
-    dl_mpi_partner parent = partner_at(meeting->comm, own, number, 1);
+    dl_mpi_partner parent = partner_at(meeting->comm, own, parent_of(own->number), 1);
 
+    parent.add_needed = add_above;
     DL_TRY(dl_mpi_cards_expect(meeting, parent.rank, at));
     return dl_mpi_cards_receive(meeting, op, &parent, &at);
 }
@@ -89,6 +122,7 @@ go_up(dl_mpi_meeting *meeting, const dl_op_context *op, int root)
 
     for (int step = 1; step < own.below && own.number + step < comm->size; step *= 2) {
         dl_mpi_partner child = partner_at(comm, &own, own.number + step, step);
+        child.add_needed = add_below;
         DL_TRY(dl_mpi_cards_expect(meeting, child.rank, filled));
         DL_TRY(dl_mpi_cards_receive(meeting, op, &child, &filled));
     }
@@ -96,7 +130,7 @@ go_up(dl_mpi_meeting *meeting, const dl_op_context *op, int root)
         dl_mpi_cards_measure(meeting, comm->size);
         return DL_OK;
     }
-    int parent = (root + (own.number & (own.number - 1))) % comm->size;
+    int parent = (root + parent_of(own.number)) % comm->size;
     dl_mpi_card_at(meeting, 0)->sent = (uint32_t)filled;
     DL_TRY(dl_mpi_cards_send(meeting, parent, 0));
     return dl_mpi_cards_sent(meeting, op);
