@@ -15,13 +15,12 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from multiprocessing.connection import Connection
-from queue import SimpleQueue
 
 from . import _C
+from .lasting_thread import call_lastingly
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
     from multiprocessing.process import BaseProcess
     from typing import Any, NoReturn
-
-    Start = tuple[Callable[[], None], SimpleQueue[BaseException | None]]
 
 __all__ = [
     "ProcessContext",
@@ -47,19 +44,6 @@ TABLE_POLL_TIME = 0.02  # between looks whether the table of a failure is writte
 INTERRUPTED = 128 + signal.SIGINT  # as a shell has it
 PR_SET_PDEATHSIG = 1
 ANY_TEXT = "surrogatepass"  # what a traceback may have in it
-
-# By process id, because threads do not live on in a forked child.
-_starters: dict[int, SimpleQueue[Start]] = {}
-_starter_lock = threading.Lock()
-
-
-def _renew_lock() -> None:
-    """The lock may have been held by a thread that the child does not have."""
-    global _starter_lock
-    _starter_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
 
 
 class ProcessException(Exception):
@@ -258,39 +242,8 @@ def _start(
     process: BaseProcess = context.Process(  # type: ignore[attr-defined]
         target=_run, args=words, daemon=daemon
     )
-    _call_lastingly(process.start)
+    call_lastingly(process.start)
     return process, error
-
-
-def _call_lastingly(call: Callable[[], None]) -> None:
-    """On a thread that ends with this process and not before: the kernel counts the end
-    of the thread that has made a process as its parent's end."""
-    if threading.current_thread() is threading.main_thread():
-        call()
-        return
-    answer: SimpleQueue[BaseException | None] = SimpleQueue()
-    with _starter_lock:
-        starter = _starters.get(os.getpid())
-        if starter is None:
-            starter = _starters[os.getpid()] = SimpleQueue()
-            threading.Thread(
-                target=_start_all, args=(starter,), name="distlite-spawn", daemon=True
-            ).start()
-    starter.put((call, answer))
-    error = answer.get()
-    if error is not None:
-        raise error
-
-
-def _start_all(wanted: SimpleQueue[Start]) -> NoReturn:
-    while True:
-        call, answer = wanted.get()
-        try:
-            call()
-        except BaseException as error:
-            answer.put(error)
-        else:
-            answer.put(None)
 
 
 def _run(

@@ -5,13 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from launching import wait_until
 from workers import RanksFailed, rank_outcomes, run_ranks
 
-from distlite.testing import Job
+from distlite.testing import Job, mark, start_ranks
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -108,6 +109,32 @@ def test_a_late_rank_shows_where_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(Job, "wait", wait_from_there)
     with pytest.raises(RanksFailed, match="the_place_where_it_hangs"):
         run_ranks(hang_deep, 1, timeout=0.2, mark=str(mark))
+
+
+def wait_for_file(rank, world_size, path):
+    mark("here")
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    return rank
+
+
+def test_ranks_outlive_the_thread_that_started_them(tmp_path):
+    path, jobs = tmp_path / "go on", []
+
+    def start():
+        job = start_ranks(wait_for_file, 2, backend=None, path=str(path))
+        jobs.append(job)
+        # From here on they would be told of the end of their parent.
+        for rank in range(2):
+            job.wait_for_mark(rank, "here")
+
+    starter = threading.Thread(target=start)
+    starter.start()
+    starter.join()
+    (job,) = jobs
+    with job:
+        path.touch()
+        assert [outcome.value for outcome in job.wait(60.0)] == [0, 1]
 
 
 def is_alive(pid):

@@ -17,6 +17,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..lasting_thread import call_lastingly
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -190,15 +192,20 @@ class _Rank:
         self.result_fd, result_end = os.pipe()
         command = [sys.executable, "-X", "faulthandler", MAIN, str(result_end)]
         with open(output, "wb") as sink:
-            self.process = subprocess.Popen(
-                command if wrap is None else wrap(command),
-                stdin=subprocess.PIPE,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                env=env,
-                pass_fds=[result_end],
-                start_new_session=True,
-            )
+
+            def start() -> subprocess.Popen[bytes]:
+                return subprocess.Popen(
+                    command if wrap is None else wrap(command),
+                    stdin=subprocess.PIPE,
+                    stdout=sink,
+                    stderr=subprocess.STDOUT,
+                    env=env,
+                    pass_fds=[result_end],
+                    start_new_session=True,
+                )
+
+            # The kernel kills it at the end of the thread that starts it.
+            self.process = call_lastingly(start)
         os.close(result_end)
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
