@@ -83,9 +83,20 @@ class BackendPlugin:
 
 
 class Backend(str):
-    """Names of backends: ``Backend("GLOO")`` is "gloo", without asking if it exists.
+    """The name of a backend, in small letters.
 
-    Registered ones become attributes as well: ``Backend.NAME``.
+    `Backend("GLOO")` is "gloo", whether or not the backend is available. Those that are
+    registered become attributes, `Backend.NAME`.
+
+    Args:
+        name: The name, in small or capital letters.
+
+    Raises:
+        ValueError: `name` is not a string.
+
+    Example:
+        >>> dist.Backend("GLOO") == dist.Backend.GLOO == "gloo"
+        True
     """
 
     UNDEFINED = "undefined"
@@ -141,13 +152,20 @@ class Backend(str):
         extended_api: bool = False,
         devices: str | list[str] | None = None,
     ) -> None:
-        """Makes `name` a backend, whose groups are what `func` returns.
+        """Registers a backend that is written in Python, or made by Python code.
 
-        `func` is called with (store, rank, size, timeout), or with `extended_api` with
-        (options, pg_options), where options has store, group_rank, group_size, timeout,
-        group_id and global_ranks_in_group.  It returns a ProcessGroup: a subclass with
-        operations of its own, or a native one.  `devices`: whose arrays it takes.  The
-        same name again replaces what it was.
+        The same name again replaces the backend that was registered before.
+
+        Args:
+            name: The name of the backend, for `init_process_group` and `new_group`.
+            func: The function that makes a group. It is called with (store, rank, size,
+                timeout), or with (options, pg_options) if `extended_api` is True, and
+                returns a `ProcessGroup`: a subclass that implements the operations, or
+                a native one.
+            extended_api: Whether `func` takes options, which have `store`,
+                `group_rank`, `group_size`, `timeout`, `group_id` and
+                `global_ranks_in_group`.
+            devices: The devices whose arrays it takes, a name or a list of names.
         """
         if devices is None:
             import warnings
@@ -171,7 +189,18 @@ class Backend(str):
 
 
 class BackendConfig:
-    """Which backend serves which device: of "gloo", or of "cpu:gloo,cuda:nccl"."""
+    """Which backend serves which device.
+
+    Args:
+        backend: A name, or pairs of a device and a name.
+
+    Raises:
+        ValueError: A pair is malformed, or a device has two backends.
+
+    Example:
+        >>> dist.BackendConfig("cpu:gloo,cuda:nccl").get_device_backend_map()
+        {'cpu': 'gloo', 'cuda': 'nccl'}
+    """
 
     def __init__(self, backend: str) -> None:
         self.device_backend_map: dict[str, str] = _map_of(backend)
@@ -182,7 +211,12 @@ class BackendConfig:
         )
 
     def get_device_backend_map(self) -> dict[str, str]:
-        """Names of backends by names of devices."""
+        """Returns the names of the backends by those of the devices.
+
+        Example:
+            >>> dist.BackendConfig("cpu:gloo").get_device_backend_map()
+            {'cpu': 'gloo'}
+        """
         return self.device_backend_map
 
 
@@ -221,27 +255,67 @@ def _map_of_pairs(text: str) -> dict[str, str]:
 
 
 def is_gloo_available() -> bool:
-    """Whether there is a CPU backend: always."""
+    """Tells whether there is a backend for the CPU.
+
+    Returns:
+        True, always.
+
+    Example:
+        >>> dist.is_gloo_available()
+        True
+    """
     return True
 
 
 def is_mpi_available() -> bool:
-    """Whether an MPI library that can serve as a backend is on this machine."""
+    """Tells whether an MPI library that can serve as a backend is on this machine.
+
+    Returns:
+        True or False.
+
+    Example:
+        >>> dist.is_mpi_available() in (True, False)
+        True
+    """
     return _is_present("mpi")
 
 
 def is_nccl_available() -> bool:
-    """Whether NCCL is on this machine."""
+    """Tells whether the library NCCL is on this machine.
+
+    Returns:
+        True or False; that there is a device for it is not looked at.
+
+    Example:
+        >>> dist.is_nccl_available() in (True, False)
+        True
+    """
     return _is_present("nccl")
 
 
 def is_ucc_available() -> bool:
-    """Whether UCC is on this machine."""
+    """Tells whether the library UCC is on this machine.
+
+    Returns:
+        True or False.
+
+    Example:
+        >>> dist.is_ucc_available() in (True, False)
+        True
+    """
     return _is_present("ucc")
 
 
 def is_xccl_available() -> bool:
-    """Whether there is a backend for Intel's GPUs."""
+    """Tells whether there is a backend for GPUs of Intel.
+
+    Returns:
+        True or False.
+
+    Example:
+        >>> dist.is_xccl_available()
+        False
+    """
     return _is_present("xccl")
 
 
@@ -252,7 +326,19 @@ def _is_present(name: str) -> bool:
 
 
 def is_backend_available(backend: str) -> bool:
-    """Whether groups can have that backend; of "cpu:gloo,cuda:nccl": all of them."""
+    """Tells whether groups can have a backend.
+
+    Args:
+        backend: A name, or pairs such as "cpu:gloo,cuda:nccl", which need all of
+            theirs.
+
+    Returns:
+        True or False.
+
+    Example:
+        >>> dist.is_backend_available("gloo"), dist.is_backend_available("pigeons")
+        (True, False)
+    """
     name = backend.lower()
     if ":" in name:
         return all(is_backend_available(each) for each in _map_of(name).values())
@@ -262,7 +348,22 @@ def is_backend_available(backend: str) -> bool:
 
 
 def get_default_backend_for_device(device: Any) -> str:
-    """What serves "cpu", "cuda:0", or a torch.device, when nobody says otherwise."""
+    """Returns the backend that serves a device unless another one is asked for.
+
+    Args:
+        device: A name such as "cpu" or "cuda:0", or a `torch.device`.
+
+    Returns:
+        The name of the backend.
+
+    Raises:
+        RuntimeError: `device` is not a device.
+        ValueError: No backend serves it by default.
+
+    Example:
+        >>> dist.get_default_backend_for_device("cpu")
+        'gloo'
+    """
     word = str(getattr(device, "type", device)).partition(":")[0]
     if word not in _DEVICE_WORDS and word not in Backend.default_device_backend_map:
         raise RuntimeError(
@@ -275,11 +376,23 @@ def get_default_backend_for_device(device: Any) -> str:
 
 
 def best_backend(array: Any) -> str:
-    """The fastest backend that is here for memory such as `array`'s, by name.
+    """Returns the fastest backend on this machine for the memory of an array.
 
-    A device may stand for an array: "cpu", "cuda:0", a torch.device.  RuntimeError,
-    which says what is missing, where nothing here serves such memory.  Not collective:
-    ranks on machines that differ may get different answers.
+    It is not collective: ranks on different machines may get different answers.
+
+    Args:
+        array: An array, or a device: "cpu", "cuda:0" or a `torch.device`.
+
+    Returns:
+        The name of the backend.
+
+    Raises:
+        RuntimeError: No backend serves such memory here; the message says what is
+            missing.
+
+    Example:
+        >>> dist.best_backend(np.zeros(2))
+        'gloo'
     """
     device = _device_of(array)
     name = get_default_backend_for_device(device)

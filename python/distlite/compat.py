@@ -132,10 +132,17 @@ def _create_work_from_future(future: Future) -> FutureWork:
 
 @contextmanager
 def record_comm(name: str) -> Iterator[None]:
-    """Operations called inside, on this thread, are recorded as called in `name`.
+    """Names the operations that this thread calls within a with statement.
 
-    The recorder and the messages of debug levels show it in place of the Python
-    function's name.
+    The recorder and the messages of the debug levels show the name in place of that of
+    the function.
+
+    Args:
+        name: The name.
+
+    Example:
+        >>> with dist.record_comm("average of the losses"):
+        ...     dist.all_reduce(np.zeros(1))
     """
     former = _C._set_call_label(name)
     try:

@@ -25,7 +25,15 @@ __all__ = [
 
 
 class DebugLevel(Enum):
-    """OFF; INFO: the log tells more; DETAIL: ranks compare what they call."""
+    """How much groups check and log.
+
+    OFF is the default. With INFO the log tells more. With DETAIL the ranks compare what
+    they call before each operation.
+
+    Example:
+        >>> dist.DebugLevel.DETAIL
+        <DebugLevel.DETAIL: 2>
+    """
 
     OFF = 0
     INFO = 1
@@ -36,30 +44,69 @@ class DebugLevel(Enum):
 
 
 def get_debug_level() -> DebugLevel:
-    """The level now; at first that of TORCH_DISTRIBUTED_DEBUG."""
+    """Returns the debug level of groups that are made from now on.
+
+    Returns:
+        A `DebugLevel`. At first it is what TORCH_DISTRIBUTED_DEBUG says.
+
+    Example:
+        >>> dist.get_debug_level()
+        <DebugLevel.OFF: 0>
+    """
     return DebugLevel(_C._get_debug_level())
 
 
 def set_debug_level(level: DebugLevel) -> None:
-    """Sets the level for groups that are made from now on, the same on all ranks."""
+    """Sets the debug level of groups that are made from now on.
+
+    All ranks set the same level.
+
+    Args:
+        level: A `DebugLevel`.
+
+    Raises:
+        TypeError: `level` is not a `DebugLevel`.
+
+    Example:
+        >>> dist.set_debug_level(dist.DebugLevel.OFF)
+    """
     if not isinstance(level, DebugLevel):
         raise TypeError(f"level must be a DebugLevel, not {type(level).__name__}")
     _C._set_debug_level(level.value)
 
 
 def set_debug_level_from_env() -> None:
-    """Reads TORCH_DISTRIBUTED_DEBUG: OFF, INFO or DETAIL, in any case; unset is OFF."""
+    """Sets the debug level to what the environment says.
+
+    TORCH_DISTRIBUTED_DEBUG is OFF, INFO or DETAIL, in small or capital letters; unset
+    is OFF.
+
+    Raises:
+        ValueError: It is another word.
+
+    Example:
+        >>> dist.set_debug_level_from_env()
+    """
     _C._set_debug_level_from(os.environ.get("TORCH_DISTRIBUTED_DEBUG"))
 
 
 def breakpoint(
     rank: int = 0, skip: int = 0, timeout_s: int | float | None = 3600
 ) -> None:
-    """Stops global rank `rank` in the debugger, while the others wait in a barrier.
+    """Stops one rank in the debugger, while the others wait for it in a barrier.
 
-    All ranks call it; the first `skip` calls do nothing.  Every group's timeout is
-    raised to `timeout_s` seconds (None: left as it is), so that nobody gives up while
-    somebody thinks.
+    All ranks call it.
+
+    Args:
+        rank: The global rank that stops.
+        skip: The number of calls that do nothing, before the first one that stops.
+        timeout_s: The timeout in seconds that all groups get, so that no rank gives up
+            while somebody is thinking; None leaves their timeouts as they are.
+
+    In a program::
+
+        for step in range(100):
+            dist.breakpoint(rank=2, skip=10)  # rank 2 stops from the 11th step on
     """
     from . import debugger
 

@@ -27,11 +27,29 @@ def init_device_mesh(
     mesh_dim_names: tuple[str, ...] | None = None,
     backend_override: dict[int | str, Any] | None = None,
 ) -> DeviceMesh:
-    """The ranks 0, 1, ... laid out in that shape, the last dimension fastest.
+    """Makes a mesh of the ranks 0, 1, ... in a shape.
 
-    Every process of the default group calls it, which it makes by env:// if there is
-    none.  `device_type` is where the arrays will be: "cpu", or "cuda" where there is
-    CUDA.  `backend_override`: the backend of a dimension, by its number or name.
+    The last dimension varies fastest. All processes of the default group call it. If
+    there is no default group it is made, by `env://`.
+
+    Args:
+        device_type: Where the arrays will be: "cpu", or "cuda" where there is CUDA.
+        mesh_shape: The number of ranks along each dimension.
+        mesh_dim_names: A name for each dimension.
+        backend_override: The backends of dimensions, by their number or name.
+
+    Returns:
+        A `DeviceMesh`.
+
+    Raises:
+        RuntimeError: The names do not fit the shape, the mesh is larger than the
+            default group, or no backend serves the device.
+
+    Example:
+        >>> names = ("data", "model")
+        >>> mesh = dist.init_device_mesh("cpu", (1, 2), mesh_dim_names=names)
+        >>> mesh.get_group("model").size(), mesh.get_local_rank("model") == rank
+        (2, True)
     """
     import numpy as np
 

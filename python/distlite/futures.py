@@ -22,9 +22,18 @@ __all__ = ["Future", "collect_all", "wait_all"]
 
 
 class Future:
-    """A value, or an exception, that is set once and waited for by anybody.
+    """A value, or an exception, that is set once and that any thread can wait for.
 
-    Also awaitable under asyncio.
+    It can be awaited under asyncio.
+
+    Args:
+        devices: Accepted as torch does, and ignored.
+
+    Example:
+        >>> future = dist.Future()
+        >>> future.set_result(3)
+        >>> future.wait()
+        3
     """
 
     def __init__(self, *, devices: object = None) -> None:
@@ -36,13 +45,30 @@ class Future:
         self._work: Work | None = None
 
     def done(self) -> bool:
-        """Whether the value or an exception is set."""
+        """Tells whether the value or an exception is set.
+
+        Example:
+            >>> dist.Future().done()
+            False
+        """
         if self._work is not None and self._work.is_completed():
             self._take_from(self._work)
         return self._is_done
 
     def wait(self) -> Any:
-        """Block until done; the value, or raise the exception."""
+        """Waits until the future is done.
+
+        Returns:
+            The value.
+
+        Raises:
+            Exception: The one that was set instead of a value.
+
+        Example:
+            >>> work = dist.all_reduce(np.array([rank + 1.0]), async_op=True)
+            >>> work.get_future().wait()
+            [array([3.])]
+        """
         work = self._work
         if work is not None and not self._is_done:
             # The waiting thread carries the operation out itself, where it can.
@@ -59,7 +85,18 @@ class Future:
         return self.value()
 
     def value(self) -> Any:
-        """The value of a future that is done, or raise its exception."""
+        """Returns the value of a future that is done.
+
+        Raises:
+            RuntimeError: The future is not done.
+            Exception: The one that was set instead of a value.
+
+        Example:
+            >>> future = dist.Future()
+            >>> future.set_result(3)
+            >>> future.value()
+            3
+        """
         if not self.done():
             raise RuntimeError("the future is not done: wait() for it first")
         if self._exception is not None:
@@ -67,11 +104,39 @@ class Future:
         return self._value
 
     def set_result(self, result: Any) -> None:
-        """Make it done.  RuntimeError if it is already."""
+        """Sets the value.
+
+        Args:
+            result: The value.
+
+        Raises:
+            RuntimeError: The future is done already.
+
+        Example:
+            >>> future = dist.Future()
+            >>> future.set_result("ready")
+            >>> future.done()
+            True
+        """
         self._set(result, None)
 
     def set_exception(self, result: BaseException) -> None:
-        """Make it done: wait() and value() raise `result`."""
+        """Sets an exception, which `wait` and `value` then raise.
+
+        Args:
+            result: The exception.
+
+        Raises:
+            AssertionError: `result` is not an exception.
+            RuntimeError: The future is done already.
+
+        Example:
+            >>> future = dist.Future()
+            >>> future.set_exception(KeyError("step"))
+            >>> future.wait()
+            Traceback (most recent call last):
+            KeyError: 'step'
+        """
         if not isinstance(result, BaseException):
             raise AssertionError(
                 f"{result} is of type {type(result)}, not an Exception."
@@ -79,9 +144,22 @@ class Future:
         self._set(None, result)
 
     def then(self, callback: Callable[[Future], Any]) -> Future:
-        """A future of what `callback` returns, which is called with this one when done.
+        """Returns a future of what a function makes of this one.
 
-        An exception of the callback, of its own class, is the new future's.
+        An exception that the function raises becomes that of the new future.
+
+        Args:
+            callback: The function, which is called with this future when it is done.
+
+        Returns:
+            The new `Future`.
+
+        Example:
+            >>> future = dist.Future()
+            >>> doubled = future.then(lambda done: 2 * done.value())
+            >>> future.set_result(3)
+            >>> doubled.wait()
+            6
         """
         following = Future()
 
@@ -97,9 +175,21 @@ class Future:
         return following
 
     def add_done_callback(self, callback: Callable[[Future], object]) -> None:
-        """Call `callback` with this future when done, in the order of registration.
+        """Calls a function when the future is done.
 
-        Its exceptions are printed, and go no further.
+        Functions are called in the order in which they were added. An exception that
+        one raises is printed, and goes no further.
+
+        Args:
+            callback: The function, which is called with this future.
+
+        Example:
+            >>> seen = []
+            >>> future = dist.Future()
+            >>> future.add_done_callback(lambda done: seen.append(done.value()))
+            >>> future.set_result(3)
+            >>> seen
+            [3]
         """
         with self._condition:
             is_done = self._is_done
@@ -152,7 +242,22 @@ class Future:
 
 
 def collect_all(futures: Sequence[Future]) -> Future:
-    """A future of the list of `futures`, done when all of them are."""
+    """Returns a future that is done when all of several futures are.
+
+    Args:
+        futures: The futures.
+
+    Returns:
+        A `Future`, whose value is the list of the futures.
+
+    Example:
+        >>> first, second = dist.Future(), dist.Future()
+        >>> every = dist.collect_all([first, second])
+        >>> first.set_result(1)
+        >>> second.set_result(2)
+        >>> [future.value() for future in every.wait()]
+        [1, 2]
+    """
     every = Future()
     missing = len(futures)
     lock = threading.Lock()
@@ -173,7 +278,23 @@ def collect_all(futures: Sequence[Future]) -> Future:
 
 
 def wait_all(futures: Sequence[Future]) -> list[Any]:
-    """The values of all `futures`, in order; raises the first failure among them."""
+    """Waits for several futures.
+
+    Args:
+        futures: The futures.
+
+    Returns:
+        Their values, in the same order.
+
+    Raises:
+        Exception: The first one that is set in the list.
+
+    Example:
+        >>> future = dist.Future()
+        >>> future.set_result(3)
+        >>> dist.wait_all([future, future])
+        [3, 3]
+    """
     return [future.wait() for future in futures]
 
 

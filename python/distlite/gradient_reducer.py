@@ -27,7 +27,31 @@ __all__ = ["GradientReducer", "ReducerStatistics"]
 
 
 class ReducerStatistics(NamedTuple):
-    """Of the last step that was reduced, as this rank saw it; times in seconds."""
+    """Times and sizes of the last step that was reduced, as this rank saw it.
+
+    `steps` counts the steps, `bucket_names` and `bucket_bytes` describe the buckets in
+    the order of reduction. The times are in seconds: `compute_seconds` from `begin` (or
+    the first `ready`) to the last `ready`, `communication_seconds` while buckets were
+    under way, `waiting_seconds` the part of it that `finish` waited for,
+    `copying_seconds` beside that in `ready` and `finish`.
+
+    Args:
+        steps: The number of steps.
+        bucket_names: The keys of the parameters of each bucket.
+        bucket_bytes: The size of each bucket.
+        compute_seconds: The time of the backward pass.
+        communication_seconds: The time of the communication.
+        waiting_seconds: The time that `finish` waited for it.
+        copying_seconds: The time of copying.
+
+    Example:
+        >>> from distlite.data_parallel import GradientReducer
+        >>> reducer = GradientReducer([np.zeros(2)])
+        >>> reducer.ready(0, np.ones(2))
+        >>> reducer.finish()
+        >>> reducer.statistics.steps, reducer.statistics.bucket_names
+        (1, ((0,),))
+    """
 
     steps: int  # how many there were
     bucket_names: tuple[tuple[int | str, ...], ...]  # in the order of reduction
@@ -48,34 +72,48 @@ class ReducerStatistics(NamedTuple):
 class GradientReducer:
     """Averages gradients over the ranks of a group, in buckets, in the background.
 
-    ::
+    The constructor and `finish` are collective: all ranks call them, in the same order
+    among the operations of the group. A reducer is not for several threads at once.
 
-        reducer = GradientReducer(parameters)  # a dict or list of arrays
-        for batch in batches:
-            for name, gradient in backward(batch):  # from the last layer to the first
-                reducer.ready(name, gradient)
-            reducer.finish()  # each `gradient` is the average now
+    A gradient has the shape and the dtype of its parameter, and is found in one of
+    three places:
 
-    `parameters` are NumPy arrays or torch tensors on the CPU.  They are set to rank 0's
-    unless `broadcast` is false.  Every rank has to have the same names, shapes and
-    dtypes in the same order; if not, all raise the same ValueError.
+    - in the array that `ready` is given;
+    - in `gradients`, if the constructor is given them;
+    - in the attribute `gradients` of the reducer, where nothing needs to be copied.
 
-    A gradient has the parameter's shape and dtype, and is found in one of three places:
+    Args:
+        parameters: The parameters, a dict or a list of arrays: NumPy arrays, or torch
+            tensors on the CPU. Every rank has the same names, shapes and dtypes, in the
+            same order.
+        gradients: The arrays of the gradients, with the keys of `parameters`.
+        group: The group; None is the default group.
+        bucket_cap_mb: The size of a bucket in MiB. Buckets are expected to fill up from
+            the last parameter to the first.
+        first_bucket_mb: The size of the first bucket in MiB.
+        find_unused: If True, steps may leave gradients out, which then count as zero.
+            Arrays of those that no rank has stay as they are, and the attribute
+            `unused` names them.
+        average: If False, gradients are added up and not divided.
+        broadcast: If True, the parameters are set to those of rank 0.
+        rebuild: If True, and the first step shows another order than expected, the
+            buckets are made anew in that of rank 0, once, unless a rank has asked for
+            the attribute `gradients`.
 
-    - in the array that ready() is given;
-    - in `gradients`, if those are given here, with the keys of `parameters`;
-    - in ``reducer.gradients[key]``, where nothing needs to be copied.
+    Raises:
+        ValueError: The parameters or the arguments differ between the ranks; all ranks
+            raise the same error.
 
-    Buckets have up to `bucket_cap_mb` MiB, the first one up to `first_bucket_mb`; they
-    are expected to fill up from the last parameter to the first.  If the first step
-    shows another order, they are made anew in that of rank 0, once, unless `rebuild` is
-    false or some rank has asked for `reducer.gradients`, which then stay in place.
-
-    With `find_unused`, steps may leave gradients out: they count as zero.  Arrays of
-    those that no rank has stay as they are, and `unused` names them.  `average=False`
-    adds up and does not divide.  The constructor and finish() are collective: all ranks
-    call them, in the same order among the group's operations.  Not for several threads
-    at once.
+    Example:
+        >>> from distlite.data_parallel import GradientReducer
+        >>> parameters = {"weight": np.zeros(2), "bias": np.zeros(1)}
+        >>> reducer = GradientReducer(parameters)
+        >>> bias, weight = np.full(1, rank + 1.0), np.full(2, 10.0 * rank)
+        >>> reducer.ready("bias", bias)
+        >>> reducer.ready("weight", weight)
+        >>> reducer.finish()
+        >>> bias, weight
+        (array([1.5]), array([5., 5.]))
     """
 
     unused: tuple[Key, ...] = ()
@@ -162,10 +200,11 @@ class GradientReducer:
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Steps inside are not reduced: ready() and finish() return at once.
+        """Leaves out the reduction of the steps within a with statement.
 
-        Their gradients are the caller's to add up, in the same arrays; the next step
-        outside reduces what is in them then.  All ranks do this in the same steps.
+        There `ready` and `finish` return at once. The caller adds up the gradients in
+        the same arrays, and the next step outside reduces what is in them. All ranks do
+        this in the same steps.
         """
         before, self._is_syncing = self._is_syncing, False
         try:
@@ -174,15 +213,25 @@ class GradientReducer:
             self._is_syncing = before
 
     def begin(self) -> None:
-        """The backward pass begins; only the statistics need to know."""
+        """Marks the beginning of the backward pass, for the statistics."""
         self._began_at = time.monotonic()
 
     def ready(self, key: Key, gradient: Any = None) -> None:
-        """A gradient is done: here, in the constructor's, or in `gradients[key]`.
+        """Tells that a gradient has been computed.
 
-        It is not to be touched until finish().  When it is the last of its bucket, and
-        those before have gone, the bucket goes on its way.  KeyError, TypeError or
-        ValueError if it is not this parameter's; RuntimeError the second time.
+        It must not be touched until `finish`. When it is the last one of its bucket,
+        and the buckets before it have gone, the bucket is sent.
+
+        Args:
+            key: The name or the index of the parameter.
+            gradient: The array, unless it is one of those given to the constructor, or
+                of the attribute `gradients`.
+
+        Raises:
+            KeyError: There is no such parameter.
+            TypeError: The gradient is not an array, or has another dtype.
+            ValueError: The gradient has another shape.
+            RuntimeError: The gradient has been told of already.
         """
         if not self._is_syncing:
             return
@@ -226,9 +275,14 @@ class GradientReducer:
     def finish(self) -> None:
         """Waits for all reductions, and puts each average where the gradient was.
 
-        What this rank has not computed and others have is in `gradients[key]`.  Without
-        `find_unused` all ranks raise the same RuntimeError if a gradient is missing on
-        any of them; gradients are then worth nothing, and the next step begins anew.
+        Gradients that this rank has not computed, and others have, are in the attribute
+        `gradients`.
+
+        Raises:
+            RuntimeError: A gradient is missing on a rank, and `find_unused` is False.
+                All ranks raise it; the gradients cannot be used, and the next step
+                begins anew.
+            DistBackendError: A peer failed or did not arrive in time.
         """
         if not self._is_syncing:
             return

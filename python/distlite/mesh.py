@@ -34,13 +34,26 @@ _entered: list[DeviceMesh] = []
 
 
 class DeviceMesh:
-    """A grid of ranks, as an array of any number of dimensions.
+    """A grid of ranks, with a group for each line of ranks along each dimension.
 
-    Every process of the default group makes it, with the same arguments; those whose
-    rank is not in `mesh` as well.  ``m.get_group("tp")`` is the group of the processes
-    that differ from this one in that dimension only, ``m["tp"]`` the mesh of it.
-    Without a default group it makes one, by env://.  `backend_override` has the backend
-    of each dimension, as (name, options) or (None, None).
+    All processes of the default group make it, with the same arguments, also those
+    whose rank is not in `mesh`. If there is no default group it is made, by `env://`.
+    `mesh["model"]` is the mesh of that dimension alone, through this process.
+
+    Args:
+        device_type: Where the arrays will be: "cpu", or "cuda" where there is CUDA.
+        mesh: The ranks, as an array of any number of dimensions.
+        mesh_dim_names: A name for each dimension.
+        backend_override: The backend of each dimension, as (name, options) or (None,
+            None).
+
+    Raises:
+        RuntimeError: The arguments do not fit each other or the default group.
+
+    Example:
+        >>> mesh = dist.DeviceMesh("cpu", [[0, 1]], mesh_dim_names=("data", "model"))
+        >>> mesh.shape, mesh["model"].size()
+        ((1, 2), 2)
     """
 
     def __init__(
@@ -125,27 +138,67 @@ class DeviceMesh:
         return tuple(self.mesh.shape)
 
     def size(self, mesh_dim: int | None = None) -> int:
-        """How many ranks there are, or along one dimension."""
+        """Returns the number of ranks, in all or along one dimension.
+
+        Args:
+            mesh_dim: The number of the dimension; None is all of them.
+
+        Example:
+            >>> dist.DeviceMesh("cpu", [[0, 1]]).size(1)
+            2
+        """
         return int(self.mesh.size) if mesh_dim is None else self.shape[mesh_dim]
 
     def get_rank(self) -> int:
-        """This process's global rank."""
+        """Returns the global rank of this process.
+
+        Example:
+            >>> dist.DeviceMesh("cpu", [0, 1]).get_rank() == rank
+            True
+        """
         return get_rank()
 
     def get_coordinate(self) -> tuple[int, ...] | None:
-        """Where this process is in the mesh; None outside of it."""
+        """Returns the indices of this process in the mesh, None if it is not in it.
+
+        Example:
+            >>> dist.DeviceMesh("cpu", [[0, 1]]).get_coordinate() == (0, rank)
+            True
+        """
         return self._coordinate
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
-        """This process's rank along a dimension, which a mesh of one need not name."""
+        """Returns the rank of this process along a dimension.
+
+        Args:
+            mesh_dim: The number or the name of the dimension; needed if there are
+                several.
+
+        Raises:
+            RuntimeError: There are several dimensions, and none is named.
+
+        Example:
+            >>> dist.DeviceMesh("cpu", [[0, 1]]).get_local_rank(1) == rank
+            True
+        """
         if self.ndim > 1 and mesh_dim is None:
             raise RuntimeError((_MANY.format(self.ndim), _WHICH[0]))
         return self.get_group(mesh_dim).rank()
 
     def get_group(self, mesh_dim: int | str | None = None) -> ProcessGroup:
-        """The group along a dimension, which a mesh of one need not name.
+        """Returns the group of the processes along one dimension through this one.
 
-        IndexError on a process outside of the mesh.
+        Args:
+            mesh_dim: The number or the name of the dimension; needed if there are
+                several.
+
+        Raises:
+            RuntimeError: There are several dimensions, and none is named.
+            IndexError: This process is not in the mesh.
+
+        Example:
+            >>> dist.DeviceMesh("cpu", [[0, 1]]).get_group(1).size()
+            2
         """
         if self.ndim > 1 and mesh_dim is None:
             raise RuntimeError((_MANY.format(self.ndim), *_WHICH))
@@ -157,7 +210,13 @@ class DeviceMesh:
         return group
 
     def get_all_groups(self) -> list[ProcessGroup]:
-        """The groups along all dimensions."""
+        """Returns the groups of this process along all dimensions.
+
+        Example:
+            >>> mesh = dist.DeviceMesh("cpu", [[0, 1]])
+            >>> [group.size() for group in mesh.get_all_groups()]
+            [1, 2]
+        """
         return [self.get_group(dim) for dim in range(self.ndim)]
 
     def _dim_of(self, name: str) -> int:
@@ -273,7 +332,19 @@ class DeviceMesh:
         *,
         mesh_dim_names: Names | None = None,
     ) -> DeviceMesh:
-        """A mesh of groups that exist: of one, or one for each dimension of `mesh`."""
+        """Makes a mesh of groups that exist already.
+
+        Args:
+            group: The group, or a list with one for each dimension of `mesh`.
+            device_type: Where the arrays will be: "cpu", or "cuda" where there is CUDA.
+            mesh: The ranks, which are needed for several dimensions.
+            mesh_dim_names: A name for each dimension.
+
+        Example:
+            >>> mesh = dist.DeviceMesh.from_group(dist.new_group([0, 1]), "cpu")
+            >>> mesh.size()
+            2
+        """
         is_one = not isinstance(group, (list, tuple))
         groups = [group] if isinstance(group, ProcessGroup) else list(group)
         mesh = _ranks_of(groups, mesh, is_one, mesh_dim_names)

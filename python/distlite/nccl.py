@@ -75,7 +75,20 @@ class NCCLOptions:
 
 
 class ProcessGroupNCCL(ProcessGroup):
-    """A group made by hand, with NCCL for arrays on CUDA devices."""
+    """A group with NCCL, for arrays on CUDA devices, that is made by hand.
+
+    Every rank constructs it with the same store. Arrays of the CPU are served as well.
+
+    Args:
+        store: A store that the ranks share.
+        rank: The rank of this process in the group.
+        size: The number of ranks.
+        options: `ProcessGroupNCCL.Options()`.
+
+    Raises:
+        DistBackendError: The other ranks did not come within the timeout.
+        DistError: NCCL or a device is missing; the message says what was looked for.
+    """
 
     NCCLConfig = NCCLConfig
     Options = NCCLOptions
@@ -150,12 +163,18 @@ def default_timeout() -> timedelta:
 
 @contextmanager
 def cuda_stream(stream: int | Any) -> Iterator[None]:
-    """In the block, `stream` is what this thread's arrays are ordered by.
+    """Orders the arrays of this thread by a CUDA stream, within a with statement.
 
-    For libraries without a current stream of their own; where there is one, this takes
-    its place.  `stream`: a cudaStream_t as a number, or an object that has it as `ptr`,
-    `cuda_stream`, `handle` or `value`, or by `__cuda_stream__`.  A call's own `stream=`
-    takes the place of this one.
+    It is meant for libraries that have no current stream; where a library has one, this
+    one takes its place. An argument `stream` of a call goes first.
+
+    Args:
+        stream: A cudaStream_t as a number, or an object that has it as `ptr`,
+            `cuda_stream`, `handle` or `value`, or by `__cuda_stream__`.
+
+    Example:
+        >>> with dist.cuda_stream(0):  # the default stream
+        ...     dist.barrier()
     """
     before = _C._set_cuda_stream(stream)
     try:

@@ -66,19 +66,55 @@ class _WithRoot(Options):
 
 
 class AllreduceOptions(_WithReduction):
-    """Of allreduce(): `reduceOp`."""
+    """Options of the method `allreduce` of a group.
+
+    They have `reduceOp`, `timeout` (negative is the group's own) and `asyncOp`. The
+    methods of a group return a `Work` whatever `asyncOp` says.
+
+    Example:
+        >>> options = dist.AllreduceOptions()
+        >>> options.reduceOp = dist.ReduceOp.MAX
+        >>> values = np.array([rank])
+        >>> dist.group.WORLD.allreduce([values], options).wait()
+        True
+        >>> int(values[0])
+        1
+    """
 
 
 class AllreduceCoalescedOptions(AllreduceOptions):
-    """Of allreduce_coalesced(): `reduceOp`."""
+    """Options of a group's `allreduce_coalesced`: those of `AllreduceOptions`.
+
+    Example:
+        >>> options = dist.AllreduceCoalescedOptions()
+        >>> options.reduceOp = dist.ReduceOp.MAX
+    """
 
 
 class ReduceScatterOptions(_WithReduction):
-    """Of reduce_scatter() and its kin: `reduceOp`."""
+    """Options of a group's `reduce_scatter`: `reduceOp`, `timeout`, `asyncOp`.
+
+    Example:
+        >>> options = dist.ReduceScatterOptions()
+        >>> options.reduceOp = dist.ReduceOp.MAX
+    """
 
 
 class BroadcastOptions(_WithRoot):
-    """Of broadcast(): `rootRank`, and `rootTensor`, the array of the root's list."""
+    """Options of the method `broadcast` of a group.
+
+    They have `rootRank`, the rank of the source in the group, `rootTensor`, the index
+    of its array in the list, `timeout` and `asyncOp`.
+
+    Example:
+        >>> options = dist.BroadcastOptions()
+        >>> options.rootRank = 1
+        >>> values = np.array([rank])
+        >>> dist.group.WORLD.broadcast([values], options).wait()
+        True
+        >>> int(values[0])
+        1
+    """
 
     rootTensor: int
 
@@ -88,7 +124,15 @@ class BroadcastOptions(_WithRoot):
 
 
 class ReduceOptions(_WithReduction):
-    """Of reduce(): `reduceOp`, `rootRank`, and `rootTensor`."""
+    """Options of the method `reduce` of a group.
+
+    They have `reduceOp`, `rootRank`, the rank of the destination in the group,
+    `rootTensor`, the index of its array in the list, `timeout` and `asyncOp`.
+
+    Example:
+        >>> options = dist.ReduceOptions()
+        >>> options.rootRank = 1
+    """
 
     rootRank: int
     rootTensor: int
@@ -99,23 +143,56 @@ class ReduceOptions(_WithReduction):
 
 
 class GatherOptions(_WithRoot):
-    """Of gather(): `rootRank`."""
+    """Options of the method `gather` of a group: `rootRank`, `timeout`, `asyncOp`.
+
+    Example:
+        >>> options = dist.GatherOptions()
+        >>> options.rootRank = 1
+    """
 
 
 class ScatterOptions(_WithRoot):
-    """Of scatter(): `rootRank`."""
+    """Options of the method `scatter` of a group: `rootRank`, `timeout`, `asyncOp`.
+
+    Example:
+        >>> options = dist.ScatterOptions()
+        >>> options.rootRank = 1
+    """
 
 
 class AllgatherOptions(Options):
-    """Of allgather() and its kin."""
+    """Options of the method `allgather` of a group: `timeout` and `asyncOp`.
+
+    Example:
+        >>> from datetime import timedelta
+        >>> options = dist.AllgatherOptions()
+        >>> options.timeout = timedelta(seconds=10)
+    """
 
 
 class AllToAllOptions(Options):
-    """Of alltoall() and its kin."""
+    """Options of the method `alltoall` of a group: `timeout` and `asyncOp`.
+
+    Example:
+        >>> from datetime import timedelta
+        >>> options = dist.AllToAllOptions()
+        >>> options.timeout = timedelta(seconds=10)
+    """
 
 
 class BarrierOptions(Options):
-    """Of barrier(): `device_ids` and `device`, which mean nothing to the CPU."""
+    """Options of the method `barrier` of a group.
+
+    They have `timeout` and `asyncOp`, and `device_ids` and `device`, which are ignored
+    for the CPU.
+
+    Example:
+        >>> from datetime import timedelta
+        >>> options = dist.BarrierOptions()
+        >>> options.timeout = timedelta(seconds=10)
+        >>> dist.group.WORLD.barrier(options).wait()
+        True
+    """
 
     device_ids: list[int]
     device: Any

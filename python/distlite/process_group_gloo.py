@@ -45,9 +45,27 @@ class GlooOptions:
 
 
 class ProcessGroupGloo(ProcessGroup):
-    """A group made by hand: every rank constructs it over the same store.
+    """A group with the CPU's backend that is made by hand.
 
-    Its last argument is a timeout or `_Options()`, by place or as `options`.
+    Every rank constructs it with the same store, and returns when all have.
+
+    Args:
+        store: A store that the ranks share.
+        rank: The rank of this process in the group.
+        size: The number of ranks.
+        timeout: The time that each operation may take, a `timedelta` or seconds, 30
+            minutes by default; or `ProcessGroupGloo._Options()`.
+        options: `ProcessGroupGloo._Options()`, whose `_timeout` is used.
+
+    Raises:
+        DistBackendError: The other ranks did not come within the timeout.
+
+    Example:
+        >>> group = dist.ProcessGroupGloo(store, rank, 2, timeout=20)
+        >>> values = np.array([rank + 1.0])
+        >>> group.all_reduce(values)
+        >>> values
+        array([3.])
     """
 
     Device = GlooDevice
@@ -70,10 +88,22 @@ class ProcessGroupGloo(ProcessGroup):
     def create_device(
         hostname: str = "", interface: str = "", lazy_init: bool | None = None
     ) -> GlooDevice:
-        """The device of an interface, or of a name or address of this host.
+        """Returns the device of an interface, or of a name or an address of this host.
 
-        For `_Options()._devices`, which are checked and kept; ranks that share a host
+        It is for `_Options()._devices`, which are checked and kept. Ranks on one host
         need none, and between hosts GLOO_SOCKET_IFNAME chooses.
+
+        Args:
+            hostname: A name or an address of this host.
+            interface: The name of an interface.
+            lazy_init: Accepted as torch does, and ignored.
+
+        Raises:
+            ValueError: Neither `hostname` nor `interface` is given.
+            RuntimeError: This host does not have them.
+
+        Example:
+            >>> device = dist.ProcessGroupGloo.create_device(interface="lo")
         """
         import socket
 
@@ -87,7 +117,14 @@ class ProcessGroupGloo(ProcessGroup):
 
     @staticmethod
     def create_default_device(lazy_init: bool | None = None) -> GlooDevice:
-        """The device that is used where none is given."""
+        """Returns the device that is used if none is given.
+
+        Args:
+            lazy_init: Accepted as torch does, and ignored.
+
+        Example:
+            >>> device = dist.ProcessGroupGloo.create_default_device()
+        """
         return GlooDevice("", "")
 
 

@@ -60,9 +60,27 @@ class _ReduceOpMeta(type):
 
 
 class ReduceOp(metaclass=_ReduceOpMeta):
-    """A reduction with its parameters; equal to its member.
+    """The reduction of a collective: `ReduceOp.SUM` and so on.
 
-    Collectives take either.  Only ``PREMUL_SUM`` has a parameter, its ``factor``.
+    The members are SUM, AVG (the mean, of floating-point and complex numbers), PRODUCT,
+    MIN, MAX, BAND, BOR and BXOR (of the bits of integers), and PREMUL_SUM, which
+    multiplies by a factor before it adds up: `ReduceOp.PREMUL_SUM(0.5)`. Collectives
+    take a member, or an object of this class, which is equal to its member.
+
+    Args:
+        op: The member.
+
+    Raises:
+        TypeError: `op` is not a member.
+
+    Example:
+        >>> values = np.array([1.0 + rank])
+        >>> dist.all_reduce(values, dist.ReduceOp.AVG)
+        >>> values
+        array([1.5])
+        >>> dist.all_reduce(values, dist.ReduceOp.PREMUL_SUM(10.0))
+        >>> values
+        array([30.])
     """
 
     __slots__ = ("_factor", "op")
@@ -134,7 +152,20 @@ def _make_nccl_premul_sum(factor: Any) -> ReduceOp:
 
 
 def supports_complex(reduceOp: Any) -> bool:
-    """Whether arrays of complex numbers can be combined like that."""
+    """Tells whether a reduction can combine arrays of complex numbers.
+
+    Args:
+        reduceOp: The reduction.
+
+    Returns:
+        True for SUM, AVG and PREMUL_SUM, otherwise False.
+
+    Example:
+        >>> dist.supports_complex(dist.ReduceOp.SUM)
+        True
+        >>> dist.supports_complex(dist.ReduceOp.MAX)
+        False
+    """
     return getattr(reduceOp, "op", reduceOp) in (
         RedOpType.SUM,
         RedOpType.AVG,

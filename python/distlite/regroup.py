@@ -81,11 +81,31 @@ def split_group(
     group_desc: str | None = None,
     backend: str | None = None,
 ) -> ProcessGroup | None:
-    """Cuts a group into parts, given as lists of its own ranks; each becomes a group.
+    """Divides a group into several groups.
 
-    All ranks of `parent_pg` (the default group) call it with the same lists, which have
-    no rank in common.  Returns the group of this rank's part, None if it is in none.
-    `timeout` is the new group's (30 minutes); `backend` its backend (the parent's).
+    All ranks of the group call it, with the same lists.
+
+    Args:
+        parent_pg: The group to divide; None is the default group.
+        split_ranks: The lists of ranks of that group, which become a group each. No
+            rank is in two lists.
+        timeout: The time that each operation of the new groups may take, a `timedelta`
+            or seconds; None is 30 minutes.
+        pg_options: Options of the backend NCCL, `ProcessGroupNCCL.Options`.
+        group_desc: What the groups are for, for messages.
+        backend: The backend of the new groups; None is that of the parent.
+
+    Returns:
+        The group of this rank, None if it is in none of the lists.
+
+    Raises:
+        ValueError: There are no lists, a rank is in two of them or is out of range, or
+            the group is not known.
+
+    Example:
+        >>> own = dist.split_group(split_ranks=[[0], [1]])
+        >>> own.size()
+        1
     """
     if not split_ranks:
         raise ValueError("split_ranks cannot be None or empty")
@@ -143,14 +163,34 @@ def shrink_group(
     shrink_flags: int = SHRINK_DEFAULT,
     pg_options: Any | None = None,
 ) -> ProcessGroup:
-    """Goes on without some ranks, which may have died: the group of the survivors.
+    """Makes a group of the survivors of a group, some of whose ranks may have died.
 
-    All survivors call it, with the same list of the ranks in `group` (the default one)
-    that are left out; those do not.  Returns when all survivors have come.  The old
-    group is destroyed and cannot be used any more.  Ranks are counted anew, in the old
-    order.  After the default group its survivors are the default group, and the other
-    groups are destroyed, as their ranks counted in the old one.  SHRINK_ABORT first
-    ends whatever this process still does in the old group.
+    All survivors call it, with the same list, and it returns when all have. The old
+    group is destroyed. The ranks are numbered anew, in the old order. If it was the
+    default group, the survivors are the new default group, and all other groups are
+    destroyed.
+
+    Args:
+        ranks_to_exclude: The ranks in the group that are left out; they do not call it.
+        group: The group; None is the default group.
+        shrink_flags: `distlite.regroup.SHRINK_ABORT` first aborts what this process
+            still does in the old group; `SHRINK_DEFAULT` does not.
+        pg_options: Options of the backend NCCL, `ProcessGroupNCCL.Options`.
+
+    Returns:
+        The new group.
+
+    Raises:
+        ValueError: A rank is out of range, or this rank is among those left out.
+        DistBackendError: The survivors left out different ranks, or one of them did not
+            come within the timeout.
+
+    Example:
+        >>> pair = dist.new_group([0, 1])
+        >>> if rank == 0:
+        ...     rest = dist.shrink_group([1], group=pair)
+        ...     print(rest.size())
+        1
     """
     _check_shrink(ranks_to_exclude, shrink_flags)
     former = world.require_default() if group is None else group

@@ -37,7 +37,24 @@ _handlers: dict[str, Callable[..., Iterator[Answer]]] = {}
 def register_rendezvous_handler(
     scheme: str, handler: Callable[..., Iterator[Answer]]
 ) -> None:
-    """Lets `handler(url, timeout=..., ...)` answer for URLs of `scheme`."""
+    """Registers a function that finds the store for URLs of a scheme.
+
+    Args:
+        scheme: The scheme, the part of the URL before `://`.
+        handler: The function. It is called with the URL and with keywords such as
+            `timeout`, and returns an iterator of (store, rank, world_size).
+
+    Raises:
+        RuntimeError: The scheme is registered already.
+
+    Example:
+        >>> def one_rank(url, timeout=None, **kwargs):
+        ...     yield dist.HashStore(), 0, 1
+        >>> scheme = f"memory{rank}"
+        >>> dist.register_rendezvous_handler(scheme, one_rank)
+        >>> next(dist.rendezvous(f"{scheme}://"))[1:]
+        (0, 1)
+    """
     if scheme in _handlers:
         raise RuntimeError(f"Rendezvous handler for {scheme}:// already registered")
     _handlers[scheme] = handler
@@ -46,7 +63,34 @@ def register_rendezvous_handler(
 def rendezvous(
     url: str, rank: int = -1, world_size: int = -1, **kwargs: Any
 ) -> Iterator[Answer]:
-    """An iterator whose first value is (store, rank, world_size)."""
+    """Finds the store, the rank and the world size that a URL leads to.
+
+    `init_process_group` calls it.
+
+    Args:
+        url: The URL: `env://`, `tcp://host:port`, `file:///path`, or one with a scheme
+            of `register_rendezvous_handler`.
+        rank: The rank of this process, if neither the URL nor the environment says it.
+        world_size: The number of processes, likewise.
+
+    Returns:
+        An iterator, whose first value is (store, rank, world_size).
+
+    Raises:
+        RuntimeError: The scheme is not known, or an argument has the wrong type.
+        ValueError: The rank, the world size or a part of the address is missing or
+            wrong.
+
+    Example:
+        >>> import os, tempfile
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> url = f"file://{folder.name}/store"
+        >>> store, own_rank, size = next(dist.rendezvous(url, rank=0, world_size=1))
+        >>> own_rank, size
+        (0, 1)
+        >>> store.close()
+        >>> folder.cleanup()
+    """
     if not isinstance(url, str):
         raise RuntimeError(f"`url` must be a string. {type(url)}: {url}")
     if not isinstance(rank, int):

@@ -20,16 +20,29 @@ _LARGE = (2**32 - 1) // 20
 
 
 class DistributedSampler:
-    """The indices of one rank's samples; index-equal to torch's class of this name.
+    """The indices of the samples of one rank, the same as those of torch's class.
 
-    `dataset` is whatever has a length.  Sample i of an epoch's order goes to rank
-    i % `num_replicas`.  All ranks get equally many: what does not come out even is
-    filled up with samples from the order's beginning, or, with `drop_last`, left out at
-    its end.  With `shuffle` the order is another one in each epoch, made of `seed` plus
-    the epoch, which are the same on all ranks; call set_epoch() before each.
+    Sample i of the order of an epoch goes to rank i % `num_replicas`. All ranks get
+    equally many.
 
-    `num_replicas` and `rank` are the default group's unless given, which is a
-    ValueError without a default group, as is a `rank` not below `num_replicas`.
+    Args:
+        dataset: An object that has a length.
+        num_replicas: The number of ranks; None is the size of the default group.
+        rank: The rank; None is that in the default group.
+        shuffle: If True, the order is a different one in each epoch; see `set_epoch`.
+        seed: What the orders are made of, with the number of the epoch; the same on all
+            ranks.
+        drop_last: If True, samples at the end of the order are left out until all ranks
+            get equally many; otherwise some from its beginning are repeated.
+
+    Raises:
+        ValueError: There is no default group, or the rank is out of range.
+
+    Example:
+        >>> from distlite.data_parallel import DistributedSampler
+        >>> sampler = DistributedSampler(range(6), shuffle=False)
+        >>> list(sampler) == [[0, 2, 4], [1, 3, 5]][rank]
+        True
     """
 
     def __init__(
@@ -78,7 +91,20 @@ class DistributedSampler:
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the order of the next iteration.  Without it all epochs are alike."""
+        """Chooses the order of the next iteration.
+
+        Without it all epochs have the same order.
+
+        Args:
+            epoch: The number of the epoch.
+
+        Example:
+            >>> from distlite.data_parallel import DistributedSampler
+            >>> sampler = DistributedSampler(range(6))
+            >>> sampler.set_epoch(3)
+            >>> len(list(sampler))
+            3
+        """
         self.epoch = epoch
 
 

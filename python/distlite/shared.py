@@ -26,11 +26,33 @@ __all__ = ["shared_empty", "shared_empty_like", "shared_zeros", "shared_zeros_li
 def shared_zeros(
     shape: int | tuple[int, ...], dtype: Any = None, group: ProcessGroup | None = None
 ) -> np.ndarray:
-    """A new array of zeros, float64 by default, that the ranks of `group` can reach.
+    """Makes an array of zeros in memory that ranks of the host can read in place.
 
-    Not collective.  The memory is taken at once (MemoryError if there is too little)
-    and given back with the last view of the array; it outlives the group.  After an
-    operation on it that failed, peers may still write into it.
+    Collectives of the group on large arrays of this kind need not copy them first. It
+    is not collective. The memory is taken at once, and given back with the last view of
+    the array, which may outlive the group. After an operation on it that failed, peers
+    may still write to it. `shared_empty` is another name of this function.
+
+    Args:
+        shape: The shape, a number or a tuple.
+        dtype: The dtype, float64 by default.
+        group: The group; None is the default group.
+
+    Returns:
+        A NumPy array.
+
+    Raises:
+        TypeError: The dtype holds Python objects.
+        ValueError: A dimension is negative, or there is no default group.
+        MemoryError: There is too little memory.
+
+    Example:
+        >>> gradient = dist.shared_zeros((2, 2))
+        >>> gradient += rank
+        >>> dist.all_reduce(gradient)
+        >>> gradient
+        array([[1., 1.],
+               [1., 1.]])
     """
     import math
 
@@ -50,7 +72,25 @@ def shared_zeros(
 
 
 def shared_zeros_like(array: Any, group: ProcessGroup | None = None) -> np.ndarray:
-    """As shared_zeros(), with the shape and dtype of `array`."""
+    """Makes an array as `shared_zeros` does, of the shape and dtype of another one.
+
+    `shared_empty_like` is another name of this function.
+
+    Args:
+        array: The other array.
+        group: The group; None is the default group.
+
+    Returns:
+        A NumPy array of zeros.
+
+    Raises:
+        TypeError: The dtype holds Python objects.
+        MemoryError: There is too little memory.
+
+    Example:
+        >>> dist.shared_zeros_like(np.ones(3, np.float32))
+        array([0., 0., 0.], dtype=float32)
+    """
     import numpy as np
 
     model = np.asarray(array)

@@ -47,7 +47,18 @@ ANY_TEXT = "surrogatepass"  # what a traceback may have in it
 
 
 class ProcessException(Exception):
-    """A process did not end well; which one, by index and pid."""
+    """A process did not end well.
+
+    Args:
+        msg: The text.
+        error_index: The index of the process.
+        pid: The id of the process, also as `error_pid`.
+
+    Example:
+        >>> from distlite import spawn
+        >>> spawn.ProcessException("process 0 failed", 0, 4711).error_index
+        0
+    """
 
     def __init__(self, msg: str, error_index: int, pid: int) -> None:
         super().__init__(msg)
@@ -65,14 +76,42 @@ class ProcessException(Exception):
 
 
 class ProcessRaisedException(ProcessException):
-    """Its function raised; the text has the traceback."""
+    """The function of a process raised an exception; the text has its traceback.
+
+    Args:
+        msg: The text.
+        error_index: The index of the process.
+        error_pid: The id of the process.
+
+    Example:
+        >>> import time
+        >>> from distlite import spawn
+        >>> try:
+        ...     spawn.spawn(time.ctime, ("x",))
+        ... except spawn.ProcessRaisedException as error:
+        ...     print("TypeError" in str(error))
+        True
+    """
 
     def __init__(self, msg: str, error_index: int, error_pid: int) -> None:
         super().__init__(msg, error_index, error_pid)
 
 
 class ProcessExitedException(ProcessException):
-    """It ended by itself or by a signal."""
+    """A process ended by itself or by a signal, before its function had returned.
+
+    Args:
+        msg: The text.
+        error_index: The index of the process.
+        error_pid: The id of the process.
+        exit_code: The exit status, negative after a signal.
+        signal_name: The name of the signal, or None.
+
+    Example:
+        >>> from distlite import spawn
+        >>> spawn.ProcessExitedException("process 0 ended", 0, 4711, 3).exit_code
+        3
+    """
 
     def __init__(
         self,
@@ -92,7 +131,19 @@ class ProcessExitedException(ProcessException):
 
 
 class ProcessContext:
-    """Processes that were started together."""
+    """The processes that `start_processes` has started.
+
+    Args:
+        processes: The processes.
+        errors: A connection for each, by which it tells what it raised.
+
+    Example:
+        >>> import time
+        >>> from distlite import spawn
+        >>> context = spawn.start_processes(time.ctime, nprocs=2, join=False)
+        >>> len(context.pids()), context.join(timeout=20)
+        (2, True)
+    """
 
     def __init__(
         self, processes: Sequence[BaseProcess], errors: Sequence[Connection]
@@ -107,16 +158,29 @@ class ProcessContext:
         return [self.processes[index].sentinel for index in self._indices.values()]
 
     def pids(self) -> list[int]:
-        """Their process ids."""
+        """Returns the ids of the processes."""
         return [int(process.pid or 0) for process in self.processes]
 
     def join(
         self, timeout: float | None = None, grace_period: float | None = None
     ) -> bool:
-        """True when all have ended well, False when not all have ended after `timeout`
-        seconds.  When one has failed, the others have a moment to write the table of
-        the failure, then they get SIGTERM, after `grace_period` seconds (30) SIGKILL,
-        and then this raises."""
+        """Waits until all processes have ended.
+
+        When one fails, the others have a moment to write the table of the failure; then
+        they get SIGTERM, and SIGKILL after the grace period.
+
+        Args:
+            timeout: The seconds to wait; None is no limit.
+            grace_period: The seconds from SIGTERM to SIGKILL; None is 30.
+
+        Returns:
+            True if all have ended well, False if some are still running after
+            `timeout`.
+
+        Raises:
+            ProcessRaisedException: The function of a process raised an exception.
+            ProcessExitedException: A process ended otherwise.
+        """
         limit = None if timeout is None else time.monotonic() + timeout
         while self._indices:
             left = None if limit is None else max(0.0, limit - time.monotonic())
@@ -184,8 +248,31 @@ def start_processes(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> ProcessContext | None:
-    """Calls `fn(i, *args)` in each of `nprocs` new processes; with `join`, returns None
-    when all have ended well, and raises when one has not."""
+    """Calls a function in several new processes.
+
+    The function gets the index of its process, from 0 on, and then `args`.
+
+    Args:
+        fn: The function.
+        args: Further arguments of the function, a tuple.
+        nprocs: The number of processes.
+        join: If True, the call returns when all processes have ended.
+        daemon: Whether the processes are daemons, which cannot start processes
+            themselves.
+        start_method: "spawn", "fork" or "forkserver", as for `multiprocessing`.
+
+    Returns:
+        None, or a `ProcessContext` if `join` is False.
+
+    Raises:
+        ProcessRaisedException: The function of a process raised an exception.
+        ProcessExitedException: A process ended otherwise.
+
+    Example:
+        >>> import time
+        >>> from distlite import spawn
+        >>> spawn.start_processes(time.ctime, nprocs=2)
+    """
     context = multiprocessing.get_context(start_method)
     processes: list[BaseProcess] = []
     errors: list[Connection] = []
@@ -215,7 +302,31 @@ def spawn(
     daemon: bool = False,
     start_method: str = "spawn",
 ) -> ProcessContext | None:
-    """`start_processes` with new interpreters, whatever `start_method` says."""
+    """Calls a function in several new processes, each with a new interpreter.
+
+    The function gets the index of its process, from 0 on, and then `args`.
+
+    Args:
+        fn: The function, which other processes can import.
+        args: Further arguments of the function, a tuple.
+        nprocs: The number of processes.
+        join: If True, the call returns when all processes have ended.
+        daemon: Whether the processes are daemons, which cannot start processes
+            themselves.
+        start_method: "spawn"; others are warned of, see `start_processes`.
+
+    Returns:
+        None, or a `ProcessContext` if `join` is False.
+
+    Raises:
+        ProcessRaisedException: The function of a process raised an exception.
+        ProcessExitedException: A process ended otherwise.
+
+    Example:
+        >>> import time
+        >>> from distlite import spawn
+        >>> spawn.spawn(time.ctime, nprocs=1)
+    """
     if start_method != "spawn":
         warnings.warn(
             "spawn() always uses the start method 'spawn'; for another one call "

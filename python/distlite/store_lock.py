@@ -24,15 +24,28 @@ LOOK_AGAIN_SECONDS = 1.0
 
 
 class StoreLock:
-    """Held by at most one `with` block at a time, of all that name it on one store.
+    """A lock that at most one with statement holds at a time, of all users of a store.
 
-    The lock is the value of the key `name`: empty or absent when free, otherwise the
-    owner, as "host:pid:..." in ASCII.  It is not re-entrant.  One object may be used
-    again, but serves one holder at a time: threads take a `store.lock(name)` each.
+    `Store.lock` makes it. It is not re-entrant. An object may be used again, but serves
+    one holder at a time: each thread calls `store.lock(name)`.
 
-    There is no lease: a holder that dies keeps the lock, and the others' timeouts name
-    it.  Whoever knows that it is dead frees it with `store.delete_key(name)`; should it
-    live after all, its leaving the block then raises DistStoreError.
+    The lock is the value of the key `name`: empty or absent if it is free, otherwise
+    the owner, "host:pid:...". It is not a lease: a holder that dies keeps it, and the
+    timeouts of the others name it. Whoever knows that it is dead frees the lock with
+    `store.delete_key(name)`; if it is alive after all, it gets a DistStoreError at the
+    end of its with statement.
+
+    Args:
+        store: The store.
+        name: The name of the lock, a key of the store.
+        timeout: The time to wait for it, a `timedelta` or seconds; None is the store's
+            own.
+
+    Example:
+        >>> from distlite.store_lock import StoreLock
+        >>> with StoreLock(dist.HashStore(), "checkpoint", timeout=5.0):
+        ...     print("held")
+        held
     """
 
     def __init__(
@@ -61,7 +74,12 @@ class StoreLock:
         self.release()
 
     def acquire(self) -> None:
-        """Waits for the lock; DistStoreError when the timeout ends."""
+        """Waits for the lock.
+
+        Raises:
+            DistStoreError: The timeout has ended; the message names the holder.
+            RuntimeError: This object holds the lock already.
+        """
         if self._token:
             raise RuntimeError(f"lock {self.name!r} is held already by this object")
         token = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}".encode()
@@ -74,7 +92,12 @@ class StoreLock:
         self._token = token
 
     def release(self) -> None:
-        """Frees the lock; DistStoreError when it was no longer this object's."""
+        """Frees the lock.
+
+        Raises:
+            DistStoreError: The lock had been taken away from this object.
+            RuntimeError: This object does not hold the lock.
+        """
         token, self._token = self._token, b""
         if not token:
             raise RuntimeError(f"lock {self.name!r} is not held by this object")

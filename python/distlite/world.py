@@ -148,11 +148,27 @@ class _WorldProperty(type):
 
 
 class group(metaclass=_WorldProperty):
-    """``group.WORLD`` is the default group, None before init_process_group."""
+    """The holder of the default group.
+
+    `group.WORLD` is the default group, and None before `init_process_group`.
+
+    Example:
+        >>> dist.group.WORLD.size()
+        2
+    """
 
 
 class GroupMember(metaclass=_WorldProperty):
-    """As ``group``, and what stands for a group that this process is not in."""
+    """The default group, and the object that stands for groups of other processes.
+
+    `GroupMember.WORLD` is the default group. `GroupMember.NON_GROUP_MEMBER` is what
+    `new_group` returns to processes that are not members; operations on it do nothing.
+
+    Example:
+        >>> group = dist.new_group([0])
+        >>> (group is dist.GroupMember.NON_GROUP_MEMBER) == (rank == 1)
+        True
+    """
 
     # A number, as torch's is; whoever has it may pass it where a group is asked for.
     NON_GROUP_MEMBER: ProcessGroup = -100  # type: ignore[assignment]

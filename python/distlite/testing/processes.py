@@ -36,7 +36,28 @@ FOLDER = "DISTLITE_TESTING_FOLDER"
 
 @dataclass
 class Outcome:
-    """What became of one rank."""
+    """What became of a rank.
+
+    `value` is what it returned; `exception` and `traceback` tell what it raised,
+    `returncode` how its process ended, `output` what it printed; `is_late` is True if
+    it had to be killed at the end of the time, and `skip_reason` is that of
+    `pytest.skip`.
+
+    Args:
+        rank: The rank.
+        value: What the rank returned.
+        exception: What it raised, if it can be pickled.
+        traceback: The text of the traceback.
+        returncode: The exit status of the process, negative after a signal.
+        output: What the rank printed.
+        is_late: Whether it had to be killed at the end of the time.
+        skip_reason: The reason given to `pytest.skip`.
+
+    Example:
+        >>> from distlite import testing
+        >>> testing.Outcome(rank=0, value=3, returncode=0).is_good
+        True
+    """
 
     rank: int
     value: Any = None
@@ -72,7 +93,21 @@ class Outcome:
 
 
 class RanksFailed(AssertionError):
-    """At least one rank failed; `outcomes` has all of them."""
+    """At least one rank failed; `outcomes` has those of all ranks.
+
+    Args:
+        message: What the failed ranks have to say.
+        outcomes: The outcomes of all ranks.
+
+    Example:
+        >>> from distlite import testing
+        >>> try:
+        ...     with testing.world(2) as ranks:
+        ...         ranks.run(lambda rank: 1 // rank)
+        ... except testing.RanksFailed as error:
+        ...     print([outcome.is_good for outcome in error.outcomes])
+        [False, True]
+    """
 
     def __init__(self, message: str, outcomes: list[Outcome]) -> None:
         super().__init__(message)
@@ -89,25 +124,37 @@ def run_ranks(
     wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
     **kwargs: Any,
 ) -> list[Any]:
-    """Runs `function(**kwargs)` as `world_size` processes; what each returned, by rank.
+    """Runs a function as several processes, the ranks of a default group.
 
     The function lies at the top of a module that can be imported from its file; what it
-    takes and returns can be pickled.  Where it has parameters `rank`, `world_size` and
-    `init_method` (an address of this run) they are given.  The default group is made
-    before and destroyed after it, unless `backend` is None.  `env` is added to the
-    environment of each.  `wrap`, by rank, makes of a rank's command the one that is
-    run, as in a container.
+    takes and returns can be pickled. If it has parameters `rank`, `world_size` and
+    `init_method` (an address for this run), they are given. No process outlives the
+    call, or this process.
 
-    When a rank fails, is killed, or has not returned after `timeout` seconds, all are
-    killed and RanksFailed shows the traceback and output of each; of late ones the
-    stacks of all threads.  Nothing outlives the call, or this process.
+    Args:
+        function: The function.
+        world_size: The number of ranks.
+        backend: The backend of the default group, which is made before the function is
+            called and destroyed afterwards; None: there is none.
+        timeout: The seconds after which ranks that have not returned are killed.
+        env: Variables that are added to the environment of each rank.
+        wrap: For each rank a function that makes, of the command of the rank, the
+            command that is run, in a container for example.
 
-    >>> def total(rank: int) -> float:
-    ...     x = np.array([float(rank)])
-    ...     dist.all_reduce(x)
-    ...     return float(x[0])
-    >>> run_ranks(total, 4)
-    [6.0, 6.0, 6.0, 6.0]
+    Returns:
+        What each rank returned, as a list.
+
+    Raises:
+        RanksFailed: A rank raised an exception, was killed, or is late. The message has
+            the traceback and the output of each, and of late ones the stacks of all
+            threads.
+        ValueError: Other processes cannot import the function.
+
+    Example:
+        >>> import calendar
+        >>> from distlite import testing
+        >>> testing.run_ranks(calendar.isleap, 2, year=2024)
+        [True, True]
     """
     with Job(function, world_size, backend, env, wrap, timeout, kwargs) as job:
         outcomes = job.wait(timeout, is_ended_by_failure=True)
@@ -125,7 +172,30 @@ def rank_outcomes(
     wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
     **kwargs: Any,
 ) -> list[Outcome]:
-    """As run_ranks(), where some ranks are meant to fail: what became of each rank."""
+    """Runs a function as several processes, some of which are meant to fail.
+
+    Args:
+        function: The function, as for `run_ranks`.
+        world_size: The number of ranks.
+        backend: The backend of the default group; None: there is none.
+        timeout: The seconds after which ranks that have not returned are killed.
+        env: Variables that are added to the environment of each rank.
+        wrap: For each rank a function that changes its command, as for `run_ranks`.
+
+    Returns:
+        What became of each rank, as a list of `Outcome`.
+
+    Raises:
+        ValueError: Other processes cannot import the function.
+
+    Example:
+        >>> import calendar
+        >>> from distlite import testing
+        >>> function = calendar.monthrange
+        >>> outcomes = testing.rank_outcomes(function, 1, year=2024, month=13)
+        >>> outcomes[0].is_good
+        False
+    """
     with Job(function, world_size, backend, env, wrap, timeout, kwargs) as job:
         return job.wait(timeout)
 
@@ -139,12 +209,27 @@ def start_ranks(
     wrap: Sequence[Callable[[list[str]], list[str]]] | None = None,
     **kwargs: Any,
 ) -> Job:
-    """As run_ranks(), without waiting: a Job, to disturb its ranks and wait for them.
+    """Starts a function as several processes, to kill, stop and delay some of them.
 
-    >>> with start_ranks(train, 4) as job:
-    ...     job.wait_for_mark(2, "trained")  # which it sets by mark("trained")
-    ...     job.kill(2)
-    ...     outcomes = job.wait(timeout=30)
+    Args:
+        function: The function, as for `run_ranks`.
+        world_size: The number of ranks.
+        backend: The backend of the default group; None: there is none.
+        env: Variables that are added to the environment of each rank.
+        wrap: For each rank a function that changes its command, as for `run_ranks`.
+
+    Returns:
+        A `Job`, to be used in a with statement.
+
+    Raises:
+        ValueError: Other processes cannot import the function.
+
+    Example:
+        >>> import calendar
+        >>> from distlite import testing
+        >>> with testing.start_ranks(calendar.isleap, 2, year=2024) as job:
+        ...     print([outcome.value for outcome in job.wait(timeout=30)])
+        [True, True]
     """
     return Job(function, world_size, backend, env, wrap, None, kwargs)
 
@@ -168,7 +253,20 @@ def describe_failed(name: str, outcomes: list[Outcome]) -> str:
 
 
 def mark(name: str) -> None:
-    """In a rank of start_ranks(): tells Job.wait_for_mark() that it has come so far."""
+    """Tells `Job.wait_for_mark` that a rank of `start_ranks` has come to a place.
+
+    Args:
+        name: The name of the place.
+
+    Raises:
+        RuntimeError: This process is not a rank of `start_ranks`.
+
+    Example:
+        >>> import contextlib
+        >>> from distlite import testing
+        >>> with contextlib.suppress(RuntimeError):  # this process is no such rank
+        ...     testing.mark("half")
+    """
     folder = os.environ.get(FOLDER)
     if folder is None:
         raise RuntimeError("mark() is for ranks of distlite.testing.start_ranks()")
@@ -241,7 +339,26 @@ class _Rank:
 
 
 class Job:
-    """The ranks of start_ranks(); leaving the context kills what is left of them."""
+    """The processes of `start_ranks`, to be used in a with statement.
+
+    At the end of the statement those that are left are killed.
+
+    Args:
+        function: As for `start_ranks`, as are the others.
+        world_size: The number of ranks.
+        backend: The backend of the default group, or None.
+        env: Variables that are added to the environment of each rank.
+        wrap: For each rank a function that changes its command.
+        timeout: The seconds that operations of the default group may take.
+        kwargs: The arguments of the function.
+
+    Example:
+        >>> import calendar
+        >>> from distlite import testing
+        >>> with testing.start_ranks(calendar.isleap, 1, year=2024) as job:
+        ...     print(job.pid(0) > 0, job.wait(timeout=30)[0].is_good)
+        True True
+    """
 
     def __init__(
         self,
@@ -284,30 +401,62 @@ class Job:
         self._folder.cleanup()
 
     def pid(self, rank: int) -> int:
-        """Of the rank's process."""
+        """Returns the process id of a rank.
+
+        Args:
+            rank: The rank.
+        """
         return self._ranks[rank].process.pid
 
     def kill(self, rank: int, number: int = signal.SIGKILL) -> None:
-        """Sends a signal to a rank and to all that it started."""
+        """Sends a signal to a rank and to all processes that it has started.
+
+        Args:
+            rank: The rank.
+            number: The signal, SIGKILL by default.
+        """
         self._ranks[rank].signal(number)
 
     def stop(self, rank: int) -> None:
-        """Stops a rank until go_on()."""
+        """Stops a rank until `go_on`.
+
+        Args:
+            rank: The rank.
+        """
         self._ranks[rank].signal(signal.SIGSTOP)
 
     def go_on(self, rank: int) -> None:
-        """Ends a stop()."""
+        """Lets a rank continue after `stop`.
+
+        Args:
+            rank: The rank.
+        """
         self._ranks[rank].signal(signal.SIGCONT)
 
     def delay(self, rank: int, seconds: float) -> None:
-        """Stops a rank for so long; returns at once."""
+        """Stops a rank for some time, and returns at once.
+
+        Args:
+            rank: The rank.
+            seconds: The time in seconds.
+        """
         self.stop(rank)
         timer = threading.Timer(seconds, self.go_on, [rank])
         self._timers.append(timer)
         timer.start()
 
     def wait_for_mark(self, rank: int, name: str, timeout: float = 60.0) -> None:
-        """Returns when the rank has called mark(name); RanksFailed when it ended."""
+        """Waits until a rank has called `mark`.
+
+        Args:
+            rank: The rank.
+            name: The name that it calls `mark` with.
+            timeout: The seconds to wait.
+
+        Raises:
+            RanksFailed: The rank has ended before.
+            TimeoutError: The rank has not come to it in time.
+        """
         path = Path(self._folder.name, f"mark-{rank}-{name}")
         deadline = time.monotonic() + timeout
         while not path.exists():
@@ -324,9 +473,14 @@ class Job:
     def wait(
         self, timeout: float = 60.0, *, is_ended_by_failure: bool = False
     ) -> list[Outcome]:
-        """What became of each rank; those that are late are killed.
+        """Waits until all ranks have ended, and kills those that are late.
 
-        With `is_ended_by_failure` the first that fails ends all.
+        Args:
+            timeout: The seconds to wait.
+            is_ended_by_failure: If True, the first rank that fails ends all.
+
+        Returns:
+            What became of each rank, as a list of `Outcome`.
         """
         deadline = time.monotonic() + timeout
         running = set(range(len(self._ranks)))

@@ -112,7 +112,19 @@ class _Rank:
 
 
 class Ranks:
-    """The ranks of one world().  `len()` tells how many."""
+    """The ranks of `world`; `len()` returns how many there are.
+
+    Args:
+        size: The number of ranks.
+        backend: The backend of the default group, or None.
+        timeout: The seconds after which a run is late.
+
+    Example:
+        >>> from distlite import testing
+        >>> with testing.world(2) as ranks:
+        ...     print(len(ranks))
+        2
+    """
 
     def __init__(self, size: int, backend: str | None, timeout: float) -> None:
         if size < 1:
@@ -138,11 +150,26 @@ class Ranks:
         timeout: float | None = None,
         **kwargs: Any,
     ) -> list[Any]:
-        """`function(*args, **kwargs)` on all ranks: what each returned, by rank.
+        """Runs a function on all ranks.
 
-        A parameter `rank` is given.  RanksFailed when one raises, or has not returned
-        after `timeout` seconds (that of world()); it has the tracebacks of all, and the
-        first exception as its cause.
+        Args:
+            function: The function. A parameter `rank` is given; all others are passed
+                on.
+            timeout: The seconds after which the run is late; None is the value of
+                `world`.
+
+        Returns:
+            What each rank returned, as a list.
+
+        Raises:
+            RanksFailed: A rank raised an exception or is late. The message has the
+                tracebacks of all ranks, and the cause is the first exception.
+
+        Example:
+            >>> from distlite import testing
+            >>> with testing.world(2) as ranks:
+            ...     print(ranks.run(lambda rank, step: rank + step, step=10))
+            [10, 11]
         """
         outcomes = self._outcomes(function, args, kwargs, timeout, True)
         first = next((each.exception for each in outcomes if each.exception), None)
@@ -159,7 +186,24 @@ class Ranks:
         timeout: float | None = None,
         **kwargs: Any,
     ) -> list[Outcome]:
-        """As run(), where some ranks are meant to fail: what became of each."""
+        """Runs a function on all ranks, some of which are meant to fail.
+
+        Args:
+            function: The function. A parameter `rank` is given; all others are passed
+                on.
+            timeout: The seconds after which the run is late; None is the value of
+                `world`.
+
+        Returns:
+            What became of each rank, as a list of `Outcome`.
+
+        Example:
+            >>> from distlite import testing
+            >>> with testing.world(2) as ranks:
+            ...     outcomes = ranks.outcomes(lambda rank: 1 // rank)
+            ...     print([outcome.is_good for outcome in outcomes])
+            [False, True]
+        """
         return self._outcomes(function, args, kwargs, timeout, False)
 
     def _outcomes(
@@ -272,15 +316,27 @@ def _ends(
 
 
 def world(size: int, *, backend: str | None = "gloo", timeout: float = 60.0) -> Ranks:
-    """`size` ranks as threads of this process, each with a default group of its own.
+    """Starts ranks that are threads of this process, each with its own default group.
 
-    Nothing is pickled and functions may be of any kind, so that it suits notebooks and
-    quick tests; a rank cannot be killed or stopped, which start_ranks() is for.
-    `backend=None` leaves it to the function to make a group.  After `timeout` seconds
-    a run is late, and its operations end.
+    Nothing is pickled and functions may be of any kind, which suits notebooks and quick
+    tests. Such a rank cannot be killed or stopped; `start_ranks` is for that.
 
-    >>> with world(2) as ranks:
-    ...     ranks.run(lambda: distlite.get_rank())
-    [0, 1]
+    Args:
+        size: The number of ranks.
+        backend: The backend of the default group; None leaves it to the function to
+            make one.
+        timeout: The seconds after which a run is late, and its operations end.
+
+    Returns:
+        `Ranks`, to be used in a with statement.
+
+    Raises:
+        ValueError: `size` is less than 1.
+
+    Example:
+        >>> from distlite import testing
+        >>> with testing.world(2) as ranks:
+        ...     print(ranks.run(dist.get_rank))
+        [0, 1]
     """
     return Ranks(size, backend, timeout)
