@@ -27,3 +27,22 @@ SLOW = {"fault-tolerance", "from-mpi4py", "launching"}
 )
 def test_a_page(page: Path, tmp_path: Path) -> None:
     run_page(page, tmp_path)
+
+
+def page_of(folder: Path, text: str) -> Path:
+    page = folder / "page.md"
+    page.write_text(text)
+    return page
+
+
+def test_what_is_not_printed_is_found_out(tmp_path: Path) -> None:
+    program = '```python\n# say.py\nprint("one")\n```\n'
+    lie = page_of(tmp_path, program + "```console\n$ python say.py\ntwo\n```\n")
+    with pytest.raises(AssertionError, match=r"misses: \['two'\]"):
+        run_page(lie, tmp_path)
+
+
+def test_what_cannot_be_run_is_told(tmp_path: Path) -> None:
+    program = "```python\n# say.py\nimport no_such_package\n```\n"
+    page = page_of(tmp_path, program + "```console\n$ python say.py\n```\n")
+    assert run_page(page, tmp_path) == ["python say.py: there is no no_such_package"]
