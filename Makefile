@@ -72,7 +72,7 @@ build/.extension: .venv/.packages $(SOURCES)
 
 .venv-docs/.packages:
 	$(PYTHON) -m venv --clear .venv-docs
-	.venv-docs/bin/python $(PIP) sphinx furo myst-parser numpy typing_extensions
+	.venv-docs/bin/python $(PIP) sphinx furo myst-parser numpy
 	@touch $@
 
 demo: build/.extension

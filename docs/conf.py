@@ -33,3 +33,12 @@ autodoc_member_order = "bysource"
 autodoc_default_options = {"members": True}
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
+
+
+def name_members_as_users_do(app, what, name, obj, options, signature, returns):
+    """ReduceOp.SUM, where Python shows the class that the member comes from."""
+    return signature and signature.replace("RedOpType.", "ReduceOp."), returns
+
+
+def setup(app):
+    app.connect("autodoc-process-signature", name_members_as_users_do)

@@ -229,8 +229,8 @@ class GradientReducer:
 
         Raises:
             KeyError: There is no such parameter.
-            TypeError: The gradient is not an array, or has another dtype.
-            ValueError: The gradient has another shape.
+            TypeError: The gradient is not an array of the parameter's library.
+            ValueError: The gradient has another shape or dtype.
             RuntimeError: The gradient has been told of already.
         """
         if not self._is_syncing:

@@ -287,6 +287,16 @@ def _limited(group: ProcessGroup, timeout: Any) -> Any:
     return group if is_unset else (group, timeout)
 
 
+_AS_TORCH = """Begins the operation, as torch's method of this name, and returns a Work.
+
+The arguments are arrays, then an object of options, or what it would hold: the
+reduction, a rank in the group, a timeout.
+"""
+_OR_OF_MODULE = """
+With an argument that only `distlite.{}` has, it is that function in this group.
+"""
+
+
 def _method(name: str, form: _Form) -> Callable[..., Any]:
     of_module = getattr(_C, name, None)
 
@@ -296,10 +306,9 @@ def _method(name: str, form: _Form) -> Callable[..., Any]:
         return _run(name, form, self, args, named)
 
     method.__name__ = name
-    method.__doc__ = (
-        "As torch's: arrays, then an option struct or its fields; returns a Work.  "
-        "Ranks are the group's."
-    )
+    method.__doc__ = _AS_TORCH
+    if of_module is not None:
+        method.__doc__ += _OR_OF_MODULE.format(name)
     return method
 
 
@@ -310,14 +319,17 @@ def _of_module(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return function(*args, group=self, **named)
 
     method.__name__ = name
-    method.__doc__ = function.__doc__
+    method.__doc__ = (
+        f"{(function.__doc__ or '').partition(chr(10))[0]}"
+        f"\n\nIt is the function `distlite.{function.__name__}` in this group."
+    )
     return method
 
 
 def allreduce_coalesced(
     self: ProcessGroup, tensors: Sequence[Any], opts: Any = None
 ) -> CoalescedWork:
-    """Combines each array of a list on all ranks, in place."""
+    """Combines each array of a list with those of all ranks, in place."""
     op, group = _how(_FORMS["allreduce"], self, opts)
     return CoalescedWork(reduce_all(tensors, op, group, True))
 
@@ -328,7 +340,10 @@ def allgather_coalesced(
     input_list: Sequence[Any],
     opts: Any = None,
 ) -> CoalescedWork:
-    """Gathers each array of a list: output_lists[rank][i] is rank's array i."""
+    """Collects each array of a list from all ranks.
+
+    `output_lists[rank][i]` is array i of a rank.
+    """
     _, group = _how(_FORMS["allgather"], self, opts)
     return CoalescedWork(gather_lists(output_lists, input_list, group, True))
 
@@ -336,7 +351,7 @@ def allgather_coalesced(
 def all_gather_single_coalesced(
     self: ProcessGroup, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None
 ) -> CoalescedWork:
-    """all_gather_single of each pair of arrays."""
+    """Collects arrays as `all_gather_single` does, one for each pair."""
     _check_pairs(outputs, inputs)
     _, group = _how(_FORMS["all_gather_single"], self, opts)
     return CoalescedWork(gather_singles(outputs, inputs, group, self.size(), True))
@@ -345,7 +360,7 @@ def all_gather_single_coalesced(
 def reduce_scatter_single_coalesced(
     self: ProcessGroup, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None
 ) -> CoalescedWork:
-    """reduce_scatter_single of each pair of arrays."""
+    """Combines arrays as `reduce_scatter_single` does, one for each pair."""
     _check_pairs(outputs, inputs)
     op, group = _how(_FORMS["reduce_scatter_single"], self, opts)
     size = self.size()

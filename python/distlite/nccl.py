@@ -86,8 +86,7 @@ class ProcessGroupNCCL(ProcessGroup):
         options: `ProcessGroupNCCL.Options()`.
 
     Raises:
-        DistBackendError: The other ranks did not come within the timeout.
-        DistError: NCCL or a device is missing; the message says what was looked for.
+        DistStoreError: The other ranks did not come within the timeout.
     """
 
     NCCLConfig = NCCLConfig

@@ -67,8 +67,9 @@ def send_object_list(
             see `set_safe_objects`.
 
     Raises:
-        TypeError: An object of this rank cannot be pickled, or is not data in safe
-            mode. The other ranks raise DistBackendError.
+        TypeError: An object of this rank is not data, in safe mode. Otherwise, if it
+            cannot be pickled, this rank raises what pickling raises. The other ranks
+            raise DistBackendError.
         ValueError: The receiver is this rank itself, or is not a member of the group.
         DistBackendError: The receiver failed, refused the list, or did not call
             `recv_object_list` in time.

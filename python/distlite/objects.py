@@ -201,8 +201,9 @@ def broadcast_object_list(
             see `set_safe_objects`.
 
     Raises:
-        TypeError: An object of this rank cannot be pickled, or is not data in safe
-            mode. The other ranks raise DistBackendError.
+        TypeError: An object of this rank is not data, in safe mode. Otherwise, if it
+            cannot be pickled, this rank raises what pickling raises. The other ranks
+            raise DistBackendError.
         DistBackendError: A rank failed or did not arrive in time; the lists have
             different lengths; or an object could not be sent or loaded. Every rank
             raises, but for an object that cannot be loaded, which is an error on that
@@ -259,8 +260,9 @@ def all_gather_object(
             see `set_safe_objects`.
 
     Raises:
-        TypeError: An object of this rank cannot be pickled, or is not data in safe
-            mode. The other ranks raise DistBackendError.
+        TypeError: An object of this rank is not data, in safe mode. Otherwise, if it
+            cannot be pickled, this rank raises what pickling raises. The other ranks
+            raise DistBackendError.
         IndexError: The list is too short for the ranks of the group.
         DistBackendError: A rank failed or did not arrive in time, or an object could
             not be sent or loaded.
@@ -338,10 +340,12 @@ def gather_object(
             see `set_safe_objects`.
 
     Raises:
-        TypeError: An object of this rank cannot be pickled, or is not data in safe
-            mode. The other ranks raise DistBackendError.
-        ValueError: The list is missing on the destination or given elsewhere, or the
-            destination is not a member of the group.
+        TypeError: An object of this rank is not data, in safe mode. Otherwise, if it
+            cannot be pickled, this rank raises what pickling raises. The other ranks
+            raise DistBackendError.
+        ValueError: The list is missing on the destination or given elsewhere, where the
+            other ranks raise DistBackendError; or the destination is not a member of
+            the group.
         DistBackendError: A rank failed or did not arrive in time, or an object could
             not be sent or loaded.
 
@@ -391,10 +395,12 @@ def scatter_object_list(
             see `set_safe_objects`.
 
     Raises:
-        TypeError: An object of this rank cannot be pickled, or is not data in safe
-            mode. The other ranks raise DistBackendError.
-        ValueError: The input list is missing on the source or has another length, the
-            output list is empty, or the source is not a member of the group.
+        TypeError: An object of this rank is not data, in safe mode. Otherwise, if it
+            cannot be pickled, this rank raises what pickling raises. The other ranks
+            raise DistBackendError.
+        ValueError: The input list is missing on the source or has another length, where
+            the other ranks raise DistBackendError; the output list is empty; or the
+            source is not a member of the group.
         DistBackendError: A rank failed or did not arrive in time, or an object could
             not be sent or loaded.
 

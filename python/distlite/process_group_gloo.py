@@ -58,7 +58,7 @@ class ProcessGroupGloo(ProcessGroup):
         options: `ProcessGroupGloo._Options()`, whose `_timeout` is used.
 
     Raises:
-        DistBackendError: The other ranks did not come within the timeout.
+        DistStoreError: The other ranks did not come within the timeout.
 
     Example:
         >>> group = dist.ProcessGroupGloo(store, rank, 2, timeout=20)

@@ -13,7 +13,23 @@ if TYPE_CHECKING:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one job; return its exit code."""
+    """Runs one job, as `distlite run` does.
+
+    Args:
+        args: The words of the command line, without the command itself; None is those
+            of this process.
+
+    Returns:
+        The exit status: 0, or that of the rank that failed first.
+
+    Example:
+        >>> from distlite import run
+        >>> try:
+        ...     run.main(["--version"])
+        ... except SystemExit as end:
+        ...     print(end.code)
+        0
+    """
     return run(sys.argv[1:] if args is None else args, "python -m distlite.run")
 
 

@@ -6,7 +6,6 @@ tests/unit/test_docstrings.py runs the examples.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 import sys
@@ -17,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from public_names import public
 
-import distlite
 from distlite import _C
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "docs"))
 import docstrings as of_the_stub  # noqa: E402
 
-MODULES = ("distlite", "distlite.data_parallel", "distlite.spawn", "distlite.testing")
 STUB = of_the_stub.docstrings(of_the_stub.STUB.read_text())
 
 # An example would show nothing of these.
@@ -44,15 +42,6 @@ WITHOUT_EXAMPLE = {
 }
 # Those that still lack one.
 MISSING: set[str] = set()
-
-
-def public() -> Iterator[tuple[str, Any]]:
-    """Functions and classes; names of modules other than the package's are dotted."""
-    for module_name in MODULES:
-        module = importlib.import_module(module_name)
-        prefix = module_name.removeprefix("distlite").lstrip(".")
-        for name in module.__all__:
-            yield (f"{prefix}.{name}" if prefix else name), getattr(module, name)
 
 
 PUBLIC = dict(public())
@@ -108,7 +97,7 @@ def with_parameters() -> Iterator[Any]:
         yield pytest.param(value, id=name)
         if isinstance(value, type):
             for member, method in vars(value).items():
-                if not callable(method) or is_borrowed(value, member):
+                if not callable(method):
                     continue
                 if ">>>" in (inspect.getdoc(method) or ""):
                     yield pytest.param(method, id=f"{name}.{member}")
@@ -132,18 +121,9 @@ def parameters_of(value: Any) -> list[str]:
     ]
 
 
-def is_borrowed(owner: type, name: str) -> bool:
-    """A group's methods have the texts of the functions, which also take a group."""
-    return owner is distlite.ProcessGroup and hasattr(distlite, name)
-
-
 @pytest.mark.parametrize("value", list(with_parameters()))
 def test_args_are_the_parameters(value: Any):
     text = inspect.getdoc(value) or ""
     part = re.search(r"^Args:\n(.*?)(?=\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
     listed = re.findall(r"^    (\w+):", part[1], re.MULTILINE) if part else []
     assert listed == parameters_of(value)
-
-
-def test_the_package_is_what_is_documented():
-    assert set(distlite.__all__) <= PUBLIC.keys()

@@ -9,7 +9,6 @@ makes the group, `store` are given.
 from __future__ import annotations
 
 import doctest
-import importlib
 import inspect
 import sys
 import threading
@@ -19,12 +18,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from public_names import public
 
 import distlite as dist
 from distlite import testing
 
 WORLD_SIZE = 2
-MODULES = ("distlite", "distlite.data_parallel", "distlite.spawn", "distlite.testing")
 # Examples that begin before there is a default group.
 BEGINNINGS = {
     "destroy_process_group",
@@ -36,7 +35,7 @@ BEGINNINGS = {
 
 
 # Examples that make their own ranks.
-ALONE = ("testing.", "spawn.")
+ALONE = ("run.", "spawn.", "testing.")
 
 
 def own_members(owner: type) -> Iterator[tuple[str, Any]]:
@@ -47,17 +46,12 @@ def own_members(owner: type) -> Iterator[tuple[str, Any]]:
 
 def documented() -> Iterator[tuple[str, str]]:
     """Name and docstring of all that is public, methods included."""
-    for module_name in MODULES:
-        module = importlib.import_module(module_name)
-        prefix = module_name.removeprefix("distlite").lstrip(".")
-        prefix = f"{prefix}." if prefix else ""
-        for name in module.__all__:
-            value = getattr(module, name)
-            yield prefix + name, inspect.getdoc(value) or ""
-            if isinstance(value, type):
-                for member, method in own_members(value):
-                    if inspect.isroutine(method) or isinstance(method, property):
-                        yield f"{prefix}{name}.{member}", inspect.getdoc(method) or ""
+    for name, value in public():
+        yield name, inspect.getdoc(value) or ""
+        if isinstance(value, type):
+            for member, method in own_members(value):
+                if inspect.isroutine(method) or isinstance(method, property):
+                    yield f"{name}.{member}", inspect.getdoc(method) or ""
 
 
 EXAMPLES = [

@@ -19,11 +19,25 @@ ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 
 
 def record(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a script's main function: an exception that leaves it is written down
-    for the launcher's report, and goes on.
+    """Records an exception that leaves a function, for the launcher's report.
 
-    Without it the report shows the traceback at the end of the rank's stderr; this one
-    is exact also where many write there.
+    It decorates the main function of a script. Without it the report shows the
+    traceback at the end of what the rank has written to stderr; with it the report is
+    exact also where several threads or processes write there.
+
+    Args:
+        function: The function.
+
+    Returns:
+        A function that calls it, and raises what it raises.
+
+    Example:
+        >>> from distlite.launch import record
+        >>> @record
+        ... def main(steps):
+        ...     return 2 * steps
+        >>> main(3)
+        6
     """
 
     @functools.wraps(function)

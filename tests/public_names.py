@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The functions and classes that users have, by the names of the reference."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+# Those of the package's own modules are dotted; None is the module's __all__.
+MODULES: dict[str, list[str] | None] = {
+    "": None,
+    "data_parallel": None,
+    "launch": None,
+    "run": ["main"],
+    "spawn": None,
+    "store_lock": ["StoreLock"],
+    "testing": None,
+}
+
+
+def public() -> Iterator[tuple[str, Any]]:
+    """Each name with what it stands for."""
+    for part, names in MODULES.items():
+        module = importlib.import_module(f"distlite.{part}".rstrip("."))
+        for name in module.__all__ if names is None else names:
+            yield f"{part}.{name}".lstrip("."), getattr(module, name)
