@@ -383,6 +383,9 @@
     "    >>> store.clone().get(\"key\")\n" \
     "    b'value'"
 
+#define DLPY_DOC_STORE_TIMEOUT \
+    "The time that calls wait by default; negative if it never ends."
+
 #define DLPY_DOC_STORE_SET_TIMEOUT \
     "Sets the time that calls wait by default.\n" \
     "\n" \
@@ -456,6 +459,9 @@
     "    >>> store.close()\n" \
     "    >>> folder.cleanup()"
 
+#define DLPY_DOC_FILESTORE_PATH \
+    "The path of the file, as it was given."
+
 #define DLPY_DOC_PREFIXSTORE \
     "A view of another store, in which `key` stands for `prefix/key` of that store.\n" \
     "\n" \
@@ -471,6 +477,9 @@
     "    >>> view.set(\"epoch\", \"3\")\n" \
     "    >>> store.get(\"training/epoch\")\n" \
     "    b'3'"
+
+#define DLPY_DOC_PREFIXSTORE_UNDERLYING_STORE \
+    "The other store."
 
 #define DLPY_DOC_TCPSTORE \
     "A store that a server keeps, and of which every process is a client.\n" \
@@ -509,6 +518,15 @@
     "    b'value'\n" \
     "    >>> client.close()\n" \
     "    >>> master.close()"
+
+#define DLPY_DOC_TCPSTORE_HOST \
+    "The name of the server's host, as it was given."
+
+#define DLPY_DOC_TCPSTORE_PORT \
+    "The port of the server; the one that it got if 0 was given."
+
+#define DLPY_DOC_TCPSTORE_LIBUVBACKEND \
+    "Whether the server with libuv was asked for."
 
 #define DLPY_DOC_PROCESSGROUP \
     "Processes that communicate.\n" \
@@ -550,6 +568,15 @@
     "Example:\n" \
     "    >>> dist.new_group([0, 1], backend=\"gloo\").name()\n" \
     "    'gloo'"
+
+#define DLPY_DOC_PROCESSGROUP_GROUP_NAME \
+    "The name of the group, the same on all of its ranks."
+
+#define DLPY_DOC_PROCESSGROUP_GROUP_DESC \
+    "What the group is for, as it was given."
+
+#define DLPY_DOC_PROCESSGROUP_TIMEOUT \
+    "The time that an operation may take; negative if it never ends."
 
 #define DLPY_DOC_PROCESSGROUP_SET_TIMEOUT \
     "Sets the time that an operation may take from now on.\n" \

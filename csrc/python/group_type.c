@@ -276,15 +276,14 @@ static PyMethodDef group_methods[] = {
 };
 
 static PyGetSetDef group_properties[] = {
-    {"group_name", group_get_name, NULL, "The name that ranks know the group by.",
-     NULL},
-    {"timeout", group_get_timeout, NULL, "How long an operation may take.", NULL},
+    {"group_name", group_get_name, NULL, DLPY_DOC_PROCESSGROUP_GROUP_NAME, NULL},
+    {"timeout", group_get_timeout, NULL, DLPY_DOC_PROCESSGROUP_TIMEOUT, NULL},
     {0},
 };
 
 static PyMemberDef group_members[] = {
     {"group_desc", T_OBJECT_EX, offsetof(dlpy_group, description), READONLY,
-     "What the group is for."},
+     DLPY_DOC_PROCESSGROUP_GROUP_DESC},
     /* The way to weak references that Python 3.10 and 3.13 both know. */
     {"__weaklistoffset__", T_PYSSIZET, offsetof(dlpy_group, weak_references), READONLY,
      NULL},

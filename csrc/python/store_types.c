@@ -208,10 +208,7 @@ static PyMemberDef store_members[] = {
 };
 
 static PyGetSetDef store_properties[] = {
-    {"timeout", dlpy_store_get_timeout, NULL,
-     "How long calls wait, a datetime.timedelta; negative is for ever.  Changed by "
-     "set_timeout().",
-     NULL},
+    {"timeout", dlpy_store_get_timeout, NULL, DLPY_DOC_STORE_TIMEOUT, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -337,7 +334,7 @@ file_store_repr(PyObject *self)
 }
 
 static PyGetSetDef file_store_properties[] = {
-    {"path", file_store_path, NULL, "The file's name, as given.", NULL},
+    {"path", file_store_path, NULL, DLPY_DOC_FILESTORE_PATH, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -446,7 +443,8 @@ prefix_store_repr(PyObject *self)
 }
 
 static PyGetSetDef prefix_store_properties[] = {
-    {"underlying_store", underlying_store, NULL, "The store that was given.", NULL},
+    {"underlying_store", underlying_store, NULL, DLPY_DOC_PREFIXSTORE_UNDERLYING_STORE,
+     NULL},
     {"_underlying_non_prefix_store", underlying_non_prefix_store, NULL,
      "The first store below that is no PrefixStore.", NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -242,11 +242,9 @@ tcp_store_repr(PyObject *self)
 }
 
 static PyGetSetDef tcp_store_properties[] = {
-    {"host", tcp_store_host, NULL, "The host name, as given.", NULL},
-    {"port", tcp_store_port, NULL, "The server's port; the real one where 0 was given.",
-     NULL},
-    {"libuvBackend", tcp_store_uses_libuv, NULL,
-     "Whether the libuv server was asked for.", NULL},
+    {"host", tcp_store_host, NULL, DLPY_DOC_TCPSTORE_HOST, NULL},
+    {"port", tcp_store_port, NULL, DLPY_DOC_TCPSTORE_PORT, NULL},
+    {"libuvBackend", tcp_store_uses_libuv, NULL, DLPY_DOC_TCPSTORE_LIBUVBACKEND, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -419,7 +419,8 @@ class Store:
             b'value'
         """
     @property
-    def timeout(self) -> timedelta: ...
+    def timeout(self) -> timedelta:
+        """The time that calls wait by default; negative if it never ends."""
     def set_timeout(self, timeout: timedelta | float) -> None:
         """Sets the time that calls wait by default.
 
@@ -516,7 +517,8 @@ class FileStore(Store):
         world_size: int = -1,
     ) -> None: ...
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The path of the file, as it was given."""
 
 class PrefixStore(Store):
     """A view of another store, in which `key` stands for `prefix/key` of that store.
@@ -537,7 +539,8 @@ class PrefixStore(Store):
 
     def __init__(self, prefix: _Bytes, store: Store) -> None: ...
     @property
-    def underlying_store(self) -> Store: ...
+    def underlying_store(self) -> Store:
+        """The other store."""
     @property
     def _underlying_non_prefix_store(self) -> Store: ...
 
@@ -593,11 +596,14 @@ class TCPStore(Store):
         use_libuv: bool = True,
     ) -> None: ...
     @property
-    def host(self) -> str: ...
+    def host(self) -> str:
+        """The name of the server's host, as it was given."""
     @property
-    def port(self) -> int: ...
+    def port(self) -> int:
+        """The port of the server; the one that it got if 0 was given."""
     @property
-    def libuvBackend(self) -> bool: ...
+    def libuvBackend(self) -> bool:
+        """Whether the server with libuv was asked for."""
 
 class _SupportsDLPack(Protocol):
     def __dlpack__(self, *, max_version: tuple[int, int] | None = None) -> object: ...
@@ -664,11 +670,14 @@ class ProcessGroup:
             'gloo'
         """
     @property
-    def group_name(self) -> str: ...
+    def group_name(self) -> str:
+        """The name of the group, the same on all of its ranks."""
     @property
-    def group_desc(self) -> str: ...
+    def group_desc(self) -> str:
+        """What the group is for, as it was given."""
     @property
-    def timeout(self) -> timedelta: ...
+    def timeout(self) -> timedelta:
+        """The time that an operation may take; negative if it never ends."""
     def set_timeout(self, timeout: _Timeout, /) -> None:
         """Sets the time that an operation may take from now on.
 

@@ -52,6 +52,13 @@ def test_the_header_is_the_stub_s():
     assert of_the_stub.HEADER.read_text() == expected, "run make format"
 
 
+IN_C = (
+    types.MethodDescriptorType,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+)
+
+
 def functions_in_c() -> Iterator[tuple[str, Any]]:
     for name, value in vars(_C).items():
         if isinstance(value, types.BuiltinFunctionType):
@@ -59,7 +66,7 @@ def functions_in_c() -> Iterator[tuple[str, Any]]:
         elif isinstance(value, type):
             yield name, value
             for member, method in vars(value).items():
-                if isinstance(method, types.MethodDescriptorType):
+                if isinstance(method, IN_C):
                     yield f"{name}.{member}", method
 
 
