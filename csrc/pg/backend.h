@@ -85,6 +85,10 @@ typedef struct dl_backend_ops {
     void (*abort)(dl_backend *, const dl_error *cause);
     /* The same for an orderly end: peers that still need this rank are told it left. */
     void (*leave)(dl_backend *);
+    /* After abort or leave: no group will be made out of this one any more, and those who
+     * wait for this rank in one that it has not made are told.  Idempotent, from any
+     * thread.  NULL: nobody can be. */
+    void (*renounce)(dl_backend *);
     /* After the last operation.  In a forked child it touches nothing shared. */
     void (*free)(dl_backend *);
 } dl_backend_ops;
@@ -111,6 +115,8 @@ typedef struct dl_backend_options {
      * meet anew; else NULL. */
     dl_backend_origin *origin;
     const int *origin_ranks; /* by rank */
+    /* That group's name, if renouncing it is renouncing this one; else NULL. */
+    const char *family;
 } dl_backend_options;
 
 /* Meets the other ranks. */

@@ -93,19 +93,25 @@ copy_ranks(const dl_group_options *options, int **ranks)
 
 /* What the new group takes over from its parent, if they have the same backend: a counted
  * origin, and the new ranks in it, in memory for the caller to free.  DL_CLOSED: the
- * parent has ended. */
+ * parent has ended; or why it was aborted. */
 static dl_status
-inherit(dl_group *parent, const backend_entry *entry, dl_backend_options *options,
-        int *origin_ranks)
+inherit(dl_group *parent, const backend_entry *entry, bool is_successor,
+        dl_backend_options *options, int *origin_ranks)
 {
     if (is_inherited(parent) || atomic_load(&parent->is_closed)) {
         return dl_group_admit(parent);
     }
     pthread_mutex_lock(&parent->lock);
+    if (parent->is_renounced && !is_successor) {
+        dl_status status = dl_fail_again(&parent->cause);
+        pthread_mutex_unlock(&parent->lock);
+        return status;
+    }
     const dl_backend *backend = parent->backend;
     if (backend != NULL && backend->origin != NULL
         && find_backend(parent->backend_name)->make == entry->make) {
         options->origin = dl_backend_origin_ref(backend->origin);
+        options->family = is_successor ? NULL : parent->name;
         for (int rank = 0; backend->origin_ranks != NULL && rank < options->size;
              rank++) {
             origin_ranks[rank] = backend->origin_ranks[origin_ranks[rank]];
@@ -132,7 +138,8 @@ backend_options_init(dl_backend_options *options, const dl_group_options *asked,
     }
     DL_TRY(copy_ranks(asked, ranks));
     options->origin_ranks = *ranks;
-    return inherit(asked->parent, find_backend(asked->backend), options, *ranks);
+    return inherit(asked->parent, find_backend(asked->backend), asked->is_successor,
+                   options, *ranks);
 }
 
 void
@@ -141,12 +148,15 @@ dl_group_refuse(const dl_group_options *asked, dl_store *store)
     const backend_entry *entry = find_backend(asked->backend);
     dl_error error = *dl_last_error();
     dl_backend_options options;
+    dl_group_options successor = *asked;
     int *ranks = NULL;
 
     if (entry == NULL || entry->refuse == NULL) {
         return;
     }
-    if (backend_options_init(&options, asked, store, &ranks) == DL_OK
+    /* What cannot be made may be refused all the same. */
+    successor.is_successor = true;
+    if (backend_options_init(&options, &successor, store, &ranks) == DL_OK
         && (options.store != NULL || options.origin != NULL)) {
         (void)dl_fail_again(&error);
         entry->refuse(&options);
@@ -475,6 +485,15 @@ dl_group_fail(dl_group *group, const dl_error *cause)
     pthread_mutex_unlock(&group->lock);
 }
 
+static void
+renounce_locked(dl_group *group)
+{
+    group->is_renounced = true;
+    if (group->backend != NULL && group->backend->ops->renounce != NULL) {
+        group->backend->ops->renounce(group->backend);
+    }
+}
+
 void
 dl_group_abort(dl_group *group, const char *reason)
 {
@@ -483,6 +502,11 @@ dl_group_abort(dl_group *group, const char *reason)
     snprintf(cause.text, sizeof cause.text, "group %s was aborted: %s", group->name,
              reason);
     dl_group_fail(group, &cause);
+    if (!is_inherited(group)) {
+        pthread_mutex_lock(&group->lock);
+        renounce_locked(group);
+        pthread_mutex_unlock(&group->lock);
+    }
 }
 
 dl_status
@@ -519,6 +543,7 @@ dl_group_close(dl_group *group)
         group->backend->ops->leave(group->backend);
         group->backend->ops->abort(group->backend, &cause);
     }
+    renounce_locked(group);
     dl_device_abort_locked(group, &cause, true);
     pthread_mutex_unlock(&group->lock);
     dl_recorder_leave(&group->seat);

@@ -25,6 +25,9 @@ typedef struct dl_group_options {
     /* NULL, or a group that all ranks are in, with their ranks there, in the new order. */
     dl_group *parent;
     const int *parent_ranks;
+    /* It goes on in the place of the parent, which may have been aborted.  Nothing else can
+     * be made out of a group that was. */
+    bool is_successor;
     bool is_compared; /* ranks compare what they call, at every debug level */
 } dl_group_options;
 
@@ -126,7 +129,8 @@ dl_status dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *a
 dl_status dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
                             dl_deadline deadline, dl_message_end *end);
 
-/* Frees all waiters with DL_CANCELLED; from any thread, bounded, idempotent. */
+/* Frees all waiters with DL_CANCELLED; from any thread, bounded, idempotent.  Groups that
+ * others have made out of this one, and this rank has not, are given up as well. */
 void dl_group_abort(dl_group *group, const char *reason);
 
 /* Before that: compares what ranks called that went ahead of the others, with those that

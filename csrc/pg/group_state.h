@@ -40,7 +40,8 @@ struct dl_group {
     dl_backend *backend; /* and with the turn; either suffices to use it */
     atomic_bool is_broken;
     atomic_bool is_closed;
-    dl_error cause; /* of all later calls; fixed once is_broken */
+    dl_error cause;    /* of all later calls; fixed once is_broken */
+    bool is_renounced; /* guarded by lock: it was aborted by its owner, or closed */
 };
 
 /* DL_CLOSED, or the first cause, or DL_OK. */

@@ -17,6 +17,7 @@ enum {
     PARENT,
     RANKS,
     IS_COMPARED,
+    IS_SUCCESSOR,
     ARGUMENT_COUNT,
 };
 
@@ -24,7 +25,7 @@ static const dlpy_signature new_signature = {
     .function = "ProcessGroup",
     .required = 3,
     .names = {"store", "rank", "size", "timeout", "group_name", "group_desc", "backend",
-              "parent", "ranks", "is_compared"},
+              "parent", "ranks", "is_compared", "is_successor"},
 };
 
 /* UTF-8 that the str keeps, and the caller's frame keeps the str. */
@@ -47,6 +48,11 @@ options_from(PyObject *const *values, dl_group_options *options)
     }
     int truth = values[IS_COMPARED] == NULL ? 0 : PyObject_IsTrue(values[IS_COMPARED]);
     options->is_compared = truth == 1;
+    if (truth >= 0) {
+        truth =
+            values[IS_SUCCESSOR] == NULL ? 0 : PyObject_IsTrue(values[IS_SUCCESSOR]);
+        options->is_successor = truth == 1;
+    }
     return truth < 0 ? -1 : 0;
 }
 

@@ -643,9 +643,9 @@ class ProcessGroup:
     """
 
     # (store, rank, size, timeout=None, group_name="0", group_desc="undefined",
-    # backend="cpu", parent=None, ranks=None, is_compared=False); subclasses that write
-    # the operations have
-    # arguments of their own, and call __init__ with (rank, size).
+    # backend="cpu", parent=None, ranks=None, is_compared=False, is_successor=False);
+    # subclasses that write the operations have arguments of their own, and call
+    # __init__ with (rank, size).
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     def rank(self) -> int:

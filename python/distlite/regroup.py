@@ -40,6 +40,8 @@ class _Part:
         self.label = parent.group_name
         self.description = parent.group_desc
         self.pg_options: object = None
+        # Goes on in the parent's place, which may have been aborted.
+        self.is_successor = False
 
     def named(self, label: str, description: str) -> _Part:
         """The same with its name."""
@@ -68,6 +70,7 @@ class _Part:
             engine,
             self.parent,
             self.ranks,
+            is_successor=self.is_successor,
         )
         serve_devices(group, info.config, self.pg_options)
         return group
@@ -209,6 +212,7 @@ def shrink_group(
     # Those of an attempt that failed still know that name.
     label += f":{info.disputes}" if info.disputes else ""
     part = _Part(former, survivors).named(label, former.group_desc)
+    part.is_successor = True
     comparison = Comparison(former, sorted(excluded), info.disputes)
     made = _make_and_meet(part, made_of, former, comparison, info)
     if shrink_flags != SHRINK_ABORT:

@@ -56,3 +56,35 @@ def test_calls_of_ended_groups_keep_no_sockets():
     run = heard_ranks.of_ended_groups
     for counts in run_ranks(run, 3, env=LOOPBACK, names="ABC", rounds=12):
         assert max(counts[6:]) <= counts[1] + 2, counts
+
+
+# Of hosts and the rank that gives up.
+PLACES = [("ABC", 0), ("ABC", 2), ("AAB", 1), ("ABB", 0), ("AAA", 1)]
+GIVING_UP = [
+    *((*place, is_first, "abort") for place in PLACES for is_first in (True, False)),
+    ("ABC", 2, False, "leave"),
+    ("AAB", 0, True, "leave"),
+    ("AAA", 1, False, "leave"),
+]
+
+
+@pytest.mark.parametrize(("hosts", "culprit", "comes_first", "end"), GIVING_UP)
+def test_who_gives_up_before_it_has_made_a_group_is_heard_there(
+    hosts, culprit, comes_first, end
+):
+    run = heard_ranks.of_a_group_not_made
+    asked = {"culprit": culprit, "comes_first": comes_first, "end": end}
+    results = run_ranks(run, 3, env=LOOPBACK, names=hosts, **asked)
+    said = {"abort": "abort() was called", "leave": "left "}[end]
+    for rank, told in enumerate(results):
+        for name, (text, seconds) in told.items():
+            where = f"{name}, rank {rank}, {seconds:.3f} s: {text}"
+            assert f"rank {culprit} (pid " in text, where
+            assert said in text or "gave up" in text, where
+            assert seconds < SOON, where
+
+
+@pytest.mark.parametrize("hosts", ["ABC", "AAB", "ABB", "AAA"])
+def test_groups_that_were_made_before_go_on_without_the_default_group(hosts):
+    run = heard_ranks.of_a_group_made_before
+    assert run_ranks(run, 3, env=LOOPBACK, names=hosts) == [3.0] * 3

@@ -9,7 +9,6 @@ import os
 import random
 import subprocess
 import time
-from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -68,14 +67,13 @@ def run_until_told(
     scene: Scene,
     witness: Any,
     choice: random.Random,
-    choices: Sequence[Callable[[Scene], Any]],
     count: int,
 ) -> Told:
     told = Told()
     went_well = time.monotonic()
     try:
         while told.operations < count:
-            choice.choice(choices)(scene)
+            choice.choice(CHOICES)(scene)
             went_well = time.monotonic()
             told.operations += 1
     except distlite.DistError as error:
@@ -151,13 +149,9 @@ def survive(
         names = {"kill": "KILL", "interrupt": "INT"}
         signal_later(names.get(what, "STOP"), moment, stop)
     count = OPERATION_COUNT if what == "pause" else 1 << 30
-    # A rank that lives, and gives up a group before it has made it, is missed there for
-    # as long as the group allows: one that was interrupted, and a rank of the victim's
-    # host that hears of its end while other hosts are still in the operation before.
     lives_on = what == "interrupt" and how == "abort"
-    choices = CHOICES[:-1] if lives_on or len(set(host_of)) > 1 else CHOICES
     try:
-        told = run_until_told(scene, witness, choice, choices, count)
+        told = run_until_told(scene, witness, choice, count)
     except KeyboardInterrupt:
         if how == "abort":
             end_groups(scene)

@@ -9,12 +9,16 @@
 #include "pg/cpu/announce.h"
 #include "pg/cpu/cpu_refusal.h"
 #include "pg/cpu/cpu_state.h"
+#include "pg/cpu/family.h"
 #include "pg/cpu/health/failure_notice.h"
 #include "pg/cpu/shm/verdict.h"
 
 /* Bytes of all ranks that are copied in a microsecond or two.  The waits of a board
  * tell. */
 #define BRIEF ((size_t)16 << 10)
+
+/* Who ends a group must not be held up by telling so. */
+#define RENOUNCING_PATIENCE (500 * DL_MILLISECOND)
 
 static const dl_peer *
 peers_of(const dl_cpu_backend *self)
@@ -95,6 +99,61 @@ leave_backend(dl_backend *backend)
                  self->group_name);
         leave_hosts(self, &cause, &cause);
     }
+}
+
+/* The first farewell stays, which names who is at fault, if anybody knows. */
+static void
+describe_end(const dl_cpu_backend *self, char reason[DL_BOARD_REASON_SIZE])
+{
+    const dl_board *board = &self->board;
+    const dl_board_member *member = &board->members[board->options.rank];
+
+    if (atomic_load(&member->farewell) == DL_ABORTED) {
+        snprintf(reason, DL_BOARD_REASON_SIZE, "%.*s", DL_BOARD_REASON_SIZE - 1,
+                 member->reason);
+    } else {
+        snprintf(reason, DL_BOARD_REASON_SIZE,
+                 "left group %.100s, and makes no other group out of it",
+                 self->group_name);
+    }
+}
+
+static void
+renounce(dl_backend *backend)
+{
+    dl_cpu_backend *self = dl_cpu_self(backend);
+    char reason[DL_BOARD_REASON_SIZE];
+
+    if (self->size == 1) {
+        return;
+    }
+    const dl_layout *all = &self->roster->endpoint.layout;
+    dl_borrower borrower = {
+        .rank = all->place_of[all->rank],
+        .processes = self->roster->local_processes,
+        .size = dl_layout_count(all, all->host),
+    };
+    dl_error before = *dl_last_error();
+    describe_end(self, reason);
+    (void)dl_arena_renounce(&self->roster->membership.arena, &borrower,
+                            dl_family_of(self->group_name), reason,
+                            dl_deadline_after(RENOUNCING_PATIENCE));
+    if (dl_cpu_has_hosts(self)) {
+        dl_listener_renounce(&self->roster->endpoint.calls, self->group_name);
+    }
+    (void)dl_fail_again(&before);
+}
+
+static bool
+has_renounced(void *context, int place, char reason[DL_BOARD_REASON_SIZE])
+{
+    const dl_cpu_backend *self = context;
+    int rank = dl_layout_ranks(&self->layout, self->layout.host)[place];
+    int origin = self->origin_ranks[rank];
+
+    return dl_arena_has_renounced(&self->roster->membership.arena,
+                                  self->roster->endpoint.layout.place_of[origin],
+                                  self->family, reason);
 }
 
 /* In a forked child the loan is the parent's. */
@@ -239,6 +298,7 @@ static const dl_backend_ops cpu_ops = {
     .abort = abort_backend,
     .settle = settle,
     .leave = leave_backend,
+    .renounce = renounce,
     .free = free_backend,
 };
 
@@ -280,6 +340,7 @@ open_hosts(dl_cpu_backend *self)
         .peers = peers_of(self),
         .ways = ways_of(self),
         .listener = &self->roster->endpoint.calls,
+        .family = self->family,
         .may_spin = self->board.header->may_spin,
         .check = dl_hosts_check,
         .late = dl_hosts_late,
@@ -297,7 +358,7 @@ open_hosts(dl_cpu_backend *self)
         .listener = &self->roster->endpoint.calls,
     };
 
-    dl_listener_begin(&self->roster->endpoint.calls, self->group_name);
+    DL_TRY(dl_listener_begin(&self->roster->endpoint.calls, self->group_name));
     DL_TRY(dl_traffic_init(&self->traffic, &options));
     DL_TRY(dl_news_init(&self->news, &news));
     self->hosts.layout = &self->layout;
@@ -333,6 +394,8 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
                         : NULL,
         .add_awaited = dl_cpu_has_hosts(self) ? dl_hosts_add_unseen : NULL,
         .context = &self->hosts,
+        .renounced = self->family == 0 ? NULL : has_renounced,
+        .membership = self,
     };
     size_t offset = dl_board_memory(options.size, DL_BOARD_CHUNK);
 
@@ -347,6 +410,7 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .board = &self->board,
         .ways = ways_of(self),
         .listener = &self->roster->endpoint.calls,
+        .family = self->family,
         .news = &self->news,
     };
     DL_TRY(dl_p2p_new(&messages, (char *)segment->memory + offset, &self->p2p));
@@ -484,6 +548,7 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     self->rank = options->rank;
     self->size = options->size;
     self->fork_generation = dl_fork_generation();
+    self->family = options->origin == NULL ? 0 : dl_family_of(options->family);
     self->group_name = strdup(options->group_name);
     dl_status status = self->group_name == NULL ? dl_fail_no_memory() : DL_OK;
     if (status == DL_OK && options->size == 1 && options->origin == NULL) {

@@ -35,6 +35,14 @@ leave_backend(dl_backend *backend)
     self->cpu->ops->leave(self->cpu);
 }
 
+static void
+renounce(dl_backend *backend)
+{
+    dl_ucc_backend *self = dl_ucc_self(backend);
+
+    self->cpu->ops->renounce(self->cpu);
+}
+
 /* UCC has none. */
 static dl_status
 post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
@@ -147,6 +155,7 @@ static const dl_backend_ops ucc_ops = {
     .share = share,
     .abort = abort_backend,
     .leave = leave_backend,
+    .renounce = renounce,
     .free = free_backend,
 };
 

@@ -187,6 +187,14 @@ leave(dl_backend *backend)
 }
 
 static void
+renounce(dl_backend *backend)
+{
+    dl_backend *inside = self_of(backend)->inside;
+
+    inside->ops->renounce(inside);
+}
+
+static void
 free_wrapper(dl_backend *backend)
 {
     wrapper *self = self_of(backend);
@@ -217,6 +225,7 @@ static const dl_backend_ops wrapper_ops = {
     .abort = abort_inside,
     .settle = settle,
     .leave = leave,
+    .renounce = renounce,
     .free = free_wrapper,
 };
 
@@ -242,6 +251,7 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
     LEAVE_OUT(ops, inside, watch);
     LEAVE_OUT(ops, inside, lost);
     LEAVE_OUT(ops, inside, settle);
+    LEAVE_OUT(ops, inside, renounce);
 }
 
 dl_status

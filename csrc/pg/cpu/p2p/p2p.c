@@ -103,6 +103,7 @@ make_link(dl_p2p *engine, int rank)
     dl_p2p_peer *peer = &engine->peers[rank];
     dl_link_options link = {
         .group = options->group_name,
+        .family = options->family,
         .there = &options->peers[rank],
         .listener = options->listener,
         .rank = engine->rank,

@@ -38,7 +38,8 @@ typedef struct dl_p2p_options {
     const dl_board *board; /* of this host's ranks: their lifelines and farewells */
     const dl_way *ways;    /* by rank; these three for other hosts */
     dl_listener *listener;
-    dl_news *news; /* what they tell apart from links; NULL: nothing */
+    uint64_t family; /* the group's (pg/cpu/family.h) */
+    dl_news *news;   /* what they tell apart from links; NULL: nothing */
 } dl_p2p_options;
 
 /* `memory` is of dl_p2p_memory() for the ranks of this host. */

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,7 +16,9 @@
 #include "base/interrupt.h"
 #include "net/socket.h"
 #include "pg/cpu/p2p/p2p.h"
+#include "pg/cpu/family.h"
 #include "pg/cpu/shm/board.h"
+#include "pg/recording.h"
 
 #define PAGE ((size_t)4096)
 
@@ -31,6 +34,16 @@ typedef struct entry {
     _Atomic uint32_t returned;
 } entry;
 
+/* That a rank makes no more groups of a family: a row (pg/recording.h). */
+typedef struct note {
+    uint64_t version;
+    uint64_t family; /* 0: taken back */
+    uint64_t rank;
+    char reason[DL_BOARD_REASON_SIZE];
+} note;
+
+#define NOTE_WORDS (sizeof(note) / sizeof(uint64_t))
+
 struct dl_arena_directory {
     _Atomic uint32_t holder; /* of the lock: its rank and one */
     _Atomic uint64_t end;    /* bytes of the file that were given out */
@@ -38,6 +51,9 @@ struct dl_arena_directory {
     uint32_t used; /* entries that ever had a key */
     uint64_t last_serial;
     entry entries[DL_ARENA_LOANS];
+    /* written under the lock; used in turn */
+    _Atomic uint64_t note_count; /* ever */
+    _Atomic uint64_t notes[DL_ARENA_NOTES][NOTE_WORDS];
 };
 
 static size_t
@@ -269,6 +285,67 @@ map_area(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_loan *loa
     return DL_OK;
 }
 
+/* -1: none.  Without the lock it may be another note by the time it is read. */
+static int
+find_note(const dl_arena *arena, int rank, uint64_t family)
+{
+    const struct dl_arena_directory *directory = arena->directory;
+    uint64_t count = atomic_load(&directory->note_count);
+
+    for (int i = 0; i < DL_ARENA_NOTES && (uint64_t)i < count; i++) {
+        if (atomic_load(&directory->notes[i][1]) == family
+            && atomic_load(&directory->notes[i][2]) == (uint64_t)rank) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+dl_status
+dl_arena_renounce(dl_arena *arena, const dl_borrower *borrower, uint64_t family,
+                  const char *reason, dl_deadline deadline)
+{
+    struct dl_arena_directory *directory = arena->directory;
+    note made = {.family = family, .rank = (uint64_t)borrower->rank};
+
+    snprintf(made.reason, sizeof made.reason, "%.*s", DL_BOARD_REASON_SIZE - 1, reason);
+    DL_TRY(lock(directory, borrower, deadline));
+    if (find_note(arena, borrower->rank, family) < 0) {
+        uint64_t at = atomic_load(&directory->note_count);
+        dl_row_write(directory->notes[at % DL_ARENA_NOTES], &made, NOTE_WORDS);
+        atomic_store(&directory->note_count, at + 1);
+    }
+    unlock(directory);
+    return DL_OK;
+}
+
+bool
+dl_arena_has_renounced(const dl_arena *arena, int rank, uint64_t family,
+                       char reason[DL_BOARD_REASON_SIZE])
+{
+    int at = find_note(arena, rank, family);
+    note found;
+
+    if (at < 0 || !dl_row_read(arena->directory->notes[at], &found, NOTE_WORDS)
+        || found.family != family || found.rank != (uint64_t)rank) {
+        return false;
+    }
+    memcpy(reason, found.reason, DL_BOARD_REASON_SIZE);
+    reason[DL_BOARD_REASON_SIZE - 1] = '\0';
+    return true;
+}
+
+/* With the lock: of a group that was made anew, others may be made again. */
+static void
+take_back_note(const dl_arena *arena, const dl_borrower *borrower)
+{
+    int at = find_note(arena, borrower->rank, dl_family_of(borrower->name));
+
+    if (at >= 0) {
+        dl_row_write(arena->directory->notes[at], &(note){0}, NOTE_WORDS);
+    }
+}
+
 static dl_status
 borrow(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_deadline deadline,
        dl_loan *loan)
@@ -276,6 +353,7 @@ borrow(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_deadline de
     *loan = (dl_loan){0};
     DL_TRY(lock(arena->directory, borrower, deadline));
     dl_status status = map_area(arena, borrower, size, loan);
+    take_back_note(arena, borrower);
     unlock(arena->directory);
     return status;
 }

@@ -16,10 +16,13 @@
 
 #include "base/deadline.h"
 #include "pg/cpu/health/process_table.h"
+#include "pg/cpu/shm/board_layout.h"
 #include "pg/cpu/shm/segment.h"
 
 /* Groups at a time. */
 #define DL_ARENA_LOANS 4096
+
+#define DL_ARENA_NOTES 256
 
 struct dl_arena_directory;
 
@@ -73,6 +76,16 @@ dl_status dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower,
  * little memory.  `place` is its own in `ranks`. */
 dl_status dl_arena_refuse(dl_arena *arena, const dl_borrower *borrower, int place,
                           const char *reason, dl_deadline deadline);
+
+/* The rank of `borrower`, of which only that, the processes and their number count, makes no
+ * more groups of the family (pg/cpu/family.h): those who have made one find the reason.
+ * The last DL_ARENA_NOTES of these are kept. */
+dl_status dl_arena_renounce(dl_arena *arena, const dl_borrower *borrower,
+                            uint64_t family, const char *reason, dl_deadline deadline);
+
+/* Whether `rank` has; takes no locks. */
+bool dl_arena_has_renounced(const dl_arena *arena, int rank, uint64_t family,
+                            char reason[DL_BOARD_REASON_SIZE]);
 
 /* A stretch of the file for one rank, which nobody has had or will have again; whoever
  * wants to write there makes the file that long. */

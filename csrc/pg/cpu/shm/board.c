@@ -148,6 +148,9 @@ dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
         .sleeps_on = &board->sleeps_on,
     };
     pthread_mutex_init(&board->lock, NULL);
+    uint32_t absent = DL_ABSENT;
+    atomic_compare_exchange_strong(&board->members[options->rank].presence, &absent,
+                                   DL_PRESENT);
     return DL_OK;
 }
 
@@ -158,6 +161,26 @@ dl_board_fini(dl_board *board)
         pthread_mutex_destroy(&board->lock);
     }
     *board = (dl_board){0};
+}
+
+/* Whoever finds out first speaks for the rank; if it ends meanwhile the others are told of
+ * that. */
+void
+dl_board_look_for_absent(const dl_board *board)
+{
+    const dl_board_options *options = &board->options;
+
+    for (int rank = 0; options->renounced != NULL && rank < options->size; rank++) {
+        dl_board_member *member = &board->members[rank];
+        uint32_t absent = DL_ABSENT;
+        char reason[DL_BOARD_REASON_SIZE];
+        if (atomic_load(&member->presence) == DL_ABSENT
+            && options->renounced(options->membership, rank, reason)
+            && atomic_compare_exchange_strong(&member->presence, &absent,
+                                              DL_REPLACED)) {
+            dl_board_refuse(board->header, options->size, rank, reason);
+        }
+    }
 }
 
 bool

@@ -49,6 +49,9 @@ typedef struct dl_board_options {
     /* Adds whom the operation waits for beside those that the board sees; or NULL. */
     void (*add_awaited)(void *context, dl_awaited *awaited);
     void *context;
+    /* Whether `rank`, which has not made its board, will not any more, and why; or NULL. */
+    bool (*renounced)(void *membership, int rank, char reason[DL_BOARD_REASON_SIZE]);
+    void *membership;
 } dl_board_options;
 
 /* One rank's handle. */
@@ -97,6 +100,10 @@ void dl_board_refuse(void *memory, int size, int rank, const char *reason);
 dl_status dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                         size_t memory_size);
 void dl_board_fini(dl_board *board);
+
+/* For ranks that will not make their boards any more: as if they had, and had aborted
+ * them.  From any thread. */
+void dl_board_look_for_absent(const dl_board *board);
 
 /* Whether its process has ended, as far as this one knows. */
 bool dl_board_has_ended(const dl_board *board, int rank);

@@ -42,6 +42,13 @@ typedef enum dl_farewell {
     DL_ABORTED = 2,
 } dl_farewell;
 
+/* Whether a rank has made its board. */
+typedef enum dl_presence {
+    DL_ABSENT = 0,
+    DL_PRESENT = 1,
+    DL_REPLACED = 2, /* another rank says that it will not */
+} dl_presence;
+
 /* Written by its rank. */
 typedef struct dl_board_member {
     _Alignas(DL_LINE) dl_word step;
@@ -49,6 +56,7 @@ typedef struct dl_board_member {
     /* Written by others: who tells other hosts that it has ended, its rank and one, or
      * DL_END_TOLD. */
     _Atomic uint32_t end_teller;
+    _Atomic uint32_t presence; /* dl_presence */
     dl_berth berth;
     char reason[DL_BOARD_REASON_SIZE];
 } dl_board_member;

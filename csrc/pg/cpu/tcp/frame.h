@@ -36,7 +36,7 @@ typedef enum dl_head_kind {
  * id        caller's rank    sequence number  -           id
  * tag       -                op, stage        -           tag
  * total     -                count            -           total
- * length    -                of the message   -           -  */
+ * length    group's family   of the message   -           -  */
 typedef struct dl_head {
     uint8_t kind;
     uint8_t detail;

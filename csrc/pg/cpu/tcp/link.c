@@ -98,6 +98,7 @@ introduce(const dl_link *link, int fd, bool is_probe)
     const dl_link_options *options = &link->options;
     dl_call call = {
         .group = options->group,
+        .family = options->family,
         .caller = options->rank,
         .callee = options->peer,
         .lane = options->lane,

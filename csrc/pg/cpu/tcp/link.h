@@ -18,6 +18,7 @@ typedef struct dl_link_options {
     const dl_peer *there;
     dl_listener *listener; /* this process's */
     dl_address address;    /* the other's */
+    uint64_t family;       /* the group's (pg/cpu/family.h) */
     uint8_t token[DL_TOKEN_SIZE];
     int rank; /* this one */
     int peer; /* the other */

@@ -11,6 +11,7 @@
 
 #include "base/thread.h"
 #include "net/socket.h"
+#include "pg/cpu/family.h"
 
 /* Of a group's name; what stands behind it is told apart by ranks. */
 #define NAME_LIMIT 1024u
@@ -31,6 +32,11 @@ typedef struct visitor {
     uint8_t bytes[HELLO_LIMIT];
 } visitor;
 
+typedef struct made_group {
+    dl_list node;
+    char *name;
+} made_group;
+
 dl_status
 dl_call_put(dl_buffer *buffer, const dl_call *call, const uint8_t token[DL_TOKEN_SIZE],
             bool is_probe)
@@ -45,6 +51,7 @@ dl_call_put(dl_buffer *buffer, const dl_call *call, const uint8_t token[DL_TOKEN
                           .root = (uint32_t)call->callee,
                           .id = (uint64_t)call->caller,
                           .total = (uint64_t)call->lane,
+                          .length = call->family,
                       });
     dl_buffer_put(buffer, (dl_bytes){head, sizeof head});
     dl_buffer_put(buffer, (dl_bytes){token, DL_TOKEN_SIZE});
@@ -142,6 +149,7 @@ dl_listener_open(dl_listener *listener, const dl_way *way)
     dl_list_init(&listener->strangers);
     dl_list_init(&listener->callers);
     dl_list_init(&listener->probes);
+    dl_list_init(&listener->made);
     return DL_OK;
 }
 
@@ -168,6 +176,20 @@ send_all_away(dl_list *list)
     }
 }
 
+static made_group *
+made_of(dl_list *node)
+{
+    return DL_LIST_ENTRY(node, made_group, node);
+}
+
+static void
+forget_made(made_group *self)
+{
+    dl_list_remove(&self->node);
+    free(self->name);
+    free(self);
+}
+
 void
 dl_listener_fini(dl_listener *listener)
 {
@@ -177,6 +199,9 @@ dl_listener_fini(dl_listener *listener)
         send_all_away(&listener->strangers);
         send_all_away(&listener->callers);
         send_all_away(&listener->probes);
+        while (!dl_list_is_empty(&listener->made)) {
+            forget_made(made_of(listener->made.next));
+        }
         free(listener->ended);
         pthread_mutex_destroy(&listener->lock);
     }
@@ -256,6 +281,38 @@ find_ended(const dl_listener *listener, dl_bytes name)
     return NULL;
 }
 
+/* NULL: there is none of that name. */
+static made_group *
+find_made(const dl_listener *listener, dl_bytes name)
+{
+    const dl_list *made = &listener->made;
+
+    for (dl_list *node = made->next; node != made; node = node->next) {
+        if (is_name(name, made_of(node)->name)) {
+            return made_of(node);
+        }
+    }
+    return NULL;
+}
+
+/* Why nobody here will ever take this visitor; NULL: somebody may. */
+static const dl_ended_group *
+find_farewell(const dl_listener *listener, const visitor *self)
+{
+    const dl_ended_group *ended = find_ended(listener, name_of(self));
+    uint64_t family = self->head.length;
+
+    if (ended != NULL || family == 0 || find_made(listener, name_of(self)) != NULL) {
+        return ended;
+    }
+    for (int i = 0; i < DL_ENDED_LIMIT; i++) {
+        if (listener->ended[i].renounced == family) {
+            return &listener->ended[i];
+        }
+    }
+    return NULL;
+}
+
 /* What it had sent is read before: closing would otherwise reset the connection, and some
  * systems drop what they have not delivered then.  More than fits into the buffers of a
  * socket cannot be there. */
@@ -281,8 +338,7 @@ static void
 hear(dl_listener *listener, visitor *self)
 {
     int is_known = introduce(listener, self);
-    const dl_ended_group *ended =
-        is_known > 0 ? find_ended(listener, name_of(self)) : NULL;
+    const dl_ended_group *ended = is_known > 0 ? find_farewell(listener, self) : NULL;
 
     if (is_known < 0 || (is_known == 0 && dl_now() > self->since + STRANGER_PATIENCE)) {
         send_away(self);
@@ -407,11 +463,12 @@ dl_listener_hear(void *context)
 }
 
 static void
-answer_all(dl_list *visitors, const dl_ended_group *group)
+answer_all(const dl_listener *listener, const dl_list *visitors)
 {
     for (dl_list *node = visitors->next; node != visitors;) {
         dl_list *next = node->next;
-        if (is_name(name_of(visitor_of(node)), group->name)) {
+        const dl_ended_group *group = find_farewell(listener, visitor_of(node));
+        if (group != NULL) {
             answer(visitor_of(node), group);
         }
         node = next;
@@ -419,37 +476,85 @@ answer_all(dl_list *visitors, const dl_ended_group *group)
 }
 
 /* Who has called by now is heard with it: before the group is gone, and its memory. */
+static void
+answer_those_who_called(dl_listener *listener)
+{
+    answer_all(listener, &listener->callers);
+    answer_all(listener, &listener->probes);
+    accept_all(listener);
+    hear_all(listener);
+}
+
+static void
+end_made(dl_listener *listener, const char *group)
+{
+    made_group *made = find_made(listener, bytes_of(group));
+
+    if (made != NULL) {
+        forget_made(made);
+    }
+}
+
 void
 dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell)
 {
-    if (!listener->is_open || strlen(group) >= DL_ENDED_NAME_SIZE) {
+    bool fits = strlen(group) < DL_ENDED_NAME_SIZE;
+
+    if (!listener->is_open) {
         return;
     }
     pthread_mutex_lock(&listener->lock);
-    if (find_ended(listener, bytes_of(group)) == NULL) {
+    end_made(listener, group);
+    if (fits && find_ended(listener, bytes_of(group)) == NULL) {
         dl_ended_group *ended =
             &listener->ended[listener->ended_count++ % DL_ENDED_LIMIT];
         memcpy(ended->name, group, strlen(group) + 1);
         memcpy(ended->farewell, farewell.data, farewell.size);
         ended->farewell_size = farewell.size;
-        answer_all(&listener->callers, ended);
-        answer_all(&listener->probes, ended);
-        accept_all(listener);
-        hear_all(listener);
+        ended->renounced = 0;
+        answer_those_who_called(listener);
     }
     pthread_mutex_unlock(&listener->lock);
 }
 
 void
-dl_listener_begin(dl_listener *listener, const char *group)
+dl_listener_renounce(dl_listener *listener, const char *group)
 {
     if (!listener->is_open) {
         return;
     }
     pthread_mutex_lock(&listener->lock);
+    dl_ended_group *ended = find_ended(listener, bytes_of(group));
+    if (ended != NULL && ended->renounced == 0) {
+        ended->renounced = dl_family_of(group);
+        answer_those_who_called(listener);
+    }
+    pthread_mutex_unlock(&listener->lock);
+}
+
+dl_status
+dl_listener_begin(dl_listener *listener, const char *group)
+{
+    made_group *made;
+
+    if (!listener->is_open) {
+        return DL_OK;
+    }
+    made = calloc(1, sizeof *made);
+    if (made != NULL) {
+        made->name = strdup(group);
+    }
+    if (made == NULL || made->name == NULL) {
+        free(made);
+        return dl_fail_no_memory();
+    }
+    pthread_mutex_lock(&listener->lock);
+    dl_list_append(&listener->made, &made->node);
     dl_ended_group *found = find_ended(listener, bytes_of(group));
     if (found != NULL) {
         found->name[0] = '\0';
+        found->renounced = 0;
     }
     pthread_mutex_unlock(&listener->lock);
+    return DL_OK;
 }

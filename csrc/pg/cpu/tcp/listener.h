@@ -7,7 +7,8 @@
  * this process's record in the store; all others are sent away.
  *
  * A caller of a group that has ended here is told so, with the reason, and hung up on: its
- * own wait ends then.
+ * own wait ends then.  So is a caller of a group which this process has not made, and will
+ * not make any more.
  *
  * The system answers for a process that does not look, and ends what was not looked at
  * when the process ends: so a connection also shows whether the callee lives. */
@@ -33,6 +34,7 @@ typedef struct dl_ended_group {
     char name[DL_ENDED_NAME_SIZE]; /* empty: none */
     uint8_t farewell[DL_ENDED_FAREWELL_SIZE];
     size_t farewell_size;
+    uint64_t renounced; /* the family of what might be made out of it; 0: still might */
 } dl_ended_group;
 
 /* Where a rank is called: one address for each interface it was told to use. */
@@ -51,6 +53,7 @@ typedef enum dl_call_use {
 /* Who calls whom, and what for. */
 typedef struct dl_call {
     const char *group; /* its name; borrowed */
+    uint64_t family;   /* the group's (pg/cpu/family.h); 0, for the taker: any */
     int caller;        /* ranks in that group; -1, for the taker: any */
     int callee;
     int lane; /* which of several links of the two */
@@ -70,6 +73,7 @@ typedef struct dl_listener {
     dl_list strangers; /* that have not said all yet */
     dl_list callers;   /* that wait to be taken */
     dl_list probes;
+    dl_list made;          /* names of the groups that have begun and not ended */
     dl_ended_group *ended; /* DL_ENDED_LIMIT, used in turn */
     uint64_t ended_count;  /* ever */
 } dl_listener;
@@ -93,8 +97,12 @@ bool dl_listener_hear(void *listener);
  * on.  The first farewell stays. */
 void dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell);
 
+/* No group will be made any more out of the group, which has ended: its farewell also goes
+ * to those who call for such a group that this process has not made. */
+void dl_listener_renounce(dl_listener *listener, const char *group);
+
 /* A group of that name is made, be it another one of the same name as before. */
-void dl_listener_begin(dl_listener *listener, const char *group);
+dl_status dl_listener_begin(dl_listener *listener, const char *group);
 
 /* What a caller says first; `is_probe`: and all that it ever says. */
 dl_status dl_call_put(dl_buffer *buffer, const dl_call *call,

@@ -23,7 +23,8 @@ typedef struct dl_traffic_options {
     const dl_peer *peers;   /* by rank */
     const dl_way *ways;     /* by rank */
     dl_listener *listener;
-    bool may_spin; /* this rank has a core to itself */
+    uint64_t family; /* the group's (pg/cpu/family.h) */
+    bool may_spin;   /* this rank has a core to itself */
     /* Between the slices of a wait: whether something else has failed; may be NULL. */
     dl_status (*check)(void *context);
     /* When the deadline has come: what is known of why, DL_OK for nothing; a while before:
