@@ -265,21 +265,161 @@ put_dtype(dl_opaque_text *text, PyArray_Descr *descr)
     return result;
 }
 
-/* Without Python where the dtype is a frequent one. */
+/* Records within a record, itself included, up to which its code is remembered. */
+#define NESTED_RECORDS 6
+
+/* What a record was made of.  A program may rename the fields of a dtype in place:
+ * NumPy then puts other objects in these places. */
+typedef struct record_state {
+    PyArray_Descr *descr;
+    PyObject *names;
+    PyObject *fields;
+} record_state;
+
+typedef struct described {
+    uint32_t code;
+    int count; /* of records; 0: nothing is here */
+    record_state records[NESTED_RECORDS];
+} described;
+
+/* The dtypes described last, the newest first; guarded by the GIL.  A description costs
+ * several times what a small operation does.  The objects are held, so that no other can
+ * come to lie at their address. */
+static described recent[8];
+
+/* Adds the records that make up `descr`.  False: there are too many, or their fields are
+ * not where they are expected. */
+static bool
+list_records(PyArray_Descr *descr, described *list)
+{
+    while (PyDataType_HASSUBARRAY(descr)) {
+        descr = PyDataType_SUBARRAY(descr)->base;
+    }
+    if (!PyDataType_HASFIELDS(descr)) {
+        return true;
+    }
+    PyObject *names = PyDataType_NAMES(descr);
+    PyObject *fields = PyDataType_FIELDS(descr);
+    if (list->count == NESTED_RECORDS || fields == NULL || !PyDict_Check(fields)) {
+        return false;
+    }
+    list->records[list->count++] = (record_state){descr, names, fields};
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); i++) {
+        PyObject *field = PyDict_GetItemWithError(fields, PyTuple_GET_ITEM(names, i));
+        if (field == NULL || !PyTuple_Check(field)
+            || !list_records((PyArray_Descr *)PyTuple_GET_ITEM(field, 0), list)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void
+hold_records(const described *list)
+{
+    for (int i = 0; i < list->count; i++) {
+        Py_INCREF(list->records[i].descr);
+        Py_INCREF(list->records[i].names);
+        Py_INCREF(list->records[i].fields);
+    }
+}
+
+static void
+release_records(const described *list)
+{
+    for (int i = 0; i < list->count; i++) {
+        Py_DECREF(list->records[i].descr);
+        Py_DECREF(list->records[i].names);
+        Py_DECREF(list->records[i].fields);
+    }
+}
+
+static bool
+is_unchanged(const described *list)
+{
+    for (int i = 0; i < list->count; i++) {
+        const record_state *record = &list->records[i];
+        if (record->names != PyDataType_NAMES(record->descr)
+            || record->fields != PyDataType_FIELDS(record->descr)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* 0: it is not known, or has changed since. */
+static uint32_t
+recent_code_of(const PyArray_Descr *descr)
+{
+    for (size_t i = 0; i < sizeof recent / sizeof *recent; i++) {
+        if (recent[i].records[0].descr == descr && is_unchanged(&recent[i])) {
+            return recent[i].code;
+        }
+    }
+    return 0;
+}
+
+/* Takes the references of `list`. */
+static void
+remember_code(const described *list)
+{
+    size_t last = sizeof recent / sizeof *recent - 1;
+    described forgotten = recent[last];
+
+    memmove(&recent[1], &recent[0], last * sizeof *recent);
+    recent[0] = *list;
+    /* Last: metadata that goes with its dtype may run Python code, which may come back
+     * here. */
+    release_records(&forgotten);
+}
+
 static int
-code_of(PyArray_Descr *descr, uint32_t *code)
+describe_code(PyArray_Descr *descr, uint32_t *code)
 {
     dl_opaque_text text = {0};
 
-    *code = own_code_of(descr);
-    if (*code != 0) {
-        return 0;
-    }
     if (put_dtype(&text, descr) < 0) {
         return -1;
     }
     *code = dl_opaque_code_of_text(&text);
     return 0;
+}
+
+/* The records are listed before they are described: if another thread renames fields in
+ * between, the list is of what the dtype was, and the code is not found again. */
+static int
+describe_record(PyArray_Descr *descr, uint32_t *code)
+{
+    described list = {0};
+    bool is_whole = list_records(descr, &list);
+
+    if (PyErr_Occurred()) {
+        return -1;
+    }
+    hold_records(&list);
+    int result = describe_code(descr, code);
+    if (result == 0 && is_whole) {
+        list.code = *code;
+        remember_code(&list);
+    } else {
+        release_records(&list);
+    }
+    return result;
+}
+
+/* Without Python where the dtype is a frequent one. */
+static int
+code_of(PyArray_Descr *descr, uint32_t *code)
+{
+    *code = own_code_of(descr);
+    if (*code != 0) {
+        return 0;
+    }
+    if (!PyDataType_HASFIELDS(descr)) {
+        return describe_code(descr, code);
+    }
+    *code = recent_code_of(descr);
+    return *code != 0 ? 0 : describe_record(descr, code);
 }
 
 static int

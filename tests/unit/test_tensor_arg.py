@@ -148,6 +148,67 @@ def test_names_of_fields_may_be_anything(group):
         distlite.broadcast(np.zeros(2, [(name, "i4")]), 0, group)
 
 
+def test_fields_may_be_renamed_in_place(group):
+    dtype = np.dtype([("a", "i4")])
+    renamed, others = np.zeros(2, dtype), np.zeros(2, [("a", "i4")])
+    assert renamed.dtype is dtype
+    for names in ("a",), ("z",), ("a",), dtype.names:
+        dtype.names = names
+        if names == ("a",):
+            distlite.all_gather([renamed], others, group)
+        else:
+            with pytest.raises(ValueError, match=r"the output of \{z: int32 at 0"):
+                distlite.all_gather([renamed], others, group)
+
+
+def test_fields_of_fields_may_be_renamed_in_place(group):
+    form = [("a", [("b", "i4")], (2,)), ("c", [("d", "f8"), ("e", "f4")])]
+    renamed, others = np.zeros(2, form), np.zeros(2, form)
+    distlite.all_gather([renamed], others, group)
+    for dtype, name in (renamed.dtype["a"].base, "B"), (renamed.dtype["c"], "D"):
+        before = dtype.names
+        dtype.names = (name, *before[1:])
+        with pytest.raises(ValueError, match=rf"the output of .*\b{name}: "):
+            distlite.all_gather([renamed], others, group)
+        dtype.names = before
+        distlite.all_gather([renamed], others, group)
+
+
+def test_dtypes_that_are_gone_are_not_taken_for_others(group):
+    """The next one lies where the last one lay."""
+    for turn in range(100):
+        text = re.escape(f"SUM of {{f{turn % 40}: int32 at 0, 4 bytes}} is not")
+        with pytest.raises(ValueError, match=text):
+            distlite.all_reduce(np.zeros(2, [(f"f{turn % 40}", "i4")]), group=group)
+
+
+class Told:
+    """Calls back when it goes."""
+
+    def __init__(self, call):
+        self.call = call
+
+    def __del__(self):
+        self.call()
+
+
+def test_dtypes_are_not_held_for_ever(group):
+    """One that goes may bring others along."""
+    gone = []
+
+    def describe_more():
+        for name in "xyz":
+            distlite.broadcast(np.zeros(2, [(name, "i4")]), 0, group)
+        gone.append(True)
+
+    dtype = np.dtype([("a", "i4")], metadata={"told": Told(describe_more)})
+    distlite.broadcast(np.zeros(2, dtype), 0, group)
+    del dtype
+    for turn in range(100):
+        distlite.broadcast(np.zeros(2, [(f"f{turn % 40}", "i4")]), 0, group)
+    assert gone == [True]
+
+
 @pytest.mark.parametrize("dtype", ["O", [("a", "i4"), ("b", "O")]])
 def test_references_mean_nothing_to_others(all_reduce, dtype):
     with pytest.raises(TypeError, match="`tensor` has dtype .*references"):
