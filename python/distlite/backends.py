@@ -63,7 +63,7 @@ _SERVE = {"mpi": ("cpu",), "ucc": ("cpu", "cuda")}  # these, whatever torch says
 
 
 class BackendType(IntEnum):
-    """torch's numbers of backends."""
+    """The numbers that torch gives to backends."""
 
     UNDEFINED = 0
     GLOO = 1

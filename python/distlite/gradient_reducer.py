@@ -63,7 +63,7 @@ class ReducerStatistics(NamedTuple):
 
     @property
     def overlap(self) -> float:
-        """The part of the communication that went on beside something else, 0 to 1."""
+        """The share of the communication that was beside other work, from 0 to 1."""
         if self.communication_seconds <= 0:
             return 0.0
         return max(0.0, 1 - self.waiting_seconds / self.communication_seconds)
@@ -183,9 +183,9 @@ class GradientReducer:
 
     @property
     def gradients(self) -> dict[Key, Any]:
-        """Arrays in the buckets, by key: whoever writes there saves the copies.
+        """The arrays in the buckets, by key; gradients written there need no copy.
 
-        They stay where they are from the first time that anybody asks.
+        They stay where they are from the first time that they are asked for.
         """
         self._is_fixed = True
         return {
@@ -195,7 +195,7 @@ class GradientReducer:
 
     @property
     def statistics(self) -> ReducerStatistics | None:
-        """Of the last step that was reduced; None before the first."""
+        """The `ReducerStatistics` of the last reduced step; None before the first."""
         return self._statistics
 
     @contextmanager

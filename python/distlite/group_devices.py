@@ -56,7 +56,7 @@ def bound_device_id(self: ProcessGroup) -> str | None:
 
 
 def supports_coalescing(self: ProcessGroup) -> bool:
-    """Whether several operations can go out in one call: on devices."""
+    """Whether several operations can begin in one call, as on devices."""
     return _C._device_name(self) is not None
 
 
@@ -65,7 +65,10 @@ def _monitored_barrier(
     timeout: timedelta | float | None = None,
     wait_all_ranks: bool = False,
 ) -> None:
-    """Returns when all ranks have come; says which have not."""
+    """Waits until every rank has called it, and names the ranks that have not.
+
+    It is the function `distlite.monitored_barrier` in this group.
+    """
     monitored_barrier(self, timeout, wait_all_ranks)
 
 

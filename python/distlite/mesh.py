@@ -129,12 +129,12 @@ class DeviceMesh:
 
     @property
     def ndim(self) -> int:
-        """How many dimensions there are."""
+        """The number of dimensions."""
         return int(self.mesh.ndim)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many ranks each dimension has."""
+        """The number of ranks along each dimension."""
         return tuple(self.mesh.shape)
 
     def size(self, mesh_dim: int | None = None) -> int:

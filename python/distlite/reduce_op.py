@@ -117,7 +117,7 @@ class ReduceOp(metaclass=_ReduceOpMeta):
 
     @property
     def factor(self) -> Any:
-        """What ``PREMUL_SUM`` multiplies by."""
+        """The factor of `PREMUL_SUM`; RuntimeError for all other reductions."""
         if self.op is not RedOpType.PREMUL_SUM:
             raise RuntimeError("Only PREMUL_SUM supports accessing factor")
         if self._factor is None:

@@ -68,7 +68,7 @@ class ProcessException(Exception):
 
     @property
     def error_pid(self) -> int:
-        """The same as `pid`."""
+        """The id of the process, the same as `pid`."""
         return self.pid
 
     def __reduce__(self) -> tuple[Any, ...]:

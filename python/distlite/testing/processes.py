@@ -70,10 +70,11 @@ class Outcome:
 
     @property
     def is_good(self) -> bool:
+        """Whether the function returned."""
         return self.returncode == 0
 
     def describe(self) -> str:
-        """Several lines, each beginning with the rank."""
+        """Returns what became of the rank, in lines that begin with the rank."""
         if self.is_good:
             head = "returned"
         elif self.is_late:
