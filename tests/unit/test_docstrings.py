@@ -34,6 +34,9 @@ BEGINNINGS = {
 }
 
 
+# An example that asks whether there is one must not load it into this process for good.
+LIBRARIES = ("MPI", "NCCL", "UCC")
+
 # Examples that make their own ranks.
 ALONE = ("run.", "spawn.", "testing.")
 
@@ -156,6 +159,8 @@ def test_examples(
 ):
     for variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(variable, raising=False)
+    for library in LIBRARIES:
+        monkeypatch.setenv(f"DISTLITE_{library}_LIBRARY", "/nowhere/library.so")
     printed = worlds.run(name, text)
     for example in doctest.DocTestParser().get_examples(text, name):
         if example.want:
