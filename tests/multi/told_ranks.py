@@ -149,6 +149,12 @@ def play(scene: Scene, culprit: int, fail: Step, step: Step = reduce) -> Told:
     return text, end - begin
 
 
+def _leave() -> None:
+    """Rank 0, which has the store, not before the others have done with it."""
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 # Name: who fails, how, and who is late.
 FAILURES: dict[str, tuple[int, Step, tuple[int, ...]]] = {
     "differ, a leader waits": (1, differ, (3,)),
@@ -172,7 +178,7 @@ def failures(rank: int, world_size: int, address: str) -> dict[str, Told]:
     for name, (culprit, fail, late) in FAILURES.items():
         scene = Scene(name, rank, world_size, late)
         results[name] = play(scene, culprit, fail)
-    dist.destroy_process_group()
+    _leave()
     return results
 
 
@@ -245,7 +251,7 @@ def sizes(rank: int, world_size: int, address: str) -> dict[str, Told]:
         if rank == 0:
             scene.begin()
         results[step.__name__] = play(scene, -1, differ, step)
-    dist.destroy_process_group()
+    _leave()
     return results
 
 
@@ -280,7 +286,7 @@ def receive(rank: int, world_size: int, address: str) -> list[Told]:
         if rank == 0:
             results.append(_receive_in_vain(scene))
         scene.meet("over", world_size)
-    dist.destroy_process_group()
+    _leave()
     return results
 
 
