@@ -78,8 +78,7 @@ build/.extension: .venv/.packages $(SOURCES)
 demo: build/.extension
 	$(BIN)/python -m distlite.run --nproc-per-node 4 examples/train_digits.py
 
-# Four runs of about the same length: most tests wait.
-STORES := $(filter-out %_waiting.py,$(wildcard tests/unit/test_store_*.py))
+# Several runs of about the same length: most tests wait.
 LAUNCH := $(wildcard tests/multi/test_launch*.py tests/multi/test_[p-r]*.py \
 	tests/multi/test_t*.py tests/multi/test_u*.py) tests/multi/test_examples.py \
 	tests/multi/test_init.py tests/multi/test_workers.py
@@ -88,9 +87,9 @@ A_TO_G := $(foreach letter,a b c d e f g,$(filter tests/multi/test_$(letter)%,$(
 test: build/.extension
 	@.ci/side-by-side \
 		"$(PYTEST) tests/c tests/fuzz tests/parity $(TESTS)" \
-		"$(PYTEST) $(A_TO_G) $(STORES) $(TESTS)" \
-		"$(PYTEST) $(filter-out $(A_TO_G),$(RANKS)) tests/unit \
-			$(addprefix --ignore=,$(STORES)) $(TESTS)" \
+		"$(PYTEST) tests/unit $(TESTS)" \
+		"$(PYTEST) $(A_TO_G) $(TESTS)" \
+		"$(PYTEST) $(filter-out $(A_TO_G),$(RANKS)) $(TESTS)" \
 		"$(PYTEST) $(LAUNCH) $(TESTS)"
 
 test-c: .venv/.packages
