@@ -265,11 +265,16 @@ differ_when_all_meet(int rank, const rank_processes *all, void *context)
     scene self = enter(rank, all);
 
     (void)context;
-    for (int turn = 0; turn < 64; turn++) {
-        CHECK_OK(broadcast(&self, data, 1, 0));
+    dl_status status = DL_OK;
+    for (int turn = 0; turn < 64 && status == DL_OK; turn++) {
+        status = broadcast(&self, data, 1, 0);
     }
-    check_told(broadcast(&self, data, 1024, rank % 2 == 0 ? 0 : rank),
-               "#65 in group 0: rank ", " called broadcast(1024 x int64, from rank ");
+    /* A slow rank may hear in its last turns what the others have found by then. */
+    if (status == DL_OK) {
+        status = broadcast(&self, data, 1024, rank % 2 == 0 ? 0 : rank);
+    }
+    check_told(status, "#65 in group 0: rank ",
+               " called broadcast(1024 x int64, from rank ");
     leave(&self);
 }
 
