@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NOWHERE SIZE_MAX
+
 /* Where the tensors of an operation's struct lie. */
 typedef struct layout {
     size_t size;
@@ -12,7 +14,8 @@ typedef struct layout {
     size_t outputs;
 } layout;
 
-#define NOWHERE SIZE_MAX
+/* Barriers have no arrays, and the cards of objects are bytes of this library's own. */
+static const layout without_arrays = {0, NOWHERE, NOWHERE, NOWHERE};
 
 static const layout layouts[DL_OP_TYPE_COUNT] = {
     [DL_ALL_REDUCE] = {sizeof(dl_all_reduce_args), offsetof(dl_all_reduce_args, tensor),
@@ -41,6 +44,12 @@ static const layout layouts[DL_OP_TYPE_COUNT] = {
                      NOWHERE, NOWHERE},
 };
 
+static const layout *
+layout_of(dl_op_type op)
+{
+    return layouts[op].size == 0 ? &without_arrays : &layouts[op];
+}
+
 static dl_tensor *
 tensor_at(void *args, size_t offset)
 {
@@ -50,7 +59,7 @@ tensor_at(void *args, size_t offset)
 size_t
 dl_arguments_bytes(dl_op_type op, const void *args)
 {
-    const layout *layout = &layouts[op];
+    const layout *layout = layout_of(op);
 
     if (layout->size == 0) {
         return 0;
@@ -124,7 +133,7 @@ place_list(copier *self, const dl_tensor **target, const dl_tensor *const *sourc
 static void *
 place_all(copier *self, dl_op_type op, void *args, int count)
 {
-    const layout *layout = &layouts[op];
+    const layout *layout = layout_of(op);
     void *copy = place(self, args, layout->size);
     dl_tensor *tensor = tensor_at(args, layout->tensor);
 
@@ -166,7 +175,7 @@ dl_arguments_copy(dl_op_type op, const void *args, int group_size, dl_room near,
 dl_arrays
 dl_arguments_arrays(dl_op_type op, const void *args, int group_size)
 {
-    const layout *layout = &layouts[op];
+    const layout *layout = layout_of(op);
     /* Only read. */
     void *source = (void *)(uintptr_t)args;
     dl_arrays arrays = {.list_count = group_size};
