@@ -49,11 +49,9 @@ class Cell(NamedTuple):
 Found = dict[Cell, list[list[float]]]
 
 
-def measure_cell(
-    runner: Runner, cell: Cell, rounds: int, folder: str
-) -> list[list[float]]:
-    """With recordings in `folder`.  Says so if it could not be measured."""
-    words = [cell.peer, str(cell.ranks), cell.kind, str(cell.stale), str(rounds)]
+def measure_cell(runner: Runner, cell: Cell, folder: str) -> list[list[float]]:
+    """One round, with recordings in `folder`.  Says so if it could not be measured."""
+    words = [cell.peer, str(cell.ranks), cell.kind, str(cell.stale), "1"]
     try:
         done = subprocess.run(
             [runner.python, str(FOLDER / "failures_peer.py"), *words],
@@ -78,7 +76,11 @@ def measure_cell(
 def measure_all(
     runners: Sequence[Runner], rank_counts: Sequence[int], stale: int, rounds: int
 ) -> Found:
-    """One cell after the other.  Those among stale recordings share them."""
+    """Round after round, of which each has every cell once.
+
+    So all peers meet the same moments of the machine.  Cells among stale recordings share
+    them.  Ctrl-C keeps what has been measured.
+    """
     found: Found = {}
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None
     folders = {
@@ -86,10 +88,14 @@ def measure_all(
         for count in {0, stale}
     }
     try:
-        for cell in cells_of(runners, rank_counts, stale):
-            print(*cell, file=sys.stderr)
-            runner = next(r for r in runners if r.peer == cell.peer)
-            found[cell] = measure_cell(runner, cell, rounds, folders[cell.stale])
+        for number in range(rounds):
+            for cell in cells_of(runners, rank_counts, stale):
+                print(f"round {number + 1}:", *cell, file=sys.stderr)
+                runner = next(r for r in runners if r.peer == cell.peer)
+                times = measure_cell(runner, cell, folders[cell.stale])
+                found.setdefault(cell, []).extend(times)
+    except KeyboardInterrupt:
+        print("interrupted: the table has what there is", file=sys.stderr)
     finally:
         for folder in folders.values():
             shutil.rmtree(folder, ignore_errors=True)
@@ -102,10 +108,10 @@ def cells_of(
     """In the order of the table."""
     return [
         Cell(runner.peer, kind, ranks, count)
-        for runner in runners
         for ranks in rank_counts
         for kind in KINDS
-        for count in ([0, stale] if runner.peer == "distlite" else [0])
+        for runner in runners
+        for count in (sorted({0, stale}) if runner.peer == "distlite" else [0])
     ]
 
 
@@ -118,10 +124,10 @@ def numbers(rounds: Sequence[Sequence[float]]) -> tuple[float | None, float | No
 def print_table(found: Found) -> None:
     """A row per cell."""
     rows = [
-        [*cell, *numbers(rounds), median(max(ranks) for ranks in rounds)]
+        [*cell, len(rounds), *numbers(rounds), median(max(ranks) for ranks in rounds)]
         for cell, rounds in found.items()
     ]
-    header = ["peer", "what", "ranks", "stale recordings"]
+    header = ["peer", "what", "ranks", "stale recordings", "rounds"]
     print(table([*header, "median ms", "worst", "slowest rank"], rows), end="\n\n")
 
 
