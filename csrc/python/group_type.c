@@ -196,6 +196,21 @@ group_abort(PyObject *self, PyObject *Py_UNUSED(nothing))
     Py_RETURN_NONE;
 }
 
+/* As abort(), with what the operations are to say. */
+static PyObject *
+group_abort_because(PyObject *self, PyObject *reason)
+{
+    const char *text = PyUnicode_AsUTF8(reason);
+
+    if (text == NULL) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    dl_group_abort(dlpy_group_core(self), text);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 group_shutdown(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
@@ -265,6 +280,8 @@ static PyMethodDef group_methods[] = {
      "_set_handler($self, handler, /)\n--\n\n"},
     {"abort", group_abort, METH_NOARGS,
      "abort($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_ABORT},
+    {"_abort", group_abort_because, METH_O,
+     "_abort($self, reason, /)\n--\n\nabort(), with a reason for the errors' text."},
     {"_settle", group_settle, METH_O,
      "_settle($self, timeout, /)\n--\n\n"
      "Compares calls that went ahead of other ranks' with theirs."},

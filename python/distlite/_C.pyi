@@ -712,6 +712,7 @@ class ProcessGroup:
             ...     print("aborted")
             aborted
         """
+    def _abort(self, reason: str, /) -> None: ...
     def _settle(self, timeout: timedelta, /) -> None: ...
     def shutdown(self) -> None:
         """Leaves the group; later operations fail.

@@ -91,6 +91,7 @@ from .lifecycle import (
 from .lifecycle import (
     destroy_process_group,
     init_process_group,
+    process_group,
 )
 from .p2p import P2POp, batch_isend_irecv
 from .process_group_gloo import ProcessGroupGloo
@@ -240,6 +241,7 @@ __all__ = [
     "new_group",
     "new_subgroups",
     "new_subgroups_by_enumeration",
+    "process_group",
     "record_comm",
     "recv",
     "recv_object_list",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -21,12 +22,13 @@ from .world import GroupInfo, is_outside, world
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from ._C import Store
     from .world import ExceptHook
 
-__all__ = ["destroy_process_group", "init_process_group"]
+__all__ = ["destroy_process_group", "init_process_group", "process_group"]
 
 # A thread writes the table of a failure while its exception may end this process: the
 # exit waits for it.  Children of multiprocessing end without calling what atexit has.
@@ -150,6 +152,110 @@ def destroy_process_group(group: ProcessGroup | None = None) -> None:
         leaving.shutdown()
     if error is not None:
         raise error
+
+
+@contextlib.contextmanager
+def process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: timedelta | float | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Store | None = None,
+    *,
+    pg_options: Any | None = None,
+    device_id: Any | None = None,
+) -> Iterator[ProcessGroup]:
+    """Joins this process to a job for the length of a with statement.
+
+    The statement begins with `init_process_group` and ends with
+    `destroy_process_group`, for all groups that have been made meanwhile. When an
+    exception leaves it, the groups are aborted, so that the other ranks do not wait for
+    this one and their errors quote the exception, which goes on as it is. `SystemExit`
+    without an error status ends the statement as usual.
+
+    Args:
+        backend: The backend, as for `init_process_group`.
+        init_method: The URL by which the processes meet; not together with `store`.
+        timeout: The time that joining and each operation may take: a `timedelta` or
+            seconds; None is 30 minutes.
+        world_size: The number of processes of the job.
+        rank: The rank of this process, from 0 to `world_size` - 1.
+        store: A store that all processes share; `rank` and `world_size` are needed with
+            it.
+        pg_options: Options of the backend NCCL, `ProcessGroupNCCL.Options`.
+        device_id: The CUDA device of this process.
+
+    Returns:
+        A context manager, which also decorates functions. It gives the default group.
+
+    Raises:
+        ValueError: There is a default group already, or an argument or a variable of
+            the environment is missing or wrong.
+        DistNetworkError: The store cannot be reached.
+        DistStoreError: Not all processes have come within the timeout.
+        DistBackendError: The processes cannot be connected, or, at the end, called
+            different operations.
+
+    Example:
+        >>> with dist.process_group("gloo", store=store, rank=rank, world_size=2) as pg:
+        ...     x = np.array([rank + 1])
+        ...     dist.all_reduce(x)
+        ...     print(x, pg.size())
+        [3] 2
+        >>> dist.is_initialized()
+        False
+    """
+    init_process_group(
+        backend,
+        init_method,
+        timeout,
+        world_size,
+        rank,
+        store,
+        pg_options=pg_options,
+        device_id=device_id,
+    )
+    try:
+        yield world.require_default()
+    except BaseException as error:
+        if not (isinstance(error, SystemExit) and not error.code):
+            _abandon(error)
+            raise
+        _leave_if_there()
+        raise
+    _leave_if_there()
+
+
+def _leave_if_there() -> None:
+    """The block may have left by itself, or joined anew."""
+    if world.default is not None:
+        destroy_process_group()
+
+
+# Of an exception's first line, in the errors of the other ranks.
+_QUOTED_LENGTH = 150
+
+
+def _abandon(error: BaseException) -> None:
+    """Leaves all groups because of an error, which is to reach the caller unhidden."""
+    quoted = _quote(error)
+    for group in list(world.groups):
+        with contextlib.suppress(Exception):
+            group._abort(f"its with statement ended with {quoted}")
+            group.abort()  # a class of the user's may have its own
+    with contextlib.suppress(Exception):
+        _forget_all(keeps_hook=True)
+
+
+def _quote(error: BaseException) -> str:
+    """The class and the first line, as UTF-8 can have it."""
+    try:
+        lines = str(error).splitlines() or [""]
+    except Exception:  # of a class of the user's
+        lines = [""]
+    text = f"{type(error).__name__}: {lines[0]}".removesuffix(": ")[:_QUOTED_LENGTH]
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 # What ranks that are late may cost one that leaves ahead of them.
@@ -365,7 +471,10 @@ def _register(group: ProcessGroup, info: GroupInfo) -> None:
     world.set_default(group)
     if world.is_of_thread:
         return  # its errors are told by who runs the thread
-    replaced = sys.excepthook
+    # Ours may be there still, of a group that was left because of an error.
+    is_ours = world.except_hook is not None and sys.excepthook is world.except_hook
+    replaced = world.replaced_except_hook if is_ours else None
+    replaced = replaced or sys.excepthook
     world.replaced_except_hook = replaced
     world.except_hook = sys.excepthook = _prefixing(replaced, group.rank())
 
@@ -380,8 +489,9 @@ def replace_default(group: ProcessGroup, info: GroupInfo) -> None:
     world.name_prefix = f"{group.group_name}:"
 
 
-def _forget_all(stays: bool = False) -> None:
-    """Leaves all groups; `stays`: another default group follows at once."""
+def _forget_all(stays: bool = False, keeps_hook: bool = False) -> None:
+    """Leaves all groups; `stays`: another default group follows at once; `keeps_hook`:
+    an error is on its way, which is to have the rank before its lines."""
     if not stays and world.presence is not None:
         world.presence.close()
         world.presence = None
@@ -391,13 +501,18 @@ def _forget_all(stays: bool = False) -> None:
     world.name_prefix = ""
     world.local_groups.clear()
     world.set_default(None)
+    if not keeps_hook:
+        _restore_hook()
+    for group in groups:
+        group.shutdown()
+    _C._clear_spare_memory()
+
+
+def _restore_hook() -> None:
     # Unless somebody has put theirs over ours meanwhile.
     if sys.excepthook is world.except_hook and world.replaced_except_hook is not None:
         sys.excepthook = world.replaced_except_hook
     world.except_hook = world.replaced_except_hook = None
-    for group in groups:
-        group.shutdown()
-    _C._clear_spare_memory()
 
 
 def _prefixing(hook: ExceptHook, rank: int) -> ExceptHook:

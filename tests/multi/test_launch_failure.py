@@ -135,6 +135,8 @@ def test_the_cause_is_preferred_to_what_followed_from_it(tmp_path):
             time.sleep(0.005)
         if rank == 2:
             print("[rank2]: distlite.DistBackendError: it is lost", file=sys.stderr)
+            head = "rank 2 saw an operation fail; the ranks at that moment:"
+            print(f"[rank2]: distlite: {head}\\n[rank2]: a table", file=sys.stderr)
             sys.exit(1)
         raise DistBackendError("rank 1 (pid 12) is lost")
         """,

@@ -29,6 +29,7 @@ BEGINNINGS = {
     "destroy_process_group",
     "init_process_group",
     "is_initialized",
+    "process_group",
     "ProcessGroupGloo",
     "rendezvous",
 }

@@ -14,6 +14,7 @@ import pytest
 from ports import reserve_port
 
 import distlite
+from distlite import testing
 
 ALONE = {"rank": 0, "world_size": 1}
 NOT_INITIALIZED = (
@@ -304,6 +305,131 @@ def test_hosts_go_on_for_the_next_init():
     distlite.barrier()
 
 
+def alone():
+    return distlite.process_group("gloo", store=distlite.HashStore(), **ALONE)
+
+
+def test_a_with_statement_joins_and_leaves():
+    with alone() as group:
+        assert group is distlite.group.WORLD
+        x = np.ones(2)
+        distlite.all_reduce(x)
+        distlite.new_group([0])
+    assert not distlite.is_initialized()
+    assert distlite.get_pg_count() == 0
+    with pytest.raises(distlite.DistBackendError, match="group 0 is closed"):
+        group.barrier(async_op=False)
+
+
+def test_an_exception_leaves_a_with_statement_as_it_is():
+    error = KeyError("mine")
+    with pytest.raises(KeyError) as caught, alone():
+        distlite.new_group([0])
+        raise error
+    assert caught.value is error
+    assert error.__context__ is None and error.__cause__ is None
+    assert not distlite.is_initialized()
+    assert distlite.get_pg_count() == 0
+    with alone():  # and it can be joined again
+        distlite.barrier()
+
+
+class UnreadableError(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("first\nsecond"), "ValueError: first"),
+        (ValueError(), "ValueError"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (SystemExit(3), "SystemExit: 3"),
+        (ValueError("x" * 10000), "ValueError: " + "x" * 138),
+        (ValueError("\udc80 \u20ac"), "ValueError: \\udc80 \u20ac"),
+        (UnreadableError(), "UnreadableError"),
+    ],
+)
+def test_an_exception_in_a_with_statement_is_quoted_to_the_others(error, said):
+    store = distlite.HashStore()
+
+    def leave(wait, rank):
+        with (
+            pytest.raises(distlite.DistBackendError if rank else type(error)) as caught,
+            distlite.process_group(store=store, rank=rank, world_size=2) as default,
+        ):
+            group = distlite.new_group([0, 1])
+            if rank == 0:
+                # It is under way when the statement ends, and must not hold it up.
+                distlite.all_reduce(np.ones(2), async_op=True)
+                raise error
+            wait(default if wait is not of_a_further_group else group)
+        assert not distlite.is_initialized()
+        return caught.value
+
+    def of_the_default_group(group):
+        distlite.irecv(np.ones(2), 0, group=group).wait()
+
+    def of_a_further_group(group):
+        distlite.barrier(group)
+
+    for wait in of_the_default_group, of_a_further_group:
+        with testing.world(2, backend=None, timeout=20) as ranks:
+            raised, told = ranks.run(leave, wait)
+        assert raised is error
+        assert str(told).endswith(f"its with statement ended with {said}")
+
+
+def test_a_good_exit_leaves_a_with_statement_as_its_end_does():
+    with pytest.raises(SystemExit), alone() as group:
+        sys.exit()
+    assert not distlite.is_initialized()
+    with pytest.raises(distlite.DistBackendError, match="group 0 is closed"):
+        group.barrier(async_op=False)
+
+
+def test_a_with_statement_may_have_left_before_its_end():
+    with alone():
+        distlite.destroy_process_group()
+    assert not distlite.is_initialized()
+    with alone():
+        distlite.destroy_process_group()
+        init()
+        distlite.barrier()
+    assert not distlite.is_initialized()
+
+
+def test_a_with_statement_within_another():
+    with alone() as group:
+        with pytest.raises(ValueError, match="default process group twice"), alone():
+            pass
+        assert distlite.group.WORLD is group
+        distlite.barrier()
+
+
+def test_process_group_decorates_functions():
+    @alone()
+    def size():
+        return distlite.get_world_size()
+
+    assert size() == size() == 1
+    assert not distlite.is_initialized()
+
+
+def test_options_of_a_with_statement():
+    limit = timedelta(seconds=9)
+    store = distlite.HashStore()
+    with distlite.process_group(timeout=9, store=store, **ALONE) as group:
+        assert group.timeout == limit
+        assert distlite.get_backend() == "undefined"
+    with (
+        pytest.raises(ValueError, match="device_id is an int"),
+        distlite.process_group(store=store, device_id=0, **ALONE),
+    ):
+        pass
+
+
 def run(program, **env):
     return subprocess.run(
         [sys.executable, "-c", "import distlite, sys, os\n" + program],
@@ -343,6 +469,24 @@ def test_destroy_takes_the_prefix_away():
         + "raise KeyError"
     )
     assert done.stderr.startswith("Traceback")
+
+
+WITH = "with distlite.process_group(store=distlite.HashStore(), rank=0, world_size=1)"
+
+
+def test_an_error_out_of_a_with_statement_names_the_rank_once():
+    program = (
+        "for _ in range(2):\n"
+        " try:\n"
+        f"  {WITH}: raise KeyError\n"
+        " except KeyError: pass\n"
+        f"{WITH}: raise ValueError('at the end')"
+    )
+    lines = run(program).stderr.splitlines()
+    assert lines[0] == "[rank0]: Traceback (most recent call last):"
+    assert lines[-1] == "[rank0]: ValueError: at the end"
+    done = run(f"hook = sys.excepthook\n{WITH}: pass\nassert sys.excepthook is hook")
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_later_hook_stays():

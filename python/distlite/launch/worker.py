@@ -27,6 +27,8 @@ CONSEQUENCE = (
     r"(\w+\.)*(DistBackendError|DistNetworkError|DistStoreError|ConnectionResetError"
     r"|ConnectionRefusedError|BrokenPipeError)\b|.*Connection closed by peer"
 )
+# What a rank may write behind its traceback: who was where.
+TABLE = r"distlite: rank \d+ saw an operation fail"
 # What is left in a pipe when its writer has ended; more comes from others.
 LAST_READS = 64
 # Python ignores it; a program expects to be ended by it.
@@ -125,9 +127,11 @@ class Worker:
 
     def is_consequence(self) -> bool:
         """Whether it says that it failed because a peer was lost."""
-        lines = [line for line in self.last_lines() if line.strip()]
         import re
+        from itertools import takewhile
 
+        lines = [line for line in self.last_lines() if line.strip()]
+        lines = list(takewhile(lambda line: not re.match(TABLE, line), lines)) or lines
         return bool(lines) and re.match(CONSEQUENCE, lines[-1]) is not None
 
     def close_channels(self) -> None:

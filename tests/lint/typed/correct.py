@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 def collectives(array: np.ndarray[Any, np.dtype[np.float32]], flag: bool) -> None:
     dist.init_process_group("gloo", timeout=timedelta(seconds=30))
+    with dist.process_group("gloo", timeout=30) as default:
+        assert_type(default, dist.ProcessGroup)
     arrays = [np.empty_like(array) for _ in range(dist.get_world_size())]
     dist.all_reduce(array)
     dist.all_reduce(array, dist.ReduceOp.MAX)
