@@ -78,8 +78,8 @@ def measure_all(
 ) -> Found:
     """Round after round, of which each has every cell once.
 
-    So all peers meet the same moments of the machine.  Cells among stale recordings share
-    them.  Ctrl-C keeps what has been measured.
+    So all peers meet the same moments of the machine.  Cells among stale recordings
+    share them.  Ctrl-C keeps what has been measured.
     """
     found: Found = {}
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None
