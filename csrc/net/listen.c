@@ -153,24 +153,28 @@ means_all_addresses(const char *host, const dl_address *addresses, size_t count)
 }
 
 /* A name may become known while its owner starts, as in a cluster whose name service
- * follows what runs: it is asked for until the deadline. */
+ * follows what runs: it is asked for until the deadline.  What was answered tells more
+ * than that the last look-up had no time to end. */
 static dl_status
 resolve_in_time(const char *host, uint16_t port, dl_deadline deadline,
                 dl_address **addresses, size_t *count)
 {
     dl_backoff backoff = {0};
-    bool has_warned = false;
+    dl_error answer = {0};
 
     for (;;) {
         dl_status status = dl_address_resolve(host, port, deadline, addresses, count);
+        if (status == DL_TIMEOUT && answer.status != DL_OK) {
+            return dl_fail_again(&answer);
+        }
         if (status != DL_NETWORK) {
             return status;
         }
-        if (!has_warned && !dl_deadline_passed(deadline)) {
+        if (answer.status == DL_OK && !dl_deadline_passed(deadline)) {
             dl_log(DL_LOG_WARNING, "%s: trying again until the timeout",
                    dl_last_error()->text);
-            has_warned = true;
         }
+        answer = *dl_last_error();
         dl_status pause = dl_backoff_sleep(&backoff, deadline, NULL);
         if (pause != DL_OK) {
             return pause == DL_TIMEOUT ? status : pause;

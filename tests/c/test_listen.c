@@ -124,10 +124,27 @@ CHECK_CASE(an_unknown_name_is_an_error)
     fake_names =
         (fake_resolver){.host = "nowhere.example", .code = EAI_NONAME, .failures = 999};
     CHECK_STATUS(dl_socket_listen("nowhere.example", 0,
-                                  dl_deadline_after(50 * DL_MILLISECOND), &fd),
+                                  dl_deadline_after(500 * DL_MILLISECOND), &fd),
                  DL_NETWORK);
     CHECK(fake_names.begun > 1);
     CHECK_CONTAINS(dl_last_error()->text, "nowhere.example: ");
+    CHECK_EQUAL(fd, -1);
+}
+
+CHECK_CASE(what_the_name_service_said_outlasts_a_look_up_without_an_end)
+{
+    int fd = -1;
+
+    fake_names = (fake_resolver){.host = "nowhere.example",
+                                 .code = EAI_NONAME,
+                                 .failures = 999,
+                                 .delay_ms = 60000,
+                                 .quick = 1};
+    CHECK_STATUS(dl_socket_listen("nowhere.example", 0,
+                                  dl_deadline_after(500 * DL_MILLISECOND), &fd),
+                 DL_NETWORK);
+    CHECK_EQUAL(fake_names.begun, 2);
+    CHECK_CONTAINS(dl_last_error()->text, gai_strerror(EAI_NONAME));
     CHECK_EQUAL(fd, -1);
 }
 
