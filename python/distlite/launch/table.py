@@ -40,23 +40,29 @@ OPTIONS = {
     "rdzv-id": Option("ID", "none", "the job's name; nodes of another one are refused"),
     "rdzv-conf": Option("K=V,...", "", "is_host=true|false, join_timeout=SECONDS"),
     "standalone": Option(FLAG, "", "one node, any free port"),
-    "max-restarts": Option("N", "0", "start all ranks again so often if one fails"),
-    "monitor-interval": Option("S", "0.1", "accepted; an end is seen at once anyway"),
+    "max-restarts": Option(
+        "N", "0", "how often to start all ranks again when one fails"
+    ),
+    "monitor-interval": Option(
+        "S", "0.1", "accepted; the end of a rank is noticed at once"
+    ),
     "start-method": Option("NAME", "spawn", "accepted; each rank is a new program"),
-    "shutdown-timeout": Option("S", "", "from SIGTERM to SIGKILL (30)"),
+    "shutdown-timeout": Option("S", "", "seconds from SIGTERM to SIGKILL (30)"),
     "signals-to-handle": Option(
-        "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", "what ends the job"
+        "NAMES", "SIGTERM,SIGINT,SIGHUP,SIGQUIT", "signals that end the job"
     ),
     "role": Option("NAME", "default", "the ranks' ROLE_NAME"),
-    "log-dir": Option("FOLDER", "", "where files of the ranks' output go"),
+    "log-dir": Option("FOLDER", "", "folder for the files of the ranks' output"),
     "redirects": Option(
         "STREAMS",
         "0",
-        "to files instead of here: 1 stdout, 2 stderr, 3 both, or by "
-        "local rank: 0:1,1:3",
+        "write output to files instead: 1 stdout, 2 stderr, 3 both, or "
+        "by local rank: 0:1,1:3",
     ),
-    "tee": Option("STREAMS", "0", "to files as well"),
-    "local-ranks-filter": Option("RANKS", "", "show the output of these only: 0,2"),
+    "tee": Option("STREAMS", "0", "write output to files as well"),
+    "local-ranks-filter": Option(
+        "RANKS", "", "show the output of these local ranks only: 0,2"
+    ),
     "bind-cores": Option(FLAG, "", "give each rank cores of its own"),
     "virtual-local-rank": Option(
         FLAG, "", "every rank finds LOCAL_RANK 0 and one GPU, its own"
@@ -76,16 +82,16 @@ SHORT = {
     "h": "help",
 }
 HELP_COLUMN = 28
+HELP_WIDTH = 78
 
 
 # Of the command itself, which runs a script where the first word is none of these.
-OTHER_COMMANDS = (
-    "Other commands, each with a --help of its own:",
-    "  distlite run              the same, said in full",
-    "  distlite ps               what the ranks on this host are in",
-    "  distlite trace            their last operations, as a trace for Perfetto",
-    "  distlite doctor           can the hosts of a job work together?",
-)
+COMMANDS = {
+    "run": "the same, with the command's name",
+    "ps": "show what each rank on this host is doing",
+    "trace": "write their last operations as a Perfetto trace",
+    "doctor": "check whether the hosts of a job can work together",
+}
 
 
 def usage(program: str) -> str:
@@ -97,13 +103,16 @@ def help_text(program: str) -> str:
     """Usage and a line or two for each option."""
     lines = [usage(program), "", "Run a script as several ranks on this host.", ""]
     if program == "distlite":
-        lines += [*OTHER_COMMANDS, ""]
+        lines += ["Other commands, each with a --help of its own:", ""]
+        for name, text in COMMANDS.items():
+            lines += entry(f"distlite {name}", text)
+        lines += ["", "Options:", ""]
     letters = {name: letter for letter, name in SHORT.items()}
     for name, option in OPTIONS.items():
         letter = f"-{letters[name]}, " if name in letters else ""
-        head = f"  {letter}--{name} {option.metavar}".rstrip()
+        head = f"{letter}--{name} {option.metavar}".rstrip()
         default = f" [{option.default}]" if option.default else ""
-        lines += _wrapped(head, option.text + default)
+        lines += entry(head, option.text + default)
     lines += [
         "",
         "On a terminal the first rank's output is shown as it is, so that progress",
@@ -113,11 +122,12 @@ def help_text(program: str) -> str:
     return "\n".join(lines)
 
 
-def _wrapped(head: str, text: str) -> list[str]:
+def entry(name: str, text: str) -> list[str]:
+    """The lines for an option or a command."""
     from textwrap import wrap
 
-    column = " " * HELP_COLUMN
-    lines = wrap(text, 80 - HELP_COLUMN)
+    head, column = f"  {name}", " " * HELP_COLUMN
+    lines = wrap(text, HELP_WIDTH - HELP_COLUMN)
     if len(head) < HELP_COLUMN:
         return [
             head.ljust(HELP_COLUMN) + lines[0],

@@ -17,40 +17,48 @@ from typing import Any
 
 import distlite as dist
 from distlite.tools import links
+from distlite.tools.arguments import Parser
 from distlite.tools.diagnosis import Diagnosis, write
 from distlite.tools.facts import facts_of
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the subcommand; 0: no errors, though maybe warnings."""
-    options = _parser().parse_args(arguments)
+    options = _parser().words(arguments)
     timeout = timedelta(seconds=options.timeout)
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return _run_launched(options, timeout)
     return _run_alone(options, timeout)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="distlite doctor",
-        description="Look at addresses, links, limits, cores and libraries: on this "
-        "host, or under a launcher (torchrun --no-python distlite doctor, or any that "
-        "sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT) on all hosts of the job.",
+def _parser() -> Parser:
+    parser = Parser(
+        "doctor",
+        "Check addresses, links, limits, cores and libraries: of this host or, under a "
+        "launcher (distlite run --no-python distlite doctor, or any that sets RANK, "
+        "WORLD_SIZE, MASTER_ADDR and MASTER_PORT), of all hosts of the job.",
     )
     parser.add_argument(
+        "-n",
         "--nproc-per-node",
-        "--nproc_per_node",
         type=int,
         default=2,
         metavar="N",
-        help="ranks to start where no launcher has (default: 2)",
+        help="ranks to start where no launcher has",
     )
-    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--json", action="store_true", help="write JSON")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="rank 0 writes to FILE instead of stdout"
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="the file that rank 0 writes, instead of stdout",
     )
     parser.add_argument(
-        "--timeout", type=float, default=30.0, help="seconds to wait for each other"
+        "--timeout",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds to wait for each other",
     )
     return parser
 

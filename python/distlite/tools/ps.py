@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from distlite.tools.arguments import Parser
 from distlite.tools.dump import dump_all
 from distlite.tools.job import Job, Member, jobs_of, none_found
 from distlite.tools.recording import Operation, read_all
@@ -22,7 +23,7 @@ CLEAR = "\033[H\033[2J"
 
 def main(arguments: Sequence[str]) -> int:
     """Entry point of the subcommand."""
-    options = _parser().parse_args(arguments)
+    options = _parser().words(arguments)
     jobs, reason = _look(options)
     if options.dump is not None:
         if not jobs:
@@ -42,16 +43,18 @@ def main(arguments: Sequence[str]) -> int:
         return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="distlite ps",
-        description="List this user's ranks on this host: what each is in, since when, "
-        "and whom it waits for.  Also tells of ranks that are stopped, wedged or dead.",
+def _parser() -> Parser:
+    parser = Parser(
+        "ps",
+        "Show this user's ranks on this host: the operation of each, since when, and "
+        "which ranks it waits for; also which are stopped, wedged or dead.",
     )
-    parser.add_argument("--job", help="only the job whose name begins so")
-    parser.add_argument("--json", action="store_true", help="for machines")
     parser.add_argument(
-        "--all", action="store_true", help="also jobs of which no rank lives"
+        "--job", metavar="NAME", help="only the job whose name begins like this"
+    )
+    parser.add_argument("--json", action="store_true", help="write JSON")
+    parser.add_argument(
+        "--all", action="store_true", help="also jobs without a living rank"
     )
     parser.add_argument(
         "--watch",
@@ -59,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_pause,
         const=1.0,
         metavar="SECONDS",
-        help="again and again (default: every second)",
+        help="show it again and again, every second unless SECONDS says otherwise",
     )
     parser.add_argument(
         "--dump",

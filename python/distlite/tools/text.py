@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -21,7 +23,7 @@ def plain(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def show(
     title: str, headers: Sequence[str], rows: Sequence[Sequence[str]], file: TextIO
 ) -> None:
-    """Writes the table with its title."""
+    """Writes the table with its title; nothing of it is cut."""
     if not file.isatty() or not _show_rich(title, headers, rows, file):
         print(f"{title}\n{plain(headers, rows)}", file=file)
 
@@ -40,7 +42,14 @@ def _show_rich(
         table.add_column(header)
     for row in rows:
         table.add_row(*(escape(cell) for cell in row))
-    Console(file=file).print(table)
+    # Of a table that is wider than the terminal, rich would cut the cells.  By itself
+    # it takes terminals that it does not know for 80 columns wide.
+    columns, lines = shutil.get_terminal_size((1, 1))
+    console = Console(file=file, width=columns, height=lines)
+    unlimited = console.options.update(width=sys.maxsize)
+    if console.measure(table, options=unlimited).maximum > console.width:
+        return False
+    console.print(table)
     return True
 
 

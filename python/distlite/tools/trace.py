@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from distlite.tools.arguments import Parser
 from distlite.tools.job import Job, jobs_of, none_found
 from distlite.tools.recording import Group, Operation, Recording, read, read_all
 
@@ -21,7 +22,7 @@ Event = dict[str, Any]
 
 def main(arguments: Sequence[str]) -> int:
     """Entry point of the subcommand."""
-    options = _parser().parse_args(arguments)
+    options = _parser().words(arguments)
     try:
         recordings = _recordings(options)
     except (OSError, ValueError) as error:
@@ -41,21 +42,32 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="distlite trace",
-        description="Turn what the ranks recorded into one trace for Perfetto.",
+def _parser() -> Parser:
+    parser = Parser(
+        "trace",
+        "Write the operations that the ranks have recorded as one trace for Perfetto.",
+        "[dump...]",
     )
     parser.add_argument(
         "dumps",
         nargs="*",
-        help="files by `distlite ps --dump` or TORCH_FR_DUMP_TEMP_FILE; "
-        "default: the ranks of the job on this host as they are now",
+        metavar="dump...",
+        help="files of `distlite ps --dump` or TORCH_FR_DUMP_TEMP_FILE; without any, "
+        "the ranks of a job on this host, as they are now",
     )
-    parser.add_argument("--job", default="", help="the one whose name begins so")
-    parser.add_argument("--pid", type=int, help="the one with this process")
     parser.add_argument(
-        "-o", "--output", default="trace.json", help="default: trace.json; -: stdout"
+        "--job",
+        default="",
+        metavar="NAME",
+        help="the job whose name begins like this",
+    )
+    parser.add_argument("--pid", type=int, help="the job with this process")
+    parser.add_argument(
+        "-o",
+        "--output",
+        default="trace.json",
+        metavar="FILE",
+        help="the file to write; - is stdout",
     )
     return parser
 
