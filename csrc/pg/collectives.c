@@ -17,6 +17,7 @@ typedef struct operation {
     dl_backend *backend;
     dl_op_type op;
     const void *args; /* the struct of the operation's kind */
+    dl_work *work;    /* that is told the operation's number; NULL: none */
     dl_op_context context;
 } operation;
 
@@ -51,6 +52,10 @@ begin(operation *self)
     self->context.record = dl_recorder_start(
         &group->seat, self->context.record, &self->context.fingerprint,
         self->context.sequence, self->context.deadline);
+    if (self->work != NULL) {
+        atomic_store_explicit(&self->work->sequence, self->context.sequence,
+                              memory_order_relaxed);
+    }
     return DL_OK;
 }
 
@@ -364,6 +369,7 @@ queued_new(const operation *asked, queued **made)
         return status;
     }
     dl_work_init(&self->work, &queued_ops, asked->op);
+    self->work.is_queued = true;
     self->work.is_brief = dl_group_is_brief(group, asked->op, asked->args);
     self->job.deadline = asked->context.deadline;
     self->job.run = run_queued;
@@ -373,6 +379,7 @@ queued_new(const operation *asked, queued **made)
     self->operation = *asked;
     self->operation.group = dl_group_ref(asked->group);
     self->operation.args = copy;
+    self->operation.work = &self->work;
     self->operation.context.call_site = self->call_site;
     if (dl_call_sites_are_wanted()) {
         dl_call_site_describe(self->call_site, sizeof self->call_site);

@@ -14,11 +14,13 @@ dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op)
     work->op = op;
     work->creator = dl_own_pid();
     work->is_brief = false;
+    work->is_queued = false;
     work->keeps_memory = false;
     work->source = -1;
     atomic_init(&work->references, 2);
     atomic_init(&work->notices, NULL);
     atomic_init(&work->record, NULL);
+    atomic_init(&work->sequence, 0);
 }
 
 void

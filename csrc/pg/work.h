@@ -48,10 +48,13 @@ struct dl_work {
     /* Its wait calls dl_blocking_begin() before it takes long: worth holding on to what
      * others want.  Set right after init. */
     bool is_brief;
+    bool is_queued; /* it has a turn to wait for, from which on it has a number */
     atomic_uint references;
     /* Those to be told, the last to ask first; once it is done, what is at no address. */
     _Atomic(dl_work_notice *) notices;
     _Atomic(dl_record *) record; /* to be completed with the work; may be NULL */
+    /* Number of the operation in its group, from 1; 0: it has not begun, or is a message. */
+    _Atomic uint64_t sequence;
     /* fixed once done */
     int64_t ended_at; /* dl_now(), for those who ask how long it took */
     dl_status status;

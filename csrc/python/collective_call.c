@@ -218,6 +218,7 @@ static PyObject *
 submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep keep,
        dl_deadline deadline)
 {
+    keep.group = self->group;
     PyObject *prepared = dlpy_work_prepare(self->state, keep);
     dl_work *work;
     dl_status status;

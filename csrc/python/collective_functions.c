@@ -25,7 +25,8 @@ finish(dlpy_collective *self, dl_op_type op, const void *args, dlpy_tensor *tens
         result = dlpy_collective_give_up(self);
     } else if (dlpy_collective_outlives_call(self)) {
         dlpy_guard guard = {0};
-        dlpy_work_keep keep = {tensor->owner, array, &guard};
+        dlpy_work_keep keep = {
+            .pins = tensor->owner, .outputs = array, .guard = &guard};
         result = dlpy_guard_add(&guard, array, tensor) < 0
                      ? dlpy_collective_give_up(self)
                      : dlpy_collective_finish(self, op, args, keep);

@@ -317,7 +317,8 @@ batch_end(PyObject *module, PyObject *args)
     } else if (work == NULL) {
         result = Py_NewRef(Py_None);
     } else {
-        result = dlpy_work_new(state, work, (dlpy_work_keep){.pins = pins});
+        result =
+            dlpy_work_new(state, work, (dlpy_work_keep){.pins = pins, .group = object});
     }
     Py_XDECREF(pins);
     return result;

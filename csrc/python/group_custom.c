@@ -34,6 +34,7 @@ make_core(const dlpy_state *state, dlpy_group *self, int rank, int size)
     }
     dl_group_unref(self->group);
     self->group = made;
+    Py_CLEAR(self->name);
     return 0;
 }
 
@@ -100,6 +101,7 @@ dlpy_group_adopt(PyObject *object, PyObject *args, PyObject *keywords)
         dl_group *former = self->group;
         self->group = told.group;
         dl_group_unref(former);
+        Py_CLEAR(self->name);
         Py_XSETREF(self->store, Py_NewRef(told.store));
         Py_XSETREF(self->description, Py_NewRef(told.description));
     }

@@ -70,6 +70,7 @@ group_dealloc(PyObject *object)
     }
     group_clear(object);
     Py_CLEAR(self->description);
+    Py_CLEAR(self->name);
     PyMem_Free(self->global_ranks);
     if (self->group != NULL) {
         /* The last reference may have to wait: for the lane's thread, for a file's lock. */
@@ -247,10 +248,21 @@ group_sequence(PyObject *self, PyObject *Py_UNUSED(nothing))
     return PyLong_FromUnsignedLongLong(dl_group_sequence(dlpy_group_core(self)));
 }
 
+PyObject *
+dlpy_group_name(PyObject *object)
+{
+    dlpy_group *self = (dlpy_group *)object;
+
+    if (self->name == NULL) {
+        self->name = PyUnicode_FromString(dl_group_name(self->group));
+    }
+    return self->name;
+}
+
 static PyObject *
 group_get_name(PyObject *self, void *Py_UNUSED(closure))
 {
-    return PyUnicode_FromString(dl_group_name(dlpy_group_core(self)));
+    return Py_XNewRef(dlpy_group_name(self));
 }
 
 static PyObject *

@@ -16,6 +16,7 @@ typedef struct dlpy_group {
     PyObject_HEAD dl_group *group; /* fixed from tp_new until freed */
     PyObject *store;               /* what it was made over */
     PyObject *description;         /* str */
+    PyObject *name;                /* str; NULL until somebody has asked */
     PyObject *weak_references;
     int64_t *global_ranks; /* by rank in the group; NULL: the same */
     PyObject *handler;     /* asked before the core, unless NULL */
@@ -39,6 +40,9 @@ bool dlpy_group_is_custom(PyTypeObject *type, PyObject *args, PyObject *keywords
 int dlpy_group_begin_custom(const dlpy_state *state, dlpy_group *self);
 int dlpy_group_init(PyObject *self, PyObject *args, PyObject *keywords);
 PyObject *dlpy_group_adopt(PyObject *self, PyObject *args, PyObject *keywords);
+
+/* A str, borrowed; NULL with an exception set. */
+PyObject *dlpy_group_name(PyObject *self);
 
 /* Asks the group's handler, with the function's name and the values that were given by
  * name.  1: it wants the core to do it.  0: `answer` is what the function returns, a

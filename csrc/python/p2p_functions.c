@@ -115,7 +115,8 @@ prepare(call *self)
     PyObject *owner = tensor->owner == NULL ? self->array : tensor->owner;
     dlpy_guard guard = {0};
     dlpy_work_keep keep = {.pins = PyTuple_Pack(2, self->array, owner),
-                           .guard = &guard};
+                           .guard = &guard,
+                           .group = self->collective.group};
     PyObject *prepared = NULL;
 
     if (keep.pins != NULL && dlpy_guard_add(&guard, self->array, tensor) == 0) {

@@ -66,6 +66,13 @@ dlpy_store_share(const dlpy_state *state, PyObject *self)
 }
 
 PyObject *
+dlpy_store_describe_unmade(PyObject *self)
+{
+    return PyUnicode_FromFormat("<%s at %p, before __init__()>", Py_TYPE(self)->tp_name,
+                                (void *)self);
+}
+
+PyObject *
 dlpy_store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
     (void)args;
@@ -269,12 +276,32 @@ hash_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     return finish_init(self, status, store);
 }
 
+/* Two stores that hold nothing are told apart by their addresses. */
+static PyObject *
+hash_store_repr(PyObject *self)
+{
+    dl_store *store = ((dlpy_store *)self)->store;
+    char keys[40] = "";
+
+    if (store == NULL) {
+        return dlpy_store_describe_unmade(self);
+    }
+    long long count = (long long)dl_hash_store_try_count(store);
+    if (count >= 0) {
+        PyOS_snprintf(keys, sizeof keys, " with %lld key%s", count,
+                      count == 1 ? "" : "s");
+    }
+    return PyUnicode_FromFormat("<%s%s at %p>", Py_TYPE(self)->tp_name, keys,
+                                (void *)self);
+}
+
 PyDoc_STRVAR(hash_store_doc, "HashStore()\n--\n\n" DLPY_DOC_HASHSTORE);
 
 static PyType_Slot hash_store_slots[] = {
     {Py_tp_doc, (void *)hash_store_doc},
     {Py_tp_new, dlpy_store_alloc},
     {Py_tp_init, hash_store_init},
+    {Py_tp_repr, hash_store_repr},
     {0, NULL},
 };
 
@@ -326,6 +353,9 @@ file_store_path(PyObject *self, void *closure)
 static PyObject *
 file_store_repr(PyObject *self)
 {
+    if (((dlpy_store *)self)->store == NULL) {
+        return dlpy_store_describe_unmade(self);
+    }
     PyObject *path = file_store_path(self, NULL);
     PyObject *text = path == NULL ? NULL : PyUnicode_FromFormat("FileStore(%R)", path);
 
@@ -430,9 +460,12 @@ underlying_non_prefix_store(PyObject *self, void *closure)
 static PyObject *
 prefix_store_repr(PyObject *self)
 {
-    dl_store *store = dlpy_store_core(self);
-    PyObject *prefix =
-        store == NULL ? NULL : dlpy_text_from(dl_prefix_store_prefix(store));
+    dl_store *store = ((dlpy_store *)self)->store;
+
+    if (store == NULL) {
+        return dlpy_store_describe_unmade(self);
+    }
+    PyObject *prefix = dlpy_text_from(dl_prefix_store_prefix(store));
     PyObject *text = prefix == NULL
                          ? NULL
                          : PyUnicode_FromFormat("PrefixStore(%R, %R)", prefix,

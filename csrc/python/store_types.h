@@ -37,6 +37,9 @@ PyObject *dlpy_store_wrap(PyTypeObject *type, dl_store *store);
 int dlpy_store_adopt(PyObject *self, dl_store *store);
 int dlpy_store_refuse_second_init(PyObject *self);
 
+/* The repr of an object that has no store yet, for debuggers and tracebacks. */
+PyObject *dlpy_store_describe_unmade(PyObject *self);
+
 /* tp_new of the kinds whose __init__ makes the store. */
 PyObject *dlpy_store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords);
 

@@ -227,11 +227,11 @@ tcp_store_uses_libuv(PyObject *self, void *closure)
 static PyObject *
 tcp_store_repr(PyObject *self)
 {
-    dl_store *store = dlpy_store_core(self);
+    dl_store *store = ((dlpy_store *)self)->store;
     dl_buffer text = {0};
 
     if (store == NULL) {
-        return NULL;
+        return dlpy_store_describe_unmade(self);
     }
     dl_tcp_store_describe(store, &text);
     PyObject *result = dl_buffer_check(&text) == DL_OK

@@ -17,7 +17,8 @@ typedef struct dlpy_work {
     dlpy_completions *completions;
     PyObject *pins;
     PyObject *outputs;
-    PyObject *callbacks; /* list, or NULL */
+    PyObject *callbacks;  /* list, or NULL */
+    PyObject *group_name; /* str, for the repr; NULL: not known */
     PyObject *weak_references;
     bool is_watched; /* the next two are in use */
     dl_work_notice notice;

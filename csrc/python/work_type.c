@@ -4,6 +4,7 @@
 #include <structmember.h>
 
 #include "python/docstrings.h"
+#include "python/group_type.h"
 #include "python/work_object.h"
 
 static dlpy_work *
@@ -46,6 +47,10 @@ dlpy_work_prepare(dlpy_state *state, dlpy_work_keep keep)
     self->completions = state->completions;
     self->pins = Py_XNewRef(keep.pins);
     self->outputs = Py_XNewRef(keep.outputs);
+    if (keep.group != NULL) {
+        self->group_name = Py_XNewRef(dlpy_group_name(keep.group));
+        PyErr_Clear(); /* without memory for its name the repr tells less */
+    }
     if (keep.guard != NULL) {
         self->guard = *keep.guard;
         *keep.guard = (dlpy_guard){0};
@@ -200,6 +205,7 @@ work_dealloc(PyObject *object)
         PyObject_ClearWeakRefs(object);
     }
     work_clear(object);
+    Py_CLEAR(self->group_name);
     if (self->work != NULL) {
         dl_work_unref(self->work);
     }
@@ -207,21 +213,43 @@ work_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+/* What is known without asking a device or waiting. */
+static const char *
+state_of(const dl_work *work, uint64_t sequence)
+{
+    if (dl_work_is_done(work)) {
+        return work->status == DL_OK ? "completed" : "failed";
+    }
+    return work->is_queued && sequence == 0 ? "queued" : "running";
+}
+
 static PyObject *
 work_repr(PyObject *object)
 {
-    dl_work *work = work_of(object)->work;
-    const char *state = "pending";
+    const dlpy_work *self = work_of(object);
+    const dl_work *work = self->work;
+    char number[24] = "";
+    char source[24] = "";
 
     if (work == NULL) {
         return PyUnicode_FromFormat("<%s object at %p>", Py_TYPE(object)->tp_name,
                                     object);
     }
-    if (dl_work_is_done(work)) {
-        state = work->status == DL_OK ? "done" : "failed";
+    uint64_t sequence = atomic_load_explicit(&work->sequence, memory_order_relaxed);
+    const char *state = state_of(work, sequence);
+    if (sequence > 0) {
+        PyOS_snprintf(number, sizeof number, " #%llu", (unsigned long long)sequence);
     }
-    return PyUnicode_FromFormat("<distlite.Work: %s, %s>",
-                                dl_op_type_name((uint8_t)work->op), state);
+    if (dl_work_is_done(work) && work->source >= 0) {
+        PyOS_snprintf(source, sizeof source, " from rank %d", work->source);
+    }
+    const char *name = dl_op_type_name((uint8_t)work->op);
+    if (self->group_name == NULL) {
+        return PyUnicode_FromFormat("<distlite.Work: %s%s%s, %s>", name, number, source,
+                                    state);
+    }
+    return PyUnicode_FromFormat("<distlite.Work: %s%s%s in group %R, %s>", name, number,
+                                source, self->group_name, state);
 }
 
 static PyMemberDef work_members[] = {

@@ -15,6 +15,7 @@ typedef struct dlpy_work_keep {
     PyObject *outputs; /* what result() gives: a list, or what makes one, which is a
                           tuple, a single array, or None; NULL: it gives nothing */
     dlpy_guard *guard; /* of the arrays' memory, is taken over; NULL: none */
+    PyObject *group;   /* the ProcessGroup, of which only the name is kept */
 } dlpy_work_keep;
 
 /* A Work whose operation has not begun yet, which it keeps all things for; NULL with an

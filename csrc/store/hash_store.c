@@ -195,6 +195,19 @@ hash_free(dl_store *store)
     free(self);
 }
 
+int64_t
+dl_hash_store_try_count(dl_store *store)
+{
+    hash_store *self = (hash_store *)store;
+
+    if (dl_store_is_inherited(store) || pthread_mutex_trylock(&self->lock) != 0) {
+        return -1;
+    }
+    int64_t count = dl_table_num_keys(&self->table);
+    pthread_mutex_unlock(&self->lock);
+    return count;
+}
+
 /* No barrier of its own: the generic one leaves the keys that torch's HashStore does. */
 static const dl_store_ops hash_ops = {
     .kind = "HashStore",

@@ -8,4 +8,8 @@
 
 dl_status dl_hash_store_new(dl_store **store);
 
+/* How many keys have values, for descriptions: never waits.  -1: another thread is using
+ * the table, or this process is a fork of the one that has it. */
+int64_t dl_hash_store_try_count(dl_store *store);
+
 #endif

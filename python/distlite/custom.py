@@ -43,6 +43,10 @@ class DistributedBackendOptions:
         is_world = asked.description == "default_pg"
         self.global_ranks_in_group = [] if is_world else list(asked.info.ranks)
 
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({fields})"
+
 
 class ToMake:
     """A group that is asked for."""

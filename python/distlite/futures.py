@@ -44,6 +44,20 @@ class Future:
         self._callbacks: list[Callable[[Future], object]] = []
         self._work: Work | None = None
 
+    def __repr__(self) -> str:
+        # Neither the value, which may be large, nor the lock, which may be taken.
+        found = vars(self)
+        if found.get("_is_done"):
+            error = found["_exception"]
+            ended = "returned" if error is None else "raised"
+            state = (
+                f"{ended} {type(found['_value'] if error is None else error).__name__}"
+            )
+        else:
+            work = found.get("_work")
+            state = "pending" if work is None else f"of {work!r}"
+        return f"<distlite.Future at {id(self):#x}: {state}>"
+
     def done(self) -> bool:
         """Tells whether the value or an exception is set.
 

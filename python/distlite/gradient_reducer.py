@@ -153,6 +153,20 @@ class GradientReducer:
         _broadcast(arrays.values() if broadcast else (), self._group)
         self._make_buckets(self._parameters[::-1])
 
+    def __repr__(self) -> str:
+        known = vars(self)
+        if "_next" not in known:
+            return f"<{type(self).__name__} at {id(self):#x}, before __init__()>"
+        count = len(self._buckets)
+        size = sum(bucket.size for bucket in self._buckets) / MEBIBYTE
+        total = len(self._parameters)
+        return (
+            f"<{type(self).__name__}: {total} parameters, {count} "
+            f"bucket{'' if count == 1 else 's'}, {size:.1f} MiB, in group "
+            f"{self._group.group_name!r}; step {self._steps + 1}, {len(self._seen)} of "
+            f"{total} gradients ready>"
+        )
+
     def _check_given(self, gradients: Arrays) -> list[Any]:
         given = _by_key(gradients)
         if list(given) != list(self._numbers):

@@ -40,6 +40,10 @@ class CoalescedWork(Work):
         self.works = begun.works
         self._begun = begun
 
+    def __repr__(self) -> str:
+        works = ", ".join(map(repr, vars(self).get("works", ())))
+        return f"<distlite.CoalescedWork: [{works}]>"
+
     def wait(self, timeout: timedelta | float | None = None) -> Literal[True]:
         """True once all have ended well; raises what the first failed with."""
         # Works that are written in Python need not know of timeouts.

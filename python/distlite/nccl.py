@@ -53,6 +53,11 @@ class NCCLConfig:
         for name in self.__slots__:
             setattr(self, name, None)
 
+    def __repr__(self) -> str:
+        given = [(name, getattr(self, name, None)) for name in self.__slots__]
+        fields = ", ".join(f"{name}={v!r}" for name, v in given if v is not None)
+        return f"{type(self).__name__}({fields})"
+
     def as_tuple(self, is_high_priority_stream: bool) -> tuple[Any, ...]:
         """For the core."""
         numbers = (getattr(self, name) for name in _NUMBERS)
@@ -72,6 +77,10 @@ class NCCLOptions:
         self._timeout = DEFAULT_TIMEOUT
         self.global_ranks_in_group: list[int] = []
         self.group_name = ""
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"ProcessGroupNCCL.Options({fields})"
 
 
 class ProcessGroupNCCL(ProcessGroup):

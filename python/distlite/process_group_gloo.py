@@ -38,6 +38,10 @@ class GlooOptions:
         self.global_ranks_in_group: list[int] = []
         self.group_name = ""
 
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"ProcessGroupGloo._Options({fields})"
+
     @property
     def backend(self) -> str:
         """The name of the backend they are for."""

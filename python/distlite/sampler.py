@@ -70,6 +70,14 @@ class DistributedSampler:
         self.num_samples = whole + (1 if rest and not drop_last else 0)
         self.total_size = self.num_samples * self.num_replicas
 
+    def __repr__(self) -> str:
+        fields = ", ".join(
+            f"{name}={value!r}"
+            for name, value in vars(self).items()
+            if name != "dataset"
+        )
+        return f"{type(self).__name__}({fields})"
+
     def __iter__(self) -> Iterator[int]:
         """This rank's indices of the epoch, `num_samples` of them."""
         count = len(self.dataset)

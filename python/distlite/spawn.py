@@ -154,6 +154,16 @@ class ProcessContext:
             p.sentinel: i for i, p in enumerate(self.processes)
         }
 
+    def __repr__(self) -> str:
+        # No process is asked, only what `join` has seen.
+        known = vars(self)
+        if "_indices" not in known:
+            return f"<{type(self).__name__} at {id(self):#x}, before __init__()>"
+        return (
+            f"<{type(self).__name__}: processes {self.pids()}, "
+            f"{len(self._indices)} of them not joined>"
+        )
+
     def _sentinels(self) -> list[int]:
         return [self.processes[index].sentinel for index in self._indices.values()]
 

@@ -25,6 +25,17 @@ CHECK_CASE(a_clone_is_the_same_store)
     dl_store_unref(store);
 }
 
+CHECK_CASE(keys_are_counted_without_waiting)
+{
+    dl_store *store = make_hash();
+
+    CHECK_EQUAL(dl_hash_store_try_count(store), 0);
+    SUITE_SET(store, A, "1");
+    SUITE_SET(store, B, "2");
+    CHECK_EQUAL(dl_hash_store_try_count(store), 2);
+    dl_store_unref(store);
+}
+
 CHECK_CASE(get_is_for_values_and_wait_for_either)
 {
     dl_store *store = make_hash();

@@ -41,6 +41,7 @@ queue_then_wait(int rank, int size, void *store)
         CHECK_OK(dl_work_wait(works[job], soon()));
         CHECK_OK(dl_work_wait(works[job], dl_deadline_after(0)));
         CHECK(dl_work_is_done(works[job]));
+        CHECK_EQUAL((int64_t)works[job]->sequence, job + 1);
         check_sums(data[rank][job], 100, job + 1, size);
     }
     for (int job = 0; job < JOBS; job++) {

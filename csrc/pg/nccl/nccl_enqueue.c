@@ -326,7 +326,7 @@ work_for(dl_nccl_backend *self, const dl_device_call *call, int device,
     const dl_device_item *first = &call->items[0];
 
     DL_TRY(dl_nccl_work_new(self->watch, first->op, device, work));
-    (*work)->sequence = first->sequence;
+    atomic_store(&(*work)->work.sequence, first->sequence);
     (*work)->peer = call->is_batch || !is_message(first->op)
                         ? DL_ANY_RANK
                         : ((const dl_message_args *)first->args)->peer;

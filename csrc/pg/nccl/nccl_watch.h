@@ -88,8 +88,7 @@ typedef struct dl_nccl_work {
     size_t stream_count;
     int device;
     bool is_captured;
-    int peer;          /* the other rank of a message alone; -1: all take part */
-    uint64_t sequence; /* 0: a message */
+    int peer; /* the other rank of a message alone; -1: all take part */
     dl_deadline deadline;
 } dl_nccl_work;
 

@@ -154,10 +154,11 @@ void
 dl_nccl_work_describe(const dl_nccl_work *work, char *text, size_t size)
 {
     const char *name = dl_op_type_name((uint8_t)work->work.op);
+    uint64_t sequence = atomic_load(&work->work.sequence);
     char number[24] = "";
 
-    if (work->sequence > 0) {
-        snprintf(number, sizeof number, " #%" PRIu64, work->sequence);
+    if (sequence > 0) {
+        snprintf(number, sizeof number, " #%" PRIu64, sequence);
     }
     snprintf(text, size, "%s%s on cuda:%d", name, number, work->device);
 }

@@ -339,6 +339,12 @@ class _Rank:
         os.close(self.result_fd)
 
 
+def _describe_process(rank: _Rank) -> str:
+    code = rank.process.returncode
+    ended = "" if code is None else f" ended with {code}"
+    return f"rank {rank.outcome.rank} is process {rank.process.pid}{ended}"
+
+
 class Job:
     """The processes of `start_ranks`, to be used in a with statement.
 
@@ -390,6 +396,12 @@ class Job:
         except BaseException:
             self.__exit__()
             raise
+
+    def __repr__(self) -> str:
+        # Nobody is asked whether it runs: whoever hears of an end has to act on it.
+        known = vars(self).get("_ranks", [])
+        ranks = ", ".join(_describe_process(rank) for rank in known)
+        return f"<distlite.testing.Job: {ranks or 'no ranks'}>"
 
     def __enter__(self) -> Job:
         return self

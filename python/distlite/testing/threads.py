@@ -140,6 +140,11 @@ class Ranks:
                 self._end()
                 raise
 
+    def __repr__(self) -> str:
+        ranks = vars(self).get("_ranks", [])
+        running = sum(rank.thread.is_alive() for rank in ranks)
+        return f"<distlite.testing.Ranks: {len(ranks)} threads, {running} running>"
+
     def __len__(self) -> int:
         return len(self._ranks)
 
