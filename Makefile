@@ -166,6 +166,7 @@ lint: .venv/.lint build/.extension
 
 format: .venv/.lint
 	$(BIN)/python docs/docstrings.py
+	$(BIN)/python docs/package_stub.py
 	$(BIN)/clang-format -i $$(git ls-files '*.c' '*.h')
 	$(BIN)/ruff check --quiet --fix . || true
 	$(BIN)/ruff format --quiet .

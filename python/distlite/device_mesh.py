@@ -134,3 +134,7 @@ def _override_of(
             f"expected {choice}"
         )
     return tuple(found)
+
+
+def __dir__() -> list[str]:
+    return __all__

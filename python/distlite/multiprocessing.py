@@ -20,3 +20,7 @@ __all__ = [
     "spawn",
     "start_processes",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -11,6 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+__all__ = ["main"]
+
 
 def main(args: Sequence[str] | None = None) -> int:
     """Runs one job, as `distlite run` does.
@@ -31,6 +33,10 @@ def main(args: Sequence[str] | None = None) -> int:
         0
     """
     return run(sys.argv[1:] if args is None else args, "python -m distlite.run")
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 if __name__ == "__main__":

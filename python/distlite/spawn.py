@@ -409,3 +409,7 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"<Unknown signal {number}>"
+
+
+def __dir__() -> list[str]:
+    return __all__

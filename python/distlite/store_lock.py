@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from ._C import Store
 
+__all__ = ["StoreLock"]
+
 # A waiter that dies between two of its steps may swallow the news of a release; the
 # others then find the lock free when they next look by themselves.
 LOOK_AGAIN_SECONDS = 1.0
@@ -140,3 +142,7 @@ class StoreLock:
         return (
             f"lock timeout after {milliseconds}ms, key: {self.name}, held by: {owner}"
         )
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 from c_source import ROOT
 
+sys.path.insert(0, str(ROOT / "docs"))
+import package_stub
+
 TOOLS = ("ruff", "mypy", "basedpyright", "clang-format")
 
 
@@ -58,6 +61,12 @@ def tracked(*patterns: str) -> list[Path]:
 
 def test_the_tools_are_pinned():
     assert set(pinned()) == set(TOOLS)
+
+
+def test_the_stub_of_the_package_has_the_names_of_its_tables():
+    package = ROOT / "python" / "distlite"
+    made = package_stub.stub((package / "__init__.py").read_text())
+    assert (package / "__init__.pyi").read_text() == made, "run `make format`"
 
 
 def test_ruff_check():

@@ -21,3 +21,7 @@ report         what is said about a job that failed
 from distlite.launch.errors import record
 
 __all__ = ["record"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -38,3 +38,7 @@ __all__ = [
     "start_ranks",
     "world",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -20,6 +20,7 @@ def collectives(array: np.ndarray[Any, np.dtype[np.float32]], flag: bool) -> Non
     dist.init_process_group("gloo", timeout=timedelta(seconds=30))
     with dist.process_group("gloo", timeout=30) as default:
         assert_type(default, dist.ProcessGroup)
+    assert_type(dist.testing.Outcome(rank=0).is_good, bool)  # with no other import
     arrays = [np.empty_like(array) for _ in range(dist.get_world_size())]
     dist.all_reduce(array)
     dist.all_reduce(array, dist.ReduceOp.MAX)

@@ -27,6 +27,7 @@ def collectives(array: np.ndarray[Any, np.dtype[np.float32]]) -> None:
     dist.send(array, 1).wait()  # error: it is isend that returns a Work
     dist.isend(array, dest=1)  # error: it is dst
     dist.all_reduse(array)  # error: no such name
+    dist.testing.wrold(2)  # error: here as well
 
 
 def groups(array: np.ndarray[Any, np.dtype[np.float32]]) -> None:
