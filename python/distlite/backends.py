@@ -398,6 +398,9 @@ def best_backend(array: Any) -> str:
     name = get_default_backend_for_device(device)
     try:
         _check(name)
+        if _is_native(name) and device.partition(":")[0] != "cpu":
+            # torch's map has gloo for Metal, whose memory the core cannot read.
+            raise RuntimeError(f"{name} serves the CPU's memory only")
     except (RuntimeError, AssertionError) as error:
         raise RuntimeError(
             f"no backend here serves arrays on {device}: {error}. Copy them to the "
@@ -406,18 +409,36 @@ def best_backend(array: Any) -> str:
     return name
 
 
-# DLPack's numbers of devices: host memory, pinned or not, and CUDA's, managed or not.
-_DLPACK_DEVICES = {1: "cpu", 3: "cpu", 2: "cuda", 13: "cuda", 14: "xpu"}
+# torch's names of the devices that DLPack numbers: the CPU's memory, what CUDA (3) and
+# ROCm (11) have pinned of it, and CUDA's, managed (13) or not.  What of them the core
+# takes is in csrc/python/dlpack_arg.c.
+_DLPACK_DEVICES = {
+    **dict.fromkeys((1, 3, 11), "cpu"),
+    **dict.fromkeys((2, 13), "cuda"),
+    **{8: "mps", 14: "xpu"},
+}
+
+
+def dlpack_device_of(array: Any) -> str | int | None:
+    """The kind of device that an array is on, by DLPack: its number if it has no name.
+
+    None if the array does not say.
+    """
+    ask = getattr(array, "__dlpack_device__", None)
+    if ask is None:
+        return None
+    number = int(ask()[0])
+    return _DLPACK_DEVICES.get(number, number)
 
 
 def _device_of(array: Any) -> str:
     if isinstance(array, str):
         return array
-    if hasattr(array, "__dlpack_device__"):
-        number = int(array.__dlpack_device__()[0])
-        if number not in _DLPACK_DEVICES:
-            raise RuntimeError(f"no backend here serves DLPack's device {number}")
-        return _DLPACK_DEVICES[number]
+    found = dlpack_device_of(array)
+    if isinstance(found, int):
+        raise RuntimeError(f"no backend here serves DLPack's device {found}")
+    if found is not None:
+        return found
     if hasattr(array, "__cuda_array_interface__"):
         return "cuda"
     if isinstance(getattr(array, "type", None), str):

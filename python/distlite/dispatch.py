@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from . import _C
 from ._C import ProcessGroup
-from .backends import BackendType
+from .backends import BackendType, dlpack_device_of
 from .world import get_group_rank, world
 
 TYPE_CHECKING = False
@@ -29,9 +29,6 @@ NO_BACKEND = "No backend type associated with device type"
 
 # Of each group that has one.
 _dispatchers: WeakKeyDictionary[ProcessGroup, Dispatcher] = WeakKeyDictionary()
-
-# DLPack's numbers: 2 and 13 are CUDA's, 14 is oneAPI's.
-_DLPACK_KINDS = {2: "cuda", 13: "cuda", 14: "xpu", 8: "mps"}
 
 
 def kind_of(device: object) -> str:
@@ -52,8 +49,10 @@ def device_of(given: Given) -> str:
         kind = getattr(getattr(array, "device", None), "type", None)
         if isinstance(kind, str):
             return kind
-        if hasattr(array, "__dlpack_device__"):
-            return _DLPACK_KINDS.get(int(array.__dlpack_device__()[0]), "cpu")
+        found = dlpack_device_of(array)
+        if found is not None:
+            # The core says what it makes of a device without a name.
+            return found if isinstance(found, str) else "cpu"
     return "cpu"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from . import _C
 from ._C import irecv, isend
+from .backends import dlpack_device_of
 from .world import get_global_rank, get_group_rank, info_of, world
 
 TYPE_CHECKING = False
@@ -136,8 +137,7 @@ def is_on_device(tensor: Any) -> bool:
     """Whether an array lies in CUDA memory, as far as it says so itself."""
     if hasattr(tensor, "__cuda_array_interface__"):
         return True
-    ask = getattr(tensor, "__dlpack_device__", None)
-    return ask is not None and ask()[0] == 2
+    return dlpack_device_of(tensor) == "cuda"
 
 
 def _check_array(tensor: Any) -> None:

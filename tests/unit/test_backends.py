@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 import distlite
-from distlite import Backend, BackendConfig, HashStore, ProcessGroup, ReduceOp, backends
+from distlite import (
+    Backend,
+    BackendConfig,
+    HashStore,
+    ProcessGroup,
+    ReduceOp,
+    backends,
+    dispatch,
+    p2p,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -425,8 +434,31 @@ def test_the_best_backend_for_an_array():
         TypeError, match="an array or the name of a device is needed, not int"
     ):
         distlite.best_backend(3)
-    with pytest.raises(RuntimeError, match="serves DLPack's device 8"):
-        distlite.best_backend(OfDlpack(8))
+    with pytest.raises(RuntimeError, match="serves DLPack's device 7"):
+        distlite.best_backend(OfDlpack(7))
+    for metal in (OfDlpack(8), "mps", "mps:0"):
+        with pytest.raises(RuntimeError, match=r"on mps.*gloo serves the CPU's memory"):
+            distlite.best_backend(metal)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        *((1, "cpu"), (3, "cpu"), (11, "cpu"), (2, "cuda"), (13, "cuda")),
+        *((8, "mps"), (14, "xpu"), (10, None)),
+    ],
+)
+def test_all_have_one_name_for_a_device_of_dlpack(number, kind, monkeypatch):
+    array = OfDlpack(number)
+    monkeypatch.setattr(backends, "_check", lambda name: None)
+    expected = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}.get(kind)
+    if expected is None:
+        with pytest.raises(RuntimeError, match="no backend here serves"):
+            distlite.best_backend(array)
+    else:
+        assert distlite.best_backend(array) == expected
+    assert dispatch.device_of({"tensor": array}) == (kind or "cpu")
+    assert p2p.is_on_device(array) == (kind == "cuda")
 
 
 @pytest.mark.parametrize("array", [OfDlpack(2), OfDlpack(13), OfCuda(), "cuda:1"])
