@@ -351,7 +351,7 @@ dl_lane_join(dl_lane *lane, dl_job *job, dl_deadline deadline)
     if (has_expired) {
         job->release(job);
     }
-    return is_over ? DL_OK : status;
+    return is_over && status != DL_INTERRUPTED ? DL_OK : status;
 }
 
 void

@@ -163,7 +163,8 @@ dl_work_wait(dl_work *work, dl_deadline deadline)
                 "waiting for %s timed out after %" PRId64 "ms; it has not ended",
                 dl_op_type_name((uint8_t)work->op), deadline.limit / DL_MILLISECOND);
         }
-        if (!dl_work_is_done(work)) {
+        /* An interrupt counts more than an end that came with it: it is told only once. */
+        if (!dl_work_is_done(work) || status == DL_INTERRUPTED) {
             return status;
         }
     }

@@ -249,8 +249,7 @@ run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline)
 
     dlpy_gil_leave(&gil, dl_group_is_brief(group, op, args));
     dl_status status = dl_group_run(group, op, args, deadline);
-    dlpy_gil_return(&gil);
-    return status;
+    return dlpy_gil_return(&gil, status);
 }
 
 PyObject *

@@ -21,11 +21,12 @@ dlpy_gil_leave(dlpy_gil *self, bool is_brief)
     }
 }
 
-void
-dlpy_gil_return(dlpy_gil *self)
+dl_status
+dlpy_gil_return(dlpy_gil *self, dl_status status)
 {
     dl_blocking_watch(NULL, NULL);
     if (self->saved != NULL) {
         PyEval_RestoreThread(self->saved);
     }
+    return status == DL_OK && PyErr_Occurred() ? DL_INTERRUPTED : status;
 }

@@ -11,12 +11,17 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include "base/status.h"
+
 typedef struct dlpy_gil {
     PyThreadState *saved; /* NULL: this thread has the lock */
 } dlpy_gil;
 
 /* From here on the thread must not touch Python. */
 void dlpy_gil_leave(dlpy_gil *self, bool is_brief);
-void dlpy_gil_return(dlpy_gil *self);
+
+/* The status of the call; DL_INTERRUPTED where a signal's exception has come up, which
+ * would be lost if the call had come to a good end all the same. */
+dl_status dlpy_gil_return(dlpy_gil *self, dl_status status);
 
 #endif

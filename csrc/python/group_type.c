@@ -188,13 +188,25 @@ group_set_global_ranks(PyObject *object, PyObject *ranks)
     Py_RETURN_NONE;
 }
 
+/* It has no way to tell of an interrupt, which waits until the next call or line of
+ * Python. */
+static PyObject *
+abort_group(PyObject *self, const char *reason)
+{
+    dl_group *group = dlpy_group_core(self);
+
+    dlpy_signals_hold();
+    Py_BEGIN_ALLOW_THREADS
+    dl_group_abort(group, reason);
+    Py_END_ALLOW_THREADS
+    dlpy_signals_release();
+    Py_RETURN_NONE;
+}
+
 static PyObject *
 group_abort(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
-    Py_BEGIN_ALLOW_THREADS
-    dl_group_abort(dlpy_group_core(self), "abort() was called");
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return abort_group(self, "abort() was called");
 }
 
 /* As abort(), with what the operations are to say. */
@@ -203,13 +215,7 @@ group_abort_because(PyObject *self, PyObject *reason)
 {
     const char *text = PyUnicode_AsUTF8(reason);
 
-    if (text == NULL) {
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    dl_group_abort(dlpy_group_core(self), text);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    return text == NULL ? NULL : abort_group(self, text);
 }
 
 static PyObject *

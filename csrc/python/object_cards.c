@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "python/errors.h"
+#include "python/gil.h"
 #include "python/group_type.h"
 
 /* Ranks whose blocks are described on the stack: allocating costs as much as meeting. */
@@ -92,13 +93,12 @@ make_cards(exchange *self, dl_bytes own, const Py_ssize_t sizes[2])
 static dl_status
 run(exchange *self)
 {
-    dl_deadline deadline = dl_group_deadline(self->group);
-    dl_status status;
+    dlpy_gil gil;
 
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_group_run(self->group, self->op, &self->args, deadline);
-    Py_END_ALLOW_THREADS
-    return status;
+    dlpy_gil_leave(&gil, false);
+    dl_status status = dl_group_run(self->group, self->op, &self->args,
+                                    dl_group_deadline(self->group));
+    return dlpy_gil_return(&gil, status);
 }
 
 /* Whether all cards begin alike, as those of ranks do that have nothing to complain of. */

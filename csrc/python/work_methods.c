@@ -119,7 +119,7 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     }
     dlpy_gil_leave(&gil, self->work->is_brief);
     status = dl_work_wait(self->work, dl_deadline_after(timeout));
-    dlpy_gil_return(&gil);
+    status = dlpy_gil_return(&gil, status);
     if (status != DL_OK) {
         return raise_result(self, status);
     }

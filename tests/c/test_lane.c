@@ -453,6 +453,38 @@ await_long(long_job *job)
     }
 }
 
+static long_job ending_job;
+
+/* As Ctrl-C that is noticed, which takes a while, just as the job comes to its end. */
+static dl_status
+interrupt_as_it_ends(void)
+{
+    if (!dl_is_main_thread()) {
+        return DL_OK;
+    }
+    atomic_store(&ending_job.may_end, true);
+    while (!atomic_load(&ending_job.is_released)) {
+        sched_yield();
+    }
+    return interrupt();
+}
+
+CHECK_CASE(an_interrupt_is_not_lost_to_a_job_that_ends_with_it)
+{
+    static dl_lane lane;
+
+    dl_lane_init(&lane);
+    submit_long(&lane, &ending_job, 60 * DL_SECOND);
+    dl_interrupt_install(interrupt_as_it_ends);
+    /* Sooner than the job's own, so that it is left to the lane's thread. */
+    CHECK_EQUAL(dl_lane_join(&lane, &ending_job.job, dl_deadline_after(30 * DL_SECOND)),
+                DL_INTERRUPTED);
+    dl_interrupt_install(NULL);
+    CHECK_EQUAL(ending_job.runs, 1);
+    CHECK_EQUAL(ending_job.expiries, 0);
+    dl_lane_fini(&lane);
+}
+
 /* At once, or when the lane's thread has begun it; the first job starts that thread, and
  * the later ones find it. */
 CHECK_CASE(a_wait_that_ends_early_leaves_the_job_whole)

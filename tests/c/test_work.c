@@ -221,3 +221,29 @@ CHECK_CASE(wrong_arguments_are_told_at_once)
     end_group(group);
     dl_store_unref(store);
 }
+
+static dl_status
+finish_interrupted(dl_work *work, dl_deadline deadline)
+{
+    (void)deadline;
+    dl_work_finish(work, DL_OK);
+    return dl_fail(DL_INTERRUPTED, "interrupted");
+}
+
+static void
+keep(dl_work *work)
+{
+    dl_work_fini(work);
+}
+
+CHECK_CASE(an_interrupt_is_not_lost_to_an_end_that_comes_with_it)
+{
+    static const dl_work_ops ops = {.wait = finish_interrupted, .free = keep};
+    dl_work work = {0};
+
+    dl_work_init(&work, &ops, DL_BARRIER);
+    CHECK_STATUS(dl_work_wait(&work, soon()), DL_INTERRUPTED);
+    CHECK_OK(dl_work_wait(&work, soon()));
+    dl_work_unref(&work);
+    dl_work_unref(&work);
+}
