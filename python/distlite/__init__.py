@@ -62,6 +62,7 @@ _LATER = {
     "device_mesh": "init_device_mesh",
     "mesh": "DeviceMesh",
     "nccl": "ProcessGroupNCCL cuda_stream",
+    "notebook": "notebook_launcher",
     "object_p2p": "recv_object_list send_object_list",
     "objects": (
         "all_gather_object broadcast_object_list gather_object scatter_object_list "

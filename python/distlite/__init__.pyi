@@ -105,6 +105,7 @@ from .device_mesh import init_device_mesh as init_device_mesh
 from .mesh import DeviceMesh as DeviceMesh
 from .nccl import ProcessGroupNCCL as ProcessGroupNCCL
 from .nccl import cuda_stream as cuda_stream
+from .notebook import notebook_launcher as notebook_launcher
 from .object_p2p import recv_object_list as recv_object_list
 from .object_p2p import send_object_list as send_object_list
 from .objects import all_gather_object as all_gather_object
@@ -228,6 +229,7 @@ __all__ = [
     "new_group",
     "new_subgroups",
     "new_subgroups_by_enumeration",
+    "notebook_launcher",
     "process_group",
     "record_comm",
     "recv",

@@ -9,6 +9,7 @@ The first one that fails ends the others; its traceback is part of the exception
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -16,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+import types
 import warnings
 from multiprocessing.connection import Connection
 
@@ -217,8 +219,25 @@ class ProcessContext:
             for sentinel in ended:
                 del self._indices[sentinel]
 
-    def _end_others(self, grace: float | None) -> None:
-        self._await_table()
+    def end(self, grace_period: float | None = None) -> None:
+        """Ends the processes that are still running, and waits for their end.
+
+        Args:
+            grace_period: The seconds from SIGTERM to SIGKILL; None is 30.
+
+        Example:
+            >>> import time
+            >>> from distlite import spawn
+            >>> context = spawn.start_processes(time.sleep, (60,), join=False)
+            >>> context.end()
+            >>> context.processes[0].is_alive()
+            False
+        """
+        self._end_others(grace_period, has_table=False)
+
+    def _end_others(self, grace: float | None, has_table: bool = True) -> None:
+        if has_table:
+            self._await_table()
         running = [p for p in self.processes if p.is_alive()]
         for process in running:
             process.terminate()
@@ -275,6 +294,9 @@ def start_processes(
         None, or a `ProcessContext` if `join` is False.
 
     Raises:
+        AttributeError: The processes are not forked and could not import the function:
+            it is defined in a notebook, in an interactive session or within another
+            function.
         ProcessRaisedException: The function of a process raised an exception.
         ProcessExitedException: A process ended otherwise.
 
@@ -283,6 +305,8 @@ def start_processes(
         >>> from distlite import spawn
         >>> spawn.start_processes(time.ctime, nprocs=2)
     """
+    if start_method != "fork":
+        _check_importable(fn)
     context = multiprocessing.get_context(start_method)
     processes: list[BaseProcess] = []
     errors: list[Connection] = []
@@ -329,6 +353,8 @@ def spawn(
         None, or a `ProcessContext` if `join` is False.
 
     Raises:
+        AttributeError: Other processes cannot import the function: it is defined in a
+            notebook, in an interactive session or within another function.
         ProcessRaisedException: The function of a process raised an exception.
         ProcessExitedException: A process ended otherwise.
 
@@ -345,6 +371,30 @@ def spawn(
             stacklevel=2,
         )
     return start_processes(fn, args, nprocs, join, daemon, "spawn")
+
+
+def _check_importable(fn: object) -> None:
+    """A new interpreter would say that it does not find it, each in its own output."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    name = str(getattr(fn, "__qualname__", type(fn).__qualname__))
+    module = str(getattr(fn, "__module__", None))
+    main = sys.modules.get("__main__")
+    path = str(getattr(main, "__file__", None) or "")  # "<stdin>", also
+    is_importable = getattr(main, "__spec__", None) is not None or os.path.exists(path)
+    if module == "__main__" and not is_importable:
+        raise AttributeError(
+            f"Can't get attribute {name!r} on {main}: it is defined in a notebook or "
+            "an interactive session, where a new interpreter cannot import it. Call "
+            f"distlite.notebook_launcher({name}, args, num_processes), or "
+            "start_processes(..., start_method='fork'), or move it into a module."
+        )
+    if isinstance(fn, types.FunctionType) and "<" in name:
+        raise AttributeError(
+            f"Can't pickle local object {name!r}: a new interpreter cannot import what "
+            "is defined within a function, or a lambda. Define it at the top of a "
+            "module, or call start_processes(..., start_method='fork')."
+        )
 
 
 def _start(

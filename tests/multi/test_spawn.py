@@ -207,3 +207,49 @@ def test_the_names_of_torch():
     assert SpawnContext is ProcessContext
     for name in distlite.multiprocessing.__all__:
         assert getattr(distlite.multiprocessing, name) is getattr(distlite.spawn, name)
+
+
+ASK = "import sys, functools\nfrom distlite.spawn import spawn, start_processes\n"
+
+
+@pytest.mark.parametrize("call", ["spawn(work)", "start_processes(partial)"])
+def test_a_function_that_no_interpreter_could_import_is_explained(call):
+    """As in a notebook; multiprocessing would say so once per process, on stderr."""
+    code = ASK + "def work(i): pass\npartial = functools.partial(work)\n" + call
+    for how in ["-c", code], ["-"]:
+        words = [sys.executable, *how]
+        done = subprocess.run(
+            words, input=code, capture_output=True, text=True, timeout=LIMIT
+        )
+        assert done.returncode == 1
+        assert done.stderr.count("Traceback") == 1, done.stderr
+        said = done.stderr.splitlines()[-1]
+        assert said.startswith("AttributeError: Can't get attribute 'work' on <module ")
+        assert "distlite.notebook_launcher(work, args, num_processes)" in said
+        assert "start_method='fork'" in said
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_function_within_a_function_is_explained(method):
+    def local(index):
+        pass
+
+    for function in local, lambda index: None:
+        with pytest.raises(AttributeError, match="^Can't pickle local object ") as told:
+            start_processes(function, start_method=method)
+        assert "Define it at the top of a module" in str(told.value)
+
+
+def test_what_is_forked_needs_no_import():
+    start_processes(lambda index: None, nprocs=2, start_method="fork")
+
+
+def test_end_ends_what_is_running(tmp_path):
+    folder = str(tmp_path)
+    context = start_processes(
+        spawned_ranks.wait_for, (f"{folder}/mark",), 2, join=False, start_method="fork"
+    )
+    context.end(LIMIT)
+    assert [each.exitcode for each in context.processes] == [-signal.SIGTERM] * 2
+    assert context.join() is True
+    context.end()

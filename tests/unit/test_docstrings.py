@@ -39,7 +39,7 @@ BEGINNINGS = {
 LIBRARIES = ("MPI", "NCCL", "UCC")
 
 # Examples that make their own ranks.
-ALONE = ("run.", "spawn.", "testing.")
+ALONE = ("notebook_launcher", "run.", "spawn.", "testing.")
 
 
 def own_members(owner: type) -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Ranks as processes of a notebook, whose functions no new interpreter could import."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from .launch.environment import LISTEN_FD
+from .launch.master import bind_master
+from .spawn import ProcessException, start_processes
+from .world import world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+__all__ = ["notebook_launcher"]
+
+ADDRESS = "127.0.0.1"
+# From SIGTERM to SIGKILL, for the ranks of a cell that is interrupted.
+GRACE = 3.0
+
+
+def notebook_launcher(
+    function: Callable[..., object],
+    args: tuple[Any, ...] = (),
+    num_processes: int | None = None,
+    *,
+    use_port: int | str = 0,
+) -> None:
+    """Calls a function of a notebook on several ranks, and returns when all have ended.
+
+    The ranks are processes, forked from the notebook's: they have copies of its
+    variables, and what they print appears below the cell. Each finds the variables that
+    `distlite run` sets, so that `init_process_group()` and `process_group()` need no
+    arguments. What the function returns is lost with its process; save it, or use
+    `testing.world`, whose ranks are threads.
+
+    Args:
+        function: The function, which is called as `function(*args)`.
+        args: The arguments, a tuple.
+        num_processes: The number of ranks; None is one per usable core.
+        use_port: The port of the job's store; 0 is any free one.
+
+    Raises:
+        ValueError: The notebook is in a process group itself, or the number of ranks is
+            less than 1.
+        OSError: The port is in use.
+        ProcessRaisedException: The function raised an exception on a rank, whose
+            traceback is quoted. The other ranks have been ended.
+        ProcessExitedException: A rank ended otherwise.
+
+    Example:
+        >>> def work(step):
+        ...     with dist.process_group():
+        ...         x = np.array([dist.get_rank() + step])
+        ...         dist.all_reduce(x)
+        ...         assert x[0] == 21
+        >>> dist.notebook_launcher(work, args=(10,), num_processes=2)
+    """
+    count = _count(num_processes)
+    if world.default is not None:
+        raise ValueError(
+            "notebook_launcher: this process is in a process group, which forked ranks "
+            "cannot share; destroy_process_group() leaves it"
+        )
+    with bind_master(ADDRESS, int(use_port)) as master:
+        variables = {
+            "WORLD_SIZE": str(count),
+            "LOCAL_WORLD_SIZE": str(count),
+            "MASTER_ADDR": ADDRESS,
+            "MASTER_PORT": str(master.getsockname()[1]),
+        }
+        words = (function, args, variables, master.fileno())
+        with warnings.catch_warnings():
+            # Of a fork beside threads, which every notebook has.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            ranks = start_processes(_work, words, count, False, start_method="fork")
+    assert ranks is not None
+    try:
+        while not ranks.join():
+            pass
+    except ProcessException:
+        raise
+    except BaseException:  # the cell was interrupted
+        ranks.end(GRACE)
+        raise
+
+
+def _count(given: int | None) -> int:
+    if given is None:
+        from .launch.cores import usable_cores
+
+        return usable_cores()
+    if given < 1:
+        raise ValueError(f"num_processes must be 1 or more, not {given}")
+    return given
+
+
+# What a launcher that started the notebook may have set, and means other ranks.
+_OTHERS = ("TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RUN_ID", LISTEN_FD)
+
+
+def _work(
+    rank: int,
+    function: Callable[..., object],
+    args: tuple[Any, ...],
+    variables: dict[str, str],
+    master: int,
+) -> None:
+    """In the new process."""
+    for name in _OTHERS:
+        os.environ.pop(name, None)
+    os.environ.update(variables, RANK=str(rank), LOCAL_RANK=str(rank))
+    if rank == 0:
+        os.environ[LISTEN_FD] = str(master)
+    else:
+        os.close(master)
+    function(*args)
