@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What users copy: the Dockerfile, the conda recipe, and the workflow of tests.
+
+Neither docker nor conda runs here; what is checked is that versions, names, files and
+commands are those of the package.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from distlite import __version__
+from distlite.launch.command import COMMANDS
+from distlite.launch.options import parse
+from distlite.tools import doctor
+
+tomllib = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML")
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+DOCKERFILE = (ROOT / "packaging" / "Dockerfile").read_text()
+IGNORED = (ROOT / "packaging" / "Dockerfile.dockerignore").read_text()
+RECIPE = (ROOT / "packaging" / "conda" / "meta.yaml").read_text()
+EXAMPLE = (ROOT / "examples" / "github-actions.yml").read_text()
+OWN = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
+# What a wheel is built from.
+SOURCES = {"pyproject.toml", "setup.py", "README.md", "LICENSE", "csrc", "python"}
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Each with its arguments, in the order of the Dockerfile."""
+    text = re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE)
+    lines = text.replace("\\\n", " ").splitlines()
+    words = [line.split(None, 1) for line in lines if line.strip()]
+    return [(name, " ".join(rest.split())) for name, rest in words]
+
+
+def arguments_of(name: str) -> list[str]:
+    return [rest for each, rest in instructions() if each == name]
+
+
+def listed(section: str) -> list[str]:
+    """The items of a list of the recipe."""
+    found = re.search(rf"^ *{section}:\n((?: +- .*\n)+)", RECIPE, re.MULTILINE)
+    assert found is not None, section
+    return [line.strip().removeprefix("- ") for line in found[1].splitlines()]
+
+
+def own_versions() -> list[str]:
+    found = re.search(r"python: \[(.*)\]", OWN)
+    assert found is not None
+    return re.findall(r"[\d.]+", found[1])
+
+
+def check_command(line: str, folder: Path) -> None:
+    """A command of ours has to be one, with options that it has."""
+    words = shlex.split(line)
+    if words[0] != "distlite":
+        assert words[0] in ("pip", "pytest"), line
+        return
+    name, rest = words[1], words[2:]
+    if name == "run":
+        for word in rest:
+            if word.endswith(".py"):
+                (folder / word).touch()
+        assert parse(rest).nproc_per_node > 1
+    elif name == "doctor":
+        doctor._parser().words(rest)
+    else:
+        assert name == "--version" or name in COMMANDS, line
+
+
+def commands() -> list[str]:
+    runs = re.findall(r"^ +- run: (.*)$", EXAMPLE, re.MULTILINE)
+    assert len(runs) == EXAMPLE.count("run: ")
+    shown = re.search(r"^#   docker run .* distlite (.*)$", DOCKERFILE, re.MULTILINE)
+    assert shown is not None
+    cmd = " ".join(re.findall(r'"(.*?)"', arguments_of("CMD")[0]))
+    return [*runs, *listed("commands"), f"distlite {shown[1]}", f"distlite {cmd}"]
+
+
+@pytest.mark.parametrize("line", commands())
+def test_a_command_exists(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check_command(line, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["distlite runs x.py", "distlite run -n 4 --log x.py", "distlite doctor --jason"],
+)
+def test_a_command_that_does_not_exist_is_found_out(line, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((AssertionError, SystemExit)):
+        check_command(line, tmp_path)
+
+
+def test_the_image_is_built_from_what_the_wheel_is():
+    copied = {word for rest in arguments_of("COPY") for word in shlex.split(rest)[:-1]}
+    assert copied == SOURCES
+    assert all((ROOT / name).exists() for name in copied)
+    kept = [line[1:] for line in IGNORED.splitlines() if line.startswith("!")]
+    assert set(kept) == SOURCES
+    away = [line for line in IGNORED.splitlines() if line.startswith("**/")]
+    assert any(fnmatch("python/distlite/_C.so", pattern) for pattern in away)
+
+
+def test_the_stages_of_the_image_have_one_base():
+    bases = [rest.split()[0] for rest in arguments_of("FROM")]
+    assert len(bases) == 2 and len(set(bases)) == 1
+    # Of this release the library is called libuv1, and later otherwise.
+    version, release = re.fullmatch(r"python:([\d.]+)-slim-(\w+)", bases[0]).groups()
+    assert version in own_versions()
+    assert release == "bookworm"
+
+
+def test_the_packages_of_the_image():
+    """Those that the manual asks for, and the library that the extension needs."""
+    build, final = (rest for rest in arguments_of("RUN") if "apt-get install" in rest)
+    manual = (ROOT / "docs" / "platforms.md").read_text()
+    for name in ("gcc", "libuv1-dev", "pkg-config"):
+        assert name in build.split() and name in manual
+    assert "libuv1" in final.split()
+
+
+def test_the_image_starts_the_command_without_privileges():
+    (program,) = re.findall(r'"(.*?)"', arguments_of("ENTRYPOINT")[0])
+    assert program in PROJECT["project"]["scripts"]
+    (user,) = arguments_of("USER")
+    assert user != "root"
+    assert f"useradd --create-home {user}" in arguments_of("RUN")
+
+
+def as_conda(requirement: str) -> str:
+    """ "numpy>=2.0" as "numpy >=2.0"."""
+    name, version = re.fullmatch(r"([\w-]+)(.*)", requirement).groups()
+    return f"{name} {version}".strip()
+
+
+def test_the_recipe_says_what_the_project_does():
+    project = PROJECT["project"]
+    assert f'{{% set version = "{__version__}" %}}' in RECIPE
+    assert re.search(r"^  name: (.*)$", RECIPE, re.MULTILINE)[1] == project["name"]
+    assert f'summary: "{project["description"]}"' in RECIPE
+    assert f"license: {project['license']}\n" in RECIPE
+    assert f"license_file: {project['license-files'][0]}\n" in RECIPE
+    (source,) = re.findall(r"^  path: (.*)$", RECIPE, re.MULTILINE)
+    assert (ROOT / "packaging" / "conda" / source).resolve() == ROOT
+
+
+def test_the_recipe_requires_what_the_project_does():
+    host, run = listed("host"), listed("run")
+    for requirement in PROJECT["build-system"]["requires"]:
+        assert as_conda(requirement) in host
+    for requirement in PROJECT["project"]["dependencies"]:
+        assert as_conda(requirement) in run
+    assert f"python {PROJECT['project']['requires-python']}" in run
+    assert "libuv" in host and "libuv" in run
+    assert "pkg-config" in listed("build")
+
+
+def test_the_modules_that_the_recipe_imports():
+    for name in listed("imports"):
+        assert (ROOT / "python" / Path(*name.split("."))).is_dir()
+
+
+def test_the_workflow_uses_what_ours_does():
+    uses = dict(re.findall(r"uses: (.*)@(.*)", EXAMPLE))
+    ours = dict(re.findall(r"uses: (.*)@(.*)", OWN))
+    for action, version in ours.items():
+        assert uses.get(action) == version, action
+    assert set(uses) - set(ours) == {"actions/upload-artifact"}
+    (versions,) = re.findall(r"python: \[(.*)\]", EXAMPLE)
+    assert set(re.findall(r"[\d.]+", versions)) <= set(own_versions())
+
+
+def test_the_variables_of_the_workflow_are_documented():
+    part = EXAMPLE.split("    env:\n")[1].split("    steps:\n")[0]
+    names = re.findall(r"^      (\w+):", part, re.MULTILINE)
+    assert len(names) == 2
+    environment = (ROOT / "docs" / "environment.md").read_text()
+    for name in names:
+        assert f"`{name}`" in environment, name
+
+
+def test_the_manual_names_them():
+    manual = "".join(path.read_text() for path in ROOT.glob("docs/*.md"))
+    for name in (
+        "packaging/Dockerfile",
+        "packaging/conda",
+        "examples/github-actions.yml",
+    ):
+        assert f"`{name}`" in manual, name
