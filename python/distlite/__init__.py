@@ -92,10 +92,12 @@ def _import(home: str) -> object:
     return sys.modules[f"distlite.{home}"]
 
 
+# setattr() interns names, as those in programs are: they are then found by address.
+_self = sys.modules[__name__]
 for _home, _names in _AT_ONCE.items():
     _module = _import(_home)
     for _name in _names.split():
-        globals()[_name] = getattr(_module, _name)
+        setattr(_self, _name, getattr(_module, _name))
 
 _home_of = {name: home for home, names in _LATER.items() for name in names.split()}
 
@@ -110,14 +112,14 @@ __all__ = sorted(
 def __getattr__(name: str) -> object:
     if name in _home_of:
         value: object = getattr(_import(_home_of[name]), name)
-        globals()[name] = value
+        setattr(_self, name, value)
         return value
     if name in _MODULES or name in _OTHER_MODULES:
         return _import(name)
     raise AttributeError(
         f"module 'distlite' has no attribute {name!r}",
         name=name,
-        obj=sys.modules[__name__],
+        obj=_self,
     )
 
 

@@ -35,6 +35,12 @@ def test_dir_of_a_module_is_its_public_names(name: str):
         assert not isinstance(getattr(module, each), types.ModuleType), each
 
 
+def test_names_are_found_as_fast_as_those_of_an_import_statement():
+    # A name is compared by its address if both are interned, and else by its text.
+    for name in [each for each in vars(distlite) if each in distlite.__all__]:
+        assert sys.intern("".join([name[:1], name[1:]])) is name, name
+
+
 def test_asking_for_dir_imports_nothing():
     program = (
         "import sys, distlite; before = set(sys.modules); dir(distlite);"
