@@ -17,7 +17,6 @@ typedef struct operation {
     dl_backend *backend;
     dl_op_type op;
     const void *args; /* the struct of the operation's kind */
-    dl_work *work;    /* that is told the operation's number; NULL: none */
     dl_op_context context;
 } operation;
 
@@ -37,7 +36,7 @@ fail_busy(const operation *self)
                    self->context.deadline.limit / DL_MILLISECOND);
 }
 
-/* With the turn. */
+/* With the turn.  A failure leaves the group as it was: nothing has been sent. */
 static dl_status
 begin(operation *self)
 {
@@ -52,10 +51,6 @@ begin(operation *self)
     self->context.record = dl_recorder_start(
         &group->seat, self->context.record, &self->context.fingerprint,
         self->context.sequence, self->context.deadline);
-    if (self->work != NULL) {
-        atomic_store_explicit(&self->work->sequence, self->context.sequence,
-                              memory_order_relaxed);
-    }
     return DL_OK;
 }
 
@@ -220,12 +215,10 @@ look_again(const operation *self)
     return status;
 }
 
-/* With the turn.  A failure of `begin` leaves the group as it was: nothing has been sent.
- * All ranks have the same backend: what it lacks leaves the group whole, too. */
+/* What has begun.  All ranks have the same backend: what it lacks leaves the group whole. */
 static dl_status
 carry_out(operation *self)
 {
-    DL_TRY(begin(self));
     dl_status status = look_again(self);
     if (status == DL_OK) {
         status = kinds[self->op].call(self);
@@ -261,7 +254,10 @@ dl_group_run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadl
     if (status != DL_OK) {
         return status == DL_TIMEOUT ? fail_busy(&self) : status;
     }
-    status = carry_out(&self);
+    status = begin(&self);
+    if (status == DL_OK) {
+        status = carry_out(&self);
+    }
     dl_recorder_end_in(&group->seat, self.context.record, status, dl_now());
     dl_group_pass_turn(group);
     return status;
@@ -319,7 +315,12 @@ static void
 run_queued(dl_job *job)
 {
     queued *self = queued_of_job(job);
-    dl_status status = carry_out(&self->operation);
+    dl_status status = begin(&self->operation);
+    if (status == DL_OK) {
+        atomic_store_explicit(&self->work.sequence, self->operation.context.sequence,
+                              memory_order_relaxed);
+        status = carry_out(&self->operation);
+    }
     int64_t now = dl_now();
 
     dl_recorder_end_in(&self->operation.group->seat, self->operation.context.record,
@@ -379,7 +380,6 @@ queued_new(const operation *asked, queued **made)
     self->operation = *asked;
     self->operation.group = dl_group_ref(asked->group);
     self->operation.args = copy;
-    self->operation.work = &self->work;
     self->operation.context.call_site = self->call_site;
     if (dl_call_sites_are_wanted()) {
         dl_call_site_describe(self->call_site, sizeof self->call_site);

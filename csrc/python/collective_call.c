@@ -218,7 +218,6 @@ static PyObject *
 submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep keep,
        dl_deadline deadline)
 {
-    keep.group = self->group;
     PyObject *prepared = dlpy_work_prepare(self->state, keep);
     dl_work *work;
     dl_status status;
@@ -226,6 +225,7 @@ submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep ke
     if (prepared == NULL) {
         return NULL;
     }
+    dlpy_work_name_group(prepared, self->group);
     const dl_guard *guard = dlpy_work_guard(prepared);
     if (dl_device_name(self->core) != NULL && dl_device_takes(self->core, op, args)) {
         /* It may have to wait: for the other ranks, if it is the first or is compared. */

@@ -317,8 +317,10 @@ batch_end(PyObject *module, PyObject *args)
     } else if (work == NULL) {
         result = Py_NewRef(Py_None);
     } else {
-        result =
-            dlpy_work_new(state, work, (dlpy_work_keep){.pins = pins, .group = object});
+        result = dlpy_work_new(state, work, (dlpy_work_keep){.pins = pins});
+        if (result != NULL) {
+            dlpy_work_name_group(result, object);
+        }
     }
     Py_XDECREF(pins);
     return result;

@@ -115,12 +115,14 @@ prepare(call *self)
     PyObject *owner = tensor->owner == NULL ? self->array : tensor->owner;
     dlpy_guard guard = {0};
     dlpy_work_keep keep = {.pins = PyTuple_Pack(2, self->array, owner),
-                           .guard = &guard,
-                           .group = self->collective.group};
+                           .guard = &guard};
     PyObject *prepared = NULL;
 
     if (keep.pins != NULL && dlpy_guard_add(&guard, self->array, tensor) == 0) {
         prepared = dlpy_work_prepare(self->collective.state, keep);
+    }
+    if (prepared != NULL) {
+        dlpy_work_name_group(prepared, self->collective.group);
     }
     dlpy_guard_clear(&guard);
     Py_XDECREF(keep.pins);

@@ -47,15 +47,22 @@ dlpy_work_prepare(dlpy_state *state, dlpy_work_keep keep)
     self->completions = state->completions;
     self->pins = Py_XNewRef(keep.pins);
     self->outputs = Py_XNewRef(keep.outputs);
-    if (keep.group != NULL) {
-        self->group_name = Py_XNewRef(dlpy_group_name(keep.group));
-        PyErr_Clear(); /* without memory for its name the repr tells less */
-    }
     if (keep.guard != NULL) {
         self->guard = *keep.guard;
         *keep.guard = (dlpy_guard){0};
     }
     return (PyObject *)self;
+}
+
+void
+dlpy_work_name_group(PyObject *prepared, PyObject *group)
+{
+    PyObject *name = dlpy_group_name(group);
+
+    if (name == NULL) {
+        PyErr_Clear(); /* without memory for it the repr tells less */
+    }
+    work_of(prepared)->group_name = Py_XNewRef(name);
 }
 
 const dl_guard *

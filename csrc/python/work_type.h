@@ -15,12 +15,14 @@ typedef struct dlpy_work_keep {
     PyObject *outputs; /* what result() gives: a list, or what makes one, which is a
                           tuple, a single array, or None; NULL: it gives nothing */
     dlpy_guard *guard; /* of the arrays' memory, is taken over; NULL: none */
-    PyObject *group;   /* the ProcessGroup, of which only the name is kept */
 } dlpy_work_keep;
 
 /* A Work whose operation has not begun yet, which it keeps all things for; NULL with an
  * exception set. */
 PyObject *dlpy_work_prepare(dlpy_state *state, dlpy_work_keep keep);
+
+/* The group is told of in the repr; of it only the name is kept. */
+void dlpy_work_name_group(PyObject *prepared, PyObject *group);
 
 /* What the operation is to ask before it touches its arrays; NULL: nothing. */
 const dl_guard *dlpy_work_guard(PyObject *prepared);
