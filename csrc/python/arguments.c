@@ -15,24 +15,38 @@ signature_size(const dlpy_signature *signature)
     return size;
 }
 
+/* Apart from the way of calls that are right. */
+static __attribute__((noinline, cold)) int
+refuse_more(const dlpy_signature *signature, int limit, bool has_star, Py_ssize_t count)
+{
+    const char *kind = has_star ? " positional" : "";
+
+    if (limit == 0) {
+        PyErr_Format(PyExc_TypeError, "%s() takes no%s arguments (%zd given)",
+                     signature->function, kind, count);
+    } else {
+        PyErr_Format(PyExc_TypeError, "%s() takes at most %d%s argument%s (%zd given)",
+                     signature->function, limit, kind, limit == 1 ? "" : "s", count);
+    }
+    return -1;
+}
+
 /* The caller has not cleared `values`: every slot is written here. */
-static int
+static inline int
 place_positional(const dlpy_signature *signature, PyObject *const *args,
                  Py_ssize_t count, PyObject **values)
 {
-    int size = signature_size(signature);
+    int size = 0;
+
+    for (; size < DLPY_ARGUMENTS_LIMIT && signature->names[size] != NULL; size++) {
+        values[size] = size < count ? args[size] : NULL;
+    }
+    if (count < size) {
+        return 0;
+    }
     bool has_star = size > 0 && signature->names[size - 1][0] == '*';
     int limit = has_star ? size - 1 : size;
-
-    if (count > limit) {
-        PyErr_Format(PyExc_TypeError, "%s() takes at most %d arguments (%zd given)",
-                     signature->function, limit, count);
-        return -1;
-    }
-    for (int i = 0; i < size; i++) {
-        values[i] = i < count ? args[i] : NULL;
-    }
-    return 0;
+    return count > limit ? refuse_more(signature, limit, has_star, count) : 0;
 }
 
 /* As PyUnicode_CompareWithASCIIString() tells, for a fraction of its price. */

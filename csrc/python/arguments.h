@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Matching what was passed with what a function takes.  Everything may be passed by
- * position or by name, but what torch's functions do not have by name only.  Values are borrowed from the caller's frame. */
+ * The one parser of arguments: matches what was passed with what a function takes.
+ * Everything may be passed by position or by name, but what torch's functions do not have
+ * by name only.  Values are borrowed from the caller's frame; the functions of convert.h
+ * read them. */
 #ifndef DISTLITE_PYTHON_ARGUMENTS_H
 #define DISTLITE_PYTHON_ARGUMENTS_H
 
@@ -25,6 +27,11 @@ dlpy_argument_name(const dlpy_signature *signature, int i)
 
     return name[0] == '*' ? name + 1 : name;
 }
+
+/* A row of a table of methods, for a function that takes its arguments so. */
+#define DLPY_FUNCTION(name, function, documentation)                               \
+    {name, (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS, \
+     documentation}
 
 /* What METH_FASTCALL|METH_KEYWORDS hands over. */
 typedef struct dlpy_call {

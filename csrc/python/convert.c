@@ -4,6 +4,7 @@
 #include <datetime.h>
 #include <limits.h>
 #include <math.h>
+#include <string.h>
 
 #define MICROSECOND INT64_C(1000)
 #define SECONDS_PER_DAY INT64_C(86400)
@@ -223,6 +224,25 @@ dlpy_bytes_list_release(dlpy_bytes_list *list)
     *list = (dlpy_bytes_list){0};
 }
 
+/* The core takes C strings: it would see a name only up to its first NUL. */
+int
+dlpy_name_from(PyObject *object, const char *what, const char **name)
+{
+    Py_ssize_t size;
+
+    if (!PyUnicode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "%s must be str, not %s", what,
+                     Py_TYPE(object)->tp_name);
+        return -1;
+    }
+    *name = PyUnicode_AsUTF8AndSize(object, &size);
+    if (*name != NULL && strlen(*name) != (size_t)size) {
+        PyErr_Format(PyExc_ValueError, "%s contains a NUL character", what);
+        return -1;
+    }
+    return *name == NULL ? -1 : 0;
+}
+
 /* The opposite of what bytes_from_text() undoes, so that every name comes back. */
 PyObject *
 dlpy_text_from(dl_bytes bytes)
@@ -256,6 +276,23 @@ dlpy_int64_from(PyObject *object, const char *what, int64_t *value)
         return -1;
     }
     *value = result;
+    return 0;
+}
+
+int
+dlpy_int_from(PyObject *object, const char *what, int *value)
+{
+    int64_t wide;
+
+    if (dlpy_int64_from(object, what, &wide) < 0) {
+        return -1;
+    }
+    if (wide < INT_MIN || wide > INT_MAX) {
+        PyErr_Format(PyExc_OverflowError, "%s does not fit into an int: %R", what,
+                     object);
+        return -1;
+    }
+    *value = (int)wide;
     return 0;
 }
 

@@ -42,6 +42,9 @@ typedef struct dlpy_bytes_list {
 int dlpy_bytes_list_from(PyObject *iterable, const char *what, dlpy_bytes_list *list);
 void dlpy_bytes_list_release(dlpy_bytes_list *list);
 
+/* The UTF-8 of a str without NUL characters, which the object keeps. */
+int dlpy_name_from(PyObject *object, const char *what, const char **name);
+
 /* A name as str: bytes that are not UTF-8 become escaped surrogates. */
 PyObject *dlpy_text_from(dl_bytes bytes);
 PyObject *dlpy_object_from(dl_bytes bytes); /* bytes */
@@ -49,7 +52,10 @@ PyObject *dlpy_object_from(dl_bytes bytes); /* bytes */
 /* int and whatever has __index__, in the range of int64.  `what` names it in errors. */
 int dlpy_int64_from(PyObject *object, const char *what, int64_t *value);
 
-/* The same in the range of an int: a rank, or a number of ranks. */
+/* The same in the range of an int. */
+int dlpy_int_from(PyObject *object, const char *what, int *value);
+
+/* The same for a rank, or a number of ranks. */
 int dlpy_rank_from(PyObject *object, const char *what, int *rank);
 
 /* A sequence of ranks, in memory for the caller to give back by PyMem_Free().  `what`

@@ -143,43 +143,50 @@ options_from(PyObject *tuple, dl_device_options *options)
 
 /* Once, before anybody else has the group. */
 static PyObject *
-device_serve(PyObject *module, PyObject *args)
+device_serve(PyObject *module, PyObject *const *args, Py_ssize_t count,
+             PyObject *keywords)
 {
+    static const dlpy_signature signature = {
+        "_device_serve", 4, {"group", "name", "options", "takes_barriers"}};
+    PyObject *values[4];
     dl_device_options options = {0};
-    PyObject *object;
-    PyObject *tuple;
     const char *name;
-    int takes_barriers;
+    bool takes_barriers;
 
-    if (!PyArg_ParseTuple(args, "OsOp", &object, &name, &tuple, &takes_barriers)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_name_from(values[1], "name", &name) < 0
+        || dlpy_bool_from(values[3], "takes_barriers", &takes_barriers) < 0) {
         return NULL;
     }
-    dl_group *group = group_from(module, object);
+    dl_group *group = group_from(module, values[0]);
     if (group == NULL || dlpy_set_library_roots() < 0
-        || (tuple != Py_None && options_from(tuple, &options) < 0)) {
+        || (values[2] != Py_None && options_from(values[2], &options) < 0)) {
         return NULL;
     }
     dl_status status = dl_device_serve(group, name, &options);
     if (status != DL_OK) {
         return dlpy_raise_collective(dlpy_state_of_module(module), status);
     }
-    if (takes_barriers != 0) {
+    if (takes_barriers) {
         dl_device_take_barriers(group);
     }
     Py_RETURN_NONE;
 }
 
 static PyObject *
-device_connect(PyObject *module, PyObject *args)
+device_connect(PyObject *module, PyObject *const *args, Py_ssize_t count,
+               PyObject *keywords)
 {
-    PyObject *object;
+    static const dlpy_signature signature = {"_device_connect", 2, {"group", "index"}};
+    PyObject *values[2];
     dl_status status;
     int index;
 
-    if (!PyArg_ParseTuple(args, "Oi", &object, &index)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int_from(values[1], "index", &index) < 0) {
         return NULL;
     }
-    dl_group *group = group_from(module, object);
+    dl_group *group = group_from(module, values[0]);
     if (group == NULL) {
         return NULL;
     }
@@ -209,19 +216,22 @@ part(PyObject *module, dl_group *parent, const dl_device_parting *parting,
 
 /* Collective over the parent; a child of None goes nowhere. */
 static PyObject *
-device_split(PyObject *module, PyObject *args)
+device_split(PyObject *module, PyObject *const *args, Py_ssize_t count,
+             PyObject *keywords)
 {
+    static const dlpy_signature signature = {
+        "_device_split", 4, {"parent", "color", "key", "child"}};
+    PyObject *values[4];
     dl_device_parting parting = {0};
-    PyObject *parent;
-    PyObject *child;
 
-    if (!PyArg_ParseTuple(args, "OiiO", &parent, &parting.color, &parting.key,
-                          &child)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int_from(values[1], "color", &parting.color) < 0
+        || dlpy_int_from(values[2], "key", &parting.key) < 0) {
         return NULL;
     }
-    dl_group *core = group_from(module, parent);
-    dl_group *part_of = child == Py_None ? NULL : group_from(module, child);
-    if (core == NULL || (child != Py_None && part_of == NULL)) {
+    dl_group *core = group_from(module, values[0]);
+    dl_group *part_of = values[3] == Py_None ? NULL : group_from(module, values[3]);
+    if (core == NULL || (values[3] != Py_None && part_of == NULL)) {
         return NULL;
     }
     return part(module, core, &parting, part_of);
@@ -229,21 +239,24 @@ device_split(PyObject *module, PyObject *args)
 
 /* Only those who stay call it. */
 static PyObject *
-device_shrink(PyObject *module, PyObject *args)
+device_shrink(PyObject *module, PyObject *const *args, Py_ssize_t count,
+              PyObject *keywords)
 {
+    static const dlpy_signature signature = {
+        "_device_shrink", 4, {"parent", "excluded", "flags", "child"}};
+    PyObject *values[4];
     dl_device_parting parting = {.is_shrinking = true};
-    PyObject *parent;
-    PyObject *excluded;
-    PyObject *child;
 
-    if (!PyArg_ParseTuple(args, "OOiO", &parent, &excluded, &parting.flags, &child)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int_from(values[2], "flags", &parting.flags) < 0) {
         return NULL;
     }
-    dl_group *core = group_from(module, parent);
-    dl_group *rest = group_from(module, child);
+    dl_group *core = group_from(module, values[0]);
+    dl_group *rest = group_from(module, values[3]);
     int *ranks;
     if (core == NULL || rest == NULL
-        || dlpy_ranks_from(excluded, "excluded", &ranks, &parting.excluded_count) < 0) {
+        || dlpy_ranks_from(values[1], "excluded", &ranks, &parting.excluded_count)
+               < 0) {
         return NULL;
     }
     parting.excluded = ranks;
@@ -290,24 +303,25 @@ batch_begin(PyObject *module, PyObject *object)
 /* What the batch keeps goes to its Work.  With several open at once, one keeps what
  * belongs to another for longer than needed, which does no harm. */
 static PyObject *
-batch_end(PyObject *module, PyObject *args)
+batch_end(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
+    static const dlpy_signature signature = {"_batch_end", 2, {"group", "is_dropped"}};
+    PyObject *values[2];
     dlpy_state *state = dlpy_state_of_module(module);
     dl_work *work = NULL;
-    PyObject *object;
     dl_status status;
-    int is_dropped;
+    bool is_dropped;
 
-    if (!PyArg_ParseTuple(args, "Op", &object, &is_dropped)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_bool_from(values[1], "is_dropped", &is_dropped) < 0) {
         return NULL;
     }
-    dl_group *group = group_from(module, object);
+    dl_group *group = group_from(module, values[0]);
     if (group == NULL) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    status =
-        dl_device_batch_end(group, is_dropped != 0, dl_group_deadline(group), &work);
+    status = dl_device_batch_end(group, is_dropped, dl_group_deadline(group), &work);
     Py_END_ALLOW_THREADS
     PyObject *pins = state->batch_pins;
     state->batch_pins = NULL;
@@ -319,7 +333,7 @@ batch_end(PyObject *module, PyObject *args)
     } else {
         result = dlpy_work_new(state, work, (dlpy_work_keep){.pins = pins});
         if (result != NULL) {
-            dlpy_work_name_group(result, object);
+            dlpy_work_name_group(result, values[0]);
         }
     }
     Py_XDECREF(pins);
@@ -330,20 +344,21 @@ static PyMethodDef functions[] = {
     {"_nccl_version", nccl_version, METH_NOARGS, "_nccl_version($module, /)\n--\n\n"},
     {"_check_cuda", check_cuda, METH_NOARGS, "_check_cuda($module, /)\n--\n\n"},
     {"_ucc_version", ucc_version, METH_NOARGS, "_ucc_version($module, /)\n--\n\n"},
-    {"_device_serve", device_serve, METH_VARARGS,
-     "_device_serve($module, group, name, options, takes_barriers, /)\n--\n\n"},
-    {"_device_connect", device_connect, METH_VARARGS,
-     "_device_connect($module, group, index, /)\n--\n\n"},
-    {"_device_split", device_split, METH_VARARGS,
-     "_device_split($module, parent, color, key, child, /)\n--\n\n"},
-    {"_device_shrink", device_shrink, METH_VARARGS,
-     "_device_shrink($module, parent, excluded, flags, child, /)\n--\n\n"},
+    DLPY_FUNCTION(
+        "_device_serve", device_serve,
+        "_device_serve($module, /, group, name, options, takes_barriers)\n--\n\n"),
+    DLPY_FUNCTION("_device_connect", device_connect,
+                  "_device_connect($module, /, group, index)\n--\n\n"),
+    DLPY_FUNCTION("_device_split", device_split,
+                  "_device_split($module, /, parent, color, key, child)\n--\n\n"),
+    DLPY_FUNCTION("_device_shrink", device_shrink,
+                  "_device_shrink($module, /, parent, excluded, flags, child)\n--\n\n"),
     {"_device_name", device_name, METH_O, "_device_name($module, group, /)\n--\n\n"},
     {"_set_cuda_stream", dlpy_set_cuda_stream, METH_O,
      "_set_cuda_stream($module, stream, /)\n--\n\n"},
     {"_batch_begin", batch_begin, METH_O, "_batch_begin($module, group, /)\n--\n\n"},
-    {"_batch_end", batch_end, METH_VARARGS,
-     "_batch_end($module, group, is_dropped, /)\n--\n\n"},
+    DLPY_FUNCTION("_batch_end", batch_end,
+                  "_batch_end($module, /, group, is_dropped)\n--\n\n"),
     {0},
 };
 

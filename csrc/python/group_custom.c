@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/group_type.h"
 
+#include "python/convert.h"
 #include "python/errors.h"
 
 /* torch's other constructor, of rank and size, makes a group without an engine;
@@ -49,34 +50,48 @@ dlpy_group_begin_custom(const dlpy_state *state, dlpy_group *self)
     return self->description == NULL ? -1 : make_core(state, self, 0, 1);
 }
 
-/* (rank, size), or (store, rank, size). */
+/* torch has two constructors of a group without an engine: which one is meant, the number
+ * of arguments tells, or the name of the store. */
+static bool
+names_store(PyObject *args, PyObject *keywords)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(args);
+
+    if (keywords != NULL) {
+        count += PyDict_GET_SIZE(keywords);
+    }
+    return count >= 3
+           || (keywords != NULL && PyDict_GetItemString(keywords, "store") != NULL);
+}
+
 int
 dlpy_group_init(PyObject *object, PyObject *args, PyObject *keywords)
 {
+    static const dlpy_signature with_store = {
+        "ProcessGroup", 3, {"store", "rank", "size"}};
+    static const dlpy_signature without = {"ProcessGroup", 2, {"rank", "size"}};
     dlpy_group *self = (dlpy_group *)object;
+    PyObject *values[3] = {NULL};
     int rank;
     int size;
 
     if (!self->is_custom) {
         return 0;
     }
-    if (keywords != NULL && PyDict_GET_SIZE(keywords) > 0) {
-        PyErr_SetString(PyExc_TypeError,
-                        "a group of one's own is constructed with rank and size");
-        return -1;
-    }
-    PyObject *store = NULL;
-    if (PyTuple_GET_SIZE(args) == 3
-            ? !PyArg_ParseTuple(args, "Oii:ProcessGroup", &store, &rank, &size)
-            : !PyArg_ParseTuple(args, "ii:ProcessGroup", &rank, &size)) {
-        return -1;
-    }
+    bool has_store = names_store(args, keywords);
+    PyObject **numbers = has_store ? values + 1 : values;
     const dlpy_state *state = dlpy_state_of_type(Py_TYPE(object));
-    if (state == NULL || make_core(state, self, rank, size) < 0) {
+    if (state == NULL
+        || dlpy_take_init_arguments(has_store ? &with_store : &without, args, keywords,
+                                    values)
+               < 0
+        || dlpy_rank_from(numbers[0], "rank", &rank) < 0
+        || dlpy_rank_from(numbers[1], "size", &size) < 0
+        || make_core(state, self, rank, size) < 0) {
         return -1;
     }
-    if (store != NULL) {
-        Py_SETREF(self->store, Py_NewRef(store));
+    if (has_store) {
+        Py_SETREF(self->store, Py_NewRef(values[0]));
     }
     return 0;
 }

@@ -28,32 +28,26 @@ static const dlpy_signature new_signature = {
               "parent", "ranks", "is_compared", "is_successor"},
 };
 
-/* UTF-8 that the str keeps, and the caller's frame keeps the str. */
-static int
-text_from(PyObject *object, const char *otherwise, const char **text)
-{
-    *text = object == NULL ? otherwise : PyUnicode_AsUTF8(object);
-    return *text == NULL ? -1 : 0;
-}
-
 static int
 options_from(PyObject *const *values, dl_group_options *options)
 {
     if (dlpy_rank_from(values[RANK], "rank", &options->rank) < 0
         || dlpy_rank_from(values[SIZE], "size", &options->size) < 0
         || dlpy_timeout_from(values[TIMEOUT], DLPY_GROUP_TIMEOUT, &options->timeout) < 0
-        || text_from(values[GROUP_NAME], "0", &options->name) < 0
-        || text_from(values[BACKEND], "cpu", &options->backend) < 0) {
+        || (values[GROUP_NAME] != NULL
+            && dlpy_name_from(values[GROUP_NAME], "group_name", &options->name) < 0)
+        || (values[BACKEND] != NULL
+            && dlpy_name_from(values[BACKEND], "backend", &options->backend) < 0)
+        || (values[IS_COMPARED] != NULL
+            && dlpy_bool_from(values[IS_COMPARED], "is_compared", &options->is_compared)
+                   < 0)
+        || (values[IS_SUCCESSOR] != NULL
+            && dlpy_bool_from(values[IS_SUCCESSOR], "is_successor",
+                              &options->is_successor)
+                   < 0)) {
         return -1;
     }
-    int truth = values[IS_COMPARED] == NULL ? 0 : PyObject_IsTrue(values[IS_COMPARED]);
-    options->is_compared = truth == 1;
-    if (truth >= 0) {
-        truth =
-            values[IS_SUCCESSOR] == NULL ? 0 : PyObject_IsTrue(values[IS_SUCCESSOR]);
-        options->is_successor = truth == 1;
-    }
-    return truth < 0 ? -1 : 0;
+    return 0;
 }
 
 /* Of a group made out of another; `*ranks` is for the caller to free. */
@@ -92,7 +86,8 @@ description_from(PyObject *object)
         return PyUnicode_FromString("undefined");
     }
     if (!PyUnicode_Check(object)) {
-        PyErr_SetString(PyExc_TypeError, "group_desc must be a str");
+        PyErr_Format(PyExc_TypeError, "group_desc must be str, not %s",
+                     Py_TYPE(object)->tp_name);
         return NULL;
     }
     return Py_NewRef(object);
@@ -159,7 +154,7 @@ dlpy_group_join(const dlpy_state *state, PyObject *args, PyObject *keywords,
                 dlpy_group *self)
 {
     PyObject *values[ARGUMENT_COUNT];
-    dl_group_options options = {0};
+    dl_group_options options = {.name = "0", .backend = "cpu"};
     int *ranks = NULL;
 
     if (dlpy_take_init_arguments(&new_signature, args, keywords, values) < 0
@@ -178,24 +173,29 @@ dlpy_group_join(const dlpy_state *state, PyObject *args, PyObject *keywords,
 }
 
 PyObject *
-dlpy_group_refuse(PyObject *module, PyObject *args)
+dlpy_group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                  PyObject *keywords)
 {
+    static const dlpy_signature signature = {
+        "_group_refuse", 6, {"parent", "ranks", "rank", "name", "backend", "reason"}};
+    PyObject *values[6];
     const dlpy_state *state = dlpy_state_of_module(module);
     dl_group_options options = {0};
-    PyObject *parent;
-    PyObject *members;
     const char *reason;
     int *ranks = NULL;
 
-    if (!PyArg_ParseTuple(args, "OOisss:_group_refuse", &parent, &members,
-                          &options.rank, &options.name, &options.backend, &reason)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_rank_from(values[2], "rank", &options.rank) < 0
+        || dlpy_name_from(values[3], "name", &options.name) < 0
+        || dlpy_name_from(values[4], "backend", &options.backend) < 0
+        || dlpy_name_from(values[5], "reason", &reason) < 0) {
         return NULL;
     }
-    if (!dlpy_group_check(state, parent)) {
+    if (!dlpy_group_check(state, values[0])) {
         PyErr_SetString(PyExc_TypeError, "parent must be a ProcessGroup");
         return NULL;
     }
-    if (dlpy_ranks_from(members, "ranks", &ranks, &options.size) < 0) {
+    if (dlpy_ranks_from(values[1], "ranks", &ranks, &options.size) < 0) {
         return NULL;
     }
     if (options.rank < 0 || options.rank >= options.size) {
@@ -203,7 +203,7 @@ dlpy_group_refuse(PyObject *module, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "rank must be a place in ranks");
         return NULL;
     }
-    options.parent = dlpy_group_core(parent);
+    options.parent = dlpy_group_core(values[0]);
     options.parent_ranks = ranks;
     refuse(&options, reason);
     PyMem_Free(ranks);

@@ -121,12 +121,16 @@ group_get_store(PyObject *self, PyObject *Py_UNUSED(nothing))
 }
 
 static PyObject *
-group_set_timeout(PyObject *self, PyObject *timeout)
+group_set_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                  PyObject *keywords)
 {
+    static const dlpy_signature signature = {"set_timeout", 1, {"timeout"}};
     dl_group *group = dlpy_group_core(self);
+    PyObject *values[1];
     int64_t limit;
 
-    if (dlpy_timeout_from(timeout, DLPY_GROUP_TIMEOUT, &limit) < 0) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_timeout_from(values[0], DLPY_GROUP_TIMEOUT, &limit) < 0) {
         return NULL;
     }
     dl_group_set_timeout(group, limit);
@@ -286,8 +290,9 @@ static PyMethodDef group_methods[] = {
      "name($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_NAME},
     {"get_group_store", group_get_store, METH_NOARGS,
      "get_group_store($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_GET_GROUP_STORE},
-    {"set_timeout", group_set_timeout, METH_O,
-     "set_timeout($self, timeout, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_SET_TIMEOUT},
+    DLPY_FUNCTION(
+        "set_timeout", group_set_timeout,
+        "set_timeout($self, /, timeout)\n--\n\n" DLPY_DOC_PROCESSGROUP_SET_TIMEOUT),
     {"_set_global_ranks", group_set_global_ranks, METH_O,
      "_set_global_ranks($self, ranks, /)\n--\n\n"},
     {"_adopt", (PyCFunction)(void (*)(void))dlpy_group_adopt,
@@ -421,9 +426,10 @@ set_custom_handler(PyObject *module, PyObject *handler)
 }
 
 static PyMethodDef module_functions[] = {
-    {"_group_refuse", dlpy_group_refuse, METH_VARARGS,
-     "_group_refuse($module, parent, ranks, rank, name, backend, reason, /)\n--\n\n"
-     "Tells the other members of a group that this rank cannot make it."},
+    DLPY_FUNCTION(
+        "_group_refuse", dlpy_group_refuse,
+        "_group_refuse($module, /, parent, ranks, rank, name, backend, reason)\n--\n\n"
+        "Tells the other members of a group that this rank cannot make it."),
     {"_set_custom_handler", set_custom_handler, METH_O,
      "_set_custom_handler($module, handler, /)\n--\n\n"
      "What is asked first of groups that are subclasses with operations of their own."},
@@ -433,9 +439,9 @@ static PyMethodDef module_functions[] = {
     {"_set_thread_group", set_thread_group, METH_O,
      "_set_thread_group($module, group, /)\n--\n\n"
      "The same for the calling thread alone, to its end; the group is borrowed."},
-    {"_set_reduce_op_types", dlpy_set_reduce_op_types, METH_VARARGS,
-     "_set_reduce_op_types($module, members, wrapper, /)\n--\n\n"
-     "The classes of reductions."},
+    DLPY_FUNCTION("_set_reduce_op_types", dlpy_set_reduce_op_types,
+                  "_set_reduce_op_types($module, /, members, wrapper)\n--\n\n"
+                  "The classes of reductions."),
     {0},
 };
 

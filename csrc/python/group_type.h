@@ -32,7 +32,8 @@ int dlpy_group_join(const dlpy_state *state, PyObject *args, PyObject *keywords,
                     dlpy_group *self);
 
 /* _group_refuse(parent, ranks, rank, name, backend, reason): dl_group_refuse(). */
-PyObject *dlpy_group_refuse(PyObject *module, PyObject *args);
+PyObject *dlpy_group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                            PyObject *keywords);
 
 /* Whether an object of `type` made with `args` has its operations written in Python; its
  * core then only knows rank, size and names, which its tp_init tells. */

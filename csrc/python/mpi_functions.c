@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "pg/mpi/mpi_backend.h"
+#include "python/arguments.h"
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/library_roots.h"
@@ -46,16 +47,18 @@ mpi_place(PyObject *module, PyObject *Py_UNUSED(nothing))
 }
 
 static PyObject *
-mpi_tell(PyObject *module, PyObject *args)
+mpi_tell(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
+    static const dlpy_signature signature = {"_mpi_tell", 2, {"text", "timeout"}};
+    PyObject *values[2];
     char text[TELL_SIZE] = "";
     const char *told;
-    PyObject *object;
     int64_t timeout;
     dl_status status;
 
-    if (!PyArg_ParseTuple(args, "sO", &told, &object)
-        || dlpy_timeout_from(object, -1, &timeout) < 0) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_name_from(values[0], "text", &told) < 0
+        || dlpy_timeout_from(values[1], -1, &timeout) < 0) {
         return NULL;
     }
     strncpy(text, told, sizeof text - 1);
@@ -75,8 +78,8 @@ mpi_give_up(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
 static PyMethodDef functions[] = {
     {"_mpi_library", mpi_library, METH_NOARGS, "_mpi_library($module, /)\n--\n\n"},
     {"_mpi_place", mpi_place, METH_NOARGS, "_mpi_place($module, /)\n--\n\n"},
-    {"_mpi_tell", mpi_tell, METH_VARARGS,
-     "_mpi_tell($module, text, timeout, /)\n--\n\n"},
+    DLPY_FUNCTION("_mpi_tell", mpi_tell,
+                  "_mpi_tell($module, /, text, timeout)\n--\n\n"),
     {"_mpi_give_up", mpi_give_up, METH_NOARGS, "_mpi_give_up($module, /)\n--\n\n"},
     {0},
 };

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "python/arguments.h"
+#include "python/convert.h"
 #include "python/errors.h"
 #include "python/gil.h"
 #include "python/group_type.h"
@@ -23,8 +25,8 @@ typedef struct exchange {
 
 /* Bytes. */
 typedef struct limits {
-    Py_ssize_t sizes[2]; /* of others' cards, of the root's */
-    Py_ssize_t head;
+    int64_t sizes[2]; /* of others' cards, of the root's */
+    int64_t head;
 } limits;
 
 static const dl_op_type operations[] = {DL_BROADCAST_OBJECTS, DL_ALL_GATHER_OBJECTS,
@@ -46,7 +48,7 @@ view_of(PyObject *card)
 
 /* This rank's block is its card and zeroes. */
 static int
-make_card(exchange *self, int rank, dl_bytes own, Py_ssize_t size)
+make_card(exchange *self, int rank, dl_bytes own, int64_t size)
 {
     PyObject *card = PyBytes_FromStringAndSize(NULL, size);
 
@@ -65,7 +67,7 @@ make_card(exchange *self, int rank, dl_bytes own, Py_ssize_t size)
 }
 
 static int
-make_cards(exchange *self, dl_bytes own, const Py_ssize_t sizes[2])
+make_cards(exchange *self, dl_bytes own, const int64_t sizes[2])
 {
     int count = dl_group_size(self->group);
     int root = self->args.root;
@@ -103,7 +105,7 @@ run(exchange *self)
 
 /* Whether all cards begin alike, as those of ranks do that have nothing to complain of. */
 static bool
-are_alike(const exchange *self, Py_ssize_t head)
+are_alike(const exchange *self, int64_t head)
 {
     const void *own = self->args.cards.input.data;
     bool is_alike = true;
@@ -135,20 +137,30 @@ finish(exchange *self, dl_bytes own, const limits *limits, const dlpy_state *sta
 }
 
 static PyObject *
-exchange_cards(PyObject *module, PyObject *args)
+exchange_cards(PyObject *module, PyObject *const *args, Py_ssize_t count,
+               PyObject *keywords)
 {
+    static const dlpy_signature signature = {
+        "_exchange_cards",
+        7,
+        {"group", "op", "root", "card", "size", "root_size", "head"}};
     const dlpy_state *state = dlpy_state_of_module(module);
+    PyObject *values[7];
     exchange self;
-    PyObject *group;
     int op;
-    dl_bytes own;
-    const char *card;
-    Py_ssize_t size;
     limits limits;
 
-    if (!PyArg_ParseTuple(args, "O!iiy#nnn:_exchange_cards", state->group_type, &group,
-                          &op, &self.args.root, &card, &size, &limits.sizes[0],
-                          &limits.sizes[1], &limits.head)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int_from(values[1], "op", &op) < 0
+        || dlpy_int_from(values[2], "root", &self.args.root) < 0
+        || dlpy_int64_from(values[4], "size", &limits.sizes[0]) < 0
+        || dlpy_int64_from(values[5], "root_size", &limits.sizes[1]) < 0
+        || dlpy_int64_from(values[6], "head", &limits.head) < 0) {
+        return NULL;
+    }
+    PyObject *group = values[0];
+    if (!dlpy_group_check(state, group) || !PyBytes_Check(values[3])) {
+        PyErr_SetString(PyExc_TypeError, "group must be a ProcessGroup, card bytes");
         return NULL;
     }
     /* Short blocks might be shared objects of the interpreter. */
@@ -166,16 +178,19 @@ exchange_cards(PyObject *module, PyObject *args)
     self.group = dlpy_group_core(group);
     self.cards = NULL;
     self.views = NULL;
-    own = (dl_bytes){(const uint8_t *)card, (size_t)size};
+    dl_bytes own = {(const uint8_t *)PyBytes_AS_STRING(values[3]),
+                    (size_t)PyBytes_GET_SIZE(values[3])};
     return finish(&self, own, &limits, state);
 }
 
 static PyMethodDef functions[] = {
-    {"_exchange_cards", exchange_cards, METH_VARARGS,
-     "_exchange_cards(group, op, root, card, size, root_size, head, /)\n--\n\n"
-     "Whether the cards of all ranks begin with the same `head` bytes, and the cards, "
-     "each padded with zeroes to `root_size` bytes on `root` (everywhere, if that is "
-     "negative) and to `size` on the others."},
+    DLPY_FUNCTION(
+        "_exchange_cards", exchange_cards,
+        "_exchange_cards($module, /, group, op, root, card, size, root_size, head)\n"
+        "--\n\n"
+        "Whether the cards of all ranks begin with the same `head` bytes, and the "
+        "cards, each padded with zeroes to `root_size` bytes on `root` (everywhere, if "
+        "that is negative) and to `size` on the others."),
     {0},
 };
 

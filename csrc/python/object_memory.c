@@ -2,6 +2,8 @@
 #include "python/object_memory.h"
 
 #include "pg/spare.h"
+#include "python/arguments.h"
+#include "python/convert.h"
 #include "python/errors.h"
 
 /* An array that is made of the buffer holds the object, and every view of it holds the
@@ -14,10 +16,12 @@ typedef struct memory_object {
 static PyObject *
 memory_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
-    static char *names[] = {"", NULL};
-    Py_ssize_t size;
+    static const dlpy_signature signature = {"_SpareMemory", 1, {"size"}};
+    PyObject *values[1];
+    int64_t size;
 
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "n:_SpareMemory", names, &size)) {
+    if (dlpy_take_init_arguments(&signature, args, keywords, values) < 0
+        || dlpy_int64_from(values[0], "size", &size) < 0) {
         return NULL;
     }
     if (size <= 0) {
@@ -56,7 +60,7 @@ memory_getbuffer(PyObject *object, Py_buffer *view, int flags)
 }
 
 static PyType_Slot memory_slots[] = {
-    {Py_tp_doc, "_SpareMemory(size, /)\n--\n\n"
+    {Py_tp_doc, "_SpareMemory(size)\n--\n\n"
                 "Writable bytes of anything, perhaps of what was received before."},
     {Py_tp_new, memory_new},
     {Py_tp_dealloc, memory_dealloc},

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "pg/group.h"
+#include "python/arguments.h"
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/group_type.h"
@@ -325,15 +326,18 @@ pack_function(PyObject *module, PyObject *arrays)
 }
 
 static PyObject *
-pack_blocks_function(PyObject *module, PyObject *args)
+pack_blocks_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                     PyObject *keywords)
 {
-    PyObject *arrays;
+    static const dlpy_signature signature = {"_pack_blocks", 2, {"arrays", "parts"}};
+    PyObject *values[2];
     int parts;
 
-    if (!PyArg_ParseTuple(args, "Oi:_pack_blocks", &arrays, &parts)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int_from(values[1], "parts", &parts) < 0) {
         return NULL;
     }
-    return make_packs(dlpy_state_of_module(module), arrays, parts, true);
+    return make_packs(dlpy_state_of_module(module), values[0], parts, true);
 }
 
 /* Whether the group's operations take packs: those in Python do not. */
@@ -397,20 +401,24 @@ plan_array(PyObject *plan, PyObject *open_ones[DL_DTYPE_COUNT], Py_ssize_t index
 }
 
 static PyObject *
-plan_function(PyObject *module, PyObject *args)
+plan_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
+              PyObject *keywords)
 {
+    static const dlpy_signature signature = {
+        "_plan_packs", 3, {"arrays", "limit", "group"}};
+    PyObject *values[3];
     const dlpy_state *state = dlpy_state_of_module(module);
+    int64_t limit;
     PyObject *open_ones[DL_DTYPE_COUNT] = {0};
-    PyObject *arrays, *group;
-    long long limit;
 
-    if (!PyArg_ParseTuple(args, "OLO:_plan_packs", &arrays, &limit, &group)
-        || check_list(arrays) < 0) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int64_from(values[1], "limit", &limit) < 0
+        || check_list(values[0]) < 0) {
         return NULL;
     }
-    PyObject *items = PySequence_Tuple(arrays);
+    PyObject *items = PySequence_Tuple(values[0]);
     PyObject *plan = items == NULL ? NULL : PyList_New(0);
-    bool takes = takes_packs(state, group);
+    bool takes = takes_packs(state, values[2]);
     for (Py_ssize_t i = 0; plan != NULL && i < PyTuple_GET_SIZE(items); i++) {
         dlpy_tensor tensor = {.view.dtype = DL_OPAQUE};
         /* What the core does not see is not looked at here either. */
@@ -537,19 +545,22 @@ find_among_others(const span *spans, Py_ssize_t count, const span *others,
 }
 
 static PyObject *
-find_shared_function(PyObject *Py_UNUSED(module), PyObject *args)
+find_shared_function(PyObject *Py_UNUSED(module), PyObject *const *args,
+                     Py_ssize_t passed, PyObject *keywords)
 {
-    PyObject *arrays, *other_arrays = NULL;
+    static const dlpy_signature signature = {"_find_shared", 1, {"arrays", "others"}};
+    PyObject *values[2];
     span *spans = NULL, *others = NULL;
     Py_ssize_t count = 0, other_count = 0;
     int result = -1;
 
-    if (!PyArg_ParseTuple(args, "O|O:_find_shared", &arrays, &other_arrays)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, passed, keywords}, values)
+        < 0) {
         return NULL;
     }
-    other_arrays = other_arrays == Py_None ? NULL : other_arrays;
+    PyObject *other_arrays = values[1] == Py_None ? NULL : values[1];
     PyObject *found = PyList_New(0);
-    if (found != NULL && spans_of(arrays, &spans, &count) == 0
+    if (found != NULL && spans_of(values[0], &spans, &count) == 0
         && (other_arrays == NULL
             || spans_of(other_arrays, &others, &other_count) == 0)) {
         result = other_arrays == NULL
@@ -582,20 +593,23 @@ static PyMethodDef functions[] = {
     {"_pack", pack_function, METH_O,
      "_pack($module, arrays, /)\n--\n\n"
      "The arrays, which are of one dtype, as an argument of an operation."},
-    {"_pack_blocks", pack_blocks_function, METH_VARARGS,
-     "_pack_blocks($module, arrays, parts, /)\n--\n\n"
-     "A list of packs: number i has block i of each array, of `parts` along its first "
-     "dimension."},
-    {"_plan_packs", plan_function, METH_VARARGS,
-     "_plan_packs($module, arrays, limit, group, /)\n--\n\n"
-     "Indices of the arrays that are to go in one operation: those of one dtype and "
-     "below "
-     "`limit` bytes, and each other one for itself."},
-    {"_find_shared", find_shared_function, METH_VARARGS,
-     "_find_shared($module, arrays, others=None, /)\n--\n\n"
-     "Indices of the arrays that lie in each other's memory, or its gaps; or in that "
-     "of "
-     "`others`.  Some more than once."},
+    DLPY_FUNCTION("_pack_blocks", pack_blocks_function,
+                  "_pack_blocks($module, /, arrays, parts)\n--\n\n"
+                  "A list of packs: number i has block i of each array, of `parts` "
+                  "along its first "
+                  "dimension."),
+    DLPY_FUNCTION(
+        "_plan_packs", plan_function,
+        "_plan_packs($module, /, arrays, limit, group)\n--\n\n"
+        "Indices of the arrays that are to go in one operation: those of one dtype and "
+        "below "
+        "`limit` bytes, and each other one for itself."),
+    DLPY_FUNCTION("_find_shared", find_shared_function,
+                  "_find_shared($module, /, arrays, others=None)\n--\n\n"
+                  "Indices of the arrays that lie in each other's memory, or its gaps; "
+                  "or in that "
+                  "of "
+                  "`others`.  Some more than once."),
     {0},
 };
 

@@ -8,6 +8,7 @@
 #include "pg/recorder.h"
 #include "pg/recording_file.h"
 #include "python/collective_call.h"
+#include "python/convert.h"
 #include "python/errors.h"
 
 static PyObject *
@@ -75,13 +76,20 @@ recording_folders(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
-recording_identify(PyObject *module, PyObject *args)
+recording_identify(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                   PyObject *keywords)
 {
+    static const dlpy_signature signature = {
+        "_recording_identify", 3, {"job", "rank", "size"}};
+    PyObject *values[3];
     const char *job;
     int rank, size;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "sii", &job, &rank, &size)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_name_from(values[0], "job", &job) < 0
+        || dlpy_rank_from(values[1], "rank", &rank) < 0
+        || dlpy_rank_from(values[2], "size", &size) < 0) {
         return NULL;
     }
     dl_recorder_identify(job, rank, size);
@@ -128,8 +136,8 @@ static PyMethodDef functions[] = {
     {"_recording_folders", recording_folders, METH_NOARGS,
      "_recording_folders($module, /)\n--\n\n"
      "Where recordings of this user may lie."},
-    {"_recording_identify", recording_identify, METH_VARARGS,
-     "_recording_identify($module, job, rank, size, /)\n--\n\n"},
+    DLPY_FUNCTION("_recording_identify", recording_identify,
+                  "_recording_identify($module, /, job, rank, size)\n--\n\n"),
     {"_recordings_sweep", recordings_sweep, METH_NOARGS,
      "_recordings_sweep($module, /)\n--\n\n"
      "Removes what dead jobs of this user left on this host."},

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/reduce_op_arg.h"
 
+#include "python/arguments.h"
+
 /* Members are a subclass of int whose values are the core's numbers. */
 static int
 op_from_member(PyObject *member, dl_reduce_op *op)
@@ -87,17 +89,23 @@ dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
 }
 
 PyObject *
-dlpy_set_reduce_op_types(PyObject *module, PyObject *args)
+dlpy_set_reduce_op_types(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                         PyObject *keywords)
 {
+    static const dlpy_signature signature = {
+        "_set_reduce_op_types", 2, {"members", "wrapper"}};
+    PyObject *values[2];
     dlpy_state *state = dlpy_state_of_module(module);
-    PyObject *members;
-    PyObject *wrapper;
 
-    if (!PyArg_ParseTuple(args, "O!O!:_set_reduce_op_types", &PyType_Type, &members,
-                          &PyType_Type, &wrapper)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
+        < 0) {
         return NULL;
     }
-    Py_XSETREF(state->red_op_type, Py_NewRef(members));
-    Py_XSETREF(state->reduce_op_type, Py_NewRef(wrapper));
+    if (!PyType_Check(values[0]) || !PyType_Check(values[1])) {
+        PyErr_SetString(PyExc_TypeError, "members and wrapper must be classes");
+        return NULL;
+    }
+    Py_XSETREF(state->red_op_type, Py_NewRef(values[0]));
+    Py_XSETREF(state->reduce_op_type, Py_NewRef(values[1]));
     Py_RETURN_NONE;
 }

@@ -13,7 +13,8 @@
 int dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
                         double *factor);
 
-/* METH_VARARGS: the class of members, the class of wrappers. */
-PyObject *dlpy_set_reduce_op_types(PyObject *module, PyObject *args);
+/* _set_reduce_op_types(members, wrapper): the two classes. */
+PyObject *dlpy_set_reduce_op_types(PyObject *module, PyObject *const *args,
+                                   Py_ssize_t count, PyObject *keywords);
 
 #endif

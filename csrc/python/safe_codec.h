@@ -15,9 +15,11 @@
 /* Room for a count of 64 bits, seven in each byte. */
 #define DLPY_SAFE_COUNT_BYTES 10
 
-/* METH_VARARGS functions of the module, in their own files. */
-PyObject *dlpy_put_plain(PyObject *module, PyObject *args);
-PyObject *dlpy_take_plain(PyObject *module, PyObject *args);
+/* Functions of the module, in their own files. */
+PyObject *dlpy_put_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                         PyObject *keywords);
+PyObject *dlpy_take_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                          PyObject *keywords);
 
 int dlpy_add_safe_codec(PyObject *module);
 

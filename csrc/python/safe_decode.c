@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "base/reader.h"
+#include "python/arguments.h"
+#include "python/convert.h"
 #include "python/safe_codec.h"
 
 /* The bytes come from a peer, who may have sent anything.  So every size is compared with
@@ -264,19 +266,27 @@ take(decoder *self, int depth, PyObject **value)
 }
 
 PyObject *
-dlpy_take_plain(PyObject *module, PyObject *args)
+dlpy_take_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                PyObject *keywords)
 {
+    static const dlpy_signature signature = {
+        "_take_plain", 4, {"data", "at", "depth", "other"}};
+    PyObject *values[4];
     decoder self = {0};
     PyObject *result = NULL;
     PyObject *value;
     Py_buffer data;
-    Py_ssize_t at;
+    int64_t at;
     int depth;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "y*niO:_take_plain", &data, &at, &depth, &self.other)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int64_from(values[1], "at", &at) < 0
+        || dlpy_int_from(values[2], "depth", &depth) < 0
+        || PyObject_GetBuffer(values[0], &data, PyBUF_SIMPLE) < 0) {
         return NULL;
     }
+    self.other = values[3];
     if (at >= 0 && at <= data.len) {
         self.start = data.buf;
         self.reader = dl_reader_of((dl_bytes){data.buf, (size_t)data.len});
@@ -293,14 +303,16 @@ dlpy_take_plain(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef functions[] = {
-    {"_put_plain", dlpy_put_plain, METH_VARARGS,
-     "_put_plain(out, value, beside, depth, other, /)\n--\n\n"
-     "Puts a value at the end of a bytearray; other(value, depth) puts what is of "
-     "another kind, too deep, or bytes of the length `beside` or more."},
-    {"_take_plain", dlpy_take_plain, METH_VARARGS,
-     "_take_plain(data, at, depth, other, /)\n--\n\n"
-     "The value that begins there and where it ends; other(at, depth) takes those of "
-     "other kinds.  ValueError if the bytes are malformed."},
+    DLPY_FUNCTION(
+        "_put_plain", dlpy_put_plain,
+        "_put_plain($module, /, out, value, beside, depth, other)\n--\n\n"
+        "Puts a value at the end of a bytearray; other(value, depth) puts what is of "
+        "another kind, too deep, or bytes of the length `beside` or more."),
+    DLPY_FUNCTION("_take_plain", dlpy_take_plain,
+                  "_take_plain($module, /, data, at, depth, other)\n--\n\n"
+                  "The value that begins there and where it ends; other(at, depth) "
+                  "takes those of "
+                  "other kinds.  ValueError if the bytes are malformed."),
     {0},
 };
 

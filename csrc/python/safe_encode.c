@@ -2,6 +2,8 @@
 #include <string.h>
 
 #include "base/reader.h"
+#include "python/arguments.h"
+#include "python/convert.h"
 #include "python/safe_codec.h"
 
 /* Values are collected in a buffer of C's, as a bytearray is slow to grow in crumbs, and
@@ -12,7 +14,7 @@ typedef struct encoder {
     dl_buffer pending; /* to be added to `out` before anybody looks at it */
     PyObject *out;     /* bytearray */
     PyObject *other;   /* puts a value of another kind at the end of `out` */
-    Py_ssize_t beside; /* bytes of this length or more are for `other` */
+    int64_t beside;    /* bytes of this length or more are for `other` */
 } encoder;
 
 static int put(encoder *self, PyObject *value, int depth);
@@ -251,18 +253,29 @@ put(encoder *self, PyObject *value, int depth)
 }
 
 PyObject *
-dlpy_put_plain(PyObject *module, PyObject *args)
+dlpy_put_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
+               PyObject *keywords)
 {
+    static const dlpy_signature signature = {
+        "_put_plain", 5, {"out", "value", "beside", "depth", "other"}};
+    PyObject *values[5];
     encoder self = {0};
-    PyObject *value;
     int depth;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "O!OniO:_put_plain", &PyByteArray_Type, &self.out,
-                          &value, &self.beside, &depth, &self.other)) {
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int64_from(values[2], "beside", &self.beside) < 0
+        || dlpy_int_from(values[3], "depth", &depth) < 0) {
         return NULL;
     }
-    int result = put(&self, value, depth);
+    if (!PyByteArray_Check(values[0])) {
+        PyErr_Format(PyExc_TypeError, "out must be a bytearray, not %s",
+                     Py_TYPE(values[0])->tp_name);
+        return NULL;
+    }
+    self.out = values[0];
+    self.other = values[4];
+    int result = put(&self, values[1], depth);
     if (result == 0) {
         result = flush(&self);
     }

@@ -312,6 +312,21 @@ static PyType_Spec hash_store_spec = {
     .slots = hash_store_slots,
 };
 
+/* As open() takes them; `path` is bytes. */
+static int
+path_from(PyObject *object, const char *what, PyObject **path)
+{
+    if (!PyUnicode_FSConverter(object, path)) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Format(PyExc_TypeError,
+                         "%s must be str, bytes or os.PathLike, not %s", what,
+                         Py_TYPE(object)->tp_name);
+        }
+        return -1;
+    }
+    return 0;
+}
+
 /* May wait for the file's lock, which has no deadline in its signature because the
  * store's own timeout bounds it. */
 static int
@@ -329,7 +344,7 @@ file_store_init(PyObject *self, PyObject *args, PyObject *keywords)
         || dlpy_store_refuse_second_init(self) < 0
         || (values[1] != NULL
             && dlpy_int64_from(values[1], "world_size", &world_size) < 0)
-        || !PyUnicode_FSConverter(values[0], &path)) {
+        || path_from(values[0], "file_name", &path) < 0) {
         return -1;
     }
     const char *name = PyBytes_AS_STRING(path);

@@ -23,26 +23,6 @@ enum {
     ARGUMENT_COUNT
 };
 
-/* The core takes a C string; a NUL inside would silently name another host. */
-static int
-take_host(PyObject *object, dl_tcp_store_options *options)
-{
-    if (!PyUnicode_Check(object)) {
-        PyErr_Format(PyExc_TypeError, "host_name must be str, not %s",
-                     Py_TYPE(object)->tp_name);
-        return -1;
-    }
-    Py_ssize_t size;
-    /* Borrowed from the str, which the caller's arguments keep alive while the core
-     * connects without the GIL. */
-    options->host = PyUnicode_AsUTF8AndSize(object, &size);
-    if (options->host != NULL && strlen(options->host) != (size_t)size) {
-        PyErr_SetString(PyExc_ValueError, "host_name contains a NUL character");
-        return -1;
-    }
-    return options->host == NULL ? -1 : 0;
-}
-
 static int
 take_port(PyObject *object, dl_tcp_store_options *options)
 {
@@ -152,7 +132,8 @@ take_flags(PyObject **values, dl_tcp_store_options *options)
 static int
 take_options(PyObject **values, dl_tcp_store_options *options)
 {
-    if (take_host(values[HOST_NAME], options) < 0
+    /* The caller's arguments keep the str alive while the core connects. */
+    if (dlpy_name_from(values[HOST_NAME], "host_name", &options->host) < 0
         || take_port(values[PORT], options) < 0
         || take_world_size(values[WORLD_SIZE], options) < 0
         || dlpy_timeout_from(values[TIMEOUT], DL_STORE_DEFAULT_TIMEOUT,

@@ -97,12 +97,12 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     dl_status status;
     dlpy_gil gil;
 
-    if (self->work == NULL) {
-        return refuse_own(object, "wait");
-    }
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, names}, values) < 0
         || dlpy_timeout_from(values[0], -1, &timeout) < 0) {
         return NULL;
+    }
+    if (self->work == NULL) {
+        return refuse_own(object, "wait");
     }
     /* torch's default, zero, is no limit besides the operation's own. */
     timeout = timeout == 0 ? -1 : timeout;

@@ -3,6 +3,7 @@
 
 #include <structmember.h>
 
+#include "python/arguments.h"
 #include "python/docstrings.h"
 #include "python/group_type.h"
 #include "python/work_object.h"
@@ -134,13 +135,10 @@ work_construct(PyTypeObject *type, PyObject *Py_UNUSED(args),
 static int
 work_init(PyObject *object, PyObject *args, PyObject *names)
 {
-    if (PyTuple_GET_SIZE(args) > 0 || (names != NULL && PyDict_GET_SIZE(names) > 0)) {
-        PyErr_Format(PyExc_TypeError,
-                     "%s() takes no arguments; __init__ of a subclass may",
-                     Py_TYPE(object)->tp_name);
-        return -1;
-    }
-    return 0;
+    static const dlpy_signature signature = {"Work", 0, {NULL}};
+
+    (void)object;
+    return dlpy_take_init_arguments(&signature, args, names, NULL);
 }
 
 static bool

@@ -9,6 +9,8 @@ import pytest
 from c_source import Function, Source, csrc_files
 
 NUMPY_FILE = "csrc/python/tensor_arg.c"
+# Files that take tuples apart which other libraries made; none reads its arguments so.
+TUPLE_FILES = {NUMPY_FILE, "csrc/python/dlpack_arg.c", "csrc/python/safe_decode.c"}
 
 # The second of each: csrc/python/gil.h.
 _BEGIN = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b|\bdlpy_gil_leave\(&")
@@ -105,7 +107,15 @@ def test_the_core_s_blocking_calls_let_go_of_the_interpreter():
     assert not errors, "\n".join(errors)
 
 
-@pytest.mark.parametrize("check", [text_errors, room_errors])
+def parser_errors(source: Source) -> list[str]:
+    """Arguments that are not read by csrc/python/arguments.c."""
+    if source.path in TUPLE_FILES:
+        return []
+    calls = re.findall(r"\b_?PyArg_\w+(?=\()", source.code)
+    return [f"{source.path}: {call}(), not dlpy_take_arguments()" for call in calls]
+
+
+@pytest.mark.parametrize("check", [text_errors, room_errors, parser_errors])
 def test_csrc_keeps_the_rules(check):
     errors = [error for source in csrc_files() for error in check(source)]
     assert not errors, "\n".join(errors)
@@ -155,6 +165,12 @@ def test_a_function_with_a_deadline_may_block():
 )
 def test_a_bad_line_is_seen(text):
     assert text_errors(Source("csrc/python/x.c", text + "\n"))
+
+
+def test_another_parser_of_arguments_is_seen():
+    text = 'if (!PyArg_ParseTuple(args, "i", &number)) {\n'
+    assert parser_errors(Source("csrc/python/x.c", text))
+    assert not parser_errors(Source(NUMPY_FILE, text))
 
 
 def test_a_static_function_is_no_static_object():

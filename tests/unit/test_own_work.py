@@ -118,7 +118,7 @@ def test_what_a_bare_one_says():
             getattr(work, name)()
     with pytest.raises(RuntimeError, match=r"^sourceRank\(\) may only be called"):
         work.source_rank()
-    with pytest.raises(TypeError, match=r"^distlite.Work\(\) takes no arguments"):
+    with pytest.raises(TypeError, match=r"^Work\(\) takes no arguments"):
         Work(5)
 
 
