@@ -286,3 +286,21 @@ def of_a_group_made_before(
         time.sleep(WINDOW)
     dist.all_reduce(value, group=group)
     return float(value[0])
+
+
+def of_an_exception(rank: int, world_size: int, init_method: str, names: str) -> Any:
+    """Rank 1's block ends with an exception; the others wait for it meanwhile."""
+    os.environ["DISTLITE_HOST_HINT"] = names[rank]
+    began = time.monotonic()
+    try:
+        with dist.process_group(
+            "gloo", init_method, 60, rank=rank, world_size=world_size
+        ):
+            dist.barrier()
+            began = time.monotonic()
+            if rank == 1:
+                raise KeyError("the reason")
+            dist.all_reduce(np.zeros(1000))
+    except (KeyError, dist.DistBackendError) as error:
+        return str(error), time.monotonic() - began
+    raise AssertionError("nothing was raised")

@@ -88,3 +88,14 @@ def test_who_gives_up_before_it_has_made_a_group_is_heard_there(
 def test_groups_that_were_made_before_go_on_without_the_default_group(hosts):
     run = heard_ranks.of_a_group_made_before
     assert run_ranks(run, 3, env=LOOPBACK, names=hosts) == [3.0] * 3
+
+
+@pytest.mark.parametrize("hosts", ["AAA", "AAB", "ABC"])
+def test_an_exception_in_a_with_statement_is_heard_on_every_host(hosts):
+    run = heard_ranks.of_an_exception
+    results = run_ranks(run, 3, env=LOOPBACK, names=hosts)
+    assert results[1][0] == "'the reason'"
+    for text, seconds in (results[0], results[2]):
+        assert "rank 1 (pid " in text, text
+        assert text.endswith("its with statement ended with KeyError: 'the reason'")
+        assert seconds < SOON, (seconds, text)
