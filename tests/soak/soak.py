@@ -110,6 +110,10 @@ def watch_part(name: str, seconds: float, seed: int) -> list[str]:
 
 
 def main() -> int:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell's background job ignores Ctrl-C, and so would the ranks that a part
+        # interrupts.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     names = part_names()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5, help="for all parts")
