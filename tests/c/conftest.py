@@ -69,12 +69,12 @@ def pytest_sessionfinish() -> None:
 
 
 def _run(
-    command: list[str], timeout: float, **environment: str
+    command: list[str], timeout: float, environment: dict[str, str]
 ) -> subprocess.CompletedProcess[str]:
     """Like subprocess.run, but nothing that the program started outlives a timeout."""
     with subprocess.Popen(
         command,
-        env={**_builder.environment(), **environment},
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -101,11 +101,12 @@ class CFile(pytest.File):
         except BuildError as error:
             raise self.CollectError(str(error)) from None
         command = [str(program)]
-        listing = _run([*command, "--list"], CASE_SECONDS)
+        environment = _builder.environment()
+        listing = _run([*command, "--list"], CASE_SECONDS, environment)
         if "unexpected memory mapping" in listing.stdout:
             # An old thread sanitizer on a kernel with much address randomisation.
             command = ["setarch", platform.machine(), "-R", *command]
-            listing = _run([*command, "--list"], CASE_SECONDS)
+            listing = _run([*command, "--list"], CASE_SECONDS, environment)
         if listing.returncode != 0:
             raise self.CollectError(listing.stdout)
         if _uses_valgrind():
@@ -131,13 +132,15 @@ class CCase(pytest.Item):
     def __init__(self, *, command: list[str], **arguments: object) -> None:
         super().__init__(**arguments)
         self.command = command
+        # Taken now: while cases run on other threads, pytest changes its own.
+        self.environment = _builder.environment()
 
     def run(self) -> subprocess.CompletedProcess[str]:
         has_tool = bool(_builder.sanitize) or _uses_valgrind()
         seconds = CASE_SECONDS * (TOOL_FACTOR if has_tool else 1)
         is_slow = self.get_closest_marker("slow") is not None
         timeout = seconds * (SLOW_FACTOR if is_slow else 1) + HARNESS_GRACE
-        environment = {"DL_CHECK_TIMEOUT": str(seconds)}
+        environment = {**self.environment, "DL_CHECK_TIMEOUT": str(seconds)}
         if self.path.name.startswith(("test_nccl", "test_ucc_device")):
             environment.update(nccl_doubles())
             # Streams of the doubles are threads that may be ending as leaks are sought.
@@ -147,7 +150,7 @@ class CCase(pytest.Item):
         if self.path.name.startswith("test_mpi"):
             environment["DISTLITE_MPI_LIBRARY"] = str(build("mpi_double"))
             environment["TEST_MPICH"] = str(build("mpi_double", "-DMPICH"))
-        return _run(self.command, timeout, **environment)
+        return _run(self.command, timeout, environment)
 
     def runtest(self) -> None:
         ahead, self.done = self.done, None
