@@ -114,15 +114,28 @@ def new_group(
         return None
     label = _next_name(members, use_local_synchronization)
     made = GroupMember.NON_GROUP_MEMBER
-    if default.rank() in members:
-        info = GroupInfo(name, config, members, device_id)
-        made = _join(label, info, limit, group_desc or "undefined")
-        serve_devices(made, config, pg_options, device_id)
-    if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
-        count = len(members) if use_local_synchronization else default.size()
-        store = default.get_group_store()
-        _store_based_barrier(default.rank(), store, label, count, limit)
+    try:
+        if default.rank() in members:
+            info = GroupInfo(name, config, members, device_id)
+            made = _join(label, info, limit, group_desc or "undefined")
+            serve_devices(made, config, pg_options, device_id)
+        if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
+            count = len(members) if use_local_synchronization else default.size()
+            store = default.get_group_store()
+            _store_based_barrier(default.rank(), store, label, count, limit)
+    except BaseException:
+        _leave_unseen(label)
+        raise
     return made
+
+
+def _leave_unseen(label: str) -> None:
+    """Nobody gets the group that an exception ends the making of: not even to abort it,
+    while the other members wait for this rank."""
+    for group in list(world.groups):
+        if group.group_name == label:
+            del world.groups[group]
+            group.shutdown()
 
 
 def _members_of(
@@ -197,16 +210,17 @@ def _join(
         asked = ToMake(store, rank, info, limit).named(label, description)
         made = make_group(asked)
         if made is not None:
-            made._set_global_ranks(info.ranks)
             world.groups[made] = info
+            made._set_global_ranks(info.ranks)
             return made
     backend = engine_of(info.config)
     # They have met already; who comes later is waited for in the first operation.
     group = ProcessGroup(
         store, rank, size, limit, label, description, backend, default, info.ranks
     )
-    group._set_global_ranks(info.ranks)
+    # At once, so that a Ctrl-C from here on finds it.
     world.groups[group] = info
+    group._set_global_ranks(info.ranks)
     return group
 
 

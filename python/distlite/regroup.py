@@ -72,7 +72,11 @@ class _Part:
             self.ranks,
             is_successor=self.is_successor,
         )
-        serve_devices(group, info.config, self.pg_options)
+        try:
+            serve_devices(group, info.config, self.pg_options)
+        except BaseException:
+            group.shutdown()
+            raise
         return group
 
 
@@ -128,8 +132,14 @@ def split_group(
     part = _Part(parent, mine).named(label, description)
     part.pg_options = pg_options
     made = part.make(made_of, limit)
-    _C._device_split(parent, parts.index(mine), mine.index(parent.rank()), made)
-    _remember(made, made_of)
+    try:
+        _C._device_split(parent, parts.index(mine), mine.index(parent.rank()), made)
+        _remember(made, made_of)
+    except BaseException:
+        # Nobody gets it, not even to abort it.
+        world.groups.pop(made, None)
+        made.shutdown()
+        raise
     return made
 
 

@@ -14,6 +14,7 @@ from health_ranks import Scene, Told
 from operations import wait_until_ahead
 
 import distlite as dist
+from distlite import groups, regroup
 
 # Far above what a test may take to be told, and below its own limit.
 LIMIT = timedelta(seconds=20)
@@ -303,4 +304,36 @@ def of_an_exception(rank: int, world_size: int, init_method: str, names: str) ->
             dist.all_reduce(np.zeros(1000))
     except (KeyError, dist.DistBackendError) as error:
         return str(error), time.monotonic() - began
+    raise AssertionError("nothing was raised")
+
+
+MAKERS: dict[str, Callable[[], Any]] = {
+    "new_group": lambda: dist.new_group(timeout=LIMIT),
+    "split_group": lambda: dist.split_group(split_ranks=[[0, 1, 2]], timeout=LIMIT),
+}
+
+
+def of_an_interrupted_making(
+    rank: int, world_size: int, init_method: str, names: str, maker: str
+) -> Told:
+    """Ctrl-C reaches rank 1 when it has made the group, and before it gets it; the
+    others wait for it there, while its traceback keeps what it made."""
+    scene = Scene(rank, world_size, init_method, names)
+    if rank != 1:
+        group = MAKERS[maker]()
+        told = _told(scene, "end", lambda: dist.all_reduce(np.zeros(3), group=group))
+        scene.mark(f"told/{rank}")
+        return told
+
+    def interrupt(*_: object) -> None:
+        wait_until_ahead([0, 2])
+        scene.mark("end")
+        raise KeyboardInterrupt
+
+    groups.serve_devices = regroup.serve_devices = interrupt
+    try:
+        MAKERS[maker]()
+    except KeyboardInterrupt as error:
+        scene.store.wait(["told/0", "told/2"])
+        return type(error).__name__, 0.0
     raise AssertionError("nothing was raised")

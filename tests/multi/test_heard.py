@@ -99,3 +99,15 @@ def test_an_exception_in_a_with_statement_is_heard_on_every_host(hosts):
         assert "rank 1 (pid " in text, text
         assert text.endswith("its with statement ended with KeyError: 'the reason'")
         assert seconds < SOON, (seconds, text)
+
+
+@pytest.mark.parametrize("hosts", ["AAA", "ABC"])
+@pytest.mark.parametrize("maker", heard_ranks.MAKERS)
+def test_a_group_whose_making_is_interrupted_is_left(hosts, maker):
+    run = heard_ranks.of_an_interrupted_making
+    results = run_ranks(run, 3, env=LOOPBACK, names=hosts, maker=maker)
+    assert results[1][0] == "KeyboardInterrupt"
+    for text, seconds in (results[0], results[2]):
+        assert "rank 1 (pid " in text, text
+        assert "left the group" in text, text
+        assert seconds < SOON, (seconds, text)
