@@ -81,8 +81,8 @@ dl_status dl_lane_submit(dl_lane *lane, dl_job *job);
 /* Until the job is over, running what comes before it and itself where nobody does yet,
  * but nothing whose deadline is later than the one that this wait keeps to.  A job whose
  * own deadline passes before its turn has come is expired.  DL_TIMEOUT (no text written):
- * it is not over, and goes on.  DL_INTERRUPTED: it goes on, or it has ended just now;
- * the interrupt has been taken and is told only once. */
+ * it is not over, and goes on.  DL_INTERRUPTED: it goes on, or has ended just now; an
+ * interrupt is reported once, so the end does not hide it. */
 dl_status dl_lane_join(dl_lane *lane, dl_job *job, dl_deadline deadline);
 
 /* Runs all jobs that nobody has begun. */

@@ -130,8 +130,11 @@ def new_group(
 
 
 def _leave_unseen(label: str) -> None:
-    """Nobody gets the group that an exception ends the making of: not even to abort it,
-    while the other members wait for this rank."""
+    """Leaves the group of this name, whose making ended with an exception.
+
+    The program never gets it and so cannot abort it, and the other members would wait
+    for this rank until their timeout.
+    """
     for group in list(world.groups):
         if group.group_name == label:
             del world.groups[group]
@@ -218,7 +221,7 @@ def _join(
     group = ProcessGroup(
         store, rank, size, limit, label, description, backend, default, info.ranks
     )
-    # At once, so that a Ctrl-C from here on finds it.
+    # Before anything else: new_group() leaves it if Ctrl-C comes from here on.
     world.groups[group] = info
     group._set_global_ranks(info.ranks)
     return group

@@ -136,7 +136,8 @@ def split_group(
         _C._device_split(parent, parts.index(mine), mine.index(parent.rank()), made)
         _remember(made, made_of)
     except BaseException:
-        # Nobody gets it, not even to abort it.
+        # The program never gets the group and so cannot abort it, and the others would
+        # wait for this rank.
         world.groups.pop(made, None)
         made.shutdown()
         raise
