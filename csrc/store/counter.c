@@ -4,6 +4,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+/* More than any text that a program makes of a number.  What is behind is not looked at,
+ * or an `add` would cost as much as the value has blanks or zeros in front. */
+#define PARSED_SIZE 64
+
 /* Enough of a key or value to recognise it in an error text. */
 #define SHOWN_SIZE 100
 
@@ -23,7 +27,8 @@ bool
 dl_counter_parse(dl_bytes text, int64_t *number)
 {
     const uint8_t *next = text.data;
-    const uint8_t *end = text.data + text.size;
+    bool is_cut = text.size > PARSED_SIZE;
+    const uint8_t *end = text.data + (is_cut ? PARSED_SIZE : text.size);
     int64_t sum = 0;
 
     /* Not strtoll itself: the text has no terminator and may hold zero bytes. */
@@ -44,6 +49,10 @@ dl_counter_parse(dl_bytes text, int64_t *number)
             || __builtin_add_overflow(sum, digit, &sum)) {
             return false;
         }
+    }
+    /* The first digits of a number are another number. */
+    if (is_cut && next == end && is_digit(*next)) {
+        return false;
     }
     *number = sum;
     return true;

@@ -11,7 +11,7 @@
 #define DL_COUNTER_TEXT_SIZE 20
 
 /* Reads as strtoll does in base 10: leading blanks, a sign, anything after the number.
- * False when there is no number or it does not fit. */
+ * False when there is no number, it does not fit, or does not end within 64 bytes. */
 bool dl_counter_parse(dl_bytes text, int64_t *number);
 
 /* The view is into `text`. */

@@ -58,6 +58,28 @@ CHECK_CASE(a_number_ends_at_the_end_of_its_bytes)
     CHECK_EQUAL(number, 4);
 }
 
+/* An `add` on a value of megabytes must cost no more than one on a number. */
+CHECK_CASE(a_number_ends_within_64_bytes)
+{
+    uint8_t text[80];
+    int64_t number = -99;
+
+    memset(text, ' ', sizeof text);
+    text[63] = '7';
+    CHECK(dl_counter_parse((dl_bytes){text, 64}, &number));
+    CHECK_EQUAL(number, 7);
+    CHECK(dl_counter_parse((dl_bytes){text, 80}, &number));
+    CHECK_EQUAL(number, 7);
+    text[64] = '8';
+    CHECK(dl_counter_parse((dl_bytes){text, 64}, &number));
+    CHECK(!dl_counter_parse((dl_bytes){text, 80}, &number));
+    memset(text, ' ', sizeof text);
+    text[64] = '8';
+    CHECK(!dl_counter_parse((dl_bytes){text, 80}, &number));
+    memset(text, '0', sizeof text);
+    CHECK(!dl_counter_parse((dl_bytes){text, 65}, &number));
+}
+
 CHECK_CASE(writes_every_number)
 {
     char text[DL_COUNTER_TEXT_SIZE + 1];
