@@ -61,12 +61,18 @@ dl_blob_unref(dl_blob *blob)
     }
 }
 
+bool
+dl_blob_is_alone(const dl_blob *blob)
+{
+    return atomic_load_explicit(&blob->references, memory_order_acquire) == 1;
+}
+
 /* Room for `size` bytes in a blob that nobody else sees: `blob` grown, or a copy. */
 static dl_blob *
 grow_alone(dl_blob *blob, size_t size)
 {
     /* Nobody can take a reference meanwhile: only holders hand them out. */
-    bool is_alone = atomic_load_explicit(&blob->references, memory_order_acquire) == 1;
+    bool is_alone = dl_blob_is_alone(blob);
 
     if (is_alone && size <= blob->capacity) {
         return blob;

@@ -28,6 +28,9 @@ dl_blob *dl_blob_copy(dl_bytes bytes);
 dl_blob *dl_blob_ref(dl_blob *blob);
 void dl_blob_unref(dl_blob *blob); /* NULL does nothing */
 
+/* Whether the caller's reference is the only one. */
+bool dl_blob_is_alone(const dl_blob *blob);
+
 /* Extends the caller's `*blob`, in place when nobody else holds it, at a cost that is
  * amortised over many appends.  DL_NO_MEMORY leaves it as it was. */
 dl_status dl_blob_append(dl_blob **blob, dl_bytes bytes);

@@ -31,6 +31,7 @@ typedef struct dl_table_lobby {
 
 typedef struct dl_table_entry {
     dl_map_entry node;
+    dl_list named;         /* in the table's list of names; while there is a value */
     dl_blob *value;        /* NULL: none */
     dl_table_lobby *lobby; /* NULL: nobody waits, the queue is empty */
     uint8_t key[];
@@ -64,6 +65,8 @@ dl_table_init(dl_table *table)
 {
     *table = (dl_table){0};
     dl_list_init(&table->ready);
+    dl_list_init(&table->names);
+    dl_list_init(&table->cursors);
 }
 
 static void
@@ -359,17 +362,73 @@ dl_table_num_keys(const dl_table *table)
     return table->value_count;
 }
 
+static dl_bytes
+name_at(const dl_list *named)
+{
+    return dl_map_key(&DL_LIST_ENTRY(named, dl_table_entry, named)->node);
+}
+
+/* After the entry got a value, having had none. */
+static void
+enlist(dl_table *table, dl_table_entry *entry)
+{
+    dl_list_append(&table->names, &entry->named);
+    table->names_size += dl_map_key(&entry->node).size;
+    table->names_version++;
+    table->value_count++;
+}
+
+/* After the entry lost its value. */
+static void
+strike(dl_table *table, dl_table_entry *entry)
+{
+    for (dl_list *node = table->cursors.next; node != &table->cursors;
+         node = node->next) {
+        dl_table_cursor *cursor = DL_LIST_ENTRY(node, dl_table_cursor, node);
+        if (cursor->next == &entry->named) {
+            cursor->next = entry->named.next;
+        }
+    }
+    dl_list_remove(&entry->named);
+    table->names_size -= dl_map_key(&entry->node).size;
+    table->names_version++;
+    table->value_count--;
+}
+
 dl_status
 dl_table_list(const dl_table *table, dl_status (*visit)(void *, dl_bytes),
               void *context)
 {
-    for (dl_map_entry *node = dl_map_first(&table->entries); node != NULL;
-         node = dl_map_next(&table->entries, node)) {
-        if (DL_MAP_ENTRY(node, dl_table_entry, node)->value != NULL) {
-            DL_TRY(visit(context, dl_map_key(node)));
-        }
+    for (const dl_list *node = table->names.next; node != &table->names;
+         node = node->next) {
+        DL_TRY(visit(context, name_at(node)));
     }
     return DL_OK;
+}
+
+void
+dl_table_cursor_begin(dl_table *table, dl_table_cursor *cursor)
+{
+    cursor->table = table;
+    cursor->next = table->names.next;
+    dl_list_append(&table->cursors, &cursor->node);
+}
+
+void
+dl_table_cursor_end(dl_table_cursor *cursor)
+{
+    dl_list_remove(&cursor->node);
+}
+
+bool
+dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name)
+{
+    if (cursor->next == &cursor->table->names) {
+        return false;
+    }
+    *name = name_at(cursor->next);
+    cursor->next = cursor->next->next;
+    return true;
 }
 
 dl_status
@@ -384,7 +443,9 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
     /* From here on nothing can fail.  Whoever is still sending the old value has a
      * reference of its own. */
     dl_presence before = entry_presence(entry);
-    table->value_count += !before.has_value;
+    if (!before.has_value) {
+        enlist(table, entry);
+    }
     dl_blob_unref(entry->value);
     entry->value = value;
     entry_changed(table, entry, before);
@@ -460,7 +521,7 @@ dl_table_delete(dl_table *table, dl_bytes key)
     dl_blob_unref(entry->value);
     entry->value = NULL;
     /* The entry stays while somebody waits for it, or while its queue holds items. */
-    table->value_count--;
+    strike(table, entry);
     entry_changed(table, entry, before);
     entry_release(table, entry);
     return true;

@@ -22,6 +22,10 @@
 typedef struct dl_table {
     dl_map entries;
     dl_list ready;
+    dl_list names;   /* of entries with values, in the order in which they got them */
+    dl_list cursors; /* that are somewhere in `names` */
+    uint64_t names_version; /* grows when a name gets a value or loses it */
+    size_t names_size;      /* bytes of them all */
     int64_t value_count;
 } dl_table;
 
@@ -72,10 +76,33 @@ dl_blob *dl_table_get(const dl_table *table, dl_bytes key);
 bool dl_table_check(const dl_table *table, const dl_bytes *keys, size_t count);
 int64_t dl_table_num_keys(const dl_table *table);
 
-/* The names that have values, in no order, dl_table_num_keys() of them.  `visit` must not
+/* The names that have values, those first that had them first, dl_table_num_keys() of
+ * them.  `visit` must not
  * change the table; its first failure ends the listing and is returned. */
 dl_status dl_table_list(const dl_table *table,
                         dl_status (*visit)(void *context, dl_bytes key), void *context);
+
+/* Goes through the names while the table changes: each that has a value all the while
+ * comes once, one that gets or loses it meanwhile may come or not.  New ones come after
+ * all that were there.  Zeroed: not begun. */
+typedef struct dl_table_cursor {
+    dl_list node; /* in the table's list */
+    const dl_table *table;
+    const dl_list *next;
+} dl_table_cursor;
+
+void dl_table_cursor_begin(dl_table *table, dl_table_cursor *cursor);
+void dl_table_cursor_end(dl_table_cursor *cursor);
+
+/* `*name` is borrowed until the next change.  False: there are no more. */
+bool dl_table_cursor_next(dl_table_cursor *cursor, dl_bytes *name);
+
+/* Bytes of all names that have values. */
+static inline size_t
+dl_table_names_size(const dl_table *table)
+{
+    return table->names_size;
+}
 
 /* The following may make waiters ready.  DL_NO_MEMORY changes nothing. */
 

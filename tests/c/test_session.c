@@ -508,6 +508,7 @@ CHECK_CASE(one_request_for_much_is_held_by_reference)
     dl_store_request request = {.op = DL_OP_MULTI_GET, .count = COUNT, .keys = keys};
     dl_wire_put_request(&bytes, &request, (dl_bytes){0});
     CHECK_OK(dl_session_feed(&f.sessions[0], dl_buffer_bytes(&bytes)));
+    settle(&f);
     const dl_output *output = f.sessions[0].output;
     CHECK_EQUAL(dl_output_size(output), COUNT * (8 + sizeof value));
     CHECK(output->bytes.capacity + output->values.capacity < 2 << 20);
@@ -533,5 +534,330 @@ CHECK_CASE(what_was_left_of_a_bad_clients_requests_is_forgotten)
     CHECK_STATUS(dl_session_resume(&f.sessions[0]), DL_PROTOCOL);
     CHECK(f.sessions[0].output == NULL && f.sessions[0].partial == NULL);
     CHECK_EQUAL(f.hub.changed_count, 0);
+    close_fixture(&f);
+}
+
+/* Turns: what one client asks for in one round is done a bit at a time. */
+
+/* Serves client 0 until it has nothing to do, and looks after each of its turns whether
+ * another client is served at once.  Returns the number of turns. */
+static int
+turns_of(fixture *f)
+{
+    int turns = 0;
+
+    for (; f->hub.changed_count > 0; turns++) {
+        CHECK(dl_hub_take_changed(&f->hub) == &f->sessions[0]);
+        CHECK_OK(dl_session_resume(&f->sessions[0]));
+        CHECK_OK(dl_session_feed(&f->sessions[1], DL_LITERAL("\x0d\1\2\3\4")));
+        CHECK_EQUAL(dl_output_size(f->sessions[1].output), 4);
+        send_some(f, 1, SIZE_MAX);
+        CHECK_BYTES(heard(f, 1), "\1\2\3\4");
+        send_some(f, 0, SIZE_MAX);
+    }
+    return turns;
+}
+
+CHECK_CASE(many_small_requests_take_several_turns)
+{
+    enum { REQUESTS = 60000 };
+    static uint8_t bytes[REQUESTS]; /* GETNUMKEYS, of one byte */
+    fixture f;
+
+    open_fixture(&f);
+    memset(bytes, DL_OP_NUM_KEYS, sizeof bytes);
+    CHECK_OK(dl_session_feed(&f.sessions[0], (dl_bytes){bytes, sizeof bytes}));
+    CHECK(!dl_session_wants_input(&f.sessions[0]));
+    CHECK(turns_of(&f) >= REQUESTS / DL_SESSION_WORK - 1);
+    CHECK_EQUAL(f.replies[0].size, 8 * REQUESTS);
+    CHECK(dl_session_wants_input(&f.sessions[0]));
+    CHECK(f.sessions[0].partial == NULL);
+    close_fixture(&f);
+}
+
+#define MANY 20000
+
+/* "0", "1", and so on. */
+static const dl_bytes *
+many_keys(void)
+{
+    static char text[MANY][8];
+    static dl_bytes keys[MANY];
+
+    for (int i = 0; i < MANY; i++) {
+        snprintf(text[i], sizeof text[i], "%d", i);
+        keys[i] = dl_bytes_of(text[i]);
+    }
+    return keys;
+}
+
+/* Feeds the request to client 0, whole or in pieces, and gives it its turns; it takes
+ * several, and nothing is left over. */
+static void
+take_turns(fixture *f, dl_store_request request, size_t piece)
+{
+    dl_buffer bytes = {0};
+    size_t next;
+
+    dl_wire_put_request(&bytes, &request, (dl_bytes){0});
+    dl_wire_put_request(&bytes, &(dl_store_request){.op = DL_OP_PING, .number = 7},
+                        (dl_bytes){0});
+    for (size_t start = 0; start < bytes.size; start = next) {
+        next = bytes.size - start < piece ? bytes.size : start + piece;
+        CHECK_OK(dl_session_feed(&f->sessions[0],
+                                 (dl_bytes){bytes.data + start, next - start}));
+    }
+    CHECK(!dl_session_wants_input(&f->sessions[0]));
+    CHECK(turns_of(f) >= MANY / DL_SESSION_WORK);
+    CHECK(f->sessions[0].partial == NULL && f->sessions[0].current == NULL);
+    dl_buffer_fini(&bytes);
+}
+
+/* Takes `size` bytes off what client 0 has heard, which must be `expected`. */
+static void
+check_heard_first(fixture *f, dl_bytes expected)
+{
+    dl_buffer *reply = &f->replies[0];
+
+    CHECK(reply->size >= expected.size
+          && memcmp(reply->data, expected.data, expected.size) == 0);
+    dl_buffer_consume(reply, expected.size);
+}
+
+#define CHECK_HEARD_FIRST(literal) check_heard_first(&f, DL_LITERAL(literal))
+
+CHECK_CASE(requests_over_many_keys_take_several_turns)
+{
+    const size_t pieces[] = {1 << 16, 1 << 30};
+    const dl_bytes *keys = many_keys();
+
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+        fixture f;
+        size_t piece = pieces[i];
+
+        open_fixture(&f);
+        take_turns(&f,
+                   (dl_store_request){.op = DL_OP_MULTI_SET,
+                                      .is_checked = true,
+                                      .count = MANY,
+                                      .keys = keys,
+                                      .values = keys},
+                   piece);
+        CHECK_HEARD_FIRST("\0\7\0\0\0");
+        CHECK_EQUAL(dl_table_num_keys(&f.hub.table), MANY);
+        take_turns(&f,
+                   (dl_store_request){.op = DL_OP_CHECK, .count = MANY, .keys = keys},
+                   piece);
+        CHECK_HEARD_FIRST("\0\7\0\0\0");
+        take_turns(&f,
+                   (dl_store_request){.op = DL_OP_WAIT, .count = MANY, .keys = keys},
+                   piece);
+        CHECK_HEARD_FIRST("\0\7\0\0\0");
+        take_turns(
+            &f, (dl_store_request){.op = DL_OP_MULTI_GET, .count = MANY, .keys = keys},
+            piece);
+        for (size_t key = 0; key < MANY; key++) {
+            dl_buffer value = {0};
+            dl_put_bytes(&value, keys[key]);
+            check_heard_first(&f, dl_buffer_bytes(&value));
+            dl_buffer_fini(&value);
+        }
+        CHECK_HEARD_FIRST("\7\0\0\0");
+        CHECK_EQUAL(f.replies[0].size, 0);
+        close_fixture(&f);
+    }
+}
+
+CHECK_CASE(a_large_listing_takes_several_turns_and_is_shared)
+{
+    const dl_bytes *keys = many_keys();
+    fixture f;
+
+    open_fixture(&f);
+    for (int i = 0; i < MANY; i++) {
+        CHECK_OK(dl_table_set(&f.hub.table, keys[i], keys[i]));
+    }
+    take_turns(&f, (dl_store_request){.op = DL_OP_LIST_KEYS}, 100);
+    dl_buffer expected = {0};
+    dl_put_i64(&expected, MANY);
+    for (int i = 0; i < MANY; i++) {
+        dl_put_bytes(&expected, keys[i]);
+    }
+    check_heard_first(&f, dl_buffer_bytes(&expected));
+    CHECK_HEARD_FIRST("\7\0\0\0");
+    /* Those who read nothing hold the same bytes. */
+    for (int i = 1; i < CLIENTS; i++) {
+        CHECK_OK(dl_session_feed(&f.sessions[i], DL_LITERAL("\x11")));
+    }
+    settle(&f);
+    for (int i = 1; i < CLIENTS; i++) {
+        CHECK_EQUAL(dl_output_size(f.sessions[i].output), expected.size);
+        CHECK(f.sessions[i].output->bytes.capacity < 4096);
+    }
+    CHECK_EQUAL(atomic_load(&f.hub.names.latest.names->references), CLIENTS);
+    dl_buffer_fini(&expected);
+    close_fixture(&f);
+}
+
+/* Whether the next complete listing that client 0 asks for has the key. */
+static bool
+lists(fixture *f, dl_bytes wanted)
+{
+    CHECK_OK(dl_session_feed(&f->sessions[0], DL_LITERAL("\x11")));
+    send_all(f);
+    dl_reader reader = dl_reader_of(dl_buffer_bytes(&f->replies[0]));
+    int64_t left;
+    bool is_found = false;
+    dl_bytes name;
+
+    CHECK(dl_take_i64(&reader, &left));
+    for (; left > 0; left--) {
+        CHECK_EQUAL(dl_take_bytes(&reader, SIZE_MAX, &name), 1);
+        is_found |= dl_bytes_equal(name, wanted);
+    }
+    CHECK_EQUAL(dl_reader_left(&reader), 0);
+    dl_buffer_clear(&f->replies[0]);
+    return is_found;
+}
+
+CHECK_CASE(a_listing_shows_what_the_client_did_before_it_asked)
+{
+    const dl_bytes *keys = many_keys();
+    fixture f;
+
+    open_fixture(&f);
+    for (int i = 0; i < MANY; i++) {
+        CHECK_OK(dl_table_set(&f.hub.table, keys[i], keys[i]));
+    }
+    /* Another client's listing is under way, and is past the key when that goes. */
+    CHECK_OK(dl_session_feed(&f.sessions[2], DL_LITERAL("\x11")));
+    CHECK(dl_hub_take_changed(&f.hub) == &f.sessions[2]);
+    CHECK_OK(dl_session_resume(&f.sessions[2]));
+    CHECK(f.hub.names.begun.count >= DL_SESSION_WORK);
+    CHECK(dl_table_delete(&f.hub.table, keys[3]));
+    /* The very name that the listing has come to. */
+    CHECK(dl_table_delete(&f.hub.table, keys[f.hub.names.begun.count]));
+    CHECK(!lists(&f, keys[3]));
+    CHECK(lists(&f, keys[MANY - 1]));
+    CHECK_OK(dl_table_set(&f.hub.table, DL_LITERAL("new"), DL_LITERAL("")));
+    CHECK(lists(&f, DL_LITERAL("new")));
+    close_fixture(&f);
+}
+
+/* Names that come and go while clients read nothing make listings without end. */
+CHECK_CASE(listings_that_nobody_reads_are_bounded)
+{
+    const dl_bytes *keys = many_keys();
+    dl_session sessions[DL_NAMES_HELD + 2];
+    dl_session *session;
+    fixture f;
+    size_t refused = 0;
+
+    open_fixture(&f);
+    for (int i = 0; i < 300; i++) {
+        CHECK_OK(dl_table_set(&f.hub.table, keys[i], keys[i]));
+    }
+    for (size_t i = 0; i < DL_NAMES_HELD + 2; i++) {
+        dl_session_init(&sessions[i], &f.hub);
+        CHECK_OK(dl_session_feed(&sessions[i], DL_LITERAL(VALIDATE "\x91")));
+        while ((session = dl_hub_take_changed(&f.hub)) != NULL) {
+            CHECK_OK(dl_session_resume(session));
+        }
+        refused += sessions[i].output->bytes.data[0] != DL_OK;
+        CHECK_OK(dl_table_set(&f.hub.table, keys[1000 + i], keys[i]));
+    }
+    CHECK_EQUAL(refused, 1);
+    /* One that reads, or leaves, makes room for another. */
+    dl_session_fini(&sessions[0]);
+    CHECK(lists(&f, keys[1000]));
+    for (size_t i = 1; i < DL_NAMES_HELD + 2; i++) {
+        dl_session_fini(&sessions[i]);
+    }
+    close_fixture(&f);
+}
+
+/* A wait for many keys hangs off one of them at a time. */
+CHECK_CASE(a_wait_for_many_keys_ends_when_all_exist_together)
+{
+    const dl_bytes *keys = many_keys();
+    fixture f;
+
+    open_fixture(&f);
+    for (int i = 0; i < MANY; i++) {
+        if (i != 100 && i != 15000) {
+            CHECK_OK(dl_table_set(&f.hub.table, keys[i], keys[i]));
+        }
+    }
+    CHECK_BYTES(ASK(0, .op = DL_OP_WAIT, .count = MANY, .keys = keys), "");
+    CHECK(f.sessions[0].waiting != NULL && f.sessions[0].waiter.link_count == 1);
+    CHECK_BYTES(ASK(0, .op = DL_OP_PING, .number = 7), "\7\0\0\0");
+    SET(1, "100", "");
+    CHECK(dl_table_delete(&f.hub.table, DL_LITERAL("100")));
+    SET(1, "15000", "");
+    CHECK_BYTES(heard(&f, 0), "");
+    SET(1, "100", "");
+    CHECK_BYTES(heard(&f, 0), "\0");
+    CHECK(f.sessions[0].waiting == NULL);
+    close_fixture(&f);
+}
+
+CHECK_CASE(a_wait_for_many_keys_is_cancelled_and_replaced)
+{
+    const dl_bytes *keys = many_keys();
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(0, .op = DL_OP_WAIT, .count = MANY, .keys = keys), "");
+    CHECK_BYTES(ASK(0, .op = DL_OP_CANCEL_WAIT), "\1");
+    SET(1, "0", "");
+    CHECK_BYTES(heard(&f, 0), "");
+    CHECK_BYTES(ASK(0, .op = DL_OP_WAIT, .count = MANY, .keys = keys), "");
+    CHECK_BYTES(
+        ASK(0, .op = DL_OP_WAIT, .is_checked = true, .count = 1, .keys = keys + 1), "");
+    SET(1, "1", "");
+    CHECK_BYTES(heard(&f, 0), "\0\0");
+    /* One that is still waiting when the client leaves. */
+    CHECK_BYTES(ASK(0, .op = DL_OP_WAIT, .count = MANY, .keys = keys), "");
+    close_fixture(&f);
+}
+
+/* 131,071 times the same key: nobody pays for it who sets or deletes that. */
+CHECK_CASE(one_key_that_is_waited_for_often_hangs_once)
+{
+    enum { TIMES = 131071 };
+    static dl_bytes keys[TIMES];
+    fixture f;
+
+    open_fixture(&f);
+    for (int i = 0; i < TIMES; i++) {
+        keys[i] = DL_LITERAL("k");
+    }
+    CHECK_BYTES(
+        ASK(0, .op = DL_OP_WAIT, .is_checked = true, .count = TIMES, .keys = keys), "");
+    CHECK_EQUAL(f.sessions[0].waiter.link_count, 1);
+    SET(1, "k", "");
+    CHECK_BYTES(heard(&f, 0), "\0\0");
+    close_fixture(&f);
+}
+
+CHECK_CASE(an_absent_key_among_many_is_named)
+{
+    static dl_bytes keys[MANY];
+    fixture f;
+
+    memcpy(keys, many_keys(), sizeof keys);
+    open_fixture(&f);
+    for (int i = 0; i < MANY; i++) {
+        CHECK_OK(dl_table_set(&f.hub.table, keys[i], keys[i]));
+    }
+    keys[MANY - 1] = DL_LITERAL("absent");
+    take_turns(
+        &f,
+        (dl_store_request){
+            .op = DL_OP_MULTI_GET, .is_checked = true, .count = MANY, .keys = keys},
+        1 << 16);
+    dl_bytes reply = heard(&f, 0);
+    CHECK_EQUAL(reply.data[0], DL_NOT_FOUND);
+    CHECK_EQUAL(reply.size, 1 + 8 + strlen("key is absent: absent") + 4);
     close_fixture(&f);
 }

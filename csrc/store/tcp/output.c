@@ -66,12 +66,40 @@ dl_output_put_value(dl_output *output, dl_blob *value)
         return;
     }
     dl_put_u64(&output->bytes, value->size);
-    value_ref ref = {.at = output->bytes.size, .blob = value};
+    dl_output_put_blob(output, value);
+}
+
+void
+dl_output_put_blob(dl_output *output, dl_blob *blob)
+{
+    value_ref ref = {.at = output->bytes.size, .blob = blob};
+
     dl_buffer_put(&output->values, (dl_bytes){(const uint8_t *)&ref, sizeof ref});
     if (!output->values.has_failed) {
-        dl_blob_ref(value);
-        output->values_left += value->size;
+        dl_blob_ref(blob);
+        output->values_left += blob->size;
     }
+}
+
+void
+dl_output_append(dl_output *output, dl_output *from)
+{
+    size_t first = output->bytes.size;
+    size_t count = ref_count(from);
+
+    dl_buffer_put(&output->bytes, dl_buffer_bytes(&from->bytes));
+    for (size_t i = 0; i < count; i++) {
+        value_ref ref = refs_of(from)[i];
+        ref.at += first;
+        dl_buffer_put(&output->values, (dl_bytes){(const uint8_t *)&ref, sizeof ref});
+        if (!output->values.has_failed) {
+            dl_blob_ref(ref.blob);
+            output->values_left += ref.blob->size;
+        }
+    }
+    /* What is missing in `from` is missing here. */
+    output->bytes.has_failed |= dl_output_check(from) != DL_OK;
+    dl_output_fini(from);
 }
 
 /* Adds a part unless it is empty; returns the new number of parts. */

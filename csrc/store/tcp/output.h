@@ -28,6 +28,12 @@ void dl_output_fini(dl_output *output);
 /* u64 size, then the bytes; NULL is the empty value. */
 void dl_output_put_value(dl_output *output, dl_blob *value);
 
+/* The bytes alone, by reference. */
+void dl_output_put_blob(dl_output *output, dl_blob *blob);
+
+/* Moves all of `from`, of which nothing is sent yet, behind what is in `output`. */
+void dl_output_append(dl_output *output, dl_output *from);
+
 /* Bytes left to be sent. */
 static inline size_t
 dl_output_size(const dl_output *output)

@@ -50,6 +50,10 @@ bool dl_peer_wants_room(const dl_peer *peer);
  * wait in the kernel's queue meanwhile. */
 #define DL_ACCEPTOR_PAUSE (100 * DL_MILLISECOND)
 
+/* So many are accepted before the clients that are there have their turn: about half a
+ * millisecond. */
+#define DL_ACCEPTOR_ROUND 64
+
 typedef struct dl_acceptor {
     int fd; /* listening, non-blocking */
     bool is_starved;

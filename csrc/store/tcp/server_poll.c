@@ -98,7 +98,9 @@ accept_all(dl_server *server)
 {
     int fd;
 
-    while ((fd = dl_acceptor_next(&server->acceptor)) >= 0) {
+    /* So many at a time: the socket stays readable while others wait. */
+    for (int left = DL_ACCEPTOR_ROUND;
+         left > 0 && (fd = dl_acceptor_next(&server->acceptor)) >= 0; left--) {
         admit(server, fd);
     }
     if (server->acceptor.is_starved) {
@@ -122,7 +124,7 @@ serve_changed(dl_server *server)
 {
     dl_session *session;
 
-    for (size_t left = server->hub.changed_count; left > 0; left--) {
+    for (size_t left = dl_hub_round(&server->hub); left > 0; left--) {
         if ((session = dl_hub_take_changed(&server->hub)) == NULL) {
             return;
         }

@@ -134,7 +134,7 @@ on_before_sleep(uv_prepare_t *handle)
     dl_hub *hub = &server->hub;
     dl_session *session;
 
-    for (size_t left = hub->changed_count; left > 0; left--) {
+    for (size_t left = dl_hub_round(hub); left > 0; left--) {
         if ((session = dl_hub_take_changed(hub)) != NULL) {
             connection *client = DL_LIST_ENTRY(session, connection, peer.session);
             watch(client, dl_peer_resume(&client->peer));
@@ -185,7 +185,9 @@ on_connection(uv_poll_t *handle, int error, int events)
     int fd;
 
     (void)events;
-    while ((fd = dl_acceptor_next(&server->acceptor)) >= 0) {
+    /* So many at a time: the socket stays readable while others wait. */
+    for (int left = DL_ACCEPTOR_ROUND;
+         left > 0 && (fd = dl_acceptor_next(&server->acceptor)) >= 0; left--) {
         admit(server, fd);
     }
     if (server->acceptor.is_starved || error != 0) {

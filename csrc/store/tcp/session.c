@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "store/execute.h"
+#include "store/tcp/long_request.h"
 #include "store/tcp/partial.h"
 #include "store/tcp/wire.h"
 
@@ -14,7 +15,10 @@
  *               |         +-> what is left, or must wait -> partial -> serve_held
  *               +-> the middle of a large value -> partial -> serve_value
  *
- * and settle() at the end, whatever happened. */
+ * A request over many keys becomes `current`; go_on() does it by and by, and then what
+ * was kept behind it.
+ *
+ * settle() comes at the end, whatever happened. */
 
 void
 dl_hub_init(dl_hub *hub)
@@ -38,6 +42,7 @@ void
 dl_hub_fini(dl_hub *hub)
 {
     free_output(hub->spare);
+    dl_names_fini(&hub->names);
     dl_table_fini(&hub->table);
     *hub = (dl_hub){0};
 }
@@ -139,6 +144,13 @@ answer_if_over(dl_session *session, const dl_store_request *request)
 }
 
 static void
+drop_long(dl_long_request **one)
+{
+    dl_long_free(*one);
+    *one = NULL;
+}
+
+static void
 drop_turn(dl_session *session)
 {
     dl_blob_unref(session->turn);
@@ -154,6 +166,8 @@ leave_wait(dl_session *session)
 
     /* Before the turn is passed on, or it might come straight back. */
     dl_table_cancel(table_of(session), &session->waiter);
+    drop_long(&session->waiting);
+    session->is_waking = false;
     if (has_turn) {
         dl_table_queue_pass_on(table_of(session), dl_blob_bytes(session->turn));
     }
@@ -241,6 +255,12 @@ end_waits(dl_hub *hub)
 
     while ((waiter = dl_table_take_ready(&hub->table)) != NULL) {
         dl_session *session = DL_LIST_ENTRY(waiter, dl_session, waiter);
+        if (session->waiting != NULL) {
+            session->is_waking = true;
+            session->is_stalled = true;
+            mark_changed(session);
+            continue;
+        }
         if (session->turn != NULL) {
             session->turn_since = dl_now();
             dl_list_append(&hub->turns, &session->turn_node);
@@ -418,11 +438,90 @@ execute(dl_session *session, const dl_store_request *request, dl_table_reply *re
 }
 
 /* Nothing is put before it is certain, so that an error can be put instead. */
+/* Carried out by go_on(), from the client's next turn on. */
+static dl_status
+begin_long(dl_session *session, const dl_store_request *request)
+{
+    if (request->op == DL_OP_WAIT) {
+        leave_wait(session);
+    }
+    session->current = dl_long_new(request, table_of(session));
+    if (session->current == NULL) {
+        return dl_fail_no_memory();
+    }
+    session->is_stalled = true;
+    mark_changed(session);
+    return DL_OK;
+}
+
+static dl_status
+put_long_reply(dl_session *session, dl_long_request *one)
+{
+    if (open_output(session) == NULL) {
+        return dl_fail_no_memory();
+    }
+    if (one->request.is_checked) {
+        dl_put_u8(&session->output->bytes, DL_OK);
+    }
+    dl_output_append(session->output, &one->reply);
+    return DL_OK;
+}
+
+/* The failure of a request is the client's, who is told if it can be. */
+static dl_status
+tell_failure(dl_session *session, const dl_store_request *request, dl_status status)
+{
+    dl_error error = *dl_last_error();
+
+    if (status == DL_OK || !request->is_checked) {
+        return status;
+    }
+    if (open_output(session) == NULL) {
+        return dl_fail_again(&error);
+    }
+    dl_wire_put_error(&session->output->bytes);
+    return DL_OK;
+}
+
+/* A turn's worth of `*slot`, `current` or `waiting`, which is NULL afterwards if there
+ * is nothing left to do but to wait. */
+static dl_status
+step_long(dl_session *session, dl_long_request **slot)
+{
+    dl_long_request *one = *slot;
+    dl_hub *hub = session->hub;
+    dl_bytes key;
+
+    dl_long_progress progress =
+        dl_long_step(one, &hub->table, &hub->names, &hub->work, &key);
+    if (progress == DL_LONG_MORE) {
+        return DL_OK;
+    }
+    dl_status status = DL_OK;
+    *slot = NULL;
+    if (progress == DL_LONG_BLOCKED) {
+        status = dl_table_wait(&hub->table, &session->waiter, DL_WAIT_KEYS, &key, 1);
+        if (status == DL_OK) {
+            session->waiting = one;
+            return DL_OK;
+        }
+    } else {
+        status = progress == DL_LONG_FAILED ? dl_last_error()->status
+                                            : put_long_reply(session, one);
+    }
+    status = tell_failure(session, &one->request, status);
+    dl_long_free(one);
+    return status;
+}
+
 static dl_status
 execute_or_wait(dl_session *session, const dl_store_request *request)
 {
     dl_table_reply reply = {0};
 
+    if (dl_request_is_long(request, table_of(session))) {
+        return begin_long(session, request);
+    }
     switch (request->op) {
     case DL_OP_WAIT:
         return wait_begin(session, request);
@@ -480,6 +579,7 @@ dl_session_fini(dl_session *session)
         end_waits(session->hub);
         unmark_changed(session);
         drop_partial(session);
+        drop_long(&session->current);
         free_output(session->output);
     }
     *session = (dl_session){0};
@@ -537,6 +637,12 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
         /* Before each request, because one alone can make megabytes of replies. */
         if (has_too_much_output(session)) {
             session->is_stalled = true;
+        }
+        if (session->hub->work <= 0) {
+            session->is_stalled = true;
+            mark_changed(session);
+        }
+        if (session->is_stalled) {
             return DL_OK;
         }
         if (!session->is_validated && bytes->data[0] != DL_OP_VALIDATE) {
@@ -550,12 +656,27 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
         if (taken == 0) {
             return DL_OK;
         }
+        session->hub->work--;
         DL_TRY(answer(session, &request));
         *bytes =
             (dl_bytes){bytes->data + cursor->position, bytes->size - cursor->position};
         *cursor = (dl_wire_cursor){0};
     }
     return DL_OK;
+}
+
+/* The long request that was at the front of what is held takes all of that, and what was
+ * behind it, one read's worth at most, is copied. */
+static dl_status
+pass_held(dl_session *session, dl_bytes rest)
+{
+    const dl_wire_cursor start = {0};
+    dl_buffer held = session->partial->held;
+
+    session->partial->held = (dl_buffer){0};
+    drop_partial(session);
+    dl_long_own(session->current, &held);
+    return rest.size > 0 ? dl_partial_new(&start, rest, &session->partial) : DL_OK;
 }
 
 static dl_status
@@ -567,6 +688,9 @@ serve_held(dl_session *session)
     /* Nothing is moved until all that can be served is: many small requests that were
      * kept back would otherwise be moved once each. */
     DL_TRY(serve(session, &partial->cursor, &bytes));
+    if (session->current != NULL) {
+        return pass_held(session, bytes);
+    }
     if (bytes.size == 0) {
         drop_partial(session);
         return DL_OK;
@@ -601,7 +725,12 @@ take_in(dl_session *session, dl_bytes bytes)
         return session->is_stalled ? DL_OK : serve_held(session);
     }
     dl_wire_cursor cursor = {0};
-    DL_TRY(serve(session, &cursor, &bytes));
+    if (!session->is_stalled) {
+        DL_TRY(serve(session, &cursor, &bytes));
+        if (session->current != NULL) {
+            DL_TRY(dl_long_copy(session->current));
+        }
+    }
     return bytes.size > 0 ? dl_partial_new(&cursor, bytes, &session->partial) : DL_OK;
 }
 
@@ -629,6 +758,7 @@ settle(dl_session *session, dl_status status)
         end_waits(session->hub);
         unmark_changed(session);
         drop_partial(session);
+        drop_long(&session->current);
         return dl_fail_again(&error);
     }
     return DL_OK;
@@ -637,14 +767,48 @@ settle(dl_session *session, dl_status status)
 dl_status
 dl_session_feed(dl_session *session, dl_bytes bytes)
 {
+    session->hub->work = DL_SESSION_WORK;
     return session->is_over || bytes.size == 0
                ? DL_OK
                : settle(session, take_in(session, bytes));
 }
 
+/* What the client has under way, and then what has come behind it. */
+static dl_status
+go_on(dl_session *session)
+{
+    dl_hub *hub = session->hub;
+
+    if (session->is_waking) {
+        dl_long_request *one = session->waiting;
+        session->waiting = NULL;
+        dl_status status = step_long(session, &one);
+        if (one != NULL) {
+            session->waiting = one;
+        } else {
+            session->is_waking = false;
+        }
+        DL_TRY(status);
+    }
+    if (session->current != NULL && hub->work > 0) {
+        dl_status status = step_long(session, &session->current);
+        end_waits(hub);
+        DL_TRY(status);
+    }
+    if (session->is_waking || session->current != NULL) {
+        mark_changed(session);
+        return DL_OK;
+    }
+    session->is_stalled = false;
+    return session->partial == NULL || dl_partial_is_receiving(session->partial)
+               ? DL_OK
+               : serve_held(session);
+}
+
 dl_status
 dl_session_resume(dl_session *session)
 {
+    session->hub->work = DL_SESSION_WORK;
     /* Somebody else ended this client's wait and had no memory to say so. */
     if (session->is_over) {
         return settle(session, dl_fail_no_memory());
@@ -652,9 +816,7 @@ dl_session_resume(dl_session *session)
     if (!session->is_stalled || has_too_much_output(session)) {
         return settle(session, DL_OK);
     }
-    session->is_stalled = false;
-    bool is_receiving = dl_partial_is_receiving(session->partial);
-    return settle(session, is_receiving ? DL_OK : serve_held(session));
+    return settle(session, go_on(session));
 }
 
 bool

@@ -14,7 +14,15 @@
 #include "base/deadline.h"
 #include "base/list.h"
 #include "store/table.h"
+#include "store/tcp/names.h"
 #include "store/tcp/output.h"
+
+/* What a client may have done before it is the others' turn, in requests or keys of one:
+ * about half a millisecond.  The rest of its requests is done in its next turns. */
+#define DL_SESSION_WORK 2000
+
+/* So many clients that others have woken are served before the sockets are looked at. */
+#define DL_HUB_ROUND 256
 
 /* What the sessions of one server share. */
 typedef struct dl_hub {
@@ -22,6 +30,8 @@ typedef struct dl_hub {
     dl_list changed; /* sessions that something is to be done for */
     dl_list turns;   /* sessions that have their turn and have not used it, in order */
     size_t changed_count;
+    int work;         /* what is left to the client whose turn it is */
+    dl_names names;   /* listings of a large table */
     dl_output *spare; /* passed around, so that a reply costs no allocation */
 } dl_hub;
 
@@ -31,11 +41,14 @@ typedef struct dl_session {
     dl_output *output;          /* to be sent; NULL for nothing */
     struct dl_partial *partial; /* what is left of the input; NULL for nothing */
     dl_waiter waiter;           /* its one WAIT or BARRIER that is not answered yet */
-    dl_blob *turn;              /* queue that the client awaits its turn for */
-    dl_list turn_node;          /* in the hub's list, once it has come */
+    struct dl_long_request *current; /* under way: what came behind it has to wait */
+    struct dl_long_request *waiting; /* a WAIT: `waiter` is at the key it has come to */
+    dl_blob *turn;                   /* queue that the client awaits its turn for */
+    dl_list turn_node;               /* in the hub's list, once it has come */
     int64_t turn_since;
     bool is_validated;
-    bool is_stalled; /* whole requests are left in `partial` */
+    bool is_waking;  /* `waiting` is to look for its next key */
+    bool is_stalled; /* nothing new is served: for want of work left, or of room */
     bool is_over;    /* nothing is served any more */
     bool wait_is_checked;
 } dl_session;
@@ -47,8 +60,14 @@ void dl_hub_fini(dl_hub *hub);
 
 /* A session that has got output through somebody else's request, or may go on now that
  * its output is sent: call dl_session_resume(), then send.  NULL: there is none.  After
- * each round of input, take as many as `changed_count` said at first: some come again. */
+ * each round of input, take as many as dl_hub_round() said at first: some come again. */
 dl_session *dl_hub_take_changed(dl_hub *hub);
+
+static inline size_t
+dl_hub_round(const dl_hub *hub)
+{
+    return hub->changed_count < DL_HUB_ROUND ? hub->changed_count : DL_HUB_ROUND;
+}
 
 void dl_session_init(dl_session *session, dl_hub *hub);
 void dl_session_fini(dl_session *session);
@@ -61,7 +80,7 @@ bool dl_session_room(dl_session *session, uint8_t **data, size_t *size);
  * dl_last_error(): send what output there is, feed nothing more. */
 dl_status dl_session_feed(dl_session *session, dl_bytes bytes);
 
-/* Serves what was left while there was too much output.  Fails as feeding does. */
+/* Serves what was left for want of work or while there was too much output.  Fails as feeding does. */
 dl_status dl_session_resume(dl_session *session);
 
 /* False: the client has to take its replies first, do not read from it. */

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/long_request.h"
+
+#include <stdlib.h>
+
+#include "base/reader.h"
+#include "store/tcp/wire.h"
+
+/* Fewer keys than this, and fewer bytes, take some microseconds: they are served at once,
+ * and nobody sees a part of what they do. */
+#define MANY_KEYS 64
+#define MANY_BYTES (64u << 10)
+
+/* A listing of so many names is copied for each client. */
+#define MANY_NAMES 256
+
+/* As many bytes cost about as much as a key. */
+#define BYTES_OF_A_KEY 4096
+
+bool
+dl_request_is_long(const dl_store_request *request, const dl_table *table)
+{
+    if (request->op == DL_OP_LIST_KEYS) {
+        return dl_table_num_keys(table) > MANY_NAMES
+               || dl_table_names_size(table) > MANY_BYTES;
+    }
+    return request->count > MANY_KEYS
+           || (request->op == DL_OP_MULTI_SET
+               && dl_reader_left(&request->items) > MANY_BYTES);
+}
+
+dl_long_request *
+dl_long_new(const dl_store_request *request, const dl_table *table)
+{
+    dl_long_request *one = calloc(1, sizeof *one);
+
+    if (one != NULL) {
+        one->request = *request;
+        one->since = table->names_version;
+    }
+    return one;
+}
+
+void
+dl_long_free(dl_long_request *one)
+{
+    if (one != NULL) {
+        dl_buffer_fini(&one->bytes);
+        dl_output_fini(&one->reply);
+        free(one);
+    }
+}
+
+/* The walk is over the request's items, which do not move any more. */
+static void
+begin_walk(dl_long_request *one)
+{
+    one->walk = dl_key_walk_begin(&one->request);
+}
+
+void
+dl_long_own(dl_long_request *one, dl_buffer *held)
+{
+    one->bytes = *held;
+    *held = (dl_buffer){0};
+    begin_walk(one);
+}
+
+dl_status
+dl_long_copy(dl_long_request *one)
+{
+    dl_reader *items = &one->request.items;
+
+    if (items->next != NULL) {
+        dl_buffer_put(&one->bytes, (dl_bytes){items->next, dl_reader_left(items)});
+        DL_TRY(dl_buffer_check(&one->bytes));
+        *items = dl_reader_of(dl_buffer_bytes(&one->bytes));
+    }
+    begin_walk(one);
+    return DL_OK;
+}
+
+static dl_long_progress
+step_check(dl_long_request *one, const dl_table *table, int *work)
+{
+    dl_bytes key;
+
+    while (dl_key_walk_next(&one->walk, &key, NULL)) {
+        if (!dl_table_check(table, &key, 1)) {
+            dl_put_u8(&one->reply.bytes, DL_WIRE_NOT_READY);
+            return DL_LONG_DONE;
+        }
+        if (--*work <= 0) {
+            return DL_LONG_MORE;
+        }
+    }
+    dl_put_u8(&one->reply.bytes, DL_WIRE_READY);
+    return DL_LONG_DONE;
+}
+
+/* Waits for the first key that is absent, and looks for the next when that has come: a
+ * wait hangs off one key at a time, however many it names.  All keys have to exist
+ * together, so after any waiting they are looked at once more from the start. */
+static dl_long_progress
+step_wait(dl_long_request *one, const dl_table *table, int *work, dl_bytes *key)
+{
+    for (;;) {
+        while (dl_key_walk_next(&one->walk, key, NULL)) {
+            if (!dl_table_check(table, key, 1)) {
+                one->has_waited = true;
+                return DL_LONG_BLOCKED;
+            }
+            if (--*work <= 0) {
+                return DL_LONG_MORE;
+            }
+        }
+        if (!one->has_waited) {
+            dl_put_u8(&one->reply.bytes, DL_WIRE_READY);
+            return DL_LONG_DONE;
+        }
+        one->has_waited = false;
+        begin_walk(one);
+    }
+}
+
+static dl_long_progress
+step_get(dl_long_request *one, const dl_table *table, int *work)
+{
+    dl_bytes key;
+
+    while (dl_key_walk_next(&one->walk, &key, NULL)) {
+        dl_blob *value = dl_table_get(table, key);
+        /* A plain reply has no way to say "absent": the place stays empty. */
+        if (value == NULL && one->request.is_checked) {
+            dl_fail(DL_NOT_FOUND, "key is absent: %.*s", (int)key.size,
+                    (const char *)key.data);
+            return DL_LONG_FAILED;
+        }
+        dl_output_put_value(&one->reply, value);
+        if (--*work <= 0) {
+            return DL_LONG_MORE;
+        }
+    }
+    return DL_LONG_DONE;
+}
+
+static dl_long_progress
+step_set(dl_long_request *one, dl_table *table, int *work)
+{
+    dl_bytes key, value;
+
+    while (dl_key_walk_next(&one->walk, &key, &value)) {
+        if (dl_table_set(table, key, value) != DL_OK) {
+            return DL_LONG_FAILED;
+        }
+        *work -= 1 + (int)(value.size / BYTES_OF_A_KEY);
+        if (*work <= 0) {
+            return DL_LONG_MORE;
+        }
+    }
+    return DL_LONG_DONE;
+}
+
+static dl_long_progress
+step_list(dl_long_request *one, dl_table *table, dl_names *names, int *work)
+{
+    dl_status status;
+
+    if (!dl_names_make(names, table, one->since, work, &status)) {
+        return status == DL_OK ? DL_LONG_MORE : DL_LONG_FAILED;
+    }
+    dl_put_i64(&one->reply.bytes, names->latest.count);
+    dl_output_put_blob(&one->reply, names->latest.names);
+    return DL_LONG_DONE;
+}
+
+dl_long_progress
+dl_long_step(dl_long_request *one, dl_table *table, dl_names *names, int *work,
+             dl_bytes *key)
+{
+    switch (one->request.op) {
+    case DL_OP_CHECK:
+        return step_check(one, table, work);
+    case DL_OP_WAIT:
+        return step_wait(one, table, work, key);
+    case DL_OP_MULTI_GET:
+        return step_get(one, table, work);
+    case DL_OP_MULTI_SET:
+        return step_set(one, table, work);
+    case DL_OP_LIST_KEYS:
+        return step_list(one, table, names, work);
+    default:
+        dl_fail(DL_INTERNAL, "%s is not a long request",
+                dl_request_kinds[one->request.op].wire_name);
+        return DL_LONG_FAILED;
+    }
+}

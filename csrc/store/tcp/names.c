@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/names.h"
+
+#include "base/reader.h"
+
+static void
+drop(dl_blob **blob)
+{
+    dl_blob_unref(*blob);
+    *blob = NULL;
+}
+
+void
+dl_names_fini(dl_names *names)
+{
+    dl_table_cursor_end(&names->cursor);
+    drop(&names->latest.names);
+    drop(&names->begun.names);
+    for (size_t i = 0; i < DL_NAMES_HELD; i++) {
+        drop(&names->held[i]);
+    }
+}
+
+/* Gives up `latest`, which is kept in mind while somebody else reads it. */
+static bool
+retire_latest(dl_names *names)
+{
+    for (size_t i = 0; i < DL_NAMES_HELD; i++) {
+        if (names->held[i] != NULL && dl_blob_is_alone(names->held[i])) {
+            drop(&names->held[i]);
+        }
+    }
+    if (names->latest.names == NULL || dl_blob_is_alone(names->latest.names)) {
+        drop(&names->latest.names);
+        return true;
+    }
+    for (size_t i = 0; i < DL_NAMES_HELD; i++) {
+        if (names->held[i] == NULL) {
+            names->held[i] = names->latest.names;
+            names->latest.names = NULL;
+            return true;
+        }
+    }
+    return false;
+}
+
+static dl_status
+begin(dl_names *names, dl_table *table)
+{
+    if (!retire_latest(names)) {
+        return dl_fail(DL_INVALID,
+                       "LIST_KEYS: clients have not read %d earlier listings; read the "
+                       "replies, or ask less often while keys are set and deleted",
+                       DL_NAMES_HELD);
+    }
+    names->begun = (dl_listing){
+        .names = dl_blob_new(0),
+        .version = table->names_version,
+    };
+    if (names->begun.names == NULL) {
+        return dl_fail_no_memory();
+    }
+    /* New names come behind those that were there: the old ones are among so many. */
+    names->left = dl_table_num_keys(table);
+    dl_table_cursor_begin(table, &names->cursor);
+    return DL_OK;
+}
+
+static dl_status
+put_name(dl_listing *listing, dl_bytes name)
+{
+    uint8_t bytes[sizeof(uint64_t)];
+
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)((uint64_t)name.size >> 8 * i);
+    }
+    DL_TRY(dl_blob_append(&listing->names, (dl_bytes){bytes, sizeof bytes}));
+    DL_TRY(dl_blob_append(&listing->names, name));
+    listing->count++;
+    return DL_OK;
+}
+
+/* The listing that is under way is of no use to anybody. */
+static dl_status
+give_up(dl_names *names, dl_status status)
+{
+    dl_table_cursor_end(&names->cursor);
+    drop(&names->begun.names);
+    return status;
+}
+
+bool
+dl_names_make(dl_names *names, dl_table *table, uint64_t since, int *work,
+              dl_status *status)
+{
+    dl_bytes name;
+
+    *status = DL_OK;
+    while (names->latest.names == NULL || names->latest.version < since) {
+        if (names->begun.names == NULL) {
+            *status = begin(names, table);
+            if (*status != DL_OK) {
+                return false;
+            }
+        }
+        while (names->left > 0 && dl_table_cursor_next(&names->cursor, &name)) {
+            if (put_name(&names->begun, name) != DL_OK) {
+                *status = give_up(names, DL_NO_MEMORY);
+                return false;
+            }
+            names->left--;
+            if (--*work <= 0) {
+                return false;
+            }
+        }
+        dl_table_cursor_end(&names->cursor);
+        /* Nobody has been given another `latest` meanwhile: it was retired before. */
+        names->latest = names->begun;
+        names->begun = (dl_listing){0};
+    }
+    return true;
+}
