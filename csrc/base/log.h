@@ -9,6 +9,7 @@
 #define DISTLITE_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef enum dl_log_level {
     DL_LOG_TRACE = 0,
@@ -20,6 +21,21 @@ typedef enum dl_log_level {
 
 void dl_log(dl_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+
+/* For lines that strangers cause, on threads that must go on: at most one a second, which
+ * says how many were left out before it, and never waits for who reads standard error: a
+ * line that does not go at once is left out.  Zeroed memory begins; not shared between
+ * threads. */
+typedef struct dl_log_limit {
+    int64_t not_before;
+    uint64_t left_out;
+} dl_log_limit;
+
+void dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Says how many were left out, if any were: when there will be no more. */
+void dl_log_limit_end(dl_log_limit *limit, dl_log_level level, const char *what);
 
 /* Whether a line of this level would be written: saves the work of wording it. */
 bool dl_log_is_on(dl_log_level level);

@@ -2,6 +2,7 @@
 #include "base/text.h"
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 
 void
@@ -14,4 +15,44 @@ dl_text_append(char *text, size_t room, size_t *size, const char *format, ...)
     int wanted = vsnprintf(text + *size, left, format, arguments);
     va_end(arguments);
     *size += wanted < 0 ? 0 : (size_t)wanted < left ? (size_t)wanted : left - 1;
+}
+
+/* How many bytes at the front are one character that may be shown; 0: none. */
+static size_t
+shown_size(const uint8_t *bytes, size_t count)
+{
+    uint8_t first = bytes[0];
+    size_t size = first < 0x80                    ? 1
+                  : first >= 0xc2 && first < 0xe0 ? 2
+                  : first >= 0xe0 && first < 0xf0 ? 3
+                  : first >= 0xf0 && first < 0xf5 ? 4
+                                                  : 0;
+
+    if (size == 0 || size > count || first < ' ' || first == 0x7f
+        || (first == 0xc2 && bytes[1] < 0xa0)) {
+        return 0;
+    }
+    for (size_t i = 1; i < size; i++) {
+        if ((bytes[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    return size;
+}
+
+void
+dl_text_append_foreign(char *text, size_t room, size_t *size, const char *bytes,
+                       size_t count)
+{
+    const uint8_t *next = (const uint8_t *)bytes;
+
+    for (size_t left = count, shown; left > 0; next += shown, left -= shown) {
+        shown = shown_size(next, left);
+        if (shown > 0) {
+            dl_text_append(text, room, size, "%.*s", (int)shown, (const char *)next);
+        } else {
+            shown = 1;
+            dl_text_append(text, room, size, "\\x%02x", *next);
+        }
+    }
 }

@@ -12,4 +12,10 @@
 __attribute__((format(printf, 4, 5))) void
 dl_text_append(char *text, size_t room, size_t *size, const char *format, ...);
 
+/* The same for bytes that somebody else has chosen: what could end a line, or be taken for
+ * a command by a terminal, is written as \x1b.  That is what is below a blank, 7f, the C1
+ * controls (U+0080 to U+009F), and bytes that are not UTF-8. */
+void dl_text_append_foreign(char *text, size_t room, size_t *size, const char *bytes,
+                            size_t count);
+
 #endif

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +60,8 @@ fail_listen(const char *start, uint16_t port, int error)
                    is_held ? holder : "");
 }
 
-/* 0 or the errno of what failed. */
+/* 0 or the errno of what failed.  The queue is as long as the kernel allows: it cuts any
+ * larger number down to its own limit. */
 static int
 listen_on(const dl_address *address, int *fd)
 {
@@ -77,7 +79,7 @@ listen_on(const dl_address *address, int *fd)
         dl_socket_set_option(opened, IPPROTO_IPV6, IPV6_V6ONLY, !is_any);
     }
     if (bind(opened, &address->socket.any, address->size) != 0
-        || listen(opened, SOMAXCONN) != 0) {
+        || listen(opened, INT_MAX) != 0) {
         error = errno;
         dl_socket_close(opened);
         return error;
@@ -222,7 +224,7 @@ dl_socket_adopt(int fd, uint16_t port)
                        "%u",
                        fd, bound, port);
     }
-    if (flags < 0 || listen(fd, SOMAXCONN) != 0
+    if (flags < 0 || listen(fd, INT_MAX) != 0
         || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0
         || fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
         int error = errno;

@@ -261,3 +261,21 @@ CHECK_CASE(allocations_may_fail)
         dl_socket_close(fd);
     }
 }
+
+/* The kernel cuts a queue to its own limit, which may be above the C library's number. */
+CHECK_CASE(the_queue_is_as_long_as_the_kernel_allows)
+{
+    FILE *file = fopen("/proc/sys/net/core/somaxconn", "r");
+    struct tcp_info info = {0};
+    socklen_t size = sizeof info;
+    unsigned allowed;
+    int fd;
+
+    CHECK(file != NULL && fscanf(file, "%u", &allowed) == 1);
+    fclose(file);
+    CHECK_OK(dl_socket_listen("127.0.0.1", 0, SOON, &fd));
+    /* Of a listening socket: the length of its queue. */
+    CHECK(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0);
+    CHECK_EQUAL(info.tcpi_sacked, allowed);
+    dl_socket_close(fd);
+}

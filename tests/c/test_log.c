@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/socket.h>
 
 #include "base/debug_level.h"
 #include "base/log.h"
@@ -162,4 +163,72 @@ CHECK_CASE(the_debug_level_alone_tells_nothing)
     unsetenv("TORCH_CPP_LOG_LEVEL");
     dl_debug_level_set(DL_DEBUG_DETAIL);
     CHECK(!dl_log_is_on(DL_LOG_INFO) && dl_log_is_on(DL_LOG_WARNING));
+}
+
+CHECK_CASE(limited_lines_come_once_a_second_and_count_the_rest)
+{
+    dl_log_limit limit = {0};
+
+    start_capture();
+    for (int i = 0; i < 500; i++) {
+        dl_log_limited(&limit, DL_LOG_WARNING, "line %d;", i);
+    }
+    CHECK_EQUAL(limit.left_out, 499);
+    limit.not_before = 0;
+    dl_log_limited(&limit, DL_LOG_WARNING, "later");
+    CHECK_EQUAL(limit.left_out, 0);
+    dl_log_limited(&limit, DL_LOG_WARNING, "left out");
+    dl_log_limit_end(&limit, DL_LOG_WARNING, "lines");
+    dl_log_limit_end(&limit, DL_LOG_WARNING, "nothing");
+    const char *text = captured_text();
+    check_head(text, 'W');
+    CHECK_CONTAINS(text, "distlite] line 0;\n");
+    CHECK_CONTAINS(text, "distlite] later (499 more before this)\n");
+    CHECK_CONTAINS(text, "distlite] lines: 1 more\n");
+    CHECK(strstr(text, "left out") == NULL && strstr(text, "nothing") == NULL);
+}
+
+CHECK_CASE(a_limited_line_that_is_cut_still_counts)
+{
+    dl_log_limit limit = {.left_out = 7};
+    char text[8192];
+
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    start_capture();
+    dl_log_limited(&limit, DL_LOG_ERROR, "%s", text);
+    CHECK_CONTAINS(captured_text(), "xx (7 more before this)\n");
+}
+
+/* Blocks for good, if at all: the case is ended by its alarm then. */
+static void
+check_full(int reading, int writing)
+{
+    dl_log_limit limit = {0};
+    char byte = 'x';
+    int saved = dup(STDERR_FILENO);
+
+    CHECK(fcntl(writing, F_SETFL, O_NONBLOCK) == 0);
+    while (write(writing, &byte, 1) == 1) {
+    }
+    CHECK(fcntl(writing, F_SETFL, 0) == 0);
+    CHECK(dup2(writing, STDERR_FILENO) >= 0);
+    dl_log_limited(&limit, DL_LOG_ERROR, "nobody reads this");
+    CHECK(dup2(saved, STDERR_FILENO) >= 0);
+    CHECK_EQUAL(limit.left_out, 1);
+    /* And it is as blocking as before for everybody else. */
+    CHECK((fcntl(writing, F_GETFL) & O_NONBLOCK) == 0);
+    close(reading);
+    close(writing);
+    close(saved);
+}
+
+CHECK_CASE(a_limited_line_does_not_wait_for_who_reads)
+{
+    int ends[2];
+
+    CHECK(pipe(ends) == 0);
+    check_full(ends[0], ends[1]);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    check_full(ends[0], ends[1]);
 }

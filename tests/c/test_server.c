@@ -275,7 +275,8 @@ SERVER_CASE(a_logged_key_cannot_pretend_to_be_a_line_of_its_own)
     say_request(fd, (dl_store_request){.op = DL_OP_ADD, KEY("a\nb\x1b"), .number = 1});
     check_hears_the_end(fd);
     stop(&f);
-    check_log(log_fd, stderr_fd, "a?b?");
+    check_log(log_fd, stderr_fd,
+              "ADD: the value of key \"a\\x0ab\\x1b\" is not a 64-bit number");
     close(fd);
 }
 
@@ -420,6 +421,49 @@ SERVER_CASE(a_client_that_goes_while_it_is_sent_to_is_forgotten)
     free(value);
     check_serves(&f);
     stop(&f);
+}
+
+/* Strangers who fill an unread standard error: everybody else is served all the same. */
+SERVER_CASE(a_full_log_stops_nobody)
+{
+    fixture f = start(ops);
+    int ends[2];
+    int stderr_fd = dup(STDERR_FILENO);
+
+    CHECK(pipe(ends) == 0);
+    CHECK(fcntl(ends[1], F_SETPIPE_SZ, 4096) >= 0);
+    CHECK(dup2(ends[1], STDERR_FILENO) >= 0);
+    /* A reason of its own for every status, and many of each. */
+    for (int i = 0; i < 50; i++) {
+        int unknown = join(&f);
+        int stranger = open_socket();
+        int longer = join(&f);
+        connect_socket(&f, stranger);
+        say(stranger, DL_LITERAL("GET / HTTP/1.1"));
+        say(unknown, DL_LITERAL("\x55"));
+        say(longer, DL_LITERAL("\1\xff\xff\xff\xff\0\0\0\0"));
+        check_hears_the_end(stranger);
+        check_hears_the_end(unknown);
+        check_hears_the_end(longer);
+        close(stranger);
+        close(unknown);
+        close(longer);
+    }
+    char byte = 'x';
+    CHECK(fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0);
+    while (write(ends[1], &byte, 1) == 1) {
+    }
+    CHECK(fcntl(ends[1], F_SETFL, 0) == 0);
+    int last = join(&f);
+    say(last, DL_LITERAL("\x0b\0\0\0\0\0\0\0\1"));
+    check_hears_the_end(last);
+    close(last);
+    check_serves(&f);
+    stop(&f);
+    CHECK(dup2(stderr_fd, STDERR_FILENO) >= 0);
+    close(stderr_fd);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 SERVER_CASE(requests_before_a_half_close_are_answered)

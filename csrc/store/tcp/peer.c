@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "net/address.h"
 #include "net/socket.h"
 
@@ -36,30 +37,25 @@ dl_peer_fini(dl_peer *peer)
     dl_session_fini(&peer->session);
 }
 
-/* Keys are the client's bytes: they must not look like lines of the log. */
+/* One line a second for each kind of reason: clients without end must not fill the log.
+ * Keys are the client's bytes. */
 static void
-blank_controls(char *text)
+log_refusal(const dl_peer *peer)
 {
-    for (; *text != '\0'; text++) {
-        if ((unsigned char)*text < ' ' || *text == 0x7f) {
-            *text = '?';
-        }
-    }
-}
-
-static void
-log_refusal(int fd)
-{
-    dl_error error = *dl_last_error();
+    const dl_error *error = dl_last_error();
+    dl_log_limit *limits = peer->session.hub->refusals;
+    dl_status kind = error->status <= DL_INTERNAL ? error->status : DL_INTERNAL;
     char name[DL_ADDRESS_TEXT_SIZE] = "a client that has left";
+    char text[DL_ERROR_TEXT_SIZE] = "";
+    size_t size = 0;
     dl_address address;
 
-    if (dl_socket_peer_address(fd, &address) == DL_OK) {
+    dl_text_append_foreign(text, sizeof text, &size, error->text, strlen(error->text));
+    if (dl_socket_peer_address(peer->fd, &address) == DL_OK) {
         dl_address_text(&address, name);
     }
-    blank_controls(error.text);
-    dl_log(DL_LOG_WARNING, "store server: closing the connection of %s: %s", name,
-           error.text);
+    dl_log_limited(&limits[kind], DL_LOG_WARNING,
+                   "store server: closing the connection of %s: %s", name, text);
 }
 
 static ssize_t
@@ -101,7 +97,7 @@ static bool
 follow_up(dl_peer *peer, dl_status status)
 {
     if (status != DL_OK) {
-        log_refusal(peer->fd);
+        log_refusal(peer);
         peer->is_refused = true;
         if (peer->session.output == NULL) {
             return false;
@@ -179,8 +175,9 @@ starve(dl_acceptor *acceptor, int error)
     acceptor->is_starved = true;
     if (!acceptor->is_logged) {
         acceptor->is_logged = true;
-        dl_log(DL_LOG_WARNING, "store server: accepting connections: %s; new ones wait",
-               strerror(error));
+        dl_log_limited(&acceptor->log, DL_LOG_WARNING,
+                       "store server: accepting connections: %s; new ones wait",
+                       strerror(error));
     }
 }
 

@@ -57,6 +57,7 @@ bool dl_peer_wants_room(const dl_peer *peer);
 typedef struct dl_acceptor {
     int fd; /* listening, non-blocking */
     bool is_starved;
+    dl_log_limit log;
     bool is_logged; /* that it is, since last nobody was waiting */
 } dl_acceptor;
 

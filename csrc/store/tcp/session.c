@@ -41,6 +41,10 @@ free_output(dl_output *output)
 void
 dl_hub_fini(dl_hub *hub)
 {
+    for (size_t i = 0; i <= DL_INTERNAL; i++) {
+        dl_log_limit_end(&hub->refusals[i], DL_LOG_WARNING,
+                         "store server: closing connections");
+    }
     free_output(hub->spare);
     dl_names_fini(&hub->names);
     dl_table_fini(&hub->table);
@@ -551,6 +555,14 @@ answer_request(dl_session *session, const dl_store_request *request)
     if (status != DL_OK && request->is_checked) {
         dl_wire_put_error(&session->output->bytes);
         status = DL_OK;
+    }
+    /* What is the client's end goes into the log, where values do not belong. */
+    if (status == DL_INVALID
+        && (request->op == DL_OP_ADD || request->op == DL_OP_BARRIER)) {
+        status =
+            dl_fail(DL_INVALID, "%s: the value of key \"%.*s\" is not a 64-bit number",
+                    dl_wire_op_name(request->op), (int)request->key.size,
+                    (const char *)request->key.data);
     }
     /* After each request and not each round of input, so that the answer to a wait comes
      * before that to a later request to cancel it. */

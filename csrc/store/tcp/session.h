@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/deadline.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "store/table.h"
 #include "store/tcp/names.h"
 #include "store/tcp/output.h"
@@ -30,8 +31,9 @@ typedef struct dl_hub {
     dl_list changed; /* sessions that something is to be done for */
     dl_list turns;   /* sessions that have their turn and have not used it, in order */
     size_t changed_count;
-    int work;         /* what is left to the client whose turn it is */
-    dl_names names;   /* listings of a large table */
+    int work;       /* what is left to the client whose turn it is */
+    dl_names names; /* listings of a large table */
+    dl_log_limit refusals[DL_INTERNAL + 1]; /* lines of the log, by status */
     dl_output *spare; /* passed around, so that a reply costs no allocation */
 } dl_hub;
 
