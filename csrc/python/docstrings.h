@@ -697,7 +697,8 @@
     "    A list of the arrays.\n" \
     "\n" \
     "Raises:\n" \
-    "    RuntimeError: The operation has not completed, or has failed.\n" \
+    "    RuntimeError: The operation has not completed.\n" \
+    "    DistBackendError: It has failed.\n" \
     "\n" \
     "Example:\n" \
     "    >>> work = dist.all_reduce(np.array([rank + 1.0]), async_op=True)\n" \
@@ -712,6 +713,7 @@
     "\n" \
     "Raises:\n" \
     "    RuntimeError: The operation has not completed, or is not a receive.\n" \
+    "    DistBackendError: It has failed.\n" \
     "\n" \
     "Example:\n" \
     "    >>> if rank == 0:\n" \

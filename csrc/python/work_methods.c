@@ -179,6 +179,17 @@ work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
     if (self->work == NULL) {
         return refuse_own(object, "result");
     }
+    if (!has_ended(self)) {
+        /* On a device the outputs are there for what the stream does next. */
+        if (!dl_work_is_on_device(self->work)) {
+            PyErr_SetString(PyExc_RuntimeError,
+                            "Work needs to be completed before calling result(). "
+                            "Should call wait() before result().");
+            return NULL;
+        }
+    } else if (self->work->status != DL_OK) {
+        return raise_result(self, dl_work_result(self->work));
+    }
     if (self->outputs == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "result() not implemented.");
         return NULL;
@@ -197,9 +208,20 @@ work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
 static PyObject *
 work_source_rank(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
-    dl_work *work = work_of(object)->work;
+    dlpy_work *self = work_of(object);
+    dl_work *work = self->work;
+    bool is_receive = work != NULL && (work->op == DL_RECV || work->op == DL_RECV_ANY);
 
-    if (work == NULL || !dl_work_is_done(work) || work->source < 0) {
+    if (is_receive && !has_ended(self)) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "sourceRank() is known once the message has been received; "
+                        "call wait() before source_rank()");
+        return NULL;
+    }
+    if (is_receive && work->status != DL_OK) {
+        return raise_result(self, dl_work_result(work));
+    }
+    if (!is_receive || work->source < 0) {
         PyErr_SetString(PyExc_RuntimeError,
                         "sourceRank() may only be called on work objects that "
                         "correspond to a recv or recv-from-any call.");

@@ -1456,7 +1456,8 @@ class Work:
             A list of the arrays.
 
         Raises:
-            RuntimeError: The operation has not completed, or has failed.
+            RuntimeError: The operation has not completed.
+            DistBackendError: It has failed.
 
         Example:
             >>> work = dist.all_reduce(np.array([rank + 1.0]), async_op=True)
@@ -1471,6 +1472,7 @@ class Work:
 
         Raises:
             RuntimeError: The operation has not completed, or is not a receive.
+            DistBackendError: It has failed.
 
         Example:
             >>> if rank == 0:

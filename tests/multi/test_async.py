@@ -59,6 +59,8 @@ def test_a_work_before_and_after_its_end(pair):
     assert not work.is_completed()
     assert not work.is_success()
     assert work.exception() is None
+    with pytest.raises(RuntimeError, match=r"^Work needs to be completed before"):
+        work.result()
     other = np.ones(3)
     distlite.all_reduce(other, group=pair[1])
     for _ in range(3):
@@ -70,6 +72,28 @@ def test_a_work_before_and_after_its_end(pair):
     assert tensor.tolist() == other.tolist() == [2.0] * 3
     with pytest.raises(RuntimeError, match="sourceRank"):
         work.source_rank()
+
+
+def test_a_receive_before_and_after_its_end(pair):
+    work = distlite.irecv(np.zeros(3), group=pair[0])
+    for name, text in (("source_rank", "sourceRank"), ("result", "Work needs to be")):
+        with pytest.raises(
+            RuntimeError, match=rf"^{text}.*call wait\(\) before {name}"
+        ):
+            getattr(work, name)()
+    distlite.send(np.ones(3), 0, group=pair[1])
+    work.wait()
+    assert work.source_rank() == 1
+
+
+def test_a_receive_that_fails_has_no_result(pair):
+    work = distlite.irecv(np.zeros(3), group=pair[0])
+    pair[0].abort()
+    with pytest.raises(distlite.DistBackendError):
+        work.wait()
+    for ask in (work.source_rank, work.result):
+        with pytest.raises(distlite.DistBackendError, match="aborted"):
+            ask()
 
 
 def test_ranks_of_one_thread(pair):
