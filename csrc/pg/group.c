@@ -33,8 +33,8 @@ static const backend_entry backends[] = {
     {"fake", dl_fake_backend_new, NULL},
     {"custom", dl_custom_backend_new, NULL},
     {"mpi", dl_mpi_backend_new, NULL},
-    {"ucc", dl_ucc_backend_new, NULL},
-    {DL_UCC_CUDA_GROUP, dl_ucc_cuda_new, NULL},
+    {"ucc", dl_ucc_backend_new, dl_ucc_backend_refuse},
+    {DL_UCC_CUDA_GROUP, dl_ucc_cuda_new, dl_ucc_backend_refuse},
 };
 
 static const backend_entry *

@@ -156,6 +156,20 @@ def test_errors_have_ucc_s_names(where, at, text):
         assert all(said == "no error" for said in found[:at])
 
 
+@pytest.mark.parametrize(
+    ("where", "is_new"),
+    [("init", False), ("context", False), ("team", False), ("team", True)],
+)
+def test_who_cannot_make_the_group_tells_the_others(where, is_new):
+    found = run_ranks(
+        ucc_ranks.refused, 3, env=ucc_double(), where=where, is_new=is_new
+    )
+    for rank, (said, took) in enumerate(found):
+        assert "Memory failure (-4)" in said, found
+        assert rank == 1 or "rank 1 could not make the group: " in said, found
+        assert took < SOON
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "text"),

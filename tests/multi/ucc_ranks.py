@@ -545,6 +545,23 @@ def injured(rank: int, world_size: int, init_method: str) -> list[str]:
     return found
 
 
+def refused(
+    rank: int, world_size: int, init_method: str, where: str, is_new: bool
+) -> tuple[str, float]:
+    """Making the default group, or one out of it, fails on rank 1 alone."""
+    if is_new:
+        init(rank, world_size, init_method)
+        distlite.barrier()
+    if rank == 1:
+        os.environ["DOUBLE_UCC_FAIL"] = where
+    began = time.monotonic()
+    if is_new:
+        said = error_of(distlite.new_group)
+    else:
+        said = error_of(init, rank, world_size, init_method)
+    return said, time.monotonic() - began
+
+
 def settings(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     """How the library was called, as the double remembers it."""
     import ctypes

@@ -2,6 +2,7 @@
 #include "pg/ucc/ucc_backend.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -184,18 +185,6 @@ find_context(dl_ucc_backend *self, const dl_backend_options *options,
     return DL_OK;
 }
 
-/* Of the same ranks, who do not meet anew for it where they need not. */
-static dl_status
-make_cpu(dl_ucc_backend *self, const dl_backend_options *options, dl_deadline deadline)
-{
-    dl_backend_options beside = *options;
-
-    if (options->origin != NULL) {
-        beside.origin = dl_ucc_context_of(options->origin)->cpu_origin;
-    }
-    return dl_cpu_backend_new(&beside, deadline, &self->cpu);
-}
-
 static dl_status
 wait_for_team(dl_ucc_backend *self, dl_deadline deadline)
 {
@@ -253,8 +242,7 @@ make_team(dl_ucc_backend *self, dl_deadline deadline)
 }
 
 static dl_status
-open_backend(dl_ucc_backend *self, const dl_backend_options *options,
-             dl_deadline deadline)
+prepare(dl_ucc_backend *self, const dl_backend_options *options)
 {
     self->group_name = strdup(options->group_name);
     self->label = dl_label_new(options->group_name, options->rank, options->size);
@@ -263,13 +251,80 @@ open_backend(dl_ucc_backend *self, const dl_backend_options *options,
         return dl_fail_no_memory();
     }
     const dl_ucc_table *ucc;
-    DL_TRY(dl_ucc_load(&ucc));
-    DL_TRY(make_cpu(self, options, deadline));
+    return dl_ucc_load(&ucc);
+}
+
+/* Those of the CPU backend: of the same ranks, which do not meet anew where they need not. */
+static dl_backend_options
+options_beside(const dl_backend_options *options)
+{
+    dl_backend_options beside = *options;
+
+    if (options->origin != NULL) {
+        beside.origin = dl_ucc_context_of(options->origin)->cpu_origin;
+    }
+    return beside;
+}
+
+void
+dl_ucc_backend_refuse(const dl_backend_options *options)
+{
+    dl_backend_options beside = options_beside(options);
+
+    dl_cpu_backend_refuse(&beside);
+}
+
+static dl_status
+make_context_and_team(dl_ucc_backend *self, const dl_backend_options *options,
+                      dl_deadline deadline)
+{
+    DL_TRY(find_context(self, options, deadline));
+    return make_team(self, deadline);
+}
+
+/* The ranks that still exchange bytes for UCC find the reason in the store, and those that
+ * have the group already at the CPU backend. */
+static void
+refuse_after_meeting(dl_ucc_backend *self, const dl_backend_options *options)
+{
+    dl_error error = *dl_last_error();
+    dl_error cause = dl_error_for_others();
+    dl_error message = {.status = DL_PEER_LOST};
+
+    dl_ucc_exchange_refuse(options->store, options->rank);
+    if (self->context != NULL && options->origin == NULL) {
+        /* The others will not destroy it together with this rank. */
+        atomic_store(&self->context->is_bereaved, true);
+    }
+    snprintf(message.text, sizeof message.text, "could not make the group: %.1800s",
+             cause.text);
+    self->cpu->ops->abort(self->cpu, &message);
+    (void)dl_fail_again(&error);
+}
+
+static dl_status
+open_backend(dl_ucc_backend *self, const dl_backend_options *options,
+             dl_deadline deadline)
+{
+    dl_backend_options beside = options_beside(options);
+
+    if (prepare(self, options) != DL_OK) {
+        dl_status status = dl_last_error()->status;
+        dl_ucc_backend_refuse(options);
+        return status;
+    }
+    if (options->size > 1 && options->origin == NULL) {
+        dl_ucc_exchange_forget(options->store);
+    }
+    DL_TRY(dl_cpu_backend_new(&beside, deadline, &self->cpu));
     if (options->size == 1) {
         return DL_OK;
     }
-    DL_TRY(find_context(self, options, deadline));
-    return make_team(self, deadline);
+    dl_status status = make_context_and_team(self, options, deadline);
+    if (status != DL_OK) {
+        refuse_after_meeting(self, options);
+    }
+    return status;
 }
 
 dl_status
@@ -279,7 +334,9 @@ dl_ucc_backend_new(const dl_backend_options *options, dl_deadline deadline,
     dl_ucc_backend *self = calloc(1, sizeof *self);
 
     if (self == NULL) {
-        return dl_fail_no_memory();
+        dl_fail_no_memory();
+        dl_ucc_backend_refuse(options);
+        return DL_NO_MEMORY;
     }
     self->base.ops = &ucc_ops;
     self->rank = options->rank;

@@ -17,7 +17,11 @@
 dl_status dl_ucc_backend_new(const dl_backend_options *options, dl_deadline deadline,
                              dl_backend **backend);
 
-/* The same for arrays on the thread's current CUDA device, and for nothing else.  The
+/* Tells the other ranks of a group which this one cannot make, that and why: the thread's
+ * last error, which stays.  dl_ucc_backend_new() does so itself.  Best effort. */
+void dl_ucc_backend_refuse(const dl_backend_options *options);
+
+/* As dl_ucc_backend_new(), for arrays on the thread's current CUDA device, and for nothing else.  The
  * stream of each is an event instead, which the operation waits for first. */
 #define DL_UCC_CUDA_GROUP "ucc on devices"
 dl_status dl_ucc_cuda_new(const dl_backend_options *options, dl_deadline deadline,

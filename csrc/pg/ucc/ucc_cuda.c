@@ -171,8 +171,12 @@ dl_ucc_cuda_new(const dl_backend_options *options, dl_deadline deadline,
 {
     dl_ucc_memory memory;
 
-    DL_TRY(dl_ucc_memory_on_device(&memory));
-    dl_status status = dl_ucc_backend_new(options, deadline, backend);
+    dl_status status = dl_ucc_memory_on_device(&memory);
+    if (status != DL_OK) {
+        dl_ucc_backend_refuse(options);
+        return status;
+    }
+    status = dl_ucc_backend_new(options, deadline, backend);
     if (status != DL_OK) {
         dl_ucc_memory_fini(&memory);
         return status;

@@ -11,6 +11,10 @@
 /* A look into the store, after which others get their turn. */
 #define LOOK (20 * DL_MILLISECOND)
 
+/* Why a rank gave up making the group. */
+#define REFUSAL_KEY DL_LITERAL("ucc/refusal")
+#define PATIENCE DL_SECOND
+
 /* One exchange on its way. */
 typedef struct pending {
     dl_ucc_exchange *exchange;
@@ -135,10 +139,34 @@ look(pending *self)
     return status;
 }
 
+/* DL_PEER_LOST: what a rank has published that gave up. */
+static dl_status
+check_refusal(const dl_ucc_exchange *self)
+{
+    dl_bytes key = REFUSAL_KEY;
+    dl_buffer text = {0};
+    bool exists = false;
+    dl_status status = DL_OK;
+
+    /* A store that does not answer fails the exchange's own requests. */
+    if (dl_store_check(self->store, &key, 1, &exists, dl_deadline_after(PATIENCE))
+            == DL_OK
+        && exists
+        && dl_store_get(self->store, key, &text, dl_deadline_after(PATIENCE))
+               == DL_OK) {
+        status = dl_fail(DL_PEER_LOST, "%.*s", (int)text.size, (const char *)text.data);
+    }
+    dl_buffer_fini(&text);
+    return status;
+}
+
 /* Between looks. */
 static dl_status
 look_round(const dl_ucc_exchange *self)
 {
+    if (!self->is_leaving) {
+        DL_TRY(check_refusal(self));
+    }
     for (int rank = 0; self->company != NULL && rank < self->size; rank++) {
         if (rank != self->rank
             && self->company->ops->watch(self->company, rank) != DL_OK) {
@@ -190,6 +218,33 @@ void
 dl_ucc_exchange_fini(dl_ucc_exchange *exchange)
 {
     dl_store_unref(exchange->store);
+}
+
+void
+dl_ucc_exchange_refuse(dl_store *store, int rank)
+{
+    dl_error error = *dl_last_error();
+    char text[DL_ERROR_TEXT_SIZE + 64];
+
+    if (error.status == DL_TIMEOUT || error.status == DL_PEER_LOST) {
+        return;
+    }
+    int size =
+        snprintf(text, sizeof text, "rank %d could not make the group: %s", rank,
+                 error.status == DL_INTERRUPTED ? "it was interrupted" : error.text);
+    (void)dl_store_set(store, REFUSAL_KEY,
+                       (dl_bytes){(const uint8_t *)text, (size_t)size},
+                       dl_deadline_after(PATIENCE));
+    (void)dl_fail_again(&error);
+}
+
+void
+dl_ucc_exchange_forget(dl_store *store)
+{
+    dl_bytes key = REFUSAL_KEY;
+    bool exists = false;
+
+    (void)dl_store_delete_key(store, key, &exists, dl_deadline_after(PATIENCE));
 }
 
 dl_ucc_oob

@@ -29,6 +29,15 @@ void dl_ucc_exchange_init(dl_ucc_exchange *exchange, dl_store *store, const char
                           int rank, int size);
 void dl_ucc_exchange_fini(dl_ucc_exchange *exchange);
 
+/* Publishes the thread's last error, with which this rank gives up making the group:
+ * exchanges of the others end with it.  An error that the others find for themselves (a
+ * timeout, a rank that is gone) is not published.  Best effort; keeps the error. */
+void dl_ucc_exchange_refuse(dl_store *store, int rank);
+
+/* Removes what an earlier attempt to make a group in this store has published.  To be called
+ * before the ranks meet. */
+void dl_ucc_exchange_forget(dl_store *store);
+
 /* `exchange` must stay where it is, for as long as UCC has this. */
 dl_ucc_oob dl_ucc_exchange_oob(dl_ucc_exchange *exchange);
 
