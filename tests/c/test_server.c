@@ -512,6 +512,112 @@ SERVER_CASE(running_out_of_descriptors_makes_clients_wait_and_is_logged_once)
     check_log(log_fd, stderr_fd, "accepting connections: Too many open files");
 }
 
+SERVER_CASE(the_program_keeps_descriptors_while_strangers_connect)
+{
+    enum { CLIENTS = 100, ROOM = 60, FILES = 6 };
+    struct rlimit limit;
+    struct rlimit low;
+    fixture f = start(ops);
+    int fds[CLIENTS];
+    int files[FILES];
+    int stderr_fd = dup(STDERR_FILENO);
+    int log_fd = catch_log();
+    char line[1024] = "";
+
+    for (int i = 0; i < CLIENTS; i++) {
+        fds[i] = open_socket();
+    }
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    low = limit;
+    low.rlim_cur = (rlim_t)fds[CLIENTS - 1] + 1 + ROOM;
+    CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
+    for (int i = 0; i < CLIENTS; i++) {
+        connect_socket(&f, fds[i]);
+        say(fds[i], DL_LITERAL(VALIDATE));
+    }
+    /* It comes when no more are accepted. */
+    CHECK(read(log_fd, line, sizeof line - 1) > 0);
+    CHECK_CONTAINS(line, "accepting connections: Too many open files; new ones wait");
+    for (int i = 0; i < FILES; i++) {
+        files[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        CHECK(files[i] >= 0);
+    }
+    for (int i = 0; i < FILES; i++) {
+        close(files[i]);
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        close(fds[i]);
+    }
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    check_serves(&f);
+    stop(&f);
+    CHECK(dup2(stderr_fd, STDERR_FILENO) >= 0);
+    close(log_fd);
+}
+
+SERVER_CASE(a_stranger_that_says_nothing_is_dropped)
+{
+    setenv("DISTLITE_STORE_VALIDATE_SECONDS", "1", 1);
+    fixture f = start(ops);
+    int client = join(&f);
+    int silent = open_socket();
+    int halfway = open_socket();
+
+    connect_socket(&f, silent);
+    connect_socket(&f, halfway);
+    say(halfway, DL_LITERAL("\x00\xce\xf7"));
+    check_hears_the_end(silent);
+    check_hears_the_end(halfway);
+    /* A client may be silent for as long as it likes. */
+    say(client, DL_LITERAL("\x0d\1\2\3\4"));
+    CHECK_HEARS(client, "\1\2\3\4");
+    close(silent);
+    close(halfway);
+    close(client);
+    stop(&f);
+}
+
+SERVER_CASE(a_reader_that_makes_no_progress_is_dropped)
+{
+    enum { SIZE = 8 << 20, TIMES = 8 };
+    setenv("DISTLITE_STORE_STALL_SECONDS", "1", 1);
+    fixture f = start(ops);
+    int client = join(&f);
+    uint8_t *value = calloc(1, SIZE);
+    struct pollfd gone = {.fd = client, .events = POLLRDHUP};
+    size_t heard = 0;
+    ssize_t got;
+
+    say_request(client,
+                (dl_store_request){.op = DL_OP_SET, KEY("k"), .value = {value, SIZE}});
+    for (int i = 0; i < TIMES; i++) {
+        say_request(client, (dl_store_request){.op = DL_OP_GET, KEY("k")});
+    }
+    CHECK(poll(&gone, 1, 20000) == 1);
+    while ((got = recv(client, value, SIZE, 0)) > 0) {
+        heard += (size_t)got;
+    }
+    CHECK(heard < (size_t)SIZE * TIMES);
+    check_serves(&f);
+    close(client);
+    free(value);
+    stop(&f);
+}
+
+CHECK_CASE(a_setting_that_is_no_number_stops_the_start)
+{
+    const dl_server_ops *const servers[] = {&dl_server_poll_ops, dl_server_uv_ops()};
+
+    setenv("DISTLITE_STORE_STALL_SECONDS", "soon", 1);
+    for (int i = 0; i < 2 && servers[i] != NULL; i++) {
+        dl_server *server = NULL;
+        int fd;
+        CHECK_OK(dl_socket_listen("127.0.0.1", 0, dl_deadline_after(DL_SECOND), &fd));
+        CHECK_STATUS(servers[i]->start(fd, &server), DL_INVALID);
+        CHECK_CONTAINS(dl_last_error()->text, "DISTLITE_STORE_STALL_SECONDS=soon");
+    }
+}
+
 SERVER_CASE(stopping_ends_every_conversation_at_once)
 {
     static const dl_bytes key = {(const uint8_t *)"never", 5};

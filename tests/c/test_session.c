@@ -861,3 +861,59 @@ CHECK_CASE(an_absent_key_among_many_is_named)
     CHECK_EQUAL(reply.size, 1 + 8 + strlen("key is absent: absent") + 4);
     close_fixture(&f);
 }
+
+/* Time */
+
+CHECK_CASE(a_client_has_to_show_the_magic_number_in_time)
+{
+    dl_session silent, halfway;
+    fixture f;
+
+    open_fixture(&f);
+    CHECK_EQUAL(dl_hub_next_wake(&f.hub), INT64_MAX);
+    dl_session_init(&silent, &f.hub);
+    dl_session_init(&halfway, &f.hub);
+    CHECK_OK(dl_session_feed(&halfway, DL_LITERAL("\x00\xce")));
+    CHECK_EQUAL(dl_hub_next_wake(&f.hub), silent.timed_since + 10 * DL_SECOND);
+    dl_hub_wake(&f.hub, halfway.timed_since + 9 * DL_SECOND);
+    CHECK_EQUAL(f.hub.changed_count, 0);
+    dl_hub_wake(&f.hub, halfway.timed_since + 10 * DL_SECOND);
+    CHECK(dl_hub_take_changed(&f.hub) == &silent);
+    CHECK_STATUS(dl_session_resume(&silent), DL_TIMEOUT);
+    CHECK_TEXT(dl_last_error()->text, "it has not said within 10 seconds that it is a "
+                                      "store client (DISTLITE_STORE_VALIDATE_SECONDS)");
+    CHECK(dl_hub_take_changed(&f.hub) == &halfway);
+    CHECK_STATUS(dl_session_resume(&halfway), DL_TIMEOUT);
+    dl_session_fini(&silent);
+    dl_session_fini(&halfway);
+    CHECK_EQUAL(dl_hub_next_wake(&f.hub), INT64_MAX);
+    close_fixture(&f);
+}
+
+CHECK_CASE(a_client_has_to_take_some_of_its_replies_in_time)
+{
+    fixture f;
+    dl_session *session = &f.sessions[0];
+
+    open_fixture(&f);
+    CHECK_OK(dl_session_feed(session, DL_LITERAL("\x07\x07")));
+    dl_session_owes(session, false);
+    int64_t since = session->timed_since;
+    CHECK_EQUAL(dl_hub_next_wake(&f.hub), since + f.hub.limits.stall);
+    dl_session_owes(session, false);
+    CHECK_EQUAL(session->timed_since, since);
+    dl_session_owes(session, true);
+    CHECK(session->timed_since > since);
+    dl_hub_wake(&f.hub, since + f.hub.limits.stall);
+    CHECK_EQUAL(f.hub.changed_count, 0);
+    dl_hub_wake(&f.hub, session->timed_since + f.hub.limits.stall);
+    CHECK(dl_hub_take_changed(&f.hub) == session);
+    CHECK_STATUS(dl_session_resume(session), DL_TIMEOUT);
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "for 300 seconds (DISTLITE_STORE_STALL_SECONDS)");
+    CHECK(session->output == NULL);
+    dl_session_owes(&f.sessions[1], true);
+    dl_session_owes_nothing(&f.sessions[1]);
+    CHECK_EQUAL(dl_hub_next_wake(&f.hub), INT64_MAX);
+    close_fixture(&f);
+}

@@ -48,7 +48,7 @@ static dl_status
 begin(dl_names *names, dl_table *table)
 {
     if (!retire_latest(names)) {
-        return dl_fail(DL_INVALID,
+        return dl_fail(DL_NO_MEMORY,
                        "LIST_KEYS: clients have not read %d earlier listings; read the "
                        "replies, or ask less often while keys are set and deleted",
                        DL_NAMES_HELD);

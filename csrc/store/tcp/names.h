@@ -35,8 +35,7 @@ void dl_names_fini(dl_names *names);
 
 /* Makes a listing of version `since` or later, if there is none, by as many names as
  * `*work` says, which is counted down.  True: it is `names->latest`.  False: `*status`
- * says whether to go on another time, or DL_NO_MEMORY, or DL_INVALID: too many listings
- * are held. */
+ * is DL_OK, to go on another time, or DL_NO_MEMORY, also when too many listings are held. */
 bool dl_names_make(dl_names *names, dl_table *table, uint64_t since, int *work,
                    dl_status *status);
 

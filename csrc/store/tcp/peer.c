@@ -2,8 +2,13 @@
 #include "store/tcp/peer.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netinet/tcp.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/text.h"
@@ -21,6 +26,10 @@
 /* Sends in a row: a client that reads as fast as it is written to must not keep the
  * server to itself.  The loop comes back, for the socket still has room. */
 #define TURNS 8
+
+/* At most this part of the descriptors that a process may have is kept for the program,
+ * where it may have few. */
+#define RESERVED_PART 16
 
 #define SEND_FLAGS (MSG_NOSIGNAL | MSG_DONTWAIT)
 
@@ -74,13 +83,18 @@ bool
 dl_peer_send(dl_peer *peer)
 {
     dl_output *output;
+    bool has_taken = false;
 
     for (int turn = 0; turn < TURNS && (output = peer->session.output) != NULL;
          turn++) {
         ssize_t sent = send_some(peer->fd, output);
-        if (sent < 0) {
-            return errno == EAGAIN || errno == EINTR;
+        if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
+            break;
         }
+        if (sent < 0) {
+            return false;
+        }
+        has_taken = true;
         dl_output_consume(output, (size_t)sent);
         if (dl_output_size(output) == 0) {
             dl_session_sent(&peer->session, output);
@@ -89,16 +103,37 @@ dl_peer_send(dl_peer *peer)
     if (peer->is_refused && peer->session.output == NULL) {
         shutdown(peer->fd, SHUT_WR);
     }
+    if (peer->session.output != NULL || peer->is_refused) {
+        dl_session_owes(&peer->session, has_taken);
+    } else {
+        dl_session_owes_nothing(&peer->session);
+    }
     return true;
+}
+
+/* What is sent already, and not taken, is thrown away when the descriptor is closed: the
+ * kernel would hold it, and the client's end of the connection, for minutes. */
+static void
+forget_sent(int fd)
+{
+    const struct linger at_once = {.l_onoff = 1};
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
 /* After the session had something to do, which went so. */
 static bool
 follow_up(dl_peer *peer, dl_status status)
 {
+    if (status != DL_OK && peer->is_refused) {
+        return false;
+    }
     if (status != DL_OK) {
         log_refusal(peer);
         peer->is_refused = true;
+        if (status == DL_TIMEOUT) {
+            forget_sent(peer->fd);
+        }
         if (peer->session.output == NULL) {
             return false;
         }
@@ -146,6 +181,18 @@ dl_peer_wants_room(const dl_peer *peer)
     return peer->session.output != NULL;
 }
 
+void
+dl_acceptor_init(dl_acceptor *acceptor, int fd, const dl_limits *limits)
+{
+    *acceptor = (dl_acceptor){.fd = fd, .reserve = limits->descriptors};
+    /* Those accepted inherit it: what is sent to a host that has gone is given up as that
+     * is to a client that takes nothing. */
+    dl_socket_set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
+                         (int)(limits->stall / DL_MILLISECOND < INT_MAX
+                                   ? limits->stall / DL_MILLISECOND
+                                   : INT_MAX));
+}
+
 /* Errors of a connection that did not live until it was accepted are accept(2)'s too:
  * all of these are over with the next try. */
 static bool
@@ -181,13 +228,40 @@ starve(dl_acceptor *acceptor, int error)
     }
 }
 
+/* Whether only those descriptors are left that the program may need: it should still be
+ * able to open a file while strangers connect without end. */
+static bool
+is_at_reserve(const dl_acceptor *acceptor)
+{
+    struct rlimit limit;
+
+    /* Descriptors are given out from the lowest, so one in the lower half tells. */
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0
+        || (rlim_t)acceptor->last_fd < limit.rlim_cur / 2) {
+        return false;
+    }
+    rlim_t most = limit.rlim_cur / RESERVED_PART;
+    rlim_t reserve = acceptor->reserve < most ? (rlim_t)acceptor->reserve : most;
+    int lowest = fcntl(acceptor->fd, F_DUPFD_CLOEXEC, 0);
+    if (lowest < 0) {
+        return errno == EMFILE;
+    }
+    close(lowest);
+    return (rlim_t)lowest >= limit.rlim_cur - reserve;
+}
+
 int
 dl_acceptor_next(dl_acceptor *acceptor)
 {
     acceptor->is_starved = false;
+    if (is_at_reserve(acceptor)) {
+        starve(acceptor, EMFILE);
+        return -1;
+    }
     for (;;) {
         int fd = accept4(acceptor->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
+            acceptor->last_fd = fd;
             dl_socket_prepare(fd);
             return fd;
         }

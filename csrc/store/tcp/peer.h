@@ -46,7 +46,7 @@ bool dl_peer_resume(dl_peer *peer);
 bool dl_peer_wants_input(const dl_peer *peer);
 bool dl_peer_wants_room(const dl_peer *peer);
 
-/* For so long nothing is accepted once descriptors have run out: those who connect
+/* For so long nothing is accepted once descriptors have run out, but for those of the program: those who connect
  * wait in the kernel's queue meanwhile. */
 #define DL_ACCEPTOR_PAUSE (100 * DL_MILLISECOND)
 
@@ -55,11 +55,16 @@ bool dl_peer_wants_room(const dl_peer *peer);
 #define DL_ACCEPTOR_ROUND 64
 
 typedef struct dl_acceptor {
-    int fd; /* listening, non-blocking */
+    int fd;           /* listening, non-blocking */
+    int last_fd;      /* the last that was accepted */
+    uint64_t reserve; /* descriptors that are left to the program */
     bool is_starved;
     dl_log_limit log;
     bool is_logged; /* that it is, since last nobody was waiting */
 } dl_acceptor;
+
+/* `fd` is listening and non-blocking, and stays the caller's. */
+void dl_acceptor_init(dl_acceptor *acceptor, int fd, const dl_limits *limits);
 
 /* The next connection, with the options of our sockets.  -1: none for now, or, when
  * `is_starved`, not before the pause is over. */

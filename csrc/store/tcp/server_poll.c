@@ -136,10 +136,10 @@ serve_changed(dl_server *server)
 static dl_deadline
 next_wake(const dl_server *server)
 {
-    dl_deadline turn = dl_hub_next_turn(&server->hub);
+    int64_t at = dl_hub_next_wake(&server->hub);
 
     return server->hub.changed_count > 0 ? dl_deadline_after(0)
-           : turn.at < server->pause.at  ? turn
+           : at < server->pause.at       ? (dl_deadline){.at = at}
                                          : server->pause;
 }
 
@@ -164,8 +164,8 @@ run(void *argument)
                 serve(server, tag, events[i].events);
             }
         }
-        if (!dl_list_is_empty(&server->hub.turns)) {
-            dl_hub_pass_turns(&server->hub, dl_now());
+        if (dl_hub_next_wake(&server->hub) != INT64_MAX) {
+            dl_hub_wake(&server->hub, dl_now());
         }
         serve_changed(server);
         if (dl_deadline_passed(server->pause)) {
@@ -193,6 +193,8 @@ free_server(dl_server *server)
 static dl_status
 open_loop(dl_server *server)
 {
+    DL_TRY(dl_limits_read(&server->hub.limits));
+    dl_acceptor_init(&server->acceptor, server->acceptor.fd, &server->hub.limits);
     DL_TRY(dl_poller_init(&server->poller));
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (server->stop_fd < 0) {

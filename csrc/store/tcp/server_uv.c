@@ -38,7 +38,8 @@ struct dl_server {
     uv_loop_t loop;
     uv_poll_t listening;
     uv_timer_t pause;
-    uv_timer_t turns; /* until the oldest one is passed on */
+    uv_timer_t wake;
+    int64_t wake_at; /* when that comes; INT64_MAX: never */
     uv_prepare_t before_sleep;
     uv_idle_t no_sleep;
     dl_acceptor acceptor;
@@ -118,11 +119,26 @@ on_no_sleep(uv_idle_t *handle)
 
 /* Those whose turn it is now come up as changed, before the loop sleeps. */
 static void
-on_turn_over(uv_timer_t *timer)
+on_wake(uv_timer_t *timer)
 {
     dl_server *server = timer->loop->data;
 
-    dl_hub_pass_turns(&server->hub, dl_now());
+    server->wake_at = INT64_MAX;
+    dl_hub_wake(&server->hub, dl_now());
+}
+
+/* A timer that comes too early, for a time that has been put off, is set again then. */
+static void
+set_wake(dl_server *server)
+{
+    int64_t at = dl_hub_next_wake(&server->hub);
+
+    if (at < server->wake_at) {
+        int64_t left = dl_deadline_left((dl_deadline){.at = at});
+        server->wake_at = at;
+        uv_timer_start(&server->wake, on_wake, (uint64_t)(left / DL_MILLISECOND) + 1,
+                       0);
+    }
 }
 
 /* Clients that another's request, or their own reading, has got something to do for.
@@ -140,12 +156,7 @@ on_before_sleep(uv_prepare_t *handle)
             watch(client, dl_peer_resume(&client->peer));
         }
     }
-    if (!dl_list_is_empty(&hub->turns)
-        && !uv_is_active((uv_handle_t *)&server->turns)) {
-        int64_t left = dl_deadline_left(dl_hub_next_turn(hub));
-        uv_timer_start(&server->turns, on_turn_over,
-                       (uint64_t)(left / DL_MILLISECOND) + 1, 0);
-    }
+    set_wake(server);
     if (hub->changed_count > 0) {
         uv_idle_start(&server->no_sleep, on_no_sleep);
     } else {
@@ -238,7 +249,7 @@ open_handles(dl_server *server)
     uv_prepare_init(loop, &server->before_sleep);
     uv_idle_init(loop, &server->no_sleep);
     uv_timer_init(loop, &server->pause);
-    uv_timer_init(loop, &server->turns);
+    uv_timer_init(loop, &server->wake);
     /* Prepare handles run right before each poll: after all of a round's input, before
      * the loop may sleep on what that has changed. */
     int error = uv_prepare_start(&server->before_sleep, on_before_sleep);
@@ -282,11 +293,16 @@ start_uv(int listen_fd, dl_server **started)
     server->fork_generation = dl_fork_generation();
     server->loop.data = server;
     server->acceptor.fd = listen_fd;
+    server->wake_at = INT64_MAX;
     dl_hub_init(&server->hub);
-    error = open_handles(server);
-    dl_status status = error == 0 ? dl_thread_start(&server->thread, run, server)
-                                  : dl_fail(DL_NETWORK, "starting a libuv loop: %s",
-                                            uv_strerror(error));
+    dl_status status = dl_limits_read(&server->hub.limits);
+    if (status == DL_OK) {
+        dl_acceptor_init(&server->acceptor, listen_fd, &server->hub.limits);
+        error = open_handles(server);
+        status = error == 0 ? dl_thread_start(&server->thread, run, server)
+                            : dl_fail(DL_NETWORK, "starting a libuv loop: %s",
+                                      uv_strerror(error));
+    }
     if (status != DL_OK) {
         free_server(server);
         return status;

@@ -27,6 +27,9 @@ dl_hub_init(dl_hub *hub)
     dl_table_init(&hub->table);
     dl_list_init(&hub->changed);
     dl_list_init(&hub->turns);
+    dl_list_init(&hub->strangers);
+    dl_list_init(&hub->slow);
+    hub->limits = dl_limits_default();
 }
 
 static void
@@ -286,22 +289,10 @@ oldest_turn(const dl_hub *hub)
                : DL_LIST_ENTRY(hub->turns.next, dl_session, turn_node);
 }
 
-dl_deadline
-dl_hub_next_turn(const dl_hub *hub)
-{
-    const dl_session *session = oldest_turn(hub);
-
-    return session == NULL
-               ? dl_deadline_after(-1)
-               : dl_deadline_after(session->turn_since + TURN_PATIENCE > dl_now()
-                                       ? session->turn_since + TURN_PATIENCE - dl_now()
-                                       : 0);
-}
-
 /* Its own clients find the queue empty then and wait again; to torch's, which do not, the
  * pop says that it is empty. */
-void
-dl_hub_pass_turns(dl_hub *hub, int64_t now)
+static void
+pass_turns(dl_hub *hub, int64_t now)
 {
     dl_session *session;
 
@@ -311,6 +302,68 @@ dl_hub_pass_turns(dl_hub *hub, int64_t now)
         drop_turn(session);
     }
     end_waits(hub);
+}
+
+static dl_session *
+first_timed(const dl_list *list)
+{
+    return dl_list_is_empty(list) ? NULL : DL_LIST_ENTRY(list->next, dl_session, timed);
+}
+
+static int64_t
+sooner(int64_t at, const dl_session *timed, int64_t limit)
+{
+    return timed != NULL && timed->timed_since + limit < at ? timed->timed_since + limit
+                                                            : at;
+}
+
+int64_t
+dl_hub_next_wake(const dl_hub *hub)
+{
+    const dl_session *turn = oldest_turn(hub);
+    int64_t at = turn == NULL ? INT64_MAX : turn->turn_since + TURN_PATIENCE;
+
+    at = sooner(at, first_timed(&hub->strangers), hub->limits.validate);
+    return sooner(at, first_timed(&hub->slow), hub->limits.stall);
+}
+
+static void
+expire(dl_list *list, int64_t limit, int64_t now)
+{
+    dl_session *session;
+
+    while ((session = first_timed(list)) != NULL
+           && session->timed_since + limit <= now) {
+        dl_list_remove(&session->timed);
+        session->is_late = true;
+        mark_changed(session);
+    }
+}
+
+void
+dl_hub_wake(dl_hub *hub, int64_t now)
+{
+    pass_turns(hub, now);
+    expire(&hub->strangers, hub->limits.validate, now);
+    expire(&hub->slow, hub->limits.stall, now);
+}
+
+void
+dl_session_owes(dl_session *session, bool has_taken)
+{
+    if (has_taken || session->timed.next == NULL) {
+        dl_list_remove(&session->timed);
+        session->timed_since = dl_now();
+        dl_list_append(&session->hub->slow, &session->timed);
+    }
+}
+
+void
+dl_session_owes_nothing(dl_session *session)
+{
+    if (session->is_validated) {
+        dl_list_remove(&session->timed);
+    }
 }
 
 /* Where the plain reply goes. */
@@ -580,13 +633,15 @@ drop_partial(dl_session *session)
 void
 dl_session_init(dl_session *session, dl_hub *hub)
 {
-    *session = (dl_session){.hub = hub};
+    *session = (dl_session){.hub = hub, .timed_since = dl_now()};
+    dl_list_append(&hub->strangers, &session->timed);
 }
 
 void
 dl_session_fini(dl_session *session)
 {
     if (session->hub != NULL) {
+        dl_list_remove(&session->timed);
         leave_wait(session);
         end_waits(session->hub);
         unmark_changed(session);
@@ -610,6 +665,7 @@ validate(dl_session *session, const dl_store_request *request)
                        (unsigned)request->number);
     }
     session->is_validated = true;
+    dl_list_remove(&session->timed);
     return DL_OK;
 }
 
@@ -817,10 +873,33 @@ go_on(dl_session *session)
                : serve_held(session);
 }
 
+/* Nobody takes what is left for this client. */
+static dl_status
+end_late(dl_session *session)
+{
+    const dl_limits *limits = &session->hub->limits;
+
+    session->is_late = false;
+    free_output(session->output);
+    session->output = NULL;
+    return session->is_validated
+               ? dl_fail(DL_TIMEOUT,
+                         "it has taken nothing of what was sent to it for "
+                         "%d seconds (DISTLITE_STORE_STALL_SECONDS)",
+                         (int)(limits->stall / DL_SECOND))
+               : dl_fail(DL_TIMEOUT,
+                         "it has not said within %d seconds that it is a "
+                         "store client (DISTLITE_STORE_VALIDATE_SECONDS)",
+                         (int)(limits->validate / DL_SECOND));
+}
+
 dl_status
 dl_session_resume(dl_session *session)
 {
     session->hub->work = DL_SESSION_WORK;
+    if (session->is_late) {
+        return settle(session, end_late(session));
+    }
     /* Somebody else ended this client's wait and had no memory to say so. */
     if (session->is_over) {
         return settle(session, dl_fail_no_memory());

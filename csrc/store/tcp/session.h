@@ -15,6 +15,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "store/table.h"
+#include "store/tcp/limits.h"
 #include "store/tcp/names.h"
 #include "store/tcp/output.h"
 
@@ -30,6 +31,10 @@ typedef struct dl_hub {
     dl_table table;
     dl_list changed; /* sessions that something is to be done for */
     dl_list turns;   /* sessions that have their turn and have not used it, in order */
+    /* Sessions that have a time limit, the earliest first. */
+    dl_list strangers; /* that have not shown the magic number yet */
+    dl_list slow;      /* that have not taken all that was sent to them */
+    dl_limits limits;
     size_t changed_count;
     int work;       /* what is left to the client whose turn it is */
     dl_names names; /* listings of a large table */
@@ -48,9 +53,12 @@ typedef struct dl_session {
     dl_blob *turn;                   /* queue that the client awaits its turn for */
     dl_list turn_node;               /* in the hub's list, once it has come */
     int64_t turn_since;
+    dl_list timed; /* in one of the hub's lists */
+    int64_t timed_since;
     bool is_validated;
     bool is_waking;  /* `waiting` is to look for its next key */
     bool is_stalled; /* nothing new is served: for want of work left, or of room */
+    bool is_late;    /* its time is over */
     bool is_over;    /* nothing is served any more */
     bool wait_is_checked;
 } dl_session;
@@ -91,12 +99,20 @@ bool dl_session_wants_input(const dl_session *session);
 /* All of `output`, the session's own or taken from it before, is sent. */
 void dl_session_sent(dl_session *session, dl_output *output);
 
-/* When dl_hub_pass_turns() has something to do. */
-dl_deadline dl_hub_next_turn(const dl_hub *hub);
+/* When dl_hub_wake() has something to do: INT64_MAX is never. */
+int64_t dl_hub_next_wake(const dl_hub *hub);
 
-/* A client that waits for one name may be after an item of that queue: it waits, then
- * pops.  Each push therefore ends one such wait.  This passes on what clients have had for
- * so long before `now` without using it, because they are stopped. */
-void dl_hub_pass_turns(dl_hub *hub, int64_t now);
+/* Passes turns on: a client that waits for one name may be after an item of that queue,
+ * and waits, then pops, so each push ends one such wait; what clients have had for so long
+ * without using it, because they are stopped, goes to the next.  And makes clients come up as changed whose time is over: those that
+ * have not shown the magic number, and those that do not take what is sent to them. */
+void dl_hub_wake(dl_hub *hub, int64_t now);
+
+/* The session has been sent to, and has output left or is to be closed by its client:
+ * it has to take something within the limit.  `has_taken`: it just did. */
+void dl_session_owes(dl_session *session, bool has_taken);
+
+/* It does not, any more. */
+void dl_session_owes_nothing(dl_session *session);
 
 #endif

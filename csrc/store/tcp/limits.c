@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/limits.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/deadline.h"
+
+#define VALIDATE_SECONDS 10
+
+/* A process that is stopped in a debugger, or a host that swaps, comes back in less; it is
+ * the default timeout of a store, after which nobody waits for the reply. */
+#define STALL_SECONDS 300
+
+#define SPARE_DESCRIPTORS 64
+
+dl_limits
+dl_limits_default(void)
+{
+    return (dl_limits){
+        .validate = VALIDATE_SECONDS * DL_SECOND,
+        .stall = STALL_SECONDS * DL_SECOND,
+        .descriptors = SPARE_DESCRIPTORS,
+    };
+}
+
+/* `text` is the value of the variable `name`, or NULL, which leaves the number as it is. */
+static dl_status
+read_number(const char *name, const char *text, uint64_t least, uint64_t most,
+            uint64_t *number)
+{
+    char *end = NULL;
+
+    if (text == NULL || text[0] == '\0') {
+        return DL_OK;
+    }
+    errno = 0;
+    unsigned long long read = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || text[0] == '-' || read < least
+        || read > most) {
+        return dl_fail(DL_INVALID,
+                       "%s=%.100s: it is a whole number from %" PRIu64 " to %" PRIu64,
+                       name, text, least, most);
+    }
+    *number = read;
+    return DL_OK;
+}
+
+static dl_status
+read_seconds(const char *name, const char *text, int64_t *span)
+{
+    uint64_t seconds = (uint64_t)(*span / DL_SECOND);
+
+    DL_TRY(read_number(name, text, 1, 1000000, &seconds));
+    *span = (int64_t)seconds * DL_SECOND;
+    return DL_OK;
+}
+
+dl_status
+dl_limits_read(dl_limits *limits)
+{
+    dl_limits read = dl_limits_default();
+
+    DL_TRY(read_seconds("DISTLITE_STORE_VALIDATE_SECONDS",
+                        getenv("DISTLITE_STORE_VALIDATE_SECONDS"), &read.validate));
+    DL_TRY(read_seconds("DISTLITE_STORE_STALL_SECONDS",
+                        getenv("DISTLITE_STORE_STALL_SECONDS"), &read.stall));
+    DL_TRY(read_number("DISTLITE_STORE_SPARE_DESCRIPTORS",
+                       getenv("DISTLITE_STORE_SPARE_DESCRIPTORS"), 0, 1 << 20,
+                       &read.descriptors));
+    *limits = read;
+    return DL_OK;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/limits.h"
+
+#include <stdlib.h>
+
+#include "base/deadline.h"
+#include "check.h"
+
+CHECK_CASE(the_defaults_are_far_above_what_a_job_needs)
+{
+    dl_limits limits;
+
+    CHECK_OK(dl_limits_read(&limits));
+    CHECK_EQUAL(limits.validate, 10 * DL_SECOND);
+    CHECK_EQUAL(limits.stall, 300 * DL_SECOND);
+    CHECK_EQUAL(limits.descriptors, 64);
+}
+
+CHECK_CASE(the_environment_changes_them)
+{
+    dl_limits limits;
+
+    setenv("DISTLITE_STORE_VALIDATE_SECONDS", "1", 1);
+    setenv("DISTLITE_STORE_STALL_SECONDS", "2", 1);
+    setenv("DISTLITE_STORE_SPARE_DESCRIPTORS", "0", 1);
+    CHECK_OK(dl_limits_read(&limits));
+    CHECK_EQUAL(limits.validate, DL_SECOND);
+    CHECK_EQUAL(limits.stall, 2 * DL_SECOND);
+    CHECK_EQUAL(limits.descriptors, 0);
+}
+
+CHECK_CASE(what_is_no_number_of_them_is_named)
+{
+    static const char *const texts[] = {"0",  "-1",      "ten",
+                                        "1s", "1000001", "99999999999999999999"};
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        dl_limits limits = {0};
+        setenv("DISTLITE_STORE_STALL_SECONDS", texts[i], 1);
+        CHECK_STATUS(dl_limits_read(&limits), DL_INVALID);
+        CHECK_CONTAINS(dl_last_error()->text, "DISTLITE_STORE_STALL_SECONDS=");
+        CHECK_CONTAINS(dl_last_error()->text, "whole number from 1 to 1000000");
+        CHECK_EQUAL(limits.stall, 0);
+    }
+}
