@@ -158,7 +158,7 @@ atomic_int double_ucc_teams;
 atomic_int double_ucc_by_memory[2]; /* collectives on the CPU's, and on a device's */
 atomic_int double_ucc_is_stalled;   /* for tests to set, as the next */
 atomic_int double_ucc_is_cut;
-static atomic_int collectives;
+atomic_int double_ucc_posted; /* collectives, ever */
 
 static bool
 is_failing(const char *what)
@@ -651,7 +651,7 @@ progress_team(team *team)
     if (left == 0) {
         finish(first);
         team->queue = first->next;
-        first->status = is_failing("request") && collectives > 1 ? TIMED_OUT : OK;
+        first->status = is_failing("request") && double_ucc_posted > 1 ? TIMED_OUT : OK;
     }
 }
 
@@ -989,7 +989,7 @@ ucc_collective_init(const args *given, request **made, team *team)
     }
     atomic_fetch_add(&double_ucc_by_memory[memory], 1);
 
-    if (is_failing("collective") && collectives > 0) {
+    if (is_failing("collective") && double_ucc_posted > 0) {
         return NOT_SUPPORTED;
     }
     if (planner_of(given->type) == NULL) {
@@ -1023,10 +1023,10 @@ ucc_collective_post(request *self)
 {
     team *team = self->team;
 
-    if (is_failing("post") && collectives > 0) {
+    if (is_failing("post") && double_ucc_posted > 0) {
         return NO_MEMORY;
     }
-    atomic_fetch_add(&collectives, 1);
+    atomic_fetch_add(&double_ucc_posted, 1);
     for (int rank = 0; rank < team->size; rank++) {
         planner_of(self->args.type)(self, rank);
     }

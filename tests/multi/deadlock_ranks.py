@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import numpy as np
+from operations import wait_until_in
 
 import distlite
 
@@ -178,6 +179,8 @@ def let_a_thread_resolve_it(rank: int, size: int) -> None:
         distlite.send(np.ones(4), dst=0, tag=1)
 
     if rank == 0:
+        wait_until_in([1], group.group_name)
+        # A wait is noted at the end of its first slice of sleep, of 50 ms.
         time.sleep(0.5)
         distlite.all_reduce(np.ones(4), group=group)
         distlite.recv(np.ones(4), src=1, tag=1)

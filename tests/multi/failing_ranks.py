@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from group_ranks import init, sum_of_ranks
-from operations import wait_until_ahead, wait_until_ended
+from operations import once_in, wait_until_ahead, wait_until_ended
 
 import distlite
 from distlite import ReduceOp
@@ -189,11 +188,9 @@ def interrupted(rank: int, world_size: int, url: str, times: int) -> list[float]
                 sent.append(time.monotonic())
                 os.kill(os.getpid(), signal.SIGINT)
 
-            timer = threading.Timer(0.2, send)
             kind, text, when, _ = caught(
-                lambda timer=timer: (timer.start(), CALLS["all_reduce"]())
+                lambda send=send: (once_in("0", send), CALLS["all_reduce"]())
             )
-            timer.join()
             assert kind == "KeyboardInterrupt", (kind, text)
             delays.append(when - sent[0])
             store.set(f"over/{turn}", "yes")
@@ -222,10 +219,9 @@ def ended(rank: int, world_size: int, init_method: str, how: str) -> Any:
         begun.append(time.monotonic())
         end()
 
-    timer = threading.Timer(0.2, end_it)
-    timer.start()
+    ending = once_in("0", end_it)
     kind, text, when, _ = caught(CALLS["all_reduce"])
-    timer.join()
+    ending.join()
     store.set("over", "yes")
     return kind, text, when - begun[0]
 

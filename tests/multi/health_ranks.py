@@ -94,7 +94,9 @@ def after_a_raw_clone(rank: int, world_size: int, init_method: str, names: str) 
 def stalled_in_the_second_meeting(
     rank: int, world_size: int, init_method: str, names: str
 ) -> str:
-    """Rank 3 stops once its leader has its part, and before it takes the result."""
+    """Rank 3 stops at some moment of operations that follow one another, often once its
+    leader has its part, and before it takes the result.  At whatever moment that is,
+    the others wait for rank 3."""
     Scene(rank, world_size, init_method, names)
     dist.group.WORLD.set_timeout(timedelta(seconds=2))
     large = np.zeros(1 << 22)

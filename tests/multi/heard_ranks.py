@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from health_ranks import Scene, Told
+from launching import wait_until
 from operations import wait_until_ahead
 
 import distlite as dist
@@ -190,12 +191,13 @@ def of_ended_groups(
     for turn in range(rounds):
         group = dist.new_group(timeout=LIMIT)
         dist.barrier()
+        before = _sockets()
         if rank == world_size - 1:
             # The higher rank calls; the others never come to receive.
             works = [
                 dist.isend(np.zeros(1), other, group=group) for other in range(rank)
             ]
-            time.sleep(0.02)
+            wait_until(lambda before=before: _sockets() >= before + rank)
             scene.mark(f"called {turn}")
             group.abort()
             for work in works:

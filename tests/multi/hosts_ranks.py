@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 import numpy as np
+from operations import once_in
 
 import distlite as dist
 
@@ -230,12 +231,12 @@ def give_up(
         else:
             os.kill(os.getpid(), signal.SIGINT)
 
-    if rank == victim:
-        threading.Timer(0.3, end).start()
     if rank == late:
         store.wait(["left"])
         store.set("came", repr(time.monotonic()))
     try:
+        if rank == victim:
+            once_in("0", end)
         # Other hosts may come to the end of this one with what they have been sent.
         while True:
             dist.all_reduce(np.zeros(3))
@@ -357,6 +358,7 @@ def join_by_own_words(
     """Each rank has a name of its own for rank 0's host, maybe one that is not known
     before it is looked up: `lines` go into files of hosts half a second later."""
     if rank == 0 and lines:
+        # A rank that looks up later finds it at once, and joins as well.
         threading.Timer(0.5, _append_all, (lines,)).start()
     return just_join(rank, world_size, addresses[rank])
 

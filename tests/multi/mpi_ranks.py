@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import deadlock_ranks
 import numpy as np
+from operations import interrupt_once_in
 
 import distlite
 from distlite import ReduceOp
@@ -176,6 +177,7 @@ def failures() -> dict[str, str]:
         found["late"] = error_of(distlite.all_reduce, np.ones(100_000), group=second)
         found["took"] = str(time.monotonic() - began < 20)
     third = distlite.new_group()
+    # Also before the wait: rank 1 does not come.
     waiting = threading.Timer(0.2, third.abort)
     if rank == 0:
         waiting.start()
@@ -297,8 +299,8 @@ def interrupted_send() -> bool:
     store = distlite.distributed_c10d._get_default_store()
     distlite.barrier()
     if rank == 0:
-        threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
         try:
+            interrupt_once_in("0")
             distlite.send(np.arange(2e6), 1)
             raise AssertionError("nobody took it")
         except KeyboardInterrupt:
@@ -326,8 +328,8 @@ def latecomers() -> dict[str, Any]:
         found["timeout"] = error_of(
             distlite.all_reduce, values, group=groups["timeout"]
         )
-        threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
         try:
+            interrupt_once_in(groups["interrupt"].group_name)
             distlite.all_reduce(values, group=groups["interrupt"])
         except KeyboardInterrupt:
             found["interrupt"] = "KeyboardInterrupt"

@@ -5,6 +5,9 @@ end a rank "while the others wait", or that acts when another rank is gone."""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -66,6 +69,26 @@ def wait_until_in(ranks: Iterable[int], group: str) -> None:
         lambda: wanted <= _ranks_with(is_of_group),
         f"ranks {wanted} are in no operation of group {group}",
     )
+
+
+def once_in(group: str, act: Callable[[], object]) -> threading.Thread:
+    """Calls `act` on another thread, which it returns, once this rank runs an operation
+    of the group of that name."""
+    own = recording.own()
+    assert own is not None
+
+    def run() -> None:
+        wait_until_in([own.rank], group)
+        act()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def interrupt_once_in(group: str) -> threading.Thread:
+    """Ctrl-C for this process once it runs an operation of the group of that name."""
+    return once_in(group, lambda: os.kill(os.getpid(), signal.SIGINT))
 
 
 def _state_of(pid: int) -> str:

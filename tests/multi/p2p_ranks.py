@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 from group_ranks import init
-from operations import wait_until_ahead
+from operations import once_in, wait_until_ahead
 
 import distlite
 
@@ -229,9 +228,11 @@ def interrupted(rank: int, world_size: int, init_method: str, times: int) -> Any
             sent.append(time.monotonic())
             os.kill(os.getpid(), signal.SIGINT)
 
-        timer = threading.Timer(0.2, interrupt)
         kind, _, _ = failure_of(
-            lambda timer=timer: (timer.start(), distlite.recv(one, 1))
+            lambda interrupt=interrupt: (
+                once_in("0", interrupt),
+                distlite.recv(one, 1),
+            )
         )
         delays.append(time.monotonic() - sent[0])
         kinds.append(kind)

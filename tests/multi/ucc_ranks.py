@@ -23,6 +23,7 @@ from collective_ranks import (
     sync,
     uneven,
 )
+from operations import interrupt_once_in
 
 import distlite
 from distlite import ReduceOp
@@ -266,6 +267,13 @@ def stall(is_stalled: bool = True, how: str = "stalled") -> None:
     ctypes.c_int.in_dll(double, f"double_ucc_is_{how}").value = is_stalled
 
 
+def double_count(what: str) -> int:
+    import ctypes
+
+    double = ctypes.CDLL(os.environ["DISTLITE_UCC_LIBRARY"])
+    return ctypes.c_int.in_dll(double, f"double_ucc_{what}").value
+
+
 def stuck(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     """UCC does not complete what all ranks have begun."""
     init(rank, world_size, init_method)
@@ -306,9 +314,13 @@ def bereaved(
         while len(os.listdir(path)) < 2:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
+    posted = double_count("posted")
     work = distlite.all_reduce(one, async_op=True)
     # Rank 1 goes no sooner than UCC has it here.
-    time.sleep(0.1)
+    deadline = time.monotonic() + 60
+    while double_count("posted") == posted:
+        assert time.monotonic() < deadline, "UCC was not asked"
+        time.sleep(0.001)
     with open(os.path.join(path, str(rank)), "w"):
         pass
     stall(case == "cut", "cut")
@@ -452,7 +464,6 @@ def differing_on_devices(
     rank: int, world_size: int, init_method: str
 ) -> dict[str, str]:
     """Ranks that differ, abort, or are interrupted; one group each."""
-    import signal
 
     from fake_cuda import CudaArray
     from nccl_ranks import init as init_devices
@@ -468,9 +479,10 @@ def differing_on_devices(
     found = {"mismatch": error_of(distlite.all_reduce, array, op, group=third)}
     if rank == 0:
         work = distlite.all_reduce(array, group=second, async_op=True)
+        # Also before the wait: rank 1 does not come.
         threading.Timer(0.2, second.abort).start()
         found["abort"] = error_of(work.wait)
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        interrupt_once_in("0 on cuda")
         try:
             distlite.all_reduce(array)
         except KeyboardInterrupt:
@@ -494,6 +506,7 @@ def aborted(rank: int, world_size: int, init_method: str) -> dict[str, str]:
     if rank == 0:
         group = distlite.distributed_c10d._get_default_group()
         work = distlite.all_reduce(np.ones(3), async_op=True)
+        # Also before the wait: rank 1 does not come.
         threading.Timer(0.2, group.abort).start()
         found["abort"] = error_of(work.wait)
         found["again"] = error_of(distlite.barrier)
@@ -506,17 +519,14 @@ def aborted(rank: int, world_size: int, init_method: str) -> dict[str, str]:
 
 def interrupted(rank: int, world_size: int, init_method: str) -> str:
     """Ctrl-C on a rank that waits for one that does not come."""
-    import signal
-
     init(rank, world_size, init_method)
     distlite.barrier()
     store = distlite.group.WORLD.get_group_store()
     said = ""
     if rank == 0:
-        timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
         began = time.monotonic()
         try:
-            timer.start()
+            interrupt_once_in("0")
             distlite.barrier()
         except KeyboardInterrupt:
             said = f"interrupted {time.monotonic() - began < 5}"
