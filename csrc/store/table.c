@@ -7,6 +7,7 @@
  * running out of it leaves the table as it was. */
 #include "store/table.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "store/counter.h"
@@ -43,9 +44,56 @@ typedef struct dl_presence {
     bool has_items;
 } dl_presence;
 
+/* Sizes, as they are counted for the table's limit. */
+
+static size_t
+blob_size(const dl_blob *blob)
+{
+    return blob == NULL ? 0 : sizeof *blob + blob->capacity;
+}
+
+static size_t
+item_size(const dl_queue_item *item)
+{
+    return sizeof *item + blob_size(item->blob);
+}
+
+static size_t
+entry_size(size_t key_size)
+{
+    return sizeof(dl_table_entry) + key_size;
+}
+
+/* Whether so many bytes more may be held. */
+static dl_status
+need_room(const dl_table *table, size_t size)
+{
+    if (table->size_limit == 0
+        || (table->size <= table->size_limit
+            && size <= table->size_limit - table->size)) {
+        return DL_OK;
+    }
+    return dl_fail(DL_NO_MEMORY,
+                   "the store is full: it holds %zu of %" PRIu64
+                   " bytes (DISTLITE_STORE_BYTES); delete keys that are not needed",
+                   table->size, table->size_limit);
+}
+
+static dl_status
+need_key(const dl_table *table, size_t key_size)
+{
+    if (table->key_limit != 0 && table->entries.count >= table->key_limit) {
+        return dl_fail(DL_NO_MEMORY,
+                       "the store is full: it holds %zu keys, its limit "
+                       "(DISTLITE_STORE_KEYS); delete those that are not needed",
+                       table->entries.count);
+    }
+    return need_room(table, entry_size(key_size));
+}
+
 /* The oldest item; the queue must not be empty.  The reference is the caller's. */
 static dl_blob *
-take_item(dl_table_entry *entry)
+take_item(dl_table *table, dl_table_entry *entry)
 {
     dl_table_lobby *lobby = entry->lobby;
     dl_queue_item *item = lobby->first;
@@ -56,6 +104,7 @@ take_item(dl_table_entry *entry)
         lobby->last = NULL;
     }
     lobby->queue_size--;
+    table->size -= item_size(item);
     free(item);
     return blob;
 }
@@ -70,10 +119,10 @@ dl_table_init(dl_table *table)
 }
 
 static void
-free_entry(dl_table_entry *entry)
+free_entry(dl_table *table, dl_table_entry *entry)
 {
     while (entry->lobby != NULL && entry->lobby->first != NULL) {
-        dl_blob_unref(take_item(entry));
+        dl_blob_unref(take_item(table, entry));
     }
     free(entry->lobby);
     dl_blob_unref(entry->value);
@@ -87,7 +136,7 @@ dl_table_fini(dl_table *table)
 
     while (node != NULL) {
         dl_map_entry *next = dl_map_next(&table->entries, node);
-        free_entry(DL_MAP_ENTRY(node, dl_table_entry, node));
+        free_entry(table, DL_MAP_ENTRY(node, dl_table_entry, node));
         node = next;
     }
     dl_map_fini(&table->entries);
@@ -102,7 +151,7 @@ entry_find(const dl_table *table, dl_bytes key)
     return node == NULL ? NULL : DL_MAP_ENTRY(node, dl_table_entry, node);
 }
 
-/* Finds or makes; NULL when out of memory. */
+/* Finds or makes; NULL for the reason in dl_last_error(). */
 static dl_table_entry *
 entry_open(dl_table *table, dl_bytes key)
 {
@@ -111,15 +160,21 @@ entry_open(dl_table *table, dl_bytes key)
     if (entry != NULL) {
         return entry;
     }
-    /* The key lies behind the entry: one allocation, and the map only points at it. */
-    entry = malloc(sizeof *entry + key.size);
-    if (entry != NULL) {
-        *entry = (dl_table_entry){0};
-        if (key.size > 0) {
-            memcpy(entry->key, key.data, key.size);
-        }
-        dl_map_insert(&table->entries, &entry->node, (dl_bytes){entry->key, key.size});
+    if (need_key(table, key.size) != DL_OK) {
+        return NULL;
     }
+    /* The key lies behind the entry: one allocation, and the map only points at it. */
+    entry = malloc(entry_size(key.size));
+    if (entry == NULL) {
+        dl_fail_no_memory();
+        return NULL;
+    }
+    *entry = (dl_table_entry){0};
+    if (key.size > 0) {
+        memcpy(entry->key, key.data, key.size);
+    }
+    dl_map_insert(&table->entries, &entry->node, (dl_bytes){entry->key, key.size});
+    table->size += entry_size(key.size);
     return entry;
 }
 
@@ -147,10 +202,12 @@ entry_release(dl_table *table, dl_table_entry *entry)
     if (entry->lobby != NULL && lobby_is_empty(entry->lobby)) {
         free(entry->lobby);
         entry->lobby = NULL;
+        table->size -= sizeof *entry->lobby;
     }
     /* Names that were waited for in vain, and queues that were emptied, leave nothing
      * behind: a server runs for weeks. */
     if (entry->lobby == NULL && entry->value == NULL) {
+        table->size -= entry_size(dl_map_key(&entry->node).size);
         dl_map_remove(&table->entries, &entry->node);
         free(entry);
     }
@@ -172,11 +229,18 @@ entry_open_lobby(dl_table *table, dl_bytes key)
     if (entry == NULL || entry->lobby != NULL) {
         return entry;
     }
-    dl_table_lobby *lobby = calloc(1, sizeof *lobby);
+    dl_table_lobby *lobby = NULL;
+    if (need_room(table, sizeof *lobby) == DL_OK) {
+        lobby = calloc(1, sizeof *lobby);
+        if (lobby == NULL) {
+            dl_fail_no_memory();
+        }
+    }
     if (lobby == NULL) {
         entry_release(table, entry);
         return NULL;
     }
+    table->size += sizeof *lobby;
     dl_list_init(&lobby->plain);
     dl_list_init(&lobby->turns);
     dl_list_init(&lobby->takers);
@@ -327,7 +391,7 @@ entry_pushed(dl_table *table, dl_table_entry *entry)
     /* Handed over here and now: between a wake-up and a second request somebody else
      * could take the item. */
     dl_presence before = entry_presence(entry);
-    taker->item = take_item(entry);
+    taker->item = take_item(table, entry);
     finish_one(table, taker, entry);
     entry_changed(table, entry, before);
 }
@@ -438,8 +502,17 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
 
     if (entry == NULL) {
         dl_blob_unref(value);
-        return dl_fail_no_memory();
+        return DL_NO_MEMORY;
     }
+    /* In place of a value that is as large, there is always room. */
+    size_t old_size = blob_size(entry->value);
+    size_t new_size = blob_size(value);
+    if (new_size > old_size && need_room(table, new_size - old_size) != DL_OK) {
+        dl_blob_unref(value);
+        entry_release(table, entry);
+        return DL_NO_MEMORY;
+    }
+    table->size += new_size - old_size;
     /* From here on nothing can fail.  Whoever is still sending the old value has a
      * reference of its own. */
     dl_presence before = entry_presence(entry);
@@ -469,7 +542,10 @@ dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
     if (entry == NULL || entry->value == NULL) {
         return dl_table_set(table, key, value);
     }
+    size_t old_size = blob_size(entry->value);
+    DL_TRY(need_room(table, value.size));
     DL_TRY(dl_blob_append(&entry->value, value));
+    table->size += blob_size(entry->value) - old_size;
     /* The name existed before and does now; but a barrier looks at the value, and
      * digits that are appended count. */
     entry_changed(table, entry, entry_presence(entry));
@@ -518,6 +594,7 @@ dl_table_delete(dl_table *table, dl_bytes key)
         return false;
     }
     dl_presence before = entry_presence(entry);
+    table->size -= blob_size(entry->value);
     dl_blob_unref(entry->value);
     entry->value = NULL;
     /* The entry stays while somebody waits for it, or while its queue holds items. */
@@ -547,16 +624,19 @@ dl_table_queue_push(dl_table *table, dl_bytes key, dl_bytes value)
     dl_queue_item *item = malloc(sizeof *item);
     dl_table_entry *entry = NULL;
 
-    if (blob != NULL && item != NULL) {
+    if (blob == NULL || item == NULL) {
+        dl_fail_no_memory();
+    } else if (need_room(table, sizeof *item + blob_size(blob)) == DL_OK) {
         entry = entry_open_lobby(table, key);
     }
     if (entry == NULL) {
         dl_blob_unref(blob);
         free(item);
-        return dl_fail_no_memory();
+        return DL_NO_MEMORY;
     }
     dl_presence before = entry_presence(entry);
     *item = (dl_queue_item){.blob = blob};
+    table->size += item_size(item);
     append_item(entry->lobby, item);
     /* Who merely looks at the name sees it exist, if only for this moment. */
     entry_changed(table, entry, before);
@@ -585,7 +665,7 @@ dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
     dl_presence before = entry_presence(entry);
     /* The last item may end the name's existence: those who wait for several keys have
      * one more to wait for. */
-    *item = take_item(entry);
+    *item = take_item(table, entry);
     entry_changed(table, entry, before);
     entry_release(table, entry);
     return size;
@@ -668,7 +748,7 @@ park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
         link->entry = entry_open_lobby(table, keys[i]);
         if (link->entry == NULL) {
             leave(table, waiter, NULL);
-            return dl_fail_no_memory();
+            return DL_NO_MEMORY;
         }
         hang(link->entry->lobby, link);
         /* Counted as soon as it hangs, so that leave() undoes what was done and no

@@ -27,6 +27,9 @@ typedef struct dl_table {
     uint64_t names_version; /* grows when a name gets a value or loses it */
     size_t names_size;      /* bytes of them all */
     int64_t value_count;
+    size_t size;        /* bytes of all that the table holds, about */
+    uint64_t key_limit; /* of names that exist or are waited for; 0: none */
+    uint64_t size_limit;
 } dl_table;
 
 typedef enum dl_wait_kind {
@@ -104,7 +107,8 @@ dl_table_names_size(const dl_table *table)
     return table->names_size;
 }
 
-/* The following may make waiters ready.  DL_NO_MEMORY changes nothing. */
+/* The following may make waiters ready.  DL_NO_MEMORY changes nothing; it is also the
+ * answer of a table that is full, and its text says so. */
 
 dl_status dl_table_set(dl_table *table, dl_bytes key, dl_bytes value);
 

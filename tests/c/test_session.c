@@ -917,3 +917,70 @@ CHECK_CASE(a_client_has_to_take_some_of_its_replies_in_time)
     CHECK_EQUAL(dl_hub_next_wake(&f.hub), INT64_MAX);
     close_fixture(&f);
 }
+
+/* Memory */
+
+CHECK_CASE(requests_that_do_not_become_whole_are_bounded_in_all)
+{
+    static uint8_t value[256 << 10];
+    fixture f;
+    dl_buffer head = {0};
+    int refused = -1;
+
+    open_fixture(&f);
+    f.hub.limits.pending = 1 << 20;
+    dl_put_u8(&head, DL_OP_SET | DL_WIRE_CHECKED);
+    dl_put_bytes(&head, DL_LITERAL("k"));
+    dl_put_u64(&head, 8 << 20);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(dl_session_feed(&f.sessions[i], dl_buffer_bytes(&head)));
+    }
+    CHECK(f.hub.pending > 0 && f.hub.pending < 1024);
+    for (int round = 0; round < 3 && refused < 0; round++) {
+        for (int i = 0; i < 2 && refused < 0; i++) {
+            if (dl_session_feed(&f.sessions[i], (dl_bytes){value, sizeof value})
+                != DL_OK) {
+                refused = i;
+            }
+        }
+    }
+    CHECK(refused >= 0);
+    CHECK_EQUAL(dl_last_error()->status, DL_NO_MEMORY);
+    CHECK_CONTAINS(dl_last_error()->text,
+                   "its limit is 1048576 (DISTLITE_STORE_PENDING)");
+    CHECK_EQUAL(f.sessions[refused].output->bytes.data[0], DL_NO_MEMORY);
+    CHECK(f.hub.pending <= 1 << 20);
+    /* Those who hold little are served, also while it is full. */
+    f.hub.limits.pending = 1;
+    SET(2, "k", "v");
+    CHECK_OK(dl_session_feed(&f.sessions[3], DL_LITERAL("\x01" U64("\x02") "k")));
+    CHECK_OK(dl_session_feed(&f.sessions[3], DL_LITERAL("2" U64("\x01") "v")));
+    settle(&f);
+    CHECK_EQUAL(dl_table_num_keys(&f.hub.table), 2);
+    dl_buffer_fini(&head);
+    for (int i = 0; i < CLIENTS; i++) {
+        dl_session_fini(&f.sessions[i]);
+    }
+    CHECK_EQUAL(f.hub.pending, 0);
+    close_fixture(&f);
+}
+
+CHECK_CASE(what_was_held_is_not_counted_any_more_when_it_is_done)
+{
+    const dl_bytes *keys = many_keys();
+    fixture f;
+
+    open_fixture(&f);
+    take_turns(&f,
+               (dl_store_request){
+                   .op = DL_OP_MULTI_SET, .count = MANY, .keys = keys, .values = keys},
+               1 << 16);
+    take_turns(&f,
+               (dl_store_request){.op = DL_OP_MULTI_GET, .count = MANY, .keys = keys},
+               1 << 16);
+    CHECK_OK(dl_session_feed(&f.sessions[1], DL_LITERAL("\1" U64("\1"))));
+    CHECK(f.hub.pending > 0);
+    CHECK_OK(dl_session_feed(&f.sessions[1], DL_LITERAL("k" U64("\1") "v")));
+    CHECK_EQUAL(f.hub.pending, 0);
+    close_fixture(&f);
+}

@@ -672,3 +672,85 @@ CHECK_CASE(a_change_that_ran_out_of_memory_keeps_the_old_value)
     CHECK_HOLDS(table, A, "7");
     dl_table_fini(table);
 }
+
+/* Limits */
+
+CHECK_CASE(a_full_table_takes_no_more_keys)
+{
+    dl_table table;
+    dl_waiter waiter = {0};
+    dl_bytes absent = DL_LITERAL("absent");
+    int64_t sum;
+
+    dl_table_init(&table);
+    table.key_limit = 2;
+    CHECK_OK(dl_table_set(&table, DL_LITERAL("a"), DL_LITERAL("1")));
+    CHECK_OK(dl_table_queue_push(&table, DL_LITERAL("q"), DL_LITERAL("item")));
+    CHECK_STATUS(dl_table_set(&table, DL_LITERAL("b"), DL_LITERAL("1")), DL_NO_MEMORY);
+    CHECK_TEXT(dl_last_error()->text,
+               "the store is full: it holds 2 keys, its limit (DISTLITE_STORE_KEYS); "
+               "delete those that are not needed");
+    CHECK_STATUS(dl_table_queue_push(&table, DL_LITERAL("p"), DL_LITERAL("")),
+                 DL_NO_MEMORY);
+    CHECK_STATUS(dl_table_wait(&table, &waiter, DL_WAIT_KEYS, &absent, 1),
+                 DL_NO_MEMORY);
+    CHECK(!waiter.is_parked);
+    /* What is there can be changed, and makes room when it goes. */
+    CHECK_OK(dl_table_add(&table, DL_LITERAL("a"), 1, &sum));
+    CHECK(dl_table_delete(&table, DL_LITERAL("a")));
+    CHECK_OK(dl_table_set(&table, DL_LITERAL("b"), DL_LITERAL("1")));
+    dl_table_fini(&table);
+}
+
+CHECK_CASE(a_full_table_takes_no_more_bytes)
+{
+    static uint8_t value[4096];
+    dl_bytes large = {value, sizeof value};
+    dl_table table;
+    dl_blob *item = NULL;
+
+    dl_table_init(&table);
+    table.size_limit = 10000;
+    CHECK_OK(dl_table_set(&table, DL_LITERAL("a"), large));
+    CHECK_OK(dl_table_queue_push(&table, DL_LITERAL("q"), large));
+    CHECK_STATUS(dl_table_set(&table, DL_LITERAL("b"), large), DL_NO_MEMORY);
+    CHECK_CONTAINS(dl_last_error()->text, "the store is full: it holds ");
+    CHECK_CONTAINS(dl_last_error()->text, " of 10000 bytes (DISTLITE_STORE_BYTES)");
+    CHECK_STATUS(dl_table_append(&table, DL_LITERAL("a"), large), DL_NO_MEMORY);
+    CHECK_STATUS(dl_table_queue_push(&table, DL_LITERAL("q"), large), DL_NO_MEMORY);
+    CHECK(dl_table_get(&table, DL_LITERAL("b")) == NULL);
+    CHECK_EQUAL(dl_table_get(&table, DL_LITERAL("a"))->size, sizeof value);
+    CHECK_OK(dl_table_set(&table, DL_LITERAL("a"), large));
+    CHECK_EQUAL(dl_table_queue_pop(&table, DL_LITERAL("q"), &item), 1);
+    dl_blob_unref(item);
+    CHECK_OK(dl_table_set(&table, DL_LITERAL("b"), large));
+    dl_table_fini(&table);
+}
+
+CHECK_CASE(an_empty_table_has_no_size)
+{
+    dl_table table;
+    dl_waiter waiter = {0};
+    dl_bytes keys[] = {DL_LITERAL("x"), DL_LITERAL("y")};
+    dl_blob *item = NULL;
+    int64_t sum;
+
+    dl_table_init(&table);
+    CHECK_OK(dl_table_set(&table, DL_LITERAL("a"), DL_LITERAL("12")));
+    CHECK_OK(dl_table_append(&table, DL_LITERAL("a"), DL_LITERAL("345678901")));
+    CHECK_OK(dl_table_add(&table, DL_LITERAL("n"), 5, &sum));
+    CHECK_OK(dl_table_queue_push(&table, DL_LITERAL("a"), DL_LITERAL("item")));
+    CHECK_OK(dl_table_queue_push(&table, DL_LITERAL("q"), DL_LITERAL("item")));
+    CHECK_OK(dl_table_wait(&table, &waiter, DL_WAIT_KEYS, keys, 2));
+    CHECK(table.size > 0);
+    dl_table_cancel(&table, &waiter);
+    CHECK_EQUAL(dl_table_queue_pop(&table, DL_LITERAL("q"), &item), 1);
+    dl_blob_unref(item);
+    CHECK_EQUAL(dl_table_queue_pop(&table, DL_LITERAL("a"), &item), 1);
+    dl_blob_unref(item);
+    CHECK(dl_table_delete(&table, DL_LITERAL("a")));
+    CHECK(dl_table_delete(&table, DL_LITERAL("n")));
+    CHECK_EQUAL(table.size, 0);
+    CHECK_EQUAL(table.names_size, 0);
+    dl_table_fini(&table);
+}

@@ -370,3 +370,18 @@ print(store.get("key"))
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=100
     )
     assert done.stdout == "refused\nb'value'\n", done.stderr
+
+
+@pytest.mark.parametrize("use_libuv", [True, False])
+def test_a_full_store_says_so(monkeypatch: pytest.MonkeyPatch, use_libuv: bool) -> None:
+    monkeypatch.setenv("DISTLITE_STORE_KEYS", "100")
+    monkeypatch.setenv("DISTLITE_STORE_BYTES", str(1 << 20))
+    store = TCPStore("127.0.0.1", 0, is_master=True, use_libuv=use_libuv)
+    with pytest.raises(MemoryError, match=r"the store is full: .*DISTLITE_STORE_BYTES"):
+        store.set("large", "x" * (2 << 20))
+    with pytest.raises(MemoryError, match=r"the store is full: it holds 100 keys"):
+        for number in range(101):
+            store.set(str(number), "")
+    store.delete_key("7")
+    store.set("new", "value")
+    assert store.get("new") == b"value"

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/deadline.h"
 
@@ -15,6 +16,20 @@
 
 #define SPARE_DESCRIPTORS 64
 
+/* A rank has some dozens of keys. */
+#define KEYS (UINT64_C(64) << 20)
+
+#define UNKNOWN_MEMORY (UINT64_C(64) << 30)
+
+static uint64_t
+host_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long page = sysconf(_SC_PAGESIZE);
+
+    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UNKNOWN_MEMORY;
+}
+
 dl_limits
 dl_limits_default(void)
 {
@@ -22,6 +37,9 @@ dl_limits_default(void)
         .validate = VALIDATE_SECONDS * DL_SECOND,
         .stall = STALL_SECONDS * DL_SECOND,
         .descriptors = SPARE_DESCRIPTORS,
+        .keys = KEYS,
+        .bytes = host_memory() / 2,
+        .pending = host_memory() / 4,
     };
 }
 
@@ -69,6 +87,12 @@ dl_limits_read(dl_limits *limits)
     DL_TRY(read_number("DISTLITE_STORE_SPARE_DESCRIPTORS",
                        getenv("DISTLITE_STORE_SPARE_DESCRIPTORS"), 0, 1 << 20,
                        &read.descriptors));
+    DL_TRY(read_number("DISTLITE_STORE_KEYS", getenv("DISTLITE_STORE_KEYS"), 1,
+                       INT64_MAX, &read.keys));
+    DL_TRY(read_number("DISTLITE_STORE_BYTES", getenv("DISTLITE_STORE_BYTES"), 1,
+                       INT64_MAX, &read.bytes));
+    DL_TRY(read_number("DISTLITE_STORE_PENDING", getenv("DISTLITE_STORE_PENDING"), 1,
+                       INT64_MAX, &read.pending));
     *limits = read;
     return DL_OK;
 }

@@ -14,6 +14,9 @@ typedef struct dl_limits {
     int64_t validate; /* nanoseconds from connecting to a whole VALIDATE */
     int64_t stall;    /* nanoseconds in which a client must take some of its output */
     uint64_t descriptors; /* that are left to the program */
+    uint64_t keys;        /* in the table: names with values, with items, waited for */
+    uint64_t bytes;       /* in the table: keys, values and items */
+    uint64_t pending; /* bytes of requests half-sent and replies not taken, in all */
 } dl_limits;
 
 dl_limits dl_limits_default(void);

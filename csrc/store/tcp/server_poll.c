@@ -193,8 +193,11 @@ free_server(dl_server *server)
 static dl_status
 open_loop(dl_server *server)
 {
-    DL_TRY(dl_limits_read(&server->hub.limits));
-    dl_acceptor_init(&server->acceptor, server->acceptor.fd, &server->hub.limits);
+    dl_limits limits;
+
+    DL_TRY(dl_limits_read(&limits));
+    dl_hub_set_limits(&server->hub, &limits);
+    dl_acceptor_init(&server->acceptor, server->acceptor.fd, &limits);
     DL_TRY(dl_poller_init(&server->poller));
     server->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (server->stop_fd < 0) {

@@ -295,9 +295,11 @@ start_uv(int listen_fd, dl_server **started)
     server->acceptor.fd = listen_fd;
     server->wake_at = INT64_MAX;
     dl_hub_init(&server->hub);
-    dl_status status = dl_limits_read(&server->hub.limits);
+    dl_limits limits;
+    dl_status status = dl_limits_read(&limits);
     if (status == DL_OK) {
-        dl_acceptor_init(&server->acceptor, listen_fd, &server->hub.limits);
+        dl_hub_set_limits(&server->hub, &limits);
+        dl_acceptor_init(&server->acceptor, listen_fd, &limits);
         error = open_handles(server);
         status = error == 0 ? dl_thread_start(&server->thread, run, server)
                             : dl_fail(DL_NETWORK, "starting a libuv loop: %s",

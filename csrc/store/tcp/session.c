@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/tcp/session.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "store/execute.h"
@@ -29,7 +30,16 @@ dl_hub_init(dl_hub *hub)
     dl_list_init(&hub->turns);
     dl_list_init(&hub->strangers);
     dl_list_init(&hub->slow);
-    hub->limits = dl_limits_default();
+    const dl_limits limits = dl_limits_default();
+    dl_hub_set_limits(hub, &limits);
+}
+
+void
+dl_hub_set_limits(dl_hub *hub, const dl_limits *limits)
+{
+    hub->limits = *limits;
+    hub->table.key_limit = limits->keys;
+    hub->table.size_limit = limits->bytes;
 }
 
 static void
@@ -107,6 +117,63 @@ give_back_output(dl_hub *hub, dl_output *output)
     }
 }
 
+/* So much a client may hold also when all together hold too much: what is refused then is
+ * what makes it so. */
+#define PENDING_FREE (64u << 10)
+
+static size_t
+long_size(const dl_long_request *one)
+{
+    return one == NULL ? 0
+                       : one->bytes.capacity + one->reply.bytes.capacity
+                             + one->reply.values.capacity;
+}
+
+/* Counts what is held for the client now. */
+static void
+count_pending(dl_session *session)
+{
+    const dl_partial *partial = session->partial;
+    const dl_output *output = session->output;
+    size_t size = long_size(session->current) + long_size(session->waiting);
+
+    if (partial != NULL) {
+        size += partial->held.capacity
+                + (partial->value != NULL ? partial->value->capacity : 0);
+    }
+    if (output != NULL) {
+        size += output->bytes.capacity + output->values.capacity;
+    }
+    session->hub->pending += size - session->pending;
+    session->pending = size;
+}
+
+static dl_status
+limit_pending(dl_session *session)
+{
+    const dl_hub *hub = session->hub;
+    const dl_output *output = session->output;
+    size_t before = session->pending;
+
+    /* A client that has nothing but a small reply is not worth counting. */
+    if (before == 0 && session->partial == NULL && session->current == NULL
+        && session->waiting == NULL
+        && (output == NULL || output->bytes.capacity <= PENDING_FREE)) {
+        return DL_OK;
+    }
+    count_pending(session);
+    if (hub->pending <= hub->limits.pending || session->pending <= before
+        || session->pending <= PENDING_FREE) {
+        return DL_OK;
+    }
+    return dl_fail(
+        DL_NO_MEMORY,
+        "the store's server holds %zu bytes of requests that are not complete "
+        "and of replies that are not taken, its limit is %" PRIu64
+        " (DISTLITE_STORE_PENDING)",
+        hub->pending, hub->limits.pending);
+}
+
 void
 dl_session_sent(dl_session *session, dl_output *output)
 {
@@ -116,6 +183,9 @@ dl_session_sent(dl_session *session, dl_output *output)
         session->output = NULL;
     }
     give_back_output(session->hub, output);
+    if (session->pending > 0) {
+        count_pending(session);
+    }
     if (session->is_stalled) {
         mark_changed(session);
     }
@@ -647,6 +717,7 @@ dl_session_fini(dl_session *session)
         unmark_changed(session);
         drop_partial(session);
         drop_long(&session->current);
+        session->hub->pending -= session->pending;
         free_output(session->output);
     }
     *session = (dl_session){0};
@@ -802,6 +873,23 @@ take_in(dl_session *session, dl_bytes bytes)
     return bytes.size > 0 ? dl_partial_new(&cursor, bytes, &session->partial) : DL_OK;
 }
 
+/* A client whose request is refused half-way is told, if that is checked. */
+static dl_status
+tell_limit(dl_session *session, dl_status status)
+{
+    const dl_partial *partial = session->partial;
+
+    if (status != DL_OK && partial != NULL && partial->held.size > 0
+        && (partial->held.data[0] & DL_WIRE_CHECKED) != 0 && !session->is_stalled) {
+        dl_error error = *dl_last_error();
+        if (open_output(session) != NULL) {
+            dl_wire_put_error(&session->output->bytes);
+        }
+        return dl_fail_again(&error);
+    }
+    return status;
+}
+
 /* After serving: an output that lost a byte to want of memory is worth nothing. */
 static dl_status
 settle(dl_session *session, dl_status status)
@@ -817,6 +905,9 @@ settle(dl_session *session, dl_status status)
         session->output = NULL;
         give_back_output(session->hub, output);
     }
+    if (status == DL_OK) {
+        status = tell_limit(session, limit_pending(session));
+    }
     if (status != DL_OK) {
         session->is_over = true;
         session->is_stalled = false;
@@ -827,6 +918,9 @@ settle(dl_session *session, dl_status status)
         unmark_changed(session);
         drop_partial(session);
         drop_long(&session->current);
+        if (session->pending > 0) {
+            count_pending(session);
+        }
         return dl_fail_again(&error);
     }
     return DL_OK;

@@ -36,6 +36,7 @@ typedef struct dl_hub {
     dl_list slow;      /* that have not taken all that was sent to them */
     dl_limits limits;
     size_t changed_count;
+    size_t pending; /* bytes held of requests half-sent and of replies not taken */
     int work;       /* what is left to the client whose turn it is */
     dl_names names; /* listings of a large table */
     dl_log_limit refusals[DL_INTERNAL + 1]; /* lines of the log, by status */
@@ -53,7 +54,8 @@ typedef struct dl_session {
     dl_blob *turn;                   /* queue that the client awaits its turn for */
     dl_list turn_node;               /* in the hub's list, once it has come */
     int64_t turn_since;
-    dl_list timed; /* in one of the hub's lists */
+    size_t pending; /* its part of the hub's */
+    dl_list timed;  /* in one of the hub's lists */
     int64_t timed_since;
     bool is_validated;
     bool is_waking;  /* `waiting` is to look for its next key */
@@ -63,7 +65,9 @@ typedef struct dl_session {
     bool wait_is_checked;
 } dl_session;
 
+/* With the default limits. */
 void dl_hub_init(dl_hub *hub);
+void dl_hub_set_limits(dl_hub *hub, const dl_limits *limits);
 
 /* After all sessions. */
 void dl_hub_fini(dl_hub *hub);
