@@ -21,6 +21,10 @@
 
 #define LENGTH_SIZE 4
 
+/* Others must not read what ranks tell each other, nor keep writers away by a lock, for
+ * which reading is enough.  Who wants to share a file makes it first. */
+#define FILE_MODE 0600
+
 /* The smallest there is: more of them do no harm. */
 #define PAGE 4096
 
@@ -96,7 +100,7 @@ dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int 
         flags |= O_CREAT;
     }
     for (;;) {
-        int opened = open(path, flags | O_CLOEXEC, 0644);
+        int opened = open(path, flags | O_CLOEXEC, FILE_MODE);
         /* Removed by the last member, or not made yet: nothing to read, no error. */
         if (opened < 0 && errno == ENOENT && access != DL_FILE_WRITE) {
             *fd = -1;

@@ -31,13 +31,16 @@ def test_the_layout_of_the_file(tmp_path: Path):
     store.close()
     written += record(b"cleanup/", b"1") + record(b"refcount/", b"0")
     assert path.read_bytes() == written
-    assert path.stat().st_mode & 0o777 == 0o644 & ~_umask()
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def test_a_file_is_its_users_own_unless_it_was_there(tmp_path: Path):
+    own, shared = tmp_path / "own", tmp_path / "shared"
+    shared.touch()
+    shared.chmod(0o664)
+    for path in (own, shared):
+        FileStore(path).set("key", "value")
+    assert own.stat().st_mode & 0o777 == 0o600
+    assert shared.stat().st_mode & 0o777 == 0o664
 
 
 def test_the_path_is_as_given(tmp_path: Path):
