@@ -11,10 +11,10 @@
 #include "pg/cpu/health/failure_notice.h"
 #include "pg/recording.h"
 
-/* Late ranks named one by one; with more of them the first ones tell enough. */
+/* Error texts name at most so many late ranks, and count the others. */
 #define NAMED_RANKS 6
 
-/* "all_reduce #5 in group 0". */
+/* Bytes of a text such as "all_reduce #5 in group 0". */
 #define OPERATION_SIZE 160
 
 int
@@ -94,7 +94,7 @@ has_arrived(const dl_board *board, int rank)
     return dl_verdict_last_seen(board, rank) >= board->op->sequence;
 }
 
-/* Whether the wait is for `rank`, among others. */
+/* Returns whether `rank` is among the ranks that this wait is for. */
 static bool
 is_awaited(const dl_wanted *wanted, int rank)
 {
@@ -102,8 +102,8 @@ is_awaited(const dl_wanted *wanted, int rank)
            && load(wanted->words, rank) < wanted->value;
 }
 
-/* " (last seen in #4)", nothing for a rank that is in this operation: of several hosts it
- * may be at the first of two meetings. */
+/* Writes " (last seen in #4)", or nothing if the rank is in this operation: in a group of
+ * several hosts it may be at the first of two meetings. */
 static void
 describe_last_seen(const dl_board *board, int rank, char text[64])
 {
@@ -118,7 +118,7 @@ describe_last_seen(const dl_board *board, int rank, char text[64])
     }
 }
 
-/* Whether it has called the operation, at whichever meeting of it. */
+/* Returns whether `rank` has called the operation, whichever of its meetings it is at. */
 static bool
 has_called(const dl_board *board, int rank)
 {
@@ -145,9 +145,9 @@ fail_gone(const dl_board *board, int rank, dl_farewell farewell)
                    seen);
 }
 
-/* A rank that is gone stops this operation when it has not come to it, or when this very
- * wait is for it.  A rank that did its part and left is no fault.  The order of looks
- * matters: first that it is gone, then what it said and how far it had come. */
+/* A rank that has ended or left fails this operation if it has not come to it, or if this
+ * wait is for that rank; one that did its part before it left does not.  The farewell and
+ * the arrival are read after the end, because a rank writes them before it ends. */
 static dl_status
 check_peers(const dl_board *board, const dl_wanted *wanted)
 {
@@ -186,7 +186,7 @@ dl_verdict_watch(const dl_board *board, int rank)
                    farewell == DL_LEFT ? "left the group" : "exited or was killed");
 }
 
-/* Text that grows at its end and is cut at its limit. */
+/* A text that is appended to, and cut at its limit. */
 typedef struct list_text {
     char data[DL_ERROR_TEXT_SIZE - 2 * OPERATION_SIZE];
     size_t size;
@@ -249,7 +249,8 @@ dl_verdict_set_outlook(dl_board *board, uint64_t operation, const char *text)
     dl_row_write(board->header->outlook, &row, DL_BOARD_OUTLOOK_WORDS);
 }
 
-/* Rank 0 may wait for others that this rank does not see. */
+/* What rank 0 has published comes first: it may wait for ranks of other hosts, which this
+ * rank does not see. */
 static dl_status
 fail_at_deadline(const dl_board *board, const dl_wanted *wanted)
 {
@@ -264,9 +265,9 @@ fail_at_deadline(const dl_board *board, const dl_wanted *wanted)
     return fail_late(board, wanted);
 }
 
-/* Those who will fail with this rank are told whom it waits for: at their own deadlines,
- * which may be a little earlier, they know by then whose fault it is, and wait for nobody's
- * word. */
+/* Tells the ranks that will fail together with this one which ranks it waits for.  Their
+ * deadlines may be a little earlier, and then they name those ranks without waiting for
+ * this one. */
 static void
 foretell(const dl_board *board, const dl_wanted *wanted)
 {
@@ -337,7 +338,8 @@ dl_verdict_is_told(const dl_board *board)
     return breaker != 0 && breaker != (uint32_t)board->options.rank + 1;
 }
 
-/* Says in which operation, unless the text does, which may be another one there. */
+/* Puts the operation before the last error's text, unless the text names an operation of
+ * this group already, which may be another one. */
 static dl_status
 fail_in_operation(const dl_board *board)
 {
@@ -363,7 +365,7 @@ check_elsewhere(const dl_board *board)
     return fail_in_operation(board);
 }
 
-/* For whoever looks for deadlocks. */
+/* Notes for the deadlock detector which ranks this wait is for. */
 static void
 note_wait(const dl_board *board, const dl_wanted *wanted)
 {
@@ -389,7 +391,7 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
     DL_TRY(dl_verdict_broken(board));
     dl_status status = check_peers(board, wanted);
     if (status != DL_OK) {
-        /* Between the two looks it may have told why before it went. */
+        /* The rank may have written its reason between the two looks, before it ended. */
         DL_TRY(dl_verdict_broken(board));
         return status;
     }
@@ -422,7 +424,8 @@ dl_verdict_mismatch(const dl_board *board, uint64_t turn, int other)
                    dl_verdict_name(board, second), calls[1]);
 }
 
-/* Those who wait for one rank sleep on a word of it: of this operation, or of its steps. */
+/* Ranks that wait for a single rank sleep on a word of that rank: its arrival at this
+ * operation, or its steps. */
 static void
 wake_peers(dl_board *board)
 {
@@ -437,8 +440,9 @@ wake_peers(dl_board *board)
     }
 }
 
-/* The first to claim writes, the others' causes are dropped.  A claimer that dies before
- * it is done leaves the board unbroken, but itself dead, which all find out. */
+/* The first rank to claim the board writes its cause; those of other ranks are dropped.  If
+ * it dies before it has finished, the board is not broken, but all ranks find that its
+ * process has ended. */
 void
 dl_board_break(dl_board *board, const dl_op_context *op)
 {

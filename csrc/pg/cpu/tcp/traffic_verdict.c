@@ -9,10 +9,10 @@
 #include "pg/blocked_threads.h"
 #include "pg/cpu/health/failure_notice.h"
 
-/* Late ranks named one by one; with more of them the first ones tell enough. */
+/* Error texts name at most so many late ranks, and count the others. */
 #define NAMED_RANKS 6
 
-/* "all_reduce #5 in group 0". */
+/* Bytes of a text such as "all_reduce #5 in group 0". */
 #define OPERATION_SIZE 160
 
 static void
@@ -23,7 +23,7 @@ describe_operation(const dl_traffic *self, char text[OPERATION_SIZE])
              self->options.group_name);
 }
 
-/* " (last seen in #4)" */
+/* Writes " (last seen in #4)", or nothing if the rank is in this operation. */
 static void
 describe_last_seen(const dl_traffic *self, const dl_route *route, char text[64])
 {
@@ -42,7 +42,7 @@ dl_traffic_fail(const dl_traffic *traffic, const dl_route *route)
     char operation[OPERATION_SIZE];
     char seen[64] = "";
 
-    /* What is in order for the other rank ends the operation here. */
+    /* That the other rank has left in order ends the operation of this one. */
     error.status = error.status == DL_CLOSED ? DL_PEER_LOST : error.status;
     describe_operation(traffic, operation);
     if (strstr(error.text, strstr(operation, " in group ")) != NULL) {
@@ -54,14 +54,14 @@ dl_traffic_fail(const dl_traffic *traffic, const dl_route *route)
     return dl_fail(error.status, "%s: %.1700s%s", operation, error.text, seen);
 }
 
-/* What the operation has yet to send to, or get from the other rank. */
+/* Returns whether the operation has yet to send to, or receive from, the other rank. */
 static bool
 is_awaited(const dl_route *route)
 {
     return route->in.first != route->in.end || route->out.first != route->out.end;
 }
 
-/* "rank 2 (pid 7 on host b) (last seen in #4), rank 5 ..." */
+/* Writes "rank 2 (pid 7 on host b) (last seen in #4), rank 5 ...". */
 static void
 describe_late(const dl_traffic *self, char *text, size_t size)
 {
@@ -111,7 +111,7 @@ dl_traffic_check_end(dl_traffic *traffic)
     return status;
 }
 
-/* For whoever looks for deadlocks. */
+/* Notes for the deadlock detector which ranks this wait is for. */
 static void
 note_wait(const dl_traffic *self)
 {
