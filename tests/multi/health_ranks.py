@@ -12,6 +12,7 @@ import struct
 import subprocess
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import numpy as np
 from operations import wait_until_ahead
@@ -122,6 +123,39 @@ def in_another_group(rank: int, world_size: int, init_method: str, names: str) -
     if rank == 2:
         return scene.fail(lambda: dist.recv(np.zeros(1), 1, group=pair))
     return scene.fail(_sum)
+
+
+def without_memory(
+    rank: int, world_size: int, init_method: str, names: str, is_message: bool
+) -> str:
+    """Rank 1 cannot map what it needs for a group that the others make afterwards."""
+    scene = Scene(rank, world_size, init_method, names)
+    if rank == 1:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = pages * resource.getpagesize() + (1 << 18)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+        try:
+            dist.new_group(timeout=LIMIT)
+        except MemoryError as error:
+            text = str(error)
+        else:
+            text = "made"
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        scene.mark("failed")
+        scene.store.wait([f"told/{other}" for other in range(world_size) if other != 1])
+        return text
+    scene.store.wait(["failed"])
+    group = dist.new_group(timeout=LIMIT)
+    try:
+        if is_message:
+            dist.recv(np.zeros(1), 1, group=group)
+        else:
+            dist.all_reduce(np.zeros(1), group=group)
+    except dist.DistBackendError as error:
+        scene.mark(f"told/{rank}")
+        return str(error)
+    raise AssertionError("nothing was raised")
 
 
 def _threads() -> int:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import platform
+import re
 
 import health_ranks
 import pytest
@@ -50,6 +51,19 @@ def test_a_rank_that_stops_while_it_takes_the_result_is_the_one_that_is_named():
         if outcome.rank != 3:
             assert outcome.is_good, outcome.describe()
             assert "waiting for rank 3 (pid " in outcome.value, outcome.value
+
+
+@pytest.mark.parametrize("is_message", [False, True])
+def test_a_rank_that_cannot_make_a_group_says_so_in_one_way(is_message):
+    """On its host and on others, in collectives and in messages."""
+    run = health_ranks.without_memory
+    texts = run_ranks(run, 3, env=LOOPBACK, names="AAB", is_message=is_message)
+    assert "Cannot allocate memory" in texts[1]
+    for text in (texts[0], texts[2]):
+        said = re.search(
+            r": rank 1 \(pid .*\): could not make the group: mapping ", text
+        )
+        assert said and "Cannot allocate memory" in text, text
 
 
 @pytest.mark.parametrize("hosts", ["AA", "AAB"])

@@ -32,26 +32,13 @@ ways_of(const dl_cpu_backend *self)
     return self->ways == NULL ? self->roster->endpoint.ways : self->ways;
 }
 
-#define FAREWELL_TEXT ((int)(DL_ENDED_FAREWELL_SIZE - DL_HEAD_SIZE))
-
-static void
-end_calls(dl_cpu_backend *self, const dl_error *message)
-{
-    uint8_t farewell[DL_FAILURE_NOTICE_SIZE];
-    dl_error brief = {.status = message->status};
-
-    snprintf(brief.text, sizeof brief.text, "%.*s", FAREWELL_TEXT, message->text);
-    dl_listener_end(&self->roster->endpoint.calls, self->group_name,
-                    (dl_bytes){farewell, dl_failure_notice_put(farewell, &brief)});
-}
-
 /* First those who are known, then those who have called, and have not been taken, or
  * will. */
 static void
 leave_hosts(dl_cpu_backend *self, const dl_error *cause, const dl_error *message)
 {
     dl_traffic_abort(&self->traffic, cause, message);
-    end_calls(self, message);
+    dl_cpu_end_calls(self->roster, self->group_name, message);
 }
 
 /* The other hosts are told who it was: their boards do not know this rank. */
@@ -514,25 +501,6 @@ derive(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline dead
     return open_memory(self, &self->loan.segment);
 }
 
-/* Other ranks may have made it, and call. */
-static void
-give_up_making(dl_cpu_backend *self)
-{
-    dl_error cause = *dl_last_error();
-    char peer[DL_PEER_TEXT_SIZE];
-    dl_error message = {.status = DL_PEER_LOST};
-
-    if (self->roster != NULL && self->group_name != NULL) {
-        const dl_endpoint *endpoint = &self->roster->endpoint;
-        dl_peer_describe(&endpoint->peers[endpoint->rank], self->rank, peer);
-        snprintf(message.text, sizeof message.text,
-                 "%s could not make group %.100s: %.1500s", peer, self->group_name,
-                 cause.text);
-        end_calls(self, &message);
-        (void)dl_fail_again(&cause);
-    }
-}
-
 dl_status
 dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
                    dl_backend **backend)
@@ -560,7 +528,6 @@ dl_cpu_backend_new(const dl_backend_options *options, dl_deadline deadline,
     }
     if (status != DL_OK) {
         dl_cpu_refuse(self, options);
-        give_up_making(self);
         free_backend(&self->base);
         return status;
     }

@@ -5,10 +5,13 @@
 #include <stdlib.h>
 
 #include "pg/cpu/cpu_backend.h"
+#include "pg/cpu/health/failure_notice.h"
 #include "pg/cpu/join_fault.h"
 
 /* Who fails must not be held up by telling so. */
 #define PATIENCE (500 * DL_MILLISECOND)
+
+#define FAREWELL_TEXT ((int)(DL_ENDED_FAREWELL_SIZE - DL_HEAD_SIZE))
 
 /* The group as far as those who are told need it, made anew: what this rank has of it may
  * be incomplete. */
@@ -108,6 +111,18 @@ tell_host(refusal *self, const dl_segment *segment, const char *reason)
     free(places);
 }
 
+void
+dl_cpu_end_calls(dl_roster *roster, const char *group_name, const dl_error *message)
+{
+    uint8_t farewell[DL_FAILURE_NOTICE_SIZE];
+    dl_error brief = {.status = message->status};
+
+    snprintf(brief.text, sizeof brief.text, "%.*s", FAREWELL_TEXT, message->text);
+    dl_listener_end(&roster->endpoint.calls, group_name,
+                    (dl_bytes){farewell, dl_failure_notice_put(farewell, &brief)});
+}
+
+/* By news to the ranks that have made the group, and by an answer to those that will. */
 static void
 tell_hosts(refusal *self, const char *reason)
 {
@@ -123,9 +138,10 @@ tell_hosts(refusal *self, const char *reason)
         .listener = &self->roster->endpoint.calls,
     };
 
+    dl_peer_describe(&self->peers[layout->rank], layout->rank, peer);
+    snprintf(message.text, sizeof message.text, "%s: %.1800s", peer, reason);
+    dl_cpu_end_calls(self->roster, self->options->group_name, &message);
     if (layout->host_count > 1 && dl_news_init(&news, &options) == DL_OK) {
-        dl_peer_describe(&self->peers[layout->rank], layout->rank, peer);
-        snprintf(message.text, sizeof message.text, "%s: %.1800s", peer, reason);
         dl_news_tell(&news, &message, 1, dl_deadline_after(PATIENCE));
         dl_news_fini(&news);
     }
