@@ -1,0 +1,419 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The process group that torch gets.
+
+torch 2.13 takes a backend written in Python only as a whole process group.  So this one
+is the group of all devices: tensors on the CPU go to a group of distlite, those on
+other devices to the backends of torch that `init_process_group` was told for them, each
+of which is made when the first tensor of its device arrives.
+
+torch calls the methods with lists of tensors and an object of options.  The most
+frequent calls, which wait at once, have a short way to the extension; all others go
+through the methods of `distlite.ProcessGroup`, which know every form of torch's.
+"""
+
+from __future__ import annotations
+
+import inspect
+from datetime import timedelta
+
+import torch
+import torch.distributed
+
+import distlite
+from distlite import _C
+
+from .errors import as_torch, raises_as_torch
+from .sparse import all_reduce_sparse
+from .store import TorchStore
+from .work import ENDED, EndedWork, WorkDistlite
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+__all__ = ["ProcessGroupDistlite", "create"]
+
+_Ops = torch.distributed.ReduceOp
+_OPS = {
+    getattr(_Ops, op.name): op
+    for op in distlite.ReduceOp.RedOpType
+    if hasattr(_Ops, op.name)
+}
+_UNSET = timedelta(milliseconds=-1)
+_CPU = torch.device("cpu")
+
+
+def _op_of(op: Any) -> Any:
+    """A reduction of torch's in distlite's terms."""
+    found = _OPS[getattr(op, "op", op)]
+    return found(op.factor) if found.name == "PREMUL_SUM" else found
+
+
+class _Options:
+    """An object of options, its reduction in distlite's terms."""
+
+    def __init__(self, opts: Any) -> None:
+        self.asyncOp = opts.asyncOp
+        self.timeout = opts.timeout
+        if hasattr(opts, "rootRank"):
+            self.rootRank = opts.rootRank
+            self.rootTensor = getattr(opts, "rootTensor", 0)
+        if hasattr(opts, "reduceOp"):
+            self.reduceOp = _op_of(opts.reduceOp)
+
+
+def _plain(tensor: Any) -> Any:
+    """The tensor itself, where it stands for one that is being computed, and without
+    its history: an operation writes to it whether or not a gradient is asked for."""
+    if hasattr(tensor, "trigger_wait"):
+        tensor = tensor.trigger_wait()
+    if tensor.is_conj() or tensor.is_neg():
+        raise ValueError("a conjugated or negated view: call resolve_conj() or clone()")
+    return tensor.detach() if tensor.requires_grad else tensor
+
+
+def _converted(given: Any) -> Any:
+    if isinstance(given, torch.Tensor):
+        return _plain(given)
+    if isinstance(given, list | tuple):
+        return [_converted(each) for each in given]
+    if isinstance(given, _Ops | _Ops.RedOpType):
+        return _op_of(given)
+    return _Options(given) if hasattr(given, "asyncOp") else given
+
+
+def _first_tensor(given: Any) -> Any:
+    """The first tensor among arguments, which may be lists."""
+    if isinstance(given, torch.Tensor):
+        return given
+    if isinstance(given, list | tuple):
+        for each in given:
+            found = _first_tensor(each)
+            if found is not None:
+                return found
+    return None
+
+
+def _is_frequent(tensor: Any) -> bool:
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.is_cpu
+        and not tensor.requires_grad
+        and not tensor.is_sparse
+        and not tensor.is_neg()
+    )
+
+
+class ProcessGroupDistlite(torch.distributed.ProcessGroup):
+    """Ranks that communicate by distlite, as torch sees them."""
+
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        name: str = "0",
+        ranks: list[int] | None = None,
+    ) -> None:
+        # The constructor that takes a store does not make subclasses.
+        super().__init__(rank, size)
+        self._store = store
+        self._timeout = timeout
+        self._group_name, self._group_desc = name, "undefined"
+        self._others: dict[str, Any] = {}
+        self._own = self._make(store, rank, size, timeout, name)
+        if ranks:
+            self._own._set_global_ranks(ranks)
+
+    @staticmethod
+    @raises_as_torch
+    def _make(store: Any, rank: int, size: int, timeout: timedelta, name: str) -> Any:
+        return distlite.ProcessGroup(TorchStore(store), rank, size, timeout, name)
+
+    def __repr__(self) -> str:
+        own = self.__dict__.get("_own")
+        return f"<distlite.torch.ProcessGroupDistlite: {own!r}>"
+
+    # What the group is.  torch's class keeps the name with its backends written in C++,
+    # of which there is none: C++ asks the methods, Python the properties.
+    def setGroupName(self, name: str) -> None:
+        """Takes the name that torch gives the group."""
+        self._group_name = name
+
+    def getGroupName(self) -> str:
+        """The name of the group."""
+        return self._group_name
+
+    def setGroupDesc(self, desc: str) -> None:
+        """Takes what the group is for."""
+        self._group_desc = desc
+
+    def getGroupDesc(self) -> str:
+        """What the group is for."""
+        return self._group_desc
+
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+    group_name, group_desc = property(getGroupName), property(getGroupDesc)
+
+    def getBackendName(self) -> str:
+        """What torch's C++ calls the backend."""
+        return "distlite"
+
+    def name(self) -> str:
+        """The name of the backend."""
+        return "distlite"
+
+    def _get_backend_name(self) -> str:
+        return "distlite"
+
+    @property
+    def supports_splitting(self) -> bool:
+        """True: split_group() needs no group of all ranks."""
+        return True
+
+    supports_coalescing = False
+    supports_shrinking = False
+    supports_time_estimate = False
+    options = None
+
+    def get_group_store(self) -> Any:
+        """The store of torch over which the ranks have met."""
+        return self._store
+
+    def _names(self) -> dict[str, str]:
+        """The backend of each device."""
+        try:
+            config = torch.distributed.get_backend_config(self)
+        except (KeyError, ValueError):
+            # torch has not registered the group, or it was made by hand.
+            return {"cpu": "distlite"}
+        return dict(pair.split(":") for pair in config.split(","))
+
+    @property
+    def _device_types(self) -> list[Any]:
+        return [torch.device(device) for device in self._names()]
+
+    def _get_backend(self, device: Any) -> Any:
+        """The group itself for the CPU, a backend of torch for other devices."""
+        device = torch.device(device)
+        if device.type == "cpu":
+            return self
+        other = self._elsewhere(device)
+        is_backend = isinstance(other, ProcessGroupDistlite)
+        return other if is_backend else other._get_backend(device)
+
+    def _elsewhere(self, device: Any) -> Any:
+        """The group of torch that serves a device which is not the CPU."""
+        made = self._others.get(device.type)
+        if made is None:
+            name = self._names().get(device.type)
+            if name is None or name == "distlite":
+                raise RuntimeError(
+                    f"No backend type associated with device type {device.type}: "
+                    f'name one, as in init_process_group("cpu:distlite,cuda:nccl")'
+                )
+            made = _make_other(self, device.type, name)
+            self._others[device.type] = made
+        return made
+
+    # Lives.
+    def abort(self) -> None:
+        """Makes running and later operations fail at once, on all ranks."""
+        self._own.abort()
+        for other in self._others.values():
+            other.abort()
+
+    def shutdown(self) -> None:
+        """Leaves the group."""
+        self._own.shutdown()
+        for other in self._others.values():
+            other.shutdown()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """Sets the time that an operation may take from now on."""
+        self._timeout = timeout
+        self._own.set_timeout(timeout)
+        for other in self._others.values():
+            other.set_timeout(timeout)
+
+    _set_default_timeout = set_timeout
+
+    def _set_sequence_number_for_group(self) -> None:
+        """distlite numbers operations from the beginning."""
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._own._get_sequence_number_for_group()
+
+    def split_group(
+        self,
+        new_ranks: list[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> ProcessGroupDistlite | None:
+        """A group of some of the ranks, which alone call it; None on others."""
+        if self.rank() not in new_ranks:
+            return None
+        name = group_name or f"{self.group_name}:split:" + "_".join(map(str, new_ranks))
+        made = ProcessGroupDistlite(
+            torch.distributed.PrefixStore(f"{name}/", self.get_group_store()),
+            new_ranks.index(self.rank()),
+            len(new_ranks),
+            self._timeout if timeout is None else timeout,
+            name,
+        )
+        made._set_group_name(name)
+        made._set_group_desc(group_desc or f"{self.group_desc}:split")
+        return made
+
+    splitGroup = split_group
+
+    @raises_as_torch
+    def monitored_barrier(
+        self, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        """Waits for all ranks, and says which have not arrived."""
+        limit = self._timeout if timeout is None else timeout
+        self._own.monitored_barrier(limit, wait_all_ranks)
+
+    # Operations whose calls are frequent.
+    def allreduce(
+        self, tensors: Any, opts: Any = None, *rest: Any, **named: Any
+    ) -> Any:
+        """Combines a tensor with those of all ranks, in place."""
+        if type(opts) is torch.distributed.AllreduceOptions and len(tensors) == 1:
+            tensor = tensors[0]
+            if not opts.asyncOp and _is_frequent(tensor) and opts.timeout == _UNSET:
+                try:
+                    _C.all_reduce(tensor, _op_of(opts.reduceOp), self._own)
+                except distlite.DistError as error:
+                    raise as_torch(error) from error
+                return ENDED
+        tensor = _first_tensor(tensors)
+        if tensor is not None and tensor.is_sparse and tensor.is_cpu:
+            return EndedWork([all_reduce_sparse(self._own, tensor, opts)])
+        return self._begin("allreduce", (tensors, opts, *rest), named)
+
+    def broadcast(
+        self, tensors: Any, opts: Any = None, *rest: Any, **named: Any
+    ) -> Any:
+        """Copies the tensor of one rank to all others."""
+        if type(opts) is torch.distributed.BroadcastOptions and len(tensors) == 1:
+            tensor = tensors[0]
+            if not opts.asyncOp and _is_frequent(tensor) and opts.timeout == _UNSET:
+                try:
+                    _C.broadcast(tensor, None, self._own, False, opts.rootRank)
+                except distlite.DistError as error:
+                    raise as_torch(error) from error
+                return ENDED
+        return self._begin("broadcast", (tensors, opts, *rest), named)
+
+    def _begin(self, name: str, args: Any, named: dict[str, Any]) -> Any:
+        """The operation by the method of that name, of distlite's group or torch's."""
+        tensor = _first_tensor([*args, *named.values()])
+        if tensor is not None and not tensor.is_cpu:
+            return getattr(self._elsewhere(tensor.device), name)(*args, **named)
+        given = [_converted(each) for each in args]
+        words = {word: _converted(each) for word, each in named.items()}
+        return self._run(name, given, words)
+
+    @raises_as_torch
+    def _run(self, name: str, given: list[Any], words: dict[str, Any]) -> Any:
+        return WorkDistlite(getattr(self._own, name)(*given, **words))
+
+
+def _method(name: str) -> Callable[..., Any]:
+    def method(self: ProcessGroupDistlite, *args: Any, **named: Any) -> Any:
+        return self._begin(name, args, named)
+
+    method.__name__ = name
+    method.__qualname__ = f"ProcessGroupDistlite.{name}"
+    method.__doc__ = getattr(distlite.ProcessGroup, name).__doc__
+    return method
+
+
+for _name in (
+    *("reduce", "allgather", "all_gather_single", "_allgather_base", "gather"),
+    *("scatter", "reduce_scatter", "reduce_scatter_single", "_reduce_scatter_base"),
+    *("alltoall", "all_to_all_single", "alltoall_base", "barrier"),
+    *("send", "recv", "recv_anysource"),
+    *("allreduce_coalesced", "allgather_coalesced", "all_gather_single_coalesced"),
+    *("allgather_into_tensor_coalesced", "reduce_scatter_single_coalesced"),
+    "reduce_scatter_tensor_coalesced",
+):
+    setattr(ProcessGroupDistlite, _name, _method(_name))
+
+
+def _make_other(group: ProcessGroupDistlite, device: str, name: str) -> Any:
+    """torch's group for the tensors of one device.
+
+    `name` is one of torch's backends, or another that was registered.
+    """
+    c10d = torch.distributed.distributed_c10d
+    parent, rank, size = group.get_group_store(), group.rank(), group.size()
+    store = torch.distributed.PrefixStore(f"{device}/", parent)
+    ranks = torch.distributed.get_process_group_ranks(group)
+    kind = torch.distributed.ProcessGroup.BackendType.CUSTOM
+    if name == "gloo":
+        backend = c10d.ProcessGroupGloo(store, rank, size, timeout=group._timeout)
+        kind = torch.distributed.ProcessGroup.BackendType.GLOO
+    elif name in ("nccl", "xccl"):
+        of_torch = getattr(c10d, f"ProcessGroup{name.upper()}")
+        options = of_torch.Options()
+        options._timeout = group._timeout
+        options.global_ranks_in_group = ranks
+        options.group_name = group.group_name
+        backend = of_torch(store, rank, size, options)
+        kind = getattr(torch.distributed.ProcessGroup.BackendType, name.upper())
+    else:
+        plugin = torch.distributed.Backend._plugins[name.upper()]
+        if plugin.extended_api:
+            told = c10d._DistributedBackendOptions()
+            told.store, told.timeout = store, group._timeout
+            told.group_rank, told.group_size = rank, size
+            told.group_id, told.global_ranks_in_group = group.group_name, ranks
+            backend = plugin.creator_fn(told, None)
+        else:
+            backend = plugin.creator_fn(store, rank, size, group._timeout)
+        if isinstance(backend, torch.distributed.ProcessGroup):
+            return backend
+    made = torch.distributed.ProcessGroup(store, rank, size)
+    made._set_default_backend(kind)
+    made._register_backend(torch.device(device), kind, backend)
+    return made
+
+
+def create(told: Any, _options: Any) -> ProcessGroupDistlite:
+    """What torch calls to make a group of the backend."""
+    return ProcessGroupDistlite(
+        told.store,
+        told.group_rank,
+        told.group_size,
+        told.timeout,
+        told.group_id,
+        told.global_ranks_in_group,
+    )
+
+
+def _leave_to_python() -> None:
+    """Makes torch.compile run the methods as they are, with all that they call.
+
+    torch.compiler.disable() says the same, but costs each call more time than a small
+    all_reduce, and importing torch's compiler.
+    """
+    evaluation = torch._C._dynamo.eval_frame
+    skip = evaluation._FrameAction.SKIP
+    for kind in (ProcessGroupDistlite, WorkDistlite, EndedWork):
+        for each in vars(kind).values():
+            for function in (each, inspect.unwrap(each)):
+                code = getattr(function, "__code__", None)
+                if code is not None:
+                    strategy = evaluation._FrameExecStrategy(skip, skip)
+                    evaluation.set_code_exec_strategy(code, strategy)
+
+
+_leave_to_python()

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A store of torch as a store of distlite, over which the ranks of a group meet."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import torch.distributed
+
+import distlite
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+__all__ = ["TorchStore"]
+
+
+class TorchStore(distlite.Store):
+    """Passes each request on to a store of torch.
+
+    The connection is its own where the store can be cloned: a request that waits would
+    otherwise hold up the requests of the program.  wait() is made from check(): the
+    core has to tell a timeout, after which it looks for failures, from other errors.
+    """
+
+    def __init__(self, store: Any) -> None:
+        super().__init__()
+        try:
+            self._store = store.clone()
+        except (NotImplementedError, RuntimeError):
+            # A store that is written in Python.
+            self._store = store
+
+    def set(self, key: Any, value: Any) -> None:
+        """Stores a value under a key."""
+        with _errors():
+            self._store.set(key, value)
+
+    def get(self, key: Any) -> bytes:
+        """The value of a key, which it waits for."""
+        self.wait([key])
+        with _errors():
+            return bytes(self._store.get(key))
+
+    def add(self, key: Any, amount: int) -> int:
+        """Adds to the number under a key."""
+        with _errors():
+            return int(self._store.add(key, amount))
+
+    def compare_set(self, key: Any, expected: Any, desired: Any) -> bytes:
+        """Stores `desired` if the value is `expected`; returns what is there then."""
+        with _errors():
+            return bytes(self._store.compare_set(key, expected, desired))
+
+    def delete_key(self, key: Any) -> bool:
+        """Deletes a key; whether there was one."""
+        with _errors():
+            return bool(self._store.delete_key(key))
+
+    def check(self, keys: Any) -> bool:
+        """Whether all keys exist."""
+        with _errors():
+            return bool(self._store.check(list(keys)))
+
+    def num_keys(self) -> int:
+        """How many keys there are."""
+        with _errors():
+            return int(self._store.num_keys())
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Errors of torch's stores become those of distlite's."""
+    try:
+        yield
+    except torch.distributed.DistNetworkError as error:
+        raise distlite.DistNetworkError(str(error)) from error
+    except RuntimeError as error:
+        raise distlite.DistStoreError(str(error)) from error

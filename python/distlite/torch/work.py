@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The works of torch that stand for operations of distlite."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import torch
+import torch.distributed
+
+import distlite
+from distlite import futures
+
+from .errors import as_torch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["ENDED", "EndedWork", "WorkDistlite"]
+
+_OWN = timedelta(0)
+
+
+class WorkDistlite(torch.distributed.Work):
+    """An operation of distlite that torch waits for."""
+
+    def __init__(self, work: distlite.Work):
+        super().__init__()
+        self._work = work
+
+    def __repr__(self) -> str:
+        return f"<distlite.torch.WorkDistlite: {self.__dict__.get('_work')!r}>"
+
+    def wait(self, timeout: timedelta = _OWN) -> bool:
+        """True when the operation has ended well; raises what it failed with."""
+        try:
+            self._work.wait(timeout)
+        except distlite.DistError as error:
+            raise as_torch(error) from error
+        return True
+
+    def synchronize(self) -> None:
+        """Waits as wait() does."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether the operation has ended, well or not."""
+        return self._work.is_completed()
+
+    def is_success(self) -> bool:
+        """Whether the operation has ended well."""
+        return self._work.is_success()
+
+    def exception(self) -> BaseException | None:
+        """What the operation failed with, or None."""
+        error = self._work.exception()
+        return None if error is None else as_torch(error)
+
+    def result(self) -> list[Any]:
+        """The tensors that the operation has written."""
+        return list(self._work.result())
+
+    def source_rank(self) -> int:
+        """The rank in the group of a message's sender."""
+        return self._work.source_rank()
+
+    _source_rank = source_rank
+
+    def get_future(self) -> Any:
+        """A future of result().
+
+        Hooks of DDP wait for a future inside a callback of another.  That runs on the
+        thread of callbacks, which could then not end the second one: there, the
+        operation itself is waited for.
+        """
+        if threading.current_thread() is futures._thread:
+            self.wait()
+            return EndedWork(self.result()).get_future()
+        begun: Any = torch.futures.Future()
+
+        # A callback that raises makes a future that has failed in C++ as well, which
+        # set_exception() would not.
+        def take(_: Any) -> list[Any]:
+            self.wait()
+            return self.result()
+
+        taken = begun.then(take)
+        self._work.get_future().add_done_callback(lambda _: begun.set_result(None))
+        return taken
+
+
+class EndedWork(torch.distributed.Work):
+    """An operation that has ended well."""
+
+    def __init__(self, outputs: list[Any] | None = None):
+        super().__init__()
+        self._outputs = [] if outputs is None else outputs
+
+    def wait(self, timeout: timedelta = _OWN) -> bool:
+        """True."""
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing is left to wait for."""
+
+    def is_completed(self) -> bool:
+        """True."""
+        return True
+
+    def is_success(self) -> bool:
+        """True."""
+        return True
+
+    def exception(self) -> None:
+        """None."""
+
+    def result(self) -> list[Any]:
+        """The tensors that the operation has written."""
+        return self._outputs
+
+    def get_future(self) -> Any:
+        """A future that has its value."""
+        future: Any = torch.futures.Future()
+        future.set_result(self._outputs)
+        return future
+
+
+# What a function of torch gets that waits at once, and asks for nothing else.
+ENDED = EndedWork()
