@@ -8,6 +8,7 @@
 #   make device     the tests that need a GPU; CUDA=13 for the newer runtime
 #   make asan       C and unit tests under a sanitizer; also ubsan, tsan, valgrind
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS
+#   make hostile    what strangers may cost a store's server, as a table; WHAT=add_on_blanks
 #   make soak       random programs, kills, threads: MINUTES=5 SEED=1 WHAT=differential,...
 #   make lint       layering, C-API rules, stubs, ruff, mypy, clang-format
 #   make format     what lint wants
@@ -30,7 +31,7 @@ PYTEST := $(BIN)/python -m pytest
 BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 export PYTHON
 
-.PHONY: build demo test test-c test-multi slow parity mpis test-mpis device asan ubsan \
+.PHONY: hostile build demo test test-c test-multi slow parity mpis test-mpis device asan ubsan \
 	tsan valgrind fuzz soak lint format bench docs clean
 
 build: export DISTLITE_WERROR = 1
@@ -156,6 +157,9 @@ valgrind: .venv/.packages
 
 fuzz: .venv/.packages
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS)
+
+hostile: build/.extension
+	$(BIN)/python tests/hostile/hostile.py $(WHAT)
 
 soak: build/.extension
 	$(BIN)/python tests/soak/soak.py --minutes $(MINUTES) $(addprefix --seed=,$(SEED)) \

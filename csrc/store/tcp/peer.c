@@ -23,9 +23,11 @@
 /* Parts of one sendmsg(2). */
 #define PARTS 64
 
-/* Sends in a row: a client that reads as fast as it is written to must not keep the
- * server to itself.  The loop comes back, for the socket still has room. */
-#define TURNS 8
+/* Sends in a row, and bytes of one: a client that reads as fast as it is written to, or
+ * has large buffers, must not keep the server to itself.  The loop comes back, for the
+ * socket still has room. */
+#define TURNS 4
+#define SEND_SIZE (256u << 10)
 
 /* At most this part of the descriptors that a process may have is kept for the program,
  * where it may have few. */
@@ -72,6 +74,15 @@ send_some(int fd, const dl_output *output)
 {
     struct iovec parts[PARTS];
     int count = dl_output_gather(output, parts, PARTS);
+    size_t left = SEND_SIZE;
+
+    for (int i = 0; i < count; i++) {
+        if (parts[i].iov_len >= left) {
+            parts[i].iov_len = left;
+            count = i + 1;
+        }
+        left -= parts[i].iov_len;
+    }
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
 
     /* Most replies are one part, for which the kernel has less to copy in. */
@@ -185,12 +196,11 @@ void
 dl_acceptor_init(dl_acceptor *acceptor, int fd, const dl_limits *limits)
 {
     *acceptor = (dl_acceptor){.fd = fd, .reserve = limits->descriptors};
-    /* Those accepted inherit it: what is sent to a host that has gone is given up as that
-     * is to a client that takes nothing. */
+    /* Those accepted inherit it: what is sent to a host that has gone is given up.  Later
+     * than here, for the kernel gives up without a word to a client that is there. */
+    int64_t limit = 2 * limits->stall / DL_MILLISECOND;
     dl_socket_set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
-                         (int)(limits->stall / DL_MILLISECOND < INT_MAX
-                                   ? limits->stall / DL_MILLISECOND
-                                   : INT_MAX));
+                         limit < INT_MAX ? (int)limit : INT_MAX);
 }
 
 /* Errors of a connection that did not live until it was accepted are accept(2)'s too:

@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What strangers may cost a store's server: `hostile.py [--server poll] [ATTACK ...]`.
+
+Each attack is a program against a server in a process of its own, whose standard error
+nobody reads. Meanwhile another client sends pings and looks how long the slowest answer
+takes, and afterwards the server's memory, descriptors and processor time are compared
+with those before. One table shows it all, with the bound of each; what is over its
+bound makes the exit status 1. The bounds are far above what is measured on an idle
+machine, and far below what a server without limits costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import resource
+import select
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
+SET, ADD, WAIT, DELETE, MULTI_GET, MULTI_SET, PING, LIST = 1, 4, 6, 8, 10, 11, 13, 17
+GET = 3
+CHECKED = 0x80
+MIB = 1 << 20
+SERVERS = ("poll", "libuv")
+PATIENCE = 60.0
+
+SERVER = """
+import resource, sys
+from distlite import TCPStore
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (min(int(sys.argv[2]), hard), hard))
+store = TCPStore("127.0.0.1", 0, is_master=True, use_libuv=sys.argv[1] == "libuv")
+print(store.port, flush=True)
+for line in sys.stdin:
+    with open("/dev/null"):
+        print("opened", flush=True)
+"""
+
+
+def blob(data: bytes) -> bytes:
+    return struct.pack("<Q", len(data)) + data
+
+
+def request(op: int, *fields: bytes) -> bytes:
+    return bytes([op]) + b"".join(fields)
+
+
+def keys(names: list[bytes]) -> bytes:
+    return struct.pack("<Q", len(names)) + b"".join(map(blob, names))
+
+
+class Server:
+    """A store's server, and what it costs."""
+
+    def __init__(self, kind: str, descriptors: int, settings: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVER, kind, str(descriptors)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **settings},
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+        self.folder = Path(f"/proc/{self.process.pid}")
+
+    def connect(self) -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return client
+
+    def join(self) -> socket.socket:
+        client = self.connect()
+        client.sendall(VALIDATE)
+        return client
+
+    def memory(self) -> float:
+        pages = int((self.folder / "statm").read_text().split()[1])
+        return pages * resource.getpagesize() / MIB
+
+    def descriptors(self) -> int:
+        return len(list((self.folder / "fd").iterdir()))
+
+    def processor(self) -> float:
+        fields = (self.folder / "stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def can_open(self) -> bool:
+        """Whether the program in which it runs can open a file."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write("open\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline() == "opened\n"
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+class Victim:
+    """Sends one ping after another; `slowest` is the longest wait, in seconds."""
+
+    def __init__(self, server: Server) -> None:
+        self.slowest = 0.0
+        self.answers = 0
+        self._client = server.join()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._ping, daemon=True)
+        self._thread.start()
+
+    def _ping(self) -> None:
+        while not self._is_over.is_set():
+            began = time.monotonic()
+            try:
+                ping(self._client)
+            except OSError:
+                self.slowest = float("inf")
+                return
+            self.slowest = max(self.slowest, time.monotonic() - began)
+            self.answers += 1
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._client.close()
+
+
+def receive(client: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = client.recv(size - len(data))
+        if not piece:
+            raise ConnectionResetError("the server has closed the connection")
+        data += piece
+    return data
+
+
+def ping(client: socket.socket) -> None:
+    """Returns when all that was asked before is done."""
+    client.sendall(request(PING, b"\1\2\3\4"))
+    assert receive(client, 4) == b"\1\2\3\4"
+
+
+def feed(client: socket.socket, data: bytes) -> None:
+    """Sends until all is sent, or the server ends the conversation."""
+    with contextlib.suppress(OSError):
+        client.sendall(data)
+
+
+Attack = Callable[[Server, contextlib.ExitStack], None]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What an attack may cost at most, and how the server is set up for it."""
+
+    slowest: float = 3.0  # seconds
+    memory: float = 64.0  # MiB
+    descriptors: int = 30
+    processor: float = 5.0  # seconds
+    limit: int = 4096  # descriptors the server's process may have
+    settings: tuple[tuple[str, str], ...] = ()
+
+
+ATTACKS: dict[str, tuple[Attack, Bound]] = {}
+
+
+def attack(bound: Bound) -> Callable[[Attack], Attack]:
+    def enter(function: Attack) -> Attack:
+        ATTACKS[function.__name__] = (function, bound)
+        return function
+
+    return enter
+
+
+def joined(server: Server, stack: contextlib.ExitStack) -> socket.socket:
+    return stack.enter_context(server.join())
+
+
+@attack(Bound())
+def add_on_blanks(server: Server, stack: contextlib.ExitStack) -> None:
+    """6,000 requests to add to a value of 8 MiB of blanks."""
+    client = joined(server, stack)
+    client.sendall(request(SET, blob(b"k"), blob(b" " * (8 * MIB))))
+    one = request(ADD | CHECKED, blob(b"k"), struct.pack("<q", 1))
+    reader = threading.Thread(target=discard, args=(client,), daemon=True)
+    reader.start()
+    client.sendall(one * 6000)
+    client.shutdown(socket.SHUT_WR)
+    reader.join()
+
+
+def discard(client: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while client.recv(MIB):
+            pass
+
+
+@attack(Bound(processor=10.0))
+def one_byte_requests(server: Server, stack: contextlib.ExitStack) -> None:
+    """A million requests of one byte in a row."""
+    client = joined(server, stack)
+    reader = threading.Thread(target=discard, args=(client,), daemon=True)
+    reader.start()
+    client.sendall(request(7) * 1_000_000)
+    client.shutdown(socket.SHUT_WR)
+    reader.join()
+
+
+@attack(Bound())
+def wait_for_one_key_often(server: Server, stack: contextlib.ExitStack) -> None:
+    """20 clients wait for one key 131,071 times each; another sets and deletes it."""
+    many = request(WAIT, keys([b"k"] * 131071 + [b"never"]))
+    for _ in range(20):
+        joined(server, stack).sendall(many)
+    client = joined(server, stack)
+    for _ in range(100):
+        client.sendall(
+            request(SET, blob(b"k"), blob(b"")) + request(DELETE, blob(b"k"))
+        )
+        receive(client, 8)
+
+
+@attack(Bound(memory=256.0))
+def many_keys_at_once(server: Server, stack: contextlib.ExitStack) -> None:
+    """131,072 keys set, got and waited for in one request each."""
+    client = joined(server, stack)
+    names = [b"%d" % number for number in range(131072)]
+    pairs = b"".join(blob(name) + blob(name) for name in names)
+    client.sendall(request(MULTI_SET, struct.pack("<Q", len(names)), pairs))
+    ping(client)
+    client.sendall(request(MULTI_GET, keys(names)))
+    receive(client, sum(8 + len(name) for name in names))
+    client.sendall(request(WAIT, keys(names)))
+    assert receive(client, 1) == b"\0"
+
+
+@attack(Bound(descriptors=110))
+def listings_that_nobody_reads(server: Server, stack: contextlib.ExitStack) -> None:
+    """100 clients send 6 bytes each: they list 100,000 keys, and read nothing."""
+    client = joined(server, stack)
+    names = [b"%d" % number for number in range(100_000)]
+    pairs = b"".join(blob(name) + blob(b"") for name in names)
+    client.sendall(request(MULTI_SET, struct.pack("<Q", len(names)), pairs))
+    ping(client)
+    for _ in range(100):
+        joined(server, stack).sendall(request(LIST))
+    ping(client)
+
+
+@attack(Bound(memory=8.0, descriptors=110))
+def announcements(server: Server, stack: contextlib.ExitStack) -> None:
+    """100 clients announce a value of 8 MiB each and send none of it."""
+    for _ in range(100):
+        joined(server, stack).sendall(
+            request(SET, blob(b"k"), struct.pack("<Q", 8 * MIB))
+        )
+
+
+@attack(
+    Bound(
+        memory=128.0,
+        descriptors=60,
+        settings=(("DISTLITE_STORE_PENDING", str(64 * MIB)),),
+    )
+)
+def requests_half_sent(server: Server, stack: contextlib.ExitStack) -> None:
+    """50 clients send 7 of 8 MiB each, to a server that may hold 64 MiB of such."""
+    head = request(SET, blob(b"k"), struct.pack("<Q", 8 * MIB))
+    for _ in range(50):
+        feed(joined(server, stack), head + bytes(7 * MIB))
+
+
+@attack(Bound(memory=128.0, settings=(("DISTLITE_STORE_BYTES", str(64 * MIB)),)))
+def keys_without_end(server: Server, stack: contextlib.ExitStack) -> None:
+    """40 values of 8 MiB, in a store that may hold 64 MiB."""
+    for number in range(40):
+        feed(
+            joined(server, stack),
+            request(SET, blob(b"%d" % number), blob(bytes(8 * MIB))),
+        )
+
+
+@attack(Bound())
+def a_log_that_nobody_reads(server: Server, stack: contextlib.ExitStack) -> None:
+    """2,000 clients of a line of the log each."""
+    for _ in range(2000):
+        with server.join() as client:
+            client.sendall(request(0x55, b"\x1b]0;" + b"x" * 12))
+            discard(client)
+
+
+@attack(Bound(descriptors=300, limit=256))
+def descriptors(server: Server, stack: contextlib.ExitStack) -> None:
+    """300 connections that say nothing, to a process that may have 256 descriptors."""
+    for _ in range(300):
+        stack.enter_context(server.connect())
+    if not server.can_open():
+        raise AssertionError("the program cannot open a file")
+
+
+@attack(
+    Bound(descriptors=20, settings=(("DISTLITE_STORE_VALIDATE_SECONDS", "1"),)),
+)
+def strangers_that_say_nothing(server: Server, stack: contextlib.ExitStack) -> None:
+    """500 connections that never say that they are store clients."""
+    strangers = [stack.enter_context(server.connect()) for _ in range(500)]
+    for stranger in strangers:
+        discard(stranger)
+
+
+@attack(
+    Bound(
+        memory=96.0, descriptors=20, settings=(("DISTLITE_STORE_STALL_SECONDS", "1"),)
+    )
+)
+def readers_without_progress(server: Server, stack: contextlib.ExitStack) -> None:
+    """50 clients ask for 64 MiB each and read nothing."""
+    client = joined(server, stack)
+    client.sendall(request(SET, blob(b"k"), blob(bytes(8 * MIB))))
+    ping(client)
+    readers = [joined(server, stack) for _ in range(50)]
+    for reader in readers:
+        reader.sendall(request(GET, blob(b"k")) * 8)
+    for reader in readers:
+        wait_for_reset(reader)
+
+
+def wait_for_reset(client: socket.socket) -> None:
+    """Without reading what has come before it."""
+    poller = select.poll()
+    poller.register(client, select.POLLRDHUP)
+    if not poller.poll(PATIENCE * 1000):
+        raise AssertionError("a client that reads nothing is still connected")
+
+
+@dataclass(frozen=True)
+class Cost:
+    slowest: float
+    memory: float
+    descriptors: int
+    processor: float
+    failure: str = ""
+
+    def excess(self, bound: Bound) -> list[str]:
+        names = ("slowest", "memory", "descriptors", "processor")
+        over = [name for name in names if getattr(self, name) > getattr(bound, name)]
+        return over + ([self.failure] if self.failure else [])
+
+
+def measure(name: str, kind: str) -> Cost:
+    """Runs one attack against a new server."""
+    function, bound = ATTACKS[name]
+    server = Server(kind, bound.limit, dict(bound.settings))
+    try:
+        victim = Victim(server)
+        memory, files, processor = (
+            server.memory(),
+            server.descriptors(),
+            server.processor(),
+        )
+        failure = ""
+        with contextlib.ExitStack() as stack:
+            try:
+                function(server, stack)
+            except (AssertionError, OSError) as error:
+                failure = f"{type(error).__name__}: {error}"
+            # Still while the attackers are connected.
+            used = server.processor() - processor
+            cost = (server.memory() - memory, server.descriptors() - files)
+        victim.close()
+        return Cost(victim.slowest, cost[0], cost[1], used, failure)
+    finally:
+        server.close()
+
+
+def rows(names: list[str], kinds: list[str]) -> Iterator[tuple[str, str, Cost]]:
+    for name in names:
+        for kind in kinds:
+            yield name, kind, measure(name, kind)
+
+
+HEAD = (
+    f"{'attack':28} {'server':6} {'slowest answer':>15} {'memory':>15} "
+    f"{'descriptors':>12} {'processor':>12}"
+)
+
+
+def line(name: str, kind: str, cost: Cost) -> str:
+    """A row of the table: what was measured, and after the stroke the bound."""
+    bound = ATTACKS[name][1]
+    excess = cost.excess(bound)
+    return (
+        f"{name:28} {kind:6} {cost.slowest * 1000:7.1f}/{bound.slowest * 1000:.0f} ms "
+        f"{cost.memory:7.1f}/{bound.memory:3.0f} MiB "
+        f"{cost.descriptors:8}/{bound.descriptors:3} "
+        f"{cost.processor:7.2f}/{bound.processor:2.0f} s"
+        + (f"  OVER: {', '.join(excess)}" if excess else "")
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--server", choices=SERVERS, action="append")
+    parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=", ".join(ATTACKS))
+    options = parser.parse_args()
+    unknown = set(options.attacks) - set(ATTACKS)
+    if unknown:
+        parser.error(f"no such attack: {', '.join(sorted(unknown))}")
+    is_bounded = True
+    print(HEAD)
+    for name, kind, cost in rows(
+        options.attacks or list(ATTACKS), options.server or list(SERVERS)
+    ):
+        is_bounded &= not cost.excess(ATTACKS[name][1])
+        print(line(name, kind, cost), flush=True)
+    return 0 if is_bounded else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
