@@ -58,6 +58,7 @@ class CheckIn:
         self._keys.set(f"here/{self._rank}", self._who)
         begin = time.monotonic()
         limit = timeout.total_seconds()
+        limit = limit if limit >= 0 else float("inf")
         pause, has_looked = FIRST_LOOK, False
         while not self._have_all_come(pause):
             self._look_for_faults()

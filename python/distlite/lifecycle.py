@@ -62,7 +62,7 @@ def init_process_group(
         init_method: The URL; not together with `store`. With backend "mpi" it may be
             left out where MPI's launcher has started the processes.
         timeout: The time that this call and, by default, each operation may take: a
-            `timedelta` or seconds; None is 30 minutes.
+            `timedelta` or seconds; None is 30 minutes, and a negative one never ends.
         world_size: The number of processes of the job.
         rank: The rank of this process, from 0 to `world_size` - 1.
         store: A store that all processes share; `rank` and `world_size` are needed with
@@ -178,7 +178,7 @@ def process_group(
         backend: The backend, as for `init_process_group`.
         init_method: The URL by which the processes meet; not together with `store`.
         timeout: The time that joining and each operation may take: a `timedelta` or
-            seconds; None is 30 minutes.
+            seconds; None is 30 minutes, and a negative one never ends.
         world_size: The number of processes of the job.
         rank: The rank of this process, from 0 to `world_size` - 1.
         store: A store that all processes share; `rank` and `world_size` are needed with
@@ -312,12 +312,13 @@ def _limit_of(timeout: object, config: str = "") -> timedelta:
     if timeout is None:
         return default_pg_timeout
     if isinstance(timeout, (int, float)) and not isinstance(timeout, bool):
-        if timeout != timeout or timeout < 0:
-            raise ValueError(f"timeout must be zero or more seconds, not {timeout}")
+        # The rules of the extension (csrc/python/convert.c), which takes the result.
+        if timeout != timeout:
+            raise ValueError("timeout must not be NaN")
         try:
             return timedelta(seconds=timeout)
         except OverflowError:
-            return timedelta.max
+            return timedelta.max if timeout > 0 else timedelta(seconds=-1)
     if not isinstance(timeout, timedelta):
         raise TypeError(
             "Expected timeout argument to be of type datetime.timedelta, got "

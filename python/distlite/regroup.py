@@ -259,7 +259,8 @@ def _make_and_meet(
 ) -> ProcessGroup:
     """A survivor may have tried before, given up, and try again: its first attempts are
     met first, and passed over."""
-    deadline = time.monotonic() + former.timeout.total_seconds()
+    limit = former.timeout.total_seconds()
+    deadline = time.monotonic() + (limit if limit >= 0 else float("inf"))
     while True:
         made = part.make(made_of, former.timeout)
         try:

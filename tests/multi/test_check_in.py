@@ -55,6 +55,12 @@ def test_world_sizes_that_differ_are_named_on_every_rank(method, sizes):
     check_sizes(run_ranks(check_in_ranks.start, 3, roles=roles, **method), sizes)
 
 
+@pytest.mark.parametrize("is_number", [True, False])
+def test_a_negative_timeout_never_ends(is_number):
+    limits = run_ranks(check_in_ranks.for_ever, 2, is_number=is_number)
+    assert limits == [-1.0, -1.0]
+
+
 def test_a_rank_that_is_started_twice_is_named_on_every_rank(method):
     check_twice(run_ranks(check_in_ranks.start, 3, roles=TWICE, **method))
 

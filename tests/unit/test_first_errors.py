@@ -64,7 +64,7 @@ BEGINNINGS: list[tuple[dict[str, str | None], dict[str, Any], str]] = [
     ({}, {"backend": "glo"}, "Unknown backend type glo; there are gloo, mpi, nccl"),
     ({}, {"backend": 5}, "must be string-ish"),
     ({}, {"timeout": "30s"}, "timedelta, got 30s, which is no number of"),
-    ({}, {"timeout": -1}, "timeout must be zero or more seconds, not -1"),
+    ({}, {"timeout": float("nan")}, "timeout must not be NaN"),
     ({}, {"init_method": "localhost:1"}, "handler for localhost://; there are env://"),
     ({}, {"init_method": "tcp://127.0.0.1:0"}, "rank parameter missing"),
     ({}, {"init_method": "tcp://127.0.0.1"}, "port number missing"),
