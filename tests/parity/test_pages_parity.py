@@ -13,7 +13,12 @@ from pages import DOCS, run_page
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "package"),
-    [("stores", "torch"), ("from-torch", "torch"), ("from-mpi4py", "mpi4py")],
+    [
+        ("stores", "torch"),
+        ("from-torch", "torch"),
+        ("faster-torch", "torch"),
+        ("from-mpi4py", "mpi4py"),
+    ],
 )
 def test_a_page_with_another_package(tmp_path: Path, name: str, package: str):
     pytest.importorskip(package, reason=f"{package} is not installed")
