@@ -387,6 +387,9 @@ converse_without_memory(dl_bytes bytes, long failing, dl_bytes expected)
             status = dl_session_resume(&f.sessions[0]);
         }
     }
+    while (status == DL_OK && dl_hub_take_changed(&f.hub) != NULL) {
+        status = dl_session_resume(&f.sessions[0]);
+    }
     bool has_failed = dl_check_allocation_failed();
     send_some(&f, 0, SIZE_MAX);
     dl_bytes reply = dl_buffer_bytes(&f.replies[0]);
@@ -916,6 +919,68 @@ CHECK_CASE(a_client_has_to_take_some_of_its_replies_in_time)
     dl_session_owes_nothing(&f.sessions[1]);
     CHECK_EQUAL(dl_hub_next_wake(&f.hub), INT64_MAX);
     close_fixture(&f);
+}
+
+/* Requests that take several turns, a listing that does, and a wait that the client ends
+ * itself. */
+static void
+put_long_conversation(dl_buffer *bytes)
+{
+    enum { COUNT = 300 };
+    static dl_bytes keys[COUNT];
+
+    memcpy(keys, many_keys(), sizeof keys);
+    const dl_store_request requests[] = {
+        {.op = DL_OP_MULTI_SET, .count = COUNT, .keys = keys, .values = keys},
+        {.op = DL_OP_CHECK, .is_checked = true, .count = COUNT, .keys = keys},
+        {.op = DL_OP_MULTI_GET, .is_checked = true, .count = COUNT, .keys = keys},
+        {.op = DL_OP_DELETE_KEY, KEY("200")},
+        {.op = DL_OP_WAIT, .is_checked = true, .count = COUNT, .keys = keys},
+        {.op = DL_OP_SET, .is_checked = true, KEY("200"), VALUE("late")},
+        {.op = DL_OP_LIST_KEYS, .is_checked = true},
+        {.op = DL_OP_NUM_KEYS},
+    };
+
+    dl_buffer_put(bytes, DL_LITERAL(VALIDATE));
+    for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
+        dl_wire_put_request(bytes, &requests[i], (dl_bytes){0});
+    }
+    CHECK_OK(dl_buffer_check(bytes));
+}
+
+CHECK_CASE(long_replies_do_not_depend_on_how_the_bytes_are_cut)
+{
+    dl_buffer bytes = {0};
+    dl_buffer whole = {0};
+    dl_buffer cut = {0};
+
+    put_long_conversation(&bytes);
+    converse(dl_buffer_bytes(&bytes), bytes.size, bytes.size, &whole);
+    CHECK(whole.size > 300 * 9);
+    for (size_t step = 1; step < 20000; step = step * 3 + 1) {
+        converse(dl_buffer_bytes(&bytes), 5, step, &cut);
+        CHECK(dl_bytes_equal(dl_buffer_bytes(&cut), dl_buffer_bytes(&whole)));
+    }
+    dl_buffer_fini(&bytes);
+    dl_buffer_fini(&whole);
+    dl_buffer_fini(&cut);
+}
+
+CHECK_CASE(a_long_conversation_survives_or_ends_when_memory_runs_out)
+{
+    dl_buffer bytes = {0};
+    dl_buffer whole = {0};
+    long failing = 1;
+
+    put_long_conversation(&bytes);
+    converse(dl_buffer_bytes(&bytes), bytes.size, bytes.size, &whole);
+    while (converse_without_memory(dl_buffer_bytes(&bytes), failing,
+                                   dl_buffer_bytes(&whole))) {
+        failing++;
+    }
+    CHECK(failing > 300);
+    dl_buffer_fini(&bytes);
+    dl_buffer_fini(&whole);
 }
 
 /* Memory */
