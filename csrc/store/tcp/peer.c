@@ -23,11 +23,11 @@
 /* Parts of one sendmsg(2). */
 #define PARTS 64
 
-/* Sends in a row, and bytes of one: a client that reads as fast as it is written to, or
+/* Sends in a row, and bytes of them all: a client that reads as fast as it is written to, or
  * has large buffers, must not keep the server to itself.  The loop comes back, for the
  * socket still has room. */
-#define TURNS 4
-#define SEND_SIZE (256u << 10)
+#define TURNS 8
+#define TURN_SIZE (1u << 20)
 
 /* At most this part of the descriptors that a process may have is kept for the program,
  * where it may have few. */
@@ -69,12 +69,12 @@ log_refusal(const dl_peer *peer)
                    "store server: closing the connection of %s: %s", name, text);
 }
 
+/* Sends `left` bytes at most. */
 static ssize_t
-send_some(int fd, const dl_output *output)
+send_some(int fd, const dl_output *output, size_t left)
 {
     struct iovec parts[PARTS];
     int count = dl_output_gather(output, parts, PARTS);
-    size_t left = SEND_SIZE;
 
     for (int i = 0; i < count; i++) {
         if (parts[i].iov_len >= left) {
@@ -94,18 +94,18 @@ bool
 dl_peer_send(dl_peer *peer)
 {
     dl_output *output;
-    bool has_taken = false;
+    size_t left = TURN_SIZE;
 
-    for (int turn = 0; turn < TURNS && (output = peer->session.output) != NULL;
-         turn++) {
-        ssize_t sent = send_some(peer->fd, output);
+    for (int turn = 0;
+         turn < TURNS && left > 0 && (output = peer->session.output) != NULL; turn++) {
+        ssize_t sent = send_some(peer->fd, output, left);
         if (sent < 0 && (errno == EAGAIN || errno == EINTR)) {
             break;
         }
         if (sent < 0) {
             return false;
         }
-        has_taken = true;
+        left -= (size_t)sent;
         dl_output_consume(output, (size_t)sent);
         if (dl_output_size(output) == 0) {
             dl_session_sent(&peer->session, output);
@@ -115,7 +115,7 @@ dl_peer_send(dl_peer *peer)
         shutdown(peer->fd, SHUT_WR);
     }
     if (peer->session.output != NULL || peer->is_refused) {
-        dl_session_owes(&peer->session, has_taken);
+        dl_session_owes(&peer->session, left < TURN_SIZE);
     } else {
         dl_session_owes_nothing(&peer->session);
     }
