@@ -29,7 +29,11 @@ HARD_GRACE = 20.0
 TOOL_FACTOR = 4.0
 
 # Started by Python itself, once per process, on behalf of whoever shares memory.
-ALLOWED_CHILDREN = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+FORK_SERVER = "distlite/testing/fork_server.py"
+ALLOWED_CHILDREN = (
+    *("multiprocessing.resource_tracker", "multiprocessing.forkserver"),
+    FORK_SERVER,
+)
 
 _stderr = pytest.StashKey[int]()
 
@@ -39,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # A shell's background job ignores Ctrl-C, and so would all that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "limit(seconds): may last this long")
+    # A quarter of the processor time; fresh processes where a test or the user says so.
+    os.environ.setdefault("DISTLITE_TESTING_START", "forkserver")
     # Recordings of processes that tests kill go with the folder.
     folder = tempfile.mkdtemp(prefix="distlite-tests-")
     os.environ["DISTLITE_RUNTIME_DIR"] = folder
@@ -83,19 +89,30 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def _children() -> dict[int, str]:
-    """Living children of this process, with their command lines."""
+def _children_of(parent: int) -> dict[int, str]:
+    """Living children of a process, with their command lines."""
     found = {}
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # it has just ended
+        for task in Path(f"/proc/{parent}/task").iterdir():
             for pid in map(int, (task / "children").read_text().split()):
-                command = Path(f"/proc/{pid}/cmdline").read_bytes()
-                found[pid] = command.replace(b"\0", b" ").decode(errors="replace")
-    return {
+                with contextlib.suppress(OSError):
+                    command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                    found[pid] = command.replace(b"\0", b" ").decode(errors="replace")
+    return {pid: command for pid, command in found.items() if command}
+
+
+def _children() -> dict[int, str]:
+    """What the test has to end: children of this process and of its fork server."""
+    children = _children_of(os.getpid())
+    found = {
         pid: command
-        for pid, command in found.items()
-        if command and not any(allowed in command for allowed in ALLOWED_CHILDREN)
+        for pid, command in children.items()
+        if not any(allowed in command for allowed in ALLOWED_CHILDREN)
     }
+    for pid, command in children.items():
+        if FORK_SERVER in command:
+            found |= _children_of(pid)
+    return found
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -95,6 +96,105 @@ def test_functions_that_cannot_be_imported():
 def test_marks_are_for_ranks():
     with pytest.raises(RuntimeError, match="for ranks of distlite.testing.start_ranks"):
         testing.mark("here")
+
+
+STARTS = pytest.mark.parametrize("start", ["spawn", "forkserver"])
+
+
+def surroundings():
+    here = (os.getcwd(), os.getsid(0), os.environ.get("COLOUR"), os.environ.get("KEEP"))
+    print("said", flush=True)
+    # Nothing but what a process opens itself, and the folder that this lists.
+    descriptors = sorted(os.listdir("/proc/self/fd"), key=int)
+    return here, os.getpid(), os.getppid(), float(np.random.rand()), descriptors
+
+
+@STARTS
+def test_what_a_rank_finds(start, monkeypatch, tmp_path):
+    monkeypatch.setenv("DISTLITE_TESTING_START", start)
+    monkeypatch.setenv("KEEP", "kept")
+    monkeypatch.chdir(tmp_path)
+    outcomes = testing.rank_outcomes(
+        surroundings, 2, backend=None, env={"COLOUR": "blue"}
+    )
+    assert all(outcome.is_good for outcome in outcomes), outcomes
+    numbers = set()
+    for outcome in outcomes:
+        here, pid, parent, number, descriptors = outcome.value
+        assert here == (str(tmp_path), pid, "blue", "kept")
+        assert (parent == os.getpid()) == (start == "spawn")
+        assert outcome.output == "said\n"
+        assert len(descriptors) <= 5, descriptors  # 0, 1, 2, the result, the folder
+        numbers.add(number)
+    assert len(numbers) == 2
+
+
+def hash_of_a_word():
+    return hash("word"), os.getppid()
+
+
+def test_what_is_read_at_the_start_is_read(monkeypatch):
+    monkeypatch.setenv("DISTLITE_TESTING_START", "forkserver")
+    env = {"PYTHONHASHSEED": "7"}
+    first, second = testing.run_ranks(hash_of_a_word, 2, backend=None, env=env)
+    assert first == second and first[1] == os.getpid()
+
+
+def test_an_unknown_way_to_start(monkeypatch):
+    monkeypatch.setenv("DISTLITE_TESTING_START", "fork")
+    with pytest.raises(ValueError, match="is spawn or forkserver, not 'fork'"):
+        testing.run_ranks(hash_of_a_word, 1, backend=None)
+
+
+def mark_and_pause():
+    testing.mark("here")
+    signal.pause()
+
+
+def test_ranks_end_with_the_fork_server_and_another_one_starts(monkeypatch):
+    monkeypatch.setenv("DISTLITE_TESTING_START", "forkserver")
+    [(_, server)] = testing.run_ranks(hash_of_a_word, 1, backend=None)
+    with testing.start_ranks(mark_and_pause, 1, backend=None) as job:
+        job.wait_for_mark(0, "here")
+        os.kill(server, signal.SIGKILL)
+        [outcome] = job.wait(timeout=30)
+    assert outcome.returncode == -signal.SIGKILL and not outcome.is_late
+    [(_, other)] = testing.run_ranks(hash_of_a_word, 1, backend=None)
+    assert other not in (server, os.getpid())
+
+
+STARTER = """
+import sys, time
+sys.path.insert(0, {folder!r})
+import test_testing
+from distlite import testing
+
+with testing.start_ranks(test_testing.mark_and_pause, 2, backend=None) as job:
+    job.wait_for_mark(0, "here")
+    job.wait_for_mark(1, "here")
+    print(job.pid(0), job.pid(1), flush=True)
+    time.sleep(600)
+"""
+
+
+@STARTS
+def test_ranks_end_with_the_process_that_started_them(start):
+    program = STARTER.format(folder=str(Path(__file__).parent))
+    starter = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, "DISTLITE_TESTING_START": start},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert starter.stdout is not None
+    with starter, starter.stdout:
+        ranks = [int(pid) for pid in starter.stdout.readline().split()]
+        fds = [os.pidfd_open(pid) for pid in ranks]
+        starter.kill()
+        for fd in fds:
+            assert select.select([fd], [], [], 30)[0]
+            os.close(fd)
+    assert len(ranks) == 2
 
 
 PLUGIN_TESTS = """

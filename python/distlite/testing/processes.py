@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..lasting_thread import call_lastingly
+from .fork_server import START_METHOD, Fork, ForkServer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ OUTPUT_LIMIT = 20_000
 MAIN = str(Path(__file__).with_name("rank_main.py"))
 # In the environment of ranks: where they leave their marks.
 FOLDER = "DISTLITE_TESTING_FOLDER"
+UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
 
 
 @dataclass
@@ -289,27 +291,20 @@ class _Rank:
         self.output = output
         self.message = bytearray()
         self.result_fd, result_end = os.pipe()
-        command = [sys.executable, "-X", "faulthandler", MAIN, str(result_end)]
+        stdin, stdin_end = os.pipe()
         with open(output, "wb") as sink:
-
-            def start() -> subprocess.Popen[bytes]:
-                return subprocess.Popen(
-                    command if wrap is None else wrap(command),
-                    stdin=subprocess.PIPE,
-                    stdout=sink,
-                    stderr=subprocess.STDOUT,
-                    env=env,
-                    pass_fds=[result_end],
-                    start_new_session=True,
-                )
-
-            # The kernel kills it at the end of the thread that starts it.
-            self.process = call_lastingly(start)
-        os.close(result_end)
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(job)
-            self.process.stdin.close()
+            fds = (stdin, sink.fileno(), result_end)
+            try:
+                self.process = _start_process(env, *fds, wrap)
+            except BaseException:
+                os.close(self.result_fd)
+                os.close(stdin_end)
+                raise
+            finally:
+                os.close(stdin)
+                os.close(result_end)
+        with contextlib.suppress(BrokenPipeError), os.fdopen(stdin_end, "wb") as pipe:
+            pipe.write(job)
 
     def signal(self, number: int) -> None:
         """Reaches the process and all that it started."""
@@ -337,6 +332,56 @@ class _Rank:
         self.signal(signal.SIGKILL)
         self.process.wait()
         os.close(self.result_fd)
+
+
+def _start_process(
+    env: dict[str, str],
+    stdin: int,
+    output: int,
+    result: int,
+    wrap: Callable[[list[str]], list[str]] | None,
+) -> Fork | subprocess.Popen[bytes]:
+    """A fork of the fork server, if it would be as good, else a fresh process."""
+    server = _fork_server() if wrap is None else None
+    if server is not None and server.serves(env):
+        return server.fork(env, stdin, output, result)
+    command = [sys.executable, "-X", "faulthandler", MAIN, str(result)]
+    if wrap is not None:
+        command = wrap(command)
+
+    def start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=env,
+            pass_fds=[result],
+            start_new_session=True,
+        )
+
+    # The kernel kills it at the end of the thread that starts it.
+    return call_lastingly(start)
+
+
+# By process id: a forked child of this process is not the server's client.
+_servers: dict[int, ForkServer] = {}
+_server_lock = threading.Lock()
+
+
+def _fork_server() -> ForkServer | None:
+    """The fork server of this process; None where ranks are to be fresh processes."""
+    method = os.environ.get(START_METHOD, "spawn")
+    if method not in ("spawn", "forkserver"):
+        raise ValueError(f"{START_METHOD} is spawn or forkserver, not {method!r}")
+    if method == "spawn":
+        return None
+    with _server_lock:
+        server = _servers.get(os.getpid())
+        if server is None or not server.is_alive():
+            server = call_lastingly(lambda: ForkServer({**os.environ, **UNBUFFERED}))
+            _servers[os.getpid()] = server
+        return server
 
 
 def _describe_process(rank: _Rank) -> str:
@@ -587,7 +632,7 @@ def _environment(rank: int, world_size: int, extra: dict[str, str]) -> dict[str,
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(world_size),
         "LOCAL_WORLD_SIZE": str(world_size),
-        "PYTHONUNBUFFERED": "1",
+        **UNBUFFERED,
         **extra,
     }
 

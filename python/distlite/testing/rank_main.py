@@ -21,7 +21,8 @@ PR_SET_PDEATHSIG = 1
 SIGKILL = 9
 
 
-def _die_with_parent(parent: int) -> None:
+def die_with_parent(parent: int) -> None:
+    """Has the kernel kill this process when its parent ends."""
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
@@ -112,10 +113,15 @@ def _pickled_error(error: BaseException) -> bytes:
     return message
 
 
-def main(result_fd: int) -> int:
+def main(result_fd: int, *, is_fork: bool = False) -> int:
+    """Runs what standard input says and returns the exit status.
+
+    A fork of the fork server is the server's child, and has seen to its end itself.
+    """
     os.set_inheritable(result_fd, False)
     parent, sys.path[:], name, path, function = pickle.load(sys.stdin.buffer)
-    _die_with_parent(parent)
+    if not is_fork:
+        die_with_parent(parent)
     returncode = 0
     try:
         run = _load(name, path, function)

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A process that has imported what ranks need and forks one on demand.
+
+A fresh interpreter takes a quarter of a second of processor time until NumPy and pytest
+are imported; a fork of one that has done so takes a hundredth.  The server imports
+nothing of distlite, so that to distlite its forks are fresh processes.
+
+This file is both ends: what `processes.py` imports, and the program of the server, a
+script because it must not import distlite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import pickle
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+START_METHOD = "DISTLITE_TESTING_START"
+# Variables that an interpreter and its libraries read once, when they start.
+READ_AT_START = (
+    *("ASAN_", "GLIBC_", "LANG", "LC_", "LD_", "LSAN_", "MALLOC_", "MKL_", "NPY_"),
+    *("NUMPY_", "OMP_", "OPENBLAS_", "PYTHON", "TSAN_", "TZ", "UBSAN_"),
+)
+# Imported by the server if the process that starts it has imported them.
+PRELOADED = ("numpy", "numpy.random", "pytest", "_pytest.assertion.rewrite")
+# What distlite and rank_main.py import of the standard library.
+STANDARD = ("ctypes", "datetime", "importlib.util", "inspect", "logging", "traceback")
+
+_LENGTH = struct.Struct("=Q")
+_NUMBER = struct.Struct("=i")
+
+
+class Fork:
+    """A process that the server has forked, with the methods of `subprocess.Popen`."""
+
+    def __init__(self, pid: int, status_fd: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._status_fd = status_fd
+
+    def poll(self) -> int | None:
+        """Returns the exit status, negative after a signal, or None before the end."""
+        if self.returncode is None and self._is_readable(0):
+            status = os.read(self._status_fd, _NUMBER.size)
+            os.close(self._status_fd)
+            # Without the server nobody knows; and its end kills what it has forked.
+            ended = len(status) == _NUMBER.size
+            self.returncode = _NUMBER.unpack(status)[0] if ended else -signal.SIGKILL
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for the end and returns the exit status.
+
+        Args:
+            timeout: The seconds to wait, or None.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not ended in time.
+        """
+        if self.returncode is None:
+            self._is_readable(timeout)
+        code = self.poll()
+        if code is None:
+            raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0)
+        return code
+
+    def _is_readable(self, timeout: float | None) -> bool:
+        poller = select.poll()
+        poller.register(self._status_fd, select.POLLIN)
+        return bool(poller.poll(None if timeout is None else 1000 * max(timeout, 0)))
+
+
+class ForkServer:
+    """The end of the connection that asks for forks."""
+
+    def __init__(self, env: dict[str, str]) -> None:
+        self._read_at_start = _read_at_start(env)
+        self._lock = threading.Lock()
+        self._connection, theirs = socket.socketpair()
+        # One thread: a fork has no others, and Python warns of forking with them.
+        env = {"OPENBLAS_NUM_THREADS": "1", **env}
+        command = [sys.executable, "-X", "faulthandler", __file__]
+        try:
+            self._process = subprocess.Popen(
+                [*command, str(theirs.fileno()), str(os.getpid())],
+                env=env,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+        names = [name for name in PRELOADED if name in sys.modules]
+        self._send((sys.path, names), [])
+
+    def fork(self, env: dict[str, str], stdin: int, output: int, result: int) -> Fork:
+        """Forks a rank, which gets these file descriptors.
+
+        Args:
+            env: Its whole environment.
+            stdin: What it reads its task from.
+            output: Where standard output and standard error go.
+            result: Where it writes what became of its function.
+
+        Raises:
+            OSError: The server has ended.
+        """
+        status_fd, status_end = os.pipe()
+        try:
+            with self._lock:
+                fds = [stdin, output, result, status_end]
+                self._send((env, os.getcwd()), fds)
+        except BaseException:
+            os.close(status_fd)
+            raise
+        finally:
+            os.close(status_end)
+        pid = os.read(status_fd, _NUMBER.size)
+        if len(pid) < _NUMBER.size:
+            os.close(status_fd)
+            raise BrokenPipeError("the fork server has ended")
+        return Fork(_NUMBER.unpack(pid)[0], status_fd)
+
+    def _send(self, request: object, fds: list[int]) -> None:
+        message = pickle.dumps(request)
+        header = _LENGTH.pack(len(message))
+        if fds:
+            socket.send_fds(self._connection, [header], fds)
+        else:
+            self._connection.sendall(header)
+        self._connection.sendall(message)
+
+    def serves(self, env: dict[str, str]) -> bool:
+        """Whether a fork is as good as a process started with this environment."""
+        return self._read_at_start == _read_at_start(env)
+
+    def is_alive(self) -> bool:
+        """Whether the server has not ended."""
+        return self._process.poll() is None
+
+
+def _read_at_start(env: dict[str, str]) -> dict[str, str]:
+    return {name: text for name, text in env.items() if name.startswith(READ_AT_START)}
+
+
+def _receive(connection: socket.socket) -> tuple[Any, list[int]] | None:
+    """The next request and its file descriptors, or None at the end."""
+    header, fds, _, _ = socket.recv_fds(connection, _LENGTH.size, 4)
+    while 0 < len(header) < _LENGTH.size:
+        header += connection.recv(_LENGTH.size - len(header))
+    if not header:
+        return None
+    left = _LENGTH.unpack(header)[0]
+    message = bytearray()
+    while len(message) < left:
+        part = connection.recv(left - len(message))
+        if not part:
+            return None
+        message += part
+    return pickle.loads(message), fds
+
+
+def _report_ended(status_fds: dict[int, int]) -> None:
+    while status_fds:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == 0:
+            return
+        status_fd = status_fds.pop(pid)
+        # Whoever asked may have gone; Python ignores SIGPIPE.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(status_fd, _NUMBER.pack(os.waitstatus_to_exitcode(status)))
+        os.close(status_fd)
+
+
+def _serve(connection: socket.socket) -> int | None:
+    """Returns in each fork the file descriptor of its result, in the server None."""
+    wake_fd, wake_end = os.pipe()
+    os.set_blocking(wake_end, False)
+    signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    status_fds: dict[int, int] = {}
+    awaited: list[socket.socket | int] = [connection, wake_fd]
+    while True:
+        ready = select.select(awaited, [], [])[0]
+        if wake_fd in ready:
+            os.read(wake_fd, 4096)
+            _report_ended(status_fds)
+        if connection not in ready:
+            continue
+        request = _receive(connection)
+        if request is None:
+            return None
+        (env, folder), (stdin, output, result, status_fd) = request
+        server = os.getpid()
+        begun_fd, begun_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            # From here on a signal to its process group finds it.
+            os.setsid()
+            os.close(begun_end)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            connection.close()
+            for fd in (wake_fd, wake_end, begun_fd, status_fd, *status_fds.values()):
+                os.close(fd)
+            _become_rank(env, folder, stdin, output)
+            rank_main.die_with_parent(server)
+            return int(result)
+        status_fds[pid] = status_fd
+        os.close(begun_end)
+        os.read(begun_fd, 1)
+        os.close(begun_fd)
+        os.write(status_fd, _NUMBER.pack(pid))
+        for fd in (stdin, output, result):
+            os.close(fd)
+
+
+def _become_rank(env: dict[str, str], folder: str, stdin: int, output: int) -> None:
+    """What a new process would find as it starts."""
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(folder)
+    os.dup2(stdin, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(stdin)
+    os.close(output)
+    if "numpy.random" in sys.modules:
+        # Python's own generator is seeded anew by each fork.
+        sys.modules["numpy.random"].seed()
+
+
+def _run() -> NoReturn:
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    connection.set_inheritable(False)
+    rank_main.die_with_parent(int(sys.argv[2]))
+    task = _receive(connection)
+    if task is None:
+        sys.exit(0)
+    sys.path[:], names = task[0]
+    for name in (*STANDARD, *names):
+        # What a rank cannot import, it says itself when it wants it.
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    # Pages of objects that nobody frees are not copied.
+    gc.freeze()
+    result_fd = _serve(connection)
+    if result_fd is None:
+        sys.exit(0)
+    sys.argv[:] = [rank_main.__file__, str(result_fd)]
+    sys.exit(rank_main.main(result_fd, is_fork=True))
+
+
+if __name__ == "__main__":
+    import rank_main  # type: ignore[import-not-found]
+
+    _run()
