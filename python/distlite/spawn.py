@@ -4,7 +4,8 @@
     from distlite.spawn import spawn
     spawn(train, args=("tcp://127.0.0.1:29500", 4), nprocs=4)  # train(i, *args)
 
-The first one that fails ends the others; its traceback is part of the exception.
+The first one that fails ends the others; its traceback is part of the exception.  Of a
+rank that failed because it lost another one and of that one, it is the other one.
 """
 
 from __future__ import annotations
@@ -197,16 +198,37 @@ class ProcessContext:
         while self._indices:
             left = None if limit is None else max(0.0, limit - time.monotonic())
             ended = multiprocessing.connection.wait(self._sentinels(), left)
-            indices = sorted(self._indices.pop(sentinel) for sentinel in ended)
-            for index in indices:
-                self.processes[index].join()
-            failed = [i for i in indices if self.processes[i].exitcode != 0]
+            failed = self._take_failed(ended)
             if failed:
+                cause = self._cause(failed)
                 self._end_others(grace_period)
-                self._raise(failed[0])
+                self._raise(cause)
             if limit is not None and time.monotonic() >= limit:
                 break
         return not self._indices
+
+    def _take_failed(self, ended: Sequence[object]) -> list[int]:
+        indices = sorted(self._indices.pop(sentinel) for sentinel in ended)
+        for index in indices:
+            self.processes[index].join()
+        return [index for index in indices if self.processes[index].exitcode != 0]
+
+    def _cause(self, failed: list[int]) -> int:
+        """As the launcher does: of a rank that lost a peer and the one that comes to
+        light after it, the one that looks like the cause."""
+        from distlite.launch.last_words import SETTLING_TIME, is_consequence
+
+        def has_followed(index: int) -> bool:
+            return is_consequence(self._said(index).splitlines())
+
+        limit = time.monotonic() + SETTLING_TIME
+        while True:
+            cause = min(failed, key=has_followed)
+            left = limit - time.monotonic()
+            if not has_followed(cause) or not self._indices or left <= 0:
+                return cause
+            ended = multiprocessing.connection.wait(self._sentinels(), left)
+            failed = [cause, *self._take_failed(ended)]
 
     def _await_table(self) -> None:
         """As the launcher does: the others have a moment to say what they saw."""
@@ -251,10 +273,15 @@ class ProcessContext:
         self._indices.clear()
         _C._recordings_sweep()
 
+    def _said(self, index: int) -> str:
+        """The traceback that it has written down."""
+        fd = self._errors[index].fileno()
+        return os.pread(fd, os.fstat(fd).st_size, 0).decode("utf-8", ANY_TEXT)
+
     def _raise(self, index: int) -> NoReturn:
-        process, error = self.processes[index], self._errors[index]
+        process = self.processes[index]
         pid, code = int(process.pid or 0), int(process.exitcode or 0)
-        if said := _read(error.fileno()):
+        if said := self._said(index):
             text = f"\n\n-- Process {index} terminated with the following error:\n"
             raise ProcessRaisedException(text + said, index, pid)
         if code >= 0:
@@ -437,12 +464,6 @@ def _run(
         with open(error.fileno(), "wb", closefd=False) as file:
             file.write(text.encode("utf-8", ANY_TEXT))
         sys.exit(1)
-
-
-def _read(fd: int) -> str:
-    """What it has written down there."""
-    size = os.fstat(fd).st_size
-    return os.pread(fd, size, 0).decode("utf-8", ANY_TEXT)
 
 
 def _die_with(parent: int) -> None:

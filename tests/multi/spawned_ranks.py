@@ -28,6 +28,25 @@ def end(index, folder, how):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def follow(index, folder, reason):
+    """The second one says that it has lost the first, which fails when it is gone."""
+    import distlite as dist
+
+    if index == 1:
+        note(index, folder, "lost a peer")
+        raise dist.DistBackendError("rank 0 (pid 7 on host a) has ended")
+    path = f"{folder}/1"
+    while not os.path.exists(path):
+        time.sleep(0.005)
+    with open(path) as file:
+        pid = file.read().split()[-1]
+    while os.path.exists(f"/proc/{pid}"):
+        time.sleep(0.005)
+    if reason:
+        raise KeyError(reason)
+    time.sleep(60)
+
+
 def complain(index, word):
     raise ValueError(word)
 

@@ -63,6 +63,15 @@ def test_the_first_failure_ends_the_others_and_is_raised(tmp_path, how, method, 
     assert (type(copy), str(copy), vars(copy)) == (kind, str(error), vars(error))
 
 
+@pytest.mark.parametrize(("reason", "index"), [("the reason", 0), ("", 1)])
+def test_the_cause_counts_more_than_what_follows_from_it(tmp_path, reason, index):
+    arguments = (str(tmp_path), reason)
+    with pytest.raises(ProcessRaisedException) as caught:
+        start_processes(spawned_ranks.follow, arguments, 2, start_method="fork")
+    assert caught.value.error_index == index
+    assert (reason or "rank 0 (pid 7 on host a) has ended") in str(caught.value)
+
+
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_the_others_write_the_table_of_a_failure_before_they_are_ended(
     tmp_path, capfd, method

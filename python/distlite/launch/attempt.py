@@ -16,6 +16,7 @@ import signal
 import time
 
 from distlite import _C
+from distlite.launch import last_words
 from distlite.launch.cores import share_of_cores
 from distlite.launch.environment import LISTEN_FD, job_environment, rank_environment
 from distlite.launch.errors import ERROR_FILE
@@ -29,13 +30,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from distlite.launch.last_words import LastWords
     from distlite.launch.supervisor import Supervisor
     from distlite.launch.worker import Stream
 
-# A rank that failed because a peer did can be gone before that peer is: how long to
-# look for the cause before the rest of the job is ended.
-SETTLING_TIME = 1.0
 # What ended ranks have left behind is let be for the first span, for it may be about to
 # end by itself; then it gets SIGTERM and, after the second, SIGKILL.
 LEFTOVER_STEPS = ((0, 0.2), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0))
@@ -62,7 +59,7 @@ class Attempt:
         # Times: of the end of the settling window, and of the SIGKILL.
         self._end_at = math.inf
         self._kill_at = math.inf
-        self._last_words: LastWords | None = None
+        self._last_words: last_words.LastWords | None = None
         self._is_ending = False
 
     @property
@@ -230,12 +227,10 @@ class Attempt:
             self._end_at = -math.inf
             self._last_words = self._last_words or self._begin_last_words()
         elif self._end_at == math.inf:
-            self._end_at = time.monotonic() + SETTLING_TIME
+            self._end_at = time.monotonic() + last_words.SETTLING_TIME
 
-    def _begin_last_words(self) -> LastWords:
-        from distlite.launch.last_words import LastWords
-
-        return LastWords(worker.pid for worker in self.workers)
+    def _begin_last_words(self) -> last_words.LastWords:
+        return last_words.LastWords(worker.pid for worker in self.workers)
 
     def _look_elsewhere(self) -> None:
         if self._job.peers is None:

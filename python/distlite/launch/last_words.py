@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whether ranks still have to write the table of a failure, for launcher and spawn.
+"""What ranks say at their end, for the launcher and spawn.
 
-A rank that lost a peer writes it, after its exception.  Which of them does is on the
-first page of a file in the folder of their job: csrc/pg/job_folder.h.
+Whether they speak of another's end, and whether they still have to write the table of
+a failure.  A rank that lost a peer writes it, after its exception.  Which of them does
+is on the first page of a file in the folder of their job: csrc/pg/job_folder.h.
 """
 
 from __future__ import annotations
@@ -17,11 +18,31 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+# A rank that failed because a peer did can be gone before that peer is: how long to
+# look for the cause before the rest of the job is ended.
+SETTLING_TIME = 1.0
+# The last line of the traceback of such a rank.
+CONSEQUENCE = (
+    r"(\w+\.)*(DistBackendError|DistNetworkError|DistStoreError|ConnectionResetError"
+    r"|ConnectionRefusedError|BrokenPipeError)\b|.*Connection closed by peer"
+)
+# What a rank may write behind its traceback: who was where.
+TABLE = r"distlite: rank \d+ saw an operation fail"
 # Until a rank has noticed the failure, and until the one that has writes the table.
 NOTICE_TIME, WRITE_TIME = 0.3, 3.0
 # A rank may be faster than its launcher.
 HEAD_START = 1.0
 CLAIM = struct.Struct("=qq")  # when a table was claimed, and when one was written
+
+
+def is_consequence(lines: Iterable[str]) -> bool:
+    """Whether the last lines of a rank say that it failed because a peer was lost."""
+    import re
+    from itertools import takewhile
+
+    lines = [line for line in lines if line.strip()]
+    lines = list(takewhile(lambda line: not re.match(TABLE, line), lines)) or lines
+    return bool(lines) and re.match(CONSEQUENCE, lines[-1]) is not None
 
 
 class LastWords:

@@ -10,6 +10,7 @@ import warnings
 
 from distlite.launch.errors import read_error
 from distlite.launch.files import last_bytes
+from distlite.launch.last_words import is_consequence
 from distlite.launch.output import TAIL_SIZE, Channel, FileStream, tail_lines
 from distlite.launch.signals import ENDING
 
@@ -22,13 +23,6 @@ if TYPE_CHECKING:
 
     Stream = Channel | FileStream
 
-# The last line of the traceback of a rank that failed because a peer did.
-CONSEQUENCE = (
-    r"(\w+\.)*(DistBackendError|DistNetworkError|DistStoreError|ConnectionResetError"
-    r"|ConnectionRefusedError|BrokenPipeError)\b|.*Connection closed by peer"
-)
-# What a rank may write behind its traceback: who was where.
-TABLE = r"distlite: rank \d+ saw an operation fail"
 # What is left in a pipe when its writer has ended; more comes from others.
 LAST_READS = 64
 # Python ignores it; a program expects to be ended by it.
@@ -127,12 +121,7 @@ class Worker:
 
     def is_consequence(self) -> bool:
         """Whether it says that it failed because a peer was lost."""
-        import re
-        from itertools import takewhile
-
-        lines = [line for line in self.last_lines() if line.strip()]
-        lines = list(takewhile(lambda line: not re.match(TABLE, line), lines)) or lines
-        return bool(lines) and re.match(CONSEQUENCE, lines[-1]) is not None
+        return is_consequence(self.last_lines())
 
     def close_channels(self) -> None:
         """Show unfinished last lines; whatever still comes is nobody's."""
