@@ -163,6 +163,28 @@ def test_ranks_end_with_the_fork_server_and_another_one_starts(monkeypatch):
     assert other not in (server, os.getpid())
 
 
+PROGRAM = """
+import sys
+sys.path.insert(0, {folder!r})
+import test_testing
+from distlite import testing
+
+print(testing.run_ranks(test_testing.total, 2, factor=1))
+"""
+
+
+@STARTS
+def test_nothing_is_left_open(start):
+    program = PROGRAM.format(folder=str(Path(__file__).parent))
+    ended = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", program],
+        env={**os.environ, "DISTLITE_TESTING_START": start},
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.stdout, ended.stderr) == ("[(1.0, 2), (1.0, 2)]\n", "")
+
+
 STARTER = """
 import sys, time
 sys.path.insert(0, {folder!r})

@@ -152,6 +152,12 @@ class ForkServer:
         """Whether the server has not ended."""
         return self._process.poll() is None
 
+    def close(self) -> None:
+        """Ends the server, and with it what it has forked."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
 
 def _read_at_start(env: dict[str, str]) -> dict[str, str]:
     return {name: text for name, text in env.items() if name.startswith(READ_AT_START)}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import inspect
 import os
@@ -379,9 +380,18 @@ def _fork_server() -> ForkServer | None:
     with _server_lock:
         server = _servers.get(os.getpid())
         if server is None or not server.is_alive():
+            if server is not None:
+                server.close()
             server = call_lastingly(lambda: ForkServer({**os.environ, **UNBUFFERED}))
             _servers[os.getpid()] = server
         return server
+
+
+@atexit.register
+def _close_fork_server() -> None:
+    server = _servers.pop(os.getpid(), None)
+    if server is not None:
+        server.close()
 
 
 def _describe_process(rank: _Rank) -> str:
