@@ -80,17 +80,19 @@ demo: build/.extension
 	$(BIN)/python -m distlite.run --nproc-per-node 4 examples/train_digits.py
 
 # Several runs of about the same length: most tests wait.
-LAUNCH := $(wildcard tests/multi/test_launch*.py tests/multi/test_[p-r]*.py \
-	tests/multi/test_t*.py tests/multi/test_u*.py) tests/multi/test_examples.py \
-	tests/multi/test_init.py tests/multi/test_workers.py
+LAUNCH := $(wildcard tests/multi/test_launch*.py tests/multi/test_t*.py \
+	tests/multi/test_u*.py) tests/multi/test_examples.py tests/multi/test_init.py
 RANKS := $(filter-out $(LAUNCH),$(wildcard tests/multi/test_*.py))
-A_TO_G := $(foreach letter,a b c d e f g,$(filter tests/multi/test_$(letter)%,$(RANKS)))
+# Those of RANKS whose names begin with these letters.
+named = $(foreach letter,$(1),$(filter tests/multi/test_$(letter)%,$(RANKS)))
 test: build/.extension
 	@.ci/side-by-side \
 		"$(PYTEST) tests/c tests/fuzz tests/parity $(TESTS)" \
 		"$(PYTEST) tests/unit $(TESTS)" \
-		"$(PYTEST) $(A_TO_G) $(TESTS)" \
-		"$(PYTEST) $(filter-out $(A_TO_G),$(RANKS)) $(TESTS)" \
+		"$(PYTEST) $(call named,a b c e f g) $(TESTS)" \
+		"$(PYTEST) $(call named,d h i j k) $(TESTS)" \
+		"$(PYTEST) $(call named,l n o p q r) $(TESTS)" \
+		"$(PYTEST) $(call named,m s t u v w x y z) $(TESTS)" \
 		"$(PYTEST) $(LAUNCH) $(TESTS)"
 
 test-c: .venv/.packages
