@@ -121,7 +121,8 @@ class CheckIn:
             fault = f"rank {self._rank} ({self._who}) could not join: {cause}"
             with contextlib.suppress(Exception):
                 self._keys.set("fault", fault)
-        if self._rank == 0 and not isinstance(error, DistStoreError):
+        has_guests = self._rank == 0 and self._size > 1
+        if has_guests and not isinstance(error, DistStoreError):
             # It may serve the store, where the others are yet to read this.
             time.sleep(LAST_LOOK + 0.1)
 

@@ -106,11 +106,17 @@ def init_process_group(
         hosted = store if rank == 0 and isinstance(store, TCPStore) else None
     info = GroupInfo(name, config, list(range(world_size)), device_id)
     group = _join(store, rank, info, limit, pg_options, label)
-    serve_devices(group, config, pg_options, device_id)
-    # A peer may be on its way into the next group before this process leaves this one:
-    # the server that it meets must be the same, so it stays until the next.
-    world.hosted_store = hosted or world.hosted_store
-    _register(group, info)
+    try:
+        serve_devices(group, config, pg_options, device_id)
+        # A peer may be on its way into the next group before this process leaves this
+        # one: the server that it meets must be the same, so it stays until the next.
+        world.hosted_store = hosted or world.hosted_store
+        _register(group, info)
+    except BaseException:
+        # The traceback keeps the group, and the others would wait for this rank in it.
+        world.groups[group] = info
+        _forget_all()
+        raise
 
 
 def destroy_process_group(group: ProcessGroup | None = None) -> None:
@@ -206,25 +212,28 @@ def process_group(
         >>> dist.is_initialized()
         False
     """
-    init_process_group(
-        backend,
-        init_method,
-        timeout,
-        world_size,
-        rank,
-        store,
-        pg_options=pg_options,
-        device_id=device_id,
-    )
+    before = world.default
     try:
+        init_process_group(
+            backend,
+            init_method,
+            timeout,
+            world_size,
+            rank,
+            store,
+            pg_options=pg_options,
+            device_id=device_id,
+        )
         yield world.require_default()
-    except BaseException as error:
-        if not (isinstance(error, SystemExit) and not error.code):
-            _abandon(error)
-            raise
         _leave_if_there()
+    except BaseException as error:
+        if before is not None:
+            raise  # that group is not this statement's
+        if isinstance(error, SystemExit) and not error.code:
+            _leave_if_there()
+        else:
+            _abandon(error)
         raise
-    _leave_if_there()
 
 
 def _leave_if_there() -> None:
@@ -377,15 +386,20 @@ def _join(
     turn = 0 if is_fake else _generation(store, rank)
     keys = PrefixStore(f"default_pg/{turn}", store)
     checked = CheckIn(store, keys, rank, size) if meets else None
+    group = None
     try:
         if not is_fake:
             _name_job(keys, rank, size)
         if checked is not None:
             checked.meet(label, timeout)
         group = _make(keys, rank, info, timeout, pg_options, label)
+        if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
+            _store_based_barrier(rank, keys, label, size, timeout)
     except BaseException as error:
         if checked is not None:
             checked.give_up(error)
+        if group is not None:
+            group.shutdown()
         raise
     if checked is not None:
         world.presence = checked.presence
@@ -412,8 +426,6 @@ def _make(
     if group is None:
         engine = engine_of(info.config)
         group = ProcessGroup(keys, rank, size, timeout, label, "default_pg", engine)
-    if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
-        _store_based_barrier(rank, keys, label, size, timeout)
     return group
 
 
@@ -496,16 +508,16 @@ def _forget_all(stays: bool = False, keeps_hook: bool = False) -> None:
     if not stays and world.presence is not None:
         world.presence.close()
         world.presence = None
-    groups = list(world.groups)
-    world.groups.clear()
     world.group_count = world.name_base = 0
     world.name_prefix = ""
     world.local_groups.clear()
     world.set_default(None)
     if not keeps_hook:
         _restore_hook()
-    for group in groups:
+    # If Ctrl-C ends this, what is not left yet can still be found, and left.
+    for group in list(world.groups):
         group.shutdown()
+        del world.groups[group]
     _C._clear_spare_memory()
 
 

@@ -66,26 +66,28 @@ def notebook_launcher(
             "notebook_launcher: this process is in a process group, which forked ranks "
             "cannot share; destroy_process_group() leaves it"
         )
-    with bind_master(ADDRESS, int(use_port)) as master:
-        variables = {
-            "WORLD_SIZE": str(count),
-            "LOCAL_WORLD_SIZE": str(count),
-            "MASTER_ADDR": ADDRESS,
-            "MASTER_PORT": str(master.getsockname()[1]),
-        }
-        words = (function, args, variables, master.fileno())
-        with warnings.catch_warnings():
-            # Of a fork beside threads, which every notebook has.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            ranks = start_processes(_work, words, count, False, start_method="fork")
-    assert ranks is not None
+    ranks = None
     try:
+        with bind_master(ADDRESS, int(use_port)) as master:
+            variables = {
+                "WORLD_SIZE": str(count),
+                "LOCAL_WORLD_SIZE": str(count),
+                "MASTER_ADDR": ADDRESS,
+                "MASTER_PORT": str(master.getsockname()[1]),
+            }
+            words = (function, args, variables, master.fileno())
+            with warnings.catch_warnings():
+                # Of a fork beside threads, which every notebook has.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                ranks = start_processes(_work, words, count, False, start_method="fork")
+        assert ranks is not None
         while not ranks.join():
             pass
     except ProcessException:
         raise
     except BaseException:  # the cell was interrupted
-        ranks.end(GRACE)
+        if ranks is not None:
+            ranks.end(GRACE)
         raise
 
 

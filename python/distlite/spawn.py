@@ -342,12 +342,12 @@ def start_processes(
             process, error = _start(context, fn, index, args, daemon)
             processes.append(process)
             errors.append(error)
+        started = ProcessContext(processes, errors)
     except BaseException:
         for process in processes:
             process.kill()
             process.join()
         raise
-    started = ProcessContext(processes, errors)
     if not join:
         return started
     while not started.join():

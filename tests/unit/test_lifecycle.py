@@ -15,6 +15,7 @@ from ports import reserve_port
 
 import distlite
 from distlite import testing
+from distlite.world import world
 
 ALONE = {"rank": 0, "world_size": 1}
 NOT_INITIALIZED = (
@@ -50,6 +51,81 @@ def test_init_and_destroy():
     distlite.destroy_process_group()
     assert not distlite.is_initialized()
     assert distlite.get_pg_count() == 0
+
+
+class Interrupter:
+    """Raises KeyboardInterrupt at the n-th call, where a signal may do so."""
+
+    def __init__(self, n):
+        self.left = n
+
+    def __call__(self, frame, event, arg):
+        # Returns from Python functions are not among them: the interpreter looks for
+        # signals where functions begin and where calls of C functions have ended.
+        if event == "return" or frame.f_globals["__name__"] == __name__:
+            return
+        self.left -= 1
+        if self.left == 0:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+
+def enter():
+    with distlite.process_group("gloo", store=distlite.HashStore(), **ALONE):
+        pass
+
+
+def interrupted(call):
+    """Calls it with an interrupt at each place in turn, and at last with none; gives
+    after each the number of the place."""
+    call()  # imports what it needs
+    yield 0
+    interrupter, n = Interrupter(1), 0
+    while interrupter.left <= 0 or n == 0:
+        n += 1
+        interrupter, has_ended = Interrupter(n), False
+        sys.setprofile(interrupter)
+        try:
+            call()
+            # Python ignores exceptions in generators that it closes.
+            has_ended = True
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.setprofile(None)
+        # With the traceback goes a context manager that was interrupted in __enter__().
+        yield 0 if has_ended else n
+
+
+def test_an_interrupt_anywhere_leaves_no_default_group():
+    places = 0
+    for n in interrupted(lambda: init("gloo")):
+        if n == 0:
+            distlite.destroy_process_group()
+        assert not distlite.is_initialized(), n
+        assert world.groups == {} and world.presence is None, n
+        places = max(places, n)
+    assert places > 100
+
+
+def test_an_interrupt_anywhere_ends_a_with_statement():
+    for n in interrupted(enter):
+        assert not distlite.is_initialized(), n
+        assert world.groups == {} and world.presence is None, n
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    "make",
+    [lambda: distlite.new_group(), lambda: distlite.split_group(split_ranks=[[0]])],
+)
+def test_an_interrupt_anywhere_leaves_no_further_group(make):
+    init("gloo")
+    for n in interrupted(make):
+        if n > 0:
+            assert list(world.groups) == [distlite.group.WORLD], n
+        for group in list(world.groups)[1:]:
+            distlite.destroy_process_group(group)
 
 
 def test_again_on_the_same_store():
