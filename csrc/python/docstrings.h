@@ -744,6 +744,18 @@
     "    >>> work.get_future().then(lambda done: float(done.value()[0][0])).wait()\n" \
     "    3.0"
 
+#define DLPY_DOC_WORK_GET_FUTURE_RESULT \
+    "Returns a future of how the operation ends.\n" \
+    "\n" \
+    "Returns:\n" \
+    "    A `Future`, whose value is the number of torch's WorkResult: 0 for success,\n" \
+    "    1 for a timeout, 2 for a failure of the communication, 100 for others.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> work = dist.all_reduce(np.array([rank + 1.0]), async_op=True)\n" \
+    "    >>> work.get_future_result().wait()\n" \
+    "    0"
+
 #define DLPY_DOC_ALL_REDUCE \
     "Combines the arrays of all ranks element by element.\n" \
     "\n" \

@@ -737,6 +737,8 @@ class ProcessGroup:
     def supports_coalescing(self) -> bool: ...
     @property
     def bound_device_id(self) -> str | None: ...
+    @bound_device_id.setter
+    def bound_device_id(self, device: Any) -> None: ...
     @property
     def _device_types(self) -> list[str]: ...
     def _get_backend(self, device: Any) -> ProcessGroup: ...
@@ -750,6 +752,23 @@ class ProcessGroup:
     def monitored_barrier(
         self, timeout: timedelta | float | None = None, wait_all_ranks: bool = False
     ) -> None: ...
+    def split_group(
+        self,
+        ranks: list[int],
+        timeout: timedelta | float | None = None,
+        opts: Any = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,
+    ) -> ProcessGroup | None: ...
+    def merge_remote_group(
+        self,
+        store: Store,
+        size: int,
+        timeout: timedelta | float | None = None,
+        group_name: str | None = None,
+        group_desc: str | None = None,
+    ) -> ProcessGroup: ...
     def _get_sequence_number_for_group(self) -> int: ...
     def _set_global_ranks(self, ranks: list[int], /) -> None: ...
     # Operations as methods (group_methods.py): torch's, which take an array or a list
@@ -1504,7 +1523,20 @@ class Work:
             >>> work.get_future().then(lambda done: float(done.value()[0][0])).wait()
             3.0
         """
+    def get_future_result(self) -> Future:
+        """Returns a future of how the operation ends.
+
+        Returns:
+            A `Future`, whose value is the number of torch's WorkResult: 0 for success,
+            1 for a timeout, 2 for a failure of the communication, 100 for others.
+
+        Example:
+            >>> work = dist.all_reduce(np.array([rank + 1.0]), async_op=True)
+            >>> work.get_future_result().wait()
+            0
+        """
     def __await__(self) -> Generator[Any, None, list[Any]]: ...
+    def _get_duration(self) -> float: ...
     def _get_op_type(self) -> int: ...
     def _ended_at(self) -> float | None: ...
     def _call_when_done(self, callback: Callable[[Work], object], /) -> None: ...

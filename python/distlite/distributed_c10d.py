@@ -43,4 +43,13 @@ from .lifecycle import _store_based_barrier as _store_based_barrier
 from .reduce_op import _make_nccl_premul_sum as _make_nccl_premul_sum
 from .regroup import SHRINK_ABORT as SHRINK_ABORT
 from .regroup import SHRINK_DEFAULT as SHRINK_DEFAULT
-from .world import world as _world  # noqa: F401
+
+
+def __getattr__(name: str) -> object:
+    """The private names that other libraries use."""
+    from . import internals
+
+    is_of_torch = name.startswith("_") or name.endswith("_PREFIX")
+    if not is_of_torch or not hasattr(internals, name):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(internals, name)

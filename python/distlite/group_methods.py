@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The operations of a ProcessGroup as its methods.
 
-Two families.  torch's take arrays, or lists with one array in it, then an option struct
-or its fields, and return a Work.  The module's functions are there under their own
-names, with the group filled in; where both families have a name, words that only the
-module's function knows (`async_op`, `src`, `group_dst`, ...) tell that it is meant.
+Two families.  torch's take arrays, or lists with one array in it (some take several),
+then an option struct or its fields, and return a Work.  The module's functions are
+there under their own names, with the group filled in; where both families have a name,
+words that only the module's function knows (`async_op`, `src`, `group_dst`, ...) tell
+that it is meant.
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from . import _C
 from ._C import Work
 from .group_devices import attributes
 from .packing import (
+    Coalesced,
+    broadcast_one,
+    combine_all,
+    gather_all,
     gather_lists,
     gather_singles,
     reduce_all,
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
 
     from ._C import ProcessGroup
     from .futures import Future
-    from .packing import Coalesced
 
 
 class CoalescedWork(Work):
@@ -243,10 +247,8 @@ def _spread_options(form: _Form, values: dict[str, Any]) -> None:
     """The fields of an option struct, or what was given in its place."""
     how = values.pop("opts", None)
     if hasattr(how, "asyncOp"):
-        if getattr(how, "rootTensor", 0) != 0:
-            raise ValueError(
-                f"rootTensor: there is no array {how.rootTensor} in a list"
-            )
+        if root := getattr(how, "rootTensor", 0):
+            values["root_tensor"] = root
         values["timeout"] = how.timeout
         if hasattr(how, "reduceOp"):
             values["op"] = how.reduceOp
@@ -259,6 +261,8 @@ def _spread_options(form: _Form, values: dict[str, Any]) -> None:
 
 def _unwrap(form: _Form, values: dict[str, Any]) -> None:
     """Lists of one array become that array."""
+    if (root := values.pop("root_tensor", 0)) != 0:
+        raise ValueError(f"invalid root tensor: {root}, of 1")
     if not isinstance(values.get(form.one), (list, tuple)):
         return
     for target in (form.one, form.many):
@@ -267,7 +271,8 @@ def _unwrap(form: _Form, values: dict[str, Any]) -> None:
             continue
         if len(values[target]) != 1:
             raise ValueError(
-                f"{target} must come in a list of one, not {len(values[target])}"
+                f"{target}: {form.function.__name__} requires a single-element tensor "
+                f"list, not one of {len(values[target])}"
             )
         values[target] = values[target][0]
 
@@ -276,14 +281,36 @@ def _run(name: str, form: _Form, group: ProcessGroup, args: Any, named: Any) -> 
     values = _take(name, form, args, named)
     if form.how:
         _spread_options(form, values)
-        values["async_op"] = True
+    given = values.get(form.one)
+    if isinstance(given, (list, tuple)):
+        if not given:
+            raise ValueError(f"{name}() requires non-empty tensor list")
+        if len(given) > 1 and name in _OF_SEVERAL:
+            limited = _limited(group, values.pop("timeout", None))
+            return CoalescedWork(_OF_SEVERAL[name](limited, group.size(), values))
     _unwrap(form, values)
     for target in ("gather_list", "scatter_list"):
         if target in values and not values[target]:
             del values[target]
+    if form.how:
+        values["async_op"] = True
     limited = _limited(group, values.pop("timeout", None))
     work: Work = form.function(group=limited, **values)
     return work
+
+
+# Methods that take several arrays of each rank, which are like one of several ranks.
+_OF_SEVERAL: dict[str, Callable[[Any, int, dict[str, Any]], Coalesced]] = {
+    "allreduce": lambda group, size, values: combine_all(
+        values["tensor"], values.get("op", ReduceOp.SUM), group
+    ),
+    "broadcast": lambda group, size, values: broadcast_one(
+        values["tensor"], values.get("root_tensor", 0), values["group_src"], group
+    ),
+    "allgather": lambda group, size, values: gather_all(
+        values.get("tensor_list") or [], values["tensor"], size, group
+    ),
+}
 
 
 def _limited(group: ProcessGroup, timeout: Any) -> Any:
@@ -291,10 +318,15 @@ def _limited(group: ProcessGroup, timeout: Any) -> Any:
     return group if is_unset else (group, timeout)
 
 
-_AS_TORCH = """Begins the operation, as torch's method of this name, and returns a Work.
+_AS_TORCH = """{}({})
+
+Begins the operation, as torch's method of this name, and returns a Work.
 
 The arguments are arrays, then an object of options, or what it would hold: the
 reduction, a rank in the group, a timeout.
+"""
+_WITH_SEVERAL = """
+Several arrays of a rank, in a list, are like one array of each of several ranks.
 """
 _OR_OF_MODULE = """
 With an argument that only `distlite.{}` has, it is that function in this group.
@@ -310,7 +342,10 @@ def _method(name: str, form: _Form) -> Callable[..., Any]:
         return _run(name, form, self, args, named)
 
     method.__name__ = name
-    method.__doc__ = _AS_TORCH
+    words = ", ".join("|".join(names) for _, names in form.slots)
+    method.__doc__ = _AS_TORCH.format(name, words)
+    if name in _OF_SEVERAL:
+        method.__doc__ += _WITH_SEVERAL
     if of_module is not None:
         method.__doc__ += _OR_OF_MODULE.format(name)
     return method

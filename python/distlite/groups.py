@@ -112,7 +112,7 @@ def new_group(
     members = _members_of(ranks, default.size(), sort_ranks)
     if use_local_synchronization and default.rank() not in members:
         return None
-    label = _next_name(members, use_local_synchronization)
+    label = next_name(members, use_local_synchronization)
     made = GroupMember.NON_GROUP_MEMBER
     try:
         if default.rank() in members:
@@ -173,7 +173,8 @@ def _members_of(
     return members
 
 
-def _next_name(members: list[int], is_local: bool) -> str:
+def next_name(members: list[int], is_local: bool) -> str:
+    """What the next group of these global ranks is called on all of them."""
     if not is_local:
         label = f"{world.name_prefix}{world.group_count - world.name_base}"
         world.group_count += 1

@@ -16,14 +16,14 @@ from ._C import _find_shared, _pack, _pack_blocks, _plan_packs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from typing import Any
 
     from ._C import Work
 
 __all__ = [
-    *("Coalesced", "gather_lists", "gather_singles", "reduce_all"),
-    "reduce_scatter_singles",
+    *("Coalesced", "broadcast_one", "combine_all", "gather_all", "gather_lists"),
+    *("gather_singles", "reduce_all", "reduce_scatter_singles"),
 ]
 
 # Bytes from which on an array goes alone: its copies into the pack and out of it cost
@@ -39,16 +39,20 @@ class Coalesced:
         outputs: Sequence[Any],
         works: Iterable[Work | None],
         copies: Sequence[tuple[Any, Any]] = (),
+        at_end: Callable[[], None] | None = None,
     ) -> None:
         self.outputs = list(outputs)
         self.works = [work for work in works if work is not None]
-        self._copies = copies
+        self._copies, self._at_end = copies, at_end
 
     def finish(self) -> None:
         """Puts results that were made elsewhere where they belong; once."""
         copies, self._copies = self._copies, ()
         for array, result in copies:
             _assign(array, result)
+        at_end, self._at_end = self._at_end, None
+        if at_end is not None:
+            at_end()
 
 
 class _Copies:
@@ -140,6 +144,111 @@ def reduce_scatter_singles(
             sources = _pack_blocks(read.some(indices), size)
             works.append(_C.reduce_scatter(target, sources, its, group, async_op))
     return Coalesced(outputs, works, written.pairs)
+
+
+# Several arrays of each rank, as if they were of as many ranks: what gloo does with
+# lists, in the words of its errors.
+
+
+def combine_all(arrays: Sequence[Any], op: Any, group: Any) -> Coalesced:
+    """all_reduce of all arrays of all ranks, whose result each of them gets."""
+    name = getattr(op, "name", str(op))
+    if name not in _COMBINE:
+        raise ValueError(f"several arrays of a rank are not combined by {name}")
+    _check_alike(arrays, "allreduce")
+    begun = reduce_all(arrays, op, group, True)
+
+    def combine() -> None:
+        first = arrays[0]
+        module = _functions_of(first)
+        result = _copy_of(first)
+        for array in arrays[1:]:
+            result = getattr(module, _COMBINE[name])(result, _copy_of(array))
+        for array in arrays:
+            _assign(array, result)
+
+    return Coalesced(arrays, begun.works, begun._copies, combine)
+
+
+def broadcast_one(
+    arrays: Sequence[Any], index: int, source: int, group: Any
+) -> Coalesced:
+    """broadcast of the array of this index of rank `source`, which all arrays get."""
+    if not 0 <= index < len(arrays):
+        raise ValueError(f"invalid root tensor: {index}, of {len(arrays)}")
+    _check_alike(arrays, "broadcast")
+    work = _C.broadcast(arrays[index], group=group, group_src=source, async_op=True)
+    others = [array for i, array in enumerate(arrays) if i != index]
+    return Coalesced(arrays, [work], [(array, arrays[index]) for array in others])
+
+
+def gather_all(
+    lists: Sequence[Sequence[Any]], inputs: Sequence[Any], size: int, group: Any
+) -> Coalesced:
+    """all_gather of all inputs of all ranks, in the order of the ranks: every list gets
+    them all."""
+    count = size * len(inputs)
+    if len(lists) != len(inputs):
+        raise ValueError(
+            "requires input/output tensor lists to have the same length: there are "
+            f"{len(inputs)} inputs, but {len(lists)} lists of outputs"
+        )
+    for i, outputs in enumerate(lists):
+        if len(outputs) != count:
+            raise ValueError(
+                f"invalid output tensor list at index {i} (expected length {count}, "
+                f"got {len(outputs)})"
+            )
+    _check_alike(inputs, "allgather")
+    for outputs in lists[1:]:
+        _check_alike([inputs[0], *outputs], "allgather")
+    first, n = list(lists[0]), len(inputs)
+    by_rank = [first[start : start + n] for start in range(0, count, n)]
+    begun = gather_lists(by_rank, inputs, group, True)
+
+    def copy() -> None:
+        for outputs in lists[1:]:
+            for array, result in zip(outputs, first, strict=True):
+                _assign(array, result)
+
+    every = [array for outputs in lists for array in outputs]
+    return Coalesced(every, begun.works, begun._copies, copy)
+
+
+# Functions of NumPy and of torch.
+_COMBINE = {
+    "BAND": "bitwise_and",
+    "BOR": "bitwise_or",
+    "BXOR": "bitwise_xor",
+    "MAX": "maximum",
+    "MIN": "minimum",
+    "PRODUCT": "multiply",
+    "SUM": "add",
+}
+
+
+def _functions_of(array: Any) -> Any:
+    if hasattr(array, "copy_"):
+        import torch
+
+        return torch
+    import numpy
+
+    return numpy
+
+
+def _check_alike(arrays: Sequence[Any], function: str) -> None:
+    first = arrays[0]
+    for i, array in enumerate(arrays):
+        for what, wanted, got in (
+            ("type", first.dtype, array.dtype),
+            ("size", tuple(first.shape), tuple(array.shape)),
+        ):
+            if wanted != got:
+                raise ValueError(
+                    f"{function}: invalid tensor {what} at index {i} (expected "
+                    f"{wanted}, got {got})"
+                )
 
 
 def _for_gather(

@@ -88,6 +88,13 @@ class ProcessGroupGloo(ProcessGroup):
         limit = told._timeout if isinstance(told, GlooOptions) else told
         return super().__new__(cls, store, rank, size, limit, backend="gloo")
 
+    @property
+    def options(self) -> GlooOptions:
+        """What the group was made with, as `_Options()`; a copy."""
+        told = GlooOptions()
+        told._timeout, told.group_name = self.timeout, self.group_name
+        return told
+
     @staticmethod
     def create_device(
         hostname: str = "", interface: str = "", lazy_init: bool | None = None

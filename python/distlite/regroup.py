@@ -13,17 +13,20 @@ from contextlib import suppress
 from operator import index
 
 from . import _C
-from ._C import DistBackendError, ProcessGroup, barrier
+from ._C import DistBackendError, PrefixStore, ProcessGroup, barrier
 from .backends import Backend, backend_of, engine_of, serve_devices
-from .groups import store_of_child
+from .groups import next_name, store_of_child
 from .lifecycle import _limit_of, replace_default
 from .shrink_check import Comparison
 from .world import GroupInfo, info_of, world
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import timedelta
     from typing import Any
+
+    from ._C import Store
 
 __all__ = ["SHRINK_ABORT", "SHRINK_DEFAULT", "shrink_group", "split_group"]
 
@@ -141,6 +144,67 @@ def split_group(
         world.groups.pop(made, None)
         made.shutdown()
         raise
+    return made
+
+
+def split_off(
+    parent: ProcessGroup,
+    ranks: Iterable[int],
+    timeout: timedelta | float | None,
+    label: str | None,
+    description: str | None,
+) -> ProcessGroup | None:
+    """`ProcessGroup.split_group`: one part, and nobody else takes part."""
+    info = info_of(parent)
+    limit = _limit_of(timeout)
+    [mine] = _check_parts([list(ranks)], parent.size())
+    if _C._device_name(parent) is not None:
+        raise NotImplementedError(
+            "arrays on devices need all ranks of the group to split it: call "
+            "distlite.split_group"
+        )
+    if parent.rank() not in mine:
+        return None
+    chosen = [info.ranks[rank] for rank in mine]
+    label = label or next_name(chosen, is_local=True)
+    made_of = GroupInfo(info.backend, info.config, chosen)
+    part = _Part(parent, mine).named(label, description or f"{parent.group_desc}:split")
+    made = part.make(made_of, limit)
+    _remember(made, made_of)
+    return made
+
+
+def merge(
+    group: ProcessGroup,
+    store: Store,
+    size: int,
+    timeout: timedelta | float | None,
+    label: str | None,
+    description: str | None,
+) -> ProcessGroup:
+    """`ProcessGroup.merge_remote_group`."""
+    info = info_of(group)
+    limit = _limit_of(timeout)
+    label = label or "merged"
+    keys = PrefixStore(label, store)
+    # The leader of each group takes the next ranks for all of it.
+    turn, info.children = info.children, info.children + 1
+    own = PrefixStore(f"merge:{turn}", group.get_group_store())
+    if group.rank() == 0:
+        own.set("start", str(keys.add("taken", group.size()) - group.size()))
+    start = int(own.get("start"))
+    if start + group.size() > size:
+        raise ValueError(
+            f"merge_remote_group: ranks {start} to {start + group.size() - 1} are this "
+            f"group's in a group of {size}: all groups together are larger, or the "
+            f"store has been used for {label} before"
+        )
+    name, config = info.backend, info.config
+    made_of = GroupInfo(name, config, list(range(size)))
+    description = description or f"{group.group_desc}:merged"
+    rank, engine = start + group.rank(), engine_of(config)
+    made = ProcessGroup(keys, rank, size, limit, label, description, engine)
+    _remember(made, made_of)
     return made
 
 

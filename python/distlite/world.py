@@ -52,7 +52,10 @@ NOT_INITIALIZED = (
 class GroupInfo:
     """What is known of a group besides the group itself."""
 
-    __slots__ = ("backend", "bound_device", "children", "config", "disputes", "ranks")
+    __slots__ = (
+        *("backend", "bound_device", "children", "config", "disputes", "ranks"),
+        "tag",
+    )
 
     def __init__(
         self, backend: str, config: str, ranks: list[int], device_id: object = None
@@ -62,6 +65,7 @@ class GroupInfo:
         self.ranks = ranks  # global ranks, in group order
         self.bound_device: str | None = None  # "cuda:0", if it was given
         self.children = 0  # how often it was split
+        self.tag = ""  # by which other libraries find it (internals.py)
         self.disputes = 0  # how often its ranks did not agree on how to shrink it
         if device_id is not None:
             from .nccl import index_of

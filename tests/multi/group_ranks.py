@@ -14,6 +14,7 @@ import numpy as np
 
 import distlite
 from distlite import ReduceOp
+from distlite import distributed_c10d as c10d
 
 FLOATS = ("float32", "float64")
 INTEGERS = ("int32", "int64")
@@ -222,3 +223,49 @@ def sum_of_ranks(rank: int, world_size: int) -> float:
     distlite.all_reduce(tensor)
     distlite.barrier()
     return float(tensor[0])
+
+
+def of_two_jobs(rank: int, world_size: int, folder: str) -> list[object]:
+    """Ranks 0 and 1 are one job, rank 2 is another; a group joins them, as trainers and
+    actors are joined."""
+    job, own, size = (0, rank, 2) if rank < 2 else (1, 0, 1)
+    distlite.init_process_group(
+        "gloo", f"file://{folder}/job{job}", 60, rank=own, world_size=size
+    )
+    store = distlite.FileStore(f"{folder}/both", 3)
+    joined, _ = c10d._new_process_group_helper(
+        3, rank, [], "gloo", store, "both", timeout=timedelta(seconds=60)
+    )
+    c10d._world.pg_group_ranks[joined] = {i: i for i in range(3)}
+    weights = np.array([rank + 1.0])
+    distlite.broadcast(weights, src=2, group=joined)
+    objects = [None] * 3
+    distlite.all_gather_object(objects, (job, own), group=joined)
+    total = np.array([1.0])
+    distlite.all_reduce(total)
+    distlite.destroy_process_group(joined)
+    distlite.destroy_process_group()
+    return [weights.tolist(), objects, total.tolist()]
+
+
+def of_split_and_merged(rank: int, world_size: int, folder: str) -> list[object]:
+    """Only the members of a part call; then all parts and the rest become one again."""
+    world = distlite.group.WORLD
+    assert world is not None
+    assert world.split_group([(rank + 1) % 4]) is None
+    part = world.split_group([0, 2] if rank % 2 == 0 else [1, 3], 60, group_desc="part")
+    assert part is not None
+    total = np.array([float(rank)])
+    part.allreduce(total).wait()
+    again = part.split_group([part.rank()], group_name=f"own{rank}")
+    assert again is not None and again.group_name == f"own{rank}"
+    store = distlite.FileStore(f"{folder}/merge", 4)
+    merged = part.merge_remote_group(store, 4, 60, "all", "merged")
+    sums = np.array([float(rank)])
+    merged.allreduce(sums).wait()
+    try:
+        part.merge_remote_group(store, 4, 60, "all")
+        raise AssertionError("the store was used twice")
+    except ValueError as error:
+        text = str(error)
+    return [total.tolist(), part.rank(), merged.rank(), sums.tolist(), text]

@@ -4,13 +4,14 @@
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+import group_ranks
 import numpy as np
 import pytest
 import subgroup_ranks
 from workers import run_ranks
 
 import distlite
-from distlite import HashStore, ProcessGroup, ProcessGroupGloo
+from distlite import HashStore, ProcessGroup, ProcessGroupGloo, testing
 
 
 def test_members_and_outsiders():
@@ -141,3 +142,26 @@ def test_a_gloo_group_by_hand(has_options):
 
     with ThreadPoolExecutor(2) as threads:
         assert [*threads.map(run, range(2))] == [[2.0, 2.0]] * 2
+
+
+def test_two_jobs_are_joined(tmp_path):
+    found = testing.run_ranks(
+        group_ranks.of_two_jobs, 3, backend=None, folder=str(tmp_path)
+    )
+    everyone = [(0, 0), (0, 1), (1, 0)]
+    assert found == [
+        [[3.0], everyone, [2.0]],
+        [[3.0], everyone, [2.0]],
+        [[3.0], everyone, [1.0]],
+    ]
+
+
+def test_parts_of_a_group_are_merged_again(tmp_path):
+    found = testing.run_ranks(group_ranks.of_split_and_merged, 4, folder=str(tmp_path))
+    assert [total for total, *_ in found] == [[2.0], [4.0], [2.0], [4.0]]
+    assert [rank for _, rank, *_ in found] == [0, 0, 1, 1]
+    # Parts are in the order in which they came, and their ranks in their order.
+    merged = [rank for _, _, rank, *_ in found]
+    assert merged in ([0, 2, 1, 3], [2, 0, 3, 1])
+    assert all(sums == [6.0] for *_, sums, _ in found)
+    assert all("has been used for all before" in text for *_, text in found)

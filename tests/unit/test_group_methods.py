@@ -318,7 +318,7 @@ def test_a_timeout_of_one_call(call):
     ("call", "kind", "text"),
     [
         (lambda pg: pg.allreduce(), TypeError, "missing argument 'tensor'"),
-        (lambda pg: pg.allreduce([np.ones(1)] * 2), ValueError, "list of one, not 2"),
+        (lambda pg: pg.reduce([np.ones(1)] * 2, 0), ValueError, "not one of 2"),
         (lambda pg: pg.allreduce(np.ones(1), how=3), TypeError, "unexpected .* 'how'"),
         (lambda pg: pg.barrier(1, 2), TypeError, "at most 1"),
         (
@@ -329,7 +329,7 @@ def test_a_timeout_of_one_call(call):
         (
             lambda pg: pg.broadcast(np.ones(1), of("BroadcastOptions", rootTensor=1)),
             ValueError,
-            "rootTensor",
+            "invalid root tensor",
         ),
         (lambda pg: pg.broadcast(np.ones(1), 5), ValueError, "rank 5"),
         (lambda pg: distlite.barrier((pg,)), ValueError, "not initialized"),
@@ -377,3 +377,133 @@ def test_devices():
             create(**named)
     with pytest.raises(ValueError, match="hostname or an interface"):
         create()
+
+
+def several(group):
+    """Two arrays of each rank, 1 and 2 on rank 0, 11 and 12 on rank 1."""
+    return [np.full(2, 1.0 + i + 10 * group.rank()) for i in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("opts", "total"),
+    [((), 26.0), ((ReduceOp.MAX,), 12.0), ((ReduceOp.PRODUCT,), 264.0)],
+)
+def test_several_arrays_are_like_several_ranks(opts, total):
+    def run(group):
+        arrays = several(group)
+        work = group.allreduce(arrays, *opts)
+        work.wait()
+        return [*values(arrays), *values(work.result())]
+
+    assert both(run) == [[[total] * 2] * 4] * 2
+
+
+def test_an_array_may_be_there_twice():
+    def run(group):
+        array = np.array([1.0 + group.rank()])
+        group.allreduce([array, array]).wait()
+        return array.tolist()
+
+    assert both(run) == [[6.0]] * 2
+
+
+@pytest.mark.parametrize("root", [0, 1])
+def test_the_root_of_several_arrays(root):
+    def run(group):
+        arrays = several(group)
+        how = of("BroadcastOptions", rootRank=1, rootTensor=root)
+        group.broadcast(arrays, how).wait()
+        return values(arrays)
+
+    assert both(run) == [[[11.0 + root] * 2] * 2] * 2
+
+
+def test_each_list_gets_the_arrays_of_all():
+    def run(group):
+        lists = [zeros(4), zeros(4)]
+        group.allgather(lists, several(group)).wait()
+        return [[float(each[0]) for each in arrays] for arrays in lists]
+
+    assert both(run) == [[[1.0, 2.0, 11.0, 12.0]] * 2] * 2
+
+
+def with_root_tensor(index, count):
+    how = of("BroadcastOptions", rootTensor=index)
+    return lambda pg: pg.broadcast(zeros(count), how)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda pg: pg.allreduce([]), "requires non-empty tensor list"),
+        (lambda pg: pg.broadcast([]), "requires non-empty tensor list"),
+        (
+            lambda pg: pg.allreduce([np.zeros(2), np.zeros(3)]),
+            r"invalid tensor size at index 1 \(expected \(2,\), got \(3,\)\)",
+        ),
+        (
+            lambda pg: pg.allreduce([np.zeros(2), np.zeros(2, "f")]),
+            r"invalid tensor type at index 1 \(expected float64, got float32\)",
+        ),
+        (lambda pg: pg.allreduce(zeros(2), ReduceOp.AVG), "not combined by AVG"),
+        (with_root_tensor(2, 2), "invalid root tensor: 2, of 2"),
+        (with_root_tensor(1, 1), "invalid root tensor: 1, of 1"),
+        (
+            lambda pg: pg.allgather([zeros(1), zeros(2)], zeros(2)),
+            r"invalid output tensor list at index 0 \(expected length 2, got 1\)",
+        ),
+        (lambda pg: pg.allgather([zeros(2)], zeros(2)), "to have the same length"),
+        (
+            lambda pg: pg.allgather([zeros(2), [np.zeros(2), np.zeros(1)]], zeros(2)),
+            "invalid tensor size at index 2",
+        ),
+        (lambda pg: pg.reduce(zeros(2), 0), "requires a single-element tensor list"),
+        (lambda pg: pg.gather([], zeros(2), 0), "requires a single-element"),
+        (lambda pg: pg.scatter(zeros(2), [], 0), "requires a single-element"),
+        (lambda pg: pg.reduce_scatter(zeros(2), []), "requires a single-element"),
+    ],
+)
+def test_lists_that_are_refused(call, text):
+    group = ProcessGroup(HashStore(), 0, 1, 20)
+    with pytest.raises(ValueError, match=text):
+        call(group)
+
+
+def test_methods_say_what_they_take():
+    for line in (
+        "allreduce(tensors|tensor, opts|op, timeout)",
+        "send(tensors|tensor, dstRank, tag)",
+        "barrier(opts|timeout)",
+    ):
+        method = getattr(ProcessGroup, line.partition("(")[0])
+        assert method.__doc__.splitlines()[0] == line
+
+
+def test_how_a_work_ends_as_a_number():
+    is_over = threading.Event()
+
+    def run(group):
+        if group.rank() == 1:
+            group.allreduce(np.zeros(2)).wait()
+            return is_over.wait(60)
+        ended = group.allreduce(np.zeros(2)).get_future_result().wait()
+        aborted = group.recv([np.zeros(2)], 1, 0)
+        group.set_timeout(SHORT)
+        unheard = group.recv([np.zeros(2)], 1, 1).get_future_result().wait()
+        group.abort()
+        is_over.set()
+        return ended, unheard, aborted.get_future_result().wait()
+
+    assert both(run)[0] == (0, 1, 2)
+
+
+def test_a_duration_is_not_known():
+    work = ProcessGroup(HashStore(), 0, 1, 20).allreduce(np.zeros(2))
+    work.wait()
+    with pytest.raises(RuntimeError, match="^This Backend doesn't support getDuration"):
+        work._get_duration()
+
+
+def test_the_options_of_a_group_made_by_hand():
+    group = ProcessGroupGloo(HashStore(), 0, 1, timedelta(seconds=7))
+    assert group.options._timeout == timedelta(seconds=7)
