@@ -13,17 +13,13 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/deadline.h"
 #include "base/debug_level.h"
+#include "base/log_queue.h"
 
-#define PREFIX_SIZE 32
-#define LINE_SIZE 2304 /* a whole error text and the head of the line */
-
-static pthread_mutex_t prefix_lock = PTHREAD_MUTEX_INITIALIZER;
-static char line_prefix[PREFIX_SIZE]; /* guarded by prefix_lock */
+static atomic_int own_rank = -1;
 static pthread_once_t level_once = PTHREAD_ONCE_INIT;
 static dl_log_level threshold;
 
@@ -44,30 +40,9 @@ read_threshold(void)
 }
 
 void
-dl_log_set_prefix(const char *prefix)
+dl_log_set_rank(int rank)
 {
-    pthread_mutex_lock(&prefix_lock);
-    snprintf(line_prefix, sizeof line_prefix, "%s", prefix == NULL ? "" : prefix);
-    pthread_mutex_unlock(&prefix_lock);
-}
-
-static int
-put_head(char *line, size_t size, dl_log_level level)
-{
-    static const char *const marks[] = {" - trace", " - debug", "", "", ""};
-    struct timespec now;
-    struct tm date;
-    char day[32];
-    char prefix[PREFIX_SIZE];
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    localtime_r(&now.tv_sec, &date);
-    strftime(day, sizeof day, "%m%d %H:%M:%S", &date);
-    pthread_mutex_lock(&prefix_lock);
-    snprintf(prefix, sizeof prefix, "%s", line_prefix);
-    pthread_mutex_unlock(&prefix_lock);
-    return snprintf(line, size, "%s[%c%s.%06ld distlite%s] ", prefix, "IIIWE"[level],
-                    day, now.tv_nsec / 1000, marks[level]);
+    atomic_store_explicit(&own_rank, rank, memory_order_relaxed);
 }
 
 /* The debug level may change at any time; the threshold does not. */
@@ -83,26 +58,18 @@ dl_log_is_on(dl_log_level level)
     return (int)level >= lowest;
 }
 
-/* A whole line, with its line feed; returns its size. */
-__attribute__((format(printf, 3, 0))) static size_t
-put_line(char line[LINE_SIZE], dl_log_level level, const char *format,
-         va_list arguments)
+__attribute__((format(printf, 3, 0))) static void
+word(dl_log_line *line, dl_log_level level, const char *format, va_list arguments)
 {
-    int size = put_head(line, LINE_SIZE - 1, level);
+    int rank = atomic_load_explicit(&own_rank, memory_order_relaxed);
 
-    size += vsnprintf(line + size, LINE_SIZE - 1 - (size_t)size, format, arguments);
-    /* One byte was kept for the line feed, which a text cut short gets as well. */
-    if (size > LINE_SIZE - 2) {
-        size = LINE_SIZE - 2;
-    }
-    line[size++] = '\n';
-    return (size_t)size;
+    dl_log_line_word(line, level, rank, format, arguments);
 }
 
 void
 dl_log(dl_log_level level, const char *format, ...)
 {
-    char line[LINE_SIZE];
+    dl_log_line line;
     va_list arguments;
     int saved = errno;
 
@@ -110,11 +77,11 @@ dl_log(dl_log_level level, const char *format, ...)
         return;
     }
     va_start(arguments, format);
-    size_t size = put_line(line, level, format, arguments);
+    word(&line, level, format, arguments);
     va_end(arguments);
-    /* Nothing sensible can be done about a closed standard error. */
-    ssize_t written = write(STDERR_FILENO, line, size);
-    (void)written;
+    if (!dl_log_queue_put(&line)) {
+        dl_log_line_write(&line);
+    }
     errno = saved;
 }
 
@@ -157,7 +124,7 @@ may_write(dl_log_limit *limit)
 void
 dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
 {
-    char line[LINE_SIZE];
+    dl_log_line line;
     char more[64];
     va_list arguments;
     int saved = errno;
@@ -166,19 +133,14 @@ dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
         return;
     }
     va_start(arguments, format);
-    size_t size = put_line(line, level, format, arguments);
+    word(&line, level, format, arguments);
     va_end(arguments);
     if (limit->left_out > 0) {
-        int added = snprintf(more, sizeof more, " (%" PRIu64 " more before this)\n",
-                             limit->left_out);
-        size_t end = size - 1;
-        if (end + (size_t)added > sizeof line) {
-            end = sizeof line - (size_t)added;
-        }
-        memcpy(line + end, more, (size_t)added);
-        size = end + (size_t)added;
+        snprintf(more, sizeof more, " (%" PRIu64 " more before this)", limit->left_out);
+        dl_log_line_append(&line, more);
     }
-    limit->left_out = write_at_once(line, size) ? 0 : limit->left_out + 1;
+    bool is_told = dl_log_queue_put(&line) || write_at_once(line.bytes, line.size);
+    limit->left_out = is_told ? 0 : limit->left_out + 1;
     errno = saved;
 }
 

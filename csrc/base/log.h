@@ -1,23 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * One line on standard error, in one write(2) so that lines of many processes do not
- * mix: "[W1121 08:30:01.123456 distlite] text".  TORCH_CPP_LOG_LEVEL (INFO, WARNING,
- * ERROR; default WARNING) says from which level on; INFO shows also what is marked
- * "debug" when the debug level (base/debug_level.h) is INFO, and "trace" when it is
- * DETAIL.  Leaves errno as it was. */
+ * mix: "[W1121 08:30:01.123456 distlite] text".  Where the program has handlers for
+ * Python's logging the line goes to these instead (base/log_queue.h).  Any thread, with
+ * any locks held.  TORCH_CPP_LOG_LEVEL (INFO, WARNING, ERROR; default WARNING) says from
+ * which level on; INFO shows also what is marked "debug" when the debug level
+ * (base/debug_level.h) is INFO, and "trace" when it is DETAIL.  Leaves errno and the
+ * thread's last error as they were. */
 #ifndef DISTLITE_BASE_LOG_H
 #define DISTLITE_BASE_LOG_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef enum dl_log_level {
-    DL_LOG_TRACE = 0,
-    DL_LOG_DEBUG = 1,
-    DL_LOG_INFO = 2,
-    DL_LOG_WARNING = 3,
-    DL_LOG_ERROR = 4,
-} dl_log_level;
+#include "base/log_line.h"
 
 void dl_log(dl_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
@@ -40,7 +36,7 @@ void dl_log_limit_end(dl_log_limit *limit, dl_log_level level, const char *what)
 /* Whether a line of this level would be written: saves the work of wording it. */
 bool dl_log_is_on(dl_log_level level);
 
-/* Put before the text of every later line, as "[rank3]:"; NULL takes it away. */
-void dl_log_set_prefix(const char *prefix);
+/* Every later line is marked as this rank's, as in "[rank3]:[W..."; -1 ends that. */
+void dl_log_set_rank(int rank);
 
 #endif

@@ -10,6 +10,7 @@
 #include "python/convert.h"
 #include "python/docstrings.h"
 #include "python/errors.h"
+#include "python/gil.h"
 
 #define VARIABLE "TORCH_DISTRIBUTED_DEBUG"
 
@@ -48,16 +49,6 @@ set_level(PyObject *module, PyObject *level)
     Py_RETURN_NONE;
 }
 
-static bool
-is_finalizing(void)
-{
-#if PY_VERSION_HEX >= 0x030d0000
-    return Py_IsFinalizing();
-#else
-    return _Py_IsFinalizing();
-#endif
-}
-
 /* Threads that run or wait in Python, the calling one apart; on one that Python does not
  * know.  While the interpreter ends it must not be entered any more. */
 static int
@@ -65,7 +56,7 @@ count_threads(void)
 {
     int count = -1;
 
-    if (!Py_IsInitialized() || is_finalizing()) {
+    if (!dlpy_may_enter()) {
         return -1;
     }
     PyGILState_STATE gil = PyGILState_Ensure();

@@ -8,6 +8,7 @@
 #include "base/c_frames.h"
 #include "python/docstrings.h"
 #include "python/failure_report.h"
+#include "python/log_reader.h"
 
 /* Those that mean the same whoever fails; NULL for the rest. */
 static PyObject *
@@ -77,7 +78,10 @@ raise_status(dl_status status, PyObject *otherwise)
         return NULL;
     }
     PyObject *plain = plain_exception(status);
-    return raise_last_error(plain != NULL ? plain : otherwise);
+    raise_last_error(plain != NULL ? plain : otherwise);
+    /* What the log says of it comes before what the program says. */
+    dlpy_log_sync();
+    return NULL;
 }
 
 PyObject *

@@ -30,3 +30,13 @@ dlpy_gil_return(dlpy_gil *self, dl_status status)
     }
     return status == DL_OK && PyErr_Occurred() ? DL_INTERRUPTED : status;
 }
+
+bool
+dlpy_may_enter(void)
+{
+#if PY_VERSION_HEX >= 0x030d0000
+    return Py_IsInitialized() && !Py_IsFinalizing();
+#else
+    return Py_IsInitialized() && !_Py_IsFinalizing();
+#endif
+}

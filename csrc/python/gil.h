@@ -24,4 +24,8 @@ void dlpy_gil_leave(dlpy_gil *self, bool is_brief);
  * would be lost if the call had come to a good end all the same. */
 dl_status dlpy_gil_return(dlpy_gil *self, dl_status status);
 
+/* Whether a thread that has no lock may ask for it: while the interpreter ends it must not
+ * be entered any more. */
+bool dlpy_may_enter(void);
+
 #endif

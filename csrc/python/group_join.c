@@ -4,6 +4,7 @@
 #include "python/arguments.h"
 #include "python/convert.h"
 #include "python/errors.h"
+#include "python/log_reader.h"
 #include "python/store_types.h"
 
 enum {
@@ -138,10 +139,12 @@ join_over(const dlpy_state *state, PyObject *store, const dl_group_options *opti
         }
         return -1;
     }
+    dlpy_log_look();
     Py_BEGIN_ALLOW_THREADS
     status = dl_group_new(options, shared, group);
     dl_store_unref(shared);
     Py_END_ALLOW_THREADS
+    dlpy_log_sync();
     if (status != DL_OK) {
         raise_status(state, status);
         return -1;

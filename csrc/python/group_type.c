@@ -395,12 +395,11 @@ static PyObject *
 set_default_group(PyObject *module, PyObject *group)
 {
     dlpy_state *state = dlpy_state_of_module(module);
-    char prefix[32];
 
     if (group == Py_None) {
         dl_deadlock_set_world(NULL);
         Py_CLEAR(state->default_group);
-        dl_log_set_prefix(NULL);
+        dl_log_set_rank(-1);
         Py_RETURN_NONE;
     }
     if (!dlpy_group_check(state, group)) {
@@ -410,9 +409,7 @@ set_default_group(PyObject *module, PyObject *group)
     }
     dl_deadlock_set_world(dlpy_group_core(group));
     Py_XSETREF(state->default_group, Py_NewRef(group));
-    PyOS_snprintf(prefix, sizeof prefix,
-                  "[rank%d]:", dl_group_rank(dlpy_group_core(group)));
-    dl_log_set_prefix(prefix);
+    dl_log_set_rank(dl_group_rank(dlpy_group_core(group)));
     Py_RETURN_NONE;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/interrupt.h"
 #include "base/thread.h"
+#include "python/log_reader.h"
 #include "python/state.h"
 
 static _Thread_local int holds;
@@ -23,6 +24,9 @@ check_signals(void)
     }
     PyGILState_STATE gil = PyGILState_Ensure();
     bool is_interrupted = PyErr_Occurred() || PyErr_CheckSignals() < 0;
+    if (!is_interrupted) {
+        dlpy_log_look();
+    }
     PyGILState_Release(gil);
     return is_interrupted ? dl_fail(DL_INTERRUPTED, "interrupted by a signal") : DL_OK;
 }

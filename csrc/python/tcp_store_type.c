@@ -6,6 +6,7 @@
 #include "python/convert.h"
 #include "python/docstrings.h"
 #include "python/errors.h"
+#include "python/log_reader.h"
 #include "python/store_types.h"
 #include "store/tcp/tcp_store.h"
 
@@ -168,9 +169,11 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     }
     /* From here on the descriptor is the core's: nothing may fail in between. */
     dl_deadline deadline = dl_deadline_after(options.timeout);
+    dlpy_log_look();
     Py_BEGIN_ALLOW_THREADS
     status = dl_tcp_store_new(&options, deadline, &store);
     Py_END_ALLOW_THREADS
+    dlpy_log_sync();
     if (status != DL_OK) {
         dlpy_raise_store(state, status);
         return -1;

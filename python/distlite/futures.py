@@ -328,8 +328,12 @@ def _call(callback: Callable[[Any], object], argument: object) -> None:
         import sys
         import traceback
 
-        print("exception in a callback of a distlite Future:", file=sys.stderr)
-        traceback.print_exc()
+        from .log_records import say
+
+        text = "exception in a callback of a distlite Future:"
+        if not say("ERROR", text, exc_info=True):
+            print(text, file=sys.stderr)
+            traceback.print_exc()
 
 
 _thread: threading.Thread | None = None

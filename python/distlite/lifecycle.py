@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["destroy_process_group", "init_process_group", "process_group"]
 
 # A thread writes the table of a failure while its exception may end this process: the
-# exit waits for it.  Children of multiprocessing end without calling what atexit has.
+# exit waits for it, and then for the log's handlers (what is registered last is called
+# first).  Children of multiprocessing end without calling what atexit has.
+threading._register_atexit(_C._flush_log)  # type: ignore[attr-defined]
 threading._register_atexit(_C._finish_report)  # type: ignore[attr-defined]
+atexit.register(_C._close_log)
 atexit.register(_C._finish_report)
 
 

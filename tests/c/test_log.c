@@ -84,9 +84,9 @@ CHECK_CASE(error_hides_warnings)
 CHECK_CASE(the_prefix_stands_before_the_line)
 {
     start_capture();
-    dl_log_set_prefix("[rank3]:");
+    dl_log_set_rank(3);
     dl_log(DL_LOG_ERROR, "text");
-    dl_log_set_prefix(NULL);
+    dl_log_set_rank(-1);
     dl_log(DL_LOG_ERROR, "text");
     const char *text = captured_text();
     CHECK(strncmp(text, "[rank3]:[E", 10) == 0);

@@ -14,6 +14,7 @@ from launching import (
     write_script,
 )
 
+from distlite.launch.last_words import is_consequence
 from distlite.launch.report import last_words
 
 RULE = "=" * 78
@@ -248,6 +249,16 @@ def test_what_cannot_be_executed_is_said_once(tmp_path):
     result = launch(["--nproc-per-node", 3, "--no-python", program])
     assert result.returncode == 1
     assert result.stderr.count("Exec format error") == 1
+
+
+@pytest.mark.parametrize("head", ["distlite: ", "ERROR:distlite:", "12:03 [distlite] "])
+def test_a_table_behind_a_traceback_does_not_hide_it(head):
+    error = (
+        "distlite.DistBackendError: barrier #1 in group 0: rank 1 (pid 7) was killed"
+    )
+    table = [f"{head}rank 0 saw an operation fail; the ranks at that moment:", "job x"]
+    assert is_consequence(["Traceback (most recent call last):", error, *table])
+    assert not is_consequence(["ValueError: wrong", *table])
 
 
 def test_last_words_are_the_last_traceback():

@@ -329,13 +329,17 @@ def test_messages_at_one_time_get_tracks_of_their_own():
     assert names == ["group 0: messages", "group 0: messages (2)"]
 
 
-def test_a_report_tells_what_is_current(world, capfd):
+def test_a_report_tells_what_is_current(world, caplog):
     for _ in range(3):
         dist.barrier()
     data = _C._recording()
     failure.report([(own().path, data)], True, False)
-    written = capfd.readouterr().err
-    assert written.count("rank 0 saw an operation fail") == 1
+    (record,) = caplog.records
+    assert (record.name, record.levelname, record.rank) == ("distlite", "ERROR", 0)
+    written = record.getMessage()
+    assert written.startswith(
+        "rank 0 saw an operation fail; the ranks at that moment:\n"
+    )
     assert "none since barrier() #3" in written
     only = recording.parse(data, only_current=True)
     assert [o.describe() for o in only.operations] == ["barrier() #3"]

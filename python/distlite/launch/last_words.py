@@ -26,8 +26,9 @@ CONSEQUENCE = (
     r"(\w+\.)*(DistBackendError|DistNetworkError|DistStoreError|ConnectionResetError"
     r"|ConnectionRefusedError|BrokenPipeError)\b|.*Connection closed by peer"
 )
-# What a rank may write behind its traceback: who was where.
-TABLE = r"distlite: rank \d+ saw an operation fail"
+# What a rank may write behind its traceback: who was where.  A handler of logging puts
+# before it what it likes.
+TABLE = r".*\brank \d+ saw an operation fail; the ranks at that moment:"
 # Until a rank has noticed the failure, and until the one that has writes the table.
 NOTICE_TIME, WRITE_TIME = 0.3, 3.0
 # A rank may be faster than its launcher.

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from distlite.log_records import say
 from distlite.tools.dump import dump_asked
 from distlite.tools.job import ENDED, Job
 from distlite.tools.recording import Recording, parse
@@ -35,7 +36,7 @@ def report(
 def _write_table(mine: Recording, recordings: Sequence[Recording]) -> None:
     job = Job([r for r in recordings if r.job == mine.job], _state_then)
     head = f"rank {mine.rank} saw an operation fail; the ranks at that moment:"
-    _write(f"distlite: {head}\n{table_of(job)}\n")
+    _tell("ERROR", f"{head}\n{table_of(job)}", mine.rank)
 
 
 def _state_then(recording: Recording) -> str:
@@ -51,14 +52,17 @@ def _dump(data: bytes, rank: int | None) -> None:
     try:
         path = dump_asked(data, rank)
     except OSError as error:
-        _write(f"distlite: cannot write the recording of rank {rank}: {error}\n")
+        _tell("ERROR", f"cannot write the recording of rank {rank}: {error}", rank)
     else:
         if path is not None:
-            _write(f"distlite: wrote the recording of rank {rank} to {path}\n")
+            _tell("WARNING", f"wrote the recording of rank {rank} to {path}", rank)
 
 
-def _write(text: str) -> None:
-    """In one piece, so that the ranks' texts do not mix."""
+def _tell(level: str, text: str, rank: int | None) -> None:
+    """To the handlers of logging or standard error; there in one piece, so that the
+    ranks' texts do not mix."""
+    if say(level, text, rank):
+        return
     if sys.stderr is not None:
         sys.stderr.flush()
-    os.write(2, text.encode(errors="replace"))
+    os.write(2, f"distlite: {text}\n".encode(errors="replace"))
