@@ -3,6 +3,7 @@
 
 #include "python/convert.h"
 #include "python/errors.h"
+#include "python/torch_profiler.h"
 
 int
 dlpy_side_array(dlpy_side *side, PyObject *object, const char *parameter)
@@ -160,6 +161,17 @@ note_write(const dlpy_side *side)
     return 0;
 }
 
+/* Of a list, the first array stands for all. */
+static bool
+profiler_wants(const dlpy_side *side)
+{
+    const dlpy_tensor *tensor =
+        side->has_tensor || side->list.count == 0 ? &side->tensor : side->list.tensors;
+
+    return (side->has_tensor || side->list.count > 0)
+           && dlpy_torch_profiler_wants(tensor);
+}
+
 PyObject *
 dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
                   dlpy_side *input, dlpy_side *output)
@@ -168,6 +180,9 @@ dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
     dlpy_work_keep keep = {.guard = &guard};
     PyObject *result;
 
+    if (profiler_wants(input) || profiler_wants(output)) {
+        call->inputs = arrays_of(input);
+    }
     if (note_write(output) < 0
         || (dlpy_collective_outlives_call(call)
             && (guard_side(&guard, input) < 0 || guard_side(&guard, output) < 0

@@ -9,6 +9,7 @@
 #include "python/gil.h"
 #include "python/group_type.h"
 #include "python/recorded_site.h"
+#include "python/torch_profiler.h"
 
 /* GroupMember.NON_GROUP_MEMBER: a group that this process is not in. */
 #define NON_GROUP_MEMBER (-100)
@@ -131,6 +132,7 @@ dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
     self->state = dlpy_state_of_module(module);
     self->has_timeout = false;
     self->has_stream = false;
+    self->inputs = NULL;
     if (object != NULL && PyTuple_CheckExact(object)
         && (object = take_timeout(object, self)) == NULL) {
         return -1;
@@ -252,23 +254,14 @@ run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadline)
     return dlpy_gil_return(&gil, status);
 }
 
-PyObject *
-dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op, const void *args,
-                          dlpy_work_keep keep, dl_deadline deadline)
+static inline PyObject *
+carry_out(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep keep,
+          dl_deadline deadline)
 {
-    PyObject *result = NULL;
-    dl_status status;
-
-    if (dlpy_collective_check_stream(self) < 0) {
-        return dlpy_collective_give_up(self);
-    }
     if (self->is_async) {
-        result = submit(self, op, args, keep, deadline);
-        Py_CLEAR(self->group);
-        return result;
+        return submit(self, op, args, keep, deadline);
     }
-    status = run(self->core, op, args, deadline);
-    Py_CLEAR(self->group);
+    dl_status status = run(self->core, op, args, deadline);
     if (status != DL_OK) {
         return dlpy_raise_collective(self->state, status);
     }
@@ -277,6 +270,31 @@ dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op, const void *args
         return dlpy_work_new(self->state, NULL, keep);
     }
     Py_RETURN_NONE;
+}
+
+static PyObject *
+carry_out_as_event(dlpy_collective *self, dl_op_type op, const void *args,
+                   dlpy_work_keep keep, dl_deadline deadline)
+{
+    PyObject *event =
+        dlpy_torch_event_begin(self->group, dl_op_type_name((uint8_t)op), self->inputs);
+
+    return dlpy_torch_event_end(self->state, event,
+                                carry_out(self, op, args, keep, deadline));
+}
+
+PyObject *
+dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op, const void *args,
+                          dlpy_work_keep keep, dl_deadline deadline)
+{
+    if (dlpy_collective_check_stream(self) < 0) {
+        return dlpy_collective_give_up(self);
+    }
+    PyObject *result = self->inputs == NULL
+                           ? carry_out(self, op, args, keep, deadline)
+                           : carry_out_as_event(self, op, args, keep, deadline);
+    Py_CLEAR(self->group);
+    return result;
 }
 
 PyObject *

@@ -15,6 +15,7 @@ typedef struct dlpy_collective {
     PyObject *group; /* a reference: another thread may replace the default group */
     dl_group *core;
     PyObject *answer; /* of a call that is answered already */
+    PyObject *inputs; /* borrowed: what torch's profiler is to see; NULL: it is off */
     bool is_async;
     bool has_stream; /* named for this call (cuda_arg.h) */
     bool has_timeout;

@@ -8,6 +8,7 @@
 #include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/reduce_op_arg.h"
+#include "python/torch_profiler.h"
 
 /* `writes`: this rank gets a result in the array.  torch's versions are counted here, at the
  * call, for asynchronous operations too: nobody may be in Python when the operation ends,
@@ -21,6 +22,9 @@ finish(dlpy_collective *self, dl_op_type op, const void *args, dlpy_tensor *tens
 {
     PyObject *result;
 
+    if (dlpy_torch_profiler_wants(tensor)) {
+        self->inputs = array;
+    }
     if (writes && dlpy_tensor_note_write(tensor, array) < 0) {
         result = dlpy_collective_give_up(self);
     } else if (dlpy_collective_outlives_call(self)) {
@@ -175,6 +179,9 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
     if (dl_device_takes_barriers(self.core) && !self.is_async
         && meet_on_device(&self, timeout) < 0) {
         return dlpy_collective_give_up(&self);
+    }
+    if (dlpy_torch_profiler_is_on()) {
+        self.inputs = Py_None;
     }
     return dlpy_collective_finish_by(&self, DL_BARRIER, NULL,
                                      (dlpy_work_keep){.outputs = Py_None},

@@ -6,6 +6,7 @@
 #include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/group_type.h"
+#include "python/torch_profiler.h"
 
 /* send, recv, isend and irecv take the same, but for what the peer is called. */
 #define ARGUMENT_COUNT 6
@@ -76,6 +77,19 @@ begin(call *self, PyObject *module, const dlpy_signature *signature, dlpy_call g
     return 1;
 }
 
+/* torch's names. */
+static PyObject *
+begin_event(const call *self)
+{
+    static const char *const names[] = {
+        [DL_SEND] = "send", [DL_RECV] = "recv", [DL_RECV_ANY] = "recvAnySource"};
+
+    return dlpy_torch_profiler_wants(&self->tensor)
+               ? dlpy_torch_event_begin(self->collective.group, names[self->op],
+                                        self->array)
+               : NULL;
+}
+
 /* 0, or -1 with an exception set; gives everything back but the group, and an array that
  * is still in use. */
 static int
@@ -132,6 +146,7 @@ prepare(call *self)
 static PyObject *
 post(call *self)
 {
+    PyObject *event = begin_event(self);
     PyObject *prepared = prepare(self);
     dl_group *group = self->collective.core;
     PyObject *result = NULL;
@@ -155,7 +170,7 @@ post(call *self)
     }
     dlpy_tensor_release(&self->tensor);
     Py_CLEAR(self->collective.group);
-    return result;
+    return dlpy_torch_event_end(self->collective.state, event, result);
 }
 
 static PyObject *
@@ -173,9 +188,10 @@ send(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
         return dlpy_collective_answer(&self.collective, begun);
     }
     int source;
-    int result = exchange(&self, &source);
+    PyObject *event = begin_event(&self);
+    PyObject *result = exchange(&self, &source) < 0 ? NULL : Py_NewRef(Py_None);
     Py_CLEAR(self.collective.group);
-    return result < 0 ? NULL : Py_NewRef(Py_None);
+    return dlpy_torch_event_end(self.collective.state, event, result);
 }
 
 /* Nothing came for a process that is outside of the group. */
@@ -206,13 +222,14 @@ recv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     if (begun <= 0) {
         return answer_of_recv(&self, begun);
     }
+    PyObject *event = begin_event(&self);
     PyObject *result = NULL;
     if (exchange(&self, &source) == 0) {
         result =
             PyLong_FromLongLong(dlpy_group_global_rank(self.collective.group, source));
     }
     Py_CLEAR(self.collective.group);
-    return result;
+    return dlpy_torch_event_end(self.collective.state, event, result);
 }
 
 static PyObject *

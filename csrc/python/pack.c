@@ -589,6 +589,24 @@ static PyType_Spec pack_spec = {
     .slots = pack_slots,
 };
 
+/* What was packed, for those who look at arrays one by one. */
+static PyObject *
+pack_arrays_function(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    const pack *self = (pack *)object;
+
+    if (!is_pack(object)) {
+        PyErr_Format(PyExc_TypeError, "a pack was expected, not %R",
+                     (PyObject *)Py_TYPE(object));
+        return NULL;
+    }
+    PyObject *arrays = PyTuple_New(self->pieces.count);
+    for (int i = 0; arrays != NULL && i < self->pieces.count; i++) {
+        PyTuple_SET_ITEM(arrays, i, Py_NewRef(self->sources[i].array));
+    }
+    return arrays;
+}
+
 static PyMethodDef functions[] = {
     {"_pack", pack_function, METH_O,
      "_pack($module, arrays, /)\n--\n\n"
@@ -598,6 +616,8 @@ static PyMethodDef functions[] = {
                   "A list of packs: number i has block i of each array, of `parts` "
                   "along its first "
                   "dimension."),
+    {"_pack_arrays", pack_arrays_function, METH_O,
+     "_pack_arrays($module, pack, /)\n--\n\nThe arrays of a pack."},
     DLPY_FUNCTION(
         "_plan_packs", plan_function,
         "_plan_packs($module, /, arrays, limit, group)\n--\n\n"

@@ -31,6 +31,27 @@ raise_result(dlpy_work *self, dl_status status)
     return dlpy_raise_collective(self->state, status);
 }
 
+/* A profiler that is turned off next is to have seen the end. */
+static void
+end_event(dlpy_work *self)
+{
+    PyObject *type, *value, *trace;
+    PyObject *event = self->event;
+
+    if (event == NULL || !dl_work_is_done(self->work)) {
+        return;
+    }
+    self->event = NULL;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *done = PyObject_CallMethod(event, "end", NULL);
+    if (done == NULL) {
+        PyErr_WriteUnraisable(event);
+    }
+    Py_XDECREF(done);
+    Py_DECREF(event);
+    PyErr_Restore(type, value, trace);
+}
+
 /* Looks, without waiting, whether it has ended by now. */
 static bool
 has_ended(dlpy_work *self)
@@ -43,6 +64,7 @@ has_ended(dlpy_work *self)
     if (!dl_work_is_done(work) && work->ops->poll != NULL) {
         work->ops->poll(work);
     }
+    end_event(self);
     return dl_work_is_done(work);
 }
 
@@ -121,8 +143,11 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     status = dl_work_wait(self->work, dl_deadline_after(timeout));
     status = dlpy_gil_return(&gil, status);
     if (status != DL_OK) {
-        return raise_result(self, status);
+        raise_result(self, status);
+        end_event(self);
+        return NULL;
     }
+    end_event(self);
     dlpy_completions_drain(self->completions);
     Py_RETURN_TRUE;
 }

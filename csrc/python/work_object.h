@@ -19,6 +19,7 @@ typedef struct dlpy_work {
     PyObject *outputs;
     PyObject *callbacks;  /* list, or NULL */
     PyObject *group_name; /* str, for the repr; NULL: not known */
+    PyObject *event;      /* of torch's profiler, until its end; or NULL */
     PyObject *weak_references;
     bool is_watched; /* the next two are in use */
     dl_work_notice notice;

@@ -72,6 +72,18 @@ dlpy_work_guard(PyObject *prepared)
     return dlpy_guard_core(&work_of(prepared)->guard);
 }
 
+bool
+dlpy_work_take_event(PyObject *object, PyObject *event)
+{
+    dlpy_work *self = work_of(object);
+
+    if (self->work == NULL) {
+        return false;
+    }
+    Py_XSETREF(self->event, Py_NewRef(event));
+    return true;
+}
+
 static PyObject *
 join_batch(dlpy_work *self)
 {
@@ -163,6 +175,7 @@ work_traverse(PyObject *object, visitproc visit, void *arg)
 
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->callbacks);
+    Py_VISIT(self->event);
     if (!is_going_on(self) && !keeps_memory(self)) {
         Py_VISIT(self->pins);
         Py_VISIT(self->outputs);
@@ -183,6 +196,7 @@ work_clear(PyObject *object)
         Py_CLEAR(self->outputs);
     }
     Py_CLEAR(self->callbacks);
+    Py_CLEAR(self->event);
     dlpy_guard_clear(&self->guard);
     return 0;
 }

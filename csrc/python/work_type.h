@@ -35,6 +35,10 @@ PyObject *dlpy_work_begin(PyObject *prepared, dl_work *work);
  * reference to `work`, also on failure. */
 PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep);
 
+/* Gives the Work of an operation its event (torch_profiler.h), which then ends before the
+ * Work first says that the operation has ended.  False: it is of no operation. */
+bool dlpy_work_take_event(PyObject *object, PyObject *event);
+
 /* None; the batch that is being collected, if any, keeps `pins`, which may be NULL. */
 PyObject *dlpy_work_join_batch(dlpy_state *state, PyObject *pins);
 

@@ -21,6 +21,7 @@ import torch.distributed
 
 import distlite
 from distlite import _C
+from distlite.profiler_events import name_backend
 
 from .errors import as_torch, raises_as_torch
 from .sparse import all_reduce_sparse
@@ -124,6 +125,7 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
         self._group_name, self._group_desc = name, "undefined"
         self._others: dict[str, Any] = {}
         self._own = self._make(store, rank, size, timeout, name)
+        name_backend(self._own, "distlite")
         if ranks:
             self._own._set_global_ranks(ranks)
 
