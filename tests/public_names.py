@@ -12,7 +12,7 @@ MODULES: dict[str, list[str] | None] = {
     "": None,
     "data_parallel": None,
     "launch": None,
-    "run": ["main"],
+    "run": None,
     "spawn": None,
     "store_lock": ["StoreLock"],
     "testing": None,

@@ -5,13 +5,80 @@ from __future__ import annotations
 
 import sys
 
-from distlite.launch.command import run
+from distlite.launch.command import run as _run_command
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
     from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["get_args_parser", "main", "parse_args", "run"]
+
+
+def get_args_parser() -> ArgumentParser:
+    """Returns the launcher's options as a parser of argparse.
+
+    The values have torchrun's names, types and defaults, and programs may add options
+    of their own. `run` takes the values.
+
+    Returns:
+        A new parser. Without an option it takes the value of a variable, such as
+        `PET_NNODES` for `--nnodes`, that was set when the parser was made.
+
+    Example:
+        >>> from distlite import run
+        >>> run.get_args_parser().parse_args(["--nnodes=2", "train.py", "-x"]).nnodes
+        '2'
+    """
+    from distlite.launch.arguments import make_parser
+
+    return make_parser()
+
+
+def parse_args(args: Sequence[str] | None = None) -> Namespace:
+    """Parses a command line of the launcher, and does not run it.
+
+    Args:
+        args: The words of the command line, without the command itself; None is those
+            of this process.
+
+    Returns:
+        The values, by torchrun's names.
+
+    Example:
+        >>> from distlite import run
+        >>> run.parse_args(["-n", "4", "train.py"]).nproc_per_node
+        '4'
+    """
+    return get_args_parser().parse_args(args)
+
+
+def run(args: Namespace) -> None:
+    """Runs the job that the values of a command line describe.
+
+    It has to be called on the main thread, which handles signals until the job ends.
+
+    Args:
+        args: What the parser of `get_args_parser`, or torch's, made of a command line.
+
+    Raises:
+        ValueError: The values do not fit together.
+        SystemExit: The job has failed, which has been reported on stderr; with the exit
+            status of the rank that failed first.
+
+    Example:
+        >>> from distlite import run
+        >>> args = run.parse_args(["--bind-cores", "--numa-binding=node", "train.py"])
+        >>> run.run(args)
+        Traceback (most recent call last):
+        ValueError: --numa-binding is not allowed with --bind-cores
+    """
+    from distlite.launch.arguments import options_of_namespace
+    from distlite.launch.supervisor import Supervisor
+
+    status = Supervisor(options_of_namespace(args)).run()
+    if status != 0:
+        raise SystemExit(status)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -32,7 +99,9 @@ def main(args: Sequence[str] | None = None) -> int:
         ...     print(end.code)
         0
     """
-    return run(sys.argv[1:] if args is None else args, "python -m distlite.run")
+    return _run_command(
+        sys.argv[1:] if args is None else args, "python -m distlite.run"
+    )
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,8 @@ import sys
 import pytest
 from launching import launch, write_script
 
+from distlite.launch.numa import cores_of_rank
+
 TALK = ["--no-python", "sh", "-c", 'echo "out $RANK"; echo "err $RANK" >&2']
 
 
@@ -207,6 +209,40 @@ def test_ranks_with_cores_and_devices_of_their_own(tmp_path):
     allowed = os.sched_getaffinity(0)
     assert cores[0] | cores[1] == allowed
     assert not cores[0] & cores[1] or len(allowed) == 1
+
+
+@pytest.mark.parametrize("mode", ["node", "socket", "core-complex"])
+def test_ranks_with_the_cores_of_a_node(tmp_path, mode):
+    script = write_script(tmp_path, "print(*os.sched_getaffinity(0))")
+    result = launch(["--nproc-per-node", 2, "--numa-binding", mode, script])
+    assert result.returncode == 0
+    found = [set(map(int, line.split()[1:])) for line in lines(result.stdout)]
+    assert len(found) == 2
+    for rank in range(2):
+        assert cores_of_rank(mode, rank, 2) in found
+
+
+def test_a_binding_without_enough_cores_is_refused(tmp_path):
+    ranks = len(os.sched_getaffinity(0)) + 1
+    script = write_script(tmp_path, "pass")
+    mode = ["--numa-binding", "exclusive"]
+    result = launch(["--nproc-per-node", 64 * ranks, *mode, script])
+    assert result.returncode == 1
+    assert "start fewer, or use --numa-binding node" in result.stderr
+
+
+def test_one_nodes_ranks_meet_at_its_address(tmp_path):
+    script = write_script(
+        tmp_path,
+        """
+        import distlite
+        distlite.init_process_group()
+        print(os.environ["MASTER_ADDR"], distlite.get_world_size())
+        distlite.destroy_process_group()
+        """,
+    )
+    result = launch(["--nproc-per-node", 2, "--local-addr", "127.0.0.2", script])
+    assert lines(result.stdout) == [f"[rank{rank}]: 127.0.0.2 2" for rank in range(2)]
 
 
 def test_nothing_is_said_about_threads():

@@ -129,6 +129,15 @@ def test_a_failure_ends_the_ranks_of_all_nodes(tmp_path):
     assert "): rank 1 failed first: exit code 3\n" in alive.errors
 
 
+def test_a_node_is_called_by_its_own_address(tmp_path):
+    first, second = static_job()
+    first += ["--no-python", "sleep", "600"]
+    second += ["--local-addr", "10.1.2.3", "--no-python", "sh", "-c", "exit 3"]
+    with nodes(first, second) as (alive, failed):
+        assert (failed.finish(), alive.finish()) == (3, 1)
+    assert "node 1 (10.1.2.3): rank 1 failed first: exit code 3\n" in alive.errors
+
+
 def test_a_program_that_cannot_be_started_ends_all(tmp_path):
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF not really")

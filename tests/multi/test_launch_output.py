@@ -335,3 +335,61 @@ def test_output_of_what_a_rank_left_behind_is_not_waited_for_in_vain(tmp_path):
     result = launch([script], timeout=40)  # less than the child's
     assert result.returncode == 0
     assert result.stdout.startswith("[rank0]: left ")
+
+
+WORDS = """
+for word in "apple pie", "orange", "plum, ripe", "nothing":
+    print(word, "of", rank)
+    print("orange" if word == "orange" else "no", "error of", rank, file=sys.stderr)
+os.write(1, b"the last apple")
+"""
+
+
+def filtered(folder, stream):
+    (path,) = folder.glob(f"*/attempt_0/filtered_{stream}.log")
+    return sorted(path.read_text().splitlines())
+
+
+def test_lines_with_some_words_are_copied(tmp_path):
+    script = write_script(tmp_path, WORDS)
+    words = ["-n", 2, "--log-dir", tmp_path / "logs"]
+    words += ["--duplicate-stdout-filters", "apple,m,, r"]
+    result = launch([*words, "--duplicate_stderr_filters=orange", script])
+    assert result.returncode == 0
+    assert filtered(tmp_path / "logs", "stdout") == sorted(
+        f"[rank{rank}]: {text}"
+        for rank in range(2)
+        for text in (
+            f"apple pie of {rank}",
+            f"plum, ripe of {rank}",
+            "the last apple",
+        )
+    )
+    assert filtered(tmp_path / "logs", "stderr") == [
+        f"[rank{rank}]: orange error of {rank}" for rank in range(2)
+    ]
+    assert result.stdout.count("orange of") == 2
+
+
+def test_what_is_not_shown_is_not_copied(tmp_path):
+    script = write_script(tmp_path, WORDS)
+    words = ["-n", 3, "--log-dir", tmp_path / "logs", "--local-ranks-filter", "1,2"]
+    words += ["-r", "2:1", "--duplicate-stdout-filters", "apple pie"]
+    assert launch([*words, script]).returncode == 0
+    assert filtered(tmp_path / "logs", "stdout") == ["[rank1]: apple pie of 1"]
+
+
+def test_a_terminals_rank_is_filtered_too(tmp_path):
+    logs = tmp_path / "logs"
+    script = write_script(tmp_path, WORDS)
+    ours, theirs = os.openpty()
+    try:
+        words = ["-n", 1, "--log-dir", logs, "--duplicate-stdout-filters=apple"]
+        assert launch([*words, script], stdout=theirs).returncode == 0
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert filtered(logs, "stdout") == [
+        "[rank0]: apple pie of 0",
+        "[rank0]: the last apple",
+    ]

@@ -8,10 +8,12 @@ from importlib import metadata
 import pytest
 
 import distlite
+from distlite.launch.arguments import options_of_namespace
 from distlite.launch.command import COMMANDS
 from distlite.launch.cores import gpu_count, share_of_cores, usable_cores
 from distlite.launch.options import parse
 from distlite.launch.table import OPTIONS, help_text
+from distlite.run import parse_args, run
 
 SCRIPT = __file__
 
@@ -75,6 +77,13 @@ def test_defaults_are_torchruns():
             "--local-ranks-filter: there is no local rank -1",
         ),
         (["-m", "--no-python"], "--no-python is not allowed with --module"),
+        (["--numa-binding", "far"], "--numa-binding: 'far' is not among node, socket"),
+        (
+            ["--numa-binding=node", "--bind-cores"],
+            "--numa-binding is not allowed with --bind-cores",
+        ),
+        (["--logs-specs", "mine"], "--logs-specs mine: classes of torch's that place"),
+        (["--event-log-handler=console"], "'null' is the only one; its report on"),
     ],
 )
 def test_a_wrong_command_line_is_refused(capsys, words, complaint):
@@ -165,6 +174,10 @@ def test_the_environment_gives_defaults(monkeypatch):
         (["--master-addr", "n"], ("n", 0)),
         (["--master-port", "5"], ("127.0.0.1", 5)),
         (["--standalone", "--rdzv-endpoint", "n:4"], ("127.0.0.1", 0)),
+        (["--local-addr", "127.0.0.2"], ("127.0.0.2", 0)),
+        (["--local-addr", "127.0.0.2", "--standalone"], ("127.0.0.2", 0)),
+        (["--local-addr", "127.0.0.2", "--master-addr", "n"], ("n", 0)),
+        (["--local-addr", "m", "--nnodes=2", "--master-addr", "n"], ("n", 29500)),
     ],
 )
 def test_where_nodes_meet(words, place):
@@ -189,6 +202,65 @@ def test_streams_of_all_ranks_or_of_some(text, chosen):
     assert options(*words, "--redirects", text).redirects == chosen
     assert options(*words, "-t", text).tees == chosen
     assert options(*words, f"-r{text}").redirects == chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ()),
+        ("apple", ("apple",)),
+        ("apple,orange juice", ("apple", "orange juice")),
+        ("a,,b,c", ("a,b", "c")),
+        ("a,", ("a",)),
+    ],
+)
+def test_words_of_lines_that_are_copied(text, words):
+    found = options("--duplicate-stdout-filters", text)
+    assert found.filters == (words, ())
+    assert found.keeps_files == bool(words)
+    assert options("--duplicate_stderr_filters", text).filters == ((), words)
+
+
+def test_what_torchrun_takes_by_default_is_taken():
+    assert options("--event-log-handler", "null").numa_binding == ""
+    assert options("--numa_binding", "core-complex").numa_binding == "core-complex"
+
+
+def test_a_parser_describes_the_same_job():
+    words = ["-n", "3", "-t3", "--duplicate-stdout-filters=a,,b,c", "--standalone"]
+    args = parse_args([*words, "--max_restarts=2", SCRIPT, "--nnodes", "5"])
+    assert (args.nproc_per_node, args.max_restarts) == ("3", 2)
+    assert args.training_script_args == ["--nnodes", "5"]
+    found, expected = (
+        options_of_namespace(args),
+        parse([*words, "--max-restarts=2", SCRIPT, "--nnodes", "5"]),
+    )
+    for name in (
+        "nproc_per_node",
+        "tees",
+        "filters",
+        "address",
+        "port",
+        "command",
+        "max_restarts",
+        "signals",
+    ):
+        assert getattr(found, name) == getattr(expected, name), name
+
+
+def test_values_of_a_parser_win_over_the_environment(monkeypatch):
+    args = parse_args([SCRIPT])
+    monkeypatch.setenv("PET_MASTER_PORT", "5")
+    monkeypatch.setenv("PET_STANDALONE", "1")
+    assert options_of_namespace(args).port == 0
+    assert parse_args([SCRIPT]).master_port == 5
+    assert parse_args([SCRIPT]).standalone is True
+
+
+def test_values_that_do_not_fit_are_refused():
+    args = parse_args(["--nnodes", "2", "--standalone", SCRIPT])
+    with pytest.raises(ValueError, match="--standalone is for one node"):
+        run(args)
 
 
 def test_the_kinds_of_programs():

@@ -4,7 +4,9 @@
 command        the command line ``distlite`` and its subcommands
 table          the options of ``distlite run``
 options        what it was asked to do
+arguments      the same as a parser, for programs that launch
 cores          how many cores this process may use, and which are a rank's
+numa           which are a rank's by the host's NUMA nodes
 nodes          the launchers of the other nodes
 place          where this node stands among them
 environment    the variables that each rank finds set

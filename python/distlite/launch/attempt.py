@@ -21,6 +21,7 @@ from distlite.launch.cores import share_of_cores
 from distlite.launch.environment import LISTEN_FD, job_environment, rank_environment
 from distlite.launch.errors import ERROR_FILE
 from distlite.launch.files import rank_folder
+from distlite.launch.numa import cores_of_rank
 from distlite.launch.options import STDERR, STDOUT
 from distlite.launch.output import Channel, FileStream, NoSink, Tail
 from distlite.launch.signals import named_signals
@@ -41,6 +42,7 @@ LAST_OUTPUT_TIME = 1.0
 GROUP_POLL_TIME = 0.01
 LAST_WORDS_POLL_TIME = 0.02
 FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
+FILTERED = "filtered_{}"  # of all ranks, beside their folders
 
 
 class Attempt:
@@ -123,6 +125,10 @@ class Attempt:
         plan.shares_stdin = local_rank == 0 or os.isatty(0)
         if options.binds_cores:
             plan.cores = share_of_cores(local_rank, options.nproc_per_node)
+        elif options.numa_binding:
+            plan.cores = cores_of_rank(
+                options.numa_binding, local_rank, options.nproc_per_node
+            )
         if rank == 0 and self._job.listen_fd is not None:
             plan.listen_fd = self._job.listen_fd
             environment[LISTEN_FD] = str(plan.listen_fd)
@@ -149,7 +155,11 @@ class Attempt:
         prefix = None
         if local_rank != 0 or not sink.is_terminal:
             prefix = self._job.prefix(rank, local_rank)
-        return Channel(sink, prefix, Tail() if which == STDERR else None, file)
+        channel = Channel(sink, prefix, Tail() if which == STDERR else None, file)
+        if words := options.filters[which - 1]:
+            path = f"{os.path.dirname(folder or '')}/{FILTERED.format(FILES[which])}"
+            channel.filter_lines(path, self._job.prefix(rank, local_rank), words)
+        return channel
 
     def _see_to_the_end(self) -> None:
         while any(worker.is_running for worker in self.workers):

@@ -130,7 +130,7 @@ class Nodes:
         where = f"{self._options.address}:{self._options.port}"
         why = f"{type(error).__name__}: {error}"
         self._lost = f"the job's store at {where} has other programs' values: {why}"
-        text = f"node {_host()}: {self._lost}"
+        text = f"node {_host(self._options)}: {self._lost}"
         with contextlib.suppress(DistError, AttributeError):
             self._store.compare_set(f"failure/{max(0, self._attempt)}", "", text)
 
@@ -148,7 +148,7 @@ class Nodes:
         self._store = PrefixStore("launch", self._find_store())
         self._check_job()
         node = self._take_place()
-        about = f"{options.nproc_per_node} {options.max_restarts} {_host()}"
+        about = f"{options.nproc_per_node} {options.max_restarts} {_host(options)}"
         self._store.set(f"beat/{node}", "0")
         self._store.set(f"node/{node}", about)
         nodes = [n.split(" ", 2) for n in self._wait_for_all(node)]
@@ -291,7 +291,7 @@ class Nodes:
     def _exchange_failures(self, attempt: int) -> None:
         own, self._own_failure = self._own_failure, None
         if own is not None:
-            text = f"node {self.place_number} ({_host()}): {own[1]}"
+            text = f"node {self.place_number} ({_host(self._options)}): {own[1]}"
             self._store.compare_set(f"failure/{own[0]}", "", text)
             self._mark_seen(own[0])
         if attempt in self._seen:
@@ -325,8 +325,8 @@ class Nodes:
                     )
 
 
-def _host() -> str:
-    return os.uname().nodename
+def _host(options: Options) -> str:
+    return options.local_address or os.uname().nodename
 
 
 def _limit() -> float:

@@ -14,6 +14,7 @@ import sys
 
 from distlite._version import __version__
 from distlite.launch.cores import gpu_count, usable_cores
+from distlite.launch.numa import MODES
 from distlite.launch.signals import named_signals
 from distlite.launch.table import FLAG, OPTIONS, SHORT, help_text, usage
 
@@ -26,6 +27,7 @@ DEFAULT_PORT = 29500  # torchrun's, where several nodes must agree on one
 RUN_PATH = (
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
 )
+START_METHODS = ("spawn", "fork", "forkserver")
 STDOUT, STDERR = 1, 2  # bits of the values of --redirects and --tee
 
 
@@ -44,6 +46,7 @@ class Options:
     hosts_store: bool | None = None  # None: whoever can
     join_timeout = 600.0
     address = DEFAULT_ADDRESS
+    local_address = ""  # this node's, for the others
     port = 0  # 0: any free one, on a job of one node
     run_id = "none"
     role = "default"
@@ -55,7 +58,9 @@ class Options:
     grace = 30.0
     signals: tuple[str, ...] = ()
     has_virtual_local_rank = False
+    filters: tuple[tuple[str, ...], tuple[str, ...]] = (), ()  # of stdout, of stderr
     binds_cores = False
+    numa_binding = ""
     uses_environment = False  # what `python -m distlite.launch` asks for
     passes_local_rank = False
     argument_position = 0  # of the script's first argument in the command
@@ -63,7 +68,8 @@ class Options:
     @property
     def keeps_files(self) -> bool:
         """Whether files are asked for, and so stay after the job."""
-        return self.log_dir is not None or any(self.redirects) or any(self.tees)
+        chosen = any(self.redirects) or any(self.tees) or any(self.filters)
+        return self.log_dir is not None or chosen
 
     def is_redirected(self, local_rank: int, stream: int) -> bool:
         """Whether a stream (STDOUT or STDERR) goes to its file alone."""
@@ -86,7 +92,7 @@ def parse(arguments: Sequence[str], program: str = "distlite run") -> Options:
         if values.get("help"):
             sys.stdout.write(help_text(program))
             raise SystemExit(0)
-        return _options(values, command)
+        return options_of(values, command)
     except UsageError as error:
         sys.stderr.write(f"{usage(program)}\n{program}: error: {error}\n")
         raise SystemExit(2) from None
@@ -159,7 +165,8 @@ class _Values:
         return value
 
 
-def _options(given: dict[str, str], command: list[str]) -> Options:
+def options_of(given: dict[str, str], command: list[str]) -> Options:
+    """What options' values, as text by their names, mean; UsageError."""
     values, options = _Values(given), Options()
     options.nproc_per_node = _process_count(values.text("nproc-per-node"))
     options.nnodes = _node_count(values.text("nnodes"))
@@ -167,7 +174,6 @@ def _options(given: dict[str, str], command: list[str]) -> Options:
     options.role = values.text("role")
     options.max_restarts = values.integer("max-restarts", 0)
     options.has_virtual_local_rank = values.flag("virtual-local-rank")
-    options.binds_cores = values.flag("bind-cores")
     options.uses_environment = values.flag("use-env")
     options.grace = _grace(values)
     options.signals = tuple(filter(None, values.text("signals-to-handle").split(",")))
@@ -176,13 +182,46 @@ def _options(given: dict[str, str], command: list[str]) -> Options:
     except ValueError as error:
         raise UsageError(f"--signals-to-handle: {error}") from None
     values.seconds("monitor-interval")
-    if values.text("start-method") not in ("spawn", "fork", "forkserver"):
+    if values.text("start-method") not in START_METHODS:
         raise UsageError(f"--start-method: {values.text('start-method')}")
+    _refuse_classes(values)
+    _set_binding(options, values)
     _set_meeting_point(options, values)
+    options.local_address = values.text("local-addr")
+    is_alone = options.nnodes == 1 and options.address == DEFAULT_ADDRESS
+    if options.local_address and is_alone:
+        options.address = options.local_address
     _set_output(options, values)
     options.command = _command(values, command)
     options.argument_position = len(options.command) - len(command) + 1
     return options
+
+
+def _refuse_classes(values: _Values) -> None:
+    """What torchrun finds under a name is written for the insides of torchrun."""
+    if values.text("logs-specs"):
+        raise UsageError(
+            f"--logs-specs {values.text('logs-specs')}: classes of torch's that place "
+            "the ranks' output are not supported; use --log-dir, --redirects, --tee "
+            "and --local-ranks-filter"
+        )
+    if values.text("event-log-handler") not in ("", "null"):
+        raise UsageError(
+            f"--event-log-handler {values.text('event-log-handler')}: this launcher "
+            "has no log of events for a handler, so 'null' is the only one; its report "
+            "on stderr and its exit status tell how a job ended"
+        )
+
+
+def _set_binding(options: Options, values: _Values) -> None:
+    options.binds_cores = values.flag("bind-cores")
+    options.numa_binding = values.text("numa-binding")
+    if options.numa_binding and options.numa_binding not in MODES:
+        raise UsageError(
+            f"--numa-binding: {options.numa_binding!r} is not among {', '.join(MODES)}"
+        )
+    if options.numa_binding and options.binds_cores:
+        raise UsageError("--numa-binding is not allowed with --bind-cores")
 
 
 def _grace(values: _Values) -> float:
@@ -253,6 +292,10 @@ def _set_output(options: Options, values: _Values) -> None:
     options.log_dir = values.text("log-dir") or None
     options.redirects = _streams(values.text("redirects"), "redirects", count)
     options.tees = _streams(values.text("tee"), "tee", count)
+    options.filters = (
+        comma_separated(values.text("duplicate-stdout-filters")),
+        comma_separated(values.text("duplicate-stderr-filters")),
+    )
     text = values.text("local-ranks-filter")
     if not text:
         return
@@ -262,6 +305,12 @@ def _set_output(options: Options, values: _Values) -> None:
         raise UsageError(f"--local-ranks-filter: not ranks: {text}") from None
     for rank in options.shown_ranks - set(range(count)):
         raise UsageError(f"--local-ranks-filter: there is no local rank {rank}")
+
+
+def comma_separated(text: str) -> tuple[str, ...]:
+    """The words of a list; two commas are one that belongs to a word."""
+    words = text.replace(",,", "\0").split(",")
+    return tuple(word.replace("\0", ",") for word in words if word)
 
 
 def _streams(text: str, name: str, count: int) -> tuple[int, ...]:

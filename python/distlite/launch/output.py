@@ -20,6 +20,10 @@ import select
 import struct
 import termios
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 # More than this waiting for a slow reader, and the ranks have to wait as well.
 PENDING_LIMIT = 1 << 20
 # poll promises that this much can be written to a pipe without blocking.
@@ -171,6 +175,36 @@ def tail_lines(data: bytes, size: int) -> list[str]:
     return lines[1:] or [f"[...]{lines[0][-END_OF_LINE:]}"]
 
 
+class LineFilter:
+    """Copies the lines of one stream that have one of some words to a file, which
+    those of other streams go to as well."""
+
+    def __init__(self, path: str, prefix: str, words: Sequence[str]) -> None:
+        self._fd = _open_log(path)
+        self._prefix = prefix.encode()
+        self._words = [word.encode() for word in words]
+        self._lines = LinePrefixer(b"")
+
+    def feed(self, data: bytes) -> None:
+        """Looks at the lines that `data` completes."""
+        self._copy(self._lines.feed(data))
+
+    def _copy(self, lines: bytes) -> None:
+        found = [
+            self._prefix + line + b"\n"
+            for line in lines.splitlines()
+            if any(word in line for word in self._words)
+        ]
+        if found:
+            with contextlib.suppress(OSError):  # a full disk does not end the job
+                os.write(self._fd, b"".join(found))
+
+    def close(self) -> None:
+        """Looks at an unfinished last line, too."""
+        self._copy(self._lines.flush())
+        os.close(self._fd)
+
+
 class NoSink(Sink):
     """For what is not to be shown."""
 
@@ -221,7 +255,13 @@ class Channel:
         else:
             self.fd, self.rank_fd = os.pipe()
         os.set_blocking(self.fd, False)
+        self._filter: LineFilter | None = None
         self.is_open = True
+
+    def filter_lines(self, path: str, prefix: str, words: Sequence[str]) -> None:
+        """Copies lines with one of these words to a file, if lines are shown at all."""
+        if not isinstance(self.sink, NoSink):
+            self._filter = LineFilter(path, prefix, words)
 
     def read(self, most: int = 1) -> None:
         """Pass on what is there, in at most `most` pieces."""
@@ -243,6 +283,8 @@ class Channel:
         if self._copy is not None:
             with contextlib.suppress(OSError):  # a full disk does not end the job
                 os.write(self._copy, data)
+        if self._filter is not None:
+            self._filter.feed(data)
         if self._prefixer is None:
             self.sink.write_raw(data)
         else:
@@ -265,6 +307,8 @@ class Channel:
         os.close(self.fd)
         if self._copy is not None:
             os.close(self._copy)
+        if self._filter is not None:
+            self._filter.close()
         if self._prefixer is not None:
             self.sink.write_lines(self._prefixer.flush())
 

@@ -30,6 +30,11 @@ OPTIONS = {
     "master-port": Option(
         "PORT", "", "port of the job's store (any free one; 29500 on several nodes)"
     ),
+    "local-addr": Option(
+        "HOST",
+        "",
+        "this node's address: its name for the others, and MASTER_ADDR on one node",
+    ),
     "rdzv-backend": Option(
         "NAME",
         "static",
@@ -62,6 +67,23 @@ OPTIONS = {
     "tee": Option("STREAMS", "0", "write output to files as well"),
     "local-ranks-filter": Option(
         "RANKS", "", "show the output of these local ranks only: 0,2"
+    ),
+    "duplicate-stdout-filters": Option(
+        "WORDS",
+        "",
+        "copy lines of stdout with one of these words to filtered_stdout.log "
+        "(two commas are one)",
+    ),
+    "duplicate-stderr-filters": Option(
+        "WORDS", "", "the same of stderr, to filtered_stderr.log"
+    ),
+    "logs-specs": Option("NAME", "", "refused: classes of torch's that place output"),
+    "event-log-handler": Option("NAME", "null", "refused but for null: no such events"),
+    "numa-binding": Option(
+        "MODE",
+        "",
+        "give each rank the cores near its GPU, or of its part of the host: node, "
+        "socket, exclusive, core-complex",
     ),
     "bind-cores": Option(FLAG, "", "give each rank cores of its own"),
     "virtual-local-rank": Option(

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which cores are a rank's by `--numa-binding`, in torchrun's four manners.
+
+A rank belongs to the NUMA node of the GPU of its number.  Where there are fewer GPUs
+than ranks, ranks are spread evenly over the nodes, neighbours together.
+"""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+MODES = ("node", "socket", "exclusive", "core-complex")
+SYSTEM = "/sys"
+GPUS = "/proc/driver/nvidia/gpus"
+
+
+def cores_of_rank(mode: str, local_rank: int, ranks: int) -> set[int]:
+    """OSError, saying why, if there are none."""
+    machine = Machine(os.sched_getaffinity(0))
+    nodes = gpu_nodes()
+    if len(nodes) < ranks:
+        nodes = spread(ranks, machine.nodes())
+    return machine.cores(mode, local_rank, nodes)
+
+
+def spread(ranks: int, nodes: list[int]) -> list[int]:
+    """The node of each rank, without GPUs."""
+    return [nodes[rank * len(nodes) // ranks] for rank in range(ranks)]
+
+
+def gpu_nodes(folder: str = GPUS, root: str = SYSTEM) -> list[int]:
+    """The nodes of NVIDIA's GPUs, as far as CUDA_VISIBLE_DEVICES shows them; none where
+    it names them in a way of its own."""
+    try:
+        addresses = sorted(os.listdir(folder))
+        nodes = [
+            # -1 where the machine has one node only.
+            max(0, int(_read(f"{root}/bus/pci/devices/{address}/numa_node")))
+            for address in addresses
+        ]
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+        return nodes if shown is None else [nodes[int(i)] for i in shown.split(",")]
+    except (OSError, ValueError, IndexError):
+        return []
+
+
+class Machine:
+    """The cores that may be used, by where they are."""
+
+    def __init__(self, allowed: Iterable[int], root: str = SYSTEM) -> None:
+        self._allowed = frozenset(allowed)
+        self._root = root
+
+    def nodes(self) -> list[int]:
+        """Those with cores; one of all cores where the kernel knows of none."""
+        try:
+            nodes = sorted(numbers(_read(f"{self._root}/devices/system/node/online")))
+        except OSError:
+            return [0]
+        return [node for node in nodes if self.cores_of_node(node)] or [0]
+
+    def cores_of_node(self, node: int) -> set[int]:
+        """Without those that may not be used."""
+        try:
+            text = _read(f"{self._root}/devices/system/node/node{node}/cpulist")
+        except OSError:
+            return set(self._allowed) if node == 0 else set()
+        return numbers(text) & self._allowed
+
+    def cores(self, mode: str, index: int, nodes: list[int]) -> set[int]:
+        """Those of rank `index` among ranks, or GPUs, on these nodes."""
+        node = nodes[index]
+        cores = self.cores_of_node(node)
+        if not cores:
+            raise OSError(f"--numa-binding: node {node} has no core that may be used")
+        if mode == "node":
+            return cores
+        if mode == "socket":
+            return self._cores_of_socket(cores, self.nodes())
+        of_node = [i for i, each in enumerate(nodes) if each == node]
+        place, count = of_node.index(index), len(of_node)
+        if mode == "exclusive":
+            return self._share(cores, node, place, count)
+        caches = _grouped(cores, self._cache_of)
+        # Those with most cores first.
+        ordered = sorted(caches.items(), key=lambda item: (-len(item[1]), item[0]))
+        return ordered[place % len(ordered)][1]
+
+    def _cores_of_socket(self, cores: set[int], nodes: list[int]) -> set[int]:
+        socket = self._socket_of(min(cores))
+        every = [self.cores_of_node(node) for node in nodes]
+        own = [each for each in every if each and self._socket_of(min(each)) == socket]
+        return set().union(cores, *own)
+
+    def _share(self, cores: set[int], node: int, place: int, count: int) -> set[int]:
+        whole = [each for _, each in sorted(_grouped(cores, self._core_of).items())]
+        least, more = divmod(len(whole), count)
+        if least == 0:
+            raise OSError(
+                f"--numa-binding exclusive: node {node} has {len(whole)} core(s) for "
+                f"{count} ranks; start fewer, or use --numa-binding node"
+            )
+        start = place * least + min(place, more)
+        end = start + least + (place < more)
+        return set().union(*whole[start:end])
+
+    def _cpu(self, core: int) -> str:
+        return f"{self._root}/devices/system/cpu/cpu{core}"
+
+    def _socket_of(self, core: int) -> int:
+        try:
+            return int(_read(f"{self._cpu(core)}/topology/physical_package_id"))
+        except OSError:
+            return 0
+
+    def _core_of(self, core: int) -> int:
+        """The first of the threads of one core."""
+        try:
+            path = f"{self._cpu(core)}/topology/thread_siblings_list"
+            return min(numbers(_read(path)))
+        except OSError:
+            return core
+
+    def _cache_of(self, core: int) -> int:
+        """The first of those that share the largest cache; without caches, the node."""
+        folder = f"{self._cpu(core)}/cache"
+        found: dict[int, int] = {}
+        try:
+            for name in os.listdir(folder):
+                path = f"{folder}/{name}"
+                if not name.startswith("index") or not name[5:].isdecimal():
+                    continue
+                if _read(f"{path}/type").strip() in ("Unified", "Data"):
+                    sharing = numbers(_read(f"{path}/shared_cpu_list"))
+                    found[int(_read(f"{path}/level"))] = min(sharing)
+        except OSError:
+            return 0
+        return found[max(found)] if found else 0
+
+
+def _grouped(cores: set[int], key: Callable[[int], int]) -> dict[int, set[int]]:
+    groups: dict[int, set[int]] = {}
+    for core in cores:
+        groups.setdefault(key(core), set()).add(core)
+    return groups
+
+
+def numbers(text: str) -> set[int]:
+    """Of a list as the kernel writes it: 0-2,4."""
+    found: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def _read(path: str) -> str:
+    with open(path) as file:
+        return file.read()
