@@ -103,7 +103,7 @@ static bool
 log_and_read(void)
 {
     dl_log(DL_LOG_ERROR, "by the reader");
-    dl_log_queue_flush((dl_deadline){INT64_MAX});
+    dl_log_queue_flush(dl_deadline_after(-1));
     CHECK(dl_log_queue_is_idle());
     pthread_sigmask(SIG_SETMASK, NULL, &mask);
     return read_all();
