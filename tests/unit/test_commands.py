@@ -39,9 +39,11 @@ def test_help_has_one_style(words, capsys):
     assert [head for head in heads if head.startswith("  --version  ")]
     for head in heads:
         # The text begins in its column, or on the next line.
-        name, text = head[: table.HELP_COLUMN], head[table.HELP_COLUMN :]
-        assert re.fullmatch(r"  (-[a-z], )?--[a-z-]+( \S+)? *", name), head
-        assert not text or (name[-1] == " " and text[0] != " "), head
+        option, text = head[: table.HELP_COLUMN], head[table.HELP_COLUMN :]
+        if option[-1] != " " or not text:
+            option, text = head, ""
+        assert re.fullmatch(r"  (-[a-z], )?--[a-z-]+( \S+)? *", option), head
+        assert not text.startswith(" "), head
 
 
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
