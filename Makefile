@@ -68,6 +68,7 @@ build/.extension: .venv/.packages $(SOURCES)
 	.venv-torch/bin/python $(PIP) "setuptools>=77" numpy torch==2.13.0
 	.venv-torch/bin/python $(PIP) --no-build-isolation -e ".[test,examples,benchmarks]"
 	.venv-torch/bin/python $(PIP) ray || true
+	.venv-torch/bin/python $(PIP) distributed || true
 	.venv-torch/bin/python $(PIP) jax || true
 	@touch $@
 

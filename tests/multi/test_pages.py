@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pages import pages, run_page
 
-SLOW = {"fault-tolerance", "from-mpi4py", "launching"}
+SLOW = {"fault-tolerance", "from-mpi4py", "launching", "other-frameworks"}
 
 
 @pytest.mark.limit(300)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The pages of the manual that show torch or mpi4py: all of their commands run here."""
+"""The pages of the manual that show other packages: their commands run here."""
 
 from __future__ import annotations
 
@@ -25,3 +25,10 @@ def test_a_page_with_another_package(tmp_path: Path, name: str, package: str):
     if package == "mpi4py" and shutil.which("mpirun") is None:
         pytest.skip("mpirun is not installed")
     assert run_page(DOCS / f"{name}.md", tmp_path) == []
+
+
+@pytest.mark.slow
+def test_the_page_of_other_frameworks(tmp_path: Path):
+    """Each of its programs whose package installs here; the rest are named."""
+    if left_out := run_page(DOCS / "other-frameworks.md", tmp_path):
+        pytest.skip("; ".join(left_out))
