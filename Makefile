@@ -78,7 +78,9 @@ build/.extension: .venv/.packages $(SOURCES)
 	@touch $@
 
 demo: build/.extension
-	$(BIN)/python -m distlite.run --nproc-per-node 4 examples/train_digits.py
+	$(BIN)/python -m distlite.run --nproc-per-node 4 examples/train_digits.py \
+		$$($(BIN)/python -c "import matplotlib" 2>/dev/null \
+			&& echo --plot build/train_digits.png)
 
 # Several runs of about the same length: most tests wait.
 LAUNCH := $(wildcard tests/multi/test_launch*.py tests/multi/test_t*.py \

@@ -156,8 +156,8 @@ def same_everywhere(parameters: np.ndarray) -> bool:
     return bool(is_same[0])
 
 
-def show_progress(losses: Iterable[float], epochs: int) -> None:
-    """Run the training, with a progress bar on a terminal, else a line per epoch."""
+def show_progress(losses: Iterable[float], epochs: int) -> Iterator[float]:
+    """The same losses, with a progress bar on a terminal, else a line per epoch."""
     try:
         from rich.console import Console
         from rich.progress import Progress, TextColumn
@@ -168,12 +168,31 @@ def show_progress(losses: Iterable[float], epochs: int) -> None:
     if not is_terminal:
         for epoch, loss in enumerate(losses, start=1):
             print(f"epoch {epoch:2}/{epochs}  loss {loss:.4f}", flush=True)
+            yield loss
         return
     columns = [*Progress.get_default_columns(), TextColumn("loss {task.fields[loss]}")]
     with Progress(*columns) as progress:
         task = progress.add_task("training", total=epochs, loss="")
         for loss in losses:
             progress.update(task, advance=1, loss=f"{loss:.4f}")
+            yield loss
+
+
+def plot(losses: list[float], file: Path) -> None:
+    """Draw the loss by epoch."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        print("--plot needs matplotlib: pip install matplotlib", file=sys.stderr)
+        return
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(range(1, len(losses) + 1), losses, marker=".")
+    axes.set(title="Training on handwritten digits")
+    axes.set(xlabel="epoch", ylabel="mean loss of an image", yscale="log")
+    axes.grid(which="both", alpha=0.3)
+    figure.savefig(file, dpi=120)
+    print(f"loss curve: {file}")
 
 
 @contextmanager
@@ -200,7 +219,8 @@ def parse() -> argparse.Namespace:
         action="store_true",
         help="train again in one process and compare the parameters",
     )
-    parser.add_argument("--save", type=Path, metavar="FILE.npy")
+    parser.add_argument("--save", type=Path, metavar="FILE.npy", help="parameters")
+    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="loss by epoch")
     return parser.parse_args()
 
 
@@ -212,13 +232,11 @@ def run(options: argparse.Namespace, rank: int, world_size: int) -> list[str]:
     model = Model(seed=rank)
     dist.broadcast(model.parameters, src=0)
 
-    losses = train(model, data, options)
-    start = time.perf_counter()
+    epochs = train(model, data, options)
     if rank == 0:
-        show_progress(losses, options.epochs)
-    else:
-        for _ in losses:
-            pass
+        epochs = show_progress(epochs, options.epochs)
+    start = time.perf_counter()
+    losses = list(epochs)  # trains
     seconds = time.perf_counter() - start
 
     problems = []
@@ -234,6 +252,8 @@ def run(options: argparse.Namespace, rank: int, world_size: int) -> list[str]:
     print(f"test accuracy {reached:.4f}")
     if options.save:
         np.save(options.save, model.parameters)
+    if options.plot:
+        plot(losses, options.plot)
     if options.check:
         problems += check(model, options)
     if not problems:

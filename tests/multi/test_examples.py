@@ -103,6 +103,23 @@ def test_a_terminal_gets_a_progress_bar():
 
 
 @pytest.mark.slow
+def test_without_matplotlib_there_is_no_loss_curve(tmp_path):
+    (tmp_path / "matplotlib.py").write_text("raise ImportError('hidden')\n")
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {k: v for k, v in os.environ.items() if k != "RANK"}
+    result = subprocess.run(
+        [sys.executable, DIGITS, "--plot", tmp_path / "loss.png"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**environment, "PYTHONPATH": paths},
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == "--plot needs matplotlib: pip install matplotlib\n"
+    assert not (tmp_path / "loss.png").exists()
+
+
+@pytest.mark.slow
 def test_the_tutorial_of_data_parallel_training():
     result = launch(["--nproc-per-node", 2, DDP, "--epochs", 5, "--check"], timeout=100)
     assert result.returncode == 0, result.stderr
