@@ -14,7 +14,7 @@ import pytest
 from distlite.launch.command import main
 from distlite.tools.diagnosis import Diagnosis, write
 from distlite.tools.facts import facts_of
-from distlite.tools.links import Door, connect, pairs_of
+from distlite.tools.links import SIZES, Door, connect, pairs_of
 
 
 def check(found: dict, size: int) -> None:
@@ -39,6 +39,8 @@ def check(found: dict, size: int) -> None:
         assert link["same_host"] and link["error"] is None
         assert 0 < link["connect_ms"] < 3000
         assert link["latency_us"] > 0 and link["mb_per_s"] > 0
+        assert [size for size, _ in link["times_us"]] == list(SIZES)
+        assert link["times_us"][0][1] == link["latency_us"]
     assert found["libraries"][found["hosts"][0]]["NumPy"]
 
 
@@ -64,6 +66,20 @@ def test_alone_it_has_no_links(capsys):
     assert main(["doctor", "--nproc-per-node", "1"]) == 0
     text = capsys.readouterr().out
     assert "Libraries" in text and "Links" not in text
+
+
+def test_without_matplotlib_there_is_no_plot(monkeypatch, capsys, tmp_path):
+    """It says so before it measures anything."""
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.backend_bases", None)
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", "--plot", str(tmp_path / "links.png")])
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.endswith("--plot needs matplotlib: pip install matplotlib\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_missing_rank_is_told(monkeypatch, capsys):

@@ -102,7 +102,7 @@ def _links(
     ranks: list[Facts], tried: list[Facts], measured: list[list[Any]]
 ) -> list[Facts]:
     numbers = {(first, second): found for first, second, found in measured}
-    nothing = {"latency_us": None, "mb_per_s": None}
+    nothing: Facts = {"latency_us": None, "mb_per_s": None, "times_us": []}
     return [
         {
             **link,

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 import distlite as dist
-from distlite.tools import links
+from distlite.tools import links, plot
 from distlite.tools.arguments import Parser
 from distlite.tools.diagnosis import Diagnosis, write
 from distlite.tools.facts import facts_of
@@ -24,7 +24,13 @@ from distlite.tools.facts import facts_of
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the subcommand; 0: no errors, though maybe warnings."""
-    options = _parser().words(arguments)
+    parser = _parser()
+    options = parser.words(arguments)
+    if options.plot is not None and os.environ.get("RANK", "0") == "0":
+        try:
+            plot.check(options.plot)
+        except ValueError as error:
+            parser.error(str(error))
     timeout = timedelta(seconds=options.timeout)
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return _run_launched(options, timeout)
@@ -52,6 +58,11 @@ def _parser() -> Parser:
         "--output",
         metavar="FILE",
         help="the file that rank 0 writes, instead of stdout",
+    )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="the picture of the links that rank 0 draws; needs matplotlib",
     )
     parser.add_argument(
         "--timeout",
@@ -131,9 +142,11 @@ def _examine(
 def _write(diagnosis: Diagnosis, options: argparse.Namespace) -> None:
     if options.output is None:
         write(diagnosis, options.json, sys.stdout)
-        return
-    with open(options.output, "w", encoding="utf-8") as file:
-        write(diagnosis, options.json, file)
+    else:
+        with open(options.output, "w", encoding="utf-8") as file:
+            write(diagnosis, options.json, file)
+    if options.plot is not None:
+        plot.draw(diagnosis.facts(), options.plot)
 
 
 def _measure(
@@ -142,7 +155,7 @@ def _measure(
     """Why there is no group, and what was measured in it, of all ranks."""
     rank, size = who
     problem = links.join(store, rank, size, timeout)
-    found: dict[tuple[int, int], dict[str, float]] = {}
+    found: dict[tuple[int, int], dict[str, Any]] = {}
     if problem is None:
         try:
             found = links.measure(rank, size)

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import socket
+import statistics
 import time
 from datetime import timedelta
 from typing import Any
@@ -20,9 +21,9 @@ import numpy as np
 import distlite as dist
 
 CONNECT_SECONDS = 3.0
-ROUNDS = 50  # of eight bytes
-BYTES = 4 << 20
-REPEATS = 3
+# Of one message: the first is for the latency, the last for the bandwidth.
+SIZES = (8, 256, 4 << 10, 64 << 10, 512 << 10, 4 << 20)
+MOST_ROUNDS, LEAST_ROUNDS, BYTES_OF_ROUNDS = 50, 3, 1 << 20
 # All pairs of more ranks would take minutes: each with its neighbour and with rank 0.
 ALL_PAIRS_UNTIL = 12
 
@@ -105,7 +106,7 @@ def leave(store: dist.Store, who: tuple[int, int]) -> None:
         store.set(f"doctor/done/{rank}", "")
 
 
-def measure(rank: int, size: int) -> dict[tuple[int, int], dict[str, float]]:
+def measure(rank: int, size: int) -> dict[tuple[int, int], dict[str, Any]]:
     """One pair at a time over the default group; the others wait for them."""
     found = {}
     for pair in pairs_of(size):
@@ -118,29 +119,34 @@ def measure(rank: int, size: int) -> dict[tuple[int, int], dict[str, float]]:
     return found
 
 
-def _measure_pair(is_first: bool, peer: int) -> dict[str, float]:
-    small, large = np.zeros(8, np.uint8), np.zeros(BYTES, np.uint8)
-    for array in (small, large):  # connections, and pages of the memory
-        _ping_pong(array, is_first, peer, 2)
-    latency = _ping_pong(small, is_first, peer, ROUNDS)
-    span = _ping_pong(large, is_first, peer, REPEATS)
+def _measure_pair(is_first: bool, peer: int) -> dict[str, Any]:
+    memory = np.zeros(SIZES[-1], np.uint8)
+    spans = {}
+    for size in SIZES:
+        array = memory[:size]
+        _ping_pong(array, is_first, peer, 2)  # connections, and pages of the memory
+        rounds = min(MOST_ROUNDS, max(LEAST_ROUNDS, BYTES_OF_ROUNDS // size))
+        spans[size] = _ping_pong(array, is_first, peer, rounds)
     return {
-        "latency_us": round(latency * 1e6, 2),
-        "mb_per_s": round(BYTES / span / 1e6, 1),
+        "latency_us": round(spans[SIZES[0]] * 1e6, 2),
+        "mb_per_s": round(SIZES[-1] / spans[SIZES[-1]] / 1e6, 1),
+        "times_us": [[size, round(span * 1e6, 2)] for size, span in spans.items()],
     }
 
 
 def _ping_pong(array: Any, is_first: bool, peer: int, rounds: int) -> float:
-    """Seconds of one way."""
-    began = time.perf_counter()
+    """Seconds of one way, the median of the rounds."""
+    spans = []
     for _ in range(rounds):
+        began = time.perf_counter()
         if is_first:
             dist.send(array, peer)
             dist.recv(array, peer)
         else:
             dist.recv(array, peer)
             dist.send(array, peer)
-    return (time.perf_counter() - began) / rounds / 2
+        spans.append(time.perf_counter() - began)
+    return statistics.median(spans) / 2
 
 
 def join(store: dist.Store, rank: int, size: int, timeout: timedelta) -> str | None:
