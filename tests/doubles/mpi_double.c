@@ -1193,7 +1193,12 @@ MPI_Finalize(void)
     is_over = true;
     for (const request *each = requests; each < requests + REQUESTS; each++) {
         if (each->is_used && !each->is_detached) {
-            fprintf(stderr, "mpi_double: MPI_Finalize with a request pending\n");
+            fprintf(
+                stderr,
+                "mpi_double: MPI_Finalize with a request pending: a %s with tag %d, "
+                "%zu of %zu bytes, %s\n",
+                each->is_send ? "send" : "receive", each->tag, each->moved,
+                each->capacity, each->is_done ? "done" : "not done");
             abort();
         }
     }
