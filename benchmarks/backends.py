@@ -23,7 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from measure import RESULTS, alternate, plot, table, write_json
+import plots
+from measure import alternate, table, write_json
 from ranks import MPI_LAUNCHERS
 
 BACKENDS = ("gloo", "ucc", "mpi", "nccl")
@@ -176,13 +177,12 @@ def show(results: dict[str, dict[int, float]], options: argparse.Namespace) -> N
     print(f"all_reduce of float32, {options.ranks} ranks, microseconds")
     print(table(["elements", *names], rows))
     lines = {
-        name: {count * 4: taken * 1e6 for count, taken in points.items()}
+        name: {count: taken * 1e6 for count, taken in points.items()}
         for name, points in results.items()
     }
     title = f"all_reduce, float32, {options.ranks} ranks"
-    labels = {"x_label": "bytes", "y_label": "microseconds"}
-    if plot(RESULTS / "backends.png", {title: lines}, **labels):
-        print(f"plot: {RESULTS / 'backends.png'}")
+    labels = {"x_label": "elements", "y_label": "microseconds"}
+    plots.draw(options.plot, {title: lines}, **labels, x_text="{:,}".format)
     content = {"ranks": options.ranks, "seconds": results}
     print(f"numbers: {write_json('backends', content, [])}")
 
@@ -194,6 +194,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--largest", type=int, default=LARGEST)
     parser.add_argument("--seconds", type=float, default=300, help="for one sweep")
+    plots.add_option(parser, "backends")
     options = parser.parse_args()
     backend = os.environ.get("BACKEND")
     if backend and any(name in os.environ for name in ("RANK", "OMPI_COMM_WORLD_RANK")):

@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
+import plots
 from mpi4py import MPI
 
 import distlite
@@ -119,11 +121,13 @@ def main() -> None:
     parser.add_argument("--least", action="store_true", help="not medians")
     parser.add_argument("--only", help="this operation")
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
+    plots.add_option(parser, "backends_mpi")
     options = parser.parse_args()
     pick = min if options.least else statistics.median
     distlite.init_process_group("mpi")
     if WORLD.rank == 0:
         print(f"{MPI.Get_library_version().splitlines()[0]}; {WORLD.size} ranks; us")
+    panels = defaultdict(lambda: {"distlite": {}, "mpi4py": {}})
     for size in options.sizes:
         for name, pair in pairs(size).items():
             if options.only not in (None, name):
@@ -132,6 +136,11 @@ def main() -> None:
             if WORLD.rank == 0:
                 ratio = f"{ours / theirs:6.2f}"
                 print(f"{size:9} {name:15} {ours:10.1f} {theirs:10.1f} {ratio}")
+                if name != "barrier":
+                    panels[name]["distlite"][size] = ours
+                    panels[name]["mpi4py"][size] = theirs
+    if WORLD.rank == 0:
+        plots.draw_sizes(options.plot, panels)
     distlite.destroy_process_group()
 
 

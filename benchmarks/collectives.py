@@ -17,26 +17,28 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
+import plots
 from collectives_peer import SHAPES
 from measure import (
-    RESULTS,
+    KIB,
+    MIB,
     Target,
     alternate,
     find_torch_python,
     medians,
-    plot,
     ratio,
     report,
     save_cells,
+    size_text,
     table,
 )
 from ranks import Runner, find_runners
 
 PEERS = ["distlite", "openmpi", "mpich", "torch", "memory"]
 MODES = ["sync", "async"]
-KIB, MIB = 1 << 10, 1 << 20
 # Eight times more each step, and what is between in the table of targets.
 SIZES = [8, 64, 512, KIB, 4 * KIB, 32 * KIB, 64 * KIB, 256 * KIB]
 SIZES += [MIB, 2 * MIB, 16 * MIB, 100 * MIB]
@@ -89,14 +91,6 @@ def is_other_op(cell: Cell) -> bool:
 def is_crowded(cell: Cell) -> bool:
     """More ranks than cores."""
     return cell.ranks in (4, 8)
-
-
-def size_text(size: int) -> str:
-    """8 B, 64 KiB."""
-    for unit, bytes_of in (("MiB", MIB), ("KiB", KIB)):
-        if size >= bytes_of and size % bytes_of == 0:
-            return f"{size // bytes_of} {unit}"
-    return f"{size} B"
 
 
 ALL_REDUCE_LIMITS = {SMALL: 0.9, MIB: 0.6, 16 * MIB: 0.6, 100 * MIB: 0.35}
@@ -228,9 +222,9 @@ def curves(
     return {peer: dict(sorted(points.items())) for peer, points in lines.items()}
 
 
-def draw(times: Times) -> list[str]:
-    """Latency and bandwidth by size, for each number of ranks; time by ranks."""
-    names = []
+def draw(times: Times, path: Path) -> None:
+    """Latency and bandwidth by size, for each number of ranks, and time by ranks: each
+    a file, named after `path`."""
     views = {
         "latency": ("microseconds", lambda cell, us: us),
         "bandwidth": ("GB/s", lambda cell, us: cell.size / us / 1e3),
@@ -240,27 +234,33 @@ def draw(times: Times) -> list[str]:
         for view, (label, y_of) in views.items():
             panels = panels_of(
                 {cell: sides for cell, sides in sync.items() if cell.ranks == ranks},
-                lambda cell: cell.op,
+                lambda cell: f"{cell.op}, {count_text(cell.ranks)}",
                 partial(curves, x_name="size", y_of=y_of),
             )
-            name = f"collectives_{view}_{ranks}.png"
-            if panels and plot(RESULTS / name, panels, x_label="bytes", y_label=label):
-                names.append(name)
-    return names + draw_scaling(sync)
+            plots.draw_sizes(named(path, f"{view}_{ranks}"), panels, y_label=label)
+    draw_scaling(sync, named(path, "scaling"))
 
 
-def draw_scaling(sync: Times) -> list[str]:
+def named(path: Path, what: str) -> Path:
+    """Of one of several pictures."""
+    return path.with_stem(f"{path.stem}_{what}")
+
+
+def count_text(ranks: int) -> str:
+    """1 rank, 2 ranks."""
+    return f"{ranks} rank" if ranks == 1 else f"{ranks} ranks"
+
+
+def draw_scaling(sync: Times, path: Path) -> None:
     """all_reduce and barrier by the number of ranks."""
     if len({cell.ranks for cell in sync}) < 2:
-        return []
+        return
     panels = panels_of(
         {cell: s for cell, s in sync.items() if cell.op in ("all_reduce", "barrier")},
-        lambda cell: f"{cell.op} {size_text(cell.size)}",
+        lambda cell: f"{cell.op} {size_text(cell.size)}" if cell.size else cell.op,
         partial(curves, x_name="ranks", y_of=lambda cell, us: us),
     )
-    name = "collectives_scaling.png"
-    labels = {"x_label": "ranks", "y_label": "microseconds"}
-    return [name] if panels and plot(RESULTS / name, panels, **labels) else []
+    plots.draw(path, panels, x_label="ranks", y_label="microseconds")
 
 
 def panels_of(
@@ -288,6 +288,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--seconds", type=float, help="for each cell")
     parser.add_argument("--torch-python", help="an interpreter with torch")
+    plots.add_option(parser, "collectives")
     options = parser.parse_args()
     options.sizes = options.sizes or (QUICK_SIZES if options.quick else SIZES)
     options.ranks = options.ranks or ([2] if options.quick else RANKS)
@@ -307,8 +308,7 @@ def main() -> int:
     targets = targets_of(times)
     print(report(targets), end="\n\n")
     save_cells("collectives", found, targets)
-    for name in draw(times):
-        print(f"plot: {RESULTS / name}")
+    draw(times, options.plot)
     missed = any(target.verdict == "FAIL" for target in targets)
     return int(missed and not options.quick)
 

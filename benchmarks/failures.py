@@ -18,9 +18,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+import plots
 from failures_peer import DEADLINE, KILL
 from measure import Target, find_torch_python, median, report, table, write_json
 from processes import FOLDER
@@ -131,6 +134,18 @@ def print_table(found: Found) -> None:
     print(table([*header, "median ms", "worst", "slowest rank"], rows), end="\n\n")
 
 
+def draw(found: Found, path: Path) -> None:
+    """The median and the worst time by the number of ranks."""
+    panels = defaultdict(lambda: defaultdict(dict))
+    for cell, rounds in found.items():
+        name = f"{cell.peer}, {cell.stale} stale recordings"
+        for what, number in zip(("median", "worst"), numbers(rounds), strict=True):
+            if number is not None:
+                line = name if cell.stale else cell.peer
+                panels[f"{cell.kind}: {what}"][line][cell.ranks] = number
+    plots.draw(path, panels, x_label="ranks", y_label="milliseconds")
+
+
 def targets_of(found: Found) -> list[Target]:
     """What must be reached."""
     targets = []
@@ -156,6 +171,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--torch-python", help="an interpreter with torch")
+    plots.add_option(parser, "failures")
     options = parser.parse_args()
     options.ranks = options.ranks or ([3] if options.quick else RANKS)
     options.rounds = options.rounds or (1 if options.quick else ROUNDS)
@@ -174,6 +190,7 @@ def main() -> int:
     print(report(targets), end="\n\n")
     cells = [{**cell._asdict(), "ms": rounds} for cell, rounds in found.items()]
     print(f"results: {write_json('failures', {'cells': cells}, targets)}")
+    draw(found, options.plot)
     return int(any(target.verdict == "FAIL" for target in targets))
 
 

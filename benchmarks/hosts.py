@@ -19,7 +19,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+import plots
 from measure import (
+    KIB,
+    MIB,
     REPOSITORY,
     Target,
     alternate,
@@ -35,7 +38,6 @@ sys.path.insert(0, str(REPOSITORY / "tests"))
 from netns import Host, Network
 
 PEER = str(Path(__file__).with_name("hosts_peer.py"))
-KIB, MIB = 1 << 10, 1 << 20
 SIZES = [8, KIB, 16 * KIB, 128 * KIB, MIB, 16 * MIB, 100 * MIB]
 LARGE = 100 * MIB
 
@@ -116,6 +118,7 @@ def main() -> None:
     parser.add_argument("--ranks-per-host", type=int, default=1)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--torch", help="an interpreter with torch")
+    plots.add_option(parser, "hosts")
     options = parser.parse_args()
     torch = find_torch_python(options.torch)
     sides = {"distlite": sys.executable, "raw": sys.executable}
@@ -141,6 +144,9 @@ def main() -> None:
     print(report(targets))
     content = {"microseconds": times, "iperf3": {"one way": one_way, "both": both_ways}}
     print(write_json("hosts", content, targets))
+    ranks = 2 * options.ranks_per_host
+    title = f"all_reduce, {ranks} ranks on two hosts"
+    plots.draw_sizes(options.plot, {title: times})
 
 
 if __name__ == "__main__":

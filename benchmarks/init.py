@@ -16,7 +16,9 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+import plots
 from measure import (
     Target,
     alternate,
@@ -89,6 +91,16 @@ def print_tables(costs: Costs, peers: Sequence[str]) -> None:
         print(f"{ranks} ranks", table(header, rows), sep="\n", end="\n\n")
 
 
+def draw(costs: Costs, path: Path) -> None:
+    """Each step's time by the number of ranks."""
+    panels = defaultdict(lambda: defaultdict(dict))
+    for ranks, steps in costs.items():
+        for step, sides in steps.items():
+            for peer, cost in sides.items() if step != MEMORY else ():
+                panels[step][peer][ranks] = cost
+    plots.draw(path, panels, x_label="ranks", y_label="milliseconds")
+
+
 def targets_of(costs: Costs) -> list[Target]:
     """What must be reached."""
     sides: Mapping[str, float] = costs.get(TARGET_RANKS, {}).get(TOTAL, {})
@@ -108,6 +120,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--torch-python", help="an interpreter with torch")
+    plots.add_option(parser, "init")
     options = parser.parse_args()
     options.ranks = options.ranks or ([2] if options.quick else RANKS)
     options.rounds = options.rounds or (1 if options.quick else ROUNDS)
@@ -123,6 +136,7 @@ def main() -> int:
     targets = targets_of(costs)
     print(report(targets), end="\n\n")
     print(f"results: {write_json('init', {'costs': costs}, targets)}")
+    draw(costs, options.plot)
     return int(any(target.verdict == "FAIL" for target in targets))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).resolve().parent / "results"
-PLOT_COLUMNS = 4
+KIB, MIB = 1 << 10, 1 << 20
 
 # Microseconds of each round, by peer, of each cell, which is a NamedTuple.
 Found = Mapping[Any, Mapping[str, Sequence[float]]]
@@ -82,6 +82,14 @@ def _cell(value: Any) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def size_text(size: int) -> str:
+    """8 B, 64 KiB."""
+    for unit, bytes_of in (("MiB", MIB), ("KiB", KIB)):
+        if size >= bytes_of and size % bytes_of == 0:
+            return f"{size // bytes_of} {unit}"
+    return f"{size} B"
+
+
 def report(targets: Sequence[Target]) -> str:
     """The targets as a table."""
     rows = [(t.what, t.measured, f"<= {t.limit:g}", t.unit, t.verdict) for t in targets]
@@ -144,40 +152,3 @@ def find_torch_python(named: str | None) -> str | None:
     parity = REPOSITORY / ".venv-torch" / "bin" / "python"
     candidates = [named] if named else [sys.executable, str(parity)]
     return next((python for python in candidates if has_module(python, "torch")), None)
-
-
-def plot(
-    path: Path,
-    panels: Mapping[str, Mapping[str, Mapping[int, float]]],
-    *,
-    x_label: str,
-    y_label: str,
-) -> bool:
-    """One panel per title, one line per name, both axes logarithmic; False without
-    matplotlib."""
-    try:
-        import matplotlib
-    except ImportError:
-        return False
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    columns = min(len(panels), PLOT_COLUMNS)
-    rows = -(-len(panels) // columns)
-    figure, axes = pyplot.subplots(
-        rows, columns, figsize=(5 * columns, 4 * rows), squeeze=False
-    )
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
-    for axis, (title, lines) in zip(axes.flat, panels.items(), strict=False):
-        for name, points in lines.items():
-            axis.plot(list(points), list(points.values()), marker="o", label=name)
-        axis.set(title=title, xlabel=x_label, ylabel=y_label)
-        axis.set_xscale("log")
-        axis.set_yscale("log")
-        axis.grid(alpha=0.3)
-        axis.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    pyplot.close(figure)
-    return True

@@ -15,15 +15,17 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+import plots
 from measure import (
-    RESULTS,
+    KIB,
+    MIB,
     Target,
     alternate,
     find_torch_python,
     medians,
-    plot,
     ratio,
     report,
     save_cells,
@@ -33,7 +35,6 @@ from objects_peer import OPS
 from ranks import Runner, find_python, find_runners
 
 PEERS = ["distlite", "distlite-safe", "openmpi", "mpich", "torch"]
-KIB, MIB = 1 << 10, 1 << 20
 SIZES = [KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB]
 LARGE = f"array:{64 * MIB}"
 ITEMS = ["dict", "list:1000", *(f"array:{size}" for size in SIZES)]
@@ -108,7 +109,7 @@ def print_table(times: Times, peers: Sequence[str]) -> None:
     print(table(header, rows), end="\n\n")
 
 
-def draw(times: Times) -> bool:
+def draw(times: Times, path: Path) -> None:
     """Time by the size of an array, for each op and number of ranks."""
     panels = defaultdict(lambda: defaultdict(dict))
     for cell, sides in times.items():
@@ -116,8 +117,7 @@ def draw(times: Times) -> bool:
         if kind == "array":
             for peer, microseconds in sides.items():
                 panels[f"{cell.op}, {cell.ranks} ranks"][peer][int(size)] = microseconds
-    labels = {"x_label": "bytes of the array", "y_label": "microseconds"}
-    return bool(panels) and plot(RESULTS / "objects.png", panels, **labels)
+    plots.draw_sizes(path, panels)
 
 
 def parse() -> argparse.Namespace:
@@ -131,6 +131,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--seconds", type=float, help="for each cell")
     parser.add_argument("--torch-python", help="an interpreter with torch")
+    plots.add_option(parser, "objects")
     options = parser.parse_args()
     options.items = options.items or (QUICK_ITEMS if options.quick else ITEMS)
     options.ranks = options.ranks or ([2] if options.quick else RANKS)
@@ -161,8 +162,7 @@ def main() -> int:
     targets = targets_of(times)
     print(report(targets), end="\n\n")
     save_cells("objects", found, targets)
-    if draw(times):
-        print(f"plot: {RESULTS / 'objects.png'}")
+    draw(times, options.plot)
     missed = any(target.verdict == "FAIL" for target in targets)
     return int(missed and not options.quick)
 

@@ -26,7 +26,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from measure import RESULTS, Target, median, plot, ratio, report, table, write_json
+import plots
+from measure import Target, median, ratio, report, table, write_json
 from ranks import Runner
 
 KINDS = ("waiting", "numpy")
@@ -42,6 +43,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Overlap of the backward pass.")
     parser.add_argument("--quick", action="store_true", help="fewer steps and ratios")
     parser.add_argument("--mebibytes", type=int, default=256, help="of all gradients")
+    plots.add_option(parser, "overlap")
     return parser.parse_args()
 
 
@@ -105,22 +107,25 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     print(table(header, cells), end="\n\n")
 
 
-def draw(rows: list[dict[str, Any]]) -> list[Path]:
-    """The plot, where matplotlib is."""
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """By how long computing takes, a panel for each kind."""
     panels = {
-        f"{kind}: step over its longer half": {
-            name: {
+        f"computing: {kind}": {
+            line: {
                 round(row["ratio"] * 100): row[name]
                 for row in rows
                 if row["kind"] == kind
             }
-            for name in ("without overlap", "of the longer half")
+            for line, name in (
+                ("one after the other", "without overlap"),
+                ("overlapped", "of the longer half"),
+            )
         }
         for kind in KINDS
     }
-    path = RESULTS / "overlap.png"
-    label = "computing, % of communication"
-    return [path] if plot(path, panels, x_label=label, y_label="1 is ideal") else []
+    labels = {"x_label": "computing, % of communication"}
+    labels["y_label"] = "step / its longer half"
+    plots.draw(path, panels, **labels)
 
 
 def main() -> int:
@@ -130,7 +135,8 @@ def main() -> int:
     print_table(rows)
     targets = targets_of(rows)
     print(report(targets), end="\n\n")
-    print(f"results: {write_json('overlap', {'rows': rows}, targets)}", *draw(rows))
+    print(f"results: {write_json('overlap', {'rows': rows}, targets)}")
+    draw(rows, options.plot)
     return int(any(target.verdict != "pass" for target in targets))
 
 

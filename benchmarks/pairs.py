@@ -16,14 +16,14 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 
+import plots
 from measure import (
-    RESULTS,
     Target,
     alternate,
     find_torch_python,
     median,
-    plot,
     ratio,
     report,
     table,
@@ -105,7 +105,7 @@ def targets_of(times: Times) -> list[Target]:
     ]
 
 
-def draw(times: Times, peers: Sequence[str]) -> list[str]:
+def draw(times: Times, peers: Sequence[str], path: Path) -> None:
     """Seconds by ranks, a panel for each step."""
     panels = {
         TITLES[step]: {
@@ -118,10 +118,7 @@ def draw(times: Times, peers: Sequence[str]) -> list[str]:
         }
         for step in STEPS
     }
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / "pairs.png"
-    drawn = plot(path, panels, x_label="ranks", y_label="seconds")
-    return [str(path)] if drawn else []
+    plots.draw(path, panels, x_label="ranks", y_label="seconds")
 
 
 def parse() -> argparse.Namespace:
@@ -133,6 +130,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, help="all_reduce on each group")
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--torch-python", help="an interpreter with torch")
+    plots.add_option(parser, "pairs")
     options = parser.parse_args()
     options.ranks = options.ranks or ([2, 3] if options.quick else RANKS)
     options.rounds = options.rounds or (1 if options.quick else ROUNDS)
@@ -149,10 +147,8 @@ def main() -> int:
     print_tables(times, peers)
     targets = targets_of(times)
     print(report(targets), end="\n\n")
-    print(
-        f"results: {write_json('pairs', {'seconds': times}, targets)}",
-        *draw(times, peers),
-    )
+    print(f"results: {write_json('pairs', {'seconds': times}, targets)}")
+    draw(times, peers, options.plot)
     return int(any(target.verdict == "FAIL" for target in targets))
 
 

@@ -16,14 +16,14 @@ import resource
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
+import plots
 from measure import (
-    RESULTS,
     Target,
     alternate,
     find_torch_python,
     median,
-    plot,
     ratio,
     report,
     table,
@@ -188,7 +188,7 @@ def print_tables(medians: Medians, kinds: Sequence[str]) -> None:
     print(table(["server", "clients", *units], rows), end="\n\n")
 
 
-def plot_all(medians: Medians, kinds: Sequence[str]) -> None:
+def draw(medians: Medians, kinds: Sequence[str], path: Path) -> None:
     """A panel per experiment, a line per server."""
     panels = {}
     fields = {"clients join": "join", "barrier": "barrier"}
@@ -198,11 +198,7 @@ def plot_all(medians: Medians, kinds: Sequence[str]) -> None:
             points = {n: medians.of(field, kind, n) for n in medians.sizes}
             lines[kind] = {n: t for n, t in points.items() if t is not None}
         panels[title] = lines
-    path = RESULTS / "store_init.png"
-    if plot(path, panels, x_label="clients", y_label="seconds"):
-        print(f"plot: {path}")
-    else:
-        print("no plot: matplotlib is not installed")
+    plots.draw(path, panels, x_label="clients", y_label="seconds")
 
 
 def parse() -> argparse.Namespace:
@@ -220,6 +216,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--gets", type=int, default=GET_COUNT)
     parser.add_argument("--kinds", nargs="+", choices=OURS + TORCHS, metavar="KIND")
     parser.add_argument("--torch-python", help="an interpreter that has torch")
+    plots.add_option(parser, "store_init")
     options = parser.parse_args()
     options.sizes = sorted(options.sizes or (QUICK_SIZES if options.quick else SIZES))
     options.rounds = options.rounds or (1 if options.quick else 3)
@@ -256,7 +253,7 @@ def main() -> int:
     print(report(targets), end="\n\n")
     results = {"runs": [asdict(r) for r in runs], "gets": [asdict(g) for g in gets]}
     print(f"results: {write_json('store_init', results, targets)}")
-    plot_all(medians, kinds)
+    draw(medians, kinds, options.plot)
     return int(any(target.verdict == "FAIL" for target in targets))
 
 

@@ -13,14 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
+import plots
 from measure import (
-    RESULTS,
     Target,
     find_torch_python,
     median,
-    plot,
     ratio,
     report,
     table,
@@ -41,6 +41,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="torch on distlite, beside gloo.")
     parser.add_argument("--quick", action="store_true", help="fewer sizes and rounds")
     parser.add_argument("--torch", help="an interpreter with torch and distlite")
+    plots.add_option(parser, "torch_backend")
     return parser.parse_args()
 
 
@@ -64,16 +65,14 @@ def targets_of(rows: list[dict[str, Any]]) -> list[Target]:
     return found
 
 
-def draw(rows: list[dict[str, Any]]) -> None:
-    """The plot, where matplotlib is."""
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """all_reduce by size."""
     lines = {
         name: {row["bytes"]: row[name] for row in rows if row["what"] == "all_reduce"}
         for name in ("gloo", "distlite")
     }
-    path = RESULTS / "torch_backend.png"
     title = f"torch.distributed.all_reduce, {RANKS} ranks"
-    if plot(path, {title: lines}, x_label="bytes", y_label="microseconds"):
-        print(f"plot: {path}")
+    plots.draw_sizes(path, {title: lines})
 
 
 def main() -> int:
@@ -94,7 +93,7 @@ def main() -> int:
     targets = targets_of(rows)
     print(report(targets))
     print(f"results: {write_json('torch_backend', {'cells': told}, targets)}")
-    draw(rows)
+    draw(rows, options.plot)
     is_bad = not rows or any(target.verdict == "FAIL" for target in targets)
     return 1 if is_bad else 0
 
