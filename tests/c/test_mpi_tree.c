@@ -4,6 +4,7 @@
 #include "mpi_jobs.h"
 #include "pg/group_state.h"
 #include "pg/mpi/mpi_history.h"
+#include "pg/mpi/mpi_news.h"
 
 static dl_status
 broadcast(const scene *self, int64_t *data, size_t count, int root)
@@ -325,6 +326,24 @@ be_late(int rank, const rank_processes *all, void *context)
 CHECK_CASE(the_one_waited_for_is_named)
 {
     run_job(2, be_late, NULL);
+}
+
+/* The news of its last wait, as its rank comes to the exit with the group. */
+static void
+end_with_news(int rank, const rank_processes *all, void *context)
+{
+    scene self = enter(rank, all);
+    int twentieth = 20;
+
+    (void)context;
+    dl_mpi_meeting *meeting = &dl_mpi_self(self.group->backend)->meeting;
+    CHECK_OK(dl_mpi_news_exchange(meeting, 1 - rank, twentieth));
+    dl_store_unref(self.store);
+}
+
+CHECK_CASE(no_news_are_pending_as_mpi_ends)
+{
+    run_job(2, end_with_news, NULL);
 }
 
 CHECK_CASE(history_remembers_the_last_ones)

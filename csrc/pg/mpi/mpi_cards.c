@@ -160,13 +160,13 @@ part(dl_mpi_meeting *meeting)
     if (meeting->is_receiving) {
         mpi->cancel(&meeting->received);
         if (!ends_before(mpi, &meeting->received, soon)) {
-            dl_mpi_leftover_add(mpi, meeting->received);
+            dl_mpi_leftover_add(mpi, meeting->received, NULL);
             is_left = true;
         }
     }
     for (int i = 0; i < meeting->sent_count; i++) {
         if (!ends_before(mpi, &meeting->sent[i].request, soon)) {
-            dl_mpi_leftover_add(mpi, meeting->sent[i].request);
+            dl_mpi_leftover_add(mpi, meeting->sent[i].request, NULL);
             is_left = true;
         }
     }

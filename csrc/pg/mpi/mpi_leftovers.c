@@ -13,6 +13,7 @@
 typedef struct leftover {
     struct leftover *next;
     dl_mpi_handle request;
+    void *memory; /* or NULL */
 } leftover;
 
 static struct {
@@ -35,12 +36,13 @@ drop_ended_locked(const dl_mpi_table *mpi)
             continue;
         }
         *link = each->next;
+        free(each->memory);
         free(each);
     }
 }
 
 void
-dl_mpi_leftover_add(const dl_mpi_table *mpi, dl_mpi_handle request)
+dl_mpi_leftover_add(const dl_mpi_table *mpi, dl_mpi_handle request, void *memory)
 {
     leftover *made = malloc(sizeof *made);
 
@@ -49,7 +51,7 @@ dl_mpi_leftover_add(const dl_mpi_table *mpi, dl_mpi_handle request)
     if (made == NULL) {
         state.is_lost = true;
     } else {
-        *made = (leftover){state.first, request};
+        *made = (leftover){state.first, request, memory};
         state.first = made;
     }
     pthread_mutex_unlock(&state.lock);

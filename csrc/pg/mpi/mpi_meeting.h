@@ -46,7 +46,6 @@ typedef struct dl_mpi_meeting {
     bool is_receiving;
     dl_mpi_parcel *sent;
     int sent_count;
-    struct dl_mpi_letter *letters; /* news that MPI may not have taken yet */
 } dl_mpi_meeting;
 
 /* What one rank brings. */

@@ -144,11 +144,11 @@ leave_to_mpi_locked(message *self)
         return; /* MPI does not have it */
     }
     if (self->is_head_pending) {
-        dl_mpi_leftover_add(self->comm->mpi, self->head_request);
+        dl_mpi_leftover_add(self->comm->mpi, self->head_request, NULL);
         self->frame = NULL;
     }
     if (self->is_data_pending) {
-        dl_mpi_leftover_add(self->comm->mpi, self->data_request);
+        dl_mpi_leftover_add(self->comm->mpi, self->data_request, NULL);
         self->work.keeps_memory = self->copy == NULL;
         self->copy = NULL;
     }

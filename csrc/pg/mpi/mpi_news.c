@@ -28,13 +28,6 @@ typedef struct circular {
     dl_mpi_handle requests[];
 } circular;
 
-/* News that MPI may not have taken yet. */
-struct dl_mpi_letter {
-    struct dl_mpi_letter *next;
-    dl_mpi_handle request;
-    news news;
-};
-
 #define SIZE_OF_A_WAIT offsetof(news, text)
 
 dl_status
@@ -68,44 +61,24 @@ dl_mpi_differ(const dl_mpi_meeting *meeting, const dl_mpi_call calls[2])
                    low->rank, texts[0], high->rank, texts[1]);
 }
 
-/* Drops what MPI has taken; false: there is more. */
-static bool
-settle(dl_mpi_meeting *meeting)
-{
-    struct dl_mpi_letter **link = &meeting->letters;
-
-    while (*link != NULL) {
-        struct dl_mpi_letter *each = *link;
-        int is_done = 0;
-        if (meeting->comm->mpi->test(&each->request, &is_done, NULL) == 0 && !is_done) {
-            link = &each->next;
-            continue;
-        }
-        *link = each->next;
-        free(each);
-    }
-    return meeting->letters == NULL;
-}
-
 /* What is not sent for want of memory, others find out by their deadline. */
 static void
-send(dl_mpi_meeting *meeting, int to, const news *said, size_t size)
+send(const dl_mpi_comm *comm, int to, const news *said, size_t size)
 {
-    const dl_mpi_comm *comm = meeting->comm;
-    struct dl_mpi_letter *made = malloc(sizeof *made);
+    dl_mpi_handle request;
+    void *letter = malloc(size);
 
-    if (made == NULL) {
+    if (letter == NULL) {
         return;
     }
-    memcpy(&made->news, said, size);
-    dl_mpi_part part = {&made->news, (int)size, comm->mpi->byte};
-    if (comm->mpi->isend(&part, to, DL_MPI_NEWS_TAG, comm->handle, &made->request)
-        != 0) {
-        free(made);
+    memcpy(letter, said, size);
+    dl_mpi_part part = {letter, (int)size, comm->mpi->byte};
+    if (comm->mpi->isend(&part, to, DL_MPI_NEWS_TAG, comm->handle, &request) != 0) {
+        free(letter);
         return;
     }
-    made->next = meeting->letters;
-    meeting->letters = made;
+    /* The wait, or the process, may end before MPI has taken it. */
+    dl_mpi_leftover_add(comm->mpi, request, letter);
 }
 
 static void
@@ -156,7 +129,7 @@ dl_mpi_news_give_up(dl_mpi_comm *comm, const dl_error *cause)
     while (!is_taken(comm, sent)) {
         if (dl_deadline_passed(soon)) {
             for (int i = 0; i < sent->count; i++) {
-                dl_mpi_leftover_add(comm->mpi, sent->requests[i]);
+                dl_mpi_leftover_add(comm->mpi, sent->requests[i], NULL);
             }
             return;
         }
@@ -268,10 +241,9 @@ dl_status
 dl_mpi_news_exchange(dl_mpi_meeting *meeting, int rank, int nap)
 {
     DL_TRY(dl_mpi_news_hear(meeting));
-    settle(meeting);
     if (is_time(nap)) {
         news said = {.history = meeting->history};
-        send(meeting, rank, &said, SIZE_OF_A_WAIT);
+        send(meeting->comm, rank, &said, SIZE_OF_A_WAIT);
     }
     return DL_OK;
 }
@@ -279,7 +251,6 @@ dl_mpi_news_exchange(dl_mpi_meeting *meeting, int rank, int nap)
 void
 dl_mpi_news_end(dl_mpi_meeting *meeting)
 {
-    dl_deadline soon = dl_deadline_after(PARTING);
     news said;
     int from;
 
@@ -288,12 +259,4 @@ dl_mpi_news_end(dl_mpi_meeting *meeting)
     }
     while (receive(meeting, &said, &from)) {
     }
-    while (!settle(meeting) && !dl_deadline_passed(soon)) {
-        sched_yield();
-    }
-    for (struct dl_mpi_letter *each = meeting->letters; each != NULL;
-         each = each->next) {
-        dl_mpi_leftover_add(meeting->comm->mpi, each->request);
-    }
-    meeting->letters = NULL;
 }

@@ -38,8 +38,7 @@ dl_status dl_mpi_news_hear(dl_mpi_meeting *meeting);
 /* In the given nap of a wait for `rank`: listens, and tells at times. */
 dl_status dl_mpi_news_exchange(dl_mpi_meeting *meeting, int rank, int nap);
 
-/* Takes in what nobody will listen to any more, and sees off what was sent; what MPI has
- * not taken soon stays in memory. */
+/* Takes in what nobody will listen to any more. */
 void dl_mpi_news_end(dl_mpi_meeting *meeting);
 
 #endif
