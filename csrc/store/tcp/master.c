@@ -45,7 +45,9 @@ choose_server(bool use_libuv)
     const dl_server_ops *libuv = dl_server_uv_ops();
 
     if (use_libuv && libuv == NULL) {
-        dl_log(DL_LOG_WARNING, "this build has no libuv: the store is served by epoll");
+        /* Not a warning: torch's programs ask for libuv by default, and it makes no
+         * difference to their clients. */
+        dl_log(DL_LOG_INFO, "this build has no libuv: the store is served by epoll");
     }
     return use_libuv && libuv != NULL ? libuv : &dl_server_poll_ops;
 }
