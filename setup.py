@@ -2,12 +2,14 @@
 """Builds the one extension, distlite._C.
 
 Environment switches: DISTLITE_SANITIZE=address,undefined|thread, DISTLITE_DEBUG=1,
-DISTLITE_COVERAGE=1, DISTLITE_NO_LIBUV=1, DISTLITE_WERROR=1.  libuv comes from
-pkg-config; without it the libuv store server is left out, and using it says so.
+DISTLITE_COVERAGE=1, DISTLITE_NO_LIBUV=1, DISTLITE_WERROR=1, DISTLITE_ANY_LIBC=1.
+libuv comes from pkg-config; without it the libuv store server is left out, and the one
+on epoll takes its place.
 """
 
 import os
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,6 +42,21 @@ def pkg_config(*query: str) -> list[str] | None:
 
 def switched(name: str) -> bool:
     return os.environ.get(name, "0") not in ("", "0")
+
+
+def check_libc() -> None:
+    """Says so where distlite is not supported, rather than let the compiler fail, or a
+    user's program."""
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION")
+    except (AttributeError, OSError, ValueError):
+        libc = None
+    if not libc and not switched("DISTLITE_ANY_LIBC"):
+        sys.exit(
+            "distlite supports Linux with glibc, and not musl (Alpine), macOS or "
+            "Windows; please use an image of Debian, Ubuntu or Fedora, or try an "
+            "untested build: DISTLITE_ANY_LIBC=1 pip install distlite"
+        )
 
 
 def extension() -> Extension:
@@ -78,6 +95,7 @@ class ParallelBuild(build_ext):
     """Compiles the files of an extension side by side, one per usable core."""
 
     def build_extensions(self) -> None:
+        check_libc()
         self.compiler.compile = self._compile
         super().build_extensions()
 

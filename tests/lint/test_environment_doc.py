@@ -22,7 +22,14 @@ REQUESTS = "CANCEL_WAIT COMPARE_SET DELETE_KEY LIST_KEYS MULTI_GET MULTI_SET"
 NO_VARIABLES = {
     *REQUESTS.split(),
     *("QUEUE_LEN", "QUEUE_POP", "QUEUE_PUSH"),
-    *("COUNT_END", "KIND_END", "NO_BACKEND", "SC_OPEN_MAX", "TCP_TLS"),
+    *(
+        "COUNT_END",
+        "CS_GNU_LIBC_VERSION",
+        "KIND_END",
+        "NO_BACKEND",
+        "SC_OPEN_MAX",
+        "TCP_TLS",
+    ),
     *("PREMUL_SUM", "SHRINK_ABORT", "SHRINK_DEFAULT"),
 }
 

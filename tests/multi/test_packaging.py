@@ -26,6 +26,8 @@ store = distlite.TCPStore(
 )
 store.set("key", "value")
 assert store.get("key") == b"value"
+# As torch's programs ask; what serves it is not worth a line.
+distlite.TCPStore("127.0.0.1", 0, is_master=True, use_libuv=True)
 print("libuv" if store.libuvBackend else "poll")
 """
 
@@ -95,3 +97,24 @@ def test_the_sdist_is_enough_to_build_the_wheel(checkout, tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert {"distlite/py.typed", "distlite/_C.pyi", "distlite/run.py"} <= set(names)
     assert not [name for name in names if name.startswith(("csrc", "tests"))]
+
+
+WITHOUT_GLIBC = """
+import os, runpy, sys
+os.confstr = lambda name: None
+sys.argv = ["setup.py", "--quiet", "build_ext"]
+runpy.run_path("setup.py", run_name="__main__")
+"""
+
+
+def test_other_c_libraries_are_refused_in_words(checkout):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_GLIBC],
+        cwd=checkout,
+        env={**os.environ, "DISTLITE_ANY_LIBC": "0"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert "distlite supports Linux with glibc, and not musl (Alpine)" in done.stderr
+    assert not list(checkout.glob("build/**/*.o"))
