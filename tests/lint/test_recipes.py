@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What users copy: the Dockerfile, the conda recipe, and the workflow of tests.
+"""What runs elsewhere: the Dockerfile, the conda recipe, the workflow that users copy,
+and the one that publishes.
 
-Neither docker nor conda runs here; what is checked is that versions, names, files and
-commands are those of the package.
+Neither docker nor conda nor workflows run here; what is checked is that versions,
+names, files and commands are those of the package.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ IGNORED = (ROOT / "packaging" / "Dockerfile.dockerignore").read_text()
 RECIPE = (ROOT / "packaging" / "conda" / "meta.yaml").read_text()
 EXAMPLE = (ROOT / "examples" / "github-actions.yml").read_text()
 OWN = (ROOT / ".github" / "workflows" / "tests.yml").read_text()
+RELEASE = (ROOT / ".github" / "workflows" / "release.yml").read_text()
 # What a wheel is built from.
 SOURCES = {"pyproject.toml", "setup.py", "README.md", "LICENSE", "csrc", "python"}
 
@@ -196,3 +198,38 @@ def test_the_manual_names_them():
         "examples/github-actions.yml",
     ):
         assert f"`{name}`" in manual, name
+
+
+def test_every_supported_version_is_tested_built_and_tried():
+    classifiers = PROJECT["project"]["classifiers"]
+    named = [name.rsplit(" ", 1)[1] for name in classifiers]
+    supported = [version for version in named if re.fullmatch(r"3\.\d+", version)]
+    assert supported == own_versions()
+    (built,) = re.findall(r"python-version: \|\n((?: +[\d.]+\n)+)", RELEASE)
+    assert built.split() == supported
+    (tried,) = re.findall(r"python: \[(.*)\]", RELEASE)
+    assert re.findall(r"[\d.]+", tried) == supported
+    manual = (ROOT / "docs" / "platforms.md").read_text()
+    assert f"CPython {supported[0]} to {supported[-1]}" in manual
+    oldest = PROJECT["project"]["requires-python"].removeprefix(">=")
+    assert oldest == supported[0]
+
+
+def test_the_commands_of_the_release_exist():
+    lines = re.findall(r"^ +- run: (.*)$", RELEASE, re.MULTILINE)
+    assert len(lines) == RELEASE.count("run: ")
+    makefile = (ROOT / "Makefile").read_text()
+    for line in lines:
+        words = shlex.split(line)
+        if words[0] == "make":
+            assert f"\n{words[1]}:" in makefile, line
+        else:
+            path = words[1] if words[0] == "python" else words[0]
+            assert (ROOT / path).is_file(), line
+    assert 'tags: ["v*"]' in RELEASE and "id-token: write" in RELEASE
+
+
+def test_the_release_uses_what_the_tests_do():
+    uses = dict(re.findall(r"uses: (.*)@(.*)", RELEASE))
+    for action, version in re.findall(r"uses: (.*)@(.*)", OWN):
+        assert uses[action] == version, action
