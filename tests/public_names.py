@@ -11,6 +11,7 @@ from typing import Any
 MODULES: dict[str, list[str] | None] = {
     "": None,
     "data_parallel": None,
+    "functional": None,
     "launch": None,
     "run": None,
     "spawn": None,

@@ -81,8 +81,8 @@ _LATER = {
 
 # Modules that are imported when they are asked for: public ones, and others.
 _MODULES = (
-    *("data_parallel", "device_mesh", "distributed_c10d", "launch", "multiprocessing"),
-    *("run", "spawn", "store_lock", "testing"),
+    *("data_parallel", "device_mesh", "distributed_c10d", "functional", "launch"),
+    *("multiprocessing", "run", "spawn", "store_lock", "testing"),
 )
 _OTHER_MODULES = ("custom", "nccl", "options", "regroup")
 

@@ -135,6 +135,7 @@ from .shared import shared_zeros_like as shared_zeros_like
 from . import data_parallel as data_parallel
 from . import device_mesh as device_mesh
 from . import distributed_c10d as distributed_c10d
+from . import functional as functional
 from . import launch as launch
 from . import multiprocessing as multiprocessing
 from . import run as run

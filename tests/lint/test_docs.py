@@ -114,7 +114,7 @@ def test_the_reference_has_every_public_name_once():
     assert sorted(names) == sorted(distlite.__all__)
 
 
-@pytest.mark.parametrize("module", ["data_parallel", "spawn", "testing"])
+@pytest.mark.parametrize("module", ["data_parallel", "functional", "spawn", "testing"])
 def test_the_reference_has_every_name_of_a_public_module(module: str):
     public = __import__(f"distlite.{module}", fromlist=["__all__"]).__all__
     prefix = f"distlite.{module}."

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The packages whose arrays distlite makes itself, as results of its own."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["Kind", "kind_named", "kind_of"]
+
+
+class Kind:
+    """A kind of array; here NumPy's.  Operations read `show` and fill `copy` or
+    `empty`, of which `give` makes what the caller gets."""
+
+    name = "numpy"
+
+    def is_kind_of(self, x: object) -> bool:
+        return isinstance(x, (np.ndarray, np.generic))
+
+    def check(self, x: Any, where: str) -> None:
+        """Raises ValueError if it cannot be used."""
+
+    def shape(self, x: Any) -> tuple[int, ...]:
+        return tuple(x.shape)
+
+    def show(self, x: Any) -> Any:
+        return np.asanyarray(x)
+
+    def copy(self, x: Any) -> Any:
+        # As it is, so that operations refuse masked arrays.
+        return np.array(x, order="C", subok=True)
+
+    def describe(self, x: Any) -> tuple[Any, ...]:
+        """What `empty` needs besides the shape.  An array stands for its dtype."""
+        return (np.empty(0, x.dtype),)
+
+    def empty(self, shape: tuple[int, ...], of: Any) -> Any:
+        return np.empty(shape, of.dtype)
+
+    def empty_like(self, x: Any, shape: tuple[int, ...]) -> Any:
+        return np.empty(shape, x.dtype)
+
+    def give(self, result: Any, x: Any) -> Any:
+        """`x` is the caller's array, or None where he has none."""
+        return result
+
+
+class _Torch(Kind):
+    name = "torch"
+
+    def is_kind_of(self, x: object) -> bool:
+        torch = sys.modules.get("torch")
+        return torch is not None and isinstance(x, torch.Tensor)
+
+    def check(self, x: Any, where: str) -> None:
+        if x.requires_grad:
+            raise ValueError(
+                f"{where}: the tensor requires grad, and no gradient would flow "
+                "through the result: pass x.detach()"
+            )
+
+    def show(self, x: Any) -> Any:
+        return x
+
+    def copy(self, x: Any) -> Any:
+        return self._torch().clone(x, memory_format=self._torch().contiguous_format)
+
+    def describe(self, x: Any) -> tuple[Any, ...]:
+        return str(x.dtype).removeprefix("torch."), x.device.type
+
+    def empty(self, shape: tuple[int, ...], dtype: Any, device: Any = "cpu") -> Any:
+        torch = self._torch()
+        return torch.empty(shape, dtype=getattr(torch, dtype), device=device)
+
+    def empty_like(self, x: Any, shape: tuple[int, ...]) -> Any:
+        return x.new_empty(shape)
+
+    def _torch(self) -> Any:
+        import torch
+
+        return torch
+
+
+class _Jax(Kind):
+    """Through arrays of NumPy on the host, as JAX's cannot be written to."""
+
+    name = "jax"
+
+    def is_kind_of(self, x: object) -> bool:
+        jax = sys.modules.get("jax")
+        return jax is not None and isinstance(x, jax.Array)
+
+    def check(self, x: Any, where: str) -> None:
+        if len(x.devices()) > 1:
+            raise ValueError(
+                f"{where}: the array lies on {len(x.devices())} devices of this "
+                "process: pass one of its addressable_shards"
+            )
+
+    def show(self, x: Any) -> Any:
+        return np.asarray(x)
+
+    def copy(self, x: Any) -> Any:
+        return np.array(x)
+
+    def give(self, result: Any, x: Any) -> Any:
+        import jax
+
+        device = None if x is None else next(iter(x.devices()))
+        given = jax.device_put(result, device)
+        if given.dtype != result.dtype:
+            raise ValueError(
+                f"JAX makes {given.dtype} of {result.dtype} on this rank: switch "
+                "jax_enable_x64 on, as it is on the rank that sent"
+            )
+        return given
+
+
+class _Cupy(Kind):
+    name = "cupy"
+
+    def is_kind_of(self, x: object) -> bool:
+        cupy = sys.modules.get("cupy")
+        return cupy is not None and isinstance(x, cupy.ndarray)
+
+    def show(self, x: Any) -> Any:
+        return x
+
+    def copy(self, x: Any) -> Any:
+        return x.copy("C")
+
+    def empty(self, shape: tuple[int, ...], of: Any) -> Any:
+        import cupy
+
+        return cupy.empty(shape, of.dtype)
+
+    def empty_like(self, x: Any, shape: tuple[int, ...]) -> Any:
+        import cupy
+
+        return cupy.empty(shape, x.dtype)
+
+
+_KINDS = (Kind(), _Torch(), _Jax(), _Cupy())
+
+
+def kind_of(x: object, where: str) -> Kind:
+    for kind in _KINDS:
+        if kind.is_kind_of(x):
+            kind.check(x, where)
+            return kind
+    name = f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
+    raise TypeError(
+        f"{where}: an array of NumPy, torch, JAX or CuPy is needed, not {name}: "
+        "convert it, as with numpy.asarray(x)"
+    )
+
+
+def kind_named(name: str) -> Kind:
+    return next(kind for kind in _KINDS if kind.name == name)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks do in the tests of collectives that return their results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import distlite as dist
+from distlite import functional
+
+DTYPES: list[Any] = ["f8", "i4", "c8", ml_dtypes.bfloat16]
+
+
+def error_of(call: Callable[..., object], *args: Any, **kwargs: Any) -> str:
+    try:
+        call(*args, **kwargs)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "no error"
+
+
+def of_rank(rank: int, dtype: Any) -> np.ndarray:
+    """Not contiguous, and not to be written to."""
+    array = np.asarray(np.arange(24).reshape(2, 3, 4) % 5 + rank, dtype)[:, :, ::2]
+    array.flags.writeable = False
+    return array
+
+
+def check(found: np.ndarray, expected: np.ndarray) -> None:
+    assert type(found) is np.ndarray
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+def everything() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    last = size - 1
+    for dtype in DTYPES:
+        x = of_rank(rank, dtype)
+        all_of_them = np.stack([of_rank(r, dtype) for r in range(size)])
+        total = sum(all_of_them[1:], all_of_them[0])
+        check(functional.all_reduce(x), total)
+        check(functional.all_gather(x), all_of_them)
+        check(functional.all_gather(x[0, 0, 0]), all_of_them[:, 0, 0, 0])
+        reduced = functional.reduce(x, last)
+        gathered = functional.gather(x, group_dst=last)
+        if rank == last:
+            check(reduced, total)
+            check(gathered, all_of_them)
+        else:
+            assert reduced is gathered is None
+        rows = np.stack([x + r for r in range(size)])
+        check(
+            functional.reduce_scatter(rows, dist.ReduceOp.SUM),
+            total + np.asarray(rank * size, dtype),
+        )
+        theirs = [of_rank(r, dtype) + np.asarray(rank, dtype) for r in range(size)]
+        check(functional.all_to_all(rows), np.stack(theirs))
+    check(x, of_rank(rank, dtype))  # as before
+
+
+def unknown_shapes() -> None:
+    rank, size = dist.get_rank(), dist.get_world_size()
+    arrays: list[Any] = [
+        of_rank(1, ml_dtypes.bfloat16),
+        np.zeros((0, 4), "complex64"),
+        np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")]),
+        np.array("2026-11-23", "M8[D]"),
+        np.ones(3, [("a" * 600, "u1")]),  # its description is longer than a head
+        np.arange(300_000.0),
+    ]
+    for array in arrays:
+        for source in range(size):
+            found = functional.broadcast(array if rank == source else None, source)
+            assert (found is array) == (rank == source)
+            check(found, array)
+        check(functional.sendrecv(array, (rank + 1) % size, (rank - 1) % size), array)
+    blocks = [np.arange(r) for r in range(size)]
+    for source in range(size):
+        mine = functional.scatter(blocks if rank == source else None, source)
+        check(mine, np.arange(rank))
+    check(functional.scatter(np.eye(size) if rank == 0 else None), np.eye(size)[rank])
+    if rank == 0:
+        for _ in range(1, size):
+            found = functional.recv(tag=5)
+            assert found.shape == (found[0],)
+    else:
+        functional.send(np.full(rank, rank), 0, tag=5)
+
+
+def in_a_part() -> None:
+    """Ranks 2 and 0 of three, in this order."""
+    part = dist.new_group([2, 0], use_local_synchronization=False)
+    if dist.get_rank() == 1:
+        message = error_of(functional.all_reduce, np.ones(1), group=part)
+        assert message == (
+            "ValueError: functional.all_reduce: this process is not a member of the "
+            "group, and would have no result"
+        )
+        return
+    rank = dist.get_rank(part)
+    x = np.array([rank])
+    check(functional.broadcast(x, 2, part), np.array([dist.get_group_rank(part, 2)]))
+    check(functional.broadcast(x, group=part, group_src=1), np.array([1]))
+    if rank == 0:
+        functional.send(x, group=part, group_dst=1)
+    else:
+        check(functional.recv(group=part), np.array([0]))
+
+
+def mistakes() -> dict[str, str]:
+    """Each leaves the group whole."""
+    rank = dist.get_rank()
+    masked = np.ma.masked_array([1, 2], [True, False])
+    found = {
+        "list": error_of(functional.all_reduce, [1, 2]),
+        "masked": error_of(functional.all_reduce, masked),
+        "rows": error_of(functional.all_to_all, np.ones(3)),
+        "no rows": error_of(functional.reduce_scatter, np.array(1)),
+        "broadcast": error_of(functional.broadcast, "text" if rank == 1 else None, 1),
+        "blocks": error_of(functional.scatter, [np.ones(1)] if rank == 0 else None),
+        "dtypes": error_of(
+            functional.scatter, [np.ones(1), np.arange(1)] if rank == 0 else None
+        ),
+        "objects": error_of(
+            functional.broadcast, np.array([None]) if rank == 0 else None
+        ),
+        "far": error_of(functional.send, np.ones(1), 9),
+        "group": error_of(functional.all_reduce, np.ones(1), group=5),
+    }
+    if rank == 0:
+        dist.send(np.ones(512, np.uint8), 1)
+        found["not an array"] = ""
+    else:
+        found["not an array"] = error_of(functional.recv, 0)
+    check(functional.all_reduce(np.array([rank])), np.array([1]))
+    return found
