@@ -40,7 +40,7 @@ def all_gather_arrays(
 ) -> list[np.ndarray]:
     """Collects arrays whose shapes and dtypes the other ranks do not know.
 
-    It takes three collectives: the sizes of the headers, the headers, and the data.
+    It takes two collectives: of the shapes and dtypes, and of the data.
 
     Args:
         tensor: The array that this rank contributes, of any shape and dtype.
@@ -61,6 +61,8 @@ def all_gather_arrays(
     """
     import numpy as np
 
+    from .objects import all_gather_object
+
     if is_outside(group):
         # What the collectives below would say and do.
         all_gather([], np.empty(0), group)
@@ -68,27 +70,14 @@ def all_gather_arrays(
     array = np.asarray(tensor)
     if array.dtype.hasobject:
         raise TypeError(f"arrays of {array.dtype} cannot be sent: they hold objects")
-    text = repr((array.shape, np.lib.format.dtype_to_descr(array.dtype))).encode()
-    header = np.frombuffer(text, np.uint8)
-    size = get_world_size(group)
-    sizes = np.empty(size, np.int64)
-    all_gather_single(sizes, np.array([len(header)], np.int64), group=group)
-    headers = [np.empty(count, np.uint8) for count in sizes]
-    all_gather(headers, header, group=group)
-    arrays = [_empty_as_told(bytes(told).decode()) for told in headers]
+    # An empty array stands for the dtype, and describes those of ml_dtypes as well.
+    told: list[Any] = [None] * get_world_size(group)
+    all_gather_object(told, (array.shape, np.empty(0, array.dtype)), group, safe=True)
+    arrays = [np.empty(shape, of.dtype) for shape, of in told]
     # As bytes: dtypes may differ from rank to rank.
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     all_gather([each.reshape(-1).view(np.uint8) for each in arrays], flat, group=group)
     return arrays
-
-
-def _empty_as_told(header: str) -> np.ndarray:
-    import ast
-
-    import numpy as np
-
-    shape, description = ast.literal_eval(header)
-    return np.empty(shape, np.lib.format.descr_to_dtype(description))
 
 
 def all_reduce_coalesced(
