@@ -108,13 +108,13 @@ static void
 make_locked(const char *job)
 {
     header = (dl_recording_header){
-        .magic = DL_RECORDING_MAGIC,
         .record_count = wanted_records(),
         .group_count = GROUPS,
         .site_count = SITES,
         .created = dl_now(),
         .rank = -1,
     };
+    memcpy(header.magic, DL_RECORDING_MAGIC, sizeof header.magic);
     is_made = false;
     generation = dl_fork_generation();
     last_serial = 0;

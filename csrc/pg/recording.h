@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* As long as the field, which has no room for the NUL. */
 #define DL_RECORDING_MAGIC "distlite record2"
 
 typedef struct dl_recording_header {

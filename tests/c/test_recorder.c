@@ -526,9 +526,10 @@ CHECK_CASE(absurd_bytes_are_no_recording)
     union {
         dl_recording_header header;
         uint64_t words[64];
-    } memory = {.header = {.magic = DL_RECORDING_MAGIC}};
+    } memory = {0};
     dl_recording_header header;
 
+    memcpy(memory.header.magic, DL_RECORDING_MAGIC, sizeof memory.header.magic);
     memory.header.record_count = 1;
     CHECK(dl_recording_check(&memory, sizeof memory, &header));
     CHECK(!dl_recording_check(&memory, 64, &header));
