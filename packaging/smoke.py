@@ -25,6 +25,8 @@ OLDEST_NUMPY = {
     (3, 11): "1.23.2",
     (3, 12): "1.26.0",
     (3, 13): "2.1.0",
+    (3, 14): "2.3.2",
+    (3, 15): "2.5.2",
 }
 # Of one step.  Emulated processors are slow.
 LIMIT_SECONDS = 600
