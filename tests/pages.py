@@ -3,7 +3,11 @@
 
 A block of Python whose first line is a comment with a file name is that file.  In a
 console block a line that begins with "$ " is run in the folder with these files, and
-each line below it is printed, in whatever order; three dots stand for anything.
+each line below it is printed, in whatever order; three dots stand for anything.  A line
+that ends with a backslash goes on in the next one.
+
+Of a page with several hosts, "host1$ " begins a command there, and all such commands of
+a block run at the same time; those after "host1# " run one after the other.
 """
 
 from __future__ import annotations
@@ -14,12 +18,17 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from netns import Host
 from ports import reserve_port
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+SHOWS = re.compile(r"^```console\n\$ ", re.MULTILINE)
+PROMPT = re.compile(r"(\w*)([$#]) (.*)")
 IMPORT = re.compile(r"^(?:import|from) (\w+)", re.MULTILINE)
 # What tells a process that a launcher has started it.
 LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK")
@@ -32,20 +41,32 @@ MPIRUN = {
 }
 
 
+@dataclass
+class Command:
+    host: str  # none: this one
+    text: str
+    is_alone: bool  # no other one of its block runs meanwhile
+    lines: list[str]  # that it prints
+
+    def check(self, output: str) -> None:
+        missing = [line for line in self.lines if not is_shown(line, output)]
+        assert not missing, f"{self.host}$ {self.text}\n{output}\nmisses: {missing}"
+
+
 def pages() -> list[Path]:
-    """Those that show commands."""
+    """Those that show commands, for one host."""
     found = [*DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")]
-    return sorted(page for page in found if "\n```console\n" in page.read_text())
+    return sorted(page for page in found if SHOWS.search(page.read_text()))
 
 
-def commands_of(block: str) -> list[tuple[str, list[str]]]:
-    """Each command with the lines that it prints."""
-    found: list[tuple[str, list[str]]] = []
-    for line in block.splitlines():
-        if line.startswith("$ "):
-            found.append((line[2:], []))
+def commands_of(block: str) -> list[Command]:
+    found: list[Command] = []
+    for line in block.replace("\\\n", " ").splitlines():
+        if prompt := PROMPT.fullmatch(line):
+            host, kind, text = prompt.groups()
+            found.append(Command(host, text, not host or kind == "#", []))
         elif line != "...":
-            found[-1][1].append(line)
+            found[-1].lines.append(line)
     return found
 
 
@@ -72,27 +93,33 @@ def _is_installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
 
-def run_page(page: Path, folder: Path) -> list[str]:
+def run_page(
+    page: Path, folder: Path, hosts: Mapping[str, Host] | None = None
+) -> list[str]:
     """Runs its commands in `folder`; returns what could not be run, and why."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, **MPIRUN, "PATH": path, "PYTHONUNBUFFERED": "1"}
     for name in LAUNCHED:
         environment.pop(name, None)
-    # A reader has the port to himself.
-    text = page.read_text().replace("29555", str(reserve_port()))
+    text = page.read_text()
+    if not hosts:  # Each port of a network namespace is free, as is a reader's.
+        text = text.replace("29555", str(reserve_port()))
     left_out = []
     for kind, block in BLOCK.findall(text):
         if kind == "python":
             name = re.match(r"# (\w+\.py)\n", block)
             assert name is not None, f"the first line names no file:\n{block}"
+            compile(block, name[1], "exec")
             (folder / name[1]).write_text(block)
             continue
-        for command, lines in commands_of(block):
-            if missing := is_missing(command, folder):
-                left_out.append(f"{command}: there is no {missing}")
+        running: list[tuple[Command, subprocess.Popen[str]]] = []
+        for command in commands_of(block):
+            if missing := is_missing(command.text, folder):
+                left_out.append(f"{command.text}: there is no {missing}")
                 continue
-            done = subprocess.run(
-                ["sh", "-c", command],
+            words = ["sh", "-c", command.text]
+            process = subprocess.Popen(
+                hosts[command.host].command(words) if hosts else words,
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -100,6 +127,11 @@ def run_page(page: Path, folder: Path) -> list[str]:
                 stderr=subprocess.STDOUT,
                 text=True,
             )
-            missing = [line for line in lines if not is_shown(line, done.stdout)]
-            assert not missing, f"$ {command}\n{done.stdout}\nmisses: {missing}"
+            if command.is_alone:
+                command.check(process.communicate()[0])
+            else:
+                running.append((command, process))
+        outputs = [process.communicate()[0] for _, process in running]
+        for (command, _), output in zip(running, outputs, strict=True):
+            command.check(output)
     return left_out

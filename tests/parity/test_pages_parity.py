@@ -18,6 +18,7 @@ from pages import DOCS, run_page
         ("from-torch", "torch"),
         ("faster-torch", "torch"),
         ("from-mpi4py", "mpi4py"),
+        ("tutorials/arrays", "jax"),
     ],
 )
 def test_a_page_with_another_package(tmp_path: Path, name: str, package: str):
