@@ -51,6 +51,8 @@ print(json.dumps([
     "%d.%d" % sys.version_info[:2],
     bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
     sysconfig.get_config_var("EXT_SUFFIX"),
+    sysconfig.get_path("include"),
+    sysconfig.get_config_var("MULTIARCH") or "",
 ]))
 """
 
@@ -61,6 +63,8 @@ class Interpreter:
     version: str
     is_free_threaded: bool
     suffix: str  # of extensions: ".cpython-312-x86_64-linux-gnu.so"
+    include: str  # the folder of its headers
+    multiarch: str  # "x86_64-linux-gnu"
 
     @property
     def tag(self) -> str:
@@ -163,7 +167,22 @@ def build_environment(interpreter: Interpreter, work: Path) -> Path:
     return python
 
 
-def variables(interpreter: Interpreter, arch: str) -> dict[str, str]:
+def header_folder(interpreter: Interpreter, work: Path) -> Path:
+    """Debian's pyconfig.h includes <x86_64-linux-gnu/python3.12/pyconfig.h>, or that of
+    the processor compiled for, which the compiler does not find: the folder belongs to
+    this system's glibc.  In the folder returned both names lead to the one there is."""
+    include = Path(interpreter.include)
+    folder = work / "include"
+    for arch in ARCHS:
+        place = folder / f"{arch}-linux-gnu"
+        place.mkdir(parents=True, exist_ok=True)
+        headers = include.parent / interpreter.multiarch / include.name
+        (place / include.name).unlink(missing_ok=True)
+        (place / include.name).symlink_to(headers)
+    return folder
+
+
+def variables(interpreter: Interpreter, arch: str, headers: Path) -> dict[str, str]:
     """Those that setuptools, sysconfig and setup.py read."""
     compiler = f"{sys.executable} -m ziglang cc -target {arch}-linux-gnu.{GLIBC}"
     here = platform.machine()
@@ -174,7 +193,7 @@ def variables(interpreter: Interpreter, arch: str) -> dict[str, str]:
         "CC": compiler,
         "LDSHARED": f"{compiler} -shared",
         # After the interpreter's own -g.
-        "CFLAGS": "-g0",
+        "CFLAGS": f"-g0 -idirafter {headers}",
         "LDFLAGS": "-s",
         "DISTLITE_NO_LIBUV": "1",
         "_PYTHON_HOST_PLATFORM": f"linux-{arch}",
@@ -190,7 +209,7 @@ def build_wheel(
     run(
         python,
         *("-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source),
-        **variables(interpreter, arch),
+        **variables(interpreter, arch, header_folder(interpreter, folder.parent)),
     )
     (wheel,) = folder.glob("*.whl")
     return wheel
