@@ -344,7 +344,7 @@ def unknown_arrays(rank: int, world_size: int, init_method: str) -> list[Any]:
     init(rank, world_size, init_method)
     arrays: list[Any] = [
         np.arange(6.0).reshape(2, 3)[:, ::2],
-        np.array(7, "int16"),
+        np.array(7, ml_dtypes.bfloat16),
         np.zeros((0, 4), "complex64"),
         np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")]),
     ]
