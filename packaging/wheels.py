@@ -9,8 +9,8 @@ glibc and compiles for other processors too.  Wheels for another processor are c
 with the headers of the interpreter at hand: those of two 64-bit little-endian Linux
 systems describe the same structures.
 
-libuv is left out: the server that a TCPStore has without it, on epoll, answers as many
-clients as fast, and a wheel with it would have to follow another project's releases.
+libuv is left out: the server that a TCPStore has without it, on epoll, takes no more
+CPU per request, and a wheel with it would have to follow another project's releases.
 
 Each wheel is audited, and those for this machine's processor are tried in a clean
 environment (smoke.py).
