@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/reader.h"
@@ -280,6 +281,33 @@ birth_of(const struct statx *file)
     return file->stx_btime.tv_sec * DL_SECOND + file->stx_btime.tv_nsec;
 }
 
+/* Of the file systems that other hosts cannot change, the usual ones; magic numbers of
+ * <linux/magic.h>, which not every libc's headers come with. */
+static bool
+is_local(int fd)
+{
+    static const uint32_t known[] = {
+        0xef53,     /* ext2 to ext4 */
+        0x01021994, /* tmpfs */
+        0x58465342, /* XFS */
+        0x9123683e, /* Btrfs */
+        0x794c7630, /* overlayfs */
+        0xf2f52010, /* F2FS */
+        0x2fc12fc1, /* ZFS */
+    };
+    struct statfs system;
+
+    if (fstatfs(fd, &system) != 0) {
+        return false;
+    }
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if ((uint32_t)system.f_type == known[i]) {
+            return true;
+        }
+    }
+    return false;
+}
+
 #define WANTED_FACTS (STATX_INO | STATX_SIZE | STATX_BTIME)
 
 bool
@@ -312,6 +340,7 @@ dl_file_log_read(dl_file_log *log, int fd)
     if (file.stx_ino != log->inode || born != log->born
         || file.stx_size < log->offset) {
         forget(log);
+        log->is_local = is_local(fd);
     }
     log->inode = file.stx_ino;
     log->born = born;

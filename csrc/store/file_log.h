@@ -34,6 +34,7 @@ typedef struct dl_file_log {
     /* Of the file read so far: a file made anew starts over. */
     uint64_t inode;
     int64_t born;
+    bool is_local; /* its file system shows every change at once, without the lock */
 } dl_file_log;
 
 typedef enum dl_file_access {
@@ -65,8 +66,8 @@ void dl_file_close(int fd);
  * fit into the file is DL_BACKEND, unless it is one that was never finished. */
 dl_status dl_file_log_read(dl_file_log *log, int fd);
 
-/* Whether the file is as it was read last, as far as can be told without its lock: another
- * host's changes may show later. */
+/* Whether the file is as it was read last, as far as can be told without its lock: unless
+ * it is local, another host's changes may show later. */
 bool dl_file_log_is_current(const dl_file_log *log);
 
 /* Appends a record for `space` followed by `key` and reflects it in the picture, which

@@ -10,8 +10,8 @@
 #include "store/file_log.h"
 #include "store/file_watch.h"
 
-/* So long a picture is trusted whose file looks unchanged: a network's file system may
- * keep what it knows of a file for seconds, unless it is locked. */
+/* So long a picture is trusted whose file looks unchanged but is not local: a network's
+ * file system may keep what it knows of a file for seconds, unless it is locked. */
 #define TRUSTED (200 * DL_MILLISECOND)
 
 #define CHANGES                                                                    \
@@ -185,7 +185,9 @@ look_locked(file_store *self, look *wanted)
 static bool
 is_current_locked(const file_store *self)
 {
-    return dl_now() - self->read_at < TRUSTED && dl_file_log_is_current(&self->log);
+    bool is_trusted = self->log.is_local || dl_now() - self->read_at < TRUSTED;
+
+    return is_trusted && dl_file_log_is_current(&self->log);
 }
 
 /* Until the picture is up to date, or up to this call to make it so. */
@@ -224,7 +226,8 @@ read_and_look(file_store *self, look *wanted, dl_deadline deadline)
 
 /* One look of a call that waits.  Between looks nothing is held, so that it delays nobody.
  * Of all waiting calls one at a time locks the file, and only if it has changed: the lock
- * is not fair, and many that share it again and again would keep out who wants to write. */
+ * is not fair, and many that share it again and again would keep out who wants to write,
+ * for as long as they wait for what he writes if each is held up while it has the lock. */
 static dl_status
 look_again(file_store *self, look *wanted, dl_deadline deadline)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/inotify.h>
@@ -44,6 +45,16 @@ static dl_store *
 make_file(void)
 {
     return open_store(-1);
+}
+
+/* The program's own, so that locks are counted. */
+static atomic_int locks;
+
+int
+flock(int fd, int operation)
+{
+    atomic_fetch_add(&locks, (operation & LOCK_SH) != 0);
+    return (int)syscall(SYS_flock, fd, operation);
 }
 
 static const suite_kind file = {.make = make_file, .finish = remove_folder};
@@ -665,6 +676,22 @@ CHECK_CASE(without_memory_calls_fail_and_the_store_lives)
     CHECK(total >= 1 && total == suite_add(other, A, 0));
     dl_buffer_fini(&value);
     dl_store_unref(other);
+    dl_store_unref(store);
+    remove_folder();
+}
+
+/* Many that wait would keep out who is to write, if each took the lock now and then. */
+CHECK_CASE(a_wait_for_a_file_that_does_not_change_leaves_its_lock_alone)
+{
+    dl_store *store = make_file();
+    const dl_bytes key = DL_LITERAL("missing"), other = DL_LITERAL("other");
+
+    CHECK_OK(dl_store_set(store, other, other, SOON));
+    atomic_store(&locks, 0);
+    CHECK_STATUS(dl_store_wait(store, &key, 1, dl_deadline_after(DL_SECOND)),
+                 DL_TIMEOUT);
+    /* The first look, and the one with the watch. */
+    CHECK(atomic_load(&locks) <= 2);
     dl_store_unref(store);
     remove_folder();
 }
