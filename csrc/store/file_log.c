@@ -57,7 +57,7 @@ fail_to(const char *what, const char *path, int error)
 dl_status
 dl_file_fail_locked(const char *path)
 {
-    return dl_fail(DL_BACKEND, "locking %s: another process keeps it locked", path);
+    return dl_fail(DL_TIMEOUT, "locking %s: another process keeps it locked", path);
 }
 
 static dl_status

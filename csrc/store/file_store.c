@@ -226,8 +226,7 @@ read_and_look(file_store *self, look *wanted, dl_deadline deadline)
 
 /* One look of a call that waits.  Between looks nothing is held, so that it delays nobody.
  * Of all waiting calls one at a time locks the file, and only if it has changed: the lock
- * is not fair, and many that share it again and again would keep out who wants to write,
- * for as long as they wait for what he writes if each is held up while it has the lock. */
+ * is not fair, and many that share it again and again would keep out who wants to write. */
 static dl_status
 look_again(file_store *self, look *wanted, dl_deadline deadline)
 {

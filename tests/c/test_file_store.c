@@ -402,7 +402,7 @@ CHECK_CASE(a_lock_that_is_never_given_back_is_an_error)
 
     CHECK(flock(fd, LOCK_EX) == 0);
     int64_t start = dl_now();
-    CHECK_STATUS(dl_store_get(store, A, &value, MS(0)), DL_BACKEND);
+    CHECK_STATUS(dl_store_get(store, A, &value, MS(0)), DL_TIMEOUT);
     CHECK_CONTAINS(dl_last_error()->text, "another process keeps it locked");
     CHECK(dl_now() - start < 5 * DL_SECOND);
     close(fd);

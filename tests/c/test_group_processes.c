@@ -2,9 +2,11 @@
  *
  * Groups whose ranks are processes that may be killed. */
 #include <fcntl.h>
+#include <sys/file.h>
 
 #include "base/thread.h"
 #include "groups.h"
+#include "store/file_log.h"
 
 static void
 compute(int rank, const rank_processes *all, void *unused)
@@ -363,6 +365,53 @@ CHECK_CASE(so_it_does_on_several_hosts)
         start_processes(&all, 4, run_out_of_memory, &turn);
         join_processes(&all, 0);
     }
+}
+
+/* Rank 1 comes when the gate is closed. */
+static void
+join_at_the_gate(int rank, const rank_processes *all, void *context)
+{
+    const int *gate = context;
+    char byte;
+
+    close(gate[1]);
+    CHECK(rank == 0 || read(gate[0], &byte, 1) == 0);
+    dl_store *store = open_file_store(all);
+    dl_group *group = join_group(store, "0", rank, all->size);
+    CHECK_OK(dl_group_barrier(group, soon()));
+    end_group(group);
+    dl_store_unref(store);
+}
+
+static bool
+says(int fd, const char *key)
+{
+    static char text[4096];
+    ssize_t size = pread(fd, text, sizeof text, 0);
+
+    CHECK(size >= 0);
+    return memmem(text, (size_t)size, key, strlen(key)) != NULL;
+}
+
+/* As where many want it on a busy machine: a rank that looks for the others in vain, now
+ * and then, has the rest of its timeout for it. */
+CHECK_CASE(a_file_that_is_locked_for_long_delays_a_join)
+{
+    rank_processes all;
+    int gate[2];
+
+    CHECK(pipe(gate) == 0);
+    start_processes(&all, 2, join_at_the_gate, gate);
+    int fd = open(all.path, O_RDWR);
+    CHECK(fd >= 0);
+    while (!says(fd, "cpu/0")) {
+        usleep(1000);
+    }
+    CHECK(flock(fd, LOCK_EX) == 0);
+    usleep(DL_FILE_LOCK_PATIENCE / 1000 * 3);
+    close(fd);
+    close(gate[1]);
+    join_processes(&all, 0);
 }
 
 /* More than have a connection at a time; the last is killed, all others of its host are
