@@ -441,10 +441,13 @@ try_again(dl_connection_pool *pool, dl_tcp_call *call, try_result *result)
     if (result->is_unknown) {
         return DL_NETWORK;
     }
-    return losses == 0 || result->was_connected
-               ? dl_fail_again(&loss)
-               : dl_fail(DL_NETWORK, "%s. Reconnecting failed: %s", loss.text,
-                         dl_last_error()->text);
+    if (result->was_connected) {
+        return dl_fail_again(&loss);
+    }
+    /* Without a loss the last try tells best: how long nobody has listened. */
+    return losses == 0 ? dl_last_error()->status
+                       : dl_fail(DL_NETWORK, "%s. Reconnecting failed: %s", loss.text,
+                                 dl_last_error()->text);
 }
 
 dl_status
