@@ -86,6 +86,8 @@ def pack(call: Call, value: Any, is_list: bool = False) -> Message:
     except Exception as error:
         text = str(error) if call.is_safe else _explain(value, is_list, error)
         kind = TypeError if call.is_safe else type(error)
+        if isinstance(error, MemoryError):
+            kind, text = MemoryError, text or "there is not enough memory to encode it"
         told = (kind if kind in PLAIN_ERRORS else PicklingError)(
             f"{call.where()}: rank {call.rank}: {text}"
         )

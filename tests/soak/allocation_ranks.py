@@ -155,7 +155,7 @@ def judge(
         if not has_failed and text:
             return f"rank {rank} was told without a failure: {text}"
         blamed = range(len(outcomes)) if name in CHAINED else [victim]
-        is_named = any(f"rank {r} " in text for r in blamed if r != rank)
+        is_named = any(re.search(rf"rank {r}\b", text) for r in blamed if r != rank)
         if rank != victim and text and not is_named:
             return f"rank {rank} was told {text!r}, rank {victim} {told!r}"
     if told and not re.match("MemoryError|.*memory", told, re.DOTALL):

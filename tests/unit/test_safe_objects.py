@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+import distlite
 from distlite.safe_decode import Malformed, decode
 from distlite.safe_encode import DEPTH_LIMIT, Unsafe, encode, register_safe_type
 
@@ -311,3 +312,15 @@ def test_changed_bytes_never_do_more_than_fail(data):
 def test_any_bytes_never_do_more_than_fail(data):
     with contextlib.suppress(Malformed):
         decode(data)
+
+
+def test_no_memory_is_no_mistake_of_the_caller(monkeypatch):
+    def encode_nothing(value: object, least: int) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("distlite.safe_encode.encode", encode_nothing)
+    with (
+        distlite.process_group(store=distlite.HashStore(), rank=0, world_size=1),
+        pytest.raises(MemoryError, match="rank 0: there is not enough memory to"),
+    ):
+        distlite.all_gather_object([None], 5, safe=True)
