@@ -24,7 +24,14 @@ class Kind:
         return isinstance(x, (np.ndarray, np.generic))
 
     def check(self, x: Any, where: str) -> None:
-        """Raises ValueError if it cannot be used."""
+        """Raises ValueError if no operation takes it: on one rank, and after others
+        have been told of it, that would be too late."""
+        if isinstance(x, np.ma.MaskedArray):
+            raise ValueError(
+                f"{where}: this is a masked array, whose mask would not go with it; "
+                "pass what stands for masked elements, as in x.filled(0), or x.data "
+                "and x.mask one after the other"
+            )
 
     def shape(self, x: Any) -> tuple[int, ...]:
         return tuple(x.shape)
@@ -33,7 +40,6 @@ class Kind:
         return np.asanyarray(x)
 
     def copy(self, x: Any) -> Any:
-        # As it is, so that operations refuse masked arrays.
         return np.array(x, order="C", subok=True)
 
     def describe(self, x: Any) -> tuple[Any, ...]:
@@ -64,12 +70,16 @@ class _Torch(Kind):
                 f"{where}: the tensor requires grad, and no gradient would flow "
                 "through the result: pass x.detach()"
             )
+        if x.layout is not self._torch().strided:
+            raise ValueError(f"{where}: a sparse tensor: pass x.to_dense()")
 
     def show(self, x: Any) -> Any:
-        return x
+        # A conjugation or change of sign that torch has put off is done now.
+        return x.resolve_conj().resolve_neg()
 
     def copy(self, x: Any) -> Any:
-        return self._torch().clone(x, memory_format=self._torch().contiguous_format)
+        shown = self.show(x)
+        return shown.clone(memory_format=self._torch().contiguous_format)
 
     def describe(self, x: Any) -> tuple[Any, ...]:
         return str(x.dtype).removeprefix("torch."), x.device.type
@@ -162,4 +172,7 @@ def kind_of(x: object, where: str) -> Kind:
 
 
 def kind_named(name: str) -> Kind:
-    return next(kind for kind in _KINDS if kind.name == name)
+    for kind in _KINDS:
+        if kind.name == name:
+            return kind
+    raise ValueError(f"arrays of kind {name!r} are not known to this version")

@@ -119,6 +119,7 @@ def mistakes() -> dict[str, str]:
     found = {
         "list": error_of(functional.all_reduce, [1, 2]),
         "masked": error_of(functional.all_reduce, masked),
+        "masked source": error_of(functional.broadcast, masked if rank == 0 else None),
         "rows": error_of(functional.all_to_all, np.ones(3)),
         "no rows": error_of(functional.reduce_scatter, np.array(1)),
         "broadcast": error_of(functional.broadcast, "text" if rank == 1 else None, 1),

@@ -40,6 +40,10 @@ def test_mistakes_are_told_on_all_ranks_that_wait():
         assert found["group"].startswith("ValueError: Process group 5 is not")
     told = {
         "broadcast": ("TypeError", "JAX or CuPy is needed, not str"),
+        "masked source": (
+            "ValueError",
+            "a masked array, whose mask would not go with it",
+        ),
         "blocks": ("ValueError", "for each of 2 ranks is needed, and there are 1"),
         "dtypes": ("ValueError", "blocks of several dtypes: ['float64', 'int64']"),
     }

@@ -29,6 +29,16 @@ def torch_tensors() -> None:
             assert type(found) is torch.Tensor
             assert found.dtype == dtype
             assert torch.equal(found, expected), (rank, dtype, found, expected)
+    lazy = torch.tensor([1 + 2j]).conj()
+    assert functional.broadcast(lazy if rank == 0 else None).tolist() == [1 - 2j]
+    assert functional.all_reduce(lazy).tolist() == [2 - 4j]
+    sparse = torch.eye(2).to_sparse()
+    try:
+        functional.broadcast(sparse if rank == 0 else None)
+    except (ValueError, dist.DistBackendError) as error:
+        assert "a sparse tensor: pass x.to_dense()" in str(error)
+    else:
+        raise AssertionError("no error")
     grown = torch.ones(2, requires_grad=True)
     try:
         functional.all_reduce(grown)
