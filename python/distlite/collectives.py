@@ -52,6 +52,7 @@ def all_gather_arrays(
 
     Raises:
         TypeError: The dtype holds Python objects.
+        ValueError: The array is masked.
         DistBackendError: A peer failed or did not arrive within the group's timeout, or
             the ranks called different operations.
 
@@ -67,6 +68,12 @@ def all_gather_arrays(
         # What the collectives below would say and do.
         all_gather([], np.empty(0), group)
         return []
+    if isinstance(tensor, np.ma.MaskedArray):
+        raise ValueError(
+            "all_gather_arrays: this is a masked array, whose mask would not go with "
+            "it; pass tensor.filled(0), or tensor.data and tensor.mask one after the "
+            "other"
+        )
     array = np.asarray(tensor)
     if array.dtype.hasobject:
         raise TypeError(f"arrays of {array.dtype} cannot be sent: they hold objects")

@@ -330,6 +330,7 @@ def wrong_calls(rank: int, world_size: int, init_method: str) -> dict[str, str]:
         "root's list": error_of(d.gather, one, [one, two] if rank == 1 else None),
         "scatter list": error_of(d.scatter, one, [one, two] if rank == 1 else None),
         "objects": error_of(d.all_gather_arrays, np.array([None])),
+        "mask": error_of(d.all_gather_arrays, np.ma.masked_array([1], [True])),
         "op": error_of(d.all_reduce, one, "sum"),
         "group": error_of(d.all_reduce, one, group=5),
     }
