@@ -49,8 +49,8 @@ void dl_file_log_fini(dl_file_log *log);
 /* Others hold the lock for microseconds; one who was stopped may hold it for ever. */
 #define DL_FILE_LOCK_PATIENCE (1 * DL_SECOND)
 
-/* DL_TIMEOUT, as who looks again and again may have it the next time: the lock was not to
- * be had. */
+/* DL_TIMEOUT: the lock was not to be had.  A caller that looks repeatedly may have it the
+ * next time. */
 dl_status dl_file_fail_locked(const char *path);
 
 /* Opens the file and locks it against other descriptors, of this process too.  `*fd` is

@@ -444,7 +444,7 @@ try_again(dl_connection_pool *pool, dl_tcp_call *call, try_result *result)
     if (result->was_connected) {
         return dl_fail_again(&loss);
     }
-    /* Without a loss the last try tells best: how long nobody has listened. */
+    /* No connection was lost: the last try's text has the time for which it was tried. */
     return losses == 0 ? dl_last_error()->status
                        : dl_fail(DL_NETWORK, "%s. Reconnecting failed: %s", loss.text,
                                  dl_last_error()->text);
