@@ -328,7 +328,8 @@ CHECK_CASE(the_one_waited_for_is_named)
     run_job(2, be_late, NULL);
 }
 
-/* The news of its last wait, as its rank comes to the exit with the group. */
+/* The news of its last wait, as its rank comes to the exit with the group.  `context`:
+ * whether another part of the program ends MPI before. */
 static void
 end_with_news(int rank, const rank_processes *all, void *context)
 {
@@ -336,16 +337,23 @@ end_with_news(int rank, const rank_processes *all, void *context)
     scene self = enter(rank, all);
     int twentieth = 20;
 
-    (void)context;
     kept = self.group;
     dl_mpi_meeting *meeting = &dl_mpi_self(kept->backend)->meeting;
     CHECK_OK(dl_mpi_news_exchange(meeting, 1 - rank, twentieth));
     dl_store_unref(self.store);
+    if (*(bool *)context) {
+        CHECK_EQUAL(meeting->comm->mpi->finalize(), 0);
+    }
 }
 
 CHECK_CASE(no_news_are_pending_as_mpi_ends)
 {
-    run_job(2, end_with_news, NULL);
+    run_job(2, end_with_news, &(bool){false});
+}
+
+CHECK_CASE(no_news_are_pending_as_another_part_of_the_program_ends_mpi)
+{
+    run_job(2, end_with_news, &(bool){true});
 }
 
 CHECK_CASE(history_remembers_the_last_ones)

@@ -101,11 +101,15 @@ prepare_end(void)
     }
 }
 
-/* As MPI_Finalize begins; mpi4py calls that, too. */
+/* As MPI_Finalize begins; mpi4py calls that, too.  MPI may be called until this returns:
+ * what it has not completed by then, it finds pending. */
 static void
 close_world(void)
 {
     prepare_end();
+    if (dl_mpi_world_is_open() && !atomic_load(&state.is_forsaken)) {
+        dl_mpi_leftovers_settle(state.world.mpi);
+    }
     atomic_store(&state.is_ending, true);
 }
 
