@@ -5,7 +5,7 @@
 
 #include "pg/cpu/p2p/p2p_state.h"
 
-/* "recv from rank 1 (pid 5 on host h) with tag 7 in group 0". */
+/* Large enough for "recv from rank 1 (pid 5 on host h) with tag 7 in group 0". */
 #define TEXT_SIZE 384
 
 static void
@@ -29,7 +29,8 @@ describe(const dl_message *self, char text[TEXT_SIZE])
              self->engine->options.group_name);
 }
 
-/* From this side's view: what was sent, and what the receive takes. */
+/* `sent` describes the message, `taken` what the receive accepts; `text` is this side's
+ * description of the operation. */
 static dl_status
 fail_types(const char *text, const dl_frame *sent, const dl_frame *taken)
 {
@@ -150,7 +151,7 @@ dl_p2p_end(dl_message *self, dl_status status)
     dl_list_append(&self->engine->ended, &self->node);
 }
 
-/* Only what is in the ring is known to the other side. */
+/* The peer knows only of messages whose MESSAGE frame is in the channel. */
 void
 dl_p2p_give_up(dl_message *self, dl_status status)
 {
@@ -182,7 +183,8 @@ dl_p2p_is_in_place(dl_message *self)
     return false;
 }
 
-/* In order: it owes nobody a message. */
+/* Returns true if `rank` left the group in order, so that none of its messages is
+ * missing. */
 static bool
 has_left(const dl_p2p *engine, int rank)
 {
@@ -194,8 +196,9 @@ has_left(const dl_p2p *engine, int rank)
                               == DL_LEFT;
 }
 
-/* The rank whose absence ends the receive from anybody, or -1: one that was lost, because
- * nobody knows whose message this would have been, or the last of those that left. */
+/* Returns the rank because of which a receive from any rank fails, or -1.  One lost
+ * rank suffices, because the message might have come from it; ranks that left in order
+ * matter only when all others have left. */
 static int
 missing_source(const dl_p2p *engine)
 {
@@ -247,8 +250,8 @@ judge_list(dl_list *list)
     }
 }
 
-/* An open link tells more than news: what the rank had sent before it gave up, and then its
- * end.  Before that, it is what was heard beside the links. */
+/* News is consulted only while the link is not open.  An open link tells more: it
+ * delivers what the rank sent before it gave up, and then its end. */
 static bool
 is_gone_elsewhere(const dl_p2p *engine, const dl_link_channel *link, int rank)
 {
@@ -258,7 +261,7 @@ is_gone_elsewhere(const dl_p2p *engine, const dl_link_channel *link, int rank)
     return link->is_lost || (!link->link.is_open && watch_news(engine, rank) != DL_OK);
 }
 
-/* The board has the ranks of this host. */
+/* The board knows the ranks of this host, links and news those of other hosts. */
 static bool
 is_gone(const dl_p2p *engine, int rank)
 {
@@ -286,8 +289,8 @@ note_gone(dl_p2p *engine)
     }
 }
 
-/* First who is gone, then what they had sent, then whose fault it is: what a peer did
- * before its end still counts. */
+/* First reads which peers are gone, then takes in what they have sent, and only then
+ * ends messages: what a peer sent before its end still counts. */
 void
 dl_p2p_judge(dl_p2p *engine)
 {

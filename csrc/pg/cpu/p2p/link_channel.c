@@ -12,8 +12,8 @@ self_of(dl_channel *channel)
     return (dl_link_channel *)(void *)channel;
 }
 
-/* The first cause is not kept here: a farewell that is read after the connection broke
- * tells more than that it did. */
+/* Overwrites an earlier cause: a farewell that is read after the connection broke says
+ * more than the break itself. */
 static void
 lose(dl_link_channel *self)
 {
@@ -21,7 +21,7 @@ lose(dl_link_channel *self)
     self->cause = *dl_last_error();
 }
 
-/* To the front. */
+/* Moves the bytes to the front of the buffer. */
 static void
 compact(dl_link_bytes *bytes)
 {
@@ -32,7 +32,7 @@ compact(dl_link_bytes *bytes)
     }
 }
 
-/* As far as the kernel takes it; the rest goes with a later step. */
+/* Writes what the kernel accepts; a later step sends the rest. */
 static dl_status
 flush(dl_link_channel *self)
 {
@@ -53,7 +53,7 @@ flush(dl_link_channel *self)
     return DL_OK;
 }
 
-/* What it has become too late for is dropped: a lost channel has room for everything. */
+/* A lost channel always has room: what can no longer be sent is dropped. */
 static uint8_t *
 reserve(dl_channel *channel, size_t size)
 {
@@ -110,7 +110,7 @@ fail_farewell(const dl_link_channel *self, const dl_head *head, const uint8_t *t
                     : dl_fail(DL_PEER_LOST, "%s: %.*s", peer, size, (const char *)text);
 }
 
-/* The link is given up: where a frame begins is not known any more. */
+/* The caller marks the link as lost, because the next frame boundary is unknown. */
 static dl_status
 fail_protocol(const dl_link_channel *self)
 {
@@ -124,7 +124,8 @@ fail_protocol(const dl_link_channel *self)
                    peer);
 }
 
-/* False, and the channel lost, at what is no frame. */
+/* Converts `head` into self->frame.  Returns false, and the channel is lost, when it is
+ * a farewell or not a frame at all. */
 static bool
 understand(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
 {
@@ -147,7 +148,8 @@ understand(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
     return false;
 }
 
-/* What came before the end of the connection is still there to be taken. */
+/* Also serves a lost channel: what came before the end of the connection is
+ * delivered. */
 static bool
 peek(dl_channel *channel, dl_received *received)
 {
@@ -160,6 +162,8 @@ peek(dl_channel *channel, dl_received *received)
         return false;
     }
     if (!dl_head_take(bytes, &head) || head.size > DL_LINK_ROOM - DL_HEAD_SIZE) {
+        /* A head that cannot be read is treated like one of a wrong kind, which
+         * understand() rejects. */
         head = (dl_head){.kind = DL_HEAD_HELLO};
     }
     self->span = DL_HEAD_SIZE + head.size;
@@ -185,7 +189,7 @@ static const dl_channel_ops link_ops = {
     .release = release,
 };
 
-/* The memory is asked for at once: later there is nobody to tell of a failure. */
+/* Allocates the buffers at once: later, no caller could be told of a failure. */
 dl_status
 dl_link_channel_new(const dl_link_options *options, const dl_way *way,
                     dl_link_channel **channel)
@@ -223,8 +227,8 @@ dl_link_channel_free(dl_link_channel *channel, bool is_inherited)
     free(channel);
 }
 
-/* Into what room there is: a peer that sends faster than messages are matched is held up
- * by the kernel's buffers. */
+/* Reads at most what the buffer has room for: a peer that sends faster than its
+ * messages are matched is throttled by the kernel's buffers. */
 static dl_status
 receive(dl_link_channel *self)
 {
@@ -245,11 +249,12 @@ dl_link_channel_step(dl_link_channel *channel)
     if (channel->is_lost || !channel->is_wanted) {
         return;
     }
-    /* What came before the end still counts: reading is last. */
     if (dl_bundle_open(&channel->link) != DL_OK) {
         lose(channel);
         return;
     }
+    /* A failed write is reported only after the read: what came before the end still
+     * counts. */
     dl_status status = flush(channel);
     dl_error error = *dl_last_error();
     if (receive(channel) != DL_OK) {
@@ -266,8 +271,8 @@ dl_link_channel_owed(const dl_link_channel *channel)
     return channel->is_lost ? 0 : channel->out.end - channel->out.start;
 }
 
-/* Best effort: who does not hear it sees the connection end.  In the middle of a frame
- * nothing can be said any more. */
+/* Best effort: a peer that does not get the reason sees the connection end.  Nothing
+ * can be sent in the middle of a frame. */
 void
 dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause)
 {

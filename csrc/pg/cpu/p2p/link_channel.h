@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A channel to a rank of another host: frames in front of and behind a bundle of links,
- * which is made once the channel is wanted.  All with the engine's lock.
+ * A channel to a rank of another host: a buffer of outgoing and one of incoming frames
+ * around a bundle of links, which is opened once the channel is wanted.  All functions
+ * require the engine's lock.
  *
- * Contents are copied once on each side, into and out of the bytes here: frames are small,
- * and the kernel copies them in any case, so that a second copy in a cache does not show
- * beside the network. */
+ * Payloads are copied once on each side, into and out of these buffers.  Frames are
+ * small and the kernel copies them anyway, so that a second copy within the cache costs
+ * little compared with the network. */
 #ifndef DISTLITE_PG_CPU_P2P_LINK_CHANNEL_H
 #define DISTLITE_PG_CPU_P2P_LINK_CHANNEL_H
 
 #include "pg/cpu/channel.h"
 #include "pg/cpu/tcp/bundle.h"
 
-/* Frames on their way in one direction: several of the largest. */
+/* Bytes of buffer in each direction: several frames of the largest size. */
 #define DL_LINK_ROOM ((size_t)256 << 10)
 
 typedef struct dl_link_bytes {
@@ -26,32 +27,36 @@ typedef struct dl_link_channel {
     dl_bundle link;
     bool is_wanted;
     bool is_lost;
-    dl_error cause; /* why it is */
+    dl_error cause; /* why it was lost */
     dl_link_bytes out;
     dl_link_bytes in;
-    uint64_t published; /* bytes, ever */
-    uint64_t flushed;   /* of these, those that the kernel has taken */
-    dl_frame frame;     /* the one that was peeked at */
-    size_t span;        /* bytes of it in `in` */
+    uint64_t published; /* bytes published so far */
+    uint64_t flushed;   /* how many of them the kernel has accepted */
+    dl_frame frame;     /* the frame that was peeked at */
+    size_t span;        /* its bytes in `in`, with the head */
 } dl_link_channel;
 
-/* Options and way as for a bundle. */
+/* Creates a channel that is neither wanted nor open.  `options` and `way` are as for
+ * dl_bundle_init(). */
 dl_status dl_link_channel_new(const dl_link_options *options, const dl_way *way,
                               dl_link_channel **channel);
 
-/* NULL does nothing.  In a forked child it frees memory only. */
+/* Does nothing for NULL.  In a forked child (`is_inherited`) it only frees memory. */
 void dl_link_channel_free(dl_link_channel *channel, bool is_inherited);
 
-/* Opens, sends and receives what it can; a failure makes it lost. */
+/* Opens the link, and sends and receives what is possible without blocking.  A failure
+ * marks the channel as lost. */
 void dl_link_channel_step(dl_link_channel *channel);
 
-/* Bytes that wait for the kernel to take them. */
+/* Returns the number of bytes that the kernel has not accepted yet. */
 size_t dl_link_channel_owed(const dl_link_channel *channel);
 
-/* The last word: what is published behind it is not sent. */
+/* Sends the reason why this rank ends the stream, and shuts the link down for writing.
+ * Frames that are published afterwards are not sent. */
 void dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause);
 
-/* At most DL_BUNDLE_POLLS entries; returns their number. */
+/* Fills what to poll(2) for, at most DL_BUNDLE_POLLS entries, and returns their
+ * number. */
 int dl_link_channel_poll(const dl_link_channel *channel, struct pollfd *entries);
 
 #endif

@@ -5,8 +5,8 @@
 #include "pg/cpu/p2p/p2p_state.h"
 #include "tensor/strided.h"
 
-/* Both lists are in order of time, and both sides take the first that fits: messages of
- * one source with one tag are received in the order in which they were sent. */
+/* Both lists are in the order of time, and both sides take the first match: messages
+ * from one source with one tag are received in the order in which they were sent. */
 
 static bool
 is_for(const dl_message *receive, int source, const dl_frame *frame)

@@ -12,12 +12,13 @@
 #include "pg/cpu/p2p/p2p_wait.h"
 
 #define MOST_CAPACITY ((size_t)256 << 10)
-#define CHUNKS 8 /* of a ring, each with a DATA frame */
+#define CHUNKS 8 /* DATA frames that fit into a ring */
 
 _Static_assert(MOST_CAPACITY / CHUNKS <= UINT16_MAX, "a frame's size has 16 bits");
 
-/* Large enough that two cores stream through it without waiting for each other, small
- * enough to stay in a cache; less where many ranks would need many of them. */
+/* Bytes of a ring: large enough that two cores stream through it without waiting for
+ * each other, small enough to stay in the cache; less where many ranks need many
+ * rings. */
 static size_t
 capacity_for(int size)
 {
@@ -35,7 +36,7 @@ dl_p2p_memory(int size)
            + ranks * ranks * dl_ring_memory(capacity_for(size));
 }
 
-/* Nobody uses them any more. */
+/* Closes all links.  No thread may use them any more. */
 static void
 close_links(dl_p2p *engine)
 {
@@ -77,7 +78,8 @@ dl_p2p_unref(dl_p2p *engine)
     }
 }
 
-/* To a rank of this host, over rings as large as the host's ranks ask for. */
+/* Opens the rings to a rank of this host.  Their capacity depends on the number of
+ * ranks on this host. */
 static void
 open_rings(dl_p2p *engine, void *memory, int rank)
 {
@@ -142,8 +144,8 @@ open_channels(dl_p2p *engine, void *memory)
     return DL_OK;
 }
 
-/* From now on the connection is made and listened at; a receive from anybody wants
- * those to all.  Links cost memory, so that each is made when it is first wanted. */
+/* From now on links to `peer` are opened and polled; DL_ANY_RANK stands for all ranks.
+ * Links take memory, so each is created when it is first wanted. */
 static dl_status
 want(dl_p2p *engine, int peer)
 {
@@ -217,7 +219,7 @@ static const dl_work_ops message_ops = {
     .free = free_message,
 };
 
-/* Shape and strides may lie in the caller's frame. */
+/* Copies shape and strides, which may be on the caller's stack. */
 static void
 keep_layout(dl_message *self, const dl_tensor *tensor)
 {
@@ -298,7 +300,8 @@ dl_p2p_post(dl_p2p *engine, dl_op_type op, const dl_message_args *args,
         start(self);
         dl_p2p_progress(engine);
     } else {
-        /* What was sent and cancelled before is not received. */
+        /* Processes pending CANCELs first: a send that was cancelled before this
+         * receive was posted must not match it. */
         dl_p2p_progress(engine);
         start(self);
     }
@@ -307,7 +310,7 @@ dl_p2p_post(dl_p2p *engine, dl_op_type op, const dl_message_args *args,
     return DL_OK;
 }
 
-/* With the lock. */
+/* Requires the lock. */
 static void
 say_farewells(dl_p2p *engine, const dl_error *cause)
 {

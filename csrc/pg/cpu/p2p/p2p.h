@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Messages between ranks: an engine per rank and group, apart from the group's
- * collectives and their order.  Between each two ranks there is a channel, of two rings
- * or one TCP connection:
+ * Point-to-point messages between the ranks of a group.  Each rank has one engine per
+ * group, which is independent of the group's collectives and of their order.  Two ranks
+ * are connected by a channel, which is two rings in shared memory or one TCP
+ * connection:
  *
  *     sender                                     receiver
- *     MESSAGE: tag, size, small contents    ->   matched with a posted receive, or kept
- *                                           <-   ACCEPT, or REFUSE: it does not fit
- *     DATA, DATA, ... of a large one        ->   straight into the array
+ *     MESSAGE: tag, size, small payload     ->   matched with a posted receive, or kept
+ *                                           <-   ACCEPT, or REFUSE if it does not fit
+ *     DATA, DATA, ... of a large payload    ->   copied straight into the array
  *
- * A send is done when it was accepted and its contents are out of the caller's memory:
- * so a sender learns of it when its message is refused, or its receiver gone.  Either
- * side may give up on the way (CANCEL, STOP).  A message that failed breaks nothing else.
+ * A send completes when the receiver has accepted the message and the payload has left
+ * the caller's memory.  The sender therefore learns whether its message was refused or
+ * its receiver has ended.  Either side may cancel a message in flight (CANCEL, STOP).
+ * A message that fails does not affect any other.
  *
- * Whoever waits drives the engine, for everybody; a thread of its own does while nobody
- * waits and operations are pending, or frames of ended ones have not gone. */
+ * A thread that waits for a message drives the engine for all messages.  A thread of
+ * the engine's own drives it while operations are pending that no thread waits for, or
+ * frames of completed operations have not been sent yet. */
 #ifndef DISTLITE_PG_CPU_P2P_P2P_H
 #define DISTLITE_PG_CPU_P2P_P2P_H
 
@@ -27,41 +30,46 @@
 
 typedef struct dl_p2p dl_p2p;
 
-/* Shared bytes that the ranks' engines need; zeroed, they are ready. */
+/* Returns the size of the shared memory that the engines of `size` ranks need.  The
+ * memory is ready for use when it is zeroed. */
 size_t dl_p2p_memory(int size);
 
-/* Who there is; all borrowed. */
+/* The members of the group and how to reach them; the engine borrows all of it. */
 typedef struct dl_p2p_options {
     const char *group_name;
     const dl_peer *peers; /* by rank */
     const dl_layout *layout;
-    const dl_board *board; /* of this host's ranks: their lifelines and farewells */
-    const dl_way *ways;    /* by rank; these three for other hosts */
+    const dl_board *board; /* of this host's ranks: whether they have ended or left */
+    const dl_way *ways;    /* by rank; this and the next three are for other hosts */
     dl_listener *listener;
     uint64_t family; /* the group's (pg/cpu/family.h) */
-    dl_news *news;   /* what they tell apart from links; NULL: nothing */
+    dl_news *news;   /* failures reported outside of the links, or NULL */
 } dl_p2p_options;
 
-/* `memory` is of dl_p2p_memory() for the ranks of this host. */
+/* Creates the engine over `memory`, which has dl_p2p_memory() bytes for the ranks of
+ * this host and outlives dl_p2p_close(). */
 dl_status dl_p2p_new(const dl_p2p_options *options, void *memory, dl_p2p **engine);
 
-/* When what was sent has gone, tells ranks of other hosts that this one leaves the group
- * in order.  Does not wait for a peer that takes nothing for a second. */
+/* Waits until all frames are sent, then tells the ranks of other hosts that this rank
+ * leaves the group in order.  Stops waiting when the peers have accepted nothing for a
+ * second. */
 void dl_p2p_leave(dl_p2p *engine);
 
-/* Sends or receives; does not wait.  The elements must stay where they are until the
- * work is done. */
+/* Starts a send or a receive, and does not block.  The elements must stay in place
+ * until `*work` has completed. */
 dl_status dl_p2p_post(dl_p2p *engine, dl_op_type op, const dl_message_args *args,
                       dl_deadline deadline, dl_work **work);
 
-/* From any thread: pending and later operations fail with `cause`. */
+/* Fails pending and later operations with `cause`.  May be called from any thread. */
 void dl_p2p_abort(dl_p2p *engine, const dl_error *cause);
 
-/* Wakes this rank's own sleepers; from any thread, takes no locks. */
+/* Wakes the threads of this process that sleep in the engine.  May be called from any
+ * thread; takes no locks. */
 void dl_p2p_ring(dl_p2p *engine);
 
-/* Ends what is pending as dl_p2p_abort() said; afterwards nobody touches the memory or
- * the board.  In a forked child it frees only.  NULL does nothing. */
+/* Fails the pending operations with the cause given to dl_p2p_abort(), or with
+ * DL_CLOSED, and waits until no thread uses the shared memory or the board any more.
+ * In a forked child it only frees memory.  Does nothing for NULL. */
 void dl_p2p_close(dl_p2p *engine);
 
 #endif

@@ -9,11 +9,13 @@
 #include "pg/cpu/p2p/p2p_wait.h"
 #include "pg/blocked_threads.h"
 
-/* How long an operation waits for somebody to wait for it. */
+/* Time after the last unawaited post before the runner drives the engine: usually the
+ * caller soon waits for the operation, and drives the engine itself. */
 #define PATIENCE (50 * INT64_C(1000))
 
-/* Awake after the last operation, looking this often: a deep sleep at once would make
- * each first operation of a burst pay for a wake-up. */
+/* The runner keeps looking for operations this long after the last one, at this
+ * interval.  Sleeping at once would add a wake-up to the first operation of each
+ * burst. */
 #define LINGER (5 * DL_MILLISECOND)
 #define LOOK_EVERY (100 * INT64_C(1000))
 
@@ -21,7 +23,7 @@ typedef struct dl_p2p_runner {
     dl_p2p *engine;
     pthread_t thread;
     pthread_cond_t wanted;
-    int64_t last_wanted; /* guarded by the engine's lock, as all below */
+    int64_t last_wanted; /* guarded by the engine's lock, as are all below */
     bool is_asleep;
     bool is_stopping;
 } runner;
@@ -46,7 +48,7 @@ sleep_until_wanted(runner *self)
     self->is_asleep = false;
 }
 
-/* With the lock held, which is dropped meanwhile. */
+/* Called with the lock held, which is released while it sleeps. */
 static void
 drive(dl_p2p *engine)
 {
@@ -78,7 +80,8 @@ look(runner *self)
     } else if (!has_work) {
         sleep_until_wanted(self);
     } else if (!is_needed) {
-        /* Those who wait do the work; help would only cost their peers a wake-up. */
+        /* The waiting threads do the work; a second driver would only cost their peers
+         * extra wake-ups. */
         (void)dl_condition_wait(&engine->left, &engine->lock, dl_deadline_after(-1));
     } else if (idle < PATIENCE) {
         nap(engine, PATIENCE - idle);
@@ -93,7 +96,7 @@ run(void *argument)
     runner *self = argument;
 
     dl_blocked_disown();
-    /* The kernel's usual slack is as long as the patience. */
+    /* The default timer slack of 50 microseconds is as long as PATIENCE. */
     prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&self->engine->lock);
     while (!self->is_stopping) {
@@ -141,7 +144,7 @@ dl_p2p_runner_take_over(dl_p2p *engine)
     runner *self = engine->runner;
 
     if (engine->pending > 0 || engine->drivers > 0 || !dl_p2p_has_work(engine)) {
-        return; /* who posted it sees to that */
+        return; /* the poster has woken the runner, or drives the engine itself */
     }
     if ((self == NULL || self->is_asleep) && dl_p2p_runner_want(engine) != DL_OK) {
         engine->cause = *dl_last_error();

@@ -10,16 +10,18 @@
 #include "pg/cpu/p2p/p2p_runner.h"
 #include "pg/blocked_threads.h"
 
-/* As long as a board's waits: see there. */
+/* Looks between two readings of the clock, as in shm/wait.c. */
 #define LOOKS_PER_GLANCE 32
 
-/* Who sleeps at links is not woken by rings: a round of the scheduler, or two. */
+/* A thread in poll(2) is not woken when a frame is published in a ring, so it looks at
+ * the rings after at most this time: one or two scheduler ticks. */
 #define RINGS_SLICE DL_MILLISECOND
 
-/* What peers that take nothing may cost who leaves. */
+/* How long dl_p2p_settle() waits for peers that accept nothing. */
 #define PARTING DL_SECOND
 
-/* While a caller is awaited, whom another thread of this process may take in. */
+/* While a link waits for the peer's call, another thread of this process may accept
+ * that call without waking this one. */
 #define OPENING_SLICE (5 * DL_MILLISECOND)
 
 static dl_message *
@@ -28,7 +30,8 @@ message_of_work(dl_work *work)
     return (dl_message *)(void *)work;
 }
 
-/* Whether a look under the lock is worth it. */
+/* Returns true if it is worth taking the lock for a look.  Reads the shared positions
+ * of the rings, because the handles belong to the lock's owner. */
 static bool
 has_news(const dl_p2p *engine)
 {
@@ -47,8 +50,8 @@ has_news(const dl_p2p *engine)
     return false;
 }
 
-/* At links and at the event; what comes through rings is looked for every now and then
- * where there are any. */
+/* Sleeps in poll(2) on the links and the event.  Where this host has other ranks, the
+ * slice is short, because frames in rings do not end it. */
 static void
 sleep_at_links(dl_p2p *engine, struct pollfd *polls, int64_t limit)
 {
@@ -91,7 +94,8 @@ dl_p2p_sleep(dl_p2p *engine, uint32_t seen, int64_t limit)
     dl_futex_sleep(&bell->rings, seen, slice);
 }
 
-/* Others may sleep until something of theirs has ended, and the bell is all they hear. */
+/* Another thread may wait for a work that has ended here, and only the doorbell wakes
+ * it. */
 void
 dl_p2p_unlock_and_finish(dl_p2p *engine)
 {
@@ -123,8 +127,9 @@ dl_p2p_unlock_and_finish(dl_p2p *engine)
     }
 }
 
-/* Drivers are counted so that the memory outlives them.  False: it is gone, and
- * everything has ended or is about to. */
+/* Drivers are counted so that the shared memory outlives them.  Returns false when the
+ * engine is closed: all works have ended, or are about to be finished by another
+ * thread. */
 static bool
 enter(dl_p2p *engine)
 {
@@ -146,7 +151,7 @@ leave(dl_p2p *engine)
     pthread_mutex_unlock(&engine->lock);
 }
 
-/* One look at everything; false: nothing moved. */
+/* Makes one pass over all channels.  Returns false if nothing moved. */
 static bool
 drive(dl_p2p *engine)
 {
@@ -156,7 +161,8 @@ drive(dl_p2p *engine)
     return has_moved;
 }
 
-/* Until the span has passed without anything moving. */
+/* Drives the engine until `work` is done, which returns true, or nothing has moved for
+ * `span` nanoseconds. */
 static bool
 drive_awake(dl_p2p *engine, const dl_work *work, int64_t span, bool yields)
 {
@@ -184,7 +190,8 @@ drive_awake(dl_p2p *engine, const dl_work *work, int64_t span, bool yields)
     }
 }
 
-/* For whoever looks for deadlocks: a message of which parts have gone is not stuck. */
+/* Tells the detector of deadlocks what this thread waits for.  A message of which parts
+ * have moved is not stuck. */
 static void
 note_wait(const dl_message *self, dl_message_state state)
 {
@@ -196,7 +203,8 @@ note_wait(const dl_message *self, dl_message_state state)
     }
 }
 
-/* One slice, judged before it.  True: rung, so others are at work, too. */
+/* Ends what has failed, then sleeps for one slice.  Returns true if the doorbell rang
+ * meanwhile: others are active, so it is worth staying awake. */
 static bool
 drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
 {
@@ -220,7 +228,7 @@ drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
     return atomic_load(&bell->rings) != seen;
 }
 
-/* Returns whether to stay awake the next time. */
+/* Returns true if the next wait should begin awake. */
 static bool
 drive_once(dl_p2p *engine, const dl_work *work, dl_deadline deadline, bool is_awake)
 {
@@ -234,7 +242,8 @@ drive_once(dl_p2p *engine, const dl_work *work, dl_deadline deadline, bool is_aw
     return drive_asleep(engine, work, deadline);
 }
 
-/* Another thread took it off the engine and is about to finish it. */
+/* The engine is closed: another thread has taken the work off its lists and is about to
+ * finish it. */
 static dl_status
 await_finish(dl_work *work, dl_deadline deadline)
 {
@@ -291,7 +300,8 @@ wait_for_message(dl_work *work, dl_deadline deadline)
         if (dl_deadline_passed(deadline)) {
             return DL_TIMEOUT;
         }
-        /* It may take the GIL, and the GIL's owner may be closing this engine. */
+        /* The check may take the GIL, whose owner may be in dl_p2p_close(), which waits
+         * for drivers; so it is made outside of enter() and leave(). */
         DL_TRY(dl_interrupt_check());
     }
     return DL_OK;

@@ -31,7 +31,7 @@ message_of(dl_list *node)
     return DL_LIST_ENTRY(node, dl_message, node);
 }
 
-/* The one that was asked for first comes first, so the search is short. */
+/* The search is short: the oldest message is usually the one asked for. */
 static dl_message *
 find(dl_list *list, int peer, uint64_t id)
 {
@@ -65,8 +65,9 @@ publish(const dl_p2p *engine, int rank, const dl_frame *frame)
     channel->ops->publish(channel, frame);
 }
 
-/* A message ends when its frames are in the channel; but only who drives the engine moves
- * them on, to a peer that may have nothing else to wait for. */
+/* Bytes that are unsent to `peer`.  A message ends when its frames are in the channel,
+ * but only a thread that drives the engine moves them on to a peer that may be waiting
+ * for nothing else. */
 static size_t
 owed_to(const dl_p2p_peer *peer)
 {
@@ -93,7 +94,7 @@ dl_p2p_has_work(const dl_p2p *engine)
            || (engine->is_owing && !engine->is_aborted && !engine->is_closed);
 }
 
-/* Never in front of others that still wait. */
+/* A frame never overtakes others that still wait for room. */
 void
 dl_p2p_control(dl_p2p *engine, int rank, const dl_frame *frame)
 {
@@ -106,7 +107,7 @@ dl_p2p_control(dl_p2p *engine, int rank, const dl_frame *frame)
                       (dl_bytes){(const uint8_t *)frame, sizeof *frame});
     }
     engine->is_owing |= owed_to(peer) > 0;
-    /* The peer would wait for ever. */
+    /* Without this frame the peer would wait forever. */
     if (dl_buffer_check(&peer->controls) != DL_OK && !engine->is_aborted) {
         engine->cause = *dl_last_error();
         engine->is_aborted = true;
@@ -192,9 +193,10 @@ stream(dl_p2p *engine, dl_message *send)
     return true;
 }
 
-/* A ring is memory that outlives this process.  What waits in front of a link does not: a
- * send over it ends when the kernel has taken all, so that even _exit(2) right behind it
- * loses nothing. */
+/* Puts a send whose data are all in the channel among those that drain, or ends it.  A
+ * ring is memory that outlives this process, but the buffer of a link does not: a send
+ * over a link ends only when the kernel has accepted everything, so that not even
+ * _exit(2) right after it loses data. */
 static void
 end_streamed(dl_p2p *engine, dl_message *send)
 {
@@ -223,7 +225,7 @@ end_drained(dl_p2p_peer *peer)
     return has_moved;
 }
 
-/* One chunk of each in turn, as long as there is room. */
+/* Streams one chunk of each send in turn, as long as there is room. */
 static bool
 stream_all(dl_p2p *engine, int rank)
 {
@@ -256,7 +258,7 @@ take_accept(dl_p2p *engine, int source, const dl_frame *frame)
     dl_message *send = find(&engine->offered, source, frame->id);
 
     if (send == NULL) {
-        return; /* given up meanwhile: the CANCEL is on its way */
+        return; /* cancelled meanwhile: the CANCEL is on its way */
     }
     if (send->moved == send->size) {
         dl_p2p_end(send, DL_OK);
@@ -274,7 +276,7 @@ take_data(dl_p2p *engine, int source, const dl_received *received)
     const dl_frame *frame = received->frame;
     dl_message *receive = find(&engine->filling, source, frame->id);
 
-    /* What comes for one that was given up is dropped. */
+    /* Data for a receive that was cancelled are dropped. */
     if (receive == NULL || frame->size > receive->total - receive->moved
         || !dl_p2p_is_in_place(receive)) {
         return;
@@ -381,7 +383,7 @@ is_blocked(const dl_p2p_peer *peer)
            || !dl_list_is_empty(&peer->streaming) || !dl_list_is_empty(&peer->draining);
 }
 
-/* Rings tell at a glance; what a link has is known once it was asked. */
+/* A ring is checked with one load; a link has to read its socket first. */
 static bool
 has_news(const dl_p2p_peer *peer)
 {
@@ -420,7 +422,8 @@ dl_p2p_ring(dl_p2p *engine)
 
     dl_doorbell_ring(&engine->bells[engine->place]);
     if (engine->wake >= 0) {
-        /* It only ever fails when it is rung already. */
+        /* The write fails only when the counter is full, and then the event is set
+         * anyway. */
         ssize_t size = write(engine->wake, &one, sizeof one);
         (void)size;
     }

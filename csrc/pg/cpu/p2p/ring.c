@@ -5,7 +5,7 @@
 
 #define UNIT 64
 
-/* What lies behind the last frame that fits before the end. */
+/* Kind of the filler behind the last frame that fits before the end of the ring. */
 #define SKIP 0
 
 static size_t
@@ -51,8 +51,8 @@ has_room(dl_ring *ring, size_t span)
     return ring->tail + span - ring->head <= ring->capacity;
 }
 
-/* No lost wake-up: the producer says that it wants room and looks once more, the
- * consumer makes room and then looks whether it is wanted; all sequentially consistent. */
+/* A wake-up cannot be lost: the producer sets wants_room and then looks again, the
+ * consumer makes room and then reads wants_room, all sequentially consistent. */
 static bool
 wait_room(dl_ring *ring, size_t span)
 {
@@ -86,7 +86,8 @@ dl_ring_publish(dl_ring *ring, const dl_frame *frame)
 {
     *frame_at(ring, ring->tail) = *frame;
     ring->tail += span_of(frame->size);
-    /* Sequentially consistent: the publisher looks for sleepers next. */
+    /* Sequentially consistent, because the publisher reads the number of sleepers
+     * next. */
     atomic_store(&ring->words->tail, ring->tail);
 }
 

@@ -20,7 +20,7 @@ reserve(dl_channel *channel, size_t size)
     return dl_ring_reserve(&self_of(channel)->out, size);
 }
 
-/* Nobody makes a system call for a peer that is awake. */
+/* No system call is made for a peer that is awake. */
 static void
 publish(dl_channel *channel, const dl_frame *frame)
 {
