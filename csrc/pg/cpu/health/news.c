@@ -10,12 +10,14 @@
 #include "net/socket.h"
 #include "pg/cpu/health/failure_notice.h"
 
-/* Calls at a time: a process has only so many descriptors. */
+/* Connections that are made at a time: the number of descriptors of a process is
+ * limited. */
 #define BATCH 32
 
-/* In the head's detail: the rank that it is about has ended. */
+/* Values of the head's `detail`.  The process of the rank that the news is about has
+ * ended. */
 #define HAS_ENDED 1
-/* The rank has not given up yet, and may still not. */
+/* The rank has not given up yet, and may not give up at all. */
 #define IS_FORETOLD 2
 
 dl_status
@@ -45,6 +47,7 @@ dl_news_fini(dl_news *news)
     *news = (dl_news){0};
 }
 
+/* Returns the news in words, and keeps the thread's last error. */
 static dl_error
 error_of(const dl_news *self, int rank, const dl_head *head)
 {
@@ -57,7 +60,8 @@ error_of(const dl_news *self, int rank, const dl_head *head)
     return error;
 }
 
-/* The first failure counts: what it ended, later ones cannot have begun. */
+/* The failure with the lowest operation counts: an operation after it cannot have
+ * begun. */
 static void
 note_locked(dl_news *self, const dl_head *head)
 {
@@ -83,7 +87,8 @@ note_locked(dl_news *self, const dl_head *head)
     }
 }
 
-/* Whether the one that is being heard has said all, or is no use. */
+/* Reads from the connection.  Returns true when the connection can be closed: the news
+ * is complete, the peer has closed, or the bytes are not news. */
 static bool
 hear_locked(dl_news *self)
 {
@@ -107,7 +112,7 @@ hear_locked(dl_news *self)
     return is_whole || !is_news || got == 0;
 }
 
-/* All that has come by now. */
+/* Takes in all news that has arrived. */
 static void
 hear_all_locked(dl_news *self)
 {
@@ -202,7 +207,7 @@ dl_news_watch(dl_news *news, int rank)
     return status;
 }
 
-/* Calls to some ranks under way, and what all of them are told. */
+/* Connections that are being made, and the frame that is sent over each. */
 typedef struct round {
     dl_link links[BATCH];
     struct pollfd polls[BATCH];
@@ -210,7 +215,8 @@ typedef struct round {
     dl_buffer text;
 } round;
 
-/* Whether nothing more is to be done for this one. */
+/* Advances one connection.  Returns true when it is done with: the frame was sent, or
+ * the rank cannot be reached. */
 static bool
 tell_one(dl_link *link, const dl_buffer *text)
 {
@@ -220,12 +226,14 @@ tell_one(dl_link *link, const dl_buffer *text)
     if (dl_link_call(link) == DL_OK && !link->is_open) {
         return false;
     }
-    /* It finds room in the connection's buffers, which are empty. */
+    /* The frame fits the socket's send buffer, which is empty. */
     (void)dl_link_write(link, &part, 1, &sent);
     dl_link_fini(link);
     return true;
 }
 
+/* Sends the frame over all connections of the round, and closes them at the deadline at
+ * the latest.  The round is empty afterwards. */
 static void
 tell_round(round *self, dl_deadline deadline)
 {
@@ -291,8 +299,8 @@ tell_all(const dl_news *self, round *made, bool is_for_leaders, dl_deadline dead
     }
 }
 
-/* Best effort: who is not reached finds out when its time is up.  Several threads may be
- * here. */
+/* Best effort: a rank that is not reached fails at its deadline.  Several threads may
+ * call this at a time. */
 static void
 tell(const dl_news *self, dl_head head, const dl_error *message, dl_deadline deadline)
 {

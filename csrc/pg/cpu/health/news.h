@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What ranks of other hosts tell each rank when they give up a group, apart from all
- * links: a call of its own, a farewell, and the end.  A link brings a farewell only to
- * who is connected, and to him only when he comes to look at it, whereas he may be
- * waiting for a rank of his own host, or be one that has no links at all.  Whoever first
- * fails tells all; those who heard of it from others do not. */
+ * News: failure notices between ranks of different hosts outside of the links.  Each is
+ * sent over a connection of its own, which carries one frame and is then closed.  A
+ * link delivers a failure notice only to a connected rank, and only when that rank
+ * reads the link; a rank that waits for its own host, or that has no links, is reached
+ * by news.  The rank at which a failure occurs tells all ranks of other hosts; a rank
+ * that has heard of the failure from another one does not pass it on. */
 #ifndef DISTLITE_PG_CPU_HEALTH_NEWS_H
 #define DISTLITE_PG_CPU_HEALTH_NEWS_H
 
@@ -14,62 +15,70 @@
 #include "pg/cpu/layout.h"
 #include "pg/cpu/tcp/link.h"
 
-/* Borrowed. */
+/* All pointers are borrowed, and outlive the dl_news. */
 typedef struct dl_news_options {
     const char *group_name;
     const dl_layout *layout;
     const dl_peer *peers;         /* by rank */
     const dl_way *ways;           /* by rank */
-    dl_process *const *processes; /* by rank; marked when they have ended; NULL: none */
+    dl_process *const *processes; /* by rank; set as ended when news says so; or NULL */
     dl_listener *listener;
 } dl_news_options;
 
 #define DL_NEWS_SIZE (DL_HEAD_SIZE + DL_ERROR_TEXT_SIZE)
 
-/* Zeroed memory is valid, and hears nothing. */
+/* What this rank has heard.  Zeroed memory is valid: it never has news, and
+ * dl_news_fini() accepts it. */
 typedef struct dl_news {
     dl_news_options options; /* fixed after init */
     uint32_t fork_generation;
     pthread_mutex_t lock;
     /* guarded by lock */
-    bool *has_ended;   /* by rank: it gave up */
-    int fd;            /* of one that is being heard; -1: none */
-    size_t got;        /* bytes of it */
-    uint64_t sequence; /* what ends with `error`, and all after it; 0: nothing has */
+    bool *has_ended;   /* by rank: it gave up, or its process has ended */
+    int fd;            /* connection that is being read; -1: none */
+    size_t got;        /* bytes read from it */
+    uint64_t sequence; /* first operation that fails with `error`; 0: none */
     dl_error error;
-    uint64_t late_sequence; /* what another host's leader waits for its own ranks in */
-    int late_rank;          /* that leader */
-    dl_error late_error;    /* what it will give up with */
+    uint64_t late_sequence; /* operation that `late_rank` is going to give up */
+    int late_rank;          /* a leader of another host */
+    dl_error late_error;    /* what it is going to give up with */
     uint8_t bytes[DL_NEWS_SIZE];
 } dl_news;
 
 dl_status dl_news_init(dl_news *news, const dl_news_options *options);
 void dl_news_fini(dl_news *news);
 
-/* Why operation `sequence` cannot end, if somebody has said so.  These two do not wait;
- * from any thread. */
+/* Returns DL_OK, or the error that ended operation `sequence` or an earlier one on
+ * another host.  Takes in pending news first.  Does not block; may be called from any
+ * thread. */
 dl_status dl_news_check(dl_news *news, uint64_t sequence);
 
-/* As dl_news_check(), of what another host's leader is going to give up with at its deadline,
- * and who that is: for those whose deadline has come first. */
+/* Returns DL_OK, or the error with which the leader of another host is going to give up
+ * operation `sequence` at its deadline; `*leader` is that rank.  For a rank whose own
+ * deadline has come first.  Does not block; may be called from any thread. */
 dl_status dl_news_late(dl_news *news, uint64_t sequence, int *leader);
 
-/* Takes in what was said by now, without waiting; from any thread. */
+/* Takes in the news that has arrived, without blocking.  May be called from any
+ * thread. */
 void dl_news_hear(dl_news *news);
 
-/* DL_PEER_LOST: `rank` has ended, or has said that it gave up, as far as was heard. */
+/* Returns DL_PEER_LOST if the process of `rank` is known to have ended, or if `rank` is
+ * known to have given up the group.  Takes in no news itself. */
 dl_status dl_news_watch(dl_news *news, int rank);
 
-/* To all ranks of other hosts: this one takes no part in operation `sequence` or any
- * later one.  Waits until it has gone, as long as the deadline allows. */
+/* Tells all ranks of other hosts that this one takes no part in operation `sequence` or
+ * any later one.  Best effort: returns once the news is sent, or at the deadline.
+ * Keeps the thread's last error.  May be called from any thread. */
 void dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
                   dl_deadline deadline);
 
-/* To the leaders of the other hosts: what this one is going to give up `sequence` with. */
+/* Tells the leaders of the other hosts what this leader is going to give up operation
+ * `sequence` with.  Otherwise as dl_news_tell(). */
 void dl_news_foretell(dl_news *news, const dl_error *message, uint64_t sequence,
                       dl_deadline deadline);
 
-/* The same of `rank`, whose process has ended, as this host's kernel says. */
+/* As dl_news_tell(), about `rank` of this host, whose process has ended according to
+ * this host's kernel. */
 void dl_news_tell_ended(dl_news *news, int rank, const dl_error *message,
                         uint64_t sequence, dl_deadline deadline);
 

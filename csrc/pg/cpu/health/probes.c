@@ -51,7 +51,7 @@ close_probe(dl_probes *self, dl_link *link)
     link->is_looking = false;
 }
 
-/* Until there is room for one more. */
+/* Closes least recently used probes until one more may be opened. */
 static void
 close_oldest(dl_probes *self)
 {
@@ -67,7 +67,7 @@ close_oldest(dl_probes *self)
     }
 }
 
-/* NULL: no memory; nothing will be known of the rank then. */
+/* Returns NULL when there is no memory; the rank then counts as alive. */
 static dl_link *
 link_to_locked(dl_probes *self, int rank)
 {
@@ -86,7 +86,8 @@ link_to_locked(dl_probes *self, int rank)
     return self->links[rank];
 }
 
-/* After a failure the next look is a new attempt: a network may come back. */
+/* A failed probe is closed, so that the next look tries again: the network may have
+ * recovered. */
 static dl_status
 look_locked(dl_probes *self, int rank, int name)
 {

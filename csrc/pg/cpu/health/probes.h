@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Whether processes on other hosts still live, for all groups of a roster: a connection
- * to each that was asked about, over which nothing is said, and which the system ends
- * along with the process.  Made when somebody has reason to ask.  Every process has to
- * have room for its files: of too many, the one that was not asked about for longest
- * makes room for the next, and is made again when it is asked about again. */
+ * Probes tell whether processes on other hosts are alive, for all groups of a roster.
+ * A probe is a connection that carries nothing after its introduction, and that the
+ * kernel closes when the process ends.  It is made when a rank is first looked at.  As
+ * the number of descriptors of a process is limited, at most DL_PROBES_OPEN probes are
+ * open: the one that was least recently used is closed for a new one, and is made again
+ * when its rank is looked at again. */
 #ifndef DISTLITE_PG_CPU_HEALTH_PROBES_H
 #define DISTLITE_PG_CPU_HEALTH_PROBES_H
 
@@ -12,10 +13,10 @@
 
 #include "pg/cpu/tcp/link.h"
 
-/* Connections at a time, to any number of ranks. */
+/* Limit of the open connections, whatever the number of ranks. */
 #define DL_PROBES_OPEN 64
 
-/* Zeroed memory is valid, and knows nobody. */
+/* Zeroed memory is valid: every look at it returns DL_OK. */
 typedef struct dl_probes {
     /* fixed after init; borrowed */
     int rank;
@@ -25,17 +26,20 @@ typedef struct dl_probes {
     uint32_t fork_generation;
     pthread_mutex_t lock;
     /* guarded by lock */
-    dl_link **links;  /* by rank; NULL: not asked about yet */
-    uint64_t *looked; /* by rank: the look that it was last asked about in */
+    dl_link **links;  /* by rank; NULL: not looked at yet */
+    uint64_t *looked; /* by rank: number of its last look */
     uint64_t look;
-    int open; /* links with a connection */
+    int open; /* number of links with a connection */
 } dl_probes;
 
+/* Copies the first four members of `options`, which are borrowed.  dl_probes_fini()
+ * closes no connections in a forked child. */
 dl_status dl_probes_init(dl_probes *probes, const dl_probes *options);
 void dl_probes_fini(dl_probes *probes);
 
-/* DL_PEER_LOST: the process of `rank` has ended, or cannot be reached; texts call it
- * `name`.  DL_OK as far as is known.  Does not wait; from any thread. */
+/* Returns DL_PEER_LOST if the process of `rank` has ended or cannot be reached, and
+ * DL_OK as long as neither is known.  Error texts call the rank `name`.  Does not
+ * block; may be called from any thread. */
 dl_status dl_probes_look(dl_probes *probes, int rank, int name);
 
 #endif

@@ -17,13 +17,13 @@
 #include "base/thread.h"
 #include "net/socket.h"
 
-/* Events taken at a time. */
+/* Events that one epoll_wait(2) returns. */
 #define BATCH 64
 
-/* Of the event that stops the thread; processes are numbered from 1. */
+/* Number of the event that stops the thread; processes are numbered from 1. */
 #define STOP_NUMBER 0
 
-/* Of the events of all call sources. */
+/* Number of the events of all call sources. */
 #define CALL_NUMBER UINT64_MAX
 
 struct dl_process {
@@ -34,11 +34,11 @@ struct dl_process {
     dl_process_id id;
     uint64_t number;
     int descriptors[2]; /* lifeline and pidfd; -1: not watched */
-    bool is_watched;    /* counts for the detector, also after its end */
+    bool is_watched;    /* counted in `watched`, also after its end */
 };
 
-/* The thread and what it sleeps on; there is one while any process is watched.  Fixed
- * after it was made. */
+/* The thread and what it sleeps on; exists while any process or call source is watched.
+ * Its members do not change after it is made. */
 typedef struct detector {
     int epoll;
     int stop;
@@ -55,13 +55,13 @@ static struct {
     detector *detector;
     bool has_id;
     bool has_lines;
-    int held; /* the lifeline's writing end */
+    int held; /* the lifeline's write end */
     dl_process_own own;
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Apart from the table.  Telling may take a while, and whoever wakes the waits meanwhile
- * must not wait for that: so each has a lock, and the lists change with both held, of which
- * `telling` is taken first. */
+/* Subscribers and call sources, apart from the table.  Telling may take a while, and a
+ * wake-up must not wait for it: so each of them has a lock.  The lists change with both
+ * held; `telling` is taken first. */
 static struct {
     pthread_mutex_t telling;
     pthread_mutex_t waking;
@@ -72,8 +72,8 @@ static struct {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* A forked child is another process: it has no thread, its descriptors are closed, and
- * what it inherited is freed by its owners. */
+/* A forked child is another process: it has no detector thread, the fork handler has
+ * closed the descriptors, and the owners of inherited entries free them. */
 static void
 forget_parent(void)
 {
@@ -135,7 +135,8 @@ open_lines_locked(void)
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) {
         return dl_fail(DL_INTERNAL, "making a pipe: %s", strerror(errno));
     }
-    /* Some sandboxes have no pidfds; the pipe tells most of it. */
+    /* Some sandboxes have no pidfds.  The pipe alone then misses the end of a process
+     * only while a child of it holds the write end open. */
     int pidfd = (int)syscall(SYS_pidfd_open, getpid(), 0);
     if (pidfd < 0) {
         pidfd = fcntl(ends[0], F_DUPFD_CLOEXEC, 0);
@@ -234,7 +235,8 @@ static void
 close_descriptors(dl_process *self, detector *watcher)
 {
     for (int i = 0; i < 2; i++) {
-        /* Closing alone would not end it where another process shares the file. */
+        /* Closing alone would not remove it from epoll where another process shares the
+         * file. */
         if (self->descriptors[i] >= 0 && watcher != NULL) {
             (void)epoll_ctl(watcher->epoll, EPOLL_CTL_DEL, self->descriptors[i], NULL);
         }
@@ -255,7 +257,7 @@ find_number_locked(uint64_t number)
     return NULL;
 }
 
-/* What has happened since the last look. */
+/* Kinds of events since the last look. */
 typedef struct findings {
     bool has_ends;
     bool has_calls;
@@ -278,8 +280,8 @@ take_event_locked(detector *watcher, const struct epoll_event *event, findings *
     }
 }
 
-/* An event of a process ends with its descriptors, one of a call with being taken: each
- * comes once. */
+/* No event is returned twice: a process's descriptors are closed, and call sources are
+ * edge-triggered. */
 static void
 look_locked(detector *watcher, findings *found)
 {
@@ -307,7 +309,7 @@ wake_all(void)
     pthread_mutex_unlock(&audience.waking);
 }
 
-/* Whether any of them wants to be called again. */
+/* Returns whether any source asks to be called again. */
 static bool
 hear_all(void)
 {
@@ -323,7 +325,7 @@ hear_all(void)
     return goes_on;
 }
 
-/* Whether any of them wants to be called again. */
+/* Returns whether any subscriber asks to be called again. */
 static bool
 tell_all(void)
 {
@@ -339,12 +341,12 @@ tell_all(void)
     return goes_on;
 }
 
-/* A wait that looked just before the mark and sleeps just after the wake-up would miss
- * it, and what a caller has to say may come a moment after the call: so those who sleep are
- * woken a second time. */
+/* Waits are woken a second time after this delay: one that looked just before the mark
+ * and sleeps just after the wake-up would miss the first, and a caller's words may
+ * arrive a moment after its connection. */
 #define SECOND_WAKE_AFTER (2 * DL_MILLISECOND)
 
-/* Who wants to be called again. */
+/* Which of them have asked to be called again. */
 typedef struct unfinished {
     bool tells; /* subscribers */
     bool hears; /* call sources */
@@ -423,7 +425,8 @@ free_detector(detector *self)
     free(self);
 }
 
-/* Without a thread those who wait look for themselves. */
+/* If the thread cannot be started, waits look for themselves
+ * (dl_process_table_look). */
 static dl_status
 start_detector_locked(void)
 {
@@ -448,8 +451,8 @@ start_detector_locked(void)
     return DL_OK;
 }
 
-/* One thing less to watch.  Returns the detector that nobody needs any more, for the
- * caller to free without the lock. */
+/* Counts one watched descriptor owner less.  Returns the detector if nothing is watched
+ * any more, for the caller to free without the lock; else NULL. */
 static detector *
 drop_watch_locked(void)
 {
@@ -462,7 +465,8 @@ drop_watch_locked(void)
     return idle;
 }
 
-/* The last reference is dropped with the lock held, so that nobody finds it meanwhile. */
+/* The last reference is dropped with the lock held, so that dl_process_find() cannot
+ * return the entry meanwhile. */
 void
 dl_process_unref(dl_process *process)
 {
@@ -586,15 +590,16 @@ void
 dl_end_unsubscribe(dl_end_subscriber *subscriber)
 {
     lock_audience();
-    /* The neighbours in the list change it, too. */
+    /* Removing a neighbour changes the node as well, so it is read with the locks
+     * held. */
     if (subscriber->node.next != NULL) {
         dl_list_remove(&subscriber->node);
     }
     unlock_audience();
 }
 
-/* Edge-triggered: what cannot be accepted, for lack of descriptors, must not wake the
- * thread again and again. */
+/* Edge-triggered: a connection that cannot be accepted, for lack of descriptors, must
+ * not wake the thread again and again. */
 static dl_status
 watch_calls_locked(dl_call_source *source)
 {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The failure detector: one table per process of the other processes it works with, by an
- * identity that each draws at random, and whether they have ended.  It is shared by all
- * groups, so that what one of them learns holds for every wait of the process.
+ * The failure detector: one table per process of the processes that it works with.
+ * Each entry has an identity, which its process draws at random, and a mark that the
+ * process has ended.  All groups share the table, so that what one of them learns ends
+ * the waits of all.
  *
- * A process of the same host hands over two descriptors.  One is the reading end of a
- * pipe whose writing end it holds until it ends or calls exec; a child that was made
- * without fork handlers keeps that end open, too.  The other is a pidfd, which becomes
- * readable when the process ends, whatever its children do.  No process id is looked up,
- * so none can be mistaken after it was reused.  Processes of other hosts are entered by
- * what is told about them.
+ * A process of the same host hands over two descriptors.  The lifeline is the read end
+ * of a pipe whose write end the other process holds until it ends or calls exec; a
+ * child that it made without running fork handlers keeps the write end open as well.
+ * The pidfd becomes readable when the process ends, whatever its children do.  No
+ * process id is looked up, so a reused id cannot be mistaken for the process.  The end
+ * of a process on another host is entered by dl_process_set_ended().
  *
- * One thread sleeps on all of these descriptors while there are any, and on those at
- * which other hosts call.  It marks a process as ended at once, has callers heard, and
- * wakes the subscribers' waits, also while the program computes.  Knows nothing of ranks
- * and groups. */
+ * One thread sleeps on all of these descriptors, and on those at which other hosts
+ * call, while there are any.  It marks a process as ended at once, has callers heard,
+ * and wakes the subscribers' waits, also while the program computes.  The table knows
+ * nothing of ranks and groups. */
 #ifndef DISTLITE_PG_CPU_HEALTH_PROCESS_TABLE_H
 #define DISTLITE_PG_CPU_HEALTH_PROCESS_TABLE_H
 
@@ -31,47 +32,56 @@ typedef struct dl_process_id {
 } dl_process_id;
 
 /* What this process shows to others.  The descriptors belong to the table and stay open
- * until the process ends; `pidfd` is a second lifeline where the system has no pidfds. */
+ * until the process ends.  `pidfd` is a second lifeline where the system has no
+ * pidfds. */
 typedef struct dl_process_own {
     dl_process_id id;
     int lifeline;
     int pidfd;
 } dl_process_own;
 
+/* Gives the identity and the descriptors; makes them at the first call.  Returns
+ * DL_INTERNAL if the system has no descriptors left. */
 dl_status dl_process_own_get(dl_process_own *own);
 
-/* The identity alone, which needs no descriptors. */
+/* Gives the identity alone, which needs no descriptors. */
 dl_status dl_process_own_id(dl_process_id *id);
 
-/* The entry of one process, counted. */
+/* The entry of one process; reference-counted. */
 typedef struct dl_process dl_process;
 
+/* Gives the entry with that identity, and makes it if there is none.  The caller gets a
+ * reference, which dl_process_unref() gives back; NULL does nothing there. */
 dl_status dl_process_find(const dl_process_id *id, dl_process **process);
 dl_process *dl_process_ref(dl_process *process);
 void dl_process_unref(dl_process *process);
 
-/* Takes both descriptors, also on failure; they are closed where they are not needed:
- * of this process itself, and of one that is watched already.  DL_INTERNAL: no
- * descriptors or memory to watch them with. */
+/* Watches the process by its two descriptors.  Takes ownership of both, also on
+ * failure.  They are closed at once if the entry is this process itself, is watched
+ * already, or has ended.  Returns DL_INTERNAL or DL_NO_MEMORY if they cannot be
+ * watched. */
 dl_status dl_process_watch(dl_process *process, int lifeline, int pidfd);
 
-/* From any thread.  False for NULL. */
+/* Returns false for NULL.  May be called from any thread. */
 bool dl_process_has_ended(const dl_process *process);
 
-/* Another host has told so. */
+/* Marks the process as ended, on the word of another host, and wakes the subscribers'
+ * waits.  May be called from any thread. */
 void dl_process_set_ended(dl_process *process);
 
-/* Looks, without waiting, who has ended by now.  Only needed, and only does something,
- * where the table could not start its thread. */
+/* Marks the processes that have ended by now, without blocking.  Does nothing unless
+ * the table could not start its thread. */
 void dl_process_table_look(void);
 
-/* Somebody who wants to know when any process has ended. */
+/* Functions that are called when any process has ended. */
 typedef struct dl_end_subscriber {
     dl_list node;
-    /* Wakes those who wait.  From any thread, with any locks held: takes none. */
+    /* Wakes the subscriber's waits.  Called from any thread, which may hold any locks:
+     * must take none. */
     void (*wake)(void *context);
-    /* Afterwards, on the table's thread, without locks; may take a while.  Returns whether
-     * to be called again after DL_END_RETRY.  May be NULL. */
+    /* Called after `wake`, on the table's thread, with the lists locked; must not add
+     * or remove subscribers or sources.  May take a while.  Returns true to be called
+     * again after DL_END_RETRY.  May be NULL. */
     bool (*tell)(void *context);
     void *context;
 } dl_end_subscriber;
@@ -79,28 +89,30 @@ typedef struct dl_end_subscriber {
 #define DL_END_RETRY (250 * DL_MILLISECOND)
 #define DL_HEAR_RETRY (10 * DL_MILLISECOND)
 
-/* Where other hosts call this process. */
+/* A descriptor at which other hosts call this process. */
 typedef struct dl_call_source {
     dl_list node;
-    int fd; /* readable when somebody calls */
-    /* On the table's thread when somebody has called; the subscribers' waits are woken
-     * behind it.  Returns whether to be called again after DL_HEAR_RETRY, because a caller
-     * has not said all yet.  Must not call the table. */
+    int fd; /* readable when another process calls */
+    /* Called on the table's thread when another process has called; the subscribers'
+     * waits are woken afterwards.  Returns true to be called again after DL_HEAR_RETRY,
+     * because a caller's introduction is incomplete.  Must not call the table. */
     bool (*hear)(void *context);
     void *context;
-    bool is_watched; /* guarded by the table */
+    bool is_watched; /* guarded by the table's lock */
     uint32_t fork_generation;
 } dl_call_source;
 
-/* `subscriber` stays in place until it is removed; after that its functions do not run any
- * more.  In a forked child both do nothing. */
+/* `subscriber` stays in place until it is removed; its functions do not run any more
+ * once dl_end_unsubscribe() returns.  A forked child has none of its parent's
+ * subscribers, and must not remove them. */
 void dl_end_subscribe(dl_end_subscriber *subscriber);
 void dl_end_unsubscribe(dl_end_subscriber *subscriber);
 
-/* Of the source, fd, hear and context are set; it stays in place until it is removed,
- * after which `hear` does not run any more, and only then `fd` is closed.  On failure, and
- * where there is no thread, those who wait have to look for callers themselves.  Removing
- * one that was not added, or was by the parent of a fork, does nothing. */
+/* The caller sets `fd`, `hear` and `context`.  The source stays in place until it is
+ * removed, after which `hear` does not run any more; `fd` is closed only then.  If
+ * adding fails, or the table has no thread, waits have to look for callers themselves.
+ * dl_call_source_remove() does nothing with a source that was not added, or was added
+ * by the parent of a fork. */
 dl_status dl_call_source_add(dl_call_source *source);
 void dl_call_source_remove(dl_call_source *source);
 
