@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-/* For a new blob, too (NULL), so that one place checks the sum for overflow.  On failure
- * the old block is as it was, which is what the header promises. */
+/* Also allocates (`blob` is NULL), so that one place checks the sum for overflow.  On
+ * failure the old block is unchanged, as the header promises. */
 static dl_blob *
 resize(dl_blob *blob, size_t capacity)
 {
@@ -44,7 +44,7 @@ dl_blob_copy(dl_bytes bytes)
 dl_blob *
 dl_blob_ref(dl_blob *blob)
 {
-    /* Nothing to order: whoever hands out a reference holds one, and the bytes were
+    /* No ordering is needed: the caller holds a reference already, and the bytes were
      * published by whatever passed the pointer on. */
     atomic_fetch_add_explicit(&blob->references, 1, memory_order_relaxed);
     return blob;
@@ -53,8 +53,8 @@ dl_blob_ref(dl_blob *blob)
 void
 dl_blob_unref(dl_blob *blob)
 {
-    /* Release, so that this holder's reads end before the memory is given back; acquire,
-     * so that whoever gives it back comes after all of them. */
+    /* Release: this holder's reads end before the memory is freed.  Acquire: the free
+     * comes after the reads of all other holders. */
     if (blob != NULL
         && atomic_fetch_sub_explicit(&blob->references, 1, memory_order_acq_rel) == 1) {
         free(blob);
@@ -67,17 +67,18 @@ dl_blob_is_alone(const dl_blob *blob)
     return atomic_load_explicit(&blob->references, memory_order_acquire) == 1;
 }
 
-/* Room for `size` bytes in a blob that nobody else sees: `blob` grown, or a copy. */
+/* Returns a blob with one reference and room for `size` bytes: `blob` itself, possibly
+ * moved, or a copy, in exchange for the caller's reference.  NULL changes nothing. */
 static dl_blob *
 grow_alone(dl_blob *blob, size_t size)
 {
-    /* Nobody can take a reference meanwhile: only holders hand them out. */
+    /* The answer cannot change meanwhile: only holders add references. */
     bool is_alone = dl_blob_is_alone(blob);
 
     if (is_alone && size <= blob->capacity) {
         return blob;
     }
-    /* Half as much again: appends of single bytes stay linear, waste stays bounded. */
+    /* Growth by half keeps single-byte appends linear and the unused room bounded. */
     size_t capacity = size + size / 2;
     if (is_alone) {
         return resize(blob, capacity);
@@ -97,7 +98,7 @@ dl_blob_append(dl_blob **blob, dl_bytes bytes)
     if (bytes.size == 0) {
         return DL_OK;
     }
-    /* A quarter, so that growing by half as much again cannot overflow either. */
+    /* A quarter, so that growing by half cannot overflow either. */
     if (bytes.size > SIZE_MAX / 4 - (*blob)->size) {
         return dl_fail_no_memory();
     }

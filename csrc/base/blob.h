@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Bytes with several owners: one allocation, counted references.  A blob is not changed
- * while it has more than one, so a holder may read it, or hand it to writev(2), without
- * a lock and without a copy, however long that takes. */
+ * Reference-counted bytes in one allocation.  A blob with more than one reference is
+ * never modified, so a holder may read it, or pass it to writev(2), without a lock and
+ * without a copy, for as long as it keeps its reference. */
 #ifndef DISTLITE_BASE_BLOB_H
 #define DISTLITE_BASE_BLOB_H
 
@@ -18,25 +18,29 @@ typedef struct dl_blob {
     uint8_t data[];
 } dl_blob;
 
-/* One reference, `size` bytes for the caller to fill.  NULL when out of memory (no text
- * written). */
+/* Returns a blob of `size` uninitialised bytes with one reference, which the caller
+ * owns; NULL when memory runs out (no error text is written). */
 dl_blob *dl_blob_new(size_t size);
 
-/* A copy of `bytes`, otherwise as dl_blob_new(). */
+/* Returns a new blob with a copy of `bytes`; otherwise as dl_blob_new(). */
 dl_blob *dl_blob_copy(dl_bytes bytes);
 
+/* Adds a reference and returns `blob`; the caller must hold a reference already. */
 dl_blob *dl_blob_ref(dl_blob *blob);
-void dl_blob_unref(dl_blob *blob); /* NULL does nothing */
 
-/* Whether the caller's reference is the only one. */
+/* Drops a reference; the last one frees the blob.  NULL does nothing. */
+void dl_blob_unref(dl_blob *blob);
+
+/* Returns whether the caller's reference is the only one. */
 bool dl_blob_is_alone(const dl_blob *blob);
 
-/* Extends the caller's `*blob`, in place when nobody else holds it, at a cost that is
- * amortised over many appends.  DL_NO_MEMORY leaves it as it was. */
+/* Appends `bytes` to `*blob`, in place if the caller's reference is the only one,
+ * otherwise to a copy that replaces it.  The cost is amortised over many appends.
+ * DL_NO_MEMORY leaves `*blob` unchanged. */
 dl_status dl_blob_append(dl_blob **blob, dl_bytes bytes);
 
-/* Makes room for `capacity` bytes in all in a blob that nobody else holds; the size
- * stays.  DL_NO_MEMORY leaves it as it was. */
+/* Raises the capacity to `capacity` bytes in all; the size does not change.  The
+ * caller's reference must be the only one.  DL_NO_MEMORY leaves `*blob` unchanged. */
 dl_status dl_blob_reserve(dl_blob **blob, size_t capacity);
 
 static inline dl_bytes

@@ -4,7 +4,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Smaller requests share one size so that short-lived buffers do not grow in crumbs. */
+/* The first allocation has at least this size, so that small buffers do not grow by a
+ * few bytes at a time. */
 #define SMALLEST_CAPACITY 64
 
 void
@@ -25,14 +26,14 @@ dl_buffer_clear(dl_buffer *buffer)
     buffer->has_failed = false;
 }
 
-/* NULL changes nothing. */
+/* Returns the new memory, or NULL with the buffer unchanged. */
 static uint8_t *
 resize(dl_buffer *buffer, size_t capacity)
 {
     size_t kept = buffer->size < capacity ? buffer->size : capacity;
 
-    /* Once with `large`, always there until the end: the owner takes the memory over as
-     * it is, and must know whose it is. */
+    /* A buffer that `large` has allocated stays with it: the owner takes the memory
+     * over as it is, and must know which allocator it came from. */
     if (buffer->is_large) {
         return buffer->large(buffer->data, kept, capacity);
     }
@@ -73,8 +74,8 @@ dl_buffer_resize_capacity(dl_buffer *buffer, size_t capacity)
 dl_status
 dl_buffer_reserve(dl_buffer *buffer, size_t extra)
 {
-    /* Half of what size_t counts: malloc(3) gives no more to anybody, so doubling a
-     * capacity that exists does not overflow either. */
+    /* Half of SIZE_MAX: malloc(3) never returns a larger block, so doubling an existing
+     * capacity does not overflow either. */
     if (buffer->has_failed || extra > SIZE_MAX / 2 - buffer->size) {
         buffer->has_failed = true;
         return dl_fail_no_memory();
@@ -103,8 +104,8 @@ void
 dl_buffer_consume(dl_buffer *buffer, size_t size)
 {
     assert(size <= buffer->size);
-    /* What is left moves, since `data` is where the memory begins: whoever takes many
-     * small pieces off keeps a position of its own and drops them together. */
+    /* The rest is moved, since `data` is the beginning of the allocation.  Callers that
+     * remove many small pieces keep a position and consume them together. */
     if (size > 0) {
         memmove(buffer->data, buffer->data + size, buffer->size - size);
         buffer->size -= size;

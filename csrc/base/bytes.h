@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A borrowed run of bytes.  Never stored past the call that received it, unless the
- * header says who keeps the memory. */
+ * A borrowed, contiguous run of bytes.  A function does not keep the pointer after it
+ * returns, unless its header says who keeps the memory alive. */
 #ifndef DISTLITE_BASE_BYTES_H
 #define DISTLITE_BASE_BYTES_H
 
@@ -15,17 +15,18 @@ typedef struct dl_bytes {
     size_t size;
 } dl_bytes;
 
-/* A string literal without its terminator. */
+/* The bytes of a string literal, without its terminator. */
 #define DL_LITERAL(text) ((dl_bytes){(const uint8_t *)(text), sizeof(text) - 1})
 
+/* The bytes of `text`, without its terminator. */
 static inline dl_bytes
 dl_bytes_of(const char *text)
 {
     return (dl_bytes){(const uint8_t *)text, strlen(text)};
 }
 
-/* An empty run may be {NULL, 0}, and memcmp(3) must not be given NULL, not even for no
- * bytes at all: hence the tests for size 0 here and below. */
+/* The checks for size 0 are needed here and below: an empty run may be {NULL, 0}, and
+ * memcmp(3) must not be given NULL, not even with a size of 0. */
 static inline bool
 dl_bytes_equal(dl_bytes left, dl_bytes right)
 {

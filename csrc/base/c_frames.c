@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* This function and dl_fail() are no news. */
+/* The frames of dl_c_frames_note() and dl_fail() are left out. */
 #define OWN_FRAMES 2
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -27,7 +27,8 @@ read_wish(void)
 
     is_wanted = text != NULL && strcmp(text, "") != 0 && strcmp(text, "0") != 0;
     if (is_wanted) {
-        /* Loads what it needs now, not where memory may have run out. */
+        /* The first call loads a library (libgcc): do it now, since memory may have run
+         * out when an error is reported. */
         (void)backtrace(first, 1);
     }
 }
@@ -39,7 +40,8 @@ dl_c_frames_note(void)
     frame_count = is_wanted ? backtrace(frames, DL_C_FRAMES_LIMIT) : 0;
 }
 
-/* Our own functions are hidden from the dynamic linker, so most have no name here. */
+/* Functions of this library are hidden from the dynamic linker, so most frames have no
+ * name here. */
 static size_t
 describe_frame(int number, void *address, char *text, size_t room)
 {

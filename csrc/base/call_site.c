@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of a path: the folder and the file tell enough. */
+/* The most characters of a path that are shown, from its end: the last folder and the
+ * file name are enough to find it. */
 #define FILE_LIMIT 96
 
 static atomic_bool is_wanted;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Where in the user's program an operation was called, for texts that people read.  The
- * binding notes it on the calling thread before it enters the core, if anybody asked for
- * it: looking at a Python frame is not free.  Knows nothing of Python. */
+ * The place in the user's program that called an operation, for error texts and logs.
+ * The binding records it on the calling thread before it enters the core, and only if
+ * call sites were asked for, since inspecting a Python frame is not free.  Knows
+ * nothing of Python. */
 #ifndef DISTLITE_BASE_CALL_SITE_H
 #define DISTLITE_BASE_CALL_SITE_H
 
@@ -10,25 +11,27 @@
 #include <stddef.h>
 
 typedef struct dl_call_site {
-    const char *file; /* both live as long as the call, no longer */
+    const char *file; /* `file` and `function` are valid during the call only */
     const char *function;
     int line;
 } dl_call_site;
 
-/* Enough for a long path's end; the front of a longer one is left out. */
+/* Room for the end of a long path; the beginning of a longer one is left out. */
 #define DL_CALL_SITE_TEXT_SIZE 160
 
-/* From now on call sites are noted, for the rest of the process's life. */
+/* Enables the recording of call sites for the rest of the process's life.  Any
+ * thread. */
 void dl_call_sites_want(void);
 bool dl_call_sites_are_wanted(void);
 
-/* This thread's; copied, NULL for none. */
+/* Records a copy of `*site` for the calling thread; NULL clears it. */
 void dl_call_site_note(const dl_call_site *site);
 
-/* NULL when none was noted. */
+/* Returns the calling thread's call site, or NULL if none is recorded. */
 const dl_call_site *dl_call_site_noted(void);
 
-/* "train.py:42 in step", the noted one; empty when there is none. */
+/* Writes the calling thread's call site as "train.py:42 in step"; empty if none is
+ * recorded. */
 void dl_call_site_describe(char *text, size_t size);
 
 #endif

@@ -4,12 +4,13 @@
 #include <limits.h>
 #include <time.h>
 
-/* Ranks call an operation so much apart, at most, for all of them to name the same rank;
- * where the whole time is short, half of it. */
+/* Ranks that call an operation at most this far apart name the same missing rank in
+ * their timeout errors.  For timeouts under a second, half of the timeout is used
+ * instead. */
 #define NEAR (500 * DL_MILLISECOND)
 
-/* Not the wall clock, which somebody may set back by an hour in the middle of a wait.
- * thread.c sleeps by the same clock. */
+/* Not the wall clock, which may be set back in the middle of a wait.  thread.c sleeps
+ * by the same clock. */
 int64_t
 dl_now(void)
 {
@@ -26,8 +27,8 @@ dl_deadline_after(int64_t limit)
         return (dl_deadline){.at = INT64_MAX, .limit = -1};
     }
     int64_t now = dl_now();
-    /* A span that ends beyond the clock's own end is for ever, and still keeps its
-     * length for the error text. */
+    /* A timeout that ends beyond the clock's range never passes, but keeps its length
+     * for error texts. */
     int64_t at = limit > INT64_MAX - now ? INT64_MAX : now + limit;
     return (dl_deadline){.at = at, .limit = limit};
 }
@@ -60,8 +61,8 @@ dl_deadline_poll(dl_deadline deadline, int64_t slice)
 {
     int64_t left = dl_deadline_left(deadline);
     int64_t span = left < slice ? left : slice;
-    /* Rounded down, the last fraction of a millisecond would be spent on polls of 0 ms,
-     * one right after the other. */
+    /* Rounding down would spend the last fraction of a millisecond on repeated polls of
+     * 0 ms. */
     int64_t rounded_up = span / DL_MILLISECOND + (span % DL_MILLISECOND != 0);
 
     return rounded_up > INT_MAX ? INT_MAX : (int)rounded_up;

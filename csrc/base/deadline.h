@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Points in time that a blocking call keeps to.  A deadline in a signature is the
- * licence to block: a core function without one never does.  A timeout becomes a
- * deadline once, at the edge; it remembers its span so that errors can name it. */
+ * Points in time at which blocking calls give up.  Only functions with a deadline in
+ * their signature may block.  A timeout becomes a deadline once, where a call enters
+ * the core; the deadline keeps the timeout's length so that errors can state it. */
 #ifndef DISTLITE_BASE_DEADLINE_H
 #define DISTLITE_BASE_DEADLINE_H
 
@@ -12,37 +12,39 @@
 #define DL_MILLISECOND INT64_C(1000000)
 #define DL_SECOND INT64_C(1000000000)
 
-/* Every sleeping wait wakes this often to look for signals and lost peers: half of
- * what a person at the keyboard is promised. */
+/* Every sleeping wait wakes this often to check for signals and lost peers.  It is half
+ * of the 100 ms within which Ctrl-C is promised to take effect. */
 #define DL_WAIT_SLICE (50 * DL_MILLISECOND)
 
 typedef struct dl_deadline {
-    int64_t at;    /* nanoseconds on dl_now()'s clock; INT64_MAX is never */
-    int64_t limit; /* the span it was made from, in nanoseconds; negative is never */
+    int64_t at;    /* nanoseconds on dl_now()'s clock; INT64_MAX: never */
+    int64_t limit; /* the timeout it was made from, in nanoseconds; negative: none */
 } dl_deadline;
 
-/* Monotonic clock, nanoseconds. */
+/* Returns the monotonic clock's time in nanoseconds. */
 int64_t dl_now(void);
 
-/* Negative: never passes.  Zero: has passed already, so a call looks once. */
+/* Returns the deadline `limit` nanoseconds from now.  A negative limit never passes; 0
+ * has passed already, so that a call checks once and does not wait. */
 dl_deadline dl_deadline_after(int64_t limit);
 
-/* When it was made, which costs no look at the clock; now, if it does not tell. */
+/* Returns when the deadline was made, without reading the clock; or the current time,
+ * for a limit of 0 and for a deadline that never passes. */
 int64_t dl_deadline_beginning(dl_deadline deadline);
 
 bool dl_deadline_passed(dl_deadline deadline);
 
-/* Nanoseconds left: 0 once passed, INT64_MAX for never. */
+/* Returns the nanoseconds left: 0 once passed, INT64_MAX for never. */
 int64_t dl_deadline_left(dl_deadline deadline);
 
-/* What is left, at most `slice`, in poll(2)'s milliseconds, rounded up. */
+/* Returns the time left, at most `slice`, in milliseconds for poll(2), rounded up. */
 int dl_deadline_poll(dl_deadline deadline, int64_t slice);
 
-/* Whether it comes within half a second, or within half of its span where that is less:
- * time to find out what will be told when it has passed. */
+/* Returns whether at most half a second is left, or half of the timeout if that is
+ * less.  That is the time in which a call finds out what its timeout error will say. */
 bool dl_deadline_is_near(dl_deadline deadline);
 
-/* The earlier of `deadline` and `limit` nanoseconds from now. */
+/* Returns the earlier of `deadline` and `limit` nanoseconds from now. */
 dl_deadline dl_deadline_sooner(dl_deadline deadline, int64_t limit);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How much is checked and told: TORCH_DISTRIBUTED_DEBUG.  INFO and DETAIL make the log
- * talk more where TORCH_CPP_LOG_LEVEL is INFO (base/log.h); DETAIL also wraps each group
- * that is made from then on (pg/wrapper).  One per process, any thread. */
+ * The debug level, which TORCH_DISTRIBUTED_DEBUG sets: how much is checked and logged.
+ * INFO and DETAIL add lines to the log if TORCH_CPP_LOG_LEVEL is INFO (base/log.h);
+ * DETAIL also wraps each group that is made afterwards (pg/wrapper).  One per process;
+ * any thread. */
 #ifndef DISTLITE_BASE_DEBUG_LEVEL_H
 #define DISTLITE_BASE_DEBUG_LEVEL_H
 
@@ -17,8 +18,8 @@ typedef enum dl_debug_level {
 dl_debug_level dl_debug_level_get(void);
 void dl_debug_level_set(dl_debug_level level);
 
-/* Of text in any case; NULL is OFF.  DL_INVALID with torch's words, and nothing has
- * changed. */
+/* Sets the level that `text` names, in any case; NULL is OFF.  DL_INVALID has torch's
+ * error text and leaves the level unchanged. */
 dl_status dl_debug_level_read(const char *text);
 
 #endif

@@ -15,8 +15,8 @@ draw_seed(void)
         == (ssize_t)sizeof process_seed) {
         return;
     }
-    /* An early or confined process: the clock and the address-space layout still keep
-     * strangers guessing. */
+    /* No entropy yet (early boot), or getrandom(2) is not allowed: the clock and the
+     * address-space layout still make the seed hard to guess. */
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     process_seed[0] = (uint64_t)now.tv_nsec ^ (uint64_t)(uintptr_t)&now;
@@ -29,7 +29,7 @@ rotate_left(uint64_t word, int bits)
     return word << bits | word >> (64 - bits);
 }
 
-/* One round; the state is stirred once per word and three times at the end. */
+/* One round of SipHash: called once per word and three times at the end. */
 static inline void
 mix(uint64_t v[4])
 {
@@ -45,7 +45,7 @@ mix(uint64_t v[4])
     v[2] = rotate_left(v[2], 32);
 }
 
-/* Up to eight bytes, the first lowest. */
+/* Reads up to eight bytes in little-endian order. */
 static inline uint64_t
 load(const uint8_t *bytes, size_t size)
 {
@@ -75,7 +75,7 @@ dl_hash_seeded(dl_bytes bytes, const uint64_t seed[2])
         mix(v);
         v[0] ^= word;
     }
-    /* The size goes into the last word, so that trailing zeros make a difference. */
+    /* The size is part of the last word, so that trailing zeros change the hash. */
     uint64_t last = (uint64_t)bytes.size << 56;
     if (whole < bytes.size) {
         last |= load(bytes.data + whole, bytes.size - whole);

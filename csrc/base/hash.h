@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A hash of bytes that come from strangers: SipHash-1-3 with a random seed per process.
+ * A hash of bytes from untrusted peers: SipHash-1-3 with a random seed per process.
  * Not for anything that leaves the process. */
 #ifndef DISTLITE_BASE_HASH_H
 #define DISTLITE_BASE_HASH_H
@@ -9,7 +9,8 @@
 
 uint64_t dl_hash(dl_bytes bytes);
 
-/* The function itself, for a given seed: known answers can be checked. */
+/* The same function for a given seed, so that it can be checked against test
+ * vectors. */
 uint64_t dl_hash_seeded(dl_bytes bytes, const uint64_t seed[2]);
 
 #endif

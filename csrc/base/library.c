@@ -10,23 +10,25 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Every symbol now: one that is missing must fail here, not in the middle of a call. */
+/* RTLD_NOW resolves every symbol: a missing one fails here, not in the middle of a
+ * call. */
 #define OPEN_FLAGS (RTLD_NOW | RTLD_LOCAL)
 
 static struct {
     pthread_mutex_t lock;
-    char **paths; /* guarded by lock, as the count */
+    char **paths; /* `paths` and `count` are guarded by lock */
     size_t count;
 } roots = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* One look for a library, and why files that are there do not open. */
+/* The state of one search, with the loader's reason if an existing file did not
+ * open. */
 typedef struct search {
     const dl_library *library;
     void *handle;
     char complaint[512];
 } search;
 
-/* Half-filled lists have NULL at their end, which free(3) takes. */
+/* In a list that was copied in part, the rest of the entries is NULL. */
 static void
 free_paths(char **paths, size_t count)
 {
@@ -60,7 +62,7 @@ dl_library_set_roots(const char *const *paths, size_t count)
     return DL_OK;
 }
 
-/* The first complaint is the best: later places are worse ones. */
+/* Only the first failure is kept: the places searched later are less likely ones. */
 static bool
 open_path(search *self, const char *path)
 {
@@ -73,7 +75,7 @@ open_path(search *self, const char *path)
     return self->handle != NULL;
 }
 
-/* Every soname below one folder. */
+/* Tries every soname in one folder. */
 static bool
 open_in(search *self, const char *root, const char *folder)
 {
@@ -90,7 +92,8 @@ open_in(search *self, const char *root, const char *folder)
     return false;
 }
 
-/* Reused where it is: two copies of one library in a process do not know each other. */
+/* A loaded library is used again: two copies in one process would not share their
+ * state. */
 static bool
 open_loaded(search *self)
 {
@@ -103,8 +106,8 @@ open_loaded(search *self)
     return false;
 }
 
-/* Folders come first where roots differ: the first root that has the library wins, as it
- * does for Python's modules. */
+/* The folders of one root are tried before the next root: the first root that has the
+ * library wins, as with Python's modules. */
 static bool
 open_in_root(search *self, const char *root)
 {
@@ -118,8 +121,8 @@ open_in_root(search *self, const char *root)
     return false;
 }
 
-/* Under the lock, so that nobody replaces the list meanwhile; an open that is slow delays
- * nobody who matters. */
+/* Holds the lock so that the list is not replaced meanwhile.  A slow dlopen(3) then
+ * delays only other searches and dl_library_set_roots(), which are rare. */
 static bool
 open_in_roots(search *self)
 {
@@ -133,7 +136,7 @@ open_in_roots(search *self)
     return is_open;
 }
 
-/* Distributions disagree on the name of the folder, and so do vendors. */
+/* The folder is called lib64 or lib, depending on the distribution and the vendor. */
 static bool
 open_in_homes(search *self)
 {
@@ -149,7 +152,8 @@ open_in_homes(search *self)
     return false;
 }
 
-/* By the versioned name: what is called libx.so in a package may be a linker script. */
+/* Tries the versioned names: libx.so in a development package may be a linker
+ * script. */
 static bool
 open_in_system(search *self)
 {
@@ -161,7 +165,7 @@ open_in_system(search *self)
     return false;
 }
 
-/* "a, b and what follows", as far as there is room. */
+/* Appends "a, b" to `text`, as far as there is room. */
 static void
 list_names(char *text, size_t size, const char *const *names)
 {
@@ -174,8 +178,7 @@ list_names(char *text, size_t size, const char *const *names)
     }
 }
 
-/* Whoever reads this has no library: what to install is worth as much as where it was
- * looked for. */
+/* The text says both where the library was looked for and how to install it. */
 static dl_status
 fail_not_found(const search *self)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Foreign libraries that are found at run time or not at all.  A description says which
- * names a library goes by, where packages put it and how to get it; opening it gives a
- * handle, binding fills a struct of function pointers.  What was opened stays open for
- * the life of the process: such libraries leave threads and handlers behind. */
+ * Shared libraries that are looked for at run time and may be absent.  A description
+ * says which names a library goes by, where packages install it and how to get it.
+ * Opening it gives a handle, and binding fills a struct of function pointers.  A
+ * library stays open for the life of the process, because such libraries leave threads
+ * and handlers behind. */
 #ifndef DISTLITE_BASE_LIBRARY_H
 #define DISTLITE_BASE_LIBRARY_H
 
@@ -15,10 +16,10 @@
 
 typedef struct dl_library {
     const char *title;          /* in error texts: "NCCL" */
-    const char *variable;       /* environment: the file to use, and no other */
-    const char *const *sonames; /* best first; NULL ends it, as below */
+    const char *variable;       /* environment variable: use this file and no other */
+    const char *const *sonames; /* best first; ends with NULL, as the lists below */
     const char *const *folders; /* below each root: "nvidia/nccl/lib"; may be NULL */
-    const char *const *homes;   /* environment: folders with lib64 or lib; or NULL */
+    const char *const *homes;   /* variables: folders with lib64 or lib; may be NULL */
     const char *advice;         /* how to install it, a sentence without a full stop */
 } dl_library;
 
@@ -26,7 +27,7 @@ typedef struct dl_library {
 typedef struct dl_symbol {
     const char *name;
     size_t offset;
-    bool is_optional; /* NULL where the library lacks it */
+    bool is_optional; /* the pointer is NULL if the library lacks it */
 } dl_symbol;
 
 typedef struct dl_symbol_list {
@@ -34,33 +35,35 @@ typedef struct dl_symbol_list {
     size_t count;
 } dl_symbol_list;
 
-/* Where packages are installed: the entries of Python's path.  Copies them; from any
- * thread, for all later searches. */
+/* Sets the folders where packages are installed (the entries of sys.path) for all later
+ * searches.  Copies the paths; may be called from any thread. */
 dl_status dl_library_set_roots(const char *const *roots, size_t count);
 
-/* The file of the environment variable; or one that this process uses already; or one
- * below a root, a home, or where the system looks.  DL_NOT_FOUND lists all that. */
+/* Opens the file that the environment variable names; or else the first of: a library
+ * that the process has loaded already, one below a root or a home, one on the system's
+ * search path.  DL_NOT_FOUND: the text lists the places that were searched. */
 dl_status dl_library_open(const dl_library *library, void **handle);
 
-/* DL_UNSUPPORTED names the first symbol that is missing; `table` is then half filled. */
+/* Fills `table` with the addresses of the symbols.  DL_UNSUPPORTED: the text names the
+ * first missing symbol, and `table` is filled in part. */
 dl_status dl_library_bind(const dl_library *library, void *handle, dl_symbol_list list,
                           void *table);
 
-/* How one library is used: opened and bound with the first call, and once only. */
+/* A library that is opened and bound by the first successful dl_library_load(). */
 typedef struct dl_library_use {
     const dl_library *library;
     dl_symbol_list symbols;
     void *table;
-    dl_status (*check)(
-        void *handle); /* of what is bound; NULL: there is no more to it */
+    dl_status (*check)(void *handle); /* called after binding; may be NULL */
     pthread_mutex_t lock;
     bool is_loaded; /* guarded by lock */
 } dl_library_use;
 
-/* A failure is not kept: the next call may find what has been installed meanwhile. */
+/* Loads the library unless that is done.  Any thread.  A failure is not remembered: the
+ * next call searches again, since the library may have been installed meanwhile. */
 dl_status dl_library_load(dl_library_use *use);
 
-/* The file behind a handle, for texts. */
+/* Returns the path of the library behind `handle`, for error texts. */
 const char *dl_library_path(void *handle);
 
 #endif

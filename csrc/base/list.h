@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Intrusive doubly linked list.  The head is a node of its own; a node that is zeroed
- * is in no list, and removing it does nothing. */
+ * An intrusive, circular doubly linked list.  The head is a node of its own.  A zeroed
+ * node is in no list, and removing it does nothing. */
 #ifndef DISTLITE_BASE_LIST_H
 #define DISTLITE_BASE_LIST_H
 
@@ -23,7 +23,7 @@ dl_list_init(dl_list *head)
     head->previous = head;
 }
 
-/* A zeroed head counts as empty, so that structures which were never initialised can be
+/* A zeroed head counts as empty, so that a structure which was never initialised can be
  * torn down like any other. */
 static inline bool
 dl_list_is_empty(const dl_list *head)
@@ -43,7 +43,7 @@ dl_list_append(dl_list *head, dl_list *node)
 static inline void
 dl_list_remove(dl_list *node)
 {
-    /* NULL is how a node that is in no list is told: it goes back to that state. */
+    /* NULL marks a node that is in no list. */
     if (node->next != NULL) {
         node->next->previous = node->previous;
         node->previous->next = node->next;
@@ -52,7 +52,7 @@ dl_list_remove(dl_list *node)
     }
 }
 
-/* All nodes of one list to the end of another; both heads are initialised. */
+/* Moves all nodes of one list to the end of another; both heads must be initialised. */
 static inline void
 dl_list_move(dl_list *from, dl_list *to)
 {

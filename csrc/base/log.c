@@ -23,8 +23,8 @@ static atomic_int own_rank = -1;
 static pthread_once_t level_once = PTHREAD_ONCE_INIT;
 static dl_log_level threshold;
 
-/* Torch's variable, so that one setting serves a program that uses both.  Read once:
- * getenv(3) beside another thread's setenv(3) is not safe. */
+/* The variable is torch's, so that one setting serves a program that uses both.  It is
+ * read once, since getenv(3) is not safe beside another thread's setenv(3). */
 static void
 read_threshold(void)
 {
@@ -85,8 +85,10 @@ dl_log(dl_log_level level, const char *format, ...)
     errno = saved;
 }
 
-/* Standard error is shared with programs that want it to block, so the descriptor stays as
- * it is: a socket is asked not to block for this line, and a pipe is opened once more. */
+/* Writes a line without blocking; returns false if that fails.  Standard error is
+ * shared with programs that expect it to block, so the descriptor's flags are not
+ * changed: a socket is written with MSG_DONTWAIT, and anything else is opened again as
+ * non-blocking. */
 static bool
 write_at_once(const char *line, size_t size)
 {
@@ -100,14 +102,15 @@ write_at_once(const char *line, size_t size)
             written = write(fd, line, size);
             close(fd);
         } else if (poll(&ready, 1, 0) == 1 && (ready.revents & POLLOUT) != 0) {
-            /* A pipe that is ready has room for a page, which is more than a line. */
+            /* A pipe that polls writable has room for a page, which is more than a
+             * line. */
             written = write(STDERR_FILENO, line, size);
         }
     }
     return written >= 0;
 }
 
-/* Whether a line may be written now. */
+/* Returns whether a line may be written now; counts it as dropped if not. */
 static bool
 may_write(dl_log_limit *limit)
 {

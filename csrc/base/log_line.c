@@ -42,7 +42,8 @@ dl_log_line_word(dl_log_line *self, dl_log_level level, int rank, const char *fo
     size_t size = self->head
                   + (size_t)vsnprintf(self->bytes + self->head, limit - self->head,
                                       format, arguments);
-    /* One byte was kept for the line feed, which a text cut short gets as well. */
+    /* One byte is reserved for the line feed, which a text that was cut gets as
+     * well. */
     if (size > limit - 1) {
         size = limit - 1;
     }
@@ -67,7 +68,7 @@ dl_log_line_append(dl_log_line *self, const char *end)
 void
 dl_log_line_write(const dl_log_line *self)
 {
-    /* Nothing sensible can be done about a closed standard error. */
+    /* Nothing useful can be done if standard error is closed. */
     ssize_t written = write(STDERR_FILENO, self->bytes, self->size);
     (void)written;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One line of the log as it is written to standard error, beside its parts, for those who
- * give it to something else (base/log_queue.h). */
+ * One line of the log as it is written to standard error, together with its parts, for
+ * readers that pass it on to something else (base/log_queue.h). */
 #ifndef DISTLITE_BASE_LOG_LINE_H
 #define DISTLITE_BASE_LOG_LINE_H
 
@@ -23,22 +23,22 @@ typedef struct dl_log_line {
     dl_log_level level;
     int rank;      /* -1: unknown */
     int64_t time;  /* nanoseconds since 1970 */
-    int64_t since; /* the same moment by dl_now() */
+    int64_t since; /* the same moment on dl_now()'s clock */
     size_t head;   /* the text begins here */
     size_t size;   /* with the line feed, which is the last byte */
     char bytes[DL_LOG_LINE_SIZE];
 } dl_log_line;
 
-/* Words a line: "[rank3]:[W1121 08:30:01.123456 distlite] text".  A text that is too long
- * is cut. */
+/* Formats a line: "[rank3]:[W1121 08:30:01.123456 distlite] text".  A text that is too
+ * long is cut off. */
 void dl_log_line_word(dl_log_line *self, dl_log_level level, int rank,
                       const char *format, va_list arguments)
     __attribute__((format(printf, 4, 0)));
 
-/* Puts `end` before the line feed; the text is cut where there is no room. */
+/* Inserts `end` before the line feed; the text before it is cut if there is no room. */
 void dl_log_line_append(dl_log_line *self, const char *end);
 
-/* Writes it to standard error in one write(2).  Changes errno. */
+/* Writes the line to standard error in one write(2).  Changes errno. */
 void dl_log_line_write(const dl_log_line *self);
 
 #endif

@@ -12,22 +12,23 @@
 
 static const dl_log_reader *reader;
 static atomic_bool is_open;
-/* Lines that wait, or are with the reader; written under the lock, read without. */
+/* Lines are queued or with the reader.  Written under the lock, read without it. */
 static atomic_bool is_busy;
+/* Set on the queue's own threads. */
 static _Thread_local bool is_reader;
 
-/* Memory that is never touched costs nothing, and allocating could fail. */
+/* Static: untouched pages cost no memory, and an allocation could fail. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t has_lines;
     pthread_cond_t is_idle;
     bool has_threads;
-    bool is_with_reader; /* the reader was called and has not returned */
-    bool has_begun;      /* and it has begun since */
+    bool is_with_reader; /* read() was called and has not returned */
+    bool has_begun;      /* dl_log_queue_begin() was called since then */
     size_t first;
     size_t count;
-    uint64_t left_out; /* since the last line was put */
-    int rank;          /* of the first line left out */
+    uint64_t left_out; /* lines dropped since the last line was queued */
+    int rank;          /* of the first line dropped */
     dl_log_line lines[LIMIT];
 } queue = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -38,7 +39,8 @@ init_conditions(void)
     dl_condition_init(&queue.is_idle);
 }
 
-/* The parent's lines are the parent's to tell, and its threads are not here. */
+/* Runs in a forked child: the parent writes its own lines, and the threads do not exist
+ * here. */
 static void
 forget_parent(void)
 {
@@ -117,7 +119,8 @@ note_state_locked(void)
     }
 }
 
-/* Standard error may be a pipe that nobody reads: nobody waits for the lock meanwhile. */
+/* Writes one line without the lock: standard error may be a pipe that nobody reads, and
+ * threads that log must not wait for it. */
 static void
 write_one_locked(void)
 {
@@ -153,7 +156,7 @@ run_reader(void *unused)
     return NULL;
 }
 
-/* Writes what the reader does not come for. */
+/* The watchdog: writes the lines that the reader has not taken within its limit. */
 static void *
 run_watch(void *unused)
 {
@@ -177,7 +180,8 @@ run_watch(void *unused)
     return NULL;
 }
 
-/* The error that the line may be about stays the thread's last one. */
+/* Restores the thread's last error after a failure: the line may be about that
+ * error. */
 static bool
 start_locked(void)
 {
@@ -193,7 +197,7 @@ start_locked(void)
     }
     pthread_detach(thread);
     queue.has_threads = true;
-    /* Without the other one the lines still reach the reader. */
+    /* Without the watchdog the lines still reach the reader. */
     if (dl_thread_start(&thread, run_watch, NULL) == DL_OK) {
         pthread_detach(thread);
     } else {
@@ -205,7 +209,7 @@ start_locked(void)
 static void
 append_locked(const dl_log_line *line)
 {
-    /* The line that tells how many were left out needs room as well. */
+    /* The line that states the number of dropped lines needs room as well. */
     size_t needed = queue.left_out > 0 ? 2 : 1;
 
     if (queue.count + needed > LIMIT) {
@@ -224,7 +228,7 @@ dl_log_queue_put(const dl_log_line *line)
 {
     bool is_taken = false;
 
-    /* What the reader itself brings about would have no end. */
+    /* Lines that the reader itself causes would never end. */
     if (is_reader || !atomic_load_explicit(&is_open, memory_order_acquire)
         || !reader->is_wanted()) {
         return false;

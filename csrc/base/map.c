@@ -5,11 +5,12 @@
 
 #include "base/hash.h"
 
-/* The first real array: most maps that outgrow one bucket hold a handful of keys. */
+/* The first allocated array: most maps that outgrow one bucket hold a handful of
+ * keys. */
 #define FIRST_BUCKET_COUNT 16
 
-/* Half the hash is kept in each entry: enough for as many buckets as there will ever be,
- * and growing need not hash again. */
+/* Each entry keeps half of its hash: 32 bits are enough for as many buckets as there
+ * will ever be, and growing the map need not hash again. */
 static uint32_t
 hash_of(dl_bytes key)
 {
@@ -19,7 +20,7 @@ hash_of(dl_bytes key)
 static dl_map_entry **
 bucket_of(const dl_map *map, uint32_t hash)
 {
-    /* The cast lets const lookups share this; they do not write. */
+    /* The cast removes const from `single`; lookups do not write through the result. */
     return map->buckets == NULL ? (dl_map_entry **)&map->single
                                 : &map->buckets[hash & map->mask];
 }
@@ -38,7 +39,8 @@ dl_map_find(const dl_map *map, dl_bytes key)
 
     for (dl_map_entry *entry = *bucket_of(map, hash); entry != NULL;
          entry = entry->next) {
-        /* The hash first: a wrong entry is passed over without touching its key. */
+        /* The hash is compared first, so that the keys of other entries are not
+         * touched. */
         if (entry->hash == hash && dl_bytes_equal(dl_map_key(entry), key)) {
             return entry;
         }
@@ -55,7 +57,8 @@ link_entry(dl_map *map, dl_map_entry *entry)
     *bucket = entry;
 }
 
-/* Doubles the buckets.  Without memory the map stays as it is and works on. */
+/* Doubles the number of buckets.  Without memory the map stays as it is and still
+ * works. */
 static void
 grow(dl_map *map)
 {
@@ -70,8 +73,7 @@ grow(dl_map *map)
     map->buckets = buckets;
     map->mask = count - 1;
     map->single = NULL;
-    /* Entries are linked anew where they lie: whoever holds a pointer to one may keep
-     * it. */
+    /* Entries are linked again in place: pointers to them stay valid. */
     for (size_t i = 0; i < old_count; i++) {
         dl_map_entry *entry = old.buckets == NULL ? old.single : old.buckets[i];
         while (entry != NULL) {
@@ -86,7 +88,7 @@ grow(dl_map *map)
 void
 dl_map_insert(dl_map *map, dl_map_entry *entry, dl_bytes key)
 {
-    /* One entry per bucket on average. */
+    /* At most one entry per bucket on average. */
     if (map->count > map->mask) {
         grow(map);
     }
@@ -100,8 +102,8 @@ dl_map_insert(dl_map *map, dl_map_entry *entry, dl_bytes key)
 void
 dl_map_remove(dl_map *map, dl_map_entry *entry)
 {
-    /* The chain is walked again rather than linked both ways: it is about one entry
-     * long, and every entry of every map would be a pointer larger. */
+    /* Chains have about one entry: searching the chain again costs less than a back
+     * pointer in every entry of every map. */
     dl_map_entry **place = bucket_of(map, entry->hash);
 
     while (*place != entry) {

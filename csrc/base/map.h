@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Byte-string keys to structures of the caller, which embed a dl_map_entry and keep the
- * key's bytes: the map allocates nothing but its buckets, and inserting cannot fail (if
- * there is no memory for more buckets, chains grow longer).  The hash has a random seed
- * per process, so that keys from the network cannot be chosen to collide.  Zeroed
- * memory is an empty map.  No locks. */
+ * A hash map from byte strings to structures of the caller, which embed a dl_map_entry
+ * and keep the bytes of the key.  The map allocates only its buckets, and inserting
+ * cannot fail: without memory for more buckets the chains grow longer.  The hash has a
+ * random seed per process, so that keys from the network cannot be chosen to collide.
+ * Zeroed memory is an empty map.  No locks: the caller serialises access. */
 #ifndef DISTLITE_BASE_MAP_H
 #define DISTLITE_BASE_MAP_H
 
 #include "base/bytes.h"
 
-/* In no map while zeroed. */
+/* Zeroed while in no map. */
 typedef struct dl_map_entry {
     struct dl_map_entry *next; /* in the same bucket */
     const uint8_t *key;        /* the caller's memory */
@@ -19,9 +19,9 @@ typedef struct dl_map_entry {
 } dl_map_entry;
 
 typedef struct dl_map {
-    dl_map_entry **buckets; /* NULL: only `single` */
-    dl_map_entry *single;   /* the one bucket of a map that never grew */
-    size_t mask;            /* buckets less one; their number is a power of two */
+    dl_map_entry **buckets; /* NULL: `single` is the only bucket */
+    dl_map_entry *single;   /* the bucket of a map that never grew */
+    size_t mask;            /* number of buckets, a power of two, less one */
     size_t count;
 } dl_map;
 
@@ -31,16 +31,18 @@ typedef struct dl_map {
 /* Frees the buckets; the entries are the caller's. */
 void dl_map_fini(dl_map *map);
 
-/* NULL when absent. */
+/* Returns the entry of `key`, or NULL if there is none. */
 dl_map_entry *dl_map_find(const dl_map *map, dl_bytes key);
 
-/* `key` must be absent, at most UINT32_MAX bytes, and outlive the entry. */
+/* Adds `entry`.  `key` must not be in the map, has at most UINT32_MAX bytes, and must
+ * outlive the entry. */
 void dl_map_insert(dl_map *map, dl_map_entry *entry, dl_bytes key);
 
-/* `entry` must be in the map. */
+/* Removes `entry`, which must be in the map. */
 void dl_map_remove(dl_map *map, dl_map_entry *entry);
 
-/* In no order.  Fetch the next before removing the current; do not insert in between. */
+/* Iterate over the entries in no particular order; NULL at the end.  Get the next entry
+ * before removing the current one, and do not insert meanwhile. */
 dl_map_entry *dl_map_first(const dl_map *map);
 dl_map_entry *dl_map_next(const dl_map *map, const dl_map_entry *entry);
 

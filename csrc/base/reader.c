@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/reader.h"
 
-/* Shifted together rather than copied whole: the order is that of the wire, whatever
- * this machine's is, and fields have no alignment. */
+/* Assembled by shifts rather than copied whole: the result does not depend on the
+ * host's byte order, and fields need no alignment. */
 static bool
 take_little_endian(dl_reader *reader, unsigned size, uint64_t *value)
 {
@@ -78,9 +78,9 @@ dl_take_bytes(dl_reader *reader, size_t limit, dl_bytes *value)
     if (!dl_take_u64(&probe, &size)) {
         return 0;
     }
-    /* Before waiting for the rest, so that a peer which announces too much is found out
-     * at once.  The size is compared with what is left and never added to a pointer: it
-     * may be any number. */
+    /* Checked before waiting for the rest, so that a peer which announces too much is
+     * detected at once.  The size may be any number: it is compared with what is left
+     * and never added to a pointer. */
     if (size > limit) {
         return -1;
     }

@@ -7,14 +7,14 @@
 
 #include "base/c_frames.h"
 
-/* A thread's own, so that failing takes no lock and no memory, of which there may be
- * none. */
+/* One per thread, so that reporting a failure needs no lock and no memory, which may
+ * have run out. */
 static _Thread_local dl_error last_error;
 
 dl_status
 dl_fail(dl_status status, const char *format, ...)
 {
-    /* Formatted aside first: an argument may be the old text itself. */
+    /* Formatted into a copy first: an argument may be the old text. */
     char text[DL_ERROR_TEXT_SIZE];
     va_list arguments;
 
@@ -30,7 +30,7 @@ dl_fail(dl_status status, const char *format, ...)
 dl_status
 dl_fail_while(const char *format, ...)
 {
-    /* A quarter, so that the circumstances never push the cause out of the text. */
+    /* A quarter, so that the prefix never pushes the cause out of the text. */
     char what[DL_ERROR_TEXT_SIZE / 4];
     va_list arguments;
 

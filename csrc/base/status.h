@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Status codes and the thread's last error text.  The line that first knows what is
- * wrong writes the text, once, with dl_fail(); callers pass the code on, or say what
- * they were doing with dl_fail_while().  Codes travel on the wire: never renumber. */
+ * Status codes and the thread's last error text.  The line that first detects a failure
+ * writes the text, once, with dl_fail(); callers return the code, or add what they were
+ * doing with dl_fail_while().  Codes are part of the wire protocol: never renumber
+ * them. */
 #ifndef DISTLITE_BASE_STATUS_H
 #define DISTLITE_BASE_STATUS_H
 
@@ -25,7 +26,7 @@ typedef enum dl_status {
     DL_INTERNAL = 15,
 } dl_status;
 
-/* Room for a table of addresses tried or of ranks that disagree. */
+/* Room for a list of the addresses tried or of the ranks that disagree. */
 #define DL_ERROR_TEXT_SIZE 2048
 
 typedef struct dl_error {
@@ -33,31 +34,34 @@ typedef struct dl_error {
     char text[DL_ERROR_TEXT_SIZE];
 } dl_error;
 
-/* Writes the thread's last error and returns `status`. */
+/* Sets the thread's last error and returns `status`. */
 dl_status dl_fail(dl_status status, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /* Prefixes the thread's last error with "<what>: " and returns its code unchanged. */
 dl_status dl_fail_while(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* DL_NO_MEMORY with one worded text. */
+/* Fails with DL_NO_MEMORY and its standard text. */
 dl_status dl_fail_no_memory(void);
 
-/* The thread's last error; valid until its next failing call. */
+/* Returns the thread's last error; valid until the next failing call on this thread. */
 const dl_error *dl_last_error(void);
 
-/* Makes an error saved on another thread this thread's last one; returns its code. */
+/* Sets the thread's last error to one saved earlier or on another thread; returns its
+ * code. */
 dl_status dl_fail_again(const dl_error *error);
 
-/* The thread's last error as other threads, peers and later calls are told of it.  An
- * interrupt (DL_INTERRUPTED) belongs to the interrupted call alone: for everybody else it
- * is DL_CANCELLED.  Whatever keeps an error as the cause of a lasting failure uses this. */
+/* Returns the thread's last error as it is reported to other threads, to peers and to
+ * later calls.  An interrupt (DL_INTERRUPTED) concerns only the call that was
+ * interrupted: for all others it becomes DL_CANCELLED.  Code that keeps an error as the
+ * cause of a lasting failure uses this function. */
 dl_error dl_error_for_others(void);
 
-/* "timeout", "network", ...: for logs. */
+/* Returns "timeout", "network", ...: for logs. */
 const char *dl_status_name(dl_status status);
 
-/* Only where there is nothing to clean up. */
+/* Returns from the calling function if `call` fails; only where there is nothing to
+ * clean up. */
 #define DL_TRY(call)                \
     do {                            \
         dl_status dl_try_ = (call); \

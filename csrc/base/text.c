@@ -17,7 +17,8 @@ dl_text_append(char *text, size_t room, size_t *size, const char *format, ...)
     *size += wanted < 0 ? 0 : (size_t)wanted < left ? (size_t)wanted : left - 1;
 }
 
-/* How many bytes at the front are one character that may be shown; 0: none. */
+/* Returns the size of the character at the front if it may be shown as it is, otherwise
+ * 0. */
 static size_t
 shown_size(const uint8_t *bytes, size_t count)
 {

@@ -13,8 +13,8 @@
 #include "base/blocking.h"
 #include "base/interrupt.h"
 
-/* Beyond this number a descriptor is not guarded: a child then keeps it open, which
- * delays the news of a death and breaks nothing else. */
+/* Descriptors from this number on are not guarded: a child then keeps them open, which
+ * delays the detection of a lost peer and breaks nothing else. */
 #define GUARDED_DESCRIPTORS (1 << 18)
 #define WORD_BITS 64
 
@@ -29,7 +29,7 @@ dl_thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
     sigset_t all;
     sigset_t old;
 
-    /* A new thread inherits the mask. */
+    /* A new thread inherits the signal mask. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     int error = pthread_create(thread, NULL, run, argument);
@@ -44,7 +44,7 @@ timespec_at(int64_t at)
     return (struct timespec){.tv_sec = at / DL_SECOND, .tv_nsec = at % DL_SECOND};
 }
 
-/* pthread_cond_clockwait() would do without the attribute, but needs glibc 2.30. */
+/* pthread_cond_clockwait() would need no attribute, but requires glibc 2.30. */
 void
 dl_condition_init(pthread_cond_t *condition)
 {
@@ -89,15 +89,14 @@ dl_sleep_until(dl_deadline deadline)
     while (!dl_deadline_passed(deadline)) {
         struct timespec until =
             timespec_at(dl_deadline_sooner(deadline, DL_WAIT_SLICE).at);
-        /* To a point in time and not for a span: a signal that cuts it short delays
-         * nothing. */
+        /* An absolute time: a signal that cuts the sleep short does not extend it. */
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
         DL_TRY(dl_interrupt_check());
     }
     return DL_OK;
 }
 
-/* By the system call: gettid() needs glibc 2.30. */
+/* Uses the system call, since gettid() requires glibc 2.30. */
 bool
 dl_is_main_thread(void)
 {
@@ -110,8 +109,8 @@ forget_parent(void)
 {
     atomic_fetch_add(&generation, 1);
     atomic_store(&own_pid, getpid());
-    /* Most of these 4096 words are 0 and cost a load each, which is little beside a
-     * fork.  Nothing else runs in the child yet: no order is needed. */
+    /* Most of these 4096 words are 0 and cost one load each, which is little compared
+     * to a fork.  The child has no other thread yet, so no ordering is needed. */
     for (int word = 0; word < GUARDED_DESCRIPTORS / WORD_BITS; word++) {
         uint64_t bits = atomic_load_explicit(&guarded[word], memory_order_relaxed);
         if (bits == 0) {
@@ -150,8 +149,7 @@ void
 dl_fork_guard(int fd)
 {
     pthread_once(&fork_handler, install_fork_handler);
-    /* Atomic, since descriptors of one word are opened and closed by different
-     * threads. */
+    /* Atomic, since several threads open and close descriptors of one word. */
     if (fd >= 0 && fd < GUARDED_DESCRIPTORS) {
         atomic_fetch_or(&guarded[fd / WORD_BITS], UINT64_C(1) << (fd % WORD_BITS));
     }
