@@ -6,15 +6,15 @@
 
 #define NOWHERE SIZE_MAX
 
-/* Where the tensors of an operation's struct lie. */
+/* The offsets of the tensors in an operation's struct. */
 typedef struct layout {
     size_t size;
-    size_t tensor; /* NOWHERE: it has none */
+    size_t tensor; /* NOWHERE if there is none, here and below */
     size_t inputs;
     size_t outputs;
 } layout;
 
-/* Barriers have no arrays, and the cards of objects are bytes of this library's own. */
+/* Barriers have no arrays, and the cards of objects are bytes of the library itself. */
 static const layout without_arrays = {0, NOWHERE, NOWHERE, NOWHERE};
 
 static const layout layouts[DL_OP_TYPE_COUNT] = {
@@ -79,7 +79,7 @@ list_at(void *args, size_t offset)
                              : (const dl_tensor **)(void *)((char *)args + offset);
 }
 
-/* Copies what there is room for, and sums up what all of it needs. */
+/* Copies what fits into the room, and sums up what everything needs. */
 typedef struct copier {
     char *memory;
     size_t room;
@@ -95,7 +95,8 @@ place(copier *self, const void *source, size_t size)
     return self->used > self->room ? NULL : memcpy(self->memory + start, source, size);
 }
 
-/* Shape and strides belong to the array, whose owner may reshape it meanwhile. */
+/* Copies shape and strides, because they belong to the array, whose owner may reshape
+ * it while the operation is pending. */
 static void
 place_shape(copier *self, dl_tensor *copy, const dl_tensor *tensor)
 {
@@ -153,7 +154,7 @@ dl_arguments_copy(dl_op_type op, const void *args, int group_size, dl_room near,
                   void **copy)
 {
     copier self = {.memory = near.memory, .room = near.size};
-    /* Only read: `copy` is what is written to. */
+    /* The cast drops const for the accessors; the struct is only read. */
     void *source = (void *)(uintptr_t)args;
 
     *copy = NULL;
@@ -176,7 +177,7 @@ dl_arrays
 dl_arguments_arrays(dl_op_type op, const void *args, int group_size)
 {
     const layout *layout = layout_of(op);
-    /* Only read. */
+    /* The cast drops const for the accessors; the struct is only read. */
     void *source = (void *)(uintptr_t)args;
     dl_arrays arrays = {.list_count = group_size};
 

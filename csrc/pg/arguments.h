@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One plain struct per collective: what the caller asked for.  Tensors may have any
- * strides.  A list of blocks has one entry per rank of the group, all of one dtype; the
- * blocks of the "single" forms are views into one array (tensor/blocks.h).  Outputs may
- * not share memory with each other or with inputs, but a rank's own block may be the
- * very same view as its counterpart: then it is left where it is. */
+ * The arguments of each operation as one plain struct per collective.  Tensors may have
+ * any strides.  A list of blocks has one entry per rank of the group, all of one dtype;
+ * the blocks of the "single" forms are views into one array (tensor/blocks.h).  Outputs
+ * must not share memory with each other or with inputs, with one exception: a rank's
+ * own block may be the same view in the input and the output, and is then left where it
+ * is. */
 #ifndef DISTLITE_PG_ARGUMENTS_H
 #define DISTLITE_PG_ARGUMENTS_H
 
@@ -16,7 +17,7 @@
 typedef struct dl_all_reduce_args {
     dl_tensor tensor; /* in place */
     dl_reduce_op op;
-    double factor; /* of PREMUL_SUM; each rank may have its own */
+    double factor; /* of PREMUL_SUM; may differ between ranks */
 } dl_all_reduce_args;
 
 typedef struct dl_broadcast_args {
@@ -31,7 +32,7 @@ typedef struct dl_reduce_args {
     double factor;
 } dl_reduce_args;
 
-/* Blocks may differ in size: every rank knows all of them. */
+/* Blocks may differ in size; every rank passes all of the sizes. */
 typedef struct dl_all_gather_args {
     dl_tensor input;
     const dl_tensor *outputs;
@@ -39,19 +40,19 @@ typedef struct dl_all_gather_args {
 
 typedef struct dl_gather_args {
     dl_tensor input;
-    const dl_tensor *outputs; /* NULL but on the root */
+    const dl_tensor *outputs; /* NULL except on the root */
     int root;
     bool is_uneven; /* blocks may differ in size, which only the root knows */
 } dl_gather_args;
 
 typedef struct dl_scatter_args {
-    const dl_tensor *inputs; /* NULL but on the root */
+    const dl_tensor *inputs; /* NULL except on the root */
     dl_tensor output;
     int root;
     bool is_uneven; /* blocks may differ in size, which only the root knows */
 } dl_scatter_args;
 
-/* Blocks may differ in size, on all ranks the same way. */
+/* Blocks may differ in size, with the same sizes on all ranks. */
 typedef struct dl_reduce_scatter_args {
     const dl_tensor *inputs;
     dl_tensor output;
@@ -59,37 +60,40 @@ typedef struct dl_reduce_scatter_args {
     double factor;
 } dl_reduce_scatter_args;
 
-/* Blocks may differ in size; what one rank sends, the other must expect. */
+/* Blocks may differ in size; the block that one rank sends has the size that the other
+ * expects. */
 typedef struct dl_all_to_all_args {
     const dl_tensor *inputs;  /* by destination */
     const dl_tensor *outputs; /* by source */
 } dl_all_to_all_args;
 
-/* What each rank says of its objects before they are moved, in bytes: blocks whose sizes
- * follow from operation, root and group.  Only waited for, never queued. */
+/* The cards with which ranks announce their serialized objects before they move them.
+ * The cards are blocks of bytes whose sizes follow from operation, root and group.  The
+ * operation is always waited for and never queued. */
 typedef struct dl_objects_args {
     dl_all_gather_args cards;
-    int root; /* negative: there is none */
+    int root; /* negative if the operation has no root */
 } dl_objects_args;
 
-/* One array to or from one rank. */
+/* One array sent to one rank or received from it. */
 typedef struct dl_message_args {
     dl_tensor tensor;
-    int peer; /* rank in the group; of a receive also DL_ANY_RANK */
+    int peer; /* rank in the group; DL_RECV_ANY: DL_ANY_RANK */
     int64_t tag;
     bool is_awaited;       /* the caller waits at once */
-    const dl_guard *guard; /* asked before elements are touched; NULL: none */
+    const dl_guard *guard; /* checked before elements are touched, unless NULL */
 } dl_message_args;
 
 #define DL_ANY_RANK (-1)
 
-/* The tag of the messages of send_object_list(), which a backend may keep apart from all
- * that users choose. */
+/* The tag of the messages of send_object_list().  A backend may keep them apart from
+ * every tag that users choose. */
 #define DL_OBJECT_TAG 0x6f626a
 
-/* The arrays of an operation: one, and lists of one for each rank. */
+/* The arrays of an operation: at most one single array, and lists with one array per
+ * rank.  Each member is NULL where the operation has no such array. */
 typedef struct dl_arrays {
-    const dl_tensor *single; /* NULL: none, as the lists */
+    const dl_tensor *single;
     const dl_tensor *inputs;
     const dl_tensor *outputs;
     int list_count;
@@ -97,22 +101,23 @@ typedef struct dl_arrays {
 
 dl_arrays dl_arguments_arrays(dl_op_type op, const void *args, int group_size);
 
-/* The `index`-th of them, from 0; NULL after the last. */
+/* Returns array `index` of the operation, counted from 0: the single array, then the
+ * inputs, then the outputs.  Returns NULL after the last one. */
 const dl_tensor *dl_arrays_at(const dl_arrays *arrays, int index);
 
-/* Bytes of the array that this rank brings or takes; SIZE_MAX where that is a list, or on
- * a device. */
+/* Returns the size in bytes of the operation's single array; 0 if the operation has no
+ * arrays, SIZE_MAX if it has only lists or the array is on a device. */
 size_t dl_arguments_bytes(dl_op_type op, const void *args);
 
-/* Memory that the caller has anyway; may be none. */
+/* Memory that the caller provides; may be empty. */
 typedef struct dl_room {
-    void *memory; /* aligned for anything */
+    void *memory; /* aligned for any type */
     size_t size;
 } dl_room;
 
-/* The struct of `op` (NULL for none) with its lists, shapes and strides, in `near` if
- * that is enough for it, else in memory of its own, freed with free(3); the elements stay
- * where they are. */
+/* Copies the struct of `op` (which may be NULL) with its lists, shapes and strides, but
+ * neither elements nor pieces.  The copy is placed in `near` if it fits there, and
+ * otherwise in memory of its own that the caller frees with free(3). */
 dl_status dl_arguments_copy(dl_op_type op, const void *args, int group_size,
                             dl_room near, void **copy);
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The seam between a group and the engine that moves its data: one function pointer per
- * collective.  A NULL entry is worded once, in collectives.c.  DL_UNSUPPORTED from any of
- * them promises that nothing was sent and that all ranks get it: the group stays whole. */
+ * The interface between a group and the engine that moves its data, with one function
+ * pointer per collective.  A NULL entry means that the backend lacks the operation;
+ * collectives.c words that error.  A backend that returns DL_UNSUPPORTED promises that
+ * it has sent nothing and that all ranks get the same status, so the group stays
+ * usable. */
 #ifndef DISTLITE_PG_BACKEND_H
 #define DISTLITE_PG_BACKEND_H
 
@@ -20,21 +22,24 @@
 typedef struct dl_backend dl_backend;
 typedef struct dl_region dl_region; /* pg/region.h */
 
-/* What every operation carries, whatever it does. */
+/* The context that every operation carries, whatever its kind. */
 typedef struct dl_op_context {
-    uint64_t sequence;          /* of the group, from 1 */
+    uint64_t sequence;          /* number of the operation in its group, from 1 */
     dl_fingerprint fingerprint; /* compared with the other ranks' */
     dl_deadline deadline;
-    /* Of an operation that was queued, where that was, empty if nobody wanted to know;
-     * NULL: the caller's own thread knows (base/call_site.h). */
+    /* For a queued operation, the call site at which it was submitted; empty if call
+     * sites are not noted.  NULL if the operation runs in the caller's own thread,
+     * which knows its call site itself (base/call_site.h). */
     const char *call_site;
-    dl_record *record; /* what waits for it say where they wait; NULL: not recorded */
-    /* Of an operation that nobody waited for: asked before elements are touched and after
-     * every wait that may have been long.  NULL: the arrays stay where they are. */
+    dl_record *record; /* reported by the operation's waits; NULL if not recorded */
+    /* For an operation that runs after its caller has returned: checked before elements
+     * are touched, and again after every wait that may have been long.  NULL if the
+     * arrays stay in place anyway. */
     const dl_guard *guard;
 } dl_op_context;
 
-/* Whether the arrays are where they were; if not, the error names the operation. */
+/* Checks that the arrays are still where they were; the error of a failure names the
+ * operation. */
 static inline dl_status
 dl_op_look_again(const dl_op_context *op)
 {
@@ -46,7 +51,7 @@ dl_op_look_again(const dl_op_context *op)
 
 typedef struct dl_backend_ops {
     const char *name; /* "cpu", "nccl", ... */
-    bool is_alone;    /* no operation ever needs another rank */
+    bool is_alone;    /* operations never need another rank */
     dl_status (*all_reduce)(dl_backend *, const dl_op_context *,
                             const dl_all_reduce_args *);
     dl_status (*broadcast)(dl_backend *, const dl_op_context *,
@@ -61,65 +66,72 @@ typedef struct dl_backend_ops {
                                 const dl_reduce_scatter_args *);
     dl_status (*all_to_all)(dl_backend *, const dl_op_context *,
                             const dl_all_to_all_args *);
-    /* Starts a DL_SEND or a receive, and does not wait; from any thread, apart from the
-     * order of the others.  What fails later, fails in the work and leaves the group
-     * whole. */
+    /* Starts a DL_SEND or a receive without waiting; may be called from any thread and
+     * is not ordered with collectives.  Later failures are reported by the work and
+     * leave the group usable. */
     dl_status (*post)(dl_backend *, dl_op_type, const dl_message_args *, dl_deadline,
                       dl_work **);
-    /* DL_OK as far as is known, or why nothing more is to be expected of `rank`: it is
-     * gone, or this rank was aborted.  Does not wait; from any thread.  NULL: it cannot
-     * tell before an operation fails. */
+    /* Fails with the reason if nothing more is to be expected of `rank`: the rank is
+     * gone, or this rank was aborted.  Returns DL_OK otherwise, as far as is known.
+     * Does not block; may be called from any thread.  NULL if the backend cannot tell
+     * before an operation fails. */
     dl_status (*watch)(dl_backend *, int rank);
-    /* DL_PEER_LOST: `rank`, or any other one for -1, has ended or has given up the group,
-     * as is known without asking anybody; one that has left it in order is not lost.  Does
-     * not wait; from any thread.  NULL: nothing is ever known. */
+    /* Returns DL_PEER_LOST if `rank`, or any other rank for -1, has ended or has
+     * aborted the group, judging by what is known without asking anybody.  A rank that
+     * has left the group in order is not lost.  Does not block; may be called from any
+     * thread.  NULL if nothing is ever known. */
     dl_status (*lost)(dl_backend *, int rank);
-    /* Memory that operations on it need not copy; from any thread.  NULL: there is no
-     * better than any. */
+    /* Allocates memory that operations need not copy.  May be called from any thread.
+     * NULL if the backend prefers no memory over any other. */
     dl_status (*share)(dl_backend *, size_t, dl_region **);
-    /* With the turn, before an orderly end: compares what was called with those ranks that
-     * come to it by the deadline, where that was left for later.  NULL: nothing is. */
+    /* Compares the calls whose comparison was left for later with those of the ranks
+     * that reach them by the deadline.  Called with the turn held, before an orderly
+     * end.  NULL if nothing is ever left for later. */
     dl_status (*settle)(dl_backend *, dl_deadline);
-    /* Local, bounded, idempotent, from any thread: frees all waiters with `cause`; peers
-     * that need this rank are told. */
+    /* Wakes all waiters, which fail with `cause`, and tells the peers that need this
+     * rank.  Local, bounded and idempotent; may be called from any thread. */
     void (*abort)(dl_backend *, const dl_error *cause);
-    /* The same for an orderly end: peers that still need this rank are told it left. */
+    /* The same for an orderly end: peers that still need this rank are told that it
+     * left. */
     void (*leave)(dl_backend *);
-    /* After abort or leave: no group will be made out of this one any more, and those who
-     * wait for this rank in one that it has not made are told.  Idempotent, from any
-     * thread.  NULL: nobody can be. */
+    /* Called after abort or leave: this rank will make no more groups out of this one,
+     * and the ranks that wait for it in a group that it has not made are told.
+     * Idempotent; may be called from any thread.  NULL if no rank can wait that way. */
     void (*renounce)(dl_backend *);
-    /* After the last operation.  In a forked child it touches nothing shared. */
+    /* Called after the last operation.  In a forked child it touches nothing that is
+     * shared with the parent. */
     void (*free)(dl_backend *);
 } dl_backend_ops;
 
 /* Embedded first in every backend. */
 struct dl_backend {
     const dl_backend_ops *ops;
-    /* An operation on fewer bytes takes a few microseconds if nobody is late, and
-     * otherwise tells by dl_blocking_begin(); fixed after init.  0: none does. */
+    /* An operation on fewer bytes takes a few microseconds if no rank is late, and
+     * calls dl_blocking_begin() otherwise.  0 if no operation does; fixed after
+     * init. */
     size_t brief;
     bool spans_hosts; /* some ranks may be on other hosts; fixed after init */
-    /* For groups made out of this one, unless NULL; fixed after init. */
+    /* Passed to the groups made out of this one, unless NULL; fixed after init. */
     dl_backend_origin *origin;
-    const int *origin_ranks; /* by rank, the ranks there; NULL: the same */
+    const int *origin_ranks; /* by rank, the rank in the origin; NULL if equal */
 };
 
-/* What a backend's constructor is given; borrowed for its call. */
+/* The options of a backend's constructor; borrowed for the call. */
 typedef struct dl_backend_options {
     dl_store *store; /* already prefixed for this group */
     int rank;
     int size;
     const char *group_name;
-    /* Of a group made out of another with the same backend, where the ranks are not to
-     * meet anew; else NULL. */
+    /* For a group made out of another one with the same backend, whose ranks do not
+     * meet anew; otherwise NULL. */
     dl_backend_origin *origin;
     const int *origin_ranks; /* by rank */
-    /* That group's name, if renouncing it is renouncing this one; else NULL. */
+    /* The name of that group if renouncing it renounces this one as well; otherwise
+     * NULL. */
     const char *family;
 } dl_backend_options;
 
-/* Meets the other ranks. */
+/* Makes a backend and meets the other ranks, unless the options have an origin. */
 typedef dl_status (*dl_backend_new_fn)(const dl_backend_options *options,
                                        dl_deadline deadline, dl_backend **backend);
 

@@ -9,9 +9,9 @@
 #include "base/thread.h"
 
 typedef struct entry {
-    dl_list node; /* guarded by lock: the neighbours write it */
+    dl_list node; /* guarded by lock, as neighbours write to it */
     dl_blocked_thread thread;
-    bool is_listed; /* only its own thread reads it */
+    bool is_listed; /* read by its own thread only */
 } entry;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -20,16 +20,16 @@ static dl_list entries;
 static uint64_t last_id;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_key_t key; /* takes a thread's entry out of the list when it ends */
+static pthread_key_t key; /* removes the entry of a thread that ends */
 static bool has_key;
 
 static _Atomic(dl_blocked_fn) watcher;
 static _Atomic int64_t watcher_span;
 
-/* Not from malloc: which wait is the first that lasts is a matter of chance, and it must
- * not be the one that has no memory. */
+/* Static rather than allocated: the first wait that lasts may come at any time, also
+ * when memory has run out. */
 static _Thread_local entry self;
-static _Thread_local uint32_t looks; /* in the wait that is under way */
+static _Thread_local uint32_t looks; /* in the current wait */
 static _Thread_local bool is_own;
 
 static void
@@ -43,8 +43,8 @@ forget_entry(void *argument)
     ended->is_listed = false;
 }
 
-/* In a forked child: the parent's threads are not there, and one of them may have held
- * the lock.  Nothing else runs in the child yet. */
+/* Runs in a forked child, which has none of the parent's other threads; one of them may
+ * have held the lock.  Nothing else runs in the child yet. */
 static void
 forget_parent(void)
 {
@@ -62,7 +62,9 @@ prepare(void)
     pthread_atfork(NULL, NULL, forget_parent);
 }
 
-/* NULL: the thread's end would not be heard of, so it counts as one that never waits. */
+/* Returns the calling thread's entry, and lists it first if necessary.  Returns NULL if
+ * the end of the thread could not be noticed; the thread then counts as one that never
+ * waits. */
 static entry *
 own_entry(void)
 {
@@ -87,7 +89,7 @@ look(const dl_record *record, const void *lane, const dl_awaited *awaited,
 {
     entry *own = own_entry();
 
-    /* Most waits end before they are worth a word. */
+    /* Most waits end within their first slice and are not worth a lock. */
     if (own == NULL || looks++ == 0) {
         return;
     }

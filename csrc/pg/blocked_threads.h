@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which threads of this process wait for an operation, and for how long: written by the
- * waits themselves between slices of sleep, read by whoever looks for deadlocks
- * (pg/deadlock.h).  A wait that ends before its second slice leaves no trace and costs a
- * counter of the thread's own. */
+ * The threads of this process that are blocked in an operation, and for how long.  The
+ * waits themselves write their entries between slices of sleep, and the deadlock
+ * detector (pg/deadlock.h) reads them.  A wait that ends before its second slice leaves
+ * no trace and costs one thread-local counter. */
 #ifndef DISTLITE_PG_BLOCKED_THREADS_H
 #define DISTLITE_PG_BLOCKED_THREADS_H
 
@@ -14,40 +14,45 @@
 #include "pg/recording.h"
 #include "pg/wait_graph.h"
 
-/* Between two slices: the calling thread waits in the operation of `record`, NULL for one
- * that is not recorded, for `awaited`, ranks of its group; NULL for a message, which waits
- * for its peer.  The operation fails at `deadline`. */
+/* Called between two slices by a thread that waits in the operation of `record`, which
+ * is NULL if not recorded.  `awaited` are the ranks of the group that the operation
+ * waits for; NULL for a message, which waits for its peer.  The operation fails at
+ * `deadline`. */
 void dl_blocked_look(const dl_record *record, const dl_awaited *awaited,
                      dl_deadline deadline);
 
-/* The same for a thread that waits until a lane gets on. */
+/* The same for a thread that waits for its turn in `lane`, or for one of the lane's
+ * jobs. */
 void dl_blocked_look_at_lane(const void *lane);
 
-/* After the wait, whatever came of it; any number of times. */
+/* Called after the wait, whatever its outcome; may be called repeatedly. */
 void dl_blocked_end(void);
 
-/* The calling thread is none of the program's: it never calls an operation by itself. */
+/* Marks the calling thread as one of the library's own, which calls no operation on
+ * behalf of the program. */
 void dl_blocked_disown(void);
 
-/* What a thread waits for; of a lane or of a record, and neither if it does not wait. */
+/* The wait of one thread, in a record or at a lane; neither is set if it does not
+ * wait. */
 typedef struct dl_blocked_thread {
-    uint64_t id; /* of the wait; 0: none */
+    uint64_t id; /* of the wait; 0 if the thread does not wait */
     int64_t since;
     const dl_record *record;
     const void *lane;
     dl_awaited awaited;
     dl_deadline deadline;
-    bool is_own; /* of the library */
+    bool is_own; /* a thread of the library */
     bool is_main;
 } dl_blocked_thread;
 
-/* Copies those of all threads that have ever waited and have not ended.  False: there are
- * more than `room`. */
+/* Copies the entries of all live threads that have ever waited for a slice.  Returns
+ * false if there are more than `room`; as many as fit are copied then. */
 bool dl_blocked_list(dl_blocked_thread *threads, int room, int *count);
 
-/* Called after each slice of a thread of the program that has waited for `span` or longer,
- * and of any thread whose operation is to fail soon; it must not wait for anything.  NULL:
- * nobody is. */
+/* Sets the function that is called after each slice of a thread of the program that has
+ * waited for `span` or longer, and of any thread whose operation is about to time out.
+ * It is called on the waiting thread, possibly with locks of the operation held, and
+ * must not block.  NULL removes it. */
 typedef void (*dl_blocked_fn)(bool fails_soon);
 void dl_blocked_watch(dl_blocked_fn call, int64_t span);
 

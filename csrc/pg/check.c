@@ -53,7 +53,8 @@ dl_check_describe(const dl_tensor *tensor, dl_fingerprint *fingerprint)
     fingerprint->detail = tensor->opaque_code;
 }
 
-/* Only numbers are reduced, whose description leaves room for the operation. */
+/* Only numbers are reduced, and their description leaves `detail` free for the
+ * reduction. */
 dl_status
 dl_check_reduction(const dl_tensor *tensor, dl_reduce_op op,
                    dl_fingerprint *fingerprint)
@@ -90,7 +91,8 @@ dl_check_broadcast(const dl_group *group, const void *args, dl_fingerprint *fing
     return DL_OK;
 }
 
-/* Two versions whose blocks differ in size do not understand each other. */
+/* The size of a card is compared as well: two versions of the library with different
+ * cards could not read each other's. */
 dl_status
 dl_check_objects(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What is wrong with a call as far as one rank can see: devices, sizes, dtypes, shared
- * memory, roots.  What is right becomes its fingerprint, for the other ranks to see. */
+ * Checks of a call's arguments as far as one rank can tell: devices, sizes, dtypes,
+ * shared memory and roots.  A valid call is described by its fingerprint, which the
+ * ranks compare. */
 #ifndef DISTLITE_PG_CHECK_H
 #define DISTLITE_PG_CHECK_H
 
@@ -9,12 +10,13 @@
 #include "pg/fingerprint.h"
 #include "pg/group.h"
 
-/* `args` is the struct of fingerprint->op, which becomes that of the uneven form where
- * blocks differ in size.  DL_INVALID or DL_UNSUPPORTED: nothing has been sent. */
+/* Checks `args`, the struct of fingerprint->op, and completes the fingerprint.  Its op
+ * becomes the uneven or coalesced form where the blocks call for that.  DL_INVALID and
+ * DL_UNSUPPORTED: nothing has been sent. */
 typedef dl_status (*dl_check_fn)(const dl_group *group, const void *args,
                                  dl_fingerprint *fingerprint);
 
-/* A tensor on every rank. */
+/* Operations with one tensor on every rank. */
 dl_status dl_check_all_reduce(const dl_group *group, const void *args,
                               dl_fingerprint *fingerprint);
 dl_status dl_check_broadcast(const dl_group *group, const void *args,
@@ -22,7 +24,7 @@ dl_status dl_check_broadcast(const dl_group *group, const void *args,
 dl_status dl_check_reduce(const dl_group *group, const void *args,
                           dl_fingerprint *fingerprint);
 
-/* Lists of blocks, one for each rank. */
+/* Operations with lists of blocks, one block for each rank. */
 dl_status dl_check_all_gather(const dl_group *group, const void *args,
                               dl_fingerprint *fingerprint);
 dl_status dl_check_gather(const dl_group *group, const void *args,
@@ -34,17 +36,19 @@ dl_status dl_check_reduce_scatter(const dl_group *group, const void *args,
 dl_status dl_check_all_to_all(const dl_group *group, const void *args,
                               dl_fingerprint *fingerprint);
 
-/* Blocks of the library's own. */
+/* The exchange of object cards, whose blocks are the library's own. */
 dl_status dl_check_objects(const dl_group *group, const void *args,
                            dl_fingerprint *fingerprint);
 
-/* What the families share. */
+/* Shared by the two files of checks.  dl_check_tensor() checks one tensor,
+ * dl_check_root() that the root is in the group; the others complete the
+ * fingerprint. */
 dl_status dl_check_tensor(const dl_group *group, const dl_tensor *tensor,
                           bool is_written, const dl_fingerprint *fingerprint);
 dl_status dl_check_root(const dl_group *group, int root, dl_fingerprint *fingerprint);
 void dl_check_describe(const dl_tensor *tensor, dl_fingerprint *fingerprint);
 
-/* The same of a tensor that is reduced. */
+/* Describes a tensor that is reduced, after checking that `op` applies to it. */
 dl_status dl_check_reduction(const dl_tensor *tensor, dl_reduce_op op,
                              dl_fingerprint *fingerprint);
 

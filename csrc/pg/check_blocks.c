@@ -2,14 +2,14 @@
 #include "pg/check.h"
 #include "tensor/overlap.h"
 
-/* A call's tensors on one side: one, or one per rank. */
+/* The tensors on one side of a call: one, or one per rank. */
 typedef struct side {
     const dl_tensor *tensors;
     int count;
     const char *name; /* "input" or "output" */
 } side;
 
-/* The tensor that stays on this rank. */
+/* Returns the side's tensor that stays on this rank. */
 static const dl_tensor *
 own_of(const dl_group *group, const side *tensors)
 {
@@ -37,7 +37,7 @@ check_side(const dl_group *group, const side *all, bool is_written,
     return DL_OK;
 }
 
-/* Array by array, where there are several. */
+/* Compares the pieces of the own block array by array, where there are several. */
 static dl_status
 check_own_pieces(const dl_group *group, const dl_pieces *inputs,
                  const dl_pieces *outputs, const char *name)
@@ -61,7 +61,8 @@ check_own_pieces(const dl_group *group, const dl_pieces *inputs,
     return DL_OK;
 }
 
-/* What stays on this rank goes from its input to its output. */
+/* Checks that the own block of the output fits that of the input, from which it is
+ * copied. */
 static dl_status
 check_own(const dl_group *group, const side *inputs, const side *outputs,
           const dl_fingerprint *fingerprint)
@@ -107,7 +108,8 @@ check_outputs_apart(const side *outputs, const dl_fingerprint *fingerprint)
     uintptr_t end = 0;
     bool is_rising = true;
 
-    /* In one walk where they lie in their order, as the blocks of one array do. */
+    /* Outputs in the order of their addresses, such as the blocks of one array, are
+     * checked in a single pass. */
     for (int i = 0; i < outputs->count && is_rising; i++) {
         dl_extent extent = dl_tensor_extent(&outputs->tensors[i]);
         is_rising = extent.first >= end;
@@ -127,7 +129,8 @@ check_outputs_apart(const side *outputs, const dl_fingerprint *fingerprint)
     return DL_OK;
 }
 
-/* In place is only what each rank keeps for itself. */
+/* Checks that inputs and outputs share no memory.  Only a rank's own block may be in
+ * place. */
 static dl_status
 check_apart(const dl_group *group, const side *inputs, const side *outputs,
             const dl_fingerprint *fingerprint)
@@ -190,7 +193,9 @@ check_even(const side *blocks, const dl_fingerprint *fingerprint)
     return DL_OK;
 }
 
-/* Blocks whose sizes all ranks know, as one tensor. */
+/* Returns a tensor that stands for all blocks, for operations in which every rank knows
+ * all sizes; sets the fingerprint's op and hash of sizes if they are uneven or in
+ * pieces. */
 static dl_tensor
 whole_of_blocks(const side *blocks, dl_op_type uneven, dl_op_type coalesced,
                 dl_fingerprint *fingerprint)
@@ -210,7 +215,8 @@ whole_of_blocks(const side *blocks, dl_op_type uneven, dl_op_type coalesced,
     return all;
 }
 
-/* Blocks whose sizes only the root knows, unless they are even. */
+/* Describes a rank's own block.  Uneven blocks are described without their size, which
+ * only the root knows, or which differs between pairs of ranks. */
 static void
 describe_own_block(const dl_tensor *block, bool is_uneven, dl_fingerprint *fingerprint)
 {

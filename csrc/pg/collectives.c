@@ -11,7 +11,7 @@
 #include "pg/device.h"
 #include "pg/group_state.h"
 
-/* One operation on its way through the group. */
+/* An operation on its way through the group. */
 typedef struct operation {
     dl_group *group;
     dl_backend *backend;
@@ -36,7 +36,8 @@ fail_busy(const operation *self)
                    self->context.deadline.limit / DL_MILLISECOND);
 }
 
-/* With the turn.  A failure leaves the group as it was: nothing has been sent. */
+/* Numbers and records the operation.  Called with the turn held.  A failure leaves the
+ * group as it was, as nothing has been sent. */
 static dl_status
 begin(operation *self)
 {
@@ -44,7 +45,7 @@ begin(operation *self)
 
     DL_TRY(dl_group_admit(group));
     self->backend = group->backend;
-    /* Only the turn's holder writes it. */
+    /* Only the holder of the turn writes the sequence number. */
     self->context.sequence = dl_group_sequence(group) + 1;
     atomic_store_explicit(&group->sequence, self->context.sequence,
                           memory_order_relaxed);
@@ -54,7 +55,7 @@ begin(operation *self)
     return DL_OK;
 }
 
-/* The one place that words an operation which a backend does not have. */
+/* Words the error of an operation that the backend does not have. */
 static dl_status
 refuse(const operation *self)
 {
@@ -62,7 +63,7 @@ refuse(const operation *self)
                    self->backend->ops->name, self->group->name, name_of(self));
 }
 
-/* What later calls are told of this failure. */
+/* Breaks the group with the thread's last error; later calls get the text made here. */
 static void
 break_group(const operation *self)
 {
@@ -183,7 +184,8 @@ typedef struct kind {
     dl_status (*call)(const operation *);
 } kind;
 
-/* By the operation that callers name; uneven forms belong to their even ones. */
+/* By the operation that callers name; uneven and coalesced forms share the entry of
+ * their even one. */
 static const kind kinds[DL_OP_TYPE_COUNT] = {
     [DL_BARRIER] = {check_nothing, call_barrier},
     [DL_ALL_REDUCE] = {dl_check_all_reduce, call_all_reduce},
@@ -194,14 +196,16 @@ static const kind kinds[DL_OP_TYPE_COUNT] = {
     [DL_SCATTER] = {dl_check_scatter, call_scatter},
     [DL_REDUCE_SCATTER] = {dl_check_reduce_scatter, call_reduce_scatter},
     [DL_ALL_TO_ALL] = {dl_check_all_to_all, call_all_to_all},
-    /* Their struct begins with that of an all_gather. */
+    /* Their struct begins with that of an all_gather, which exchanges the cards. */
     [DL_BROADCAST_OBJECTS] = {dl_check_objects, call_all_gather},
     [DL_ALL_GATHER_OBJECTS] = {dl_check_objects, call_all_gather},
     [DL_GATHER_OBJECTS] = {dl_check_objects, call_all_gather},
     [DL_SCATTER_OBJECTS] = {dl_check_objects, call_all_gather},
 };
 
-/* The other ranks, who call the same, are told that this one will not come. */
+/* Checks the arrays once more before the operation starts.  After a failure the backend
+ * is aborted, so that the other ranks, which make the same call, do not wait for this
+ * one. */
 static dl_status
 look_again(const operation *self)
 {
@@ -215,7 +219,8 @@ look_again(const operation *self)
     return status;
 }
 
-/* What has begun.  All ranks have the same backend: what it lacks leaves the group whole. */
+/* Runs an operation that has begun.  DL_UNSUPPORTED leaves the group usable, because
+ * all ranks have the same backend and fail alike. */
 static dl_status
 carry_out(operation *self)
 {
@@ -263,15 +268,15 @@ dl_group_run(dl_group *group, dl_op_type op, const void *args, dl_deadline deadl
     return status;
 }
 
-/* Enough for the arguments of one array. */
+/* Bytes that hold the arguments of an operation on one array. */
 #define NEAR 256
 
-/* An operation that waits for its turn by itself. */
+/* An operation that was queued and waits for its turn as a job of the lane. */
 typedef struct queued {
     dl_work work;
     dl_job job;
     operation operation; /* with references to group and arguments */
-    /* not cleared */
+    /* not cleared by queued_new(), as they are large */
     char call_site[DL_CALL_SITE_TEXT_SIZE];
     _Alignas(max_align_t) char near[NEAR];
 } queued;
@@ -328,8 +333,8 @@ run_queued(dl_job *job)
     dl_work_finish_at(&self->work, status, now);
 }
 
-/* The other ranks carry it out, so that what this one calls next is another operation
- * than theirs. */
+/* The group breaks: the other ranks carry the operation out, so this rank's next call
+ * would meet a different one of theirs. */
 static void
 expire_queued(dl_job *job)
 {
@@ -350,7 +355,8 @@ release_queued(dl_job *job)
     dl_work_unref(&self->work);
 }
 
-/* With the caller's reference to its work, and the lane's. */
+/* Makes a queued operation with two references to its work, the caller's and the
+ * lane's. */
 static dl_status
 queued_new(const operation *asked, queued **made)
 {

@@ -22,8 +22,8 @@
 typedef struct backend_entry {
     const char *name;
     dl_backend_new_fn make;
-    /* For a rank that fails before it comes to make one, as `make` does for itself; or
-     * NULL. */
+    /* Tells the other ranks that this one fails before it calls `make`, as `make`
+     * itself does for its own failures; or NULL. */
     void (*refuse)(const dl_backend_options *options);
 } backend_entry;
 
@@ -91,9 +91,10 @@ copy_ranks(const dl_group_options *options, int **ranks)
     return DL_OK;
 }
 
-/* What the new group takes over from its parent, if they have the same backend: a counted
- * origin, and the new ranks in it, in memory for the caller to free.  DL_CLOSED: the
- * parent has ended; or why it was aborted. */
+/* Passes on what the new group shares with its parent if both have the same backend: a
+ * counted reference to the origin, and the new ranks in it, written over
+ * `origin_ranks`.  Fails with DL_CLOSED if the parent has ended, or with the cause of
+ * its abort. */
 static dl_status
 inherit(dl_group *parent, const backend_entry *entry, bool is_successor,
         dl_backend_options *options, int *origin_ranks)
@@ -121,7 +122,8 @@ inherit(dl_group *parent, const backend_entry *entry, bool is_successor,
     return DL_OK;
 }
 
-/* What the backend is told; `*ranks` and the origin are for the caller to free. */
+/* Fills in the options of the backend.  The caller frees `*ranks` and drops the
+ * reference to the origin. */
 static dl_status
 backend_options_init(dl_backend_options *options, const dl_group_options *asked,
                      dl_store *store, int **ranks)
@@ -154,7 +156,8 @@ dl_group_refuse(const dl_group_options *asked, dl_store *store)
     if (entry == NULL || entry->refuse == NULL) {
         return;
     }
-    /* What cannot be made may be refused all the same. */
+    /* A refusal is valid even where the parent was aborted and the group cannot be
+     * made. */
     successor.is_successor = true;
     if (backend_options_init(&options, &successor, store, &ranks) == DL_OK
         && (options.store != NULL || options.origin != NULL)) {
@@ -166,7 +169,8 @@ dl_group_refuse(const dl_group_options *asked, dl_store *store)
     (void)dl_fail_again(&error);
 }
 
-/* With everything that the group has to itself. */
+/* Makes the group's backend, with the wrapper that compares calls if that is asked
+ * for. */
 static dl_status
 make_backend(dl_group *group, const dl_group_options *asked,
              const dl_backend_options *options)
@@ -178,7 +182,7 @@ make_backend(dl_group *group, const dl_group_options *asked,
     if (status == DL_OK && is_compared) {
         status = dl_wrapper_backend_wrap(options, &group->backend);
         if (status != DL_OK) {
-            /* The others have met this rank. */
+            /* The other ranks have met this one already and would wait for it. */
             dl_error cause = dl_error_for_others();
             group->backend->ops->abort(group->backend, &cause);
         }
@@ -450,13 +454,14 @@ dl_group_lost(dl_group *group, int rank)
     return status;
 }
 
-/* The closer tries for the turn after it has said so; whoever held it then looks here
- * after it has passed it, and tries as well: one of the two gets it. */
+/* No free is lost: the closing thread sets is_closed and then tries for the turn, and a
+ * holder of the turn passes it and then looks at is_closed.  One of the two gets it. */
 void
 dl_group_free_backend_if_closed(dl_group *group)
 {
     if (atomic_load(&group->is_closed) && dl_lane_try(&group->lane)) {
-        /* It joins threads and gives memory back, maybe after a brief call. */
+        /* Freeing joins threads and returns memory, possibly at the end of a brief
+         * call. */
         dl_blocking_begin();
         free_backend(group);
         dl_lane_pass(&group->lane);
@@ -547,11 +552,11 @@ dl_group_close(dl_group *group)
     dl_device_abort_locked(group, &cause, true);
     pthread_mutex_unlock(&group->lock);
     dl_recorder_leave(&group->seat);
-    /* Those queued learn that it is closed. */
+    /* The queued operations fail with DL_CLOSED. */
     dl_lane_drain(&group->lane);
     dl_group_free_backend_if_closed(group);
     dl_device_free_if_closed(group);
-    /* Whoever keeps the group need not keep its thread. */
+    /* A caller may keep a closed group for long; its thread is not needed any more. */
     dl_blocking_begin();
     dl_lane_retire(&group->lane);
     if (group->device != NULL) {

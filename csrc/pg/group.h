@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A process group: rank, size, sequence numbers, the backend that serves it, and its
- * first failure.  The front door of this folder.  A group that failed is broken: every
- * later call repeats the first cause at once.  Operations of one group run one at a
- * time, in the order of the calls; different groups do not know each other. */
+ * first failure.  This is the interface of the folder to the layers above.  A group
+ * that failed is broken: every later call returns the first cause at once.  Operations
+ * of one group run one at a time, in the order of the calls; different groups are
+ * independent of each other. */
 #ifndef DISTLITE_PG_GROUP_H
 #define DISTLITE_PG_GROUP_H
 
@@ -17,30 +18,33 @@
 typedef struct dl_group dl_group;
 
 typedef struct dl_group_options {
-    const char *name;    /* for error texts and store keys */
-    const char *backend; /* "cpu" or "gloo" */
+    const char *name;
+    const char *backend; /* a name in group.c's table, such as "cpu" or "gloo" */
     int rank;
     int size;
-    int64_t timeout; /* of construction and of every operation, nanoseconds */
-    /* NULL, or a group that all ranks are in, with their ranks there, in the new order. */
+    int64_t timeout; /* nanoseconds; for construction and for each operation */
+    /* NULL, or a group that has all ranks of the new one as members.  `parent_ranks`
+     * holds their ranks in the parent, in the order of the new ranks. */
     dl_group *parent;
     const int *parent_ranks;
-    /* It goes on in the place of the parent, which may have been aborted.  Nothing else can
-     * be made out of a group that was. */
+    /* The new group replaces the parent, which may have been aborted.  Only a successor
+     * can be made out of an aborted group. */
     bool is_successor;
-    bool is_compared; /* ranks compare what they call, at every debug level */
+    bool is_compared; /* ranks compare their calls, at every debug level */
 } dl_group_options;
 
-/* Meets the other ranks through `store` (a reference is taken).  With a parent of the
- * same backend that is not necessary: it returns at once, and the first operation waits
- * for those who have not made it yet.  All members name the same parent and the same
- * name, which none of its living groups has. */
+/* Makes a group and meets its other ranks through `store`, to which it takes a
+ * reference.  With a parent of the same backend the ranks need not meet: the call
+ * returns at once, and the first operation waits for the ranks that have not made the
+ * group yet.  All members pass the same parent and the same name, which no other living
+ * group of the parent has. */
 dl_status dl_group_new(const dl_group_options *options, dl_store *store,
                        dl_group **group);
 
-/* Tells the other members of a group which this rank cannot come to make that, and why: the
- * thread's last error, which stays.  dl_group_new() does so itself; this is for who fails
- * before.  `store` may be NULL where there is a parent.  Best effort. */
+/* Tells the other members of a group that this rank cannot make it, and why: the
+ * thread's last error, which is kept.  dl_group_new() does so itself; this function is
+ * for a caller that fails before it.  `store` may be NULL if there is a parent.  Best
+ * effort. */
 void dl_group_refuse(const dl_group_options *options, dl_store *store);
 
 dl_group *dl_group_ref(dl_group *group);
@@ -55,15 +59,15 @@ int64_t dl_group_timeout(const dl_group *group);
 void dl_group_set_timeout(dl_group *group, int64_t timeout);
 /* The group's timeout as a deadline that starts now. */
 dl_deadline dl_group_deadline(const dl_group *group);
-uint64_t dl_group_sequence(const dl_group *group); /* operations begun so far */
+uint64_t dl_group_sequence(const dl_group *group); /* operations begun */
 
-/* What the ranks are called in the job; copied.  Once, before other threads have the
- * group. */
+/* Sets the ranks that the members have in the job; they are copied.  Called once,
+ * before other threads have the group. */
 dl_status dl_group_set_global_ranks(dl_group *group, const int64_t *ranks);
 
-/* Collectives: every rank calls the same one, in the same order, with the same
- * fingerprint.  DL_INVALID before anything is sent; DL_MISMATCH, DL_PEER_LOST and
- * DL_TIMEOUT name the rank at fault and break the group. */
+/* Collectives.  Every rank calls the same one, in the same order, with the same
+ * fingerprint.  DL_INVALID is returned before anything is sent; DL_MISMATCH,
+ * DL_PEER_LOST and DL_TIMEOUT name the rank at fault and break the group. */
 dl_status dl_group_all_reduce(dl_group *group, const dl_all_reduce_args *args,
                               dl_deadline deadline);
 dl_status dl_group_broadcast(dl_group *group, const dl_broadcast_args *args,
@@ -82,25 +86,28 @@ dl_status dl_group_reduce_scatter(dl_group *group, const dl_reduce_scatter_args 
 dl_status dl_group_all_to_all(dl_group *group, const dl_all_to_all_args *args,
                               dl_deadline deadline);
 
-/* A barrier that names who is missing, over the store alone: on every rank, of those that
- * come late too, the outcome is the same, and a failure leaves the group as it is.
- * `waits_for_all`: until the deadline, to name all that are missing; otherwise the first
- * one, sooner if it is gone.  Every rank makes the same number of these calls. */
+/* A barrier over the store alone, which names the missing ranks.  The outcome is the
+ * same on every rank, including ranks that come late, and a failure leaves the group as
+ * it is.  With `waits_for_all` it waits until the deadline to name all ranks that are
+ * missing; otherwise it names the first one, before the deadline if that rank is gone.
+ * Every rank makes the same number of these calls. */
 dl_status dl_group_monitored_barrier(dl_group *group, bool waits_for_all,
                                      dl_deadline deadline);
 
-/* Whether dl_group_run() takes a few microseconds if nobody is late, and otherwise tells
- * by dl_blocking_begin() (base/blocking.h). */
+/* Returns true if dl_group_run() takes a few microseconds when no rank is late, and
+ * otherwise calls dl_blocking_begin() (base/blocking.h) before it waits. */
 bool dl_group_is_brief(const dl_group *group, dl_op_type op, const void *args);
 
-/* Any of them, by its number; `args` is the struct of `op`, NULL for the barrier. */
+/* Runs the collective `op` and waits for it; `args` is its struct, NULL for the
+ * barrier. */
 dl_status dl_group_run(dl_group *group, dl_op_type op, const void *args,
                        dl_deadline deadline);
 
-/* The same without waiting: checks, copies `args`, queues, and gives the caller a
- * reference.  The elements must stay where they are until the work is done, which `guard`
- * (NULL: the caller sees to it) is asked before they are touched: it fails otherwise, and
- * breaks the group, since the other ranks count on this one. */
+/* Queues the collective without waiting for it: checks and copies `args`, and gives the
+ * caller a reference to the work.  The elements must stay in place until the work is
+ * done.  `guard` is checked before they are touched, or NULL if the caller guarantees
+ * this; if the check fails, so does the operation, and the group breaks, as the other
+ * ranks count on this one. */
 dl_status dl_group_submit_guarded(dl_group *group, dl_op_type op, const void *args,
                                   const dl_guard *guard, dl_deadline deadline,
                                   dl_work **work);
@@ -112,34 +119,35 @@ dl_group_submit(dl_group *group, dl_op_type op, const void *args, dl_deadline de
     return dl_group_submit_guarded(group, op, args, NULL, deadline, work);
 }
 
-/* What a caller who waited needs to know of a message. */
+/* The result of a message that was waited for. */
 typedef struct dl_message_end {
-    int source;        /* the rank that a received message came from */
-    bool keeps_memory; /* see dl_work: the array must stay where it is for good */
+    int source;        /* rank that the message came from */
+    bool keeps_memory; /* see dl_work: the array must never be freed */
 } dl_message_end;
 
-/* Messages between two ranks, DL_SEND, DL_RECV or DL_RECV_ANY, matched by source and tag
- * in the order in which they were sent; not ordered with collectives.  A send is done
- * when its receive has taken it.  DL_MISMATCH on both sides: it is too long for the
- * receive's array, or of another dtype; a shorter one fills the front.  No failure breaks
- * the group.  The second waits, and `end` (unless NULL) is then what is to be known of
- * it. */
+/* Messages between two ranks: DL_SEND, DL_RECV or DL_RECV_ANY, matched by source and
+ * tag in the order in which they were sent, and not ordered with collectives.  A send
+ * is done when its receive has taken it.  A message shorter than the receive's array
+ * fills its front.  DL_MISMATCH on both sides if it is longer or of another dtype.  No
+ * failure breaks the group.  dl_group_exchange() waits for the message and fills in
+ * `end` (unless NULL). */
 dl_status dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
                         dl_deadline deadline, dl_work **work);
 dl_status dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
                             dl_deadline deadline, dl_message_end *end);
 
-/* Frees all waiters with DL_CANCELLED; from any thread, bounded, idempotent.  Groups that
- * others have made out of this one, and this rank has not, are given up as well. */
+/* Aborts the group: all waiters wake with DL_CANCELLED.  May be called from any thread;
+ * bounded and idempotent.  Ranks that wait for this one in a group made out of this
+ * group, which this rank has not made, are told that it will not come. */
 void dl_group_abort(dl_group *group, const char *reason);
 
-/* Before that: compares what ranks called that went ahead of the others, with those that
- * come to it by the deadline.  DL_MISMATCH names both sides.  Does nothing in a group that
- * is broken, or whose turn another thread has. */
+/* Called before an orderly end: compares the calls in which ranks ran ahead of the
+ * others with those of the ranks that reach them by the deadline.  DL_MISMATCH names
+ * both sides.  Does nothing if the group is broken or another thread has the turn. */
 dl_status dl_group_settle(dl_group *group, dl_deadline deadline);
 
-/* Leaves in order: later calls fail with DL_CLOSED.  Peers inside an operation that needs
- * this rank are told that it left. */
+/* Leaves the group in order: later calls fail with DL_CLOSED, and peers inside an
+ * operation that needs this rank are told that it left. */
 void dl_group_close(dl_group *group);
 
 #endif

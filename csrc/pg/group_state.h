@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a group is made of: for group.c, which makes and ends it, and collectives.c,
- * which runs its operations. */
+ * The members of a group.  Shared by the files that implement one: group.c, which makes
+ * and ends it, collectives.c and messages.c, which run its operations, and the few
+ * others of this folder that need its locks or its backend. */
 #ifndef DISTLITE_PG_GROUP_STATE_H
 #define DISTLITE_PG_GROUP_STATE_H
 
@@ -18,7 +19,7 @@ struct dl_group {
     atomic_uint references;
     _Atomic int64_t timeout;
     _Atomic uint64_t sequence;
-    _Atomic uint64_t monitored; /* barriers so far */
+    _Atomic uint64_t monitored; /* monitored barriers called so far */
     /* fixed after init */
     char *name;
     char *backend_name;
@@ -28,41 +29,46 @@ struct dl_group {
     uint32_t fork_generation;
     pid_t creator;
     dl_seat seat;
-    dl_list deadlock_node;         /* guarded by own_waits.c */
-    int32_t *global_ranks;         /* fixed before that knows it; NULL: the same */
-    size_t brief;                  /* of the backend */
-    bool is_on_device;             /* the device side of another: it has such arrays */
-    struct dl_device_side *device; /* serves arrays on devices; NULL: nobody does */
-    /* Its turn is held by whoever carries out an operation, or frees the backend. */
+    dl_list deadlock_node; /* guarded by own_waits.c's lock */
+    /* set before own_waits.c lists the group; NULL if they equal the group's ranks */
+    int32_t *global_ranks;
+    size_t brief; /* as in dl_backend */
+    /* it is the device side of another group and takes device arrays */
+    bool is_on_device;
+    struct dl_device_side *device; /* NULL if no array on a device is served */
+    /* The turn is held by the thread that runs an operation or frees the backend. */
     dl_lane lane;
-    /* changed with lock held */
     pthread_mutex_t lock;
-    dl_backend *backend; /* and with the turn; either suffices to use it */
+    /* Changed with the lock and the turn held; either of them suffices to use it. */
+    dl_backend *backend;
     atomic_bool is_broken;
     atomic_bool is_closed;
-    dl_error cause;    /* of all later calls; fixed once is_broken */
-    bool is_renounced; /* guarded by lock: it was aborted by its owner, or closed */
+    dl_error cause;    /* returned by all later calls; fixed once is_broken */
+    bool is_renounced; /* guarded by lock; aborted by its owner, or closed */
 };
 
-/* DL_CLOSED, or the first cause, or DL_OK. */
+/* Returns DL_OK if the group is usable, DL_CLOSED after its end and in a forked child,
+ * or otherwise the first failure. */
 dl_status dl_group_admit(dl_group *group);
 
-/* DL_PEER_LOST: the rank is gone, as far as the CPU's side can tell. */
+/* Returns dl_backend_ops.watch for `rank`; DL_OK if there is no backend to ask. */
 dl_status dl_group_watch(dl_group *group, int rank);
 
-/* The same of what is known without asking, and of any rank for -1: see dl_backend_ops. */
+/* Returns dl_backend_ops.lost for `rank`, or for any other rank if it is -1. */
 dl_status dl_group_lost(dl_group *group, int rank);
 
-/* A reference, unless its last one is gone: then NULL. */
+/* Takes a reference, unless the last one is gone; returns NULL then. */
 dl_group *dl_group_ref_if_alive(dl_group *group);
 
-/* As dl_group_abort(), with the whole cause. */
+/* Breaks the group with `cause` and aborts its backends, as dl_group_abort() does, but
+ * does not renounce groups that could be made out of it. */
 void dl_group_fail(dl_group *group, const dl_error *cause);
 
-/* Remembers why the group is of no more use, unless it is broken already. */
+/* Breaks the group with `cause`, unless it is broken already. */
 void dl_group_set_cause(dl_group *group, const dl_error *cause);
 
-/* Passes the turn on; the last one out of a closed group frees the backend. */
+/* dl_group_pass_turn() passes the turn on and then does what the other does: frees the
+ * backend if the group is closed and nobody has the turn. */
 void dl_group_pass_turn(dl_group *group);
 void dl_group_free_backend_if_closed(dl_group *group);
 

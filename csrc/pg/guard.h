@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Whether the arrays of an operation that nobody waited for are still where they were
- * when it was called.  The core holds addresses; only the maker of a guard knows whose
- * memory they are of, and keeps that alive, and the guard itself, until the operation has
- * ended. */
+ * A check whether the arrays of an operation that runs after its caller has returned
+ * are still where they were when it was called.  The core holds addresses only; the
+ * maker of a guard knows who owns the memory.  It keeps the owner and the guard alive
+ * until the operation has ended. */
 #ifndef DISTLITE_PG_GUARD_H
 #define DISTLITE_PG_GUARD_H
 
@@ -11,14 +11,14 @@
 
 #include "base/status.h"
 
-/* Embedded in the maker's own. */
+/* Embedded in a struct of its maker. */
 typedef struct dl_guard {
-    /* DL_OK, or DL_BACKEND and what has become of an array; from any thread, with any lock
-     * held: it does not wait. */
+    /* Returns DL_OK, or DL_BACKEND with a text on what became of an array.  May be
+     * called from any thread, with any lock held, and does not block. */
     dl_status (*check)(const struct dl_guard *guard);
 } dl_guard;
 
-/* The same of no guard, NULL. */
+/* Calls the guard; NULL always passes. */
 static inline dl_status
 dl_guard_check(const dl_guard *guard)
 {

@@ -42,7 +42,7 @@ check(const dl_group *group, dl_op_type op, const dl_message_args *args)
     return dl_check_tensor(group, &args->tensor, op != DL_SEND, &fingerprint);
 }
 
-/* With the lock, so that the backend stays. */
+/* Called with the lock held, so that the backend stays. */
 static dl_status
 post_locked(dl_group *group, dl_op_type op, const dl_message_args *args,
             dl_deadline deadline, dl_work **work)
@@ -71,7 +71,8 @@ on_device(dl_op_type op, const dl_message_args *args)
     return (dl_device_item){.op = op, .args = args, .fingerprint = describe(op, args)};
 }
 
-/* The message may have arrived by now, in which case it was begun and ended at once. */
+/* Records a message that was posted.  If it has arrived meanwhile, the record begins
+ * and ends at once. */
 static void
 record(const dl_group *group, dl_op_type op, const dl_message_args *args,
        dl_deadline deadline, dl_work *work)
@@ -90,7 +91,8 @@ dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
         dl_device_item item = on_device(op, args);
         return dl_device_submit(group, &item, deadline, work);
     }
-    /* A forked child may have inherited the lock as it was held. */
+    /* Checked before locking, because a forked child may have inherited the lock
+     * held. */
     DL_TRY(dl_group_admit(group));
     pthread_mutex_lock(&group->lock);
     dl_status status = post_locked(group, op, args, deadline, work);
@@ -120,12 +122,13 @@ dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
     DL_TRY(dl_group_post(group, op, &awaited, deadline, &work));
     dl_status status = dl_work_wait(work, dl_deadline_after(-1));
     if (!dl_work_is_done(work)) {
-        /* Interrupted: the array goes back to its owner, so nobody may write to it. */
+        /* The wait was interrupted and the caller gets its array back, so the message
+         * must not be written to it any more. */
         work->ops->withdraw(work);
         status = DL_INTERRUPTED;
     }
     end->source = work->source;
-    /* Where it has not ended, withdrawing it was enough. */
+    /* If the work has not ended, withdrawing it was enough. */
     end->keeps_memory = dl_work_is_done(work) && work->keeps_memory;
     dl_work_unref(work);
     return status;

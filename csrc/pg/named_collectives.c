@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/group.h"
 
-/* Each collective under its own name, for C callers who know which one they want: the
- * compiler then checks that the struct is that of the operation. */
+/* One function per collective for C callers that know which one they want: the compiler
+ * checks that the struct matches the operation. */
 
 dl_status
 dl_group_all_reduce(dl_group *group, const dl_all_reduce_args *args,

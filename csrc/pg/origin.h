@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a backend knows of its ranks that is as true of every group made out of its own:
- * counted, so that it lives as long as one of these.  A backend embeds it first in a
- * struct of its own, and finds it again in the options of the next group. */
+ * The part of a backend that every group made out of its group shares, such as who its
+ * ranks are and how they are reached.  It is reference-counted and lives as long as the
+ * last of these groups.  A backend embeds it first in a struct of its own, and gets it
+ * back in the options of the next group. */
 #ifndef DISTLITE_PG_ORIGIN_H
 #define DISTLITE_PG_ORIGIN_H
 
