@@ -4,18 +4,18 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* In the order of a description. */
+/* Parts of a description, in the order in which they appear. */
 enum op_detail {
     COUNT = 1,
     DTYPE = 2,
     REDUCE_OP = 4,
-    SIZES = 8, /* of blocks, in place of a root */
+    SIZES = 8, /* hash of sizes, in place of a root */
 };
 
 typedef struct op_entry {
     const char *name;
     unsigned details;
-    const char *root; /* what it is, "from" or "to"; NULL: there is none */
+    const char *root; /* its preposition, "from" or "to"; NULL if there is no root */
 } op_entry;
 
 static const op_entry entries[DL_OP_TYPE_COUNT] = {
@@ -49,7 +49,7 @@ static const op_entry entries[DL_OP_TYPE_COUNT] = {
 
 static const op_entry unknown = {"unknown operation", 0, NULL};
 
-/* Fingerprints come from other ranks: any number may be in them. */
+/* Fingerprints may come from other ranks, with any number as their op. */
 static const op_entry *
 entry_of(uint8_t op)
 {
@@ -64,7 +64,7 @@ dl_op_type_name(uint8_t op)
     return entry_of(op)->name;
 }
 
-/* FNV-1a over whole counts, folded. */
+/* FNV-1a over whole counts instead of bytes, with the high half folded in. */
 static uint64_t
 mix_counts(uint64_t mixed, const dl_tensor *blocks, int count)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a call is, in 16 bytes that ranks compare: an operation whose fingerprints differ
- * fails on every rank, naming both sides, before any data is touched. */
+ * The description of a call in 16 bytes, which ranks compare: an operation whose
+ * fingerprints differ fails on every rank, naming both sides, before any data is
+ * touched. */
 #ifndef DISTLITE_PG_FINGERPRINT_H
 #define DISTLITE_PG_FINGERPRINT_H
 
@@ -12,11 +13,12 @@
 #include "tensor/reduce.h"
 #include "tensor/tensor.h"
 
-/* torch's numbering (Work._get_op_type); from 32 up what torch has no number for. */
+/* The numbers are torch's (Work._get_op_type); operations without one there are
+ * numbered from 32. */
 typedef enum dl_op_type {
     DL_BROADCAST = 0,
     DL_ALL_REDUCE = 1,
-    DL_ALL_REDUCE_COALESCED = 2, /* of several arrays at once, as two others below */
+    DL_ALL_REDUCE_COALESCED = 2, /* several arrays at once, like two others below */
     DL_REDUCE = 3,
     DL_ALL_GATHER = 4,
     DL_ALL_GATHER_COALESCED = 6,
@@ -28,11 +30,11 @@ typedef enum dl_op_type {
     DL_RECV = 13,
     DL_RECV_ANY = 14,
     DL_BARRIER = 15,
-    DL_ALL_GATHER_V = 32, /* of blocks that differ in size */
+    DL_ALL_GATHER_V = 32, /* blocks that differ in size */
     DL_GATHER_V = 33,
     DL_SCATTER_V = 34,
     DL_REDUCE_SCATTER_V = 35,
-    DL_BROADCAST_OBJECTS = 36, /* these four say what each rank has for the others */
+    DL_BROADCAST_OBJECTS = 36, /* these four exchange object cards */
     DL_ALL_GATHER_OBJECTS = 37,
     DL_GATHER_OBJECTS = 38,
     DL_SCATTER_OBJECTS = 39,
@@ -41,15 +43,15 @@ typedef enum dl_op_type {
 } dl_op_type;
 
 typedef struct dl_fingerprint {
-    uint32_t count_low; /* these two: elements; of a block, where all have the same */
+    uint32_t count_low; /* these two: elements, of one block if all are equal */
     uint16_t count_high;
     uint8_t op; /* dl_op_type */
     uint8_t dtype;
-    uint32_t root;   /* or what tells the sizes of blocks, or of pieces, from others */
-    uint32_t detail; /* of DL_OPAQUE: its code; of numbers: the reduction */
+    uint32_t root;   /* or the hash of the sizes of blocks or pieces */
+    uint32_t detail; /* DL_OPAQUE: its code; numbers: the reduction */
 } dl_fingerprint;
 
-/* 48 bits, more than an address space has elements that take any room. */
+/* 48 bits are more than the elements of any array in an address space. */
 static inline uint64_t
 dl_fingerprint_count(const dl_fingerprint *self)
 {
@@ -63,7 +65,7 @@ dl_fingerprint_set_count(dl_fingerprint *self, uint64_t count)
     self->count_high = (uint16_t)(count >> 32);
 }
 
-/* 0 of an operation that does not reduce. */
+/* Returns the reduction; 0, which is DL_SUM, also if the operation does not reduce. */
 static inline uint8_t
 dl_fingerprint_reduce_op(const dl_fingerprint *self)
 {
@@ -78,20 +80,23 @@ dl_fingerprint_equal(const dl_fingerprint *left, const dl_fingerprint *right)
            && left->root == right->root && left->detail == right->detail;
 }
 
-/* "all_reduce"; `op` may come from another rank and be any number. */
+/* Returns the name of an operation, such as "all_reduce"; `op` may come from another
+ * rank and be any number. */
 const char *dl_op_type_name(uint8_t op);
 
-/* What a description needs at most. */
+/* The most room that a description needs. */
 #define DL_FINGERPRINT_TEXT_SIZE 320
 
-/* What tells the sizes of these blocks, or of their pieces, from others; never 0. */
+/* Returns a hash of the sizes of these blocks and of their pieces; never 0. */
 uint32_t dl_fingerprint_of_blocks(const dl_tensor *blocks, int count);
 
-/* "all_reduce(1000 x float32, SUM)", "broadcast(3 x int64, from rank 0)". */
+/* Writes a description such as "all_reduce(1000 x float32, SUM)" or "broadcast(3 x
+ * int64, from rank 0)". */
 void dl_fingerprint_describe(const dl_fingerprint *fingerprint, char *text,
                              size_t size);
 
-/* "3 x float32" for so many bytes of that dtype; "12 bytes" of what is opaque. */
+/* Writes `bytes` bytes in elements of the fingerprint's dtype, "3 x float32", or as "12
+ * bytes" if it is opaque. */
 #define DL_FINGERPRINT_SIZE_TEXT_SIZE 64
 void dl_fingerprint_describe_size(const dl_fingerprint *fingerprint, uint64_t bytes,
                                   char text[DL_FINGERPRINT_SIZE_TEXT_SIZE]);

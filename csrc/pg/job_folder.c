@@ -17,9 +17,10 @@
 #define CLAIM_FILE "claim"
 #define CLAIM_SIZE 4096
 
-/* For a folder that is being removed while this process wants to join it.  The remover
- * holds the lock for as long as unlinking takes, unless it is stopped meanwhile: then the
- * process goes on without a lock, and at worst its recording is not found. */
+/* Attempts, a millisecond apart, for a folder that is being removed while this process
+ * wants to join it.  The remover holds the lock for as long as unlinking takes, unless
+ * it is stopped meanwhile: then the process goes on without a lock, and at worst its
+ * recording is not found. */
 #define LOCK_TRIES 100
 
 static bool
@@ -61,7 +62,8 @@ is_still_there(int fd, const char *path)
            && opened.st_ino == found.st_ino && opened.st_dev == found.st_dev;
 }
 
-/* A folder may be removed between its opening and its locking; -1 and errno. */
+/* Returns a locked descriptor of the folder, or -1 with errno set.  The loop is for a
+ * folder that is removed between opening and locking it. */
 static int
 open_locked(const char *path, bool *is_new)
 {
@@ -88,7 +90,8 @@ open_locked(const char *path, bool *is_new)
     return -1;
 }
 
-/* The page is reserved now: a full file system must not become a bus error later. */
+/* Maps the shared words.  The page is reserved now, since a full file system must not
+ * become a bus error later. */
 static _Atomic int64_t *
 map_claim(int folder)
 {
@@ -145,8 +148,8 @@ remove_files(int folder)
     closedir(list);
 }
 
-/* Converting a shared lock gives it up first, so of several that leave at once the last
- * one to try succeeds. */
+/* Converting a shared lock drops it first, so of several processes that leave at once
+ * the last one to try succeeds. */
 static void
 remove_if_dead(int folder, const char *path)
 {
@@ -171,7 +174,7 @@ dl_job_folder_leave(dl_job_folder *self)
     *self = (dl_job_folder){0};
 }
 
-/* For a process that has no folder: it is alone then. */
+/* Used by a process that has no folder, and is therefore alone. */
 static _Atomic int64_t own_claim;
 
 bool

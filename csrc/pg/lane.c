@@ -6,16 +6,16 @@
 #include "pg/lane_runner.h"
 #include "pg/blocked_threads.h"
 
-/* TAKEN: by somebody, and nobody else asks.  CONTENDED: only a look under the lock tells
- * who has the turn and who asks; whoever passes it on must take that look.  Any other
- * state is the address of a job. */
+/* TAKEN: one thread has the turn, and nobody else wants it.  CONTENDED: the members
+ * under the lock say who has the turn and who waits, and passing the turn takes the
+ * lock.  Any other state is the address of a lone job. */
 enum lane_state {
     FREE = 0,
     TAKEN = 1,
     CONTENDED = 2,
 };
 
-/* What a lane does without its lock is one such step. */
+/* Every step that a lane takes without its lock is one such exchange. */
 static bool
 move(dl_lane *lane, uintptr_t from, uintptr_t to)
 {
@@ -75,7 +75,7 @@ dl_lane_has_lone_job(const dl_lane *lane)
     return atomic_load(&lane->state) > CONTENDED;
 }
 
-/* From here on nobody takes or passes the turn without the lock. */
+/* After this, nobody takes or passes the turn without the lock. */
 static void
 contend_locked(dl_lane *lane)
 {
@@ -109,7 +109,8 @@ pass_locked(dl_lane *lane)
     pthread_cond_broadcast(&lane->moved);
 }
 
-/* Where the turn was never passed on: nobody asked for it, or gave up. */
+/* Grants or frees a turn that nobody passed on: the thread that wanted it gave up, or
+ * the state became contended while the turn was free. */
 static void
 settle_locked(dl_lane *lane)
 {
@@ -144,7 +145,7 @@ dl_lane_run_unlock(dl_lane *lane, dl_job *job)
     atomic_store(&job->is_over, true);
     pass_locked(lane);
     pthread_mutex_unlock(&lane->lock);
-    /* May free the lane's owner: the last word. */
+    /* May free the lane's owner, so the lane is not touched after it. */
     job->release(job);
 }
 
@@ -153,11 +154,12 @@ count_helped(dl_lane *lane)
 {
     uint64_t helped = atomic_load_explicit(&lane->helped, memory_order_relaxed);
 
-    /* Only by who has the turn, or is about to. */
+    /* Not an atomic increment: only the thread that has the turn, or is about to,
+     * counts. */
     atomic_store_explicit(&lane->helped, helped + 1, memory_order_relaxed);
 }
 
-/* With the turn, and without the lock. */
+/* Runs a lone job, with the turn and without the lock. */
 static void
 run_lone(dl_lane *lane, dl_job *job)
 {
@@ -168,16 +170,16 @@ run_lone(dl_lane *lane, dl_job *job)
     job->release(job);
 }
 
-/* Whoever runs a job stays with it until its end. */
+/* A thread that begins a job stays with it until its end. */
 static bool
 has_time_for(const dl_job *job, dl_deadline deadline)
 {
     return job->deadline.at <= deadline.at;
 }
 
-/* One step of waiting with the lock held, which is dropped meanwhile: runs a job if
- * there is one to run and time for it, otherwise waits for a move.  Jobs but its own may
- * be of any size. */
+/* One step of waiting: runs a job if there is one to run and time for it, and otherwise
+ * waits for a signal.  Called with the lock held, which is released meanwhile.  Jobs
+ * other than `own` may take any time, so blocking is announced before them. */
 static dl_status
 help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
 {
@@ -213,7 +215,7 @@ wait_for_turn(dl_lane *lane, dl_deadline deadline)
     dl_blocked_end();
     if (!self.has_turn) {
         dl_list_remove(&self.node);
-        /* The one behind may be a job that others can run now. */
+        /* The next in the queue may be a job that other threads can run now. */
         settle_locked(lane);
         return status;
     }
@@ -221,7 +223,7 @@ wait_for_turn(dl_lane *lane, dl_deadline deadline)
         pass_locked(lane);
         return status;
     }
-    return DL_OK; /* even if it came together with the deadline */
+    return DL_OK; /* even if the deadline passed with it */
 }
 
 dl_status
@@ -274,7 +276,7 @@ dl_status
 dl_lane_submit(dl_lane *lane, dl_job *job)
 {
     dl_lane_runner *runner = atomic_load(&lane->runner);
-    int64_t queued_at = job->queued_at; /* of a lone job that is over by then */
+    int64_t queued_at = job->queued_at; /* a lone job may be gone after the exchange */
 
     job->entry.is_job = true;
     atomic_init(&job->is_over, false);
@@ -292,14 +294,14 @@ dl_lane_submit(dl_lane *lane, dl_job *job)
     return status;
 }
 
-/* With the lock, and not of a lone job. */
+/* Called with the lock held, and not for a lone job. */
 static bool
 has_begun(const dl_job *job)
 {
     return job->entry.node.next == NULL;
 }
 
-/* With the lock held, which is dropped meanwhile. */
+/* Called with the lock held, which is released meanwhile. */
 static void
 expire(dl_lane *lane, dl_job *job)
 {
@@ -311,8 +313,8 @@ expire(dl_lane *lane, dl_job *job)
     pthread_cond_broadcast(&lane->moved);
 }
 
-/* As help_or_wait(), and by the job's own deadline, too, until it has begun: then it
- * keeps to that itself. */
+/* As help_or_wait(), but ends at the job's own deadline as well until the job has
+ * begun; from then on its `run` keeps that deadline. */
 static dl_status
 join_once(dl_lane *lane, dl_job *job, dl_deadline deadline, bool *has_expired)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The order of one group's operations: a turn that is handed on in the order of asking.
- * Threads ask for it and wait; jobs are asked for and left to whoever has time: a thread
- * that waits for them or behind them, or else, a little later, the lane's own thread.
- * So a job that is waited for at once costs no change of threads, and one that nobody
- * waits for runs all the same.  A job that has begun cannot change threads: a thread that
- * gives up earlier than the job does leaves it to the lane's own, and only waits.  Knows
- * nothing of groups or of what jobs do. */
+ * The order of one group's operations: a turn that is granted in the order of requests.
+ * Threads request the turn and wait for it.  Jobs are queued and run by whichever
+ * thread has time: one that waits for the job or behind it, or a little later the
+ * lane's own thread.  A job that is waited for at once thus costs no context switch,
+ * and one that nobody waits for runs all the same.  A job that has begun cannot change
+ * threads, so a thread whose deadline is earlier than the job's leaves the job to the
+ * lane's thread and only waits.  Knows nothing of groups or of what jobs do. */
 #ifndef DISTLITE_PG_LANE_H
 #define DISTLITE_PG_LANE_H
 
@@ -18,74 +18,81 @@
 #include "base/list.h"
 #include "base/status.h"
 
-/* Who stands in the queue: a thread, or a job. */
+/* An entry of the queue: a waiting thread, or a job. */
 typedef struct dl_lane_entry {
     dl_list node;
     bool is_job;
-    bool has_turn; /* threads; guarded by the lane's lock */
+    bool has_turn; /* for threads; guarded by the lane's lock */
 } dl_lane_entry;
 
 typedef struct dl_job {
-    dl_lane_entry entry;  /* in no queue once it has begun */
-    int64_t queued_at;    /* by whoever submits it, as the next */
-    dl_deadline deadline; /* its own, which it keeps to whichever thread runs it */
+    dl_lane_entry entry;  /* in no queue once the job has begun */
+    int64_t queued_at;    /* set by the submitter, like `deadline` */
+    dl_deadline deadline; /* kept by `run` on whichever thread */
     atomic_bool is_over;
-    /* With the turn, without locks, on any thread; once. */
+    /* Called once on any thread, with the turn and without locks. */
     void (*run)(struct dl_job *job);
-    /* In place of `run`, without the turn, on a thread that waits for the job: its
-     * deadline has passed before its turn has come. */
+    /* Called in place of `run` on a thread that waits for the job, without the turn, if
+     * the deadline passes before the job's turn has come. */
     void (*expire)(struct dl_job *job);
-    /* After `is_over` has been set: the lane knows the job no more. */
+    /* Called after `is_over` was set: the lane does not touch the job any more. */
     void (*release)(struct dl_job *job);
 } dl_job;
 
 struct dl_lane_runner;
 
 typedef struct dl_lane {
-    /* Nobody's, somebody's, contended; or the address of the one job that was asked for
-     * while nobody else asks: then it takes no lock to queue it and to run it. */
+    /* Free, taken, contended, or the address of the only job, which was queued while
+     * nobody else wanted the turn: such a lone job is queued and run without the
+     * lock. */
     atomic_uintptr_t state;
-    _Atomic(uint64_t) helped;                /* jobs run by those who waited */
-    _Atomic(struct dl_lane_runner *) runner; /* from the first job on */
+    _Atomic(uint64_t) helped;                /* jobs run by waiting threads */
+    _Atomic(struct dl_lane_runner *) runner; /* set by the first job */
     pthread_mutex_t lock;
     /* guarded by lock */
-    bool is_held; /* while the state is contended */
+    bool is_held; /* valid while the state is contended */
     dl_list queue;
-    pthread_cond_t moved; /* the turn was passed, or a job ended */
+    pthread_cond_t moved; /* signalled when the turn is passed or a job ends */
 } dl_lane;
 
 void dl_lane_init(dl_lane *lane);
 
-/* Nobody has the turn or waits for it.  Ends the lane's thread; may be called on it. */
+/* Ends the lane's thread, on which it may be called, and frees what the lane owns.
+ * Nobody may have the turn or wait for it. */
 void dl_lane_fini(dl_lane *lane);
 
-/* Ends the lane's thread, as dl_lane_runner_retire() says; a later job starts another. */
+/* Ends the lane's thread as dl_lane_runner_retire() does; a later job starts another
+ * one. */
 void dl_lane_retire(dl_lane *lane);
 
-/* In a forked child, which has no such thread. */
+/* Called instead of dl_lane_fini() in a forked child, where the lane's thread does not
+ * run. */
 void dl_lane_forget(dl_lane *lane);
 
-/* DL_TIMEOUT (no text written) or DL_INTERRUPTED: not taken.  Two atomic operations when
- * nobody else asks; runs the jobs queued before, if their deadlines are not later. */
+/* Waits for the turn and takes it.  DL_TIMEOUT (no text written) and DL_INTERRUPTED:
+ * not taken.  Costs two atomic operations together with dl_lane_pass() when nobody else
+ * wants the turn.  Meanwhile it runs the jobs queued before it whose deadlines are not
+ * later than `deadline`. */
 dl_status dl_lane_take(dl_lane *lane, dl_deadline deadline);
 
-/* Does not wait. */
+/* Takes the turn if it is free; does not block. */
 bool dl_lane_try(dl_lane *lane);
 
 void dl_lane_pass(dl_lane *lane);
 
-/* Queues a job, which stays in place until its release.  One atomic operation when nobody
- * else asks, and two to join it then. */
+/* Queues a job, which must stay in place until its release.  Costs one atomic operation
+ * when nobody else wants the turn, and joining the job two more. */
 dl_status dl_lane_submit(dl_lane *lane, dl_job *job);
 
-/* Until the job is over, running what comes before it and itself where nobody does yet,
- * but nothing whose deadline is later than the one that this wait keeps to.  A job whose
- * own deadline passes before its turn has come is expired.  DL_TIMEOUT (no text written):
- * it is not over, and goes on.  DL_INTERRUPTED: it goes on, or has ended just now; an
- * interrupt is reported once, so the end does not hide it. */
+/* Waits until the job is over.  Meanwhile it runs the jobs before it, and the job
+ * itself, if nobody does so yet, but none whose deadline is later than that of this
+ * wait.  A job whose own deadline passes before its turn has come is expired.
+ * DL_TIMEOUT (no text written): the job is not over, and goes on.  DL_INTERRUPTED: the
+ * job goes on, or has just ended; an interrupt is reported once, so the end does not
+ * hide it. */
 dl_status dl_lane_join(dl_lane *lane, dl_job *job, dl_deadline deadline);
 
-/* Runs all jobs that nobody has begun. */
+/* Runs queued jobs until a thread has the turn or is next in the queue. */
 void dl_lane_drain(dl_lane *lane);
 
 #endif

@@ -7,15 +7,17 @@
 #include "base/thread.h"
 #include "pg/blocked_threads.h"
 
-/* How long a job waits for somebody to wait for it: more than a few small operations
- * take, less than anybody would call a delay.  It doubles from look to look, up to the
- * most, while others have run all jobs themselves: looking costs them more than it seems,
- * as on most machines a timer is set and interrupts for it. */
+/* The time that a job is left for somebody to wait for it: longer than a few small
+ * operations take, and too short to be noticed as a delay.  It doubles from look to
+ * look up to MOST_PATIENCE while other threads have run all jobs themselves.  Each look
+ * costs those threads more than it seems, as on most machines it sets a timer that
+ * interrupts. */
 #define PATIENCE (50 * INT64_C(1000))
 #define MOST_PATIENCE (16 * PATIENCE)
 
-/* Awake after the last job, looking this often: sleeping deeply at once would make each
- * first job of a burst pay for a wake-up, looking more often would take a core. */
+/* The time that the thread stays awake after the last job, and the interval of its
+ * looks.  Sleeping at once would make the first job of each burst pay for a wake-up,
+ * and looking more often would occupy a core. */
 #define LINGER (5 * DL_MILLISECOND)
 #define LOOK_EVERY (100 * INT64_C(1000))
 
@@ -24,31 +26,33 @@ struct dl_lane_runner {
     pthread_t thread;
     pthread_cond_t wanted;
     _Atomic(int64_t) last_wanted;
-    atomic_bool
-        is_asleep; /* changed with the lane's lock held, which guards all below */
+    /* changed with the lane's lock held, which guards all members below */
+    atomic_bool is_asleep;
     int64_t patience;
     uint64_t helped;    /* as of the last look */
-    bool is_in_a_hurry; /* until it has run a job */
+    bool is_in_a_hurry; /* cleared when it runs a job */
     bool is_stopping;
-    bool is_orphan; /* this thread only: it freed the lane itself */
+    bool is_orphan; /* this thread only: one of its jobs freed the lane */
     bool has_thread;
     bool is_retiring; /* the thread ends as soon as nothing is queued */
-    bool is_detached; /* it does so by itself: nobody joins it */
-    bool has_ended;   /* it has looked for the last time */
+    bool is_detached; /* it ends detached: nobody joins it */
+    bool has_ended;   /* it has left its loop */
 };
 
-/* What a job that is being run may take to end before its group is left to itself. */
+/* The time that dl_lane_runner_retire() gives a running job before it detaches the
+ * thread. */
 #define RETIREMENT DL_SECOND
 
-/* With the lock held, which is dropped meanwhile.  A hurry cuts it short. */
+/* Sleeps for `span`, or until dl_lane_runner_hurry().  Called with the lock held, which
+ * is released meanwhile. */
 static void
 nap(dl_lane_runner *self, int64_t span)
 {
     (void)dl_condition_wait_until(&self->wanted, &self->lane->lock, dl_now() + span);
 }
 
-/* No lost wake-up: it says that it sleeps and then looks for a job once more; who queues
- * one does so and then looks for sleepers. */
+/* No wake-up is lost: the thread sets is_asleep and then looks for a job once more,
+ * while a submitter queues its job and then looks at is_asleep. */
 static void
 sleep_until_wanted(dl_lane_runner *self)
 {
@@ -71,7 +75,7 @@ learn_patience(dl_lane_runner *self)
     self->patience = self->patience < MOST_PATIENCE ? self->patience : MOST_PATIENCE;
 }
 
-/* One look.  False: the lane is gone. */
+/* Looks once for a job and runs or awaits it.  Returns false if the lane is gone. */
 static bool
 look(dl_lane_runner *self)
 {
@@ -80,14 +84,15 @@ look(dl_lane_runner *self)
     int64_t idle = now - atomic_load(&self->last_wanted);
 
     learn_patience(self);
-    /* A lone job is the last that was queued, and is left where it is found quickest. */
+    /* A lone job was queued at last_wanted.  It is left in the state word, where a
+     * thread that waits for it takes it without the lock. */
     if (dl_lane_has_lone_job(lane) && idle < self->patience) {
         nap(self, self->patience - idle);
         return true;
     }
     dl_job *job = dl_lane_next_job(lane);
     if (job == NULL && !dl_list_is_empty(&lane->queue)) {
-        /* Somebody has the turn, maybe for long; passing it on ends the wait. */
+        /* The turn is taken, maybe for long; passing it on signals `moved`. */
         dl_condition_wait(&lane->moved, &lane->lock, dl_deadline_after(-1));
     } else if (job == NULL && idle > LINGER) {
         sleep_until_wanted(self);
@@ -107,14 +112,15 @@ look(dl_lane_runner *self)
     return true;
 }
 
-/* With the lock. */
+/* Called with the lock held. */
 static bool
 has_jobs(const dl_lane_runner *self)
 {
     return dl_lane_has_lone_job(self->lane) || !dl_list_is_empty(&self->lane->queue);
 }
 
-/* With the lock: whoever queues a job from now on starts another thread. */
+/* Resets the members of a thread that has ended, so that the next job starts another
+ * one.  Called with the lock held. */
 static void
 forget_thread(dl_lane_runner *self)
 {
@@ -131,7 +137,7 @@ run(void *argument)
     dl_lane_runner *self = argument;
 
     dl_blocked_disown();
-    /* The kernel's usual slack is as long as the patience. */
+    /* The kernel's default timer slack, 50 us, is as long as PATIENCE. */
     prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&self->lane->lock);
     while (!self->is_stopping && (!self->is_retiring || has_jobs(self))) {
@@ -149,7 +155,7 @@ run(void *argument)
     return NULL;
 }
 
-/* With the lock. */
+/* Called with the lock held. */
 static dl_status
 start_thread(dl_lane_runner *self)
 {
@@ -193,7 +199,7 @@ dl_lane_runner_want(dl_lane_runner *runner, int64_t queued_at)
 void
 dl_lane_runner_wake(dl_lane_runner *runner)
 {
-    /* Without a thread the job is left to those who wait for it. */
+    /* If no thread can be started, the job is left to those who wait for it. */
     if (!runner->has_thread && !runner->is_stopping) {
         (void)start_thread(runner);
         return;
@@ -220,7 +226,8 @@ detach(dl_lane_runner *self)
     }
 }
 
-/* With the lock, which is dropped meanwhile.  False: a job is still being run. */
+/* Joins the thread if it ends within RETIREMENT; returns false if it still runs a job.
+ * Called with the lock held, which is released meanwhile. */
 static bool
 join_for_a_while(dl_lane_runner *self)
 {
@@ -255,7 +262,7 @@ dl_lane_runner_retire(dl_lane_runner *runner)
         } else {
             detach(runner);
         }
-        /* One may have been queued while nobody looked any more. */
+        /* A job may have been queued after the thread's last look. */
         if (!runner->has_thread && has_jobs(runner)) {
             (void)start_thread(runner);
         }

@@ -7,13 +7,13 @@
 #include "pg/doing_publisher.h"
 #include "pg/recorder.h"
 
-/* Late ranks told one by one; of more of them the number. */
+/* Late ranks that are described one by one; the others are only counted. */
 #define TOLD_RANKS 3
 
-/* Notes that are looked for in the store: a few more than are told. */
+/* Notes that are read from the store at most: a few more than are described, as some
+ * turn out not to be late. */
 #define MOST_ASKED 6
 
-/* Ranks looked for. */
 #define LATE_RANKS DL_WAIT_AWAITED
 
 typedef struct late_rank {
@@ -28,7 +28,7 @@ typedef struct late_list {
     int64_t sequence;
     bool is_message;
     int count;
-    int asked; /* notes in the store */
+    int asked; /* notes requested from the store */
     late_rank ranks[LATE_RANKS];
 } late_list;
 
@@ -54,7 +54,7 @@ take_recording(void *context, const char *path, dl_bytes snapshot)
     return true;
 }
 
-/* It was so when that was written. */
+/* The description is as old as the note, so its span grows by the note's age. */
 static void
 take_old(late_rank *late, const dl_doing *doing, int64_t written)
 {
@@ -65,7 +65,7 @@ take_old(late_rank *late, const dl_doing *doing, int64_t written)
     late->is_known = true;
 }
 
-/* What the store knows of a rank whose recording is on another host. */
+/* Asks the store for a rank whose recording is not on this host. */
 static void
 ask(late_list *self, late_rank *late, const dl_wait_state *state, dl_store *store)
 {

@@ -6,14 +6,15 @@
 #include "pg/group_state.h"
 #include "pg/roll_call.h"
 
-/* Every rank says that it has come, and rank 0 waits for all of them.  Then there is one
- * verdict, for all: whoever is the first to write it decides, be it rank 0 that counted,
- * or another one that rank 0 has kept waiting for too long.  So no rank passes a barrier
- * that others have given up, and those who come late find out at once. */
+/* Every rank announces its arrival, and rank 0 waits for all of them.  Then there is
+ * one verdict for all ranks.  The first rank to write it decides: rank 0, which has
+ * counted the arrivals, or another rank that rank 0 has kept waiting for too long.  So
+ * no rank passes a barrier that others have given up, and ranks that come late learn
+ * the verdict at once. */
 
 #define PASSED "passed"
 
-/* Of a verdict and of what led to it. */
+/* Room for a verdict and its reasons. */
 #define REASON_SIZE 1200
 
 typedef struct barrier {
@@ -22,7 +23,7 @@ typedef struct barrier {
     bool waits_for_all;
     dl_deadline deadline;
     dl_roll_call arrivals;
-    dl_roll_call verdict; /* of one member, rank 0 */
+    dl_roll_call verdict; /* has one member, rank 0 */
 } barrier;
 
 static int64_t
@@ -59,14 +60,15 @@ begin(dl_group *group, bool waits_for_all, dl_deadline deadline)
     self.verdict.topic = "monitored-verdict";
     self.verdict.rank = 0;
     self.verdict.size = 1;
-    /* All that are missing are wanted, those that are gone and those that are late. */
+    /* All missing ranks are wanted, so the wait does not end at the first that is
+     * gone. */
     if (waits_for_all) {
         self.arrivals.watch = NULL;
     }
     return self;
 }
 
-/* Writes `wanted` unless there is a verdict, and gives the one that holds. */
+/* Writes `wanted` unless there is a verdict already; `held` becomes the valid one. */
 static dl_status
 decide(const barrier *self, const char *wanted, dl_buffer *held)
 {
@@ -79,7 +81,8 @@ decide(const barrier *self, const char *wanted, dl_buffer *held)
                                 dl_group_deadline(self->group));
 }
 
-/* After all have come nobody can need what was said in the barrier before. */
+/* Deletes this rank's keys of the barrier before, which nobody can need after all ranks
+ * have reached this one. */
 static void
 tidy(const barrier *self)
 {
@@ -91,7 +94,7 @@ tidy(const barrier *self)
     }
 }
 
-/* What `held` means for a rank that has come. */
+/* Turns the verdict into this rank's result. */
 static dl_status
 obey(const barrier *self, const dl_buffer *held, dl_status failure)
 {
@@ -115,7 +118,7 @@ obey(const barrier *self, const dl_buffer *held, dl_status failure)
     return status;
 }
 
-/* Why each of those that have not come never will, where that is known. */
+/* Lists why each missing rank will never come, as far as that is known. */
 static void
 describe_gone(const barrier *self, const dl_buffer *words, char *text, size_t size)
 {
@@ -156,7 +159,7 @@ describe_missing(const barrier *self, const dl_buffer *words, char text[REASON_S
              self->group->name, missing.text);
 }
 
-/* Rank 0. */
+/* Rank 0: waits for all arrivals and decides. */
 static dl_status
 count(const barrier *self, dl_buffer *words, dl_buffer *held)
 {
@@ -187,7 +190,7 @@ count_arrivals(const barrier *self, dl_buffer *held)
     return status;
 }
 
-/* Rank 0 itself is missing, or gone: this one gives up for all. */
+/* Rank 0 is missing or gone: this rank decides for all that the barrier has failed. */
 static dl_status
 give_up(const barrier *self, dl_status status, int gone, dl_buffer *held)
 {
@@ -205,7 +208,9 @@ give_up(const barrier *self, dl_status status, int gone, dl_buffer *held)
     return obey(self, held, status);
 }
 
-/* While rank 0 is in the barrier and counts, it has its own time for that. */
+/* Waits for the verdict.  While rank 0 is in the barrier it counts until its own
+ * deadline, which may be later than this rank's, so this rank waits for as long once
+ * more. */
 static dl_status
 wait_for_verdict(const barrier *self, dl_buffer *held)
 {
@@ -229,7 +234,7 @@ wait_for_verdict(const barrier *self, dl_buffer *held)
     return status == DL_OK ? obey(self, held, DL_TIMEOUT) : status;
 }
 
-/* Also while another thread closes the group. */
+/* Takes the lock, because another thread may be closing the group. */
 static bool
 is_alone(dl_group *group)
 {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* With more of them the first ones tell enough. */
+/* If there are more, the first ones suffice. */
 #define NAMED_RANKS 16
 
 dl_status

@@ -8,11 +8,11 @@
 #include "base/interrupt.h"
 #include "pg/blocked_threads.h"
 
-/* Between two looks for ranks that are gone: a death is told within a second, and a
- * healthy wait asks the store seldom. */
+/* The interval of looks for ranks that are gone: a death is reported within a second,
+ * and a wait without one asks the store seldom. */
 #define SLICE (400 * DL_MILLISECOND)
 
-/* The store's answer to what it need not wait for. */
+/* The time that the store has for requests that it answers at once. */
 #define ANSWER_LIMIT (5 * DL_SECOND)
 
 static dl_bytes
@@ -46,7 +46,7 @@ dl_roll_call_peek(const dl_roll_call *self, uint64_t number, int rank, dl_buffer
     return exists ? dl_store_get(self->store, asked, words, answer) : DL_OK;
 }
 
-/* One look at everybody. */
+/* Reads the words of all ranks that have come meanwhile. */
 static dl_status
 peek_all(const dl_roll_call *self, uint64_t number, dl_buffer *words)
 {
@@ -58,7 +58,8 @@ peek_all(const dl_roll_call *self, uint64_t number, dl_buffer *words)
     return DL_OK;
 }
 
-/* First that it is gone, then whether it came: it may have done both meanwhile. */
+/* A rank that is gone is looked for once more afterwards: it may have come and then
+ * gone. */
 static dl_status
 watch_absent(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone)
 {
@@ -89,7 +90,7 @@ write_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
     return make_key(self->roll, self->number, rank, text);
 }
 
-/* One waiting look: all keys, for a slice. */
+/* Waits for all keys, for one slice. */
 static dl_status
 listen(const dl_roll_call *self, const dl_rank_keys *keys, dl_buffer *words,
        dl_deadline deadline)
@@ -98,7 +99,7 @@ listen(const dl_roll_call *self, const dl_rank_keys *keys, dl_buffer *words,
                             dl_deadline_sooner(deadline, SLICE));
 }
 
-/* For whoever looks for deadlocks. */
+/* Reports the wait to the deadlock detector. */
 static void
 note_wait(const dl_roll_call *self, const dl_buffer *words, dl_deadline deadline)
 {
@@ -112,7 +113,7 @@ note_wait(const dl_roll_call *self, const dl_buffer *words, dl_deadline deadline
     dl_blocked_look(self->record, &awaited, deadline);
 }
 
-/* After it: who has come, who never will. */
+/* Looks after a slice which ranks have come, and which never will. */
 static dl_status
 look(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone,
      dl_deadline deadline)
@@ -123,7 +124,8 @@ look(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone,
     return watch_absent(self, number, words, gone);
 }
 
-/* The last to come may have come after the last look that waited. */
+/* Turns DL_TIMEOUT into DL_OK if no rank is absent: the last one may have come after
+ * the last slice. */
 static dl_status
 count_absent(const dl_roll_call *self, const dl_buffer *words, dl_status status)
 {
@@ -164,7 +166,7 @@ dl_roll_call_forget(const dl_roll_call *self, uint64_t number)
     bool existed;
     char name[DL_RANK_KEY_SIZE];
 
-    /* What stays behind does no harm but take room. */
+    /* A key that stays behind only takes room. */
     (void)dl_store_delete_key(self->store, make_key(self, number, self->rank, name),
                               &existed, dl_deadline_after(ANSWER_LIMIT));
 }

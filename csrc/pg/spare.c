@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* Of x86 and of most others; elsewhere it is as good as any. */
+/* The size on x86 and most other machines; elsewhere it does no harm. */
 #define LARGE_PAGE ((size_t)2 << 20)
 
 typedef struct spare {
@@ -17,11 +17,11 @@ typedef struct spare {
 } spare;
 
 static struct {
-    /* Who finds it set does without the list, rather than wait: a forked child may find
-     * it set for ever. */
+    /* A thread that finds it set does without the list instead of waiting: in a forked
+     * child it may be set forever. */
     atomic_flag is_busy;
     /* guarded by is_busy */
-    spare *first; /* the one that came last */
+    spare *first; /* the latest one */
 } waiting = {.is_busy = ATOMIC_FLAG_INIT};
 
 static bool
@@ -47,7 +47,7 @@ free_all(spare *first)
     }
 }
 
-/* Cuts off those that came first, until the others are no more than the limit. */
+/* Cuts the oldest entries off the list, so that the others stay within the limit. */
 static spare *
 cut(void)
 {
@@ -70,9 +70,10 @@ give_back(dl_region *region)
     spare *rest = self;
 
     self->next = NULL;
-    /* Larger than all that may wait: it would only drive out the others. */
+    /* A larger one would only push out all others. */
     if (region->size <= DL_SPARE_LIMIT) {
-        /* Who writes to the pages has them back; old kernels just keep them. */
+        /* A write to the pages takes them back; kernels without MADV_FREE just keep
+         * them. */
         (void)madvise(region->memory, region->size, MADV_FREE);
         if (enter()) {
             self->next = waiting.first;
@@ -84,7 +85,8 @@ give_back(dl_region *region)
     free_all(rest);
 }
 
-/* The smallest that has room, and not too much of it: the array keeps all. */
+/* Takes the smallest entry that fits.  Entries of more than twice the size do not,
+ * since the array would keep all of it. */
 static spare *
 take(size_t size)
 {
@@ -108,7 +110,7 @@ take(size_t size)
     return taken;
 }
 
-/* Begins at a large page, which not every kernel sees to. */
+/* Maps memory that begins at a large page, which not every kernel sees to by itself. */
 static uint8_t *
 map(size_t size)
 {

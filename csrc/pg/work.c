@@ -69,7 +69,8 @@ reverse(dl_work_notice *first)
     return reversed;
 }
 
-/* In the order of asking.  A notice's owner may free it, and the work, in its call. */
+/* Calls the notices in the order in which they were registered.  A notice may free
+ * itself and drop the work. */
 static void
 call_notices(dl_work_notice *last)
 {
@@ -80,8 +81,9 @@ call_notices(dl_work_notice *last)
     }
 }
 
-/* The end and dl_work_attach() both say what they do before they look at what the other
- * has done: one of them, and only one, finds both. */
+/* dl_work_finish_at() sets DL_WORK_DONE before it looks for a record, and
+ * dl_work_attach() sets the record before it looks for DL_WORK_DONE: at least one of
+ * them sees both, and the exchange lets only one complete the record. */
 static void
 complete_record(dl_work *work)
 {
@@ -99,7 +101,8 @@ dl_work_finish(dl_work *work, dl_status status)
 void
 dl_work_finish_at(dl_work *work, dl_status status, int64_t now)
 {
-    /* The interrupted thread is told as it returns; to all others it was cancelled. */
+    /* Only the interrupted call returns DL_INTERRUPTED; for all others the work was
+     * cancelled. */
     work->status = status == DL_INTERRUPTED ? DL_CANCELLED : status;
     if (status != DL_OK) {
         (void)dl_deadlock_explain(atomic_load(&work->record));
@@ -163,7 +166,8 @@ dl_work_wait(dl_work *work, dl_deadline deadline)
                 "waiting for %s timed out after %" PRId64 "ms; it has not ended",
                 dl_op_type_name((uint8_t)work->op), deadline.limit / DL_MILLISECOND);
         }
-        /* An interrupt counts more than an end that came with it: it is told only once. */
+        /* An interrupt takes precedence over an end that came with it, as it is
+         * reported only once. */
         if (!dl_work_is_done(work) || status == DL_INTERRUPTED) {
             return status;
         }

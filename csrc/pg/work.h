@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * An operation that its caller did not wait for: counted references, done once, kept
- * with its result for as long as somebody asks.  What drives it on is its maker's
- * business: a lane's job, or the matching of messages.  Dropping the last reference of a
- * caller is harmless: the maker holds one until it is done. */
+ * An asynchronous operation: reference-counted, done once, and kept with its result as
+ * long as somebody holds a reference.  Its maker drives it, as a lane's job or by
+ * matching messages.  A caller may drop its last reference at any time: the maker holds
+ * one until the work is done. */
 #ifndef DISTLITE_PG_WORK_H
 #define DISTLITE_PG_WORK_H
 
@@ -18,23 +18,26 @@
 typedef struct dl_work dl_work;
 
 typedef struct dl_work_ops {
-    /* Waits for the end, helping where it can.  DL_TIMEOUT (no text written) or
-     * DL_INTERRUPTED: it has not come. */
+    /* Waits for the end, and helps to reach it where it can.  DL_TIMEOUT (no text
+     * written) and DL_INTERRUPTED: the work has not ended. */
     dl_status (*wait)(dl_work *work, dl_deadline deadline);
-    /* Gives it up where that is possible; then it is done soon.  NULL: it is not. */
+    /* Withdraws the work if that is still possible, so that it is done soon.  NULL if
+     * it never is. */
     void (*withdraw)(dl_work *work);
-    /* With the last reference. */
+    /* Called when the last reference is dropped. */
     void (*free)(dl_work *work);
-    /* Of work on a device, else NULL: looks whether it has ended; and makes a stream of
-     * the device wait for it, without waiting itself. */
+    /* For work on a device, otherwise NULL: `poll` looks whether the work has ended;
+     * `order` makes a stream of the device wait for it, without blocking the caller. */
     void (*poll)(dl_work *work);
     dl_status (*order)(dl_work *work, void *stream);
-    /* The same for the streams that its arrays were ordered by when it began. */
+    /* Orders the streams of the work's arrays, as given when it began, after the
+     * work. */
     dl_status (*order_arrays)(dl_work *work);
 } dl_work_ops;
 
-/* Whom to tell of the end; embedded in whoever wants to hear.  Called once, without
- * locks, on the thread that ends the work, or at once if it has ended. */
+/* A callback for the end of a work, embedded in a struct of whoever asks.  It is called
+ * once, without locks, on the thread that ends the work, or at once if the work has
+ * ended. */
 typedef struct dl_work_notice {
     struct dl_work_notice *next;
     void (*call)(struct dl_work_notice *notice);
@@ -42,45 +45,48 @@ typedef struct dl_work_notice {
 
 /* Embedded first in every kind of work. */
 struct dl_work {
-    const dl_work_ops *ops; /* fixed after init, as op */
+    const dl_work_ops *ops; /* fixed after init, like op */
     dl_op_type op;
-    int creator; /* number of the process that began it */
-    /* Its wait calls dl_blocking_begin() before it takes long: worth holding on to what
-     * others want.  Set right after init. */
+    int creator; /* pid of the process that began it */
+    /* Its wait calls dl_blocking_begin() before it takes long, so a waiting caller may
+     * keep locks that other threads want until then.  Set right after init. */
     bool is_brief;
-    bool is_queued; /* it has a turn to wait for, from which on it has a number */
+    bool is_queued; /* waits for its turn, and gets a sequence number with it */
     atomic_uint references;
-    /* Those to be told, the last to ask first; once it is done, what is at no address. */
+    /* The notices, the latest first; DL_WORK_DONE once the work is done. */
     _Atomic(dl_work_notice *) notices;
-    _Atomic(dl_record *) record; /* to be completed with the work; may be NULL */
-    /* Number of the operation in its group, from 1; 0: it has not begun, or is a message. */
+    _Atomic(dl_record *) record; /* completed with the work; may be NULL */
+    /* The operation's number in its group, from 1; 0 before it begins, and for a
+     * message. */
     _Atomic uint64_t sequence;
     /* fixed once done */
-    int64_t ended_at; /* dl_now(), for those who ask how long it took */
+    int64_t ended_at; /* dl_now() at the end, for durations */
     dl_status status;
-    dl_error *error; /* of a failure; NULL if there was no memory for it */
-    /* Its arrays are in use although it has ended, and must stay until the process ends:
-     * something that its maker could not stop still reads or writes them. */
+    dl_error *error; /* set after a failure; NULL if there was no memory */
+    /* The arrays are still in use although the work has ended, and must stay until the
+     * process ends: something that the maker could not stop still reads or writes
+     * them. */
     bool keeps_memory;
-    int source; /* rank in the group whose message it received; -1: none */
+    /* rank in the group that the received message came from; otherwise -1 */
+    int source;
 };
 
 #define DL_WORK_DONE ((dl_work_notice *)1)
 
-/* Two references: the caller's and the maker's. */
+/* Initialises a work with two references, the caller's and the maker's. */
 void dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op);
 dl_work *dl_work_ref(dl_work *work);
 void dl_work_unref(dl_work *work); /* NULL does nothing */
 
-/* For makers: what it ends with, the thread's last error if not DL_OK.  Does not drop
- * the maker's reference. */
+/* For makers: ends the work with `status`, and with the thread's last error if that is
+ * not DL_OK.  The maker's reference is not dropped. */
 void dl_work_finish(dl_work *work, dl_status status);
 void dl_work_finish_at(dl_work *work, dl_status status, int64_t now);
 
-/* Completes `record` with the work, or now if that has ended. */
+/* Completes `record` when the work ends, or at once if it has ended. */
 void dl_work_attach(dl_work *work, dl_record *record);
 
-/* For makers: frees what dl_work_init() and dl_work_finish() made. */
+/* For makers: frees what dl_work_init() and dl_work_finish() allocated. */
 void dl_work_fini(dl_work *work);
 
 static inline bool
@@ -89,38 +95,39 @@ dl_work_is_done(const dl_work *work)
     return atomic_load_explicit(&work->notices, memory_order_acquire) == DL_WORK_DONE;
 }
 
-/* Waits, and then gives what it ended with, as often as it is called.  DL_CLOSED: this is a
- * forked child, in which nobody carries it on.  DL_TIMEOUT and
- * DL_INTERRUPTED may also mean that it has not ended: dl_work_is_done() tells. */
+/* Waits for the end and returns what the work ended with; may be called repeatedly.
+ * DL_CLOSED: this is a forked child, in which nobody drives the work.  DL_TIMEOUT and
+ * DL_INTERRUPTED may also mean that the work has not ended: dl_work_is_done() tells. */
 dl_status dl_work_wait(dl_work *work, dl_deadline deadline);
 
-/* Of a work that is done: DL_OK, or its error as the thread's last one. */
+/* Returns the result of a work that is done; after a failure its error becomes the
+ * thread's last one. */
 dl_status dl_work_result(const dl_work *work);
 
-/* Whether it goes on by itself on a device, so that the order of streams is enough for
- * most. */
+/* Returns true if the work runs on a device by itself, so that most callers need only
+ * order streams after it. */
 static inline bool
 dl_work_is_on_device(const dl_work *work)
 {
     return work->ops->order != NULL;
 }
 
-/* Of work on a device: what `stream` does from now on comes after it.  Fails with what it
- * failed with, as far as that is known by now. */
+/* For work on a device: orders what `stream` does from now on after the work.  Fails
+ * with the work's error, as far as that is known by now. */
 static inline dl_status
 dl_work_order(dl_work *work, void *stream)
 {
     return work->ops->order(work, stream);
 }
 
-/* The same for all streams that its arrays were ordered by when it began. */
+/* The same for all streams of the work's arrays, as given when it began. */
 static inline dl_status
 dl_work_order_arrays(dl_work *work)
 {
     return work->ops->order_arrays(work);
 }
 
-/* The notice stays in place until it is called. */
+/* Registers a notice, which stays in place until it is called. */
 void dl_work_notify(dl_work *work, dl_work_notice *notice);
 
 #endif
