@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The ways to carry out a collective.  Each is a plain function over a board, whose
- * operation says sequence number, fingerprint and deadline; tensors are contiguous and
- * aligned.  A failure leaves the board in the middle of an operation: the caller breaks
- * it. */
+ * The algorithms of the collectives among ranks of one host.  Each is a plain function
+ * over a board; the operation's context has its sequence number, fingerprint and
+ * deadline.  Tensors are contiguous and aligned, unless said otherwise.  After a
+ * failure the board is in the middle of the operation, and the caller breaks it
+ * (dl_board_break). */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_ALGORITHMS_H
 #define DISTLITE_PG_CPU_ALGORITHMS_ALGORITHMS_H
 
@@ -12,34 +13,40 @@
 #include "pg/cpu/shm/board.h"
 #include "pg/cpu/shm/shared.h"
 
-/* Picks one of those below by size and ranks. */
+/* Runs one of the algorithms below, chosen by the size of the array and the number of
+ * ranks. */
 dl_status dl_all_reduce_select(dl_board *board, const dl_op_context *op,
                                const dl_all_reduce_args *args);
 
-/* Everybody publishes on its line, everybody reduces: DL_BOARD_PAYLOAD bytes at most. */
+/* Each rank publishes its array on its line, and reduces those of all ranks.  The array
+ * has at most DL_BOARD_PAYLOAD bytes. */
 dl_status dl_all_reduce_line(dl_board *board, const dl_op_context *op,
                              const dl_all_reduce_args *args);
 
-/* The same through slots: a chunk at most. */
+/* As dl_all_reduce_line(), through slots.  The array has at most `board->chunk`
+ * bytes. */
 dl_status dl_all_reduce_slot(dl_board *board, const dl_op_context *op,
                              const dl_all_reduce_args *args);
 
-/* Reduce-scatter and all-gather through slots, chunk after chunk. */
+/* Reduces and distributes arrays of any size through slots, chunk after chunk: a
+ * reduce-scatter and an all-gather per chunk. */
 dl_status dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
                                const dl_all_reduce_args *args);
 
-/* After the arrival, where all ranks' arrays lie in shared memory: each reduces its share
- * out of all of them, into all of them. */
+/* Called after the arrival, when the arrays of all ranks are in shared memory: each
+ * rank reduces its share of all arrays, and writes the result to all of them. */
 dl_status dl_all_reduce_shared(dl_board *board, const dl_all_reduce_args *args);
 
-/* Writes into the payload of a line where the array lies, and tells whether in shared
- * memory; how many ranks' do, after the arrival. */
+/* dl_shared_announce() writes the place of the array in shared memory to the payload of
+ * this rank's line, and returns whether it has one.  After the arrival,
+ * dl_shared_count() returns the number of ranks whose arrays have one. */
 bool dl_shared_announce(dl_board *board, const dl_tensor *tensor, void *payload);
 int dl_shared_count(const dl_board *board);
 
 dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
 
-/* Blocks of any size and layout; each picks line, slot or chunks by itself. */
+/* These take blocks of any size and layout.  Each chooses lines, pockets, slots or
+ * shared memory (exchange.h). */
 dl_status dl_broadcast_board(dl_exchange *exchange, const dl_op_context *op,
                              const dl_broadcast_args *args);
 dl_status dl_all_gather_board(dl_exchange *exchange, const dl_op_context *op,
@@ -51,10 +58,10 @@ dl_status dl_scatter_board(dl_exchange *exchange, const dl_op_context *op,
 dl_status dl_all_to_all_board(dl_exchange *exchange, const dl_op_context *op,
                               const dl_all_to_all_args *args);
 
-/* The same, reducing what arrives: the root the arrays of all others, or each its own
- * block of theirs, in the order of ranks.  The root's tensor, and `own` in place of the
- * rank's own input block, are contiguous and aligned, and multiplied already for
- * PREMUL_SUM. */
+/* As above, but the blocks that arrive are reduced, in the order of the ranks: at the
+ * root, or on each rank those for its own block.  The root's tensor, and `own`, which
+ * takes the place of the rank's own input block, are contiguous and aligned, and are
+ * multiplied already for PREMUL_SUM. */
 dl_status dl_reduce_board(dl_exchange *exchange, const dl_op_context *op,
                           const dl_reduce_args *args);
 dl_status dl_reduce_scatter_board(dl_exchange *exchange, const dl_op_context *op,

@@ -53,12 +53,12 @@ dl_all_reduce_slot(dl_board *board, const dl_op_context *op,
     return DL_OK;
 }
 
-/* Each round takes the next chunk of the array and cuts it into one block per rank:
+/* Each round takes the next chunk of the array and divides it into one block per rank:
  *
- *     in      everybody copies the others' blocks into its own slot
+ *     in      each rank copies the blocks of all other ranks into its own slot
  *     reduce  rank r reduces block r of all slots and of its own array, into its array
  *             and into the place of block r in its slot, which `in` has left free
- *     out     everybody copies the others' blocks out of their slots
+ *     out     each rank copies the blocks of all other ranks out of their slots
  *
  * `in` of the next round, into the other slot, comes between `reduce` and `out`, while
  * slower ranks still reduce. */
@@ -89,16 +89,16 @@ least(size_t left, size_t right)
     return left < right ? left : right;
 }
 
-/* Where each rank has a core, half a slot a round: all that a rank touches then stays in
- * its second-level cache.  Where they share, meetings cost more than that gains. */
+/* Returns the limit of a round in bytes.  Where each rank has a core, it is half a
+ * slot: all that a rank touches then stays in its second-level cache.  Where ranks
+ * share cores, the additional meetings would cost more than that gains. */
 static size_t
 most_of_round(const dl_board *board)
 {
     return board->header->may_spin ? board->chunk / 2 : board->chunk;
 }
 
-/* Rounds of equal size, so that the last is not a short one that pays for a meeting all
- * the same. */
+/* Makes rounds of equal size: a short last round would cost a meeting all the same. */
 static rounds
 rounds_of(dl_board *board, const dl_all_reduce_args *args)
 {
@@ -123,7 +123,8 @@ round_size(const rounds *all, uint64_t round)
     return least(all->size - round * all->chunk, all->chunk);
 }
 
-/* Whole lines, so that two ranks never write into one; the last blocks may be empty. */
+/* Returns the block of `rank`.  Blocks are whole cache lines, so that two ranks never
+ * write to the same one; the last blocks may be empty. */
 static block
 block_of(const rounds *all, uint64_t round, int rank)
 {
@@ -163,7 +164,8 @@ reduce_own(const rounds *all, uint64_t round)
     dl_fold_run(&all->fold, &sources, own.size, slot + own.start, data + own.start);
 }
 
-/* Beginning with the next rank, so that not all read from the same one at a time. */
+/* Begins with the next rank, so that the ranks do not all read from the same one at a
+ * time. */
 static void
 copy_out(const rounds *all, uint64_t round)
 {
@@ -178,10 +180,12 @@ copy_out(const rounds *all, uint64_t round)
     }
 }
 
-/* A rank's steps in a round: it has reduced; it has copied the next round in; it has
- * copied this one out.  Round 0 is copied in before the arrival, but for arrays in shared
- * memory, which are not copied at all if everybody's are: where some are, there is a step
- * more, after which round 0 of those is in as well. */
+/* In each round a rank publishes three steps: it has reduced its block; it has copied
+ * the next round in; it has copied this round out.  The last round has only the first
+ * of them.  Round 0 is copied in before the arrival, except for arrays in shared
+ * memory: these are not copied at all if the arrays of all ranks are there.  If only
+ * some are, one step precedes the rounds, after which round 0 of these is in as
+ * well. */
 #define STEPS_PER_ROUND 3
 
 static uint64_t
@@ -214,7 +218,7 @@ run_round(const rounds *all, uint64_t round)
     reduce_own(all, round);
     dl_board_publish_step(board, step_reduced(all, round));
     if (has_next) {
-        /* The slot was used two rounds before the next one. */
+        /* The slot of the next round was last read in the round before this one. */
         if (round > 0) {
             DL_TRY(dl_board_wait_steps(board, step_out(all, round - 1)));
         }
@@ -229,7 +233,8 @@ run_round(const rounds *all, uint64_t round)
     return DL_OK;
 }
 
-/* Some arrays are in shared memory and some are not. */
+/* For operations in which some arrays are in shared memory and some are not: copies
+ * round 0 of the former, and waits until all ranks have. */
 static dl_status
 copy_in_late(rounds *all, bool is_shared)
 {

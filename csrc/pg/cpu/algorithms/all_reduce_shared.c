@@ -5,7 +5,8 @@
 #include "pg/cpu/algorithms/fold.h"
 #include "tensor/copy.h"
 
-/* What goes through all arrays while it is in the first-level cache. */
+/* Bytes that are reduced and distributed at a time, so that they stay in the
+ * first-level cache. */
 #define PIECE ((size_t)8192)
 
 bool
@@ -57,8 +58,9 @@ find_arrays(dl_board *board, const dl_tensor *tensor)
     return DL_OK;
 }
 
-/* This rank's share, in pieces: out of all arrays, and into all of them, which are in the
- * caches by then: stores past those take half as long again. */
+/* Reduces this rank's share in pieces, and writes each to all arrays.  Ordinary stores
+ * are used, because the arrays are in the caches by then: non-temporal stores take half
+ * as long again. */
 static void
 reduce_share(const dl_board *board, const dl_fold *fold, size_t start, size_t end)
 {
@@ -80,7 +82,8 @@ reduce_share(const dl_board *board, const dl_fold *fold, size_t start, size_t en
     }
 }
 
-/* Whole lines of the cache, as far as arrays begin with one. */
+/* Returns the bytes of a rank's share: whole cache lines, if the arrays begin at
+ * one. */
 static size_t
 share_of(size_t size, int ranks)
 {
@@ -100,7 +103,7 @@ dl_all_reduce_shared(dl_board *board, const dl_all_reduce_args *args)
 
     DL_TRY(find_arrays(board, &args->tensor));
     reduce_share(board, &fold, start, end);
-    /* Nobody leaves before the others have read its array, and written to it. */
+    /* No rank returns before the others have read its array and written to it. */
     dl_board_publish_step(board, 1);
     DL_TRY(dl_board_wait_steps(board, 1));
     dl_board_end(board, 0, 1);

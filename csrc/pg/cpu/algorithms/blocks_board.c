@@ -92,7 +92,7 @@ dl_gather_board(dl_exchange *exchange, const dl_op_context *op,
     return dl_exchange_run(exchange, op, &transfer);
 }
 
-/* Where sizes are even, anybody's block tells that of all. */
+/* Where all blocks have one size, a rank's own output has that of every block. */
 static size_t
 scatter_size(const dl_transfer *transfer, int source, int destination)
 {

@@ -42,7 +42,7 @@ blocks_of(const dl_exchange *self, int rank, uint64_t round)
 {
     switch (self->place) {
     case DL_ON_LINE:
-        /* Readers leave it as it is; the owner may write. */
+        /* The line is const for readers; only its owner writes to it. */
         return (uint8_t *)dl_board_payload(self->board, rank);
     case DL_IN_POCKET:
         return dl_board_pocket(self->board, rank);
@@ -81,7 +81,7 @@ fill(const dl_exchange *self, uint64_t round)
     }
 }
 
-/* Into `size` bytes of an output from `start` on. */
+/* Copies `source` to the `size` bytes of an output that begin at `start`. */
 static void
 put(const dl_exchange *self, const dl_tensor *output, const void *source, size_t start,
     size_t size)
@@ -115,9 +115,10 @@ keep_own(const dl_exchange *self, uint64_t round)
     }
 }
 
-/* A rank's steps in a round: it has filled its slot for the next one; it has emptied the
- * others'.  Round 0 is filled before the arrival.  Everybody makes all steps, with or
- * without anything to do. */
+/* In each round but the last a rank publishes two steps: it has filled its slot for the
+ * next round; it has emptied the others' slots of this round.  Round 0 is filled before
+ * the arrival.  Every rank publishes all steps, even those in which it moves
+ * nothing. */
 
 static uint64_t
 step_filled(uint64_t round)
@@ -168,8 +169,9 @@ run_round(dl_exchange *self, uint64_t round)
     dl_board *board = self->board;
     bool has_next = round + 1 < self->rounds;
 
-    /* The other slot was used one round before, and by the operation's end must be free
-     * for the next one's first. */
+    /* The slot of the next round was last read in the round before this one.  The last
+     * round waits as well, because the first round of the next operation uses that
+     * slot. */
     if (round > 0) {
         DL_TRY(dl_board_wait_steps(board, step_drained(round - 1)));
     }
@@ -209,7 +211,8 @@ begin(dl_exchange *self, const dl_op_context *op)
     fill(self, 0);
 }
 
-/* Waits for those who have something for this rank, and in slots for all. */
+/* Meets the other ranks.  On lines and in pockets it waits only for ranks that have a
+ * block for this one, in slots for all. */
 static dl_status
 meet(const dl_exchange *self)
 {
@@ -224,7 +227,7 @@ meet(const dl_exchange *self)
                                          : dl_board_await(self->board, transfer->root);
 }
 
-/* After the meeting: what there is to come, in how many rounds. */
+/* Called after the meeting: finds the incoming blocks and the number of rounds. */
 static dl_status
 expect(dl_exchange *self)
 {
@@ -243,7 +246,7 @@ expect(dl_exchange *self)
     return self->sharers > 0 ? dl_exchange_locate(self) : DL_OK;
 }
 
-/* A rank whose blocks stayed where they are does not leave before all have read them. */
+/* A rank whose blocks stayed in shared memory waits until all ranks have read them. */
 static dl_status
 end(dl_exchange *self)
 {

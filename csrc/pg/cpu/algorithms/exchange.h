@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Blocks on their way through a board: each rank puts what it has for others side by
- * side on its line, if all of it fits there, into its pocket, or into its slot, and takes
- * what is for it out of the others'.  Blocks too large for a slot are cut into as many pieces as there
- * are rounds; a rank fills its slot for the next round before it empties those of this
- * one, so that copying in and copying out overlap.
- * On lines and in pockets, where one rank only gives or only takes, the others do not wait
- * for each other.
- * What would go through slots and lies in shared memory already stays where it is
- * (exchange_shared.h).
- * Where ranks know only the sizes of their own blocks, these come first in the slots, and
- * everybody compares what one sends with what the other expects. */
+ * An exchange moves blocks through a board.  Each rank puts the blocks that it has for
+ * others side by side on its line, in its pocket or in its slot, and takes those for
+ * itself from the others'.  Lines are used where they have room for the blocks of each
+ * rank, pockets where those have, and slots otherwise.  Blocks too large for a slot are
+ * cut into as many pieces as there are rounds; a rank fills its slot for the next round
+ * before it empties those of this round, so that copying in and copying out overlap.
+ *
+ * On lines and in pockets, where one rank only sends or only receives, the others do
+ * not wait for each other.  Blocks that would go through slots, but are in shared
+ * memory already, are not copied (exchange_shared.h).  Where ranks know only the sizes
+ * of their own blocks, the sizes come first in the slots, and each rank compares what
+ * one sends with what the other expects (sizes.h). */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
 #define DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
 
@@ -25,41 +26,46 @@ typedef enum dl_flow {
     DL_TO_ROOT,
 } dl_flow;
 
-/* Where the ranks' blocks lie. */
+/* Where the ranks put their blocks. */
 typedef enum dl_place {
-    DL_IN_SLOT = 0, /* or where they are, as each rank says */
+    DL_IN_SLOT = 0, /* or in place, as each rank says on its line */
     DL_IN_POCKET,
     DL_ON_LINE,
-    DL_IN_PLACE, /* where they are, on all ranks */
+    DL_IN_PLACE, /* all of them are in shared memory, and stay there */
 } dl_place;
 
-/* What goes where in one operation; borrowed for its call. */
+/* Which blocks one operation moves; borrowed for the call. */
 struct dl_transfer {
-    int rank; /* this one */
+    int rank; /* this rank */
     dl_flow flow;
     int root;
-    const dl_tensor *inputs; /* by destination, or one for all of them */
+    const dl_tensor *inputs; /* by destination, or one for all */
     int input_count;
-    const dl_tensor *outputs; /* by source, or one */
+    const dl_tensor *outputs; /* by source, or one for all */
     int output_count;
-    /* What this rank keeps: NULL, or the same view: nothing to copy. */
+    /* This rank's block for itself.  Nothing is copied if `own_output` is NULL or has
+     * the data of `own_input`. */
     const dl_tensor *own_input;
     const dl_tensor *own_output;
-    bool is_shared; /* a rank's one block is for all others */
-    /* Bytes that `source` has for `destination`, 0 if they are one unless their place is
-     * wanted.  Where sizes are uneven: of this rank as source. */
+    bool is_shared; /* each rank has one block, for all others */
+    /* Returns the bytes of the block that `source` has for `destination`.  May return 0
+     * for a rank's block for itself, unless that has a place among the others.  With
+     * `expected`, `source` is this rank only. */
     size_t (*size)(const dl_transfer *, int source, int destination);
-    /* Where they are: bytes that this rank expects from `source`; else NULL. */
+    /* Where sizes are uneven, returns the bytes that this rank expects from `source`;
+     * else NULL. */
     size_t (*expected)(const dl_transfer *, int source);
-    /* Multiplies what is sent; NULL: by nothing.  Of PREMUL_SUM. */
+    /* Factor of PREMUL_SUM, by which blocks are multiplied as they are sent; or
+     * NULL. */
     const double *factor;
-    /* In place of copying all incoming blocks of a round to their outputs; NULL: that. */
+    /* Processes all incoming blocks of a round; NULL: they are copied to their
+     * outputs. */
     void (*drain)(dl_exchange *, uint64_t round);
-    const void *context; /* of `drain` */
+    const void *context; /* for `drain` */
 };
 
-/* One block's way: in slots of `rank`, `offset` bytes from their start, cut into pieces
- * of `piece` bytes. */
+/* One block: in each slot of `rank`, or on its line or in its pocket, it begins at byte
+ * `offset`, and is cut into pieces of `piece` bytes. */
 typedef struct dl_stream {
     int rank;
     int index; /* among the blocks of `rank` */
@@ -67,23 +73,23 @@ typedef struct dl_stream {
     size_t piece;
     size_t size; /* of the block */
     const dl_tensor *tensor;
-    uint8_t *data; /* the block itself, if in shared memory; else NULL */
+    uint8_t *data; /* the block itself, if it is in shared memory; else NULL */
 } dl_stream;
 
-/* Made once for a board, used by the thread that is in an operation. */
+/* Made once for a board; used by the thread that is in an operation. */
 struct dl_exchange {
     dl_board *board;
     dl_stream *outgoing;
     dl_stream *incoming;
-    uint8_t **sources; /* room for one pointer of each rank; for `drain` */
-    /* of the operation */
+    uint8_t **sources; /* room for one pointer per rank; for `drain` */
+    /* of the current operation */
     const dl_transfer *transfer;
     int outgoing_count;
     int incoming_count;
     dl_place place;
-    bool is_sharing; /* this rank's blocks stay where they are */
-    int sharers;     /* ranks whose do */
-    bool is_large;   /* more than stays in a cache: outputs are written past it */
+    bool is_sharing; /* this rank's blocks stay in shared memory */
+    int sharers;     /* number of ranks whose blocks do */
+    bool is_large;   /* outputs exceed the caches, and are written past them */
     size_t header;   /* bytes of a slot before its blocks */
     uint64_t rounds;
 };
@@ -91,14 +97,16 @@ struct dl_exchange {
 dl_status dl_exchange_init(dl_exchange *exchange, dl_board *board);
 void dl_exchange_fini(dl_exchange *exchange);
 
+/* Runs one operation.  After a failure the caller breaks the board. */
 dl_status dl_exchange_run(dl_exchange *exchange, const dl_op_context *op,
                           const dl_transfer *transfer);
 
-/* For `drain`: the stream's part of this round. */
+/* Returns where the stream's part of this round is.  For `drain`. */
 uint8_t *dl_exchange_part(const dl_exchange *exchange, const dl_stream *stream,
                           uint64_t round);
 
-/* Bytes of the stream's block in this round, from round * piece on. */
+/* Returns the size of the stream's part of this round in bytes; the part begins at byte
+ * round * piece of the block. */
 size_t dl_stream_part(const dl_stream *stream, uint64_t round);
 
 #endif

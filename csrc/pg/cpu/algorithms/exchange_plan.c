@@ -3,17 +3,19 @@
 
 #include "pg/cpu/algorithms/sizes.h"
 
-/* Blocks begin on whole lines of the cache, on a rank's own line where any number is
- * well aligned. */
+/* Alignment of blocks: in slots and pockets they begin at a cache line; on a rank's own
+ * line, which has little room, at a multiple of 8, as every number does. */
 #define SLOT_UNIT 64
 #define LINE_UNIT 8
 
-/* Where every rank has a core, even what fits a slot goes in a few rounds, so that one
- * side copies out while the other copies in; less than this is not worth a meeting. */
+/* Where every rank has a core, even blocks that fit a slot are moved in a few rounds,
+ * so that one side copies out while the other copies in.  A round of fewer bytes than
+ * ROUND_LEAST is not worth a meeting. */
 #define ROUNDS_WANTED 4
 #define ROUND_LEAST ((size_t)16 << 10)
 
-/* More than a rank's second-level cache, and its share of the third. */
+/* Outputs of more bytes are written past the caches: this is more than a rank's
+ * second-level cache and its share of the third-level cache. */
 #define LARGE ((size_t)4 << 20)
 
 static size_t
@@ -22,7 +24,7 @@ round_up(size_t size, size_t unit)
     return (size + unit - 1) / unit * unit;
 }
 
-/* The whole of a block in one round, or its share of each. */
+/* A single round moves the whole block. */
 size_t
 dl_plan_piece(const dl_exchange *self, size_t size, uint64_t rounds)
 {
@@ -49,7 +51,8 @@ block_count(const dl_exchange *self)
     return self->transfer->is_shared ? 1 : self->board->options.size;
 }
 
-/* Bytes that `source` has for `destination`, as far as this rank knows by now. */
+/* Returns the bytes that `source` has for `destination`, as far as this rank knows them
+ * by now. */
 static size_t
 size_between(const dl_exchange *self, int source, int destination)
 {
@@ -61,7 +64,7 @@ size_between(const dl_exchange *self, int source, int destination)
     return transfer->size(transfer, source, destination);
 }
 
-/* Bytes that all pieces of `source` take in a round. */
+/* Returns the bytes that the pieces of all blocks of `source` take in a round. */
 static size_t
 filling(const dl_exchange *self, int source, uint64_t rounds)
 {
@@ -73,7 +76,7 @@ filling(const dl_exchange *self, int source, uint64_t rounds)
     return sum;
 }
 
-/* Of a round. */
+/* Returns the bytes of a slot that a round uses, for blocks of `whole` bytes in all. */
 static size_t
 room_of(const dl_exchange *self, size_t whole)
 {
@@ -95,7 +98,7 @@ rounds_of(const dl_exchange *self, int source)
     size_t room = room_of(self, whole);
     uint64_t rounds = (whole + room - 1) / room;
 
-    /* Pieces are rounded up, so that it may take a few more. */
+    /* Pieces are rounded up, so a few more rounds may be needed. */
     while (rounds > 1 && filling(self, source, rounds) > capacity) {
         rounds++;
     }
@@ -126,7 +129,8 @@ fits(dl_exchange *self, dl_place place, size_t room)
     return true;
 }
 
-/* Where everybody's blocks fit, as everybody must know beforehand. */
+/* Every rank must choose the same place before the meeting, so the blocks of all ranks
+ * have to fit. */
 void
 dl_plan_place(dl_exchange *self)
 {
@@ -136,8 +140,9 @@ dl_plan_place(dl_exchange *self)
     }
 }
 
-/* Rounds that `source` cuts its blocks into: those of the whole operation, where
- * everybody knows them in time. */
+/* Returns the rounds that `source` cuts its blocks into: those of the whole operation,
+ * if all ranks know them when slots are first filled, or if nothing is copied; else the
+ * rounds that its own blocks need. */
 static uint64_t
 cut_of(const dl_exchange *self, int source)
 {
@@ -146,7 +151,7 @@ cut_of(const dl_exchange *self, int source)
     return is_known ? self->rounds : rounds_of(self, source);
 }
 
-/* Of `source`'s block for `destination`. */
+/* Returns the stream of the block that `source` has for `destination`. */
 static dl_stream
 stream_between(const dl_exchange *self, int source, int destination)
 {
@@ -184,7 +189,8 @@ dl_plan_outgoing(dl_exchange *self)
     }
 }
 
-/* Beginning with the next rank, so that not all read from the same one at a time. */
+/* Begins with the next rank, so that the ranks do not all read from the same one at a
+ * time. */
 void
 dl_plan_incoming(dl_exchange *self)
 {

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which blocks of an exchange lie where, and in how many rounds they go: the same answers
- * on every rank, from what each knows of the sizes. */
+ * The plan of an exchange: where its blocks are, and in how many rounds they are moved.
+ * Every rank computes the same answers from what it knows of the sizes. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_PLAN_H
 #define DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_PLAN_H
 
 #include "pg/cpu/algorithms/exchange.h"
 
-/* Chooses line, pocket or slot: what everybody's blocks fit. */
+/* Sets `place`: on lines if the blocks of each rank fit one, else in pockets if they
+ * fit one, else in slots. */
 void dl_plan_place(dl_exchange *self);
 
-/* Bytes of a block of `size` in each of `rounds`, rounded up for the place. */
+/* Returns the bytes of a block of `size` that are moved in each of `rounds`, rounded up
+ * to the alignment of the place. */
 size_t dl_plan_piece(const dl_exchange *self, size_t size, uint64_t rounds);
 
-/* Bytes of a slot before its blocks, where sizes come first. */
+/* Returns the bytes of a slot that precede its blocks where sizes come first. */
 size_t dl_plan_header(const dl_exchange *self);
 
-/* Of the whole operation, in slots. */
+/* Returns the rounds of the whole operation through slots. */
 uint64_t dl_plan_rounds(const dl_exchange *self);
 
-/* The streams this rank fills, and those it empties. */
+/* Set the streams that this rank fills, and those that it empties. */
 void dl_plan_outgoing(dl_exchange *self);
 void dl_plan_incoming(dl_exchange *self);
 

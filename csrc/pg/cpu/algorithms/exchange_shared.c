@@ -3,11 +3,12 @@
 
 #include "pg/cpu/shm/shared.h"
 
-/* Less is sooner copied than met for once more: so is what fits a slot where ranks share
- * cores, and a meeting takes a round of the scheduler. */
+/* Least bytes that are offered in place, where each rank has a core: copying fewer
+ * takes less time than the additional meeting at the end.  Where ranks share cores, and
+ * a meeting takes a scheduling round, the limit is a whole slot. */
 #define LEAST ((size_t)8 << 10)
 
-/* On the line. */
+/* The first byte of a rank's line. */
 typedef enum offer {
     NOTHING = 0,
     BLOCKS_IN_SLOT,
@@ -20,7 +21,7 @@ offer_of(const dl_exchange *self, int rank)
     return (offer)*dl_board_payload(self->board, rank);
 }
 
-/* By the index of the block. */
+/* Returns the places of the blocks of `rank`, by the blocks' index. */
 static dl_shared_place *
 places_of(const dl_exchange *self, int rank)
 {
@@ -42,7 +43,8 @@ is_worth_it(const dl_exchange *self)
     return sum >= least && self->header + places <= self->board->chunk;
 }
 
-/* False: some block has to be copied anyway. */
+/* Returns false when a block is not in shared memory, or is not plain: then all are
+ * copied. */
 static bool
 write_places(const dl_exchange *self)
 {
@@ -67,7 +69,8 @@ write_places(const dl_exchange *self)
 void
 dl_exchange_offer(dl_exchange *self)
 {
-    /* Only its owner writes to a line, before the arrival. */
+    /* The payload is const for readers; its owner may write to it before the
+     * arrival. */
     uint8_t *line = (uint8_t *)dl_board_payload(self->board, self->transfer->rank);
 
     self->is_sharing = self->board->options.views != NULL

@@ -5,8 +5,8 @@
 
 #include "tensor/copy.h"
 
-/* Bytes that go through all ranks before the next ones do: target and sources stay in
- * the first-level cache meanwhile. */
+/* Bytes that are folded over all ranks before the next ones are: target and sources
+ * stay in the first-level cache meanwhile. */
 #define TILE ((size_t)8192)
 
 dl_fold
@@ -31,7 +31,7 @@ source_of(const dl_fold_sources *sources, int rank)
                                      : sources->first + (size_t)rank * sources->stride;
 }
 
-/* Shorter types are added up in float32 over all ranks and rounded once. */
+/* Types shorter than float32 are reduced in float32 over all ranks and rounded once. */
 static void
 fold_short_tile(const dl_fold *fold, const dl_fold_sources *sources, size_t at,
                 size_t size, uint8_t *target)
@@ -72,7 +72,8 @@ dl_fold_run(const dl_fold *fold, const dl_fold_sources *sources, size_t size,
             uint8_t *target, uint8_t *copy)
 {
     bool is_short = dl_reduce_dtype(fold->dtype) != fold->dtype;
-    /* As many elements in either case: of a byte each, a quarter of the bytes. */
+    /* The float32 buffers hold a quarter of TILE elements, which may have one byte
+     * each. */
     size_t tile = is_short ? TILE / sizeof(float) : TILE;
 
     for (size_t at = 0; at < size; at += tile) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The same stretch of every rank's array reduced into one, always in the order of the
- * ranks: the bits of a result depend neither on who computes it nor on the algorithm. */
+ * A fold reduces the same range of the arrays of all ranks to one result.  It always
+ * goes in the order of the ranks, so that the bits of a result depend neither on the
+ * rank that computes it nor on the algorithm. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_FOLD_H
 #define DISTLITE_PG_CPU_ALGORITHMS_FOLD_H
 
@@ -18,21 +19,23 @@ typedef struct dl_fold {
     int count; /* ranks, at least 2 */
 } dl_fold;
 
-/* Where the ranks' data lies: `stride` bytes apart, but for one rank's. */
+/* Where the ranks' data is: `stride` bytes apart from `first` on, except that of
+ * `own_rank`, which is at `own`.  If `by_rank` is set, it is `start` bytes from those
+ * pointers instead. */
 typedef struct dl_fold_sources {
     const uint8_t *first;
     size_t stride;
-    int own_rank; /* -1: no exception */
+    int own_rank; /* -1: none */
     const uint8_t *own;
-    uint8_t *const *by_rank; /* in place of all that: `start` bytes from these */
+    uint8_t *const *by_rank; /* or NULL */
     size_t start;
 } dl_fold_sources;
 
 dl_fold dl_fold_of(const dl_all_reduce_args *args, int count);
 
-/* `size` bytes into `target`, which is none of the sources but perhaps one of the first
- * two, and into `copy` as well unless that is NULL; `copy` may be the exceptional
- * source. */
+/* Folds `size` bytes of the sources into `target`, and copies the result to `copy`
+ * unless that is NULL.  `target` may be one of the first two sources, but overlaps no
+ * other one; `copy` may be any source. */
 void dl_fold_run(const dl_fold *fold, const dl_fold_sources *sources, size_t size,
                  uint8_t *target, uint8_t *copy);
 

@@ -59,8 +59,8 @@ dl_hosts_meeting_of(dl_hosts *hosts, const dl_op_context *op)
     return has_begun ? &hosts->meeting : dl_hosts_first(hosts, op);
 }
 
-/* The board borrows the context: from now on it knows that this rank is past the first
- * meeting, and hears of those who fail in the last. */
+/* The board borrows the context, so the increment tells it that this rank is past the
+ * first meeting: from now on its checks report failures of the last one. */
 const dl_op_context *
 dl_hosts_last(dl_hosts *hosts)
 {
@@ -78,7 +78,7 @@ dl_hosts_meet(dl_hosts *hosts, const dl_op_context *meeting)
     return hosts->board == NULL ? DL_OK : dl_barrier_line(hosts->board, meeting);
 }
 
-/* Where data go only one way the greetings carry the fingerprints the other way. */
+/* Where data goes only one way, the greetings carry the fingerprints the other way. */
 dl_status
 dl_hosts_greet(dl_hosts *hosts)
 {
@@ -100,8 +100,8 @@ dl_hosts_room(dl_buffer *buffer, size_t size, uint8_t **room)
     return DL_OK;
 }
 
-/* The other hosts' greetings prove that all of their ranks have come: a leader greets
- * after its own host has met. */
+/* A leader greets after its own host has met, so the greetings of all hosts prove that
+ * all ranks have come. */
 dl_status
 dl_hosts_barrier(dl_hosts *hosts, const dl_op_context *op)
 {

@@ -3,13 +3,13 @@
 #include "pg/cpu/algorithms/hosts.h"
 #include "tensor/strided.h"
 
-/* From here on, and with more than two hosts, the root's leader sends each host a share
- * to be passed on, rather than everything to everybody. */
+/* From this size on, and with more than two hosts, the root's leader sends each host a
+ * share, which that host passes on, instead of everything to every host. */
 #define SHARED_LEAST ((size_t)256 << 10)
 
 #define UNIT 64
 
-/* A broadcast's middle level on one leader. */
+/* The exchange of a broadcast between the leaders, on one of them. */
 typedef struct spread {
     dl_hosts *hosts;
     int home; /* the root's host */
@@ -29,7 +29,7 @@ share_of(const spread *self, int host)
     return (dl_bytes){self->data + first, left < share ? left : share};
 }
 
-/* Between this leader and another: what goes there and what comes from there. */
+/* Queues what goes to another leader, `out`, and what comes from it, `in`. */
 static dl_status
 trade(const spread *self, int host, dl_bytes out, dl_bytes in)
 {
@@ -40,7 +40,8 @@ trade(const spread *self, int host, dl_bytes out, dl_bytes in)
     return dl_traffic_receive(traffic, leader, (uint8_t *)(uintptr_t)in.data, in.size);
 }
 
-/* From home: everything, or each host's share. */
+/* Queues the first stage: the root's host sends each other host everything, or its
+ * share. */
 static dl_status
 leave_home(const spread *self, bool is_shared)
 {
@@ -59,7 +60,8 @@ leave_home(const spread *self, bool is_shared)
     return DL_OK;
 }
 
-/* Each host's share from it to all others but home, which has it. */
+/* Queues the second stage: each host sends its share to all others but the root's host,
+ * which has everything. */
 static dl_status
 pass_on(const spread *self)
 {
@@ -76,8 +78,8 @@ pass_on(const spread *self)
     return DL_OK;
 }
 
-/* Two stages cost a round trip more, and take the load of all hosts but one off the
- * root's link. */
+/* Two stages cost one more round trip, and spare the root's link the load of all hosts
+ * but one. */
 static dl_status
 run_spread(const spread *self)
 {
@@ -93,7 +95,7 @@ run_spread(const spread *self)
     return DL_OK;
 }
 
-/* On leaders; strided tensors by way of a row. */
+/* Runs on leaders.  Strided tensors are sent and received through a contiguous copy. */
 static dl_status
 broadcast_between(dl_hosts *hosts, const dl_tensor *tensor, int home)
 {
@@ -123,8 +125,9 @@ broadcast_within(dl_hosts *hosts, const dl_op_context *meeting, const dl_tensor 
                                 : dl_broadcast_board(hosts->exchange, meeting, &call);
 }
 
-/* At home the first meeting brings the data to all, the leader among them; elsewhere the
- * last one does, and the other of the two only compares the calls. */
+/* On the root's host the first meeting distributes the data to all ranks, the leader
+ * among them; on other hosts the last meeting does.  The other meeting of each host
+ * only compares the calls. */
 dl_status
 dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op,
                    const dl_broadcast_args *args)
@@ -145,7 +148,8 @@ dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op,
                    : broadcast_within(hosts, last, &args->tensor, 0);
 }
 
-/* An all_gather's blocks of other hosts in a row, host after host. */
+/* An all_gather; `row` has the blocks of the other hosts, contiguous, host after
+ * host. */
 typedef struct gathered {
     dl_hosts *hosts;
     const dl_all_gather_args *args;
@@ -165,7 +169,8 @@ host_size(const gathered *self, int host)
     return size;
 }
 
-/* This host's, all of them in place by now. */
+/* Sets `*own` to this host's blocks, contiguous.  All of them are in their outputs by
+ * now. */
 static dl_status
 pack_own(const gathered *self, dl_bytes *own)
 {
@@ -190,7 +195,9 @@ pack_own(const gathered *self, dl_bytes *own)
     return DL_OK;
 }
 
-/* Where a host's blocks go at once: a rank alone takes a single block in its place. */
+/* Returns the output that another host's data is received into, or NULL if it goes
+ * through the row.  The former needs a single, contiguous block, and a rank that is
+ * alone on its host. */
 static const dl_tensor *
 direct_place(const gathered *self, int host)
 {
@@ -202,8 +209,8 @@ direct_place(const gathered *self, int host)
     return is_direct ? block : NULL;
 }
 
-/* Every leader to every other at the same time: each block crosses each link once, and no
- * link waits for another as in a ring. */
+/* Every leader sends to every other at the same time: each block crosses each link
+ * once, and no link waits for another one, as it would in a ring. */
 static dl_status
 gather_between(const gathered *self)
 {
@@ -228,7 +235,7 @@ gather_between(const gathered *self)
     return dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic));
 }
 
-/* By the same walk as they were laid down. */
+/* Visits the blocks in the order in which gather_between() received them. */
 static void
 unpack(const gathered *self)
 {
@@ -249,7 +256,7 @@ unpack(const gathered *self)
     }
 }
 
-/* Each block of this host to its outputs. */
+/* Gathers the blocks of this host into their outputs. */
 static dl_status
 gather_within(const gathered *self, const dl_op_context *meeting)
 {
@@ -272,8 +279,8 @@ gather_within(const gathered *self, const dl_op_context *meeting)
     return dl_all_gather_board(hosts->exchange, meeting, &call);
 }
 
-/* The blocks of other hosts cross the board in one row: one meeting rather than one per
- * block. */
+/* The blocks of other hosts cross the board as one array, in one meeting rather than
+ * one per block. */
 dl_status
 dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op,
                     const dl_all_gather_args *args)

@@ -3,18 +3,17 @@
 #include "pg/cpu/algorithms/hosts.h"
 #include "tensor/strided.h"
 
-/* Through the leaders these blocks would have to be packed, handed on and unpacked on both
- * hosts, without any of them crossing the network less often.  The price is a connection
- * between each two ranks that have something for each other.
- *
- * What goes straight between ranks of different hosts in one operation. */
+/* Blocks that go directly between ranks of different hosts in one operation.  Through
+ * the leaders they would have to be packed, passed on and unpacked on both hosts, and
+ * each would still cross the network once.  The price is a connection between each two
+ * ranks that have a block for each other. */
 typedef struct direct {
     dl_hosts *hosts;
     const dl_tensor *outgoing; /* by rank */
     const dl_tensor *incoming; /* by rank; NULL: none */
     int source;                /* the only rank that sends; -1: all do */
     int target;                /* the only one that receives; -1: all do */
-    uint8_t *flat;             /* free bytes for strided tensors */
+    uint8_t *flat;             /* room for contiguous copies of strided tensors */
 } direct;
 
 static bool
@@ -25,7 +24,7 @@ is_remote(const direct *self, int rank)
     return layout->host_of[rank] != layout->host;
 }
 
-/* Whether the operation moves anything from the one to the other. */
+/* Returns whether the operation has a block from `source` for `target`. */
 static bool
 is_sent(const direct *self, int source, int target)
 {
@@ -51,14 +50,15 @@ incoming_from(const direct *self, int rank)
     return is_any ? &self->incoming[self->source < 0 ? rank : 0] : NULL;
 }
 
-/* Only tensors with gaps need a copy in a row. */
+/* Returns the bytes that a contiguous copy of the tensor takes; 0 if it needs none. */
 static size_t
 flat_size(const dl_tensor *tensor)
 {
     return tensor == NULL || tensor->is_contiguous ? 0 : dl_tensor_size(tensor);
 }
 
-/* Where the tensor's elements are in a row: at home, or in the next free bytes. */
+/* Returns the tensor's data if it is contiguous, else the place of its copy, which is
+ * taken from `*flat`. */
 static uint8_t *
 row_of(const dl_tensor *tensor, uint8_t **flat)
 {
@@ -92,7 +92,8 @@ queue_all(direct *self)
     return DL_OK;
 }
 
-/* The same walk once more. */
+/* Visits the tensors in the order of queue_all(), so that row_of() finds the same
+ * copies. */
 static void
 unpack(const direct *self)
 {
@@ -113,7 +114,7 @@ unpack(const direct *self)
     }
 }
 
-/* After the host's first meeting, and with its last. */
+/* Called after the host's first meeting; holds the last one. */
 static dl_status
 run_direct(direct *self)
 {
@@ -133,7 +134,8 @@ run_direct(direct *self)
     return dl_hosts_meet(hosts, last);
 }
 
-/* This host's part of a list by rank. */
+/* Returns the tensors of this host's ranks, by place, in the scratch list `side`; NULL
+ * for NULL. */
 static const dl_tensor *
 locals_of(dl_hosts *hosts, const dl_tensor *tensors, int side)
 {
@@ -145,7 +147,7 @@ locals_of(dl_hosts *hosts, const dl_tensor *tensors, int side)
     return tensors == NULL ? NULL : hosts->locals[side];
 }
 
-/* What a rank alone on its host has for itself. */
+/* Copies the block that a rank alone on its host has for itself. */
 static void
 keep(const dl_tensor *input, const dl_tensor *output)
 {

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/algorithms/hosts_fold.h"
 
-/* Up to here one way across the network with everything beats two with a share each:
- * what a link carries in the time of half a round trip, for all links together. */
+/* Bytes that a leader sends, to all others together, up to which dl_host_fold_small()
+ * is faster: one way across the network with the whole array instead of two with a
+ * share each.  It is what a link carries in half a round trip. */
 #define SMALL_LIMIT ((size_t)128 << 10)
 
-/* Of a message in a round: it stays in a core's own cache until it is folded and sent on,
- * along with what it is folded into. */
+/* Limit of a message in a round: it stays in a core's own cache, along with the data
+ * that it is folded into, until it is folded and sent on. */
 #define ROUND_MESSAGE ((size_t)128 << 10)
 
-/* Rounds under way at a time: a link has something to carry while an answer is on its
- * way, and while the rank at its other end has lost its core for a while. */
+/* Rounds under way at a time, so that a link has data to carry while an answer is on
+ * its way, and while the rank at its other end does not run for a while.  Each of them
+ * may have a scatter and a gather in the queues. */
 #define ROUNDS_AHEAD (DL_ROUTE_QUEUE / 2)
 
 #define UNIT 64
@@ -40,7 +42,7 @@ dl_host_fold_of(dl_hosts *hosts, const dl_all_reduce_args *args, int root)
         .size = dl_tensor_size(&args->tensor),
     };
 
-    /* The fold would divide by its own count. */
+    /* The fold would divide by the number of hosts. */
     if (args->op == DL_AVG && layout->host_count < layout->size) {
         made.fold.op = DL_SUM;
         made.divisor = layout->size;
@@ -48,8 +50,10 @@ dl_host_fold_of(dl_hosts *hosts, const dl_all_reduce_args *args, int root)
     return made;
 }
 
-/* Parts of all hosts `stride` bytes apart at `slots`, but this one's at `own`, into `own`:
- * at once where that is one of the two that are folded first, else by the free slot. */
+/* Folds the parts of all hosts into `own`, which has this host's part; those of the
+ * others are `stride` bytes apart at `slots`.  As only the first two sources of a fold
+ * may be its target, the others fold into this host's slot, which is unused, and copy
+ * from there. */
 static void
 fold_slots(const dl_host_fold *self, uint8_t *slots, size_t stride, dl_bytes own)
 {
@@ -71,7 +75,7 @@ fold_slots(const dl_host_fold *self, uint8_t *slots, size_t stride, dl_bytes own
     }
 }
 
-/* The others take part in the fold all the same. */
+/* A host that does not get the result folds its share all the same. */
 static bool
 wants_result(const dl_host_fold *self, int host)
 {
@@ -111,23 +115,24 @@ dl_host_fold_small(const dl_host_fold *self)
     return DL_OK;
 }
 
-/* Each round takes the next stretch of the array and cuts it into one share per host:
+/* Each round takes the next stretch of the array and divides it into one share per
+ * host:
  *
- *     scatter   everybody sends each host its share
+ *     scatter   each leader sends each other host its share
  *     fold      and folds its own
- *     gather    everybody sends its result to the others, or to the root
+ *     gather    each leader sends its result to the others, or to the root
  *
- * On every link: scatter 0, 1, ... 11, gather 0, scatter 12, gather 1, ...: what the
- * next rounds need is under way while one is folded. */
+ * The order on every link is: scatter 0, 1, ... 11, gather 0, scatter 12, gather 1,
+ * ...: the data for the next rounds is under way while one is folded. */
 typedef struct rounds {
     const dl_host_fold *base;
     uint8_t *slots; /* of the rounds under way */
     size_t stretch;
-    size_t share; /* of a stretch, at most */
+    size_t share; /* largest share of a stretch, in bytes */
     uint64_t count;
 } rounds;
 
-/* Share of `host` in a round. */
+/* Returns the share of `host` in a round. */
 static dl_bytes
 share_of(const rounds *all, uint64_t round, int host)
 {
@@ -233,8 +238,8 @@ dl_host_fold_run(const dl_host_fold *self)
                                               : dl_host_fold_large(self);
 }
 
-/* All at once, not in rounds: what comes is a share of the array, and nothing is passed
- * on afterwards. */
+/* Does not work in rounds: each host receives only its share of the array, and passes
+ * nothing on afterwards. */
 dl_status
 dl_host_fold_scatter(const dl_host_fold *self, const size_t *starts)
 {

@@ -3,18 +3,19 @@
 
 #include "pg/cpu/shm/verdict.h"
 
-/* A rank that waits looks at other hosts so often: less than a system call in a thousand
- * microseconds. */
+/* Interval between the looks of a waiting rank at other hosts: without probes they cost
+ * less than one system call per millisecond. */
 #define LOOK_EVERY (40 * DL_MILLISECOND)
 
-/* Of many ranks, as many as there may be connections are probed for so long: long enough
- * for an answer from far away. */
+/* When more ranks are on other hosts than probes may be open, they are probed in turns
+ * of this length, in which a distant host can answer. */
 #define PROBE_TURN DL_SECOND
 
-/* What telling other hosts may take. */
+/* Limit of the time for telling other hosts. */
 #define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
-/* The same of who has yet to fail, and can do nothing else meanwhile. */
+/* The same for a rank that has not failed yet, and that cannot do anything else
+ * meanwhile. */
 #define FORETELLING_PATIENCE (20 * DL_MILLISECOND)
 
 static bool
@@ -62,8 +63,9 @@ check_told(const dl_hosts *hosts, int rank)
     return dl_fail(DL_PEER_LOST, "%s exited or was killed", peer);
 }
 
-/* Whether it is the turn of another host's rank, the `at`th of `count`.  Each rank of this
- * host begins with others, so that all are soon looked at, and none by everybody. */
+/* Returns whether it is the turn of the rank that is the `at`th of `count` ranks on
+ * other hosts.  Each rank of this host begins elsewhere, so that together they soon
+ * look at all, and do not all look at the same. */
 static bool
 is_turn_of(const dl_hosts *hosts, int at, int count)
 {
@@ -104,8 +106,8 @@ probe_hosts(const dl_hosts *hosts)
     return DL_OK;
 }
 
-/* A leader in the middle of its links would not look at the board otherwise, where a rank
- * of its host may have given up. */
+/* A leader that waits for its links does not look at the board otherwise, and a rank of
+ * its host may have given up. */
 dl_status
 dl_hosts_check(void *context)
 {
@@ -118,9 +120,10 @@ dl_hosts_check(void *context)
     return is_woken || is_time_to_look(hosts) ? hear_news(hosts) : DL_OK;
 }
 
-/* As long as this host's leader has not come out of the operation's first meeting, no rank
- * of another host can have done its part of it, and one that has ended never will.
- * Afterwards it may have, and be gone for good: then the leader is told by its links. */
+/* Returns whether this host's leader is still in the operation's first meeting.  Until
+ * it has left that, no rank of another host can have finished its part of the
+ * operation, so one that has ended never will.  Afterwards it may have finished before
+ * it ended; the leader's links tell whether it has. */
 static bool
 is_early(const dl_hosts *hosts)
 {
@@ -133,7 +136,8 @@ is_early(const dl_hosts *hosts)
                : dl_verdict_last_seen(hosts->board, 0) < first;
 }
 
-/* Probes are for waits that have lasted a while: another look in the same meeting. */
+/* Only waits that have lasted a while use probes: from the second look in a meeting
+ * on. */
 static dl_status
 look_for_lost(dl_hosts *hosts)
 {
@@ -145,7 +149,8 @@ look_for_lost(dl_hosts *hosts)
     return has_waited ? probe_hosts(hosts) : DL_OK;
 }
 
-/* First the look, then whether it was in time. */
+/* The look comes before is_early() is asked again, because the leader may have left the
+ * first meeting meanwhile. */
 static dl_status
 find_lost(dl_hosts *hosts, bool is_time)
 {
@@ -154,7 +159,7 @@ find_lost(dl_hosts *hosts, bool is_time)
         return DL_OK;
     }
     dl_error lost = *dl_last_error();
-    /* It may have said why before it ended. */
+    /* The rank may have told its reason before it ended. */
     DL_TRY(hear_news(hosts));
     return is_early(hosts) ? dl_fail_again(&lost) : DL_OK;
 }
@@ -207,8 +212,8 @@ dl_hosts_late(void *context)
     return dl_traffic_heard(hosts->traffic, leader) < operation ? status : DL_OK;
 }
 
-/* The root's host may go on as soon as the root has come, or without its other ranks: these
- * operations move data one way. */
+/* Returns whether the operation moves data one way, from or to a root: the root's host
+ * may then continue without its other ranks. */
 static bool
 has_root(const dl_hosts *hosts)
 {
@@ -218,7 +223,8 @@ has_root(const dl_hosts *hosts)
            || op == DL_SCATTER || op == DL_SCATTER_V;
 }
 
-/* Everywhere else a leader turns to the other hosts when all ranks of its own have come. */
+/* Returns whether the leader of `host` exchanges with other hosts only after all ranks
+ * of its own have come.  That holds everywhere but on the root's host. */
 static bool
 comes_in_full(const dl_hosts *hosts, int host)
 {
@@ -226,7 +232,9 @@ comes_in_full(const dl_hosts *hosts, int host)
            || hosts->layout->host_of[hosts->meeting.fingerprint.root] != host;
 }
 
-/* Of the hosts that have not been heard of in this operation. */
+/* Adds the ranks of the hosts that have not been heard from in this operation; their
+ * leaders only if `has_leaders` is false, because the traffic's waits name these
+ * themselves. */
 static void
 add_hosts(const dl_hosts *hosts, bool has_leaders, dl_awaited *awaited)
 {
@@ -250,9 +258,10 @@ add_hosts(const dl_hosts *hosts, bool has_leaders, dl_awaited *awaited)
     }
 }
 
-/* Nobody is done before all ranks have come, wherever they are, and a rank may be in the
- * last meeting of its host before its leader is in the first.  Where the operation has a
- * root some are done without the others. */
+/* Without a root, no rank is done before all ranks have come, wherever they are.  A
+ * rank may be in the last meeting of its host before its leader is in the first, so
+ * ranks count unless they have begun the operation.  With a root, some ranks are done
+ * without the others. */
 void
 dl_hosts_add_unseen(void *context, dl_awaited *awaited)
 {
@@ -284,7 +293,8 @@ dl_hosts_add_remote(void *context, dl_awaited *awaited)
     }
 }
 
-/* Who heard of it, from this host or another, leaves it to the first to tell. */
+/* A rank that has heard of the failure from another one leaves it to that one to
+ * tell. */
 void
 dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
               dl_deadline deadline)
@@ -299,8 +309,9 @@ dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
     hosts->is_told = true;
 }
 
-/* Whether it is this rank's to tell.  One that has claimed it may be stopped, or have ended,
- * before it was done: whoever finds it undone at the second look tells as well. */
+/* Returns whether this rank is to tell the end.  The rank that has claimed it may be
+ * stopped, or have ended, before it has told: a rank that finds the end untold at its
+ * second look tells it as well. */
 static bool
 claim(dl_hosts *hosts, int place)
 {

@@ -6,14 +6,16 @@
 #include "tensor/copy.h"
 #include "tensor/strided.h"
 
-/* What the levels have in common.  PREMUL_SUM's factors are in the data by now. */
+/* Returns the operation that all levels use: PREMUL_SUM's factors have been multiplied
+ * into the data by now. */
 static dl_reduce_op
 plain_op(dl_reduce_op op)
 {
     return op == DL_PREMUL_SUM ? DL_SUM : op;
 }
 
-/* Whether partial results of a host would have to be rounded on their way. */
+/* Returns whether partial results of a host would have to be rounded between the
+ * levels. */
 static bool
 is_widened(const dl_hosts *hosts, dl_dtype dtype)
 {
@@ -21,7 +23,8 @@ is_widened(const dl_hosts *hosts, dl_dtype dtype)
            && hosts->layout->host_count < hosts->layout->size;
 }
 
-/* To the leader, all of them sums; it divides in the end. */
+/* Reduces the arrays of this host to its leader's.  An average is a sum here; the
+ * leaders divide at the end. */
 static dl_status
 fold_host(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *args)
 {
@@ -31,7 +34,7 @@ fold_host(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *ar
     return hosts->board == NULL ? DL_OK : dl_reduce_board(hosts->exchange, op, &call);
 }
 
-/* The result is in the leader's tensor. */
+/* Distributes the result within the host; it is in the leader's tensor. */
 static dl_status
 spread(dl_hosts *hosts, const dl_op_context *op, const dl_tensor *tensor)
 {
@@ -41,7 +44,7 @@ spread(dl_hosts *hosts, const dl_op_context *op, const dl_tensor *tensor)
                                 : dl_broadcast_board(hosts->exchange, op, &call);
 }
 
-/* All three levels; `root` is the host that wants the result, -1: all do. */
+/* Runs all three levels.  `root` is the host that gets the result; -1: all do. */
 static dl_status
 run_levels(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *args,
            int root)
@@ -58,7 +61,7 @@ run_levels(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *a
                : dl_hosts_meet(hosts, dl_hosts_last(hosts));
 }
 
-/* A row of `dtype` in this rank's scratch. */
+/* Makes a contiguous array of `dtype` in this rank's scratch memory. */
 static dl_status
 make_row(dl_hosts *hosts, size_t count, dl_dtype dtype, dl_tensor *row)
 {
@@ -78,8 +81,8 @@ make_row(dl_hosts *hosts, size_t count, dl_dtype dtype, dl_tensor *row)
     return DL_OK;
 }
 
-/* In float32 from the first addition on, so that there is one rounding, at the end, and
- * the same on all ranks. */
+/* Reduces in float32 from the first addition on, so that there is one rounding, at the
+ * end, and the same on all ranks. */
 static dl_status
 run_widened(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *args,
             int root)
@@ -110,7 +113,7 @@ dl_hosts_all_reduce(dl_hosts *hosts, const dl_op_context *op,
     return run(hosts, op, args, -1);
 }
 
-/* `size` bytes, multiplied for PREMUL_SUM. */
+/* Copies the tensor to `target`, contiguous, and multiplied for PREMUL_SUM. */
 static void
 take_in(uint8_t *target, const dl_tensor *tensor, dl_reduce_op op, double factor)
 {
@@ -120,7 +123,7 @@ take_in(uint8_t *target, const dl_tensor *tensor, dl_reduce_op op, double factor
     }
 }
 
-/* On a copy: what ranks other than the root have stays as it is. */
+/* Works on a copy, because the tensors of ranks other than the root do not change. */
 dl_status
 dl_hosts_reduce(dl_hosts *hosts, const dl_op_context *op, const dl_reduce_args *args)
 {
@@ -139,15 +142,15 @@ dl_hosts_reduce(dl_hosts *hosts, const dl_op_context *op, const dl_reduce_args *
     return DL_OK;
 }
 
-/* A reduce_scatter's blocks in a row, those of a host side by side. */
+/* A reduce_scatter; `row` has its blocks, contiguous, those of a host side by side. */
 typedef struct blocks {
     dl_hosts *hosts;
     const dl_reduce_scatter_args *args;
     dl_tensor row;
-    size_t *starts; /* by host: bytes of the row; and the end */
+    size_t *starts; /* by host: offset of its blocks in bytes; and the end */
 } blocks;
 
-/* Multiplied in the type of the input and then widened, as on one host. */
+/* Multiplies in the type of the input and then widens, as on one host. */
 static void
 put_block(const blocks *self, size_t at, const dl_tensor *input)
 {
@@ -163,7 +166,7 @@ put_block(const blocks *self, size_t at, const dl_tensor *input)
     dl_reduce_widen((float *)(void *)place, input->dtype, narrow, input->count);
 }
 
-/* The largest block has room in the scratch for `narrow`. */
+/* Reserves `hosts->flat` for the largest block, which put_block() widens from there. */
 static dl_status
 make_blocks(blocks *self)
 {
@@ -206,7 +209,8 @@ fill_blocks(const blocks *self)
     self->starts[layout->host_count] = at;
 }
 
-/* From the leader's row to this rank's output, through the board. */
+/* Distributes the leader's row to the outputs of this host's ranks, through the
+ * board. */
 static dl_status
 hand_out(const blocks *self, const dl_op_context *op, const dl_tensor *output)
 {
@@ -232,7 +236,8 @@ hand_out(const blocks *self, const dl_op_context *op, const dl_tensor *output)
     return DL_OK;
 }
 
-/* Where the row is wider than the output: through a row of this rank's block. */
+/* Used where the row has a wider type than the output: receives this rank's block in
+ * that type and rounds it. */
 static dl_status
 hand_out_narrowed(const blocks *self, const dl_op_context *op)
 {
@@ -251,8 +256,8 @@ hand_out_narrowed(const blocks *self, const dl_op_context *op)
     return DL_OK;
 }
 
-/* A host's blocks lie side by side in the row, so that what goes to another host is one
- * message. */
+/* The blocks of a host are side by side in the row, so that what goes to another host
+ * is one message. */
 static dl_status
 reduce_blocks(blocks *self, const dl_op_context *op)
 {

@@ -3,18 +3,19 @@
 #include "pg/cpu/algorithms/fold.h"
 #include "tensor/strided.h"
 
-/* One rank's part in a reduction of what arrives with its own. */
+/* Reduces the blocks that arrive in an exchange with this rank's own block. */
 typedef struct reduction {
     dl_fold fold;
-    const dl_tensor *own;    /* plain, and multiplied already */
+    const dl_tensor *own;    /* plain, and multiplied already for PREMUL_SUM */
     const dl_tensor *output; /* of any layout; may be `own` */
-    bool is_indirect;        /* results are made elsewhere and copied there */
+    bool is_indirect; /* results are computed in a buffer and copied to `output` */
 } reduction;
 
-/* What goes through all arrays while it is in the first-level cache. */
+/* Bytes that are reduced at a time, so that they stay in the first-level cache. */
 #define PIECE ((size_t)8192)
 
-/* All arrays' parts of `size` bytes, of which the output's begins at `start`. */
+/* Reduces `size` bytes of all sources through a buffer, into the output from byte
+ * `start` on. */
 static void
 reduce_part(const reduction *self, const dl_fold_sources *sources, size_t start,
             size_t size)
@@ -51,7 +52,8 @@ reduce_incoming(dl_exchange *exchange, uint64_t round)
     }
 }
 
-/* The first two ranks' data are read before the result is written. */
+/* A fold reads the data of the first two ranks before it writes the result, so its
+ * target may be one of these (dl_fold_run). */
 static bool
 is_indirect(const dl_tensor *own, const dl_tensor *output, int rank)
 {
@@ -95,7 +97,8 @@ dl_reduce_board(dl_exchange *exchange, const dl_op_context *op,
     return dl_exchange_run(exchange, op, &transfer);
 }
 
-/* Own blocks too: their places are at the same offset in all slots, and in use. */
+/* A rank's block for itself counts as well, so that a block has the same offset in all
+ * slots. */
 static size_t
 reduce_scatter_size(const dl_transfer *transfer, int source, int destination)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/algorithms/algorithms.h"
 
-/* Up to here one meeting in which everybody reduces everything beats three in which each
- * reduces its share: the work grows with the ranks, the price of a meeting does not.  It
- * is a fraction of a microsecond where each rank has a core of its own, and a round of
- * the scheduler where they share. */
+/* Limits up to which one meeting, after which each rank reduces everything, is faster
+ * than three, between which each reduces its share: the work grows with the number of
+ * ranks, the cost of a meeting does not.  A meeting takes a fraction of a microsecond
+ * where each rank has a core, and a scheduling round where ranks share cores. */
 #define SLOT_LIMIT_OF_ALL_RANKS ((size_t)4 << 10)
 #define SLOT_LIMIT_WHEN_SHARING ((size_t)16 << 10)
 

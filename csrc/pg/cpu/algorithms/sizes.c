@@ -12,7 +12,8 @@ dl_sizes_header(const dl_board *board)
     return 2 * (size_t)board->options.size * sizeof(uint64_t);
 }
 
-/* First what it sends, by destination; then what it expects, by source. */
+/* Returns the sizes of `rank`: those it sends, by destination, then those it expects,
+ * by source. */
 static uint64_t *
 row_of(const dl_board *board, int rank)
 {
