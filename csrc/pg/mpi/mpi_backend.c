@@ -12,14 +12,15 @@
 #include "pg/mpi/mpi_runner.h"
 #include "pg/mpi/mpi_state.h"
 
-/* A power of two that leaves ints room for sums of a few. */
+/* The most bytes of one call of MPI, whose counts are ints: a power of two that leaves
+ * room below INT_MAX for small sums. */
 #define PIECE (INT64_C(1) << 30)
 #define SMALLEST_PIECE (INT64_C(1) << 12)
-/* Pieces consist of whole elements, of which the largest are complex128. */
+/* A piece consists of whole elements, of which the largest are complex128. */
 #define LARGEST_ITEM 16
 
-/* Bytes with which operations mostly end in a few microseconds: those that MPI has to be
- * called for tell that they may take longer. */
+/* Operations on fewer bytes mostly end within a few microseconds; those that may take
+ * longer announce it with dl_blocking_begin(). */
 #define BRIEF ((size_t)8192)
 
 static void
@@ -33,7 +34,8 @@ abort_backend(dl_backend *backend, const dl_error *cause)
     }
 }
 
-/* MPI knows no farewell: peers that wait for this rank do so to their deadline. */
+/* MPI has no message for an orderly exit: peers that wait for this rank do so until
+ * their deadlines. */
 static void
 leave_backend(dl_backend *backend)
 {
@@ -92,7 +94,8 @@ dl_mpi_called(dl_mpi_backend *self, const dl_op_context *op, int result,
                          self->comm->group_name, self->rank);
 }
 
-/* DISTLITE_MPI_PIECE lets tests try what is too large for one call. */
+/* DISTLITE_MPI_PIECE lets tests exercise arrays that are too large for one call of
+ * MPI. */
 static dl_status
 choose_piece(int64_t *piece)
 {
@@ -143,7 +146,8 @@ make_comm(dl_mpi_backend *self, const dl_backend_options *options, dl_deadline d
     }
     free(members.world_ranks);
     if (status == DL_OK && members.is_interrupted) {
-        /* The others make the communicator, so this rank had to as well. */
+        /* The others create the communicator, which blocks until this
+         * rank does so, too. */
         dl_fail(DL_INTERRUPTED, "interrupted by a signal");
         dl_mpi_news_give_up(self->comm, dl_last_error());
         return dl_fail(DL_INTERRUPTED, "interrupted by a signal");
@@ -165,7 +169,7 @@ open_backend(dl_mpi_backend *self, const dl_backend_options *options,
     DL_TRY(dl_mpi_spans_init(&self->outputs, self->size));
     DL_TRY(dl_mpi_meeting_init(&self->meeting, self->comm));
     self->base.brief = BRIEF;
-    self->base.spans_hosts = self->size > 1; /* nobody has asked MPI */
+    self->base.spans_hosts = self->size > 1; /* not known: MPI was not asked */
     return DL_OK;
 }
 
@@ -218,7 +222,8 @@ dl_mpi_give_up(void)
     dl_mpi_world_forsake();
 }
 
-/* The others may not have come to this yet. */
+/* Waits for a broadcast in the world.  Other ranks may start it much later, so this
+ * sleeps between tests. */
 static dl_status
 watch(const dl_mpi_table *mpi, dl_mpi_handle *request, dl_deadline deadline)
 {
@@ -248,7 +253,8 @@ dl_mpi_tell(void *bytes, size_t size, dl_deadline deadline)
 
     DL_TRY(dl_mpi_world_open(&world));
     DL_TRY(dl_mpi_runner_start());
-    /* A copy, which stays where MPI may still write to it. */
+    /* MPI gets a copy, which is not freed after a failure: MPI may still write to
+     * it. */
     void *copy = malloc(size);
     if (copy == NULL) {
         return dl_fail_no_memory();

@@ -1,29 +1,35 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Groups over MPI, whichever library this process has or can load: one communicator for
- * each, collectives by MPI's own, messages by its non-blocking calls. */
+ * Groups over MPI, with whichever library this process has loaded or can load.  Each
+ * group has a communicator of its own; collectives use MPI's blocking ones, messages
+ * its non-blocking functions. */
 #ifndef DISTLITE_PG_MPI_MPI_BACKEND_H
 #define DISTLITE_PG_MPI_MPI_BACKEND_H
 
 #include "pg/backend.h"
 
-/* Members tell each other in the group's store which ranks of MPI's world they are; then
- * they make their communicator.  Starts MPI if nobody has. */
+/* Creates a backend.  The members publish in the group's store which ranks of MPI's
+ * world they are, and then create their communicator together.  Starts MPI if it has
+ * not been started. */
 dl_status dl_mpi_backend_new(const dl_backend_options *options, dl_deadline deadline,
                              dl_backend **backend);
 
-/* What the library says of itself, and its file; loads it and starts nothing.  DL_NOT_FOUND
- * or DL_UNSUPPORTED: there is none to use. */
+/* Returns the library's version text and its file.  Loads the library, but does
+ * not start MPI.  Fails with DL_NOT_FOUND or DL_UNSUPPORTED if there is no library
+ * that can be used. */
 dl_status dl_mpi_probe(const char **text, const char **path);
 
-/* This process in MPI's world, which is started if nobody has. */
+/* Returns this process's rank in MPI's world and the size of that world.  Starts MPI if
+ * it has not been started. */
 dl_status dl_mpi_place(int *rank, int *size);
 
-/* Rank 0's `size` bytes to all of the world. */
+/* Broadcasts rank 0's `size` bytes to all ranks of the world.  After a failure MPI is
+ * not finalized at exit, since the broadcast may still be pending. */
 dl_status dl_mpi_tell(void *bytes, size_t size, dl_deadline deadline);
 
-/* This process ends in failure: not to wait for all ranks at exit, so that the launcher
- * sees it and ends the others.  Does nothing where MPI was not started. */
+/* For a process that ends in failure: at exit MPI is not finalized, which would wait
+ * for all ranks, so that the launcher notices the failure and ends the other ranks.
+ * Does nothing if MPI was not started. */
 void dl_mpi_give_up(void);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Gathers and scatters.  All move bytes: MPI's types would say no more.  Small blocks
- * come along when the ranks meet; what MPI can count goes by its collective; the rest by
- * messages. */
+ * all_gather, gather and scatter.  All of them move bytes, as MPI's datatypes would add
+ * nothing.  Small blocks travel with the cards when the ranks meet; sizes that MPI's
+ * counts can hold go through its collectives; the rest goes as messages. */
 #include <string.h>
 
 #include "pg/mpi/mpi_plain.h"
 #include "pg/mpi/mpi_tree.h"
 
-/* Everyone to everyone the same, as messages. */
+/* Sends this rank's block to every other rank as messages, and receives theirs. */
 static dl_status
 all_gather_direct(dl_mpi_backend *self, const dl_mpi_span *own)
 {
@@ -50,7 +50,7 @@ largest(const dl_mpi_spans *spans)
     return most;
 }
 
-/* Every rank knows all sizes, so all choose the same way. */
+/* Every rank knows all sizes, so all choose the same path. */
 dl_status
 dl_mpi_all_gather(dl_backend *backend, const dl_op_context *op,
                   const dl_all_gather_args *args)
@@ -80,7 +80,7 @@ dl_mpi_all_gather(dl_backend *backend, const dl_op_context *op,
     return DL_OK;
 }
 
-/* Nothing to or from all but one. */
+/* Makes all blocks empty, for a caller that then sets the block of one rank. */
 static void
 clear(const dl_mpi_backend *self, dl_mpi_spans *spans)
 {
@@ -128,7 +128,8 @@ take_gathered(dl_mpi_backend *self, const dl_mpi_span *own)
     }
 }
 
-/* What all ranks know: whether blocks are even, and the size of their own one. */
+/* The path depends only on what all ranks know: whether blocks differ in size, and if
+ * not, the size of a block. */
 dl_status
 dl_mpi_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
 {
@@ -146,7 +147,7 @@ dl_mpi_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args
     }
     DL_TRY(dl_mpi_flatten(self, &args->input, true, &own));
     if (is_small) {
-        /* The root's own need not travel. */
+        /* The root's own block need not travel. */
         dl_bytes brought = is_root ? (dl_bytes){NULL, 0} : dl_mpi_bytes_of(&own);
         DL_TRY(dl_mpi_tree_up(&self->meeting, op, args->root, brought));
     } else {
@@ -191,7 +192,8 @@ scatter_call(dl_mpi_backend *self, const dl_op_context *op, const dl_mpi_span *o
     return dl_mpi_called(self, op, result, "MPI_Scatter");
 }
 
-/* Of what came along: all blocks but the first `kept` bytes. */
+/* Takes this rank's block out of the root's message, which has all blocks but their
+ * first `kept` bytes. */
 static void
 take_scattered(dl_mpi_backend *self, int root, size_t kept, const dl_mpi_span *own)
 {
@@ -211,7 +213,7 @@ dl_mpi_scatter(dl_backend *backend, const dl_op_context *op,
     dl_mpi_backend *self = dl_mpi_self(backend);
     bool is_root = self->rank == args->root;
     size_t size = dl_tensor_size(&args->output);
-    size_t kept = args->root == 0 ? size : 0; /* need not travel, where it is first */
+    size_t kept = args->root == 0 ? size : 0; /* the root's own block, if it is first */
     bool is_small =
         !args->is_uneven
         && size * (size_t)self->size - kept <= dl_mpi_meeting_room_for_one();

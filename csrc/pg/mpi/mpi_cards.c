@@ -9,7 +9,7 @@
 #include "pg/mpi/mpi_news.h"
 #include "pg/blocked_threads.h"
 
-/* How long messages that were given up may take to be so. */
+/* How long MPI may take to complete the messages of an operation that failed. */
 #define PARTING (100 * DL_MILLISECOND)
 
 dl_status
@@ -79,7 +79,7 @@ fail_late(const dl_mpi_meeting *meeting, const dl_op_context *op,
                              error.text, plural, ranks);
 }
 
-/* For the search for deadlocks. */
+/* Publishes what this thread waits for, for the search for deadlocks. */
 static void
 note_wait(const dl_mpi_comm *comm, const dl_op_context *op, const dl_mpi_partner *other)
 {
@@ -92,7 +92,7 @@ note_wait(const dl_mpi_comm *comm, const dl_op_context *op, const dl_mpi_partner
     dl_blocked_look(op->record, &awaited, op->deadline);
 }
 
-/* `bound_until`: see dl_mpi_pace. */
+/* Waits for a request; `bound_until` is that of dl_mpi_pace. */
 static dl_status
 await_card(dl_mpi_meeting *meeting, const dl_op_context *op,
            const dl_mpi_partner *other, dl_mpi_handle *request, int64_t bound_until)
@@ -147,7 +147,8 @@ ends_before(const dl_mpi_table *mpi, dl_mpi_handle *request, dl_deadline deadlin
     return is_done != 0;
 }
 
-/* What does not end is left to MPI, with the buffer. */
+/* Cancels what is pending.  Requests that MPI does not complete soon are left to it,
+ * with the buffer. */
 static void
 part(dl_mpi_meeting *meeting)
 {
@@ -192,7 +193,7 @@ dl_mpi_cards_end(dl_mpi_meeting *meeting, dl_status status)
     return status == DL_INTERRUPTED ? status : dl_fail_again(&error);
 }
 
-/* What is left of `size` bytes from `at` on, as a message. */
+/* Describes the segment that begins at `at` in a message of `size` bytes. */
 static dl_mpi_part
 segment_at(const dl_mpi_meeting *meeting, char *data, size_t size, size_t at)
 {
@@ -254,8 +255,8 @@ dl_mpi_cards_expect(dl_mpi_meeting *meeting, int from, size_t at)
     return expect(meeting, from, &first);
 }
 
-/* A message's first card.  What all bring to a meeting is compared when everyone has all
- * cards, so that everyone says the same. */
+/* Checks the first card of a message.  In a meeting, calls are compared only after each
+ * rank has the cards of all, so that all ranks fail with the same text. */
 static dl_status
 check(dl_mpi_meeting *meeting, int from, const dl_mpi_card *first, size_t at)
 {

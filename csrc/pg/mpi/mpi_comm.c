@@ -13,21 +13,25 @@
 
 #define TAG_WORDS (DL_MPI_DATA_TAGS / 64)
 
-/* Looks at full speed: as long as a small collective takes where each rank of this host
- * has a core, otherwise as long as one message; then looks that let others have the core;
- * then naps.  Within the first, a lock that others want is not given up. */
+/* A wait first looks at its request without a pause: for as long as a small collective
+ * takes if each rank of this host has a core, otherwise for as long as one message
+ * takes.  Then it yields the core after each look, and then it naps.  During the first
+ * FEW_LOOKS it keeps a lock that other threads want (base/blocking.h). */
 #define FEW_LOOKS 64
 #define MANY_LOOKS 1000
 #define YIELDING_LOOKS 2000
-/* Where others do have the core, each of these takes their time slices: naps begin then,
- * of which one wakes sooner.  A look at a long message has four times of what it takes. */
+/* On a shared core each yield takes as long as the time slices of the others; naps
+ * then begin after this time, since a thread wakes sooner from a nap.  Each look that
+ * a long message adds to the patience also adds SPAN_OF_A_LOOK, four times what a look
+ * takes. */
 #define LONGEST_YIELDING (10 * DL_MILLISECOND)
 #define SPAN_OF_A_LOOK (2 * INT64_C(1000))
 #define BYTES_OF_A_LOOK 512
 #define MOST_PATIENCE 1000000
 #define FIRST_NAP (20 * INT64_C(1000))
 #define LONGEST_NAP DL_MILLISECOND
-/* Signals and the clock are looked at in every so many looks. */
+/* Without naps, an abort and the deadline are checked in every so many looks; with
+ * naps, after each.  Signals are checked in every so many looks in both cases. */
 #define CHECK_EVERY 64
 
 static void
@@ -44,17 +48,18 @@ free_comm(dl_mpi_comm *comm)
     free(comm);
 }
 
-/* Groups made at the same time by other threads have other tags, most probably. */
+/* Groups that other threads create at the same time most probably have other tags. */
 static int
 tag_of(const char *group_name, int last_tag)
 {
-    static const uint64_t seed[2] = {0, 0}; /* every rank's alike */
+    static const uint64_t seed[2] = {0, 0}; /* the same on all ranks */
     dl_bytes name = {(const uint8_t *)group_name, strlen(group_name)};
 
     return (int)(dl_hash_seeded(name, seed) % ((uint64_t)last_tag + 1));
 }
 
-/* What launchers say of this host; nothing means that there may be too many ranks. */
+/* Launchers publish the number of ranks on this host.  Without that number there may be
+ * more ranks than cores. */
 static int
 eager_looks(void)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A communicator of a group's own, counted, since messages on it may outlive the group;
- * and waiting for what was begun on it.  MPI cannot take back an operation that has begun,
- * nor be woken from one, so all waits that depend on other ranks look at a request again
- * and again: at once, then in naps that grow to a millisecond. */
+ * A group's own communicator, and waits for requests on it.  It is reference-counted,
+ * since messages on it may outlive the group.  MPI can neither withdraw an operation
+ * that has begun nor wake a thread from one, so every wait that depends on other ranks
+ * polls a request: at first without a pause, then with naps that grow to a
+ * millisecond. */
 #ifndef DISTLITE_PG_MPI_MPI_COMM_H
 #define DISTLITE_PG_MPI_MPI_COMM_H
 
@@ -15,19 +16,19 @@
 #include "pg/mpi/mpi_world.h"
 
 /* Tags of MPI's messages in a group's communicator.  This library's own come first,
- * because the largest tag differs: MPI promises 32767, and some networks have little more.
- * A user's tag is the offset from DL_MPI_USER_TAG. */
+ * because the largest tag differs: MPI guarantees 32767, and some networks have little
+ * more.  A user's tag is added to DL_MPI_USER_TAG. */
 enum {
     DL_MPI_OWN_TAG,
     DL_MPI_NEWS_TAG,
     DL_MPI_GO_TAG,
-    DL_MPI_OBJECT_TAG, /* of DL_OBJECT_TAG */
-    DL_MPI_DATA_TAG,   /* and those up to the next: large contents (mpi_message.c) */
+    DL_MPI_OBJECT_TAG, /* stands for DL_OBJECT_TAG */
+    DL_MPI_DATA_TAG,   /* the first tag of large contents (mpi_message.c) */
     DL_MPI_DATA_TAGS = 256,
     DL_MPI_USER_TAG = DL_MPI_DATA_TAG + DL_MPI_DATA_TAGS,
 };
 
-/* Receives that wait to be matched (mpi_match.h). */
+/* Receives that wait for their match (mpi_match.h). */
 typedef struct dl_mpi_queue {
     pthread_mutex_t lock;
     dl_list head; /* guarded by lock */
@@ -41,61 +42,68 @@ typedef struct dl_mpi_comm {
     dl_mpi_handle handle;
     int rank;
     int size;
-    size_t piece; /* bytes that MPI is handed at a time: its counts are ints */
+    size_t piece; /* most bytes of one call: MPI's counts are ints */
     char *group_name;
-    int eager_looks; /* before others get the core */
+    int eager_looks; /* before a wait yields the core */
     atomic_uint references;
-    /* Which of the tags for large contents are in use, in words of 64, by rank. */
+    /* The tags for large contents that are in use: a bit for each, in
+     * words of 64, by rank. */
     _Atomic uint64_t *data_tags;
-    /* Something was left behind in it: it stays for the life of the process. */
+    /* MPI may still use it for an operation that was given up: it is never freed. */
     atomic_bool is_forsaken;
     atomic_bool is_aborted;
-    /* The others know that this rank's group has failed, and why. */
+    /* The other ranks know that the group has failed, and why: nothing is left to
+     * tell. */
     atomic_bool has_told;
     dl_mpi_queue matching;
     pthread_mutex_t lock;
-    dl_error cause; /* of the abort, guarded by lock; fixed once is_aborted */
+    dl_error cause; /* of the abort; guarded by lock, fixed once is_aborted */
 } dl_mpi_comm;
 
-/* For the ranks of the world in `ranks` to call, all at about the same time: it waits for
- * the others without looking at clock or signals. */
+/* Creates a communicator of the world's ranks in `ranks`, all of which call this
+ * at about the same time: it blocks until they have, without looking at the
+ * clock or at signals. */
 dl_status dl_mpi_comm_new(const dl_mpi_world *world, const char *group_name,
                           const int *ranks, int size, size_t piece, dl_mpi_comm **comm);
 dl_mpi_comm *dl_mpi_comm_ref(dl_mpi_comm *comm);
 void dl_mpi_comm_unref(dl_mpi_comm *comm); /* NULL does nothing */
 
-/* From any thread, idempotent: all waits fail with `cause`. */
+/* Makes all waits fail with `cause`; from any thread, idempotent. */
 void dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause);
 
-/* DL_OK, or why it was aborted, or that MPI has been ended. */
+/* Returns DL_OK, or fails with the reason of the abort, or because MPI has been
+ * ended. */
 dl_status dl_mpi_comm_admit(dl_mpi_comm *comm);
 
-/* A tag for large contents to that rank, to be given back when a receive has taken them:
- * until then no other message may have it.  0: all are in use. */
+/* Reserves a tag for large contents to `rank`; returns 0 if all are in use.  No
+ * other message may have that tag until a receive has taken the contents and the
+ * tag is given back. */
 int dl_mpi_comm_take_tag(dl_mpi_comm *comm, int rank);
 void dl_mpi_comm_give_tag(dl_mpi_comm *comm, int rank, int tag);
 
-/* The pace of looking again; zero at first. */
+/* The state of a wait that polls; zeroed at first. */
 typedef struct dl_mpi_pace {
     int looks;
-    int patience; /* looks before naps beside the usual ones: see dl_mpi_patience() */
-    int naps;     /* so far */
-    int64_t naps_at; /* when they begin at the latest; 0: not known yet */
+    int patience;    /* additional looks before naps: see dl_mpi_patience() */
+    int naps;        /* so far */
+    int64_t naps_at; /* when naps begin at the latest; 0: not known yet */
     /* Until then neither the deadline nor a signal nor an abort ends the wait; 0: they
-     * do. */
+     * do so from the start. */
     int64_t bound_until;
 } dl_mpi_pace;
 
-/* MPI moves a long message in parts, and few of them in a look: a nap between two of
- * them would cost more than the part. */
+/* Returns the patience for a message of so many bytes.  MPI moves a long message in
+ * parts, few of them per look, and a nap between two parts would cost more than a
+ * part. */
 int dl_mpi_patience(size_t bytes);
 
-/* After a look in vain: DL_OK is to look again.  DL_TIMEOUT (no text written),
- * DL_INTERRUPTED, or the abort's cause. */
+/* Pauses between two looks at a request.  DL_OK: look again.  Fails with DL_TIMEOUT
+ * (no text written), DL_INTERRUPTED, the reason of an abort, or because MPI has been
+ * ended. */
 dl_status dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline);
 
-/* Until the request is done, where all others take part already, so that it ends by
- * itself. */
+/* Waits for a request in which all other ranks take part already, so that it completes
+ * by itself: nothing else ends this wait. */
 dl_status dl_mpi_finish(dl_mpi_comm *comm, dl_mpi_handle *request);
 
 #endif

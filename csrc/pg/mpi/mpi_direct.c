@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Blocks of any size from rank to rank, by messages: for what MPI's collectives cannot
- * count, and where only one side knows a size.  In each step a rank sends to one and
- * receives from another, so that no rank is flooded. */
+ * Blocks of any size, sent from rank to rank as messages: for sizes that MPI's
+ * collectives cannot count, and where only one side knows a size.  In each step a rank
+ * sends to one rank and receives from another, so that no rank is flooded. */
 #include "base/blocking.h"
 #include "pg/mpi/mpi_state.h"
 #include "tensor/copy.h"
 
-/* Messages of one rank to another keep their order, so pieces need no numbers. */
+/* MPI keeps the order of messages between two ranks, so pieces need no numbers. */
 static dl_status
 begin_piece(dl_mpi_backend *self, const dl_mpi_part *part, int peer,
             dl_mpi_handle *request)
@@ -27,7 +27,7 @@ piece_of(const dl_mpi_backend *self, const dl_mpi_span *span, size_t at)
     return (dl_mpi_part){span->data + (size > 0 ? at : 0), (int)size, self->mpi->byte};
 }
 
-/* One step: both at once, piece by piece. */
+/* One step: sends and receives at the same time, piece by piece. */
 static dl_status
 swap(dl_mpi_backend *self, const dl_mpi_span *outgoing, int to,
      const dl_mpi_span *incoming, int from)

@@ -72,8 +72,8 @@ all_to_all_call(dl_mpi_backend *self, const dl_op_context *op)
     return dl_mpi_called(self, op, result, "MPI_Alltoall");
 }
 
-/* A rank knows the sizes of its own blocks only; what follows from all of them, the
- * meeting tells. */
+/* A rank knows only the sizes of its own blocks; the meeting combines the
+ * flags of all ranks. */
 static uint32_t
 flags_of(const dl_mpi_backend *self)
 {
@@ -87,7 +87,7 @@ flags_of(const dl_mpi_backend *self)
            | (dl_mpi_fits(self, inputs->size) ? 0u : DL_MPI_HEAVY);
 }
 
-/* MPI may not be given memory that it reads as what it writes. */
+/* MPI forbids memory that is both its input and its output. */
 static bool
 shares_own_block(const dl_mpi_backend *self, const dl_all_to_all_args *args)
 {

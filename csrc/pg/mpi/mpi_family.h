@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The neutral table's calls for one family of MPI libraries.  Included once by each
- * family's file, hence no include guard, after it has defined
+ * The functions of dl_mpi_table for one family of MPI libraries.  Each family's file
+ * includes this once (there is no include guard), after it has defined
  *   native_handle          the type of a handle
- *   DL_MPI_WORLD, DL_MPI_SELF, DL_MPI_BYTE    three such
- *   DL_MPI_STATUS_SOURCE   which int of a status names the sender
+ *   DL_MPI_WORLD, DL_MPI_SELF, DL_MPI_BYTE    three handles
+ *   DL_MPI_STATUS_SOURCE   the index of the int in a status that names the sender
  *   DL_MPI_STATUS_IGNORE, DL_MPI_ANY_SOURCE
  *   DL_MPI_TAG_UB          the key of the attribute
- * Handles are converted by value on the way in and out, which costs nothing; a request
- * changes in MPI_Test, and is written back. */
+ * Handles are converted by value on the way in and out, at no cost.  MPI_Test may
+ * change a request, which is therefore written back. */
 
 #define TO(handle) ((native_handle)(intptr_t)(handle))
 #define FROM(native) ((dl_mpi_handle)(intptr_t)(native))
@@ -95,7 +95,7 @@ comm_size(dl_mpi_handle comm, int *size)
     return native.comm_size(TO(comm), size);
 }
 
-/* 32767 is the least that MPI promises. */
+/* MPI guarantees 32767 at least. */
 static int
 last_tag(int *tag)
 {
@@ -126,7 +126,8 @@ tell_end(native_handle comm, int key, void *value, void *extra)
     return 0;
 }
 
-/* The attributes of this communicator are what MPI_Finalize deletes first. */
+/* MPI_Finalize begins by deleting the attributes of MPI_COMM_SELF, which
+ * calls tell_end(). */
 static int
 at_finalize(void (*call)(void))
 {
@@ -151,8 +152,8 @@ comm_set_errhandler(dl_mpi_handle comm, dl_mpi_handle errhandler)
     return native.comm_set_errhandler(TO(comm), TO(errhandler));
 }
 
-/* Out of the world and not out of a parent, so that only the members take part and no
- * communicator has to outlive its group. */
+/* Creates it from the world instead of a parent, so that only the members take part and
+ * no communicator has to outlive its group. */
 static int
 comm_create(const int *ranks, int count, int tag, dl_mpi_handle *comm)
 {
@@ -221,7 +222,7 @@ ibcast(const dl_mpi_part *part, int root, dl_mpi_handle comm, dl_mpi_handle *req
     return result;
 }
 
-/* What a status says; fields that cannot be had are left at what is harmless. */
+/* Decodes a status.  A field that cannot be read keeps a harmless value. */
 static void
 read_status(const int *words, dl_mpi_status *status)
 {
@@ -232,12 +233,12 @@ read_status(const int *words, dl_mpi_status *status)
     native.get_count(words, TO(DL_MPI_BYTE), &status->bytes);
 }
 
-/* The one call that all waiting is made of. */
+/* All waits for requests are made of this call. */
 static int
 test(dl_mpi_handle *request, int *is_done, dl_mpi_status *status)
 {
     native_handle tested = TO(*request);
-    int words[16] = {0}; /* twice the largest family's */
+    int words[16] = {0}; /* twice the size of any family's status */
     int result = native.test(&tested, is_done,
                              status == NULL ? DL_MPI_STATUS_IGNORE : (void *)words);
 
@@ -378,7 +379,7 @@ alltoallv(const dl_mpi_parts *inputs, const dl_mpi_parts *outputs, dl_mpi_handle
                             outputs->offsets, TO(outputs->type), TO(comm));
 }
 
-/* Commutative: MPI may take the ranks in any order. */
+/* The operation is commutative: MPI may combine the ranks in any order. */
 static int
 op_create(dl_mpi_user_fn *function, dl_mpi_handle *op)
 {
@@ -402,7 +403,7 @@ type_contiguous(int count, dl_mpi_handle of, dl_mpi_handle *type)
     return result;
 }
 
-/* Committed: a type that is made here is used at once. */
+/* The type is committed, since callers use it at once. */
 static int
 type_pair(const int counts[2], const int64_t offsets[2], const dl_mpi_handle types[2],
           dl_mpi_handle *type)
@@ -459,7 +460,7 @@ static const dl_mpi_table calls = {
     .type_free = type_free,
 };
 
-/* All but the constants. */
+/* Fills in everything but the constants. */
 static dl_status
 bind_calls(void *handle, dl_mpi_table *table)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What an MPI backend is made of: for mpi_backend.c, which makes and ends it, and for the
- * files with its operations. */
+ * The state of an MPI backend and the prototypes of its operations: for mpi_backend.c,
+ * which creates and frees it, and for the files that implement the operations. */
 #ifndef DISTLITE_PG_MPI_MPI_STATE_H
 #define DISTLITE_PG_MPI_MPI_STATE_H
 
@@ -16,12 +16,12 @@ typedef struct dl_mpi_backend {
     const dl_mpi_table *mpi;
     int rank;
     int size;
-    /* the thread that is in an operation only */
+    /* used only by the thread that runs an operation */
     dl_mpi_meeting meeting;
     dl_mpi_spans inputs, outputs;
-    dl_buffer staging; /* what reductions compute in */
-    dl_buffer own;     /* an input without its gaps */
-    int *counts;       /* four lists with an entry for each rank */
+    dl_buffer staging; /* memory that reductions compute in */
+    dl_buffer own;     /* scratch memory: the contiguous copy of an input, or inboxes */
+    int *counts;       /* two lists of counts and two of offsets, by rank */
 } dl_mpi_backend;
 
 static inline dl_mpi_backend *
@@ -30,12 +30,13 @@ dl_mpi_self(dl_backend *backend)
     return (dl_mpi_backend *)(void *)backend;
 }
 
-/* A call of MPI's that waits for the others.  Fails as "MPI_Bcast failed: ..., in
- * broadcast #3 of group 0 on rank 1". */
+/* Turns the result of one of MPI's blocking functions into a status.  A failure reads
+ * "broadcast #3 in group 0 on rank 1: MPI_Bcast failed: ...". */
 dl_status dl_mpi_called(dl_mpi_backend *self, const dl_op_context *op, int result,
                         const char *call);
 
-/* Each rank's `outgoing` to each other's `incoming`, of any size; they have met. */
+/* Sends `outgoing[rank]` to each rank and receives `incoming[rank]` from each, whatever
+ * their sizes.  All ranks must have met before (mpi_meeting.h). */
 dl_status dl_mpi_direct(dl_mpi_backend *self, const dl_mpi_span *outgoing,
                         const dl_mpi_span *incoming);
 

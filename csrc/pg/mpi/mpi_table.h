@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * MPI's calls as this library uses them, whatever MPI it is.  The three binary interfaces
- * differ in the type of handles, in constants and in the layout of a status; here a handle
- * is as wide as a pointer, and one file per family fills in the same table from our own
- * declarations.  Results are MPI's: 0 is success, all else is for dl_mpi_check(). */
+ * MPI's functions as this library uses them, whichever MPI library is loaded.  The
+ * three binary interfaces differ in the type of handles, in constants and in the layout
+ * of a status.  Here a handle is as wide as a pointer, and one file per family fills in
+ * the same table from its own declarations.  The functions return MPI's result codes: 0
+ * is success, and dl_mpi_check() turns any other into an error. */
 #ifndef DISTLITE_PG_MPI_MPI_TABLE_H
 #define DISTLITE_PG_MPI_MPI_TABLE_H
 
@@ -14,23 +15,23 @@
 
 typedef uintptr_t dl_mpi_handle;
 
-/* Of a message that has come. */
+/* What MPI reports of a message that was received. */
 typedef struct dl_mpi_status {
     int source;
-    int bytes; /* negative: more than an int can count */
+    int bytes; /* negative: more than an int can hold */
     int is_cancelled;
 } dl_mpi_status;
 
 typedef void dl_mpi_user_fn(void *in, void *inout, int *count, void *type);
 
-/* One side of a collective: `count` and `type` of each block. */
+/* A buffer for MPI.  In a collective, `count` and `type` describe one block of it. */
 typedef struct dl_mpi_part {
     void *data;
     int count;
     dl_mpi_handle type;
 } dl_mpi_part;
 
-/* Blocks of different sizes, by rank, in elements of `type`. */
+/* Blocks of different sizes: counts and offsets by rank, in elements of `type`. */
 typedef struct dl_mpi_parts {
     void *data;
     const int *counts;
@@ -38,7 +39,7 @@ typedef struct dl_mpi_parts {
     dl_mpi_handle type;
 } dl_mpi_parts;
 
-/* Longer than any family's texts. */
+/* Longer than the texts of any family, for errors and for versions. */
 #define DL_MPI_TEXT_SIZE 8193
 
 typedef struct dl_mpi_table {
@@ -46,11 +47,12 @@ typedef struct dl_mpi_table {
     /* constants */
     void *in_place;
     int any_source;
-    /* Reductions by an operation of ours send all of an array in each round. */
+    /* In a reduction by an operation of our own, the library's algorithm sends the
+     * whole array in each round. */
     bool sends_all;
     int thread_multiple;
-    /* A message of so many bytes is on its way at once, even if nobody receives it yet;
-     * longer ones may wait for an answer first. */
+    /* Messages of up to so many bytes are sent at once, even if no receive is posted
+     * for them; longer ones may wait for an answer of the receiver. */
     int eager_size;
     dl_mpi_handle world, self, errors_return, byte;
     dl_mpi_handle int8, uint8, int16, uint16, int32, uint32, int64, uint64;
@@ -66,33 +68,36 @@ typedef struct dl_mpi_table {
     /* communicators */
     int (*comm_rank)(dl_mpi_handle, int *rank);
     int (*comm_size)(dl_mpi_handle, int *size);
-    int (*last_tag)(int *tag); /* the largest that a message may have */
-    /* To be called at the beginning of MPI_Finalize, whoever calls that; once. */
+    int (*last_tag)(int *tag); /* the largest that MPI accepts */
+    /* Registers `call`, which MPI_Finalize calls first, whichever part of the program
+     * calls that.  To be used once. */
     int (*at_finalize)(void (*call)(void));
     int (*comm_free)(dl_mpi_handle);
     int (*comm_set_errhandler)(dl_mpi_handle, dl_mpi_handle errhandler);
-    /* Of the world's ranks; for these to call. */
+    /* Creates a communicator of ranks of the world; only these ranks call it. */
     int (*comm_create)(const int *ranks, int count, int tag, dl_mpi_handle *comm);
-    /* what does not wait */
+    /* functions that do not block */
     int (*isend)(const dl_mpi_part *, int peer, int tag, dl_mpi_handle comm,
                  dl_mpi_handle *request);
-    /* The same, but done only when a receive has taken it. */
+    /* Like isend, but the request completes only when a receive has
+     * matched the message. */
     int (*issend)(const dl_mpi_part *, int peer, int tag, dl_mpi_handle comm,
                   dl_mpi_handle *request);
     int (*irecv)(const dl_mpi_part *, int peer, int tag, dl_mpi_handle comm,
                  dl_mpi_handle *request);
     int (*ibcast)(const dl_mpi_part *, int root, dl_mpi_handle comm,
                   dl_mpi_handle *request);
-    /* Whether a message with that tag has come, and from whom. */
+    /* Tells whether a message with that tag has arrived, and from which rank. */
     int (*iprobe)(int tag, dl_mpi_handle comm, int *is_there, int *source);
-    /* Whether such a message has come; it is then `imrecv`'s alone. */
+    /* Tells whether a message of `peer` with that tag has arrived, and takes it out of
+     * matching: only imrecv can receive it then. */
     int (*improbe)(int peer, int tag, dl_mpi_handle comm, int *is_there,
                    dl_mpi_handle *message, int *source);
     int (*imrecv)(const dl_mpi_part *, dl_mpi_handle message, dl_mpi_handle *request);
     /* `status` may be NULL. */
     int (*test)(dl_mpi_handle *request, int *is_done, dl_mpi_status *status);
     int (*cancel)(dl_mpi_handle *request);
-    /* collectives, which wait */
+    /* collectives, which block */
     int (*bcast)(const dl_mpi_part *, int root, dl_mpi_handle comm);
     int (*allreduce)(const void *, const dl_mpi_part *, dl_mpi_handle op,
                      dl_mpi_handle comm);
@@ -110,7 +115,7 @@ typedef struct dl_mpi_table {
                    dl_mpi_handle comm);
     int (*alltoall)(const dl_mpi_part *, const dl_mpi_part *, dl_mpi_handle comm);
     int (*alltoallv)(const dl_mpi_parts *, const dl_mpi_parts *, dl_mpi_handle comm);
-    /* types and reductions of our own */
+    /* datatypes and reduction operations of our own */
     int (*op_create)(dl_mpi_user_fn *function, dl_mpi_handle *op);
     int (*type_contiguous)(int count, dl_mpi_handle of, dl_mpi_handle *type);
     int (*type_pair)(const int counts[2], const int64_t offsets[2],
@@ -118,23 +123,26 @@ typedef struct dl_mpi_table {
     int (*type_free)(dl_mpi_handle type);
 } dl_mpi_table;
 
-/* Each fills in `table` from its library; `text` is what that says of itself. */
+/* Fill in `table` from the library behind `handle`; `text` is the
+ * library's version text. */
 dl_status dl_mpi_bind_openmpi(void *handle, const char *text, dl_mpi_table *table);
 dl_status dl_mpi_bind_mpich(void *handle, const char *text, dl_mpi_table *table);
 dl_status dl_mpi_bind_standard(void *handle, const char *text, dl_mpi_table *table);
 
-/* How the libraries are looked for, for texts. */
+/* Says where an MPI library is searched for; error texts cite it. */
 extern const dl_library dl_mpi_library;
 
-/* The library, loaded once: DL_NOT_FOUND or DL_UNSUPPORTED says what is missing.  Starts
- * nothing. */
+/* Loads the library on the first call and returns its table.  DL_NOT_FOUND or
+ * DL_UNSUPPORTED: the error text says what is missing.  Does not start MPI. */
 dl_status dl_mpi_load(const dl_mpi_table **table);
 
-/* The first line that the loaded library says of itself, and its file. */
+/* Return the library's version text, up to its first comma or line end, and
+ * the library's file. */
 const char *dl_mpi_library_text(void);
 const char *dl_mpi_library_path(void);
 
-/* DL_BACKEND with what the library says of `result`. */
+/* Fails with DL_BACKEND and the library's text for `result`; `call` names the function
+ * that returned it. */
 dl_status dl_mpi_fail(const dl_mpi_table *mpi, int result, const char *call);
 
 static inline dl_status
