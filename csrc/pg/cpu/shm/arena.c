@@ -22,22 +22,22 @@
 
 #define PAGE ((size_t)4096)
 
-/* The directory is locked for less than a microsecond: one who has not got it after so
- * many tries looks whether its holder has died. */
+/* The directory is locked for less than a microsecond at a time.  After this many
+ * tries, a rank checks whether the holder has died. */
 #define PATIENT_TRIES 1000
 
 typedef struct entry {
-    _Atomic uint64_t key; /* of the group whose the area is; 0: free */
-    uint64_t serial;      /* of all loans; like `count` fixed while there is a key */
-    uint64_t offset;      /* in the file; fixed once the entry was used */
-    uint32_t count;       /* its members */
+    _Atomic uint64_t key; /* identifies the borrowing group; 0: free */
+    uint64_t serial;      /* of the loan; constant, like `count`, while `key` is set */
+    uint64_t offset;      /* in the file; constant once the entry was used */
+    uint32_t count;       /* members of the group */
     _Atomic uint32_t returned;
 } entry;
 
-/* That a rank makes no more groups of a family: a row (pg/recording.h). */
+/* A rank makes no more groups of a family: a row (pg/recording.h). */
 typedef struct note {
     uint64_t version;
-    uint64_t family; /* 0: taken back */
+    uint64_t family; /* 0: withdrawn */
     uint64_t rank;
     char reason[DL_BOARD_REASON_SIZE];
 } note;
@@ -45,14 +45,14 @@ typedef struct note {
 #define NOTE_WORDS (sizeof(note) / sizeof(uint64_t))
 
 struct dl_arena_directory {
-    _Atomic uint32_t holder; /* of the lock: its rank and one */
-    _Atomic uint64_t end;    /* bytes of the file that were given out */
+    _Atomic uint32_t holder; /* of the lock: the holder's rank plus one; 0: free */
+    _Atomic uint64_t end;    /* bytes of the file that have been given out */
     /* under the lock */
     uint32_t used; /* entries that ever had a key */
     uint64_t last_serial;
     entry entries[DL_ARENA_LOANS];
-    /* written under the lock; used in turn */
-    _Atomic uint64_t note_count; /* ever */
+    /* written under the lock, cyclically */
+    _Atomic uint64_t note_count; /* notes written so far */
     _Atomic uint64_t notes[DL_ARENA_NOTES][NOTE_WORDS];
 };
 
@@ -134,7 +134,8 @@ dl_arena_forget(dl_arena *arena)
     *arena = (dl_arena){0};
 }
 
-/* What members call the group among each other.  The seed is the same everywhere. */
+/* Returns the key by which the members find the group.  The seed is the same
+ * everywhere. */
 static uint64_t
 key_of(const dl_borrower *borrower)
 {
@@ -148,7 +149,8 @@ key_of(const dl_borrower *borrower)
     return key == 0 ? 1 : key;
 }
 
-/* A holder that died has left nothing half done that matters: a key is entered last. */
+/* Frees the lock if its holder has died.  A dead holder has left nothing inconsistent,
+ * because a key is entered last. */
 static dl_status
 look_at_holder(struct dl_arena_directory *directory, const dl_borrower *borrower,
                dl_deadline deadline)
@@ -195,9 +197,10 @@ unlock(struct dl_arena_directory *directory)
     atomic_store(&directory->holder, 0);
 }
 
-/* With the lock.  One that all members have returned is about to be freed, or its last
- * member died before that; and one that this rank has returned is that of a group of the
- * same name which it has left. */
+/* Returns true if the entry is the loan that this rank is to use.  Requires the lock.
+ * A loan that all members have returned is about to be freed, or its last member died
+ * before it could.  One that this rank has returned belongs to an earlier group of the
+ * same name. */
 static bool
 is_for(const dl_arena *arena, uint32_t index, uint64_t key)
 {
@@ -208,8 +211,9 @@ is_for(const dl_arena *arena, uint32_t index, uint64_t key)
            && (arena->returned == NULL || arena->returned[index] != entry->serial);
 }
 
-/* With the lock: the group's entry, the oldest if a faster rank has made another group of
- * this name since; or one that is free.  NULL: all are taken. */
+/* Returns the group's entry, or a free one, or NULL when all are taken.  Requires the
+ * lock.  There are several entries for a key if a faster rank has already made another
+ * group of this name; the oldest is the one wanted. */
 static entry *
 find_entry(const dl_arena *arena, uint64_t key)
 {
@@ -234,8 +238,9 @@ find_entry(const dl_arena *arena, uint64_t key)
     return oldest != NULL ? oldest : vacant;
 }
 
-/* With the lock: the file is as long as what was used of it.  Stretches for arrays make it
- * longer without the lock; the seal keeps this from making it shorter again. */
+/* Makes the file at least `size` bytes long.  Requires the lock.  Stretches for arrays
+ * grow the file without the lock; F_SEAL_SHRINK keeps this ftruncate() from shrinking
+ * it again. */
 static dl_status
 make_room(const dl_arena *arena, uint64_t size)
 {
@@ -252,7 +257,7 @@ make_room(const dl_arena *arena, uint64_t size)
                    strerror(errno));
 }
 
-/* With the lock: `size` bytes of the group's area, which is found or taken. */
+/* Finds or takes the group's area and maps `size` bytes of it.  Requires the lock. */
 static dl_status
 map_area(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_loan *loan)
 {
@@ -285,7 +290,8 @@ map_area(dl_arena *arena, const dl_borrower *borrower, size_t size, dl_loan *loa
     return DL_OK;
 }
 
-/* -1: none.  Without the lock it may be another note by the time it is read. */
+/* Returns the index of a note, or -1.  Without the lock, the note may have been
+ * replaced by the time it is read. */
 static int
 find_note(const dl_arena *arena, int rank, uint64_t family)
 {
@@ -335,7 +341,8 @@ dl_arena_has_renounced(const dl_arena *arena, int rank, uint64_t family,
     return true;
 }
 
-/* With the lock: of a group that was made anew, others may be made again. */
+/* Withdraws the note about the group that is made: it exists anew, and groups may be
+ * made out of it.  Requires the lock. */
 static void
 take_back_note(const dl_arena *arena, const dl_borrower *borrower)
 {
@@ -383,8 +390,8 @@ dl_arena_extend(dl_arena *arena, size_t size)
     return atomic_fetch_add(&arena->directory->end, size);
 }
 
-/* Gives the memory back, and makes it zero for those who get it next; otherwise nobody
- * may. */
+/* Gives the pages back, which also zeroes the area for its next user.  An area that
+ * could not be zeroed is never lent again. */
 static void
 free_area(dl_arena *arena, uint32_t index)
 {

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The memory that the ranks of one host share, in areas of one size.  The first is that
- * of the group which met; the others are lent to the groups made out of it, so that these
- * need neither a store nor sockets:
+ * The memory that the ranks of one host share, in areas of equal size.  The first area
+ * belongs to the group that met over the store; the others are lent to the groups that
+ * are made out of it, so that these need neither a store nor sockets:
  *
  *     area of the first group | directory | area | area | array | area | ...
  *
- * Whoever of a new group comes first enters its name in the directory, and so takes an
- * area; the others find it by the name.  The last one to give it back frees it.  A rank
- * that has given it back and makes a group of the same name again gets another one, where
- * the others find it once they have given back theirs.  The file grows with its use, and
- * has holes where nobody has written. */
+ * The first member of a new group enters the group's name in the directory and thereby
+ * takes an area; the other members find the area by the name.  The last member to
+ * return the area frees it.  A rank that has returned an area and makes a group of the
+ * same name again gets another one, where the other members find it once they have
+ * returned theirs.  The file grows with its use; parts that were never written are
+ * holes. */
 #ifndef DISTLITE_PG_CPU_SHM_ARENA_H
 #define DISTLITE_PG_CPU_SHM_ARENA_H
 
@@ -19,48 +20,52 @@
 #include "pg/cpu/shm/board_layout.h"
 #include "pg/cpu/shm/segment.h"
 
-/* Groups at a time. */
+/* Most groups at a time. */
 #define DL_ARENA_LOANS 4096
 
+/* Most notes of renounced families; see dl_arena_renounce(). */
 #define DL_ARENA_NOTES 256
 
 struct dl_arena_directory;
 
-/* One process's view.  Zeroed memory is valid. */
+/* The arena as one process sees it.  Zeroed memory is valid. */
 typedef struct dl_arena {
     /* fixed after init */
     bool is_open;
     int file;
-    size_t area;      /* bytes */
-    uint64_t file_id; /* differs between all files that are open somewhere */
+    size_t area;      /* bytes of an area */
+    uint64_t file_id; /* inode: differs between all files that are open */
     bool may_spin;
     dl_segment home; /* the first area and the directory */
     struct dl_arena_directory *directory;
-    /* By entry, the last loan that this rank has given back; made when it is needed. */
+    /* Serial number of the last loan that this rank has returned, by entry; allocated
+     * with the first loan. */
     _Atomic uint64_t *returned;
 } dl_arena;
 
-/* Bytes of the area for a group of `size` ranks. */
+/* Returns the bytes of the area for a group of `size` ranks. */
 size_t dl_arena_area(int size);
 
-/* For a group of `size`, its area formatted. */
+/* Creates the file for a group of `size` ranks and formats that group's area.
+ * `may_spin` is as for dl_board_format(). */
 dl_status dl_arena_create(dl_arena *arena, int size, bool may_spin);
 
-/* Maps what another process made, and takes the descriptor. */
+/* Maps the file that another process created.  Takes the descriptor. */
 dl_status dl_arena_open(dl_arena *arena, int size, int file);
 void dl_arena_fini(dl_arena *arena);
 
-/* In a forked child, where the descriptor is closed already. */
+/* Frees memory in a forked child, where the descriptor is closed already. */
 void dl_arena_forget(dl_arena *arena);
 
-/* Who wants an area. */
+/* The member that wants an area; all pointers are borrowed. */
 typedef struct dl_borrower {
     int rank;         /* of this process, in the group that met */
     const char *name; /* of the new group */
-    const int *ranks; /* its members on this host, in the group that met */
+    /* members of the new group on this host, as ranks of the group that met */
+    const int *ranks;
     int count;
     dl_process *const *processes; /* of the group that met, by rank */
-    int size;                     /* of that group */
+    int size;                     /* of the group that met */
 } dl_borrower;
 
 typedef struct dl_loan {
@@ -68,30 +73,32 @@ typedef struct dl_loan {
     uint32_t entry;
 } dl_loan;
 
-/* The same area for all members, whoever comes first. */
+/* Borrows the area of the group that `borrower` describes, which is the same for all
+ * members.  DL_TIMEOUT: the directory stayed locked until the deadline. */
 dl_status dl_arena_borrow(dl_arena *arena, const dl_borrower *borrower,
                           dl_deadline deadline, dl_loan *loan);
 
-/* For a member that cannot: as if it had borrowed, said `reason` and given back.  Needs
- * little memory.  `place` is its own in `ranks`. */
+/* For a member that cannot make the group: has the effect of borrowing the area,
+ * writing `reason` as this member's farewell, and returning it.  Needs little memory.
+ * `place` is the member's index in borrower->ranks. */
 dl_status dl_arena_refuse(dl_arena *arena, const dl_borrower *borrower, int place,
                           const char *reason, dl_deadline deadline);
 
-/* The rank of `borrower`, of which only that, the processes and their number count, makes no
- * more groups of the family (pg/cpu/family.h): those who have made one find the reason.
- * The last DL_ARENA_NOTES of these are kept. */
+/* Notes that the rank of `borrower` makes no more groups of the family
+ * (pg/cpu/family.h); members that have made one find the reason.  Of `borrower`, only
+ * rank, processes and size are used.  The last DL_ARENA_NOTES notes are kept. */
 dl_status dl_arena_renounce(dl_arena *arena, const dl_borrower *borrower,
                             uint64_t family, const char *reason, dl_deadline deadline);
 
-/* Whether `rank` has; takes no locks. */
+/* Returns true if `rank` has renounced the family, with its reason.  Takes no locks. */
 bool dl_arena_has_renounced(const dl_arena *arena, int rank, uint64_t family,
                             char reason[DL_BOARD_REASON_SIZE]);
 
-/* A stretch of the file for one rank, which nobody has had or will have again; whoever
- * wants to write there makes the file that long. */
+/* Returns the offset of a new stretch of the file, which is never given out twice.  The
+ * caller makes the file long enough before it writes there. */
 uint64_t dl_arena_extend(dl_arena *arena, size_t size);
 
-/* Once by each member.  An empty loan is left as it is. */
+/* Returns an area; each member does so once.  An empty loan is left as it is. */
 void dl_arena_return(dl_arena *arena, dl_loan *loan);
 
 #endif

@@ -9,10 +9,11 @@
 
 #define MAGIC UINT64_C(0x335f626c74736964) /* "distlb_3" */
 
-/* Enough for a peer that runs and is about to answer.  After that yielding looks nearly
- * as often if nobody else wants the core, and where the system has put two ranks on one,
- * because other programs are about, it passes them round in a microsecond each: spinning
- * on would make every meeting cost its span, going through a futex ten times that. */
+/* The spin suffices for a peer that is running and about to answer.  After that,
+ * yielding looks nearly as often if no other thread wants the core.  Where the system
+ * has put two ranks on one core because other programs are running, yielding switches
+ * between them in about a microsecond: spinning on would add its whole span to every
+ * meeting, and a futex costs ten times as much. */
 #define SPIN_SPAN (2 * INT64_C(1000))
 #define YIELD_SPAN (250 * INT64_C(1000))
 
@@ -22,7 +23,8 @@ round_up(size_t size, size_t unit)
     return (size + unit - 1) / unit * unit;
 }
 
-/* Pockets of several ranks do not fall on the same lines of a cache. */
+/* The extra line keeps the pockets of several ranks from mapping to the same cache
+ * sets. */
 #define POCKET_STEP (DL_BOARD_POCKET + DL_LINE)
 
 static size_t
@@ -33,9 +35,9 @@ pockets_offset(int size)
     return sizeof(dl_board_header) + (size_t)size * per_rank;
 }
 
-/* Slots begin in the middle of a page.  Large arrays begin at the start of one, or a few
- * bytes behind that, and processors that tell addresses apart by their places in a page
- * would find a copy's two sides in conflict. */
+/* Slots begin in the middle of a page.  Large arrays begin at the start of a page or a
+ * few bytes after it, and processors that compare addresses by their offset in the page
+ * would take the two sides of a copy for conflicting ones. */
 static size_t
 slots_offset(int size)
 {
@@ -97,7 +99,7 @@ arrivals_of(dl_board_line *lines, int size)
     return (dl_words){&lines->sequence, sizeof *lines, size};
 }
 
-/* Ranks that have a core each. */
+/* Used only where each rank has a core of its own. */
 static void
 note_yielding(void *context, int rank, bool begins)
 {
@@ -163,8 +165,8 @@ dl_board_fini(dl_board *board)
     *board = (dl_board){0};
 }
 
-/* Whoever finds out first speaks for the rank; if it ends meanwhile the others are told of
- * that. */
+/* The first rank to notice writes the farewell.  If that rank ends before it has, the
+ * others learn of its end instead. */
 void
 dl_board_look_for_absent(const dl_board *board)
 {
@@ -236,7 +238,7 @@ compare(const dl_board *board, uint64_t turn, int rank)
                : dl_verdict_mismatch(board, turn, rank);
 }
 
-/* All turns that all ranks have begun and this one has not compared. */
+/* Compares all turns that all ranks have begun and this rank has not compared. */
 static dl_status
 compare_turns(dl_board *board)
 {
@@ -266,11 +268,12 @@ dl_board_arrive(dl_board *board)
     board->begun_by_all = board->turn;
     DL_TRY(dl_op_look_again(op));
     DL_TRY(compare_turns(board));
-    /* A peer may have come here, given up, and left its line behind. */
+    /* A peer may have reached this operation and given up, leaving its line behind. */
     return dl_verdict_broken(board);
 }
 
-/* The last turn that all have begun, of some that are worth a look. */
+/* Returns the last turn that all ranks have begun, as far as looking at a few turns
+ * tells: the current one, the one needed, and one in between. */
 static uint64_t
 look_for_begun(const dl_board *board)
 {
@@ -286,7 +289,7 @@ look_for_begun(const dl_board *board)
     return board->begun_by_all;
 }
 
-/* For the line of the next turn. */
+/* Makes sure that the line of the next turn may be reused. */
 static dl_status
 make_room(dl_board *board)
 {
@@ -333,7 +336,8 @@ has_come(const dl_board *board, uint64_t turn, int rank)
            >= sequence_in(board, turn);
 }
 
-/* First whether it is gone, then whether it came: it may have done both meanwhile. */
+/* Reads whether the rank is gone before whether it came, because it may do both in
+ * between. */
 static dl_status
 settle_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline)
 {

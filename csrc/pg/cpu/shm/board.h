@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The shared memory of one group's ranks on one host: for each rank lines on which it
- * announces the operation it has come to (with the data itself when that is small, or
- * with a pocket beside the line), two slots for larger data, and a word that counts its
- * steps through an operation.
+ * The memory that the ranks of one group share on one host.  Each rank has lines on
+ * which it announces the operation that it has reached (with the data itself if small,
+ * or with a pocket beside the line), two slots for larger data, and a word that counts
+ * its steps through an operation.
  *
  * An operation begins with an arrival: all ranks announce it, wait for each other and
- * compare fingerprints.  Whoever has seen all arrive knows that everybody is done with
- * the operation before, so slots, which alternate by round, need no further agreement.
- * An operation uses as many rounds as its size asks for, the same number on every rank,
- * and leaves the slot of the next round free, which may therefore be filled before the
- * next arrival.
+ * compare fingerprints.  A rank that has seen all others arrive knows that they are
+ * done with the operation before; so slots, which alternate by round, need no further
+ * agreement.  An operation uses as many rounds as its size requires, the same number on
+ * every rank, and leaves the slot of the next round free, which may therefore be filled
+ * before the next arrival.
  *
- * Where data go one way only, and fit a pocket, a rank need not wait for those who have
- * nothing for it: it announces and goes on, or awaits one other.  It compares the
- * fingerprints later, when it has seen that all have come so far, and before it gets
- * further ahead than DL_BOARD_AHEAD operations; so a mismatch may be told one operation
- * late, and never goes unnoticed among ranks that go on.  Lines and pockets are used in
- * turn: when all have begun the operation DL_BOARD_AHEAD before the next one, all have
- * compared what its line was used for before.
- * Knows sequence numbers and fingerprints, not what operations do. */
+ * Where data go one way only and fit into a pocket, a rank need not wait for ranks that
+ * have nothing for it: it announces the operation and continues, or awaits one other
+ * rank.  It compares the fingerprints later, when all ranks have reached the operation,
+ * and before it is more than DL_BOARD_AHEAD operations ahead of any.  So a mismatch may
+ * be reported one operation late, but never goes unnoticed among ranks that continue.
+ * Lines and pockets are used cyclically: when all ranks have begun the operation
+ * DL_BOARD_AHEAD before the next one, all have compared the previous use of its line.
+ *
+ * A board knows sequence numbers and fingerprints, but not what operations do. */
 #ifndef DISTLITE_PG_CPU_SHM_BOARD_H
 #define DISTLITE_PG_CPU_SHM_BOARD_H
 
@@ -32,34 +33,37 @@
 #include "pg/cpu/shm/parting.h"
 #include "pg/wait_graph.h"
 
-/* What a rank tells its board of the group. */
+/* The group as its board needs to know it. */
 typedef struct dl_board_options {
     int rank;
     int size;
-    const char *group_name;        /* these three are borrowed */
+    const char *group_name;        /* this and the next two are borrowed */
     const dl_peer *peers;          /* by rank */
-    dl_process *const *processes;  /* by rank; borrowed; NULL: none ends */
-    struct dl_shared_views *views; /* NULL: no arrays in shared memory; borrowed */
-    const int *names;              /* by rank, for texts; NULL: the same; borrowed */
-    int meetings;                  /* sequence numbers per operation; 0: one */
-    /* Of sleeping waits: whether what the board cannot see ends the operation; or NULL. */
+    dl_process *const *processes;  /* by rank; borrowed; NULL: not watched */
+    struct dl_shared_views *views; /* borrowed; NULL: no arrays in shared memory */
+    const int *names; /* by rank, for texts; borrowed; NULL: the rank itself */
+    int meetings;     /* sequence numbers per operation; 0 means 1 */
+    /* Called between slices of sleep, or NULL: fails if the operation has failed in a
+     * way that the board cannot see. */
     dl_status (*elsewhere)(void *context);
-    /* Of sleeping waits whose deadline is near: what they are going to fail with; or NULL. */
+    /* Called between slices of sleep when the deadline is near, or NULL: `error` is
+     * what the wait is going to fail with. */
     void (*foretell)(void *context, const dl_error *error);
-    /* Adds whom the operation waits for beside those that the board sees; or NULL. */
+    /* Adds the ranks that the operation waits for outside of the board; or NULL. */
     void (*add_awaited)(void *context, dl_awaited *awaited);
     void *context;
-    /* Whether `rank`, which has not made its board, will not any more, and why; or NULL. */
+    /* Returns true, with the reason, if `rank` has not made its board and never will;
+     * or NULL. */
     bool (*renounced)(void *membership, int rank, char reason[DL_BOARD_REASON_SIZE]);
     void *membership;
 } dl_board_options;
 
-/* One rank's handle. */
+/* The board as one rank sees it. */
 typedef struct dl_board {
     /* fixed after init */
     dl_board_options options;
     dl_board_header *header;
-    dl_board_line *lines[DL_BOARD_TURNS]; /* then by rank */
+    dl_board_line *lines[DL_BOARD_TURNS]; /* per turn; then by rank */
     dl_words arrivals[DL_BOARD_TURNS];
     uint8_t *pockets;
     dl_board_member *members;
@@ -67,95 +71,106 @@ typedef struct dl_board {
     uint8_t *slots;
     size_t chunk;
     dl_waiter waiter;
-    /* the thread that is in an operation only */
+    /* only for the thread that is in an operation */
     const dl_op_context *op;
-    uint64_t turn;                      /* of `op`, counted from 1 */
+    uint64_t turn;                      /* number of `op`, counted from 1 */
     uint64_t sequences[DL_BOARD_TURNS]; /* of the last turns */
-    uint64_t begun_by_all;              /* turn, as far as this rank knows */
-    uint64_t compared;                  /* turn, with all ranks */
-    uint64_t round;                     /* rounds used by the operations before */
-    uint64_t last_step;                 /* steps used by them */
+    uint64_t begun_by_all; /* last turn that all ranks are known to have begun */
+    uint64_t compared;     /* last turn compared with all ranks */
+    uint64_t round;        /* rounds used by earlier operations */
+    uint64_t last_step;    /* steps used by earlier operations */
     dl_parting parting;
-    /* any thread */
+    /* for any thread */
     atomic_bool is_aborted;
-    _Atomic(dl_word *) sleeps_on; /* the word that this rank sleeps on; NULL: none */
+    _Atomic(dl_word *) sleeps_on; /* word that this rank sleeps on, or NULL */
     pthread_mutex_t lock;
     dl_error abort_cause; /* guarded by lock */
 } dl_board;
 
+/* Returns the bytes of shared memory that a board needs. */
 size_t dl_board_memory(int size, size_t chunk);
 
-/* Prepares zeroed memory, once.  `may_spin`: every rank has a core to itself. */
+/* Prepares zeroed memory, once.  `may_spin` states that every rank has a core of its
+ * own. */
 void dl_board_format(void *memory, int size, size_t chunk, bool may_spin);
 bool dl_board_may_spin(const void *memory);
 
-/* Bytes at the beginning of a board's memory that dl_board_refuse() needs. */
+/* Returns how many bytes at the beginning of a board's memory dl_board_refuse()
+ * needs. */
 size_t dl_board_head(int size);
 
-/* In formatted memory, for a rank that cannot make its board: those that wait for it are
- * told as if it had made one and aborted it. */
+/* Writes the farewell of a rank that cannot make its board into formatted memory: ranks
+ * that wait for it fail as if it had made the board and aborted it. */
 void dl_board_refuse(void *memory, int size, int rank, const char *reason);
 
-/* Over formatted memory, which outlives it.  DL_PROTOCOL: it is of another size. */
+/* Initialises a board over formatted memory, which outlives it.  DL_PROTOCOL: the
+ * memory has another layout. */
 dl_status dl_board_init(dl_board *board, const dl_board_options *options, void *memory,
                         size_t memory_size);
 void dl_board_fini(dl_board *board);
 
-/* For ranks that will not make their boards any more: as if they had, and had aborted
- * them.  From any thread. */
+/* Writes the farewells of ranks that have renounced the board, as dl_board_refuse()
+ * does.  May be called from any thread. */
 void dl_board_look_for_absent(const dl_board *board);
 
-/* Whether its process has ended, as far as this one knows. */
+/* Returns true if the process of `rank` is known to have ended. */
 bool dl_board_has_ended(const dl_board *board, int rank);
 
-/* Starts `op`, which is borrowed until the next call, and returns where this rank puts
- * its payload. */
+/* Starts `op`, which is borrowed until the next call, and returns where this rank's
+ * payload goes. */
 uint8_t *dl_board_begin(dl_board *board, const dl_op_context *op);
 
-/* Announces the operation; returns once all ranks have, with equal fingerprints. */
+/* Announces the operation, and returns once all ranks have announced it with equal
+ * fingerprints. */
 dl_status dl_board_arrive(dl_board *board);
 
-/* The same without waiting for anybody: what this rank wrote is for others to take. */
+/* Announces the operation without waiting for other ranks to reach it. */
 dl_status dl_board_announce(dl_board *board);
 
-/* The same, but waits for `rank` only, whose fingerprint is compared at once. */
+/* Announces the operation and waits for `rank` only, whose fingerprint is compared at
+ * once. */
 dl_status dl_board_await(dl_board *board, int rank);
 
-/* Between operations, before this rank leaves: compares what it called and has not compared
- * yet, with ranks that come to it by the deadline.  Others, and ranks that are gone, are no
- * failure.  DL_MISMATCH breaks the board. */
+/* Called between operations, before this rank leaves: compares the operations that have
+ * not been compared yet with the ranks that reach them by the deadline.  Ranks that do
+ * not, or that are gone, are not a failure.  DL_MISMATCH breaks the board. */
 dl_status dl_board_settle(dl_board *board, dl_deadline deadline);
 
-/* After the arrival, of those who were waited for. */
+/* Returns the payload of `rank`, once the arrival has waited for it. */
 const uint8_t *dl_board_payload(const dl_board *board, int rank);
 
-/* DL_BOARD_POCKET bytes, written by `rank` between begin and arrival as a payload is. */
+/* Returns the pocket of `rank`, DL_BOARD_POCKET bytes, which that rank writes like a
+ * payload between begin and arrival. */
 uint8_t *dl_board_pocket(const dl_board *board, int rank);
 
-/* Slot of `rank` in the operation's round `round`, counted from 0. */
+/* Returns the slot of `rank` in round `round` of the operation, counted from 0. */
 uint8_t *dl_board_slot(const dl_board *board, int rank, uint64_t round);
 
-/* Steps are counted from 1 within an operation, without gaps between what is published
- * and what is waited for. */
+/* Steps are counted from 1 within an operation.  Every step that is waited for is
+ * published, without gaps. */
 void dl_board_publish_step(dl_board *board, uint64_t step);
 dl_status dl_board_wait_steps(dl_board *board, uint64_t step);
 dl_status dl_board_wait_step(dl_board *board, int rank, uint64_t step);
 
-/* Ends the operation, which used that much, on every rank the same. */
+/* Ends the operation, which used this many rounds and steps.  Both numbers are the same
+ * on every rank. */
 void dl_board_end(dl_board *board, uint64_t rounds, uint64_t steps);
 
-/* Tells all ranks of the thread's last error in operation `op`, unless they know of one
- * already; it need not have begun here.  The board is of no use afterwards. */
+/* Breaks the board: reports the thread's last error in operation `op` to all ranks,
+ * unless a failure has been reported before.  `op` need not have begun on this board.
+ * The board cannot be used afterwards. */
 void dl_board_break(dl_board *board, const dl_op_context *op);
 
-/* Ends this process's sleep at the board, so that it looks again whether to go on; from
- * any thread, without locks. */
+/* Ends this process's sleep at the board, so that it checks again whether to continue.
+ * May be called from any thread; takes no locks. */
 void dl_board_wake(dl_board *board);
 
-/* Frees this rank's waiters and tells the peers that need it; from any thread. */
+/* Fails this rank's waits with `cause`, and those of peers that still need this rank.
+ * May be called from any thread. */
 void dl_board_abort(dl_board *board, const dl_error *cause);
 
-/* Tells peers that this rank is gone for good, in order; from any thread. */
+/* Notes for the peers that this rank has left in order.  May be called from any
+ * thread. */
 void dl_board_leave(dl_board *board);
 
 #endif

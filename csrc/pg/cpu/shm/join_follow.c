@@ -9,10 +9,11 @@
 
 #define LEADER 0
 
-/* For a stranger that connects and says nothing; a leader speaks at once. */
+/* Time for a caller to send the invitation.  The leader sends it at once; the limit is
+ * for a stranger that connects and sends nothing. */
 #define INVITE_PATIENCE (2 * DL_SECOND)
 
-/* Who fails must not be held up by telling so. */
+/* A rank that fails must not be held up by its report. */
 #define REPORT_PATIENCE (100 * DL_MILLISECOND)
 
 static dl_status
@@ -28,14 +29,15 @@ fail_leader(const dl_join *join, dl_status status)
     return dl_join_fail_ended(join, LEADER);
 }
 
-/* This rank among those of all hosts. */
+/* Returns this rank's number among the ranks of all hosts. */
 static int
 own_name(const dl_endpoint *endpoint)
 {
     return endpoint->names == NULL ? endpoint->rank : endpoint->names[endpoint->rank];
 }
 
-/* Whether the one at the other end has read this rank's record in the store. */
+/* Returns true if `bytes` is the leader's invitation: its sender has read this rank's
+ * record in the store. */
 static bool
 is_invite(const dl_join *join, dl_bytes bytes)
 {
@@ -51,8 +53,9 @@ is_invite(const dl_join *join, dl_bytes bytes)
                   == 0;
 }
 
-/* Takes one caller in; a stranger is sent away, and `*fd` stays -1.  After a failure of
- * its own this rank has yet to tell why when the caller sees the end of the connection. */
+/* Accepts one caller.  A stranger is disconnected, and `*fd` stays -1.  If this rank
+ * itself fails, `*fd` stays open, so that the reason can be reported before the leader
+ * sees the connection end. */
 static dl_status
 receive_caller(const dl_join *join, int *fd)
 {
@@ -76,7 +79,8 @@ receive_caller(const dl_join *join, int *fd)
     return is_own ? status : DL_OK;
 }
 
-/* The leader has said in the store that it left one here. */
+/* Waits for the invitation.  The leader had left it here when this rank read in the
+ * store that it was reached. */
 static dl_status
 wait_for_invite(const dl_join *join, int *fd)
 {
@@ -92,7 +96,7 @@ wait_for_invite(const dl_join *join, int *fd)
     return DL_OK;
 }
 
-/* A leader that has closed its end meanwhile has left a refusal to be read. */
+/* If the leader has closed its end meanwhile, its refusal can still be read. */
 static dl_status
 answer(const dl_join *join, int fd)
 {
@@ -119,7 +123,8 @@ check_arena(const dl_membership *membership, uint64_t size)
     return DL_OK;
 }
 
-/* Takes what is in the parcel out of it. */
+/* Takes the mapping and the lifelines out of the parcel; `*next` is the first rank
+ * whose lifeline has not arrived yet. */
 static dl_status
 accept_welcome(const dl_join *join, dl_membership *membership, dl_parcel *parcel,
                uint32_t *next)
@@ -176,7 +181,8 @@ receive_welcome(const dl_join *join, dl_membership *membership, int fd)
     return DL_OK;
 }
 
-/* To the leader, which tells the others.  Without it, it sees the end of the connection. */
+/* Reports this rank's result to the leader, which passes it on.  If the report is not
+ * sent, the leader sees the connection end instead. */
 static dl_status
 report(int fd, dl_status status)
 {
@@ -193,11 +199,12 @@ report(int fd, dl_status status)
     if (status != DL_OK) {
         return dl_fail_again(&error);
     }
-    /* A leader that is gone has left its word to be read. */
+    /* A leader that has closed its end has left a message to be read. */
     return sent == DL_CLOSED ? DL_OK : sent;
 }
 
-/* That all have joined; into a parcel that has room. */
+/* Receives the leader's report that all ranks have joined.  `parcel` already has the
+ * memory for it. */
 static dl_status
 receive_report(const dl_join *join, int fd, dl_parcel *parcel)
 {
@@ -225,7 +232,8 @@ follow(const dl_join *join, dl_membership *membership, int *fd)
     if (status == DL_OK) {
         status = receive_welcome(join, membership, *fd);
     }
-    /* Once it has said that it is done, the others go on, and nothing may fail. */
+    /* Once this rank has reported success the others continue, so nothing may fail
+     * after that: the memory for the last message is allocated first. */
     dl_parcel parcel = {0};
     if (status == DL_OK) {
         status = dl_buffer_reserve(&parcel.bytes, DL_PARCEL_SIZE);
@@ -245,7 +253,8 @@ dl_join_follow(const dl_join *join, dl_membership *membership)
     dl_status status = follow(join, membership, &fd);
 
     if (status != DL_OK) {
-        /* Before the leader, which sees the end of the connection, looks for it. */
+        /* The leader reads the store when it sees the connection end, so this comes
+         * first. */
         dl_join_fault_tell(join->options->store, own_name(join->endpoint));
     }
     dl_socket_close(fd);

@@ -7,18 +7,18 @@
 #include "pg/cpu/shm/join.h"
 #include "pg/cpu/shm/join_message.h"
 
-/* What the leader has while it leads. */
+/* The state of the leader during the join. */
 typedef struct leader {
     const dl_join *join;
     dl_membership *membership;
-    struct pollfd *members; /* by rank; -1: itself, or answered */
-    const int *connections; /* by rank; -1: itself; the endpoint's */
-    int *shown;             /* by rank, a lifeline and a pidfd; -1: not here yet */
+    struct pollfd *members; /* by rank; -1: the leader, or a member that has answered */
+    const int *connections; /* the endpoint's, by rank; -1: the leader */
+    int *shown;             /* by rank, a lifeline and a pidfd; -1: not received yet */
     dl_cores cores;
-    int awaited;
+    int awaited; /* members that have not answered */
 } leader;
 
-/* A parting word must not hold up the one who fails. */
+/* A rank that fails must not be held up by its last message. */
 #define REFUSAL_PATIENCE (100 * DL_MILLISECOND)
 
 static dl_status
@@ -52,7 +52,7 @@ leader_fini(leader *self)
 
     for (int rank = 0; rank < size; rank++) {
         if (self->shown != NULL) {
-            /* This rank's own belong to the table of processes. */
+            /* The leader's own descriptors belong to the process table. */
             dl_socket_close(rank == 0 ? -1 : self->shown[2 * rank]);
             dl_socket_close(rank == 0 ? -1 : self->shown[2 * rank + 1]);
         }
@@ -61,7 +61,8 @@ leader_fini(leader *self)
     free(self->shown);
 }
 
-/* The members have their invitations (pg/cpu/reach.h), and answer when they know so. */
+/* Expects a message of each member.  The members have their invitations already
+ * (pg/cpu/reach.h). */
 static void
 await_all(leader *self)
 {
@@ -71,7 +72,7 @@ await_all(leader *self)
     }
 }
 
-/* A member says why it cannot join. */
+/* Fails with the reason why a member cannot join. */
 static dl_status
 fail_reported(const leader *self, int rank, const dl_refusal *report)
 {
@@ -130,7 +131,7 @@ fail_silent(const leader *self)
                    self->join->deadline.limit / DL_MILLISECOND, peer);
 }
 
-/* One message of each member that is awaited. */
+/* Takes one message of each member that is awaited. */
 static dl_status
 take_all(leader *self, dl_status (*take)(leader *, int))
 {
@@ -153,7 +154,7 @@ take_all(leader *self, dl_status (*take)(leader *, int))
     return DL_OK;
 }
 
-/* Whether the member has joined. */
+/* Takes a member's report whether it has joined. */
 static dl_status
 take_report(leader *self, int rank)
 {
@@ -179,7 +180,7 @@ take_report(leader *self, int rank)
     return status;
 }
 
-/* All that were welcomed have joined: they may go on. */
+/* Waits until all members have joined, then tells them that they may continue. */
 static dl_status
 take_reports(leader *self)
 {
@@ -190,7 +191,7 @@ take_reports(leader *self)
     await_all(self);
     DL_TRY(take_all(self, take_report));
     dl_put_refusal(&parcel.bytes, &done);
-    /* Of those that have ended meanwhile the table of processes tells. */
+    /* The process table detects members that have ended meanwhile. */
     for (int rank = 1; rank < size; rank++) {
         (void)dl_local_send(self->connections[rank], &parcel, self->join->deadline);
     }
@@ -198,7 +199,8 @@ take_reports(leader *self)
     return DL_OK;
 }
 
-/* The descriptors of all lifelines may be more than one message takes. */
+/* Sends memory and lifelines to `rank`, in several messages if the descriptors are more
+ * than one message takes. */
 static dl_status
 welcome(const leader *self, int rank)
 {
@@ -224,7 +226,8 @@ welcome(const leader *self, int rank)
     return status;
 }
 
-/* What a member that could not be welcomed has to say is read afterwards. */
+/* A member that has closed its connection is not a failure here: its report is read
+ * next. */
 static dl_status
 welcome_all(leader *self)
 {
@@ -245,7 +248,7 @@ welcome_all(leader *self)
     return status;
 }
 
-/* The thread's last error, to all who wait for a welcome. */
+/* Sends the thread's last error to all members. */
 static void
 refuse_all(const leader *self)
 {
@@ -275,7 +278,7 @@ lead(leader *self)
 
     await_all(self);
     DL_TRY(take_all(self, take_answer));
-    /* Everybody who answered has read all records. */
+    /* All who have answered have read all records. */
     if (join->settle != NULL) {
         DL_TRY(join->settle(join->context));
     } else {

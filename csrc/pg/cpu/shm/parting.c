@@ -5,13 +5,14 @@
 
 #include "base/deadline.h"
 
-/* Meetings on one core in a row: chance has ended by then. */
+/* Consecutive meetings on one core before the rank moves: too many to be chance. */
 #define STREAK 16
 
-/* A move costs some ten microseconds, and may be undone by the system at once. */
+/* Shortest time between two moves.  A move costs some ten microseconds, and the system
+ * may undo it at once. */
 #define REST (5 * DL_MILLISECOND)
 
-/* Being forbidden its core for a moment is what moves a thread. */
+/* Moves the calling thread by forbidding it its core for a moment. */
 static void
 leave(int core)
 {

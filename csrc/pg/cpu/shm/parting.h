@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Two ranks that the system has put on one core while another would do: each meeting
- * costs them a switch, ten times as much as the meeting itself, and as both are always
- * about to sleep, the system may see no need to change that.  A rank that waits shows on
- * which core; one that keeps finding those it waits for waiting on its own core, moves
- * itself to another one. */
+ * Moves a rank away from a core that it shares with another rank while other cores are
+ * free.  Each meeting of two such ranks costs a context switch, ten times as much as
+ * the meeting itself, and the scheduler may see no reason to separate them, because
+ * both are always about to sleep.  A waiting rank shows which core it is on; a rank
+ * that keeps finding those it waits for waiting on its own core moves to another
+ * one. */
 #ifndef DISTLITE_PG_CPU_SHM_PARTING_H
 #define DISTLITE_PG_CPU_SHM_PARTING_H
 
@@ -12,17 +13,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Shared: the core on which a rank waits, and one; 0: it does not wait. */
+/* In shared memory: the core on which a rank waits plus one, or 0 while it does not
+ * wait. */
 typedef _Atomic uint32_t dl_berth;
 
-/* A rank's own count.  Zeroed memory is valid. */
+/* The state of one rank.  Zeroed memory is valid. */
 typedef struct dl_parting {
     int streak;
-    int64_t next; /* time of the next move at the earliest */
+    int64_t next; /* earliest time of the next move */
 } dl_parting;
 
-/* Before the wait for a rank with the berth `other`, and after it.  `may_move` is true on
- * one of each two ranks. */
+/* Called before and after the wait for a rank whose berth is `other`.  `may_move` is
+ * true on exactly one of each two ranks. */
 void dl_parting_begin(dl_parting *parting, dl_berth *own, const dl_berth *other,
                       bool may_move);
 void dl_parting_end(dl_berth *own);

@@ -13,7 +13,8 @@
 #include "base/thread.h"
 #include "net/socket.h"
 
-/* A child of fork(2) is no member and must not keep the memory alive. */
+/* MADV_DONTFORK: a child of fork(2) is not a member and must not keep the memory
+ * alive. */
 static dl_status
 map(int fd, size_t offset, size_t size, dl_segment *segment)
 {
@@ -29,10 +30,11 @@ map(int fd, size_t offset, size_t size, dl_segment *segment)
     return DL_OK;
 }
 
-/* Set where the system refuses memory files: then all that is mapped is this process's. */
+/* True where the system refuses memory files.  Such a process maps only its own files,
+ * so dl_segment_map() need not check for seals, which plain files do not have. */
 static atomic_bool has_plain_files;
 
-/* errno says why there is none. */
+/* Returns -1 with errno set if there is none. */
 static int
 open_memory_file(void)
 {
@@ -45,7 +47,7 @@ is_refused(int error)
     return error == ENOSYS || error == EPERM || error == EACCES;
 }
 
-/* A file without a name, which nobody else can open. */
+/* Opens a file without a name, which no other process can open. */
 static int
 open_plain_file(void)
 {
@@ -115,7 +117,7 @@ dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment)
 void
 dl_segment_fini(dl_segment *segment)
 {
-    /* In a forked child the address may by now be something else's. */
+    /* In a forked child, something else may be mapped at this address by now. */
     if (segment->memory != NULL && segment->fork_generation == dl_fork_generation()) {
         munmap(segment->memory, segment->size);
     }

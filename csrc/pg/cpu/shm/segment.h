@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Memory that processes of one host share: an anonymous file that exists as long as
- * somebody maps it, needs no room in /dev/shm, and is handed on as a descriptor.  Pages
- * cost nothing until they are touched.  A forked child does not inherit the mapping. */
+ * Memory that the processes of one host share: an anonymous file, which exists as long
+ * as some process has it open or mapped, needs no room in /dev/shm, and is passed on as
+ * a descriptor.  Pages cost nothing until they are touched.  A forked child does not
+ * inherit the mapping. */
 #ifndef DISTLITE_PG_CPU_SHM_SEGMENT_H
 #define DISTLITE_PG_CPU_SHM_SEGMENT_H
 
@@ -17,16 +18,17 @@ typedef struct dl_segment {
     uint32_t fork_generation; /* of the process that mapped it */
 } dl_segment;
 
-/* Whether this process can make files that others may map.  DL_INTERNAL: why not. */
+/* Checks whether this process can create memory files that others can map.
+ * DL_INTERNAL: it cannot, with the reason. */
 dl_status dl_segment_check(void);
 
-/* A fresh file of zeros; where dl_segment_check() fails, one for this process alone.  The
- * caller closes `*fd` with dl_socket_close(). */
+/* Creates a file of zeros.  Where dl_segment_check() fails, the file can be mapped by
+ * this process only.  The caller closes `*fd` with dl_socket_close(). */
 dl_status dl_segment_create(size_t size, int *fd);
 
-/* Maps a part of one, also of one that another process made; the descriptor stays the
- * caller's.  Refuses a file that could still shrink, because touching what is cut off
- * kills the process. */
+/* Maps a part of a file, which another process may have created; the descriptor stays
+ * the caller's.  Refuses a file that could still shrink, because touching pages that
+ * were cut off would kill the process. */
 dl_status dl_segment_map(int fd, size_t offset, size_t size, dl_segment *segment);
 
 void dl_segment_fini(dl_segment *segment);

@@ -14,7 +14,7 @@
 
 #define PAGE ((size_t)4096)
 
-/* An arena's file, kept open by the memory that is in it. */
+/* An arena's file, kept open by the regions in it. */
 typedef struct file {
     uint64_t id;
     int descriptor;
@@ -28,7 +28,7 @@ typedef struct stretch {
     uint64_t offset;
 } stretch;
 
-/* Sorted by address. */
+/* The regions of this process, sorted by address. */
 static struct {
     pthread_mutex_t lock;
     stretch **stretches;
@@ -36,7 +36,7 @@ static struct {
     size_t capacity;
 } list = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Beside the lock: operations in programs without such memory ask nothing more. */
+/* Read without the lock, so that programs without shared arrays do not pay for it. */
 static atomic_bool is_used;
 
 static void
@@ -51,14 +51,15 @@ unlock_list(void)
     pthread_mutex_unlock(&list.lock);
 }
 
-/* A forked child finds the lock free. */
+/* Holds the lock across fork(2), so that a forked child finds it free. */
 static void
 guard_forks(void)
 {
     pthread_atfork(lock_list, unlock_list, unlock_list);
 }
 
-/* The first that ends behind `address`; with the lock. */
+/* Returns the index of the first stretch that ends behind `address`.  Requires the
+ * lock. */
 static size_t
 place_of(const void *address)
 {
@@ -77,7 +78,7 @@ place_of(const void *address)
     return low;
 }
 
-/* With the lock. */
+/* Finds or opens the arena's file.  Requires the lock. */
 static dl_status
 open_file(const dl_arena *arena, file **opened)
 {
@@ -103,7 +104,7 @@ open_file(const dl_arena *arena, file **opened)
     return DL_OK;
 }
 
-/* In a forked child the descriptor is closed already. */
+/* Closes a file without users.  In a forked child the descriptor is closed already. */
 static void
 close_file(file *file)
 {
@@ -115,7 +116,7 @@ close_file(file *file)
     }
 }
 
-/* With the lock. */
+/* Inserts a stretch into the list.  Requires the lock. */
 static dl_status
 enter(stretch *self)
 {
@@ -137,8 +138,8 @@ enter(stretch *self)
     return DL_OK;
 }
 
-/* The pages go back at once, whoever has them mapped; a forked child, which has them as
- * well, only forgets them. */
+/* Gives the pages back at once, even if peers still map them.  A forked child, which
+ * has inherited the mapping, only unmaps it. */
 static void
 free_stretch(dl_region *region)
 {
@@ -161,7 +162,8 @@ free_stretch(dl_region *region)
     free(self);
 }
 
-/* All pages now, where running out of memory is an error and not a signal. */
+/* Allocates all pages now, so that running out of memory is an error and not a
+ * signal. */
 static dl_status
 map_stretch(const dl_arena *arena, stretch *self)
 {
@@ -182,7 +184,7 @@ map_stretch(const dl_arena *arena, stretch *self)
     return DL_OK;
 }
 
-/* With the lock. */
+/* Enters a mapped stretch in the list; unmaps it on failure.  Requires the lock. */
 static dl_status
 keep(const dl_arena *arena, stretch *self)
 {

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* Regions of each peer that stay mapped: a program has a few that it uses by turns. */
+/* Regions of each peer that stay mapped: a program usually alternates between a few. */
 #define VIEWS_PER_RANK 16
 
 struct dl_shared_view {
@@ -36,7 +36,7 @@ dl_shared_views_fini(dl_shared_views *views)
     *views = (dl_shared_views){0};
 }
 
-/* Offsets are given out once, so the same offset is the same region. */
+/* An offset is given out only once, so equal offsets mean the same region. */
 static struct dl_shared_view *
 find(const dl_shared_views *views, const dl_shared_place *place)
 {
@@ -49,7 +49,8 @@ find(const dl_shared_views *views, const dl_shared_place *place)
     return NULL;
 }
 
-/* The one to be given up: not one of those that the operation uses. */
+/* Returns the view to be replaced: the least recently used, which the current operation
+ * cannot be using. */
 static struct dl_shared_view *
 oldest(const dl_shared_views *views)
 {

@@ -102,8 +102,8 @@ is_awaited(const dl_wanted *wanted, int rank)
            && load(wanted->words, rank) < wanted->value;
 }
 
-/* Writes " (last seen in #4)", or nothing if the rank is in this operation: in a group of
- * several hosts it may be at the first of two meetings. */
+/* Writes " (last seen in #4)", or nothing if the rank is in this operation: in a group
+ * of several hosts it may be at the first of two meetings. */
 static void
 describe_last_seen(const dl_board *board, int rank, char text[64])
 {
@@ -118,7 +118,8 @@ describe_last_seen(const dl_board *board, int rank, char text[64])
     }
 }
 
-/* Returns whether `rank` has called the operation, whichever of its meetings it is at. */
+/* Returns true if `rank` has called the operation, whichever of its meetings it is
+ * at. */
 static bool
 has_called(const dl_board *board, int rank)
 {
@@ -145,9 +146,10 @@ fail_gone(const dl_board *board, int rank, dl_farewell farewell)
                    seen);
 }
 
-/* A rank that has ended or left fails this operation if it has not come to it, or if this
- * wait is for that rank; one that did its part before it left does not.  The farewell and
- * the arrival are read after the end, because a rank writes them before it ends. */
+/* A rank that has ended or left fails this operation if it has not reached it, or if
+ * this wait is for that rank; one that did its part before it left does not.  The
+ * farewell and the arrival are read after the end, because a rank writes them before it
+ * ends. */
 static dl_status
 check_peers(const dl_board *board, const dl_wanted *wanted)
 {
@@ -249,8 +251,8 @@ dl_verdict_set_outlook(dl_board *board, uint64_t operation, const char *text)
     dl_row_write(board->header->outlook, &row, DL_BOARD_OUTLOOK_WORDS);
 }
 
-/* What rank 0 has published comes first: it may wait for ranks of other hosts, which this
- * rank does not see. */
+/* What rank 0 has published comes first: it may wait for ranks of other hosts, which
+ * this rank does not see. */
 static dl_status
 fail_at_deadline(const dl_board *board, const dl_wanted *wanted)
 {
@@ -265,9 +267,9 @@ fail_at_deadline(const dl_board *board, const dl_wanted *wanted)
     return fail_late(board, wanted);
 }
 
-/* Tells the ranks that will fail together with this one which ranks it waits for.  Their
- * deadlines may be a little earlier, and then they name those ranks without waiting for
- * this one. */
+/* Tells the ranks that will fail together with this one which ranks it waits for.
+ * Their deadlines may be a little earlier, and then they name those ranks without
+ * waiting for this one. */
 static void
 foretell(const dl_board *board, const dl_wanted *wanted)
 {
@@ -338,8 +340,8 @@ dl_verdict_is_told(const dl_board *board)
     return breaker != 0 && breaker != (uint32_t)board->options.rank + 1;
 }
 
-/* Puts the operation before the last error's text, unless the text names an operation of
- * this group already, which may be another one. */
+/* Puts the operation before the last error's text, unless the text already names an
+ * operation of this group, which may be another one. */
 static dl_status
 fail_in_operation(const dl_board *board)
 {
@@ -391,7 +393,8 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
     DL_TRY(dl_verdict_broken(board));
     dl_status status = check_peers(board, wanted);
     if (status != DL_OK) {
-        /* The rank may have written its reason between the two looks, before it ended. */
+        /* The rank may have written its reason between the two looks, before it
+         * ended. */
         DL_TRY(dl_verdict_broken(board));
         return status;
     }
@@ -440,9 +443,9 @@ wake_peers(dl_board *board)
     }
 }
 
-/* The first rank to claim the board writes its cause; those of other ranks are dropped.  If
- * it dies before it has finished, the board is not broken, but all ranks find that its
- * process has ended. */
+/* The first rank to claim the board writes its cause; later causes are dropped.  If
+ * that rank dies before it has finished, the board is not broken, but all ranks find
+ * that its process has ended. */
 void
 dl_board_break(dl_board *board, const dl_op_context *op)
 {
@@ -459,7 +462,8 @@ dl_board_break(dl_board *board, const dl_op_context *op)
     header->broken_at = op->sequence;
     header->status = error->status;
     if (atomic_load(&board->is_aborted)) {
-        /* Aborted or closed for itself, lost for the others. */
+        /* To this rank the group is aborted or closed; to the others this rank is
+         * lost. */
         describe_rank(board, board->options.rank, peer);
         snprintf(header->text, sizeof header->text, "%s gave up: %.*s", peer,
                  DL_ERROR_TEXT_SIZE - DL_PEER_TEXT_SIZE - 16, error->text);

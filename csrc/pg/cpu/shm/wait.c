@@ -15,14 +15,14 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "a futex is the first half of a word");
 
-/* Looks between two glances at the clock: long against reading it, short against the
- * shortest span. */
+/* Looks between two readings of the clock: long compared with reading it, short
+ * compared with the shortest span. */
 #define LOOKS_PER_GLANCE 32
 
-/* Where other programs want the core, a yield lasts for a time slice of theirs, and says
- * nothing about the peer: so many yields are worth more than their span, up to a limit.
- * They cost next to nothing then.  Sleeping would make every meeting wait for a wake-up
- * that queues behind those programs. */
+/* Where other programs want the core, one yield lasts for a time slice of theirs and
+ * says nothing about the peer.  So this many yields are made even if their span is
+ * exceeded, up to a limit; they cost next to nothing then.  Sleeping would make every
+ * meeting wait for a wake-up that queues behind those programs. */
 #define LEAST_YIELDS 100
 #define YIELDS_AT_MOST (20 * DL_MILLISECOND)
 
@@ -36,11 +36,12 @@ relax(void)
 #endif
 }
 
-/* No lost wake-up: a sleeper counts itself and then looks at the words once more; a
- * publisher writes its word and then looks at the count.  All four are sequentially
- * consistent, so at least one sees the other: either the sleeper does not sleep, or the
- * publisher wakes it.  Between its look and its sleep the sleeper is guarded by the
- * kernel, which compares the futex with the value seen before the look. */
+/* A wake-up cannot be lost: a sleeper increments its count and then looks at the words
+ * once more; a publisher writes its word and then reads the count.  All four accesses
+ * are sequentially consistent, so at least one side sees the other: either the sleeper
+ * does not sleep, or the publisher wakes it.  Between the last look and the sleep the
+ * kernel closes the gap, because it compares the futex with the value seen before the
+ * look. */
 
 void
 dl_futex_sleep(const void *futex, uint32_t seen, int64_t limit)
@@ -93,8 +94,8 @@ dl_words_wake(dl_bell *bell, const dl_word *word)
     }
 }
 
-/* Looks at one word without sleeping until the clock says `*until`, which starts at 0
- * and is set on the first glance: most waits end before it. */
+/* Polls one word without sleeping until the clock reaches `*until`, which starts at 0
+ * and is set at the first reading of the clock: most waits end before it. */
 static bool
 spin_for(dl_word *word, uint64_t value, int64_t span, int64_t *until)
 {
@@ -106,7 +107,8 @@ spin_for(dl_word *word, uint64_t value, int64_t span, int64_t *until)
             if (atomic_load_explicit(word, memory_order_acquire) >= value) {
                 return true;
             }
-            /* Not before the first glance: a pause takes as long as a peer's line. */
+            /* Not before the first reading: a pause takes as long as fetching a peer's
+             * line. */
             if (*until != 0) {
                 relax();
             }
@@ -147,7 +149,8 @@ tell(const dl_waiter *waiter, int index, bool begins)
     }
 }
 
-/* Word after word: one that has reached a value stays there. */
+/* Waits for one word after the other: a word that has reached a value never falls below
+ * it.  The spans are those of the whole wait, not of each word. */
 static bool
 wait_awake(const dl_wanted *wanted, const dl_waiter *waiter)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Words in shared memory that only grow, each written by one rank, and waiting until
- * they have grown far enough: spin, then yield, then sleep on a futex.  Nobody makes a
- * system call to publish while nobody sleeps.  Knows nothing of what the words mean; the
- * waiter's own check says between slices of sleep whether to give up. */
+ * they have reached a value: spin, then yield, then sleep on a futex.  Publishing makes
+ * no system call while nobody sleeps.  The meaning of the words is not known here; the
+ * waiter's own check decides between slices of sleep whether to give up. */
 #ifndef DISTLITE_PG_CPU_SHM_WAIT_H
 #define DISTLITE_PG_CPU_SHM_WAIT_H
 
@@ -14,7 +14,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 
-/* Two lines of 64 bytes, because processors fetch them in pairs. */
+/* Two cache lines of 64 bytes, because processors prefetch them in pairs. */
 #define DL_LINE 128
 
 typedef _Atomic uint64_t dl_word;
@@ -32,18 +32,19 @@ dl_words_at(dl_words words, int index)
     return (dl_word *)(void *)((char *)words.first + (size_t)index * words.stride);
 }
 
-/* Shared by all waiters of one board; zeroed memory is valid. */
+/* What the waiters of one board sleep on.  Zeroed memory is valid. */
 typedef struct dl_bell {
     _Alignas(DL_LINE) _Atomic uint32_t rings; /* grows when all words reached a value */
     _Atomic uint32_t sleepers_for_all;        /* on `rings` */
     _Atomic uint32_t sleepers_for_one;        /* on some word itself */
 } dl_bell;
 
-/* Sleeps in shared memory unless `futex` is no longer `seen`, and wakes all who do. */
+/* Sleeps on shared memory while `*futex` equals `seen`, for `limit` nanoseconds at
+ * most; the other function wakes all sleepers. */
 void dl_futex_sleep(const void *futex, uint32_t seen, int64_t limit);
 void dl_futex_wake(const void *futex);
 
-/* What a sleeping wait waits for: words `first` to `last` at least `value`. */
+/* What a sleeping wait waits for: words `first` to `last` have reached `value`. */
 typedef struct dl_wanted {
     dl_words words;
     int first;
@@ -53,35 +54,35 @@ typedef struct dl_wanted {
 
 typedef struct dl_waiter {
     dl_bell *bell;
-    int64_t spin;  /* nanoseconds of looking without a system call */
-    int64_t yield; /* then, of looking between sched_yield(2)s */
-    /* Called before the first sleep and after each slice; a failure ends the wait. */
+    int64_t spin;  /* nanoseconds of polling without system calls */
+    int64_t yield; /* nanoseconds of polling with sched_yield(2), after that */
+    /* Called before the first sleep and after each slice.  A failure ends the wait. */
     dl_status (*check)(void *context, const dl_wanted *wanted);
     void *context;
-    /* Unless NULL: the word on which the wait for one sleeps, while it does. */
+    /* If not NULL: where wait_one notes the word that it sleeps on. */
     _Atomic(dl_word *) *sleeps_on;
-    /* Unless NULL: around the yielding wait for word `index`. */
+    /* If not NULL: called before and after the yielding wait for word `index`. */
     void (*yielding)(void *context, int index, bool begins);
 } dl_waiter;
 
-/* Sets word `index`, which belongs to the caller, to `value` and wakes whom it concerns.
- * Everything written before is seen by those who see the value.  Sleepers for all are
- * woken by the rank that completes the value: every rank publishes every value that
- * somebody waits for, none leaves one out. */
+/* Sets word `index`, which belongs to the caller, to `value`, and wakes the sleepers
+ * that it concerns.  Everything written before is visible to those who see the value.
+ * Sleepers for all words are woken by the rank that completes the value; so every rank
+ * has to publish every value that is waited for, and may not skip one. */
 void dl_words_publish(dl_words words, int index, uint64_t value, dl_bell *bell);
 
 /* Ends the sleep of all who wait for all words, and of those who wait for `word` unless
- * it is NULL, so that they look at what else has happened. */
+ * it is NULL, so that they run their checks. */
 void dl_words_wake(dl_bell *bell, const dl_word *word);
 
-/* Whether every word is at least `value`. */
+/* Returns true if every word is at least `value`. */
 bool dl_words_have_reached(dl_words words, uint64_t value);
 
-/* Until every word is at least `value`. */
+/* Waits until every word is at least `value`. */
 dl_status dl_words_wait_all(dl_words words, uint64_t value, const dl_waiter *waiter,
                             dl_deadline deadline);
 
-/* Until word `index` is. */
+/* Waits until word `index` is at least `value`. */
 dl_status dl_words_wait_one(dl_words words, int index, uint64_t value,
                             const dl_waiter *waiter, dl_deadline deadline);
 
