@@ -9,14 +9,14 @@
 #include "net/connect.h"
 #include "net/socket.h"
 
-/* Copying less than this is cheaper than one more entry for the kernel to walk. */
+/* Copying a value smaller than this costs less than one more entry of the iovec. */
 #define LARGE_VALUE 4096
 
-/* What `out` keeps between requests. */
+/* Capacity that `out` may keep between requests. */
 #define KEPT_CAPACITY 65536
 
-/* A value is received in such pieces, so that a size out of all reason costs an error
- * and not the machine's memory. */
+/* A value is received in pieces of this size, and one above the maximum is refused, so
+ * that an absurd size ends in an error and does not exhaust the host's memory. */
 #define PIECE ((size_t)64 << 20)
 #define VALUE_MAX (UINT64_C(1) << 40)
 
@@ -55,7 +55,8 @@ dl_connection_free(dl_connection *connection, bool is_inherited)
     free(connection);
 }
 
-/* Lost connections are worded as torch's client does. */
+/* Words a failure of the connection; the text for a closed one is that of torch's
+ * client. */
 static dl_status
 name_failure(const dl_connection *connection, dl_status status)
 {
@@ -75,14 +76,14 @@ name_failure(const dl_connection *connection, dl_status status)
     }
 }
 
-/* `has_sent` stays false only when the kernel took no byte at all: then even a call that
- * must not be repeated may be. */
+/* Sends the parts and empties `out`.  `has_sent` stays false only when the kernel took
+ * no byte at all: then even a call that must happen once may be repeated. */
 static dl_status
 send_parts(dl_connection *connection, struct iovec *parts, int count,
            dl_deadline deadline)
 {
-    /* Writing consumes the parts: the first one tells afterwards whether any byte has
-     * gone. */
+    /* Writing consumes the parts: the first one's size tells afterwards whether any
+     * byte was sent. */
     size_t size = parts[0].iov_len;
 
     connection->is_clean = false;
@@ -114,7 +115,7 @@ has_no_reply(dl_opcode op)
     return dl_request_kinds[op].reply == DL_REPLY_NONE;
 }
 
-/* A nonce of its own for each, so that an echo is taken for no other's. */
+/* Each PING has a nonce of its own, so that no reply is taken for another one's. */
 static void
 put_ping(dl_connection *connection)
 {
@@ -134,7 +135,8 @@ dl_connection_put(dl_connection *connection, dl_store_request *request,
     }
 }
 
-/* Head, value, PING: the first and the last from `out`. */
+/* Sends head, value and PING; the first and the last lie in `out`, the value in the
+ * caller's memory. */
 static dl_status
 ask_large(dl_connection *connection, dl_store_request *request, dl_bytes key_prefix,
           dl_deadline deadline)
@@ -159,7 +161,7 @@ dl_status
 dl_connection_ask(dl_connection *connection, dl_store_request *request,
                   dl_bytes key_prefix, dl_deadline deadline)
 {
-    /* The value of such a request is its last field. */
+    /* In a request without reply the value is the last field. */
     if (request->value.size >= LARGE_VALUE && has_no_reply(request->op)) {
         return ask_large(connection, request, key_prefix, deadline);
     }
@@ -175,12 +177,12 @@ receive(dl_connection *connection, struct iovec room, size_t least,
                         dl_socket_read(connection->fd, room, least, deadline, size));
 }
 
-/* Unread bytes move to the front only when they would not fit behind: at most the head
- * of a value, and not once per value. */
+/* Unread bytes are moved to the front only when there is no room behind them: at most
+ * the size field of a value is moved, and not once per value. */
 dl_status
 dl_connection_await(dl_connection *connection, uint32_t size, dl_deadline deadline)
 {
-    /* The rule: a reply was read to its end before the next request went out. */
+    /* The usual case: the previous reply was read to its end. */
     if (connection->first == connection->last) {
         connection->first = 0;
         connection->last = 0;
@@ -199,7 +201,7 @@ dl_connection_await(dl_connection *connection, uint32_t size, dl_deadline deadli
     return DL_OK;
 }
 
-/* The next `size` bytes, valid until the next take. */
+/* Takes the next `size` bytes; `*bytes` is valid until the next take. */
 static dl_status
 take(dl_connection *connection, uint32_t size, dl_deadline deadline,
      const uint8_t **bytes)
@@ -231,7 +233,7 @@ dl_connection_take_i64(dl_connection *connection, dl_deadline deadline, int64_t 
     return DL_OK;
 }
 
-/* The rest of a value, straight to where it belongs. */
+/* Receives the last `left` bytes of a value directly into `value`. */
 static dl_status
 take_rest(dl_connection *connection, dl_deadline deadline, size_t left,
           dl_buffer *value)
@@ -268,7 +270,7 @@ dl_connection_take_blob(dl_connection *connection, dl_deadline deadline,
     return take_rest(connection, deadline, (size_t)size - here, value);
 }
 
-/* A refusal is a whole reply: both sides are in step after it. */
+/* A refusal is a complete reply: no byte of it is outstanding afterwards. */
 dl_status
 dl_connection_take_status(dl_connection *connection, dl_deadline deadline)
 {
@@ -291,7 +293,7 @@ dl_connection_take_status(dl_connection *connection, dl_deadline deadline)
     return status;
 }
 
-/* The nonce that comes back must be the one sent. */
+/* Reads the reply to a PING, whose nonce must be the one sent. */
 static dl_status
 take_pong(dl_connection *connection, dl_deadline deadline)
 {
@@ -319,13 +321,14 @@ dl_connection_take_echo(dl_connection *connection, dl_deadline deadline)
 void
 dl_connection_finish(dl_connection *connection)
 {
-    /* More than was asked for means that both sides have lost step. */
+    /* Bytes that no request asked for belong to no reply: the stream cannot be
+     * trusted. */
     connection->is_clean = connection->first == connection->last;
 }
 
-/* Nothing here waits for an answer before the next question, so a client is up after one
- * round trip.  Torch's server takes the CHECK for a question about a key that it does not
- * have, and torch's client starts with the same two requests. */
+/* All requests are sent before any reply is read, so that the handshake takes one round
+ * trip.  VALIDATE and PING are what torch's client begins with; to torch's server the
+ * CHECK asks about a key that does not exist. */
 dl_status
 dl_connection_greet(dl_connection *connection, const dl_store_request *first,
                     dl_deadline deadline)
@@ -336,8 +339,8 @@ dl_connection_greet(dl_connection *connection, const dl_store_request *first,
     dl_buffer *out = &connection->out;
     uint8_t answer;
 
-    /* As torch's client does: in a capture of the traffic it tells whose connection
-     * this is. */
+    /* As torch's client does: in a capture of the traffic the first nonce identifies
+     * the process. */
     connection->nonce = (uint32_t)getpid();
     dl_wire_put_request(out, &validate, DL_LITERAL(""));
     put_ping(connection);
@@ -388,9 +391,9 @@ void
 dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited)
 {
     free_all(&pool->idle, is_inherited);
-    /* Only a child finds any: its parent's threads are using them, over there. */
+    /* Not empty only in a forked child: the parent's threads are using these. */
     free_all(&pool->busy, is_inherited);
-    /* A child's copy may be locked for ever, by a thread that is not there. */
+    /* In a forked child the mutex may be held by a thread that does not exist there. */
     if (!is_inherited) {
         pthread_mutex_destroy(&pool->lock);
     }
@@ -398,7 +401,8 @@ dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited)
     pool->host = NULL;
 }
 
-/* The idle connection used last, now busy. */
+/* Moves the most recently used idle connection to the busy ones and returns it; NULL
+ * when none is idle. */
 static dl_connection *
 take_last(dl_connection_pool *pool)
 {
@@ -415,8 +419,8 @@ take_last(dl_connection_pool *pool)
     return connection;
 }
 
-/* Under the lock, so that dl_connection_pool_close() shuts down no descriptor that has
- * become somebody else's. */
+/* Leaves the list before the descriptor is closed, so that dl_connection_pool_close()
+ * never shuts down a number that has been reused. */
 static void
 discard(dl_connection_pool *pool, dl_connection *connection)
 {
@@ -441,8 +445,8 @@ dl_connection_pool_take(dl_connection_pool *pool, bool is_careful)
     return connection;
 }
 
-/* Under the lock, so that a pool that closes either sees the connection or is seen to be
- * closed. */
+/* Checks and registers under one lock: either dl_connection_pool_close() finds the
+ * connection in the list, or this finds the pool closed and returns DL_CANCELLED. */
 static dl_status
 register_busy(dl_connection_pool *pool, dl_connection *connection)
 {
@@ -467,7 +471,8 @@ dl_connection_pool_open(dl_connection_pool *pool, const dl_store_request *first,
     DL_TRY(dl_connection_new(fd, &opened));
     dl_status status = register_busy(pool, opened);
     if (status == DL_OK) {
-        /* Busy already: closing the pool ends the handshake. */
+        /* The connection is listed already, so that closing the pool ends the
+         * handshake. */
         status = dl_connection_greet(opened, first, deadline);
     }
     if (status != DL_OK) {
@@ -512,12 +517,12 @@ dl_connection_pool_close(dl_connection_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
     atomic_store(&pool->is_closed, true);
-    /* Zeros where the list was never initialised: a store may fail before it gets its
-     * pool, and is closed all the same. */
+    /* A store that failed before its pool was initialised is closed as well: its lists
+     * are zeroed and count as empty. */
     bool has_busy = !dl_list_is_empty(&pool->busy);
     for (dl_list *node = pool->busy.next; has_busy && node != &pool->busy;
          node = node->next) {
-        /* Its call reads an end of stream, and closes it. */
+        /* The call that uses it reads an end of stream and closes the descriptor. */
         shutdown(connection_of(node)->fd, SHUT_RDWR);
     }
     free_all(&pool->idle, false);

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One conversation with a store's server, ours or torch's: the handshake, requests out,
- * fields of replies in.  Which fields a reply has is the business of exchange.c.  Knows
- * nothing of retrying, or of what a key means.
+ * The client's end of one connection to a store's server, ours or torch's: performs the
+ * handshake, sends requests, and reads the fields of replies.  Which fields a reply has
+ * is the business of exchange.c.  Knows nothing of retrying, or of what a key means.
  *
- * A pool keeps the connections of one client to one server.  Every call takes one for
- * itself, so that a blocked call never delays another; the most recently used goes out
- * first, and a few idle ones are kept.  Those in use are known too, so that closing wakes
- * their calls.
+ * A pool keeps the connections of one client to one server.  Every call takes a
+ * connection of its own, so that a blocked call never delays another.  The most
+ * recently used one is taken first, and a few idle ones are kept.  The pool also lists
+ * the connections in use, so that closing it wakes their calls.
  *
- * At any time one call uses a connection.  Any failure leaves replies unread (`is_clean` false):
- * the connection is then good for nothing but closing. */
+ * A connection is used by one call at a time.  A failure in the middle of an exchange
+ * leaves replies unread (`is_clean` is false): the connection can then only be
+ * closed. */
 #ifndef DISTLITE_STORE_TCP_CONNECTION_H
 #define DISTLITE_STORE_TCP_CONNECTION_H
 
@@ -24,59 +25,60 @@
 #include "net/address.h"
 #include "store/tcp/wire.h"
 
-/* Replies up to this size arrive in one system call; of longer ones only the beginning
- * is copied once more. */
+/* Size of the receive buffer.  Replies up to this size are read in one system call; of
+ * a longer one only the beginning passes through the buffer. */
 #define DL_CONNECTION_ROOM 16384
 
 typedef struct dl_connection {
     dl_list node;   /* guarded by the pool's lock */
     int fd;         /* fixed after init */
-    bool is_ours;   /* understands checked requests; fixed after the handshake */
+    bool is_ours;   /* server knows checked requests; fixed after the handshake */
     bool is_clean;  /* no reply, or part of one, is outstanding */
     bool has_sent;  /* a byte of the latest requests may have reached the server */
     uint32_t nonce; /* of the latest PING */
-    uint32_t first; /* unread bytes of `in` */
-    uint32_t last;  /* their end */
+    uint32_t first; /* offset of the first unread byte of `in` */
+    uint32_t last;  /* offset past the last one */
     dl_buffer out;  /* requests not sent yet */
     char peer[DL_ADDRESS_TEXT_SIZE];
     uint8_t in[DL_CONNECTION_ROOM];
 } dl_connection;
 
-/* Takes a connected descriptor. */
+/* Makes a connection from a connected descriptor, which it takes, also on failure. */
 dl_status dl_connection_new(int fd, dl_connection **connection);
 
-/* NULL does nothing.  In a forked child, whose copy of the descriptor is closed already,
- * `is_inherited` leaves alone what may have got its number. */
+/* Closes and frees; NULL does nothing.  In a forked child the descriptor has been
+ * closed already and its number may be in use again: `is_inherited` leaves it alone. */
 void dl_connection_free(dl_connection *connection, bool is_inherited);
 
-/* Introduces the client and learns who the server is.  `first` (or NULL) is a request
- * without key prefix that travels in the same segment; its reply is the caller's to
- * take.  It must read the same whatever the server is: a plain one. */
+/* Performs the handshake and finds out whether the server is ours.  `first` (or NULL)
+ * is a request without key prefix that travels in the same segment; the caller reads
+ * its reply.  It must be a plain request, which either server understands. */
 dl_status dl_connection_greet(dl_connection *connection, const dl_store_request *first,
                               dl_deadline deadline);
 
-/* Encodes a request for dl_connection_send(): checked if the server is ours; for torch's
- * a request that has no reply is followed by a PING. */
+/* Encodes a request for dl_connection_send(): as a checked one if the server is ours;
+ * for torch's server a request that has no reply is followed by a PING. */
 void dl_connection_put(dl_connection *connection, dl_store_request *request,
                        dl_bytes key_prefix);
 
-/* Sends what was put. */
+/* Sends all requests that dl_connection_put() has encoded. */
 dl_status dl_connection_send(dl_connection *connection, dl_deadline deadline);
 
-/* Both; a large value goes out from the caller's memory. */
+/* Encodes and sends one request.  A large value is sent from the caller's memory. */
 dl_status dl_connection_ask(dl_connection *connection, dl_store_request *request,
                             dl_bytes key_prefix, dl_deadline deadline);
 
-/* The beginning of the reply to such a request: the server's status and text if it is
- * ours, nothing if it is torch's. */
+/* Reads the beginning of a reply: the status, and the text of an error, if the server
+ * is ours; nothing if it is torch's.  Fails with the server's own status and text;
+ * after such a refusal the connection is clean. */
 dl_status dl_connection_take_status(dl_connection *connection, dl_deadline deadline);
 
-/* What tells that a request without reply is done: nothing more if the server is ours,
- * the PING's echo if it is torch's. */
+/* Reads what confirms a request without reply: nothing more if the server is ours, the
+ * reply to the PING if it is torch's. */
 dl_status dl_connection_take_echo(dl_connection *connection, dl_deadline deadline);
 
-/* Makes at least `size` bytes of a reply arrive without taking any: when the deadline
- * passes first, none is lost. */
+/* Waits until at least `size` bytes of a reply are in the buffer and takes none of
+ * them, so that none is lost when the deadline passes first. */
 dl_status dl_connection_await(dl_connection *connection, uint32_t size,
                               dl_deadline deadline);
 
@@ -85,14 +87,15 @@ dl_status dl_connection_take_u8(dl_connection *connection, dl_deadline deadline,
 dl_status dl_connection_take_i64(dl_connection *connection, dl_deadline deadline,
                                  int64_t *value);
 
-/* A size and so many bytes, which replace what `value` holds. */
+/* Reads a size and so many bytes, which replace the contents of `value`. */
 dl_status dl_connection_take_blob(dl_connection *connection, dl_deadline deadline,
                                   dl_buffer *value);
 
-/* The last reply asked for has been read to its end. */
+/* Marks the last outstanding reply as read: the connection is clean again, unless the
+ * server has sent more than was asked for. */
 void dl_connection_finish(dl_connection *connection);
 
-/* Idle connections kept: the threads of a usual process. */
+/* Number of idle connections kept: about as many as a usual process has threads. */
 #define DL_POOL_IDLE_LIMIT 8
 
 typedef struct dl_connection_pool {
@@ -100,7 +103,7 @@ typedef struct dl_connection_pool {
     uint16_t port; /* fixed after init */
     atomic_bool is_closed;
     pthread_mutex_t lock;
-    dl_list idle;       /* guarded by lock; the last was used last */
+    dl_list idle;       /* guarded by lock; the most recently used at the end */
     dl_list busy;       /* guarded by lock */
     uint32_t idle_size; /* guarded by lock */
 } dl_connection_pool;
@@ -108,29 +111,32 @@ typedef struct dl_connection_pool {
 dl_status dl_connection_pool_init(dl_connection_pool *pool, const char *host,
                                   uint16_t port);
 
-/* Nobody may be using it any more.  `is_inherited` as in dl_connection_free(). */
+/* Closes and frees all connections; no call may be using the pool any more.
+ * `is_inherited` as in dl_connection_free(). */
 void dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited);
 
-/* An idle connection, or NULL.  A careful caller gets none that the server has closed:
- * for requests that must not be lost on the way. */
+/* Returns an idle connection, or NULL when there is none.  `is_careful` discards those
+ * that the server has closed meanwhile: for requests that cannot be repeated. */
 dl_connection *dl_connection_pool_take(dl_connection_pool *pool, bool is_careful);
 
-/* A new connection, in one round of connecting, which has introduced itself; `first` as
- * in dl_connection_greet(). */
+/* Makes a new connection, in one round of connecting, and performs the handshake;
+ * `first` as in dl_connection_greet().  DL_CANCELLED when the pool is closed. */
 dl_status dl_connection_pool_open(dl_connection_pool *pool,
                                   const dl_store_request *first, dl_deadline deadline,
                                   dl_connection **connection);
 
-/* Gives back what was taken or opened: kept if it is clean and there is room. */
+/* Returns a connection to the pool.  It is kept if it is clean and there is room, and
+ * closed otherwise. */
 void dl_connection_pool_give(dl_connection_pool *pool, dl_connection *connection);
 
-/* Closes the idle ones: after one connection was lost the others are lost, too. */
+/* Closes the idle connections: when one was lost, the others most likely are, too. */
 void dl_connection_pool_drop_idle(dl_connection_pool *pool);
 
-/* Ends every conversation: calls under way fail, later ones get no connection. */
+/* Shuts down all connections: calls in progress fail, later ones get no connection. */
 void dl_connection_pool_close(dl_connection_pool *pool);
 
-/* Both ends of any one of the connections and its descriptor; -1 when there is none. */
+/* Tells both addresses of any one of the connections and returns its descriptor, or -1
+ * when there is none. */
 int dl_connection_pool_ends(dl_connection_pool *pool, dl_address *local,
                             dl_address *peer);
 

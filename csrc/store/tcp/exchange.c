@@ -6,16 +6,16 @@
 #include "store/store.h"
 #include "store/tcp/tcp_store.h"
 
-/* A key that WAIT takes for present and GET does not, because it is only a queue's, or
- * that somebody deletes all the time, is asked for at this pace. */
+/* A get sleeps this long between tries when WAIT succeeds and GET still finds no value:
+ * the name may hold a queue only, or the key may be deleted again and again. */
 #define FIRST_NAP DL_MILLISECOND
 #define LAST_NAP DL_WAIT_SLICE
 
-/* A client that was told of an item, and has stopped instead of popping it, keeps the
- * others from hearing of it: they look for themselves that often. */
+/* A push wakes one waiting client only.  When that client stops before it pops the
+ * item, the others are not woken, so they try a pop of their own at this interval. */
 #define LOOK_AGAIN DL_SECOND
 
-/* Keeps the call's span, which is what errors name. */
+/* Only `at` changes: `limit` stays the call's timeout, which error texts name. */
 dl_deadline
 dl_answer_deadline(const dl_tcp_call *call)
 {
@@ -46,7 +46,7 @@ take_flag(dl_connection *connection, dl_deadline deadline, int64_t *number)
     return DL_OK;
 }
 
-/* A call that is done again finds what a lost try left here, and replaces it. */
+/* Replaces the buffers' contents: a repeated call may find the values of a lost try. */
 static dl_status
 take_values(dl_connection *connection, dl_deadline deadline, dl_buffer *values,
             size_t count)
@@ -73,7 +73,7 @@ take_names(dl_connection *connection, dl_deadline deadline, dl_store_reply *repl
     return status == DL_OK ? dl_buffer_check(reply->values) : status;
 }
 
-/* The plain reply, which comes after the status of a checked one. */
+/* Reads the plain reply, which follows the status in the reply to a checked request. */
 static dl_status
 take_reply(dl_connection *connection, dl_tcp_call *call, dl_deadline deadline)
 {
@@ -102,7 +102,7 @@ take_reply(dl_connection *connection, dl_tcp_call *call, dl_deadline deadline)
     }
 }
 
-/* One request and its reply. */
+/* Sends the call's request and reads its reply. */
 static dl_status
 exchange_once(dl_connection *connection, dl_tcp_call *call)
 {
@@ -130,7 +130,7 @@ take_wait_byte(dl_connection *connection, dl_deadline deadline, uint8_t *byte)
                                                                 : fail_wait_byte();
 }
 
-/* After the wait's answer has begun to arrive. */
+/* Reads the reply to the wait, of which the first bytes have arrived. */
 static dl_status
 end_wait(dl_connection *connection, bool *is_over)
 {
@@ -145,8 +145,9 @@ end_wait(dl_connection *connection, bool *is_over)
     return DL_OK;
 }
 
-/* The deadline has passed.  Either the cancellation is answered alone, or the wait was
- * first, having come true before the server heard: then the call has what it wanted. */
+/* Cancels the wait after its deadline has passed.  The server answers the cancellation
+ * alone, or first the wait, if that ended before the server read the cancellation:
+ * `*is_over` is then true, and the call has succeeded. */
 static dl_status
 cancel_wait(dl_connection *connection, dl_tcp_call *call, bool *is_over)
 {
@@ -167,14 +168,15 @@ cancel_wait(dl_connection *connection, dl_tcp_call *call, bool *is_over)
     return DL_OK;
 }
 
-/* WAIT or BARRIER, and its end.  When its deadline has passed already, the question and
- * its cancellation travel together, and the server decides.  DL_OK with `*is_over`
- * false: it timed out, and so it has when the server does not even cancel. */
+/* Sends a WAIT or BARRIER and waits for its end.  If the deadline has passed already,
+ * the request and its cancellation are sent together, and the server decides which
+ * applies.  Returns DL_OK with `*is_over` false on a timeout, also when the server does
+ * not answer the cancellation. */
 static dl_status
 wait_for(dl_connection *connection, dl_tcp_call *call, dl_store_request *request,
          dl_deadline deadline, bool *is_over)
 {
-    /* Of the shortest reply there is; the rest of it is not far then. */
+    /* Size of the shortest reply; the rest of a longer one follows at once. */
     uint32_t begun = connection->is_ours ? 2 : 1;
     dl_status status = DL_TIMEOUT;
 
@@ -214,7 +216,8 @@ exchange_barrier(dl_connection *connection, dl_tcp_call *call)
                    : dl_store_fail_barrier_timeout(call->request.key, call->deadline);
 }
 
-/* Zero at first, since most often one wait suffices; then longer and longer. */
+/* Sleeps for `*nap`, which is 0 at first, since one wait usually suffices, and doubles
+ * from FIRST_NAP up to LAST_NAP. */
 static dl_status
 take_nap(dl_tcp_call *call, int64_t *nap)
 {
@@ -225,9 +228,9 @@ take_nap(dl_tcp_call *call, int64_t *nap)
     return dl_sleep_until(until);
 }
 
-/* GET and MULTI_GET.  Ours answers for all keys of one moment.  Torch's may answer a GET
- * after the key was deleted again with an empty value, which cannot be told from one that
- * was set. */
+/* GET and MULTI_GET.  Our server reports a key that is absent.  Torch's server may
+ * answer the GET with an empty value when the key was deleted after the WAIT; it cannot
+ * be told from an empty value that was set. */
 static dl_status
 exchange_values(dl_connection *connection, dl_tcp_call *call, const dl_bytes *keys,
                 size_t count)
@@ -254,16 +257,17 @@ exchange_values(dl_connection *connection, dl_tcp_call *call, const dl_bytes *ke
 static dl_status
 pop(dl_connection *connection, dl_tcp_call *call)
 {
-    /* Every request before this one has been answered. */
+    /* All earlier requests have been answered: only the pop's own bytes count. */
     connection->has_sent = false;
     DL_TRY(exchange_once(connection, call));
     return call->reply.number > 0 ? DL_OK : dl_fail(DL_QUEUE_EMPTY, "queue is empty");
 }
 
-/* Torch's blocking pop is a WAIT and then a POP; this one pops first, which is one round
- * trip when there is an item.  Several may be woken for one item, or none if the key holds a value as well: whoever
- * finds the queue empty waits again, and looks once more when time is up.  Losing the
- * connection while waiting loses no item. */
+/* Torch's blocking pop sends a WAIT and then a POP.  This one pops first, which is one
+ * round trip when there is an item.  A wait may end although the queue is empty,
+ * because other clients were woken for the same item or because the key holds a value
+ * as well: the call then waits again, and pops once more when its time is up.  No item
+ * is lost with a connection that is lost during the wait. */
 static dl_status
 exchange_queue_pop(dl_connection *connection, dl_tcp_call *call)
 {
@@ -271,8 +275,8 @@ exchange_queue_pop(dl_connection *connection, dl_tcp_call *call)
     int64_t nap = 0;
 
     for (;;) {
-        /* With the request an item is on its way, which a second request would not
-         * bring back. */
+        /* From here on the server may have removed an item for this request, which a
+         * second request would not return. */
         call->is_repeatable = false;
         dl_status status = pop(connection, call);
         if (status != DL_QUEUE_EMPTY || !call->request.is_blocking) {
@@ -319,17 +323,19 @@ dl_exchange(dl_connection *connection, dl_tcp_call *call)
     }
 }
 
-/* A server that drops one call so often does so because of that call. */
+/* When a server drops the connection of the same call this often, the call is taken to
+ * be the cause. */
 #define LOSSES_MAX 4
 
 typedef struct try_result {
-    bool is_lost;       /* the connection was, or could not be made */
-    bool was_connected; /* some server was there */
-    bool was_idle;      /* the connection may have been dead for long */
-    bool is_unknown;    /* what cannot be repeated may have happened */
+    bool is_lost;       /* the connection was lost or could not be made */
+    bool was_connected; /* there was a connection, so a server was running */
+    bool was_idle;      /* it came from the pool, and may have been dead for long */
+    bool is_unknown;    /* a request that cannot be repeated may have been executed */
 } try_result;
 
-/* What leaves the two sides in step.  After any other refusal the server may close. */
+/* Whether the connection can be kept after this status.  After any other refusal the
+ * server may close it. */
 static bool
 is_harmless(dl_status status)
 {
@@ -354,7 +360,8 @@ try_once(dl_connection_pool *pool, dl_tcp_call *call, dl_deadline open_by,
     }
     dl_status status = dl_exchange(connection, call);
     result->was_connected = true;
-    /* What a server says of itself leaves the connection clean: that is no loss. */
+    /* A DL_NETWORK that the server reported itself leaves the connection clean, which
+     * is then not lost. */
     result->is_lost = status == DL_NETWORK && !connection->is_clean;
     result->is_unknown =
         !connection->is_clean && !call->is_repeatable && connection->has_sent;
@@ -383,7 +390,8 @@ fail_unknown(const dl_tcp_call *call)
                    dl_last_error()->text, name);
 }
 
-/* Whether there is another try, and when. */
+/* Sleeps before the next try; DL_TIMEOUT when there is no time for one.  A connection
+ * that had been idle is replaced without a pause. */
 static dl_status
 pause_before(const dl_connection_pool *pool, const try_result *result,
              dl_backoff *backoff, dl_deadline until)
@@ -394,31 +402,32 @@ pause_before(const dl_connection_pool *pool, const try_result *result,
     return dl_backoff_sleep(backoff, until, &pool->is_closed);
 }
 
-/* A server that is there may take its time to answer; one that is not says so at once. */
+/* A running server may need this long to answer the handshake; a host without one
+ * refuses the connection at once. */
 static dl_deadline
 open_deadline(dl_deadline until)
 {
     return (dl_deadline){.at = dl_now() + DL_ANSWER_GRACE, .limit = until.limit};
 }
 
-/* After a loss, until there is an answer, or no sense in trying:
+/* Repeats the call after the loss that `result` and the thread's last error describe,
+ * until there is an answer:
  *
- *   the lost connection had been idle   on to a new one at once
- *   it was new, or there was none       pause, longer each time, until the patience that
- *                                       began with the last loss is used up
- *   what it carried must happen once    stop
- *
- * After the loss that `result` and the thread's last error are about. */
+ *   the lost connection had been idle   a new one is made at once
+ *   it was new, or there was none       pause, longer each time, for at most
+ *                                       DL_TCP_STORE_PATIENCE since the last loss
+ *   the request must happen only once   stop: its outcome is unknown
+ */
 static dl_status
 try_again(dl_connection_pool *pool, dl_tcp_call *call, try_result *result)
 {
     dl_deadline until = dl_deadline_sooner(call->deadline, DL_TCP_STORE_PATIENCE);
-    /* What the caller shall hear of if all else fails: why the connection was lost, and
-     * not only that nobody listens any more. */
+    /* The final error names why the connection was lost, and not only that later
+     * connections were refused. */
     dl_error loss = *dl_last_error();
     dl_backoff backoff = {0};
-    /* Only losses by a server that was there are counted; one that is being restarted
-     * may refuse connections for as long as the patience lasts. */
+    /* Counts the losses of established connections only: a server that is being
+     * restarted may refuse connections for as long as the patience lasts. */
     int losses = result->was_connected;
 
     dl_connection_pool_drop_idle(pool);
@@ -444,7 +453,8 @@ try_again(dl_connection_pool *pool, dl_tcp_call *call, try_result *result)
     if (result->was_connected) {
         return dl_fail_again(&loss);
     }
-    /* No connection was lost: the last try's text has the time for which it was tried. */
+    /* Without a lost connection the last error is reported: it names the time for which
+     * connecting was tried. */
     return losses == 0 ? dl_last_error()->status
                        : dl_fail(DL_NETWORK, "%s. Reconnecting failed: %s", loss.text,
                                  dl_last_error()->text);

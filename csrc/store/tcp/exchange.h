@@ -1,43 +1,47 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One call over one connection: which requests it takes to a server of ours or of
- * torch's, in which order, and how their replies are read; and what becomes of a call
- * whose connection is lost.
+ * One call of a TCP store's client: which requests it sends to a server of ours or of
+ * torch's, in which order, how their replies are read, and when a call is repeated
+ * after its connection was lost.
  *
- * Ours answers everything at once and says when a key is absent, so that a get is one
- * round trip when the key is there.  Torch's needs a WAIT before the GET, since a GET of
- * an absent key may cost the connection. */
+ * Our server answers every GET at once and reports an absent key, so that a get of a
+ * key that exists is one round trip.  Torch's server needs a WAIT before the GET, since
+ * it may close the connection on a GET of an absent key. */
 #ifndef DISTLITE_STORE_TCP_EXCHANGE_H
 #define DISTLITE_STORE_TCP_EXCHANGE_H
 
 #include "base/deadline.h"
 #include "store/tcp/connection.h"
 
-/* An answer that needs no waiting may take so long whatever the call's timeout is: that
- * is about keys, not about the way to the server. */
+/* How long a reply that waits for no key may take, even if the call's timeout is
+ * shorter: the timeout limits the wait for keys, not the round trip to the server. */
 #define DL_ANSWER_GRACE (5 * DL_SECOND)
 
 typedef struct dl_tcp_call {
     dl_store_request request;
     dl_store_reply reply;
     dl_bytes key_prefix;
-    dl_deadline deadline; /* of waiting for keys */
-    bool is_legacy;       /* the server, if it is torch's, is the one without queues */
-    /* Whether the call may be done again after its connection was lost: at first as the
-     * request's kind says.  The exchange sets it while it does something harmless on
-     * behalf of a call that may not. */
+    dl_deadline deadline; /* for waiting for keys */
+    bool is_legacy;       /* a server of torch's is the one without queues */
+    /* Whether the call may be repeated after its connection was lost.  Initialised from
+     * the request's kind; a blocking QUEUE_POP sets it while it only waits, and clears
+     * it while an item may be on its way. */
     bool is_repeatable;
 } dl_tcp_call;
 
-/* Until when an answer may come that needs no waiting. */
+/* The deadline for replies that wait for no key: the call's own, or DL_ANSWER_GRACE
+ * from now if that is later. */
 dl_deadline dl_answer_deadline(const dl_tcp_call *call);
 
-/* DL_OK, DL_TIMEOUT, DL_QUEUE_EMPTY, DL_UNSUPPORTED (decided here, no byte is sent), what the server said, or how the connection was
- * lost.  connection->is_clean tells whether it can be used again. */
+/* Carries out the call on `connection`.  Returns DL_OK, DL_TIMEOUT, DL_QUEUE_EMPTY,
+ * DL_UNSUPPORTED (decided here, before any byte is sent), the server's status, or the
+ * failure of the connection.  connection->is_clean tells whether it can be used
+ * again. */
 dl_status dl_exchange(dl_connection *connection, dl_tcp_call *call);
 
-/* The call on whatever connection there is, and again on a new one when that was lost, as
- * far as the request allows: tcp_store.h says which.  As dl_exchange(), and DL_CLOSED when the pool was closed meanwhile. */
+/* Carries out the call on a connection of the pool, and repeats it on a new one when
+ * that was lost, if the request may be repeated (see tcp_store.h).  Fails as
+ * dl_exchange(), and with DL_CLOSED when the pool was closed meanwhile. */
 dl_status dl_retry(dl_connection_pool *pool, dl_tcp_call *call);
 
 #endif

@@ -8,11 +8,12 @@
 
 #define WORKER_COUNTER DL_LITERAL("init/")
 
-/* Clients of one host arrive within fractions of a millisecond, whole jobs in seconds. */
+/* Interval between two looks at the counter: clients of one host join within fractions
+ * of a millisecond, those of a large job within seconds. */
 #define FIRST_LOOK (200 * DL_MILLISECOND / 1000)
 #define LAST_LOOK (10 * DL_MILLISECOND)
 
-/* The count travels with the handshake: a job's start is one round trip per process. */
+/* The ADD travels with the handshake, so that joining is one round trip per process. */
 static dl_status
 join_once(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
 {
@@ -33,7 +34,8 @@ join_once(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
     return status;
 }
 
-/* A server that accepts and then says nothing is no better than none. */
+/* A server that accepts the connection and does not answer fails as one that cannot be
+ * reached: with DL_NETWORK, in the words of torch's client. */
 static dl_status
 fail_silent(const dl_connection_pool *pool, dl_deadline deadline)
 {
@@ -44,7 +46,7 @@ fail_silent(const dl_connection_pool *pool, dl_deadline deadline)
                    dl_last_error()->text);
 }
 
-/* What was tried is in the text; the usual causes are on the other host. */
+/* Adds the usual causes, which are on the master's host, to the addresses tried. */
 static dl_status
 fail_unreachable(void)
 {
@@ -65,15 +67,16 @@ dl_join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
     for (;;) {
         dl_status status = join_once(pool, joined, deadline);
         if (status == DL_TIMEOUT) {
-            /* Cut off in the last try: what the server said before tells more. */
+            /* The last try was cut off by the deadline: an earlier refusal tells
+             * more. */
             return refusal.status == DL_OK ? fail_silent(pool, deadline)
                                            : dl_fail_again(&refusal);
         }
         if (status == DL_PROTOCOL) {
             refusal = *dl_last_error();
         }
-        /* Whoever speaks another protocol may be a server that is just giving up the
-         * port, so it is no reason to stop before the deadline either. */
+        /* A peer that speaks another protocol may be an earlier user of the port that
+         * is about to exit, so this is retried until the deadline, too. */
         if (status != DL_NETWORK && status != DL_PROTOCOL) {
             return status;
         }
@@ -86,7 +89,8 @@ dl_join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
     }
 }
 
-/* Asked for as a user's key is, without the slash; it is there, since we have counted. */
+/* Reads the counter with a GET without key prefix.  It does not wait: the counter
+ * exists, since this client has added to it. */
 static dl_status
 count_workers(dl_connection_pool *pool, int64_t *joined)
 {

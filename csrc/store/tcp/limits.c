@@ -10,8 +10,8 @@
 
 #define VALIDATE_SECONDS 10
 
-/* A process that is stopped in a debugger, or a host that swaps, comes back in less; it is
- * the default timeout of a store, after which nobody waits for the reply. */
+/* The default timeout of a store, after which no call waits for the reply.  Longer than
+ * a stop in a debugger, or a host that swaps, usually lasts. */
 #define STALL_SECONDS 300
 
 #define SPARE_DESCRIPTORS 64
@@ -43,7 +43,8 @@ dl_limits_default(void)
     };
 }
 
-/* `text` is the value of the variable `name`, or NULL, which leaves the number as it is. */
+/* Parses `text`, the value of the variable `name`.  NULL or empty leaves `*number` as
+ * it is. */
 static dl_status
 read_number(const char *name, const char *text, uint64_t least, uint64_t most,
             uint64_t *number)

@@ -6,15 +6,15 @@
 #include "base/reader.h"
 #include "store/tcp/wire.h"
 
-/* Fewer keys than this, and fewer bytes, take some microseconds: they are served at once,
- * and nobody sees a part of what they do. */
+/* Up to so many keys and bytes take some microseconds: such a request is executed at
+ * once and is atomic for other clients. */
 #define MANY_KEYS 64
 #define MANY_BYTES (64u << 10)
 
-/* A listing of so many names is copied for each client. */
+/* A listing of more names is shared by all clients instead of copied for each. */
 #define MANY_NAMES 256
 
-/* As many bytes cost about as much as a key. */
+/* Storing so many bytes costs about as much as one more key. */
 #define BYTES_OF_A_KEY 4096
 
 bool
@@ -51,7 +51,7 @@ dl_long_free(dl_long_request *one)
     }
 }
 
-/* The walk is over the request's items, which do not move any more. */
+/* Called once the items have reached their final place: the walk points into them. */
 static void
 begin_walk(dl_long_request *one)
 {
@@ -98,9 +98,9 @@ step_check(dl_long_request *one, const dl_table *table, int *work)
     return DL_LONG_DONE;
 }
 
-/* Waits for the first key that is absent, and looks for the next when that has come: a
- * wait hangs off one key at a time, however many it names.  All keys have to exist
- * together, so after any waiting they are looked at once more from the start. */
+/* Blocks on the first absent key, and looks for the next one when that key exists: the
+ * waiter is linked to one key at a time, however many the request names.  All keys must
+ * exist at the same time, so after any wait they are checked again from the start. */
 static dl_long_progress
 step_wait(dl_long_request *one, const dl_table *table, int *work, dl_bytes *key)
 {
@@ -130,7 +130,7 @@ step_get(dl_long_request *one, const dl_table *table, int *work)
 
     while (dl_key_walk_next(&one->walk, &key, NULL)) {
         dl_blob *value = dl_table_get(table, key);
-        /* A plain reply has no way to say "absent": the place stays empty. */
+        /* A plain reply cannot report an absent key: its value is sent as empty. */
         if (value == NULL && one->request.is_checked) {
             dl_fail(DL_NOT_FOUND, "key is absent: %.*s", (int)key.size,
                     (const char *)key.data);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A request over many keys, carried out a few keys at a time, so that other clients have
- * their turn in between: CHECK, WAIT, MULTI_GET, MULTI_SET, LIST_KEYS.  Others may change
- * the table in between.  Knows nothing of sessions; who waits parks the waiter.
+ * A request over many keys (CHECK, WAIT, MULTI_GET, MULTI_SET, LIST_KEYS), carried out
+ * a few keys at a time, so that other clients are served in between; these may change
+ * the table between two steps.  Knows nothing of sessions: the caller parks the waiter
+ * of a blocked WAIT.
  *
- * The reply is put together apart and handed over whole: an answer to an earlier WAIT of
- * the same client may come at any time, and must not land in its middle. */
+ * The reply is built in an output of its own and handed over as a whole: the reply to
+ * an earlier WAIT of the same client may be written at any time, and must not be placed
+ * in the middle of this one. */
 #ifndef DISTLITE_STORE_TCP_LONG_REQUEST_H
 #define DISTLITE_STORE_TCP_LONG_REQUEST_H
 
@@ -15,36 +17,38 @@
 #include "store/tcp/output.h"
 
 typedef struct dl_long_request {
-    dl_store_request request; /* its items lie in `bytes`, once that has them */
+    dl_store_request request; /* its items lie in `bytes` from the first step on */
     dl_buffer bytes;
     dl_key_walk walk;
     dl_output reply;
-    uint64_t since;  /* LIST_KEYS: a listing that is not older */
-    bool has_waited; /* WAIT: for a key, since it began with the first one */
+    uint64_t since;  /* LIST_KEYS: the oldest version of the names that may be sent */
+    bool has_waited; /* WAIT: has blocked since it last began with the first key */
 } dl_long_request;
 
 typedef enum dl_long_progress {
-    DL_LONG_MORE,    /* to be gone on with */
-    DL_LONG_DONE,    /* `reply` is complete but for the status byte */
-    DL_LONG_BLOCKED, /* WAIT: `*key` is absent; go on when it is there */
+    DL_LONG_MORE,    /* call dl_long_step() again */
+    DL_LONG_DONE,    /* `reply` is complete except for the status byte */
+    DL_LONG_BLOCKED, /* WAIT: `*key` is absent; call again when it exists */
     DL_LONG_FAILED,  /* for the reason in dl_last_error() */
 } dl_long_progress;
 
-/* Whether a request is to be carried out in this way, on such a table. */
+/* Whether the request covers so many keys or bytes that it is carried out in steps. */
 bool dl_request_is_long(const dl_store_request *request, const dl_table *table);
 
-/* NULL: no memory.  The request's items stay where they are: after this, dl_long_own()
- * or dl_long_copy(). */
+/* Returns NULL when out of memory.  The request's items still lie in the caller's
+ * buffer: call dl_long_own() or dl_long_copy() before the first step. */
 dl_long_request *dl_long_new(const dl_store_request *request, const dl_table *table);
 void dl_long_free(dl_long_request *one); /* NULL does nothing */
 
-/* Takes `held`, in which the items lie, and leaves an empty buffer. */
+/* Takes over the memory of `held`, in which the items lie, and leaves an empty
+ * buffer. */
 void dl_long_own(dl_long_request *one, dl_buffer *held);
 
-/* Copies the items. */
+/* Copies the items into memory of its own. */
 dl_status dl_long_copy(dl_long_request *one);
 
-/* Goes on, by about as many keys as `*work` says, which is counted down. */
+/* Processes about `*work` keys, and decrements `*work` for each.  `*key` is set with
+ * DL_LONG_BLOCKED only. */
 dl_long_progress dl_long_step(dl_long_request *one, dl_table *table, dl_names *names,
                               int *work, dl_bytes *key);
 

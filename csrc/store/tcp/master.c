@@ -24,7 +24,7 @@ struct dl_master {
     dl_server *server;
     uint16_t port;
     dl_address address;
-    dev_t device; /* these two identify the socket */
+    dev_t device; /* device and inode identify the listening socket */
     ino_t inode;
     uint32_t fork_generation;
 };
@@ -45,14 +45,16 @@ choose_server(bool use_libuv)
     const dl_server_ops *libuv = dl_server_uv_ops();
 
     if (use_libuv && libuv == NULL) {
-        /* Not a warning: torch's programs ask for libuv by default, and it makes no
-         * difference to their clients. */
+        /* Not a warning: torch's programs ask for libuv by default, and clients see no
+         * difference. */
         dl_log(DL_LOG_INFO, "this build has no libuv: the store is served by epoll");
     }
     return use_libuv && libuv != NULL ? libuv : &dl_server_poll_ops;
 }
 
-/* A parent's server does not serve its forked child. */
+/* Adds an owner to the shared server of `port` and returns it; NULL when there is none.
+ * A server that was inherited by fork(2) does not count: its thread runs in the
+ * parent. */
 static dl_master *
 join_shared(uint16_t port)
 {
@@ -81,7 +83,8 @@ enter(dl_master *master, bool is_shared)
     pthread_mutex_unlock(&registry_lock);
 }
 
-/* Two servers of one socket would take each other's clients, and close it twice. */
+/* Whether a server of this process listens on this socket: two of them would accept
+ * each other's clients, and close the socket twice. */
 static bool
 is_served(int fd)
 {
@@ -110,7 +113,8 @@ is_true(const char *text)
                || strcasecmp(text, "t") == 0);
 }
 
-/* Torch's launcher serves its workers' store itself, and tells them so. */
+/* Torch's launcher runs the server of its workers' store itself, and says so in the
+ * environment. */
 static bool
 is_served_by_agent(uint16_t port)
 {
@@ -135,7 +139,7 @@ open_listener(const dl_tcp_store_options *options, dl_deadline deadline, int *fd
     return DL_OK;
 }
 
-/* Takes `fd`. */
+/* Starts a server on `fd`, which it takes, also on failure. */
 static dl_status
 serve(const dl_tcp_store_options *options, int fd, dl_master **master)
 {
@@ -146,7 +150,7 @@ serve(const dl_tcp_store_options *options, int fd, dl_master **master)
         return dl_fail_no_memory();
     }
     made->owners = 1;
-    /* Asked of the socket: port 0 has become a real one by now. */
+    /* Not options->port, which may be 0: the kernel has chosen a port by now. */
     made->port = dl_socket_port(fd);
     made->fork_generation = dl_fork_generation();
     struct stat file = {0};
@@ -169,13 +173,13 @@ dl_status
 dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
                 dl_master **master)
 {
-    /* A port that is not known yet is nobody's. */
+    /* Port 0 asks for a new port, which no other master can have. */
     bool may_join = options->multi_tenant && options->port != 0;
     int fd = -1;
 
     *master = NULL;
     if (is_served(options->listen_fd)) {
-        /* It stays open: it may be the very descriptor that is served. */
+        /* The descriptor stays open: it may be the very one that is served. */
         return dl_fail(DL_INVALID,
                        "master_listen_fd=%d is the socket of another TCPStore of this "
                        "process; give each its own, or leave it out and let "
@@ -191,7 +195,8 @@ dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
     if (status == DL_OK) {
         return serve(options, fd, master);
     }
-    /* Another thread may have been faster. */
+    /* Another thread may have started a server on this port since join_shared()
+     * failed. */
     *master = may_join ? join_shared(options->port) : NULL;
     if (*master != NULL) {
         return DL_OK;
@@ -234,8 +239,8 @@ dl_master_stop(dl_master *master)
         dl_list_remove(&master->node);
     }
     pthread_mutex_unlock(&registry_lock);
-    /* Without the lock, since it waits for a thread.  A master that comes for this port
-     * just now finds it taken, as it would in another process. */
+    /* Without the lock, since stopping joins a thread.  A master that is started on
+     * this port meanwhile finds it in use, as it would in another process. */
     if (is_last) {
         master->ops->stop(master->server);
         free(master);

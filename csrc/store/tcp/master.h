@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The server side of a TCP store that is a master: which of the two servers, on which
- * socket, and who shares it.  Masters of one port in one process share a server if all of
- * them are multi-tenant; it ends with the last. */
+ * The server side of a TCP store that is a master: chooses one of the two servers,
+ * opens its listening socket, and counts its owners.  Masters of one port in one
+ * process share a server if all of them are multi-tenant; it stops with the last of
+ * them. */
 #ifndef DISTLITE_STORE_TCP_MASTER_H
 #define DISTLITE_STORE_TCP_MASTER_H
 
@@ -13,18 +14,21 @@
 
 typedef struct dl_master dl_master;
 
-/* Listens and starts a server, or joins one.  Takes options->listen_fd.  `*master` is
- * NULL when the port is taken by a launcher's agent, which is the server then: the
- * environment says so (TORCHELASTIC_USE_AGENT_STORE, MASTER_PORT). */
+/* Listens and starts a server, or becomes another owner of one.  Takes
+ * options->listen_fd, unless another store of this process serves that socket already
+ * (DL_INVALID).  `*master` is NULL when the port is taken by a launcher's agent, which
+ * is then the server: the environment says so (TORCHELASTIC_USE_AGENT_STORE,
+ * MASTER_PORT). */
 dl_status dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
                           dl_master **master);
 
-/* "127.0.0.1:80" if it listens at loopback only, where no other host comes through. */
+/* Whether the server listens on loopback only, which no other host reaches; `address`
+ * is then set, for example to "127.0.0.1:80". */
 bool dl_master_is_private(const dl_master *master, char address[DL_ADDRESS_TEXT_SIZE]);
 
 uint16_t dl_master_port(const dl_master *master);
 
-/* One owner leaves; the last stops the server.  NULL does nothing. */
+/* Releases one owner's share; the last one stops the server.  NULL does nothing. */
 void dl_master_stop(dl_master *master);
 
 #endif

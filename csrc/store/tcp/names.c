@@ -21,7 +21,8 @@ dl_names_fini(dl_names *names)
     }
 }
 
-/* Gives up `latest`, which is kept in mind while somebody else reads it. */
+/* Releases `latest`, or moves it to `held` while a client still reads it.  Returns
+ * false when `held` is full. */
 static bool
 retire_latest(dl_names *names)
 {
@@ -60,7 +61,8 @@ begin(dl_names *names, dl_table *table)
     if (names->begun.names == NULL) {
         return dl_fail_no_memory();
     }
-    /* New names come behind those that were there: the old ones are among so many. */
+    /* Names set meanwhile are appended behind the present ones, so that all of these
+     * are visited within this many steps. */
     names->left = dl_table_num_keys(table);
     dl_table_cursor_begin(table, &names->cursor);
     return DL_OK;
@@ -80,7 +82,7 @@ put_name(dl_listing *listing, dl_bytes name)
     return DL_OK;
 }
 
-/* The listing that is under way is of no use to anybody. */
+/* Discards the unfinished listing and returns `status`. */
 static dl_status
 give_up(dl_names *names, dl_status status)
 {
@@ -114,7 +116,7 @@ dl_names_make(dl_names *names, dl_table *table, uint64_t since, int *work,
             }
         }
         dl_table_cursor_end(&names->cursor);
-        /* Nobody has been given another `latest` meanwhile: it was retired before. */
+        /* Overwrites nothing: begin() has released the earlier `latest`. */
         names->latest = names->begun;
         names->begun = (dl_listing){0};
     }

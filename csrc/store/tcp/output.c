@@ -3,19 +3,20 @@
 
 #include "base/reader.h"
 
-/* From this size on a value is referred to.  Below, a copy costs less than one more part
- * of a gathered write. */
+/* A value of at least this size is put by reference.  Copying a smaller one costs less
+ * than one more part of a gathered write. */
 #define LARGE_VALUE (16u << 10)
 
-/* A client that asks for the same value a hundred thousand times in one request gets
- * references to smaller ones too, so that what is held stays near what it sent. */
+/* Once an output has MANY_BYTES, values of at least MANY_VALUE bytes are put by
+ * reference, too: a client that names the same key a hundred thousand times in one
+ * request then costs about as much memory as the request itself. */
 #define MANY_BYTES (256u << 10)
 #define MANY_VALUE 64u
 
 #define KEPT_CAPACITY (64u << 10)
 
 typedef struct value_ref {
-    size_t at; /* it goes before bytes.data[at] */
+    size_t at; /* the blob is sent before bytes.data[at] */
     dl_blob *blob;
 } value_ref;
 
@@ -97,7 +98,7 @@ dl_output_append(dl_output *output, dl_output *from)
             output->values_left += ref.blob->size;
         }
     }
-    /* What is missing in `from` is missing here. */
+    /* A put that failed in `from` has failed in `output`, too. */
     output->bytes.has_failed |= dl_output_check(from) != DL_OK;
     dl_output_fini(from);
 }
@@ -136,8 +137,8 @@ dl_output_gather(const dl_output *output, struct iovec *parts, int room)
     return count;
 }
 
-/* Keeps memory that is worth keeping: most replies are small, and the next is put into
- * the same place. */
+/* Keeps small buffers, since most replies are small and the next one uses the same
+ * memory; releases large ones. */
 static void
 start_anew(dl_output *output)
 {
@@ -152,7 +153,7 @@ start_anew(dl_output *output)
     output->values_sent = 0;
 }
 
-/* At most `size` of the bytes before the next value; returns how many. */
+/* Consumes at most `size` of the bytes before the next value and returns how many. */
 static size_t
 consume_bytes(dl_output *output, size_t size)
 {
@@ -186,7 +187,7 @@ consume_value(dl_output *output, size_t size)
 void
 dl_output_consume(dl_output *output, size_t size)
 {
-    /* By turns: bytes up to where the next value goes, that value. */
+    /* Alternates: the bytes before the next value, then that value. */
     while (size > 0) {
         size -= consume_bytes(output, size);
         if (size > 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a client is still to be sent: bytes of small replies run together, and large
- * values by reference, in order.  A value that is replaced in the table meanwhile lives
- * on here until it is sent.  Knows nothing of sockets; zeroed memory is an empty one. */
+ * The output of one client: the bytes of small replies in one buffer, and large values
+ * by reference, in order.  A value that is replaced in the table stays alive here until
+ * it is sent.  Knows nothing of sockets; zeroed memory is an empty output. */
 #ifndef DISTLITE_STORE_TCP_OUTPUT_H
 #define DISTLITE_STORE_TCP_OUTPUT_H
 
@@ -11,38 +11,40 @@
 #include "base/blob.h"
 #include "base/buffer.h"
 
-/* More than a reply to a call of ours that is not about large values. */
+/* See dl_output_is_full().  More than any reply without large values needs. */
 #define DL_OUTPUT_LIMIT (1u << 20)
 
 typedef struct dl_output {
-    dl_buffer bytes;    /* small replies; put into with the dl_put functions */
-    size_t bytes_sent;  /* how many of them are gone */
-    dl_buffer values;   /* of references, each with its place among the bytes */
-    size_t values_sent; /* how many of them are gone */
-    size_t value_sent;  /* how much of the next one is gone */
-    size_t values_left; /* bytes of them that are not */
+    dl_buffer bytes;    /* small replies; written with the dl_put functions */
+    size_t bytes_sent;  /* how many of `bytes` have been sent */
+    dl_buffer values;   /* references to blobs, each with its position in `bytes` */
+    size_t values_sent; /* how many of the blobs have been sent */
+    size_t value_sent;  /* how many bytes of the next blob have been sent */
+    size_t values_left; /* bytes of all blobs that have not been sent */
 } dl_output;
 
 void dl_output_fini(dl_output *output);
 
-/* u64 size, then the bytes; NULL is the empty value. */
+/* Appends a value: its size as u64, then its bytes.  NULL is the empty value. */
 void dl_output_put_value(dl_output *output, dl_blob *value);
 
-/* The bytes alone, by reference. */
+/* Appends the bytes of `blob` without a size, by reference. */
 void dl_output_put_blob(dl_output *output, dl_blob *blob);
 
-/* Moves all of `from`, of which nothing is sent yet, behind what is in `output`. */
+/* Moves the contents of `from`, nothing of which has been sent, to the end of
+ * `output`. */
 void dl_output_append(dl_output *output, dl_output *from);
 
-/* Bytes left to be sent. */
+/* Bytes that have not been sent. */
 static inline size_t
 dl_output_size(const dl_output *output)
 {
     return output->bytes.size - output->bytes_sent + output->values_left;
 }
 
-/* Whether so much was put since it was last empty that no more shall be, until all is
- * sent.  What is sent counts too: the memory is only given back at the end. */
+/* Whether more than DL_OUTPUT_LIMIT was put since the output was last empty: no more is
+ * put until all is sent.  Bytes sent meanwhile count as well, since their memory is
+ * only released when the output is empty. */
 static inline bool
 dl_output_is_full(const dl_output *output)
 {
@@ -50,15 +52,15 @@ dl_output_is_full(const dl_output *output)
            > DL_OUTPUT_LIMIT;
 }
 
-/* The first parts of what is left, `room` at most; returns how many.  They are valid
- * until the next put. */
+/* Fills in the first parts of what is left, `room` at most, and returns their number.
+ * They are valid until the next put. */
 int dl_output_gather(const dl_output *output, struct iovec *parts, int room);
 
-/* The first `size` bytes of what is left are gone.  When nothing is left, starts anew
- * and keeps a little of the memory. */
+/* Removes the first `size` bytes of what is left.  An output that is then empty is
+ * reset and keeps a little of its memory. */
 void dl_output_consume(dl_output *output, size_t size);
 
-/* DL_NO_MEMORY if any put failed: what is here is useless then. */
+/* DL_NO_MEMORY if any put failed: the contents are then useless. */
 dl_status dl_output_check(const dl_output *output);
 
 #endif

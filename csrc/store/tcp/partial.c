@@ -3,14 +3,15 @@
 
 #include <stdlib.h>
 
-/* Smaller values are held with their request and copied into the table. */
+/* Values smaller than this are held with their request and copied into the table. */
 #define LARGE_VALUE (16u << 10)
 
-/* How far ahead of what has arrived memory may be. */
+/* Limit of the memory that is allocated in advance for a short request. */
 #define SLACK (256u << 10)
 
-/* For `size` bytes and some more.  Short requests double; long ones, whose memory the
- * kernel moves rather than copies when it grows, get an eighth more. */
+/* Returns the capacity to allocate for `size` bytes.  Short requests double, up to
+ * SLACK more; long ones get an eighth more, since growing them costs less: the kernel
+ * moves the pages and copies nothing. */
 static size_t
 capacity_for(size_t size)
 {
@@ -32,7 +33,8 @@ dl_partial_hold(dl_partial *partial, dl_bytes bytes)
     return DL_OK;
 }
 
-/* For `size` bytes and some more, but not more than were announced.  A last crumb is not
+/* Returns the capacity for `size` bytes of the value, at most the announced size.  When
+ * less than LARGE_VALUE would be missing it is the whole size: so small a rest is not
  * worth a read of its own. */
 static size_t
 value_capacity_for(const dl_partial *partial, size_t size)
@@ -43,8 +45,8 @@ value_capacity_for(const dl_partial *partial, size_t size)
                                                         : partial->value_size;
 }
 
-/* If the unfinished request `bytes` sets a large value, begins to receive that and leaves
- * only the first `*held_size` bytes to be held. */
+/* If the unfinished request `bytes` is a SET of a large value, begins to receive that.
+ * `*held_size` is how many of the bytes remain to be held: all of them, or the head. */
 static dl_status
 begin_value(dl_partial *partial, dl_bytes bytes, size_t *held_size)
 {
@@ -75,8 +77,7 @@ dl_partial_new(const dl_wire_cursor *cursor, dl_bytes bytes, dl_partial **partia
     if (created == NULL) {
         return dl_fail_no_memory();
     }
-    /* Handed over before anything can fail, so that the session frees it, whatever it
-     * holds by then. */
+    /* Set before anything else can fail, so that the session frees it in any state. */
     *partial = created;
     created->cursor = *cursor;
     DL_TRY(begin_value(created, bytes, &held_size));
@@ -117,7 +118,8 @@ dl_partial_room(dl_partial *partial, uint8_t **data, size_t *size)
 {
     dl_blob *value = partial->value;
 
-    /* A first piece is small: reading as much again would take many short reads. */
+    /* As long as little has arrived the capacity is small, too: receiving into it would
+     * take many short reads. */
     if (value == NULL || value->size < LARGE_VALUE) {
         return false;
     }
@@ -144,7 +146,8 @@ dl_partial_receive(dl_partial *partial, dl_bytes *bytes)
         DL_TRY(dl_blob_reserve(&partial->value, value_capacity_for(partial, total)));
     }
     uint8_t *end = partial->value->data + partial->value->size;
-    /* In place already when they were read to where dl_partial_room() said. */
+    /* The bytes are in place already when they were read to dl_partial_room()'s
+     * address. */
     if (size > 0 && bytes->data != end) {
         memcpy(end, bytes->data, size);
     }

@@ -15,22 +15,22 @@
 #include "net/address.h"
 #include "net/socket.h"
 
-/* How much a client that was told its error may still send, read and thrown away: left
- * unread, it would make closing a reset, and the error be lost.  More than any one
- * request has behind the field that is wrong. */
+/* How many bytes a refused client may still send.  They are read and discarded, since
+ * closing a socket with unread input sends a reset, which would lose the error on its
+ * way to the client.  More than any one request has behind the field that is wrong. */
 #define PATIENCE (16u << 20)
 
-/* Parts of one sendmsg(2). */
+/* Most parts of one sendmsg(2). */
 #define PARTS 64
 
-/* Sends in a row, and bytes of them all: a client that reads as fast as it is written to, or
- * has large buffers, must not keep the server to itself.  The loop comes back, for the
- * socket still has room. */
+/* Limits of one turn: the number of sends and their bytes.  A client that reads as fast
+ * as the server writes, or has large buffers, must not monopolise the server.  The loop
+ * comes back, since the socket is still writable. */
 #define TURNS 8
 #define TURN_SIZE (1u << 20)
 
-/* At most this part of the descriptors that a process may have is kept for the program,
- * where it may have few. */
+/* Where RLIMIT_NOFILE is low, at most this fraction of it is reserved for the
+ * program. */
 #define RESERVED_PART 16
 
 #define SEND_FLAGS (MSG_NOSIGNAL | MSG_DONTWAIT)
@@ -48,8 +48,8 @@ dl_peer_fini(dl_peer *peer)
     dl_session_fini(&peer->session);
 }
 
-/* One line a second for each kind of reason: clients without end must not fill the log.
- * Keys are the client's bytes. */
+/* Logs at most one line a second for each status, so that no flood of clients fills the
+ * log.  The text may contain keys, which are foreign bytes and are escaped. */
 static void
 log_refusal(const dl_peer *peer)
 {
@@ -69,7 +69,7 @@ log_refusal(const dl_peer *peer)
                    "store server: closing the connection of %s: %s", name, text);
 }
 
-/* Sends `left` bytes at most. */
+/* Sends at most `left` bytes of the output; returns as send(2) does. */
 static ssize_t
 send_some(int fd, const dl_output *output, size_t left)
 {
@@ -85,7 +85,7 @@ send_some(int fd, const dl_output *output, size_t left)
     }
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
 
-    /* Most replies are one part, for which the kernel has less to copy in. */
+    /* Most replies are one part, and send(2) costs the kernel less than sendmsg(2). */
     return count == 1 ? send(fd, parts->iov_base, parts->iov_len, SEND_FLAGS)
                       : sendmsg(fd, &message, SEND_FLAGS);
 }
@@ -122,8 +122,8 @@ dl_peer_send(dl_peer *peer)
     return true;
 }
 
-/* What is sent already, and not taken, is thrown away when the descriptor is closed: the
- * kernel would hold it, and the client's end of the connection, for minutes. */
+/* Makes close(2) reset the connection and discard what the client has not acknowledged:
+ * otherwise the kernel would keep these bytes and the connection for minutes. */
 static void
 forget_sent(int fd)
 {
@@ -132,7 +132,9 @@ forget_sent(int fd)
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
 }
 
-/* After the session had something to do, which went so. */
+/* Sends the replies after the session was served with result `status`.  The first
+ * failure is logged and refuses the client, which is closed once its last replies are
+ * sent. */
 static bool
 follow_up(dl_peer *peer, dl_status status)
 {
@@ -159,8 +161,8 @@ dl_peer_receive(dl_peer *peer, uint8_t *input)
     size_t room = DL_PEER_INPUT_SIZE;
 
     (void)dl_session_room(&peer->session, &data, &room);
-    /* Once per turn: the loop comes back while there is more, and meanwhile a client
-     * that sends without end keeps nobody else waiting. */
+    /* One read per turn, so that a client that sends without pause does not keep the
+     * others waiting; the loop comes back while there is more. */
     ssize_t size = recv(peer->fd, data, room, MSG_DONTWAIT);
     if (size < 0) {
         return errno == EAGAIN || errno == EINTR;
@@ -196,15 +198,16 @@ void
 dl_acceptor_init(dl_acceptor *acceptor, int fd, const dl_limits *limits)
 {
     *acceptor = (dl_acceptor){.fd = fd, .reserve = limits->descriptors};
-    /* Those accepted inherit it: what is sent to a host that has gone is given up.  Later
-     * than here, for the kernel gives up without a word to a client that is there. */
+    /* Inherited by accepted sockets: the kernel drops a connection whose host no longer
+     * acknowledges.  Twice our own limit, because ours reports its reason and the
+     * kernel's does not. */
     int64_t limit = 2 * limits->stall / DL_MILLISECOND;
     dl_socket_set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
                          limit < INT_MAX ? (int)limit : INT_MAX);
 }
 
-/* Errors of a connection that did not live until it was accepted are accept(2)'s too:
- * all of these are over with the next try. */
+/* Whether accept(2) may be called again at once.  It also reports the errors of a
+ * connection that failed before it was accepted. */
 static bool
 is_passing(int error)
 {
@@ -225,7 +228,8 @@ is_passing(int error)
     }
 }
 
-/* One line for all the time that some client has to wait. */
+/* Marks the acceptor as starved, and logs that once per period in which clients
+ * wait. */
 static void
 starve(dl_acceptor *acceptor, int error)
 {
@@ -238,14 +242,15 @@ starve(dl_acceptor *acceptor, int error)
     }
 }
 
-/* Whether only those descriptors are left that the program may need: it should still be
- * able to open a file while strangers connect without end. */
+/* Whether only the reserved descriptors are left, so that the program can still open
+ * files while any number of clients connects. */
 static bool
 is_at_reserve(const dl_acceptor *acceptor)
 {
     struct rlimit limit;
 
-    /* Descriptors are given out from the lowest, so one in the lower half tells. */
+    /* accept(2) returns the lowest free number: while that is in the lower half of the
+     * range, there are enough, and the probe below is saved. */
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0
         || (rlim_t)acceptor->last_fd < limit.rlim_cur / 2) {
         return false;

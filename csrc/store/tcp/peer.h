@@ -1,73 +1,73 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A server's end of one connection: moves bytes between a socket and a session, under
- * any event loop.  The loop says when the socket is ready, and looks for what the peer
- * wants; it owns the memory and closes the descriptor.
+ * The server's end of one connection: moves bytes between a socket and a session, under
+ * any event loop.  The loop tells when the socket is readable or writable, and polls
+ * for what the peer wants; it owns the memory and closes the descriptor.
  *
- * Replies are sent as soon as they are made, so that a request costs one recv(2) and one
- * send(2): only what the socket does not take waits until it has room.  Server thread
- * only.
+ * Replies are sent as soon as they are made, so that a request costs one recv(2) and
+ * one send(2): only bytes that the socket does not accept wait until it is writable.
+ * Server thread only.
  *
- * New connections come from an acceptor, also when the process has run out of
- * descriptors. */
+ * The acceptor accepts new connections and keeps descriptors free for the rest of the
+ * program. */
 #ifndef DISTLITE_STORE_TCP_PEER_H
 #define DISTLITE_STORE_TCP_PEER_H
 
 #include "base/deadline.h"
 #include "store/tcp/session.h"
 
-/* What one read may take: as much as loopback delivers at once. */
+/* Largest size of one read: as much as loopback delivers at once. */
 #define DL_PEER_INPUT_SIZE (64u << 10)
 
 typedef struct dl_peer {
     dl_session session;
     int fd;
-    uint32_t swallowed; /* bytes read since the conversation was over */
-    bool is_refused;    /* it is over: once all is sent, nothing is said any more */
+    uint32_t swallowed; /* bytes read and discarded since the client was refused */
+    bool is_refused;    /* no more requests are served; closed after the last reply */
 } dl_peer;
 
-/* A session on the connected, non-blocking `fd`, which the caller keeps. */
+/* Starts a session on the connected, non-blocking `fd`, which the caller keeps. */
 void dl_peer_init(dl_peer *peer, dl_hub *hub, int fd);
 void dl_peer_fini(dl_peer *peer);
 
-/* The following answer false when the connection is over, to be closed. */
+/* The next three return false when the loop must close the connection. */
 
-/* The socket may have something to read; `input` (DL_PEER_INPUT_SIZE bytes) is used for
- * the duration of the call. */
+/* Reads from the socket once and serves what has arrived.  `input` (DL_PEER_INPUT_SIZE
+ * bytes) is scratch memory for the duration of the call. */
 bool dl_peer_receive(dl_peer *peer, uint8_t *input);
 
-/* The socket may have room. */
+/* Sends what the socket accepts, within the limits of one turn. */
 bool dl_peer_send(dl_peer *peer);
 
-/* Its session came up as changed. */
+/* Goes on with a session that dl_hub_take_changed() has returned, and sends. */
 bool dl_peer_resume(dl_peer *peer);
 
-/* Whether the loop shall look for something to read, for room to write. */
+/* Whether the loop must poll the socket for reading, and for writing. */
 bool dl_peer_wants_input(const dl_peer *peer);
 bool dl_peer_wants_room(const dl_peer *peer);
 
-/* For so long nothing is accepted once descriptors have run out, but for those of the program: those who connect
- * wait in the kernel's queue meanwhile. */
+/* How long the loop stops accepting once only the descriptors reserved for the program
+ * are left.  New connections wait in the kernel's queue meanwhile. */
 #define DL_ACCEPTOR_PAUSE (100 * DL_MILLISECOND)
 
-/* So many are accepted before the clients that are there have their turn: about half a
- * millisecond. */
+/* Number of connections accepted before existing clients are served again: about half a
+ * millisecond's work. */
 #define DL_ACCEPTOR_ROUND 64
 
 typedef struct dl_acceptor {
     int fd;           /* listening, non-blocking */
-    int last_fd;      /* the last that was accepted */
-    uint64_t reserve; /* descriptors that are left to the program */
-    bool is_starved;
+    int last_fd;      /* the descriptor accepted last */
+    uint64_t reserve; /* number of descriptors kept free for the program */
+    bool is_starved;  /* the last call returned -1 for want of descriptors or memory */
     dl_log_limit log;
-    bool is_logged; /* that it is, since last nobody was waiting */
+    bool is_logged; /* that it is starved; cleared once the kernel's queue is empty */
 } dl_acceptor;
 
-/* `fd` is listening and non-blocking, and stays the caller's. */
+/* `fd` is listening and non-blocking; the caller keeps it. */
 void dl_acceptor_init(dl_acceptor *acceptor, int fd, const dl_limits *limits);
 
-/* The next connection, with the options of our sockets.  -1: none for now, or, when
- * `is_starved`, not before the pause is over. */
+/* Returns the descriptor of the next connection, with the options of our sockets, or -1
+ * when there is none; if `is_starved`, call again only after DL_ACCEPTOR_PAUSE. */
 int dl_acceptor_next(dl_acceptor *acceptor);
 
 #endif

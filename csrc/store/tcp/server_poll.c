@@ -16,19 +16,19 @@
 typedef struct connection {
     dl_peer peer;
     dl_list node;    /* in the server's list */
-    uint32_t events; /* what the poller looks for */
+    uint32_t events; /* that the poller is set to report */
 } connection;
 
 struct dl_server {
     /* fixed after start */
     pthread_t thread;
     uint32_t fork_generation;
-    int stop_fd; /* readable: end */
+    int stop_fd; /* an eventfd; readable when the thread must end */
     /* server thread only */
     dl_hub hub;
     dl_poller poller;
     dl_acceptor acceptor;
-    dl_deadline pause; /* the acceptor's, while it is starved */
+    dl_deadline pause; /* until when a starved acceptor is not polled; else never */
     dl_list connections;
     uint8_t input[DL_PEER_INPUT_SIZE];
 };
@@ -43,7 +43,8 @@ drop(dl_server *server, connection *client)
     free(client);
 }
 
-/* Makes the poller look for what the client wants now, if it is still there. */
+/* Sets the poller to the events that the client wants now; drops a client that is not
+ * alive any more. */
 static void
 watch(dl_server *server, connection *client, bool is_alive)
 {
@@ -66,7 +67,8 @@ serve(dl_server *server, connection *client, uint32_t events)
     const uint32_t broken = EPOLLERR | EPOLLHUP;
     bool is_alive = true;
 
-    /* What a client sent before it broke off can still be read, and then the error. */
+    /* Input that arrived before the connection broke can still be read; recv(2) then
+     * returns the error. */
     if ((events & (EPOLLIN | broken)) != 0) {
         is_alive = (client->events & EPOLLIN) != 0
                    && dl_peer_receive(&client->peer, server->input);
@@ -98,13 +100,14 @@ accept_all(dl_server *server)
 {
     int fd;
 
-    /* So many at a time: the socket stays readable while others wait. */
+    /* A limited number at a time: the listening socket stays readable while more
+     * wait. */
     for (int left = DL_ACCEPTOR_ROUND;
          left > 0 && (fd = dl_acceptor_next(&server->acceptor)) >= 0; left--) {
         admit(server, fd);
     }
     if (server->acceptor.is_starved) {
-        /* The listening socket stays readable and would not let the loop rest. */
+        /* The listening socket stays readable, so the loop would spin on it. */
         dl_poller_change(&server->poller, server->acceptor.fd, 0, &server->acceptor);
         server->pause = dl_deadline_after(DL_ACCEPTOR_PAUSE);
     }
@@ -117,8 +120,9 @@ end_pause(dl_server *server)
     dl_poller_change(&server->poller, server->acceptor.fd, EPOLLIN, &server->acceptor);
 }
 
-/* Clients that another's request, or their own reading, has got something to do for.
- * Those who come up again have to wait until everybody else has been looked at. */
+/* Serves the sessions that another client's request, or room in their output, has made
+ * ready.  A session that is marked again meanwhile is served after the next round of
+ * input, so that it does not keep the other clients waiting. */
 static void
 serve_changed(dl_server *server)
 {
@@ -151,8 +155,8 @@ run(void *argument)
 
     for (;;) {
         int count = dl_poller_wait(&server->poller, events, EVENTS, next_wake(server));
-        /* A descriptor comes once per batch, and serving it drops no connection but its
-         * own: no tag further on in the batch is freed memory. */
+        /* A descriptor occurs once per batch, and serving it drops no other connection,
+         * so no later tag of the batch points to freed memory. */
         for (int i = 0; i < count; i++) {
             void *tag = events[i].data.ptr;
             if (tag == server) {
@@ -174,7 +178,7 @@ run(void *argument)
     }
 }
 
-/* What there is of a server whose thread does not run. */
+/* Frees a server whose thread does not run, also one that was only partly started. */
 static void
 free_server(dl_server *server)
 {
@@ -218,7 +222,7 @@ start_poll(int listen_fd, dl_server **started)
         dl_socket_close(listen_fd);
         return dl_fail_no_memory();
     }
-    /* Before anything can fail, so that free_server() finds -1 for what is not open. */
+    /* Set before anything can fail: free_server() skips descriptors that are -1. */
     server->fork_generation = dl_fork_generation();
     server->stop_fd = -1;
     server->poller.fd = -1;
@@ -244,7 +248,7 @@ stop_poll(dl_server *server)
     if (server->fork_generation != dl_fork_generation()) {
         return;
     }
-    /* Never read, so it stays readable: the thread sees it whatever it is doing now. */
+    /* The eventfd is never read, so it stays readable until the thread has seen it. */
     (void)eventfd_write(server->stop_fd, 1);
     pthread_join(server->thread, NULL);
     free_server(server);

@@ -20,13 +20,13 @@ dl_server_uv_ops(void)
 #include "net/socket.h"
 #include "store/tcp/peer.h"
 
-/* uv_poll_t and not uv_tcp_t: what reads and writes is the same code under both servers,
- * with recv(2) and send(2), which cost less than libuv's read(2) and write(2).  Nor does
- * it matter then that libuv turns clients away when descriptors run out. */
+/* A uv_poll_t and not a uv_tcp_t: both servers share the code that reads and writes,
+ * and its recv(2) and send(2) cost less than libuv's read(2) and write(2).  It also
+ * avoids that libuv closes new connections when descriptors run out. */
 typedef struct connection {
     uv_poll_t poll;
     dl_peer peer;
-    int events; /* what libuv looks for */
+    int events; /* that libuv is set to report */
 } connection;
 
 struct dl_server {
@@ -39,7 +39,7 @@ struct dl_server {
     uv_poll_t listening;
     uv_timer_t pause;
     uv_timer_t wake;
-    int64_t wake_at; /* when that comes; INT64_MAX: never */
+    int64_t wake_at; /* when `wake` expires; INT64_MAX: never */
     uv_prepare_t before_sleep;
     uv_idle_t no_sleep;
     dl_acceptor acceptor;
@@ -62,7 +62,8 @@ on_closed(uv_handle_t *handle)
 static void
 drop(connection *client)
 {
-    /* libuv forgets the descriptor at once, the handle in the loop's next round. */
+    /* uv_close() stops polling the descriptor at once, so that it can be closed here;
+     * the handle's memory is freed in the loop's next iteration. */
     uv_close((uv_handle_t *)&client->poll, on_closed);
     dl_socket_close(client->peer.fd);
     dl_peer_fini(&client->peer);
@@ -70,7 +71,8 @@ drop(connection *client)
 
 static void on_ready(uv_poll_t *handle, int error, int events);
 
-/* Makes libuv look for what the client wants now, if it is still there. */
+/* Sets libuv to the events that the client wants now; drops a client that is not alive
+ * any more. */
 static void
 watch(connection *client, bool is_alive)
 {
@@ -79,8 +81,8 @@ watch(connection *client, bool is_alive)
 
     if (is_alive && events != client->events) {
         client->events = events;
-        /* No events at all is allowed, and stops the looking: the session is stalled,
-         * and comes up as changed. */
+        /* No events at all is allowed and stops the polling: the session is stalled
+         * then, and will be marked as changed. */
         is_alive = uv_poll_start(&client->poll, events, on_ready) == 0;
     }
     if (!is_alive) {
@@ -96,9 +98,10 @@ on_ready(uv_poll_t *handle, int error, int events)
     bool is_alive = true;
 
     if (error != 0) {
-        client->events = 0; /* libuv has stopped looking */
+        client->events = 0; /* libuv has stopped polling */
     }
-    /* What a client sent before it broke off can still be read, and then the error. */
+    /* Input that arrived before the connection broke can still be read; recv(2) then
+     * returns the error. */
     if (error != 0 || (events & UV_READABLE) != 0) {
         is_alive = (watched & UV_READABLE) != 0
                    && dl_peer_receive(&client->peer, server_of(client)->input);
@@ -109,15 +112,14 @@ on_ready(uv_poll_t *handle, int error, int events)
     watch(client, is_alive);
 }
 
-/* While an idle handle is active libuv polls without sleeping, which is all that it is
- * for. */
+/* Does nothing: while an idle handle is active, libuv polls without sleeping. */
 static void
 on_no_sleep(uv_idle_t *handle)
 {
     (void)handle;
 }
 
-/* Those whose turn it is now come up as changed, before the loop sleeps. */
+/* Marks the sessions whose time has come as changed; on_before_sleep() serves them. */
 static void
 on_wake(uv_timer_t *timer)
 {
@@ -127,7 +129,8 @@ on_wake(uv_timer_t *timer)
     dl_hub_wake(&server->hub, dl_now());
 }
 
-/* A timer that comes too early, for a time that has been put off, is set again then. */
+/* Starts the timer unless it expires early enough.  One that expires too early, because
+ * the time was put off, is started again then. */
 static void
 set_wake(dl_server *server)
 {
@@ -141,8 +144,9 @@ set_wake(dl_server *server)
     }
 }
 
-/* Clients that another's request, or their own reading, has got something to do for.
- * Those who come up again have to wait until everybody else has been looked at. */
+/* Serves the sessions that another client's request, or room in their output, has made
+ * ready.  A session that is marked again meanwhile is served after the next round of
+ * input, so that it does not keep the other clients waiting. */
 static void
 on_before_sleep(uv_prepare_t *handle)
 {
@@ -196,13 +200,14 @@ on_connection(uv_poll_t *handle, int error, int events)
     int fd;
 
     (void)events;
-    /* So many at a time: the socket stays readable while others wait. */
+    /* A limited number at a time: the listening socket stays readable while more
+     * wait. */
     for (int left = DL_ACCEPTOR_ROUND;
          left > 0 && (fd = dl_acceptor_next(&server->acceptor)) >= 0; left--) {
         admit(server, fd);
     }
     if (server->acceptor.is_starved || error != 0) {
-        /* The listening socket stays readable and would not let the loop rest. */
+        /* The listening socket stays readable, so the loop would spin on it. */
         uv_poll_stop(&server->listening);
         uv_timer_start(&server->pause, on_pause_over,
                        DL_ACCEPTOR_PAUSE / DL_MILLISECOND, 0);
@@ -224,7 +229,7 @@ close_handle(uv_handle_t *handle, void *unused)
     }
 }
 
-/* Then nothing is left that keeps the loop running. */
+/* Closes all handles, after which nothing keeps the loop running. */
 static void
 on_stop(uv_async_t *handle)
 {
@@ -240,7 +245,8 @@ run(void *argument)
     return NULL;
 }
 
-/* The caller closes what has been opened, also on failure. */
+/* Opens and starts the server's own handles.  On failure the caller closes those that
+ * have been opened. */
 static int
 open_handles(dl_server *server)
 {
@@ -250,8 +256,8 @@ open_handles(dl_server *server)
     uv_idle_init(loop, &server->no_sleep);
     uv_timer_init(loop, &server->pause);
     uv_timer_init(loop, &server->wake);
-    /* Prepare handles run right before each poll: after all of a round's input, before
-     * the loop may sleep on what that has changed. */
+    /* Prepare handles run right before each poll: after all input of an iteration, and
+     * before the loop may sleep although that input has changed sessions. */
     int error = uv_prepare_start(&server->before_sleep, on_before_sleep);
     if (error == 0) {
         error = uv_async_init(loop, &server->stop, on_stop);
@@ -265,12 +271,12 @@ open_handles(dl_server *server)
     return error;
 }
 
-/* Of a server whose thread does not run. */
+/* Frees a server whose thread does not run. */
 static void
 free_server(dl_server *server)
 {
-    /* After the thread's end there is nothing left to close; after a start that failed
-     * there is, and the handles need one more round to go. */
+    /* When the thread has run, on_stop() has closed all handles.  After a failed start
+     * they are open, and need one iteration of the loop to be closed. */
     uv_walk(&server->loop, close_handle, NULL);
     uv_run(&server->loop, UV_RUN_DEFAULT);
     uv_loop_close(&server->loop);

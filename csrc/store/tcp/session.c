@@ -9,17 +9,17 @@
 #include "store/tcp/partial.h"
 #include "store/tcp/wire.h"
 
-/* The way of the bytes:
+/* The path of the bytes:
  *
  *     fed -> take_in -> serve -> answer -> session->output
  *               |         |
- *               |         +-> what is left, or must wait -> partial -> serve_held
+ *               |         +-> incomplete or held back -> partial -> serve_held
  *               +-> the middle of a large value -> partial -> serve_value
  *
- * A request over many keys becomes `current`; go_on() does it by and by, and then what
- * was kept behind it.
+ * A request over many keys becomes `current`; go_on() executes it in steps, and then
+ * the requests that were held back behind it.
  *
- * settle() comes at the end, whatever happened. */
+ * settle() ends every call, whether it succeeded or failed. */
 
 void
 dl_hub_init(dl_hub *hub)
@@ -93,7 +93,8 @@ dl_hub_take_changed(dl_hub *hub)
     return session;
 }
 
-/* An output that is empty again is passed to whoever speaks next: it has memory already. */
+/* Returns the session's output, NULL when out of memory.  An output that was sent is
+ * reused for the next session that needs one: it has memory already. */
 static dl_output *
 open_output(dl_session *session)
 {
@@ -117,8 +118,9 @@ give_back_output(dl_hub *hub, dl_output *output)
     }
 }
 
-/* So much a client may hold also when all together hold too much: what is refused then is
- * what makes it so. */
+/* Bytes that each client may hold even when the total is above its limit, so that
+ * clients with small requests are still served, and only those that cause the excess
+ * are refused. */
 #define PENDING_FREE (64u << 10)
 
 static size_t
@@ -129,7 +131,7 @@ long_size(const dl_long_request *one)
                              + one->reply.values.capacity;
 }
 
-/* Counts what is held for the client now. */
+/* Updates the number of bytes that are held for the client, and the hub's total. */
 static void
 count_pending(dl_session *session)
 {
@@ -155,7 +157,7 @@ limit_pending(dl_session *session)
     const dl_output *output = session->output;
     size_t before = session->pending;
 
-    /* A client that has nothing but a small reply is not worth counting. */
+    /* The usual client has nothing but a small reply, which is not counted. */
     if (before == 0 && session->partial == NULL && session->current == NULL
         && session->waiting == NULL
         && (output == NULL || output->bytes.capacity <= PENDING_FREE)) {
@@ -177,8 +179,8 @@ limit_pending(dl_session *session)
 void
 dl_session_sent(dl_session *session, dl_output *output)
 {
-    /* Not served right here: a client that asks for much and reads fast would keep the
-     * server to itself. */
+    /* A stalled session is marked and not served here: a client that asks for much and
+     * reads fast would monopolise the server. */
     if (output == session->output) {
         session->output = NULL;
     }
@@ -191,8 +193,8 @@ dl_session_sent(dl_session *session, dl_output *output)
     }
 }
 
-/* Between the answer to a WAIT and the pop behind it lies a round trip, and whatever keeps
- * a client that runs from its work. */
+/* How long a turn is kept: the pop follows the reply to the WAIT after a round trip and
+ * the usual delays of a running process. */
 #define TURN_PATIENCE DL_SECOND
 
 static dl_table *
@@ -210,7 +212,7 @@ reply_ready(dl_session *session)
     dl_put_u8(&session->output->bytes, DL_WIRE_READY);
 }
 
-/* A wait that is over before it began is answered now, every other by end_waits(). */
+/* Answers a wait whose keys exist already; all others are answered by end_waits(). */
 static void
 answer_if_over(dl_session *session, const dl_store_request *request)
 {
@@ -235,13 +237,13 @@ drop_turn(dl_session *session)
     dl_list_remove(&session->turn_node);
 }
 
-/* Gives up the wait and the turn, if any. */
+/* Cancels the session's wait and passes its turn on, if it has any. */
 static void
 leave_wait(dl_session *session)
 {
     bool has_turn = session->turn != NULL && !session->waiter.is_parked;
 
-    /* Before the turn is passed on, or it might come straight back. */
+    /* Cancelled before the turn is passed on, or this waiter might get it again. */
     dl_table_cancel(table_of(session), &session->waiter);
     drop_long(&session->waiting);
     session->is_waking = false;
@@ -251,8 +253,8 @@ leave_wait(dl_session *session)
     drop_turn(session);
 }
 
-/* One name may be a queue's: the name is kept to see what the client does when its turn
- * has come.  Nobody pops after waiting for several. */
+/* The name may be a queue's: it is kept, to check whether the client pops from it when
+ * the wait is over.  A client that waits for several names does not pop. */
 static dl_status
 wait_for_one(dl_session *session, dl_bytes key)
 {
@@ -309,7 +311,8 @@ wait_barrier(dl_session *session, const dl_store_request *request)
     return DL_OK;
 }
 
-/* Before each request: a client that has its turn uses it with this one or loses it. */
+/* Called before each request: a session that has its turn uses it with a pop from that
+ * queue, and passes it on with any other request. */
 static void
 use_turn(dl_session *session, const dl_store_request *request)
 {
@@ -324,7 +327,7 @@ use_turn(dl_session *session, const dl_store_request *request)
     }
 }
 
-/* Answers all waits that are over; called after whatever may have ended some. */
+/* Answers all waits that are over; called after every call that may have ended some. */
 static void
 end_waits(dl_hub *hub)
 {
@@ -345,7 +348,7 @@ end_waits(dl_hub *hub)
         if (open_output(session) != NULL) {
             reply_ready(session);
         } else {
-            session->is_over = true; /* told by dl_session_resume() */
+            session->is_over = true; /* reported by dl_session_resume() */
         }
         mark_changed(session);
     }
@@ -359,8 +362,9 @@ oldest_turn(const dl_hub *hub)
                : DL_LIST_ENTRY(hub->turns.next, dl_session, turn_node);
 }
 
-/* Its own clients find the queue empty then and wait again; to torch's, which do not, the
- * pop says that it is empty. */
+/* Passes on the turns that are older than TURN_PATIENCE.  A client of ours that pops
+ * too late finds the queue empty and waits again; torch's client reports an empty
+ * queue. */
 static void
 pass_turns(dl_hub *hub, int64_t now)
 {
@@ -436,7 +440,7 @@ dl_session_owes_nothing(dl_session *session)
     }
 }
 
-/* Where the plain reply goes. */
+/* Puts the status of a checked request, and returns the output for the plain reply. */
 static dl_output *
 begin_reply(dl_session *session, const dl_store_request *request)
 {
@@ -446,8 +450,8 @@ begin_reply(dl_session *session, const dl_store_request *request)
     return session->output;
 }
 
-/* COMPARE_SET of an absent key is answered with what was expected, which torch's clients
- * take for "there is no such key"; a plain GET of one, with nothing. */
+/* The reply to COMPARE_SET of an absent key is the expected value, as torch's server
+ * answers; the reply to a plain GET of one is the empty value. */
 static void
 put_value(dl_output *output, const dl_store_request *request, dl_blob *value)
 {
@@ -501,7 +505,7 @@ put_reply(dl_session *session, const dl_store_request *request,
         put_values(output, table, request);
         break;
     case DL_REPLY_ITEM:
-        /* The length before the pop tells that a value follows, even an empty one. */
+        /* A length before the pop other than 0 announces a value, even an empty one. */
         dl_put_i64(&output->bytes, reply->number);
         if (reply->value != NULL) {
             dl_output_put_value(output, reply->value);
@@ -544,17 +548,18 @@ fail_absent(const dl_store_request *request, int64_t index)
                    (const char *)key.data);
 }
 
-/* The executor's answer as it goes over the wire. */
+/* Executes the request on the table and maps the status to the wire's reply. */
 static dl_status
 execute(dl_session *session, const dl_store_request *request, dl_table_reply *reply)
 {
     dl_status status = dl_table_execute(&session->hub->table, request, reply);
 
-    /* The length 0 is the whole reply. */
+    /* The reply is the length, which is 0. */
     if (status == DL_QUEUE_EMPTY) {
         return DL_OK;
     }
-    /* A plain reply has no way to say "absent": torch's server answers nothing, too. */
+    /* A plain reply cannot report an absent key; torch's server sends an empty value,
+     * too. */
     if (status == DL_NOT_FOUND) {
         return request->is_checked ? fail_absent(request, reply->number) : DL_OK;
     }
@@ -564,8 +569,8 @@ execute(dl_session *session, const dl_store_request *request, dl_table_reply *re
     return status;
 }
 
-/* Nothing is put before it is certain, so that an error can be put instead. */
-/* Carried out by go_on(), from the client's next turn on. */
+/* Makes the request `current`: go_on() carries it out, from the client's next turn
+ * on. */
 static dl_status
 begin_long(dl_session *session, const dl_store_request *request)
 {
@@ -594,7 +599,8 @@ put_long_reply(dl_session *session, dl_long_request *one)
     return DL_OK;
 }
 
-/* The failure of a request is the client's, who is told if it can be. */
+/* Puts the failure of a checked request as its reply and returns DL_OK; returns any
+ * other `status` as it is. */
 static dl_status
 tell_failure(dl_session *session, const dl_store_request *request, dl_status status)
 {
@@ -610,8 +616,9 @@ tell_failure(dl_session *session, const dl_store_request *request, dl_status sta
     return DL_OK;
 }
 
-/* A turn's worth of `*slot`, `current` or `waiting`, which is NULL afterwards if there
- * is nothing left to do but to wait. */
+/* Carries out one turn's work of `*slot`, which is `current` or `waiting`.  `*slot` is
+ * NULL afterwards if the request is answered or blocked; a blocked one is in
+ * `waiting`. */
 static dl_status
 step_long(dl_session *session, dl_long_request **slot)
 {
@@ -641,6 +648,8 @@ step_long(dl_session *session, dl_long_request **slot)
     return status;
 }
 
+/* Puts nothing before the request has succeeded, so that the caller can put an
+ * error. */
 static dl_status
 execute_or_wait(dl_session *session, const dl_store_request *request)
 {
@@ -679,7 +688,7 @@ answer_request(dl_session *session, const dl_store_request *request)
         dl_wire_put_error(&session->output->bytes);
         status = DL_OK;
     }
-    /* What is the client's end goes into the log, where values do not belong. */
+    /* The text of a failed plain request is logged, and must not contain the value. */
     if (status == DL_INVALID
         && (request->op == DL_OP_ADD || request->op == DL_OP_BARRIER)) {
         status =
@@ -687,8 +696,8 @@ answer_request(dl_session *session, const dl_store_request *request)
                     dl_wire_op_name(request->op), (int)request->key.size,
                     (const char *)request->key.data);
     }
-    /* After each request and not each round of input, so that the answer to a wait comes
-     * before that to a later request to cancel it. */
+    /* After each request and not after each round of input, so that the reply to a wait
+     * precedes the reply to a later request that cancels it. */
     end_waits(session->hub);
     return status;
 }
@@ -723,8 +732,8 @@ dl_session_fini(dl_session *session)
     *session = (dl_session){0};
 }
 
-/* A client that has not shown the magic number can make the server do nothing and hold
- * nothing: the first byte must be right, then four more. */
+/* Checks the magic number.  Until then serve() accepts no other opcode, so that a
+ * foreign client can make the server execute nothing and hold nothing. */
 static dl_status
 validate(dl_session *session, const dl_store_request *request)
 {
@@ -747,7 +756,8 @@ answer(dl_session *session, const dl_store_request *request)
                                          : answer_request(session, request);
 }
 
-/* The status of a request that is none; a checked one is told. */
+/* Returns the status of a request that cannot be decoded, after putting it as the reply
+ * if the request is checked. */
 static dl_status
 refuse(dl_session *session, const dl_store_request *request)
 {
@@ -765,15 +775,16 @@ has_too_much_output(const dl_session *session)
     return session->output != NULL && dl_output_is_full(session->output);
 }
 
-/* Answers the whole requests at the front of `bytes` and takes them off.  On return the
- * cursor is about the request that `bytes` then begins with. */
+/* Answers the complete requests at the front of `bytes` and removes them.  On return
+ * the cursor decodes the request that `bytes` then begins with. */
 static dl_status
 serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
 {
     dl_store_request request;
 
     while (bytes->size > 0) {
-        /* Before each request, because one alone can make megabytes of replies. */
+        /* Checked before each request, because one alone may have a reply of
+         * megabytes. */
         if (has_too_much_output(session)) {
             session->is_stalled = true;
         }
@@ -804,8 +815,8 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
     return DL_OK;
 }
 
-/* The long request that was at the front of what is held takes all of that, and what was
- * behind it, one read's worth at most, is copied. */
+/* Gives the memory of the held bytes to the long request that they begin with; the
+ * bytes behind it (`rest`), one read's worth at most, are copied. */
 static dl_status
 pass_held(dl_session *session, dl_bytes rest)
 {
@@ -824,8 +835,8 @@ serve_held(dl_session *session)
     dl_partial *partial = session->partial;
     dl_bytes bytes = dl_buffer_bytes(&partial->held);
 
-    /* Nothing is moved until all that can be served is: many small requests that were
-     * kept back would otherwise be moved once each. */
+    /* The held bytes are moved once, after all complete requests are served: many small
+     * ones would otherwise be moved once each. */
     DL_TRY(serve(session, &partial->cursor, &bytes));
     if (session->current != NULL) {
         return pass_held(session, bytes);
@@ -858,7 +869,8 @@ take_in(dl_session *session, dl_bytes bytes)
         }
         DL_TRY(serve_value(session));
     }
-    /* Bytes behind others have to be joined to them; alone, they are served in place. */
+    /* Bytes that follow held ones are appended to these; otherwise they are served in
+     * place. */
     if (session->partial != NULL) {
         DL_TRY(dl_partial_hold(session->partial, bytes));
         return session->is_stalled ? DL_OK : serve_held(session);
@@ -873,7 +885,8 @@ take_in(dl_session *session, dl_bytes bytes)
     return bytes.size > 0 ? dl_partial_new(&cursor, bytes, &session->partial) : DL_OK;
 }
 
-/* A client whose request is refused half-way is told, if that is checked. */
+/* Puts the failure as a reply when the request that is held incomplete is checked;
+ * returns `status`. */
 static dl_status
 tell_limit(dl_session *session, dl_status status)
 {
@@ -890,7 +903,9 @@ tell_limit(dl_session *session, dl_status status)
     return status;
 }
 
-/* After serving: an output that lost a byte to want of memory is worth nothing. */
+/* Ends every call that served the session: drops an output in which a put has failed,
+ * gives back an empty one, applies the limit of held bytes, and after a failure
+ * releases all that the session holds but its output. */
 static dl_status
 settle(dl_session *session, dl_status status)
 {
@@ -911,7 +926,7 @@ settle(dl_session *session, dl_status status)
     if (status != DL_OK) {
         session->is_over = true;
         session->is_stalled = false;
-        /* The reason outlives what giving up the rest may have to say. */
+        /* Releasing the rest may overwrite the thread's last error. */
         dl_error error = *dl_last_error();
         leave_wait(session);
         end_waits(session->hub);
@@ -935,7 +950,7 @@ dl_session_feed(dl_session *session, dl_bytes bytes)
                : settle(session, take_in(session, bytes));
 }
 
-/* What the client has under way, and then what has come behind it. */
+/* Carries on with the long requests, and then with what was held back behind them. */
 static dl_status
 go_on(dl_session *session)
 {
@@ -967,7 +982,7 @@ go_on(dl_session *session)
                : serve_held(session);
 }
 
-/* Nobody takes what is left for this client. */
+/* Drops the output, which the client does not read, and fails for its time limit. */
 static dl_status
 end_late(dl_session *session)
 {
@@ -994,7 +1009,8 @@ dl_session_resume(dl_session *session)
     if (session->is_late) {
         return settle(session, end_late(session));
     }
-    /* Somebody else ended this client's wait and had no memory to say so. */
+    /* Another session's request ended this client's wait, and there was no memory for
+     * the reply. */
     if (session->is_over) {
         return settle(session, dl_fail_no_memory());
     }

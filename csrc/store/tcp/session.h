@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One client's conversation with the server: bytes in, table calls, bytes out.  No I/O,
- * so that it can be tested, fuzzed and put into any event loop.
+ * The server's state of one client: decodes requests from its bytes, executes them on
+ * the table, and encodes the replies.  No I/O, so that it can be tested, fuzzed and put
+ * into any event loop.
  *
- * Requests are taken straight from the bytes as they came; only what is left of an
- * unfinished one is kept, and nothing is allocated for what has merely been announced.
- * The cost is linear in bytes however they are cut.  A client that does not read its
- * replies is not served until it does.  All of it belongs to the server's thread. */
+ * Requests are decoded in place from the bytes as they arrive; only the rest of an
+ * unfinished one is copied, and nothing is allocated for sizes that have merely been
+ * announced.  The cost is linear in the bytes, however they are split.  A client that
+ * does not read its replies is not served until it does.  Server thread only. */
 #ifndef DISTLITE_STORE_TCP_SESSION_H
 #define DISTLITE_STORE_TCP_SESSION_H
 
@@ -19,62 +20,65 @@
 #include "store/tcp/names.h"
 #include "store/tcp/output.h"
 
-/* What a client may have done before it is the others' turn, in requests or keys of one:
- * about half a millisecond.  The rest of its requests is done in its next turns. */
+/* How much work a client gets in one turn before the others are served, in requests or
+ * in keys of a long one: about half a millisecond.  The rest is done in its next
+ * turns. */
 #define DL_SESSION_WORK 2000
 
-/* So many clients that others have woken are served before the sockets are looked at. */
+/* Most changed sessions that are served before the sockets are polled again. */
 #define DL_HUB_ROUND 256
 
 /* What the sessions of one server share. */
 typedef struct dl_hub {
     dl_table table;
-    dl_list changed; /* sessions that something is to be done for */
-    dl_list turns;   /* sessions that have their turn and have not used it, in order */
+    dl_list changed; /* sessions that dl_session_resume() is to be called for */
+    dl_list turns;   /* sessions that may pop and have not yet, the earliest first */
     /* Sessions that have a time limit, the earliest first. */
-    dl_list strangers; /* that have not shown the magic number yet */
-    dl_list slow;      /* that have not taken all that was sent to them */
+    dl_list strangers; /* have not sent a valid VALIDATE yet */
+    dl_list slow;      /* have not read all that was sent to them */
     dl_limits limits;
     size_t changed_count;
-    size_t pending; /* bytes held of requests half-sent and of replies not taken */
-    int work;       /* what is left to the client whose turn it is */
+    size_t pending; /* bytes held in incomplete requests and unread replies */
+    int work;       /* what is left of DL_SESSION_WORK for the session being served */
     dl_names names; /* listings of a large table */
-    dl_log_limit refusals[DL_INTERNAL + 1]; /* lines of the log, by status */
-    dl_output *spare; /* passed around, so that a reply costs no allocation */
+    dl_log_limit refusals[DL_INTERNAL + 1]; /* limits the lines of the log, by status */
+    dl_output *spare; /* an empty output that is reused, to save an allocation */
 } dl_hub;
 
 typedef struct dl_session {
     dl_hub *hub;
     dl_list changed;            /* in the hub's list */
     dl_output *output;          /* to be sent; NULL for nothing */
-    struct dl_partial *partial; /* what is left of the input; NULL for nothing */
-    dl_waiter waiter;           /* its one WAIT or BARRIER that is not answered yet */
-    struct dl_long_request *current; /* under way: what came behind it has to wait */
-    struct dl_long_request *waiting; /* a WAIT: `waiter` is at the key it has come to */
-    dl_blob *turn;                   /* queue that the client awaits its turn for */
-    dl_list turn_node;               /* in the hub's list, once it has come */
+    struct dl_partial *partial; /* input that is not served yet; NULL for nothing */
+    dl_waiter waiter;           /* the one WAIT or BARRIER that is not answered yet */
+    struct dl_long_request *current; /* in progress; later requests are held back */
+    struct dl_long_request *waiting; /* a long WAIT; `waiter` waits for its next key */
+    dl_blob *turn;     /* name that the client waits for, or may pop now */
+    dl_list turn_node; /* in the hub's `turns`, once the wait is over */
     int64_t turn_since;
-    size_t pending; /* its part of the hub's */
-    dl_list timed;  /* in one of the hub's lists */
+    size_t pending; /* its share of the hub's */
+    dl_list timed;  /* in the hub's `strangers` or `slow` */
     int64_t timed_since;
     bool is_validated;
-    bool is_waking;  /* `waiting` is to look for its next key */
-    bool is_stalled; /* nothing new is served: for want of work left, or of room */
-    bool is_late;    /* its time is over */
-    bool is_over;    /* nothing is served any more */
+    bool is_waking;  /* `waiting` has its key and must look for the next one */
+    bool is_stalled; /* requests are held back: no work or room left, or a long one */
+    bool is_late;    /* its time limit has passed */
+    bool is_over;    /* it has failed: nothing is served any more */
     bool wait_is_checked;
 } dl_session;
 
-/* With the default limits. */
+/* Initialises the hub, with the default limits. */
 void dl_hub_init(dl_hub *hub);
 void dl_hub_set_limits(dl_hub *hub, const dl_limits *limits);
 
-/* After all sessions. */
+/* To be called after dl_session_fini() of all sessions. */
 void dl_hub_fini(dl_hub *hub);
 
-/* A session that has got output through somebody else's request, or may go on now that
- * its output is sent: call dl_session_resume(), then send.  NULL: there is none.  After
- * each round of input, take as many as dl_hub_round() said at first: some come again. */
+/* Returns the next changed session, or NULL: it has output because of another client's
+ * request, has passed its time limit, or may go on now that its output is sent or it
+ * has a new turn.  Call dl_session_resume(), then send.  After each round of input,
+ * take as many as dl_hub_round() returned at first: sessions may be marked again
+ * meanwhile. */
 dl_session *dl_hub_take_changed(dl_hub *hub);
 
 static inline size_t
@@ -86,37 +90,45 @@ dl_hub_round(const dl_hub *hub)
 void dl_session_init(dl_session *session, dl_hub *hub);
 void dl_session_fini(dl_session *session);
 
-/* Memory of the session's own that the next bytes had better be read to: a large value
- * on its way into the table.  False: there is none, read to anywhere. */
+/* Returns memory of the session to which the next bytes should be received, while a
+ * large value for the table is arriving.  Returns false when they may be received
+ * anywhere. */
 bool dl_session_room(dl_session *session, uint8_t **data, size_t *size);
 
-/* Serves what `bytes` make complete.  A failure ends the conversation, for the reason in
- * dl_last_error(): send what output there is, feed nothing more. */
+/* Serves the requests that `bytes` complete.  A failure ends the session, for the
+ * reason in dl_last_error(): send the output that it has, and feed nothing more. */
 dl_status dl_session_feed(dl_session *session, dl_bytes bytes);
 
-/* Serves what was left for want of work or while there was too much output.  Fails as feeding does. */
+/* Serves what was held back when the turn's work was used up or there was too much
+ * output.  Fails as dl_session_feed() does, and with DL_TIMEOUT when a time limit has
+ * passed. */
 dl_status dl_session_resume(dl_session *session);
 
-/* False: the client has to take its replies first, do not read from it. */
+/* Returns false while the session is stalled or has too much output: its socket must
+ * not be read then. */
 bool dl_session_wants_input(const dl_session *session);
 
-/* All of `output`, the session's own or taken from it before, is sent. */
+/* To be called when all of `output`, the session's own or one taken from it, is
+ * sent. */
 void dl_session_sent(dl_session *session, dl_output *output);
 
-/* When dl_hub_wake() has something to do: INT64_MAX is never. */
+/* Returns when dl_hub_wake() must be called next; INT64_MAX is never. */
 int64_t dl_hub_next_wake(const dl_hub *hub);
 
-/* Passes turns on: a client that waits for one name may be after an item of that queue,
- * and waits, then pops, so each push ends one such wait; what clients have had for so long
- * without using it, because they are stopped, goes to the next.  And makes clients come up as changed whose time is over: those that
- * have not shown the magic number, and those that do not take what is sent to them. */
+/* Passes unused turns on, and marks sessions whose time limit has passed as changed.
+ *
+ * A client that waits for one name may intend to pop an item of that queue next, so
+ * each push ends the wait of one such client, which then has its turn.  A client that
+ * is stopped does not use it, so after a while the turn passes to the next one.  Time
+ * limits apply to clients that have not sent VALIDATE, and to those that do not read
+ * what is sent. */
 void dl_hub_wake(dl_hub *hub, int64_t now);
 
-/* The session has been sent to, and has output left or is to be closed by its client:
- * it has to take something within the limit.  `has_taken`: it just did. */
+/* Starts the time limit of a session that has output left, or was refused and must be
+ * closed by its client.  `has_taken` starts it anew: the client just read something. */
 void dl_session_owes(dl_session *session, bool has_taken);
 
-/* It does not, any more. */
+/* Ends that time limit. */
 void dl_session_owes_nothing(dl_session *session);
 
 #endif

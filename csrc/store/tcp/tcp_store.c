@@ -16,7 +16,7 @@ typedef struct dl_tcp_store {
     dl_connection_pool pool;
     /* fixed after init */
     bool uses_libuv;
-    dl_master *master; /* NULL for a client; ends with close */
+    dl_master *master; /* NULL for a client; released by tcp_close() */
     char *host;        /* as given */
 } dl_tcp_store;
 
@@ -28,7 +28,8 @@ tcp_store_of(const dl_store *store)
     return (dl_tcp_store *)store;
 }
 
-/* A user's key gets a "/" on the wire, which tells it from the clients' own. */
+/* A user's key is prefixed with "/" on the wire, which the client's own counter is
+ * not. */
 static dl_status
 tcp_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
             dl_deadline deadline)
@@ -49,8 +50,8 @@ tcp_execute(dl_store *store, const dl_store_request *request, dl_store_reply *re
                                           : DL_OK;
 }
 
-/* Clients first: this process's own calls shall hear that the store was closed, not that
- * its server is gone. */
+/* The pool is closed before the server, so that this process's own calls fail because
+ * the store was closed, and not because the server was lost. */
 static void
 tcp_close(dl_store *store)
 {
@@ -60,7 +61,8 @@ tcp_close(dl_store *store)
     dl_master_stop(self->master);
 }
 
-/* In a forked child the master's server is its parent's. */
+/* Does not stop the server: tcp_close() has done so, and in a forked child the server
+ * is the parent's. */
 static void
 tcp_free(dl_store *store)
 {
@@ -91,7 +93,7 @@ make_store(const char *host, bool uses_libuv, int64_t timeout, dl_tcp_store **st
     return DL_OK;
 }
 
-/* The server is at loopback for this machine when it is at all addresses. */
+/* A host that is a wildcard address is the server's, which listens on loopback, too. */
 static dl_status
 init_pool(dl_tcp_store *self, uint16_t port)
 {
@@ -120,7 +122,8 @@ tcp_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     return DL_OK;
 }
 
-/* The others may be on hosts that do not come through to this one. */
+/* Adds a hint when the server listens on loopback only: clients on other hosts cannot
+ * reach it. */
 static dl_status
 fail_incomplete(const dl_tcp_store *self)
 {
@@ -138,15 +141,15 @@ fail_incomplete(const dl_tcp_store *self)
 static dl_status
 start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_deadline deadline)
 {
-    /* Clients count themselves though only the master waits for the sum. */
+    /* Every client counts itself, although only the master waits for the total. */
     bool is_counted = options->wait_for_workers && options->world_size >= 0;
     int64_t joined = 0;
 
     if (options->is_master) {
         DL_TRY(dl_master_start(options, deadline, &self->master));
     }
-    /* A master is a client of its own server by way of the network, too: one kind of
-     * call, and one order in which the server sees them. */
+    /* The master uses its own server over the network as well, so that there is one
+     * kind of call, and one order in which the server executes them. */
     DL_TRY(init_pool(self, self->master == NULL ? options->port
                                                 : dl_master_port(self->master)));
     DL_TRY(dl_join(&self->pool, is_counted ? &joined : NULL, deadline));
@@ -166,7 +169,7 @@ dl_tcp_store_new(const dl_tcp_store_options *options, dl_deadline deadline,
 
     dl_status status =
         make_store(options->host, options->use_libuv, options->timeout, &made);
-    /* From dl_master_start() on it is the master's. */
+    /* In the other case dl_master_start() takes the descriptor. */
     if (status != DL_OK || !options->is_master) {
         dl_socket_close(options->listen_fd);
     }

@@ -16,7 +16,8 @@ has_pairs(dl_opcode op)
     return dl_request_kinds[op].fields[1] == DL_FIELD_PAIRS;
 }
 
-/* The prefix is put here and not by the caller, who would have to copy every key. */
+/* The prefix is a parameter because the caller would have to copy every key to add
+ * it. */
 static void
 put_key(dl_buffer *out, dl_bytes key, dl_bytes prefix)
 {
@@ -105,9 +106,10 @@ dl_wire_put_error(dl_buffer *out)
     dl_put_bytes(out, dl_bytes_of(error->text));
 }
 
-/* Decoding.  The answers of the functions below are dl_take_bytes()'s: 1, 0, -1.  They
- * are called again when there are more bytes, with the cursor at the field that was not
- * whole, so that no field is looked at twice (its eight bytes of size aside). */
+/* The decoding functions below return 1, 0 or -1 as dl_take_bytes() does.  They are
+ * called again when there are more bytes, with the cursor at the field that was
+ * incomplete, so that no field is decoded twice (except for the eight bytes of its
+ * size). */
 
 static int
 fail_limit(const dl_store_request *request, const char *what, uint64_t size,
@@ -135,8 +137,8 @@ take_opcode(dl_reader *reader, dl_store_request *request)
     return 1;
 }
 
-/* A blob of at most `limit` bytes, or how many bytes are needed to have it.  Either way
- * `blob->size` is what was announced, for the error. */
+/* Takes a blob of at most `limit` bytes, or sets how many bytes are needed for it.  In
+ * either case `blob->size` is the announced size, for the error. */
 static int
 take_blob(dl_wire_cursor *cursor, dl_reader *reader, size_t limit, dl_bytes *blob)
 {
@@ -202,14 +204,15 @@ take_count(dl_wire_cursor *cursor, dl_reader *reader, dl_store_request *request)
                 dl_wire_op_name(request->op), count, DL_WIRE_KEYS_LIMIT);
         return -1;
     }
-    /* Only counted, nothing is allocated: the announced keys may never come. */
+    /* Nothing is allocated for the announced keys, which may never arrive. */
     cursor->count = (uint32_t)count;
     cursor->left = cursor->count * (has_pairs(request->op) ? 2 : 1);
     cursor->items = cursor->position + sizeof count;
     return 1;
 }
 
-/* Keys, or keys and values by turns: only looked over, for they are many. */
+/* Checks keys, or keys and values in turn.  They are not stored, since there may be
+ * many: request->items points to them. */
 static int
 take_items(dl_wire_cursor *cursor, dl_reader *reader, const dl_store_request *request)
 {
@@ -287,7 +290,7 @@ dl_wire_take_request(dl_wire_cursor *cursor, dl_bytes bytes, dl_store_request *r
     if (taken != 1) {
         return taken;
     }
-    /* A client that sends byte by byte costs a comparison per byte. */
+    /* So that a client that sends single bytes costs one comparison for each. */
     if (is_fresh) {
         cursor->position = 1;
     } else if (bytes.size < cursor->needed) {
@@ -298,7 +301,7 @@ dl_wire_take_request(dl_wire_cursor *cursor, dl_bytes bytes, dl_store_request *r
         return taken;
     }
     if (cursor->items == 0) {
-        /* What earlier calls took pointed into bytes that may have moved since. */
+        /* Fields that earlier calls decoded point to where the bytes were then. */
         *cursor = (dl_wire_cursor){.position = 1};
         take_fields(cursor, bytes, request);
     }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The codec of a store's requests, whose fields are listed in store/request.c.  Plain
- * functions over bytes, for client and server alike; docs/wire.md is the table.
+ * The codec of a store's requests, whose fields are listed in store/request.c.  Pure
+ * functions over bytes, for client and server alike; docs/wire.md describes the format.
  *
- * The protocol is torch's.  A server of ours also understands an opcode with
- * DL_WIRE_CHECKED set: the same request, whose reply begins with a status byte: DL_OK and
- * then the plain reply (nothing, for requests that have none), or a dl_status and a text.
- * A client learns that it may use these by asking, with CHECK, for DL_WIRE_HELLO, a key
- * that no client can store. */
+ * The protocol is torch's.  A server of ours also understands checked requests, whose
+ * opcode has DL_WIRE_CHECKED set.  Their reply begins with a status byte: DL_OK,
+ * followed by the plain reply (nothing for requests that have none), or another
+ * dl_status, followed by its text.  A client finds out whether the server understands
+ * them by a CHECK of DL_WIRE_HELLO, a key that no client can store. */
 #ifndef DISTLITE_STORE_TCP_WIRE_H
 #define DISTLITE_STORE_TCP_WIRE_H
 
@@ -25,42 +25,42 @@
 #define DL_WIRE_NOT_READY 1 /* CHECK: at least one is absent */
 #define DL_WIRE_CANCELLED 1 /* CANCEL_WAIT, always */
 
-/* Appends the request.  `key_prefix` goes before every key (the client's "/"). */
+/* Appends the request.  `key_prefix` (the client's "/") is put before every key. */
 void dl_wire_put_request(dl_buffer *out, const dl_store_request *request,
                          dl_bytes key_prefix);
 
-/* The same, but stops short of the last `value`, which the caller sends from its own
- * memory right after: large values are not copied.  SET, APPEND, QUEUE_PUSH. */
+/* Appends a SET, APPEND or QUEUE_PUSH without the bytes of its value, which the caller
+ * sends from its own memory right after, so that a large value is not copied. */
 void dl_wire_put_request_head(dl_buffer *out, const dl_store_request *request,
                               dl_bytes key_prefix);
 
-/* How far a request has been understood, so that every byte is looked at once however
- * it arrives.  Zeroed: at a request's first byte. */
+/* How far a request has been decoded, so that every byte is examined once, however the
+ * request is split.  Zeroed: at a request's first byte. */
 typedef struct dl_wire_cursor {
-    size_t position; /* of the field under way, from the request's first byte */
-    size_t needed;   /* fewer bytes than this do not get any further */
-    size_t items;    /* where the first of several keys is */
-    uint32_t count;  /* how many keys are announced */
-    uint32_t left;   /* keys and values not taken yet */
-    uint8_t field;   /* its index in the layout */
+    size_t position; /* offset of the current field from the request's first byte */
+    size_t needed;   /* with fewer bytes than this decoding cannot go on */
+    size_t items;    /* offset of the first of several keys */
+    uint32_t count;  /* number of keys announced */
+    uint32_t left;   /* number of keys and values not decoded yet */
+    uint8_t field;   /* index of the current field in the request's layout */
 } dl_wire_cursor;
 
-/* `bytes` starts with the request that `cursor` is about, and has grown since the last
- * call.  1: taken, `cursor->position` is its size and its fields point into `bytes`.
- * 0: not all here yet.  -1: can never be one; dl_last_error() says why, and
- * request->op and is_checked are set. */
+/* Decodes the request at the start of `bytes`, which have grown since the last call
+ * with this cursor.  Returns 1 when it is complete: its size is `cursor->position`, and
+ * its fields point into `bytes`.  Returns 0 when more bytes are needed, and -1 when it
+ * is invalid; dl_last_error() tells why, and request->op and is_checked are set. */
 int dl_wire_take_request(dl_wire_cursor *cursor, dl_bytes bytes,
                          dl_store_request *request);
 
-/* When `bytes` is a SET of which the key and the value's size are here: fills `request`
- * but for `value`, and tells where the value begins and its size. */
+/* If `bytes` begin with a SET whose key and value size have arrived, fills `request`
+ * but for `value`, stores the offset and the size of the value, and returns true. */
 bool dl_wire_take_head(dl_bytes bytes, dl_store_request *request, size_t *head_size,
                        size_t *value_size);
 
-/* The reply to a checked request that failed with the thread's last error. */
+/* Appends the reply to a checked request that failed with the thread's last error. */
 void dl_wire_put_error(dl_buffer *out);
 
-/* "SET", ...: for logs. */
+/* Returns "SET" and the like, for logs. */
 const char *dl_wire_op_name(dl_opcode op);
 
 #endif
