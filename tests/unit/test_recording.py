@@ -352,6 +352,19 @@ def test_a_rank_that_left_in_good_order_lived_when_it_failed(tmp_path):
     assert [failure._state_then(r) for r in (there, left)] == ["gone", "running"]
 
 
+def test_a_process_that_ended_is_gone_before_its_parent_asks_for_it():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        assert stat[0] == "Z"
+        assert recording._process_state(pid, int(stat[19])) == "gone"
+    finally:
+        os.waitpid(pid, 0)
+
+
 def test_zero_turns_the_recorder_off():
     code = (
         "import distlite as d\n"

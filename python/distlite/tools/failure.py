@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from distlite.log_records import say
 from distlite.tools.dump import dump_asked
-from distlite.tools.job import ENDED, Job
+from distlite.tools.job import GONE, Job
 from distlite.tools.recording import Recording, parse
 from distlite.tools.table import table_of
 
@@ -44,7 +44,7 @@ def _state_then(recording: Recording) -> str:
     was killed has left its recording behind; one that ended in good order, perhaps for
     the same failure, took it away and lived then."""
     state = recording.process_state()
-    has_left = state in ENDED and not os.path.exists(recording.path)
+    has_left = state == GONE and not os.path.exists(recording.path)
     return "running" if has_left else state
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from distlite import _C
 from distlite.tools.recording import Group, Operation, Recording, read_all
 
-ENDED = ("gone", "zombie")
+GONE = "gone"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Job:
 
     def is_alive(self) -> bool:
         """Whether any of its processes on this host is."""
-        return any(member.state not in ENDED for member in self.members)
+        return any(member.state != GONE for member in self.members)
 
     def unseen(self) -> list[int]:
         """Ranks without a recording here: on other hosts, or ended in good order."""

@@ -223,7 +223,7 @@ class Recording:
         return max(ended, key=lambda o: o.ended, default=None)
 
     def process_state(self) -> str:
-        """running, stopped, traced, zombie, gone; unknown: of another container."""
+        """running, stopped, traced, gone; unknown: of another container."""
         if self.pid_namespace != _pid_namespace():
             return "unknown"
         return _process_state(self.pid, self.process_start)
@@ -388,8 +388,6 @@ def _process_state(pid: int, start: int) -> str:
         return "gone"
     if int(fields[19]) != start:
         return "gone"  # its number belongs to another process now
-    letter = fields[0].decode()
-    if letter != "Z" and int(fields[6]) & PF_EXITING:
-        return "gone"  # the kernel is taking it down
-    names = {"T": "stopped", "t": "traced", "Z": "zombie", "X": "gone"}
-    return names.get(letter, "running")
+    if int(fields[6]) & PF_EXITING:
+        return "gone"  # the kernel takes it down, or its parent has yet to ask for it
+    return {"T": "stopped", "t": "traced"}.get(fields[0].decode(), "running")
