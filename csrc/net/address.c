@@ -30,7 +30,7 @@ dl_address_text(const dl_address *address, char text[DL_ADDRESS_TEXT_SIZE])
         return;
     }
     inet_ntop(AF_INET6, &ip6->sin6_addr, host, sizeof host);
-    /* Without its interface a link-local address tells a reader nothing. */
+    /* A link-local address means nothing without its interface. */
     if (ip6->sin6_scope_id != 0) {
         snprintf(scope, sizeof scope, "%%%u", ip6->sin6_scope_id);
     }
@@ -38,8 +38,6 @@ dl_address_text(const dl_address *address, char text[DL_ADDRESS_TEXT_SIZE])
              ntohs(ip6->sin6_port));
 }
 
-/* Scope and flow label are left out: it is asked about the two ends of one
- * connection. */
 bool
 dl_address_equal(const dl_address *left, const dl_address *right)
 {
@@ -70,9 +68,9 @@ dl_address_is_wildcard(const char *host)
     return host[0] == '\0';
 }
 
-/* What the resolver found, or why it found nothing. */
+/* The addresses found, or the reason for failing. */
 typedef struct look_up_result {
-    int code;  /* getaddrinfo(3)'s */
+    int code;  /* the result of getaddrinfo(3) */
     int error; /* errno, for EAI_SYSTEM */
     dl_address *addresses;
     size_t count;
@@ -101,8 +99,8 @@ copy_found(const struct addrinfo *found, look_up_result *result)
     }
 }
 
-/* Without AI_ADDRCONFIG, which hides "::1" from a machine that has no other IPv6 address:
- * what cannot be reached fails soon enough when it is tried. */
+/* AI_ADDRCONFIG is not set, since it hides "::1" on a host that has no other IPv6
+ * address; an address that cannot be reached fails soon enough when it is tried. */
 static look_up_result
 look_up(const char *host, uint16_t port, int flags)
 {
@@ -122,7 +120,7 @@ look_up(const char *host, uint16_t port, int flags)
     return result;
 }
 
-/* Moves the addresses out, so that whoever frees `result` later frees nothing. */
+/* Moves the addresses to the caller, so that freeing `result` later frees nothing. */
 static dl_status
 take_result(const char *host, look_up_result *result, dl_address **addresses,
             size_t *count)
@@ -141,8 +139,8 @@ take_result(const char *host, look_up_result *result, dl_address **addresses,
     return DL_OK;
 }
 
-/* A look-up that outlives the call that wanted it when the resolver is slow: owned by
- * both, freed by the last. */
+/* A look-up, which outlives its call if the resolver is slow: owned by the call and the
+ * helper thread, and freed by the last of them. */
 typedef struct look_up_job {
     pthread_mutex_t lock;
     pthread_cond_t condition;
@@ -155,7 +153,7 @@ typedef struct look_up_job {
     char host[];
 } look_up_job;
 
-/* Called with the lock held, which it gives up. */
+/* Drops one owner.  Called with the lock held, which it releases. */
 static void
 leave_job(look_up_job *job)
 {
@@ -170,8 +168,8 @@ leave_job(look_up_job *job)
     }
 }
 
-/* Touches nothing but the job: when it ends, the call and the program's interest in it may
- * be long gone. */
+/* The helper thread.  Touches nothing but the job: the call may have
+ * returned long ago. */
 static void *
 run_job(void *argument)
 {
@@ -202,7 +200,8 @@ start_job(const char *host, uint16_t port, look_up_job **started)
     job->port = port;
     job->owners = 2;
     dl_status status = dl_thread_start(&thread, run_job, job);
-    /* The thread's share goes back together with ours: nobody else has seen the job. */
+    /* The thread's reference is dropped with the caller's: no other thread
+     * has the job. */
     if (status != DL_OK) {
         pthread_mutex_lock(&job->lock);
         job->owners = 1;
@@ -214,8 +213,9 @@ start_job(const char *host, uint16_t port, look_up_job **started)
     return DL_OK;
 }
 
-/* With the job's lock held.  An answer that comes together with the deadline counts, and
- * an interrupt counts more: its exception is set already. */
+/* Waits for the answer, with the job's lock held.  An answer that arrives together with
+ * the deadline counts; an interrupt takes precedence, since its exception is set
+ * already. */
 static dl_status
 await_job(look_up_job *job, dl_deadline deadline)
 {
@@ -235,7 +235,7 @@ dl_address_resolve(const char *host, uint16_t port, dl_deadline deadline,
                    dl_address **addresses, size_t *count)
 {
     look_up_job *job = NULL;
-    /* Asks nobody, so it needs no helper; says EAI_NONAME of what is not numeric. */
+    /* Contacts no server, so it needs no helper; EAI_NONAME means "not numeric". */
     look_up_result numeric = look_up(host, port, AI_NUMERICHOST);
 
     if (numeric.code != EAI_NONAME) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Internet addresses: a name looked up forwards (never in reverse), and an address as
- * text.  Knows nothing of stores or groups. */
+ * Internet addresses: resolving host names (forward only, never in reverse), and
+ * addresses as text.  Knows nothing of stores or groups. */
 #ifndef DISTLITE_NET_ADDRESS_H
 #define DISTLITE_NET_ADDRESS_H
 
@@ -23,22 +23,26 @@ typedef struct dl_address {
     socklen_t size;
 } dl_address;
 
-/* "127.0.0.1:80", "[::1]:80": needs at most this many bytes.  An IPv4 peer of a
- * dual-stack socket is written as the IPv4 address it is. */
+/* Room for the text of any address.  An IPv4-mapped IPv6 address is written as IPv4. */
 #define DL_ADDRESS_TEXT_SIZE 72
 
+/* Writes "127.0.0.1:80" or "[::1]:80". */
 void dl_address_text(const dl_address *address, char text[DL_ADDRESS_TEXT_SIZE]);
 
+/* Compares family, address and port; ignores scope and flow label, since it is used for
+ * the two ends of one connection. */
 bool dl_address_equal(const dl_address *left, const dl_address *right);
 
-/* An empty host, or one that is written "0.0.0.0" or "::". */
+/* Returns whether `host` is empty, or an unspecified address such as
+ * "0.0.0.0" or "::". */
 bool dl_address_is_wildcard(const char *host);
 
-/* All addresses of `host` in the resolver's order, both families; at least one.  The
- * look-up runs on a helper thread, because getaddrinfo(3) knows no deadline; when it is
- * late the call fails and the helper cleans up after itself.  Numeric hosts need no
- * helper.  DL_NETWORK: the resolver said no; DL_TIMEOUT: it was late.  `*addresses` is
- * freed with free(3). */
+/* Resolves `host` to all its addresses of both families, in the resolver's order; at
+ * least one.  The look-up runs on a helper thread, because getaddrinfo(3) has no
+ * timeout; if it is late, the call fails and the helper frees its memory when it ends.
+ * Numeric hosts need no helper.  DL_NETWORK: the resolver reported a failure.
+ * DL_TIMEOUT: it did not answer in time.  The caller frees `*addresses` with
+ * free(3). */
 dl_status dl_address_resolve(const char *host, uint16_t port, dl_deadline deadline,
                              dl_address **addresses, size_t *count);
 

@@ -14,26 +14,27 @@
 #include "net/interface.h"
 #include "net/socket.h"
 
-/* A listener that appears is found about a fifth of the time waited so far too late. */
+/* Delays grow by a quarter, so that a listener which comes up is found with a delay of
+ * about a fifth of the time waited so far. */
 #define FIRST_DELAY (2 * DL_MILLISECOND)
 #define LAST_DELAY DL_SECOND
 #define GROWTH_NUMERATOR 5
 #define GROWTH_DENOMINATOR 4
 
-/* An address that keeps silent for so long gets company: longer than most round trips,
- * short for a person. */
+/* If an address has not answered for so long, the next one is tried as well: longer
+ * than most round trips, and short for a person. */
 #define STAGGER (250 * DL_MILLISECOND)
 
-/* Then the name may mean another host by now, and a fresh SYN arrives sooner than the
- * kernel would repeat the old one. */
+/* The longest round.  After this time the name may resolve to another host, and a new
+ * SYN arrives sooner than the kernel would repeat the old one. */
 #define ROUND_LIMIT (10 * DL_SECOND)
 
-/* Nanoseconds between half and one and a half times `delay`.  The clock is noise enough
- * to keep a thousand clients that start together apart. */
+/* Returns nanoseconds between half and one and a half times `delay`.  The clock is
+ * random enough to spread a thousand clients that start together. */
 static int64_t
 with_jitter(int64_t delay)
 {
-    /* 2^64 over the golden ratio: readings of the clock that lie close together end up
+    /* 2^64 divided by the golden ratio: clock readings that lie close together end up
      * far apart in the upper half. */
     uint64_t noise = (uint64_t)dl_now() * UINT64_C(0x9E3779B97F4A7C15);
 
@@ -71,8 +72,9 @@ dl_backoff_sleep(dl_backoff *backoff, dl_deadline deadline,
     return dl_deadline_passed(deadline) ? DL_TIMEOUT : DL_OK;
 }
 
-/* The addresses of one round, the first `started` of which are being tried.  An entry
- * of `polls` whose descriptor is -1 has failed with its entry of `errors`. */
+/* The addresses of one round, of which the first `started` are or were tried.  If the
+ * descriptor of an entry of `polls` is -1, that attempt failed with its entry of
+ * `errors`. */
 typedef struct dl_round {
     dl_address *addresses;
     struct pollfd *polls;
@@ -115,8 +117,9 @@ give_up(dl_round *round, size_t index, int error)
     round->pending--;
 }
 
-/* A port of the range that the kernel picks from may be picked for the connecting socket
- * itself, which then meets itself: nobody listens there. */
+/* Returns whether the socket is connected to itself.  This happens if nobody
+ * listens on a port of the ephemeral range and the kernel picks that port for the
+ * connecting socket. */
 static bool
 is_talking_to_itself(int fd)
 {
@@ -139,8 +142,8 @@ start_next(dl_round *round)
     entry->events = POLLOUT;
     round->next_start = dl_now() + STAGGER;
     if (!dl_socket_open(address->socket.any.sa_family, &entry->fd)) {
-        /* A machine without IPv6 is a reason to try the next address; one that is out of
-         * descriptors will be so in the next round, too. */
+        /* Without IPv6, the next address is tried.  Other failures, such as running out
+         * of descriptors, would recur in the next round. */
         if (errno != EAFNOSUPPORT) {
             return dl_fail(DL_INTERNAL, "opening a socket: %s (errno %d)",
                            strerror(errno), errno);
@@ -158,7 +161,8 @@ start_next(dl_round *round)
     return DL_OK;
 }
 
-/* The winner's descriptor, which is then the caller's, or -1. */
+/* Returns the descriptor of an established connection, which the caller then
+ * owns, or -1. */
 static int
 take_winner(dl_round *round)
 {
@@ -169,7 +173,7 @@ take_winner(dl_round *round)
         if (entry->fd < 0 || entry->revents == 0) {
             continue;
         }
-        /* Ready to be written to is decided, not connected: SO_ERROR says which way. */
+        /* A writable socket has connected or failed: SO_ERROR tells which. */
         if (getsockopt(entry->fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) {
             error = errno;
         }
@@ -186,7 +190,7 @@ take_winner(dl_round *round)
     return -1;
 }
 
-/* Milliseconds until the next thing to do other than answers. */
+/* Returns the milliseconds until the next start or the next check for interrupts. */
 static int
 poll_span(const dl_round *round, dl_deadline deadline)
 {
@@ -199,21 +203,21 @@ poll_span(const dl_round *round, dl_deadline deadline)
     return dl_deadline_poll(deadline, span);
 }
 
-/* Until there is a winner or nobody left:
+/* Runs until a connection is established or no attempt is left:
  *
- *   start   the next address, if its time has come or nobody else is being tried
- *   poll    all that are under way, until the next start or for a slice
- *   look    who has connected, and who has failed
+ *   start   the next address, if its time has come or no attempt is pending
+ *   poll    all pending attempts, until the next start or for a slice
+ *   check   which have connected, and which have failed
  *
- * DL_TIMEOUT: nobody answered. */
+ * DL_TIMEOUT: no address answered. */
 static dl_status
 run_round(dl_round *round, dl_deadline deadline, const atomic_bool *cancelled, int *fd)
 {
     while (round->started < round->count || round->pending > 0) {
-        /* Seen before the poll, so that answers which are there count. */
+        /* Read before the poll, so that answers that have arrived count. */
         bool is_last_look = dl_deadline_passed(deadline);
-        /* When time is up all that are left start at once: looking once, which is what
-         * a timeout of zero is for, means looking at every address. */
+        /* When time is up, the rest starts at once: a timeout of zero means to check
+         * once, and that includes every address. */
         while (
             round->started < round->count
             && (is_last_look || round->pending == 0 || dl_now() >= round->next_start)) {
@@ -235,7 +239,8 @@ run_round(dl_round *round, dl_deadline deadline, const atomic_bool *cancelled, i
     return DL_TIMEOUT;
 }
 
-/* "127.0.0.1:80 on this host itself Connection refused (errno 111), [::1]:80 ..." */
+/* Writes "127.0.0.1:80 on this host itself Connection refused (errno 111),
+ * [::1]:80 ...". */
 static void
 list_errors(const dl_round *round, char *text, size_t size)
 {
@@ -254,7 +259,8 @@ list_errors(const dl_round *round, char *text, size_t size)
     }
 }
 
-/* DL_NETWORK, also as DL_TIMEOUT: then the name was not even found in time. */
+/* Runs one round.  DL_TIMEOUT, with the text of a DL_NETWORK: the name was not resolved
+ * in time. */
 static dl_status
 connect_round(const char *host, uint16_t port, dl_deadline deadline,
               const atomic_bool *cancelled, int *fd)
@@ -271,8 +277,8 @@ connect_round(const char *host, uint16_t port, dl_deadline deadline,
         list_errors(&round, why, sizeof why);
     }
     round_fini(&round);
-    /* Cancelled, interrupted, out of memory: no address is to blame, and the text says
-     * so already. */
+    /* Other failures (cancelled, interrupted, out of memory) have their text
+     * already. */
     if (status != DL_NETWORK && status != DL_TIMEOUT) {
         return status;
     }
@@ -296,10 +302,10 @@ dl_status
 dl_socket_connect(const char *host, uint16_t port, dl_deadline deadline, int *fd)
 {
     dl_backoff backoff = {0};
-    dl_error known = {0}; /* what addresses have answered */
+    dl_error known = {0}; /* of the last round whose look-up ended in time */
 
-    /* A round's text is complete, so the last one is the error when time is up, unless
-     * it was up before there was an address. */
+    /* The error is that of the last round, unless its name was not resolved in time:
+     * then an earlier round's addresses and errors say more. */
     for (;;) {
         dl_status status = connect_round(host, port, deadline, NULL, fd);
         if (status != DL_NETWORK && status != DL_TIMEOUT) {

@@ -11,16 +11,16 @@
 
 #include "net/socket.h"
 
-/* "fd00:1234:5678:9abc:def0:1234:5678:9abc/128", or a name. */
+/* Room for "fd00:1234:5678:9abc:def0:1234:5678:9abc/128", or a name. */
 #define ENTRY_SIZE 64
 
-/* The bytes of an address that count, without family and port. */
+/* The bytes of an address, without family and port. */
 typedef struct raw {
     const uint8_t *data;
     unsigned size; /* bits */
 } raw;
 
-/* IPv4 addresses of dual-stack sockets are the IPv4 addresses they are. */
+/* IPv4-mapped addresses of dual-stack sockets count as IPv4. */
 static raw
 raw_of(const dl_address *address)
 {
@@ -35,7 +35,7 @@ raw_of(const dl_address *address)
     return (raw){ip6->sin6_addr.s6_addr, 128};
 }
 
-/* Addresses of different families have nothing in common. */
+/* Addresses of different families never match. */
 static bool
 have_same_prefix(raw left, raw right, unsigned bits)
 {
@@ -65,7 +65,8 @@ dl_address_is_loopback(const dl_address *address)
                             : IN6_IS_ADDR_LOOPBACK(&address->socket.ip6.sin6_addr);
 }
 
-/* Link-local addresses need the interface's number, which differs from host to host. */
+/* Leaves out link-local addresses: they need an interface index, which differs from
+ * host to host. */
 static bool
 is_listed(const struct ifaddrs *entry)
 {
@@ -101,7 +102,7 @@ dl_interface_list(dl_interface **interfaces, size_t *count)
     for (const struct ifaddrs *entry = all; entry != NULL; entry = entry->ifa_next) {
         found += is_listed(entry);
     }
-    /* One more: an empty list is no failure of calloc(3). */
+    /* One more, so that calloc(3) is never asked for 0 bytes. */
     dl_interface *list = calloc(found + 1, sizeof *list);
     if (list == NULL) {
         freeifaddrs(all);
@@ -119,7 +120,7 @@ dl_interface_list(dl_interface **interfaces, size_t *count)
     return DL_OK;
 }
 
-/* "10.0.0.0/8" */
+/* Returns whether the address is in `network`, such as "10.0.0.0/8". */
 static bool
 is_in_network(const dl_address *address, const char *network)
 {
@@ -138,7 +139,7 @@ is_in_network(const dl_address *address, const char *network)
            && have_same_prefix(prefix, raw_of(address), (unsigned)bits);
 }
 
-/* Names are whole: "eth1" is not "eth10". */
+/* Names must match as a whole: "eth1" is not "eth10". */
 static bool
 answers_to(const dl_interface *interface, const char *entry)
 {
@@ -146,7 +147,8 @@ answers_to(const dl_interface *interface, const char *entry)
                                       : strcmp(interface->name, entry) == 0;
 }
 
-/* The next entry of a list, without blanks and "^".  False: there are no more. */
+/* Moves the next entry of the list to `entry`, without blanks and "^".  False: the list
+ * has ended. */
 static bool
 next_entry(const char **list, char entry[ENTRY_SIZE], bool *is_excluded)
 {
@@ -164,7 +166,7 @@ next_entry(const char **list, char entry[ENTRY_SIZE], bool *is_excluded)
     return true;
 }
 
-/* Whether the list begins with "^", which is then meant for all of it. */
+/* Returns whether the list begins with "^", which then excludes all of its entries. */
 static bool
 is_all_excluding(const char *list)
 {
@@ -186,14 +188,14 @@ is_allowed(const dl_interface *interface, const char *list)
     return true;
 }
 
-/* Loopback says nothing of how others see this host. */
+/* A loopback address says nothing about how other hosts reach this one. */
 static bool
 is_known(const dl_address *address)
 {
     return address != NULL && !dl_address_is_loopback(address);
 }
 
-/* Of two that are both allowed, the one with more points is taken. */
+/* Scores an address; of two that are both allowed, the higher score is chosen. */
 static int
 points_of(const dl_interface_choice *choice, const dl_address *address)
 {
@@ -207,7 +209,7 @@ points_of(const dl_interface_choice *choice, const dl_address *address)
            + 2 * has_family + 1;
 }
 
-/* Among those that answer to `entry`, or to anything. */
+/* Returns the best interface that matches `entry`, or any if `entry` is NULL. */
 static const dl_interface *
 best_of(const dl_interface_choice *choice, const char *list, const char *entry)
 {
@@ -226,7 +228,7 @@ best_of(const dl_interface_choice *choice, const char *list, const char *entry)
     return best;
 }
 
-/* "lo 127.0.0.1, eth0 10.0.0.1". */
+/* Writes "lo 127.0.0.1, eth0 10.0.0.1". */
 static void
 describe(const dl_interface_choice *choice, char *text, size_t size)
 {
@@ -242,7 +244,7 @@ describe(const dl_interface_choice *choice, char *text, size_t size)
     }
 }
 
-/* `entry` is empty where all of the list but exclusions, or nothing, was asked for. */
+/* `entry` is empty if the list only has exclusions, and they leave no interface. */
 static dl_status
 fail_absent(const dl_interface_choice *choice, const char *list, const char *entry)
 {
@@ -262,7 +264,7 @@ fail_absent(const dl_interface_choice *choice, const char *list, const char *ent
                    entry, existing);
 }
 
-/* One address for each entry that says where, in their order. */
+/* Chooses one address for each entry that is not an exclusion, in order. */
 static dl_status
 choose_listed(const dl_interface_choice *choice, const char *list,
               dl_address addresses[DL_INTERFACES_LIMIT], int *count)
@@ -310,8 +312,8 @@ dl_interface_choose(const dl_interface_choice *choice,
     return DL_OK;
 }
 
-/* What the kernel would write into packets to far away; none is sent.  The addresses
- * are reserved for documentation. */
+/* Finds the source address that the kernel would use for a distant host; no packet is
+ * sent.  The destinations are reserved for documentation. */
 static bool
 route_address(int family, dl_address *address)
 {
@@ -334,7 +336,7 @@ route_address(int family, dl_address *address)
     return is_found;
 }
 
-/* Asked anew each time: interfaces come and go, and groups are made seldom. */
+/* Queries the system each time: interfaces come and go, and groups are made rarely. */
 dl_status
 dl_interface_addresses(const dl_address *connected,
                        dl_address addresses[DL_INTERFACES_LIMIT], int *count)

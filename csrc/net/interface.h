@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which local addresses other hosts reach this process by.  The best witness is a
- * connection that already reaches another host: its local address can be routed to.
- * After that the address that packets to far away would carry, then any interface's,
- * and loopback last.
+ * Which local addresses other hosts can reach this process at.  The best evidence is
+ * the local address of a connection to another host, since it can be routed to.  Next
+ * comes the source address that packets to distant hosts would carry, then that of any
+ * interface, and loopback last.
  *
- * A person may know better and list interfaces by name or network: "eth0",
- * "eth0,10.0.0.0/8".  Each entry gives one address, and all of them are used.  "^" takes
- * away what follows it, in front of the whole list each of its entries: "^docker0". */
+ * The user can list interfaces by name or network instead: "eth0", "eth0,10.0.0.0/8".
+ * Each entry gives one address, and all of them are used.  An entry after "^" is
+ * excluded; "^" in front of the list applies to all of its entries: "^docker0". */
 #ifndef DISTLITE_NET_INTERFACE_H
 #define DISTLITE_NET_INTERFACE_H
 
@@ -15,10 +15,10 @@
 
 #include "net/address.h"
 
-/* The list is read from here, by torch's name for it. */
+/* The environment variable with the list; the name is torch's. */
 #define DL_INTERFACE_VARIABLE "GLOO_SOCKET_IFNAME"
 
-/* Entries of the list that name one. */
+/* The most entries that may name an interface. */
 #define DL_INTERFACES_LIMIT 16
 
 /* One address of one interface that is up. */
@@ -27,26 +27,27 @@ typedef struct dl_interface {
     dl_address address; /* port 0 */
 } dl_interface;
 
-/* `*interfaces` is freed with free(3).  Link-local addresses are left out: they mean
- * nothing to others. */
+/* Lists the interfaces that are up; the caller frees `*interfaces` with free(3).
+ * Link-local addresses are left out: other hosts cannot use them. */
 dl_status dl_interface_list(dl_interface **interfaces, size_t *count);
 
-/* What there is to choose from. */
+/* What to choose from, and by. */
 typedef struct dl_interface_choice {
     const dl_interface *interfaces;
     size_t count;
-    const char *wanted;      /* the list; NULL or empty: no wish */
-    const dl_address *best;  /* if it is allowed; NULL or loopback: none known */
-    const dl_address *route; /* next; the same */
+    const char *wanted;      /* the user's list; NULL or empty: none */
+    const dl_address *best;  /* chosen if allowed; NULL or loopback: not known */
+    const dl_address *route; /* next choice; NULL or loopback: not known */
 } dl_interface_choice;
 
-/* One address for each listed entry, in order; without any, the best.  DL_INVALID: an
- * entry names no interface that is up; the text lists those that are. */
+/* Chooses one address for each listed entry, in order; without a list, the best
+ * one.  DL_INVALID: an entry names no interface that is up, and the text lists
+ * those that are. */
 dl_status dl_interface_choose(const dl_interface_choice *choice,
                               dl_address addresses[DL_INTERFACES_LIMIT], int *count);
 
-/* All of it: what the variable, the interfaces, and the routes of this process say.
- * `connected` is the local end of a connection, or NULL. */
+/* Chooses by the environment variable and this host's interfaces and routes.
+ * `connected` is the local address of a connection to another host, or NULL. */
 dl_status dl_interface_addresses(const dl_address *connected,
                                  dl_address addresses[DL_INTERFACES_LIMIT], int *count);
 

@@ -19,7 +19,7 @@
 #include "net/port_holder.h"
 #include "net/socket.h"
 
-/* "EADDRINUSE": the few that binding and listening give. */
+/* Returns the name of an errno that bind(2) and listen(2) can give: "EADDRINUSE". */
 static const char *
 error_name(int error)
 {
@@ -43,8 +43,9 @@ error_name(int error)
     }
 }
 
-/* The words of torch's libuv server: "<start>, code: -98, name: EADDRINUSE, message:
- * address already in use"; then who has the port, where that can be seen. */
+/* Fails with the text of torch's libuv server: "<start>, code: -98, name:
+ * EADDRINUSE, message: address already in use"; then names the process that has the
+ * port, if known. */
 static dl_status
 fail_listen(const char *start, uint16_t port, int error)
 {
@@ -60,8 +61,8 @@ fail_listen(const char *start, uint16_t port, int error)
                    is_held ? holder : "");
 }
 
-/* 0 or the errno of what failed.  The queue is as long as the kernel allows: it cuts any
- * larger number down to its own limit. */
+/* Returns 0 or the errno of what failed.  The backlog is INT_MAX, which the kernel
+ * reduces to its own limit. */
 static int
 listen_on(const dl_address *address, int *fd)
 {
@@ -71,9 +72,10 @@ listen_on(const dl_address *address, int *fd)
     if (!dl_socket_open(address->socket.any.sa_family, &opened)) {
         return errno;
     }
-    /* Connections of a server that has just ended would hold its port for a minute. */
+    /* Otherwise the connections of a server that has just ended block its port for a
+     * minute. */
     dl_socket_set_option(opened, SOL_SOCKET, SO_REUSEADDR, 1);
-    /* The system's default decides otherwise, and differs from one to the next. */
+    /* Set explicitly, because the default is a system setting. */
     if (address->socket.any.sa_family == AF_INET6) {
         bool is_any = IN6_IS_ADDR_UNSPECIFIED(&address->socket.ip6.sin6_addr);
         dl_socket_set_option(opened, IPPROTO_IPV6, IPV6_V6ONLY, !is_any);
@@ -88,8 +90,8 @@ listen_on(const dl_address *address, int *fd)
     return 0;
 }
 
-/* 0 or an errno.  IPv4 only where IPv6 is not to be had: a port that is taken for one
- * is not tried for the other. */
+/* Returns 0 or an errno.  Uses IPv4 only if IPv6 is not available: if the port is taken
+ * for IPv6, it is not tried for IPv4. */
 static int
 listen_on_all(uint16_t port, int *fd)
 {
@@ -103,7 +105,8 @@ listen_on_all(uint16_t port, int *fd)
                                                            : error;
 }
 
-/* 0, or the errno of the last of the family's addresses that did not do. */
+/* Tries the family's addresses until one binds or fails otherwise than EADDRNOTAVAIL.
+ * Returns 0 or the errno of the last attempt. */
 static int
 listen_on_family(sa_family_t family, const dl_address *addresses, size_t count, int *fd)
 {
@@ -117,8 +120,8 @@ listen_on_family(sa_family_t family, const dl_address *addresses, size_t count, 
     return error == EAFNOSUPPORT ? EADDRNOTAVAIL : error;
 }
 
-/* IPv4 first: whoever knows the host by name tries all addresses, and of those who know
- * it by number most write "127.0.0.1" where a name service says "::1" first. */
+/* Tries IPv4 first: clients that use the host's name try all its addresses, and most
+ * that use a number write "127.0.0.1", even where the resolver puts "::1" first. */
 static int
 listen_on_host(const char *host, const dl_address *addresses, size_t count, int *fd)
 {
@@ -136,8 +139,8 @@ listen_on_host(const char *host, const dl_address *addresses, size_t count, int 
     return listen_on_all(ntohs(addresses[0].socket.ip4.sin_port), fd);
 }
 
-/* Hosts file entries such as Debian's "127.0.1.1 nodea" make a host's own name loopback
- * there, and only there: other hosts that are given the name come to another address. */
+/* Entries of the hosts file such as Debian's "127.0.1.1 nodea" map a host's own name to
+ * loopback, but only on that host: others resolve the name to another address. */
 static bool
 means_all_addresses(const char *host, const dl_address *addresses, size_t count)
 {
@@ -154,9 +157,9 @@ means_all_addresses(const char *host, const dl_address *addresses, size_t count)
     return false;
 }
 
-/* A name may become known while its owner starts, as in a cluster whose name service
- * follows what runs: it is asked for until the deadline.  What was answered tells more
- * than that the last look-up had no time to end. */
+/* Retries until the deadline: a name may become known while its host starts, as in a
+ * cluster whose name service follows what is running.  If the last look-up is out of
+ * time, the error is that of an earlier answer, which says more. */
 static dl_status
 resolve_in_time(const char *host, uint16_t port, dl_deadline deadline,
                 dl_address **addresses, size_t *count)
@@ -231,7 +234,8 @@ dl_socket_adopt(int fd, uint16_t port)
         snprintf(start, sizeof start, "Failed to open existing socket. socket: %d", fd);
         return fail_listen(start, port, error);
     }
-    /* Last, so that a failure leaves nothing guarded: the caller keeps the descriptor. */
+    /* Last, so that a descriptor that the caller keeps after a failure is not
+     * guarded. */
     dl_socket_set_options(fd);
     return DL_OK;
 }

@@ -13,7 +13,8 @@
 #include "base/thread.h"
 #include "net/socket.h"
 
-/* Between tries when a queue is full: the other side empties it as soon as it runs. */
+/* The pause between attempts while a queue is full: the peer empties it as soon as it
+ * runs. */
 #define RETRY_AFTER DL_MILLISECOND
 
 #define NAME_BYTES 16
@@ -56,8 +57,8 @@ address_of(const char *name, struct sockaddr_un *address)
 static dl_status
 open_socket(int *fd)
 {
-    /* A message keeps its borders, and the descriptors that came with it, as a datagram
-     * does; but there is a connection, whose end tells that the peer has died. */
+    /* SOCK_SEQPACKET keeps message boundaries and the descriptors of each message, as
+     * datagrams do, but has connections, whose end shows that the peer has died. */
     *fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (*fd < 0) {
         return dl_fail(DL_NETWORK, "making a Unix socket: %s", strerror(errno));
@@ -101,7 +102,7 @@ dl_local_listen(int backlog, char name[DL_LOCAL_NAME_SIZE], int *fd)
     return DL_OK;
 }
 
-/* EAGAIN is a full backlog: such a connect cannot be polled for, only tried again. */
+/* EAGAIN: the listener's backlog is full.  That cannot be polled for, only retried. */
 dl_status
 dl_local_connect(const char *name, dl_deadline deadline, int *fd)
 {
@@ -150,7 +151,7 @@ dl_local_accept(int listener, int *fd)
         *fd = accepted;
         return DL_OK;
     }
-    /* Who left again while waiting to be accepted is as good as never come. */
+    /* ECONNABORTED: the peer has left while its connection was pending. */
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) {
         return DL_NOT_FOUND;
     }
@@ -184,7 +185,7 @@ fail_lost(const char *what, int error)
     return dl_fail(DL_NETWORK, "%s a Unix socket: %s", what, strerror(error));
 }
 
-/* After EAGAIN: until `events`. */
+/* Waits for `events` after EAGAIN. */
 static dl_status
 wait_ready(int fd, short events, dl_deadline deadline)
 {
@@ -204,7 +205,7 @@ attach(struct msghdr *message, control *room, const dl_parcel *parcel)
     if (size == 0) {
         return;
     }
-    /* The kernel reads the padding as well. */
+    /* Zeroed, because the kernel reads the padding as well. */
     memset(room, 0, sizeof *room);
     message->msg_control = room->data;
     message->msg_controllen = CMSG_SPACE(size);
@@ -225,8 +226,8 @@ dl_local_send(int fd, const dl_parcel *parcel, dl_deadline deadline)
     DL_TRY(dl_buffer_check(&parcel->bytes));
     attach(&message, &room, parcel);
     while (sendmsg(fd, &message, MSG_NOSIGNAL) < 0) {
-        /* Too many descriptors on their way in this user's sockets: as many as the
-         * peers have not yet taken in. */
+        /* ETOOMANYREFS: too many descriptors of this user are in flight.  Their number
+         * falls as the peers receive them. */
         bool is_crowded = errno == ETOOMANYREFS && !dl_deadline_passed(deadline);
         if (errno == EAGAIN) {
             DL_TRY(wait_ready(fd, POLLOUT, deadline));
@@ -278,11 +279,11 @@ receive(int fd, dl_parcel *parcel, dl_deadline deadline)
         } else if (errno != ECONNRESET) {
             return fail_lost("reading from", errno);
         }
-        /* A peer that closed without having read all is said so once, ahead of what it
-         * wrote before: that is read next. */
+        /* ECONNRESET is reported once if the peer closed with unread data.  Messages
+         * that it sent before are still queued and are read next. */
     }
-    /* Before the message is judged: descriptors have arrived with a bad one, too, and
-     * the caller drops them from the parcel. */
+    /* Before the checks: a message that fails them has descriptors as well, which the
+     * caller drops with the parcel. */
     detach(&message, parcel);
     if (size == 0) {
         return fail_lost("reading from", 0);

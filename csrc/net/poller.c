@@ -16,7 +16,7 @@ dl_poller_init(dl_poller *poller)
     if (fd < 0) {
         return dl_fail(DL_NETWORK, "epoll_create1: %s", strerror(errno));
     }
-    /* A child shares the parent's registrations: it must not even see them. */
+    /* A child shares the parent's registrations, so it must not keep the descriptor. */
     dl_fork_guard(fd);
     poller->fd = fd;
     return DL_OK;
@@ -62,8 +62,8 @@ int
 dl_poller_wait(dl_poller *poller, struct epoll_event *events, int room,
                dl_deadline deadline)
 {
-    /* No slices: this is for threads of our own, which no signal is delivered to and
-     * which are woken through a descriptor. */
+    /* Not in slices: this runs on threads of the library, which receive no signals and
+     * are woken through a descriptor. */
     int timeout = dl_deadline_poll(deadline, INT64_MAX);
     int count = epoll_wait(poller->fd, events, room, timeout);
 

@@ -9,12 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LISTENING 0x0a /* TCP_LISTEN, as /proc/net/tcp has it */
+#define LISTENING 0x0a /* TCP_LISTEN in /proc/net/tcp */
 #define COMMAND_SIZE 80
 #define PATH_SIZE 600
 
-/* Columns of /proc/net/tcp: number, local address and port, remote ones, state, queues,
- * timer, retransmissions, user, timeout, inode.  0: nobody listens there. */
+/* Returns the inode of the listening socket, 0 if there is none.  Columns of
+ * /proc/net/tcp: number, local address and port, remote ones, state, queues, timer,
+ * retransmissions, user, timeout, inode. */
 static uint64_t
 find_inode(const char *path, uint16_t port)
 {
@@ -67,7 +68,8 @@ has_socket(const char *pid, uint64_t inode)
     return found;
 }
 
-/* With blanks between its words, and what is no printable ASCII as question marks. */
+/* Reads the command line, with blanks between its words and question marks for anything
+ * but printable ASCII. */
 static void
 read_command(const char *pid, char *command, size_t room)
 {

@@ -13,12 +13,13 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 
-/* Short beside DL_WAIT_SLICE, because a call that sleeps in the kernel looks for
- * interrupts only afterwards; long beside the time that a server needs to answer. */
+/* How long a patient descriptor sleeps in the kernel.  Short compared to
+ * DL_WAIT_SLICE, because interrupts are checked only afterwards; long compared to a
+ * server's reply time. */
 #define PATIENCE (10 * DL_MILLISECOND)
 
-/* A silent peer is asked for a sign of life after a minute, and given up after four
- * questions in another. */
+/* After a minute of silence the peer is probed; after four unanswered probes in the
+ * next minute the connection is reset. */
 #define KEEPALIVE_IDLE 60
 #define KEEPALIVE_INTERVAL 15
 #define KEEPALIVE_COUNT 4
@@ -32,9 +33,9 @@ dl_socket_set_option(int fd, int level, int name, int value)
 void
 dl_socket_set_options(int fd)
 {
-    /* Messages are small and wait for each other: without it the second of two small
-     * writes would be held back until the peer acknowledges the first, which it puts
-     * off. */
+    /* Messages are small and wait for each other: with Nagle's algorithm the second of
+     * two small writes would be held back until the peer acknowledges the first, which
+     * it delays. */
     dl_socket_set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
     dl_socket_set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     dl_socket_set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE);
@@ -68,7 +69,7 @@ dl_socket_make_patient(int fd)
     const struct timeval patience = {.tv_usec = PATIENCE / 1000};
     int flags = fcntl(fd, F_GETFL);
 
-    /* In this order: a blocking descriptor without a limit could hang. */
+    /* The limits are set first: a blocking descriptor without them could hang. */
     if (flags >= 0
         && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0
         && setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience) == 0) {
@@ -82,8 +83,8 @@ dl_socket_close(int fd)
     int saved = errno;
 
     if (fd >= 0) {
-        /* In this order: once closed, the number may be another thread's, whose guard
-         * this would undo. */
+        /* Released first: once closed, the number may be reused by another thread,
+         * whose guard this would remove. */
         dl_fork_release(fd);
         close(fd);
     }
@@ -140,14 +141,15 @@ fail_transfer(int error)
     return dl_fail(DL_NETWORK, "%s", strerror(error));
 }
 
-/* A patient descriptor must not oversleep a deadline that is near. */
+/* A read or write of a patient descriptor must not sleep beyond a deadline
+ * that is near. */
 static int
 transfer_flags(dl_deadline deadline)
 {
     return dl_deadline_left(deadline) > 2 * PATIENCE ? 0 : MSG_DONTWAIT;
 }
 
-/* After EAGAIN and EINTR. */
+/* Waits until the descriptor is ready. */
 static dl_status
 await_ready(int fd, short events, dl_deadline deadline)
 {
@@ -162,8 +164,8 @@ await_ready(int fd, short events, dl_deadline deadline)
     return DL_OK;
 }
 
-/* The call that failed is tried again on DL_OK.  Asking poll(2) only now saves it when
- * the first try does, which is the rule. */
+/* Handles a failed call; DL_OK means to try it again.  Calling poll(2) only now saves
+ * it when the first attempt succeeds, which is the usual case. */
 static dl_status
 recover(int fd, short events, dl_deadline deadline)
 {
@@ -177,13 +179,13 @@ recover(int fd, short events, dl_deadline deadline)
     }
 }
 
-/* Drops `size` sent bytes from the front; returns how many parts are used up. */
+/* Removes `size` sent bytes from the front; returns how many parts are complete. */
 static int
 consume(struct iovec *parts, int count, size_t size)
 {
     int done = 0;
 
-    /* Empty parts are passed over as well, so that a loop around this always ends. */
+    /* Empty parts are skipped as well, so that the caller's loop always ends. */
     while (done < count && size >= parts[done].iov_len) {
         size -= parts[done].iov_len;
         parts[done].iov_len = 0;
@@ -199,7 +201,7 @@ consume(struct iovec *parts, int count, size_t size)
 dl_status
 dl_socket_write(int fd, struct iovec *parts, int count, dl_deadline deadline)
 {
-    /* Not writev(2): only sendmsg(2) can be told to raise no SIGPIPE. */
+    /* Not writev(2): only sendmsg(2) can suppress SIGPIPE. */
     while (count > 0) {
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = (size_t)count};
         ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL | transfer_flags(deadline));
@@ -214,8 +216,8 @@ dl_socket_write(int fd, struct iovec *parts, int count, dl_deadline deadline)
     return DL_OK;
 }
 
-/* Each recv(2) has all the room there is: a reply that has arrived whole costs one call
- * even when its beginning would do. */
+/* Each recv(2) gets all the room: a reply that has arrived whole takes one call, even
+ * if `least` covers only its header. */
 dl_status
 dl_socket_read(int fd, struct iovec room, size_t least, dl_deadline deadline,
                size_t *size)
@@ -244,8 +246,7 @@ dl_socket_is_stale(int fd)
     char byte;
     ssize_t size = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 
-    /* An idle connection in good health has nothing to read.  The end of the stream is
-     * a size of 0, and a byte that nobody asked for means that the two sides have lost
-     * step. */
+    /* A healthy idle connection has nothing to read.  A size of 0 is the end of the
+     * stream, and an unrequested byte means that the two sides are out of step. */
     return size >= 0 || errno != EAGAIN;
 }
