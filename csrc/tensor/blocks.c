@@ -60,7 +60,7 @@ allocate(dl_blocks *blocks, const dl_tensor *whole, int count)
     return DL_OK;
 }
 
-/* `start` and `rows` in entries of the first dimension. */
+/* `start` and `rows` are entries of the first dimension. */
 static dl_tensor
 block_of(const dl_tensor *whole, int64_t start, int64_t rows, int64_t *shape)
 {

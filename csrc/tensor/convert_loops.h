@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Types too short to compute in, to float32 and back, rounding to nearest even; without
- * instructions for conversion, so that every processor gives the same bits and every
- * instruction set's vectors will do.  Included like reduce_loops.h, hence no include guard.
+ * Conversion of short floating-point types to float32 and back, rounding to nearest
+ * even.  Uses no conversion instructions, so that every processor gives the same bits
+ * and the loops can be vectorised for every instruction set.  Included like
+ * reduce_loops.h, hence no include guard.
  *
- * Seen as integers, floats of either width are ordered by size and their fields lie in
- * the same order: a value is moved by shifting its mantissa into place and adding the
- * difference of the exponents' biases.  What is too small for that, because its leading
- * one is not stored, is aligned by adding (or taking away) a power of two, which lets the
- * processor's own rounding work. */
+ * The bit patterns of floats, read as integers, are ordered by magnitude, and the
+ * fields of both formats have the same order.  So a value is converted by shifting its
+ * mantissa into place and adding the difference of the exponent biases.  Subnormals of
+ * the short type have no implicit leading one: they are aligned by adding (or
+ * subtracting) a power of two, so that the processor's own rounding does the work. */
 
 static inline uint32_t
 DL_KERNEL(bits_of)(float value)
@@ -45,9 +46,10 @@ DL_KERNEL(float_of)(uint32_t bits)
         }                                                                           \
     }
 
-/* `mantissa` bits, exponents counted from `bias`, the sign on top.  `nan`: the bits of
- * one; `infinity`: those that stand for it, or `nan` in a format without; `top`: the
- * first magnitude, as a float's bits, that overflows before rounding. */
+/* A format with `mantissa` bits, the exponent bias `bias` and the sign bit on top.
+ * `nan`: the bits of a NaN.  `infinity`: the bits of infinity, or `nan` in a format
+ * without it.  `top`: the bits, as a float, of the smallest magnitude that overflows
+ * before rounding. */
 #define DL_SHORT_FLOAT(name, storage, mantissa, bias, infinity, nan, top)              \
     static inline uint32_t DL_KERNEL(widened_##name)(uint32_t value)                   \
     {                                                                                  \
@@ -55,7 +57,7 @@ DL_KERNEL(float_of)(uint32_t bits)
         uint32_t sign = (value & sign_bit) << (32 - 8 * sizeof(storage));              \
         uint32_t size = value & (sign_bit - 1);                                        \
         uint32_t moved = (size << (23 - mantissa)) + ((127u - bias) << 23);            \
-        /* Twice: the first exponent's leading one is not there to be moved. */        \
+        /* Subnormals: an implicit one is added and then subtracted. */                \
         float small = DL_KERNEL(float_of)(moved + (UINT32_C(1) << 23))                 \
                       - DL_KERNEL(float_of)((128u - bias) << 23);                      \
         uint32_t bits = size >> mantissa == 0 ? DL_KERNEL(bits_of)(small) : moved;     \
@@ -82,13 +84,13 @@ DL_KERNEL(float_of)(uint32_t bits)
     }                                                                                  \
     DL_CONVERT_LOOPS(name, storage)
 
-/* 65536 and 2^16 of e5m2 are the first magnitudes past rounding; e4m3fn ends at 448,
- * and what would round to 480 has only NaN's bits to go to. */
+/* The first magnitude past the range is 65536 for float16 and e5m2.  e4m3fn ends at
+ * 448: a value that would round to 480 becomes NaN, since NaN has those bits. */
 DL_SHORT_FLOAT(float16, uint16_t, 10, 15, 0x7c00u, 0x7e00u, UINT32_C(0x47800000))
 DL_SHORT_FLOAT(float8_e5m2, uint8_t, 2, 15, 0x7cu, 0x7eu, UINT32_C(0x47800000))
 DL_SHORT_FLOAT(float8_e4m3fn, uint8_t, 3, 7, 0x7fu, 0x7fu, UINT32_C(0x43f00000))
 
-/* The upper half of a float32. */
+/* A bfloat16 is the upper half of a float32. */
 static inline uint32_t
 DL_KERNEL(widened_bfloat16)(uint32_t value)
 {

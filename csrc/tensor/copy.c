@@ -8,10 +8,10 @@
 #if defined(__x86_64__)
 #include <emmintrin.h>
 
-/* Of a processor's cache. */
+/* The size of a cache line. */
 #define LINE 64
 
-/* Less is copied without string instructions. */
+/* memcpy(3) does not use string instructions for smaller sizes. */
 #define LEAST_STRING 2048
 
 typedef struct line {
@@ -40,7 +40,7 @@ copy_lines(uint8_t *target, const uint8_t *source, size_t lines)
     }
 }
 
-/* The target lies on a line. */
+/* `target` must be aligned to a line. */
 static void
 copy_lines_past_caches(uint8_t *target, const uint8_t *source, size_t lines)
 {
@@ -52,11 +52,11 @@ copy_lines_past_caches(uint8_t *target, const uint8_t *source, size_t lines)
         _mm_stream_si128(to + 2, next.parts[2]);
         _mm_stream_si128(to + 3, next.parts[3]);
     }
-    /* Such stores keep no order with others. */
+    /* Non-temporal stores are not ordered with other stores. */
     _mm_sfence();
 }
 
-/* Measured on Zen 3: 1 to 31 bytes behind, in a page, are slow. */
+/* Measured on Zen 3: distances of 1 to 31 bytes, modulo the page size, are slow. */
 static bool
 is_close_behind(const void *target, const void *source)
 {

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Copying blocks where memcpy(3) is far from the best. */
+ * Copying blocks in cases in which memcpy(3) is slow. */
 #ifndef DISTLITE_TENSOR_COPY_H
 #define DISTLITE_TENSOR_COPY_H
 
 #include <stddef.h>
 
-/* Like memcpy(3), whose string instructions take twenty times as long on some processors
- * when the target lies a few bytes behind the source, by their addresses in a page: as
- * that of a large array from malloc(3) does to anything that begins on a page. */
+/* Copies like memcpy(3).  On some processors the string instructions of memcpy(3)
+ * are twenty times slower if the target lies a few bytes behind the source, modulo
+ * the page size; a large array from malloc(3) lies so relative to anything that
+ * begins on a page. */
 void dl_copy(void *target, const void *source, size_t size);
 
-/* For what is larger than the caches: past them, so that memory is written without being
- * read first, which takes a third of the time off. */
+/* Copies with stores that bypass the caches, for blocks larger than these: memory is
+ * written without being read first, which saves a third of the time. */
 void dl_copy_past_caches(void *target, const void *source, size_t size);
 
 #endif

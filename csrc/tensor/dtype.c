@@ -32,7 +32,7 @@ static const dtype_entry entries[DL_DTYPE_COUNT] = {
 
 static const dtype_entry unknown = {"unknown dtype", 0, false};
 
-/* Numbers arrive from other ranks too: out of range is no crash. */
+/* The number may come from another rank, so it is checked. */
 static const dtype_entry *
 entry_of(dl_dtype dtype)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Element types.  Reductions know the numeric ones; everything else only moves. */
+ * Element types.  Reductions support the numeric ones; the others are only moved. */
 #ifndef DISTLITE_TENSOR_DTYPE_H
 #define DISTLITE_TENSOR_DTYPE_H
 
@@ -10,9 +10,9 @@
 
 #include "tensor/opaque.h"
 
-/* Compared between ranks inside a fingerprint: never renumber. */
+/* Part of the fingerprint that ranks compare: never renumber. */
 typedef enum dl_dtype {
-    DL_OPAQUE = 0, /* moved as bytes; a code tells one from another (tensor/opaque.h) */
+    DL_OPAQUE = 0, /* moved as bytes; a code identifies the dtype (tensor/opaque.h) */
     DL_BOOL = 1,
     DL_INT8 = 2,
     DL_UINT8 = 3,
@@ -33,14 +33,15 @@ typedef enum dl_dtype {
     DL_DTYPE_COUNT = 18,
 } dl_dtype;
 
-/* NumPy's name, "float32"; "bytes" for DL_OPAQUE. */
+/* Returns NumPy's name, such as "float32"; "bytes" for DL_OPAQUE. */
 const char *dl_dtype_name(dl_dtype dtype);
 
-/* The same with the dtype that DL_OPAQUE stands for: "datetime64[ms]". */
+/* Writes the same name; for DL_OPAQUE, that of the dtype behind the code, such as
+ * "datetime64[ms]". */
 void dl_dtype_describe(dl_dtype dtype, uint32_t opaque_code,
                        char text[DL_DTYPE_TEXT_SIZE]);
 
-/* 0 for DL_OPAQUE. */
+/* Returns the bytes of one element; 0 for DL_OPAQUE. */
 size_t dl_dtype_size(dl_dtype dtype);
 
 bool dl_dtype_is_integer(dl_dtype dtype); /* bool included */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Kernels of floats and of complex numbers, a part of reduce_loops.h: it defines DL_LOOP
- * and DL_KERNEL, hence no include guard. */
+ * Kernels for floats and complex numbers.  A part of reduce_loops.h, which defines
+ * DL_LOOP and DL_KERNEL; hence no include guard. */
 
-/* A comparison with NaN is false, and zeros of two signs compare equal, so that the
- * result of a plain ternary, which processors have as one instruction, depends on which
- * side each stands.  Here any NaN gives one and the same NaN, and equal values join their
- * bits: of two zeros, MIN takes the negative one and MAX the positive one.  In masks, as
- * compilers make branches of conditions and tangle them before they think of vectors. */
+/* MIN and MAX.  In a plain ternary, which is one instruction, the result depends on the
+ * order of the operands if one is NaN, or if they are zeros of different signs.  Here
+ * any NaN gives the same NaN, and the bits of equal values are combined: of two zeros,
+ * MIN takes the negative one and MAX the positive one.  Written with masks, since
+ * compilers turn conditions into branches before they vectorise. */
 #define DL_PICK(name, type, bits, than, join)                      \
     static inline type DL_KERNEL(name)(type a, type b)             \
     {                                                              \
@@ -54,9 +54,10 @@
 DL_FLOAT_LOOPS(float32, float, uint32_t)
 DL_FLOAT_LOOPS(float64, double, uint64_t)
 
-/* A product that is rounded before it is added to.  -ffp-contract=off alone does not give
- * that: gcc's vectorizer joins sums and differences of products into vfmaddsub all the
- * same, where the instruction set has it, and ranks with another set got other bits. */
+/* A product that is rounded before it is added.  -ffp-contract=off alone does not
+ * ensure that: gcc's vectoriser still fuses sums and differences of products into
+ * vfmaddsub where the instruction set has it, so that ranks with another instruction
+ * set get other bits. */
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_assoc_barrier)
 #define DL_ROUNDED(product) __builtin_assoc_barrier(product)
@@ -66,7 +67,7 @@ DL_FLOAT_LOOPS(float64, double, uint64_t)
 #define DL_ROUNDED(product) (product)
 #endif
 
-/* Sums are those of the parts. */
+/* The sum of complex numbers is the sum of their parts. */
 #define DL_COMPLEX_LOOPS(name, part, part_name)                                   \
     static void DL_KERNEL(sum_##name)(void *target, const void *left,             \
                                       const void *right, size_t count)            \

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Compiles a stretch of functions for one instruction set, in a compiler's own words.
- * System headers come before DL_ISA_BEGIN: their inline functions would be taken in. */
+ * Compiles a range of functions for one instruction set, with the pragmas of gcc or
+ * clang.  Include system headers before DL_ISA_BEGIN: their inline functions would be
+ * affected. */
 #ifndef DISTLITE_TENSOR_ISA_H
 #define DISTLITE_TENSOR_ISA_H
 
@@ -12,7 +13,8 @@
     DL_PRAGMA(                 \
         clang attribute push(__attribute__((target(features))), apply_to = function))
 #define DL_ISA_END DL_PRAGMA(clang attribute pop)
-/* Iterations may run in any order: an output may be an input, never shifted. */
+/* States that iterations are independent: an output may be an input, but not
+ * shifted. */
 #define DL_INDEPENDENT DL_PRAGMA(clang loop vectorize(assume_safety))
 #else
 #define DL_ISA_BEGIN(features)  \

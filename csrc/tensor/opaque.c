@@ -13,19 +13,19 @@
 #define PARAMETER_MASK (((uint32_t)1 << KIND_SHIFT) - 1)
 #define HASH_BIT ((uint32_t)1 << 31)
 
-/* FNV-1a, of which every start will do. */
+/* The prime of FNV-1a.  The hash starts at 0: any start will do. */
 #define HASH_PRIME UINT64_C(0x100000001b3)
 
-/* Descriptions that are remembered; a program that makes more of them still has the codes
- * compared, but not named. */
+/* How many descriptions are remembered.  A program that makes more still has their
+ * codes compared, but error texts cannot name them. */
 #define MEMORY_SIZE 512
 #define MEMORY_LOOKS 16
 
-/* NumPy's units in its numbering, in which 3 is not used. */
+/* NumPy's units by its numbers, of which 3 is not used. */
 static const char *const units[] = {"Y",  "M",  "W",  NULL, "D",  "h",  "m", "s",
                                     "ms", "us", "ns", "ps", "fs", "as", ""};
 
-/* Compared between ranks by index: only ever appended to. */
+/* Ranks compare the indices: only append to the list. */
 static const char *const names[] = {
     "complex32",
     "float8_e3m4",
@@ -46,7 +46,7 @@ static const char *const names[] = {
 #define UNIT_COUNT (sizeof units / sizeof *units)
 #define NAME_COUNT (sizeof names / sizeof *names)
 
-/* Never freed: a code may be asked for as long as the process lives. */
+/* Never freed: a code may have to be named as long as the process lives. */
 typedef struct memory {
     uint32_t code;
     char text[DL_DTYPE_TEXT_SIZE];
@@ -146,7 +146,9 @@ dl_opaque_named(const char *name)
     return 0;
 }
 
-/* The text may go into messages of one line, and names of fields may hold anything. */
+/* Control characters become question marks in the text, which may be part of a
+ * one-line message: names of fields may contain anything.  The hash is that of the
+ * original bytes. */
 static void
 put(dl_opaque_text *self, const char *text, size_t size)
 {
@@ -189,7 +191,8 @@ fold(uint64_t hash)
     return (uint32_t)(hash ^ hash >> 32) | HASH_BIT;
 }
 
-/* Where a code is, or where it may be put; NULL: there is no place for it. */
+/* Returns the slot of a code, with `*found` set, or a free slot for it; NULL if there
+ * is none. */
 static _Atomic(const memory *) *
 place_of(uint32_t code, const memory **found)
 {
@@ -204,7 +207,8 @@ place_of(uint32_t code, const memory **found)
     return NULL;
 }
 
-/* A text that is cut ends with its code, and not within a character. */
+/* Terminates the text.  One that was cut ends with its code, at a character
+ * boundary. */
 static void
 finish(char text[DL_DTYPE_TEXT_SIZE], size_t size, uint32_t code)
 {
@@ -222,7 +226,7 @@ finish(char text[DL_DTYPE_TEXT_SIZE], size_t size, uint32_t code)
     memcpy(text + at, end, (size_t)length + 1);
 }
 
-/* What cannot be remembered for want of memory or of a place will not be named. */
+/* Remembers the description.  Without memory or a free slot it is not remembered. */
 static void
 remember(const dl_opaque_text *self, uint32_t code)
 {
@@ -239,7 +243,7 @@ remember(const dl_opaque_text *self, uint32_t code)
     made->code = code;
     memcpy(made->text, self->text, sizeof made->text);
     finish(made->text, self->size, code);
-    /* Another thread may have taken the place: then the next call remembers it. */
+    /* Another thread may have taken the slot: then the next call remembers it. */
     if (!atomic_compare_exchange_strong(place, &found, made)) {
         free(made);
     }

@@ -1,56 +1,63 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which dtype the elements of an opaque array have, as a code of 32 bits that ranks
- * compare.  Codes of frequent dtypes can be read back on any rank; the code of any other
- * dtype (a record, a type of another package) is a hash of its description, which is
- * remembered here, so that this process can name every dtype that it has seen. */
+ * The dtype of the elements of an opaque array, as a 32-bit code that ranks compare.
+ * Codes of common dtypes can be decoded on any rank.  The code of any other dtype (a
+ * record, a type of another package) is a hash of its description, which is remembered
+ * here, so that this process can name every dtype that it has seen. */
 #ifndef DISTLITE_TENSOR_OPAQUE_H
 #define DISTLITE_TENSOR_OPAQUE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of a dtype's name with the final zero; a longer one is cut, and its hash added. */
+/* Bytes of a dtype's name with the terminator; a longer name is cut and ends
+ * with its code. */
 #define DL_DTYPE_TEXT_SIZE 160
 
-/* Compared between ranks: never renumber. */
+/* Part of codes that ranks compare: never renumber. */
 typedef enum dl_opaque_kind {
-    DL_OPAQUE_BYTES = 1,   /* parameter: bytes of an element; NumPy's S */
-    DL_OPAQUE_CHARACTERS,  /* characters of 4 bytes; NumPy's U */
-    DL_OPAQUE_VOID,        /* bytes; NumPy's V without fields */
-    DL_OPAQUE_DATETIME,    /* how many << 8, of which unit */
+    DL_OPAQUE_BYTES = 1,   /* NumPy's S; the parameter is the size in bytes */
+    DL_OPAQUE_CHARACTERS,  /* NumPy's U; characters of 4 bytes */
+    DL_OPAQUE_VOID,        /* NumPy's V without fields; bytes */
+    DL_OPAQUE_DATETIME,    /* multiple << 8 | unit */
     DL_OPAQUE_TIMEDELTA,   /* the same */
     DL_OPAQUE_LONGDOUBLE,  /* bits of the mantissa, which differ between processors */
     DL_OPAQUE_CLONGDOUBLE, /* the same */
-    DL_OPAQUE_NAMED,       /* index of a name that opaque.c knows */
-    DL_OPAQUE_DLPACK,      /* lanes << 16, type code << 8, bits */
+    DL_OPAQUE_NAMED,       /* index of a name in opaque.c */
+    DL_OPAQUE_DLPACK,      /* lanes << 16 | type code << 8 | bits */
     DL_OPAQUE_KIND_COUNT,
 } dl_opaque_kind;
 
-/* Never 0. */
+/* Returns the code of a dtype; never 0. */
 uint32_t dl_opaque_code(dl_opaque_kind kind, size_t parameter);
 
-/* That of a type which packages know by this name, as "float8_e5m2fnuz"; 0: not here. */
+/* Returns the code of a type that packages know by this name, such as
+ * "float8_e5m2fnuz"; 0 if the name is not known here. */
 uint32_t dl_opaque_named(const char *name);
 
-/* A description that is put together; zeroed it is empty. */
+/* A description in the making.  Zeroed memory is an empty one. */
 typedef struct dl_opaque_text {
-    uint64_t hash; /* of all of it */
-    size_t size;   /* of all of it; `text` holds as much as fits */
+    uint64_t hash; /* of the whole description */
+    size_t size;   /* of the whole description; `text` holds as much as fits */
     char text[DL_DTYPE_TEXT_SIZE];
 } dl_opaque_text;
 
+/* Appends a text to the description. */
 void dl_opaque_put(dl_opaque_text *self, const char *text);
 
-/* A name that a program chose: whatever is in it, other texts have other hashes. */
+/* Appends a name that the program has chosen.  Its size is hashed as well, so that no
+ * name can imitate other parts of a description. */
 void dl_opaque_put_name(dl_opaque_text *self, const char *name, size_t size);
+
+/* Appends a number in decimal. */
 void dl_opaque_put_number(dl_opaque_text *self, int64_t number);
 
-/* The code for what was put, which is remembered. */
+/* Returns the code of the description, and remembers the description.  Any thread. */
 uint32_t dl_opaque_code_of_text(const dl_opaque_text *self);
 
-/* "datetime64[ms]", "S12", or the description.  Codes come from other ranks: a hash that
- * nobody here has described is "another dtype (#0123abcd)"; 0 is "bytes". */
+/* Writes "datetime64[ms]", "S12", or the description.  The code may come from another
+ * rank: a hash that was not described in this process is "another dtype (#0123abcd)"; 0
+ * is "bytes". */
 void dl_opaque_describe(uint32_t code, char text[DL_DTYPE_TEXT_SIZE]);
 
 #endif

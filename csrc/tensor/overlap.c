@@ -27,13 +27,14 @@ dl_tensor_extent(const dl_tensor *tensor)
     return (dl_extent){first, last + tensor->item_size};
 }
 
-/* An array's memory as runs without gaps, from the lowest address to the highest:
- * dimensions are sorted from the widest stride to the narrowest, all made positive. */
+/* An iterator over an array's memory as contiguous runs, in ascending order of
+ * addresses.  Dimensions are sorted by stride, widest first, and all strides are made
+ * positive. */
 typedef struct runs {
     uintptr_t next;
-    size_t size; /* of a run */
+    size_t size; /* of each run */
     int ndim;
-    bool is_ordered;
+    bool is_ordered; /* the runs ascend and do not overlap */
     uint64_t strides[DL_TENSOR_DIMENSIONS];
     int64_t shape[DL_TENSOR_DIMENSIONS];
     int64_t index[DL_TENSOR_DIMENSIONS];
@@ -52,7 +53,8 @@ insert_dimension(runs *self, uint64_t stride, int64_t count)
     self->shape[at] = count;
 }
 
-/* Each stride must step over all that the narrower ones reach. */
+/* Returns whether each stride steps over everything that the narrower
+ * dimensions cover. */
 static bool
 is_nested(const runs *self)
 {
@@ -87,7 +89,7 @@ find_runs(runs *self, const dl_tensor *tensor)
     self->is_ordered = is_nested(self);
 }
 
-/* False behind the last run. */
+/* Moves on to the next run.  False: that was the last one. */
 static bool
 step(runs *self)
 {
@@ -116,7 +118,8 @@ common_divisor(const runs *self, uint64_t divisor)
     return divisor;
 }
 
-/* Runs of columns, say, that keep their distance within every row. */
+/* Returns whether the runs keep a distance within every row, as disjoint columns do.  A
+ * row is as long as the greatest common divisor of all strides. */
 static bool
 are_apart_in_every_row(const runs *left, const runs *right)
 {
@@ -168,7 +171,8 @@ dl_tensors_overlap(const dl_tensor *left, const dl_tensor *right)
            && do_meet(&walks[0], &walks[1]);
 }
 
-/* Of contiguous tensors, too, whose flag nobody has set: blocks of strided ones. */
+/* Also recognises contiguous tensors whose flag is not set, such as blocks of strided
+ * ones. */
 static bool
 is_one_run(const dl_tensor *tensor)
 {
@@ -183,7 +187,7 @@ is_one_run(const dl_tensor *tensor)
     return true;
 }
 
-/* The dimension of more than one entry from `at` on, or the end. */
+/* Returns the first dimension from `at` on that has not exactly one entry, or ndim. */
 static int
 skip_ones(const dl_tensor *tensor, int at)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Whether arrays share memory, whatever their strides: what is written must not be what
- * somebody still reads. */
+ * Whether arrays share memory, for any strides: an operation must not write memory that
+ * is still to be read. */
 #ifndef DISTLITE_TENSOR_OVERLAP_H
 #define DISTLITE_TENSOR_OVERLAP_H
 
 #include "tensor/tensor.h"
 
-/* The bytes between an array's first and behind its last; none for an empty one. */
+/* The range of addresses from an array's first byte to one past its last; empty for an
+ * empty array. */
 typedef struct dl_extent {
     uintptr_t first;
     uintptr_t end;
@@ -15,7 +16,7 @@ typedef struct dl_extent {
 
 dl_extent dl_tensor_extent(const dl_tensor *tensor);
 
-/* What is empty meets nothing, also in the middle of something else. */
+/* An empty extent meets nothing, even if it lies within the other one. */
 static inline bool
 dl_extents_meet(dl_extent left, dl_extent right)
 {
@@ -23,11 +24,12 @@ dl_extents_meet(dl_extent left, dl_extent right)
            && right.first < right.end;
 }
 
-/* Exact, except for arrays whose own elements may share memory (tensor/strided.h): those
- * overlap with whatever lies between their ends.  At most as slow as copying both. */
+/* Returns whether the arrays share memory.  Exact, except for arrays whose own elements
+ * may overlap (tensor/strided.h): these are taken to cover all memory between their
+ * ends.  Takes at most as long as copying both. */
 bool dl_tensors_overlap(const dl_tensor *left, const dl_tensor *right);
 
-/* The same elements in the same order. */
+/* Returns whether both have the same elements in the same order. */
 bool dl_tensors_are_same(const dl_tensor *left, const dl_tensor *right);
 
 #endif

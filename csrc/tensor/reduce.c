@@ -6,7 +6,7 @@
 
 #include "tensor/reduce_table.h"
 
-/* Elements on the stack at a time: a quarter of a first-level cache. */
+/* Elements converted at a time: their 8 KiB are a quarter of a first-level cache. */
 #define SCALE_TILE 2048
 
 static const char *const op_names[DL_REDUCE_OP_COUNT] = {
@@ -36,7 +36,7 @@ dl_reduce_table_of(dl_simd simd)
 #endif
 }
 
-/* Two threads may both choose at first: they choose the same. */
+/* Two threads may both choose at first; they choose the same table. */
 static const dl_reduce_table *
 chosen_table(void)
 {
@@ -60,7 +60,7 @@ dl_reduce_check(dl_reduce_op op, const dl_tensor *tensor)
         return dl_fail(DL_INVALID, "reduce op %d of dtype %d does not exist", (int)op,
                        (int)dtype);
     }
-    /* Three bits of mantissa leave nothing of a product over many ranks. */
+    /* With 3 bits of mantissa or fewer, a product over many ranks is meaningless. */
     bool is_lost = op == DL_PRODUCT && dl_dtype_size(dtype) == 1
                    && dl_reduce_dtype(dtype) == DL_FLOAT32;
     if (dl_reduce_kernel(op, dl_reduce_dtype(dtype)) != NULL && !is_lost) {

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Element-wise reductions of contiguous arrays.  One table of kernels per instruction
- * set, chosen once from what the processor has (DISTLITE_SIMD=base|avx2|avx512 to
- * choose by hand). */
+ * Element-wise reductions of contiguous arrays.  There is one table of kernels per
+ * instruction set, and one is chosen by what the processor supports (tensor/cpu.h). */
 #ifndef DISTLITE_TENSOR_REDUCE_H
 #define DISTLITE_TENSOR_REDUCE_H
 
 #include "base/status.h"
 #include "tensor/tensor.h"
 
-/* torch's numbering; compared between ranks: never renumber. */
+/* The numbers are torch's, and ranks compare them: never renumber. */
 typedef enum dl_reduce_op {
     DL_SUM = 0,
     DL_AVG = 1,
@@ -25,30 +24,31 @@ typedef enum dl_reduce_op {
 
 const char *dl_reduce_op_name(dl_reduce_op op); /* "SUM" */
 
-/* Whether the operation has a meaning and a kernel for the elements of this tensor; a
- * DL_INVALID that names their dtype otherwise. */
+/* Returns DL_OK if the operation is defined for the tensor's dtype, else DL_INVALID
+ * with a text that names the dtype. */
 dl_status dl_reduce_check(dl_reduce_op op, const dl_tensor *tensor);
 
-/* target[i] = left[i] op right[i].  `target` may be `left` or `right`.  AVG and
- * PREMUL_SUM add. */
+/* Computes target[i] = left[i] op right[i].  `target` may be `left` or `right`.  The
+ * kernels of AVG and PREMUL_SUM add. */
 typedef void (*dl_reduce_fn)(void *target, const void *left, const void *right,
                              size_t count);
 
-/* What a reduction of this dtype computes in: float32 for the types shorter than that,
- * which are rounded once, at the end; itself for all others. */
+/* Returns the dtype in which a reduction computes: float32 for shorter floating-point
+ * types, which are rounded once, at the end; otherwise the dtype itself. */
 dl_dtype dl_reduce_dtype(dl_dtype dtype);
 
-/* Of a dtype that is computed in as it is. */
+/* Returns the kernel for a dtype for which dl_reduce_dtype() is the dtype itself; NULL
+ * if the operation is not defined. */
 dl_reduce_fn dl_reduce_kernel(dl_reduce_op op, dl_dtype dtype);
 
-/* To and from float32; of a dtype that is not computed in as it is. */
+/* Convert to and from float32, for a dtype that dl_reduce_dtype() maps to float32. */
 void dl_reduce_widen(float *target, dl_dtype dtype, const void *source, size_t count);
 void dl_reduce_narrow(void *target, dl_dtype dtype, const float *source, size_t count);
 
-/* What AVG does after its sum: target[i] /= divisor. */
+/* Completes AVG after its sum: target[i] /= divisor. */
 void dl_reduce_divide(void *target, dl_dtype dtype, size_t count, int divisor);
 
-/* What PREMUL_SUM does before its sum: target[i] = source[i] * factor, in the precision
+/* Prepares PREMUL_SUM before its sum: target[i] = source[i] * factor, in the precision
  * of dl_reduce_dtype().  `target` may be `source`. */
 void dl_reduce_scale(void *target, dl_dtype dtype, const void *source, size_t count,
                      double factor);

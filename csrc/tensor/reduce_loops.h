@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The kernels, each written once as a plain loop that the compiler turns into vectors of
- * the instruction set of the file that includes this one; that file defines
- * DL_KERNEL(name), hence no include guard.  -O3 is needed: at -O2 gcc leaves the loops
- * scalar. */
+ * The kernels, each written once as a plain loop, which the compiler vectorises for the
+ * instruction set of the including file.  That file defines DL_KERNEL(name), hence no
+ * include guard.  Requires -O3: at -O2 gcc leaves the loops scalar. */
 #include "tensor/isa.h"
 #include "tensor/reduce_table.h"
 
@@ -22,8 +21,9 @@
         }                                                                          \
     }
 
-/* Signed integers borrow these: the bits are the same, and unsigned overflow wraps
- * where signed overflow is undefined.  1u keeps short types from becoming int. */
+/* Signed integers use these kernels as well: the bits are the same, and unsigned
+ * arithmetic wraps where signed overflow is undefined.  1u keeps short types from being
+ * promoted to int. */
 #define DL_UNSIGNED_LOOPS(name, type)         \
     DL_LOOP(sum_##name, type, 1u * a + b)     \
     DL_LOOP(product_##name, type, 1u * a * b) \
@@ -51,7 +51,7 @@ DL_ORDER_LOOPS(uint64, uint64_t)
 #include "tensor/convert_loops.h"
 #include "tensor/float_loops.h"
 
-/* Any byte but 0 is true; results are 0 or 1. */
+/* Any byte other than 0 is true; results are 0 or 1. */
 #define DL_BOOL_LOOP(name, join) DL_LOOP(name##_bool, uint8_t, (a != 0) join(b != 0))
 
 DL_BOOL_LOOP(any, |)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The kernels of one instruction set: what reduce.c chooses from, and what the tests
- * compare with one another.  NULL where a pair has no kernel. */
+ * The kernels of one instruction set: reduce.c chooses one table, and the tests compare
+ * the tables.  NULL where an operation is not defined for a dtype. */
 #ifndef DISTLITE_TENSOR_REDUCE_TABLE_H
 #define DISTLITE_TENSOR_REDUCE_TABLE_H
 
@@ -18,7 +18,7 @@ typedef struct dl_reduce_table {
     dl_reduce_fn reduce[DL_REDUCE_OP_COUNT][DL_DTYPE_COUNT];
     dl_divide_fn divide[DL_DTYPE_COUNT];
     dl_scale_fn scale[DL_DTYPE_COUNT];
-    dl_widen_fn widen[DL_DTYPE_COUNT]; /* NULL: computed in as it is */
+    dl_widen_fn widen[DL_DTYPE_COUNT]; /* NULL: reduced in its own precision */
     dl_narrow_fn narrow[DL_DTYPE_COUNT];
 } dl_reduce_table;
 
@@ -28,7 +28,7 @@ extern const dl_reduce_table dl_reduce_table_avx2;
 extern const dl_reduce_table dl_reduce_table_avx512;
 #endif
 
-/* NULL when this build has none for `simd`. */
+/* Returns the table for `simd`, NULL if this build has none. */
 const dl_reduce_table *dl_reduce_table_of(dl_simd simd);
 
 #endif

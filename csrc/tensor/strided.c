@@ -5,13 +5,13 @@
 
 #include "tensor/copy.h"
 
-/* A walk over all elements in C order, run by run: a run is as many trailing dimensions
- * as lie without gaps. */
+/* An iterator over the runs of an array in C order.  A run covers as many trailing
+ * dimensions as are contiguous. */
 typedef struct walk {
     char *data;
     size_t run_size; /* bytes */
     size_t runs;
-    int ndim; /* leading dimensions, those that are walked */
+    int ndim; /* the leading dimensions, which are iterated over */
     const int64_t *shape;
     const int64_t *strides;
     int64_t index[DL_TENSOR_DIMENSIONS];
@@ -56,7 +56,7 @@ walk_on(walk *self)
     }
 }
 
-/* A copy whose size the compiler knows is a few instructions, memcpy(3) a call. */
+/* A copy of constant size compiles to a few instructions, any other to a call. */
 static inline void
 copy_run(void *target, const void *source, size_t size)
 {
@@ -78,7 +78,7 @@ copy_run(void *target, const void *source, size_t size)
     }
 }
 
-/* The piece that byte `offset` of the whole lies in, and what is skipped of it. */
+/* Returns the piece with byte `offset` of the whole; `*skipped` is the offset in it. */
 static int
 find_piece(const dl_pieces *pieces, size_t offset, size_t *skipped)
 {
@@ -161,7 +161,7 @@ dl_strided_scatter(const dl_tensor *tensor, const void *source)
     }
 }
 
-/* To the run that byte `offset` of the whole lies in. */
+/* Moves to the run with byte `offset` of the whole. */
 static void
 walk_to(walk *self, size_t offset)
 {
@@ -175,7 +175,7 @@ walk_to(walk *self, size_t offset)
     }
 }
 
-/* What is left of the run at `skipped` bytes, and not more than `left`. */
+/* Returns the bytes of the run after `skipped`, at most `left`. */
 static inline size_t
 part_of_run(const walk *self, size_t skipped, size_t left)
 {
@@ -274,7 +274,7 @@ magnitude(int64_t stride)
     return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
 }
 
-/* Dimensions of more than one entry, from the smallest stride to the largest. */
+/* Sorts the dimensions of more than one entry by stride, smallest first. */
 static int
 sorted_dimensions(const dl_tensor *tensor, int order[DL_TENSOR_DIMENSIONS])
 {

@@ -1,35 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Arrays whose elements do not lie one after another: copied to and from contiguous
- * memory in C order, whatever the strides (negative and zero ones too), and the pieces of
- * an array that has some, in their order. */
+ * Arrays that are not contiguous: copies between them and contiguous memory in C order,
+ * for any strides, including negative and zero ones, and for arrays made of pieces, in
+ * their order. */
 #ifndef DISTLITE_TENSOR_STRIDED_H
 #define DISTLITE_TENSOR_STRIDED_H
 
 #include "tensor/tensor.h"
 
-/* What NumPy and the kernels agree on as most dimensions of an array. */
+/* The maximum number of dimensions, which is NumPy's. */
 #define DL_TENSOR_DIMENSIONS 64
 
-/* Elements of the tensor, which has no pieces, into `target`: dl_tensor_size() bytes. */
+/* Copies all elements of the tensor, which has no pieces, to `target`: dl_tensor_size()
+ * bytes. */
 void dl_strided_gather(void *target, const dl_tensor *tensor);
 
-/* The reverse. */
+/* Copies contiguous elements into the tensor: the reverse of dl_strided_gather(). */
 void dl_strided_scatter(const dl_tensor *tensor, const void *source);
 
-/* The same for `size` of the bytes, those from `offset` on: `target` and `source` begin
- * with the first of them. */
+/* The same for `size` bytes of the elements, beginning at byte `offset`, and also for
+ * tensors with pieces.  `target` and `source` point to the first of these bytes. */
 void dl_strided_gather_part(void *target, const dl_tensor *tensor, size_t offset,
                             size_t size);
 void dl_strided_scatter_part(const dl_tensor *tensor, const void *source, size_t offset,
                              size_t size);
 
-/* Copies such a part between arrays of the same size that do not overlap. */
+/* Copies such a part between two arrays of the same size that do not overlap. */
 void dl_strided_copy_part(const dl_tensor *target, const dl_tensor *source,
                           size_t offset, size_t size);
 
-/* Whether two elements may share memory, so that writing the array has no one meaning;
- * of pieces, two of the same.  True too for a few interleavings that do not. */
+/* Returns whether two elements of the array, or of one of its pieces, may share memory,
+ * so that the result of writing it is ambiguous.  Also true for a few interleaved
+ * layouts that do not overlap. */
 bool dl_strided_may_overlap(const dl_tensor *tensor);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A borrowed view of an array: never stored past the call, unless the header says who
- * keeps the memory. */
+ * A borrowed view of an array.  A function does not keep it after it returns, unless
+ * its header says who keeps the memory alive. */
 #ifndef DISTLITE_TENSOR_TENSOR_H
 #define DISTLITE_TENSOR_TENSOR_H
 
@@ -18,33 +18,33 @@ typedef enum dl_device {
 
 typedef struct dl_tensor dl_tensor;
 
-/* Arrays of one dtype, one after another, which count as one array. */
+/* Several arrays of one dtype that count as one array, in their order. */
 typedef struct dl_pieces {
     int count;
-    const dl_tensor *tensors; /* without pieces of their own */
+    const dl_tensor *tensors; /* which have no pieces themselves */
     const size_t *ends;       /* of each, in bytes from the start of the first */
 } dl_pieces;
 
 struct dl_tensor {
     void *data;
     size_t count;     /* elements */
-    size_t item_size; /* bytes of one */
+    size_t item_size; /* bytes of an element */
     dl_dtype dtype;
-    uint32_t
-        opaque_code; /* of DL_OPAQUE: which dtype it is (tensor/opaque.h); else 0 */
+    uint32_t opaque_code; /* the dtype behind DL_OPAQUE (tensor/opaque.h); else 0 */
     dl_device device;
     int ndim;
-    bool is_contiguous; /* in C order, no gaps; then shape and strides may be NULL */
+    bool is_contiguous; /* in C order without gaps: shape and strides may be NULL */
     bool is_writable;
     const int64_t *shape;   /* ndim entries */
     const int64_t *strides; /* bytes */
-    /* Of one that is on a device: which, and the stream its owner works on. */
+    /* For memory on a device: its index, and the stream that its owner works on. */
     void *stream;
     int device_index;
-    /* Not NULL: the elements are those of the pieces.  Then it is not contiguous, has no
-     * shape, and `data` is an address that no other tensor has.  Whoever makes one sees
-     * to it that its pieces share no memory with other arrays of the operation; among
-     * each other they may in operations that read all before they write. */
+    /* If not NULL, the elements are those of the pieces.  Then the tensor is not
+     * contiguous and has no shape, and `data` is an address that no other tensor has.
+     * The maker ensures that the pieces share no memory with other arrays of the
+     * operation; they may share memory with each other only in operations that read
+     * everything before they write. */
     const dl_pieces *pieces;
 };
 
@@ -61,7 +61,8 @@ dl_tensors_have_same_dtype(const dl_tensor *left, const dl_tensor *right)
            && left->item_size == right->item_size;
 }
 
-/* One run of aligned elements, as reductions take them. */
+/* Returns whether the array is one run of aligned elements, as the reductions
+ * require. */
 static inline bool
 dl_tensor_is_plain(const dl_tensor *tensor)
 {
