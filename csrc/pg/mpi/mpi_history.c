@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Odd and without pattern: the fraction of the golden ratio. */
+/* An odd number without a pattern of bits: 2^64 divided by the golden ratio. */
 #define MULTIPLIER UINT64_C(0x9e3779b97f4a7c15)
 
 static uint64_t

@@ -7,7 +7,7 @@
 
 #include "base/deadline.h"
 
-/* How long the end of the process may wait for them. */
+/* How long the end of the process may wait for the requests. */
 #define PATIENCE DL_SECOND
 
 typedef struct leftover {
@@ -19,10 +19,10 @@ typedef struct leftover {
 static struct {
     pthread_mutex_t lock;
     leftover *first; /* guarded by lock, as is_lost */
-    bool is_lost;    /* there was no memory to note one */
+    bool is_lost;    /* there was no memory to add a request */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* Forgets those that have ended, however they did. */
+/* Removes the requests that have ended, successfully or not. */
 static void
 drop_ended_locked(const dl_mpi_table *mpi)
 {

@@ -6,14 +6,15 @@
 
 #include "pg/mpi/mpi_table.h"
 
-/* Debian calls MPICH libmpich.so.12.  Of Intel's two, the native one comes first. */
+/* Debian names MPICH libmpich.so.12.  Intel MPI has libmpi.so.12 and libmpi_abi.so.1:
+ * the former, its native interface, comes first. */
 #define OPENMPI "libmpi.so.40"
 #define MPICH "libmpich.so.12", "libmpi.so.12"
 #define STANDARD "libmpi_abi.so.1"
 
 static const char *const openmpi_first[] = {OPENMPI, MPICH, STANDARD, NULL};
 static const char *const mpich_first[] = {MPICH, STANDARD, OPENMPI, NULL};
-/* Below the folder of a wheel's Python modules: the prefix's lib. */
+/* Relative to the folder of a wheel's Python modules: the lib folder of its prefix. */
 static const char *const folders[] = {"../../../lib", NULL};
 static const char *const homes[] = {"MPI_HOME", "MPI_ROOT", "I_MPI_ROOT", NULL};
 
@@ -39,8 +40,8 @@ static struct {
     dl_mpi_table table;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* What the launcher's ranks can talk to: a library loaded already goes first all the
- * same, since two MPIs in one process do not know each other. */
+/* Prefers the family that the launcher belongs to.  A library that is loaded already
+ * still comes first, since two MPIs in one process do not know of each other. */
 static const dl_library *
 choose_library(void)
 {
@@ -67,7 +68,7 @@ read_text(void *handle, char *text)
     return DL_OK;
 }
 
-/* The presence of the function proves nothing: others have it and answer -1. */
+/* The function's presence proves nothing: other libraries have it and return -1. */
 static bool
 is_standard(void *handle)
 {
@@ -124,7 +125,7 @@ load_locked(void)
     return status;
 }
 
-/* A failure is not kept: the next try may find what has been installed meanwhile. */
+/* A failure is not kept: the next call may find what has been installed meanwhile. */
 dl_status
 dl_mpi_load(const dl_mpi_table **table)
 {

@@ -8,7 +8,8 @@ fits(const dl_mpi_comm *comm, const dl_mpi_match *self, int source, int tag)
            && (self->peer == comm->mpi->any_source || self->peer == source);
 }
 
-/* The first in the queue that a message from `source` belongs to; or NULL. */
+/* Returns the first receive in the queue that takes a message from `source`, or
+ * NULL. */
 static dl_mpi_match *
 find_locked(dl_mpi_comm *comm, int source, int tag)
 {
@@ -36,7 +37,7 @@ dl_mpi_match_post(dl_mpi_comm *comm, dl_mpi_match *self, const dl_mpi_part *part
 {
     bool is_any = peer == comm->mpi->any_source;
 
-    /* Most programs have no such receive: without the lock. */
+    /* Most programs have no receive from any source, and do not pay for the lock. */
     if (!is_any && atomic_load(&comm->matching.count) == 0) {
         return false;
     }
@@ -59,7 +60,8 @@ conclude_locked(dl_mpi_comm *comm, dl_mpi_match *self, int result)
     self->is_matched = true;
 }
 
-/* One message that fits.  False: there is none, or MPI has failed. */
+/* Matches one message that fits the receive.  Returns false if there is none, or
+ * if MPI has failed. */
 static bool
 match_locked(dl_mpi_comm *comm, dl_mpi_match *self)
 {
@@ -75,7 +77,7 @@ match_locked(dl_mpi_comm *comm, dl_mpi_match *self)
     if (!is_there) {
         return false;
     }
-    /* At the latest, this one. */
+    /* Never NULL: `self` is in the queue and takes the message. */
     dl_mpi_match *first = find_locked(comm, source, self->tag);
     result = comm->mpi->imrecv(&first->part, message, &first->request);
     conclude_locked(comm, first, result);

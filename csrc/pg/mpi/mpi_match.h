@@ -14,30 +14,32 @@
 #include "base/list.h"
 #include "pg/mpi/mpi_comm.h"
 
-/* Zeroed memory is one that is not used.  All is guarded by the communicator's queue. */
+/* A receive that may wait in the queue; zeroed, it is in none.  All fields are guarded
+ * by the lock of the communicator's queue. */
 typedef struct dl_mpi_match {
     dl_list node; /* in the queue */
     dl_mpi_part part;
-    int peer; /* or MPI's MPI_ANY_SOURCE */
+    int peer; /* or MPI_ANY_SOURCE */
     int tag;
     bool is_matched;
-    /* once it is matched */
+    /* valid once it is matched */
     int result;
     dl_mpi_handle request;
 } dl_mpi_match;
 
-/* Appends the receive to the queue.  False: it need not wait there, and is to be posted by
- * MPI_Irecv.  The array must stay until the receive is matched and its request has ended,
- * or until it is taken back. */
+/* Appends the receive to the queue.  Returns false if it need not wait there: the
+ * caller then posts it with MPI_Irecv.  The array must stay in place until the receive
+ * is matched and its request has ended, or until it is taken back. */
 bool dl_mpi_match_post(dl_mpi_comm *comm, dl_mpi_match *self, const dl_mpi_part *part,
                        int peer, int tag);
 
-/* Looks for its message, and gives messages that came before to receives before it.  True:
- * it is matched, `*result` is MPI's, and `*request` is to be tested if that is 0. */
+/* Looks for a message for the receive, and gives earlier messages to the receives
+ * before it.  Returns true once the receive is matched: `*result` is MPI's, and if that
+ * is 0, `*request` is to be tested. */
 bool dl_mpi_match_look(dl_mpi_comm *comm, dl_mpi_match *self, int *result,
                        dl_mpi_handle *request);
 
-/* Takes it out of the queue, if it is still there. */
+/* Removes the receive from the queue if it is still there. */
 void dl_mpi_match_take_back(dl_mpi_comm *comm, dl_mpi_match *self);
 
 #endif

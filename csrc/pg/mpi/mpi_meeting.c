@@ -6,22 +6,24 @@
 #include "pg/mpi/mpi_cards.h"
 #include "pg/mpi/mpi_news.h"
 
-/* Arrays of all ranks together: a few copies of so much cost less than MPI's call. */
+/* Bytes of the arrays of all ranks together: copying so much a few times costs less
+ * than a collective of MPI. */
 #define ROOM ((size_t)16 << 10)
 #define MOST_OF_ONE ((size_t)8192)
 #define MOST_OF_ALL ((size_t)8192)
 
-/* Ranks that send to each other directly: more messages, but none waits for another.  Up
- * to so many measured, with four ranks for each core: never slower. */
+/* Up to so many ranks send to each other directly: more messages, but none waits
+ * for another.  Measured up to this number with four ranks per core: never
+ * slower than rounds. */
 #define MOST_DIRECT 8
 
-/* More than there are bits in a rank. */
+/* More than a rank has bits, and thus more than a rank has children in a tree. */
 #define MOST_CHILDREN 32
 
 /* How long ranks that have all called an operation may take to say that they go on. */
 #define MOST_BOUND DL_SECOND
 
-/* Operations of a rank that never has to wait, before it listens all the same. */
+/* After so many operations a rank listens to news, even if it never had to wait. */
 #define LISTEN_EVERY 64
 
 dl_status
@@ -31,7 +33,7 @@ dl_mpi_meeting_init(dl_mpi_meeting *meeting, dl_mpi_comm *comm)
 
     meeting->comm = comm;
     meeting->segment = (size_t)comm->mpi->eager_size;
-    /* An array may be followed by seven bytes to the next card. */
+    /* Up to seven bytes of padding follow an array. */
     meeting->capacity = count * (sizeof(dl_mpi_card) + 8) + ROOM;
     meeting->buffer = calloc(1, meeting->capacity + meeting->segment);
     meeting->offsets = calloc(count, sizeof *meeting->offsets);
@@ -79,8 +81,8 @@ rank_at(const dl_mpi_comm *comm, int distance)
     return (comm->rank + distance + comm->size) % comm->size;
 }
 
-/* All ranks have to come, and cards are taken from this rank's successor on: those before
- * the partner have come. */
+/* Every rank has to come.  Cards are received from this rank's successor on, so those
+ * of the ranks before `partner` have arrived. */
 static void
 add_all(const dl_mpi_comm *comm, const dl_op_context *op, int partner,
         dl_awaited *awaited)
@@ -92,7 +94,7 @@ add_all(const dl_mpi_comm *comm, const dl_op_context *op, int partner,
     }
 }
 
-/* Of few ranks each sends its own card to all others. */
+/* For few ranks: each sends its own card to all others. */
 static dl_status
 exchange_directly(dl_mpi_meeting *meeting, const dl_op_context *op, size_t *filled)
 {
@@ -113,7 +115,8 @@ exchange_directly(dl_mpi_meeting *meeting, const dl_op_context *op, size_t *fill
     return dl_mpi_cards_sent(meeting, op);
 }
 
-/* One round: `*filled` bytes are known, of `distance` ranks. */
+/* One round.  Before it, `*filled` bytes of the buffer hold the cards of
+ * `distance` ranks. */
 static dl_status
 exchange(dl_mpi_meeting *meeting, const dl_op_context *op, int distance, size_t *filled)
 {
@@ -130,7 +133,7 @@ exchange(dl_mpi_meeting *meeting, const dl_op_context *op, int distance, size_t 
     return dl_mpi_cards_sent(meeting, op);
 }
 
-/* Everyone has the same cards, so everyone says the same. */
+/* All ranks have the same cards, so all fail with the same text. */
 static dl_status
 compare(dl_mpi_meeting *meeting)
 {
@@ -197,7 +200,7 @@ commit(dl_mpi_meeting *meeting, const dl_op_context *op)
         }
         return dl_mpi_cards_sent(meeting, op);
     }
-    /* After each round this rank knows of twice as many that go on. */
+    /* With each round this rank knows of twice as many ranks that go on. */
     for (int distance = 1; distance < comm->size; distance *= 2) {
         int behind = rank_at(comm, distance);
         DL_TRY(dl_mpi_cards_send_go(meeting, rank_at(comm, -distance)));

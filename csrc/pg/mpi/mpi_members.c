@@ -7,7 +7,7 @@
 
 #include "base/thread.h"
 
-/* How long the store may take to settle what a member with a passed deadline asks. */
+/* How long the members' decision may take in the store after a member's deadline. */
 #define GRACE (10 * DL_SECOND)
 
 static dl_bytes
@@ -18,7 +18,7 @@ member_key(char text[64], int64_t turn, int rank)
     return (dl_bytes){(const uint8_t *)text, (size_t)size};
 }
 
-/* A store may outlive a group of this name: each time has keys of its own. */
+/* A store may outlive a group of this name, so each time has keys of its own. */
 static dl_status
 announce(const dl_backend_options *options, const dl_mpi_member *self,
          dl_deadline deadline, int64_t *turn)
@@ -70,8 +70,8 @@ hear_member(const dl_backend_options *options, int64_t turn, int rank,
                                rank, options->group_name);
 }
 
-/* Whether `rank` can be in one communicator with the ranks below it.  Ranks come to the
- * same answer, since all compare the same. */
+/* Checks that `rank` can be in one communicator with the ranks below it.  All ranks
+ * come to the same result, since all compare the same values. */
 static dl_status
 check_member(const dl_backend_options *options, int rank, const dl_mpi_member *first,
              const dl_mpi_member *theirs, const int *world_ranks)
@@ -120,16 +120,16 @@ hear_all(dl_mpi_members *members, const dl_backend_options *options, int64_t tur
 
 #define GO "go"
 
-/* The members' decision: the proposal that comes first. */
+/* The members' decision: the first proposal wins. */
 typedef struct decision {
     dl_mpi_members *members;
     const dl_backend_options *options;
     int64_t turn;
     dl_deadline deadline;
-    dl_status own;                      /* what this member's own meeting ended with */
+    dl_status own;                      /* the result of this member's own hear_all() */
     char text[DL_ERROR_TEXT_SIZE + 64]; /* the proposal, then what was decided */
     dl_status status;
-    dl_error error; /* unless DL_OK */
+    dl_error error; /* if status is not DL_OK */
 } decision;
 
 static dl_status
@@ -142,7 +142,8 @@ vote(const decision *made, int64_t weight, int64_t *order)
                         made->deadline);
 }
 
-/* By add(), set() and get(), which every store has, also those written in Python. */
+/* Makes do with add(), set() and get(), which every store has, also one
+ * written in Python. */
 static dl_status
 settle(decision *made)
 {
@@ -170,8 +171,8 @@ settle(decision *made)
     return status;
 }
 
-/* This member may serve the store, and end once it has raised: the others, which come to
- * the same conclusion, need it for a moment longer. */
+/* This member may serve the store, and exit once it has raised.  The others, which come
+ * to the same conclusion, need the store for a moment longer. */
 static void
 linger(const decision *made)
 {
@@ -191,7 +192,8 @@ decide(decision *made)
     if (made->own == DL_INVALID) {
         linger(made);
     }
-    /* Nobody proposes to go on before all members have announced themselves. */
+    /* No member proposes to go on before all have announced themselves, so this finds
+     * all members at once. */
     return made->own != DL_OK && strcmp(made->text, GO) == 0
                ? hear_all(made->members, made->options, made->turn, made->deadline)
                : DL_OK;
@@ -209,8 +211,8 @@ decide_aside(void *argument)
     return NULL;
 }
 
-/* On a thread of its own after an interruption: the exception that is pending on this one
- * ends every wait. */
+/* After an interruption this decides on another thread, as the pending exception would
+ * end every wait on this one. */
 static dl_status
 decide_in_peace(decision *made)
 {
