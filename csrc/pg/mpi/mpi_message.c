@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Messages between two ranks, by MPI_Isend and MPI_Irecv; receives from any source are
- * matched as mpi_match.h says.  Whoever waits looks at the request; the runner looks after
- * those that nobody waits for.  A receive can be taken back, a send cannot.
+ * matched as mpi_match.h describes.  A thread that waits polls the requests; the runner
+ * polls those that no thread waits for.  A receive can be cancelled, a send cannot.
  *
- * MPI does not compare types, so each message begins with a head that says what its
- * elements are.  Small contents come along with the head; large ones are a message of
- * their own, with a tag that the head tells, and go from array to array.  The array is not
- * touched before the head has been looked at. */
+ * MPI does not compare types, so each message begins with a head that describes its
+ * elements.  Small contents follow the head.  Large contents are a message of their
+ * own, whose tag is in the head, and go from array to array.  The array is not touched
+ * before the head has been checked. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,14 +19,14 @@
 #include "pg/blocked_threads.h"
 #include "tensor/strided.h"
 
-/* How long MPI may take to end a receive that was given up. */
+/* How long MPI may take to cancel a receive that was given up. */
 #define WITHDRAWAL DL_SECOND
 
-/* A block of this many bytes is the unit of what an int cannot count. */
+/* Contents whose bytes an int cannot count are counted in blocks of this size. */
 #define UNIT ((size_t)1 << 20)
 
-/* Contents of at most so many bytes come along with the head: copying them costs less
- * than another message. */
+/* Contents of up to so many bytes follow the head: copying them costs less than
+ * another message. */
 #define MOST_ALONG ((size_t)8192)
 
 typedef struct head {
@@ -39,7 +39,8 @@ typedef struct head {
 
 _Static_assert(sizeof(head) == 16, "ranks send it to each other");
 
-/* What MPI has of a head, whoever frees the message. */
+/* The memory that MPI sends a head from or receives it to.  It may outlive the
+ * message. */
 typedef struct frame {
     head head;
     uint8_t contents[];
@@ -49,26 +50,26 @@ typedef struct message {
     dl_work work;
     dl_mpi_errand errand;
     /* fixed after init */
-    bool is_errand; /* and the maker's reference is the runner's */
+    bool is_errand; /* the runner polls it, and has the maker's reference */
     dl_mpi_comm *comm;
-    dl_tensor tensor;   /* the array, if it has gaps with shape and strides behind */
-    void *copy;         /* of an array with gaps; or NULL */
-    int peer, data_tag; /* of a send with contents of their own */
-    frame *frame;       /* with room for MOST_ALONG if it is to be received */
-    dl_mpi_handle type; /* of a message of our own type; or 0 */
+    dl_tensor tensor;   /* the array; shape and strides of one with gaps follow */
+    void *copy;         /* contiguous, if the array cannot be used; or NULL */
+    int peer, data_tag; /* of a send of large contents */
+    frame *frame;       /* in a receive with room for MOST_ALONG */
+    dl_mpi_handle type; /* a datatype of our own; or 0 */
     dl_deadline deadline;
     /* guarded by lock */
     pthread_mutex_t lock;
-    dl_mpi_handle head_request; /* 0: it waits for its match */
+    dl_mpi_handle head_request; /* 0: the receive waits for its match */
     dl_mpi_match match;
     dl_mpi_handle data_request;
-    bool is_head_pending; /* which of these two there are */
+    bool is_head_pending; /* which of these two are in flight */
     bool is_data_pending;
-    bool is_refused;   /* the contents that still come are not for the array */
-    dl_error *refusal; /* NULL also if there was no memory for it */
+    bool is_refused;   /* the contents in flight do not match the array */
+    dl_error *refusal; /* the reason; NULL also without memory for it */
     bool is_withdrawn;
-    bool is_left;           /* its request is MPI's alone */
-    dl_error *why;          /* of the withdrawal; NULL if there was no memory for it */
+    bool is_left;           /* its requests are left to MPI */
+    dl_error *why;          /* of the withdrawal; NULL without memory for it */
     dl_deadline withdrawal; /* when a withdrawn receive is left to MPI */
 } message;
 
@@ -84,7 +85,7 @@ name_of(const message *self)
     return dl_op_type_name((uint8_t)self->work.op);
 }
 
-/* What MPI still reads has been left to it by then, and is not freed. */
+/* What MPI may still use was left to it before, and is not freed here. */
 static void
 free_message(dl_work *work)
 {
@@ -103,15 +104,15 @@ free_message(dl_work *work)
     free(self);
 }
 
-/* MPI does not have the receive yet. */
+/* Returns whether the receive has not been handed to MPI yet. */
 static bool
 waits_for_match(const message *self)
 {
     return self->is_head_pending && self->head_request == 0;
 }
 
-/* Ends a receive; a send goes on, since MPI has no way to take it back, and so does a
- * receive whose contents are on their way. */
+/* Cancels a receive, with the thread's last error as the reason.  A send goes on, since
+ * MPI has no way to cancel it, and so does a receive whose contents are in flight. */
 static void
 take_back_locked(message *self)
 {
@@ -131,8 +132,8 @@ take_back_locked(message *self)
     }
 }
 
-/* MPI may use the memory for as long as it likes: a copy is never freed, and the owner of
- * an array hears that it must stay. */
+/* Leaves the requests to MPI, which may use their memory for an unlimited time: a copy
+ * is never freed, and keeps_memory tells the owner of an array that it must stay. */
 static void
 leave_to_mpi_locked(message *self)
 {
@@ -141,7 +142,7 @@ leave_to_mpi_locked(message *self)
     if (waits_for_match(self)
         && (!dl_mpi_match_look(self->comm, &self->match, &result, &self->head_request)
             || result != 0)) {
-        return; /* MPI does not have it */
+        return; /* MPI does not have the receive */
     }
     if (self->is_head_pending) {
         dl_mpi_leftover_add(self->comm->mpi, self->head_request, NULL);
@@ -249,7 +250,7 @@ put_contents(message *self, const void *contents, size_t size)
     }
 }
 
-/* A type of exactly `size` bytes: units, and what is left. */
+/* Makes a datatype of exactly `size` bytes: whole units, and a rest in bytes. */
 static dl_status
 make_type(message *self, size_t size, dl_mpi_part *part)
 {
@@ -270,7 +271,8 @@ make_type(message *self, size_t size, dl_mpi_part *part)
     return DL_OK;
 }
 
-/* Of large contents, in the array or in memory beside it. */
+/* Describes large contents to MPI: the array itself, or a copy if it has gaps or the
+ * contents are refused. */
 static dl_status
 make_part(message *self, size_t size, dl_mpi_part *part)
 {
@@ -298,9 +300,9 @@ refuse(message *self)
     }
 }
 
-/* Contents that are refused are received all the same, into memory of their size, so that
- * the sender does not wait for ever.  A shorter buffer would not do: there are MPIs that
- * write beyond its end.  Without such memory the sender waits until its deadline. */
+/* Refused contents are received all the same, into memory of their size, so that the
+ * sender's wait ends.  A shorter buffer does not suffice: some MPIs write beyond its
+ * end.  Without such memory the sender waits until its deadline. */
 static dl_status
 receive_contents(message *self, const head *theirs, dl_status verdict)
 {
@@ -320,7 +322,8 @@ receive_contents(message *self, const head *theirs, dl_status verdict)
     return DL_OK;
 }
 
-/* Either the message has ended, or its contents are pending. */
+/* Handles a head that has arrived.  Afterwards the message has ended, with the status
+ * that is returned, or its contents are pending. */
 static dl_status
 take_head(message *self)
 {
@@ -388,7 +391,7 @@ test_receive_locked(message *self, dl_status *outcome)
     return true;
 }
 
-/* Whether the message has ended, and with what. */
+/* Returns whether the message has ended; `*outcome` is then its status. */
 static bool
 test_locked(message *self, dl_status *outcome)
 {
@@ -403,7 +406,8 @@ test_locked(message *self, dl_status *outcome)
                                     : test_receive_locked(self, outcome);
 }
 
-/* One look.  The end is told once, without the lock. */
+/* Polls the message once, and returns whether it has ended.  The call that finds its
+ * end drops the maker's reference, unless the runner has that. */
 static bool
 look(message *self)
 {
@@ -419,25 +423,27 @@ look(message *self)
         if (waits_for_match(self)) {
             dl_mpi_match_take_back(self->comm, &self->match);
         }
-        /* With the lock: another thread's look must not end it a second time. */
+        /* With the lock held, so that no other thread ends it a second time. */
         dl_work_finish(&self->work, outcome);
     }
     pthread_mutex_unlock(&self->lock);
     if (is_over && !self->is_errand) {
-        dl_work_unref(&self->work); /* the maker's; the caller has his own */
+        dl_work_unref(&self->work); /* the maker's; the caller has its own */
     }
     return is_over;
 }
 
-/* A send that is given up is over at once for its owner, a receive when MPI says so; where
- * MPI does not, since the sender has stopped in the middle, a little later. */
+/* Returns whether a withdrawn message is over for its owner, although MPI has not
+ * completed it: a send at once, a receive if MPI does not cancel it by `withdrawal`, as
+ * when the sender has stopped midway. */
 static bool
 is_over_for_owner(const message *self)
 {
     return self->work.op == DL_SEND || dl_deadline_passed(self->withdrawal);
 }
 
-/* Of a message that is withdrawn. */
+/* Ends a withdrawn message that is over for its owner, and leaves its requests to
+ * MPI. */
 static void
 leave_if_over(message *self)
 {
@@ -449,11 +455,11 @@ leave_if_over(message *self)
     }
     pthread_mutex_unlock(&self->lock);
     if (is_ended && !self->is_errand) {
-        dl_work_unref(&self->work); /* the maker's; the caller has his own */
+        dl_work_unref(&self->work); /* the maker's; the caller has its own */
     }
 }
 
-/* What may end it before the message comes. */
+/* Withdraws the message after an abort, or after its deadline. */
 static void
 check_limits(message *self)
 {
@@ -479,8 +485,9 @@ check_limits(message *self)
     leave_if_over(self);
 }
 
-/* As the process ends: what MPI still has must not be pending when MPI is finalized.  The
- * message stays, for nobody to free, and so does the array. */
+/* Before MPI ends: hands pending requests to the leftovers (mpi_leftovers.h), which
+ * complete them before MPI is finalized.  Neither the message nor its array is
+ * freed. */
 static void
 end_errand(dl_mpi_errand *errand)
 {
@@ -510,7 +517,8 @@ run_errand(dl_mpi_errand *errand)
     return true;
 }
 
-/* A wait that ends early leaves the message to the runner. */
+/* A wait that ends early leaves the message pending: the runner has it, or the
+ * caller withdraws it. */
 static dl_status
 wait_message(dl_work *work, dl_deadline deadline)
 {
@@ -518,7 +526,7 @@ wait_message(dl_work *work, dl_deadline deadline)
     dl_mpi_pace pace = {.patience = dl_mpi_patience(dl_tensor_size(&self->tensor))};
 
     while (!look(self)) {
-        /* An abort ends the message, in the next look. */
+        /* An abort does not end the wait here: check_limits() withdraws the message. */
         dl_status status = dl_mpi_pause(self->comm, &pace, deadline);
         if (pace.naps > 0) {
             dl_blocked_look(atomic_load(&work->record), NULL, self->deadline);
@@ -535,7 +543,8 @@ wait_message(dl_work *work, dl_deadline deadline)
     return DL_OK;
 }
 
-/* For a caller who takes his array back at once. */
+/* Ends the message for a caller that takes its array back: blocks until MPI has
+ * cancelled it, or WITHDRAWAL has passed. */
 static void
 withdraw_message(dl_work *work)
 {
@@ -559,12 +568,12 @@ static const dl_work_ops message_ops = {
     .free = free_message,
 };
 
-/* The array's shape and strides in memory of the message's own. */
+/* Allocates a message, with a copy of the shape and strides of an array with gaps. */
 static dl_status
 keep_tensor(const dl_tensor *tensor, message **made)
 {
     size_t entries = tensor->is_contiguous ? 0 : (size_t)tensor->ndim;
-    /* Not calloc(), which in many a libc is slower than this where memory was just freed. */
+    /* Not calloc(), which in many libcs is slower where memory was just freed. */
     message *self = malloc(sizeof *self + 2 * entries * sizeof(int64_t));
 
     if (self == NULL) {
@@ -582,7 +591,7 @@ keep_tensor(const dl_tensor *tensor, message **made)
     return DL_OK;
 }
 
-/* MPI's for a user's. */
+/* Returns MPI's tag for a user's tag. */
 static int
 tag_of(int64_t tag)
 {
@@ -603,7 +612,7 @@ check_tag(const dl_mpi_comm *comm, dl_op_type op, int64_t tag)
                    dl_op_type_name((uint8_t)op), tag, last, dl_mpi_library_text());
 }
 
-/* The contents of a message that is too large to come along with its head. */
+/* Starts to send contents that are too large to follow their head. */
 static dl_status
 send_contents(message *self, int peer, size_t size)
 {
@@ -681,7 +690,8 @@ begin_receive(message *self, int peer, int tag)
     return result == 0 ? DL_OK : fail_call(self, result);
 }
 
-/* What MPI has taken before another part fails is left to it. */
+/* Posts the message.  If a part of it fails, what MPI has taken before is left to
+ * it. */
 static dl_status
 begin(message *self, const dl_message_args *args)
 {
@@ -699,8 +709,8 @@ begin(message *self, const dl_message_args *args)
     return status;
 }
 
-/* Many messages are there already, and small ones are gone as soon as they are sent: no
- * thread is asked to look after them, nor after those that the caller waits for. */
+/* Many receives find their message, and small sends complete at once: these are not
+ * added to the runner, and neither are messages that the caller waits for. */
 static dl_status
 start(message *self, const dl_message_args *args)
 {

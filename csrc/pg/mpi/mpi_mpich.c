@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * MPICH and what shares its binary interface, as Intel MPI does: handles are ints, the
- * predefined ones fixed numbers. */
+ * MPICH and the libraries that share its binary interface, such as Intel MPI: handles
+ * are ints, and the predefined ones are fixed numbers. */
 #include "pg/mpi/mpi_table.h"
 
 typedef int native_handle;

@@ -9,19 +9,20 @@
 
 #include "pg/mpi/mpi_leftovers.h"
 
-/* Naps of a wait before it is told, some milliseconds; doubled each time. */
+/* Naps of a wait, some milliseconds, before it is told to the peer; doubled each
+ * time. */
 #define FIRST_NAPS 20
 
-/* How long what is still on its way may take in the end. */
+/* How long MPI may take to send the news of a failure. */
 #define PARTING (100 * DL_MILLISECOND)
 
 typedef struct news {
     dl_mpi_history history;
-    int status; /* DL_OK: its rank only waits, and the text is not sent */
+    int status; /* DL_OK: the rank only waits, and the text is not sent */
     char text[1024];
 } news;
 
-/* News for everyone, which are left to MPI if it does not take them soon. */
+/* News for all other ranks, which are left to MPI if it does not send them soon. */
 typedef struct circular {
     news news;
     int count;
@@ -61,7 +62,7 @@ dl_mpi_differ(const dl_mpi_meeting *meeting, const dl_mpi_call calls[2])
                    low->rank, texts[0], high->rank, texts[1]);
 }
 
-/* What is not sent for want of memory, others find out by their deadline. */
+/* Without memory nothing is sent: the peer then fails by its deadline. */
 static void
 send(const dl_mpi_comm *comm, int to, const news *said, size_t size)
 {
@@ -77,7 +78,7 @@ send(const dl_mpi_comm *comm, int to, const news *said, size_t size)
         free(letter);
         return;
     }
-    /* The wait, or the process, may end before MPI has taken it. */
+    /* The wait, or the process, may end before MPI has sent it. */
     dl_mpi_leftover_add(comm->mpi, request, letter);
 }
 
@@ -166,7 +167,7 @@ dl_mpi_news_refuse(dl_mpi_meeting *meeting, int rank, const dl_mpi_card *theirs)
     return differ(meeting, &(dl_mpi_call){rank, sequence, &called});
 }
 
-/* What both remember. */
+/* Compares the operations that both ranks remember. */
 static dl_status
 compare(dl_mpi_meeting *meeting, int rank, const dl_mpi_history *theirs)
 {
@@ -184,7 +185,7 @@ compare(dl_mpi_meeting *meeting, int rank, const dl_mpi_history *theirs)
     return DL_OK;
 }
 
-/* False: there is none, or none that can be had. */
+/* Returns false if there are no news, or if they cannot be received. */
 static bool
 receive(dl_mpi_meeting *meeting, news *said, int *from)
 {
@@ -201,7 +202,7 @@ receive(dl_mpi_meeting *meeting, news *said, int *from)
     return dl_mpi_finish(comm, &request) == DL_OK;
 }
 
-/* Its rank has told everyone. */
+/* Fails with news whose sender has told all other ranks. */
 static dl_status
 repeat(dl_mpi_comm *comm, int from, news *said)
 {
@@ -228,7 +229,7 @@ dl_mpi_news_hear(dl_mpi_meeting *meeting)
     return DL_OK;
 }
 
-/* 20, 40, 80, ... */
+/* True in naps 20, 40, 80, ... */
 static bool
 is_time(int nap)
 {

@@ -1,44 +1,50 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What ranks tell each other beside their operations, so that different calls come out
- * although nobody looks at all of them: who waits for long tells what it called lately to
- * the rank that it waits for; who finds a difference tells everyone.  It is listened to
- * while waiting, and now and then otherwise.
+ * News are messages beside the operations, by which ranks detect that they called
+ * different operations although no rank compares the calls of all.  A rank that waits
+ * for long sends the calls that it remembers to the rank that it waits for; a rank that
+ * finds a difference tells all others.  Ranks listen to news while they wait, and now
+ * and then otherwise.
  *
- * Nobody misses a difference: where ranks wait for each other in a circle, the one that is
- * furthest behind hears of it from the one that waits for it, or is the one to tell. */
+ * No difference is missed: where ranks wait for each other in a cycle, the one that is
+ * furthest behind hears of it from the one that waits for it, or finds it first and
+ * tells the others. */
 #ifndef DISTLITE_PG_MPI_MPI_NEWS_H
 #define DISTLITE_PG_MPI_MPI_NEWS_H
 
 #include "pg/mpi/mpi_cards.h"
 
-/* That a rank called it as the operation with that number. */
+/* An operation that a rank called, with its sequence number. */
 typedef struct dl_mpi_call {
     int rank;
     uint64_t sequence;
     const dl_fingerprint *called;
 } dl_mpi_call;
 
-/* DL_MISMATCH, in words that name both ranks, and that a rank which hears of it repeats.
- * Where more than two differ, it may hear of another pair first. */
+/* Fails with DL_MISMATCH and a text that names both ranks; a rank that hears of the
+ * difference repeats that text.  Where more than two ranks differ, it may hear of
+ * another pair first. */
 dl_status dl_mpi_differ(const dl_mpi_meeting *meeting, const dl_mpi_call calls[2]);
 
-/* A card that does not belong to the operation: differs, and tells everyone. */
+/* Handles a card that does not belong to the operation: fails like dl_mpi_differ(), and
+ * tells all other ranks. */
 dl_status dl_mpi_news_refuse(dl_mpi_meeting *meeting, int rank,
                              const dl_mpi_card *theirs);
 
-/* Tells all other ranks that this one has given up, and why, so that whoever comes later,
- * or waits, raises as well.  Only the first call does so, and none after another rank's
- * news of that kind.  From any thread; takes 100 ms at most. */
+/* Tells all other ranks that this one has given up, and why, so that those that come
+ * later or wait raise as well.  Only the first call does so, and none after another
+ * rank's news of that kind.  From any thread; takes 100 ms at most. */
 void dl_mpi_news_give_up(dl_mpi_comm *comm, const dl_error *cause);
 
-/* Listens: DL_MISMATCH, or DL_PEER_LOST if a rank gave up. */
+/* Receives pending news.  Fails with DL_MISMATCH if calls differ, and with DL_PEER_LOST
+ * if a rank gave up. */
 dl_status dl_mpi_news_hear(dl_mpi_meeting *meeting);
 
-/* In the given nap of a wait for `rank`: listens, and tells at times. */
+/* Called in each nap of a wait for `rank`: listens to news, and in naps number 20, 40,
+ * 80, ... sends the calls of this rank to `rank`. */
 dl_status dl_mpi_news_exchange(dl_mpi_meeting *meeting, int rank, int nap);
 
-/* Takes in what nobody will listen to any more. */
+/* Receives and drops pending news, which no later call will receive. */
 void dl_mpi_news_end(dl_mpi_meeting *meeting);
 
 #endif

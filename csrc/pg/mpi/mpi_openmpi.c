@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Open MPI 4 and 5: handles are pointers, the predefined ones addresses of objects that
- * the library exports. */
+ * Open MPI 4 and 5: handles are pointers, and the predefined ones are the addresses of
+ * objects that the library exports. */
 #include <dlfcn.h>
 
 #include "pg/mpi/mpi_table.h"
 
-/* As its header has it: the address of an exported object, found when binding. */
+/* Predefined handles, set by dl_mpi_bind_openmpi(), that mpi_family.h needs by name. */
 static void *world_object;
 static void *self_object;
 static void *byte_object;

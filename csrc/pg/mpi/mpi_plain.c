@@ -6,7 +6,6 @@
 #include "base/blocking.h"
 #include "tensor/strided.h"
 
-/* An array with its bytes in a row. */
 dl_status
 dl_mpi_flatten(dl_mpi_backend *self, const dl_tensor *tensor, bool is_read,
                dl_mpi_span *span)
@@ -41,7 +40,6 @@ dl_mpi_meet_with(dl_mpi_backend *self, const dl_op_context *op, dl_bytes array,
     return DL_OK;
 }
 
-/* Before a call that waits. */
 dl_status
 dl_mpi_meet_empty(dl_mpi_backend *self, const dl_op_context *op)
 {
@@ -69,7 +67,6 @@ dl_mpi_fits(const dl_mpi_backend *self, size_t size)
     return size <= dl_mpi_meeting_room(&self->meeting);
 }
 
-/* Puts what a rank brought where it belongs. */
 void
 dl_mpi_take(dl_mpi_backend *self, int rank, size_t offset, const dl_mpi_span *span)
 {
@@ -80,7 +77,6 @@ dl_mpi_take(dl_mpi_backend *self, int rank, size_t offset, const dl_mpi_span *sp
     }
 }
 
-/* Counts and offsets of blocks in a row, whose sum an int can hold. */
 dl_mpi_parts
 dl_mpi_parts_of(const dl_mpi_backend *self, const dl_mpi_spans *spans, int *lists)
 {

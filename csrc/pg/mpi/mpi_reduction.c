@@ -3,7 +3,7 @@
 
 #include "tensor/strided.h"
 
-/* Bytes of a bool are 0 and 1 to MPI's logical operations, which integers have, too. */
+/* A bool is a byte of 0 or 1, and MPI's logical operations accept integers. */
 static dl_mpi_handle
 type_of(const dl_mpi_table *mpi, dl_dtype dtype)
 {
@@ -38,7 +38,8 @@ op_of(const dl_mpi_table *mpi, dl_reduce_op op)
     return ops[op];
 }
 
-/* Those of the kernels for bool: any, all, and an odd number of them. */
+/* The operations of the kernels for bool: any, all, and an odd number of true
+ * values. */
 static dl_mpi_handle
 logical_op_of(const dl_mpi_table *mpi, dl_reduce_op op)
 {
@@ -51,7 +52,8 @@ logical_op_of(const dl_mpi_table *mpi, dl_reduce_op op)
     return ops[op];
 }
 
-/* Ours only where MPI's is another or wrong: libraries may do theirs in hardware. */
+/* Chooses an operation of our own only where MPI's differs or is wrong, as a library
+ * may compute its own ones in hardware. */
 static dl_mpi_handle
 choose_op(const dl_mpi_world *world, dl_reduce_op op, dl_dtype worked)
 {
@@ -92,7 +94,6 @@ dl_mpi_reduction_of(const dl_mpi_backend *self, dl_reduce_op op, double factor,
     };
 }
 
-/* Whether MPI can have the array itself. */
 bool
 dl_mpi_reduction_is_plain(const dl_mpi_reduction *how, const dl_tensor *tensor)
 {
@@ -100,7 +101,6 @@ dl_mpi_reduction_is_plain(const dl_mpi_reduction *how, const dl_tensor *tensor)
            && (uintptr_t)tensor->data % how->item_size == 0;
 }
 
-/* The array in a row, scaled and widened; `shorts` has room for it unwidened. */
 void
 dl_mpi_reduction_load(const dl_mpi_reduction *how, const dl_tensor *tensor,
                       void *target, void *shorts)
@@ -122,7 +122,6 @@ dl_mpi_reduction_load(const dl_mpi_reduction *how, const dl_tensor *tensor,
     }
 }
 
-/* The way back, after the division. */
 void
 dl_mpi_reduction_store(const dl_mpi_reduction *how, const dl_tensor *tensor,
                        void *source, int divisor)
@@ -144,7 +143,6 @@ dl_mpi_reduction_store(const dl_mpi_reduction *how, const dl_tensor *tensor,
     }
 }
 
-/* Room for `count` elements, and behind them for the same unwidened. */
 dl_status
 dl_mpi_reduction_reserve(dl_buffer *buffer, const dl_mpi_reduction *how, size_t count)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reductions: small ones of what all ranks bring along when they meet, in the order of
- * ranks; others by MPI. */
+ * Reductions.  Small arrays travel along when the ranks meet, and are reduced in the
+ * order of ranks; others are reduced by MPI. */
 #include <string.h>
 
 #include "pg/mpi/mpi_plain.h"
@@ -9,7 +9,8 @@
 #include "pg/mpi/mpi_tree.h"
 #include "tensor/copy.h"
 
-/* What all ranks brought along, from `offset` bytes on, in the order of ranks. */
+/* Reduces what all ranks brought along, from `offset` bytes on, in the order of
+ * ranks. */
 static void
 fold(dl_mpi_backend *self, const dl_mpi_reduction *how, void *target, size_t offset,
      size_t count)
@@ -78,8 +79,8 @@ dl_mpi_all_reduce(dl_backend *backend, const dl_op_context *op,
     return DL_OK;
 }
 
-/* What MPI_Reduce reads of a piece.  On a root other than 0 that is a copy: MPICH 4.0
- * crashes in place there. */
+/* Sets `*input` to what MPI_Reduce reads of a piece.  On a root other than 0 that is a
+ * copy: MPICH 4.0 crashes in place there. */
 static dl_status
 piece_input(dl_mpi_backend *self, const dl_mpi_span *piece, int root,
             const void **input)
@@ -113,7 +114,7 @@ reduce_pieces(dl_mpi_backend *self, const dl_op_context *op,
     return DL_OK;
 }
 
-/* Others than the root send what they have, which stays as it is. */
+/* The arrays of ranks other than the root stay as they are. */
 dl_status
 dl_mpi_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
 {
@@ -147,7 +148,8 @@ dl_mpi_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args
     return DL_OK;
 }
 
-/* Where this rank's result is computed: not in an input, which MPI may still read. */
+/* Chooses where this rank's result is computed: not in an input, which
+ * MPI may still read. */
 static dl_status
 place_output(dl_mpi_backend *self, const dl_mpi_reduction *how, const dl_tensor *output,
              void **data)
@@ -164,7 +166,8 @@ place_output(dl_mpi_backend *self, const dl_mpi_reduction *how, const dl_tensor 
     return DL_OK;
 }
 
-/* All blocks in a row, as `self->inputs` says then; sizes are of what is added up. */
+/* Makes all blocks contiguous and describes them in `self->inputs`, with their
+ * sizes after widening. */
 static dl_status
 place_inputs(dl_mpi_backend *self, const dl_mpi_reduction *how,
              const dl_reduce_scatter_args *args)
@@ -217,7 +220,7 @@ reduce_scatter_at_once(dl_mpi_backend *self, const dl_op_context *op,
     return dl_mpi_called(self, op, result, "MPI_Reduce_scatter");
 }
 
-/* Each block to its rank, where all together are more than an int counts. */
+/* Reduces each block to its rank, where all blocks together exceed one call of MPI. */
 static dl_status
 reduce_each(dl_mpi_backend *self, const dl_op_context *op, const dl_mpi_reduction *how,
             void *data)

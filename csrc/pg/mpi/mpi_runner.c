@@ -7,11 +7,11 @@
 #include "base/thread.h"
 #include "pg/mpi/mpi_world.h"
 
-/* Between two looks at all errands: first as long as somebody may still come to wait,
- * then longer and longer. */
+/* Between two looks at all errands: short at first, as long as a thread may still come
+ * to wait, then doubled. */
 #define FIRST_NAP (50 * INT64_C(1000))
 #define LONGEST_NAP DL_MILLISECOND
-/* Between two calls of MPI without errands. */
+/* Between two calls of MPI if there are no errands. */
 #define IDLE_NAP (10 * DL_MILLISECOND)
 
 static struct {
@@ -26,7 +26,7 @@ static struct {
     .errands = {&state.errands, &state.errands},
 };
 
-/* All errands, once.  True: some are done. */
+/* Looks at all errands once.  Returns whether some of them are done. */
 static bool
 look_at_all(dl_list *errands)
 {
@@ -88,7 +88,7 @@ run(void *argument)
     return NULL;
 }
 
-/* MPI is about to end: no more calls from here. */
+/* Called before MPI ends: the thread stops, and the errands that are left are ended. */
 static void
 stop(void)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Looks after messages under way that nobody waits for: MPI goes on only while it is
- * called.  One thread for the process.  Without such messages it calls MPI now and then:
- * over some networks what a rank has sent leaves it only when it calls MPI again, and the
- * rank may be waiting elsewhere by then, as in a store, for the one that it was sent to. */
+ * Polls messages in flight that no thread waits for, as MPI makes progress only while
+ * it is called.  One thread serves the process.  Without such messages it calls MPI now
+ * and then: over some networks what a rank has sent leaves it only when it calls MPI
+ * again, and by then the rank may be waiting elsewhere, as in a store, for the receiver
+ * of that message. */
 #ifndef DISTLITE_PG_MPI_MPI_RUNNER_H
 #define DISTLITE_PG_MPI_MPI_RUNNER_H
 
@@ -12,17 +13,17 @@
 
 typedef struct dl_mpi_errand {
     dl_list node; /* guarded by the runner's lock */
-    /* One look, without locks, which does not wait.  True: done, and the runner knows it
-     * no more. */
+    /* Polls once, without blocking; called without locks.  Returns true once the errand
+     * is done: the runner then no longer has it. */
     bool (*look)(struct dl_mpi_errand *errand);
-    /* MPI is about to end, and nobody looks after it any more. */
+    /* Called before MPI ends, instead of further looks. */
     void (*end)(struct dl_mpi_errand *errand);
 } dl_mpi_errand;
 
-/* From any thread, any number of times: from now on MPI is called. */
+/* Starts the runner, which calls MPI from now on; from any thread, idempotent. */
 dl_status dl_mpi_runner_start(void);
 
-/* From any thread; the errand stays in place until its look says that it is done. */
+/* Adds an errand, from any thread.  It stays in place until its look returns true. */
 dl_status dl_mpi_runner_add(dl_mpi_errand *errand);
 
 #endif

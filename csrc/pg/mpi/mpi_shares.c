@@ -3,20 +3,21 @@
 
 #include <string.h>
 
-/* A part is folded while the next one is on its way: half of what a core's cache has, with
- * what it is folded into. */
+/* A part is reduced while the next one is in flight; with its target it takes half
+ * of a core's cache. */
 #define PART ((size_t)256 << 10)
 
-/* With less for each rank, a message for each costs more than sending all in few. */
+/* With smaller shares, a message for each costs more than whole arrays in few
+ * messages. */
 #define LEAST_SHARE 1024
 
-/* One step: a share of ours to `to`, and this rank's share from `from`. */
+/* One step: sends a share to `to`, and receives this rank's share from `from`. */
 typedef struct step {
     const dl_mpi_reduction *how;
     dl_mpi_span outgoing;
-    const char *ours;   /* what is folded with theirs */
-    dl_mpi_span folded; /* where to */
-    char *inboxes;      /* two, of a part each */
+    const char *ours;   /* what the received share is reduced with */
+    dl_mpi_span folded; /* where the result goes */
+    char *inboxes;      /* two, of one part each */
     int to, from;
 } step;
 
@@ -33,7 +34,7 @@ dl_mpi_shares_pay(const dl_mpi_backend *self, const dl_mpi_reduction *how, size_
            && size / (size_t)self->size >= LEAST_SHARE;
 }
 
-/* Each rank's share of an array of so many bytes, as `self->outputs`. */
+/* Divides an array into one share for each rank, described by `self->outputs`. */
 static void
 divide(dl_mpi_backend *self, const dl_mpi_reduction *how, const dl_mpi_span *data)
 {
@@ -47,7 +48,8 @@ divide(dl_mpi_backend *self, const dl_mpi_reduction *how, const dl_mpi_span *dat
     }
 }
 
-/* The part at `at`, of a share that ends there or before: nothing. */
+/* Describes the part that begins `at` bytes into a share; it is empty at the
+ * share's end and beyond. */
 static dl_mpi_part
 part_at(const dl_mpi_backend *self, char *data, size_t size, size_t at)
 {
@@ -78,7 +80,7 @@ expect(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request
                         "MPI_Irecv");
 }
 
-/* What came for `at`, folded. */
+/* Waits for the part at `at`, and reduces it. */
 static dl_status
 take(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
 {
@@ -110,8 +112,8 @@ give(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
         "MPI_Isend");
 }
 
-/* The next part is offered before this one is folded.  Shares differ by an element, so one
- * side may have a part more. */
+/* The next part is posted before this one is reduced.  Shares may differ by one
+ * element, so one side may have one part more. */
 static dl_status
 walk(dl_mpi_backend *self, const step *step)
 {
@@ -132,7 +134,8 @@ walk(dl_mpi_backend *self, const step *step)
     return DL_OK;
 }
 
-/* This rank's share of all arrays into `target`, which may be where it lies. */
+/* Reduces this rank's share of all arrays into `target`, which may be
+ * where its own lies. */
 static dl_status
 fold_share(dl_mpi_backend *self, const dl_mpi_reduction *how, char *target,
            char *inboxes)

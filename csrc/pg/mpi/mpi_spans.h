@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Blocks as MPI takes them: bytes in a row each, and where asked for, one behind the
- * other.  What lies differently goes through a copy. */
+ * Blocks as MPI takes them: each contiguous and, where asked for, each directly behind
+ * the one before.  Blocks that lie differently go through a copy. */
 #ifndef DISTLITE_PG_MPI_MPI_SPANS_H
 #define DISTLITE_PG_MPI_MPI_SPANS_H
 
@@ -16,7 +16,7 @@ typedef struct dl_mpi_span {
 typedef struct dl_mpi_spans {
     dl_mpi_span *spans; /* by rank */
     int count;
-    size_t size; /* of all */
+    size_t size; /* of all blocks */
     bool is_even;
     dl_buffer copy;
 } dl_mpi_spans;
@@ -24,20 +24,20 @@ typedef struct dl_mpi_spans {
 dl_status dl_mpi_spans_init(dl_mpi_spans *spans, int count);
 void dl_mpi_spans_fini(dl_mpi_spans *spans);
 
-/* Sizes alone. */
+/* Sets the sizes only. */
 void dl_mpi_spans_measure(dl_mpi_spans *spans, const dl_tensor *blocks);
 
 typedef enum dl_mpi_lie {
     DL_MPI_ANYWHERE,
     DL_MPI_IN_A_ROW,
-    DL_MPI_COPIED, /* whatever they lie like */
+    DL_MPI_COPIED, /* even if they are contiguous */
 } dl_mpi_lie;
 
-/* Where they are, or will be; copies nothing. */
+/* Sets where the blocks are, or will be after dl_mpi_spans_read(); copies nothing. */
 dl_status dl_mpi_spans_place(dl_mpi_spans *spans, const dl_tensor *blocks,
                              dl_mpi_lie lie);
 
-/* Into copies, and out of them. */
+/* Copy blocks that do not stay in place into the copy, and back. */
 void dl_mpi_spans_read(const dl_mpi_spans *spans, const dl_tensor *blocks);
 void dl_mpi_spans_write(const dl_mpi_spans *spans, const dl_tensor *blocks);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The binary interface that MPI 5 fixes for all libraries: handles are pointers, the
- * predefined ones small numbers. */
+ * The binary interface that MPI 5 defines for all libraries: handles are pointers, and
+ * the predefined ones are small numbers. */
 #include <string.h>
 
 #include "pg/mpi/mpi_table.h"
@@ -28,7 +28,7 @@ dl_mpi_bind_standard(void *handle, const char *text, dl_mpi_table *table)
     table->eager_size = 4000;
     table->world = DL_MPI_WORLD;
     table->self = DL_MPI_SELF;
-    /* Intel MPI 2021.18 has this one and the next smaller, which aborts, exchanged. */
+    /* Intel MPI 2021.18 exchanges this one and the next smaller, which aborts. */
     table->errors_return = strncmp(text, "Intel(R) MPI", 12) == 0 ? 0x142 : 0x143;
     table->byte = DL_MPI_BYTE;
     table->int8 = 0x240;

@@ -3,16 +3,16 @@
 
 #include "pg/mpi/mpi_cards.h"
 
-/* Operations between two meetings: they bound what ranks that run ahead leave lying at
- * the others, and when a difference comes out. */
+/* Operations between two meetings.  They bound how many messages a rank that runs ahead
+ * leaves queued at others, and how late a difference is detected. */
 #define MOST_AHEAD 64
 
-/* Ranks are counted from the root on: the parent of a place is it without its lowest bit,
- * and below it are as many places as that bit says. */
+/* A place is a rank's number from the root on.  Its parent is the place without its
+ * lowest bit, and its subtree has as many places as the value of that bit. */
 typedef struct place {
     int root;
     int number;
-    int below; /* with itself; a power of two at least as large as there are places */
+    int below; /* size of its subtree, itself included, up to a power of two */
 } place;
 
 static place
@@ -33,7 +33,7 @@ parent_of(int number)
     return number & (number - 1);
 }
 
-/* An array comes down through each place between the root's and the parent's. */
+/* An array comes down through each place from the root to the parent. */
 static void
 add_above(const dl_mpi_comm *comm, const dl_op_context *op, int parent,
           dl_awaited *awaited)
@@ -47,7 +47,7 @@ add_above(const dl_mpi_comm *comm, const dl_op_context *op, int parent,
     }
 }
 
-/* Arrays come up from all places below, in their order. */
+/* Arrays come up from all places of the subtree, in their order. */
 static void
 add_below(const dl_mpi_comm *comm, const dl_op_context *op, int child,
           dl_awaited *awaited)
@@ -60,7 +60,7 @@ add_below(const dl_mpi_comm *comm, const dl_op_context *op, int child,
     }
 }
 
-/* The partner at the place `number`, with all below it. */
+/* The partner at the place `number`, whose subtree has `below` places. */
 static dl_mpi_partner
 partner_at(const dl_mpi_comm *comm, const place *own, int number, int below)
 {
@@ -70,7 +70,7 @@ partner_at(const dl_mpi_comm *comm, const place *own, int number, int below)
     return (dl_mpi_partner){rank, rank, below < left ? below : left, NULL};
 }
 
-/* A message of the root's card and array, at `at`. */
+/* Receives the root's card and array into the buffer, at `at`. */
 static dl_status
 receive_from_above(dl_mpi_meeting *meeting, const dl_op_context *op, const place *own,
                    size_t at)
@@ -82,7 +82,7 @@ receive_from_above(dl_mpi_meeting *meeting, const dl_op_context *op, const place
     return dl_mpi_cards_receive(meeting, op, &parent, &at);
 }
 
-/* The largest part of the tree first: it has the longest way to go. */
+/* The largest subtree comes first: its arrays have the longest way. */
 static dl_status
 send_below(dl_mpi_meeting *meeting, const dl_op_context *op, const place *own,
            size_t at)
@@ -112,7 +112,8 @@ go_down(dl_mpi_meeting *meeting, const dl_op_context *op, int root)
     return send_below(meeting, op, &own, at);
 }
 
-/* Places lie in the buffer in their order, as those below each follow one another. */
+/* Cards lie in the buffer in the order of places, as the places of a subtree
+ * are consecutive. */
 static dl_status
 go_up(dl_mpi_meeting *meeting, const dl_op_context *op, int root)
 {
@@ -136,8 +137,9 @@ go_up(dl_mpi_meeting *meeting, const dl_op_context *op, int root)
     return dl_mpi_cards_sent(meeting, op);
 }
 
-/* With a meeting before it now and then, of cards only: even if all ranks took themselves
- * for roots, what they bring would have room.  All count alike, or the cards differ. */
+/* Begins an operation.  Every so many operations all ranks meet first, with cards only:
+ * if every rank took itself for the root, their arrays would not have room.  All ranks
+ * count alike, or the cards differ. */
 static dl_status
 begin(dl_mpi_meeting *meeting, const dl_op_context *op, dl_bytes array)
 {

@@ -17,40 +17,41 @@ static struct {
     uint32_t fork_generation;
     /* any thread */
     atomic_bool is_forsaken;
-    atomic_bool is_ending; /* MPI_Finalize has been called, by anybody */
+    atomic_bool is_ending; /* some part of the program has called MPI_Finalize */
     _Atomic(void (*)(void)) at_end;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* What MPI_Init, or a network's library in it, puts handlers on. */
+/* Signals for which MPI_Init, or a network's library in it, installs handlers. */
 static const struct taken_signal {
     int number;
     bool is_ending;
 } taken_signals[] = {
-    /* To print C frames, which is kept unless somebody wanted to see crashes before. */
+    /* These handlers print C frames, and stay unless the program had one of its own. */
     {SIGSEGV, false},
     {SIGBUS, false},
     {SIGFPE, false},
     {SIGILL, false},
     {SIGABRT, false},
-    /* To call exit(), which then waits in MPI for the other ranks: never kept. */
+    /* These handlers call exit(), which then waits in MPI for the other ranks:
+     * they never stay. */
     {SIGINT, true},
     {SIGTERM, true},
 };
 #define TAKEN_SIGNALS (sizeof taken_signals / sizeof *taken_signals)
 
-/* Where the sizes of a launcher's worlds are said. */
+/* The environment variables in which launchers publish the size of a world. */
 static const struct launcher {
     const char *variable;
     const char *title;
-    bool is_part; /* the size may be of a part of MPI's world, but not if that is 1 */
+    bool is_part; /* the size may be of a part of MPI's world, unless that is 1 */
 } launchers[] = {
     {"OMPI_COMM_WORLD_SIZE", "Open MPI's mpirun", false},
     {"PMI_SIZE", "an mpirun of MPICH or Intel MPI", false},
-    /* The number of one component in a heterogeneous job. */
+    /* In a heterogeneous job, the number of one component's tasks. */
     {"SLURM_STEP_NUM_TASKS", "srun", true},
 };
 
-/* As MPI calls them.  The type is known: there is a function for each. */
+/* User functions for MPI.  The type is known: there is a function for each. */
 #define PICK(name, op, dtype)                                            \
     static void name(void *in, void *inout, int *count, void *type)      \
     {                                                                    \
@@ -90,7 +91,7 @@ dl_mpi_world_admit(void)
                                     "(MPI_Finalize)");
 }
 
-/* Nothing of ours may call MPI once it ends. */
+/* Stops what calls MPI on its own, since nothing may call it once it ends. */
 static void
 prepare_end(void)
 {
@@ -101,8 +102,8 @@ prepare_end(void)
     }
 }
 
-/* As MPI_Finalize begins; mpi4py calls that, too.  MPI may be called until this returns:
- * what it has not completed by then, it finds pending. */
+/* Called as MPI_Finalize begins; mpi4py may call that, too.  MPI may be called until
+ * this returns; MPI_Finalize finds pending what MPI has not completed by then. */
 static void
 close_world(void)
 {
@@ -113,7 +114,7 @@ close_world(void)
     atomic_store(&state.is_ending, true);
 }
 
-/* At exit, if MPI was started here.  A forked child that exits has no part in it. */
+/* Called at exit, if MPI was started here.  A forked child that exits does nothing. */
 static void
 end_mpi(void)
 {
@@ -148,7 +149,8 @@ dl_mpi_world_progress(void)
     }
 }
 
-/* Whoever wanted to see crashes before, as faulthandler does, still does so after. */
+/* A handler of the program that reports crashes, as that of
+ * faulthandler, stays in place. */
 static int
 init_thread(const dl_mpi_table *mpi, int *provided)
 {
@@ -166,7 +168,8 @@ init_thread(const dl_mpi_table *mpi, int *provided)
     return result;
 }
 
-/* Whoever is first starts MPI, and only who started it ends it: mpi4py does the same. */
+/* The first part of the program that needs MPI starts it, and only that part ends it:
+ * mpi4py does the same. */
 static dl_status
 start(const dl_mpi_table *mpi)
 {
@@ -199,8 +202,8 @@ start(const dl_mpi_table *mpi)
     return DL_OK;
 }
 
-/* A launcher of another MPI starts ranks which this one's library takes for worlds of
- * one each, without a word. */
+/* Ranks that a launcher of another MPI has started would each be a world of one to this
+ * library, without an error. */
 static dl_status
 check_launcher(const dl_mpi_world *world)
 {
@@ -218,13 +221,13 @@ check_launcher(const dl_mpi_world *world)
                            dl_mpi_library.variable);
         }
         if (text != NULL) {
-            break; /* a launcher inside the other's job */
+            break; /* the next launchers, if any, started the job around this one */
         }
     }
     return DL_OK;
 }
 
-/* Once for the process, and never freed: MPI ends before whoever could. */
+/* Made once for the process and never freed, as MPI ends before they could be. */
 static dl_status
 create_ops(dl_mpi_world *world)
 {
