@@ -7,7 +7,7 @@
 
 #include "pg/cpu/health/failure_notice.h"
 
-/* A rank that lists fewer interfaces than the other is reached by as many. */
+/* If the two ranks list different numbers of interfaces, the smaller number is used. */
 static int
 count_links(const dl_link_options *options, const dl_way *way)
 {
@@ -53,7 +53,7 @@ dl_bundle_forget(dl_bundle *bundle)
     *bundle = (dl_bundle){0};
 }
 
-/* All at the same time: one round trip whatever their number. */
+/* Opens all links at the same time, in one round trip whatever their number. */
 dl_status
 dl_bundle_open(dl_bundle *bundle)
 {
@@ -70,7 +70,7 @@ dl_bundle_open(dl_bundle *bundle)
     return DL_OK;
 }
 
-/* The link that carries the byte at `position`. */
+/* Returns the link that carries the byte at `position`. */
 static dl_link *
 link_at(const dl_bundle *bundle, uint64_t position)
 {
@@ -79,7 +79,8 @@ link_at(const dl_bundle *bundle, uint64_t position)
     return &bundle->links[stripe % (uint64_t)bundle->count];
 }
 
-/* Leaves of the parts what the stripe at `position` has room for; returns their count. */
+/* Shortens the parts to the rest of the stripe at `position`, and returns how many
+ * remain. */
 static int
 cut(const dl_bundle *bundle, uint64_t position, struct iovec *parts, int count)
 {
@@ -151,7 +152,8 @@ dl_bundle_shutdown(dl_bundle *bundle)
     }
 }
 
-/* Before it is open one of the missing links is enough: the rest are looked at with it. */
+/* While the bundle is not open, one of the missing links is enough: its event leads to
+ * a look at all of them. */
 int
 dl_bundle_poll(const dl_bundle *bundle, short events, struct pollfd *entries)
 {

@@ -1,65 +1,70 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A stream of bytes between two ranks over all interfaces that both of them list: one
- * link for each, and the stream cut into stripes of equal size, which the links carry in
- * turn.  Both sides count the bytes, so that nothing but the stream itself is sent, and
- * nothing arrives out of order.  The kernel's buffers hold more than a stripe: while
- * one link sends, the next one is filled.
+ * link per interface.  The stream is cut into stripes of equal size, which the links
+ * carry in turn.  Both sides count the bytes, so that nothing but the stream itself is
+ * sent, and nothing arrives out of order.  The kernel's buffers hold more than a
+ * stripe: while one link sends, the next one is filled.
  *
  *      stream   | stripe 0 | stripe 1 | stripe 2 | stripe 3 | ...
  *      link          0          1          0          1
  *
- * With one interface it is that one link.  Like a link it never blocks, and knows bytes,
- * not frames, but for the last one. */
+ * With one interface the bundle is a single link.  Like a link it never blocks, and
+ * knows bytes, not frames, except for the farewell. */
 #ifndef DISTLITE_PG_CPU_TCP_BUNDLE_H
 #define DISTLITE_PG_CPU_TCP_BUNDLE_H
 
 #include "pg/cpu/tcp/link.h"
 
-/* Half of a connection's smallest usual buffer, and large beside the cost of a call. */
+/* Half of the smallest usual buffer of a connection, and large compared with the cost
+ * of a system call. */
 #define DL_STRIPE_SIZE ((size_t)64 << 10)
 
-/* Entries that dl_bundle_poll() fills at most. */
+/* Most entries that dl_bundle_poll() fills. */
 #define DL_BUNDLE_POLLS 2
 
 typedef struct dl_bundle {
     dl_link *links;
     int count;
-    bool is_open;     /* all links are */
-    uint64_t written; /* bytes of the stream */
+    bool is_open;     /* all links are open */
+    uint64_t written; /* bytes of the stream so far */
     uint64_t read;
 } dl_bundle;
 
-/* `options` are those of each link but for address and lane.  As many links as both
- * `way` and the listener, which is this rank's, have addresses. */
+/* Initialises a bundle of as many links as both `way`, the peer's, and the listener,
+ * this rank's, have addresses.  `options` are those of each link; address, token and
+ * lane are filled in here. */
 dl_status dl_bundle_init(dl_bundle *bundle, const dl_link_options *options,
                          const dl_way *way);
 void dl_bundle_fini(dl_bundle *bundle);
 
-/* In a forked child, whose descriptors are closed: frees memory only. */
+/* Frees memory in a forked child, where the descriptors are closed already. */
 void dl_bundle_forget(dl_bundle *bundle);
 
-/* A step towards being open, as dl_link_open() for each. */
+/* Advances the opening of each link, as dl_link_open() does. */
 dl_status dl_bundle_open(dl_bundle *bundle);
 
-/* As dl_link_write() and dl_link_read(), up to the end of a stripe: 0 bytes mean that
- * nothing could be moved.  They change the entries of `parts`. */
+/* Write and read like dl_link_write() and dl_link_read(), up to the end of the current
+ * stripe; `*size` is 0 if nothing could be moved.  Both change the entries of
+ * `parts`. */
 dl_status dl_bundle_write(dl_bundle *bundle, struct iovec *parts, int count,
                           size_t *size);
 dl_status dl_bundle_read(dl_bundle *bundle, struct iovec *parts, int count,
                          size_t *size);
 
-/* The last frame of the stream: why this rank ends it.  Best effort: it finds room in the
- * buffers of a connection that takes anything at all. */
+/* Writes the last frame of the stream, with the reason why this rank ends it.  Best
+ * effort: a connection that accepts data at all has room for it. */
 void dl_bundle_farewell(dl_bundle *bundle, const dl_error *cause);
 
-/* Nothing more will be written. */
+/* Shuts the links down for writing. */
 void dl_bundle_shutdown(dl_bundle *bundle);
 
-/* What to poll(2) for, at most DL_BUNDLE_POLLS entries; returns their number. */
+/* Fills what to poll(2) for, at most DL_BUNDLE_POLLS entries, and returns their
+ * number. */
 int dl_bundle_poll(const dl_bundle *bundle, short events, struct pollfd *entries);
 
-/* Whether it waits for the other rank's call, so that the listener is worth a look. */
+/* Returns true if the bundle waits for the other rank's call, so that the listener has
+ * to be polled as well. */
 bool dl_bundle_awaits_call(const dl_bundle *bundle);
 
 static inline const dl_link_options *

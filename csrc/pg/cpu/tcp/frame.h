@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What goes over the TCP connections between ranks: frames, each a head of fixed size
- * and a payload.  The only file that knows how a head lies in bytes (docs/wire.md); what
- * its fields mean depends on the kind, and is said here, but looked at elsewhere. */
+ * The frames that are sent over the TCP connections between ranks, each a head of fixed
+ * size and a payload.  This is the only file that knows the layout of a head in bytes
+ * (docs/wire.md).  The meaning of its fields depends on the kind; it is documented
+ * here, and used elsewhere. */
 #ifndef DISTLITE_PG_CPU_TCP_FRAME_H
 #define DISTLITE_PG_CPU_TCP_FRAME_H
 
@@ -14,15 +15,16 @@
 /* "DLF2": the last byte is the version. */
 #define DL_HEAD_MAGIC 0x32464c44u
 
-/* Largest payload: a message may be cut, so that something else can come between. */
+/* Largest payload: longer messages are cut, so that another frame can be sent in
+ * between. */
 #define DL_PART_LIMIT (1u << 20)
 
-/* Never renumbered. */
+/* The numbers never change. */
 typedef enum dl_head_kind {
-    DL_HEAD_HELLO = 1,    /* first on a connection: who calls whom, and what for */
-    DL_HEAD_PROBE = 2,    /* the same, of one who only wants to see it end */
-    DL_HEAD_DATA = 3,     /* a part of a collective's message, with its fingerprint */
-    DL_HEAD_FAREWELL = 4, /* last on a connection: why */
+    DL_HEAD_HELLO = 1, /* first on a connection: the caller, the callee and the use */
+    DL_HEAD_PROBE = 2, /* like HELLO, from a caller that only waits for the end */
+    DL_HEAD_DATA = 3,  /* part of a collective's message, with its fingerprint */
+    DL_HEAD_FAREWELL = 4, /* last on a connection: the reason for its end */
     DL_HEAD_MESSAGE = 5,  /* a frame of sends and receives */
     DL_HEAD_KIND_COUNT = 6,
 } dl_head_kind;
@@ -30,7 +32,7 @@ typedef enum dl_head_kind {
 /*           HELLO, PROBE     DATA             FAREWELL    MESSAGE
  * detail    use              -                -           kind of frame
  * dtype     -                dtype            -           dtype
- * size      of the payload, which follows: token and group name; elements; text; contents
+ * size      bytes of payload: token, group name; elements; text; contents
  * root      callee's rank    root             dl_status   -
  * code      -                detail           -           opaque dtype's code
  * id        caller's rank    sequence number  -           id
@@ -52,7 +54,8 @@ typedef struct dl_head {
 
 void dl_head_put(uint8_t bytes[DL_HEAD_SIZE], const dl_head *head);
 
-/* False: not a head of this version, or larger than allowed. */
+/* Returns false if the bytes are not a head of this version, or the payload is larger
+ * than allowed. */
 bool dl_head_take(const uint8_t bytes[DL_HEAD_SIZE], dl_head *head);
 
 #endif

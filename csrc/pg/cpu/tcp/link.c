@@ -10,7 +10,7 @@
 #include "net/socket.h"
 #include "pg/cpu/health/failure_notice.h"
 
-/* A rank that is about to call does so well within it. */
+/* Time before the probe: a rank that is about to call does so well within it. */
 #define PROBE_AFTER DL_WAIT_SLICE
 
 void
@@ -38,7 +38,7 @@ fail_lost(const dl_link *link, const char *what)
     return dl_fail(DL_PEER_LOST, "%s %s", peer, what);
 }
 
-/* By the system's word for it. */
+/* Fails with the meaning of an errno. */
 static dl_status
 fail_errno(const dl_link *link, int error)
 {
@@ -59,7 +59,7 @@ fail_errno(const dl_link *link, int error)
     return fail_lost(link, what);
 }
 
-/* Does not wait for the answer: has_answered() asks for it. */
+/* Starts to connect, and does not wait for the result: has_answered() checks it. */
 static dl_status
 dial(const dl_link *link, int *fd)
 {
@@ -75,7 +75,8 @@ dial(const dl_link *link, int *fd)
     return DL_OK;
 }
 
-/* Whether the connection that `fd` was dialled for stands; a failure if it never will. */
+/* Sets `*is_there` if the connection of `fd` is established; fails if it never will
+ * be. */
 static dl_status
 has_answered(const dl_link *link, int fd, bool *is_there)
 {
@@ -91,7 +92,7 @@ has_answered(const dl_link *link, int fd, bool *is_there)
     return DL_OK;
 }
 
-/* The first bytes of a connection find room in its buffers. */
+/* Sends the hello.  The first bytes of a connection always fit into its buffers. */
 static dl_status
 introduce(const dl_link *link, int fd, bool is_probe)
 {
@@ -116,8 +117,9 @@ introduce(const dl_link *link, int fd, bool is_probe)
     return status;
 }
 
-/* The higher rank's way: dial, and introduce oneself once that has been answered.  What
- * follows may be sent at once, because the callee's kernel keeps it until it is read. */
+/* The part of the higher rank: connects, and sends the hello once the connection is
+ * established.  Data may follow at once, because the callee's kernel keeps them until
+ * they are read. */
 dl_status
 dl_link_call(dl_link *link)
 {
@@ -134,7 +136,8 @@ dl_link_call(dl_link *link)
     return DL_OK;
 }
 
-/* The other process lives, but not in this group. */
+/* Fails with the notice that the probe has received: the other process is alive, but no
+ * longer in this group. */
 static dl_status
 fail_notice(const dl_link *link, const uint8_t *frame, size_t size)
 {
@@ -153,7 +156,8 @@ fail_notice(const dl_link *link, const uint8_t *frame, size_t size)
                                   frame + DL_HEAD_SIZE);
 }
 
-/* A connection of its own, which ends when the other process does, or its group. */
+/* The probe is a connection of its own, which ends when the other process or its group
+ * does. */
 dl_status
 dl_link_look(dl_link *link)
 {
@@ -179,8 +183,8 @@ dl_link_look(dl_link *link)
     return is_fine ? DL_OK : fail_lost(link, "exited, was killed, or left");
 }
 
-/* The lower rank's way.  Before the probe nothing shows whether the other one lives: it
- * may take its time, or never come. */
+/* The part of the lower rank.  Before the probe it cannot tell whether the other rank
+ * is alive, late, or never going to call. */
 static dl_status
 be_called(dl_link *link)
 {
@@ -215,7 +219,8 @@ dl_link_open(dl_link *link)
                                                    : be_called(link);
 }
 
-/* EAGAIN and EINTR are no failures: the caller comes again, and looks for signals itself. */
+/* EAGAIN and EINTR are not failures: the caller tries again, and checks for signals
+ * itself. */
 dl_status
 dl_link_write(dl_link *link, struct iovec *parts, int count, size_t *size)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One connection to a rank on another host, for one use in one group, so that no bytes of
- * different uses have to be told apart.  Made when it is first needed: of the two ranks the
- * higher calls, the lower is called; while it waits for that, it looks by a probe
- * whether the other still lives.  Never blocks; knows bytes, not frames. */
+ * One connection to a rank on another host, for one use in one group, so that bytes of
+ * different uses need not be told apart.  It is made when it is first needed: the
+ * higher of the two ranks calls, the lower is called.  While the lower rank waits for
+ * the call, it checks with a probe, a second connection, whether the other rank is
+ * alive.  A link never blocks, and knows bytes, not frames. */
 #ifndef DISTLITE_PG_CPU_TCP_LINK_H
 #define DISTLITE_PG_CPU_TCP_LINK_H
 
@@ -14,15 +15,15 @@
 #include "pg/cpu/tcp/listener.h"
 
 typedef struct dl_link_options {
-    const char *group; /* its name; these three are borrowed */
+    const char *group; /* this and the next two are borrowed */
     const dl_peer *there;
-    dl_listener *listener; /* this process's */
-    dl_address address;    /* the other's */
-    uint64_t family;       /* the group's (pg/cpu/family.h) */
+    dl_listener *listener; /* of this process */
+    dl_address address;    /* of the other rank */
+    uint64_t family;       /* of the group (pg/cpu/family.h) */
     uint8_t token[DL_TOKEN_SIZE];
-    int rank; /* this one */
-    int peer; /* the other */
-    int lane; /* of several links between the two, for the same use */
+    int rank; /* this rank */
+    int peer; /* the other rank */
+    int lane; /* index among the links of the same use between the two */
     dl_call_use use;
 } dl_link_options;
 
@@ -30,32 +31,33 @@ typedef struct dl_link {
     dl_link_options options;
     int fd; /* -1: none yet */
     int probe;
-    bool is_open;         /* `fd` is, and has been introduced */
-    bool is_looking;      /* the probe was tried */
+    bool is_open;         /* `fd` is connected, and the hello was sent or received */
+    bool is_looking;      /* the probe's hello was sent */
     int64_t wanted_since; /* 0: not wanted yet */
 } dl_link;
 
 void dl_link_init(dl_link *link, const dl_link_options *options);
 void dl_link_fini(dl_link *link);
 
-/* A step towards being open, as link->is_open says.  DL_PEER_LOST: the other has ended,
- * or cannot be reached; DL_CLOSED: it has left the group, in order; DL_INTERNAL: no
- * descriptors; else: why it has given up the group. */
+/* Advances the opening of the link; link->is_open tells when it is complete.
+ * DL_PEER_LOST: the other rank has ended, or cannot be reached.  DL_CLOSED: it has left
+ * the group in order.  DL_INTERNAL: no descriptor is available.  Any other failure is
+ * the reason why the other rank has given up the group. */
 dl_status dl_link_open(dl_link *link);
 
-/* The two ways to it, of which dl_link_open() takes the one that is this rank's.  To call
- * the other: open in the end; and to look, by a probe, whether its process lives, which
- * never opens the link. */
+/* The two parts of dl_link_open(), which takes the one of this rank's role.
+ * dl_link_call() calls the other rank, and opens the link.  dl_link_look() checks by a
+ * probe whether the other process is alive, and never opens the link. */
 dl_status dl_link_call(dl_link *link);
 dl_status dl_link_look(dl_link *link);
 
-/* What of the parts could be moved without waiting; nothing before the link is open.
- * DL_PEER_LOST: the connection ended. */
+/* Move as many bytes of the parts as is possible without blocking; `*size` is their
+ * number, 0 while the link is not open.  DL_PEER_LOST: the connection has ended. */
 dl_status dl_link_write(dl_link *link, struct iovec *parts, int count, size_t *size);
 dl_status dl_link_read(dl_link *link, struct iovec *parts, int count, size_t *size);
 
-/* What to poll(2) for on behalf of the link; the listener's is one entry more, of the
- * caller. */
+/* Returns what to poll(2) for on behalf of the link.  The caller adds the listener's
+ * descriptor itself. */
 struct pollfd dl_link_poll(const dl_link *link, short events);
 
 #endif

@@ -13,14 +13,15 @@
 #include "net/socket.h"
 #include "pg/cpu/family.h"
 
-/* Of a group's name; what stands behind it is told apart by ranks. */
+/* Bytes of a group's name in a hello; groups whose names differ only beyond them are
+ * told apart by their ranks. */
 #define NAME_LIMIT 1024u
 #define HELLO_LIMIT (DL_HEAD_SIZE + DL_TOKEN_SIZE + NAME_LIMIT)
 
-/* A caller speaks at once; who does not is no rank. */
+/* Time for a hello.  A rank sends it at once; a caller that does not is not a rank. */
 #define STRANGER_PATIENCE (10 * DL_SECOND)
 
-/* Reads of 4 KiB, before who is answered is hung up on. */
+/* Reads of 4 KiB from a caller that was answered, before it is disconnected. */
 #define DRAINS 64
 
 typedef struct visitor {
@@ -59,15 +60,14 @@ dl_call_put(dl_buffer *buffer, const dl_call *call, const uint8_t token[DL_TOKEN
     return dl_buffer_check(buffer);
 }
 
-/* Options are set before anybody calls: accepted sockets have those of the listening
- * one. */
+/* Sets the options on the listening socket: accepted sockets inherit them. */
 static dl_status
 listen_at(const dl_address *address, int *made)
 {
     dl_address at = *address;
     int fd;
 
-    at.socket.ip4.sin_port = 0; /* the same place in both families */
+    at.socket.ip4.sin_port = 0; /* the port has the same offset in both families */
     if (!dl_socket_open(at.socket.any.sa_family, &fd)) {
         return dl_fail(DL_INTERNAL, "opening a socket: %s", strerror(errno));
     }
@@ -79,13 +79,14 @@ listen_at(const dl_address *address, int *made)
         return dl_fail(DL_NETWORK, "listening at %s: %s", text, strerror(error));
     }
     dl_socket_set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    /* Callers speak first: whoever is accepted has said who it is, as a rule. */
+    /* Callers send first: usually the hello is there when the connection is
+     * accepted. */
     dl_socket_set_option(fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, 10);
     *made = fd;
     return DL_OK;
 }
 
-/* One descriptor that tells of all sockets, so that waits need not know their number. */
+/* Makes one descriptor for all sockets, so that waits need not know their number. */
 static dl_status
 gather_sockets(dl_listener *listener)
 {
@@ -159,7 +160,7 @@ visitor_of(dl_list *node)
     return DL_LIST_ENTRY(node, visitor, node);
 }
 
-/* Hangs up, unless the descriptor has been taken. */
+/* Disconnects a visitor, unless its descriptor has been taken, and frees it. */
 static void
 send_away(visitor *self)
 {
@@ -193,7 +194,7 @@ forget_made(made_group *self)
 void
 dl_listener_fini(dl_listener *listener)
 {
-    /* In a forked child the descriptors are closed, and their numbers maybe others'. */
+    /* In a forked child the descriptors are closed, and their numbers may be reused. */
     if (listener->is_open && listener->fork_generation == dl_fork_generation()) {
         close_sockets(listener);
         send_all_away(&listener->strangers);
@@ -208,7 +209,8 @@ dl_listener_fini(dl_listener *listener)
     *listener = (dl_listener){.fd = -1};
 }
 
-/* Until `size` bytes are there.  1: they are; 0: not yet; -1: it has hung up. */
+/* Receives until `size` bytes are there.  Returns 1 if they are, 0 if not yet, -1 if
+ * the visitor has disconnected. */
 static int
 receive(visitor *self, size_t size)
 {
@@ -231,7 +233,8 @@ is_welcome(const dl_listener *listener, const visitor *self)
     return memcmp(token, listener->way.token, DL_TOKEN_SIZE) == 0;
 }
 
-/* Not a byte more than the caller's introduction is read: the rest is for the taker. */
+/* Receives the hello and checks it; returns like receive().  Reads no byte beyond the
+ * hello, because the rest is for the taker. */
 static int
 introduce(const dl_listener *listener, visitor *self)
 {
@@ -249,7 +252,7 @@ introduce(const dl_listener *listener, visitor *self)
     return has_all == 1 && !is_welcome(listener, self) ? -1 : has_all;
 }
 
-/* Of the group that it calls. */
+/* Returns the name of the group that the visitor calls. */
 static dl_bytes
 name_of(const visitor *self)
 {
@@ -269,7 +272,7 @@ is_name(dl_bytes name, const char *group)
     return dl_bytes_equal(name, bytes_of(group));
 }
 
-/* NULL: it has not ended here, as far as is remembered. */
+/* Returns NULL if no ended group of that name is remembered. */
 static dl_ended_group *
 find_ended(const dl_listener *listener, dl_bytes name)
 {
@@ -281,7 +284,7 @@ find_ended(const dl_listener *listener, dl_bytes name)
     return NULL;
 }
 
-/* NULL: there is none of that name. */
+/* Returns NULL if there is no group of that name. */
 static made_group *
 find_made(const dl_listener *listener, dl_bytes name)
 {
@@ -295,7 +298,8 @@ find_made(const dl_listener *listener, dl_bytes name)
     return NULL;
 }
 
-/* Why nobody here will ever take this visitor; NULL: somebody may. */
+/* Returns the group whose farewell tells why the visitor will never be taken; NULL if
+ * it may still be. */
 static const dl_ended_group *
 find_farewell(const dl_listener *listener, const visitor *self)
 {
@@ -313,9 +317,10 @@ find_farewell(const dl_listener *listener, const visitor *self)
     return NULL;
 }
 
-/* What it had sent is read before: closing would otherwise reset the connection, and some
- * systems drop what they have not delivered then.  More than fits into the buffers of a
- * socket cannot be there. */
+/* Sends the farewell and disconnects.  What the visitor has sent is read first:
+ * otherwise the close would reset the connection, and some systems then discard data
+ * that are not delivered yet.  The number of reads covers what fits into a socket's
+ * buffers. */
 static void
 answer(visitor *self, const dl_ended_group *group)
 {
@@ -333,7 +338,7 @@ answer(visitor *self, const dl_ended_group *group)
     send_away(self);
 }
 
-/* A stranger becomes a caller or a probe, stays one a little longer, or goes. */
+/* Turns a stranger into a caller or a probe, keeps it a stranger, or disconnects it. */
 static void
 hear(dl_listener *listener, visitor *self)
 {
@@ -364,7 +369,7 @@ hear_all(dl_listener *listener)
     }
 }
 
-/* Those whose owners have ended or have seen enough. */
+/* Disconnects probes whose owners have ended or closed them. */
 static void
 drop_old_probes(dl_listener *listener)
 {
@@ -379,8 +384,8 @@ drop_old_probes(dl_listener *listener)
     }
 }
 
-/* The memory comes first: a connection that is hung up on for want of it would be taken for
- * the end of this process.  Without any, callers wait in the kernel. */
+/* Allocates before it accepts: a connection that is closed for lack of memory would
+ * look like the end of this process.  Without memory, callers wait in the kernel. */
 static void
 accept_at(dl_listener *listener, int socket, bool *has_any)
 {
@@ -414,8 +419,8 @@ accept_all(dl_listener *listener)
     }
 }
 
-/* By all that tells one connection from another: two processes may have several, for
- * different groups and uses, and a rank of one group is another rank in the next. */
+/* Compares everything that distinguishes connections: two processes may have several,
+ * for different groups and uses, and a process has a different rank in each group. */
 static bool
 is_call(const visitor *self, const dl_call *call)
 {
@@ -475,7 +480,8 @@ answer_all(const dl_listener *listener, const dl_list *visitors)
     }
 }
 
-/* Who has called by now is heard with it: before the group is gone, and its memory. */
+/* Answers those who have called so far, at once: afterwards the group and its memory
+ * may be gone. */
 static void
 answer_those_who_called(dl_listener *listener)
 {

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Where a process is called by ranks of other hosts: one listening socket for each of its
- * addresses, for all of its groups.  Whoever waits for a caller looks who has come,
- * keeps those who came for others, and takes the one it waits for; the thread of the
- * process table looks whenever somebody calls.  A caller shows by a secret that it has read
- * this process's record in the store; all others are sent away.
+ * Accepts the connections from ranks of other hosts: one listening socket for each of
+ * the process's addresses, for all of its groups.  A thread that waits for a caller
+ * accepts all pending connections, takes the one that it waits for, and keeps the
+ * others; the thread of the process table accepts whenever a rank connects.  A caller
+ * proves by a secret that it has read this process's record in the store; all others
+ * are disconnected.
  *
- * A caller of a group that has ended here is told so, with the reason, and hung up on: its
- * own wait ends then.  So is a caller of a group which this process has not made, and will
- * not make any more.
+ * A caller of a group that has ended in this process is sent the reason and
+ * disconnected, which ends its wait.  So is a caller of a group that this process has
+ * not made and will never make.
  *
- * The system answers for a process that does not look, and ends what was not looked at
- * when the process ends: so a connection also shows whether the callee lives. */
+ * The kernel completes connections even if the process accepts none, and ends those
+ * that were not accepted when the process ends.  So a connection also shows whether the
+ * callee is alive. */
 #ifndef DISTLITE_PG_CPU_TCP_LISTENER_H
 #define DISTLITE_PG_CPU_TCP_LISTENER_H
 
@@ -23,21 +25,22 @@
 
 #define DL_TOKEN_SIZE 16
 
-/* Of the groups that have ended here the last ones are remembered, but for those with a
- * longer name, and no more of a farewell.  Who calls another one is kept as the caller of a
- * group that is yet to be made. */
+/* The groups that have ended last are remembered, except for those with a longer name;
+ * farewells have at most this size.  A caller of another group is kept, because that
+ * group may yet be made. */
 #define DL_ENDED_LIMIT 256
 #define DL_ENDED_NAME_SIZE 128
 #define DL_ENDED_FAREWELL_SIZE 512
 
 typedef struct dl_ended_group {
-    char name[DL_ENDED_NAME_SIZE]; /* empty: none */
+    char name[DL_ENDED_NAME_SIZE]; /* empty: the entry is free */
     uint8_t farewell[DL_ENDED_FAREWELL_SIZE];
     size_t farewell_size;
-    uint64_t renounced; /* the family of what might be made out of it; 0: still might */
+    uint64_t renounced; /* the family of groups made out of it; 0: not renounced */
 } dl_ended_group;
 
-/* Where a rank is called: one address for each interface it was told to use. */
+/* The addresses at which a rank is called, one for each interface that it was told to
+ * use. */
 typedef struct dl_way {
     dl_address addresses[DL_INTERFACES_LIMIT]; /* with their ports */
     int count;
@@ -50,61 +53,64 @@ typedef enum dl_call_use {
     DL_FOR_NEWS = 2,
 } dl_call_use;
 
-/* Who calls whom, and what for. */
+/* What a caller says about its connection. */
 typedef struct dl_call {
     const char *group; /* its name; borrowed */
-    uint64_t family;   /* the group's (pg/cpu/family.h); 0, for the taker: any */
-    int caller;        /* ranks in that group; -1, for the taker: any */
+    uint64_t family;   /* of the group (pg/cpu/family.h); 0 in a take: any */
+    int caller;        /* ranks in that group; -1 in a take: any */
     int callee;
-    int lane; /* which of several links of the two */
+    int lane; /* index among the links of the two ranks */
     dl_call_use use;
 } dl_call;
 
-/* Zeroed memory is a closed one. */
+/* Zeroed memory is a closed listener. */
 typedef struct dl_listener {
     bool is_open;
     /* fixed after open */
     uint32_t fork_generation;
-    int fd;                           /* to poll(2): readable when somebody calls */
-    int sockets[DL_INTERFACES_LIMIT]; /* one for each address of the way */
+    int fd;                           /* for poll(2): readable when a rank connects */
+    int sockets[DL_INTERFACES_LIMIT]; /* one for each address in `way` */
     dl_way way;
     /* guarded by lock */
     pthread_mutex_t lock;
-    dl_list strangers; /* that have not said all yet */
-    dl_list callers;   /* that wait to be taken */
+    dl_list strangers; /* whose hello is not complete yet */
+    dl_list callers;   /* whose connections have not been taken yet */
     dl_list probes;
     dl_list made;          /* names of the groups that have begun and not ended */
-    dl_ended_group *ended; /* DL_ENDED_LIMIT, used in turn */
-    uint64_t ended_count;  /* ever */
+    dl_ended_group *ended; /* DL_ENDED_LIMIT entries, used cyclically */
+    uint64_t ended_count;  /* groups that have ended so far */
 } dl_listener;
 
-/* At the addresses of `way`, at ports that the system chooses. */
+/* Listens at the addresses of `way`, at ports that the system chooses. */
 dl_status dl_listener_open(dl_listener *listener, const dl_way *way);
 
-/* Callers that were not taken are hung up on.  In a forked child it forgets them. */
+/* Disconnects callers that were not taken.  In a forked child it forgets them. */
 void dl_listener_fini(dl_listener *listener);
 
-/* The caller's descriptor, which is then the taker's; -1: it has not called yet.  From
- * any thread, does not wait. */
+/* Returns the descriptor of the caller's connection, which the taker then owns, or -1
+ * if it has not called yet.  Does not block; may be called from any thread. */
 int dl_listener_take(dl_listener *listener, const dl_call *call);
 
-/* Looks who has called, and answers those whose group has ended.  Returns whether somebody
- * has not said all yet.  `listener` is a dl_listener. */
+/* Accepts pending connections, and answers callers of groups that have ended.  Returns
+ * true if some hello is not complete yet.  `listener` is a dl_listener.  May be called
+ * from any thread. */
 bool dl_listener_hear(void *listener);
 
-/* This process gives up the group, or leaves it: those who have called it for that group,
- * or will, are sent `farewell`, a frame of at most DL_ENDED_FAREWELL_SIZE bytes, and hung up
- * on.  The first farewell stays. */
+/* This process gives up or leaves the group: callers of that group, now and later, are
+ * sent `farewell`, a frame of at most DL_ENDED_FAREWELL_SIZE bytes, and disconnected.
+ * The first farewell of a group is kept. */
 void dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell);
 
-/* No group will be made any more out of the group, which has ended: its farewell also goes
- * to those who call for such a group that this process has not made. */
+/* No more groups will be made out of `group`, which has ended: its farewell is also
+ * sent to callers of such a group that this process has not made. */
 void dl_listener_renounce(dl_listener *listener, const char *group);
 
-/* A group of that name is made, be it another one of the same name as before. */
+/* Registers a new group.  It may have the name of an earlier one, which is then
+ * forgotten. */
 dl_status dl_listener_begin(dl_listener *listener, const char *group);
 
-/* What a caller says first; `is_probe`: and all that it ever says. */
+/* Appends the hello with which a caller introduces itself; a probe sends nothing
+ * else. */
 dl_status dl_call_put(dl_buffer *buffer, const dl_call *call,
                       const uint8_t token[DL_TOKEN_SIZE], bool is_probe);
 

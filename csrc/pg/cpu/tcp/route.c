@@ -10,8 +10,8 @@
 #include "pg/cpu/health/failure_notice.h"
 #include "pg/cpu/tcp/stamp.h"
 
-/* Less than this goes through the bytes read ahead, which costs a copy and may save a
- * system call. */
+/* Parts smaller than this go through the bytes read ahead, which costs a copy and may
+ * save a system call. */
 #define DIRECT_LEAST 4096
 
 void
@@ -27,8 +27,8 @@ least(size_t left, size_t right)
     return left < right ? left : right;
 }
 
-/* Each part has a head of its own, so that the receiver can tell at any of them that the
- * sender has come to another operation, or has given up. */
+/* Each part has its own head, so that the receiver notices at any of them that the
+ * sender is in another operation, or has given up. */
 static void
 begin_part(dl_route *self, dl_cargo *cargo)
 {
@@ -42,7 +42,8 @@ begin_part(dl_route *self, dl_cargo *cargo)
     cargo->is_begun = true;
 }
 
-/* True: sent as far as the link takes it. */
+/* Sends what the link accepts of the head and the part; `*sent` is the byte count, 0 if
+ * it would block. */
 static dl_status
 send_some(dl_route *self, dl_cargo *cargo, size_t *sent)
 {
@@ -90,8 +91,8 @@ fail_farewell(dl_route *self, const dl_head *head)
                                   self->ahead + self->start + DL_HEAD_SIZE);
 }
 
-/* The head in front of what was read ahead.  `*is_data`: it begins the part that is
- * expected, and is taken. */
+/* Examines the head at the front of the bytes read ahead.  `*is_data` is true if it
+ * begins the expected part; it is then consumed. */
 static dl_status
 take_head(dl_route *self, bool *is_data)
 {
@@ -127,7 +128,7 @@ take_head(dl_route *self, bool *is_data)
     return DL_OK;
 }
 
-/* Out of what was read ahead. */
+/* Copies payload out of the bytes read ahead. */
 static void
 take_payload(dl_route *self, dl_cargo *cargo)
 {
@@ -147,8 +148,8 @@ is_idle(const dl_route *self)
     return dl_queue_is_empty(&self->in) && dl_queue_is_empty(&self->out);
 }
 
-/* As far as it goes without the system.  A farewell behind all that was expected is left
- * for the operation that needs more. */
+/* Processes the bytes read ahead as far as possible without reading more.  A farewell
+ * behind everything that was expected is left for the operation that needs more. */
 static dl_status
 digest(dl_route *self)
 {
@@ -173,8 +174,9 @@ digest(dl_route *self)
     return DL_OK;
 }
 
-/* What is left of a large part goes straight to its place, and behind it comes the next
- * head: more could belong to a part that goes straight to its own. */
+/* Reads the rest of a large part straight into place, and at most the next head behind
+ * it: more bytes could belong to a part that is to be read straight into place
+ * itself. */
 static dl_status
 receive_some(dl_route *self, size_t *got)
 {
@@ -204,8 +206,8 @@ receive_some(dl_route *self, size_t *got)
     return DL_OK;
 }
 
-/* Also where nothing is expected but something is to be sent: the other rank may have
- * given up and say so. */
+/* Reads even if nothing is expected but something is to be sent: the other rank may
+ * have given up and say so. */
 static dl_status
 step_in(dl_route *self, bool *has_moved)
 {
@@ -232,7 +234,7 @@ dl_route_step(dl_route *self, bool *has_moved)
     DL_TRY(dl_bundle_open(&self->link));
     dl_status status = step_out(self, has_moved);
     if (status != DL_OK) {
-        /* What the other rank said before its end tells more. */
+        /* What the other rank sent before the connection ended says more. */
         dl_error error = *dl_last_error();
         DL_TRY(step_in(self, has_moved));
         return dl_fail_again(&error);
@@ -245,14 +247,14 @@ dl_route_poll(const dl_route *self, struct pollfd *entries)
 {
     short events = (short)(dl_queue_is_empty(&self->out) ? POLLIN : POLLIN | POLLOUT);
 
-    /* What comes for later must not end the sleep again and again. */
+    /* Data for a later operation are left unread, and must not end each sleep. */
     if (dl_queue_is_empty(&self->in) && self->end - self->start >= DL_HEAD_SIZE) {
         events &= (short)~POLLIN;
     }
     return is_idle(self) ? 0 : dl_bundle_poll(&self->link, events, entries);
 }
 
-/* Whether nothing of a part is left to be sent. */
+/* Sends the rest of the current part.  Returns true if nothing is left of it. */
 static bool
 finish_part(dl_route *self, dl_deadline deadline)
 {

@@ -1,34 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Messages of collectives over one link, in both directions at the same time: those to be
- * sent and those expected stand in queues and move when the link lets them.  A message
- * is cut into parts, each with a head that says which operation it belongs to: so both
- * sides find out when they are not in the same one, and a word of farewell can come
- * between two parts.
+ * Messages of collectives over one bundle of links, in both directions at the same
+ * time: messages to be sent and messages expected are queued, and move when the link
+ * permits.  A message is cut into parts, each with a head that says which operation it
+ * belongs to.  So both sides notice when they are in different operations, and a
+ * farewell can be sent between two parts.
  *
- * Large parts are read straight into their place, small ones along with the heads around
- * them: an exchange of a few bytes is one system call for each direction. */
+ * Large parts are read straight into place, small ones together with the heads around
+ * them: exchanging a few bytes takes one system call in each direction. */
 #ifndef DISTLITE_PG_CPU_TCP_ROUTE_H
 #define DISTLITE_PG_CPU_TCP_ROUTE_H
 
 #include "pg/backend.h"
 #include "pg/cpu/tcp/bundle.h"
 
-/* Transfers queued in one direction: what an algorithm may have under way, of one round
- * or of several. */
+/* Most transfers queued in one direction: an algorithm may have those of several rounds
+ * in flight. */
 #define DL_ROUTE_QUEUE 24
 
-/* Bytes read ahead: heads and small messages come in one system call. */
+/* Bytes that are read ahead: heads and small messages arrive in one system call. */
 #define DL_ROUTE_AHEAD 16384
 
+/* One message to be sent or received. */
 typedef struct dl_cargo {
     uint8_t *data;
     size_t size;
     size_t done;
     uint32_t stage;
-    bool is_begun; /* a part of it was, of none if it is empty */
+    bool is_begun; /* its first head was sent or received */
 } dl_cargo;
 
+/* A ring of messages, of which `first` is being moved. */
 typedef struct dl_queue {
     dl_cargo cargos[DL_ROUTE_QUEUE];
     uint64_t first;
@@ -37,19 +39,19 @@ typedef struct dl_queue {
 
 typedef struct dl_route {
     dl_bundle link;
-    const dl_op_context *op; /* the one that is under way */
+    const dl_op_context *op; /* the current operation */
     dl_queue out;
     dl_queue in;
     /* of the part that is being sent */
     uint8_t head[DL_HEAD_SIZE];
     size_t head_left;
     size_t part_left;
-    /* of the one that comes in */
+    /* of the part that is being received */
     size_t in_left;
-    size_t start; /* in `ahead` */
+    size_t start; /* of the unread bytes in `ahead` */
     size_t end;
-    bool is_told;   /* the other rank has failed, and said so to all */
-    uint64_t heard; /* the last operation that the other rank was seen in */
+    bool is_told;   /* the other rank has reported a failure, also to all others */
+    uint64_t heard; /* last operation that the other rank was seen in */
     uint8_t ahead[DL_ROUTE_AHEAD];
 } dl_route;
 
@@ -65,20 +67,20 @@ dl_queue_front(dl_queue *queue)
     return &queue->cargos[queue->first % DL_ROUTE_QUEUE];
 }
 
-/* There must be room. */
+/* Appends a message to a queue that is not full. */
 void dl_queue_push(dl_queue *queue, void *data, size_t size, uint32_t stage);
 
-/* Moves what can be moved without waiting.  DL_MISMATCH: the other rank called something
- * else, or has another size in mind.  Texts say whose fault it is, not in which
- * operation. */
+/* Moves what can be moved without blocking.  DL_MISMATCH: the other rank has called a
+ * different operation, or expects a different size.  Error texts name the rank at
+ * fault, but not the operation. */
 dl_status dl_route_step(dl_route *route, bool *has_moved);
 
-/* What to wait for, if anything: at most DL_BUNDLE_POLLS entries, whose number it
- * returns. */
+/* Fills what to poll(2) for, at most DL_BUNDLE_POLLS entries, and returns their number;
+ * 0 if both queues are empty. */
 int dl_route_poll(const dl_route *route, struct pollfd *entries);
 
-/* The last frame of a connection, after the rest of the part that is under way if the
- * deadline allows.  The link is of no use afterwards. */
+/* Sends the last frame of the connection, after the rest of the current part if the
+ * deadline permits.  The link cannot be used afterwards. */
 void dl_route_farewell(dl_route *route, const dl_error *cause, dl_deadline deadline);
 
 #endif

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* The tag: the kind of operation in its low byte, the stage above. */
+/* The tag has the kind of operation in its low byte and the stage above it. */
 #define STAGE_SHIFT 8
 #define STAGE_MASK 0xffffffffu
 
@@ -24,7 +24,8 @@ dl_stamp_head(const dl_op_context *op, uint32_t stage)
     };
 }
 
-/* The other rank's call as its head tells it; any bits may be in there. */
+/* Returns the other rank's call as its head describes it.  The head is not
+ * validated. */
 static dl_fingerprint
 fingerprint_of(const dl_head *head)
 {
@@ -51,7 +52,7 @@ dl_stamp_fail_protocol(const dl_link_options *link)
                    peer);
 }
 
-/* As seen on both sides, so that the texts are the same. */
+/* Names the lower rank first, so that the texts are the same on both sides. */
 static dl_status
 fail_calls(const dl_link_options *link, const dl_op_context *op, const dl_head *head)
 {

@@ -12,18 +12,20 @@
 #include "pg/cpu/tcp/traffic_verdict.h"
 #include "pg/blocked_threads.h"
 
-/* Looking without sleep, because being woken takes as long as a fast network's answer.
- * Between looks others may run: packets bring the two ends of a connection onto one core,
- * and whoever spins there keeps the answer away. */
+/* Time of looking without sleep, because a wake-up takes as long as a fast network's
+ * answer.  The thread yields between looks: packets bring the two ends of a connection
+ * onto one core, where spinning would delay the answer. */
 #define LOOK_SPAN (50 * INT64_C(1000))
 
-/* While a caller is awaited, whom another thread of this process may take in. */
+/* While a link waits for the peer's call, another thread of this process may accept
+ * that call without waking this one. */
 #define OPENING_SLICE (5 * DL_MILLISECOND)
 
-/* A parting word must not hold up the one who fails. */
+/* A rank that fails must not be held up by its farewells. */
 #define FAREWELL_PATIENCE (100 * DL_MILLISECOND)
 
-/* Other ways are looked at less often than links, but more often than this. */
+/* How long blame() waits for the reason why a connection has ended: it may arrive by a
+ * way that is looked at less often than the links. */
 #define HEARING_PATIENCE (100 * DL_MILLISECOND)
 
 dl_status
@@ -112,8 +114,9 @@ used_route(const dl_traffic *self, int index)
     return self->routes[self->used[index]];
 }
 
-/* To those it is connected with, and by other ways to all.  These come first: on a link
- * that is full only the end can be said, and who sees that asks them why. */
+/* Tells `cause` to the ranks of other hosts, first through options->tell and then on
+ * the links.  This order matters: on a link that is full, only its end can be
+ * signalled, and a rank that sees that looks for the reason among the news. */
 static void
 say_farewells(dl_traffic *self, const dl_error *cause, uint64_t sequence)
 {
@@ -133,8 +136,8 @@ say_farewells(dl_traffic *self, const dl_error *cause, uint64_t sequence)
     }
 }
 
-/* Whoever has `is_busy` after the end was set says the farewells: the thread that set
- * it, or the one that was in an operation then. */
+/* Sends the farewells after the end was set.  The thread that has `is_busy` does so:
+ * the one that set the end, or the one that was in an operation at that time. */
 static void
 say_end(dl_traffic *self)
 {
@@ -147,7 +150,7 @@ say_end(dl_traffic *self)
 void
 dl_traffic_begin(dl_traffic *traffic, const dl_op_context *op)
 {
-    /* Another thread can have it only to say a farewell. */
+    /* Another thread has it only while it sends farewells. */
     while (atomic_exchange(&traffic->is_busy, true)) {
         (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
     }
@@ -164,7 +167,7 @@ dl_traffic_end(dl_traffic *traffic)
         say_end(traffic);
     }
     atomic_store(&traffic->is_busy, false);
-    /* It may have been set between the two. */
+    /* The end may have been set between the two. */
     if (atomic_load(&traffic->is_ended) && !atomic_exchange(&traffic->is_busy, true)) {
         say_end(traffic);
         atomic_store(&traffic->is_busy, false);
@@ -230,8 +233,8 @@ dl_traffic_next(dl_traffic *traffic)
     return traffic->stage++;
 }
 
-/* A connection that has ended does not say why; what the rank, or who failed before it,
- * has told by other ways does. */
+/* Fails the operation after a route has failed.  The end of a connection does not say
+ * why it ended; what this rank is told by other ways within a short time may. */
 static dl_status
 blame(dl_traffic *self, const dl_route *route)
 {
@@ -280,8 +283,8 @@ is_done(const dl_traffic *self, uint32_t stage)
     return true;
 }
 
-/* The event is made for the first sleep: most groups never sleep here.  Without a
- * descriptor to be had, sleeps are woken by their slices. */
+/* Makes the event for the first sleep, because most groups never sleep here.  If no
+ * descriptor is available, only the slice ends a sleep. */
 static bool
 make_wake(dl_traffic *self)
 {
@@ -299,7 +302,8 @@ dl_traffic_wake(dl_traffic *traffic)
     int fd = atomic_load(&traffic->wake);
 
     if (fd >= 0) {
-        /* It only ever fails when it is rung already. */
+        /* The write fails only when the counter is full, and then the event is set
+         * anyway. */
         ssize_t size = write(fd, &one, sizeof one);
         (void)size;
     }
@@ -313,7 +317,8 @@ sleep_for_news(dl_traffic *self)
     nfds_t count = 0;
     bool awaits_call = false;
 
-    /* Who would have woken it by now could not: the caller looks again first. */
+    /* A wake-up before the event existed is lost: the caller looks again before it
+     * sleeps. */
     if (wake < 0 && make_wake(self)) {
         return;
     }
@@ -343,7 +348,8 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
     int64_t span = traffic->options.may_spin ? LOOK_SPAN : 0;
     int64_t until = 0;
 
-    /* Its own end comes before the word of others, who may have heard of it. */
+    /* This rank's own end comes before reports of others, who may have learned of
+     * it. */
     DL_TRY(dl_traffic_check_end(traffic));
     for (;;) {
         bool has_moved = false;
@@ -352,7 +358,7 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
             return DL_OK;
         }
         if (has_moved) {
-            /* Slow is not stuck. */
+            /* A slow operation is not stuck. */
             dl_blocked_end();
             until = 0;
             continue;

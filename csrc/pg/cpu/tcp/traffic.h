@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One rank's messages to and from ranks of other hosts in the collectives of one group.
- * An algorithm queues what it sends and expects, stage by stage, and waits until a stage
- * is done: meanwhile everything that is queued moves, in both directions, driven by the
- * thread that waits.  The memory stays in place until then.
+ * One rank's messages to and from the ranks of other hosts in the collectives of one
+ * group.  An algorithm queues what it sends and expects, stage by stage, and waits
+ * until a stage is done.  While it waits, its thread moves everything that is queued,
+ * in both directions.  The memory of a message must stay in place until its stage is
+ * done.
  *
- * Whoever fails says why to those it is connected with, and these to theirs: so every
- * rank hears of the first cause. */
+ * A rank that fails tells the reason to the ranks that it is connected with, and these
+ * tell theirs, so that every rank learns of the first cause. */
 #ifndef DISTLITE_PG_CPU_TCP_TRAFFIC_H
 #define DISTLITE_PG_CPU_TCP_TRAFFIC_H
 
@@ -19,21 +20,23 @@
 typedef struct dl_traffic_options {
     int rank;
     int size;
-    const char *group_name; /* these four are borrowed */
+    const char *group_name; /* this and the next three are borrowed */
     const dl_peer *peers;   /* by rank */
     const dl_way *ways;     /* by rank */
     dl_listener *listener;
-    uint64_t family; /* the group's (pg/cpu/family.h) */
-    bool may_spin;   /* this rank has a core to itself */
-    /* Between the slices of a wait: whether something else has failed; may be NULL. */
+    uint64_t family; /* of the group (pg/cpu/family.h) */
+    bool may_spin;   /* this rank has a core of its own */
+    /* Called between slices of sleep, or NULL: fails if something else has failed. */
     dl_status (*check)(void *context);
-    /* When the deadline has come: what is known of why, DL_OK for nothing; a while before:
+    /* When the deadline has passed or is near, `late` fails with what is known of the
+     * reason, or returns DL_OK if nothing is.  Before the deadline, `foretell` is told
      * what the wait is going to fail with.  Both may be NULL. */
     dl_status (*late)(void *context);
     void (*foretell)(void *context, const dl_error *error);
-    /* Adds whom a wait is for beside the ranks that it hears; may be NULL. */
+    /* Adds the ranks that a wait is for besides those of the routes; or NULL. */
     void (*add_awaited)(void *context, dl_awaited *awaited);
-    /* Once, when this rank gives up: whom no route leads to; may be NULL. */
+    /* Called once, when this rank gives up, to tell the ranks that no route leads to;
+     * or NULL. */
     void (*tell)(void *context, const dl_error *message, uint64_t sequence,
                  dl_deadline deadline);
     void *context;
@@ -41,57 +44,60 @@ typedef struct dl_traffic_options {
 
 typedef struct dl_traffic {
     dl_traffic_options options; /* fixed after init */
-    uint32_t fork_generation;   /* the same */
-    /* the thread that is in an operation only, or who has `is_busy` */
+    uint32_t fork_generation;   /* fixed after init */
+    /* only for the thread that has `is_busy`, which it has during an operation */
     dl_route **routes; /* by rank; NULL: not needed yet */
-    int *used;         /* ranks of the routes there are */
+    int *used;         /* ranks whose routes exist */
     int used_count;
-    struct pollfd *polls; /* scratch: those of all routes, and two */
+    struct pollfd *polls; /* scratch: entries for all routes, and two */
     const dl_op_context *op;
     uint64_t sequence; /* of the last operation that has ended */
     uint32_t stage;
-    bool is_silent; /* a farewell was said */
+    bool is_silent; /* the farewells were sent */
     /* any thread */
-    atomic_bool is_busy; /* a thread is in an operation, or says a farewell */
+    atomic_bool is_busy; /* a thread is in an operation, or sends farewells */
     atomic_bool is_ended;
-    atomic_int wake; /* an event that ends sleeps; -1: no sleep has needed it yet */
+    atomic_int wake; /* eventfd that ends sleeps; -1: no sleep so far */
     pthread_mutex_t lock;
-    dl_error end_cause;   /* guarded by lock: of this rank's waits */
-    dl_error end_message; /* guarded by lock: for the others */
+    dl_error end_cause;   /* guarded by lock: what this rank's waits fail with */
+    dl_error end_message; /* guarded by lock: what the others are told */
 } dl_traffic;
 
 dl_status dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options);
 void dl_traffic_fini(dl_traffic *traffic);
 
-/* An operation of this rank; between them all other calls but the last two. */
+/* Begin and end an operation of this rank.  The functions down to dl_traffic_is_told()
+ * are called between the two. */
 void dl_traffic_begin(dl_traffic *traffic, const dl_op_context *op);
 void dl_traffic_end(dl_traffic *traffic);
 
-/* Queued in the current stage, which dl_traffic_next() counts on; returns the one that
- * has ended. */
+/* Queue a message in the current stage.  dl_traffic_next() begins the next stage, and
+ * returns the number of the one that it ends. */
 dl_status dl_traffic_send(dl_traffic *traffic, int rank, const void *data, size_t size);
 dl_status dl_traffic_receive(dl_traffic *traffic, int rank, void *data, size_t size);
 uint32_t dl_traffic_next(dl_traffic *traffic);
 
-/* Until all of that stage and those before it has gone and come. */
+/* Waits until all messages of `stage` and of those before it have been sent and
+ * received. */
 dl_status dl_traffic_wait(dl_traffic *traffic, uint32_t stage);
 
-/* In an operation, after a failure: tells those it is connected with, and all of
- * `others`, of the thread's last error. */
+/* Called in an operation, after a failure: tells the thread's last error to the ranks
+ * that this one is connected with, and to all of `others`. */
 void dl_traffic_break(dl_traffic *traffic, const int *others, int count);
 
-/* The last operation that `rank` was seen in on its route; 0: none. */
+/* Returns the last operation that `rank` was seen in on its route; 0: none. */
 uint64_t dl_traffic_heard(const dl_traffic *traffic, int rank);
 
-/* Whether another rank has said on a route that it gives up; in an operation, or told. */
+/* Returns true if another rank has reported on a route that it gives up.  May also be
+ * called from the option `tell`. */
 bool dl_traffic_is_told(const dl_traffic *traffic);
 
-/* Ends this rank's sleep, so that it looks again whether to go on; from any thread, takes
- * no locks. */
+/* Ends this rank's sleep, so that it checks again whether to continue.  May be called
+ * from any thread; takes no locks. */
 void dl_traffic_wake(dl_traffic *traffic);
 
-/* From any thread, in an operation or not: `cause` ends this rank's waits, and the other
- * ranks are told `message`. */
+/* Fails this rank's waits with `cause`, and tells the other ranks `message`.  May be
+ * called from any thread, in an operation or not. */
 void dl_traffic_abort(dl_traffic *traffic, const dl_error *cause,
                       const dl_error *message);
 

@@ -42,7 +42,7 @@ dl_traffic_fail(const dl_traffic *traffic, const dl_route *route)
     char operation[OPERATION_SIZE];
     char seen[64] = "";
 
-    /* That the other rank has left in order ends the operation of this one. */
+    /* A rank that has left in order is lost to this rank's operation. */
     error.status = error.status == DL_CLOSED ? DL_PEER_LOST : error.status;
     describe_operation(traffic, operation);
     if (strstr(error.text, strstr(operation, " in group ")) != NULL) {
