@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-/* There is one function per operation because their arguments differ in type; none looks
- * at them. */
+/* Defines one function per operation, because their arguments differ in type; all
+ * ignore them. */
 #define DONE_AT_ONCE(operation)                                              \
     static dl_status operation(dl_backend *backend, const dl_op_context *op, \
                                const dl_##operation##_args *args)            \
@@ -49,7 +49,7 @@ free_work(dl_work *work)
 
 static const dl_work_ops done_ops = {.wait = wait_for_nothing, .free = free_work};
 
-/* A receive from any rank says that it came from the first other one there could be. */
+/* Returns a work that is done.  A receive from any rank reports rank 0 as the source. */
 static dl_status
 post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
      dl_deadline deadline, dl_work **work)
@@ -71,7 +71,7 @@ post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
     return DL_OK;
 }
 
-/* Nobody waits, so nobody has to be freed or told. */
+/* No call ever waits, so there is no waiter to wake and no peer to tell. */
 static void
 abort_backend(dl_backend *backend, const dl_error *cause)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Two engines that move nothing.  "fake" does every operation at once and leaves all
- * arrays as they are, whatever the rank and the size: one process can be any rank of any
- * world, to try a program's bookkeeping.  "custom" has no operation at all: it stands in
- * where the operations are written elsewhere. */
+ * Two backends that move no data.  "fake" completes every operation at once and leaves
+ * all arrays as they are, whatever the rank and the size: one process can act as any
+ * rank of any world, to test a program without its peers.  "custom" has no operation at
+ * all: it stands in for a group whose operations are implemented elsewhere. */
 #ifndef DISTLITE_PG_FAKE_FAKE_BACKEND_H
 #define DISTLITE_PG_FAKE_FAKE_BACKEND_H
 
