@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "pg/wrapper/disagreement.h"
 
-/* After our own abort there is nobody left to wait for. */
+/* After an abort of this rank the wait ends with its cause, whatever `rank` is. */
 static dl_status
 watch(void *context, int rank)
 {
@@ -55,7 +55,7 @@ dl_agreement_abort(dl_agreement *self, const dl_error *cause)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* In torch's words, which name the sequence number first. */
+/* Logs the call, in torch's words. */
 static void
 log_call(const dl_agreement *self, const dl_op_context *op, const dl_buffer *text)
 {
@@ -105,7 +105,7 @@ hear(dl_agreement *self, const dl_op_context *op, dl_buffer *words)
 dl_status
 dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const void *args)
 {
-    /* A group of one has nobody to disagree with, and may have no store. */
+    /* A group of one rank always agrees, and may have no store. */
     if (self->options.size == 1) {
         return DL_OK;
     }
@@ -114,8 +114,9 @@ dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const void *args
         return DL_NO_MEMORY;
     }
     dl_status status = say(self, op, args);
-    /* Whoever has come here has read the words of the operation before the last, and
-     * those of the last say what a rank did that does not come. */
+    /* This rank has completed the previous roll call, so all ranks have begun it and
+     * have read the words of the one before, which can be deleted.  Those of the
+     * previous one are kept: they tell what a rank that does not come did last. */
     if (status == DL_OK && op->sequence > 2) {
         dl_roll_call_forget(&self->roll, op->sequence - 2);
     }

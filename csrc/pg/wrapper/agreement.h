@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Whether all ranks are about to do the same: one roll call per collective, and the words
- * for ranks that differ and for ranks that do not come. */
+ * Checks that all ranks are about to run the same collective: one roll call per
+ * collective, in which each rank states its call, and an error text for ranks that
+ * differ or do not come. */
 #ifndef DISTLITE_PG_WRAPPER_AGREEMENT_H
 #define DISTLITE_PG_WRAPPER_AGREEMENT_H
 
@@ -11,10 +12,11 @@
 #include "pg/roll_call.h"
 
 typedef struct dl_agreement_options {
-    dl_store *store; /* these are borrowed for the agreement's life */
+    dl_store *store; /* borrowed for the agreement's life, like the two names */
     const char *topic;
     const char *group_name;
-    /* Asked who is gone, as a dl_backend is; NULL: nobody knows. */
+    /* Fails when nothing more is to be expected of `rank`, as dl_backend_ops.watch.
+     * NULL if that is never known. */
     dl_status (*watch)(void *context, int rank);
     void *context;
     int rank;
@@ -34,12 +36,13 @@ typedef struct dl_agreement {
 void dl_agreement_init(dl_agreement *self, const dl_agreement_options *options);
 void dl_agreement_fini(dl_agreement *self);
 
-/* Returns once all ranks have said that they are about to do the same.  DL_MISMATCH,
- * DL_TIMEOUT and DL_PEER_LOST name ranks, hosts, calls and lines. */
+/* Returns DL_OK once all ranks have stated the same call.  The texts of DL_MISMATCH,
+ * DL_TIMEOUT and DL_PEER_LOST name ranks, hosts, calls and lines.  Called with the
+ * group's turn. */
 dl_status dl_agreement_reach(dl_agreement *self, const dl_op_context *op,
                              const void *args);
 
-/* Ends the wait for others, from any thread. */
+/* Ends the wait for other ranks, which then fails with `cause`; any thread. */
 void dl_agreement_abort(dl_agreement *self, const dl_error *cause);
 
 #endif

@@ -6,13 +6,14 @@
 
 #include "base/text.h"
 
-/* Ranks told one by one; the table must leave room for the head. */
+/* Number of ranks that are listed one by one; the list must leave room for the text
+ * before it. */
 #define TOLD_RANKS 8
 
-/* Of the text that tells why a rank is gone. */
+/* Size of the text that quotes why a rank is gone. */
 #define CAUSE_SIZE 400
 
-/* One line per rank. */
+/* A text that grows: one line per rank. */
 typedef struct table {
     char text[TOLD_RANKS * 160];
     size_t used;
@@ -30,7 +31,7 @@ size_of(const dl_hearing *self)
     return self->agreement->options.size;
 }
 
-/* " at train.py:42 in step", or nothing. */
+/* Appends " at train.py:42 in step", or nothing if the line is unknown. */
 static void
 append_line(table *self, const dl_statement *said)
 {
@@ -42,7 +43,7 @@ append_line(table *self, const dl_statement *said)
     }
 }
 
-/* "\n  rank 1 (pid 12 on host h) called all_reduce(...) at train.py:42 in step". */
+/* Appends "\n  rank 1 (pid 12 on host h) called all_reduce(...) at train.py:42". */
 static void
 append_rank(table *self, int rank, const dl_statement *said)
 {
@@ -56,7 +57,7 @@ append_rank(table *self, int rank, const dl_statement *said)
     append_line(self, said);
 }
 
-/* Whether `rank` and the others agree with rank `base`. */
+/* Whether the call of `rank` agrees with that of rank `base`. */
 static bool
 agrees(const dl_hearing *self, int base, int rank)
 {
@@ -66,15 +67,15 @@ agrees(const dl_hearing *self, int base, int rank)
     return dl_statements_agree(&left, base, &right, rank);
 }
 
-/* Only blocks that one rank sends to another make all pairs matter: otherwise whoever
- * agrees with rank 0 agrees with everybody. */
+/* Whether every pair of ranks must be compared: only in all_to_all do two ranks share
+ * sizes that the others do not know.  In all others agreement with rank 0 is enough. */
 static bool
 is_pairwise(const dl_hearing *self)
 {
     return self->op->fingerprint.op == DL_ALL_TO_ALL;
 }
 
-/* The ranks that agree with `base`: "Rank 0 is" or "Ranks 0, 2 are". */
+/* Appends the ranks that agree with `base`: "Rank 0 is" or "Ranks 0, 2 are". */
 static void
 describe_camp(const dl_hearing *self, int base, table *camp)
 {
@@ -139,7 +140,8 @@ dl_disagreement_look(const dl_hearing *self)
     return DL_OK;
 }
 
-/* What a rank that has not come did last, as far as it is known. */
+/* Appends a line on a rank that has not come, with its last operation if that is
+ * known. */
 static void
 append_absent(const dl_hearing *self, int rank, table *ranks)
 {
@@ -166,7 +168,7 @@ append_ranks(const dl_hearing *self, table *ranks)
 {
     int told = 0;
 
-    /* Those that are missing first. */
+    /* The absent ranks come first, so that they are listed even in a large group. */
     for (int rank = 0; rank < size_of(self) && told < TOLD_RANKS; rank++) {
         if (self->words[rank].size == 0) {
             append_absent(self, rank, ranks);

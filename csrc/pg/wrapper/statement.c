@@ -35,13 +35,13 @@ put_line(const dl_op_context *op, dl_buffer *text)
 {
     char site[DL_CALL_SITE_TEXT_SIZE];
 
-    /* An operation that was queued brings its own: it may run on any thread. */
+    /* A queued operation may run on any thread, so it carries the site of its call. */
     if (op->call_site == NULL) {
         dl_call_site_describe(site, sizeof site);
     } else {
         snprintf(site, sizeof site, "%s", op->call_site);
     }
-    /* A file's name may hold anything. */
+    /* The name of a file may contain newlines. */
     for (char *end = site; (end = strchr(end, '\n')) != NULL;) {
         *end = ' ';
     }
@@ -59,7 +59,8 @@ put_dtype(const dl_fingerprint *fingerprint, dl_buffer *text)
     put(text, "%s\n", dtype);
 }
 
-/* The array whose shape all ranks share; NULL: they share none. */
+/* Returns the array whose shape must be equal on all ranks, or NULL if there is
+ * none. */
 static const dl_tensor *
 shared_tensor(dl_op_type op, const void *args)
 {
@@ -139,7 +140,8 @@ put_reduce_op_and_root(const dl_fingerprint *fingerprint, dl_buffer *text)
     put(text, "\n");
 }
 
-/* "3, 4, 5": what each rank's block has; NULL is no block at all. */
+/* Writes the number of elements of each rank's block as "3, 4, 5"; an empty line if
+ * `blocks` is NULL. */
 static void
 put_counts(const dl_tensor *blocks, int size, dl_buffer *text)
 {
@@ -149,7 +151,8 @@ put_counts(const dl_tensor *blocks, int size, dl_buffer *text)
     put(text, "\n");
 }
 
-/* Blocks that differ in size, and that all ranks know. */
+/* Returns the blocks that may differ in size and whose sizes all ranks know, or
+ * NULL. */
 static const dl_tensor *
 shared_blocks(const dl_fingerprint *fingerprint, const void *args)
 {

@@ -6,14 +6,14 @@
 #include "base/text.h"
 #include "pg/wrapper/statement.h"
 
-/* In torch's words where it has any. */
+/* Names of the compared lines, in torch's words where it has any. */
 static const char *const aspects[DL_STATEMENT_LINES] = {
     [DL_SAYS_OP] = "Op type",          [DL_SAYS_DTYPE] = "Tensor dtypes",
     [DL_SAYS_SHAPE] = "Tensor shapes", [DL_SAYS_REDUCE_OP] = "Reduce op",
     [DL_SAYS_ROOT] = "Root rank",      [DL_SAYS_BLOCKS] = "Block sizes",
 };
 
-/* Of long lines the front tells enough. */
+/* Longest part of a line that is quoted. */
 #define TOLD 120
 
 static int
@@ -56,7 +56,7 @@ dl_statement_describe(const dl_statement *self, char *text, size_t size)
     dl_text_append(text, size, &used, ")");
 }
 
-/* The `index`-th of "3, 4, 5"; empty if there are not so many. */
+/* Returns the entry number `index` of "3, 4, 5"; empty if there are not so many. */
 static dl_bytes
 entry_of(dl_bytes line, int index)
 {

@@ -9,7 +9,7 @@
 
 typedef struct wrapper {
     dl_backend base;
-    dl_backend_ops ops; /* without what the backend inside does not have */
+    dl_backend_ops ops; /* wrapper_ops without the entries that `inside` lacks */
     /* fixed after init */
     dl_backend *inside;
     dl_agreement agreement;
@@ -23,7 +23,8 @@ self_of(dl_backend *backend)
     return (wrapper *)(void *)backend;
 }
 
-/* Late ranks find out at once, in the operation itself, that nobody is there any more. */
+/* Compares the call with those of the other ranks.  Any failure but a mismatch aborts
+ * the backend inside, so that ranks which come later fail at once and do not wait. */
 static dl_status
 agree(wrapper *self, const dl_op_context *op, const void *args)
 {
@@ -229,7 +230,7 @@ static const dl_backend_ops wrapper_ops = {
     .free = free_wrapper,
 };
 
-/* A NULL entry is worded by the group, which must find it here, too. */
+/* An entry that is NULL inside must be NULL here, too: the group words that error. */
 #define LEAVE_OUT(ops, inside, entry) \
     ((ops)->entry = (inside)->entry == NULL ? NULL : (ops)->entry)
 

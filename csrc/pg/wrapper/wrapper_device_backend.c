@@ -13,7 +13,7 @@ typedef struct wrapper {
     dl_device_backend *inside;
     dl_agreement agreement;
     dl_store *store;
-    char *label; /* "0 (nccl)": its operations have numbers of their own */
+    char *label; /* "0 (nccl)": operations on devices are numbered separately */
 } wrapper;
 
 static wrapper *
@@ -22,7 +22,8 @@ self_of(dl_device_backend *backend)
     return (wrapper *)(void *)backend;
 }
 
-/* As for arrays of the CPU: those who come late shall not wait. */
+/* Compares the call with those of the other ranks.  Any failure but a mismatch aborts
+ * the backend inside, so that ranks which come later fail at once and do not wait. */
 static dl_status
 agree(wrapper *self, const dl_device_item *item, dl_deadline deadline)
 {

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The debug wrapper for arrays on devices: before a collective is put into the order of
- * streams, all ranks say in the store what they are about to do, as for arrays of the
- * CPU (wrapper_backend.h).  So the host waits for the other ranks, which it does not
- * otherwise.  Messages between two ranks pass as they are. */
+ * The debug wrapper for arrays on devices: before a collective is enqueued, the ranks
+ * compare their calls through the store, as for arrays of the CPU (wrapper_backend.h).
+ * The host therefore waits for the other ranks, which it otherwise does not.  Messages
+ * between two ranks are passed on unchecked. */
 #ifndef DISTLITE_PG_WRAPPER_WRAPPER_DEVICE_BACKEND_H
 #define DISTLITE_PG_WRAPPER_WRAPPER_DEVICE_BACKEND_H
 
 #include "pg/device_backend.h"
 
-/* Puts itself around `*backend`, which it takes on success; the options are those that
- * the backend was made with. */
+/* Replaces `*backend` by a wrapper around it, which takes it on success.  `options` are
+ * those of the backend. */
 dl_status dl_wrapper_device_backend_wrap(const dl_device_backend_options *options,
                                          dl_device_backend **backend);
 
-/* The backend inside; one that is not wrapped is its own. */
+/* Returns the backend inside a wrapper, or `backend` itself if it is not wrapped. */
 dl_device_backend *dl_wrapper_device_inside(dl_device_backend *backend);
 
 #endif
