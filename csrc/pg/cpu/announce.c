@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "net/address.h"
 
-/* With more hosts the first ones and the number tell enough. */
+/* Of more hosts, only the first ones are listed, and all are counted. */
 #define TOLD_HOSTS 8
 
 static bool
@@ -34,7 +34,7 @@ ranks_of_host(const dl_peer *peers, int size, const char *host)
     return count;
 }
 
-/* "1 host: a (3 ranks)", and how many hosts there are. */
+/* Writes "a (3), b (2)"; returns the number of hosts. */
 static int
 describe_hosts(const dl_peer *peers, int size, char *text, size_t room)
 {
@@ -53,7 +53,8 @@ describe_hosts(const dl_peer *peers, int size, char *text, size_t room)
     return hosts;
 }
 
-/* Where this process talks to the store from, which others can reach it by. */
+/* Writes the local address of the connection to the store, at which others can reach
+ * this process. */
 static void
 describe_address(dl_store *store, char text[DL_ADDRESS_TEXT_SIZE])
 {

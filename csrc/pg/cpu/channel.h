@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The seam between the engine of messages and what carries them to one other rank and
- * back: rings in shared memory (p2p/ring_channel.h), or a link between hosts
- * (p2p/link_channel.h).  Frames arrive in the order in which they were published, in one
- * piece.  Nothing waits. */
+ * The interface between the engine of messages and a carrier of frames to and from one
+ * other rank: rings in shared memory (p2p/ring_channel.h), or a link between hosts
+ * (p2p/link_channel.h).  Frames arrive complete, in the order in which they were
+ * published.  No function blocks. */
 #ifndef DISTLITE_PG_CPU_CHANNEL_H
 #define DISTLITE_PG_CPU_CHANNEL_H
 
@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The head of a frame; the payload follows. */
+/* The head of a frame; the payload follows it. */
 typedef struct dl_frame {
     uint64_t id;
     int64_t tag;
@@ -22,7 +22,7 @@ typedef struct dl_frame {
     uint8_t dtype;
 } dl_frame;
 
-/* One that came, in place until released. */
+/* A frame that has arrived; valid until it is released. */
 typedef struct dl_received {
     const dl_frame *frame;
     const uint8_t *contents;
@@ -31,16 +31,17 @@ typedef struct dl_received {
 typedef struct dl_channel dl_channel;
 
 typedef struct dl_channel_ops {
-    /* Where the payload of the next frame goes; NULL: there is no room yet. */
+    /* Returns room for the payload of the next frame, or NULL if there is none yet. */
     uint8_t *(*reserve)(dl_channel *, size_t size);
-    /* The frame whose payload was reserved last. */
+    /* Sends the frame whose payload was reserved last; copies the head. */
     void (*publish)(dl_channel *, const dl_frame *);
-    /* The next frame; false: none has come. */
+    /* Gives the next frame; returns false if none has arrived. */
     bool (*peek)(dl_channel *, dl_received *);
+    /* Frees the room of the frame that was given last. */
     void (*release)(dl_channel *);
 } dl_channel_ops;
 
-/* Embedded first in every kind. */
+/* The first member of every kind of channel. */
 struct dl_channel {
     const dl_channel_ops *ops;
 };

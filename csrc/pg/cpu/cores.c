@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Reads two numbers, "max" being none; a file of one number leaves `second` alone. */
+/* Reads two numbers; returns false if the first is missing, or is "max".  A file with
+ * one number leaves `*second` alone. */
 static bool
 read_numbers(const char *path, int64_t *first, int64_t *second)
 {
@@ -28,7 +29,8 @@ in_thousandths(int64_t quota, int64_t period)
     return quota > 0 && period > 0 ? quota * 1000 / period : DL_CORES_UNLIMITED;
 }
 
-/* The quota of one control group: version 2 keeps it in one file, version 1 in two. */
+/* Returns the quota of one control group: version 2 has it in one file, version 1 in
+ * two. */
 static int64_t
 group_quota(const char *folder)
 {
@@ -46,8 +48,9 @@ group_quota(const char *folder)
     return in_thousandths(quota, period);
 }
 
-/* The least of a group's and its parents' up to the mount.  In a container the path may
- * be the host's and not exist here; then what counts is at the mount itself. */
+/* Returns the lowest quota of a group and its parents up to the mount.  In a container,
+ * `group` may be a path of the host that does not exist here; the quota that applies is
+ * then at the mount itself. */
 static int64_t
 least_quota(const char *mount, const char *group)
 {
@@ -69,7 +72,8 @@ least_quota(const char *mount, const char *group)
     }
 }
 
-/* One line of /proc/self/cgroup, "4:cpu,cpuacct:/some/group" or "0::/some/group". */
+/* Returns the lowest quota for one line of /proc/self/cgroup:
+ * "4:cpu,cpuacct:/some/group" or "0::/some/group". */
 static int64_t
 line_quota(const char *root, char *line)
 {

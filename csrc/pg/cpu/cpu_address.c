@@ -7,7 +7,7 @@
 #include "net/interface.h"
 #include "pg/cpu/cpu_backend.h"
 
-/* "eth0 10.0.0.7\n"; without the port, which means nothing here. */
+/* Appends "eth0 10.0.0.7\n"; the port means nothing here. */
 static void
 put_line(dl_buffer *text, const char *name, const dl_address *address)
 {
@@ -46,7 +46,7 @@ dl_cpu_addresses(const char *connected, dl_buffer *text)
 
     dl_buffer_clear(text);
     if (connected != NULL) {
-        /* Written in numbers: nobody is asked. */
+        /* A numeric address is parsed without a name server. */
         DL_TRY(dl_address_resolve(connected, 0, dl_deadline_after(DL_SECOND), &local,
                                   &count));
     }

@@ -13,11 +13,11 @@
 #include "pg/cpu/health/failure_notice.h"
 #include "pg/cpu/shm/verdict.h"
 
-/* Bytes of all ranks that are copied in a microsecond or two.  The waits of a board
- * tell. */
+/* Bytes, of all ranks together, that are copied in a microsecond or two.  Waits at a
+ * board that last longer call dl_blocking_begin(), as `brief` demands. */
 #define BRIEF ((size_t)16 << 10)
 
-/* Who ends a group must not be held up by telling so. */
+/* Limit of the time for renouncing: the end of a group must not be held up. */
 #define RENOUNCING_PATIENCE (500 * DL_MILLISECOND)
 
 static const dl_peer *
@@ -32,8 +32,8 @@ ways_of(const dl_cpu_backend *self)
     return self->ways == NULL ? self->roster->endpoint.ways : self->ways;
 }
 
-/* First those who are known, then those who have called, and have not been taken, or
- * will. */
+/* Tells the connected ranks first, then those whose calls were not taken yet, and those
+ * that will call. */
 static void
 leave_hosts(dl_cpu_backend *self, const dl_error *cause, const dl_error *message)
 {
@@ -41,7 +41,7 @@ leave_hosts(dl_cpu_backend *self, const dl_error *cause, const dl_error *message
     dl_cpu_end_calls(self->roster, self->group_name, message);
 }
 
-/* The other hosts are told who it was: their boards do not know this rank. */
+/* The message names this rank, because the boards of other hosts do not have it. */
 static void
 abort_hosts(dl_cpu_backend *self, const dl_error *cause)
 {
@@ -88,7 +88,8 @@ leave_backend(dl_backend *backend)
     }
 }
 
-/* The first farewell stays, which names who is at fault, if anybody knows. */
+/* The first farewell is kept; the reason of an abort names the rank at fault, if it is
+ * known. */
 static void
 describe_end(const dl_cpu_backend *self, char reason[DL_BOARD_REASON_SIZE])
 {
@@ -289,7 +290,8 @@ static const dl_backend_ops cpu_ops = {
     .free = free_backend,
 };
 
-/* Who shares this host. */
+/* Fills in the processes of all ranks, and the peers and processes of this host's
+ * ranks. */
 static dl_status
 copy_locals(dl_cpu_backend *self)
 {
@@ -315,7 +317,8 @@ copy_locals(dl_cpu_backend *self)
     return DL_OK;
 }
 
-/* A rank alone on its host has a board for shared arrays and messages only. */
+/* A rank that is alone on its host uses its board for shared arrays and messages
+ * only. */
 static dl_status
 open_hosts(dl_cpu_backend *self)
 {
@@ -359,7 +362,8 @@ open_hosts(dl_cpu_backend *self)
     return dl_hosts_init(&self->hosts);
 }
 
-/* Board and messages, one behind the other, and what goes to other hosts. */
+/* Opens the board and the messages, which follow it in the segment, and what is used
+ * between hosts. */
 static dl_status
 open_memory(dl_cpu_backend *self, const dl_segment *segment)
 {
@@ -425,7 +429,7 @@ tell_ended(void *context)
     return dl_hosts_tell_ended(&self->hosts);
 }
 
-/* Once everything that the subscriber touches is made. */
+/* Called when everything that the subscriber uses is made. */
 static void
 watch_ends(dl_cpu_backend *self)
 {
@@ -447,7 +451,7 @@ meet(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline deadli
     return open_memory(self, &self->roster->membership.arena.home);
 }
 
-/* Ranks, who and where they are, out of the roster. */
+/* Copies ranks, peers, addresses and hosts of the group's members from the roster. */
 static dl_status
 copy_members(dl_cpu_backend *self, const dl_backend_options *options)
 {
@@ -489,7 +493,7 @@ borrow(dl_cpu_backend *self, dl_deadline deadline)
     return status;
 }
 
-/* Without meeting anybody. */
+/* Makes a group out of another one, without a meeting. */
 static dl_status
 derive(dl_cpu_backend *self, const dl_backend_options *options, dl_deadline deadline)
 {

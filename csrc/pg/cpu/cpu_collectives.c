@@ -6,7 +6,7 @@
 #include "pg/cpu/cpu_state.h"
 #include "tensor/strided.h"
 
-/* `*plain` is a copy of `tensor` with its elements in a row. */
+/* Makes `*plain` a contiguous copy of `tensor` in the staging buffer. */
 static dl_status
 stage(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
 {
@@ -21,7 +21,7 @@ stage(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
     return DL_OK;
 }
 
-/* What is not plain is reduced through a copy. */
+/* Tensors that are not plain are reduced through a copy. */
 static dl_status
 flatten(dl_cpu_backend *self, const dl_tensor *tensor, dl_tensor *plain)
 {
@@ -37,7 +37,7 @@ unflatten(const dl_tensor *tensor, const dl_tensor *plain)
     }
 }
 
-/* What comes before PREMUL_SUM's sum. */
+/* Multiplies by the factor of PREMUL_SUM, before the sum. */
 static void
 scale(const dl_tensor *plain, dl_reduce_op op, double factor)
 {
@@ -46,7 +46,7 @@ scale(const dl_tensor *plain, dl_reduce_op op, double factor)
     }
 }
 
-/* All that a group of one rank has to do with its own block. */
+/* A group of one rank only copies its own block. */
 static dl_status
 keep(const dl_tensor *input, const dl_tensor *output)
 {
@@ -67,8 +67,8 @@ begin(dl_backend *backend, const dl_op_context *op)
     return self;
 }
 
-/* The group is broken for this rank: those who wait for its messages would wait in vain,
- * as it can post none. */
+/* Gives up the group after a failure: this rank can post no more messages, so ranks
+ * that wait for one would wait in vain. */
 static void
 give_up(dl_cpu_backend *self, const dl_op_context *op)
 {
@@ -85,7 +85,7 @@ give_up(dl_cpu_backend *self, const dl_op_context *op)
     (void)dl_fail_again(&cause);
 }
 
-/* Whoever fails tells the others. */
+/* Ends an operation.  After a failure, tells the other ranks of it. */
 static dl_status
 end(dl_cpu_backend *self, const dl_op_context *op, dl_status status)
 {
@@ -161,7 +161,7 @@ dl_cpu_barrier(dl_backend *backend, const dl_op_context *op)
     return self->size == 1 ? DL_OK : end(self, op, dl_barrier_line(&self->board, op));
 }
 
-/* Others than the root send what they have, which stays as it is. */
+/* Runs on the root.  Other ranks send their arrays, which do not change. */
 static dl_status
 reduce_to_root(dl_cpu_backend *self, const dl_op_context *op,
                const dl_reduce_args *args)

@@ -8,20 +8,20 @@
 #include "pg/cpu/health/failure_notice.h"
 #include "pg/cpu/join_fault.h"
 
-/* Who fails must not be held up by telling so. */
+/* Limit of the time for telling other ranks: the failure must not be held up. */
 #define PATIENCE (500 * DL_MILLISECOND)
 
 #define FAREWELL_TEXT ((int)(DL_ENDED_FAREWELL_SIZE - DL_HEAD_SIZE))
 
-/* The group as far as those who are told need it, made anew: what this rank has of it may
- * be incomplete. */
+/* The members of the group, as far as a refusal needs them.  They are computed anew,
+ * because this rank's backend may be incomplete. */
 typedef struct refusal {
     const dl_backend_options *options;
     dl_roster *roster;
     dl_layout layout;
     dl_peer *peers; /* by rank */
-    dl_way *ways;   /* the same */
-    int *origins;   /* the same: ranks in the roster */
+    dl_way *ways;   /* by rank */
+    int *origins;   /* by rank: rank in the roster */
 } refusal;
 
 dl_status
@@ -89,7 +89,8 @@ refusal_fini(refusal *self)
     free(self->ways);
 }
 
-/* `segment`: this rank's memory of the group, if it has any. */
+/* Tells the ranks of this host.  `segment` is this rank's memory of the group, if it
+ * has any. */
 static void
 tell_host(refusal *self, const dl_segment *segment, const char *reason)
 {
@@ -122,7 +123,8 @@ dl_cpu_end_calls(dl_roster *roster, const char *group_name, const dl_error *mess
                     (dl_bytes){farewell, dl_failure_notice_put(farewell, &brief)});
 }
 
-/* By news to the ranks that have made the group, and by an answer to those that will. */
+/* Tells the ranks of other hosts: those that have made the group by news, and those
+ * that will by an answer to their calls. */
 static void
 tell_hosts(refusal *self, const char *reason)
 {
@@ -157,8 +159,8 @@ refuse(const dl_backend_options *options, dl_roster *roster, const dl_segment *s
 
     snprintf(reason, sizeof reason, "could not make the group: %.1800s", cause.text);
     if (refusal_init(&self) == DL_OK) {
-        /* Ranks of this host leave when they hear of it, which others must not hear of
-         * first. */
+        /* Other hosts are told first: ranks of this host leave when they hear of the
+         * failure, and other hosts must not take their end for the cause. */
         tell_hosts(&self, reason);
         tell_host(&self, segment, reason);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a CPU backend is made of: for cpu_backend.c, which makes and ends it, and
- * cpu_collectives.c, which runs its operations. */
+ * The state of a CPU backend, for cpu_backend.c, which makes and frees it,
+ * cpu_collectives.c, which runs its operations, and cpu_refusal.c. */
 #ifndef DISTLITE_PG_CPU_CPU_STATE_H
 #define DISTLITE_PG_CPU_CPU_STATE_H
 
@@ -22,24 +22,24 @@ typedef struct dl_cpu_backend {
     int rank;
     int size;
     dl_roster *roster;
-    dl_loan loan; /* of a group made out of another */
+    dl_loan loan; /* of a group made out of another; else empty */
     dl_layout layout;
-    dl_peer *peers;         /* by rank; NULL: the roster's */
-    dl_way *ways;           /* the same */
-    int *origin_ranks;      /* ranks in the roster, of a group made out of another */
-    dl_process **processes; /* by rank; the roster's */
-    dl_peer *local_peers;   /* by place on this host, as what the board knows of it */
-    dl_process **local_processes; /* the same; the roster's */
+    dl_peer *peers;               /* by rank; NULL: the roster's */
+    dl_way *ways;                 /* by rank; NULL: the roster's */
+    int *origin_ranks;            /* by rank: rank in the roster; NULL: the same */
+    dl_process **processes;       /* by rank; the roster's */
+    dl_peer *local_peers;         /* by place on this host; for the board */
+    dl_process **local_processes; /* by place on this host; the roster's */
     dl_p2p *p2p;                  /* NULL for one rank */
-    dl_news news;                 /* of several hosts */
-    dl_end_subscriber ends; /* wakes the waits of this group when a process has ended */
-    /* the thread that is in an operation only; abort and leave lock for themselves */
+    dl_news news;                 /* only with several hosts */
+    dl_end_subscriber ends; /* wakes this group's waits when a process has ended */
+    /* used by the thread that is in an operation; the abort and leave functions lock */
     dl_board board;     /* of this host's ranks */
-    dl_traffic traffic; /* of several hosts */
-    dl_hosts hosts;     /* the same */
+    dl_traffic traffic; /* only with several hosts */
+    dl_hosts hosts;     /* only with several hosts */
     dl_exchange exchange;
     dl_shared_views views;
-    dl_buffer staging; /* an array without its gaps */
+    dl_buffer staging; /* contiguous copy of a strided array */
 } dl_cpu_backend;
 
 static inline bool
@@ -54,8 +54,8 @@ dl_cpu_self(dl_backend *backend)
     return (dl_cpu_backend *)(void *)backend;
 }
 
-/* This rank takes no further part in the group: its messages end with `cause`, and the
- * others are told, whatever they wait for.  From any thread. */
+/* Gives up the group: this rank's waits and messages end with `cause`, and the other
+ * ranks are told, whatever they wait for.  May be called from any thread. */
 void dl_cpu_give_up(dl_cpu_backend *self, const dl_error *cause);
 
 dl_status dl_cpu_all_reduce(dl_backend *backend, const dl_op_context *op,

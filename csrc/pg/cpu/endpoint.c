@@ -18,7 +18,7 @@
 #include "pg/cpu/shm/segment.h"
 #include "pg/rank_keys.h"
 
-/* torch knows more of them, and refuses those that it was built without as well. */
+/* torch knows more transports, and refuses those that it was built without as well. */
 static dl_status
 check_transport(void)
 {
@@ -62,7 +62,7 @@ dl_endpoint_check_settings(void)
     return DL_OK;
 }
 
-/* By the addresses that were chosen. */
+/* Listens at the addresses that were chosen. */
 static dl_status
 listen_for_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
 {
@@ -78,9 +78,9 @@ listen_for_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
     return DL_OK;
 }
 
-/* What stands in the way is published in place of an address, so that all ranks learn
- * of it.  A rank alone on its host, or whose group needs no other hosts, gets along
- * without an address, but not with settings that cannot be had. */
+/* If listening fails, the reason is published in place of an address, so that all ranks
+ * learn of it.  A group on one host needs no addresses, but settings that name
+ * something nonexistent are an error there, too. */
 static void
 open_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
 {
@@ -91,14 +91,16 @@ open_calls(dl_endpoint *endpoint, dl_store *store, dl_contact *contact)
     }
 }
 
-/* What ranks of one host need: a socket that can be reached, and memory to hand over. */
+/* Checks what ranks of one host need: memory whose descriptor can be passed, and a
+ * socket to which this process can connect. */
 static dl_status
 try_to_share(dl_endpoint *endpoint, dl_contact *contact)
 {
     int probe = -1;
 
     DL_TRY(dl_segment_check());
-    /* Those who only look whether it is there are never taken in. */
+    /* The backlog has room for connections that only test the socket, and that are
+     * never accepted. */
     DL_TRY(
         dl_local_listen(2 * endpoint->size + 2, contact->socket, &endpoint->listener));
     dl_status status =
@@ -107,8 +109,9 @@ try_to_share(dl_endpoint *endpoint, dl_contact *contact)
     return status;
 }
 
-/* A sandbox may refuse either: this rank is then a host of its own for all ranks, who
- * reach it by TCP.  Having no descriptors left is another matter, and an error later. */
+/* A sandbox may forbid the memory or the socket.  A unique hint then makes this rank a
+ * host of its own for all ranks, which reach it by TCP.  A lack of descriptors has the
+ * same effect here, and is an error in later steps, which need them. */
 static void
 open_socket(dl_endpoint *endpoint, dl_contact *contact)
 {
@@ -164,7 +167,8 @@ write_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
     return dl_endpoint_key(rank, text);
 }
 
-/* Looks once more, to name them; keeps the store's own error when that fails too. */
+/* Looks once more, to name the ranks that have not come.  If that fails as well, or all
+ * have come meanwhile, keeps the store's error. */
 static dl_status
 fail_absent(const dl_rank_keys *keys, dl_store *store, dl_deadline deadline)
 {
@@ -264,7 +268,8 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
     return DL_OK;
 
 fail:
-    /* Before the sockets close: who sees that looks for the cause. */
+    /* The fault is stored before the sockets close, because ranks that see them close
+     * look for it. */
     dl_join_fault_tell(options->store, options->rank);
     dl_endpoint_fini(endpoint);
     return status;

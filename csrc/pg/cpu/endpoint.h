@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the ranks of a group need to find each other: each publishes one record in the
- * store, with the host it is on, the name of a Unix socket and an address, where it is
- * met, and a secret that shows who has read it; and reads those of all others. */
+ * An endpoint is what the ranks of a group need to find each other.  Each rank
+ * publishes one record in the store: its host, the name of its Unix socket, its
+ * addresses, and a token.  It then reads the records of all others.  A rank that
+ * presents the token has read the record. */
 #ifndef DISTLITE_PG_CPU_ENDPOINT_H
 #define DISTLITE_PG_CPU_ENDPOINT_H
 
@@ -16,75 +17,86 @@
 
 #define DL_PROBLEM_SIZE 512
 
-/* Where a rank is to be met. */
+/* How a rank can be reached. */
 typedef struct dl_contact {
     char socket[DL_LOCAL_NAME_SIZE];
     dl_host host;
     dl_process_id process;
     dl_way way;                    /* for other hosts; may have no address */
     char problem[DL_PROBLEM_SIZE]; /* why it has none */
-    /* It was told to use what does not exist: an error whoever shares its host. */
+    /* Its settings name an interface or transport that does not exist: an error in
+     * every group, even on one host. */
     bool is_refused;
 } dl_contact;
 
-/* This rank's view; fixed after dl_endpoint_open. */
+/* This rank's view; does not change after dl_endpoint_open(), until
+ * dl_endpoint_hush(). */
 typedef struct dl_endpoint {
     int rank;
     int size;
-    int listener;           /* for ranks of this host; -1: closed */
-    dl_listener calls;      /* for those of others; closed where there are none */
+    int listener;           /* Unix socket for ranks of this host; -1: closed */
+    dl_listener calls;      /* for ranks of other hosts; closed if there are none */
     dl_peer *peers;         /* by rank */
     dl_contact *contacts;   /* by rank */
     dl_way *ways;           /* by rank */
-    dl_process **processes; /* by rank; what is known of their ends */
+    dl_process **processes; /* by rank; owns a reference to each */
     dl_layout layout;
-    const int *names; /* by rank, for texts; NULL: the same */
-    /* By rank: on a leader, connections to those ranks of its host that it reached, with
-     * its invitation to the join; else -1. */
+    const int *names; /* by rank, for texts; NULL: the same ranks */
+    /* By rank: on a leader, the connections to the ranks of its host that it has
+     * reached, over which the invitation to the join was sent; else -1. */
     int *connections;
-    int probe; /* to the leader's socket, while it looks whom it reaches; -1: none */
-    /* Between which ranks of one machine there is no Unix socket, and why; empty where all
-     * ranks of each machine reach each other. */
+    /* Connection to the leader's socket, while the leader finds out which ranks it
+     * reaches; -1: none. */
+    int probe;
+    /* Which ranks of one machine cannot connect to each other's Unix sockets, and why;
+     * empty if all can. */
     char apart[DL_PROBLEM_SIZE];
 } dl_endpoint;
 
-/* The transport that GLOO_DEVICE_TRANSPORT names, torch's variable, has to be there. */
+/* torch's variable that names a transport; any but TCP is refused. */
 #define DL_TRANSPORT_VARIABLE "GLOO_DEVICE_TRANSPORT"
 
-/* Whether what this process was told of transport and interfaces can be had; for groups
- * that need no endpoint.  DL_NETWORK: not. */
+/* Checks the settings for transport and interfaces, for groups that need no endpoint.
+ * Returns DL_NETWORK if they name something that does not exist. */
 dl_status dl_endpoint_check_settings(void);
 
-/* Publishes and gathers.  DL_TIMEOUT names the ranks that have not come; DL_NETWORK,
- * those that ranks of other hosts could not reach, or whose settings name what they do
- * not have. */
+/* Publishes this rank's record, reads all others, and finds out which ranks share a
+ * host.  The text of DL_TIMEOUT names the ranks that have not come.  DL_NETWORK means
+ * that ranks of different hosts have no addresses to reach each other, or that settings
+ * name something that does not exist; its text names the ranks.  After a failure there
+ * is nothing to free, and the other ranks were told if this rank has caused it. */
 dl_status dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
                            dl_deadline deadline);
 
-/* Takes the records out of the store again: a later group may use the same keys.  Called
- * by one rank when all have read them; best effort. */
+/* Deletes the records from the store, because a later group may use the same keys.
+ * Called by one rank when all have read them.  Best effort. */
 void dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store,
                        dl_deadline deadline);
 
-/* The part of it that is about this host: ranks are places there, names are kept.  It
- * shares the listeners and connections, which stay the whole's. */
+/* Makes the part of the endpoint that is about this host, in which ranks are places on
+ * the host, and `names` has their ranks.  Sockets, connections and process references
+ * stay owned by `endpoint`, which must outlive `local`.  dl_endpoint_drop_narrow()
+ * frees the part. */
 dl_status dl_endpoint_narrow(const dl_endpoint *endpoint, dl_endpoint *local);
 void dl_endpoint_drop_narrow(dl_endpoint *local);
 
-/* Closes the Unix socket and the connections; the rest stays. */
+/* Closes the Unix socket and the connections to ranks of this host; the rest stays
+ * usable. */
 void dl_endpoint_hush(dl_endpoint *endpoint);
 
+/* Closes and frees everything.  A second call does nothing. */
 void dl_endpoint_fini(dl_endpoint *endpoint);
 
-/* "rank 2 (pid 123 on host h)". */
+/* Writes "rank 2 (pid 123 on host h)". */
 void dl_endpoint_describe(const dl_endpoint *endpoint, int rank,
                           char text[DL_PEER_TEXT_SIZE]);
 
-/* "cpu/3". */
+/* Writes the key of a rank's record, "cpu/3"; the result points into `text`. */
 #define DL_ENDPOINT_KEY_SIZE 24
 dl_bytes dl_endpoint_key(int rank, char text[DL_ENDPOINT_KEY_SIZE]);
 
-/* The record of one rank in bytes, and back.  DL_PROTOCOL: of another version. */
+/* Write and read the record of one rank.  dl_endpoint_take() returns DL_PROTOCOL if the
+ * record is damaged, or of another version of distlite. */
 void dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contact);
 dl_status dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact);
 

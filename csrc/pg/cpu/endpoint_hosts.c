@@ -8,7 +8,7 @@
 #include "net/interface.h"
 #include "pg/cpu/reach.h"
 
-/* Both: the hint only ever divides. */
+/* Both texts have to be equal: a hint can only separate ranks. */
 static bool
 is_same_host(const dl_contact *left, const dl_contact *right)
 {
@@ -16,7 +16,7 @@ is_same_host(const dl_contact *left, const dl_contact *right)
            && strcmp(left->host.hint, right->host.hint) == 0;
 }
 
-/* Each rank's host is the lowest rank on it. */
+/* Sets the host of each rank to the lowest rank on it. */
 static void
 compare_hosts(const dl_endpoint *endpoint, int *hosts)
 {
@@ -29,7 +29,7 @@ compare_hosts(const dl_endpoint *endpoint, int *hosts)
     }
 }
 
-/* "\n    rank 0 (pid 1 on host a) at 10.0.0.1:4000, 10.1.0.1:4001\n    rank 1 ..." */
+/* Writes "\n    rank 0 (pid 1 on host a) at 10.0.0.1:4000, 10.1.0.1:4001", and so on. */
 static void
 list_addresses(const dl_endpoint *endpoint, char *text, size_t size)
 {
@@ -49,8 +49,8 @@ list_addresses(const dl_endpoint *endpoint, char *text, size_t size)
     }
 }
 
-/* Loopback is where each host finds itself: calls would go to the wrong process, or to
- * none, and time out. */
+/* A loopback address leads each host to itself: connections would reach the wrong
+ * process or none. */
 static dl_status
 fail_loopback(const dl_endpoint *endpoint)
 {
@@ -64,7 +64,8 @@ fail_loopback(const dl_endpoint *endpoint)
                    table);
 }
 
-/* The rank itself knew it from the start, and published it so that all fail at once. */
+/* The rank itself has found the problem, and published it so that all ranks fail at
+ * once. */
 static dl_status
 fail_problem(const dl_endpoint *endpoint, int rank)
 {
@@ -96,7 +97,7 @@ has_loopback(const dl_way *way)
     return false;
 }
 
-/* The same verdict on all ranks, because all see the same records. */
+/* Returns the same result on all ranks, because all have the same records. */
 static dl_status
 check_settings(const dl_endpoint *endpoint)
 {
@@ -108,7 +109,7 @@ check_settings(const dl_endpoint *endpoint)
     return DL_OK;
 }
 
-/* The same holds here. */
+/* Returns the same result on all ranks as well. */
 static dl_status
 check_addresses(const dl_endpoint *endpoint)
 {
@@ -153,7 +154,7 @@ dl_endpoint_group(dl_endpoint *endpoint, const dl_backend_options *options,
                : status;
 }
 
-/* The join of a host knows nothing of other hosts: it sees a smaller group. */
+/* The join within a host knows nothing of other hosts: it sees a smaller group. */
 dl_status
 dl_endpoint_narrow(const dl_endpoint *endpoint, dl_endpoint *local)
 {

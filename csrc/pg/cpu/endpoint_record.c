@@ -5,12 +5,12 @@
 #include "base/reader.h"
 #include "pg/cpu/endpoint.h"
 
-/* "dlcpu" and, in the last byte, a version: a record that begins otherwise is not read
- * any further. */
+/* "dlcpu" and, in the last byte, a version.  A record that begins with another number
+ * is not read any further. */
 #define RECORD_MAGIC UINT64_C(0x0500007570636c64)
 #define FIELD_LIMIT 1024
 
-/* In network order, without the family, which the size tells. */
+/* Returns the address in network byte order; its size tells the family. */
 static dl_bytes
 address_bytes(const dl_address *address)
 {
@@ -42,14 +42,14 @@ dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contac
     dl_put_u32(buffer, (uint32_t)way->count);
     for (int i = 0; i < way->count; i++) {
         dl_put_bytes(buffer, address_bytes(&way->addresses[i]));
-        /* The port lies at the same place in both families. */
+        /* The port has the same offset in both families. */
         dl_put_u32(buffer, ntohs(way->addresses[i].socket.ip4.sin_port));
     }
     dl_put_bytes(buffer, dl_bytes_of(contact->problem));
     dl_put_u32(buffer, contact->is_refused);
 }
 
-/* Into a string of `room` bytes, zero included. */
+/* Reads a string into `room` bytes, including the terminating zero. */
 static bool
 take_text(dl_reader *reader, char *text, size_t room)
 {
@@ -65,7 +65,7 @@ take_text(dl_reader *reader, char *text, size_t room)
     return true;
 }
 
-/* Of exactly the size it has: it is compared byte by byte. */
+/* Reads a field of exactly `size` bytes, which is compared byte by byte. */
 static bool
 take_exactly(dl_reader *reader, size_t size, uint8_t *bytes)
 {
@@ -102,7 +102,7 @@ take_address(dl_reader *reader, dl_address *address)
     return true;
 }
 
-/* A rank without an address has none in its record either. */
+/* The list is empty for a rank without an address. */
 static bool
 take_addresses(dl_reader *reader, dl_way *way)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Groups that are made out of one group without meeting are a family.  A rank that will
- * make no more of them says so once for all, because it does not know which of them other
- * ranks have made. */
+ * A family is the groups that are made out of one group without a meeting of their
+ * ranks.  A rank that will make no more of them announces this once for the whole
+ * family, because it does not know which of them other ranks have made. */
 #ifndef DISTLITE_PG_CPU_FAMILY_H
 #define DISTLITE_PG_CPU_FAMILY_H
 
 #include "base/hash.h"
 
-/* Of the groups made out of the group of that name; the same number on all ranks.  Not 0,
- * which is no family; so is that of NULL. */
+/* Returns the number of the family of the groups made out of the group with that name;
+ * the same on all ranks.  Returns 0, which is no family, for NULL only. */
 static inline uint64_t
 dl_family_of(const char *parent)
 {

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The host's name where the system tells nothing better. */
+/* Reads the kernel's boot id, or the host name where there is none. */
 static void
 read_boot(char *text, size_t room)
 {
@@ -33,7 +33,7 @@ dl_host_own(dl_host *host)
     char boot[48] = "";
     struct stat namespace = {0};
 
-    /* Of this thread, which may differ from the process's first one. */
+    /* A thread may be in another network namespace than the process's first one. */
     (void)stat("/proc/thread-self/ns/net", &namespace);
     read_boot(boot, sizeof boot);
     snprintf(host->stack, sizeof host->stack, "%s/%llu", boot,

@@ -9,11 +9,13 @@
 #include "pg/cpu/endpoint.h"
 #include "pg/cpu/peer.h"
 
-/* Joins that go well end within the first slice; long waits are not to burden the store,
- * which serves everybody. */
+/* Joins that succeed end within the first slice.  Slices of long waits are longer, to
+ * spare the store, which serves all ranks. */
 #define FIRST_SLICE (200 * DL_MILLISECOND)
 #define LAST_SLICE (500 * DL_MILLISECOND)
 
+/* Returns whether a failure is this rank's own: not that of another rank, nor a wait
+ * for one that has not come. */
 static bool
 is_own(dl_status status)
 {
@@ -31,7 +33,7 @@ describe_self(int rank, char text[DL_PEER_TEXT_SIZE])
     dl_peer_describe(&self, rank, text);
 }
 
-/* The record goes first: a fault of a rank that has a record is an old one. */
+/* The record is deleted first: a fault whose rank has a record counts as old. */
 static void
 tell(dl_store *store, int rank)
 {
@@ -79,6 +81,7 @@ exists(dl_store *store, dl_bytes key, dl_deadline deadline)
     return dl_store_check(store, &key, 1, &is_there, deadline) == DL_OK && is_there;
 }
 
+/* Returns whether the rank that the fault is of has published a record since. */
 static bool
 is_old(dl_store *store, const char *text, dl_deadline deadline)
 {
@@ -89,7 +92,7 @@ is_old(dl_store *store, const char *text, dl_deadline deadline)
            && exists(store, dl_endpoint_key(rank, key), deadline);
 }
 
-/* A store that does not answer is for others to tell of. */
+/* A store that does not answer is no fault: the caller's own wait reports it. */
 dl_status
 dl_join_fault_check(dl_store *store)
 {

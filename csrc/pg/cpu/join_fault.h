@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Why a rank cannot join, left in the group's store for the others: whoever waits there for
- * what this rank will not bring finds it between two looks.  The text is whole, and begins
- * with the rank.  The key is the one of the check-in (check_in.py). */
+ * A join fault is the reason why a rank cannot join, which it leaves in the group's
+ * store.  Ranks that wait in the store for something that this rank will not publish
+ * look for faults between slices of their wait.  The text is a complete message, and
+ * begins with the rank.  The key is also that of the check-in (check_in.py). */
 #ifndef DISTLITE_PG_CPU_JOIN_FAULT_H
 #define DISTLITE_PG_CPU_JOIN_FAULT_H
 
@@ -10,23 +11,26 @@
 
 #define DL_JOIN_FAULT_KEY "fault"
 
-/* Waits for the store so long to tell or to look. */
+/* Limit of the time for storing or reading a fault. */
 #define DL_JOIN_FAULT_PATIENCE DL_SECOND
 
-/* Tells what the thread's last error is, if it is this rank's own: not that others have
- * failed or have not come, which they know.  Best effort; keeps the error. */
+/* Stores the thread's last error, if this rank has caused it.  That another rank has
+ * failed or has not come is not stored, because the others know it.  Best effort; keeps
+ * the error. */
 void dl_join_fault_tell(dl_store *store, int rank);
 
-/* The same of the leader of a host: what ended the join on its host, whoever failed, is not
- * known on others.  Leaves alone what was told before. */
+/* For the leader of a host: stores the error that ended the join on its host, whichever
+ * rank has caused it, because other hosts do not know it; but not a timeout.  Keeps a
+ * fault that is there already.  Best effort; keeps the error. */
 void dl_join_fault_pass_on(dl_store *store, int rank);
 
-/* DL_PEER_LOST: what a rank has told, unless it has come since. */
+/* Returns DL_PEER_LOST with the text of a stored fault, unless its rank has come since;
+ * else DL_OK, also if the store does not answer, and keeps the thread's last error. */
 dl_status dl_join_fault_check(dl_store *store);
 
-/* Waits for all of `keys` and reads them, and looks between slices for faults, and with
- * `look`, unless it is NULL, at what else may end the wait.  DL_TIMEOUT: without a text
- * that names anybody. */
+/* Waits for all of `keys` and reads their values.  Looks for faults between slices of
+ * the wait, and calls `look`, unless it is NULL, for other reasons to end it.  Returns
+ * DL_TIMEOUT with a text that names no ranks. */
 dl_status dl_join_fault_await(const dl_rank_keys *keys, dl_store *store,
                               dl_buffer *values, dl_deadline deadline,
                               dl_status (*look)(void *context), void *context);

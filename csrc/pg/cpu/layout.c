@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* The lowest rank with the same entry. */
+/* Returns the lowest rank with the entry of `rank`. */
 static int
 lowest_of(const int *hosts, int rank)
 {
@@ -15,7 +15,7 @@ lowest_of(const int *hosts, int rank)
     return lowest;
 }
 
-/* In the order in which they are met: the lowest rank of each leads. */
+/* Numbers the hosts in the order of their lowest ranks. */
 static void
 number_hosts(dl_layout *layout, const int *hosts)
 {
@@ -43,7 +43,8 @@ list_ranks(dl_layout *layout)
     layout->first[layout->host_count] = at;
 }
 
-/* One piece of memory for the four tables, which live and die together. */
+/* The four tables are one allocation; `first` has one entry more than there are ranks,
+ * for the end. */
 dl_status
 dl_layout_init(dl_layout *layout, int rank, int size, const int *hosts)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which ranks of a group share a host, on every rank the same: hosts are numbered in the
- * order of their lowest ranks, which lead them. */
+ * The layout of a group: which of its ranks share a host.  It is the same on every
+ * rank.  Hosts are numbered in the order of their lowest ranks, which are their
+ * leaders. */
 #ifndef DISTLITE_PG_CPU_LAYOUT_H
 #define DISTLITE_PG_CPU_LAYOUT_H
 
@@ -9,24 +10,26 @@
 
 #include "base/status.h"
 
-/* Zeroed memory is valid; fixed after init. */
+/* Zeroed memory is valid.  Nothing changes after init. */
 typedef struct dl_layout {
     int rank;
     int size;
-    int host; /* this rank's */
+    int host; /* of this rank */
     int host_count;
     int *memory;
     int *host_of;  /* by rank */
-    int *place_of; /* by rank: how many ranks of its host are lower */
-    int *ranks;    /* those of one host after the other, rising */
-    int *first;    /* by host: where its ranks begin in `ranks`; and the end */
+    int *place_of; /* by rank: number of lower ranks on its host */
+    int *ranks;    /* host after host, in ascending order */
+    int *first;    /* by host: index of its first rank in `ranks`; and the end */
 } dl_layout;
 
-/* Ranks whose entry in `hosts` is the same number share a host. */
+/* Ranks with the same entry in `hosts` share a host; the numbers need not be
+ * contiguous.  Copies what it needs of `hosts`.  Returns DL_NO_MEMORY, and leaves
+ * nothing to free. */
 dl_status dl_layout_init(dl_layout *layout, int rank, int size, const int *hosts);
 void dl_layout_fini(dl_layout *layout);
 
-/* The ranks of a host. */
+/* Returns the ranks of a host, in ascending order: dl_layout_count() of them. */
 static inline const int *
 dl_layout_ranks(const dl_layout *layout, int host)
 {
@@ -45,6 +48,7 @@ dl_layout_leader(const dl_layout *layout, int host)
     return layout->ranks[layout->first[host]];
 }
 
+/* Returns whether this rank leads its host. */
 static inline bool
 dl_layout_leads(const dl_layout *layout)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Who a rank is, in words for people. */
+ * The process of a rank, as error texts and log lines describe it. */
 #ifndef DISTLITE_PG_CPU_PEER_H
 #define DISTLITE_PG_CPU_PEER_H
 
@@ -15,13 +15,15 @@ typedef struct dl_peer {
     char host[DL_HOST_NAME_SIZE];
 } dl_peer;
 
-/* "rank 2 (pid 123 on host h)": needs at most this many bytes. */
+/* Room for "rank 2 (pid 123 on host h)". */
 #define DL_PEER_TEXT_SIZE 128
 
+/* Writes "rank 2 (pid 123 on host h)". */
 void dl_peer_describe(const dl_peer *peer, int rank, char text[DL_PEER_TEXT_SIZE]);
 
-/* Why an operation ends here with what `rank` said of its own end of it: adds who gave
- * up, unless the text says itself who is to blame, and is as true here as there. */
+/* Fails with the error with which `rank` has given up.  Puts "rank 2 (...) gave up: "
+ * before its text, unless the text names the rank at fault itself.  Returns the status
+ * of `cause`. */
 dl_status dl_peer_fail_gave_up(const dl_peer *peer, int rank, const dl_error *cause);
 
 #endif

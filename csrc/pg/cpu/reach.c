@@ -12,10 +12,10 @@
 #include "pg/cpu/shm/join_message.h"
 #include "pg/cpu/tcp/link.h"
 
-/* "dlapt" and a version. */
+/* "dlapt" and, in the last byte, a version. */
 #define VERDICT_MAGIC UINT64_C(0x0100007470616c64)
 
-/* The kernel connects to a socket that is there at once, unless its queue is full. */
+/* The kernel connects at once to a socket that exists, unless its queue is full. */
 #define TRIAL_PATIENCE DL_SECOND
 
 typedef struct trial {
@@ -23,11 +23,13 @@ typedef struct trial {
     const dl_backend_options *options;
     dl_deadline deadline;
     int *hosts;     /* by rank */
-    bool *is_heard; /* by rank: of a leader, its verdict was read */
-    int *ranks;     /* room for a list */
-    int *leaders;   /* whose verdicts are awaited, in rising order */
+    bool *is_heard; /* by rank: of a leader, its list was read */
+    int *ranks;     /* room for a list of ranks */
+    int *leaders;   /* whose lists are awaited, in ascending order */
     int leader_count;
-    dl_link *links; /* to those that this rank cannot watch otherwise; by leader */
+    /* By leader: probes of the processes that this rank cannot watch by a Unix
+     * socket. */
+    dl_link *links;
 } trial;
 
 dl_bytes
@@ -79,7 +81,8 @@ dl_reach_take(dl_bytes bytes, int size, int *ranks, int *count,
     return DL_OK;
 }
 
-/* The first words of the join; the member reads them when it knows that it was reached. */
+/* Connects to `rank` and sends the first message of the join.  The member reads it when
+ * it knows that it was reached. */
 static dl_status
 invite(trial *self, int rank)
 {
@@ -105,8 +108,9 @@ is_unreached(dl_status status, dl_deadline deadline)
            || (status == DL_TIMEOUT && !dl_deadline_passed(deadline));
 }
 
-/* Whom of its host this leader does not reach.  A rank that has ended counts as one that
- * is elsewhere: nobody reaches it there either, which the leaders' greeting finds out. */
+/* Sets the ranks of its host that this leader does not reach.  A rank that has ended
+ * counts as one on another host: no rank reaches it there either, which the greeting of
+ * the leaders finds out. */
 static dl_status
 invite_all(trial *self, int *count, char reason[DL_PROBLEM_SIZE])
 {
@@ -128,7 +132,7 @@ invite_all(trial *self, int *count, char reason[DL_PROBLEM_SIZE])
             return status;
         }
     }
-    /* One that said why it ended is not looked for elsewhere. */
+    /* A rank that has stored why it failed is not taken for one on another host. */
     return *count == 0 ? DL_OK : dl_join_fault_check(self->options->store);
 }
 
@@ -152,8 +156,9 @@ publish(trial *self)
     return status;
 }
 
-/* The leader never takes this connection in; it ends when the leader does.  Who cannot
- * make it watches the leader from outside, as ranks of other hosts do. */
+/* Connects to the leader's socket.  The leader never accepts the connection, which
+ * closes when the leader ends.  A rank that cannot connect watches the leader as ranks
+ * of other hosts do. */
 static dl_status
 open_probe(trial *self, int leader)
 {
@@ -206,7 +211,7 @@ look_from_outside(trial *self, int at)
     return DL_OK;
 }
 
-/* Between slices of waiting: whether the leaders that are awaited live. */
+/* Called between slices of the wait: fails if an awaited leader has ended. */
 static dl_status
 look(void *context)
 {
@@ -248,7 +253,8 @@ fail_late(const trial *self)
                    self->deadline.limit / DL_MILLISECOND, peer);
 }
 
-/* The lowest rank that was not reached leads the rest. */
+/* Moves the ranks that the leader did not reach to a host of their own, led by the
+ * lowest of them. */
 static dl_status
 divide(trial *self, int leader, const dl_buffer *verdict)
 {
@@ -312,7 +318,8 @@ is_awaited(const trial *self, int leader)
     return false;
 }
 
-/* Leaders of several ranks that have not said whom they reach; one alone need not. */
+/* Lists the leaders whose lists were not read yet.  A rank that is alone on its host
+ * publishes none. */
 static void
 list_leaders(trial *self)
 {

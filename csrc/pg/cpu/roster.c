@@ -10,7 +10,7 @@
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/tcp/traffic.h"
 
-/* Who fails must not be held up by telling so. */
+/* Limit of the time for telling other hosts: the failure must not be held up. */
 #define TELLING_PATIENCE (500 * DL_MILLISECOND)
 
 static void
@@ -37,7 +37,7 @@ typedef struct making {
     dl_traffic traffic; /* on leaders */
 } making;
 
-/* An empty message to and from each other leader. */
+/* Exchanges an empty message with each other leader. */
 static dl_status
 greet(making *self, uint64_t sequence)
 {
@@ -67,8 +67,8 @@ greet(making *self, uint64_t sequence)
     return status;
 }
 
-/* Once all have read all records they can go, and once they are gone a later group may
- * use the same keys. */
+/* After the first greeting all ranks have read all records, so they can be deleted;
+ * after the second they are, so that a later group may use the same keys. */
 static dl_status
 greet_and_clear(making *self)
 {
@@ -81,8 +81,8 @@ greet_and_clear(making *self)
     return greet(self, 2);
 }
 
-/* A leader that hung up may have said why.  A rank that could not be reached by its socket
- * may have ended, or be where no address leads to. */
+/* A leader that has closed its link may have stored the reason.  A rank whose socket
+ * could not be reached may have ended, or be where no address leads. */
 static dl_status
 fail_lost(const making *self)
 {
@@ -99,7 +99,7 @@ fail_lost(const making *self)
                    error.text, endpoint->apart);
 }
 
-/* Once, by the rank whose log people read. */
+/* Logged once, by rank 0, whose log is the one that is usually read. */
 static void
 log_apart(const making *self)
 {
@@ -113,7 +113,8 @@ log_apart(const making *self)
     }
 }
 
-/* Called by the join, while its members wait: they go on once all hosts are there. */
+/* Called by the join on the leader, while the members wait: they continue once all
+ * hosts have greeted. */
 static dl_status
 settle(void *context)
 {
@@ -138,7 +139,8 @@ settle(void *context)
     dl_status status = greet_and_clear(self);
     status = status == DL_PEER_LOST ? fail_lost(self) : status;
     if (status != DL_OK) {
-        /* Before the links close: who sees that looks for the cause. */
+        /* The fault is stored before the links close, because ranks that see them close
+         * look for it. */
         dl_join_fault_pass_on(self->options->store, endpoint->rank);
     }
     dl_traffic_fini(&self->traffic);
@@ -158,7 +160,7 @@ open_probes(dl_roster *self)
                                             : dl_probes_init(&self->probes, &options);
 }
 
-/* Without it waits look who has called, between their slices. */
+/* If this fails, waits look for callers between their slices. */
 static void
 watch_calls(dl_roster *self)
 {
@@ -171,7 +173,8 @@ watch_calls(dl_roster *self)
     }
 }
 
-/* Other hosts may have joined, and be in the first operation, before one fails to. */
+/* Tells the ranks of other hosts, which may have joined and be in their first operation
+ * before this host fails to join. */
 static void
 tell_hosts(const making *self)
 {
@@ -205,7 +208,7 @@ meet(making *self)
     dl_endpoint local = {.listener = -1, .probe = -1};
 
     DL_TRY(dl_endpoint_open(&roster->endpoint, self->options, self->deadline));
-    /* What may fail comes before the others count on this rank. */
+    /* Steps that may fail come before the others rely on this rank. */
     dl_status status = open_probes(roster);
     if (status == DL_OK) {
         status = dl_endpoint_narrow(&roster->endpoint, &local);

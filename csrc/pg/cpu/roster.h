@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The ranks that once met through a store, and what this process has to reach them:
- * shared by the group that met and all groups made out of it, and kept until the last of
- * them ends.  Those need not meet again: who they are is known, their memory comes out of
- * the arena, and other hosts' ranks are called when they are needed.
+ * A roster is the ranks that once met through a store, and what this process has to
+ * reach them.  The group that met and all groups made out of it share the roster, and
+ * it exists until the last of them ends.  Those groups need no meeting: their members
+ * are known, their memory comes out of the arena, and ranks of other hosts are called
+ * when they are needed.
  *
- * The ranks of each host join over its memory; then the hosts' leaders say hello to each
- * other, so that a network that does not work is found out here. */
+ * In a meeting, the ranks of each host join over its memory.  Then the hosts' leaders
+ * greet each other, so that a network that does not work is found out here. */
 #ifndef DISTLITE_PG_CPU_ROSTER_H
 #define DISTLITE_PG_CPU_ROSTER_H
 
@@ -21,13 +22,15 @@ typedef struct dl_roster {
     /* fixed after init */
     uint32_t fork_generation;
     dl_endpoint endpoint;
-    dl_probes probes;             /* of other hosts' ranks */
-    dl_call_source calls;         /* the endpoint's listener, of several hosts */
-    dl_membership membership;     /* of this host: ranks are places there */
-    dl_process **local_processes; /* by place; the endpoint's */
+    dl_probes probes;             /* of ranks of other hosts */
+    dl_call_source calls;         /* the endpoint's listener; only with several hosts */
+    dl_membership membership;     /* of this host; its ranks are places */
+    dl_process **local_processes; /* by place; references are the endpoint's */
 } dl_roster;
 
-/* Meets the others. */
+/* Meets the other ranks.  `*roster` has one reference; dl_backend_origin_unref() gives
+ * it back.  After a failure there is nothing to free, and the other ranks were told if
+ * this rank or its host has caused it. */
 dl_status dl_roster_new(const dl_backend_options *options, dl_deadline deadline,
                         dl_roster **roster);
 

@@ -58,6 +58,7 @@ typedef struct dl_hosts {
     atomic_bool is_woken; /* a process has ended, or another host has called */
 } dl_hosts;
 
+/* The caller has set the borrowed members; the others are zero. */
 dl_status dl_hosts_init(dl_hosts *hosts);
 void dl_hosts_fini(dl_hosts *hosts);
 
