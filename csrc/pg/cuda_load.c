@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cuda_table.h"
 
-/* The newest first; one that is in use already comes before all of them, and that is the
- * one which fits the driver. */
+/* The newest comes first.  A library that the process uses already takes precedence
+ * over all of them, as it is known to fit the driver. */
 static const char *const sonames[] = {"libcudart.so.13", "libcudart.so.12", NULL};
 static const char *const folders[] = {"nvidia/cu13/lib", "nvidia/cuda_runtime/lib",
                                       NULL};
@@ -31,10 +31,11 @@ static const dl_symbol symbols[] = {
 
 static dl_cuda_table table;
 
-/* Since when the driver has had the function in its present form. */
+/* The CUDA version since which the driver has had the function in its present form. */
 #define CONTEXT_STATE_SINCE 7000
 
-/* The runtime cannot tell whether a device has a context without making one. */
+/* Finds a function of the driver, because the runtime cannot tell whether a device has
+ * a context without making one. */
 static dl_status
 find_driver(void *handle)
 {
@@ -65,7 +66,8 @@ static dl_library_use use = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
-/* The driver is asked first: what NCCL does without one leaves the thread unusable. */
+/* The driver is checked first, since NCCL without a driver leaves the thread
+ * unusable. */
 static dl_status
 check_device(void)
 {
@@ -101,7 +103,7 @@ dl_cuda_check(const dl_cuda_table *cuda, int result, const char *call)
     if (result == DL_CUDA_SUCCESS) {
         return DL_OK;
     }
-    /* Taken back: the next library to ask would take it for its own. */
+    /* Clears the error, which the next library to ask would take for its own. */
     cuda->last_error();
     return dl_fail(DL_BACKEND, "%s: %s (error %d)", call, cuda->error_text(result),
                    result);
@@ -127,7 +129,7 @@ has_context(const dl_cuda_table *cuda, int device)
            || is_active != 0;
 }
 
-/* What this fails with has been said by whatever came before. */
+/* A failure is not reported: whatever caused it was reported by the calls before. */
 void
 dl_cuda_leave(const dl_cuda_table *cuda, int device, int previous)
 {

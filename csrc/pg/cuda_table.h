@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The few calls of the CUDA runtime that ordering streams takes, in our own words: the
- * library is found at run time, and its headers are not needed to build.  Streams and
- * events are the driver's, so those of torch, CuPy or JAX may be given to ours. */
+ * The calls of the CUDA runtime that are needed to order streams, declared here because
+ * the library is found at run time and its headers are not needed to build.  Streams
+ * and events belong to the driver, so those of torch, CuPy or JAX may be passed in. */
 #ifndef DISTLITE_PG_CUDA_TABLE_H
 #define DISTLITE_PG_CUDA_TABLE_H
 
@@ -13,16 +13,16 @@ enum {
     DL_CUDA_NOT_READY = 600,
     DL_CUDA_STREAM_NON_BLOCKING = 1,
     DL_CUDA_EVENT_NO_TIMING = 2,
-    DL_CUDA_ON_DEVICE = 3, /* both ends of a copy */
+    DL_CUDA_ON_DEVICE = 3, /* from device to device */
     DL_CUDA_CAPTURE_NONE = 0,
     DL_CUDA_CAPTURE_ACTIVE = 1,
     DL_CUDA_MODE_RELAXED = 2,
     DL_CUDA_CAPTURE_IMPLICIT = 906,
-    DL_CUDA_CAPABILITY_MAJOR = 75, /* attributes of a device, as the next */
+    DL_CUDA_CAPABILITY_MAJOR = 75, /* attributes of a device, like the next */
     DL_CUDA_CAPABILITY_MINOR = 76,
 };
 
-/* As long as CUDA 13 makes it; 12 fills the first part of it. */
+/* As large as in CUDA 13; CUDA 12 fills only the first part. */
 typedef struct dl_cuda_pointer {
     int type;
     int device;
@@ -58,7 +58,7 @@ _Static_assert(sizeof(dl_cuda_pointer) == 88, "fixed by CUDA 13");
     X(device_attribute, cudaDeviceGetAttribute, int, (int *, int, int))           \
     X(copy, cudaMemcpyAsync, int, (void *, const void *, size_t, int, void *))
 
-/* The way to the driver's own functions: the first from CUDA 12.5 on, the second up to
+/* How to find the driver's own functions: the first from CUDA 12.5 on, the second up to
  * CUDA 12. */
 #define DL_CUDA_OPTIONAL_SYMBOLS(X)                                   \
     X(driver_entry_of_version, cudaGetDriverEntryPointByVersion, int, \
@@ -71,25 +71,26 @@ typedef struct dl_cuda_table {
     DL_CUDA_SYMBOLS(X)
     DL_CUDA_OPTIONAL_SYMBOLS(X)
 #undef X
-    /* cuDevicePrimaryCtxGetState; NULL: nobody can tell. */
+    /* cuDevicePrimaryCtxGetState; NULL if it was not found. */
     int (*context_state)(int device, unsigned *flags, int *is_active);
 } dl_cuda_table;
 
-/* The runtime, loaded once; DL_NOT_FOUND or DL_UNSUPPORTED says what is missing, also
- * where there is no driver or no device. */
+/* Loads the runtime once.  DL_NOT_FOUND and DL_UNSUPPORTED say what is missing, which
+ * may also be a driver or a device. */
 dl_status dl_cuda_load(const dl_cuda_table **table);
 
-/* DL_OK, or a worded DL_BACKEND. */
+/* Turns a result of the runtime into DL_OK, or DL_BACKEND with a text. */
 dl_status dl_cuda_check(const dl_cuda_table *cuda, int result, const char *call);
 
-/* Makes `device` the thread's current one; what was before goes to `previous`, for
- * dl_cuda_leave(): libraries share this setting.  Around every call of the runtime on a
- * thread that is not the library's own: most calls make a context on the current device,
- * which takes hundreds of megabytes, and every thread begins with device 0. */
+/* Makes `device` the thread's current one and stores the one before in `previous` for
+ * dl_cuda_leave(), since libraries share this setting.  Needed around every call of the
+ * runtime on a thread that is not the library's own: most calls make a context on the
+ * current device, which takes hundreds of megabytes, and every thread begins with
+ * device 0. */
 dl_status dl_cuda_enter(const dl_cuda_table *cuda, int device, int *previous);
 
-/* The previous device becomes current again, unless nobody in this process uses it: then
- * making it current would make a context on it. */
+/* Makes the previous device current again, unless this process has no context on it:
+ * then making it current would make one. */
 void dl_cuda_leave(const dl_cuda_table *cuda, int device, int previous);
 
 #endif

@@ -17,7 +17,7 @@
 #include "pg/ucc/ucc_device_backend.h"
 #include "pg/wrapper/wrapper_device_backend.h"
 
-/* Constructors are known by their own headers only, as those of the CPU's side. */
+/* Only the backends' own headers declare their constructors, as on the CPU side. */
 static const struct {
     const char *name;
     dl_device_backend_new_fn make;
@@ -93,8 +93,8 @@ dl_device_check(const dl_group *group, const dl_tensor *tensor, const char *name
     return DL_OK;
 }
 
-/* A list with an array of the host among those of the device would be read by the wrong
- * side, where its address means nothing. */
+/* Checks that all arrays are on one device.  The device backend would use the address
+ * of an array in host memory as a device address. */
 static dl_status
 check_item(const dl_group *group, const dl_device_item *item)
 {
@@ -112,7 +112,7 @@ check_item(const dl_group *group, const dl_device_item *item)
     return DL_OK;
 }
 
-/* Who is gone is known to the CPU's side. */
+/* Only the group's CPU side knows which ranks are gone. */
 static dl_status
 watch(void *context, int rank)
 {
@@ -149,7 +149,8 @@ make_backend(dl_group *group, dl_device_backend **backend)
     return status;
 }
 
-/* With the turn; the lock is for those who abort meanwhile. */
+/* Returns the backend, which is made if necessary.  Called with the turn held; the lock
+ * is for threads that abort meanwhile. */
 static dl_status
 find_backend(dl_group *group, dl_device_backend **backend)
 {
@@ -167,8 +168,8 @@ find_backend(dl_group *group, dl_device_backend **backend)
     return DL_OK;
 }
 
-/* Two threads that begin operations must do so one after the other, and in the end all
- * ranks in the same order; the latter is the caller's business. */
+/* Threads begin their operations one after the other.  That all ranks begin them in the
+ * same order is up to the caller. */
 dl_status
 dl_device_take_turn(dl_group *group, dl_deadline deadline)
 {
@@ -189,7 +190,8 @@ dl_device_pass_turn(dl_group *group)
     dl_device_free_if_closed(group);
 }
 
-/* What later calls on the group are told, on either side, of the thread's last error. */
+/* Returns the thread's last error as the cause of all later failures of the group, on
+ * both of its sides. */
 static dl_error
 lasting_cause(const dl_group *group)
 {
@@ -247,7 +249,7 @@ dl_device_submit(dl_group *group, const dl_device_item *item, dl_deadline deadli
     return status;
 }
 
-/* Looked up each time: programs set it after they have imported this library. */
+/* Read at each call, since programs set it after they have imported this library. */
 bool
 dl_device_blocks(void)
 {
@@ -257,8 +259,8 @@ dl_device_blocks(void)
     return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
 }
 
-/* For an operation whose work is the host's.  An interrupted wait aborts the operation and
- * waits until it has ended: the caller owns the array again on return. */
+/* Waits for a work that ends on the host.  An interrupted wait aborts the operation and
+ * then waits until it has ended, because the caller owns the array again on return. */
 static dl_status
 wait_here(dl_group *group, dl_work *work)
 {
@@ -278,7 +280,7 @@ wait_here(dl_group *group, dl_work *work)
     return dl_fail_again(&error);
 }
 
-/* The arrays' streams go on after it. */
+/* Orders the arrays' streams after the work, or waits for it on the host. */
 static dl_status
 finish(dl_group *group, dl_work *work)
 {
@@ -294,7 +296,7 @@ dl_device_run(dl_group *group, const dl_device_item *item, dl_deadline deadline)
 {
     dl_work *work;
 
-    /* Whatever follows may have to wait for the other ranks. */
+    /* All that follows may have to wait for other ranks. */
     dl_blocking_begin();
     DL_TRY(dl_device_submit(group, item, deadline, &work));
     if (work == NULL) {
@@ -305,8 +307,8 @@ dl_device_run(dl_group *group, const dl_device_item *item, dl_deadline deadline)
     return status;
 }
 
-/* Where the first operation should not pay for the meeting, or a failure is to come to
- * light at once. */
+/* For callers whose first operation should not pay for the meeting, or who want its
+ * failure at once. */
 dl_status
 dl_device_connect(dl_group *group, int index, dl_deadline deadline)
 {
@@ -334,8 +336,8 @@ dl_device_takes_barriers(const dl_group *group)
     return group->device != NULL && group->device->takes_barriers;
 }
 
-/* -1: the ranks have not met on any, which all of them see alike, since operations begin
- * in the same order on all of them. */
+/* Finds the device on which the ranks have met; -1 if they have not.  All ranks see the
+ * same, since operations begin in the same order on all of them. */
 static dl_status
 find_device(dl_group *group, dl_deadline deadline, int *device)
 {
@@ -351,7 +353,7 @@ find_device(dl_group *group, dl_deadline deadline, int *device)
     return DL_OK;
 }
 
-/* A reduction of one byte, whose end the host waits for. */
+/* Reduces one byte, and waits for the end on the host. */
 static dl_status
 meet_on_device(dl_group *group, void *byte, void *stream, int device,
                dl_deadline deadline)
@@ -379,7 +381,8 @@ meet_on_device(dl_group *group, void *byte, void *stream, int device,
     return status;
 }
 
-/* All that is left on it comes at once.  In a capture there is nothing to wait for. */
+/* Waits until the stream has run what is left on it; that is soon, as the reduction
+ * before it has ended.  A stream that is being captured runs nothing to wait for. */
 static dl_status
 await_stream(const dl_cuda_table *cuda, void *stream)
 {
@@ -421,7 +424,7 @@ dl_device_barrier(dl_group *group, void *stream, dl_deadline deadline)
     return status;
 }
 
-/* With the parent's turn; the child is nobody else's yet. */
+/* Called with the parent's turn held; nobody else uses the child yet. */
 static dl_status
 part(dl_group *parent, const dl_device_parting *parting, dl_deadline deadline,
      dl_group *child)
@@ -440,7 +443,7 @@ part(dl_group *parent, const dl_device_parting *parting, dl_deadline deadline,
                            to == NULL ? NULL : dl_wrapper_device_inside(to));
 }
 
-/* A parent without a backend for devices has nothing to part. */
+/* A parent without a backend for devices has nothing to split. */
 dl_status
 dl_device_part(dl_group *parent, const dl_device_parting *parting, dl_deadline deadline,
                dl_group *child)
@@ -455,7 +458,7 @@ dl_device_part(dl_group *parent, const dl_device_parting *parting, dl_deadline d
     return status;
 }
 
-/* An orderly end lets what is under way end; an abort does not. */
+/* An orderly end lets operations finish; an abort does not. */
 void
 dl_device_abort_locked(dl_group *group, const dl_error *cause, bool is_leaving)
 {
@@ -471,7 +474,8 @@ dl_device_abort_locked(dl_group *group, const dl_error *cause, bool is_leaving)
     }
 }
 
-/* As the group's own backend: by the closer, or by whoever has the turn then. */
+/* Like dl_group_free_backend_if_closed(): the closing thread frees the backend, or else
+ * the thread that has the turn then. */
 void
 dl_device_free_if_closed(dl_group *group)
 {

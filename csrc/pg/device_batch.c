@@ -4,7 +4,7 @@
 #include "pg/device_state.h"
 #include "pg/group_state.h"
 
-/* Its address tells threads apart. */
+/* Its address identifies the thread. */
 static _Thread_local char own;
 
 bool
@@ -13,8 +13,8 @@ dl_device_is_batching(const dl_device_side *self)
     return atomic_load_explicit(&self->batcher, memory_order_relaxed) == &own;
 }
 
-/* Copies, since lists of blocks live on the caller's stack; the elements are the array's
- * own, which the caller keeps. */
+/* The arguments are copied, since lists of blocks live on the caller's stack.  The
+ * elements stay in the arrays, which the caller keeps. */
 dl_status
 dl_device_batch_add(dl_group *group, const dl_device_item *item, dl_deadline deadline)
 {
@@ -50,8 +50,9 @@ dl_device_batch_clear(dl_device_side *self)
     self->batch_capacity = 0;
 }
 
-/* The turn is held until the end: what another thread begins meanwhile must not come in
- * between, or ranks would disagree on what belongs together. */
+/* The turn is held until the batch ends: an operation that another thread begins
+ * meanwhile must not come in between, or ranks would disagree on what belongs
+ * together. */
 dl_status
 dl_device_batch_begin(dl_group *group, dl_deadline deadline)
 {
@@ -70,7 +71,7 @@ dl_device_batch_begin(dl_group *group, dl_deadline deadline)
     return DL_OK;
 }
 
-/* All items are on one device: one stream carries them. */
+/* Checks that all items are on one device, since one stream carries them. */
 static dl_status
 check_devices(const dl_group *group)
 {
@@ -91,7 +92,7 @@ check_devices(const dl_group *group)
     return DL_OK;
 }
 
-/* The turn is passed on in any case: a batch that fails is over. */
+/* The turn is passed on in any case, as a batch that fails is over. */
 dl_status
 dl_device_batch_end(dl_group *group, bool is_dropped, dl_deadline deadline,
                     dl_work **work)

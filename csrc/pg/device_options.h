@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What ProcessGroupNCCL.Options says, as the group keeps it until its backend for devices
- * is made.  Numbers that are not given are DL_OPTION_UNSET. */
+ * The contents of ProcessGroupNCCL.Options, which the group keeps until its backend for
+ * devices is made.  Numbers that are not given are DL_OPTION_UNSET. */
 #ifndef DISTLITE_PG_DEVICE_OPTIONS_H
 #define DISTLITE_PG_DEVICE_OPTIONS_H
 
@@ -11,7 +11,7 @@
 #define DL_OPTION_UNSET INT_MIN
 
 typedef struct dl_device_options {
-    bool is_given; /* false: zeroed, and all is unset */
+    bool is_given; /* if false, the struct is zeroed and all is unset */
     bool is_high_priority_stream;
     int blocking;
     int cga_cluster_size;
@@ -23,7 +23,7 @@ typedef struct dl_device_options {
     int cta_policy;
     int shrink_share;
     int nvls_ctas;
-    char net_name[64]; /* empty: unset, as the next */
+    char net_name[64]; /* unset if empty, like comm_name */
     char comm_name[64];
 } dl_device_options;
 

@@ -5,7 +5,7 @@
 #include "base/call_site.h"
 #include "pg/device_state.h"
 
-/* The rows of one call, until its work has ended. */
+/* The records of one call, completed when its work ends. */
 typedef struct ending {
     dl_work_notice notice;
     const dl_work *work;
@@ -39,13 +39,13 @@ dl_device_record_queue(dl_device_side *self, dl_device_item *item, dl_deadline d
     if (!self->is_detailed) {
         return DL_OK;
     }
-    /* When the batch goes out, the thread is somewhere else. */
+    /* Noted now, because the thread is elsewhere when the batch is issued. */
     dl_call_site_describe(site, sizeof site);
     item->call_site = strdup(site);
     return item->call_site == NULL ? dl_fail_no_memory() : DL_OK;
 }
 
-/* Of an item that is still in its batch: it never began. */
+/* Completes the record of an item that is still in its batch, and so never began. */
 void
 dl_device_record_forget(dl_device_item *item)
 {
@@ -72,7 +72,7 @@ dl_device_record_start(dl_device_side *self, dl_device_item *items,
     }
 }
 
-/* On the thread that has seen the event, or for whom the work has failed. */
+/* Runs on the thread that ends the work. */
 static void
 end_all(dl_work_notice *notice)
 {
@@ -98,7 +98,8 @@ ending_new(const dl_device_item *items, size_t count, const dl_work *work)
     return self;
 }
 
-/* Without memory they end now: what runs for ever in a table is worse. */
+/* Without memory the records end now, which is better than operations that seem to run
+ * forever. */
 void
 dl_device_record_end(dl_device_item *items, size_t count, dl_status status,
                      dl_work *work)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a group's side for devices is made of: for device.c and device_batch.c. */
+ * The members of a group's side for devices.  Shared by device.c, device_batch.c and
+ * device_record.c. */
 #ifndef DISTLITE_PG_DEVICE_STATE_H
 #define DISTLITE_PG_DEVICE_STATE_H
 
@@ -15,18 +16,18 @@ struct dl_device_side {
     const char *name;
     dl_device_backend_new_fn make;
     dl_device_options options;
-    bool is_detailed; /* ranks compare what they call */
+    bool is_detailed; /* ranks compare their calls */
     bool takes_barriers;
-    dl_seat seat; /* its numbers are not those of the CPU's side */
+    dl_seat seat; /* its sequence numbers are separate from the CPU side's */
     dl_lane lane;
-    /* with the turn */
+    /* guarded by the turn */
     uint64_t sequence;
-    /* with the turn; changed with the group's lock held as well */
+    /* guarded by the turn; changed with the group's lock held as well */
     dl_device_backend *backend;
-    /* The thread that has a batch open and the turn with it, as an address of its own;
-     * NULL: none. */
+    /* The thread that has a batch open, and with it the turn, by the address of its
+     * thread-local `own`; NULL if there is none. */
     _Atomic(const void *) batcher;
-    /* with the turn */
+    /* guarded by the turn */
     dl_device_item *batch; /* each with a copy of its arguments */
     size_t batch_count;
     size_t batch_capacity;
@@ -35,23 +36,26 @@ struct dl_device_side {
 dl_status dl_device_take_turn(dl_group *group, dl_deadline deadline);
 void dl_device_pass_turn(dl_group *group);
 
-/* With the turn; `call` without its items. */
+/* Begins the items of `call`, whose member `items` need not be set.  Called with the
+ * turn held. */
 dl_status dl_device_enqueue(dl_group *group, dl_device_item *items, dl_device_call call,
                             dl_work **work);
 
-/* Numbers the items and writes down that they begin, with the turn; and how that went:
- * of those that did, the end is the work's. */
+/* dl_device_record_start() numbers the items and records that they begin; called with
+ * the turn held.  dl_device_record_end() records failures; items that have begun are
+ * completed by the end of `work`. */
 void dl_device_record_start(dl_device_side *self, dl_device_item *items,
                             const dl_device_call *call);
 void dl_device_record_end(dl_device_item *items, size_t count, dl_status status,
                           dl_work *work);
 
-/* An item of a batch: with its line, if anybody wants that; and its end. */
+/* Records an item that is queued in a batch, with its call site if ranks compare calls;
+ * and completes the record of one that is dropped. */
 dl_status dl_device_record_queue(dl_device_side *self, dl_device_item *item,
                                  dl_deadline deadline);
 void dl_device_record_forget(dl_device_item *item);
 
-/* Whether this thread has a batch open. */
+/* Returns true if this thread has a batch open. */
 bool dl_device_is_batching(const dl_device_side *self);
 dl_status dl_device_batch_add(dl_group *group, const dl_device_item *item,
                               dl_deadline deadline);

@@ -55,7 +55,7 @@ has_ended(const dl_plain_record *record)
     return state_of(record) == DL_RECORD_ENDED;
 }
 
-/* When it was called, or has ended. */
+/* Returns when the operation was called or, if it has ended, when it ended. */
 static int64_t
 time_of(const dl_plain_record *record)
 {
@@ -64,7 +64,8 @@ time_of(const dl_plain_record *record)
                                  : record->started;
 }
 
-/* One that has not ended comes before all that have. */
+/* Returns true if `record` says more of what the process does than `best`.  An
+ * operation that has not ended takes precedence over all that have. */
 static bool
 is_news(const dl_plain_record *record, const dl_plain_record *best)
 {

@@ -11,36 +11,37 @@
 #include "pg/own_waits.h"
 #include "pg/recorder.h"
 
-/* The store's answer to what it need not wait for. */
+/* The time that the store has for requests that it answers at once. */
 #define ANSWER_LIMIT (5 * DL_SECOND)
 
 #define KEY_SIZE 64
 
-/* However short a group's timeout is. */
+/* The shortest span, for groups with very short timeouts. */
 #define LEAST_SPAN (100 * DL_MILLISECOND)
 
-/* Two looks at one operation differ by less in when it began. */
+/* Two looks compute the beginning of one operation with less than this difference. */
 #define SAME_TIME DL_MILLISECOND
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_cond_t moved;
 /* guarded by lock */
-static dl_store *target; /* not counted */
-static uint64_t number;  /* of the target */
+static dl_store *target; /* borrowed */
+static uint64_t number;  /* counts the targets */
 static int own_rank;
 static int64_t after;
 static bool is_running;
 static bool has_news; /* a group was made */
 
-/* What the thread remembers of the last look. */
+/* The thread's state between two looks. */
 typedef struct publisher {
-    uint64_t number; /* of the target */
+    uint64_t number; /* of the target that the members below are about */
     bool has_note;
-    int64_t since; /* of what the note says */
+    int64_t since; /* beginning of what the note describes */
 } publisher;
 
-/* In a forked child nothing of the parent's runs, and its lock may have been held. */
+/* Runs in a forked child, which has none of the parent's threads; one of them may have
+ * held the lock. */
 static void
 forget_parent(void)
 {
@@ -84,7 +85,7 @@ read_own(dl_doing *doing)
     return is_read;
 }
 
-/* Writes a note, or takes it back. */
+/* Publishes a note, or withdraws it. */
 static void
 publish(publisher *self, dl_store *store, int rank, int64_t span)
 {
@@ -119,8 +120,8 @@ span_locked(void)
     return span > LEAST_SPAN ? span : LEAST_SPAN;
 }
 
-/* Whether there is somebody to tell; the store is counted while it is used, and no longer:
- * the program may end it at any time. */
+/* Publishes to the target; returns false if there is none.  A reference to the store is
+ * held only while it is used, because the program may close it at any time. */
 static bool
 look(publisher *self, int64_t *span)
 {

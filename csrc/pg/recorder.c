@@ -6,7 +6,7 @@
 
 #include "pg/recorder_state.h"
 
-/* Rows of operations that have not ended, before one more is not recorded. */
+/* Rows inspected for a free one before an operation is left unrecorded. */
 #define LOOKS 256
 
 #define STATE_SHIFT 24
@@ -17,7 +17,7 @@ _Thread_local uint32_t dl_recorder_site;
 
 static atomic_bool has_failure;
 
-/* What a row is filled with, beside what its call is. */
+/* The contents of a new row, besides the fingerprint. */
 typedef struct entry {
     int64_t queued;
     int64_t started;
@@ -31,7 +31,7 @@ state_of(uint64_t what)
     return what >> STATE_SHIFT & STATE_MASK;
 }
 
-/* One that nobody else writes to from here on: its version is odd. */
+/* Takes a free row, which nobody else writes to then: its version is odd. */
 static dl_record *
 take_row(dl_recorder *self)
 {
@@ -65,7 +65,7 @@ open_row(dl_record *record)
     atomic_store_explicit(&record->version, version + 1, memory_order_relaxed);
 }
 
-/* From here on others may take it, if it has ended. */
+/* After this, others may take the row if its operation has ended. */
 static void
 close_row(dl_record *record)
 {
@@ -98,8 +98,9 @@ record_new(const dl_seat *seat, const dl_fingerprint *what, const entry *entry)
     return record;
 }
 
-/* The deadline was made as the call began: reading the clock again would be half of what
- * recording costs.  Operations of one call share it, and do not overlap all the same. */
+/* Takes the time of the call from its deadline, because reading the clock again would
+ * be half of the cost of recording.  Operations of one call share a deadline; so that
+ * they do not overlap, none starts before the one before has ended. */
 static int64_t
 start_of(const dl_seat *seat, dl_deadline deadline)
 {

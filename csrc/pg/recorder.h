@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Writes down what this process's groups do (pg/recording.h), for `distlite ps` and
- * `distlite trace` and for the table that follows a failure.  On every operation's way:
- * no lock, no allocation, no system call; a row that is taken at the beginning, filled,
- * and completed at the end.  The rows are a ring; one whose operation has not ended is
- * passed over, so that the one that hangs is never lost behind those that do not.
+ * Records the operations of this process's groups (pg/recording.h), for `distlite ps`,
+ * `distlite trace` and the table that follows a failure.  It is on the path of every
+ * operation and takes no lock, allocates no memory and makes no system call there: a
+ * row is taken at the beginning, filled, and completed at the end.  The rows are a
+ * ring.  A row whose operation has not ended is skipped, so an operation that hangs is
+ * never overwritten.
  *
- * TORCH_FR_BUFFER_SIZE says how many operations are kept (default 512); 0 turns the
+ * TORCH_FR_BUFFER_SIZE sets how many operations are kept (default 512); 0 turns the
  * recorder off. */
 #ifndef DISTLITE_PG_RECORDER_H
 #define DISTLITE_PG_RECORDER_H
@@ -17,72 +18,74 @@
 #include "pg/fingerprint.h"
 #include "pg/recording_file.h"
 
-/* A group's place in the recording.  Zeroed: it has none, and nothing is recorded. */
+/* A group's row in the recording.  Nothing is recorded for a zeroed seat. */
 typedef struct dl_seat {
     dl_recorded_group *row;
     uint64_t serial;
 } dl_seat;
 
-/* Where the calling thread's program calls from; the binding sets it before it calls. */
+/* The call site of the calling thread; the binding sets it before each call. */
 extern _Thread_local uint32_t dl_recorder_site;
 
-/* The first one of a process, or of a forked child, makes the recording. */
+/* Gives the group a row.  The first call in a process, or in a forked child, makes the
+ * recording. */
 void dl_recorder_join(dl_seat *seat, const char *name, const char *backend,
                       uint64_t rank_and_size);
-/* The group is closed: its row may be another's.  What still runs may end. */
+/* Releases the row of a group that is closed.  Its operations may still end. */
 void dl_recorder_leave(const dl_seat *seat);
 
-/* NULL: not recorded, which all functions take. */
+/* Records an operation that is queued.  Returns NULL if it is not recorded; all
+ * functions accept that. */
 dl_record *dl_recorder_queue(const dl_seat *seat, const dl_fingerprint *what,
                              dl_deadline deadline);
 
-/* It runs from now on; takes a row unless it was queued. */
+/* Records that an operation runs from now on; takes a row unless it was queued. */
 dl_record *dl_recorder_start(const dl_seat *seat, dl_record *queued,
                              const dl_fingerprint *what, uint64_t sequence,
                              dl_deadline deadline);
 
-/* A message begins; what->root is the peer. */
+/* Records that a message begins; what->root is the peer. */
 dl_record *dl_recorder_post(const dl_seat *seat, const dl_fingerprint *what,
                             int64_t tag, dl_deadline deadline);
 
-/* Once for each row taken; from any thread. */
+/* Completes a record; called once for each, from any thread. */
 void dl_recorder_end(dl_record *record, dl_status status);
 
-/* The same, of a collective that was the group's last and ended at `now`. */
+/* The same for a collective, which was the group's last one and ended at `now`. */
 void dl_recorder_end_in(const dl_seat *seat, dl_record *record, dl_status status,
                         int64_t now);
 
-/* Whether an operation has timed out or lost its peer since this was last asked. */
+/* Returns true if an operation has timed out or lost its peer since the last call. */
 bool dl_recorder_take_failure(void);
 
-/* Which rank of which job this process is; said before it joins the default group, so that
- * one which waits there is seen.  Makes the recording, too. */
+/* Sets which rank of which job this process is, and makes the recording.  Called before
+ * the process joins the default group, so that a rank that waits there is visible. */
 void dl_recorder_identify(const char *job, int rank, int size);
 
-/* Ranks notice one failure within about a second of each other, and a failure makes more of
- * them: in this time a job's ranks on a host write one table. */
+/* Ranks notice a failure within about a second of each other, and one failure causes
+ * more.  Within this time the ranks of a job write one table per host. */
 #define DL_RECORDER_QUIET (10 * DL_SECOND)
 
-/* Whether this process is to write the table of its job: at most one of the job's processes
- * on this host is.  Waits for none of them. */
+/* Returns true if this process is to write the table of its job, which at most one of
+ * the job's processes on this host is.  Does not wait for any of them. */
 bool dl_recorder_claim_table(void);
 
-/* It has written it. */
+/* Notes that the table is written. */
 void dl_recorder_end_table(void);
 
-/* Snapshots of the job's other processes on this host. */
+/* Visits snapshots of the job's other processes on this host. */
 void dl_recorder_visit_job(dl_recording_visit_fn visit, void *context);
 
-/* The number of a call site, the same for the same; 0: there is no room, or the recorder
- * is off.  Not for every call. */
+/* Returns the number of a call site, the same for equal sites; 0 if there is no room or
+ * the recorder is off.  Too slow for every call: callers cache the number. */
 uint32_t dl_recorder_add_site(const char *file, const char *function, int line);
 
 bool dl_recorder_is_on(void);
 
-/* "": the recording is in no file, or there is none. */
+/* Returns the path of the recording, or "" if it is in no file or there is none. */
 const char *dl_recorder_path(void);
 
-/* A snapshot; empty if there is none. */
+/* Takes a snapshot; it is empty if there is no recording. */
 dl_status dl_recorder_snapshot(dl_buffer *copy);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The process's one recorder: for recorder.c, on the way of every operation, and
- * recorder_tables.c, which does what is rare. */
+ * The recorder of the process.  Shared by recorder.c, which is on the path of every
+ * operation, recorder_tables.c, which does what is rare, and own_waits.c, which reads
+ * the records. */
 #ifndef DISTLITE_PG_RECORDER_STATE_H
 #define DISTLITE_PG_RECORDER_STATE_H
 
@@ -11,16 +12,16 @@
 #include "pg/recorder.h"
 
 typedef struct dl_recorder {
-    dl_recording tables; /* fixed once a seat was given, as mask */
+    dl_recording tables; /* fixed once a seat was given, like mask */
     uint32_t mask;
-    atomic_uint next; /* where to look for a row first; a hint */
+    atomic_uint next; /* where the search for a row begins; a hint */
     atomic_ulong dropped;
 } dl_recorder;
 
-/* For whoever has a seat. */
+/* Returns the recorder; valid for callers that have a seat. */
 dl_recorder *dl_recorder_self(void);
 
-/* There was no row. */
+/* Counts an operation for which there was no row. */
 void dl_recorder_drop(dl_recorder *recorder);
 
 #endif

@@ -11,7 +11,7 @@
 #include "pg/recorder_state.h"
 #include "pg/recording_file.h"
 
-/* Enough for what a person reads and for the last steps of a training loop. */
+/* Enough for a person to read, and for the last steps of a training loop. */
 #define RECORDS 512
 #define RECORDS_LIMIT (1 << 20)
 #define GROUPS 128
@@ -21,12 +21,12 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static dl_recorder recorder;
 /* guarded by lock */
 static dl_recording_header header;
-static uint32_t generation; /* of the process that made it */
+static uint32_t generation; /* fork generation of the process that made it */
 static bool is_made;
 static dl_job_folder folder;
 static char path[PATH_MAX];
 static uint64_t last_serial;
-/* of the program, and read without the lock */
+/* read without the lock */
 static atomic_bool is_on;
 
 dl_recorder *
@@ -44,7 +44,7 @@ publish_header_locked(void)
     }
 }
 
-/* Not for the header's row: this may be any thread, at any moment. */
+/* The header is not written here, since this may be any thread at any time. */
 void
 dl_recorder_drop(dl_recorder *self)
 {
@@ -71,7 +71,7 @@ wanted_records(void)
     return count;
 }
 
-/* What a person started: the arguments, with spaces between them. */
+/* Writes the command line of the process, with spaces between the arguments. */
 static void
 put_command(char *text, size_t size)
 {
@@ -102,8 +102,8 @@ name_job_locked(const char *job)
     snprintf(header.job, sizeof header.job, "%s", job);
 }
 
-/* The memory stays mapped for good: works may end after their group, and a forked child
- * still has its parent's. */
+/* Makes the recording.  The memory is never unmapped: works may end after their group,
+ * and a forked child still refers to its parent's. */
 static void
 make_locked(const char *job)
 {
@@ -139,7 +139,7 @@ make_locked(const char *job)
     atomic_store(&is_on, true);
 }
 
-/* Without a job where none is known yet. */
+/* `job` is empty if it is not known yet. */
 static void
 make_once_locked(const char *job)
 {
@@ -148,7 +148,7 @@ make_once_locked(const char *job)
     }
 }
 
-/* The first row from the next serial's on that no open group has. */
+/* Finds the first row that no open group has, beginning at that of the next serial. */
 static dl_recorded_group *
 find_row_locked(uint64_t *serial)
 {
@@ -202,7 +202,7 @@ dl_recorder_join(dl_seat *seat, const char *name, const char *backend,
 void
 dl_recorder_leave(const dl_seat *seat)
 {
-    /* The row may have become another group's since. */
+    /* The row may belong to another group by now. */
     if (seat->row != NULL
         && atomic_load_explicit(&seat->row->serial, memory_order_relaxed)
                == seat->serial) {
@@ -257,7 +257,7 @@ dl_recorder_visit_job(dl_recording_visit_fn visit, void *context)
     }
 }
 
-/* The end of a long path tells more than its beginning. */
+/* Returns the end of a long path, which tells more than its beginning. */
 static const char *
 tail_of(const char *text, size_t room)
 {
@@ -266,7 +266,8 @@ tail_of(const char *text, size_t room)
     return size < room ? text : text + size - room + 1;
 }
 
-/* The site's own row, or the empty one where it would go; SITES: there is neither. */
+/* Returns the row of the site, or the empty row where it belongs; SITES if there is
+ * neither. */
 static uint32_t
 find_site_locked(const dl_plain_site *wanted)
 {
@@ -347,7 +348,8 @@ dl_recorder_snapshot(dl_buffer *copy)
     return status;
 }
 
-/* An orderly exit leaves nothing behind; a forked child's is not its parent's. */
+/* Removes the recording at an orderly exit.  A forked child does not remove its
+ * parent's. */
 __attribute__((destructor)) static void
 take_away(void)
 {

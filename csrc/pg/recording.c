@@ -7,10 +7,10 @@
 
 #define HEADER_WORDS (sizeof(dl_recording_header) / sizeof(uint64_t))
 
-/* More looks than a writer that runs can spoil. */
+/* More attempts than a running writer can spoil. */
 #define LOOKS 64
 
-/* Far above what anybody asks for; keeps sums of sizes small. */
+/* Far more than anybody asks for; keeps sums of sizes from overflowing. */
 #define ROWS_LIMIT (UINT64_C(1) << 24)
 
 size_t
@@ -37,9 +37,9 @@ dl_recording_at(void *memory, const dl_recording_header *header)
     return self;
 }
 
-/* Each store is a release, so that nobody who sees one of the words can still see the
- * version from before; on the processors at hand that costs nothing, and unlike fences
- * it is understood by the thread sanitizer. */
+/* Each store is a release, so no reader that sees one of the words can still see the
+ * version from before.  On common processors that costs nothing, and unlike fences it
+ * is understood by the thread sanitizer. */
 void
 dl_row_write(_Atomic uint64_t *row, const void *words, size_t count)
 {
@@ -77,7 +77,8 @@ dl_row_read(const _Atomic uint64_t *row, void *words, size_t count)
     return false;
 }
 
-/* In one pass, however the bytes change meanwhile: what was checked is what is used. */
+/* Copies the header before checking it, so that the values checked are those used, even
+ * if the memory changes meanwhile. */
 bool
 dl_recording_check(const void *memory, size_t size, dl_recording_header *header)
 {
@@ -107,7 +108,7 @@ dl_recording_snapshot(void *memory, const dl_recording_header *header, void *cop
     dl_recording to = dl_recording_at(copy, header);
     dl_recording_header taken = *header;
 
-    /* A dump keeps its time. */
+    /* A snapshot of a dump keeps the dump's time. */
     taken.taken = taken.taken != 0 ? taken.taken : dl_now();
     memcpy(copy, &taken, sizeof taken);
     copy_rows(from.records, to.records, header->record_count, sizeof(dl_record));

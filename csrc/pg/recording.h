@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The memory that a process writes its operations to while others read it: a header and
- * three tables of fixed size, made of 64-bit words.  Each row begins with a version that
- * is odd while the row is being written, so that a reader takes no lock and a writer that
- * is stopped or killed half-way spoils one row.  A snapshot of it is also the format of a
- * dump.  Knows nothing of groups, files or processes; tools/recording.py reads it. */
+ * The memory that a process records its operations in while others read it: a header
+ * and three tables of fixed size, made of 64-bit words.  Each row begins with a version
+ * that is odd while the row is being written.  So readers take no lock, and a writer
+ * that is stopped or killed half-way spoils one row only.  A snapshot of the memory is
+ * also the format of a dump.  Knows nothing of groups, files or processes;
+ * tools/recording.py reads it. */
 #ifndef DISTLITE_PG_RECORDING_H
 #define DISTLITE_PG_RECORDING_H
 
@@ -13,24 +14,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* As long as the field, which has no room for the NUL. */
+/* As long as the field, which has no room for a terminating NUL. */
 #define DL_RECORDING_MAGIC "distlite record2"
 
 typedef struct dl_recording_header {
     uint64_t version;
     char magic[16];
-    uint64_t
-        record_count; /* rows of the three tables, in their order; a power of two */
+    /* rows of the three tables, in their order; the first is a power of two */
+    uint64_t record_count;
     uint64_t group_count;
     uint64_t site_count;
     int64_t pid;
-    uint64_t process_start; /* as /proc/<pid>/stat has it; tells reused pids apart */
-    uint64_t pid_namespace; /* in which `pid` means something; 0: unknown */
-    int64_t created;        /* nanoseconds on the monotonic clock, as all times here */
-    int64_t to_wall_clock;  /* what to add for nanoseconds since 1970 */
-    int64_t taken;          /* of a snapshot: when */
-    uint64_t dropped;       /* operations for which there was no row */
-    int64_t rank;           /* in the job; -1: not known */
+    uint64_t process_start; /* as in /proc/<pid>/stat; distinguishes reused pids */
+    uint64_t pid_namespace; /* namespace of `pid`; 0 if unknown */
+    /* nanoseconds on the monotonic clock, like all times here */
+    int64_t created;
+    int64_t to_wall_clock; /* added to a time, gives nanoseconds since 1970 */
+    int64_t taken;         /* of a snapshot: when it was taken */
+    uint64_t dropped;      /* operations for which there was no row */
+    int64_t rank;          /* in the job; -1 if not known */
     int64_t size;
     char job[48];
     char host[64];
@@ -44,13 +46,13 @@ enum {
     DL_RECORD_ENDED = 3,
 };
 
-/* One operation: a cache line. */
+/* One operation; as large as a cache line. */
 typedef struct dl_record {
     _Atomic uint64_t version;
-    _Atomic int64_t queued; /* 0: it never was */
+    _Atomic int64_t queued; /* 0 if it was not queued */
     _Atomic int64_t started;
     _Atomic int64_t ended;
-    _Atomic int64_t sequence; /* of a message its tag */
+    _Atomic int64_t sequence; /* of a message: its tag */
     _Atomic uint64_t count;   /* elements */
     _Atomic uint64_t place;   /* group's serial, call site << 32 */
     /* op, dtype << 8, reduce op << 16, state << 24, status << 28, root or peer << 32 */
@@ -59,8 +61,10 @@ typedef struct dl_record {
 
 typedef struct dl_recorded_group {
     _Atomic uint64_t version;
-    _Atomic uint64_t serial;    /* of this process's groups, from 1; 0: an empty row */
-    _Atomic uint64_t begun;     /* the last collective's sequence number; unversioned */
+    /* counts this process's groups from 1; 0: an empty row */
+    _Atomic uint64_t serial;
+    /* sequence number of the last collective; unversioned */
+    _Atomic uint64_t begun;
     _Atomic int64_t last_ended; /* unversioned */
     _Atomic uint64_t members;   /* rank, size << 32 */
     _Atomic uint64_t is_open;
@@ -70,7 +74,7 @@ typedef struct dl_recorded_group {
 
 #define DL_SITE_WORDS 32
 
-/* Where a program calls; once written it stays. */
+/* A call site of the program.  A row never changes once it is written. */
 typedef struct dl_recorded_site {
     _Atomic uint64_t version;
     _Atomic uint64_t line;
@@ -83,7 +87,7 @@ _Static_assert(sizeof(dl_record) == 64, "a format");
 _Static_assert(sizeof(dl_recorded_group) == 128, "a format");
 _Static_assert(sizeof(dl_recorded_site) == 8 * DL_SITE_WORDS, "a format");
 
-/* The same rows as values, which dl_row_read() fills and dl_row_write() takes. */
+/* The same rows as plain values, for dl_row_read() and dl_row_write(). */
 typedef struct dl_plain_record {
     uint64_t version;
     int64_t queued;
@@ -117,10 +121,10 @@ _Static_assert(sizeof(dl_plain_record) == sizeof(dl_record), "the same row");
 _Static_assert(sizeof(dl_plain_group) == sizeof(dl_recorded_group), "the same row");
 _Static_assert(sizeof(dl_plain_site) == sizeof(dl_recorded_site), "the same row");
 
-/* What those two count. */
+/* The number of words of a row. */
 #define DL_ROW_WORDS(row) (sizeof(row) / sizeof(uint64_t))
 
-/* Where the tables lie. */
+/* The addresses of the tables. */
 typedef struct dl_recording {
     _Atomic uint64_t *header;
     dl_record *records;
@@ -128,21 +132,26 @@ typedef struct dl_recording {
     dl_recorded_site *sites;
 } dl_recording;
 
-/* Bytes of a recording whose header has these numbers of rows; 0: they are absurd. */
+/* Returns the size in bytes of a recording whose header has these numbers of rows, or 0
+ * if they are absurd. */
 size_t dl_recording_size(const dl_recording_header *header);
 
 dl_recording dl_recording_at(void *memory, const dl_recording_header *header);
 
-/* One writer at a time per row: all words but the first, which is the version. */
+/* Writes all words of a row but the first, which is the version.  One writer at a time
+ * per row. */
 void dl_row_write(_Atomic uint64_t *row, const void *words, size_t count);
 
-/* False: it was being written at every look; then the copy is zeroes. */
+/* Reads a row.  Returns false if it was being written at every attempt; the copy is
+ * zeroed then. */
 bool dl_row_read(const _Atomic uint64_t *row, void *words, size_t count);
 
-/* False: it is no recording, or of fewer bytes than it says.  Any bytes will do. */
+/* Returns false if the memory, which may hold any bytes, is no recording or is shorter
+ * than its header says. */
 bool dl_recording_check(const void *memory, size_t size, dl_recording_header *header);
 
-/* Copies what another process may be writing; `copy` has room for its size. */
+/* Copies a recording that another process may be writing; `copy` has room for all of
+ * it. */
 void dl_recording_snapshot(void *memory, const dl_recording_header *header, void *copy);
 
 #endif

@@ -15,8 +15,8 @@
 #include "base/deadline.h"
 #include "base/log.h"
 
-/* For the folders of dead jobs, whose end nobody noticed: a new job removes them as far as
- * it comes in this time. */
+/* The time that a new job spends on removing the folders of dead jobs whose end nobody
+ * noticed. */
 #define SWEEP_LIMIT (5 * DL_MILLISECOND)
 
 static bool
@@ -51,8 +51,9 @@ dl_recording_folder(int number, char path[PATH_MAX])
     }
 }
 
-/* Others may have put something in its place where all may write: it has to be a real
- * folder, ours, and closed to others; EPERM if it is not. */
+/* Opens a runtime folder, which is made if necessary.  In a folder that everybody may
+ * write to, others may have put something in its place: it must be a real folder, owned
+ * by this user and closed to others.  Fails with EPERM if it is not. */
 static int
 open_folder(const char *path)
 {
@@ -72,8 +73,9 @@ open_folder(const char *path)
     return fd;
 }
 
-/* Field 22 of stat(5); the second, the name, may hold anything but ends with the last
- * parenthesis.  0: there is no such process. */
+/* Returns the start time of a process, field 22 of /proc/<pid>/stat, or 0 if there is
+ * no such process.  Field 2, the name, may hold anything but ends with the last
+ * parenthesis. */
 static uint64_t
 start_of(long pid)
 {
@@ -108,14 +110,14 @@ dl_recording_identify(dl_recording_header *header)
     gethostname(header->host, sizeof header->host - 1);
 }
 
-/* All of it is reserved now: a full file system fails here, and not as a bus error in the
- * middle of an operation. */
+/* Maps a new file.  All of it is reserved now, so that a full file system fails here
+ * and not as a bus error in the middle of an operation. */
 static void *
 map_file(int folder, const char *name, size_t size)
 {
     void *memory = MAP_FAILED;
 
-    /* What is there already is of this very process, before an exec(3). */
+    /* An existing file is of this very process, before an exec(3). */
     unlinkat(folder, name, 0);
     int fd = openat(folder, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (fd < 0) {
@@ -149,7 +151,7 @@ is_recording_name(const char *name)
     return sscanf(name, "%" SCNu64 "-%ld-%" SCNu64, &space, &pid, &start) == 3;
 }
 
-/* A process without a job has a folder of its own. */
+/* Writes the name of the job's folder; a process without a job has one of its own. */
 static void
 put_folder_name(char name[DL_JOB_FOLDER_NAME_SIZE], const dl_recording_header *header)
 {
@@ -170,7 +172,7 @@ put_folder_name(char name[DL_JOB_FOLDER_NAME_SIZE], const dl_recording_header *h
     }
 }
 
-/* The folder of the header's job below `runtime`. */
+/* Joins the folder of the header's job below `runtime`. */
 static bool
 enter_job(dl_job_folder *folder, const char *runtime, const dl_recording_header *header)
 {
@@ -210,7 +212,8 @@ create_in(dl_job_folder *folder, const char *runtime, const dl_recording_header 
     return memory;
 }
 
-/* Readers look nowhere else, so that the ranks would be missed without a word. */
+/* Warns that the folder the user has chosen cannot be used: readers look nowhere else
+ * and would miss this process silently. */
 static void
 warn_of_chosen_folder(int error)
 {
