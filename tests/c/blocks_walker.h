@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One rank's way through every operation that moves blocks over a board, each on fresh
- * arrays whose every element, and what lies between them, is looked at afterwards. */
+ * Takes one rank through every operation that moves blocks over a board.  Each
+ * operation gets new arrays; afterwards every element, and the memory between
+ * elements, is checked. */
 #ifndef DISTLITE_TESTS_BLOCKS_WALKER_H
 #define DISTLITE_TESTS_BLOCKS_WALKER_H
 
@@ -11,24 +12,24 @@
 
 #define MOST_RANKS 8
 
-/* One rank's part in a row of operations on one board. */
+/* One rank's part in a sequence of operations on one board. */
 typedef struct walker {
     int rank;
     int size;
     uint64_t sequence;
     bool is_in_place;
     bool is_strided;
-    dl_arena *lender; /* rows are in its memory; NULL: in the process's own */
+    dl_arena *lender; /* lends the memory of rows; NULL: malloc(3) does */
     dl_exchange exchange;
 } walker;
 
-/* Tensors of int32, side by side in one array or every other element of one. */
+/* Tensors of int32 in one array: contiguous, or of every other element. */
 typedef struct row {
     int32_t *data;
     dl_tensor tensors[MOST_RANKS];
     int64_t shapes[MOST_RANKS];
     int64_t stride;
-    dl_region *region; /* NULL: of malloc(3) */
+    dl_region *region; /* NULL: the memory is from malloc(3) */
 } row;
 
 #define UNTOUCHED (-77)
@@ -122,7 +123,7 @@ check_values(const walker *self, const dl_tensor *tensor, int source, int destin
     }
 }
 
-/* What lies between elements and behind the last is left alone. */
+/* Checks that the memory between elements and behind the last one is unchanged. */
 static void
 check_gaps(const row *self, int size)
 {
@@ -224,7 +225,8 @@ check_scatter(walker *self, const size_t *counts, int root, bool is_uneven)
     row_fini(&output);
 }
 
-/* What `source` has for `destination`; no two ranks' rows are alike. */
+/* Returns how many elements `source` has for `destination`; no two
+ * ranks' rows are alike. */
 static size_t
 pair_count(const size_t *counts, int source, int destination, int size)
 {
@@ -278,7 +280,7 @@ check_reduce(walker *self, size_t count, int root)
     row tensor;
     bool is_root = self->rank == root;
 
-    /* The root's is plain, as the algorithm asks for. */
+    /* The algorithm requires that the root's array is contiguous. */
     row_init(self, &tensor, 1, &count, self->is_strided && !is_root);
     fill(&tensor.tensors[0], self->rank, 0);
     dl_reduce_args args = {.tensor = tensor.tensors[0], .root = root, .op = DL_SUM};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Boards of several ranks over one piece of plain memory: for ranks that are threads of
- * one case, without a store or a socket. */
+ * Boards of several ranks over one piece of plain memory, for ranks that are threads of
+ * one case; needs neither a store nor a socket. */
 #ifndef DISTLITE_TESTS_BOARDS_H
 #define DISTLITE_TESTS_BOARDS_H
 
@@ -14,12 +14,12 @@ typedef struct test_boards {
     int size;
     void *memory;
     dl_peer peers[DL_RANKS_LIMIT];
-    int held[DL_RANKS_LIMIT]; /* by rank, the writing end of a lifeline */
+    int held[DL_RANKS_LIMIT]; /* by rank, the writing end of its lifeline */
     dl_process *processes[DL_RANKS_LIMIT];
     dl_board boards[DL_RANKS_LIMIT];
 } test_boards;
 
-/* The ranks are processes of their own, as far as the table knows. */
+/* The table of processes sees each rank as a process of its own. */
 DL_CHECK_UNUSED static void
 boards_init(test_boards *all, int size, size_t chunk, bool may_spin)
 {
@@ -48,7 +48,7 @@ boards_init(test_boards *all, int size, size_t chunk, bool may_spin)
     }
 }
 
-/* As if the rank's process had ended. */
+/* Ends the rank's lifeline, as the end of its process would. */
 DL_CHECK_UNUSED static void
 boards_cut(test_boards *all, int rank)
 {

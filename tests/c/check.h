@@ -27,7 +27,7 @@
 
 #define DL_CHECK_UNUSED __attribute__((unused))
 
-/* What the other programs of a busy machine may add to the time that anything takes. */
+/* The time that other programs on a busy machine may add to any operation. */
 #define CHECK_SLACK (3 * DL_SECOND)
 
 typedef struct dl_check_case {
@@ -76,7 +76,7 @@ dl_check_fail(const char *file, int line, const char *format, ...)
         }                                                     \
     } while (0)
 
-/* A status that is not the expected one shows its text. */
+/* Shows the error text of a status that is not the expected one. */
 #define CHECK_STATUS(call, expected)                                               \
     do {                                                                           \
         dl_status check_got_ = (call), check_want_ = (expected);                   \
@@ -136,11 +136,11 @@ dl_check_bytes(const char *file, int line, const char *what, dl_bytes got,
     }
 }
 
-/* Allocation failure.  The linker sends our malloc, calloc, realloc and strdup through
- * the wrappers (-Wl,--wrap=...), under every sanitizer too. */
+/* Allocation failure.  The linker sends the code's malloc, calloc, realloc and strdup
+ * through the wrappers (-Wl,--wrap=...), under every sanitizer too. */
 static atomic_long
     dl_check_allocations;           /* since the last dl_check_fail_allocation_at */
-static atomic_long dl_check_doomed; /* number of the one that fails; 0: none */
+static atomic_long dl_check_doomed; /* number of the one that fails; 0: none fails */
 
 void *__real_malloc(size_t size) __attribute__((weak));
 void *__real_calloc(size_t count, size_t size) __attribute__((weak));
@@ -182,7 +182,8 @@ __wrap_strdup(const char *text)
     return dl_check_is_doomed() ? NULL : __real_strdup(text);
 }
 
-/* The `number`-th allocation from now on (from 1) fails, that one only; 0: none. */
+/* Makes the `number`-th allocation from now on (from 1), and no other, fail; 0:
+ * none. */
 DL_CHECK_UNUSED static void
 dl_check_fail_allocation_at(long number)
 {
@@ -191,7 +192,8 @@ dl_check_fail_allocation_at(long number)
     atomic_store(&dl_check_allocations, 0);
 }
 
-/* Whether it did fail; no later one does.  The end of a loop over numbers. */
+/* Returns whether that allocation was reached and failed; afterwards none fails.  A
+ * loop over numbers ends when this returns false. */
 DL_CHECK_UNUSED static bool
 dl_check_allocation_failed(void)
 {
@@ -200,7 +202,7 @@ dl_check_allocation_failed(void)
     return doomed != 0 && atomic_load(&dl_check_allocations) >= doomed;
 }
 
-/* Seconds of a case that is not slow. */
+/* Returns the seconds that a case may take which is not slow. */
 static unsigned
 dl_check_seconds(void)
 {
@@ -216,8 +218,9 @@ dl_check_timeout(const dl_check_case *entry)
     return dl_check_seconds() * (entry->is_slow ? 5 : 1);
 }
 
-/* Kills the process group when the writing end of the pipe closes: when the case is over,
- * or when this program has been killed and can no longer do that itself. */
+/* Starts a process that kills the process group when the writing end of the pipe
+ * closes: after the case, or when this program has been killed and cannot do it
+ * itself. */
 static pid_t
 dl_check_guard(pid_t group, const int pipe_ends[2])
 {
@@ -254,18 +257,18 @@ dl_check_run(const dl_check_case *entry)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         alarm(dl_check_timeout(entry));
         entry->run();
-        /* Not _exit: the leak checkers look at exit. */
+        /* Not _exit(), as leak checkers run at exit(). */
         exit(0);
     }
     if (child < 0) {
         perror("fork");
         return false;
     }
-    setpgid(child, child); /* in both, so that it is done before the guard looks */
+    setpgid(child, child); /* in both processes: the guard needs the group */
     pid_t guard = dl_check_guard(child, pipe_ends);
     while (waitpid(child, &status, 0) < 0) {
     }
-    /* What the case started dies with it. */
+    /* Processes that the case has started are killed with it. */
     close(pipe_ends[1]);
     waitpid(guard, NULL, 0);
     if (status == 0) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Groups whose arrays on devices are served by the doubles of NCCL, or UCC, and the CUDA
- * runtime; ranks are threads. */
+ * Groups whose arrays on devices are served by the doubles of the CUDA runtime and of
+ * NCCL or UCC.  Ranks are threads. */
 #ifndef DISTLITE_TESTS_DEVICE_GROUPS_H
 #define DISTLITE_TESTS_DEVICE_GROUPS_H
 
 #include "groups.h"
 #include "pg/device.h"
 
-/* Of the case. */
+/* State of the running case. */
 static dl_store *store;
 static const char *device_engine = "nccl";
 
@@ -45,7 +45,8 @@ begin_sum(dl_group *group, int64_t *data, size_t count)
     return work;
 }
 
-/* A first operation of all ranks: later ones need not connect, and do not block. */
+/* Runs a first operation on all ranks, so that later ones need not connect
+ * and do not block. */
 DL_CHECK_UNUSED static void
 warm_up(dl_group *group)
 {

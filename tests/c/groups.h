@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Groups of one case: ranks that are threads, over a HashStore, or processes, over a
+ * Groups for tests: ranks are threads over a HashStore, or processes over a
  * FileStore. */
 #ifndef DISTLITE_TESTS_GROUPS_H
 #define DISTLITE_TESTS_GROUPS_H
@@ -62,7 +62,7 @@ all_reduce(dl_group *group, int64_t *data, size_t count)
     return dl_group_all_reduce(group, &args, soon());
 }
 
-/* Ranks as processes of one case. */
+/* Ranks that are processes of one case. */
 typedef struct rank_processes {
     int size;
     char path[64]; /* of the FileStore */
@@ -80,7 +80,8 @@ open_file_store(const rank_processes *all)
 
 typedef void (*rank_process_fn)(int rank, const rank_processes *all, void *context);
 
-/* The harness kills what is left of the case's process group at its end. */
+/* Starts one process per rank.  The harness kills those that are left
+ * at the case's end. */
 DL_CHECK_UNUSED static void
 start_processes(rank_processes *all, int size, rank_process_fn run, void *context)
 {
@@ -99,7 +100,8 @@ start_processes(rank_processes *all, int size, rank_process_fn run, void *contex
     }
 }
 
-/* Waits for all; those in `doomed` (a bit each) die of SIGKILL, the others exit with 0. */
+/* Waits for all processes: those in `doomed`, a bit each, must die of SIGKILL, and the
+ * others exit with 0. */
 DL_CHECK_UNUSED static void
 join_processes(rank_processes *all, uint64_t doomed)
 {

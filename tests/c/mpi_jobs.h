@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Groups of backend mpi over the double: ranks as processes, as MPI has one world in a
- * process. */
+ * Groups of backend mpi over the double of MPI.  Ranks are processes, since MPI has one
+ * world per process. */
 #ifndef DISTLITE_TESTS_MPI_JOBS_H
 #define DISTLITE_TESTS_MPI_JOBS_H
 
 #include "groups.h"
 #include "pg/mpi/mpi_state.h"
 
-/* The double's environment, before anything asks for MPI. */
+/* Sets the double's environment; to be called before anything uses MPI. */
 DL_CHECK_UNUSED static void
 enter_job(int rank, const rank_processes *all)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Ports for cases about servers that end, come late, or come back: one that was free a
- * moment ago may be any other program's by now. */
+ * Ports for cases about servers that end, start late, or return: a port that was free a
+ * moment ago may by now belong to any other program. */
 #ifndef DISTLITE_TESTS_PORTS_H
 #define DISTLITE_TESTS_PORTS_H
 
@@ -11,9 +11,9 @@
 
 #include "check.h"
 
-/* A port that nobody else is given, at any address, until the case ends: a socket that
- * does not listen stays bound to it.  Who sets SO_REUSEADDR, as servers do, can bind it as
- * well.  It lies below the range that outgoing connections are given ports from. */
+/* Returns a port that no other program is given, at any address, until the case ends: a
+ * socket that does not listen stays bound to it.  A server that sets SO_REUSEADDR can
+ * bind it as well.  It lies below the range of ports for outgoing connections. */
 DL_CHECK_UNUSED static uint16_t
 reserve_port(void)
 {
@@ -29,7 +29,8 @@ reserve_port(void)
         CHECK(fd >= 0);
         address.sin_port = htons(port);
         if (bind(fd, (const struct sockaddr *)&address, sizeof address) == 0) {
-            /* Only now: with it, somebody else's would not have been in the way. */
+            /* Only after bind(), which would otherwise succeed on a port that another
+             * socket with this option has. */
             CHECK(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0);
             return port;
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * N ranks as threads of one case, so that the thread sanitizer sees all of them. */
+ * Ranks as threads of one case, so that the thread sanitizer sees all of them. */
 #ifndef DISTLITE_TESTS_RANKS_H
 #define DISTLITE_TESTS_RANKS_H
 
@@ -46,7 +46,7 @@ dl_run_ranks(int size, dl_rank_fn run, void *context)
               == 0);
     }
     clock_gettime(CLOCK_REALTIME, &until);
-    /* Before the case's alarm, to name the rank. */
+    /* Before the case's alarm, so that the failure can name the rank. */
     until.tv_sec += (time_t)(dl_check_seconds() * 3 / 4 + 1);
     for (int rank = 0; rank < size; rank++) {
         if (pthread_timedjoin_np(ranks[rank].thread, NULL, &until) != 0) {

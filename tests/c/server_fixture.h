@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A running server and clients on plain blocking sockets, every call of which gives up
- * after some seconds.  SERVER_CASE defines one case per event loop. */
+ * A running server, and clients on plain blocking sockets whose calls give up after
+ * some seconds.  SERVER_CASE defines one case per event loop. */
 #ifndef DISTLITE_TESTS_SERVER_FIXTURE_H
 #define DISTLITE_TESTS_SERVER_FIXTURE_H
 
@@ -70,7 +70,7 @@ stop(fixture *f)
     f->server = NULL;
 }
 
-/* A socket that is not connected yet. */
+/* Returns a socket that is not connected yet. */
 DL_CHECK_UNUSED static int
 open_socket(void)
 {
@@ -131,7 +131,8 @@ hear(int fd, void *data, size_t size)
         CHECK_BYTES(((dl_bytes){heard_, sizeof(literal) - 1}), literal); \
     } while (0)
 
-/* The server has closed, with an end or a reset, and says nothing before that. */
+/* Checks that the server has closed the connection, by an end or a reset, and
+ * sent nothing before. */
 DL_CHECK_UNUSED static void
 check_hears_the_end(int fd)
 {
@@ -151,7 +152,7 @@ join(const fixture *f)
     return fd;
 }
 
-/* The server is well: it serves somebody who comes now. */
+/* Checks that the server still serves a new client. */
 DL_CHECK_UNUSED static void
 check_serves(const fixture *f)
 {
@@ -162,7 +163,7 @@ check_serves(const fixture *f)
     close(fd);
 }
 
-/* As many descriptors as may be had. */
+/* Raises the limit of descriptors as far as allowed. */
 DL_CHECK_UNUSED static void
 raise_descriptor_limit(void)
 {

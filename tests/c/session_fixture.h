@@ -21,7 +21,7 @@ typedef struct fixture {
     dl_buffer replies[CLIENTS];
 } fixture;
 
-/* What a server does after each round of input, until nobody has anything to do. */
+/* Does what a server does after each round of input, until no session has changed. */
 DL_CHECK_UNUSED static void
 settle(fixture *f)
 {
@@ -70,7 +70,8 @@ put_bytes(fixture *f, int client, dl_bytes bytes)
     send_all(f);
 }
 
-/* Everything said to the client since last asked; valid until the next request. */
+/* Returns all bytes sent to the client since the last call; valid until the next
+ * call. */
 DL_CHECK_UNUSED static dl_bytes
 heard(fixture *f, int client)
 {

@@ -27,7 +27,7 @@ suite_run(const suite_kind *kind, void (*run)(dl_store *))
     }
 }
 
-/* A function above that is missing here is an unused one: the compiler says so. */
+/* The compiler reports a case that is missing here as an unused function. */
 #define STORE_SUITE(kind)                                    \
     SUITE_CASE(kind, values_are_bytes)                       \
     SUITE_CASE(kind, large_values_arrive_whole)              \

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the cases of the store suite are written with. */
+ * Shared by the cases of the store suite: the kind of store under test,
+ * and short calls. */
 #ifndef DISTLITE_TESTS_STORE_SUITE_BASE_H
 #define DISTLITE_TESTS_STORE_SUITE_BASE_H
 
@@ -14,15 +15,15 @@
 
 typedef struct suite_kind {
     dl_store *(*make)(void);   /* a new, empty store */
-    void (*finish)(void);      /* ends what make started besides; may be NULL */
-    bool has_queues;           /* else they must be DL_UNSUPPORTED */
+    void (*finish)(void);      /* ends what else make() started; may be NULL */
+    bool has_queues;           /* otherwise they must fail with DL_UNSUPPORTED */
     bool close_leaves_blocked; /* close() does not end blocked calls (views) */
     size_t key_room;           /* bytes of the key limit taken by a prefix */
 } suite_kind;
 
 DL_CHECK_UNUSED static const suite_kind *suite_now;
 
-/* For calls that ought to end at once: only a hang gets there. */
+/* For calls that should return at once: only a hang reaches this deadline. */
 #define SOON dl_deadline_after(15 * DL_SECOND)
 #define MS(count) dl_deadline_after((count) * DL_MILLISECOND)
 

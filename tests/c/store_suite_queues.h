@@ -7,7 +7,7 @@
 #include "store_suite_base.h"
 #include "store_suite_threads.h"
 
-/* True when the kind has queues; else they were checked to say that it has not. */
+/* Returns true if the kind has queues; otherwise checks that it refuses them. */
 static bool
 suite_has_queues(dl_store *store)
 {
@@ -97,7 +97,7 @@ suite_a_push_reaches_its_consumer(dl_store *store)
     if (!suite_has_queues(store)) {
         return;
     }
-    /* Consumers of other queues, and one who merely waits, came first. */
+    /* Consumers of other queues, and a thread that only waits for a key, come first. */
     for (int i = 0; i < 3; i++) {
         calls[i] = (suite_call){
             .store = store, .keys = keys + i, .count = 1, .limit = 15 * DL_SECOND};
@@ -123,7 +123,7 @@ suite_queue_rank(int rank, int size, void *context)
     dl_store *store = context;
     dl_buffer item = {0};
 
-    /* Half push, half pop; what was popped is added up. */
+    /* Half of the ranks push; the others pop, and add up what they got. */
     for (int i = 0; i < SUITE_ROUNDS; i++) {
         if (rank < size / 2) {
             char text[16];

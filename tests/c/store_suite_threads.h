@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Cases with many threads at one store. */
+ * Cases with many threads on one store. */
 #ifndef DISTLITE_TESTS_STORE_SUITE_THREADS_H
 #define DISTLITE_TESTS_STORE_SUITE_THREADS_H
 
@@ -43,7 +43,7 @@ suite_barrier_rank(int rank, int size, void *context)
         snprintf(name, sizeof name, "round%d", round);
         suite_add(store, A, 1);
         CHECK_OK(dl_store_barrier(store, dl_bytes_of(name), size, SOON));
-        /* Nobody is through before everybody has come. */
+        /* No rank leaves the barrier before all have entered it. */
         CHECK(suite_add(store, A, 0) >= round * size);
         snprintf(name, sizeof name, "end%d", round);
         CHECK_OK(dl_store_barrier(store, dl_bytes_of(name), size, SOON));
@@ -55,7 +55,7 @@ static void
 suite_barriers_hold_until_all_have_come(dl_store *store)
 {
     dl_run_ranks(SUITE_RANKS, suite_barrier_rank, store);
-    /* One that is over lets later callers through. */
+    /* A barrier that has ended lets later callers through. */
     CHECK_OK(dl_store_barrier(store, DL_LITERAL("round1"), SUITE_RANKS, SOON));
     CHECK_OK(dl_store_barrier(store, B, 1, SOON));
     CHECK_OK(dl_store_barrier(store, C, 0, SOON));

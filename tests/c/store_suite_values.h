@@ -26,7 +26,7 @@ suite_large_values_arrive_whole(dl_store *store)
 {
     dl_buffer value = {0}, held = {0};
 
-    /* Around the sizes of segments, of pieces, and the limit itself. */
+    /* Sizes around those of segments and pieces, and the limit itself. */
     static const size_t sizes[] = {1439, 65536, 262144 + 1, 3 << 20,
                                    DL_STORE_VALUE_LIMIT};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -71,7 +71,7 @@ suite_limits_are_named(dl_store *store)
     CHECK_CONTAINS(dl_last_error()->text, "131073");
     CHECK_CONTAINS(dl_last_error()->text, "131072");
     CHECK_STATUS(dl_store_wait(store, keys, DL_STORE_KEYS_LIMIT + 1, SOON), DL_INVALID);
-    /* None of these was felt. */
+    /* None of the refused calls had an effect. */
     CHECK(!suite_exists(store, A));
     CHECK_EQUAL(suite_num_keys(store), 1);
     dl_buffer_fini(&held);
@@ -104,7 +104,7 @@ suite_append_creates_and_extends(dl_store *store)
     CHECK_OK(dl_store_append(store, A, DL_LITERAL(""), SOON));
     SUITE_HOLDS(store, A, "");
     CHECK_OK(dl_store_append(store, A, DL_LITERAL("x"), SOON));
-    /* The same once more: it must not be taken for done. */
+    /* The same value again must not be taken for a repetition of the call. */
     CHECK_OK(dl_store_append(store, A, DL_LITERAL("x"), SOON));
     CHECK_OK(dl_store_append(store, A, DL_LITERAL("\0z"), SOON));
     SUITE_HOLDS(store, A, "xx\0z");
@@ -259,7 +259,7 @@ suite_multi_calls_keep_order(dl_store *store)
         values[i] = dl_bytes_of(texts[i]);
     }
     CHECK_OK(dl_store_multi_set(store, keys, values, COUNT, SOON));
-    /* Asked for in another order, one of them twice. */
+    /* The keys are requested in another order, and one of them twice. */
     for (int i = 0; i < COUNT; i++) {
         keys[i] = dl_bytes_of(names[COUNT - 1 - i]);
     }

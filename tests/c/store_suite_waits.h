@@ -6,8 +6,8 @@
 
 #include "store_suite_base.h"
 
-/* The least of several tries, since the machine may be busy; ends with the first that is
- * good enough. */
+/* Returns by how much a timeout was exceeded: the least of several tries, since the
+ * machine may be busy.  Stops at the first try below `good`. */
 static int64_t
 suite_timeout_excess(dl_store *store, int64_t limit, int64_t good)
 {
@@ -156,7 +156,7 @@ suite_waiting_needs_all_at_once(dl_store *store)
     suite_call call = {
         .store = store, .keys = keys, .count = 3, .limit = 250 * DL_MILLISECOND};
 
-    /* Deleted in between, so that both never exist together. */
+    /* The first key is deleted in between, so that both never exist together. */
     suite_start(&call, suite_run_wait);
     CHECK_OK(dl_sleep_until(MS(30)));
     SUITE_SET(store, A, "1");
@@ -231,7 +231,7 @@ suite_timeouts_leave_the_store_usable(dl_store *store)
     dl_buffer value = {0};
     int successes = 0;
 
-    /* The key comes at about the moment at which the wait ends. */
+    /* The key is set at about the moment at which the wait times out. */
     for (int i = 0; i < 30; i++) {
         suite_call call = {.store = store, .keys = &key, .limit = 3 * DL_MILLISECOND};
         suite_start(&call, suite_run_get);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * TCP stores for tests: masters and clients at loopback, and calls on threads. */
+ * TCP stores for tests: masters and clients on the loopback address, and
+ * calls on threads. */
 #ifndef DISTLITE_TESTS_TCP_FIXTURE_H
 #define DISTLITE_TESTS_TCP_FIXTURE_H
 
@@ -38,7 +39,7 @@ make_client(uint16_t port)
     return make_store(options);
 }
 
-/* `port` 0: any. */
+/* `port` 0 stands for any free port. */
 DL_CHECK_UNUSED static dl_store *
 make_master(uint16_t port, bool use_libuv)
 {
@@ -87,8 +88,8 @@ get_main(void *argument)
     return NULL;
 }
 
-/* Returns once the call is most likely under way; nothing depends on it but the case's
- * worth. */
+/* Returns when the call is most likely in progress.  A call that is not makes the case
+ * weaker, but does not fail it. */
 DL_CHECK_UNUSED static void
 start_get(get_thread *get, dl_store *store, int64_t limit)
 {

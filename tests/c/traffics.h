@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Ranks that are threads of one case and talk over TCP at loopback, as if each were a
- * host of its own. */
+ * Ranks that are threads of one case and talk over TCP on the loopback address, as if
+ * each were on a host of its own. */
 #ifndef DISTLITE_TESTS_TRAFFICS_H
 #define DISTLITE_TESTS_TRAFFICS_H
 
@@ -18,7 +18,7 @@ typedef struct test_traffics {
     dl_traffic traffics[DL_RANKS_LIMIT];
 } test_traffics;
 
-/* `lanes`: as if each had so many interfaces. */
+/* Each rank has `lanes` addresses, as if it had so many interfaces. */
 DL_CHECK_UNUSED static void
 traffics_init_lanes(test_traffics *all, int size, int lanes)
 {
@@ -56,7 +56,7 @@ traffics_init(test_traffics *all, int size)
     traffics_init_lanes(all, size, 1);
 }
 
-/* As if the rank's process had ended. */
+/* Ends the rank's connections, as the end of its process would. */
 DL_CHECK_UNUSED static void
 traffics_cut(test_traffics *all, int rank)
 {

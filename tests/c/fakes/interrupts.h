@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A person at the keyboard: an interrupt check that says "stop" from a given time on. */
+ * An interrupt check that reports an interruption from a given time on, as if a user
+ * had pressed Ctrl-C. */
 #ifndef DISTLITE_TESTS_FAKES_INTERRUPTS_H
 #define DISTLITE_TESTS_FAKES_INTERRUPTS_H
 
@@ -10,7 +11,7 @@
 #include "base/interrupt.h"
 #include "check.h"
 
-/* How late a blocked call may notice. */
+/* How long a blocked call may take to notice. */
 #define FAKE_INTERRUPT_SLACK (100 * DL_MILLISECOND + CHECK_SLACK)
 
 static _Atomic int64_t fake_interrupt_at = INT64_MAX;
@@ -30,7 +31,7 @@ fake_interrupt_after(int64_t span)
     dl_interrupt_install(fake_interrupt);
 }
 
-/* The call ended because of the interrupt, and soon after it. */
+/* Checks that the call ended because of the interrupt, and soon after it. */
 #define CHECK_INTERRUPTED(call)                                                   \
     do {                                                                          \
         CHECK_STATUS(call, DL_INTERRUPTED);                                       \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Ranks that are not there: their records in a store, as if another process had published
- * them. */
+ * Records in a store of ranks that do not exist, as if other processes
+ * had published them. */
 #ifndef DISTLITE_TESTS_FAKES_OTHER_RANKS_H
 #define DISTLITE_TESTS_FAKES_OTHER_RANKS_H
 
@@ -22,7 +22,7 @@ fake_publish_record(dl_store *store, int rank, const dl_peer *peer,
     dl_buffer_fini(&record);
 }
 
-/* That it reaches all ranks of its host, should it lead one. */
+/* Publishes that the rank reaches all ranks of its host, in case it is a leader. */
 static inline void
 fake_publish_reach(dl_store *store, int rank, const dl_contact *contact)
 {
@@ -40,7 +40,7 @@ fake_publish_reach(dl_store *store, int rank, const dl_contact *contact)
     free(contacts);
 }
 
-/* A socket at which others reach it, though it never looks who has come. */
+/* Opens a socket that others can connect to, though nothing accepts the connections. */
 static inline void
 fake_open_socket(dl_contact *contact)
 {

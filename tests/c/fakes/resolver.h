@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A name service by script: this getaddrinfo(3) is linked instead of the C library's,
- * which still answers for numeric hosts and for names that no script is about. */
+ * A scripted name service: this getaddrinfo(3) is linked instead of the C library's,
+ * which still answers for numeric hosts and for names without a script. */
 #ifndef DISTLITE_TESTS_FAKES_RESOLVER_H
 #define DISTLITE_TESTS_FAKES_RESOLVER_H
 
@@ -13,14 +13,15 @@
 
 #include "check.h"
 
-/* What a look-up of `host` gives: set before the call that looks up, on one thread. */
+/* The answer to a look-up of `host`; set before the call that looks up, on one
+ * thread. */
 typedef struct fake_resolver {
     const char *host;
-    const char *addresses[4]; /* numeric; the first NULL ends */
-    int code;                 /* instead of addresses, for the first `failures` times */
+    const char *addresses[4]; /* numeric; ended by NULL */
+    int code;                 /* returned by the first `failures` calls instead */
     int failures;
     int delay_ms;
-    int quick; /* the first so many times without the delay */
+    int quick; /* so many first calls have no delay */
     atomic_int begun;
 } fake_resolver;
 
@@ -35,12 +36,12 @@ fake_real_getaddrinfo(const char *node, const char *service,
 {
     fake_getaddrinfo_fn real;
 
-    /* POSIX has functions and pointers of one size; ISO C does not say so. */
+    /* POSIX lets a pointer hold a function's address; ISO C does not. */
     *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
     return real(node, service, hints, result);
 }
 
-/* The scripted addresses one by one through the C library, hung together. */
+/* Looks up each scripted address with the C library, and links the results. */
 static int
 fake_chain(const char *service, const struct addrinfo *hints, struct addrinfo **result)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A store's server by script.  Each connection gets a thread that runs `talk`; when that
- * returns, the connection is closed.  The helpers below take whole requests and make the
- * replies of torch's server, or of ours, so that a script is about what goes wrong. */
+ * A scripted server of a store.  Each connection gets a thread that runs `talk`;
+ * when that returns, the connection is closed.  The helpers below read whole
+ * requests and write the replies of torch's server, or of ours, so that a script has
+ * only what goes wrong. */
 #ifndef DISTLITE_TESTS_FAKES_SERVER_H
 #define DISTLITE_TESTS_FAKES_SERVER_H
 
@@ -26,9 +27,9 @@ typedef struct fake_peer {
     struct fake_server *server;
     pthread_t thread;
     int fd;
-    int number; /* from 0, in the order in which they came */
+    int number; /* from 0, in the order of arrival */
     dl_buffer in;
-    size_t taken; /* of `in`, by the request last given out */
+    size_t taken; /* of `in`, by the request that was returned last */
 } fake_peer;
 
 typedef void (*fake_talk_fn)(fake_peer *peer);
@@ -36,7 +37,7 @@ typedef void (*fake_talk_fn)(fake_peer *peer);
 typedef struct fake_server {
     int fd;
     uint16_t port;
-    bool is_ours; /* of the handshake's answer */
+    bool is_ours; /* whether the handshake's answer is that of our server */
     fake_talk_fn talk;
     void *context;
     pthread_t thread;
@@ -52,7 +53,8 @@ fake_peer_main(void *argument)
 
     peer->server->talk(peer);
     dl_buffer_fini(&peer->in);
-    /* Seen by the client now, closed at the end: the number stays reserved. */
+    /* The client sees the end now; the descriptor is closed in fake_stop(), so that its
+     * number stays reserved. */
     shutdown(peer->fd, SHUT_RDWR);
     return NULL;
 }
@@ -81,7 +83,8 @@ fake_accept_main(void *argument)
     }
 }
 
-/* `port` 0: any.  The caller has filled in is_ours, talk and context. */
+/* Starts the server; `port` 0 stands for any free port.  The caller has set is_ours,
+ * talk and context. */
 DL_CHECK_UNUSED static void
 fake_start(fake_server *server, uint16_t port)
 {
@@ -93,7 +96,7 @@ fake_start(fake_server *server, uint16_t port)
     CHECK(pthread_create(&server->thread, NULL, fake_accept_main, server) == 0);
 }
 
-/* Closes everything, listening socket first. */
+/* Closes everything, the listening socket first. */
 DL_CHECK_UNUSED static void
 fake_stop(fake_server *server)
 {
@@ -108,7 +111,7 @@ fake_stop(fake_server *server)
     }
 }
 
-/* False: the client has gone. */
+/* Returns false if the client has closed the connection. */
 static bool
 fake_read_more(fake_peer *peer)
 {
@@ -118,7 +121,8 @@ fake_read_more(fake_peer *peer)
     return size > 0;
 }
 
-/* The next request, whose fields are valid until the one after.  False: no more. */
+/* Reads the next request, whose fields are valid until the one after.  Returns false if
+ * there are no more. */
 DL_CHECK_UNUSED static bool
 fake_next(fake_peer *peer, dl_store_request *request)
 {
@@ -140,7 +144,8 @@ fake_next(fake_peer *peer, dl_store_request *request)
     }
 }
 
-/* The next request is this one.  False: the client has gone. */
+/* Reads the next request and checks its opcode.  Returns false if the client has
+ * closed the connection. */
 DL_CHECK_UNUSED static bool
 fake_expect(fake_peer *peer, dl_opcode op, dl_store_request *request)
 {
@@ -163,7 +168,7 @@ fake_send(fake_peer *peer, dl_bytes bytes)
         ssize_t size =
             send(peer->fd, bytes.data + sent, bytes.size - sent, MSG_NOSIGNAL);
         if (size < 0) {
-            return; /* the script's reader has gone: its own checks say so */
+            return; /* the client has closed: its own checks report that */
         }
         sent += (size_t)size;
     }
@@ -171,7 +176,7 @@ fake_send(fake_peer *peer, dl_bytes bytes)
 
 #define FAKE_SEND(peer, literal) fake_send(peer, DL_LITERAL(literal))
 
-/* Echoes a PING, but for a given difference. */
+/* Echoes a PING, with `difference` added to its number. */
 DL_CHECK_UNUSED static void
 fake_pong(fake_peer *peer, const dl_store_request *ping, uint32_t difference)
 {
@@ -182,7 +187,8 @@ fake_pong(fake_peer *peer, const dl_store_request *ping, uint32_t difference)
     dl_buffer_fini(&out);
 }
 
-/* VALIDATE, PING and CHECK, answered.  False: the client has gone. */
+/* Answers VALIDATE, PING and CHECK.  Returns false if the client has
+ * closed the connection. */
 DL_CHECK_UNUSED static bool
 fake_greet(fake_peer *peer)
 {
