@@ -4,11 +4,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* More than any text that a program makes of a number.  What is behind is not looked at,
- * or an `add` would cost as much as the value has blanks or zeros in front. */
+/* More than any text that a program makes of a number.  Bytes beyond it are not parsed,
+ * or an `add` would take as long as the value has leading blanks or zeros. */
 #define PARSED_SIZE 64
 
-/* Enough of a key or value to recognise it in an error text. */
+/* How much of a key or a value is shown in an error text. */
 #define SHOWN_SIZE 100
 
 static bool
@@ -31,7 +31,7 @@ dl_counter_parse(dl_bytes text, int64_t *number)
     const uint8_t *end = text.data + (is_cut ? PARSED_SIZE : text.size);
     int64_t sum = 0;
 
-    /* Not strtoll itself: the text has no terminator and may hold zero bytes. */
+    /* strtoll(3) cannot be used: the text has no terminator and may hold zero bytes. */
     while (next < end && is_blank(*next)) {
         next++;
     }
@@ -43,14 +43,15 @@ dl_counter_parse(dl_bytes text, int64_t *number)
         return false;
     }
     for (; next < end && is_digit(*next); next++) {
-        /* Grown towards its own sign: the lowest int64 has no positive twin. */
+        /* Accumulated with its sign, since -INT64_MIN does not fit. */
         int digit = is_negative ? '0' - *next : *next - '0';
         if (__builtin_mul_overflow(sum, 10, &sum)
             || __builtin_add_overflow(sum, digit, &sum)) {
             return false;
         }
     }
-    /* The first digits of a number are another number. */
+    /* The number goes on beyond the parsed bytes: its first digits are
+     * another number. */
     if (is_cut && next == end && is_digit(*next)) {
         return false;
     }
@@ -84,7 +85,7 @@ dl_counter_add(dl_bytes key, dl_bytes held, int64_t delta, int64_t *sum)
             shown(key), (const char *)key.data, shown(held), (const char *)held.data,
             held.size > SHOWN_SIZE ? "..." : "");
     }
-    /* Unsigned, where wrapping is defined. */
+    /* Unsigned arithmetic, for which wrapping is defined. */
     *sum = (int64_t)((uint64_t)number + (uint64_t)delta);
     return DL_OK;
 }

@@ -10,8 +10,8 @@ execute_set(dl_table *table, const dl_store_request *request)
                                  : dl_table_set(table, request->key, request->value);
 }
 
-/* The number of the first key that does not exist, or that has no value; as many as there
- * are keys if all do. */
+/* Returns the index of the first key that does not exist or, with `needs_value`, that
+ * has no value; the number of keys if there is none. */
 static int64_t
 count_present(const dl_table *table, const dl_store_request *request, bool needs_value)
 {
@@ -19,7 +19,7 @@ count_present(const dl_table *table, const dl_store_request *request, bool needs
     int64_t present = 0;
     dl_bytes key;
 
-    /* Key by key: an array of decoded keys would be as large as the request. */
+    /* Key by key, since an array of decoded keys would be as large as the request. */
     while (dl_key_walk_next(&walk, &key, NULL)
            && (needs_value ? dl_table_get(table, key) != NULL
                            : dl_table_check(table, &key, 1))) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The executor: what each request does to a table.  It serves HashStore, the TCP server
- * and the reading half of FileStore, which differ in who excludes whom, in how a caller
- * waits and in where a reply goes.  It never waits and takes no lock. */
+ * The executor: applies requests to a table.  HashStore, the TCP server and the reading
+ * half of FileStore share it; they differ in locking, in how a caller waits and in
+ * where a reply goes.  It never waits and takes no lock: the owner of the table
+ * provides exclusion. */
 #ifndef DISTLITE_STORE_EXECUTE_H
 #define DISTLITE_STORE_EXECUTE_H
 
@@ -10,32 +11,35 @@
 #include "store/table.h"
 
 typedef struct dl_table_reply {
-    /* As in dl_store_reply; for QUEUE_POP the length before the pop.  For DL_NOT_FOUND the
-     * index of the first absent key. */
+    /* As in dl_store_reply; for QUEUE_POP the length before the pop.  With DL_NOT_FOUND
+     * the index of the first absent key. */
     int64_t number;
     /* GET, COMPARE_SET: borrowed until the next change of the table.  QUEUE_POP: a
-     * reference of the caller's.  NULL for COMPARE_SET: the key holds nothing, and the
-     * answer is what was expected. */
+     * reference that the caller owns.  NULL for COMPARE_SET: the key has no value, and
+     * the reply is the expected value. */
     dl_blob *value;
     dl_blob **values; /* MULTI_GET: after dl_table_hold() */
 } dl_table_reply;
 
-/* Executes any request but BARRIER and those of a connection, as far as it can be done at
- * once; takes over request->blob.  The values of a MULTI_GET and the names of a LIST_KEYS
- * are left in the table for the owner to read (dl_table_get(), dl_table_list()).
+/* Executes any request except BARRIER and those of a connection, as far as possible
+ * without waiting; takes over request->blob.  The values of a MULTI_GET and the names
+ * of a LIST_KEYS are left in the table, where the owner reads them (dl_table_get(),
+ * dl_table_list()).
  *
- * When a request that may wait has to, the status comes without a text: DL_NOT_FOUND
- * (GET, MULTI_GET, WAIT: a key is absent) or DL_QUEUE_EMPTY. */
+ * If a request has to wait, the status has no text: DL_NOT_FOUND (GET, MULTI_GET, WAIT:
+ * a key is absent) or DL_QUEUE_EMPTY. */
 dl_status dl_table_execute(dl_table *table, const dl_store_request *request,
                            dl_table_reply *reply);
 
-/* After a success and before the next change: takes references to all that is borrowed and
- * to the values of a MULTI_GET, so that the owner can give back its lock before it copies
- * them.  The names of a LIST_KEYS are copied to `reply` at once. */
+/* Takes references to everything that is borrowed and to the values of a MULTI_GET,
+ * so that the owner can release its lock before it copies them.  The names of a
+ * LIST_KEYS are copied to `reply` at once.  Called after a successful request, before
+ * the next change. */
 dl_status dl_table_hold(const dl_table *table, const dl_store_request *request,
                         dl_table_reply *held, dl_store_reply *reply);
 
-/* Copies what is held to the caller's reply and releases it. */
+/* Copies what dl_table_hold() has taken to the caller's reply and drops the references.
+ * Needs no lock. */
 dl_status dl_table_give(const dl_table_reply *held, const dl_store_request *request,
                         dl_store_reply *reply);
 

@@ -17,16 +17,17 @@
 #define FIRST_LOCK_PAUSE (50 * DL_MILLISECOND / 1000)
 #define LAST_LOCK_PAUSE (2 * DL_MILLISECOND)
 
-/* A file of any size is read in pieces of this size, or of one record. */
+/* The file is read in pieces of this size, or of one record if that is larger. */
 #define PIECE_SIZE ((uint64_t)256 << 10)
 
 #define LENGTH_SIZE 4
 
-/* Others must not read what ranks tell each other, nor keep writers away by a lock, for
- * which reading is enough.  Who wants to share a file makes it first. */
+/* Only processes of the same user get access: others must not read what ranks exchange,
+ * nor keep writers away by holding the lock, for which read access is enough.  To share
+ * a file with other users, create it first. */
 #define FILE_MODE 0600
 
-/* The smallest there is: more of them do no harm. */
+/* The smallest page size; assuming smaller pages than there are is safe. */
 #define PAGE 4096
 
 dl_status
@@ -45,8 +46,8 @@ dl_file_log_fini(dl_file_log *log)
     *log = (dl_file_log){0};
 }
 
-/* What is missing can be told from what is broken: DL_NOT_FOUND is the caller's typing
- * mistake most of the time. */
+/* A missing folder is DL_NOT_FOUND, since it is usually a mistyped path; anything else
+ * is DL_BACKEND. */
 static dl_status
 fail_to(const char *what, const char *path, int error)
 {
@@ -69,7 +70,7 @@ lock_file(int fd, dl_file_access access, dl_deadline deadline, const char *path)
     if (dl_deadline_left(deadline) < DL_FILE_LOCK_PATIENCE) {
         deadline = dl_deadline_after(DL_FILE_LOCK_PATIENCE);
     }
-    /* Not the blocking flock(2): it knows neither deadlines nor Ctrl-C. */
+    /* Not the blocking flock(2), which supports neither deadlines nor interrupts. */
     while (flock(fd, operation) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
             return fail_to("locking", path, errno);
@@ -83,7 +84,7 @@ lock_file(int fd, dl_file_access access, dl_deadline deadline, const char *path)
     return DL_OK;
 }
 
-/* Whether the file was removed between opening and locking it. */
+/* Returns whether the file was removed between opening and locking it. */
 static bool
 is_removed(int fd)
 {
@@ -102,7 +103,7 @@ dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int 
     }
     for (;;) {
         int opened = open(path, flags | O_CLOEXEC, FILE_MODE);
-        /* Removed by the last member, or not made yet: nothing to read, no error. */
+        /* Removed by the last member, or not created yet: an empty file. */
         if (opened < 0 && errno == ENOENT && access != DL_FILE_WRITE) {
             *fd = -1;
             return DL_OK;
@@ -111,8 +112,8 @@ dl_file_open(const char *path, dl_file_access access, dl_deadline deadline, int 
             return fail_to("opening", path, errno);
         }
         dl_fork_guard(opened);
-        /* The lock is on what was opened.  Once that has lost its name, others meet in
-         * a new file: begin again, or the two would never see each other. */
+        /* The lock is on the inode that was opened.  If it has lost its name meanwhile,
+         * others use a new file: start again, or the two would never meet. */
         dl_status status = lock_file(opened, access, deadline, path);
         if (status == DL_OK && !is_removed(opened)) {
             *fd = opened;
@@ -129,8 +130,8 @@ dl_file_close(int fd)
     if (fd < 0) {
         return;
     }
-    /* Not by closing alone: the lock lasts until the last copy is closed, and a child
-     * that another thread forks just now has one. */
+    /* close(2) alone does not release the lock while a child that another thread has
+     * just forked has a copy of the descriptor. */
     (void)flock(fd, LOCK_UN);
     dl_fork_release(fd);
     close(fd);
@@ -146,7 +147,8 @@ forget(dl_file_log *log)
     log->offset = 0;
 }
 
-/* Keys of other kinds are skipped: a newer writer may know more than this reader. */
+/* Adds a record to the image.  Unknown keys are skipped: a newer version may
+ * write more. */
 static dl_status
 apply(dl_file_log *log, dl_bytes key, dl_bytes value)
 {
@@ -167,8 +169,8 @@ apply(dl_file_log *log, dl_bytes key, dl_bytes value)
     return DL_OK;
 }
 
-/* Takes a u32 size and as many bytes; false: `*needed` bytes more than are left would be
- * the least to see the end of it. */
+/* Takes a u32 size and that many bytes.  False: at least `*needed` more bytes are
+ * required to complete the field. */
 static bool
 take_field(dl_reader *reader, dl_bytes *field, uint64_t *needed)
 {
@@ -187,16 +189,17 @@ take_field(dl_reader *reader, dl_bytes *field, uint64_t *needed)
     return true;
 }
 
-/* Of a record without a key size: whether there is a key all the same.  A first record
- * is never begun like this: no file of another kind is cut. */
+/* Returns whether a record with a key size of 0 has a key nevertheless, so that its
+ * writer was killed.  The first record is never written in this way: a file of another
+ * format is not taken for one and cut. */
 static bool
 is_unfinished(const dl_file_log *log, const dl_reader *reader)
 {
     return log->offset > 0 && dl_reader_left(reader) > 0 && *reader->next != 0;
 }
 
-/* Applies the whole records of a piece; `*needed` bytes more complete the next one, or
- * at least its next field.  0: the piece ends with a record. */
+/* Applies the complete records of a piece.  `*needed` is the number of bytes that the
+ * next field requires beyond the piece; 0 if the piece ends with a record. */
 static dl_status
 apply_piece(dl_file_log *log, dl_bytes piece, uint64_t *needed)
 {
@@ -223,7 +226,7 @@ apply_piece(dl_file_log *log, dl_bytes piece, uint64_t *needed)
     return DL_OK;
 }
 
-/* Replaces the contents of `piece` with the bytes from the offset on. */
+/* Replaces the contents of `piece` with `size` bytes of the file from the offset on. */
 static dl_status
 read_piece(dl_file_log *log, int fd, uint64_t size, dl_buffer *piece)
 {
@@ -232,8 +235,7 @@ read_piece(dl_file_log *log, int fd, uint64_t size, dl_buffer *piece)
     while (piece->size < size) {
         ssize_t count = pread(fd, piece->data + piece->size, size - piece->size,
                               (off_t)(log->offset + piece->size));
-        /* An end before `size` would mean that somebody cuts the file without the
-         * lock. */
+        /* The file ends before `size` only if it is truncated without the lock. */
         if (count == 0 || (count < 0 && errno != EINTR)) {
             return fail_to("reading", log->path, count == 0 ? EIO : errno);
         }
@@ -242,9 +244,9 @@ read_piece(dl_file_log *log, int fd, uint64_t size, dl_buffer *piece)
     return DL_OK;
 }
 
-/* Reads on to `end`.  A piece that ends in the middle of a record is read again, larger,
- * from the start of that record; a record that could end only beyond the file is damage:
- * whoever holds the lock sees no write under way. */
+/* Reads up to `end`.  A piece that ends within a record is read again, larger, from the
+ * start of that record.  A record that could only end beyond the file is damage: while
+ * the caller holds the lock, no write is in progress. */
 static dl_status
 read_up_to(dl_file_log *log, int fd, uint64_t end, dl_buffer *piece)
 {
@@ -260,7 +262,7 @@ read_up_to(dl_file_log *log, int fd, uint64_t end, dl_buffer *piece)
         DL_TRY(read_piece(log, fd, size, piece));
         uint64_t start = log->offset;
         DL_TRY(apply_piece(log, dl_buffer_bytes(piece), &needed));
-        /* Now what is left of the piece: a record of which `needed` bytes are missing. */
+        /* Now the rest of the piece: a record that lacks `needed` bytes. */
         size -= log->offset - start;
         if (size + needed > end - log->offset) {
             return dl_fail(DL_BACKEND,
@@ -273,16 +275,16 @@ read_up_to(dl_file_log *log, int fd, uint64_t end, dl_buffer *piece)
     return DL_OK;
 }
 
-/* An inode's number may be given to the next file at once; the time of birth tells the
- * two apart, where the file system keeps it (0 elsewhere). */
+/* A new file may reuse the inode number at once; the time of birth distinguishes the
+ * two if the file system records it (otherwise it is 0). */
 static int64_t
 birth_of(const struct statx *file)
 {
     return file->stx_btime.tv_sec * DL_SECOND + file->stx_btime.tv_nsec;
 }
 
-/* Of the file systems that other hosts cannot change, the usual ones; magic numbers of
- * <linux/magic.h>, which not every libc's headers come with. */
+/* Returns whether other hosts cannot change the file system, for the common types.  The
+ * magic numbers are those of <linux/magic.h>, which not every libc provides. */
 static bool
 is_local(int fd)
 {
@@ -336,7 +338,7 @@ dl_file_log_read(dl_file_log *log, int fd)
         return fail_to("reading", log->path, errno);
     }
     int64_t born = birth_of(&file);
-    /* Another file, or one that was truncated: what was read no longer holds. */
+    /* Another file, or a truncated one: the image is no longer valid. */
     if (file.stx_ino != log->inode || born != log->born
         || file.stx_size < log->offset) {
         forget(log);
@@ -366,8 +368,8 @@ encode(dl_buffer *record, const char *space, dl_bytes key, dl_bytes value)
     return dl_buffer_check(record);
 }
 
-/* 0 or an errno.  Not O_APPEND, so that the rest of a short write goes where it belongs
- * even so. */
+/* Returns 0 or an errno.  Writes at given offsets rather than with O_APPEND, so that
+ * the rest of a short write follows it in any case. */
 static int
 write_at(int fd, dl_bytes bytes, uint64_t at)
 {
@@ -384,7 +386,8 @@ write_at(int fd, dl_bytes bytes, uint64_t at)
     return 0;
 }
 
-/* 0 or an errno.  Half a record would make the file useless to everybody. */
+/* Returns 0 or an errno.  Half a record would make the file unreadable for
+ * every member. */
 static int
 cut_to(int fd, uint64_t size)
 {
@@ -394,9 +397,9 @@ cut_to(int fd, uint64_t size)
     return is_longer && ftruncate(fd, (off_t)size) != 0 ? errno : 0;
 }
 
-/* At the offset, which is the end: whoever writes has read all under the same lock.  A
- * kill ends a write between two pages: a record that lies in several gets its first
- * bytes last, and is none until then. */
+/* Writes the record at the offset, which is the end of the file: the writer has read
+ * everything under the same lock.  A kill can end a write between two pages, so a
+ * record that spans several gets its first bytes last, and is not valid before. */
 static dl_status
 append(dl_file_log *log, int fd, dl_bytes record)
 {
@@ -430,8 +433,8 @@ dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_bytes key,
         status = append(log, fd, dl_buffer_bytes(&record));
     }
     if (status == DL_OK) {
-        /* Should this run out of memory, the record is in the file all the same, and is
-         * read from there by the next call. */
+        /* If this runs out of memory, the record is in the file all the same, and the
+         * next call reads it from there. */
         (void)apply_piece(log, dl_buffer_bytes(&record), &needed);
     }
     dl_buffer_fini(&record);

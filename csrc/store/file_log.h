@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The append-only file behind a FileStore: opening and locking it, the layout of its
- * records, and a picture of what it says that is brought up to date by reading only what
- * was added.  The layout is torch's:
+ * records, and an in-memory image of its contents, which is updated by reading only
+ * what was appended.  The layout is torch's:
  *
  *     u32 key size | key | u32 value size | value
  *
- * with "/" before a user's key, "-/" before one that was deleted, and the bare keys
- * "refcount/" and "cleanup/" counting who has the file open and who has closed it.  A
- * record counts once its key size is there: who is killed while writing one breaks
- * nothing. */
+ * The key has the prefix "/" for a user's key and "-/" for its deletion.  The keys
+ * "refcount/" and "cleanup/", without a prefix, count the members that have the file
+ * open and those that have closed it.  A record is valid once its key size is written:
+ * a process that is killed while writing one damages nothing. */
 #ifndef DISTLITE_STORE_FILE_LOG_H
 #define DISTLITE_STORE_FILE_LOG_H
 
@@ -21,58 +21,60 @@
 #define DL_FILE_REFERENCES "refcount/"
 #define DL_FILE_CLEANUPS "cleanup/"
 
-/* Exclusion is the owner's business. */
+/* The owner provides exclusion. */
 typedef struct dl_file_log {
     char *path;
-    dl_table table; /* user keys */
+    dl_table table; /* the image: user keys and their values */
     int64_t reference_count;
     int64_t cleanup_count;
-    uint64_t offset; /* read so far */
-    /* What follows is of a writer that was killed: its record has no key size.  The next
-     * one writes over it. */
+    uint64_t offset; /* bytes of the file that the image covers */
+    /* The bytes after `offset` are from a writer that was killed: a record without a
+     * key size, which the next record overwrites. */
     bool is_unfinished;
-    /* Of the file read so far: a file made anew starts over. */
+    /* Inode and time of birth of the file that was read: a new file starts over. */
     uint64_t inode;
     int64_t born;
-    bool is_local; /* its file system shows every change at once, without the lock */
+    bool is_local; /* its file system shows changes at once, even without the lock */
 } dl_file_log;
 
 typedef enum dl_file_access {
-    DL_FILE_READ,   /* shared */
-    DL_FILE_WRITE,  /* alone; makes the file if there is none */
-    DL_FILE_UPDATE, /* alone; an absent file stays absent */
+    DL_FILE_READ,   /* shared lock */
+    DL_FILE_WRITE,  /* exclusive lock; creates the file */
+    DL_FILE_UPDATE, /* exclusive lock; does not create the file */
 } dl_file_access;
 
 dl_status dl_file_log_init(dl_file_log *log, const char *path);
 void dl_file_log_fini(dl_file_log *log);
 
-/* Others hold the lock for microseconds; one who was stopped may hold it for ever. */
+/* How long to wait for the lock at least.  Others hold it for microseconds, but a
+ * process that was stopped (SIGSTOP) may hold it for ever. */
 #define DL_FILE_LOCK_PATIENCE (1 * DL_SECOND)
 
-/* DL_TIMEOUT: the lock was not to be had.  A caller that looks repeatedly may have it the
- * next time. */
+/* Fails with DL_TIMEOUT: the lock was not available in time.  A caller that reads the
+ * file repeatedly may get it the next time. */
 dl_status dl_file_fail_locked(const char *path);
 
-/* Opens the file and locks it against other descriptors, of this process too.  `*fd` is
- * -1 when there is no file.  At least a second is spent on the lock, whatever the
- * deadline.  DL_NOT_FOUND when the folder is missing. */
+/* Opens the file and locks it against other descriptors, including those of this
+ * process.  `*fd` is -1 if there is no file.  Waits at least DL_FILE_LOCK_PATIENCE for
+ * the lock, whatever the deadline.  DL_NOT_FOUND: the folder does not exist. */
 dl_status dl_file_open(const char *path, dl_file_access access, dl_deadline deadline,
                        int *fd);
 
-/* Unlocks and closes what dl_file_open() gave, -1 too.  A child that is forked in between
- * has neither the file nor a part in the lock. */
+/* Unlocks and closes a descriptor from dl_file_open(), -1 included.  A child that is
+ * forked meanwhile keeps neither the file nor the lock. */
 void dl_file_close(int fd);
 
-/* Brings the picture up to date; an `fd` of -1 is an empty file.  A record that does not
- * fit into the file is DL_BACKEND, unless it is one that was never finished. */
+/* Updates the image from the file; an `fd` of -1 stands for an empty file.  DL_BACKEND:
+ * a record reaches beyond the end of the file and is not merely unfinished. */
 dl_status dl_file_log_read(dl_file_log *log, int fd);
 
-/* Whether the file is as it was read last, as far as can be told without its lock: unless
- * it is local, another host's changes may show later. */
+/* Returns whether the file is unchanged since it was read, as far as that is
+ * visible without its lock: if it is not local, changes by other hosts may become
+ * visible later. */
 bool dl_file_log_is_current(const dl_file_log *log);
 
-/* Appends a record for `space` followed by `key` and reflects it in the picture, which
- * must be up to date; all or nothing. */
+/* Appends a record for `key` with the prefix `space`, and updates the image, which must
+ * cover the whole file.  On failure nothing has changed. */
 dl_status dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_bytes key,
                             dl_bytes value);
 

@@ -10,8 +10,9 @@
 #include "store/file_log.h"
 #include "store/file_watch.h"
 
-/* So long a picture is trusted whose file looks unchanged but is not local: a network's
- * file system may keep what it knows of a file for seconds, unless it is locked. */
+/* How long an image is used without the lock if its file looks unchanged but is not
+ * local: a network file system may cache a file's attributes for seconds unless the
+ * file is locked. */
 #define TRUSTED (200 * DL_MILLISECOND)
 
 #define CHANGES                                                                    \
@@ -22,16 +23,16 @@
      | DL_REQUEST(DL_OP_WAIT) | DL_REQUEST(DL_OP_NUM_KEYS)                         \
      | DL_REQUEST(DL_OP_LIST_KEYS))
 
-/* Every call opens the file anew and locks it, which keeps out other processes and other
- * threads alike; only then it takes the mutex, for the picture in memory. */
+/* Every call opens and locks the file, which excludes other processes and other threads
+ * alike; then it takes the mutex, which guards the image in memory. */
 typedef struct file_store {
     dl_store base;
     int64_t world_size; /* fixed after init */
     pthread_mutex_t lock;
     /* guarded by lock */
     dl_file_log log; /* its path is fixed after init */
-    int64_t read_at; /* dl_now() */
-    bool is_reading; /* a waiting call is about to read the file */
+    int64_t read_at; /* when the file was read last, by dl_now() */
+    bool is_reading; /* one waiting call is reading the file for all of them */
     pthread_cond_t has_read;
 } file_store;
 
@@ -48,8 +49,8 @@ leave(file_store *self, int fd)
     dl_file_close(fd);
 }
 
-/* Locks file and picture and brings the picture up to date.  On success leave() ends
- * it. */
+/* Locks the file and the image and updates the image.  After a success leave() unlocks
+ * both. */
 static dl_status
 enter(file_store *self, dl_file_access access, dl_deadline deadline, int *fd)
 {
@@ -91,7 +92,7 @@ compare_set_locked(file_store *self, int fd, const dl_store_request *request,
                    dl_buffer *answer)
 {
     const dl_blob *held = dl_table_get(&self->log.table, request->key);
-    /* An absent key answers what was expected, as torch's stores do. */
+    /* The reply for an absent key is the expected value, as in torch's stores. */
     dl_bytes current = held == NULL ? request->expected : dl_blob_bytes(held);
     bool is_match = held == NULL ? request->expected.size == 0
                                  : dl_bytes_equal(current, request->expected);
@@ -100,7 +101,7 @@ compare_set_locked(file_store *self, int fd, const dl_store_request *request,
     return is_match ? write_value(self, fd, request->key, request->value) : DL_OK;
 }
 
-/* Not by the generic loop of compare_set: under the lock no append can be lost. */
+/* Not done by the generic loop of compare_set: under the lock no append can be lost. */
 static dl_status
 append_locked(file_store *self, int fd, const dl_store_request *request)
 {
@@ -128,7 +129,7 @@ delete_locked(file_store *self, int fd, dl_bytes key, int64_t *existed)
                : DL_OK;
 }
 
-/* The requests that change something append a record. */
+/* Executes a request that may modify the store, by appending a record. */
 static dl_status
 change(file_store *self, const dl_store_request *request, dl_store_reply *reply,
        dl_deadline deadline)
@@ -162,8 +163,8 @@ change(file_store *self, const dl_store_request *request, dl_store_reply *reply,
     return DL_OK;
 }
 
-/* A request that changes nothing, and how it went: DL_NOT_FOUND until the keys that it
- * waits for are there. */
+/* A request that never modifies the store, and its result: DL_NOT_FOUND while keys that
+ * it waits for are absent. */
 typedef struct look {
     const dl_store_request *request;
     dl_store_reply *reply;
@@ -190,7 +191,8 @@ is_current_locked(const file_store *self)
     return is_trusted && dl_file_log_is_current(&self->log);
 }
 
-/* Until the picture is up to date, or up to this call to make it so. */
+/* Waits until the image is up to date, or `*is_reader` says that this call shall
+ * update it. */
 static dl_status
 await_reader_locked(file_store *self, dl_deadline deadline, bool *is_reader)
 {
@@ -224,9 +226,10 @@ read_and_look(file_store *self, look *wanted, dl_deadline deadline)
     return DL_OK;
 }
 
-/* One look of a call that waits.  Between looks nothing is held, so that it delays nobody.
- * Of all waiting calls one at a time locks the file, and only if it has changed: the lock
- * is not fair, and many that share it again and again would keep out who wants to write. */
+/* Checks once for a call that waits.  Between checks it holds nothing and delays no
+ * other call.  Only one waiting call at a time locks the file, and only if the file has
+ * changed: the lock is not fair, and many calls that share it again and again would
+ * starve writers. */
 static dl_status
 look_again(file_store *self, look *wanted, dl_deadline deadline)
 {
@@ -269,7 +272,7 @@ watch_for(file_store *self, look *wanted, dl_deadline deadline)
 
     dl_file_watch_init(&watch, self->log.path);
     while (status == DL_OK) {
-        /* Asked before the look, so that the last look comes after the deadline. */
+        /* Read before the check, so that the last check comes after the deadline. */
         bool has_passed = dl_deadline_passed(deadline);
         dl_file_watch_arm(&watch);
         status = look_again(self, wanted, deadline);
@@ -295,7 +298,7 @@ file_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
     if ((CHANGES & DL_REQUEST(request->op)) != 0) {
         return change(self, request, reply, deadline);
     }
-    /* The first look goes without a watch: mostly the keys are there already. */
+    /* The first check is made without a watch: usually the keys exist already. */
     DL_TRY(read_and_look(self, &wanted, deadline));
     if (wanted.status == DL_NOT_FOUND) {
         DL_TRY(dl_deadline_passed(deadline) ? fail_absent(&wanted, deadline)
@@ -305,7 +308,7 @@ file_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
     return dl_table_give(&wanted.held, request, reply);
 }
 
-/* Members are counted in the file itself, so that the last one knows that it is. */
+/* Members are counted in the file itself, so that the last one can tell that it is. */
 static dl_status
 count_in(file_store *self, int fd, const char *counter, int64_t number)
 {
@@ -321,7 +324,7 @@ file_close(dl_store *store)
     file_store *self = file_store_of(store);
     int fd;
 
-    /* Nobody can be told of failures; the file is then merely left behind. */
+    /* A failure cannot be reported; the file then merely stays behind. */
     if (enter(self, DL_FILE_UPDATE, dl_deadline_after(0), &fd) != DL_OK) {
         return;
     }
@@ -345,7 +348,7 @@ file_free(dl_store *store)
 {
     file_store *self = file_store_of(store);
 
-    /* The fork may have come in the middle of a change by another thread. */
+    /* In a child, the fork may have interrupted a change by another thread. */
     if (!dl_store_is_inherited(store)) {
         dl_file_log_fini(&self->log);
         pthread_cond_destroy(&self->has_read);
@@ -365,8 +368,8 @@ file_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     return DL_OK;
 }
 
-/* multi_set and barrier are the generic ones, which leave in the file what torch leaves;
- * the format has no queues. */
+/* multi_set and barrier use the generic versions, which leave the same records in the
+ * file as torch does; the format has no queues. */
 static const dl_store_ops file_ops = {
     .kind = "FileStore",
     .requests = CHANGES | LOOKS,

@@ -8,12 +8,12 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 
-/* How often to look where nothing tells of changes: soon at first, since what is waited
- * for is often just being written. */
+/* The pauses between checks without inotify: short at first, since the awaited key is
+ * often just being written. */
 #define FIRST_PAUSE (1 * DL_MILLISECOND)
 #define LAST_PAUSE (10 * DL_MILLISECOND)
 
-/* Also what replaces the file, or takes its name away. */
+/* Includes the events of replacing and removing the file. */
 #define CHANGES (IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)
 
 void
@@ -40,7 +40,7 @@ dl_file_watch_fini(dl_file_watch *watch)
 void
 dl_file_watch_arm(dl_file_watch *watch)
 {
-    /* Naming the file again costs little and changes nothing if it is still the same. */
+    /* Adding the same file again is cheap and changes nothing. */
     watch->is_armed =
         watch->fd >= 0 && inotify_add_watch(watch->fd, watch->path, CHANGES) >= 0;
 }
@@ -60,16 +60,15 @@ dl_file_watch_wait(dl_file_watch *watch, dl_deadline deadline)
     char events[1024];
     struct pollfd watched = {.fd = watch->fd, .events = POLLIN};
 
-    /* No inotify left, no file yet, or a file system without it. */
+    /* No inotify instance available, no file yet, or a file system without inotify. */
     if (!watch->is_armed) {
         return pause_a_little(watch, deadline);
     }
-    /* Slices, though inotify would do: another host's changes raise no event here, and
-     * are found by looking. */
+    /* In slices: changes by other hosts cause no event and are found by checking. */
     if (poll(&watched, 1, dl_deadline_poll(deadline, DL_WAIT_SLICE)) <= 0) {
         return dl_interrupt_check();
     }
-    /* Which changes they were does not matter. */
+    /* Drains the events; which changes they report does not matter. */
     while (read(watch->fd, events, sizeof events) > 0) {
     }
     watch->pause = FIRST_PAUSE;

@@ -3,7 +3,7 @@
 
 #include "base/thread.h"
 
-/* Short enough for a person, long enough to cost nothing. */
+/* The pauses between polls: short for a person, long enough to cost nothing. */
 #define FIRST_LOOK_AGAIN (1 * DL_MILLISECOND)
 #define LAST_LOOK_AGAIN (10 * DL_MILLISECOND)
 
@@ -26,7 +26,8 @@ generic_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline de
     }
 }
 
-/* `held`: the value now, empty when there is none: what compare_set wants for both. */
+/* Reads the value into `held`, empty if there is none: compare_set expects
+ * that for both. */
 static dl_status
 look_once(dl_store *store, dl_bytes key, dl_buffer *held, dl_deadline deadline)
 {
@@ -37,14 +38,15 @@ look_once(dl_store *store, dl_bytes key, dl_buffer *held, dl_deadline deadline)
     if (!exists) {
         return DL_OK;
     }
-    /* Gone again by now: as if never seen. */
+    /* DL_TIMEOUT: deleted since the check, which is the same as absent. */
     dl_status status = dl_store_get(store, key, held, dl_deadline_after(0));
     return status == DL_TIMEOUT ? DL_OK : status;
 }
 
-/* Look, lengthen, swap.  The first guess is what is there, not an empty value: the answer
- * to a wrong guess could not be told from success if the value already is what was to be
- * appended.  `*is_done` unless somebody else changed the value in between. */
+/* Reads the value, extends it and swaps it.  The first expected value is the current
+ * one and not an empty one: if the value already equals the bytes to append, the reply
+ * to a wrong guess would look like success.  `*is_done` is false if another writer has
+ * changed the value in between. */
 static dl_status
 try_append(dl_store *store, dl_bytes key, dl_bytes value, bool *is_done,
            dl_deadline deadline)
@@ -90,7 +92,7 @@ static dl_status
 generic_multi_get(dl_store *store, const dl_bytes *keys, size_t count,
                   dl_buffer *values, dl_deadline deadline)
 {
-    /* One deadline for all of them, so that many keys wait no longer than one. */
+    /* One deadline for all keys, so that many keys wait no longer than one. */
     for (size_t i = 0; i < count; i++) {
         DL_TRY(dl_store_get(store, keys[i], &values[i], deadline));
     }
@@ -101,8 +103,8 @@ static dl_status
 generic_multi_set(dl_store *store, const dl_bytes *keys, const dl_bytes *values,
                   size_t count, dl_deadline deadline)
 {
-    /* What was set before a failure stays: with no more than the calls at hand, nothing
-     * could take it back without being seen. */
+    /* Values that were set before a failure remain: with these requests they cannot be
+     * withdrawn without being seen. */
     for (size_t i = 0; i < count; i++) {
         DL_TRY(dl_store_set(store, keys[i], values[i], deadline));
     }
@@ -116,14 +118,15 @@ meet(dl_store *store, dl_bytes members, dl_bytes last, int64_t world_size,
     int64_t arrived = 0;
 
     DL_TRY(dl_store_add(store, members, 1, &arrived, deadline));
-    /* Not only the exact last one: it may have died before it could tell. */
+    /* Every member from the last one on: the exact last one may have died before it
+     * could set the key. */
     if (arrived >= world_size) {
         return dl_store_set(store, last, DL_LITERAL("1"), deadline);
     }
     return dl_store_wait(store, &last, 1, deadline);
 }
 
-/* A round takes a key of its own: the counter is never set back. */
+/* Each round needs a key of its own: the counter is never reset. */
 static dl_status
 generic_barrier(dl_store *store, dl_bytes key, int64_t world_size, dl_deadline deadline)
 {

@@ -13,8 +13,8 @@ typedef struct hash_store {
     dl_list sleepers; /* guarded by lock */
 } hash_store;
 
-/* A thread that waits, on its own stack.  It has a condition of its own, so that a
- * change wakes those whose wait it ended and nobody else. */
+/* A waiting thread, on its own stack.  It has a condition of its own, so that a change
+ * wakes only threads whose wait it has ended. */
 typedef struct sleeper {
     dl_waiter waiter;
     dl_list node;
@@ -31,7 +31,7 @@ lock(dl_store *store)
     return self;
 }
 
-/* Wakes those whose wait the change just made has ended. */
+/* Unlocks, after waking the threads whose wait the last change has ended. */
 static void
 unlock(hash_store *self)
 {
@@ -45,7 +45,7 @@ unlock(hash_store *self)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* Sleeps until the parked wait is over; with the lock held. */
+/* Sleeps until the parked wait has ended.  Called with the lock held. */
 static dl_status
 sleep_until_over(hash_store *self, sleeper *thread, dl_deadline deadline)
 {
@@ -56,12 +56,13 @@ sleep_until_over(hash_store *self, sleeper *thread, dl_deadline deadline)
             status = dl_fail(DL_CLOSED, "this HashStore was closed during the wait");
             break;
         }
-        /* Looking once must not cost the kernel's shortest sleep. */
+        /* A zero timeout must not cost the kernel's shortest sleep. */
         status = dl_deadline_passed(deadline)
                      ? DL_TIMEOUT
                      : dl_condition_wait(&thread->condition, &self->lock, deadline);
     }
-    /* What came at the last moment counts: an item taken from a queue must not vanish. */
+    /* A wait that ended at the last moment counts: an item taken from a queue must not
+     * be lost. */
     return thread->is_over ? DL_OK : status;
 }
 
@@ -73,8 +74,8 @@ wait_kind_of(dl_opcode op)
                                    : DL_WAIT_VALUES;
 }
 
-/* Waits for what the request lacks, with the lock held.  An item of a queue is taken as it
- * comes; whatever else was waited for is in the table then. */
+/* Waits for what the request lacks, with the lock held.  An item of a queue is handed
+ * over in `*item`; anything else is then in the table. */
 static dl_status
 wait_locked(hash_store *self, const dl_store_request *request, dl_blob **item,
             dl_deadline deadline)
@@ -98,7 +99,7 @@ wait_locked(hash_store *self, const dl_store_request *request, dl_blob **item,
     return status;
 }
 
-/* With the lock held. */
+/* Executes the request, waiting as needed.  Called with the lock held. */
 static dl_status
 execute_locked(hash_store *self, const dl_store_request *request, dl_table_reply *held,
                dl_store_reply *reply, dl_deadline deadline)
@@ -110,18 +111,18 @@ execute_locked(hash_store *self, const dl_store_request *request, dl_table_reply
     }
     while (status == DL_NOT_FOUND || status == DL_QUEUE_EMPTY) {
         status = wait_locked(self, request, &held->value, deadline);
-        /* The wait was all that was asked for, or has brought the item. */
+        /* A WAIT is complete, and a QUEUE_POP has its item. */
         if (status != DL_OK || request->op == DL_OP_WAIT
             || request->op == DL_OP_QUEUE_POP) {
             return status;
         }
-        /* Waits again if a key was deleted before this thread came to run. */
+        /* Waits again if a key was deleted before this thread ran. */
         status = dl_table_execute(&self->table, request, held);
     }
     return status == DL_OK ? dl_table_hold(&self->table, request, held, reply) : status;
 }
 
-/* The texts of the executor and of waits are written here, with the lock given back. */
+/* Writes the error texts of the executor and of waits, after the lock was released. */
 static dl_status
 fail_worded(dl_status status, const dl_store_request *request, dl_deadline deadline)
 {
@@ -145,7 +146,7 @@ hash_execute(dl_store *store, const dl_store_request *request, dl_store_reply *r
     dl_table_reply held = {0};
     dl_store_request set;
 
-    /* Copied before the lock is taken: large values delay nobody. */
+    /* Copied before the lock is taken, so that large values delay no other call. */
     if (request->op == DL_OP_SET) {
         set = *request;
         set.blob = dl_blob_copy(request->value);
@@ -186,8 +187,8 @@ hash_free(dl_store *store)
 {
     hash_store *self = (hash_store *)store;
 
-    /* The fork may have come in the middle of a change by another thread: a child leaves
-     * the table alone. */
+    /* In a child, the fork may have interrupted a change by another thread: the table
+     * is not touched. */
     if (!dl_store_is_inherited(store)) {
         dl_table_fini(&self->table);
         pthread_mutex_destroy(&self->lock);
@@ -208,7 +209,7 @@ dl_hash_store_try_count(dl_store *store)
     return count;
 }
 
-/* No barrier of its own: the generic one leaves the keys that torch's HashStore does. */
+/* BARRIER uses the generic version, which leaves the same keys as torch's HashStore. */
 static const dl_store_ops hash_ops = {
     .kind = "HashStore",
     .requests = UINT32_MAX & ~DL_REQUEST(DL_OP_BARRIER),

@@ -5,13 +5,13 @@
 
 typedef struct prefix_store {
     dl_store base;
-    dl_store_ops ops; /* fixed after init: abilities are those of the store below */
+    dl_store_ops ops; /* fixed after init; partly copied from the store below */
     dl_store *below;
-    size_t prefix_size; /* with the slash */
+    size_t prefix_size; /* including the slash */
     uint8_t prefix[];
 } prefix_store;
 
-/* Keys with the prefix before them; short ones need no allocation. */
+/* Keys with the prefix; a single short key needs no allocation. */
 typedef struct joined {
     dl_bytes *keys;
     dl_bytes one;
@@ -55,7 +55,7 @@ join(const prefix_store *self, const dl_bytes *keys, size_t count, joined *names
         if (names->memory == NULL) {
             return dl_fail_no_memory();
         }
-        /* The views and the bytes they show share one allocation. */
+        /* The views and their bytes share one allocation. */
         names->keys = names->memory;
         next = (uint8_t *)(names->keys + count);
     }
@@ -71,9 +71,9 @@ join(const prefix_store *self, const dl_bytes *keys, size_t count, joined *names
     return DL_OK;
 }
 
-/* Joins the keys and passes the request on.  num_keys() counts all keys of the store
- * below, which cannot count those of one prefix.  barrier() is passed on like any other,
- * so that it meets callers who use the whole key. */
+/* Adds the prefix to the keys and passes the request on.  num_keys() counts all keys of
+ * the store below, which cannot count those of one prefix.  barrier() is passed on as
+ * well, so that it meets callers that use the full key. */
 static dl_status
 prefix_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
                dl_deadline deadline)
@@ -92,7 +92,7 @@ prefix_execute(dl_store *store, const dl_store_request *request, dl_store_reply 
     }
     dl_status status = dl_store_execute(self->below, &whole, reply, deadline);
     free(names.memory);
-    /* With the slash: "Po/x" is no key of the prefix "P". */
+    /* The slash is part of the prefix: "Po/x" is not a key of the prefix "P". */
     return status == DL_OK && request->op == DL_OP_LIST_KEYS
                ? dl_reply_keep_names(reply, (dl_bytes){self->prefix, self->prefix_size})
                : status;
@@ -103,8 +103,7 @@ prefix_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
 {
     dl_store *below_clone;
 
-    /* The view takes a reference of its own; that of the clone is given back either
-     * way. */
+    /* The view takes a reference of its own; the clone's is dropped in either case. */
     DL_TRY(dl_store_clone(below(store), &below_clone, deadline));
     dl_status status =
         dl_prefix_store_new(dl_prefix_store_prefix(store), below_clone, clone);
@@ -112,8 +111,7 @@ prefix_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     return status;
 }
 
-/* Nothing to spare in a forked child: the store below knows for itself what it must not
- * touch there. */
+/* Needs no check for a forked child: the store below makes its own. */
 static bool
 prefix_local_address(dl_store *store, struct dl_address *address)
 {
@@ -146,7 +144,7 @@ dl_prefix_store_new(dl_bytes prefix, dl_store *below, dl_store **store)
         return dl_fail_no_memory();
     }
     self->ops = prefix_ops;
-    /* No close: the store below belongs to others too. */
+    /* No close operation: the store below may have other users. */
     self->ops.has_extended_api = dl_store_has_extended_api(below);
     self->below = dl_store_ref(below);
     self->prefix_size = prefix.size + 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A view of another store whose keys all begin with "<prefix>/". */
+ * A view of another store in which all keys have the prefix "<prefix>/". */
 #ifndef DISTLITE_STORE_PREFIX_STORE_H
 #define DISTLITE_STORE_PREFIX_STORE_H
 
@@ -9,7 +9,7 @@
 /* Takes a reference to `below`. */
 dl_status dl_prefix_store_new(dl_bytes prefix, dl_store *below, dl_store **store);
 
-/* Borrowed. */
+/* Return the store below and the prefix; borrowed from `store`. */
 dl_store *dl_prefix_store_below(const dl_store *store);
 dl_bytes dl_prefix_store_prefix(const dl_store *store);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/request.h"
 
-/* delete_key is repeatable, and its answer is that of the last try: false may then mean
- * that an earlier try deleted the key. */
+/* delete_key is repeatable, but its result is that of the last attempt: false may mean
+ * that an earlier attempt has deleted the key. */
 const dl_request_kind dl_request_kinds[DL_OP_COUNT] = {
     [DL_OP_VALIDATE] = {NULL, "VALIDATE", {DL_FIELD_U32}, DL_REPLY_NONE},
     [DL_OP_SET] = {"set",

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A request to a store and its reply, as values.  Every kind of store takes a request
- * and fills in a reply; the codec of the wire encodes the same struct, and the server
- * hands what it has decoded to the executor of the table (store/execute.h).
+ * Requests to a store and replies, as values.  Every kind of store executes a request
+ * and fills in a reply; the wire codec encodes the same struct, and the server passes
+ * decoded requests to the executor of the table (store/execute.h).
  *
- * The table in request.c has one row for each request.  A new request takes a row there,
+ * The table in request.c has one row per request.  To add a request, add a row there,
  * its effect on the table in execute.c, a row with its documentation in
  * python/store_methods.c, and an inline function in store.h if C code calls it. */
 #ifndef DISTLITE_STORE_REQUEST_H
@@ -15,8 +15,8 @@
 #include "base/reader.h"
 #include "base/status.h"
 
-/* The numbers are the opcodes of torch's protocol.  VALIDATE, CANCEL_WAIT and PING belong
- * to a connection: no caller of a store makes them. */
+/* The numbers are the opcodes of torch's protocol.  VALIDATE, CANCEL_WAIT and PING are
+ * part of managing a connection: callers of a store do not make them. */
 typedef enum dl_opcode {
     DL_OP_VALIDATE = 0,
     DL_OP_SET = 1,
@@ -48,26 +48,27 @@ typedef struct dl_store_request {
     dl_bytes expected; /* COMPARE_SET */
     dl_bytes value;    /* SET, COMPARE_SET (desired), APPEND, QUEUE_PUSH */
     int64_t number;    /* ADD delta, BARRIER world size, PING nonce, VALIDATE magic */
-    size_t count;      /* of `keys` and `values`, or of what is in `items` */
+    size_t count;      /* of `keys` and `values`, or of those in `items` */
     const dl_bytes *keys;
     const dl_bytes *values; /* MULTI_SET */
-    dl_reader items;        /* decoded from the wire: in place of `keys` and `values` */
-    struct dl_blob *blob;   /* SET: in place of `value`, a reference to be taken over */
+    dl_reader items;        /* decoded from the wire, instead of `keys` and `values` */
+    struct dl_blob *blob;   /* SET: instead of `value`; the executor takes it over */
 } dl_store_request;
 
-/* Written only when the request succeeds, but for `values`, which may be partly filled. */
+/* Written only if the request succeeds, except `values`, which may be
+ * filled in part. */
 typedef struct dl_store_reply {
-    /* The number that the reply consists of; 0 or 1 for CHECK and DELETE_KEY, and how
-     * many names LIST_KEYS found. */
+    /* The number that the reply consists of; 0 or 1 for CHECK and DELETE_KEY, and the
+     * number of names for LIST_KEYS. */
     int64_t number;
-    /* The caller's: one empty buffer, for MULTI_GET one for each key.  LIST_KEYS puts the
-     * names there as dl_put_bytes() writes them. */
+    /* Provided by the caller: one empty buffer; for MULTI_GET one for each key.
+     * LIST_KEYS writes the names there in the format of dl_put_bytes(). */
     dl_buffer *values;
 } dl_store_reply;
 
-/* What may follow an opcode on the wire, and which members of a request are used. */
+/* The fields that may follow an opcode on the wire: the members of a request in use. */
 typedef enum dl_request_field {
-    DL_FIELD_END = 0, /* zeroed entries end a list of fields */
+    DL_FIELD_END = 0, /* ends a list of fields, as zeroed entries do */
     DL_FIELD_U32,
     DL_FIELD_I64,
     DL_FIELD_KEY,
@@ -75,48 +76,49 @@ typedef enum dl_request_field {
     DL_FIELD_VALUE,
     DL_FIELD_COUNT,
     DL_FIELD_KEYS,  /* `count` keys */
-    DL_FIELD_PAIRS, /* `count` times a key and a value */
+    DL_FIELD_PAIRS, /* `count` pairs of a key and a value */
 } dl_request_field;
 
-/* What the reply consists of: on the wire, and as the result of a method. */
+/* What a reply consists of, on the wire and as the result of a method. */
 typedef enum dl_reply_kind {
     DL_REPLY_NONE,
-    DL_REPLY_ALL_EXIST, /* u8, 0 when they do; a truth value */
+    DL_REPLY_ALL_EXIST, /* u8, 0 if they do; a truth value */
     DL_REPLY_EXISTED,   /* i64, 0 or 1; a truth value */
     DL_REPLY_NUMBER,    /* i64 */
     DL_REPLY_NONCE,     /* u32 */
     DL_REPLY_VALUE,     /* blob */
     DL_REPLY_VALUES,    /* `count` blobs */
-    DL_REPLY_ITEM,      /* i64, how many there were; unless 0, a blob */
-    DL_REPLY_NAMES,     /* i64 and so many blobs */
-    DL_REPLY_OVER,      /* u8 0, when what was waited for is there; no result */
+    DL_REPLY_ITEM,      /* i64, the length before the pop; unless 0, a blob */
+    DL_REPLY_NAMES,     /* i64 and that many blobs */
+    DL_REPLY_OVER,      /* u8 0, when the wait has ended; no result */
     DL_REPLY_CANCELLED, /* u8 1 */
 } dl_reply_kind;
 
 #define DL_REQUEST_FIELDS_MAX 4 /* the longest list of fields and its end */
 
 typedef struct dl_request_kind {
-    const char *name; /* of the method; NULL for a request of the connection's own */
+    const char *name; /* of the method; NULL for a request of the connection itself */
     const char *wire_name; /* in docs/wire.md, logs and a server's errors */
     dl_request_field fields[DL_REQUEST_FIELDS_MAX];
     dl_reply_kind reply;
     bool may_wait;      /* for keys that do not exist, until the deadline */
-    bool is_repeatable; /* doing it twice is as good as once */
-    bool needs_queues;  /* torch's legacy server and FileStore have none */
+    bool is_repeatable; /* executing it twice has the same effect as once */
+    bool needs_queues;  /* not supported by torch's legacy server and FileStore */
 } dl_request_kind;
 
 extern const dl_request_kind dl_request_kinds[DL_OP_COUNT];
 
-/* A set of requests is a mask of these. */
+/* Sets of requests are masks of these bits. */
 #define DL_REQUEST(op) (UINT32_C(1) << (op))
 
-/* The keys of a request that was not decoded from the wire: `*count` may be 0. */
+/* Returns the keys of a request that was not decoded from the wire;
+ * `*count` may be 0. */
 const dl_bytes *dl_request_keys(const dl_store_request *request, size_t *count);
 
-/* The next of a decoded request's keys, or for MULTI_SET of its keys and values in turn. */
+/* Takes the next key of a decoded request; for MULTI_SET keys and values alternate. */
 dl_bytes dl_request_take_item(dl_reader *items);
 
-/* Steps through the keys of any request, and the values of a MULTI_SET, in order. */
+/* An iterator over the keys of any request, and the values of a MULTI_SET, in order. */
 typedef struct dl_key_walk {
     const dl_store_request *request;
     dl_reader items;
@@ -126,11 +128,12 @@ typedef struct dl_key_walk {
 
 dl_key_walk dl_key_walk_begin(const dl_store_request *request);
 
-/* False at the end.  `value` is NULL for a request without pairs. */
+/* Moves on to the next key.  False: there are no more.  `value` is NULL for a request
+ * without pairs. */
 bool dl_key_walk_next(dl_key_walk *walk, dl_bytes *key, dl_bytes *value);
 
-/* Drops the names of a LIST_KEYS reply that do not begin with `prefix`, and takes it off
- * the others. */
+/* Removes the names of a LIST_KEYS reply that do not begin with `prefix`, and strips it
+ * from the others. */
 dl_status dl_reply_keep_names(dl_store_reply *reply, dl_bytes prefix);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The front door.  The checks come before anything is sent or changed, so that a request
- * that breaks a limit fails alone and whole. */
+ * The functions of every kind of store.  Requests are checked before anything is sent
+ * or changed, so that one that exceeds a limit fails without any effect. */
 #include "store/store.h"
 
 #include <inttypes.h>
@@ -35,8 +35,8 @@ dl_store_unref(dl_store *store)
     if (store != NULL
         && atomic_fetch_sub_explicit(&store->references, 1, memory_order_acq_rel)
                == 1) {
-        /* In a forked child this closes nothing and frees all the same: memory is the
-         * child's own. */
+        /* In a forked child dl_store_close() closes nothing, but the memory is the
+         * child's own and is freed. */
         dl_store_close(store);
         store->ops->free(store);
     }
@@ -51,9 +51,9 @@ dl_store_is_inherited(const dl_store *store)
 void
 dl_store_close(dl_store *store)
 {
-    /* A child must not end what the parent still uses: sockets, counts in files. */
-    /* Of several that close at once the first does it, and the others return before it
-     * is done. */
+    /* A child must not end what the parent still uses, such as sockets and the counts
+     * in a file.  If several threads close at once, the first one does it, and the
+     * others return before it is done. */
     if (!atomic_exchange(&store->is_closed, true) && !dl_store_is_inherited(store)
         && store->ops->close != NULL) {
         store->ops->close(store);
@@ -63,7 +63,7 @@ dl_store_close(dl_store *store)
 static dl_store *
 timeout_owner(dl_store *store)
 {
-    /* Views may lie on views. */
+    /* Views may be nested. */
     while (store->ops->timeout_owner != NULL) {
         store = store->ops->timeout_owner(store);
     }
@@ -73,7 +73,7 @@ timeout_owner(dl_store *store)
 int64_t
 dl_store_timeout(dl_store *store)
 {
-    /* Relaxed: it is a number and nothing else, no other memory goes with it. */
+    /* Relaxed: no other memory is published with the timeout. */
     return atomic_load_explicit(&timeout_owner(store)->timeout, memory_order_relaxed);
 }
 
@@ -140,7 +140,7 @@ check_value(dl_bytes value)
     return DL_OK;
 }
 
-/* Members that a request does not use are empty, and within every limit. */
+/* Members that a request does not use are empty and pass every check. */
 static dl_status
 check_limits(const dl_store_request *request)
 {
@@ -159,7 +159,6 @@ check_limits(const dl_store_request *request)
     return check_value(request->value);
 }
 
-/* One wording for all kinds of store and all methods. */
 dl_status
 dl_store_fail_missing(const dl_store *store, const char *method)
 {
@@ -239,7 +238,7 @@ dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t count,
         int more =
             snprintf(names + size, sizeof names - size, "%s%s%.*s", i == 0 ? "" : ", ",
                      prefix, (int)keys[i].size, (const char *)keys[i].data);
-        /* Room is kept for the closing words and for who prefixes the text. */
+        /* Leaves room for the rest of the text and for prefixes that callers add. */
         if (more < 0 || size + (size_t)more > sizeof names - 300) {
             snprintf(names + size, sizeof names - size, "%s... (%zu in all)",
                      i == 0 ? "" : ", ", count);

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A key-value store that processes meet at.  The front door of this folder: a request
- * (store/request.h) is a value that every kind of store executes; the front door checks
- * it, counts references, refuses a forked child and makes some requests from others where
- * a kind does not know them.  Knows nothing of Python or of what is stored.
+ * A key-value store through which processes exchange data.  This is the public
+ * interface of the folder: every kind of store executes requests (store/request.h), and
+ * the functions here check them, count references, refuse to work in a forked child,
+ * and implement some requests by others for kinds that lack them.  Knows nothing of
+ * Python or of what is stored.
  *
- * Timeouts mean the same on every kind: a negative limit waits for ever, zero looks
- * once.  All functions may be called from any thread; no call delays another's. */
+ * Timeouts mean the same for every kind: a negative limit waits for ever, zero checks
+ * once.  All functions may be called from any thread, and no call blocks another. */
 #ifndef DISTLITE_STORE_STORE_H
 #define DISTLITE_STORE_STORE_H
 
@@ -17,10 +18,10 @@
 #include "base/deadline.h"
 #include "store/request.h"
 
-/* Limits of every kind of store, those of torch's server. */
+/* Limits of every kind of store; they are those of torch's server. */
 #define DL_STORE_KEY_LIMIT 8191         /* the wire's 8192 less the leading slash */
-#define DL_STORE_VALUE_LIMIT (8u << 20) /* of a call; append may grow a value on */
-#define DL_STORE_KEYS_LIMIT 131072u     /* in one multi-key call */
+#define DL_STORE_VALUE_LIMIT (8u << 20) /* per call; append may exceed it */
+#define DL_STORE_KEYS_LIMIT 131072u     /* per multi-key call */
 #define DL_STORE_DEFAULT_TIMEOUT (300 * DL_SECOND)
 
 typedef struct dl_store dl_store;
@@ -30,73 +31,81 @@ struct dl_address; /* net/address.h */
 typedef struct dl_store_ops {
     const char *kind; /* "TCPStore", ...: for error texts */
     uint32_t
-        requests; /* a mask of DL_REQUEST(); the front door does without the others */
-    bool has_extended_api; /* append and multi_* are one round trip */
+        requests; /* a mask of DL_REQUEST(); others are implemented by these or fail */
+    bool has_extended_api; /* append and multi_* take one round trip */
 
-    /* Executes one of `requests`, whose keys and values are within the limits.  `deadline`
-     * bounds waiting for keys (DL_TIMEOUT); a store that asks a server gives the answer
-     * itself a grace of its own, so that zero means "look once". */
+    /* Executes one of `requests`, whose keys and values are within the limits.
+     * `deadline` bounds the wait for keys (DL_TIMEOUT); a store with a server allows
+     * some more time for the reply, so that a timeout of zero means "check once". */
     dl_status (*execute)(dl_store *, const dl_store_request *, dl_store_reply *,
                          dl_deadline);
-    /* A store of its own on the same data; HashStore gives itself.  May be NULL. */
+    /* Makes another store on the same data; HashStore returns itself.  May be NULL. */
     dl_status (*clone)(dl_store *, dl_store **clone, dl_deadline);
-    /* Ends connections and threads, wakes blocked calls with DL_CLOSED.  Called once at
-     * most, and never in a forked child.  May be NULL. */
+    /* Ends connections and threads, and wakes blocked calls with DL_CLOSED.  Called at
+     * most once, and never in a forked child.  May be NULL. */
     void (*close)(dl_store *);
-    /* Frees the store itself.  Called with the last reference, after close; in a forked
-     * child without it: whatever is shared with the parent stays untouched then. */
+    /* Frees the store.  Called with the last reference, after close; in a forked child
+     * without close, and then it must not touch what is shared with the parent. */
     void (*free)(dl_store *);
-    /* Where the timeout is kept when not here (PrefixStore: the store below); or NULL. */
+    /* Returns the store that keeps the timeout (PrefixStore: the store below); NULL if
+     * it is this one. */
     dl_store *(*timeout_owner)(dl_store *);
     bool (*local_address)(dl_store *, struct dl_address *); /* may be NULL */
 } dl_store_ops;
 
-/* Embedded first in every kind of store. */
+/* The base of every kind of store, embedded as its first member. */
 struct dl_store {
     const dl_store_ops *ops; /* fixed after init */
     atomic_uint references;
     uint32_t fork_generation; /* fixed after init */
-    int creator;              /* process number, for error texts; fixed after init */
+    int creator;              /* process id, for error texts; fixed after init */
     atomic_bool is_closed;
     _Atomic int64_t timeout; /* nanoseconds; negative waits for ever */
 };
 
-/* One reference, the default timeout. */
+/* Initialises the base with one reference and the default timeout. */
 void dl_store_init(dl_store *store, const dl_store_ops *ops);
 dl_store *dl_store_ref(dl_store *store);
 void dl_store_unref(dl_store *store); /* NULL does nothing */
 
-/* Ends what the store holds; later calls fail with DL_CLOSED.  So does the last unref. */
+/* Releases what the store holds; later calls fail with DL_CLOSED.  The last unref
+ * closes the store as well. */
 void dl_store_close(dl_store *store);
-/* Whether this is a child forked after the store was made: it must not touch it. */
+
+/* Returns whether this process was forked after the store was made, so that it must not
+ * use the store. */
 bool dl_store_is_inherited(const dl_store *store);
 
-/* DL_CLOSED when closed or inherited: what every call below begins with. */
+/* Fails with DL_CLOSED if the store is closed or inherited; every call that uses the
+ * data checks it. */
 dl_status dl_store_admit(const dl_store *store);
+
+/* Returns whether append and multi_* take one round trip. */
 bool dl_store_has_extended_api(dl_store *store);
-/* The local end of a connection to the server.  False: there is none. */
+
+/* Returns the local end of a connection to the server.  False: there is none. */
 bool dl_store_local_address(dl_store *store, struct dl_address *address);
 
-/* The deadline is the timeout, starting now. */
+/* The store's timeout in nanoseconds, and the deadline of a call that starts now. */
 int64_t dl_store_timeout(dl_store *store);
 void dl_store_set_timeout(dl_store *store, int64_t timeout);
 dl_deadline dl_store_deadline(dl_store *store);
 
-/* Checks the request and executes it.  Where the kind of store has no such request, wait,
- * append, multi_get, multi_set and barrier are made from the others; the rest is
- * DL_UNSUPPORTED.  A request that breaks a limit fails before anything is sent or
+/* Checks the request and executes it.  If the kind of store lacks it, wait, append,
+ * multi_get, multi_set and barrier are implemented by other requests; the rest is
+ * DL_UNSUPPORTED.  A request that exceeds a limit fails before anything is sent or
  * changed. */
 dl_status dl_store_execute(dl_store *store, const dl_store_request *request,
                            dl_store_reply *reply, dl_deadline deadline);
 
-/* The same with a reply that is a number, or a truth value. */
+/* The same for a reply that is a number or a truth value. */
 dl_status dl_store_execute_number(dl_store *store, const dl_store_request *request,
                                   int64_t *number, dl_deadline deadline);
 dl_status dl_store_execute_truth(dl_store *store, const dl_store_request *request,
                                  bool *truth, dl_deadline deadline);
 
-/* The names of all values; `visit` is called once for each, and its first failure ends the
- * listing.  It may use the store. */
+/* Calls `visit` for the name of each value; its first failure ends the listing and is
+ * returned.  `visit` may use the store. */
 dl_status dl_store_list_keys(dl_store *store, dl_status (*visit)(void *, dl_bytes),
                              void *context, dl_deadline deadline);
 
@@ -108,7 +117,7 @@ dl_store_set(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadline
     return dl_store_execute(store, &request, &(dl_store_reply){0}, deadline);
 }
 
-/* Waits for the key; DL_TIMEOUT otherwise. */
+/* Waits for the key; DL_TIMEOUT if it does not exist in time. */
 static inline dl_status
 dl_store_get(dl_store *store, dl_bytes key, dl_buffer *value, dl_deadline deadline)
 {
@@ -179,7 +188,7 @@ dl_store_append(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline deadl
     return dl_store_execute(store, &request, &(dl_store_reply){0}, deadline);
 }
 
-/* Waits for all keys.  `values`: `count` zeroed buffers of the caller. */
+/* Waits for all keys.  `values`: `count` zeroed buffers, which the caller frees. */
 static inline dl_status
 dl_store_multi_get(dl_store *store, const dl_bytes *keys, size_t count,
                    dl_buffer *values, dl_deadline deadline)
@@ -208,7 +217,7 @@ dl_store_queue_push(dl_store *store, dl_bytes key, dl_bytes value, dl_deadline d
     return dl_store_execute(store, &request, &(dl_store_reply){0}, deadline);
 }
 
-/* DL_QUEUE_EMPTY when the queue is empty and `is_blocking` is false. */
+/* Returns DL_QUEUE_EMPTY if the queue is empty and `is_blocking` is false. */
 static inline dl_status
 dl_store_queue_pop(dl_store *store, dl_bytes key, bool is_blocking, dl_buffer *value,
                    dl_deadline deadline)
@@ -237,13 +246,16 @@ dl_store_barrier(dl_store *store, dl_bytes key, int64_t world_size,
     return dl_store_execute(store, &request, &(dl_store_reply){0}, deadline);
 }
 
+/* Makes another store on the same data; DL_UNSUPPORTED if the kind has no such
+ * operation. */
 dl_status dl_store_clone(dl_store *store, dl_store **clone, dl_deadline deadline);
 
-/* "clone is not implemented by Store": DL_UNSUPPORTED. */
+/* Fails with DL_UNSUPPORTED: "clone is not implemented by Store". */
 dl_status dl_store_fail_missing(const dl_store *store, const char *method);
 
-/* "wait timeout after 1000ms, keys: /a, /b", with `prefix` before each key, and "barrier
- * timeout after 100ms, key: bb": one wording for every kind.  Both return DL_TIMEOUT. */
+/* Fail with DL_TIMEOUT and the same text for every kind: "wait timeout after
+ * 1000ms, keys: /a, /b", with `prefix` before each key, and "barrier timeout after
+ * 100ms, key: bb". */
 dl_status dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t count,
                                 dl_deadline deadline);
 dl_status dl_store_fail_barrier_timeout(dl_bytes key, dl_deadline deadline);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Values and counters, queues, and who waits for what.
+ * Values and counters, queues, and waiters.
  *
- * Every change is three steps: note in which ways the name existed, change it, tell those
- * who wait.  Whatever needs memory is allocated before anything is changed, so that
- * running out of it leaves the table as it was. */
+ * Every change has three steps: record how the name exists, change it, notify its
+ * waiters.  All memory is allocated before anything is changed, so that a failed
+ * allocation leaves the table unchanged. */
 #include "store/table.h"
 
 #include <inttypes.h>
@@ -17,9 +17,9 @@ typedef struct dl_queue_item {
     dl_blob *blob;
 } dl_queue_item;
 
-/* Most entries are a value and nothing else: all that has to do with meeting somebody is
- * in a lobby that comes and goes.  The lists hold the links of waiters, earliest first, and
- * those of a barrier by world size. */
+/* Most entries are just a value: what is needed for waiting and for queues is in a
+ * lobby, which is allocated on demand.  Its lists hold the links of waiters, earliest
+ * first; those of a barrier are sorted by world size. */
 typedef struct dl_table_lobby {
     dl_list plain; /* DL_WAIT_KEYS and DL_WAIT_VALUES */
     dl_list turns;
@@ -32,19 +32,19 @@ typedef struct dl_table_lobby {
 
 typedef struct dl_table_entry {
     dl_map_entry node;
-    dl_list named;         /* in the table's list of names; while there is a value */
+    dl_list named;         /* in the table's list of names, while there is a value */
     dl_blob *value;        /* NULL: none */
-    dl_table_lobby *lobby; /* NULL: nobody waits, the queue is empty */
+    dl_table_lobby *lobby; /* NULL: no waiters, and the queue is empty */
     uint8_t key[];
 } dl_table_entry;
 
-/* In which of the two ways a name exists. */
+/* The two ways in which a name can exist. */
 typedef struct dl_presence {
     bool has_value;
     bool has_items;
 } dl_presence;
 
-/* Sizes, as they are counted for the table's limit. */
+/* Sizes as they are counted for the table's limit. */
 
 static size_t
 blob_size(const dl_blob *blob)
@@ -64,7 +64,7 @@ entry_size(size_t key_size)
     return sizeof(dl_table_entry) + key_size;
 }
 
-/* Whether so many bytes more may be held. */
+/* Checks whether `size` more bytes fit the limit. */
 static dl_status
 need_room(const dl_table *table, size_t size)
 {
@@ -91,7 +91,8 @@ need_key(const dl_table *table, size_t key_size)
     return need_room(table, entry_size(key_size));
 }
 
-/* The oldest item; the queue must not be empty.  The reference is the caller's. */
+/* Removes the oldest item; the queue must not be empty.  The caller owns the
+ * reference. */
 static dl_blob *
 take_item(dl_table *table, dl_table_entry *entry)
 {
@@ -151,7 +152,7 @@ entry_find(const dl_table *table, dl_bytes key)
     return node == NULL ? NULL : DL_MAP_ENTRY(node, dl_table_entry, node);
 }
 
-/* Finds or makes; NULL for the reason in dl_last_error(). */
+/* Finds the entry or makes it; NULL with the reason in dl_last_error(). */
 static dl_table_entry *
 entry_open(dl_table *table, dl_bytes key)
 {
@@ -163,7 +164,8 @@ entry_open(dl_table *table, dl_bytes key)
     if (need_key(table, key.size) != DL_OK) {
         return NULL;
     }
-    /* The key lies behind the entry: one allocation, and the map only points at it. */
+    /* The key is stored behind the entry: one allocation, and the map only
+     * points to it. */
     entry = malloc(entry_size(key.size));
     if (entry == NULL) {
         dl_fail_no_memory();
@@ -195,7 +197,7 @@ lobby_is_empty(const dl_table_lobby *lobby)
            && dl_list_is_empty(&lobby->barrier);
 }
 
-/* Frees the lobby, and the entry, if there is no more reason for it. */
+/* Frees the lobby, and then the entry, if they are not needed any more. */
 static void
 entry_release(dl_table *table, dl_table_entry *entry)
 {
@@ -204,8 +206,8 @@ entry_release(dl_table *table, dl_table_entry *entry)
         entry->lobby = NULL;
         table->size -= sizeof *entry->lobby;
     }
-    /* Names that were waited for in vain, and queues that were emptied, leave nothing
-     * behind: a server runs for weeks. */
+    /* Keys that were waited for in vain, and queues that were emptied, must not use
+     * memory for ever: a server runs for weeks. */
     if (entry->lobby == NULL && entry->value == NULL) {
         table->size -= entry_size(dl_map_key(&entry->node).size);
         dl_map_remove(&table->entries, &entry->node);
@@ -213,13 +215,13 @@ entry_release(dl_table *table, dl_table_entry *entry)
     }
 }
 
-/* Waiting.  A waiter hangs off each of its keys by a link and counts the keys that are
- * missing; a key that comes or goes corrects the counts of its own waiters and touches
- * nobody else's.
+/* Waiting.  A waiter is linked to each of its keys and counts the missing ones.
+ * A key that appears or disappears updates the counts of its own waiters and
+ * touches no others.
  *
- * A wait ends in two steps: while the links of a key are walked, those whose wait is over
- * are gathered in a list of their own; only then do they leave their keys, since that
- * takes links out of the very list walked. */
+ * A wait ends in two steps: while the links of a key are traversed, waiters whose wait
+ * has ended are collected in a separate list; only then are they unlinked from their
+ * keys, since that removes links from the list being traversed. */
 
 static dl_table_entry *
 entry_open_lobby(dl_table *table, dl_bytes key)
@@ -261,12 +263,13 @@ first_waiter(dl_list *list)
     return dl_list_is_empty(list) ? NULL : waiter_of(list->next);
 }
 
-/* Leaves all keys.  `kept` is not released: the caller still uses it. */
+/* Unlinks the waiter from all its keys.  `kept` is not released: the caller
+ * still uses it. */
 static void
 leave(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept)
 {
-    /* Only links that hang are counted.  A key that was named twice is released twice,
-     * and is not idle before its last link is gone. */
+    /* link_count only counts links that are in a list.  For a key that was named twice,
+     * entry_release() does nothing before its last link is removed. */
     for (size_t i = 0; i < waiter->link_count; i++) {
         dl_wait_link *link = &waiter->links[i];
         dl_list_remove(&link->node);
@@ -309,8 +312,8 @@ counts_as_there(dl_wait_kind kind, dl_presence presence)
 static void
 gather_plain(dl_list *links, dl_presence before, dl_presence now, dl_list *over)
 {
-    /* At any time missing_count is the number of the waiter's links whose key does not
-     * count as there; a parked waiter has at least one. */
+    /* Invariant: missing_count is the number of the waiter's links whose key does not
+     * count as present; it is at least 1 while the waiter is parked. */
     for (dl_list *node = links->next; node != links; node = node->next) {
         dl_waiter *waiter = waiter_of(node);
         bool was_there = counts_as_there(waiter->kind, before);
@@ -323,7 +326,8 @@ gather_plain(dl_list *links, dl_presence before, dl_presence now, dl_list *over)
     }
 }
 
-/* Sorted by world size, so the walk ends at the first who must go on waiting. */
+/* The links are sorted by world size, so the loop ends at the first that must
+ * still wait. */
 static void
 gather_barrier(dl_list *links, const dl_blob *value, dl_list *over)
 {
@@ -341,7 +345,7 @@ gather_barrier(dl_list *links, const dl_blob *value, dl_list *over)
     }
 }
 
-/* Tells those who wait for the entry that it changed, having been `before`. */
+/* Notifies the entry's waiters of a change; `before` is its presence before it. */
 static void
 entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
 {
@@ -356,7 +360,7 @@ entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
     if (before.has_value != now.has_value || before.has_items != now.has_items) {
         gather_plain(&lobby->plain, before, now, &over);
     }
-    /* A value can be read by all of them; only items are one each. */
+    /* A value ends all these waits, since all can read it; an item ends only one. */
     if (now.has_value && !before.has_value) {
         for (dl_list *node = lobby->turns.next; node != &lobby->turns;
              node = node->next) {
@@ -367,7 +371,7 @@ entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
     finish(table, &over, entry);
 }
 
-/* Ends the earliest DL_WAIT_TURN, if any. */
+/* Ends the earliest DL_WAIT_TURN, if there is one. */
 static void
 entry_turn(dl_table *table, dl_table_entry *entry)
 {
@@ -378,7 +382,7 @@ entry_turn(dl_table *table, dl_table_entry *entry)
     }
 }
 
-/* Gives a newly pushed item to who waits for one. */
+/* Passes a newly pushed item to the earliest waiter for one. */
 static void
 entry_pushed(dl_table *table, dl_table_entry *entry)
 {
@@ -388,8 +392,8 @@ entry_pushed(dl_table *table, dl_table_entry *entry)
         entry_turn(table, entry);
         return;
     }
-    /* Handed over here and now: between a wake-up and a second request somebody else
-     * could take the item. */
+    /* Handed over at once: between a wake-up and a second request another client could
+     * take the item. */
     dl_presence before = entry_presence(entry);
     taker->item = take_item(table, entry);
     finish_one(table, taker, entry);
@@ -432,7 +436,7 @@ name_at(const dl_list *named)
     return dl_map_key(&DL_LIST_ENTRY(named, dl_table_entry, named)->node);
 }
 
-/* After the entry got a value, having had none. */
+/* Called after the entry got a value and had none before. */
 static void
 enlist(dl_table *table, dl_table_entry *entry)
 {
@@ -442,7 +446,7 @@ enlist(dl_table *table, dl_table_entry *entry)
     table->value_count++;
 }
 
-/* After the entry lost its value. */
+/* Called after the entry lost its value. */
 static void
 strike(dl_table *table, dl_table_entry *entry)
 {
@@ -504,7 +508,7 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
         dl_blob_unref(value);
         return DL_NO_MEMORY;
     }
-    /* In place of a value that is as large, there is always room. */
+    /* Replacing a value by one that is no larger always succeeds. */
     size_t old_size = blob_size(entry->value);
     size_t new_size = blob_size(value);
     if (new_size > old_size && need_room(table, new_size - old_size) != DL_OK) {
@@ -513,7 +517,7 @@ dl_table_set_blob(dl_table *table, dl_bytes key, dl_blob *value)
         return DL_NO_MEMORY;
     }
     table->size += new_size - old_size;
-    /* From here on nothing can fail.  Whoever is still sending the old value has a
+    /* Nothing can fail from here on.  A reply that still sends the old value has a
      * reference of its own. */
     dl_presence before = entry_presence(entry);
     if (!before.has_value) {
@@ -546,8 +550,8 @@ dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
     DL_TRY(need_room(table, value.size));
     DL_TRY(dl_blob_append(&entry->value, value));
     table->size += blob_size(entry->value) - old_size;
-    /* The name existed before and does now; but a barrier looks at the value, and
-     * digits that are appended count. */
+    /* The name existed before and still does, but a barrier depends on the value, which
+     * appended digits change. */
     entry_changed(table, entry, entry_presence(entry));
     entry_release(table, entry);
     return DL_OK;
@@ -556,7 +560,8 @@ dl_table_append(dl_table *table, dl_bytes key, dl_bytes value)
 dl_status
 dl_table_add(dl_table *table, dl_bytes key, int64_t delta, int64_t *sum)
 {
-    /* The text is made first and stored like any value: waiters learn of it the same way. */
+    /* The text is stored like any value, so that waiters are notified in
+     * the same way. */
     const dl_blob *held = dl_table_get(table, key);
     char text[DL_COUNTER_TEXT_SIZE + 1];
     int64_t total = delta;
@@ -597,7 +602,7 @@ dl_table_delete(dl_table *table, dl_bytes key)
     table->size -= blob_size(entry->value);
     dl_blob_unref(entry->value);
     entry->value = NULL;
-    /* The entry stays while somebody waits for it, or while its queue holds items. */
+    /* The entry remains while it has waiters or items in its queue. */
     strike(table, entry);
     entry_changed(table, entry, before);
     entry_release(table, entry);
@@ -619,7 +624,7 @@ append_item(dl_table_lobby *lobby, dl_queue_item *item)
 dl_status
 dl_table_queue_push(dl_table *table, dl_bytes key, dl_bytes value)
 {
-    /* All that can fail comes first. */
+    /* Everything that can fail comes first. */
     dl_blob *blob = dl_blob_copy(value);
     dl_queue_item *item = malloc(sizeof *item);
     dl_table_entry *entry = NULL;
@@ -638,7 +643,7 @@ dl_table_queue_push(dl_table *table, dl_bytes key, dl_bytes value)
     *item = (dl_queue_item){.blob = blob};
     table->size += item_size(item);
     append_item(entry->lobby, item);
-    /* Who merely looks at the name sees it exist, if only for this moment. */
+    /* Waits for the name's existence end, even if a taker gets the item at once. */
     entry_changed(table, entry, before);
     entry_pushed(table, entry);
     entry_release(table, entry);
@@ -663,8 +668,8 @@ dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
     }
     int64_t size = entry->lobby->queue_size;
     dl_presence before = entry_presence(entry);
-    /* The last item may end the name's existence: those who wait for several keys have
-     * one more to wait for. */
+    /* Taking the last item may end the name's existence: then waiters for several keys
+     * have one more missing key. */
     *item = take_item(table, entry);
     entry_changed(table, entry, before);
     entry_release(table, entry);
@@ -718,7 +723,7 @@ hang(dl_table_lobby *lobby, dl_wait_link *link)
         dl_list_append(&lobby->takers, &link->node);
         break;
     case DL_WAIT_BARRIER: {
-        /* Nearly always all wait for one world size: found at the first look. */
+        /* Usually all members give the same world size: the last place fits at once. */
         dl_list *place = &lobby->barrier;
         while (place->previous != &lobby->barrier
                && waiter_of(place->previous)->world_size > waiter->world_size) {
@@ -730,7 +735,7 @@ hang(dl_table_lobby *lobby, dl_wait_link *link)
     }
 }
 
-/* Hangs the waiter off all keys, or fails and off none. */
+/* Links the waiter to all keys; on failure to none. */
 static dl_status
 park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
 {
@@ -751,8 +756,8 @@ park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
             return DL_NO_MEMORY;
         }
         hang(link->entry->lobby, link);
-        /* Counted as soon as it hangs, so that leave() undoes what was done and no
-         * more. */
+        /* Counted as soon as it is linked, so that leave() undoes exactly what was
+         * done. */
         waiter->link_count++;
         waiter->missing_count +=
             !counts_as_there(waiter->kind, entry_presence(link->entry));
@@ -792,14 +797,15 @@ dl_table_barrier(dl_table *table, dl_waiter *waiter, dl_bytes key, int64_t world
     int64_t arrived;
 
     *waiter = (dl_waiter){.kind = DL_WAIT_BARRIER, .world_size = world_size};
-    /* Parked first, so that running out of memory cannot follow the counting. */
+    /* Parked first, so that no allocation can fail after the counter was
+     * incremented. */
     DL_TRY(park(table, waiter, &key, 1));
     dl_status status = dl_table_add(table, key, 1, &arrived);
     if (status != DL_OK) {
         leave(table, waiter, NULL);
         return status;
     }
-    /* If that made itself ready, the caller learns it here and not from the list. */
+    /* If the increment ended this wait, the caller is told here and not by the list. */
     dl_list_remove(&waiter->ready_node);
     return DL_OK;
 }
