@@ -11,7 +11,7 @@
 #include "pg/label.h"
 #include "pg/ucc/ucc_meeting.h"
 
-/* How long a team may take to end after a rank was lost. */
+/* How long the destruction of a team may take after a rank was lost. */
 #define SHORT_GRACE (100 * DL_MILLISECOND)
 
 static void
@@ -44,7 +44,7 @@ renounce(dl_backend *backend)
     self->cpu->ops->renounce(self->cpu);
 }
 
-/* UCC has none. */
+/* Passes messages to the CPU backend, because UCC has none. */
 static dl_status
 post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
      dl_deadline deadline, dl_work **work)
@@ -78,8 +78,8 @@ share(dl_backend *backend, size_t size, dl_region **region)
     return self->cpu->ops->share(self->cpu, size, region);
 }
 
-/* Until UCC is done with it, or the others have had their time: then it stays, and with it
- * the context. */
+/* Destroys the team together with the other ranks.  If they do not come in time, the
+ * team is left as it is, and the context is spoilt. */
 static void
 destroy_team(dl_ucc_backend *self)
 {
@@ -131,7 +131,7 @@ free_backend(dl_backend *backend)
     free(self->group_name);
     free(self->label);
     if (is_spoilt) {
-        /* UCC may still have the way to the store of a team that it was making. */
+        /* UCC may still use the exchange of a team that was not completed. */
         return;
     }
     dl_ucc_exchange_fini(&self->exchange);
@@ -160,7 +160,7 @@ static const dl_backend_ops ucc_ops = {
     .free = free_backend,
 };
 
-/* torch's word for "one context for all groups", which is what it is unless told. */
+/* Reads torch's variable for "one context for all groups", which is the default. */
 static bool
 may_share(void)
 {
@@ -235,7 +235,7 @@ make_team(dl_ucc_backend *self, dl_deadline deadline)
     if (self->exchange.error.status != DL_OK) {
         status = dl_fail_again(&self->exchange.error);
     }
-    /* A team that is half made cannot be destroyed. */
+    /* A team that is not completed cannot be destroyed. */
     dl_error error = *dl_last_error();
     dl_ucc_context_spoil(self->context, self->group_name, &error);
     return dl_fail_again(&error);
@@ -254,7 +254,8 @@ prepare(dl_ucc_backend *self, const dl_backend_options *options)
     return dl_ucc_load(&ucc);
 }
 
-/* Those of the CPU backend: of the same ranks, which do not meet anew where they need not. */
+/* Returns the options of the CPU backend: it has the same ranks, and shares the origin
+ * so that these need not meet again. */
 static dl_backend_options
 options_beside(const dl_backend_options *options)
 {
@@ -282,8 +283,9 @@ make_context_and_team(dl_ucc_backend *self, const dl_backend_options *options,
     return make_team(self, deadline);
 }
 
-/* The ranks that still exchange bytes for UCC find the reason in the store, and those that
- * have the group already at the CPU backend. */
+/* Tells the other ranks why this one gives up: those that still exchange bytes for UCC
+ * find the reason in the store, and those that have the group already at the CPU
+ * backend. */
 static void
 refuse_after_meeting(dl_ucc_backend *self, const dl_backend_options *options)
 {
@@ -293,7 +295,7 @@ refuse_after_meeting(dl_ucc_backend *self, const dl_backend_options *options)
 
     dl_ucc_exchange_refuse(options->store, options->rank);
     if (self->context != NULL && options->origin == NULL) {
-        /* The others will not destroy it together with this rank. */
+        /* The others cannot destroy it together with this rank. */
         atomic_store(&self->context->is_bereaved, true);
     }
     snprintf(message.text, sizeof message.text, "could not make the group: %.1800s",

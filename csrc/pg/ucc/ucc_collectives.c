@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/ucc/ucc_meeting.h"
 
-/* Counts and offsets have 64 bits in all forms with one per rank. */
+/* All forms with one count and offset per rank use 64 bits. */
 #define WIDE_LENGTHS (DL_UCC_COUNTS_64 | DL_UCC_DISPLACEMENTS_64)
 
-/* One collective that moves bytes.  A side that this rank has no part in is empty. */
+/* A collective that moves bytes.  A side in which this rank takes no part is empty. */
 typedef struct movement {
     dl_ucc_backend *self;
     const dl_op_context *op;
@@ -13,7 +13,8 @@ typedef struct movement {
     dl_ucc_layout to;
 } movement;
 
-/* The ranks meet at once, or with sizes to compare later. */
+/* Initialises a collective whose ranks meet later, when the sizes to compare are
+ * known. */
 static void
 set_up(movement *move, dl_backend *backend, const dl_op_context *op)
 {
@@ -32,7 +33,7 @@ begin(movement *move, dl_backend *backend, const dl_op_context *op)
     return dl_ucc_meet(move->self, op);
 }
 
-/* All that a group of one rank has to do with its own block. */
+/* Carries out a collective in a group of one rank: copies its own block. */
 static dl_status
 keep(dl_ucc_backend *self, const dl_tensor *input, const dl_tensor *output)
 {
@@ -61,7 +62,8 @@ set_target(movement *move, const dl_tensor *blocks, int count)
                        move->self->lengths + 2 * move->self->size);
 }
 
-/* A rank's own block may be the same memory on both sides, which UCC does not take. */
+/* Returns true if a rank's own block is the same memory on both sides, which UCC does
+ * not support. */
 static bool
 is_shared(const movement *move)
 {
@@ -76,7 +78,8 @@ is_shared(const movement *move)
     return input->data == output->data;
 }
 
-/* Elements into a row, through UCC, and out again. */
+/* Makes the blocks contiguous where necessary, runs the collective, and copies the
+ * result out. */
 static dl_status
 carry_out(movement *move, int collective)
 {
@@ -109,7 +112,7 @@ dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op,
     if (move.self->size == 1 || args->tensor.count == 0) {
         return DL_OK;
     }
-    /* UCC has one side for both. */
+    /* UCC takes the array as `source` on all ranks. */
     bool is_root = args->root == move.self->rank;
     dl_ucc_layout *side = &move.from;
     set_source(&move, &args->tensor, 1);
@@ -151,7 +154,7 @@ dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op,
                                                             : DL_UCC_ALL_GATHER_V);
 }
 
-/* Of uneven blocks only the root knows all sizes. */
+/* Only the root knows the sizes of all uneven blocks. */
 static dl_status
 meet_with_root(movement *move, bool is_uneven, int root)
 {
@@ -160,7 +163,8 @@ meet_with_root(movement *move, bool is_uneven, int root)
                : dl_ucc_meet(move->self, move->op);
 }
 
-/* Which ranks bring nothing, only the root knows: all take part. */
+/* If blocks are uneven, all ranks take part, because only the root knows which are
+ * empty. */
 dl_status
 dl_ucc_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
 {
@@ -182,7 +186,7 @@ dl_ucc_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args
     return carry_out(&move, args->is_uneven ? DL_UCC_GATHER_V : DL_UCC_GATHER);
 }
 
-/* The form with counts always: not all transports have the other one. */
+/* Always uses the form with counts, because not all transports have the other one. */
 dl_status
 dl_ucc_scatter(dl_backend *backend, const dl_op_context *op,
                const dl_scatter_args *args)

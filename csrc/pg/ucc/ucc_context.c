@@ -6,7 +6,7 @@
 
 #include "base/thread.h"
 
-/* UCC reads TORCH_UCC_X where there is one, and UCC_X otherwise. */
+/* With this prefix UCC reads TORCH_UCC_X if that is set, and UCC_X otherwise. */
 #define PREFIX "TORCH"
 
 dl_status
@@ -39,7 +39,7 @@ open_library(dl_ucc_context *self)
     return dl_ucc_check(ucc, status, "ucc_init");
 }
 
-/* What UCC only knows a number for, the store may have said. */
+/* Replaces UCC's number by the error of the exchange, if there was one. */
 static dl_status
 explain(const dl_ucc_exchange *exchange, dl_status status)
 {
@@ -69,7 +69,7 @@ create(dl_ucc_context *self, dl_deadline deadline)
     return explain(&self->exchange, dl_ucc_check(ucc, status, "ucc_context_create"));
 }
 
-/* In the context of a rank that will not come there is nobody to wait for. */
+/* Returns how long to wait for the other ranks; 0 if one of them will not come. */
 static int64_t
 grace_of(const dl_ucc_context *self)
 {
@@ -84,7 +84,8 @@ grace_of(const dl_ucc_context *self)
     return is_spoilt ? 0 : DL_UCC_GRACE;
 }
 
-/* Those that leave meet once more; whoever does not come is not waited for. */
+/* Destroys the context together with the other ranks that leave; a rank that does not
+ * come within the grace is not waited for. */
 static void
 destroy(dl_ucc_context *self)
 {

@@ -4,16 +4,16 @@
 #include "pg/ucc/ucc_backend.h"
 #include "pg/ucc/ucc_state.h"
 
-/* An operation's stay on the device that its arrays are on. */
+/* The use of a device by one operation. */
 typedef struct stay {
     const dl_cuda_table *cuda;
     int device;
-    int previous; /* what the thread had before, as the next */
+    int previous; /* the thread's device and, next, its capture mode before */
     int mode;
 } stay;
 
-/* What the stream of an array does first.  A look, and no call that blocks: there is a
- * deadline, and other threads may want to abort. */
+/* Waits until the stream of an array has reached the operation.  Polls instead of
+ * blocking in CUDA: there is a deadline, and other threads may abort. */
 static dl_status
 await(dl_ucc_backend *self, const dl_op_context *op, void *event)
 {
@@ -23,7 +23,7 @@ await(dl_ucc_backend *self, const dl_op_context *op, void *event)
 
     dl_ucc_patience_init(&patience, 0);
     while ((result = cuda->event_query(event)) == DL_CUDA_NOT_READY) {
-        /* Some versions remember it as the thread's last error. */
+        /* Some versions keep "not ready" as the thread's last error. */
         cuda->last_error();
         DL_TRY(dl_ucc_admit(self));
         if (dl_deadline_passed(op->deadline)) {
@@ -63,8 +63,9 @@ end(const stay *self, dl_status status)
     return status;
 }
 
-/* On any thread: one that waits may carry out what was queued.  Looks and allocations
- * must not spoil a capture of another thread. */
+/* Makes the device of the arrays current, on whatever thread this is: a thread that
+ * waits may carry out queued operations.  In relaxed mode, queries and allocations do
+ * not invalidate a capture on another thread. */
 static dl_status
 begin(stay *self, dl_backend *backend, const dl_op_context *op, const dl_arrays *arrays)
 {

@@ -13,19 +13,20 @@ typedef struct engine {
     dl_device_backend base;
     /* fixed after init */
     const dl_cuda_table *cuda;
-    dl_store *store; /* for keys of its own */
-    char *name;      /* of the group behind */
+    dl_store *store; /* a reference, with a prefix of its own */
+    char *name;      /* of the inner group */
     int rank;
     int size;
-    /* by whoever has the outer group's turn for devices */
-    _Atomic(dl_group *) group; /* NULL before the first operation */
+    /* written by the thread that has the outer group's turn for devices */
+    _Atomic(dl_group *) group; /* inner group; NULL before the first operation */
     int device;
-    /* An abort that comes before there is a group; once. */
+    /* An abort before there is an inner group; set once. */
     atomic_bool has_cause;
     dl_error cause;
 } engine;
 
-/* Where streams are to have come, until the work is done. */
+/* The events that the streams of an operation have to reach; kept until its work is
+ * done. */
 typedef struct places {
     dl_work_notice notice;
     const dl_cuda_table *cuda;
@@ -60,7 +61,8 @@ forget(dl_work_notice *notice)
     places_free(DL_LIST_ENTRY(notice, places, notice));
 }
 
-/* An event that is recorded in a capture never comes. */
+/* Fails if the stream is being captured: an event recorded in a capture never
+ * completes. */
 static dl_status
 check_capture(const dl_cuda_table *cuda, void *stream)
 {
@@ -90,7 +92,7 @@ mark(places *self, void *stream)
                          "cudaEventRecord");
 }
 
-/* The arrays get events in place of their streams. */
+/* Records events, and replaces the streams of the arrays by them. */
 static dl_status
 mark_all(places *self, const dl_arrays *arrays)
 {
@@ -102,7 +104,7 @@ mark_all(places *self, const dl_arrays *arrays)
             DL_TRY(mark(self, tensor->stream));
         }
         previous = tensor->stream;
-        /* A copy, that is nobody else's. */
+        /* The arrays are a copy that belongs to this call. */
         ((dl_tensor *)(uintptr_t)tensor)->stream = self->events[self->count - 1];
     }
     return DL_OK;
@@ -119,7 +121,8 @@ count_of(const dl_arrays *arrays)
     return count;
 }
 
-/* `args` is this call's own. */
+/* Submits one operation to the inner group; `args` is a copy that belongs to this
+ * call. */
 static dl_status
 submit(engine *self, const dl_device_item *item, void *args, dl_deadline deadline,
        dl_work **work)
@@ -158,8 +161,8 @@ submit_item(engine *self, const dl_device_item *item, dl_deadline deadline,
     return status;
 }
 
-/* They end in their order, and the first failure is that of all which follow: the last
- * work stands for the rest. */
+/* Submits all operations.  They end in order, and those after a failure fail as well,
+ * so the last work stands for all. */
 static dl_status
 submit_all(engine *self, const dl_device_call *call, dl_work **work)
 {
@@ -176,7 +179,8 @@ submit_all(engine *self, const dl_device_call *call, dl_work **work)
     return DL_OK;
 }
 
-/* With the device current: UCC asks for it as it makes its context. */
+/* Makes the inner group.  The device must be current, because UCC asks for it when it
+ * creates its context. */
 static dl_status
 meet(engine *self, int device, dl_deadline deadline)
 {
@@ -198,7 +202,7 @@ meet(engine *self, int device, dl_deadline deadline)
                              device, self->name, self->device);
     }
     DL_TRY(dl_group_new(&options, self->store, &made));
-    /* What is recorded is the operation in front. */
+    /* The outer group's operation is recorded; the inner group's is not. */
     dl_recorder_leave(&made->seat);
     made->seat = (dl_seat){0};
     made->is_on_device = true;
@@ -210,7 +214,7 @@ meet(engine *self, int device, dl_deadline deadline)
     return DL_OK;
 }
 
-/* Messages are the one thing that UCC lacks. */
+/* Refuses messages, which UCC lacks. */
 static dl_status
 check_call(const dl_device_call *call)
 {
@@ -258,7 +262,7 @@ connect_engine(dl_device_backend *backend, int device, dl_deadline deadline)
     return status;
 }
 
-/* A part meets by itself, with its first operation. */
+/* A part makes its own inner group, with its first operation. */
 static dl_status
 part(dl_device_backend *backend, const dl_device_parting *parting, dl_deadline deadline,
      dl_device_backend *child)
@@ -270,7 +274,7 @@ part(dl_device_backend *backend, const dl_device_parting *parting, dl_deadline d
     return DL_OK;
 }
 
-/* With the outer group's lock. */
+/* Called with the outer group's lock held. */
 static void
 abort_engine(dl_device_backend *backend, const dl_error *cause)
 {
@@ -292,7 +296,8 @@ abort_engine(dl_device_backend *backend, const dl_error *cause)
     pthread_mutex_unlock(&group->lock);
 }
 
-/* Bounded and without waiting, as the outer group's lock is held: free_engine() closes. */
+/* Must not block, because the outer group's lock is held; free_engine() closes the
+ * inner group. */
 static void
 leave(dl_device_backend *backend)
 {

@@ -8,18 +8,19 @@
 #include "base/interrupt.h"
 #include "pg/rank_keys.h"
 
-/* A look into the store, after which others get their turn. */
+/* How long one look into the store may take before UCC progresses other things. */
 #define LOOK (20 * DL_MILLISECOND)
 
-/* Why a rank gave up making the group. */
+/* Key of the reason why a rank did not make the group, and the time for a request for
+ * it. */
 #define REFUSAL_KEY DL_LITERAL("ucc/refusal")
 #define PATIENCE DL_SECOND
 
-/* One exchange on its way. */
+/* An exchange that is in progress. */
 typedef struct pending {
     dl_ucc_exchange *exchange;
     uint8_t *target;
-    size_t bytes; /* of each rank */
+    size_t bytes; /* from each rank */
     uint64_t round;
     bool is_done;
 } pending;
@@ -91,7 +92,7 @@ fail_absent(const pending *self, const dl_rank_keys *keys)
                    exchange->deadline.limit / DL_MILLISECOND);
 }
 
-/* A rank's bytes are as many as this one's. */
+/* Copies a rank's bytes, which are as many as this rank's. */
 static dl_status
 take(const pending *self, int rank, const dl_buffer *value)
 {
@@ -139,7 +140,7 @@ look(pending *self)
     return status;
 }
 
-/* DL_PEER_LOST: what a rank has published that gave up. */
+/* Fails with DL_PEER_LOST and the text, if a rank has published why it gave up. */
 static dl_status
 check_refusal(const dl_ucc_exchange *self)
 {
@@ -148,7 +149,7 @@ check_refusal(const dl_ucc_exchange *self)
     bool exists = false;
     dl_status status = DL_OK;
 
-    /* A store that does not answer fails the exchange's own requests. */
+    /* If the store does not answer, the exchange's own requests fail. */
     if (dl_store_check(self->store, &key, 1, &exists, dl_deadline_after(PATIENCE))
             == DL_OK
         && exists
@@ -160,7 +161,7 @@ check_refusal(const dl_ucc_exchange *self)
     return status;
 }
 
-/* Between looks. */
+/* Checks between looks whether the exchange has to end. */
 static dl_status
 look_round(const dl_ucc_exchange *self)
 {

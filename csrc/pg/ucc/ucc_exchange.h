@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How UCC's ranks talk before they have UCC: each puts its bytes into the store and reads
- * all the others'.  UCC calls from the thread that creates, progresses or destroys
- * something, so the deadline here is that thread's licence to block; what goes wrong is
- * kept, because UCC passes on no more than a number. */
+ * The exchange of bytes that UCC needs before its own network is up (its "out-of-band"
+ * all-gather): each rank puts its bytes into the store and reads those of all others.
+ * UCC calls it from the thread that creates, progresses or destroys a context or team,
+ * so that thread sets the deadline up to which it may block.  The first error is kept
+ * here, because UCC passes on only a number. */
 #ifndef DISTLITE_PG_UCC_UCC_EXCHANGE_H
 #define DISTLITE_PG_UCC_UCC_EXCHANGE_H
 
@@ -14,31 +15,33 @@
 
 typedef struct dl_ucc_exchange {
     dl_store *store;  /* a reference */
-    const char *what; /* "context" or "team": a part of the keys */
+    const char *what; /* "context" or "team"; part of the keys */
     int rank;
     int size;
-    /* Of the one thread that is in UCC for this. */
+    /* only for the one thread that is in UCC for this exchange */
     uint64_t round;
     dl_deadline deadline;
-    dl_backend *company; /* of the same ranks: asked who is gone; NULL: nobody is */
-    bool is_leaving;     /* nobody is there to be told of an interrupt */
-    dl_error error;      /* the first failure; DL_OK: none yet */
+    dl_backend *company; /* asked which ranks are gone, or NULL */
+    bool is_leaving;     /* nobody is left to handle an interrupt */
+    dl_error error;      /* the first failure; DL_OK: none so far */
 } dl_ucc_exchange;
 
 void dl_ucc_exchange_init(dl_ucc_exchange *exchange, dl_store *store, const char *what,
                           int rank, int size);
 void dl_ucc_exchange_fini(dl_ucc_exchange *exchange);
 
-/* Publishes the thread's last error, with which this rank gives up making the group:
- * exchanges of the others end with it.  An error that the others find for themselves (a
- * timeout, a rank that is gone) is not published.  Best effort; keeps the error. */
+/* Publishes the thread's last error, because of which this rank does not make the
+ * group: exchanges of the other ranks fail with it.  An error that the others find
+ * themselves (a timeout, a rank that is gone) is not published.  Best effort; keeps the
+ * error. */
 void dl_ucc_exchange_refuse(dl_store *store, int rank);
 
-/* Removes what an earlier attempt to make a group in this store has published.  To be called
- * before the ranks meet. */
+/* Removes the error that an earlier attempt to make a group in this store has
+ * published.  To be called before the ranks meet. */
 void dl_ucc_exchange_forget(dl_store *store);
 
-/* `exchange` must stay where it is, for as long as UCC has this. */
+/* Returns the callbacks for UCC.  `exchange` must stay in place for as long as UCC has
+ * them. */
 dl_ucc_oob dl_ucc_exchange_oob(dl_ucc_exchange *exchange);
 
 #endif

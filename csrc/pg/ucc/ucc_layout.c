@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/ucc/ucc_layout.h"
 
-/* Blocks without elements lie nowhere. */
+/* Blocks without elements have no place in memory and are ignored. */
 static bool
 is_in_a_row(const dl_ucc_layout *self)
 {

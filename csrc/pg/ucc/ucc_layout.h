@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Lists of blocks as UCC wants them: one piece of memory, with counts and offsets.  Blocks
- * that lie one behind another already are used where they are. */
+ * Lists of blocks in the form that UCC takes: contiguous memory with counts and
+ * offsets.  Blocks that are contiguous already are used in place. */
 #ifndef DISTLITE_PG_UCC_UCC_LAYOUT_H
 #define DISTLITE_PG_UCC_UCC_LAYOUT_H
 
@@ -12,27 +12,32 @@ typedef struct dl_ucc_layout {
     const dl_ucc_memory *memory;
     const dl_tensor *blocks;
     int count;
-    uint64_t *counts;  /* bytes */
-    uint64_t *offsets; /* bytes */
+    uint64_t *counts;  /* in bytes */
+    uint64_t *offsets; /* in bytes */
     size_t size;
-    void *data; /* NULL until it has a place */
+    void *data; /* NULL until it has been placed */
     bool is_packed;
 } dl_ucc_layout;
 
-/* `lengths`: room for two numbers per block. */
+/* Initialises a layout that is not placed yet.  `lengths` has room for two numbers per
+ * block. */
 void dl_ucc_layout_init(dl_ucc_layout *layout, const dl_ucc_memory *memory,
                         const dl_tensor *blocks, int count, uint64_t *lengths);
 
+/* Returns true if all blocks have the same size. */
 bool dl_ucc_layout_is_even(const dl_ucc_layout *layout);
 
-/* Where to read the blocks: copied into `row` if need be, or if `must_copy`. */
+/* Places the blocks for reading: in place, or copied into `row` if they are not
+ * contiguous or `must_copy` is set. */
 dl_status dl_ucc_layout_read(dl_ucc_layout *layout, dl_ucc_row *row, bool must_copy);
 
-/* Where to write them; then, whatever was written there goes to the blocks. */
+/* The first function places the blocks for writing, in place or in `row`; the second
+ * copies what was written there to the blocks. */
 dl_status dl_ucc_layout_write(dl_ucc_layout *layout, dl_ucc_row *row);
 dl_status dl_ucc_layout_unpack(const dl_ucc_layout *layout);
 
-/* Both as sides of a collective that moves bytes. */
+/* Return the layout as a side of a collective that moves bytes: as one block, or as one
+ * block per rank. */
 dl_ucc_side dl_ucc_layout_whole(const dl_ucc_layout *layout);
 dl_ucc_side dl_ucc_layout_parts(const dl_ucc_layout *layout);
 

@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Programs have no messages of this one. */
+/* Tag of the receive that watches a rank; programs do not use it. */
 #define VIGIL_TAG INT64_MIN
 
-/* On another host a rank may have heard enough to go on: it hears of this from the
- * store. */
+/* Notes a lost rank and publishes a failure: a rank of another host may already know
+ * enough to continue, and learns of the failure from the store. */
 static dl_status
 end(dl_ucc_backend *self, const dl_op_context *op, dl_status status)
 {
@@ -28,8 +28,8 @@ dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op)
     return end(self, op, self->cpu->ops->barrier(self->cpu, op));
 }
 
-/* A side as one number for each rank: what a list has for it, or one block that is the
- * root's alone. */
+/* Writes one number per rank: the sizes of a list, or the size of a single block at
+ * `root`. */
 static void
 put_side(const dl_ucc_layout *side, int size, int root, uint64_t *numbers)
 {
@@ -62,7 +62,7 @@ fail(const dl_ucc_backend *self, const dl_op_context *op, const uint64_t *rows,
                    pair[0], sent, pair[1], expected);
 }
 
-/* Everyone has the same rows, so everyone says the same. */
+/* All ranks have the same rows, so all report the same pair. */
 static dl_status
 compare(const dl_ucc_backend *self, const dl_op_context *op, const uint64_t *rows)
 {
@@ -137,7 +137,8 @@ dl_ucc_note_loss(dl_ucc_backend *self, dl_status status)
     }
 }
 
-/* Who is gone, without the message that nobody has asked for. */
+/* Fails with the reason why the watched rank is gone, without mention of the receive,
+ * which the program has not posted. */
 static dl_status
 fail_vigil(const dl_ucc_backend *self)
 {
@@ -150,8 +151,9 @@ fail_vigil(const dl_ucc_backend *self)
                    reason == NULL ? error.text : reason + strlen(before));
 }
 
-/* A message that is never sent, from the next rank in a ring: it fails once that one is
- * gone, wherever it is, and others hear of it from this rank. */
+/* Watches the next rank in a ring by a receive for a message that is never sent.  The
+ * receive fails once that rank is gone, on whatever host it is; other ranks learn of it
+ * from this one. */
 static dl_status
 keep_vigil(dl_ucc_backend *self)
 {
@@ -186,7 +188,7 @@ dl_ucc_watch(dl_ucc_backend *self)
     return keep_vigil(self);
 }
 
-/* The thread's error stays that of the operation. */
+/* Keeps the thread's last error, which is the operation's. */
 void
 dl_ucc_unwatch(dl_ucc_backend *self)
 {

@@ -39,7 +39,7 @@ allocate(const dl_ucc_memory *memory, size_t size, void **data)
     return *data == NULL ? dl_fail_no_memory() : DL_OK;
 }
 
-/* Never empty, so that it always has an address. */
+/* Allocates at least one byte, so that a row always has an address. */
 dl_status
 dl_ucc_row_reserve(const dl_ucc_memory *memory, dl_ucc_row *row, size_t size)
 {

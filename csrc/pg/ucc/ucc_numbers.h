@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * UCC's constants, the same from 1.0 on, as far as they are used. */
+ * UCC's constants as far as they are used here, unchanged from 1.0 on. */
 #ifndef DISTLITE_PG_UCC_UCC_NUMBERS_H
 #define DISTLITE_PG_UCC_UCC_NUMBERS_H
 

@@ -5,7 +5,7 @@
 
 #define NO_OP (-1)
 
-/* What may be done with numbers of a kind. */
+/* Kinds of numbers, which differ in the operations that they support. */
 typedef enum family {
     NONE = 0,
     INTEGER,
@@ -33,7 +33,7 @@ static const struct {
     [DL_COMPLEX128] = {COMPLEX, DL_UCC_COMPLEX128},
 };
 
-/* Short floats, as kernels on a device take them. */
+/* Returns UCC's constant for a short float that its kernels on a device know, or 0. */
 static int
 short_float(dl_dtype dtype)
 {
@@ -42,7 +42,7 @@ short_float(dl_dtype dtype)
                                   : 0;
 }
 
-/* AVG divides and PREMUL_SUM multiplies here, before or after UCC's sum. */
+/* AVG divides and PREMUL_SUM multiplies in this process, after or before UCC's sum. */
 static int
 op_of_real(dl_reduce_op op)
 {
@@ -77,7 +77,7 @@ op_of_integer(dl_reduce_op op)
     }
 }
 
-/* A byte of 0 or 1: the sum, a logical or, is then the larger one. */
+/* A bool is a byte of 0 or 1: its sum, a logical or, is the maximum. */
 static int
 op_of_truth(dl_reduce_op op)
 {
@@ -116,7 +116,7 @@ op_of(family family, dl_reduce_op op)
     }
 }
 
-/* In parts, because UCC before 1.1 knows no complex numbers. */
+/* Uses pairs of floats, because UCC before 1.1 has no complex numbers. */
 static void
 split(dl_ucc_reduction *self)
 {

@@ -2,7 +2,7 @@
 #include "pg/ucc/ucc_meeting.h"
 #include "pg/ucc/ucc_reduction.h"
 
-/* One collective that reduces. */
+/* A collective that reduces. */
 typedef struct folding {
     dl_ucc_backend *self;
     const dl_op_context *op;
@@ -10,7 +10,7 @@ typedef struct folding {
     dl_reduce_op reduce_op;
     double factor;
     dl_dtype dtype;    /* of the arrays */
-    dl_dtype computed; /* of what UCC sees */
+    dl_dtype computed; /* of the numbers that UCC reduces */
     dl_ucc_args args;
     dl_ucc_layout from;
 } folding;
@@ -67,7 +67,8 @@ widen(folding *fold, size_t count, void **data)
     return DL_OK;
 }
 
-/* What this rank brings, as UCC shall read it: in place where nothing is to be done. */
+/* Prepares this rank's input in the form that UCC takes, in place if nothing has to be
+ * changed. */
 static dl_status
 prepare(folding *fold, const dl_tensor *blocks, int block_count, void **data)
 {
@@ -91,7 +92,7 @@ prepare(folding *fold, const dl_tensor *blocks, int block_count, void **data)
     return DL_OK;
 }
 
-/* Where the result may come to lie. */
+/* Chooses where UCC writes the result: the target itself if possible. */
 static dl_status
 make_room(folding *fold, const dl_tensor *target, bool is_input, void **data)
 {
@@ -108,7 +109,7 @@ make_room(folding *fold, const dl_tensor *target, bool is_input, void **data)
     return DL_OK;
 }
 
-/* From where UCC put the result to the caller's array. */
+/* Moves the result from where UCC wrote it to the caller's array. */
 static dl_status
 deliver(folding *fold, const dl_tensor *target, void *data)
 {
@@ -182,7 +183,7 @@ dl_ucc_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args
     return is_root ? deliver(&fold, tensor, output) : DL_OK;
 }
 
-/* Where blocks differ in size, every rank says how all of them do. */
+/* With blocks of different sizes, every rank passes the sizes of all of them. */
 static void
 set_parts(folding *fold, const dl_reduce_scatter_args *args, void *output)
 {

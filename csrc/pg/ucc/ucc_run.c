@@ -8,20 +8,23 @@
 #include "base/thread.h"
 #include "pg/ucc/ucc_meeting.h"
 
-/* Awake this long for operations of few bytes, and a nanosecond longer per byte, so that
- * a gigabyte a second goes through without a nap. */
+/* A wait stays awake this long for operations of few bytes, and a nanosecond longer per
+ * byte, so that at a gigabyte per second it never sleeps. */
 #define AWAKE (200 * INT64_C(1000))
 
-/* In the naps UCC does nothing: long ones would cost the others time. */
+/* A sleep between looks.  UCC makes no progress meanwhile, so long ones would delay
+ * others. */
 #define NAP (50 * INT64_C(1000))
 
-/* Between looks at the clock; between looks at who else has failed. */
+/* Looks at UCC between two readings of the clock, and slices between two looks for
+ * failures of other ranks. */
 #define LOOKS 32
-#define NEWS_EVERY 8 /* slices */
+#define NEWS_EVERY 8
 
-#define FAULT_KEY DL_LITERAL("ucc/fault") /* of the group */
+#define FAULT_KEY DL_LITERAL("ucc/fault") /* in the group's store */
 
-/* What a rank sent before it went may still have to arrive: slices that it is given. */
+/* Slices that a wait continues after a rank is gone, because what it sent before may
+ * still have to arrive. */
 #define LAST_SLICES 6
 
 dl_status
@@ -62,7 +65,8 @@ dl_ucc_patience_rest(dl_ucc_patience *patience)
     return DL_OK;
 }
 
-/* Ranks of other hosts look there while they wait for UCC; the first one has the word. */
+/* Ranks of other hosts look for this key while they wait for UCC; the first error is
+ * kept. */
 void
 dl_ucc_publish(dl_ucc_backend *self, const dl_op_context *op)
 {
@@ -81,8 +85,8 @@ dl_ucc_publish(dl_ucc_backend *self, const dl_op_context *op)
     (void)dl_fail_again(&error);
 }
 
-/* Others that wait for this rank need not wait until their own deadlines.  Returns the
- * failure. */
+/* Tells the other ranks of the failure, so that they need not wait until their own
+ * deadlines.  Returns the failure. */
 static dl_status
 tell(dl_ucc_backend *self, const dl_op_context *op)
 {
@@ -108,7 +112,7 @@ hear_of_faults(dl_ucc_backend *self, const dl_op_context *op)
 
     if (dl_store_check(store, &key, 1, &exists, dl_deadline_after(0)) != DL_OK
         || !exists || dl_store_get(store, key, &text, dl_deadline_after(0)) != DL_OK) {
-        /* The store has no part in the operation: it may be gone. */
+        /* The operation does not need the store, which may be gone. */
         dl_buffer_fini(&text);
         return DL_OK;
     }
@@ -130,7 +134,7 @@ fail_late(const dl_ucc_backend *self, const dl_op_context *op)
                    op->deadline.limit / DL_MILLISECOND, self->label);
 }
 
-/* Once somebody is seen to be gone. */
+/* Fails once a rank has been gone for LAST_SLICES slices. */
 static dl_status
 look_round(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
 {
@@ -144,7 +148,7 @@ look_round(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patie
                    error.text);
 }
 
-/* Between looks. */
+/* Rests between looks, and checks whether the wait has to end. */
 static dl_status
 rest(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
 {
@@ -162,8 +166,8 @@ rest(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
     return patience->rounds % NEWS_EVERY == 0 ? hear_of_faults(self, op) : DL_OK;
 }
 
-/* UCC hears by its own network that somebody is gone, and not who, nor why: those who
- * can tell get time for it. */
+/* Finds a better error.  UCC notices by its own network that a rank is gone, but not
+ * which or why; the ranks that know get time to report it. */
 static dl_status
 explain(dl_ucc_backend *self, const dl_op_context *op)
 {
@@ -178,7 +182,8 @@ explain(dl_ucc_backend *self, const dl_op_context *op)
     return dl_fail_again(&error);
 }
 
-/* `*is_over`: UCC knows the request no more. */
+/* Waits until UCC has completed the request.  `*is_over` is set if it has, so that the
+ * request can be freed. */
 static dl_status
 wait(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_request *request,
      size_t bytes, bool *is_over)
@@ -201,7 +206,8 @@ wait(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_request *request,
     }
 }
 
-/* UCC may still read and write the memory of what it has not ended. */
+/* Gives the rows and lengths up, because UCC may still access them, and spoils the
+ * context. */
 static void
 give_up(dl_ucc_backend *self)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the files of this folder share of a backend: its team, the CPU backend beside it,
- * and the memory in which elements stand in a row for UCC. */
+ * The state of a UCC backend, shared by the files of this folder: its team, the CPU
+ * backend beside it, and the rows in which elements are contiguous for UCC. */
 #ifndef DISTLITE_PG_UCC_UCC_STATE_H
 #define DISTLITE_PG_UCC_UCC_STATE_H
 
@@ -11,25 +11,25 @@
 typedef struct dl_ucc_backend {
     dl_backend base;
     /* fixed after init */
-    dl_ucc_context *context; /* a reference; NULL: this rank is alone */
+    dl_ucc_context *context; /* a reference; NULL: a group of one rank */
     dl_ucc_exchange exchange;
     void *team;
-    dl_backend *cpu; /* meets before UCC is asked; has the messages */
+    dl_backend *cpu; /* meets before each collective; carries the messages */
     char *group_name;
     char *label; /* "group 0, rank 1 of 4 on node7" */
     int rank;
     int size;
     uint32_t fork_generation;
     dl_ucc_memory memory;     /* that all arrays are in */
-    dl_backend_ops on_device; /* the table of one for arrays on a device */
-    /* of the operation that has its turn */
+    dl_backend_ops on_device; /* operations, if the arrays are on a device */
+    /* only for the operation that has its turn */
     dl_ucc_row raw;
     dl_ucc_row input;
     dl_ucc_row output;
     uint64_t *lengths; /* counts and offsets of inputs, then of outputs */
-    dl_work *vigil;    /* ends when the next rank does; NULL: nobody has waited long */
+    dl_work *vigil;    /* receive that fails when the next rank ends; or NULL */
     char vigil_byte;
-    /* guarded by lock, where the flag can be read without */
+    /* guarded by lock; the flag may be read without it */
     pthread_mutex_t lock;
     atomic_bool is_aborted;
     dl_error cause;
@@ -41,27 +41,30 @@ dl_ucc_self(dl_backend *backend)
     return (dl_ucc_backend *)(void *)backend;
 }
 
-/* DL_OK, or why operations have to end. */
+/* Returns DL_OK, or fails with the reason why operations have to end. */
 dl_status dl_ucc_admit(dl_ucc_backend *self);
 
-/* Carries out one collective; `bytes`: as many as this rank brings and takes. */
+/* Carries out one collective.  `bytes` is how many bytes this rank sends and
+ * receives. */
 dl_status dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
                      size_t bytes);
 
-/* Puts this thread's error where ranks of other hosts look for it. */
+/* Publishes the thread's last error for ranks of other hosts, which look for it in the
+ * store. */
 void dl_ucc_publish(dl_ucc_backend *self, const dl_op_context *op);
 
-/* What waits for others in between looks at UCC. */
+/* How a wait spends the time between looks at UCC. */
 typedef struct dl_ucc_patience {
     int64_t awake_until;
     int64_t next_slice;
-    int rounds;
-    int bereaved; /* of them with a rank gone */
+    int rounds;   /* slices of time that have passed */
+    int bereaved; /* slices in which a rank was known to be gone */
 } dl_ucc_patience;
 
+/* Begins a wait for an operation of that many bytes. */
 void dl_ucc_patience_init(dl_ucc_patience *patience, size_t bytes);
 
-/* One step; DL_INTERRUPTED. */
+/* Yields or sleeps once.  Fails with DL_INTERRUPTED. */
 dl_status dl_ucc_patience_rest(dl_ucc_patience *patience);
 
 /* The table of operations (ucc_collectives.c, ucc_reductions.c). */

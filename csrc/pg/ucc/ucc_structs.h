@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * UCC's structs in our own words, the same from 1.0 on; what came later is read only where
- * its bit in a mask is set, and no such bit is ever set here.  What is not ours to fill in
- * stays zero. */
+ * UCC's structs under our own names, unchanged from 1.0 on.  Members that were added
+ * later are read by UCC only if their bit in a mask is set, and no such bit is ever set
+ * here.  Members that are not used stay zero. */
 #ifndef DISTLITE_PG_UCC_UCC_STRUCTS_H
 #define DISTLITE_PG_UCC_UCC_STRUCTS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* How ranks exchange bytes before there is anything else: 0 done, 1 under way, negative
- * failed. */
+/* The exchange of bytes before UCC's network is up.  The functions return 0 when done,
+ * 1 while in progress, and a negative number on failure. */
 typedef struct dl_ucc_oob {
     int (*all_gather)(void *send, void *receive, size_t bytes, void *user,
                       void **request);
@@ -57,7 +57,7 @@ typedef struct dl_ucc_team_params {
 typedef struct dl_ucc_block {
     void *data;
     uint64_t count, dtype;
-    int memory; /* 0: the host's */
+    int memory; /* DL_UCC_HOST or DL_UCC_CUDA */
 } dl_ucc_block;
 
 typedef struct dl_ucc_blocks {
@@ -94,7 +94,7 @@ _Static_assert(sizeof(dl_ucc_context_params) == 80, "fixed by UCC 1.0");
 _Static_assert(sizeof(dl_ucc_team_params) == 208, "fixed by UCC 1.0");
 _Static_assert(sizeof(dl_ucc_args) == 200, "fixed by UCC 1.5, whose end is new");
 
-/* An operation: of what the pointer leads to, only the status is ours to read. */
+/* An operation.  Only the status of what the pointer leads to may be read. */
 typedef struct dl_ucc_request {
     int status;
 } dl_ucc_request;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * UCC's calls, from 1.0 on.  What came later may be absent from the library that is
- * found: its entry is then NULL. */
+ * UCC's functions, from 1.0 on.  Those added later may be absent from the library that
+ * is loaded; their entries are then NULL. */
 #ifndef DISTLITE_PG_UCC_UCC_TABLE_H
 #define DISTLITE_PG_UCC_UCC_TABLE_H
 
@@ -41,10 +41,11 @@ typedef struct dl_ucc_table {
     DL_UCC_SYMBOLS(X)
     DL_UCC_NEWER_SYMBOLS(X)
 #undef X
-    unsigned major, minor, patch; /* 1.0.0 where the library does not tell */
+    unsigned major, minor, patch; /* 1.0.0 if the library does not tell */
 } dl_ucc_table;
 
-/* The library, loaded once; DL_NOT_FOUND or DL_UNSUPPORTED says what is missing. */
+/* Loads the library once and returns its table.  DL_NOT_FOUND or DL_UNSUPPORTED: the
+ * error says what is missing. */
 dl_status dl_ucc_load(const dl_ucc_table **table);
 
 #endif
