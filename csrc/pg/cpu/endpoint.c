@@ -141,7 +141,7 @@ publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     dl_contact contact = {.way.count = 0};
     dl_buffer record = {0};
 
-    /* A longer name stays cut and terminated. */
+    /* A longer name is truncated; the last byte stays zero. */
     (void)gethostname(self.host, sizeof self.host - 1);
     DL_TRY(dl_process_own_id(&contact.process));
     if (getrandom(contact.way.token, DL_TOKEN_SIZE, 0) != DL_TOKEN_SIZE) {

@@ -29,7 +29,7 @@ compare_hosts(const dl_endpoint *endpoint, int *hosts)
     }
 }
 
-/* Writes "\n    rank 0 (pid 1 on host a) at 10.0.0.1:4000, 10.1.0.1:4001", and so on. */
+/* Writes "\n    rank 0 (pid 1 on host a) at 10.0.0.1:4000, 10.1.0.1:4001" etc. */
 static void
 list_addresses(const dl_endpoint *endpoint, char *text, size_t size)
 {

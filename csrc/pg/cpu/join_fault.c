@@ -28,7 +28,7 @@ describe_self(int rank, char text[DL_PEER_TEXT_SIZE])
 {
     dl_peer self = {.pid = getpid()};
 
-    /* A longer name stays cut and terminated. */
+    /* A longer name is truncated; the last byte stays zero. */
     (void)gethostname(self.host, sizeof self.host - 1);
     dl_peer_describe(&self, rank, text);
 }

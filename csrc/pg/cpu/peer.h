@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-#define DL_HOST_NAME_SIZE 65 /* HOST_NAME_MAX and the zero */
+#define DL_HOST_NAME_SIZE 65 /* HOST_NAME_MAX and the terminating zero */
 
 typedef struct dl_peer {
     int64_t pid; /* as the peer itself sees it */
