@@ -19,13 +19,14 @@
 
 #define DEFAULT_SECONDS 5
 
-/* Looks begin soon after each other and slow down: a cycle is confirmed quickly, and a
- * rank that waits for a slow one costs the store little. */
+/* The looks follow each other quickly at first and then slow down, so a cycle is
+ * confirmed soon, and a rank that waits for a slow one costs the store little. */
 #define FIRST_PAUSE (200 * DL_MILLISECOND)
 #define FIRST_LOOKS 8
 #define LAST_PAUSE (2 * DL_SECOND)
 
-/* The store serves all ranks: with many of them each asks less often. */
+/* The pauses grow by LAST_PAUSE per this many ranks, since the store serves all of
+ * them. */
 #define RANKS_PER_PAUSE 64
 
 typedef enum mode {
@@ -34,17 +35,17 @@ typedef enum mode {
     OFF,
 } mode;
 
-/* An operation of this process that is in the picture. */
+/* An operation of this process that is in the reported cycle. */
 typedef struct told_record {
     const dl_record *record;
     int64_t started;
 } told_record;
 
-/* A cycle that was seen, and may be confirmed. */
+/* A cycle that was found once and is to be confirmed. */
 typedef struct candidate {
     dl_wait_cycle cycle;
-    uint64_t ids[DL_WAIT_STEPS];    /* of the waits */
-    uint64_t epochs[DL_WAIT_STEPS]; /* of the processes */
+    uint64_t ids[DL_WAIT_STEPS];    /* of the waits in the cycle */
+    uint64_t epochs[DL_WAIT_STEPS]; /* of their processes, like beats */
     uint64_t beats[DL_WAIT_STEPS];
 } candidate;
 
@@ -56,11 +57,11 @@ static char told_text[DL_WAIT_TEXT_SIZE];
 static told_record told[DL_WAIT_ROWS];
 static int told_count;
 static mode wanted_mode;
-static bool is_mode_set; /* by the environment */
+static bool is_mode_set; /* set by the environment */
 static int64_t after = DEFAULT_SECONDS * DL_SECOND;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* What is known of the ranks that an operation waits for which is to fail soon. */
+/* What is known of the late ranks of an operation that is about to time out. */
 typedef struct late_text {
     const dl_record *record;
     int64_t started;
@@ -70,11 +71,12 @@ typedef struct late_text {
 /* guarded by lock */
 static late_text lates[DL_WAIT_ROWS];
 static int late_count;
-static bool is_urgent; /* a deadline is near: the next look is to be soon */
+static bool is_urgent; /* a deadline is near, so the next look is to be soon */
 
-static pthread_cond_t moved; /* the world, for the thread that looks */
+/* signalled for the detector's thread when `world` or `is_urgent` changes */
+static pthread_cond_t moved;
 
-/* What the thread remembers between two looks. */
+/* The state of the detector's thread between two looks. */
 typedef struct detector {
     dl_wait_exchange exchange;
     dl_own_waits own;
@@ -82,7 +84,8 @@ typedef struct detector {
     candidate candidate;
 } detector;
 
-/* In a forked child nothing of the parent's runs, and its lock may have been held. */
+/* Runs in a forked child, which has none of the parent's threads; one of them may have
+ * held the lock. */
 static void
 forget_parent(void)
 {
@@ -108,7 +111,7 @@ slowest_pause(int size)
     return LAST_PAUSE * (1 + size / RANKS_PER_PAUSE);
 }
 
-/* A wait that is worth a look. */
+/* Returns how long a wait must last before it is looked at. */
 static int64_t
 span(void)
 {
@@ -124,7 +127,7 @@ states_of(const detector *self)
     return (const dl_wait_state *const *)self->exchange.states;
 }
 
-/* For the errors of what this process waits for. */
+/* Keeps the report for the errors of this process's operations. */
 static void
 remember_picture(const detector *self, const char *text)
 {
@@ -140,7 +143,8 @@ remember_picture(const detector *self, const char *text)
     pthread_mutex_unlock(&lock);
 }
 
-/* Once the deadline has passed there is no time to ask anybody. */
+/* Keeps what the late ranks are doing, because after the deadline there is no time to
+ * ask for it. */
 static void
 remember_late(const detector *self, dl_store *store)
 {
@@ -160,7 +164,8 @@ remember_late(const detector *self, dl_store *store)
         while (at < late_count && lates[at].record != found.record) {
             at++;
         }
-        /* Rows of operations that have ended are the first to go. */
+        /* With all slots in use, one is overwritten; most of them are of operations
+         * that have ended. */
         at = at < DL_WAIT_ROWS ? at : (int)(i % DL_WAIT_ROWS);
         lates[at] = found;
         late_count = at < late_count ? late_count : at + 1;
@@ -168,7 +173,8 @@ remember_late(const detector *self, dl_store *store)
     }
 }
 
-/* Of an operation that timed out, here or first at another rank. */
+/* Adds what the late ranks were doing to the error of an operation that timed out here,
+ * or on another rank first. */
 static dl_status
 add_late(const dl_record *record, int64_t started, const dl_error *error)
 {
@@ -211,7 +217,8 @@ dl_deadlock_explain(const dl_record *record)
     if (strstr(error.text, text) != NULL) {
         return error.status;
     }
-    /* Another rank, whose end was heard of first, may have said it, and been cut short. */
+    /* The error may come from another rank that failed first, and hold its report, cut
+     * short. */
     char *same = dl_wait_words_find_cycle(error.text);
     if (same != NULL) {
         *same = '\0';
@@ -220,7 +227,7 @@ dl_deadlock_explain(const dl_record *record)
     return dl_fail(error.status, "%.1000s; %s", error.text, text);
 }
 
-/* Ends what this process waits for in the cycle. */
+/* Fails this process's operations that wait in the cycle. */
 static void
 end_waits(const detector *self, const char *text)
 {
@@ -296,7 +303,7 @@ tell(detector *self, const dl_wait_cycle *cycle)
            found.text);
 }
 
-/* Another rank found the cycle that this one is in. */
+/* Takes over the verdict of another rank that has found the cycle first. */
 static dl_status
 hear(detector *self)
 {
@@ -336,8 +343,8 @@ is_same(const candidate *left, const candidate *right)
     return is_same;
 }
 
-/* A description may be older than its being read.  The second one after that was begun
- * when the first had been published, hence later than the first look. */
+/* A description that was read may be older than the look.  The second one after it was
+ * begun when the first one after it had been published, hence after the first look. */
 static bool
 is_confirmed(const detector *self, const candidate *first, const candidate *second)
 {
@@ -368,7 +375,7 @@ look_for_cycle(detector *self)
     }
 }
 
-/* False: nobody waits any more, or the store does not answer. */
+/* Looks once.  Returns false if nobody waits any more or the store does not answer. */
 static bool
 look(detector *self)
 {
@@ -384,7 +391,7 @@ look(detector *self)
     if (epoch != self->own.state.epoch) {
         self->candidate.cycle.count = 0;
     }
-    /* What this host knows comes first: the store may answer too late. */
+    /* What is known on this host comes first, as the store may answer too late. */
     if (self->own.has_failing) {
         dl_wait_exchange_forget(&self->exchange, &self->own.state);
         remember_late(self, NULL);
@@ -412,7 +419,8 @@ look(detector *self)
     return true;
 }
 
-/* Ends early where a deadline is near.  False: the world is another one, or gone. */
+/* Pauses, for less time if a deadline is near.  Returns false if the job's group has
+ * changed or is gone. */
 static bool
 rest(const detector *self, int64_t pause)
 {
@@ -467,7 +475,7 @@ run(void *argument)
     return NULL;
 }
 
-/* NULL: there is nothing to look at, or no memory. */
+/* Returns NULL if there is nothing to look at or no memory. */
 static detector *
 detector_new_locked(void)
 {
@@ -487,7 +495,8 @@ detector_new_locked(void)
     return self;
 }
 
-/* A thread has waited for long. */
+/* Called when a thread has waited for long or its operation is about to time out;
+ * starts the detector's thread. */
 static void
 start(bool fails_soon)
 {
@@ -570,7 +579,7 @@ dl_deadlock_configure(void)
     return status;
 }
 
-/* Ranks of other hosts are told what this one does. */
+/* Publishes what this rank does for ranks of other hosts, if there are any. */
 static void
 publish_locked(void)
 {

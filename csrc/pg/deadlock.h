@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Finds ranks that wait for each other and would do so until their timeout.  Once a thread
- * of the program has waited for some seconds, a thread of this file describes what this
- * process waits for (pg/own_waits.h) to the job's store, reads the same of the ranks that
- * are waited for (pg/wait_exchange.h), and looks for a cycle (pg/wait_graph.h).  A cycle is told only if all its processes
- * have described the same waits once more after it was found first: so they all waited at
- * one moment, and what is a deadlock at one moment stays one.
+ * Detects ranks that wait for each other and would do so until their timeout.  Once a
+ * thread of the program has waited for some seconds, the detector's thread publishes
+ * what this process waits for (pg/own_waits.h) in the job's store, reads the same of
+ * the ranks that it waits for (pg/wait_exchange.h), and looks for a cycle
+ * (pg/wait_graph.h).  A cycle is reported only once all of its processes have published
+ * the same waits again after it was first found.  They then all waited at one moment,
+ * and a deadlock never resolves itself.
  *
- * DISTLITE_DEADLOCK=warn logs the picture on each rank in it; raise also ends the
- * operations; off does nothing.  The default is warn, and raise at debug level DETAIL.
- * DISTLITE_DEADLOCK_SECONDS (default 5) is the wait before the first look.
+ * DISTLITE_DEADLOCK=warn logs the cycle on each of its ranks; raise also fails their
+ * operations; off disables the detector.  The default is warn, and raise at debug level
+ * DETAIL.  DISTLITE_DEADLOCK_SECONDS (default 5) is the wait before the first look.
  *
- * A rank whose other threads have used groups is blocked only if they are, too.  Threads
- * that never waited in a group are not known to be able to call: they are told in the
- * picture, and nothing is raised then. */
+ * If other threads of a rank have used groups, the rank is blocked only if they are
+ * blocked as well.  Threads that have never waited in a group may or may not call
+ * operations: the report mentions them, and nothing is raised then. */
 #ifndef DISTLITE_PG_DEADLOCK_H
 #define DISTLITE_PG_DEADLOCK_H
 
@@ -24,18 +25,22 @@
 #include "pg/group.h"
 #include "pg/recording.h"
 
-/* From dl_group_new() to the end of the group's life. */
+/* Add a group to the detector once its ranks in the job are known, and remove it at the
+ * end of its life.  Both may be called repeatedly. */
 void dl_deadlock_enter(dl_group *group);
 void dl_deadlock_leave(dl_group *group);
 
-/* Reads the settings.  DL_INVALID: one makes no sense. */
+/* Reads the environment.  DL_INVALID if a variable makes no sense. */
 dl_status dl_deadlock_configure(void);
 
-/* The group whose ranks and store are the job's; not counted, NULL for none. */
+/* Sets the group whose ranks and store are the job's.  No reference is taken; NULL for
+ * none. */
 void dl_deadlock_set_world(dl_group *group);
 
-/* An operation has timed out: adds the picture, if one was found for it, to the thread's
- * last error, whose code is returned. */
+/* Completes the thread's last error, with which the operation of `record` has failed,
+ * and returns its code.  Adds the report of a deadlock that includes the operation, or,
+ * after a timeout, what the late ranks were doing, as far as that was found out
+ * before. */
 dl_status dl_deadlock_explain(const dl_record *record);
 
 #endif

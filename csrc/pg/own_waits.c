@@ -20,7 +20,8 @@ static dl_list groups;
 static int (*count_threads)(void);
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* In a forked child nothing of the parent's runs, and its lock may have been held. */
+/* Runs in a forked child, which has none of the parent's threads; one of them may have
+ * held the lock. */
 static void
 forget_parent(void)
 {
@@ -41,7 +42,7 @@ group_of(dl_list *node)
     return DL_LIST_ENTRY(node, dl_group, deadlock_node);
 }
 
-/* False: there are too many. */
+/* Adds all groups; returns false if there are too many. */
 static bool
 add_groups_locked(dl_own_waits *self)
 {
@@ -84,7 +85,7 @@ find_serial(const dl_own_waits *self, uint32_t serial)
     return -1;
 }
 
-/* False: it has ended, or is of a group that is not known here. */
+/* Reads a record; returns false if it has ended or its group is not in the state. */
 static bool
 read_record(const dl_own_waits *self, const dl_record *record, dl_plain_record *row,
             uint32_t *group)
@@ -108,7 +109,8 @@ global_rank(const dl_group *group, int rank)
                                          : group->global_ranks[rank];
 }
 
-/* A receive from any rank takes the first message that comes. */
+/* Adds the peers of a message; a receive from any rank may be served by any other
+ * rank. */
 static void
 add_peers(const dl_group *group, dl_wait_row *row)
 {
@@ -149,7 +151,7 @@ fill_row(const dl_own_waits *self, const dl_blocked_thread *thread,
     }
 }
 
-/* Index of the row in which the thread waits, or -1. */
+/* Adds the row in which the thread waits and returns its index; -1 if there is none. */
 static int
 add_thread_locked(dl_own_waits *self, const dl_blocked_thread *thread)
 {
@@ -177,7 +179,8 @@ add_thread_locked(dl_own_waits *self, const dl_blocked_thread *thread)
     return (int)own->row_count++;
 }
 
-/* Asynchronous ones included.  False: there are too many, or some were not recorded. */
+/* Adds the operations that have not ended, including those that nobody waits for.
+ * Returns false if there are too many or some were not recorded. */
 static bool
 add_records_locked(dl_own_waits *self)
 {
@@ -218,7 +221,7 @@ add_records_locked(dl_own_waits *self)
     return atomic_load(&recorder->dropped) == 0;
 }
 
-/* The row of what the lane is busy with, or -1. */
+/* Returns the row of the operation that occupies the lane, or -1. */
 static int
 find_lane_locked(const dl_own_waits *self, const void *lane)
 {
@@ -238,7 +241,8 @@ mix(uint64_t hash, uint64_t word)
     return hash ^ hash >> 29;
 }
 
-/* Every thread that is known to call operations waits for one, and has for a while. */
+/* The process is blocked if every thread that is known to call operations has waited
+ * for one for at least `after`. */
 static void
 judge_threads_locked(dl_own_waits *self, const dl_blocked_thread *threads,
                      const int *rows, int count, int64_t after)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What this process waits for, as pg/wait_graph.h describes it: the threads that wait
- * (pg/blocked_threads.h), the operations that they wait in, as the recorder has them, and
- * the groups of the process.  Knows nothing of stores or other ranks. */
+ * What this process waits for, in the form of pg/wait_graph.h: the threads that wait
+ * (pg/blocked_threads.h), the operations that they wait in, as recorded by the
+ * recorder, and the groups of the process.  Knows nothing of stores or other ranks. */
 #ifndef DISTLITE_PG_OWN_WAITS_H
 #define DISTLITE_PG_OWN_WAITS_H
 
@@ -10,33 +10,37 @@
 #include "pg/recording.h"
 #include "pg/wait_graph.h"
 
-/* From dl_group_new() to the end of the group's life. */
+/* Add a group once its ranks in the job are known, and remove it at the end of its
+ * life.  Both may be called repeatedly. */
 void dl_own_waits_enter(dl_group *group);
 void dl_own_waits_leave(dl_group *group);
 
-/* Of the groups of this process; INT64_MAX where none has one. */
+/* Returns the shortest timeout of this process's groups, or INT64_MAX if none has
+ * one. */
 int64_t dl_own_waits_shortest_timeout(void);
 
-/* How many threads the program has; called on a thread of the library.  Negative: they
- * cannot be counted any more. */
+/* Sets the function that counts the program's threads.  It is called on a thread of the
+ * library, and returns a negative number if they cannot be counted any more. */
 void dl_own_waits_count_threads(int (*count)(void));
 
 typedef struct dl_own_waits {
     int rank; /* in the job; fixed */
     uint64_t beat;
     dl_wait_state state;
-    const dl_record *records[DL_WAIT_ROWS]; /* of the state's rows, */
+    /* by row of the state, like the next two */
+    const dl_record *records[DL_WAIT_ROWS];
     int64_t started[DL_WAIT_ROWS];
     bool fails_soon[DL_WAIT_ROWS];
-    uint32_t serials[DL_WAIT_GROUPS]; /* and groups */
-    bool has_failing;                 /* some row fails soon */
+    uint32_t serials[DL_WAIT_GROUPS]; /* by group of the state */
+    bool has_failing;                 /* a row fails soon */
 } dl_own_waits;
 
-/* Describes the process anew.  Whether a thread of the program has waited for `after`
- * nanoseconds or longer, or an operation is to fail soon.  A process whose threads have all waited for so long is blocked. */
+/* Describes the process anew.  Returns true if a thread of the program has waited for
+ * `after` nanoseconds or longer, or an operation is about to time out.  The process
+ * counts as blocked if all its threads that use groups have waited for so long. */
 bool dl_own_waits_describe(dl_own_waits *self, int64_t after);
 
-/* The group of a row of the state, counted; NULL: it is gone. */
+/* Returns the group of a row of the state with a reference, or NULL if it is gone. */
 dl_group *dl_own_waits_group(const dl_own_waits *self, const dl_wait_row *row);
 
 #endif

@@ -8,10 +8,10 @@
 
 #include "base/thread.h"
 
-/* Ranks read in one look. */
+/* The most ranks whose states are read in one look. */
 #define READS 128
 
-/* The store's answer to what it need not wait for. */
+/* The time that the store has for requests that it answers at once. */
 #define ANSWER_LIMIT (5 * DL_SECOND)
 
 #define KEY_SIZE 64
@@ -57,7 +57,7 @@ dl_wait_exchange_withdraw(dl_wait_exchange *self)
     }
 }
 
-/* Empty: there is nothing at the key. */
+/* Reads a key; the value is empty if the key does not exist. */
 static dl_status
 read_key(const dl_wait_exchange *self, dl_bytes key, dl_buffer *value)
 {

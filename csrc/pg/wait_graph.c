@@ -7,7 +7,7 @@
 
 #define MAGIC UINT64_C(0x32746961776c64) /* "dlwait2" */
 
-/* Targets of one operation, and operations looked at on the way to them. */
+/* The most targets of one operation, and operations inspected on the way to them. */
 #define TARGETS 256
 
 void
@@ -86,11 +86,11 @@ dl_wait_state_read(dl_bytes bytes, dl_wait_state *state)
 typedef struct graph {
     const dl_wait_state *const *states;
     int size;
-    bool (*is_stuck)[DL_WAIT_ROWS]; /* by rank and row */
+    bool (*is_stuck)[DL_WAIT_ROWS]; /* indexed by rank and row */
 } graph;
 
-/* What has to go on before an operation can: a row, or, with `row` negative, any thread
- * of the process. */
+/* Something that has to make progress before an operation can: a row, or, if `row` is
+ * negative, any thread of the process. */
 typedef struct target {
     int rank;
     int row;
@@ -126,7 +126,7 @@ row_of(const graph *self, target at)
     return &self->states[at.rank]->rows[at.row];
 }
 
-/* Groups are the same if their names are. */
+/* Groups of different ranks are the same if their names are. */
 static int
 find_group(const dl_wait_state *state, const char *name)
 {
@@ -138,8 +138,9 @@ find_group(const dl_wait_state *state, const char *name)
     return -1;
 }
 
-/* The collective `row` awaits a rank.  One that is in the same collective waits for others
- * in turn, and is looked at next. */
+/* Adds what the collective `row` waits for at one of its awaited ranks.  A rank in the
+ * same collective waits for others in turn; it is added to `same` and inspected
+ * next. */
 static void
 follow(const graph *self, const dl_wait_row *row, const char *name, uint32_t awaited,
        target_list *same, target_list *targets)
@@ -163,7 +164,7 @@ follow(const graph *self, const dl_wait_row *row, const char *name, uint32_t awa
         }
         return;
     }
-    /* One that is on its way into the next operation is not stuck. */
+    /* A rank that is about to begin its next operation is not stuck. */
     if (!has_begun
         && (group == NULL || (group->running == DL_WAIT_IDLE && group->queued == 0))) {
         add_target(targets, rank, -1);
@@ -186,8 +187,8 @@ find_collective_targets(const graph *self, target at, target_list *targets)
     }
 }
 
-/* Whether the other side of the message `row` of `rank` has been called: then it moves
- * without anybody's help. */
+/* Returns true if the peer has called its side of the message `row` of `rank`: the
+ * message then needs no more calls to proceed. */
 static bool
 is_matched(const dl_wait_state *there, int rank, const dl_wait_row *row,
            const char *name)
@@ -232,7 +233,8 @@ find_targets(const graph *self, target at, target_list *targets)
     }
 }
 
-/* One that nothing is known of may be. */
+/* Returns true if the awaited rank is late; a rank of which nothing is known counts as
+ * late. */
 static bool
 is_late(const graph *self, const dl_wait_row *row, const char *name, uint32_t awaited)
 {
@@ -316,7 +318,8 @@ is_row_stuck(const graph *self, target at)
                            : stuck > 0;
 }
 
-/* All are taken to be stuck until nothing more speaks against any of them. */
+/* Computes the greatest fixed point: all rows count as stuck at first, and those with
+ * evidence against them are removed until none is left. */
 static void
 settle(graph *self)
 {
@@ -336,7 +339,7 @@ settle(graph *self)
     }
 }
 
-/* Rows in the order of their distance from the first. */
+/* A breadth-first search: rows in the order of their distance from the first. */
 typedef struct search {
     target *rows;
     int *parents;
@@ -367,7 +370,8 @@ is_any(const graph *graph, target at)
     return row_of(graph, at)->awaited.is_any != 0;
 }
 
-/* Whether `at` leads back to where the search began; else what it leads to is next. */
+/* Returns true if `at` leads back to where the search began, and queues all else that
+ * it leads to. */
 static bool
 expand(search *self, const graph *graph, int at)
 {
@@ -418,7 +422,7 @@ write_ring(const search *self, int last, dl_wait_cycle *cycle)
     for (int i = 0; i < count; i++) {
         lowest = found[i].rank < found[lowest].rank ? i : lowest;
     }
-    /* They were found from the end. */
+    /* They were collected from the last one backwards. */
     cycle->count = count;
     for (int i = 0; i < count; i++) {
         target at = found[(lowest - i + count) % count];
@@ -442,7 +446,7 @@ first_awaited(const graph *graph, target at)
     return -1;
 }
 
-/* Everything that the first row leads to, by rank. */
+/* Writes everything that the first row leads to, sorted by rank. */
 static bool
 write_knot(const search *self, const graph *graph, dl_wait_cycle *cycle)
 {

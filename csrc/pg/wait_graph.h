@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the processes of a job wait for, and whether some of them wait for each other for
- * ever.  Each process describes itself in a dl_wait_state; the graph over several of them
- * is searched for a cycle.  Knows nothing of threads, stores or groups: states in, cycle
- * out.
+ * The graph of what the processes of a job wait for, and the search for processes that
+ * wait for each other forever.  Each process describes itself in a dl_wait_state, and
+ * the graph over several of them is searched for a cycle.  Knows nothing of threads,
+ * stores or groups.
  *
- * A collective that a rank is in waits for all ranks that it awaits: if one of these can
- * never come, the collective never ends.  A receive from any source waits for one of its
- * possible senders: it is stuck only if all of them are.  A process is stuck if every
- * thread that could call an operation waits for one that is stuck.  What is not known
- * counts as able to go on, so a picture may be missed, and is never wrong. */
+ * A collective waits for all ranks that it awaits: if one of them can never come, the
+ * collective never ends.  A receive from any source waits for one of its possible
+ * senders: it is stuck only if all of them are.  A process is stuck if every thread
+ * that could call an operation waits for one that is stuck.  Whatever is not known
+ * counts as able to go on, so a deadlock may be missed, but is never reported
+ * wrongly. */
 #ifndef DISTLITE_PG_WAIT_GRAPH_H
 #define DISTLITE_PG_WAIT_GRAPH_H
 
@@ -21,22 +22,24 @@
 #include "pg/doing.h"
 #include "pg/fingerprint.h"
 
-/* A process with more of any of these is not judged. */
+/* A process with more rows, groups or messages than this is not judged. */
 #define DL_WAIT_ROWS 16
 #define DL_WAIT_GROUPS 64
 #define DL_WAIT_MESSAGES 64
 
-/* Of an operation's late ranks the first ones suffice, unless any of them would do. */
+/* The most awaited ranks that are listed.  The first ones suffice, except for an
+ * operation that any of its ranks could complete. */
 #define DL_WAIT_AWAITED 64
 
-/* Ranks that an operation waits for. */
+/* The ranks that an operation waits for. */
 typedef struct dl_awaited {
     int32_t ranks[DL_WAIT_AWAITED];
-    uint64_t unless_begun; /* a bit for each: it counts only if it has not begun the
-                            * operation; then it has to, before this can end */
+    /* A bit for each rank.  If set, the operation waits until the rank has begun it,
+     * and not for anything that the rank does afterwards. */
+    uint64_t unless_begun;
     uint32_t count;
     uint8_t is_any;     /* one of them suffices */
-    uint8_t is_partial; /* there are more */
+    uint8_t is_partial; /* there are more than listed */
 } dl_awaited;
 
 static inline void
@@ -58,12 +61,13 @@ dl_awaited_add_unless_begun(dl_awaited *awaited, int rank)
     dl_awaited_add(awaited, rank);
 }
 
-/* An operation that has been waited for; ranks are those of the job. */
+/* An operation that is waited for; ranks are those of the job. */
 typedef struct dl_wait_row {
-    uint64_t id; /* of the wait: another wait for the same operation has another one */
+    /* of the wait; differs between waits for the same operation */
+    uint64_t id;
     uint64_t count;
     int64_t waited;   /* nanoseconds since the operation was called */
-    int64_t sequence; /* of a message its tag */
+    int64_t sequence; /* of a message: its tag */
     uint32_t root;    /* as in a fingerprint, in the group */
     uint32_t group;   /* index in the state */
     uint8_t op;
@@ -74,36 +78,37 @@ typedef struct dl_wait_row {
     char site[DL_DOING_SITE_SIZE]; /* "train.py:48 in step" */
 } dl_wait_row;
 
-/* Whether a row of `op` is of a message. */
+/* Returns true if `op` is a message. */
 static inline bool
 dl_wait_is_message(uint8_t op)
 {
     return op == DL_SEND || op == DL_RECV || op == DL_RECV_ANY;
 }
 
-/* dl_wait_group.running */
+/* Values of dl_wait_group.running that are no row: no operation runs, or one that
+ * nobody waits for. */
 #define DL_WAIT_IDLE (-1)
 #define DL_WAIT_UNKNOWN (-2)
 
 typedef struct dl_wait_group {
     char name[64];
-    uint64_t begun;  /* collectives */
-    uint32_t queued; /* asynchronous ones that have not begun */
-    int32_t running; /* the row of the one that has not ended */
+    uint64_t begun;  /* collectives begun */
+    uint32_t queued; /* asynchronous collectives that have not begun */
+    int32_t running; /* row of the collective that has not ended */
 } dl_wait_group;
 
-/* A message that has not ended, waited for or not. */
+/* A message that has not ended, whether it is waited for or not. */
 typedef struct dl_wait_message {
     int64_t tag;
-    int32_t peer; /* negative: any */
+    int32_t peer; /* negative for any rank */
     uint32_t group;
     uint32_t op;
 } dl_wait_message;
 
 typedef struct dl_wait_state {
     uint64_t magic;
-    uint64_t epoch; /* another one whenever a thread of the program waits anew */
-    uint64_t beat;  /* grows with each description */
+    uint64_t epoch; /* changes whenever a thread of the program begins a wait */
+    uint64_t beat;  /* incremented with each description */
     int64_t pid;
     int32_t rank;
     uint32_t others; /* threads of the program that do not wait for operations */
@@ -113,41 +118,44 @@ typedef struct dl_wait_state {
     uint32_t message_count;
     char host[64];
     dl_doing doing;
-    int64_t written; /* by the clock on the wall, in nanoseconds */
+    int64_t written; /* in nanoseconds since 1970 */
     dl_wait_row rows[DL_WAIT_ROWS];
     dl_wait_group groups[DL_WAIT_GROUPS];
     dl_wait_message messages[DL_WAIT_MESSAGES];
 } dl_wait_state;
 
-/* As bytes for another process, without the unused rows. */
+/* Writes a state as bytes for another process, without the unused rows. */
 void dl_wait_state_write(const dl_wait_state *state, dl_buffer *bytes);
 
-/* False: these bytes are no state; any bytes will do. */
+/* Reads a state from any bytes; returns false if they are none. */
 bool dl_wait_state_read(dl_bytes bytes, dl_wait_state *state);
 
-/* Ranks without which the operation of `rank` in `row` does not end, and that have not begun
- * it, or of which nothing is known; of a message its peers.  Returns how many, at most `room`. */
+/* Finds the ranks that the operation of `rank` in `row` is waiting for: ranks without
+ * which it does not end and that have not begun it, or of which nothing is known; of a
+ * message, its peers.  Returns their number, at most `room`. */
 int dl_wait_late_find(const dl_wait_state *const *states, int size, int rank, int row,
                       int *late, int room);
 
-/* One rank in a cycle, the operation in which it waits, and for whom. */
+/* A rank in a cycle, the operation in which it waits, and the rank that it waits
+ * for. */
 typedef struct dl_wait_step {
     int rank;
     int row;
-    int awaits; /* negative: for any of those that the row awaits */
+    int awaits; /* negative: any of the ranks that the row awaits */
 } dl_wait_step;
 
 #define DL_WAIT_STEPS 32
 
 typedef struct dl_wait_cycle {
     int count;
-    /* Beginning with the lowest rank, each waits for the next; where some wait for any of
-     * several ranks it is no ring, and all are there that the first one leads to. */
+    /* The steps begin with the lowest rank, and each waits for the next.  If some wait
+     * for any of several ranks, they are no ring, but all ranks that the first one
+     * leads to. */
     dl_wait_step steps[DL_WAIT_STEPS];
 } dl_wait_cycle;
 
-/* The shortest cycle through `rank`; `states` by rank, NULL for those not known.  False:
- * there is none, or no memory to look for it. */
+/* Finds the shortest cycle through `rank`; `states` by rank, NULL for those not known.
+ * Returns false if there is none, or no memory to look for it. */
 bool dl_wait_cycle_find(const dl_wait_state *const *states, int size, int rank,
                         dl_wait_cycle *cycle);
 

@@ -10,18 +10,18 @@
 
 static const char opening[] = "deadlock: these ranks wait for each other:";
 
-/* Text that grows at its end and is cut at its limit. */
+/* A text that grows at its end and is cut at its limit. */
 typedef struct picture {
     char *text;
     size_t room;
     size_t size;
 } picture;
 
-/* A call, as rows of waits and of recordings have it. */
+/* A call as described by rows of waits and by recordings. */
 typedef struct call {
     dl_fingerprint what;
     int64_t sequence;
-    const char *peer; /* of a message: "to" or "from", or NULL to leave it out */
+    const char *peer; /* of a message: "to" or "from"; NULL to omit the peer */
     const char *group;
     const char *site;
 } call;
