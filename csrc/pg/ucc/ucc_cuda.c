@@ -8,8 +8,8 @@
 typedef struct stay {
     const dl_cuda_table *cuda;
     int device;
-    int previous; /* the thread's device and, next, its capture mode before */
-    int mode;
+    int previous; /* the thread's device before */
+    int mode;     /* its capture mode before */
 } stay;
 
 /* Waits until the stream of an array has reached the operation.  Polls instead of

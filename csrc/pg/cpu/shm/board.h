@@ -165,8 +165,8 @@ void dl_board_break(dl_board *board, const dl_op_context *op);
  * May be called from any thread; takes no locks. */
 void dl_board_wake(dl_board *board);
 
-/* Fails this rank's waits with `cause`, and those of peers that still need this rank.
- * May be called from any thread. */
+/* Fails this rank's waits with `cause`, and those of peers that still need this rank, at
+ * their next check.  May be called from any thread. */
 void dl_board_abort(dl_board *board, const dl_error *cause);
 
 /* Notes for the peers that this rank has left in order.  May be called from any

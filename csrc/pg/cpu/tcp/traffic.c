@@ -348,8 +348,8 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
     int64_t span = traffic->options.may_spin ? LOOK_SPAN : 0;
     int64_t until = 0;
 
-    /* This rank's own end comes before reports of others, who may have learned of
-     * it. */
+    /* This rank's own end comes before reports of others, which may have learned
+     * of it. */
     DL_TRY(dl_traffic_check_end(traffic));
     for (;;) {
         bool has_moved = false;
