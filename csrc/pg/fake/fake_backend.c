@@ -49,7 +49,7 @@ free_work(dl_work *work)
 
 static const dl_work_ops done_ops = {.wait = wait_for_nothing, .free = free_work};
 
-/* Returns a work that is done.  A receive from any rank reports rank 0 as the source. */
+/* Returns a work that is done.  The source of a receive from any rank is rank 0. */
 static dl_status
 post(dl_backend *backend, dl_op_type op, const dl_message_args *args,
      dl_deadline deadline, dl_work **work)
