@@ -10,7 +10,9 @@
 #include "pg/nccl/nccl_comm.h"
 #include "pg/nccl/nccl_state.h"
 
-/* NCCL gives the ranks of a part the order of their keys, which is that of the child. */
+/* Parts the communicator with the parent's device current, and gives the child's share
+ * to `child` (NULL if it has no backend of ours).  NCCL orders the ranks of a part by
+ * their keys, which is the order of the child's ranks. */
 static dl_status
 part_entered(dl_nccl_backend *self, const dl_device_parting *wanted,
              dl_deadline deadline, dl_nccl_backend *child)
@@ -22,7 +24,7 @@ part_entered(dl_nccl_backend *self, const dl_device_parting *wanted,
         .parent = self->comm,
         .meeting = wanted->is_shrinking ? NULL : &meeting,
         .is_shrinking = wanted->is_shrinking,
-        /* A part without a backend of ours has no use for a communicator. */
+        /* A part without a backend of ours needs no communicator. */
         .color = child == NULL ? -1 : wanted->color,
         .key = wanted->key,
         .excluded = wanted->excluded,
@@ -48,8 +50,9 @@ part_entered(dl_nccl_backend *self, const dl_device_parting *wanted,
     return DL_OK;
 }
 
-/* A parent that has not met yet cannot part: its parts then meet by themselves, and all
- * ranks see that the same way. */
+/* A parent without a communicator has nothing to part: each part then makes its own.
+ * All ranks are in the same state here, since making a communicator needs all of
+ * them. */
 static dl_status
 part(dl_device_backend *backend, const dl_device_parting *wanted, dl_deadline deadline,
      dl_device_backend *child)
@@ -61,7 +64,7 @@ part(dl_device_backend *backend, const dl_device_parting *wanted, dl_deadline de
         return DL_OK;
     }
     DL_TRY(dl_nccl_watch_admit(self->watch));
-    /* The child may be served by another engine, which makes its own way. */
+    /* A child that another backend serves connects by itself. */
     bool is_ours = child != NULL && child->ops == backend->ops;
     DL_TRY(dl_cuda_enter(self->cuda, self->comm->device, &previous));
     dl_status status =
@@ -82,8 +85,8 @@ leave_backend(dl_device_backend *backend)
     dl_nccl_watch_leave(dl_nccl_self(backend)->watch);
 }
 
-/* A forked child has neither the thread nor the device's context: what it inherited is
- * left as it is. */
+/* In a forked child neither the watch's thread nor the device's context exists: it
+ * leaves the watch and the communicators as they are. */
 static void
 free_backend(dl_device_backend *backend)
 {
@@ -120,7 +123,7 @@ static const dl_device_ops nccl_ops = {
     .free = free_backend,
 };
 
-/* Seconds. */
+/* NCCL_TIMEOUT is in seconds; -1 if it is not set. */
 static int64_t
 limit_from_environment(void)
 {
@@ -189,7 +192,7 @@ dl_nccl_device_of(const void *data, int *device)
 
     DL_TRY(dl_cuda_load(&cuda));
     if (data == NULL) {
-        /* An empty array: nothing of it will be read. */
+        /* An empty array, which has no memory on any device. */
         return dl_cuda_check(cuda, cuda->get_device(device), "cudaGetDevice");
     }
     DL_TRY(dl_cuda_check(cuda, cuda->pointer_attributes(&attributes, data),

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * NCCL for a group's arrays in CUDA memory.  The library is found at run time; the first
- * operation makes the communicator, on the device of its arrays, to which the group is
- * then bound.  Messages that are not part of a batch go through a communicator of just
- * their two ranks, since only these two take part. */
+ * The backend for a group's arrays in CUDA memory: NCCL.  The library is found at run
+ * time.  The first operation makes the communicator, on the device of its arrays, to
+ * which the group is then bound.  A message that is not part of a batch uses a
+ * communicator of its two ranks, since no other rank takes part. */
 #ifndef DISTLITE_PG_NCCL_NCCL_BACKEND_H
 #define DISTLITE_PG_NCCL_NCCL_BACKEND_H
 
@@ -12,10 +12,10 @@
 dl_status dl_nccl_backend_new(const dl_device_backend_options *options,
                               dl_device_backend **backend);
 
-/* The number of the device whose memory this is. */
+/* Stores the number of the device that `data` lies on; for NULL, of the current one. */
 dl_status dl_nccl_device_of(const void *data, int *device);
 
-/* 22703 for 2.27.3; fails where there is no library. */
+/* Stores the library's version, 22703 for 2.27.3; fails if there is no library. */
 dl_status dl_nccl_version(int *version);
 
 #endif

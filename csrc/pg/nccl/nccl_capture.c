@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/nccl/nccl_state.h"
 
-/* What the streams of a call's arrays say of captures. */
+/* Whether some streams of a call's arrays are being captured, and some are not. */
 typedef struct finding {
     const dl_cuda_table *cuda;
     bool has_captured;
@@ -50,8 +50,8 @@ ask_item(finding *self, const dl_device_item *item, int size)
     return DL_OK;
 }
 
-/* The streams of a group's communicators join the capture with the first operation in
- * it, and leave it when it ends. */
+/* Checks the communicator's own stream: it joins a capture with the first operation in
+ * it, and leaves when the capture ends. */
 static dl_status
 check_comm(const dl_nccl_backend *self, const dl_nccl_comm *comm, bool is_captured)
 {

@@ -9,17 +9,17 @@
 #include "base/thread.h"
 #include "pg/nccl/nccl_state.h"
 
-/* Looks at a communicator that is busy follow each other at once for a while, since a
- * launch takes some microseconds only, and then at this distance. */
+/* A communicator in progress is polled without sleeping for AWAKE, since a launch takes
+ * only some microseconds, and then every LOOK_EVERY. */
 #define AWAKE (50 * INT64_C(1000))
 #define LOOK_EVERY (100 * INT64_C(1000))
 
-/* What a thread inside a communicator gets to come out by itself, and after that, when it
- * has been told to. */
+/* How long a teardown waits for a thread inside a communicator: at first, and again
+ * after it has revoked the communicator. */
 #define PATIENCE (20 * DL_MILLISECOND)
 #define REVOKE_PATIENCE DL_SECOND
 
-/* What a finalized communicator gets. */
+/* How long ncclCommFinalize may take. */
 #define FINALIZE_PATIENCE DL_SECOND
 
 dl_status
@@ -60,7 +60,7 @@ dl_nccl_comm_settle(dl_nccl_watch *watch, void *handle, int result, const char *
     return dl_nccl_check(watch->nccl, result, call);
 }
 
-/* As torch reads its switches: any text but "0" is a yes. */
+/* As torch reads its switches: any text but "0" and the empty one switches on. */
 static bool
 is_switched_on(const char *name)
 {
@@ -69,7 +69,7 @@ is_switched_on(const char *name)
     return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
 }
 
-/* Unset fields stay what NCCL, or its own variables, make of them. */
+/* NCCL's defaults and environment variables apply to the fields that stay unset. */
 static void
 fill_config(dl_nccl_config *config, const dl_device_options *options)
 {
@@ -103,7 +103,8 @@ family_unref(dl_nccl_family *family)
     }
 }
 
-/* Of a communicator alone, or the parent's. */
+/* Returns a reference to the parent's family, or to a new one if `parent` is NULL; NULL
+ * when out of memory. */
 static dl_nccl_family *
 family_of(const dl_nccl_comm *parent)
 {
@@ -130,9 +131,10 @@ dl_nccl_comm_unref(dl_nccl_comm *comm)
     }
 }
 
-/* A thread inside sees the cause between two looks, if the communicator does not block.
- * Out of a call that blocks only NCCL itself can bring it: by a revoke, which frees
- * nothing, from 2.28.7 on.  False: it is still inside. */
+/* Takes the family's turn from a thread that is inside the communicator.  In a
+ * non-blocking call that thread polls, and returns because the group has failed.  A
+ * blocking call is only ended by ncclCommRevoke, which frees nothing and exists from
+ * 2.28.7 on.  Returns false when the thread is still inside. */
 static bool
 take_over(const dl_nccl_watch *watch, dl_nccl_comm *comm)
 {
@@ -147,8 +149,9 @@ take_over(const dl_nccl_watch *watch, dl_nccl_comm *comm)
     return dl_lane_take(turn, dl_deadline_after(REVOKE_PATIENCE)) == DL_OK;
 }
 
-/* An abort is the last way to free a thread that is still inside; where that happens the
- * memory stays, as NCCL may use it. */
+/* Aborts or destroys the communicator.  If a thread is still inside, only an abort can
+ * end its call; the stream and the memory then stay allocated, as that thread may use
+ * them. */
 static void
 close_handle(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
 {
@@ -158,7 +161,7 @@ close_handle(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
         watch->nccl->comm_abort(comm->handle);
     } else {
         int result = watch->nccl->comm_finalize(comm->handle);
-        /* What it ends with does not matter: it is destroyed in any case. */
+        /* The result is ignored: the communicator is destroyed in any case. */
         dl_nccl_comm_settle(watch, comm->handle, result, "ncclCommFinalize",
                             dl_deadline_after(FINALIZE_PATIENCE));
         watch->nccl->comm_destroy(comm->handle);
@@ -171,7 +174,7 @@ close_handle(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
     }
 }
 
-/* NCCL may hang in any of these calls when a peer is gone. */
+/* Any of these calls of NCCL may hang when a peer is gone. */
 void
 dl_nccl_comm_free(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
 {
@@ -191,8 +194,9 @@ dl_nccl_comm_free(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted)
     dl_nccl_comm_unref(comm);
 }
 
-/* A stream of its own, so that communication overlaps with what the program computes; one
- * that does not block, or the default stream would wait for it. */
+/* Each communicator has a stream of its own, so that communication overlaps with the
+ * program's kernels.  It is a non-blocking one, or the default stream would wait for
+ * it. */
 static dl_status
 open_stream(dl_nccl_watch *watch, const dl_device_options *options, dl_nccl_comm *comm)
 {
@@ -210,7 +214,8 @@ open_stream(dl_nccl_watch *watch, const dl_device_options *options, dl_nccl_comm
                          "cudaStreamCreateWithPriority");
 }
 
-/* On the device, with the caller's reference. */
+/* Makes a communicator on `device` without a handle, in the family of `relative` unless
+ * that is NULL.  The caller owns the reference. */
 static dl_status
 begin_comm(dl_nccl_watch *watch, const dl_device_options *options, int device,
            const dl_nccl_comm *relative, dl_nccl_comm **comm)
@@ -239,14 +244,15 @@ begin_comm(dl_nccl_watch *watch, const dl_device_options *options, int device,
     return DL_OK;
 }
 
-/* A communicator in the making, on a thread of its own; its maker and that thread have a
- * reference each.  NCCL reads texts of the configuration and stores the handle as long as
- * it is busy, so all of that lies here and not in anybody's frame. */
+/* A communicator that a thread of its own is making; the caller and that thread have a
+ * reference each.  While its call is in progress NCCL reads texts of the configuration
+ * and may store the handle, so these lie here and not in a stack frame that may
+ * return. */
 typedef struct making {
     atomic_uint references;
     dl_nccl_watch *watch;
     dl_nccl_comm *comm;
-    dl_nccl_comm *parent; /* NULL: by an id */
+    dl_nccl_comm *parent; /* NULL: the communicator is made from `id` */
     dl_device_options options;
     dl_nccl_config config;
     dl_nccl_id id;
@@ -261,7 +267,7 @@ typedef struct making {
     pthread_cond_t changed;
     /* guarded by lock */
     bool is_over;
-    bool is_left; /* nobody waits for it any more */
+    bool is_left; /* the caller has returned */
     dl_status status;
     dl_error error;
 } making;
@@ -290,7 +296,7 @@ init_comm(making *self)
                                "ncclCommInitRankConfig", self->deadline);
 }
 
-/* Without those excluded, who may be dead: that is what it is for. */
+/* The excluded ranks do not take part, since they may be dead. */
 static int
 shrink(making *self)
 {
@@ -299,7 +305,7 @@ shrink(making *self)
                                           &self->config, self->flags);
 }
 
-/* All ranks of the parent take part, also those that go nowhere. */
+/* All ranks of the parent take part, also those that are in no part. */
 static int
 split(making *self)
 {
@@ -309,8 +315,8 @@ split(making *self)
                                          &self->comm->handle, &self->config);
 }
 
-/* A parent that does not block is busy until all its ranks have called this, and has
- * stored the handle only then. */
+/* Called with the turn.  A non-blocking parent is in progress until all its ranks have
+ * made the call, and stores the new handle only then. */
 static dl_status
 part_locked(making *self)
 {
@@ -330,7 +336,8 @@ part_locked(making *self)
                                      "making a part's communicator", self->deadline);
 }
 
-/* Once NCCL has been called, a failure leaves the parent's ranks at odds. */
+/* A failure after NCCL was called fails the parent's group: its ranks may be in
+ * different states. */
 static dl_status
 part_comm(making *self)
 {
@@ -360,7 +367,8 @@ part_comm(making *self)
     return DL_OK;
 }
 
-/* What nobody waits for any more is aborted: the other ranks are being told the same. */
+/* The thread that makes the communicator.  If the caller has returned meanwhile, the
+ * communicator is aborted, as on the other ranks, whose groups fail, too. */
 static void *
 run(void *argument)
 {
@@ -388,7 +396,7 @@ run(void *argument)
 static dl_status
 await(making *self)
 {
-    /* The thread words what has taken too long, if it can: it is let a moment more. */
+    /* The thread's own timeout tells more, so it gets a moment longer. */
     dl_deadline deadline = self->deadline;
     dl_status status = DL_OK;
 
@@ -414,7 +422,9 @@ await(making *self)
                : status;
 }
 
-/* Takes `comm`, and gives it back as made, or NULL where this rank is in no part. */
+/* Runs the making on its thread and waits for it, dropping the caller's reference.
+ * `*comm` is the new communicator, or NULL on failure and if this rank is in no
+ * part. */
 static dl_status
 make(making *self, dl_nccl_comm **comm)
 {
@@ -467,7 +477,7 @@ static dl_status
 meet_and_make(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
               dl_deadline deadline, dl_nccl_comm **comm)
 {
-    /* Zeroed: old libraries leave what was there. */
+    /* Zeroed, because old libraries do not write all of it. */
     dl_nccl_id id = {{0}};
     dl_nccl_comm *made;
 
@@ -520,7 +530,8 @@ check_version(const dl_nccl_watch *watch, const dl_nccl_parting *parting)
                    "shrinking a group needs NCCL 2.27 or newer; this is %s", found);
 }
 
-/* As NCCL decides it: the environment counts more than the configuration. */
+/* Whether parent and part will share NCCL's resources.  As in NCCL, the environment
+ * variable overrides the configuration. */
 static bool
 is_sharing(const dl_nccl_parting *parting, const dl_nccl_config *config)
 {

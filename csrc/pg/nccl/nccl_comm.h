@@ -1,45 +1,49 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Making communicators: by a unique id that the first rank leaves in the store, or from a
- * communicator that exists, by splitting or shrinking it.  All of them need every rank of
- * the new one at the same time.  NCCL's call runs on a thread of its own, because it blocks
- * until all ranks have come and nothing but their coming ends it: the caller leaves at its
- * deadline, when it is interrupted, or when the group is aborted. */
+ * Makes communicators: from a unique id that the first rank puts into the store, or
+ * from an existing communicator, by splitting or shrinking it.  Each way needs every
+ * rank of the new communicator at the same time.  NCCL's call runs on a thread of its
+ * own, because it blocks until all ranks have made it and cannot be cancelled: the
+ * caller returns at its deadline, when it is interrupted, or when the group is
+ * aborted. */
 #ifndef DISTLITE_PG_NCCL_NCCL_COMM_H
 #define DISTLITE_PG_NCCL_NCCL_COMM_H
 
 #include "pg/nccl/nccl_meeting.h"
 
-/* The caller has a reference to `*comm`, and nobody watches it yet. */
+/* Makes the communicator of the ranks of `meeting`.  The caller owns a reference to
+ * `*comm`, which is not watched yet. */
 dl_status dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
                             dl_deadline deadline, dl_nccl_comm **comm);
 
-/* One of a parent's ranks goes into the part of its `color`, ordered by `key`, or, with
- * a negative color, into none; or all but those excluded go on together. */
+/* How a communicator is parted.  Splitting: this rank goes into the part of its
+ * `color`, ordered by `key`, or into none if the color is negative.  Shrinking: all
+ * ranks but the excluded ones form the new communicator. */
 typedef struct dl_nccl_parting {
     dl_nccl_comm *parent;
-    const dl_nccl_meeting *meeting; /* of all its ranks; NULL where they may be dead */
+    const dl_nccl_meeting *meeting; /* of all its ranks; NULL if some may be dead */
     bool is_shrinking;
     int color;
     int key;
     const int *excluded;
     int excluded_count;
-    int flags; /* of ncclCommShrink: 1 aborts what the parent does */
+    int flags; /* of ncclCommShrink: 1 aborts the parent's operations */
     const dl_device_options *options;
 } dl_nccl_parting;
 
-/* `watch` is the parent's.  `*comm` is NULL where this rank is in no part.  What fails
- * before NCCL has been called leaves the parent as it was; what fails later breaks it. */
+/* Parts `parting->parent`, whose watch is `watch`.  `*comm` is NULL if this rank is in
+ * no part.  A failure before NCCL is called leaves the parent as it was; a later one
+ * breaks it, and the parent's group fails. */
 dl_status dl_nccl_comm_part(dl_nccl_watch *watch, const dl_nccl_parting *parting,
                             dl_deadline deadline, dl_nccl_comm **comm);
 
-/* Waits, with the turn, for a call that a communicator which does not block may still be
- * busy with. */
+/* Waits for a call that has returned `result` on a non-blocking communicator, which may
+ * still be in progress.  Called with the family's turn. */
 dl_status dl_nccl_comm_settle(dl_nccl_watch *watch, void *handle, int result,
                               const char *call, dl_deadline deadline);
 
-/* The memory goes with the last reference: the backend's, and from dl_nccl_watch_comm() on
- * the watch's. */
+/* Drops a reference; the last one frees the memory.  The backend has one, and from
+ * dl_nccl_watch_comm() on the watch, too.  NULL does nothing. */
 void dl_nccl_comm_unref(dl_nccl_comm *comm);
 
 #endif

@@ -13,7 +13,7 @@ is_message(dl_op_type op)
     return op == DL_SEND || op == DL_RECV;
 }
 
-/* A communicator belongs to a device for life. */
+/* DL_INVALID if the communicator is on another device: it never changes its device. */
 static dl_status
 check_device(const dl_nccl_backend *self, int device)
 {
@@ -25,7 +25,8 @@ check_device(const dl_nccl_backend *self, int device)
                          device, self->watch->label, self->comm->device);
 }
 
-/* With the device current; the watch has the communicator from then on. */
+/* Makes a communicator, unless there is one, and has it watched.  Called with the
+ * device current. */
 static dl_status
 meet(dl_nccl_backend *self, const dl_nccl_meeting *meeting, dl_deadline deadline,
      dl_nccl_comm **comm)
@@ -56,7 +57,8 @@ meet_all(dl_nccl_backend *self, int device, dl_deadline deadline)
     return meet(self, &meeting, deadline, &self->comm);
 }
 
-/* Both name it the same way, whoever sends. */
+/* Makes the communicator of this rank and `peer`; both use the same key, whichever of
+ * them sends. */
 static dl_status
 meet_peer(dl_nccl_backend *self, int peer, int device, dl_deadline deadline)
 {
@@ -78,7 +80,7 @@ meet_peer(dl_nccl_backend *self, int peer, int device, dl_deadline deadline)
     return meet(self, &meeting, deadline, &self->pairs[peer]);
 }
 
-/* The communicator that the call goes through, if it has been made. */
+/* Returns the communicator of the call, or NULL if it has not been made. */
 static dl_nccl_comm *
 comm_of(const dl_nccl_backend *self, const dl_device_call *call)
 {
@@ -104,8 +106,8 @@ find_comm(dl_nccl_backend *self, const dl_device_call *call, int device,
     return DL_OK;
 }
 
-/* What the arrays' own streams do first comes first.  The work's event is at hand: it is
- * recorded anew at the end. */
+/* Orders the communicator's stream after the streams of the arrays.  Uses the work's
+ * event, which is recorded again at the end. */
 static dl_status
 order_after(const dl_nccl_backend *self, const dl_nccl_comm *comm,
             const dl_nccl_work *work)
@@ -143,8 +145,8 @@ launch_of(const dl_nccl_backend *self, const dl_device_item *item,
     return launch;
 }
 
-/* Always in a group of calls: one that fails half-way leaves nothing behind, and a lone
- * call costs no more that way. */
+/* Always makes the calls as a group, which launches nothing if one of them fails; for a
+ * single call a group costs nothing. */
 static int
 call_nccl(const dl_nccl_table *nccl, const dl_nccl_launch *launches, size_t count)
 {
@@ -153,12 +155,12 @@ call_nccl(const dl_nccl_table *nccl, const dl_nccl_launch *launches, size_t coun
     for (size_t i = 0; result == DL_NCCL_SUCCESS && i < count; i++) {
         result = dl_nccl_launch_op(&launches[i]);
     }
-    /* Also after a failure: the thread would stay inside the bundle. */
+    /* Also after a failure, or the thread would stay inside the group of calls. */
     int ended = nccl->group_end();
     return result == DL_NCCL_SUCCESS || result == DL_NCCL_IN_PROGRESS ? ended : result;
 }
 
-/* All that goes on the communicator's stream. */
+/* Enqueues everything on the communicator's stream, and records the work's event. */
 static dl_status
 launch_items(dl_nccl_backend *self, dl_nccl_launch *launches, size_t count,
              const dl_nccl_comm *comm, const dl_nccl_work *work)
@@ -184,7 +186,7 @@ launch_items(dl_nccl_backend *self, dl_nccl_launch *launches, size_t count,
                          "cudaEventRecord");
 }
 
-/* With the turn: nobody else is inside the communicator, and nobody frees it. */
+/* Called with the turn: no other thread is inside the communicator or frees it. */
 static dl_status
 launch_call(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
             dl_nccl_work *work)
@@ -220,8 +222,9 @@ take_turn(const dl_nccl_comm *comm, const dl_nccl_work *work)
                : status;
 }
 
-/* The work is watched already.  A teardown may have begun meanwhile: it waits for the
- * turn, and whoever gets it then may not use the communicator. */
+/* Launches a work that is watched.  A teardown that has begun meanwhile takes the turn,
+ * too; a thread that gets the turn after it must not use the communicator, so the check
+ * is made with the turn. */
 static dl_status
 launch_watched(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
                dl_nccl_work *work)
@@ -235,7 +238,8 @@ launch_watched(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *
     return status;
 }
 
-/* Nobody may ask for an event that was recorded in a capture. */
+/* Leaves a launched work to the watch.  The event of a captured one must not be
+ * queried, so such a work is finished at once. */
 static void
 hand_over(dl_nccl_work *work)
 {
@@ -250,7 +254,8 @@ hand_over(dl_nccl_work *work)
     }
 }
 
-/* The cause of the group says more than what NCCL makes of an abort. */
+/* Drops a work whose launch has failed, and returns the error: the group's cause if
+ * there is one, which tells more than NCCL's error after an abort. */
 static dl_status
 give_up(dl_nccl_backend *self, dl_nccl_work *work, dl_status status)
 {
@@ -291,7 +296,7 @@ launch(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
     return DL_OK;
 }
 
-/* Before anything is sent, so that what is refused leaves the group whole. */
+/* Called before anything is sent, so that a refused call leaves the group usable. */
 static dl_status
 check_call(const dl_nccl_backend *self, const dl_device_call *call, int device)
 {
@@ -318,7 +323,7 @@ add_streams(const dl_nccl_backend *self, const dl_device_call *call, dl_nccl_wor
     return DL_OK;
 }
 
-/* The first number that there is names the work: messages have none. */
+/* Makes the work of a call, with the number of its first operation; 0 for a message. */
 static dl_status
 work_for(dl_nccl_backend *self, const dl_device_call *call, int device,
          dl_nccl_work **work)
@@ -339,7 +344,8 @@ work_for(dl_nccl_backend *self, const dl_device_call *call, int device,
     return status;
 }
 
-/* What fails from here on leaves ranks at odds with each other, for good. */
+/* A failure from here on fails the group, since its ranks may have begun different
+ * operations. */
 static dl_status
 enqueue_checked(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_work *work)
 {
@@ -375,7 +381,7 @@ enqueue_entered(dl_nccl_backend *self, const dl_device_call *call, int device,
     return DL_OK;
 }
 
-/* The device is made current for NCCL, and given back: the program may have another. */
+/* The device is made current for NCCL, and afterwards the program's is restored. */
 dl_status
 dl_nccl_enqueue(dl_device_backend *backend, const dl_device_call *call, dl_work **work)
 {

@@ -5,14 +5,14 @@
 
 typedef int (*launch_fn)(const dl_nccl_launch *launch);
 
-/* The array to be reduced by a call, which reduction, and by what factor. */
+/* The array that a call reduces, with its reduction and its factor. */
 typedef struct reduce_request {
     const dl_tensor *tensor;
     dl_reduce_op op;
     double factor;
 } reduce_request;
 
-/* A broken call in a bundle ends it; ncclGroupEnd would say the same. */
+/* Returns the result of a failed call; ncclGroupEnd would report the same. */
 #define TRY_NCCL(call)                    \
     do {                                  \
         int result_ = (call);             \
@@ -21,7 +21,8 @@ typedef struct reduce_request {
         }                                 \
     } while (0)
 
-/* What all ranks see alike, unlike the places of the blocks. */
+/* Whether all blocks have the same size.  All ranks get the same answer, unlike that to
+ * whether the blocks are contiguous. */
 static bool
 are_of_one_size(const dl_tensor *blocks, int count)
 {
@@ -35,7 +36,7 @@ are_of_one_size(const dl_tensor *blocks, int count)
     return true;
 }
 
-/* As a single call wants blocks of one size. */
+/* Whether the blocks, of equal size, are contiguous, as a single call needs them. */
 static bool
 follow_each_other(const dl_tensor *blocks, int count)
 {
@@ -50,7 +51,8 @@ follow_each_other(const dl_tensor *blocks, int count)
     return true;
 }
 
-/* Bytes, not elements: any dtype moves, and both sides agree on sizes at least. */
+/* Sends bytes and not elements, so that any dtype works and both sides state a size in
+ * bytes. */
 static int
 send_block(const dl_nccl_launch *self, const dl_tensor *block, int peer)
 {
@@ -65,8 +67,9 @@ receive_block(const dl_nccl_launch *self, const dl_tensor *block, int peer)
                                self->comm, self->stream);
 }
 
-/* An empty message would be no call on one side and maybe one on the other: both sides
- * know its size, and leave it out. */
+/* Sends `out` to and receives `in` from `peer`; either may be NULL.  Empty blocks are
+ * left out on both sides, which know the size, so that the calls of the two ranks
+ * match. */
 static int
 exchange(const dl_nccl_launch *self, const dl_tensor *out, const dl_tensor *in,
          int peer)
@@ -83,7 +86,7 @@ exchange(const dl_nccl_launch *self, const dl_tensor *out, const dl_tensor *in,
     return DL_NCCL_SUCCESS;
 }
 
-/* An empty block is known to all ranks, so all leave it out. */
+/* Left out if the block is empty, which all ranks know. */
 static int
 broadcast_block(const dl_nccl_launch *self, const void *from, const dl_tensor *to,
                 int root)
@@ -102,7 +105,7 @@ broadcast(const dl_nccl_launch *self)
     return broadcast_block(self, args->tensor.data, &args->tensor, args->root);
 }
 
-/* One broadcast for each rank where the blocks differ in size. */
+/* If the blocks differ in size, one broadcast for each rank. */
 static int
 all_gather(const dl_nccl_launch *self)
 {
@@ -124,7 +127,7 @@ all_gather(const dl_nccl_launch *self)
     return DL_NCCL_SUCCESS;
 }
 
-/* The root posts its receives in the order of ranks; all go on at the same time. */
+/* The root posts a receive for each rank; all of them run at the same time. */
 static int
 gather(const dl_nccl_launch *self)
 {
@@ -155,7 +158,7 @@ scatter(const dl_nccl_launch *self)
     return DL_NCCL_SUCCESS;
 }
 
-/* NCCL's own call needs 2.28 and equal blocks; this is what it does inside. */
+/* NCCL's own call needs 2.28 and blocks of equal size, and does the same internally. */
 static int
 all_to_all(const dl_nccl_launch *self)
 {
@@ -183,7 +186,7 @@ receive(const dl_nccl_launch *self)
     return exchange(self, NULL, &args->tensor, self->peer);
 }
 
-/* PREMUL_SUM needs an operation that carries the factor of this rank. */
+/* Prepares the reduction; PREMUL_SUM needs a custom one with this rank's factor. */
 static int
 begin_reduction(const dl_nccl_launch *self, const reduce_request *request,
                 dl_nccl_reduction *reduction)
@@ -214,7 +217,7 @@ all_reduce(const dl_nccl_launch *self)
     return result;
 }
 
-/* `to` matters on the root only. */
+/* `to` is used on the root only. */
 static int
 reduce_block(const dl_nccl_launch *self, const dl_nccl_reduction *reduction,
              const dl_tensor *from, const dl_tensor *to, int root)
@@ -240,7 +243,7 @@ reduce(const dl_nccl_launch *self)
     return result;
 }
 
-/* One reduction for each rank where the blocks differ in size. */
+/* If the blocks differ in size, one reduction for each rank. */
 static int
 reduce_blocks(const dl_nccl_launch *self, const dl_nccl_reduction *reduction)
 {
@@ -274,7 +277,7 @@ reduce_scatter(const dl_nccl_launch *self)
     return result;
 }
 
-/* What has no entry, such as a receive from any rank, NCCL cannot do. */
+/* NCCL cannot do an operation without an entry, such as a receive from any rank. */
 static const launch_fn launches[DL_OP_TYPE_COUNT] = {
     [DL_ALL_REDUCE] = all_reduce,
     [DL_BROADCAST] = broadcast,
@@ -294,7 +297,7 @@ dl_nccl_launch_op(const dl_nccl_launch *launch)
     return launches[launch->op](launch);
 }
 
-/* The blocks that are to be packed; NULL: there are none. */
+/* Returns the blocks that must be packed, or NULL if there are none. */
 static const dl_tensor *
 blocks_to_pack(const dl_nccl_launch *self)
 {
@@ -364,8 +367,9 @@ dl_nccl_launch_end(dl_nccl_launch *self, bool is_launched)
                            : status;
 }
 
-/* Eight-bit floats are added up by devices from compute capability 9.0 on.  NCCL itself
- * says so in the middle of a group of calls, which would break the communicator. */
+/* Reducing eight-bit floats needs compute capability 9.0.  It is checked here because
+ * NCCL would refuse in the middle of a group of calls, which breaks the
+ * communicator. */
 static dl_status
 check_reduction(const dl_nccl_table *nccl, const dl_cuda_table *cuda, int device,
                 dl_reduce_op op, dl_dtype dtype)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * From the arguments of an operation to NCCL's calls.  What only moves, moves as bytes,
- * so every dtype does; a reduction needs a dtype of NCCL's, or one that can be put into
- * its terms (bool, complex).  All ranks must make the same calls, so the choice between
- * calls follows from what all ranks know, the sizes of the blocks: where these differ, a
- * collective is a bundle of simpler calls, one for each rank.  Blocks of one size go in
- * one call; a rank whose own blocks lie apart has them packed for it. */
+ * Translates the arguments of an operation into NCCL's calls.  Data that is only moved
+ * is moved as bytes, so every dtype works; a reduction needs a dtype of NCCL, or one
+ * that can be expressed in it (bool, complex).  All ranks must make the same calls, so
+ * the choice of calls depends only on the sizes of the blocks, which all ranks know.
+ * Blocks of equal size take one call; a rank whose blocks are not contiguous packs them
+ * for it.  If the sizes differ, the collective is a group of simpler calls, one for
+ * each rank. */
 #ifndef DISTLITE_PG_NCCL_NCCL_LAUNCH_H
 #define DISTLITE_PG_NCCL_NCCL_LAUNCH_H
 
@@ -18,27 +19,29 @@ typedef struct dl_nccl_launch {
     const dl_cuda_table *cuda;
     void *comm;
     void *stream;
-    int rank; /* in the communicator, as the size and the peer */
+    int rank; /* in the communicator, like `size` and `peer` */
     int size;
-    int peer; /* of a message */
+    int peer; /* the other rank of a message */
     dl_op_type op;
     const void *args;
-    void *packed; /* dl_nccl_launch_begin()'s; NULL: the blocks follow each other */
+    void *packed; /* made by dl_nccl_launch_begin(); NULL if blocks need no packing */
 } dl_nccl_launch;
 
-/* Whether NCCL can carry it out on the device, before anything is sent: DL_UNSUPPORTED
- * says why not, the same on all ranks with such devices. */
+/* Checks, before anything is sent, that NCCL can carry out the operation on the device.
+ * DL_UNSUPPORTED tells why not; all ranks with such devices get the same result. */
 dl_status dl_nccl_launch_check(const dl_nccl_table *nccl, const dl_cuda_table *cuda,
                                int device, dl_op_type op, const void *args);
 
-/* Packs blocks that lie apart, in the order of the stream.  To be ended in any case. */
+/* Enqueues the packing of blocks that are not contiguous.  dl_nccl_launch_end() must
+ * follow, also after a failure. */
 dl_status dl_nccl_launch_begin(dl_nccl_launch *launch);
 
-/* Makes the calls, between ncclGroupStart and ncclGroupEnd.  NCCL's result. */
+/* Makes the calls, between ncclGroupStart and ncclGroupEnd, and returns NCCL's
+ * result. */
 int dl_nccl_launch_op(const dl_nccl_launch *launch);
 
-/* After ncclGroupEnd, once the calls are on the stream: unpacks what has come, if
- * `is_launched`. */
+/* Called after ncclGroupEnd, once the calls are on the stream: enqueues the unpacking
+ * of received blocks if `is_launched`, and frees the packed memory. */
 dl_status dl_nccl_launch_end(dl_nccl_launch *launch, bool is_launched);
 
 #endif

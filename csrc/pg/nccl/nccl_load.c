@@ -29,7 +29,7 @@ static const dl_symbol symbols[] = {
 
 static dl_nccl_table table;
 
-/* Symbols tell much, but structs change without them. */
+/* The symbols alone do not suffice: structs change without them. */
 static dl_status
 check_version(void *handle)
 {

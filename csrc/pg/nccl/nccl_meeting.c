@@ -8,8 +8,8 @@
 #include "base/interrupt.h"
 #include "pg/rank_keys.h"
 
-/* For the requests after the wait: the verdict has to be written also when the deadline
- * has passed. */
+/* Time for the requests after the wait: the verdict must be written even if the
+ * deadline has passed. */
 #define VERDICT_PATIENCE (2 * DL_SECOND)
 
 static const char all_are_here[] = "all are here";
@@ -43,8 +43,9 @@ name_of(const dl_nccl_meeting *meeting, int rank)
     return meeting->members == NULL ? rank : meeting->members[rank];
 }
 
-/* Writes the verdict, or reads the one that another rank has written before.  `status` is
- * this rank's own outcome, with the thread's error; the result is what holds for all. */
+/* Writes the verdict, or reads the one that another rank has written before.  `status`
+ * is this rank's own outcome, with the thread's error; the result is what holds for
+ * all. */
 static dl_status
 settle(const dl_nccl_meeting *meeting, dl_status status)
 {
@@ -74,7 +75,7 @@ settle(const dl_nccl_meeting *meeting, dl_status status)
     return status;
 }
 
-/* Words a timeout.  The thread's error stays if all keys are there by now. */
+/* Words a timeout.  Keeps the thread's error if all keys exist by now. */
 static dl_status
 name_absent(const dl_nccl_meeting *meeting, const dl_rank_keys *keys,
             dl_deadline deadline)
@@ -99,7 +100,7 @@ is_given_up(void *watch)
     return dl_nccl_watch_cause(watch) != DL_OK;
 }
 
-/* An abort of the group ends the wait. */
+/* Announces this rank and waits for all others; an abort of the group ends the wait. */
 static dl_status
 gather(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, const dl_rank_keys *keys,
        dl_deadline deadline, dl_nccl_id *id)
@@ -150,7 +151,7 @@ dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting, dl_deadline d
     keys.names = meeting->members;
     dl_status status = gather(watch, meeting, &keys, deadline, id);
     if (status == DL_OK && id != NULL && meeting->rank > 0) {
-        /* It is in the store already; the deadline may just have passed. */
+        /* The id is in the store already, but the deadline may just have passed. */
         status =
             take_id(meeting, keys.keys[0], dl_deadline_after(VERDICT_PATIENCE), id);
     }

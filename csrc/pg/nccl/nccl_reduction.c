@@ -19,10 +19,10 @@ enum {
     NCCL_BFLOAT16 = 9,
 };
 
-/* Since when NCCL adds up eight-bit floats. */
+/* The first version of NCCL that reduces eight-bit floats. */
 #define EIGHT_BIT_FLOATS 22400
 
-/* In NCCL's numbers plus one, so that what is not listed has none. */
+/* NCCL's numbers plus one, so that 0 means a dtype that is not listed. */
 static const struct {
     int number;
     size_t per_element;
@@ -44,7 +44,8 @@ static const struct {
     [DL_FLOAT8_E5M2] = {1 + 11, 1},
 };
 
-/* A bool is a byte of 0 or 1: its sum, a logical or, is then the larger one. */
+/* A bool is a byte of 0 or 1, so that a logical or is the maximum, and a logical and
+ * the minimum. */
 static int
 op_of_bool(dl_reduce_op op)
 {
@@ -72,11 +73,11 @@ op_of(dl_reduce_op op, dl_dtype dtype)
     }
     switch (op) {
     case DL_SUM:
-    case DL_PREMUL_SUM: /* the scale comes on top */
+    case DL_PREMUL_SUM: /* replaced by dl_nccl_reduction_scale() */
         return NCCL_SUM;
     case DL_AVG:
         return NCCL_AVG;
-    case DL_PRODUCT: /* of complex numbers it is more than that of their parts */
+    case DL_PRODUCT: /* of complex numbers, not the product of their parts */
         return is_complex ? NO_OP : NCCL_PRODUCT;
     case DL_MIN:
         return NCCL_MIN;
@@ -87,7 +88,7 @@ op_of(dl_reduce_op op, dl_dtype dtype)
     }
 }
 
-/* NCCL multiplies in the dtype itself: a factor of an integer or a bool has no place. */
+/* NCCL multiplies in the dtype itself, so integers and bools cannot have a factor. */
 static bool
 has_factor(dl_dtype dtype)
 {
@@ -130,7 +131,7 @@ dl_nccl_reduction_of(dl_reduce_op op, dl_dtype dtype)
     };
 }
 
-/* NCCL reads the factor in the dtype of the elements, before this returns. */
+/* NCCL reads the factor before op_create() returns, in the dtype of the elements. */
 int
 dl_nccl_reduction_scale(const dl_nccl_table *nccl, void *comm, double factor,
                         dl_nccl_reduction *reduction)

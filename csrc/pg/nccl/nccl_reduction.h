@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A dtype and a reduction in NCCL's terms. */
+ * Maps a dtype and a reduction to those of NCCL. */
 #ifndef DISTLITE_PG_NCCL_NCCL_REDUCTION_H
 #define DISTLITE_PG_NCCL_NCCL_REDUCTION_H
 
@@ -11,18 +11,19 @@
 typedef struct dl_nccl_reduction {
     int dtype;
     int op;
-    size_t per_element; /* numbers of `dtype` in one element: 2 of a complex one */
-    bool is_made;       /* `op` is to be given back */
+    size_t per_element; /* numbers of `dtype` in one element: 2 if it is complex */
+    bool is_made;       /* `op` must be destroyed */
 } dl_nccl_reduction;
 
-/* DL_UNSUPPORTED: the library has no way to do it. */
+/* Returns DL_UNSUPPORTED if the library cannot do the reduction. */
 dl_status dl_nccl_reduction_check(const dl_nccl_table *nccl, dl_reduce_op op,
                                   dl_dtype dtype);
 
-/* Of a pair that was checked; PREMUL_SUM is then to be scaled. */
+/* Maps a pair that was checked; PREMUL_SUM then needs dl_nccl_reduction_scale(). */
 dl_nccl_reduction dl_nccl_reduction_of(dl_reduce_op op, dl_dtype dtype);
 
-/* Makes an operation of the communicator's own, to be ended; NCCL's result. */
+/* Makes a custom operation of the communicator, which dl_nccl_reduction_end() destroys.
+ * Returns NCCL's result. */
 int dl_nccl_reduction_scale(const dl_nccl_table *nccl, void *comm, double factor,
                             dl_nccl_reduction *reduction);
 void dl_nccl_reduction_end(const dl_nccl_table *nccl, void *comm,

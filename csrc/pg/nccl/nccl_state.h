@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The backend's own state, and what works and their watch know of each other; for this
- * folder's files alone. */
+ * The backend's state, and the functions that the files of this folder share. */
 #ifndef DISTLITE_PG_NCCL_NCCL_STATE_H
 #define DISTLITE_PG_NCCL_NCCL_STATE_H
 
@@ -17,13 +16,13 @@ typedef struct dl_nccl_backend {
     int rank;
     int size;
     dl_device_options options;
-    int64_t limit; /* of every operation, from NCCL_TIMEOUT; negative: the group's */
+    int64_t limit; /* of every operation, from NCCL_TIMEOUT; negative: the call's own */
     uint32_t fork_generation;
     dl_nccl_watch *watch;
-    /* by whoever has the group's turn for devices */
-    dl_nccl_comm *comm; /* the watch's; NULL before the first operation, as each pair */
+    /* used with the group's turn for devices */
+    dl_nccl_comm *comm;   /* all ranks'; NULL until it is made, like each pair's */
     dl_nccl_comm **pairs; /* by the other rank */
-    uint64_t splits;      /* so far, of `comm` */
+    uint64_t splits;      /* how often `comm` has been split */
 } dl_nccl_backend;
 
 static inline dl_nccl_backend *
@@ -35,20 +34,21 @@ dl_nccl_self(dl_device_backend *backend)
 dl_status dl_nccl_enqueue(dl_device_backend *backend, const dl_device_call *call,
                           dl_work **work);
 
-/* Makes the communicator of all ranks, on `device`, unless there is one; DL_INVALID: it is
- * on another. */
+/* Makes the communicator of all ranks on `device`, unless there is one; DL_INVALID if
+ * that is on another device. */
 dl_status dl_nccl_connect(dl_device_backend *backend, int device, dl_deadline deadline);
 
-/* Whether the streams of the call's arrays are being captured into a graph.  DL_INVALID:
- * only some are, or the communicator's own is and they are not, or there is no
- * communicator yet, which cannot be made then. */
+/* Finds out whether the streams of the call's arrays are being captured into a graph.
+ * DL_INVALID: only some of them are; or the communicator's stream is and they are not;
+ * or they are and there is no communicator, which cannot be made during a capture. */
 dl_status dl_nccl_capture_look(const dl_nccl_backend *self, const dl_device_call *call,
                                const dl_nccl_comm *comm, bool *is_captured);
 
-/* 1: its end has come.  0: not yet.  -1: the thread's error says why it never will. */
+/* Returns 1 if the work has ended, 0 if not yet, and -1 if it has failed or timed out;
+ * the thread's last error tells why. */
 int dl_nccl_work_look(dl_nccl_work *work);
 
-/* Ends the works whose event has come. */
+/* Finishes the works whose event has completed. */
 void dl_nccl_watch_reap(dl_nccl_watch *watch);
 
 void dl_nccl_watch_unref(dl_nccl_watch *watch);

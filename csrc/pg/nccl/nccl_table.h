@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * NCCL's calls, constants and configuration in our own words, from 2.18 on.  What came
- * later may be absent from the library that is found: its entry is then NULL, and
- * whoever uses it has another way or says which version is needed. */
+ * NCCL's calls, constants and configuration, declared here so that its headers are not
+ * needed; from 2.18 on.  Later calls may be absent from the library that is found:
+ * their entries are then NULL, and the caller uses another way or names the version
+ * needed. */
 #ifndef DISTLITE_PG_NCCL_NCCL_TABLE_H
 #define DISTLITE_PG_NCCL_NCCL_TABLE_H
 
@@ -17,18 +18,19 @@ enum {
     DL_NCCL_UINT8 = 1,
     DL_NCCL_NO_COLOR = -1,
     DL_NCCL_SCALAR_ON_HOST = 1,
-    DL_NCCL_SHRINK_ABORT = 1, /* what the parent does is aborted first */
+    DL_NCCL_SHRINK_ABORT = 1, /* the parent's operations are aborted first */
 };
 
 #define DL_NCCL_OLDEST 21800
 
-/* Passed by value: really these 128 bytes. */
+/* Passed by value, so the size is part of NCCL's ABI. */
 typedef struct dl_nccl_id {
     char bytes[128];
 } dl_nccl_id;
 
-/* The layout of 2.27, whose version it always claims: an older library takes what it
- * knows of it, a newer one fills in the rest.  Unset: INT_MIN, NULL. */
+/* The layout of 2.27, and `version` always says so: an older library reads the fields
+ * that it knows, a newer one uses its defaults for the rest.  An unset field is INT_MIN
+ * or NULL. */
 typedef struct dl_nccl_config {
     size_t size;
     unsigned magic;
@@ -52,7 +54,7 @@ _Static_assert(sizeof(dl_nccl_config) == 72, "fixed by NCCL 2.27");
 #define DL_NCCL_CONFIG_MAGIC 0xcafebeefu
 #define DL_NCCL_CONFIG_VERSION 22703
 
-/* p: data, z: count, t: dtype, o: reduction, r: root or peer, c: communicator, s: stream */
+/* A field of the table, the symbol, and its return and argument types. */
 #define DL_NCCL_SYMBOLS(X)                                                           \
     X(get_version, ncclGetVersion, int, (int *))                                     \
     X(get_unique_id, ncclGetUniqueId, int, (dl_nccl_id *))                           \
@@ -95,14 +97,14 @@ typedef struct dl_nccl_table {
     int version; /* 22703 for 2.27.3 */
 } dl_nccl_table;
 
-/* The library, loaded once; DL_NOT_FOUND or DL_UNSUPPORTED says what is missing.  Needs
- * neither driver nor device. */
+/* Loads the library, once.  The text of DL_NOT_FOUND or DL_UNSUPPORTED names what is
+ * missing.  Needs neither driver nor device. */
 dl_status dl_nccl_load(const dl_nccl_table **table);
 
-/* All fields unset. */
+/* Initialises a configuration with all fields unset. */
 void dl_nccl_config_init(dl_nccl_config *config);
 
-/* The library's number as its parts, "2.27.3". */
+/* Writes the library's version number as "2.27.3". */
 void dl_nccl_version_text(int version, char *text, size_t size);
 
 #endif

@@ -11,30 +11,30 @@
 #include "pg/arguments.h"
 #include "pg/nccl/nccl_state.h"
 
-/* Works under way are looked at this often: at first as soon as anybody could care, then
- * less, so that a long operation costs nothing. */
+/* Works in progress are polled at intervals that grow from LOOK_EVERY to LOOK_LAZILY,
+ * so that the end of a short one is seen soon and a long one costs nothing. */
 #define LOOK_EVERY DL_MILLISECOND
 #define LOOK_LAZILY (20 * DL_MILLISECOND)
 
-/* So often the group's other side is asked whether a rank is lost, for which an operation
- * waits.  What the rank had done before may still end the operation, for a moment. */
+/* How often the group's side for the CPU is asked whether an awaited rank is lost, and
+ * how long after that the group fails: what the rank had sent before may still complete
+ * the operation. */
 #define ASK_EVERY (100 * DL_MILLISECOND)
 #define LOST_GRACE (500 * DL_MILLISECOND)
 
-/* What an orderly end gives works and communicators to end in, and a failing one the
- * communicators. */
+/* How long an orderly end waits for the works, and any teardown for NCCL. */
 #define GRACE (5 * DL_SECOND)
 
-/* All groups of the process, their one thread and their one lock.  The thread ends with
- * the last group.  Whoever has a family's turn may take the lock; whoever has the lock
- * only tries for a turn. */
+/* The watches of all groups of the process, with one thread and one lock.  The thread
+ * ends with the last group.  Lock order: a thread with a family's turn may take the
+ * lock; a thread with the lock must not wait for a turn, only try to take it. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     dl_list groups;
     bool is_running;
-    bool is_asleep; /* the thread, for longer than LOOK_EVERY */
-    bool is_woken;  /* since it fell asleep */
+    bool is_asleep; /* the thread sleeps for longer than LOOK_EVERY */
+    bool is_woken;  /* wake_locked() was called since the thread last began to wait */
 } all = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void
@@ -60,8 +60,9 @@ has_member(const dl_nccl_watch *self, const dl_nccl_family *family)
 
 static void fail_locked(dl_nccl_watch *self, const dl_error *cause);
 
-/* NCCL's abort of one communicator ends the kernels of all that share its resources, whose
- * results are then garbage. */
+/* Fails the other groups that have communicators of the family: NCCL's abort of one
+ * ends the kernels of all that share its resources, and leaves their results
+ * undefined. */
 static void
 fail_relatives_locked(dl_nccl_watch *self, const dl_nccl_family *family)
 {
@@ -80,7 +81,7 @@ fail_relatives_locked(dl_nccl_watch *self, const dl_nccl_family *family)
     }
 }
 
-/* The first cause is the one that counts: what follows are its consequences. */
+/* Sets the group's cause, unless it has one: later failures follow from the first. */
 static void
 fail_locked(dl_nccl_watch *self, const dl_error *cause)
 {
@@ -98,7 +99,7 @@ fail_locked(dl_nccl_watch *self, const dl_error *cause)
     wake_locked();
 }
 
-/* Moves the works that have ended from one list to another; notes the first failure. */
+/* Moves works that have ended to `ended`, and fails the group at the first failure. */
 static void
 sort_works_locked(dl_nccl_watch *self, dl_list *ended)
 {
@@ -121,8 +122,8 @@ sort_works_locked(dl_nccl_watch *self, dl_list *ended)
     }
 }
 
-/* While anybody captures a graph, asking for an event would spoil it, unless the thread
- * says that it knows what it does. */
+/* Sorts the works in relaxed capture mode, since in the default mode querying an event
+ * invalidates any capture that a thread has begun. */
 static void
 sort_locked(dl_nccl_watch *self, dl_list *ended)
 {
@@ -140,7 +141,8 @@ sort_locked(dl_nccl_watch *self, dl_list *ended)
     dl_cuda_leave(self->cuda, device, previous);
 }
 
-/* Without the lock: whoever hears of it may come back here. */
+/* Finishes the works, with `cause` unless it is NULL.  Called without the lock, since
+ * notices of the works may call into this file. */
 static void
 finish_all(dl_list *works, const dl_error *cause)
 {
@@ -152,7 +154,8 @@ finish_all(dl_list *works, const dl_error *cause)
     }
 }
 
-/* The works go with the cause of the group, which is fixed by now. */
+/* Fails all works with the group's cause, which is fixed by now.  Drops the lock
+ * meanwhile. */
 static void
 fail_works_locked(dl_nccl_watch *self)
 {
@@ -182,8 +185,9 @@ dl_nccl_watch_reap(dl_nccl_watch *self)
     finish_all(&ended, NULL);
 }
 
-/* One that a thread is inside of is left alone: it may not be used by two, and that thread
- * will see its errors. */
+/* Returns the communicator's error, DL_NCCL_SUCCESS for none.  If another thread is
+ * inside it, it is not asked: only one thread may use it, and that one sees its
+ * errors. */
 static int
 ask_for_error(const dl_nccl_watch *self, const dl_nccl_comm *comm)
 {
@@ -198,7 +202,8 @@ ask_for_error(const dl_nccl_watch *self, const dl_nccl_comm *comm)
     return error == DL_NCCL_IN_PROGRESS ? DL_NCCL_SUCCESS : error;
 }
 
-/* Errors of the network come to light here, often long before the deadline. */
+/* Fails the group if a communicator has an error, such as one of the network; often
+ * long before the deadline. */
 static void
 look_at_comms_locked(dl_nccl_watch *self)
 {
@@ -219,8 +224,8 @@ look_at_comms_locked(dl_nccl_watch *self)
     }
 }
 
-/* Aborted ones have to go before the works fail: until then the device may write to the
- * arrays of these. */
+/* The teardown's thread.  Aborted communicators are freed before the works fail, since
+ * until then the device may write to the arrays of these. */
 static void *
 tear_down(void *argument)
 {
@@ -246,7 +251,8 @@ tear_down(void *argument)
     return NULL;
 }
 
-/* With a cause, or with no works left. */
+/* Starts the teardown of a group that has a cause or no works left.  May drop the
+ * lock. */
 static void
 begin_teardown_locked(dl_nccl_watch *self)
 {
@@ -285,7 +291,8 @@ look_at_leaving_locked(dl_nccl_watch *self)
     }
 }
 
-/* One look at one group; true: the lock was dropped, and the list may have changed. */
+/* Handles one group.  Returns true if the lock was dropped, so that the list of groups
+ * may have changed. */
 static bool
 look_at_group_locked(dl_nccl_watch *self, dl_list *ended)
 {
@@ -310,7 +317,8 @@ look_at_group_locked(dl_nccl_watch *self, dl_list *ended)
     return false;
 }
 
-/* Those that are over leave the list.  Returns whether anything was found to do. */
+/* Handles all groups and removes those that are over; drops the lock meanwhile.
+ * Returns whether anything happened. */
 static bool
 look_at_all_locked(void)
 {
@@ -344,7 +352,7 @@ is_waiting_locked(const dl_nccl_watch *self)
            && (!dl_list_is_empty(&self->works) || !dl_list_is_empty(&self->expected));
 }
 
-/* The ranks that are waited for, each once; any, where there are more than fit. */
+/* The awaited ranks, each once; DL_ANY_RANK alone if there are more than fit. */
 #define AWAITED_LIMIT 16
 
 typedef struct awaited {
@@ -384,7 +392,8 @@ awaited_locked(const dl_nccl_watch *self)
     return found;
 }
 
-/* The thread's error says which rank is lost. */
+/* Fails the group, or only logs if it is lenient.  The thread's last error names the
+ * lost rank. */
 static void
 fail_lost_locked(dl_nccl_watch *self)
 {
@@ -405,8 +414,9 @@ fail_lost_locked(dl_nccl_watch *self)
     self->lost = NULL;
 }
 
-/* The lock is dropped meanwhile: the answer takes the group's, under which this one is
- * taken by those who abort it. */
+/* Asks whether awaited ranks are lost, and fails the group if one has been for
+ * LOST_GRACE.  Drops the lock meanwhile: `lost` takes the group's lock, and a thread
+ * that aborts the group takes this lock while it has the group's. */
 static void
 ask_locked(dl_nccl_watch *self)
 {
@@ -449,7 +459,7 @@ find_due_locked(void)
     return NULL;
 }
 
-/* Those that have begun to wait a while ago: most works end before. */
+/* Asks for all groups that wait for ranks and have not asked for ASK_EVERY. */
 static void
 ask_all_locked(void)
 {
@@ -478,7 +488,7 @@ is_idle_locked(void)
     return true;
 }
 
-/* For at most a pause, or as long as there is nothing to look at. */
+/* Waits for `pause` at most, or until it is woken if there is nothing to poll. */
 static void
 wait_locked(int64_t pause)
 {
@@ -494,7 +504,7 @@ wait_locked(int64_t pause)
     all.is_asleep = false;
 }
 
-/* Looks more and more rarely while nothing happens, and often again once it does. */
+/* The watching thread: polls at intervals that grow while nothing happens. */
 static void *
 run(void *unused)
 {
@@ -554,8 +564,8 @@ join_locked(dl_nccl_watch *self)
     return DL_OK;
 }
 
-/* A forked child has neither the thread nor its groups, and the lock may have been held
- * by a thread that it lacks. */
+/* Resets `all` in a forked child, where the thread does not exist and the lock may have
+ * been held by another thread. */
 static void
 forget_parent(void)
 {
@@ -636,7 +646,8 @@ dl_nccl_watch_met(dl_nccl_expected *expected)
     pthread_mutex_unlock(&all.lock);
 }
 
-/* The cause of a failure says more than that the group is closed. */
+/* The cause of a failure has precedence: it tells more than that the group is
+ * closed. */
 static dl_status
 admit_locked(dl_nccl_watch *self)
 {
@@ -664,7 +675,8 @@ dl_nccl_watch_cause(dl_nccl_watch *self)
     return status;
 }
 
-/* One that comes too late is aborted: its peers are being told the same. */
+/* A communicator that is made after the group has failed is aborted, as its peers do
+ * with theirs. */
 dl_status
 dl_nccl_watch_comm(dl_nccl_watch *self, dl_nccl_comm *comm)
 {
@@ -684,7 +696,8 @@ dl_nccl_watch_comm(dl_nccl_watch *self, dl_nccl_comm *comm)
     return DL_OK;
 }
 
-/* Once the teardown has begun, nobody can tell when NCCL is done with it: it stays. */
+/* Once the teardown has begun it is not known when NCCL is done with the communicator,
+ * which then stays allocated. */
 void
 dl_nccl_watch_orphan(dl_nccl_watch *self, dl_nccl_comm *comm)
 {
@@ -753,7 +766,7 @@ void
 dl_nccl_watch_fail(dl_nccl_watch *self, const dl_error *cause)
 {
     pthread_mutex_lock(&all.lock);
-    /* One that leaves has its grace, and then a cause of its own. */
+    /* A group that is being closed gets its grace period, and then its own cause. */
     if (!self->is_leaving) {
         fail_locked(self, cause);
     }
@@ -775,7 +788,7 @@ dl_nccl_watch_leave(dl_nccl_watch *self)
 void
 dl_nccl_watch_free(dl_nccl_watch *self)
 {
-    /* The works' grace, and as much for the communicators. */
+    /* One grace period for the works, and one for the communicators. */
     dl_deadline deadline = dl_deadline_after(2 * GRACE);
 
     dl_nccl_watch_leave(self);

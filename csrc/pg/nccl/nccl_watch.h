@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Everything of one group that is under way on a device, and the process's one thread that
- * watches all groups: it ends works whose event has come, and at the first failure of a
- * group (an operation past its deadline, an error of a communicator, a rank that the group's
- * other side knows to be lost) it has the group torn down.  That happens on a thread of its own, since NCCL may hang in it: communicators are
- * aborted, and then the works fail with one cause, because until the abort the device may
- * still write to their arrays.  An orderly end waits for the works first.  Nobody waits
- * for a teardown longer than a grace.
+ * The watch of a group: its communicators and the works in progress on its device.  One
+ * thread of the process watches all groups.  It finishes works whose event has
+ * completed, and starts a group's teardown at its first failure: an operation past its
+ * deadline, an error of a communicator, or a rank that the group's side for the CPU
+ * knows to be lost.  The teardown runs on a thread of its own, since NCCL may hang in
+ * it.  It first aborts the communicators and then fails the works with one cause,
+ * because until the abort the device may still write to their arrays.  An orderly end
+ * waits for the works first.  No call waits for a teardown longer than a grace period.
  *
- * A work is watched from before its launch: a launch that connects blocks until the other
- * ranks have come, and its deadline counts meanwhile. */
+ * A work is watched from before its launch: a launch that connects blocks until the
+ * other ranks have come, and its deadline counts meanwhile. */
 #ifndef DISTLITE_PG_NCCL_NCCL_WATCH_H
 #define DISTLITE_PG_NCCL_NCCL_WATCH_H
 
@@ -19,9 +20,9 @@
 #include "pg/nccl/nccl_table.h"
 #include "pg/work.h"
 
-/* Communicators that share NCCL's resources, which is one alone unless it was split with
- * split_share.  Only one thread at a time may be inside any of them, and aborting one
- * aborts them all. */
+/* The communicators that share NCCL's resources: a single one, unless it was split with
+ * split_share or shrunk with shrink_share.  Only one thread at a time may be inside any
+ * of them (`turn`), and aborting one aborts all. */
 typedef struct dl_nccl_family {
     atomic_uint references;
     dl_lane turn;
@@ -30,25 +31,25 @@ typedef struct dl_nccl_family {
 /* One communicator and the stream that its operations run on. */
 typedef struct dl_nccl_comm {
     atomic_uint references;
-    dl_list node;     /* guarded by the watch's lock once it is watched, as the next */
+    dl_list node;     /* the next three are guarded by the watch's lock once watched */
     bool is_reported; /* its error has been logged */
-    bool is_waiting;  /* NCCL may still store `handle`: not to be used yet */
+    bool is_waiting;  /* NCCL may still store `handle`, which must not be used yet */
     dl_nccl_family *family;
     void *handle;
     void *stream;
     int device;
-    int rank; /* in the communicator, as the size */
+    int rank; /* in the communicator, like `size` */
     int size;
 } dl_nccl_comm;
 
 typedef struct dl_nccl_watch {
-    atomic_uint references; /* the backend's, the thread's, a teardown's, each work's */
+    atomic_uint references; /* of backend, watching thread, teardown, each work */
     /* fixed after init */
     const dl_nccl_table *nccl;
     const dl_cuda_table *cuda;
     char *label;     /* "group 0, rank 1 of 2" */
     bool is_lenient; /* failures are logged, and nothing is aborted */
-    /* guarded by the lock that all watches of the process have in common */
+    /* guarded by the lock that all watches of the process share */
     dl_list node;
     dl_list works;
     dl_list comms;
@@ -56,114 +57,124 @@ typedef struct dl_nccl_watch {
     dl_error cause; /* fixed once has_cause */
     bool is_leaving;
     int64_t leave_by;
-    bool is_suspended; /* events do not count: NCCL is about to abort the operations */
+    bool is_suspended; /* events are ignored: NCCL is about to abort the operations */
     bool has_graphs;   /* a graph holds operations of a communicator */
     bool is_torn;      /* the teardown has begun */
-    int64_t fail_by;   /* when works fail though the teardown still hangs */
-    bool is_over;      /* the teardown has let go of everything */
-    dl_list expected;  /* ranks that somebody waits for outside of NCCL */
-    dl_status (*lost)(void *context, int rank); /* as a dl_backend's; NULL: not known */
+    int64_t fail_by;   /* when works fail even if the teardown still hangs */
+    bool is_over;      /* the teardown is complete */
+    dl_list expected;  /* ranks that a thread waits for without a work */
+    dl_status (*lost)(void *context, int rank); /* as dl_backend_ops.lost, or NULL */
     void *context;
     bool is_asking; /* `lost` is being called */
     int64_t ask_after;
-    int64_t lost_since; /* a rank that is waited for is lost; 0: none */
+    int64_t lost_since; /* since when an awaited rank is known to be lost; 0: none is */
 } dl_nccl_watch;
 
-/* Of who waits for other ranks where there is no work yet. */
+/* An entry of a thread that waits for other ranks without a work. */
 typedef struct dl_nccl_expected {
     dl_list node;
     int peer; /* -1: any */
 } dl_nccl_expected;
 
-/* An operation, or several in one, whose end an event tells.  One that was captured into
- * a graph is done at once: the graph has it, and may run it any number of times. */
+/* An operation, or a batch of them, whose end is told by an event.  One that is
+ * captured into a graph is done at once: the graph may run it any number of times. */
 typedef struct dl_nccl_work {
     dl_work work;
-    dl_list node;     /* guarded by the watch's lock, as the next two */
+    dl_list node;     /* guarded by the watch's lock, like the next two */
     bool is_watched;  /* in the watch's list */
     bool is_launched; /* the event has been recorded */
     dl_nccl_watch *watch;
     void *event;
-    void **streams; /* those its arrays are ordered by, each once; fixed once begun */
+    void **streams; /* the streams of its arrays, each once; fixed once begun */
     size_t stream_count;
     int device;
     bool is_captured;
-    int peer; /* the other rank of a message alone; -1: all take part */
+    int peer; /* the other rank of a single message; -1: all ranks take part */
     dl_deadline deadline;
 } dl_nccl_work;
 
-/* Takes `label`, also on failure. */
+/* Makes a watch and takes `label`, also on failure; a NULL label is DL_NO_MEMORY. */
 dl_status dl_nccl_watch_new(const dl_nccl_table *nccl, const dl_cuda_table *cuda,
                             char *label, dl_nccl_watch **watch);
 
-/* Before the first work: whom to ask whether ranks are lost.  Works that wait for one that
- * is are failed after a moment.  Not called after dl_nccl_watch_free(). */
+/* Sets the function that tells whether ranks are lost; to be called before the first
+ * work.  The group fails a moment after it has reported a rank that a work waits for.
+ * `lost` is not called after dl_nccl_watch_free(). */
 void dl_nccl_watch_ask(dl_nccl_watch *watch, dl_status (*lost)(void *context, int rank),
                        void *context);
 
-/* Between the two, the same holds for who waits for `expected`, without a work. */
+/* Between the two calls the group also fails when the rank of `expected` is lost,
+ * although no work waits for it yet. */
 void dl_nccl_watch_expect(dl_nccl_watch *watch, dl_nccl_expected *expected);
 void dl_nccl_watch_met(dl_nccl_expected *expected);
 
-/* DL_OK, or the cause of the failure that ended it. */
+/* Returns DL_OK while operations may begin; otherwise the cause of the group's failure,
+ * or DL_CLOSED if it is being closed. */
 dl_status dl_nccl_watch_admit(dl_nccl_watch *watch);
 
-/* The same, but one that is being closed still works. */
+/* Returns the cause of the group's failure, or DL_OK if there is none, also while the
+ * group is being closed. */
 dl_status dl_nccl_watch_cause(dl_nccl_watch *watch);
 
-/* Watches the communicator, with a reference of its own.  On failure the communicator is
- * aborted, and the caller's reference gone. */
+/* Watches the communicator, with a reference of its own.  On failure it aborts the
+ * communicator and drops the caller's reference. */
 dl_status dl_nccl_watch_comm(dl_nccl_watch *watch, dl_nccl_comm *comm);
 
-/* Takes one that NCCL may still be making out of another of this watch: it is freed after
- * that one, since NCCL stores the handle as long as the other lives. */
+/* Takes a communicator that NCCL may still be making from another one of this watch.
+ * It is freed after that one, since NCCL may store its handle as long as the other
+ * exists. */
 void dl_nccl_watch_orphan(dl_nccl_watch *watch, dl_nccl_comm *comm);
 
-/* From now on no work ends well: the communicator is about to be aborted, which lets the
- * events of unfinished operations come.  dl_nccl_watch_fail() has to follow. */
+/* From now on no work succeeds: the communicator is about to be aborted, which
+ * completes the events of unfinished operations.  dl_nccl_watch_fail() must follow. */
 void dl_nccl_watch_suspend(dl_nccl_watch *watch);
 
-/* From now on a graph holds operations of its communicators. */
+/* Notes that a graph holds operations of the group's communicators. */
 void dl_nccl_watch_graph(dl_nccl_watch *watch);
 
-/* A work that nobody watches yet; two references, of which dl_nccl_watch_begin() takes
- * one. */
+/* Makes a work that is not watched yet.  The caller owns two references, of which
+ * dl_nccl_watch_begin() takes one. */
 dl_status dl_nccl_work_new(dl_nccl_watch *watch, dl_op_type op, int device,
                            dl_nccl_work **work);
 dl_status dl_nccl_work_add_stream(dl_nccl_work *work, void *stream);
-void dl_nccl_work_drop(dl_nccl_work *work); /* both references */
+void dl_nccl_work_drop(dl_nccl_work *work); /* drops both references */
 
-/* Before its launch: the deadline counts from now on.  On failure both references are
- * still the caller's. */
+/* Watches the work, to be called before its launch: the deadline counts from now on.
+ * On failure both references stay the caller's. */
 dl_status dl_nccl_watch_begin(dl_nccl_work *work);
 
-/* After its launch: its event is recorded. */
+/* To be called after the launch, when the work's event has been recorded. */
 void dl_nccl_watch_launched(dl_nccl_work *work);
 
-/* Instead: nobody watches it any more, and both references are the caller's again.
- * False: it has been failed meanwhile, and only one is. */
+/* Ends the watching of a work that was not launched, or was captured.  Returns true
+ * when both references are the caller's again, and false when the work has been failed
+ * meanwhile and only one is. */
 bool dl_nccl_watch_retract(dl_nccl_work *work);
 
-/* "all_reduce #7 on cuda:0". */
+/* Writes "all_reduce #7 on cuda:0". */
 #define DL_NCCL_WORK_TEXT_SIZE 80
 void dl_nccl_work_describe(const dl_nccl_work *work, char *text, size_t size);
 
-/* Fails everything; idempotent, without waiting, from any thread. */
+/* Fails the group and all its works with `cause`.  Idempotent; does not block; any
+ * thread.  Does nothing while the group is being closed. */
 void dl_nccl_watch_fail(dl_nccl_watch *watch, const dl_error *cause);
 
-/* No more works come: those under way get a grace to end in. */
+/* Begins the orderly end: no more works are admitted, and those in progress get a grace
+ * period in which to end. */
 void dl_nccl_watch_leave(dl_nccl_watch *watch);
 
-/* The backend's reference; waits for the teardown's end within the grace.  Where a graph
- * holds operations, NCCL keeps the communicator until the graph is destroyed, and the
- * teardown goes on by itself. */
+/* Drops the backend's reference, after waiting for the end of the teardown for at most
+ * its grace period.  If a graph holds operations, it does not wait for the
+ * communicators: NCCL keeps these until the graph is destroyed, and the teardown goes
+ * on by itself. */
 void dl_nccl_watch_free(dl_nccl_watch *watch);
 
-/* "ncclAllReduce: unhandled cuda error (result 1): ..." as a DL_BACKEND. */
+/* Maps NCCL's result to DL_OK, or to DL_BACKEND with a text such as "ncclAllReduce:
+ * unhandled cuda error (result 1): ...". */
 dl_status dl_nccl_check(const dl_nccl_table *nccl, int result, const char *call);
 
-/* Frees what is NCCL's and the device's of a communicator, and drops a reference; may hang
- * with NCCL. */
+/* Frees the resources of NCCL and of the device, and drops a reference.  May hang in
+ * NCCL. */
 void dl_nccl_comm_free(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted);
 
 #endif

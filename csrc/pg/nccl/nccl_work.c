@@ -6,7 +6,8 @@
 #include "base/thread.h"
 #include "pg/nccl/nccl_state.h"
 
-/* Between two looks of a thread that wants the end of a work. */
+/* A thread that waits for a work polls at intervals that grow from LOOK_EVERY to
+ * LOOK_LAZILY. */
 #define LOOK_EVERY (50 * INT64_C(1000))
 #define LOOK_LAZILY (2 * DL_MILLISECOND)
 
@@ -22,7 +23,7 @@ poll_work(dl_work *work)
     dl_nccl_watch_reap(work_of(work)->watch);
 }
 
-/* Blocks the host; callers that only need the order of streams do not come here. */
+/* Blocks the calling thread; order_work() is enough to order streams. */
 static dl_status
 wait_work(dl_work *work, dl_deadline deadline)
 {
@@ -41,8 +42,9 @@ wait_work(dl_work *work, dl_deadline deadline)
     }
 }
 
-/* Of a work that is done there is nothing left to wait for, but maybe a failure to
- * tell; its watch may be gone by then.  In a graph, it is the order that counts. */
+/* Orders the streams after the work's event.  For a work that is done, whose group may
+ * be torn down by now, only its result is left to return.  A captured one is done from
+ * the start, and its event orders the streams within the graph. */
 static dl_status
 order_streams(dl_nccl_work *self, void *const *streams, size_t count)
 {
@@ -74,7 +76,7 @@ order_arrays(dl_work *work)
     return order_streams(self, self->streams, self->stream_count);
 }
 
-/* On whatever thread drops the last reference; destroying an event waits for nothing. */
+/* May run on any thread, since destroying an event does not block. */
 static void
 free_work(dl_work *work)
 {
@@ -163,12 +165,11 @@ dl_nccl_work_describe(const dl_nccl_work *work, char *text, size_t size)
     snprintf(text, size, "%s%s on cuda:%d", name, number, work->device);
 }
 
-/* 1: its end has come.  0: not yet.  -1: the thread's error says why it never will. */
 int
 dl_nccl_work_look(dl_nccl_work *work)
 {
     const dl_nccl_watch *watch = work->watch;
-    /* An event that has not been recorded would say that it has come. */
+    /* An event that has not been recorded counts as completed. */
     int result =
         work->is_launched ? watch->cuda->event_query(work->event) : DL_CUDA_NOT_READY;
 
@@ -176,7 +177,7 @@ dl_nccl_work_look(dl_nccl_work *work)
         return 1;
     }
     if (result == DL_CUDA_NOT_READY && work->is_launched) {
-        /* Some versions remember it as the thread's last error. */
+        /* Some versions keep DL_CUDA_NOT_READY as the thread's last error: clear it. */
         watch->cuda->last_error();
     }
     if (result == DL_CUDA_NOT_READY && !dl_deadline_passed(work->deadline)) {
