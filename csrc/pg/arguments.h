@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The arguments of each operation as one plain struct per collective.  Tensors may have
- * any strides.  A list of blocks has one entry per rank of the group, all of one dtype;
- * the blocks of the "single" forms are views into one array (tensor/blocks.h).  Outputs
- * must not share memory with each other or with inputs, with one exception: a rank's
- * own block may be the same view in the input and the output, and is then left where it
- * is. */
+ * The arguments of each operation as one plain struct per collective.  Tensors may
+ * have any strides.  A list of blocks has one entry per rank of the group, all of one
+ * dtype; the blocks of the "single" forms are views into one array (tensor/blocks.h).
+ * Outputs must not share memory with each other or with inputs, with one exception: a
+ * rank's own block may be the same view in the input and the output, and is then left
+ * where it is. */
 #ifndef DISTLITE_PG_ARGUMENTS_H
 #define DISTLITE_PG_ARGUMENTS_H
 
@@ -60,8 +60,8 @@ typedef struct dl_reduce_scatter_args {
     double factor;
 } dl_reduce_scatter_args;
 
-/* Blocks may differ in size; the block that one rank sends has the size that the other
- * expects. */
+/* Blocks may differ in size; the block that one rank sends has the size that
+ * the other expects. */
 typedef struct dl_all_to_all_args {
     const dl_tensor *inputs;  /* by destination */
     const dl_tensor *outputs; /* by source */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The interface between a group and the engine that moves its data, with one function
- * pointer per collective.  A NULL entry means that the backend lacks the operation;
- * collectives.c words that error.  A backend that returns DL_UNSUPPORTED promises that
- * it has sent nothing and that all ranks get the same status, so the group stays
- * usable. */
+ * The interface between a group and the engine that moves its data, with one
+ * function pointer per collective.  A NULL entry means that the backend lacks the
+ * operation; collectives.c words that error.  A backend that returns DL_UNSUPPORTED
+ * promises that it has sent nothing and that all ranks get the same status, so the
+ * group stays usable. */
 #ifndef DISTLITE_PG_BACKEND_H
 #define DISTLITE_PG_BACKEND_H
 
@@ -38,8 +38,8 @@ typedef struct dl_op_context {
     const dl_guard *guard;
 } dl_op_context;
 
-/* Checks that the arrays are still where they were; the error of a failure names the
- * operation. */
+/* Checks that the arrays are still where they were; the error of a failure
+ * names the operation. */
 static inline dl_status
 dl_op_look_again(const dl_op_context *op)
 {
@@ -91,8 +91,8 @@ typedef struct dl_backend_ops {
     /* Wakes all waiters, which fail with `cause`, and tells the peers that need this
      * rank.  Local, bounded and idempotent; may be called from any thread. */
     void (*abort)(dl_backend *, const dl_error *cause);
-    /* The same for an orderly end: peers that still need this rank are told that it
-     * left. */
+    /* The same for an orderly end: peers that still need this rank are told
+     * that it left. */
     void (*leave)(dl_backend *);
     /* Called after abort or leave: this rank will make no more groups out of this one,
      * and the ranks that wait for it in a group that it has not made are told.
@@ -106,9 +106,9 @@ typedef struct dl_backend_ops {
 /* Embedded first in every backend. */
 struct dl_backend {
     const dl_backend_ops *ops;
-    /* An operation on fewer bytes takes a few microseconds if no rank is late, and
-     * calls dl_blocking_begin() otherwise.  0 if no operation does; fixed after
-     * init. */
+    /* An operation on fewer bytes takes a few microseconds if no rank is
+     * late, and calls dl_blocking_begin() otherwise.  0 if no operation does;
+     * fixed after init. */
     size_t brief;
     bool spans_hosts; /* some ranks may be on other hosts; fixed after init */
     /* Passed to the groups made out of this one, unless NULL; fixed after init. */
@@ -126,8 +126,8 @@ typedef struct dl_backend_options {
      * meet anew; otherwise NULL. */
     dl_backend_origin *origin;
     const int *origin_ranks; /* by rank */
-    /* The name of that group if renouncing it renounces this one as well; otherwise
-     * NULL. */
+    /* The name of that group if renouncing it renounces this one as
+     * well; otherwise NULL. */
     const char *family;
 } dl_backend_options;
 

@@ -62,9 +62,9 @@ prepare(void)
     pthread_atfork(NULL, NULL, forget_parent);
 }
 
-/* Returns the calling thread's entry, and lists it first if necessary.  Returns NULL if
- * the end of the thread could not be noticed; the thread then counts as one that never
- * waits. */
+/* Returns the calling thread's entry, and lists it first if necessary.  Returns
+ * NULL if the end of the thread could not be noticed; the thread then counts as one
+ * that never waits. */
 static entry *
 own_entry(void)
 {

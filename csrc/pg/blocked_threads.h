@@ -14,15 +14,15 @@
 #include "pg/recording.h"
 #include "pg/wait_graph.h"
 
-/* Called between two slices by a thread that waits in the operation of `record`, which
- * is NULL if not recorded.  `awaited` are the ranks of the group that the operation
- * waits for; NULL for a message, which waits for its peer.  The operation fails at
- * `deadline`. */
+/* Called between two slices by a thread that waits in the operation of `record`,
+ * which is NULL if not recorded.  `awaited` are the ranks of the group that the
+ * operation waits for; NULL for a message, which waits for its peer.  The operation
+ * fails at `deadline`. */
 void dl_blocked_look(const dl_record *record, const dl_awaited *awaited,
                      dl_deadline deadline);
 
-/* The same for a thread that waits for its turn in `lane`, or for one of the lane's
- * jobs. */
+/* The same for a thread that waits for its turn in `lane`, or for one of
+ * the lane's jobs. */
 void dl_blocked_look_at_lane(const void *lane);
 
 /* Called after the wait, whatever its outcome; may be called repeatedly. */
@@ -32,8 +32,8 @@ void dl_blocked_end(void);
  * behalf of the program. */
 void dl_blocked_disown(void);
 
-/* The wait of one thread, in a record or at a lane; neither is set if it does not
- * wait. */
+/* The wait of one thread, in a record or at a lane; neither is set if it
+ * does not wait. */
 typedef struct dl_blocked_thread {
     uint64_t id; /* of the wait; 0 if the thread does not wait */
     int64_t since;

@@ -53,8 +53,8 @@ dl_check_describe(const dl_tensor *tensor, dl_fingerprint *fingerprint)
     fingerprint->detail = tensor->opaque_code;
 }
 
-/* Only numbers are reduced, and their description leaves `detail` free for the
- * reduction. */
+/* Only numbers are reduced, and their description leaves `detail` free
+ * for the reduction. */
 dl_status
 dl_check_reduction(const dl_tensor *tensor, dl_reduce_op op,
                    dl_fingerprint *fingerprint)

@@ -61,8 +61,8 @@ check_own_pieces(const dl_group *group, const dl_pieces *inputs,
     return DL_OK;
 }
 
-/* Checks that the own block of the output fits that of the input, from which it is
- * copied. */
+/* Checks that the own block of the output fits that of the input, from which
+ * it is copied. */
 static dl_status
 check_own(const dl_group *group, const side *inputs, const side *outputs,
           const dl_fingerprint *fingerprint)
@@ -129,8 +129,8 @@ check_outputs_apart(const side *outputs, const dl_fingerprint *fingerprint)
     return DL_OK;
 }
 
-/* Checks that inputs and outputs share no memory.  Only a rank's own block may be in
- * place. */
+/* Checks that inputs and outputs share no memory.  Only a rank's own block may
+ * be in place. */
 static dl_status
 check_apart(const dl_group *group, const side *inputs, const side *outputs,
             const dl_fingerprint *fingerprint)
@@ -193,9 +193,9 @@ check_even(const side *blocks, const dl_fingerprint *fingerprint)
     return DL_OK;
 }
 
-/* Returns a tensor that stands for all blocks, for operations in which every rank knows
- * all sizes; sets the fingerprint's op and hash of sizes if they are uneven or in
- * pieces. */
+/* Returns a tensor that stands for all blocks, for operations in which every rank
+ * knows all sizes; sets the fingerprint's op and hash of sizes if they are uneven
+ * or in pieces. */
 static dl_tensor
 whole_of_blocks(const side *blocks, dl_op_type uneven, dl_op_type coalesced,
                 dl_fingerprint *fingerprint)

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The collectives of a group: checks a call, takes the group's turn or queues the call
+ * as a job of its lane, and runs it in the backend. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -203,9 +206,9 @@ static const kind kinds[DL_OP_TYPE_COUNT] = {
     [DL_SCATTER_OBJECTS] = {dl_check_objects, call_all_gather},
 };
 
-/* Checks the arrays once more before the operation starts.  After a failure the backend
- * is aborted, so that the other ranks, which make the same call, do not wait for this
- * one. */
+/* Checks the arrays once more before the operation starts.  After a failure the
+ * backend is aborted, so that the other ranks, which make the same call, do not wait
+ * for this one. */
 static dl_status
 look_again(const operation *self)
 {
@@ -355,8 +358,8 @@ release_queued(dl_job *job)
     dl_work_unref(&self->work);
 }
 
-/* Makes a queued operation with two references to its work, the caller's and the
- * lane's. */
+/* Makes a queued operation with two references to its work, the caller's
+ * and the lane's. */
 static dl_status
 queued_new(const operation *asked, queued **made)
 {

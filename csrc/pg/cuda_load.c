@@ -66,8 +66,8 @@ static dl_library_use use = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
-/* The driver is checked first, since NCCL without a driver leaves the thread
- * unusable. */
+/* The driver is checked first, since NCCL without a driver leaves
+ * the thread unusable. */
 static dl_status
 check_device(void)
 {

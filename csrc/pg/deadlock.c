@@ -25,8 +25,8 @@
 #define FIRST_LOOKS 8
 #define LAST_PAUSE (2 * DL_SECOND)
 
-/* The pauses grow by LAST_PAUSE per this many ranks, since the store serves all of
- * them. */
+/* The pauses grow by LAST_PAUSE per this many ranks, since the store serves
+ * all of them. */
 #define RANKS_PER_PAUSE 64
 
 typedef enum mode {
@@ -217,8 +217,8 @@ dl_deadlock_explain(const dl_record *record)
     if (strstr(error.text, text) != NULL) {
         return error.status;
     }
-    /* The error may come from another rank that failed first, and hold its report, cut
-     * short. */
+    /* The error may come from another rank that failed first, and hold its
+     * report, cut short. */
     char *same = dl_wait_words_find_cycle(error.text);
     if (same != NULL) {
         *same = '\0';

@@ -33,14 +33,14 @@ void dl_deadlock_leave(dl_group *group);
 /* Reads the environment.  DL_INVALID if a variable makes no sense. */
 dl_status dl_deadlock_configure(void);
 
-/* Sets the group whose ranks and store are the job's.  No reference is taken; NULL for
- * none. */
+/* Sets the group whose ranks and store are the job's.  No reference is taken;
+ * NULL for none. */
 void dl_deadlock_set_world(dl_group *group);
 
-/* Completes the thread's last error, with which the operation of `record` has failed,
- * and returns its code.  Adds the report of a deadlock that includes the operation, or,
- * after a timeout, what the late ranks were doing, as far as that was found out
- * before. */
+/* Completes the thread's last error, with which the operation of `record` has
+ * failed, and returns its code.  Adds the report of a deadlock that includes the
+ * operation, or, after a timeout, what the late ranks were doing, as far as that was
+ * found out before. */
 dl_status dl_deadlock_explain(const dl_record *record);
 
 #endif

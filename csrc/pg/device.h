@@ -42,8 +42,8 @@ bool dl_device_takes(const dl_group *group, dl_op_type op, const void *args);
 dl_status dl_device_check(const dl_group *group, const dl_tensor *tensor,
                           const char *name);
 
-/* Begins an operation that was checked.  `*work` is NULL if it became part of a
- * batch. */
+/* Begins an operation that was checked.  `*work` is NULL if it became part
+ * of a batch. */
 dl_status dl_device_submit(dl_group *group, const dl_device_item *item,
                            dl_deadline deadline, dl_work **work);
 

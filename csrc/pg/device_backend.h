@@ -2,10 +2,10 @@
  *
  * The interface between a group and an engine for arrays on devices.  Unlike a
  * dl_backend, it never waits for an operation: it orders the operation after the
- * streams of its arrays and returns a work that ends by itself.  The work ends on the
- * device, where streams can be ordered after it, or on the host, which waits for it.
- * One entry takes operations of every kind, and several at once, which are issued
- * together. */
+ * streams of its arrays and returns a work that ends by itself.  The work ends on
+ * the device, where streams can be ordered after it, or on the host, which waits
+ * for it.  One entry takes operations of every kind, and several at once, which
+ * are issued together. */
 #ifndef DISTLITE_PG_DEVICE_BACKEND_H
 #define DISTLITE_PG_DEVICE_BACKEND_H
 

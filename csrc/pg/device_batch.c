@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Batches of a group's side for devices: operations that one thread collects and that
+ * are issued together. */
 #include <stdlib.h>
 
 #include "pg/device_state.h"
@@ -50,9 +53,9 @@ dl_device_batch_clear(dl_device_side *self)
     self->batch_capacity = 0;
 }
 
-/* The turn is held until the batch ends: an operation that another thread begins
- * meanwhile must not come in between, or ranks would disagree on what belongs
- * together. */
+/* The turn is held until the batch ends: an operation that another thread
+ * begins meanwhile must not come in between, or ranks would disagree on
+ * what belongs together. */
 dl_status
 dl_device_batch_begin(dl_group *group, dl_deadline deadline)
 {

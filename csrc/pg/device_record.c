@@ -1,4 +1,6 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Records the operations of a group's side for devices, which end with their works. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,8 +100,8 @@ ending_new(const dl_device_item *items, size_t count, const dl_work *work)
     return self;
 }
 
-/* Without memory the records end now, which is better than operations that seem to run
- * forever. */
+/* Without memory the records end now, which is better than operations that seem
+ * to run forever. */
 void
 dl_device_record_end(dl_device_item *items, size_t count, dl_status status,
                      dl_work *work)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The members of a group's side for devices.  Shared by device.c, device_batch.c and
- * device_record.c. */
+ * The members of a group's side for devices.  Shared by device.c,
+ * device_batch.c and device_record.c. */
 #ifndef DISTLITE_PG_DEVICE_STATE_H
 #define DISTLITE_PG_DEVICE_STATE_H
 

@@ -32,8 +32,8 @@ typedef struct dl_doing {
  * are no recording. */
 bool dl_doing_read(dl_bytes snapshot, dl_doing *doing);
 
-/* Returns true if the process has begun collective `sequence` of the group of that
- * name. */
+/* Returns true if the process has begun collective `sequence` of the group
+ * of that name. */
 bool dl_doing_has_begun(dl_bytes snapshot, const char *group, uint64_t sequence);
 
 /* Writes a call site such as "train.py:48 in step"; empty if the row is. */

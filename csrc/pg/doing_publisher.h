@@ -27,8 +27,8 @@ void dl_doing_publisher_set(dl_store *store, int rank, int64_t after);
 /* Notes that a group was made, whose timeout may be the shortest. */
 void dl_doing_publisher_wake(void);
 
-/* Reads the note of `rank`; returns false if there is none or the store does not
- * answer. */
+/* Reads the note of `rank`; returns false if there is none or the store
+ * does not answer. */
 bool dl_doing_note_get(dl_store *store, int rank, dl_doing_note *note);
 
 /* Returns the time in nanoseconds since 1970, by which notes are dated. */

@@ -156,8 +156,8 @@ dl_group_refuse(const dl_group_options *asked, dl_store *store)
     if (entry == NULL || entry->refuse == NULL) {
         return;
     }
-    /* A refusal is valid even where the parent was aborted and the group cannot be
-     * made. */
+    /* A refusal is valid even where the parent was aborted and the group
+     * cannot be made. */
     successor.is_successor = true;
     if (backend_options_init(&options, &successor, store, &ranks) == DL_OK
         && (options.store != NULL || options.origin != NULL)) {
@@ -169,8 +169,8 @@ dl_group_refuse(const dl_group_options *asked, dl_store *store)
     (void)dl_fail_again(&error);
 }
 
-/* Makes the group's backend, with the wrapper that compares calls if that is asked
- * for. */
+/* Makes the group's backend, with the wrapper that compares calls if that
+ * is asked for. */
 static dl_status
 make_backend(dl_group *group, const dl_group_options *asked,
              const dl_backend_options *options)
@@ -460,8 +460,8 @@ void
 dl_group_free_backend_if_closed(dl_group *group)
 {
     if (atomic_load(&group->is_closed) && dl_lane_try(&group->lane)) {
-        /* Freeing joins threads and returns memory, possibly at the end of a brief
-         * call. */
+        /* Freeing joins threads and returns memory, possibly at the end of
+         * a brief call. */
         dl_blocking_begin();
         free_backend(group);
         dl_lane_pass(&group->lane);

@@ -42,9 +42,9 @@ dl_status dl_group_new(const dl_group_options *options, dl_store *store,
                        dl_group **group);
 
 /* Tells the other members of a group that this rank cannot make it, and why: the
- * thread's last error, which is kept.  dl_group_new() does so itself; this function is
- * for a caller that fails before it.  `store` may be NULL if there is a parent.  Best
- * effort. */
+ * thread's last error, which is kept.  dl_group_new() does so itself; this
+ * function is for a caller that fails before it.  `store` may be NULL if there is
+ * a parent.  Best effort. */
 void dl_group_refuse(const dl_group_options *options, dl_store *store);
 
 dl_group *dl_group_ref(dl_group *group);
@@ -98,8 +98,8 @@ dl_status dl_group_monitored_barrier(dl_group *group, bool waits_for_all,
  * otherwise calls dl_blocking_begin() (base/blocking.h) before it waits. */
 bool dl_group_is_brief(const dl_group *group, dl_op_type op, const void *args);
 
-/* Runs the collective `op` and waits for it; `args` is its struct, NULL for the
- * barrier. */
+/* Runs the collective `op` and waits for it; `args` is its struct, NULL
+ * for the barrier. */
 dl_status dl_group_run(dl_group *group, dl_op_type op, const void *args,
                        dl_deadline deadline);
 

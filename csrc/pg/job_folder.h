@@ -36,16 +36,16 @@ typedef struct dl_job_folder {
  * with errno set if it could not be opened. */
 bool dl_job_folder_enter(dl_job_folder *self, const char *runtime, const char *name);
 
-/* Leaves the folder, and removes it with everything in it if this was the last
- * process. */
+/* Leaves the folder, and removes it with everything in it if this was
+ * the last process. */
 void dl_job_folder_leave(dl_job_folder *self);
 
 /* Returns true if the caller is to write the job's failure table at `now`; this is so
  * for one of all processes of the job within `quiet` nanoseconds. */
 bool dl_job_folder_claim(dl_job_folder *self, int64_t now, int64_t quiet);
 
-/* Notes that the claimed table is written, which a launcher waits for
- * (launch/last_words.py). */
+/* Notes that the claimed table is written, which a launcher
+ * waits for (launch/last_words.py). */
 void dl_job_folder_end_claim(dl_job_folder *self, int64_t now);
 
 /* Removes the folders of dead jobs, as many as it can by the deadline. */

@@ -154,8 +154,8 @@ count_helped(dl_lane *lane)
 {
     uint64_t helped = atomic_load_explicit(&lane->helped, memory_order_relaxed);
 
-    /* Not an atomic increment: only the thread that has the turn, or is about to,
-     * counts. */
+    /* Not an atomic increment: only the thread that has the turn, or is
+     * about to, counts. */
     atomic_store_explicit(&lane->helped, helped + 1, memory_order_relaxed);
 }
 

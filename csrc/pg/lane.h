@@ -42,9 +42,9 @@ typedef struct dl_job {
 struct dl_lane_runner;
 
 typedef struct dl_lane {
-    /* Free, taken, contended, or the address of the only job, which was queued while
-     * nobody else wanted the turn: such a lone job is queued and run without the
-     * lock. */
+    /* Free, taken, contended, or the address of the only job, which was queued
+     * while nobody else wanted the turn: such a lone job is queued and run
+     * without the lock. */
     atomic_uintptr_t state;
     _Atomic(uint64_t) helped;                /* jobs run by waiting threads */
     _Atomic(struct dl_lane_runner *) runner; /* set by the first job */
@@ -61,12 +61,12 @@ void dl_lane_init(dl_lane *lane);
  * Nobody may have the turn or wait for it. */
 void dl_lane_fini(dl_lane *lane);
 
-/* Ends the lane's thread as dl_lane_runner_retire() does; a later job starts another
- * one. */
+/* Ends the lane's thread as dl_lane_runner_retire() does; a later job
+ * starts another one. */
 void dl_lane_retire(dl_lane *lane);
 
-/* Called instead of dl_lane_fini() in a forked child, where the lane's thread does not
- * run. */
+/* Called instead of dl_lane_fini() in a forked child, where the lane's thread
+ * does not run. */
 void dl_lane_forget(dl_lane *lane);
 
 /* Waits for the turn and takes it.  DL_TIMEOUT (no text written) and DL_INTERRUPTED:
@@ -78,6 +78,7 @@ dl_status dl_lane_take(dl_lane *lane, dl_deadline deadline);
 /* Takes the turn if it is free; does not block. */
 bool dl_lane_try(dl_lane *lane);
 
+/* Passes the turn to the next thread in the queue, or frees it for the next job. */
 void dl_lane_pass(dl_lane *lane);
 
 /* Queues a job, which must stay in place until its release.  Costs one atomic operation

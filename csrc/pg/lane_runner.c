@@ -8,10 +8,10 @@
 #include "pg/blocked_threads.h"
 
 /* The time that a job is left for somebody to wait for it: longer than a few small
- * operations take, and too short to be noticed as a delay.  It doubles from look to
- * look up to MOST_PATIENCE while other threads have run all jobs themselves.  Each look
- * costs those threads more than it seems, as on most machines it sets a timer that
- * interrupts. */
+ * operations take, and too short to be noticed as a delay.  It doubles from look
+ * to look up to MOST_PATIENCE while other threads have run all jobs themselves.
+ * Each look costs those threads more than it seems, as on most machines it sets a
+ * timer that interrupts. */
 #define PATIENCE (50 * INT64_C(1000))
 #define MOST_PATIENCE (16 * PATIENCE)
 
@@ -39,8 +39,8 @@ struct dl_lane_runner {
     bool has_ended;   /* it has left its loop */
 };
 
-/* The time that dl_lane_runner_retire() gives a running job before it detaches the
- * thread. */
+/* The time that dl_lane_runner_retire() gives a running job before it
+ * detaches the thread. */
 #define RETIREMENT DL_SECOND
 
 /* Sleeps for `span`, or until dl_lane_runner_hurry().  Called with the lock held, which

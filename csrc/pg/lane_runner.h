@@ -11,8 +11,8 @@
 
 typedef struct dl_lane_runner dl_lane_runner;
 
-/* Notes that a job was queued.  Returns true if dl_lane_runner_wake() must be
- * called. */
+/* Notes that a job was queued.  Returns true if dl_lane_runner_wake()
+ * must be called. */
 bool dl_lane_runner_want(dl_lane_runner *runner, int64_t queued_at);
 
 /* Returns true if one job is queued and nobody else wants the turn.  Needs no lock. */
@@ -23,8 +23,8 @@ bool dl_lane_has_lone_job(const dl_lane *lane);
 dl_status dl_lane_runner_start(dl_lane *lane, dl_lane_runner **runner);
 void dl_lane_runner_wake(dl_lane_runner *runner);
 
-/* Makes the thread run the next job at once: a thread waits for it that cannot run
- * it. */
+/* Makes the thread run the next job at once: a thread waits for it that
+ * cannot run it. */
 void dl_lane_runner_hurry(dl_lane_runner *runner);
 
 /* Returns the job that may run now, the first in the queue if nobody has the turn;

@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Messages between two ranks, which the backend matches.  They do not take
+ * the group's turn. */
 #include <inttypes.h>
 
 #include "pg/check.h"
@@ -91,8 +94,8 @@ dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
         dl_device_item item = on_device(op, args);
         return dl_device_submit(group, &item, deadline, work);
     }
-    /* Checked before locking, because a forked child may have inherited the lock
-     * held. */
+    /* Checked before locking, because a forked child may have inherited
+     * the lock held. */
     DL_TRY(dl_group_admit(group));
     pthread_mutex_lock(&group->lock);
     dl_status status = post_locked(group, op, args, deadline, work);

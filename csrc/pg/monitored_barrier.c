@@ -60,8 +60,8 @@ begin(dl_group *group, bool waits_for_all, dl_deadline deadline)
     self.verdict.topic = "monitored-verdict";
     self.verdict.rank = 0;
     self.verdict.size = 1;
-    /* All missing ranks are wanted, so the wait does not end at the first that is
-     * gone. */
+    /* All missing ranks are wanted, so the wait does not end at the first
+     * that is gone. */
     if (waits_for_all) {
         self.arrivals.watch = NULL;
     }
@@ -208,9 +208,9 @@ give_up(const barrier *self, dl_status status, int gone, dl_buffer *held)
     return obey(self, held, status);
 }
 
-/* Waits for the verdict.  While rank 0 is in the barrier it counts until its own
- * deadline, which may be later than this rank's, so this rank waits for as long once
- * more. */
+/* Waits for the verdict.  While rank 0 is in the barrier it counts until its
+ * own deadline, which may be later than this rank's, so this rank waits for as
+ * long once more. */
 static dl_status
 wait_for_verdict(const barrier *self, dl_buffer *held)
 {

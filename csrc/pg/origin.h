@@ -16,6 +16,8 @@ struct dl_backend_origin {
     void (*free)(dl_backend_origin *);
 };
 
+/* Initialises an origin with one reference; `free` is called when the last
+ * one is dropped. */
 void dl_backend_origin_init(dl_backend_origin *origin,
                             void (*free)(dl_backend_origin *));
 dl_backend_origin *dl_backend_origin_ref(dl_backend_origin *origin);

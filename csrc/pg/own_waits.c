@@ -109,8 +109,8 @@ global_rank(const dl_group *group, int rank)
                                          : group->global_ranks[rank];
 }
 
-/* Adds the peers of a message; a receive from any rank may be served by any other
- * rank. */
+/* Adds the peers of a message; a receive from any rank may be served by
+ * any other rank. */
 static void
 add_peers(const dl_group *group, dl_wait_row *row)
 {

@@ -23,14 +23,14 @@ typedef struct dl_rank_keys {
 typedef dl_bytes (*dl_rank_key_fn)(const void *context, int rank,
                                    char text[DL_RANK_KEY_SIZE]);
 
-/* Makes the keys of ranks 0 to `size` - 1; `context` is passed to `key` and not
- * kept. */
+/* Makes the keys of ranks 0 to `size` - 1; `context` is passed to `key`
+ * and not kept. */
 dl_status dl_rank_keys_init(dl_rank_keys *self, int size, dl_rank_key_fn key,
                             const void *context);
 void dl_rank_keys_fini(dl_rank_keys *self);
 
-/* dl_rank_values_new() returns `size` zeroed buffers, or NULL with the thread's error
- * set. */
+/* dl_rank_values_new() returns `size` zeroed buffers, or NULL with the
+ * thread's error set. */
 dl_buffer *dl_rank_values_new(int size);
 void dl_rank_values_free(dl_buffer *values, int size);
 
@@ -38,8 +38,8 @@ void dl_rank_values_free(dl_buffer *values, int size);
 dl_status dl_rank_keys_get(const dl_rank_keys *self, dl_store *store, dl_buffer *values,
                            dl_deadline deadline);
 
-/* A list of ranks as text: "1", "0, 2", "0, 1 ... 15 and 4 more".  Zeroed, it is
- * empty. */
+/* A list of ranks as text: "1", "0, 2", "0, 1 ... 15 and 4 more".  Zeroed,
+ * it is empty. */
 typedef struct dl_rank_list {
     char text[160];
     int count;

@@ -27,8 +27,8 @@ typedef struct dl_seat {
 /* The call site of the calling thread; the binding sets it before each call. */
 extern _Thread_local uint32_t dl_recorder_site;
 
-/* Gives the group a row.  The first call in a process, or in a forked child, makes the
- * recording. */
+/* Gives the group a row.  The first call in a process, or in a forked child,
+ * makes the recording. */
 void dl_recorder_join(dl_seat *seat, const char *name, const char *backend,
                       uint64_t rank_and_size);
 /* Releases the row of a group that is closed.  Its operations may still end. */
@@ -80,6 +80,7 @@ void dl_recorder_visit_job(dl_recording_visit_fn visit, void *context);
  * the recorder is off.  Too slow for every call: callers cache the number. */
 uint32_t dl_recorder_add_site(const char *file, const char *function, int line);
 
+/* Returns true once this process, or the one that forked it, has made a recording. */
 bool dl_recorder_is_on(void);
 
 /* Returns the path of the recording, or "" if it is in no file or there is none. */

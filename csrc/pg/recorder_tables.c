@@ -1,4 +1,7 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The rare part of the recorder: makes the recording, and gives rows to groups
+ * and call sites. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -266,8 +269,8 @@ tail_of(const char *text, size_t room)
     return size < room ? text : text + size - room + 1;
 }
 
-/* Returns the row of the site, or the empty row where it belongs; SITES if there is
- * neither. */
+/* Returns the row of the site, or the empty row where it belongs; SITES if
+ * there is neither. */
 static uint32_t
 find_site_locked(const dl_plain_site *wanted)
 {
@@ -348,8 +351,8 @@ dl_recorder_snapshot(dl_buffer *copy)
     return status;
 }
 
-/* Removes the recording at an orderly exit.  A forked child does not remove its
- * parent's. */
+/* Removes the recording at an orderly exit.  A forked child does not
+ * remove its parent's. */
 __attribute__((destructor)) static void
 take_away(void)
 {

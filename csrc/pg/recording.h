@@ -136,6 +136,7 @@ typedef struct dl_recording {
  * if they are absurd. */
 size_t dl_recording_size(const dl_recording_header *header);
 
+/* Returns the addresses of the tables of a recording at `memory` with this header. */
 dl_recording dl_recording_at(void *memory, const dl_recording_header *header);
 
 /* Writes all words of a row but the first, which is the version.  One writer at a time
@@ -150,8 +151,8 @@ bool dl_row_read(const _Atomic uint64_t *row, void *words, size_t count);
  * than its header says. */
 bool dl_recording_check(const void *memory, size_t size, dl_recording_header *header);
 
-/* Copies a recording that another process may be writing; `copy` has room for all of
- * it. */
+/* Copies a recording that another process may be writing; `copy` has room for
+ * all of it. */
 void dl_recording_snapshot(void *memory, const dl_recording_header *header, void *copy);
 
 #endif

@@ -15,8 +15,8 @@
 #include "base/deadline.h"
 #include "base/log.h"
 
-/* The time that a new job spends on removing the folders of dead jobs whose end nobody
- * noticed. */
+/* The time that a new job spends on removing the folders of dead jobs whose
+ * end nobody noticed. */
 #define SWEEP_LIMIT (5 * DL_MILLISECOND)
 
 static bool
@@ -73,9 +73,9 @@ open_folder(const char *path)
     return fd;
 }
 
-/* Returns the start time of a process, field 22 of /proc/<pid>/stat, or 0 if there is
- * no such process.  Field 2, the name, may hold anything but ends with the last
- * parenthesis. */
+/* Returns the start time of a process, field 22 of /proc/<pid>/stat, or 0 if
+ * there is no such process.  Field 2, the name, may hold anything but ends with
+ * the last parenthesis. */
 static uint64_t
 start_of(long pid)
 {

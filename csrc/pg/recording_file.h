@@ -31,8 +31,8 @@ void dl_recording_identify(dl_recording_header *header);
 void *dl_recording_create(const dl_recording_header *header, size_t size,
                           dl_job_folder *folder);
 
-/* Writes the path of the recording.  Returns false, with an empty path, if it is in no
- * file. */
+/* Writes the path of the recording.  Returns false, with an empty path, if it is
+ * in no file. */
 bool dl_recording_path(const dl_job_folder *folder, const dl_recording_header *header,
                        char path[PATH_MAX]);
 

@@ -18,8 +18,8 @@ struct dl_region {
     void (*free)(dl_region *);
 };
 
-/* Allocates memory of this process alone, for groups that have no rank to share it
- * with. */
+/* Allocates memory of this process alone, for groups that have no rank to
+ * share it with. */
 dl_status dl_region_new(size_t size, dl_region **region);
 
 /* Allocates memory that the group's other ranks on this host can use in place, or

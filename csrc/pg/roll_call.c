@@ -58,8 +58,8 @@ peek_all(const dl_roll_call *self, uint64_t number, dl_buffer *words)
     return DL_OK;
 }
 
-/* A rank that is gone is looked for once more afterwards: it may have come and then
- * gone. */
+/* A rank that is gone is looked for once more afterwards: it may have come
+ * and then gone. */
 static dl_status
 watch_absent(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *gone)
 {

@@ -72,8 +72,8 @@ give_back(dl_region *region)
     self->next = NULL;
     /* A larger one would only push out all others. */
     if (region->size <= DL_SPARE_LIMIT) {
-        /* A write to the pages takes them back; kernels without MADV_FREE just keep
-         * them. */
+        /* A write to the pages takes them back; kernels without MADV_FREE
+         * just keep them. */
         (void)madvise(region->memory, region->size, MADV_FREE);
         if (enter()) {
             self->next = waiting.first;

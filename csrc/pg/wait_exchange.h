@@ -25,10 +25,11 @@ dl_status dl_wait_exchange_init(dl_wait_exchange *self, dl_store *store, int ran
                                 int size);
 void dl_wait_exchange_fini(dl_wait_exchange *self);
 
+/* Publishes this rank's state in the store, in place of the one before. */
 dl_status dl_wait_exchange_publish(dl_wait_exchange *self, const dl_wait_state *state);
 
-/* Withdraws what this rank has published, so that no later look takes it for
- * waiting. */
+/* Withdraws what this rank has published, so that no later look takes
+ * it for waiting. */
 void dl_wait_exchange_withdraw(dl_wait_exchange *self);
 
 /* Drops all states and keeps `own` only, which is borrowed until the next call. */
@@ -52,8 +53,8 @@ typedef struct dl_wait_verdict {
 dl_status dl_wait_exchange_tell(const dl_wait_exchange *self,
                                 const dl_wait_verdict *found);
 
-/* Reads the verdict that another rank has found for this one, which waits in
- * `epoch`. */
+/* Reads the verdict that another rank has found for this one, which
+ * waits in `epoch`. */
 dl_status dl_wait_exchange_hear(const dl_wait_exchange *self, uint64_t epoch,
                                 dl_wait_verdict *found);
 

@@ -138,9 +138,9 @@ find_group(const dl_wait_state *state, const char *name)
     return -1;
 }
 
-/* Adds what the collective `row` waits for at one of its awaited ranks.  A rank in the
- * same collective waits for others in turn; it is added to `same` and inspected
- * next. */
+/* Adds what the collective `row` waits for at one of its awaited ranks.  A
+ * rank in the same collective waits for others in turn; it is added to `same`
+ * and inspected next. */
 static void
 follow(const graph *self, const dl_wait_row *row, const char *name, uint32_t awaited,
        target_list *same, target_list *targets)
@@ -233,8 +233,8 @@ find_targets(const graph *self, target at, target_list *targets)
     }
 }
 
-/* Returns true if the awaited rank is late; a rank of which nothing is known counts as
- * late. */
+/* Returns true if the awaited rank is late; a rank of which nothing is known
+ * counts as late. */
 static bool
 is_late(const graph *self, const dl_wait_row *row, const char *name, uint32_t awaited)
 {

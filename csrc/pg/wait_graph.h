@@ -5,12 +5,12 @@
  * the graph over several of them is searched for a cycle.  Knows nothing of threads,
  * stores or groups.
  *
- * A collective waits for all ranks that it awaits: if one of them can never come, the
- * collective never ends.  A receive from any source waits for one of its possible
- * senders: it is stuck only if all of them are.  A process is stuck if every thread
- * that could call an operation waits for one that is stuck.  Whatever is not known
- * counts as able to go on, so a deadlock may be missed, but is never reported
- * wrongly. */
+ * A collective waits for all ranks that it awaits: if one of them can never come,
+ * the collective never ends.  A receive from any source waits for one of its
+ * possible senders: it is stuck only if all of them are.  A process is stuck if
+ * every thread that could call an operation waits for one that is stuck.
+ * Whatever is not known counts as able to go on, so a deadlock may be missed, but
+ * is never reported wrongly. */
 #ifndef DISTLITE_PG_WAIT_GRAPH_H
 #define DISTLITE_PG_WAIT_GRAPH_H
 
@@ -136,8 +136,8 @@ bool dl_wait_state_read(dl_bytes bytes, dl_wait_state *state);
 int dl_wait_late_find(const dl_wait_state *const *states, int size, int rank, int row,
                       int *late, int room);
 
-/* A rank in a cycle, the operation in which it waits, and the rank that it waits
- * for. */
+/* A rank in a cycle, the operation in which it waits, and the rank that
+ * it waits for. */
 typedef struct dl_wait_step {
     int rank;
     int row;

@@ -17,8 +17,8 @@ void dl_wait_words_cycle(const dl_wait_state *const *states, const dl_wait_cycle
 /* Returns where such a text begins in `text`, or NULL. */
 char *dl_wait_words_find_cycle(char *text);
 
-/* Append to `text` what a late rank is doing, and how many more late ranks there
- * are. */
+/* Append to `text` what a late rank is doing, and how many more late
+ * ranks there are. */
 #define DL_WAIT_LATE_SIZE 704
 
 void dl_wait_words_late(int rank, const dl_doing *doing, char text[DL_WAIT_LATE_SIZE]);

@@ -101,8 +101,8 @@ dl_work_finish(dl_work *work, dl_status status)
 void
 dl_work_finish_at(dl_work *work, dl_status status, int64_t now)
 {
-    /* Only the interrupted call returns DL_INTERRUPTED; for all others the work was
-     * cancelled. */
+    /* Only the interrupted call returns DL_INTERRUPTED; for all others the
+     * work was cancelled. */
     work->status = status == DL_INTERRUPTED ? DL_CANCELLED : status;
     if (status != DL_OK) {
         (void)dl_deadlock_explain(atomic_load(&work->record));

@@ -30,14 +30,14 @@ typedef struct dl_work_ops {
      * `order` makes a stream of the device wait for it, without blocking the caller. */
     void (*poll)(dl_work *work);
     dl_status (*order)(dl_work *work, void *stream);
-    /* Orders the streams of the work's arrays, as given when it began, after the
-     * work. */
+    /* Orders the streams of the work's arrays, as given when it began,
+     * after the work. */
     dl_status (*order_arrays)(dl_work *work);
 } dl_work_ops;
 
-/* A callback for the end of a work, embedded in a struct of whoever asks.  It is called
- * once, without locks, on the thread that ends the work, or at once if the work has
- * ended. */
+/* A callback for the end of a work, embedded in a struct of whoever asks.  It is
+ * called once, without locks, on the thread that ends the work, or at once if the
+ * work has ended. */
 typedef struct dl_work_notice {
     struct dl_work_notice *next;
     void (*call)(struct dl_work_notice *notice);
@@ -56,16 +56,16 @@ struct dl_work {
     /* The notices, the latest first; DL_WORK_DONE once the work is done. */
     _Atomic(dl_work_notice *) notices;
     _Atomic(dl_record *) record; /* completed with the work; may be NULL */
-    /* The operation's number in its group, from 1; 0 before it begins, and for a
-     * message. */
+    /* The operation's number in its group, from 1; 0 before it begins, and
+     * for a message. */
     _Atomic uint64_t sequence;
     /* fixed once done */
     int64_t ended_at; /* dl_now() at the end, for durations */
     dl_status status;
     dl_error *error; /* set after a failure; NULL if there was no memory */
-    /* The arrays are still in use although the work has ended, and must stay until the
-     * process ends: something that the maker could not stop still reads or writes
-     * them. */
+    /* The arrays are still in use although the work has ended, and must stay
+     * until the process ends: something that the maker could not stop still reads
+     * or writes them. */
     bool keeps_memory;
     /* rank in the group that the received message came from; otherwise -1 */
     int source;
