@@ -7,7 +7,8 @@
  * Python or of what is stored.
  *
  * Timeouts mean the same for every kind: a negative limit waits for ever, zero checks
- * once.  All functions may be called from any thread, and no call blocks another. */
+ * once.  All functions may be called from any thread; a call that waits delays no
+ * other. */
 #ifndef DISTLITE_STORE_STORE_H
 #define DISTLITE_STORE_STORE_H
 
