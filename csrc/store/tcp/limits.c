@@ -16,7 +16,7 @@
 
 #define SPARE_DESCRIPTORS 64
 
-/* A rank has some dozens of keys. */
+/* Far above what a job needs: a rank has some dozens of keys. */
 #define KEYS (UINT64_C(64) << 20)
 
 #define UNKNOWN_MEMORY (UINT64_C(64) << 30)

@@ -16,7 +16,7 @@
 #include "store/tcp/server.h"
 
 struct dl_master {
-    dl_list node; /* guarded by registry_lock, as the next two */
+    dl_list node; /* guarded by registry_lock, like the next two */
     bool is_shared;
     size_t owners;
     /* fixed after init */

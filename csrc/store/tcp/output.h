@@ -43,8 +43,8 @@ dl_output_size(const dl_output *output)
 }
 
 /* Whether more than DL_OUTPUT_LIMIT was put since the output was last empty: no more is
- * put until all is sent.  Bytes sent meanwhile count as well, since their memory is
- * only released when the output is empty. */
+ * put until all is sent.  Small replies that are sent meanwhile count as well, since
+ * their memory is only released when the output is empty. */
 static inline bool
 dl_output_is_full(const dl_output *output)
 {

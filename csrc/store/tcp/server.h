@@ -11,7 +11,7 @@
 
 typedef struct dl_server dl_server;
 
-/* One event loop. */
+/* The operations of one kind of event loop. */
 typedef struct dl_server_ops {
     const char *kind; /* "libuv", "poll" */
     /* Starts the thread.  `listen_fd` is bound, listening and non-blocking; it is

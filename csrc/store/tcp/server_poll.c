@@ -10,7 +10,7 @@
 #include "store/tcp/peer.h"
 #include "store/tcp/server.h"
 
-/* Events taken by one epoll_wait(2). */
+/* Most events that one epoll_wait(2) returns. */
 #define EVENTS 256
 
 typedef struct connection {

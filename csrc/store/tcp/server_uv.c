@@ -21,8 +21,8 @@ dl_server_uv_ops(void)
 #include "store/tcp/peer.h"
 
 /* A uv_poll_t and not a uv_tcp_t: both servers share the code that reads and writes,
- * and its recv(2) and send(2) cost less than libuv's read(2) and write(2).  It also
- * avoids that libuv closes new connections when descriptors run out. */
+ * and its recv(2) and send(2) cost less than libuv's read(2) and write(2).  Besides, a
+ * uv_tcp_t closes new connections when descriptors run out. */
 typedef struct connection {
     uv_poll_t poll;
     dl_peer peer;

@@ -87,7 +87,11 @@ dl_hub_round(const dl_hub *hub)
     return hub->changed_count < DL_HUB_ROUND ? hub->changed_count : DL_HUB_ROUND;
 }
 
+/* Starts a session, which must send VALIDATE within the time limit. */
 void dl_session_init(dl_session *session, dl_hub *hub);
+
+/* Cancels the session's wait, passes its turn on and frees what it holds.  Zeroed
+ * memory is left as it is. */
 void dl_session_fini(dl_session *session);
 
 /* Returns memory of the session to which the next bytes should be received, while a
