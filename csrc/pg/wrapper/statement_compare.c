@@ -66,7 +66,7 @@ entry_of(dl_bytes line, int index)
             size_t size = end == NULL ? line.size : (size_t)(end - line.data);
             return index == 0 ? (dl_bytes){line.data, size} : (dl_bytes){0};
         }
-        size_t taken = (size_t)(end - line.data) + 2; /* the comma and the blank */
+        size_t taken = (size_t)(end - line.data) + 2; /* the comma and the space */
         if (taken > line.size) {
             return (dl_bytes){0};
         }
