@@ -9,6 +9,8 @@
 
 #include "pg/device_backend.h"
 
+/* Makes a backend, of the type dl_device_backend_new_fn.  Fails if a library is
+ * missing. */
 dl_status dl_nccl_backend_new(const dl_device_backend_options *options,
                               dl_device_backend **backend);
 

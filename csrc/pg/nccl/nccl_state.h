@@ -21,7 +21,7 @@ typedef struct dl_nccl_backend {
     dl_nccl_watch *watch;
     /* used with the group's turn for devices */
     dl_nccl_comm *comm;   /* all ranks'; NULL until it is made, like each pair's */
-    dl_nccl_comm **pairs; /* by the other rank */
+    dl_nccl_comm **pairs; /* indexed by the other rank */
     uint64_t splits;      /* how often `comm` has been split */
 } dl_nccl_backend;
 
@@ -31,6 +31,8 @@ dl_nccl_self(dl_device_backend *backend)
     return (dl_nccl_backend *)(void *)backend;
 }
 
+/* Checks and launches the call's operations, as dl_device_ops.enqueue; makes the
+ * communicator that they need first. */
 dl_status dl_nccl_enqueue(dl_device_backend *backend, const dl_device_call *call,
                           dl_work **work);
 

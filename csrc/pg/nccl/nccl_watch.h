@@ -31,7 +31,7 @@ typedef struct dl_nccl_family {
 /* One communicator and the stream that its operations run on. */
 typedef struct dl_nccl_comm {
     atomic_uint references;
-    dl_list node;     /* the next three are guarded by the watch's lock once watched */
+    dl_list node;     /* guarded by the watch's lock once watched, like is_reported */
     bool is_reported; /* its error has been logged */
     bool is_waiting;  /* NCCL may still store `handle`, which must not be used yet */
     dl_nccl_family *family;
