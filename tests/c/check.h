@@ -202,7 +202,7 @@ dl_check_allocation_failed(void)
     return doomed != 0 && atomic_load(&dl_check_allocations) >= doomed;
 }
 
-/* Returns the seconds that a case may take which is not slow. */
+/* Returns how many seconds a case may take, unless it is slow. */
 static unsigned
 dl_check_seconds(void)
 {

@@ -187,7 +187,7 @@ dl_mpi_cards_end(dl_mpi_meeting *meeting, dl_status status)
     dl_error error = *dl_last_error();
     dl_mpi_news_give_up(meeting->comm, &error);
     if (status == DL_MISMATCH) {
-        dl_mpi_news_end(meeting); /* this rank may not call MPI again for long */
+        dl_mpi_news_end(meeting); /* it may be long until this rank calls MPI again */
     }
     part(meeting);
     return status == DL_INTERRUPTED ? status : dl_fail_again(&error);

@@ -120,7 +120,7 @@ dl_mpi_news_give_up(dl_mpi_comm *comm, const dl_error *cause)
     }
     circular *sent = malloc(sizeof *sent + (size_t)comm->size * sizeof *sent->requests);
     if (sent == NULL) {
-        return; /* the others find out by their deadlines */
+        return; /* the other ranks wait until their deadlines */
     }
     sent->count = 0;
     sent->news = (news){.status = cause->status};

@@ -12,7 +12,7 @@
 #include "base/status.h"
 
 typedef struct dl_mpi_errand {
-    dl_list node; /* guarded by the runner's lock */
+    dl_list node; /* in the runner's queue or its thread's own list */
     /* Polls once, without blocking; called without locks.  Returns true once the errand
      * is done: the runner then no longer has it. */
     bool (*look)(struct dl_mpi_errand *errand);

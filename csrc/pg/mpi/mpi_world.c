@@ -149,8 +149,8 @@ dl_mpi_world_progress(void)
     }
 }
 
-/* A handler of the program that reports crashes, as that of
- * faulthandler, stays in place. */
+/* Starts MPI.  Handlers of the program that report crashes, such as those of
+ * faulthandler, stay in place. */
 static int
 init_thread(const dl_mpi_table *mpi, int *provided)
 {
