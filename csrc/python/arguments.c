@@ -15,7 +15,7 @@ signature_size(const dlpy_signature *signature)
     return size;
 }
 
-/* Apart from the way of calls that are right. */
+/* Cold and not inlined, to keep it out of the path of correct calls. */
 static __attribute__((noinline, cold)) int
 refuse_more(const dlpy_signature *signature, int limit, bool has_star, Py_ssize_t count)
 {
@@ -31,7 +31,7 @@ refuse_more(const dlpy_signature *signature, int limit, bool has_star, Py_ssize_
     return -1;
 }
 
-/* The caller has not cleared `values`: every slot is written here. */
+/* Writes every slot of `values`, which the caller has not initialised. */
 static inline int
 place_positional(const dlpy_signature *signature, PyObject *const *args,
                  Py_ssize_t count, PyObject **values)
@@ -49,7 +49,7 @@ place_positional(const dlpy_signature *signature, PyObject *const *args,
     return count > limit ? refuse_more(signature, limit, has_star, count) : 0;
 }
 
-/* As PyUnicode_CompareWithASCIIString() tells, for a fraction of its price. */
+/* Equivalent to PyUnicode_CompareWithASCIIString() == 0, at a fraction of its cost. */
 static bool
 is_named(PyObject *name, const char *wanted)
 {
@@ -59,14 +59,14 @@ is_named(PyObject *name, const char *wanted)
            && (size_t)PyUnicode_GET_LENGTH(name) == strlen(wanted);
 }
 
-/* A linear search: no function has more than a handful of names. */
+/* A linear search is fast enough: no function has more than a handful of names. */
 static int
 place_keyword(const dlpy_signature *signature, PyObject *name, PyObject *value,
               PyObject **values)
 {
     int size = signature_size(signature);
 
-    /* As in f(**{1: 2}), where the interpreter leaves it to the function. */
+    /* For f(**{1: 2}) the interpreter leaves this check to the function. */
     if (!PyUnicode_Check(name)) {
         PyErr_Format(PyExc_TypeError, "%s(): keywords must be strings",
                      signature->function);
@@ -89,7 +89,8 @@ place_keyword(const dlpy_signature *signature, PyObject *name, PyObject *value,
     return -1;
 }
 
-/* After both kinds are placed, because either may bring a required one. */
+/* Must run after both kinds of arguments are placed: either may supply a required
+ * one. */
 static int
 check_required(const dlpy_signature *signature, PyObject *const *values)
 {
@@ -103,7 +104,8 @@ check_required(const dlpy_signature *signature, PyObject *const *values)
     return 0;
 }
 
-/* Vectorcall puts the values of keywords behind the positional ones. */
+/* With vectorcall the values of keyword arguments follow the positional ones in
+ * `args`. */
 int
 dlpy_take_arguments(const dlpy_signature *signature, dlpy_call call, PyObject **values)
 {

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The one parser of arguments: matches what was passed with what a function takes.
- * Everything may be passed by position or by name, but what torch's functions do not have
- * by name only.  Values are borrowed from the caller's frame; the functions of convert.h
- * read them. */
+ * The argument parser of the extension: matches the arguments that were passed with the
+ * signature of a function.  Every argument may be passed by position or by name; those
+ * that the same function of torch does not have are keyword-only.  Values are borrowed
+ * from the caller's frame; the functions of convert.h convert them. */
 #ifndef DISTLITE_PYTHON_ARGUMENTS_H
 #define DISTLITE_PYTHON_ARGUMENTS_H
 
 #include "python/state.h"
 
-/* The most that any function here takes. */
+/* The largest number of parameters of any function here. */
 #define DLPY_ARGUMENTS_LIMIT 16
 
 typedef struct dlpy_signature {
-    const char *function; /* for errors */
-    int required;         /* the first so many of the names */
-    /* The last may begin with a star: by name only. */
+    const char *function; /* for error messages */
+    int required;         /* the first `required` names must be given */
+    /* A leading star, allowed on the last name only, marks a keyword-only argument. */
     const char *names[DLPY_ARGUMENTS_LIMIT];
 } dlpy_signature;
 
-/* As callers write it. */
+/* Returns the `i`-th name as callers write it, without the star. */
 static inline const char *
 dlpy_argument_name(const dlpy_signature *signature, int i)
 {
@@ -28,24 +28,27 @@ dlpy_argument_name(const dlpy_signature *signature, int i)
     return name[0] == '*' ? name + 1 : name;
 }
 
-/* A row of a table of methods, for a function that takes its arguments so. */
+/* A PyMethodDef entry of a function that parses its arguments with
+ * dlpy_take_arguments(). */
 #define DLPY_FUNCTION(name, function, documentation)                               \
     {name, (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS, \
      documentation}
 
-/* What METH_FASTCALL|METH_KEYWORDS hands over. */
+/* The arguments of a METH_FASTCALL | METH_KEYWORDS function. */
 typedef struct dlpy_call {
     PyObject *const *args;
     Py_ssize_t count;
     PyObject *keywords;
 } dlpy_call;
 
-/* Fills one slot of `values` per name, NULL for what was left out.  -1 with a TypeError
- * for one too many, missing, unknown or given twice. */
+/* Stores one borrowed reference per name in `values`, NULL for an argument that was
+ * left out.  Returns -1 with a TypeError set if an argument is superfluous, missing,
+ * unknown or given twice. */
 int dlpy_take_arguments(const dlpy_signature *signature, dlpy_call call,
                         PyObject **values);
 
-/* The same for tp_init. */
+/* Same as dlpy_take_arguments(), for the tuple and dict that tp_init and tp_new
+ * receive. */
 int dlpy_take_init_arguments(const dlpy_signature *signature, PyObject *args,
                              PyObject *keywords, PyObject **values);
 

@@ -15,7 +15,8 @@ hold_at(const dlpy_guard *self, int index)
                                                  : &self->far[index - NEAR]);
 }
 
-/* Grown by doubling: a batch may bring thousands. */
+/* Returns the next free slot.  `far` grows by doubling, as a batch may hold thousands
+ * of arrays. */
 static dlpy_hold *
 new_hold(dlpy_guard *self)
 {
@@ -33,8 +34,9 @@ new_hold(dlpy_guard *self)
     return hold_at(self, self->count);
 }
 
-/* The storage, which several tensors may share and any of them resize, and the tensor, which
- * may get another storage.  1: they are held; 0: the tensor cannot be looked at. */
+/* Holds the storage, which several tensors may share and each of them may resize, and
+ * the tensor, which may be given another storage.  Returns 1 if both are held, 0 if the
+ * tensor's memory cannot be read, -1 with an exception set. */
 static int
 hold_torch(PyObject *array, dlpy_hold *hold)
 {
@@ -49,7 +51,7 @@ hold_torch(PyObject *array, dlpy_hold *hold)
     return 1;
 }
 
-/* The memory as DLPack's table hands it over, which holds it. */
+/* Holds the memory through a capsule that DLPack's exchange table exports. */
 static int
 hold_borrowed(PyObject *array, dlpy_hold *hold)
 {
@@ -76,7 +78,7 @@ hold_memory(PyObject *array, const dlpy_tensor *tensor, dlpy_hold *hold)
     int found = tensor->is_torch ? hold_torch(array, hold) : 0;
 
     if (found != 0 || tensor->owner != NULL) {
-        return found; /* what was made for the view is held by itself */
+        return found; /* the owner of the view already holds the memory */
     }
     return tensor->is_borrowed ? hold_borrowed(array, hold) : hold_ndarray(array, hold);
 }
@@ -114,7 +116,7 @@ dlpy_guard_clear(dlpy_guard *self)
 {
     int count = self->count;
 
-    /* What goes may run anything, which finds nothing here. */
+    /* Dropping a reference may run arbitrary code, which must find the guard empty. */
     self->count = 0;
     for (int i = 0; i < count; i++) {
         Py_DECREF(hold_at(self, i)->owner);
@@ -137,8 +139,9 @@ is_ndarray_in_place(const dlpy_hold *hold)
     return now.data == then->data && now.size == then->size && now.shape == then->shape;
 }
 
-/* A storage that gets other memory is seen as well, from every tensor that shares it; one
- * that was given back and made anew may lie where it was, but be smaller. */
+/* Also detects a storage that was reallocated through another tensor that shares it.
+ * A storage that was freed and reallocated may be at the same address again, but
+ * smaller. */
 static bool
 is_tensor_in_place(const dlpy_hold *hold)
 {

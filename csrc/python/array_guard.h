@@ -1,40 +1,47 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The memory of the arrays of an operation that nobody waits for: held, as far as its
- * owner can be, and looked at again before the operation touches it.  Holding an array is
- * not enough: `t.data = u`, `set_()` and `resize_()` give a tensor of torch other memory,
- * `resize(refcheck=False)` an array of NumPy, and free what it had. */
+ * Guards the memory of the arrays of an asynchronous or batched operation: keeps the
+ * memory alive where its owner allows that, and lets the core check, before it touches
+ * an array, that the array has not moved.  A reference to the array alone is not
+ * enough: `t.data = u`, `set_()` and `resize_()` of a torch tensor, and
+ * `resize(refcheck=False)` of a NumPy array, give the object other memory and free the
+ * previous one. */
 #ifndef DISTLITE_PYTHON_ARRAY_GUARD_H
 #define DISTLITE_PYTHON_ARRAY_GUARD_H
 
 #include "pg/guard.h"
 #include "python/tensor_arg.h"
 
-/* One owner of memory, and where that was. */
+/* One owner of memory, and where that memory was when the operation was called. */
 typedef struct dlpy_hold {
-    PyObject *owner; /* an ndarray that owns its elements, a storage, or a capsule */
-    PyObject *array; /* the tensor of a storage; else NULL */
+    PyObject
+        *owner; /* an ndarray that owns its elements, a torch storage, or a capsule */
+    PyObject *array; /* the tensor that uses the storage; NULL for other owners */
     union {
-        dlpy_memory of_ndarray; /* no data: of a capsule, which stays where it is */
+        dlpy_memory
+            of_ndarray; /* `data` is NULL for a capsule, whose memory cannot move */
         dlpy_torch_memory of_torch;
     };
 } dlpy_hold;
 
-/* Zeroed: holds nothing, and finds nothing wrong. */
+/* A zeroed guard is valid: it holds nothing and its check succeeds. */
 typedef struct dlpy_guard {
     dl_guard core;
     int count;
-    dlpy_hold near[2]; /* enough for most */
-    dlpy_hold *far;    /* the rest; NULL: none */
+    dlpy_hold near[2]; /* enough for most operations */
+    dlpy_hold *far;    /* the remaining holds; NULL if there are none */
 } dlpy_guard;
 
-/* `tensor` is what dlpy_tensor_from() made of the array.  -1 with an exception set. */
+/* Adds the memory of `array` to the guard; `tensor` is the result of dlpy_tensor_from()
+ * for it.  An array whose memory cannot be checked is not added, which is not an error.
+ * Returns -1 with an exception set on failure. */
 int dlpy_guard_add(dlpy_guard *guard, PyObject *array, const dlpy_tensor *tensor);
 
-/* The `index`-th object held, from 0, some of them NULL. */
+/* Returns the `index`-th object that the guard holds, as a borrowed reference.  Some
+ * entries are NULL. */
 PyObject *dlpy_guard_at(const dlpy_guard *guard, int index);
 
-/* How many these are. */
+/* Returns the number of indices that dlpy_guard_at() accepts. */
 static inline int
 dlpy_guard_size(const dlpy_guard *guard)
 {
@@ -43,7 +50,8 @@ dlpy_guard_size(const dlpy_guard *guard)
 
 void dlpy_guard_clear(dlpy_guard *guard);
 
-/* For the core, while the struct stays where it is; NULL: there is nothing to look at. */
+/* Returns the guard for the core, valid as long as `guard` is not moved.  Returns NULL
+ * if there is nothing to check. */
 const dl_guard *dlpy_guard_core(dlpy_guard *guard);
 
 #endif

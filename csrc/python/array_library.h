@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Whose arrays a type's are.  Two things are asked of the library, and not of the array:
- * which stream its work goes to, and whether arrays may be written to whose export does
- * not say so. */
+ * Determines which library an array type belongs to.  Two things depend on the library
+ * rather than on the array: which stream its work is queued on, and whether arrays may
+ * be written to if their export does not say so. */
 #ifndef DISTLITE_PYTHON_ARRAY_LIBRARY_H
 #define DISTLITE_PYTHON_ARRAY_LIBRARY_H
 
@@ -15,8 +15,8 @@ typedef enum dlpy_library {
     DLPY_LIBRARY_CUPY = 2,
 } dlpy_library;
 
-/* By the modules of the type and of those it is derived from: a class of a user's own
- * whose base is torch.Tensor is torch's. */
+/* Decides by the modules of the type and of its base classes: a user's class derived
+ * from torch.Tensor belongs to torch. */
 dlpy_library dlpy_library_of(PyTypeObject *type);
 
 #endif

@@ -9,10 +9,11 @@
 #include <frameobject.h>
 #endif
 
-/* With its last slash; empty where it is not known.  Fixed after init. */
+/* The package's folder with a trailing slash; empty if it is not known.  Fixed after
+ * init. */
 static char package_folder[PATH_MAX];
 
-/* What this thread wants to read in place of the function's name; empty for that. */
+/* Replaces the function's name in the call sites of this thread, unless empty. */
 static _Thread_local char label[64];
 
 static PyObject *
@@ -50,12 +51,14 @@ dlpy_call_site_init(PyObject *module)
         snprintf(package_folder, (size_t)(slash - text) + 2, "%s", text);
     }
     Py_XDECREF(file);
-    /* A module that was not loaded from a file has frames of its own all the same. */
+    /* A module that was not loaded from a file is not an error; no frame is skipped
+     * then. */
     PyErr_Clear();
     return PyModule_AddFunctions(module, functions);
 }
 
-/* The frame keeps the code, and the code the text. */
+/* The text lives as long as the frame, which holds the code object, which holds the
+ * text. */
 static const char *
 text_of(PyObject *object)
 {
@@ -68,7 +71,7 @@ text_of(PyObject *object)
     return text;
 }
 
-/* Whether the frame is the user's; then it is noted. */
+/* Notes the frame and returns true if it belongs to the user's program. */
 static bool
 note_frame(PyFrameObject *frame)
 {

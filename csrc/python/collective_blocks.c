@@ -16,7 +16,7 @@ dlpy_side_array(dlpy_side *side, PyObject *object, const char *parameter)
     return 0;
 }
 
-/* NULL in `*rows` where none are given: equal blocks. */
+/* Sets `*rows` to NULL if no lengths are given, which means equal blocks. */
 static int
 rows_from(PyObject *object, int count, int64_t **rows)
 {
@@ -90,7 +90,8 @@ dlpy_side_release(dlpy_side *side)
     dlpy_tensor_list_release(&side->list);
 }
 
-/* Borrowed: an array, or a tuple of arrays; None. */
+/* Returns a borrowed reference to an array or a tuple of arrays, or None if there are
+ * none. */
 static PyObject *
 arrays_of(const dlpy_side *side)
 {
@@ -100,7 +101,8 @@ arrays_of(const dlpy_side *side)
     return side->list.items == NULL ? Py_None : side->list.items;
 }
 
-/* The same, and what they were made for, if anything was. */
+/* Returns a new reference to the arrays and to the owners of their views, if there are
+ * any. */
 static PyObject *
 pins_of(const dlpy_side *side)
 {
@@ -111,7 +113,7 @@ pins_of(const dlpy_side *side)
     return owner == NULL ? Py_NewRef(side->array) : PyTuple_Pack(2, side->array, owner);
 }
 
-/* Mostly the arrays are all there is to keep, and no tuple is needed. */
+/* In most calls the arrays are all there is to keep, and no tuple is needed. */
 static int
 keep_sides(dlpy_work_keep *keep, const dlpy_side *input, const dlpy_side *output)
 {
@@ -161,7 +163,7 @@ note_write(const dlpy_side *side)
     return 0;
 }
 
-/* Of a list, the first array stands for all. */
+/* The first array of a list represents the whole list. */
 static bool
 profiler_wants(const dlpy_side *side)
 {

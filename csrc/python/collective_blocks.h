@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * An operation between one array or a list of blocks on either side: what the
- * list forms and the single forms have in common on their way to the core. */
+ * Operations with an array or a list of blocks on either side: the part of a call that
+ * the list forms and the single-tensor forms share. */
 #ifndef DISTLITE_PYTHON_COLLECTIVE_BLOCKS_H
 #define DISTLITE_PYTHON_COLLECTIVE_BLOCKS_H
 
@@ -9,7 +9,8 @@
 #include "python/tensor_list.h"
 #include "tensor/blocks.h"
 
-/* One side: an array, the blocks it is cut into, or a list of arrays.  Zeroed: nothing. */
+/* One side of an operation: an array, an array cut into blocks, or a list of arrays.  A
+ * zeroed side is valid and empty. */
 typedef struct dlpy_side {
     PyObject *array; /* borrowed */
     dlpy_tensor tensor;
@@ -19,8 +20,9 @@ typedef struct dlpy_side {
     dlpy_tensor_list list;
 } dlpy_side;
 
-/* The three kinds; -1 with an exception set, to be released all the same.  `rows` is
- * NULL, None or a list of lengths along the first dimension. */
+/* Initialise a side of each of the three kinds.  They return -1 with an exception set
+ * on failure; the side must be released in either case.  `rows` is NULL, None or a list
+ * of lengths along the first dimension, one per rank. */
 int dlpy_side_array(dlpy_side *side, PyObject *object, const char *parameter);
 int dlpy_side_cut(dlpy_side *side, const dlpy_collective *call, PyObject *object,
                   const char *parameter, PyObject *rows);
@@ -34,11 +36,13 @@ dlpy_side_blocks(const dlpy_side *side)
     return side->has_blocks ? side->blocks.tensors : side->list.views;
 }
 
-/* Runs the operation between both sides and releases them; a Work keeps them. */
+/* Runs the operation and releases both sides; a Work keeps the arrays.  Returns the
+ * result as dlpy_collective_finish() does. */
 PyObject *dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
                             dlpy_side *input, dlpy_side *output);
 
-/* After a failure; NULL. */
+/* Releases both sides and the call after a failure with an exception set.  Returns
+ * NULL. */
 PyObject *dlpy_sides_give_up(dlpy_collective *call, dlpy_side *input,
                              dlpy_side *output);
 

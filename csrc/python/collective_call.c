@@ -11,7 +11,8 @@
 #include "python/recorded_site.h"
 #include "python/torch_profiler.h"
 
-/* GroupMember.NON_GROUP_MEMBER: a group that this process is not in. */
+/* The value of GroupMember.NON_GROUP_MEMBER, which stands for a group that this process
+ * is not in. */
 #define NON_GROUP_MEMBER (-100)
 
 static bool
@@ -35,7 +36,7 @@ warn_outside(const dlpy_state *state, const char *function)
 static int
 fail_group(PyObject *group)
 {
-    /* PyLong_AsLong() of a huge number may have left one. */
+    /* PyLong_AsLong() in is_outside() sets an exception for a number out of range. */
     PyErr_Clear();
     PyErr_Format(PyExc_ValueError,
                  "Process group %R is not initialized in the world group map. Please "
@@ -71,7 +72,7 @@ find_group(const dlpy_state *state, PyObject *object, const char *function,
     return warn_outside(state, function) < 0 ? -1 : 0;
 }
 
-/* The group of a tuple (group, timeout). */
+/* Returns the group of a tuple (group, timeout), borrowed, and stores the timeout. */
 static PyObject *
 take_timeout(PyObject *tuple, dlpy_collective *self)
 {
@@ -86,8 +87,8 @@ take_timeout(PyObject *tuple, dlpy_collective *self)
     return PyTuple_GET_ITEM(tuple, 0);
 }
 
-/* The last name with a star, if it has one, comes somewhere after the group.  1 as `meet`
- * returns it. */
+/* Reads the `stream` argument, the keyword-only name after the group, if the signature
+ * has one.  Returns 1 or -1 as dlpy_collective_meet() does. */
 static int
 take_stream(const dlpy_signature *signature, PyObject *const *values, int group,
             dlpy_collective *self)
@@ -157,8 +158,8 @@ dlpy_collective_begin(PyObject *module, const dlpy_signature *signature,
     PyObject *async_op = values[group + 1];
 
     self->is_async = false;
-    /* Anything but a plain False is looked at: an op or a group in this place means that
-     * the caller counts arguments differently. */
+    /* Anything but False is checked: a reduction or a group in this position means that
+     * the caller's arguments are in a different order. */
     if (async_op != NULL && async_op != Py_False
         && dlpy_bool_from(async_op, "async_op", &self->is_async) < 0) {
         return -1;
@@ -172,7 +173,7 @@ dlpy_collective_answer(const dlpy_collective *self, int begun)
     if (begun < 0) {
         return NULL;
     }
-    /* None is the one answer that nobody holds for this call. */
+    /* `answer` is a new reference unless it is None. */
     return self->answer == Py_None ? Py_NewRef(Py_None) : self->answer;
 }
 
@@ -230,7 +231,8 @@ submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep ke
     dlpy_work_name_group(prepared, self->group);
     const dl_guard *guard = dlpy_work_guard(prepared);
     if (dl_device_name(self->core) != NULL && dl_device_takes(self->core, op, args)) {
-        /* It may have to wait: for the other ranks, if it is the first or is compared. */
+        /* May block: the first operation on a device, or one that is compared, meets
+         * the other ranks. */
         Py_BEGIN_ALLOW_THREADS
         status = dl_group_submit_guarded(self->core, op, args, guard, deadline, &work);
         Py_END_ALLOW_THREADS
@@ -266,7 +268,8 @@ carry_out(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep
         return dlpy_raise_collective(self->state, status);
     }
     if (self->state->batch_pins != NULL) {
-        /* Part of it, maybe; it does no harm if not. */
+        /* The operation may be part of the open batch.  If it is not, keeping its
+         * arrays until the batch ends is harmless. */
         return dlpy_work_new(self->state, NULL, keep);
     }
     Py_RETURN_NONE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What all collective functions share: the group meant, waiting or not, the root, and
- * the way through the core and back. */
+ * The part that all collective functions share: finding the group, `async_op` and the
+ * root, running the operation in the core and converting its result. */
 #ifndef DISTLITE_PYTHON_COLLECTIVE_CALL_H
 #define DISTLITE_PYTHON_COLLECTIVE_CALL_H
 
@@ -12,67 +12,75 @@
 
 typedef struct dlpy_collective {
     dlpy_state *state;
-    PyObject *group; /* a reference: another thread may replace the default group */
+    PyObject *group; /* owned: another thread may replace the default group */
     dl_group *core;
-    PyObject *answer; /* of a call that is answered already */
-    PyObject *inputs; /* borrowed: what torch's profiler is to see; NULL: it is off */
+    PyObject *answer; /* the result of a call that did not reach the core */
+    PyObject *inputs; /* borrowed: the inputs for torch's profiler; NULL if it is off */
     bool is_async;
-    bool has_stream; /* named for this call (cuda_arg.h) */
+    bool has_stream; /* the call has a `stream` argument (cuda_arg.h) */
     bool has_timeout;
-    int64_t timeout; /* of this call alone, if it has one */
+    int64_t timeout; /* the timeout of this call, if has_timeout */
 } dlpy_collective;
 
-/* `values` are those of `signature`, of which number `group` is the group and the next
- * one async_op; both may be NULL.  In the place of a group, a tuple of group and timeout
- * limits this one call (group_methods.py).  1: begun, to be finished or given up.  0:
- * answered already, by the group's handler, or because this process is outside of the
- * group, which has been warned of.  -1: an exception is set. */
+/* Begins a call.  `values` are the arguments of `signature`; argument number `group` is
+ * the group and the next one is async_op, each of which may be NULL.  The group may be
+ * given as a tuple (group, timeout), where the timeout applies to this call only
+ * (group_methods.py). = Returns 1 if the call has begun and must be finished or given
+ * up.  Returns 0 if the call is complete: the group's handler has answered it, or this
+ * process is not in the group, which raised a warning.  Returns -1 with an exception
+ * set. */
 int dlpy_collective_begin(PyObject *module, const dlpy_signature *signature,
                           PyObject *const *values, int group, dlpy_collective *self);
 
-/* The same for functions without async_op. */
+/* Same as dlpy_collective_begin(), for functions without async_op. */
 int dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
                          PyObject *const *values, int group, dlpy_collective *self);
 
-/* What the function returns when `begin` did not give 1. */
+/* Returns the result of the function when dlpy_collective_begin() did not return 1. */
 PyObject *dlpy_collective_answer(const dlpy_collective *self, int begun);
 
-/* `peer` counts in the default group, `group_peer` in the group itself; one is given, or,
- * where there is a default (not negative), none.  `name` is "src" or "dst". */
+/* Stores the root's rank in the group in `*root`.  `peer` is a rank in the default
+ * group, `group_peer` a rank in the group itself.  Exactly one of them must be given;
+ * neither may be if there is a default, that is, if `otherwise` is not negative.
+ * `name` is "src" or "dst". Returns -1 with an exception set on failure. */
 int dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *peer,
                          PyObject *group_peer, int otherwise, int *root);
 
-/* Runs `op`, without the GIL unless it is over in no time: None, or a Work if that was asked for, which keeps `keep`.
- * NULL with an exception set.  Gives the group back. */
+/* Runs `op`; releases the GIL unless the operation completes without waiting.  Returns
+ * None, or for async_op a Work that keeps `keep`, or NULL with an exception set.  Drops
+ * the reference to the group.  The second form takes a deadline; the first uses
+ * dlpy_collective_timeout(). */
 PyObject *dlpy_collective_finish(dlpy_collective *self, dl_op_type op, const void *args,
                                  dlpy_work_keep keep);
 PyObject *dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op,
                                     const void *args, dlpy_work_keep keep,
                                     dl_deadline deadline);
 
-/* Whether the operation may use its arrays after the call has returned: it is
- * asynchronous, or joins the batch that is open. */
+/* Returns true if the operation may use its arrays after the call has returned: it is
+ * asynchronous, or becomes part of an open batch. */
 static inline bool
 dlpy_collective_outlives_call(const dlpy_collective *self)
 {
     return self->is_async || self->state->batch_pins != NULL;
 }
 
-/* How long the call may take. */
+/* Returns the timeout of the call: its own, or else the group's. */
 static inline int64_t
 dlpy_collective_timeout(const dlpy_collective *self)
 {
     return self->has_timeout ? self->timeout : dl_group_timeout(self->core);
 }
 
-/* After the arrays were looked at: a stream was named for those on devices only. */
+/* Fails with an exception set if the call has a `stream` argument and none of its
+ * arrays is on a device.  Must be called after the arrays were converted. */
 int dlpy_collective_check_stream(dlpy_collective *self);
 
-/* After a failure on the way; NULL. */
+/* Releases the call after a failure with an exception set.  Returns NULL. */
 PyObject *dlpy_collective_give_up(dlpy_collective *self);
 
-/* Functions of one file: their `__module__` is the package, where users find them, and
- * where inspect looks up the `ReduceOp` of their signatures. */
+/* Adds the functions of one file to the module.  Their `__module__` is the package,
+ * where users find them and where inspect looks up the `ReduceOp` of their
+ * signatures. */
 int dlpy_add_functions(PyObject *module, PyMethodDef *functions);
 
 #define DLPY_COLLECTIVE(function, documentation)                                      \

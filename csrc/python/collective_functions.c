@@ -10,12 +10,12 @@
 #include "python/reduce_op_arg.h"
 #include "python/torch_profiler.h"
 
-/* `writes`: this rank gets a result in the array.  torch's versions are counted here, at the
- * call, for asynchronous operations too: nobody may be in Python when the operation ends,
- * and a tensor that is pending is not to be read or saved before that.
- *
- * Sync calls leave the array to the caller's frame, which holds it meanwhile; only a
- * Work keeps it, or a batch, which begins the operation later. */
+/* `writes` is true if this rank receives a result in the array.  torch's version
+ * counter is incremented here, at the call, for asynchronous operations too: no thread
+ * may be running Python when the operation ends, and a tensor must not be read or saved
+ * while an operation on it is pending. = For a synchronous call the array is kept alive
+ * by the caller's frame.  Only a Work, or a batch, which begins the operation later,
+ * needs a reference to it. */
 static PyObject *
 finish(dlpy_collective *self, dl_op_type op, const void *args, dlpy_tensor *tensor,
        PyObject *array, bool writes)
@@ -133,7 +133,8 @@ reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
     return finish(&self, DL_REDUCE, &core, &tensor, values[0], is_root);
 }
 
-/* 0, or -1 with an exception set. */
+/* Waits until the devices of all ranks have reached the barrier.  Returns 0, or -1 with
+ * an exception set. */
 static int
 meet_on_device(const dlpy_collective *self, int64_t timeout)
 {
@@ -153,7 +154,7 @@ meet_on_device(const dlpy_collective *self, int64_t timeout)
     return 0;
 }
 
-/* Its timeout is of this call alone; the others have the group's. */
+/* The only collective with a timeout parameter; the others use the group's timeout. */
 static PyObject *
 barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {

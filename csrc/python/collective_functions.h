@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The collectives themselves: distlite.all_reduce and its like are these builtins.  A
- * frame of Python code costs more than a small all_reduce, so from the call to the core
- * and back nothing here allocates. */
+ * The collective functions: distlite.all_reduce and the others are these builtins.  A
+ * Python frame costs more than a small all_reduce, so a synchronous call allocates
+ * nothing between the caller and the core. */
 #ifndef DISTLITE_PYTHON_COLLECTIVE_FUNCTIONS_H
 #define DISTLITE_PYTHON_COLLECTIVE_FUNCTIONS_H
 
@@ -10,7 +10,8 @@
 
 int dlpy_add_collective_functions(PyObject *module);
 
-/* Those between lists of arrays, or blocks of one. */
+/* The functions whose arguments are lists of arrays, or blocks of one array
+ * (collective_lists.c). */
 int dlpy_add_collective_lists(PyObject *module);
 
 #endif

@@ -4,8 +4,8 @@
 #include "python/docstrings.h"
 #include "python/reduce_op_arg.h"
 
-/* A dlpy_side is some kilobytes of room for shapes and blocks: only what is looked at
- * before it is written has to start zeroed. */
+/* A dlpy_side has several kilobytes of space for shapes and blocks; only the fields
+ * that are read before they are written need to be cleared. */
 static void
 clear_sides(dlpy_side *input, dlpy_side *output)
 {
@@ -18,7 +18,8 @@ clear_sides(dlpy_side *input, dlpy_side *output)
     }
 }
 
-/* Arguments, group and sides of one call.  1, 0 or -1 as dlpy_collective_begin(). */
+/* The arguments, group and sides of one call.  begin() returns 1, 0 or -1 as
+ * dlpy_collective_begin() does. */
 typedef struct begun_call {
     PyObject *values[DLPY_ARGUMENTS_LIMIT];
     dlpy_collective call;
@@ -100,7 +101,7 @@ all_gather_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return finish(&self, DL_ALL_GATHER, &core);
 }
 
-/* Of functions with a list on the root alone. */
+/* The signature of the functions that take a list on the root only. */
 #define ROOTED(name, list, root, group_root)                                         \
     {                                                                                \
         .function = name,                                                            \

@@ -39,7 +39,8 @@ take_first(dl_list *list)
 void
 dlpy_completions_drain(dlpy_completions *self)
 {
-    /* Dropping may run anything, this function as well: one at a time, unlocked. */
+    /* Dropping a reference may run arbitrary code, this function included: so one
+     * object at a time, and without the lock. */
     while (atomic_load_explicit(&self->has_some, memory_order_relaxed)) {
         PyObject *object = NULL;
         pthread_mutex_lock(&self->lock);
@@ -69,7 +70,8 @@ dlpy_completions_want(dlpy_completions *self, dlpy_completion *completion)
         dl_list_append(&self->to_call, &completion->node);
         pthread_cond_signal(&self->is_wanted);
     } else if (completion->has_callbacks && is_dropped) {
-        /* The thread has had it once: again, for those that came since. */
+        /* The callback thread has already taken it; queue it again for the callbacks
+         * added since. */
         Py_INCREF(completion->object);
         dl_list_append(&self->to_call, &completion->node);
         pthread_cond_signal(&self->is_wanted);

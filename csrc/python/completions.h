@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Works that have ended, on their way back to Python.  A work may end on a thread that
- * never touches Python; it is then noted here, without the GIL, and what Python keeps
- * for it is let go by the next call that has it.  Works with callbacks go to a thread
- * of Python's own, which waits in dlpy_completions_next(). */
+ * never runs Python code.  It is then noted here without the GIL, and its Python
+ * references are dropped by the next call that holds the GIL.  Works with callbacks are
+ * handed to a Python thread, which waits in dlpy_completions_next(). */
 #ifndef DISTLITE_PYTHON_COMPLETIONS_H
 #define DISTLITE_PYTHON_COMPLETIONS_H
 
@@ -14,19 +14,20 @@
 #include "base/list.h"
 #include "python/state.h"
 
-/* Embedded in the Python object, which holds a reference to itself from before it is
- * noted until it is dropped. */
+/* Embedded in the Python object, which holds a reference to itself from before the
+ * completion can be noted until that reference is dropped. */
 typedef struct dlpy_completion {
     dl_list node;
     PyObject *object;
-    bool has_callbacks; /* guarded by the lock, as is_noted */
+    bool has_callbacks; /* guarded by the lock, like is_noted */
     bool is_noted;
 } dlpy_completion;
 
 typedef struct dlpy_completions {
     pthread_mutex_t lock;
     pthread_cond_t is_wanted;
-    atomic_bool has_some; /* to drop; a glance, the list itself is guarded */
+    atomic_bool
+        has_some; /* a hint that `to_drop` is not empty; read without the lock */
     /* guarded by lock */
     dl_list to_drop;
     dl_list to_call;
@@ -35,18 +36,19 @@ typedef struct dlpy_completions {
 
 void dlpy_completions_init(dlpy_completions *self);
 
-/* Without the GIL as well as with it; once for each. */
+/* Notes that the work has ended.  Needs no GIL; called once per completion. */
 void dlpy_completions_note(dlpy_completions *self, dlpy_completion *completion);
 
-/* With the GIL: drops the references of works that have ended.  Cheap when none has. */
+/* Drops the references of works that have ended.  Needs the GIL; cheap if there are
+ * none. */
 void dlpy_completions_drain(dlpy_completions *self);
 
-/* With the GIL: wants the thread to have the object when it has ended, also when it has
- * already. */
+/* Passes the object to the callback thread when its work ends, or now if it has ended.
+ * Needs the GIL. */
 void dlpy_completions_want(dlpy_completions *self, dlpy_completion *completion);
 
-/* Waits, without the GIL meanwhile, for an object with callbacks; a new reference.
- * None once stopped. */
+/* Blocks, with the GIL released, until an object with callbacks is available.  Returns
+ * a new reference to it, or None after dlpy_completions_stop(). */
 PyObject *dlpy_completions_next(dlpy_completions *self);
 void dlpy_completions_stop(dlpy_completions *self);
 

@@ -9,11 +9,11 @@
 #define MICROSECOND INT64_C(1000)
 #define SECONDS_PER_DAY INT64_C(86400)
 
-/* Beyond these many seconds the nanoseconds do not fit; 292 years are for ever. */
+/* Longer timeouts do not fit into 64-bit nanoseconds; 292 years count as indefinite. */
 #define LONGEST_SECONDS (INT64_MAX / DL_SECOND - 1)
 
-/* The macro fills a pointer that belongs to this file alone: only this file may use
- * PyDelta and PyDateTime names. */
+/* PyDateTime_IMPORT sets a static variable of this translation unit, so no other file
+ * may use the PyDelta and PyDateTime names. */
 int
 dlpy_convert_init(void)
 {
@@ -21,8 +21,8 @@ dlpy_convert_init(void)
     return PyDateTimeAPI == NULL ? -1 : 0;
 }
 
-/* Saturates in both directions, where the product would overflow.  Nanoseconds are never
- * negative in a timedelta: -1 us is a day less and 86399.999999 s more. */
+/* Saturates in both directions, where the product would overflow.  The nanoseconds of a
+ * timedelta are never negative: -1 us is stored as -1 day and 86399.999999 s. */
 static int64_t
 timeout_from_parts(int64_t seconds, int64_t nanoseconds)
 {
@@ -32,7 +32,7 @@ timeout_from_parts(int64_t seconds, int64_t nanoseconds)
     return seconds > LONGEST_SECONDS ? INT64_MAX : seconds * DL_SECOND + nanoseconds;
 }
 
-/* Infinity is a long time, not an error: it is what people write for it. */
+/* Infinity is accepted, as programs use it to wait indefinitely. */
 static int
 timeout_from_number(PyObject *object, int64_t *timeout)
 {
@@ -53,7 +53,7 @@ timeout_from_number(PyObject *object, int64_t *timeout)
     return 0;
 }
 
-/* bool is an int in Python, but True for a timeout is a mistake. */
+/* bool is a subclass of int, but True as a timeout is a mistake. */
 int
 dlpy_timeout_from(PyObject *object, int64_t otherwise, int64_t *timeout)
 {
@@ -78,7 +78,7 @@ dlpy_timeout_from(PyObject *object, int64_t otherwise, int64_t *timeout)
     return -1;
 }
 
-/* Rounded down, so that the least negative one is negative still. */
+/* Rounds down, so that every negative timeout remains negative. */
 PyObject *
 dlpy_timedelta_from(int64_t timeout)
 {
@@ -91,7 +91,7 @@ dlpy_timedelta_from(int64_t timeout)
                            (int)(rest % second));
 }
 
-/* UTF-8 is cached by the str itself, which is why the common case copies nothing. */
+/* The str caches its UTF-8 form, so the common case copies nothing. */
 static int
 bytes_from_text(PyObject *text, dlpy_bytes *bytes)
 {
@@ -111,8 +111,8 @@ bytes_from_text(PyObject *text, dlpy_bytes *bytes)
     return 0;
 }
 
-/* The view holds the exporter still: a bytearray cannot be resized while the core reads
- * it without the GIL.  Views with gaps are refused by the exporter itself. */
+/* The view locks the exporter: a bytearray cannot be resized while the core reads it
+ * without the GIL.  The exporter itself refuses memory that is not contiguous. */
 static int
 bytes_from_view(PyObject *object, dlpy_bytes *bytes)
 {
@@ -158,7 +158,8 @@ dlpy_bytes_release(dlpy_bytes *bytes)
     }
 }
 
-/* The bytes of item `i`.  What would need releasing is copied into the list instead. */
+/* Stores the bytes of item `i`.  An item that would need to be released is replaced by
+ * a copy in the list. */
 static int
 list_item(dlpy_bytes_list *list, Py_ssize_t i, const char *what)
 {
@@ -169,8 +170,8 @@ list_item(dlpy_bytes_list *list, Py_ssize_t i, const char *what)
         return -1;
     }
     if (bytes.encoded != NULL || bytes.view.obj != NULL) {
-        /* A list of views would keep as many bytearrays from being resized, and each
-         * would need its own release. */
+        /* A list of views would block as many bytearrays from being resized, and each
+         * view would need its own release. */
         PyObject *copy = dlpy_object_from(bytes.bytes);
         dlpy_bytes_release(&bytes);
         if (copy == NULL || PyList_SetItem(list->items, i, copy) < 0) {
@@ -182,7 +183,8 @@ list_item(dlpy_bytes_list *list, Py_ssize_t i, const char *what)
     return 0;
 }
 
-/* One allocation more than needed, so that an empty list is no special case. */
+/* Allocates one element more than needed, so that an empty list is not a special
+ * case. */
 int
 dlpy_bytes_list_from(PyObject *iterable, const char *what, dlpy_bytes_list *list)
 {
@@ -224,7 +226,7 @@ dlpy_bytes_list_release(dlpy_bytes_list *list)
     *list = (dlpy_bytes_list){0};
 }
 
-/* The core takes C strings: it would see a name only up to its first NUL. */
+/* The core takes C strings and would see a name only up to its first NUL. */
 int
 dlpy_name_from(PyObject *object, const char *what, const char **name)
 {
@@ -243,7 +245,7 @@ dlpy_name_from(PyObject *object, const char *what, const char **name)
     return *name == NULL ? -1 : 0;
 }
 
-/* The opposite of what bytes_from_text() undoes, so that every name comes back. */
+/* The inverse of bytes_from_text(), so that every name survives the round trip. */
 PyObject *
 dlpy_text_from(dl_bytes bytes)
 {
@@ -257,7 +259,8 @@ dlpy_object_from(dl_bytes bytes)
     return PyBytes_FromStringAndSize((const char *)bytes.data, (Py_ssize_t)bytes.size);
 }
 
-/* As pybind11 takes integers: __index__, but never __int__, which would cut floats. */
+/* Accepts what pybind11 does: __index__, but never __int__, which would truncate
+ * floats. */
 int
 dlpy_int64_from(PyObject *object, const char *what, int64_t *value)
 {

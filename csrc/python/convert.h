@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Python values to the core's plain types and back.  Knows nothing of stores or groups.
- * Every function returns 0 or a new reference, or -1 or NULL with an exception set. */
+ * Converts Python values to the core's plain types and back.  Knows nothing of stores
+ * or groups.  Unless stated otherwise, functions that return int return 0, or -1 with
+ * an exception set; functions that return an object return a new reference, or NULL
+ * with an exception set. */
 #ifndef DISTLITE_PYTHON_CONVERT_H
 #define DISTLITE_PYTHON_CONVERT_H
 
@@ -10,31 +12,31 @@
 #include "base/deadline.h"
 #include "python/state.h"
 
-/* Once per process, from the module's exec. */
+/* Called once per process, when the module is executed. */
 int dlpy_convert_init(void);
 
-/* timedelta, or int or float seconds; None or NULL is `otherwise`.  Negative waits for
- * ever. */
+/* Converts a timedelta, or seconds as int or float, to nanoseconds; `otherwise` is used
+ * for None and NULL.  A negative timeout means to wait indefinitely. */
 int dlpy_timeout_from(PyObject *object, int64_t otherwise, int64_t *timeout);
 PyObject *dlpy_timedelta_from(int64_t timeout);
 
-/* The bytes of an argument, which stay as they are until released.  The caller keeps the
- * object alive. */
+/* The bytes of an argument, which do not move or change until released.  The caller
+ * keeps the object alive. */
 typedef struct dlpy_bytes {
     dl_bytes bytes;
-    PyObject *encoded; /* NULL unless it took a copy */
-    Py_buffer view;    /* view.obj is NULL unless it took a view */
+    PyObject *encoded; /* a reference to an encoded copy, or NULL */
+    Py_buffer view;    /* view.obj is NULL if there is no buffer view */
 } dlpy_bytes;
 
-/* str (UTF-8; escaped surrogates are the bytes they stand for), bytes, bytearray or
- * memoryview.  `what` names the argument in errors.  After a failure there is nothing to
- * release. */
+/* Accepts str (encoded as UTF-8; escaped surrogates become the bytes that they stand
+ * for), bytes, bytearray and memoryview.  `what` names the argument in error messages.
+ * After a failure there is nothing to release. */
 int dlpy_bytes_from(PyObject *object, const char *what, dlpy_bytes *bytes);
 void dlpy_bytes_release(dlpy_bytes *bytes);
 
-/* As many, from any iterable that is not itself a str or bytes. */
+/* The bytes of all items of an iterable.  A str, bytes or bytearray is rejected. */
 typedef struct dlpy_bytes_list {
-    PyObject *items; /* a list of our own, so that nobody changes it meanwhile */
+    PyObject *items; /* a private list, which no other code can change */
     dl_bytes *bytes;
     size_t count;
 } dlpy_bytes_list;
@@ -42,27 +44,31 @@ typedef struct dlpy_bytes_list {
 int dlpy_bytes_list_from(PyObject *iterable, const char *what, dlpy_bytes_list *list);
 void dlpy_bytes_list_release(dlpy_bytes_list *list);
 
-/* The UTF-8 of a str without NUL characters, which the object keeps. */
+/* Returns in `*name` the UTF-8 form of a str, which the object owns.  A NUL character
+ * is an error. */
 int dlpy_name_from(PyObject *object, const char *what, const char **name);
 
-/* A name as str: bytes that are not UTF-8 become escaped surrogates. */
+/* Converts a name to str; bytes that are not UTF-8 become escaped surrogates. */
 PyObject *dlpy_text_from(dl_bytes bytes);
-PyObject *dlpy_object_from(dl_bytes bytes); /* bytes */
+PyObject *dlpy_object_from(dl_bytes bytes); /* a bytes object */
 
-/* int and whatever has __index__, in the range of int64.  `what` names it in errors. */
+/* Accepts int and any object with __index__, within the range of int64.  `what` names
+ * the value in error messages. */
 int dlpy_int64_from(PyObject *object, const char *what, int64_t *value);
 
-/* The same in the range of an int. */
+/* Same as dlpy_int64_from(), within the range of int. */
 int dlpy_int_from(PyObject *object, const char *what, int *value);
 
-/* The same for a rank, or a number of ranks. */
+/* Same as dlpy_int_from(), for a rank or a number of ranks: a value out of range is a
+ * ValueError. */
 int dlpy_rank_from(PyObject *object, const char *what, int *rank);
 
-/* A sequence of ranks, in memory for the caller to give back by PyMem_Free().  `what`
- * names it in errors. */
+/* Converts a sequence of ranks to an array, which the caller frees with PyMem_Free().
+ * `what` names the ranks in error messages. */
 int dlpy_ranks_from(PyObject *sequence, const char *what, int **ranks, int *count);
 
-/* Exactly True or False: a number in a flag's place is most likely another argument. */
+/* Accepts only True and False: a number in place of a flag is most likely another
+ * argument. */
 int dlpy_bool_from(PyObject *object, const char *what, bool *value);
 
 #endif

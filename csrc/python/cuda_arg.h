@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Arrays in CUDA memory, and the streams that their libraries work on.  A library is
- * asked for its current stream: by DLPack's table of functions, if the array's type has
- * one, else torch and CuPy by way of their modules, which are imported anyway.  An array of another library is ordered by the stream it names itself
- * (`__cuda_array_interface__`), or, failing that, by the default stream.  What the caller
- * has set for this thread takes the place of all these, and what the call itself says,
- * the place of that. */
+ * Arrays in CUDA memory, and the streams that their libraries work on. = The stream of
+ * an array is the first of these that exists: the `stream` argument of the call; the
+ * stream set for this thread; the current stream of the library, from the DLPack
+ * exchange table of the array's type, or else from the modules of torch and CuPy if
+ * they are imported; the stream that the array names in `__cuda_array_interface__`; the
+ * default stream. */
 #ifndef DISTLITE_PYTHON_CUDA_ARG_H
 #define DISTLITE_PYTHON_CUDA_ARG_H
 
@@ -15,42 +15,46 @@
 #include "python/dlpack_exchange.h"
 #include "tensor/tensor.h"
 
-/* As dlpy_dlpack_view(), through `__cuda_array_interface__`. */
+/* Same as dlpy_dlpack_view(), through `__cuda_array_interface__`. */
 int dlpy_cuda_view(PyObject *object, const char *parameter, dl_tensor *view,
                    dlpy_dimensions *dimensions, PyObject **owner);
 
-/* Gives a view on a device its stream: `object` tells the library.  Remembers the library
- * for dlpy_cuda_library(). */
+/* Sets the stream of a view on a device; the type of `object` determines the library.
+ * Records the array's origin for dlpy_cuda_last_origin(). */
 int dlpy_cuda_give_stream(PyObject *object, dl_tensor *view);
 
-/* Whose array this thread has looked at last: what a Work made now will wait on behalf
- * of. */
+/* The origin of the device array that this thread converted last.  A Work created next
+ * waits on behalf of that library's stream. */
 typedef struct dlpy_cuda_origin {
-    const dlpack_exchange *table; /* of its type; NULL: none */
+    const dlpack_exchange *table; /* of the array's type; NULL if it has none */
     dlpy_library library;
     int device;
-    void *stream; /* that the array named itself */
+    void *stream; /* the stream that the array named itself */
 } dlpy_cuda_origin;
 
 dlpy_cuda_origin dlpy_cuda_last_origin(void);
 
-/* Where such a library works now.  1: it has no such stream, and this is the array's own;
- * -1 with an exception set. */
+/* Stores the current stream of the origin's library.  Returns 0; 1 if the library has
+ * no current stream, in which case `*stream` is the array's own; -1 with an exception
+ * set. */
 int dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream);
 
-/* Of a call without arrays: the thread's, or that of torch or CuPy if they are in use, or
- * the default one. */
+/* Returns in `*stream` the stream for a call without arrays: the thread's, or else the
+ * current stream of torch or CuPy if one of them is imported, or else the default
+ * stream. */
 int dlpy_cuda_stream_in_use(void **stream);
 
-/* The call's own stream, an object or a number, for all arrays it looks at until it is
- * taken back; that says whether any of them is on a device. */
+/* Sets the `stream` argument of a call, an object or a number, for all arrays converted
+ * until dlpy_cuda_unname_stream().  The latter returns whether any of those arrays is
+ * on a device. */
 int dlpy_cuda_name_stream(PyObject *stream);
 bool dlpy_cuda_unname_stream(void);
 
-/* Module functions around streams. */
+/* Adds the module functions of device_functions.c. */
 int dlpy_add_device_functions(PyObject *module);
 
-/* _set_cuda_stream(stream or None): for arrays of this thread; returns the last. */
+/* The module function _set_cuda_stream(stream or None): sets the stream for arrays of
+ * this thread and returns the previous one. */
 PyObject *dlpy_set_cuda_stream(PyObject *module, PyObject *stream);
 
 #endif
