@@ -14,12 +14,10 @@
 
 /* One owner of memory, and where that memory was when the operation was called. */
 typedef struct dlpy_hold {
-    PyObject
-        *owner; /* an ndarray that owns its elements, a torch storage, or a capsule */
+    PyObject *owner; /* the ndarray that owns the elements, a storage, or a capsule */
     PyObject *array; /* the tensor that uses the storage; NULL for other owners */
     union {
-        dlpy_memory
-            of_ndarray; /* `data` is NULL for a capsule, whose memory cannot move */
+        dlpy_memory of_ndarray; /* data is NULL for a capsule: it cannot move */
         dlpy_torch_memory of_torch;
     };
 } dlpy_hold;

@@ -25,10 +25,11 @@ typedef struct dlpy_collective {
 /* Begins a call.  `values` are the arguments of `signature`; argument number `group` is
  * the group and the next one is async_op, each of which may be NULL.  The group may be
  * given as a tuple (group, timeout), where the timeout applies to this call only
- * (group_methods.py). = Returns 1 if the call has begun and must be finished or given
- * up.  Returns 0 if the call is complete: the group's handler has answered it, or this
- * process is not in the group, which raised a warning.  Returns -1 with an exception
- * set. */
+ * (group_methods.py).
+ *
+ * Returns 1 if the call has begun and must be finished or given up.  Returns 0 if the
+ * call is complete: the group's handler has answered it, or this process is not in the
+ * group, which is reported by a warning.  Returns -1 with an exception set. */
 int dlpy_collective_begin(PyObject *module, const dlpy_signature *signature,
                           PyObject *const *values, int group, dlpy_collective *self);
 
@@ -40,9 +41,9 @@ int dlpy_collective_meet(PyObject *module, const dlpy_signature *signature,
 PyObject *dlpy_collective_answer(const dlpy_collective *self, int begun);
 
 /* Stores the root's rank in the group in `*root`.  `peer` is a rank in the default
- * group, `group_peer` a rank in the group itself.  Exactly one of them must be given;
- * neither may be if there is a default, that is, if `otherwise` is not negative.
- * `name` is "src" or "dst". Returns -1 with an exception set on failure. */
+ * group, `group_peer` a rank in the group itself.  Exactly one of them must be given,
+ * or none if there is a default, that is, if `otherwise` is not negative.  `name` is
+ * "src" or "dst".  Returns -1 with an exception set on failure. */
 int dlpy_collective_root(const dlpy_collective *self, const char *name, PyObject *peer,
                          PyObject *group_peer, int otherwise, int *root);
 

@@ -13,9 +13,10 @@
 /* `writes` is true if this rank receives a result in the array.  torch's version
  * counter is incremented here, at the call, for asynchronous operations too: no thread
  * may be running Python when the operation ends, and a tensor must not be read or saved
- * while an operation on it is pending. = For a synchronous call the array is kept alive
- * by the caller's frame.  Only a Work, or a batch, which begins the operation later,
- * needs a reference to it. */
+ * while an operation on it is pending.
+ *
+ * For a synchronous call the array is kept alive by the caller's frame.  Only a Work,
+ * or a batch, which begins the operation later, needs a reference to it. */
 static PyObject *
 finish(dlpy_collective *self, dl_op_type op, const void *args, dlpy_tensor *tensor,
        PyObject *array, bool writes)

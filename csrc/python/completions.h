@@ -26,8 +26,7 @@ typedef struct dlpy_completion {
 typedef struct dlpy_completions {
     pthread_mutex_t lock;
     pthread_cond_t is_wanted;
-    atomic_bool
-        has_some; /* a hint that `to_drop` is not empty; read without the lock */
+    atomic_bool has_some; /* hint, read unlocked: to_drop is not empty */
     /* guarded by lock */
     dl_list to_drop;
     dl_list to_call;

@@ -7,7 +7,8 @@
 #include "python/convert.h"
 #include "python/errors.h"
 
-/* As of NumPy's array of these elements, but for the units of times. */
+/* Returns the same code as for a NumPy array of these elements, except for the units of
+ * times. */
 static uint32_t
 opaque_code_of(const char *type, size_t number)
 {
@@ -26,7 +27,7 @@ opaque_code_of(const char *type, size_t number)
     }
 }
 
-/* "<f4": little endian, kind and size of an element. */
+/* Parses a typestr such as "<f4": byte order, kind and size of an element. */
 static int
 read_typestr(const char *text, dl_tensor *view)
 {
@@ -57,7 +58,7 @@ read_typestr(const char *text, dl_tensor *view)
     return view->item_size == 0 ? -1 : 0;
 }
 
-/* A tuple of numbers; -1: it is none, or too long. */
+/* Reads a tuple of numbers.  Returns -1 if the object is not one, or is too long. */
 static int
 read_numbers(PyObject *tuple, int64_t *numbers, int *count)
 {
@@ -76,7 +77,7 @@ read_numbers(PyObject *tuple, int64_t *numbers, int *count)
     return 0;
 }
 
-/* Without strides the array is compact, which all backends want anyway. */
+/* Without strides the array is contiguous in C order. */
 static int
 read_layout(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
 {
@@ -116,7 +117,7 @@ read_layout(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
     return 0;
 }
 
-/* A stream's number as others write it. */
+/* Converts the number of a stream as other libraries write it. */
 static int
 stream_from(PyObject *number, void **stream)
 {
@@ -124,7 +125,7 @@ stream_from(PyObject *number, void **stream)
     return PyErr_Occurred() == NULL ? 0 : -1;
 }
 
-/* 0 is not allowed by the interface; 1 and 2 are the default streams, as in CUDA. */
+/* The interface forbids stream 0; 1 and 2 are the default streams, as in CUDA. */
 static int
 read_pointer(PyObject *interface, dl_tensor *view)
 {
@@ -139,7 +140,7 @@ read_pointer(PyObject *interface, dl_tensor *view)
     return stream == Py_None || stream_from(stream, &view->stream) == 0 ? 0 : -1;
 }
 
-/* What is missing or odd makes the whole of it useless: guessing would corrupt memory. */
+/* Any missing or unknown entry is an error: a guess would corrupt memory. */
 static int
 read_interface(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
 {

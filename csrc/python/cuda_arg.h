@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Arrays in CUDA memory, and the streams that their libraries work on. = The stream of
- * an array is the first of these that exists: the `stream` argument of the call; the
- * stream set for this thread; the current stream of the library, from the DLPack
- * exchange table of the array's type, or else from the modules of torch and CuPy if
- * they are imported; the stream that the array names in `__cuda_array_interface__`; the
- * default stream. */
+ * Arrays in CUDA memory, and the streams that their libraries work on.
+ *
+ * The stream of an array is the first of these that exists: the `stream` argument of
+ * the call; the stream set for this thread; the current stream of the library, from the
+ * DLPack exchange table of the array's type, or else from the modules of torch and CuPy
+ * if they are imported; the stream that the array names in `__cuda_array_interface__`;
+ * the default stream. */
 #ifndef DISTLITE_PYTHON_CUDA_ARG_H
 #define DISTLITE_PYTHON_CUDA_ARG_H
 

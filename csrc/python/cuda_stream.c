@@ -5,12 +5,12 @@
 
 typedef struct choice {
     bool is_set;
-    bool is_used; /* by an array since then */
+    bool is_used; /* an array has used the stream since it was set */
     void *stream;
 } choice;
 
-/* Per thread, as the current stream of the libraries is: of a block of calls, and of the
- * one call that names it itself, which counts more. */
+/* Both are per thread, as the current streams of the libraries are.  `chosen` applies
+ * to a block of calls; `named` applies to one call and takes precedence. */
 static _Thread_local choice chosen;
 static _Thread_local choice named;
 
@@ -22,8 +22,9 @@ dlpy_cuda_last_origin(void)
     return last;
 }
 
-/* torch.cuda.current_stream(device).cuda_stream, cupy.cuda.get_current_stream().ptr; a
- * new reference. */
+/* Returns torch.cuda.current_stream(device).cuda_stream or
+ * cupy.cuda.get_current_stream().ptr as a new reference.  Returns NULL without an
+ * exception if the module is not imported. */
 static PyObject *
 ask_library(const dlpy_cuda_origin *origin)
 {
@@ -63,7 +64,7 @@ dlpy_cuda_current_stream(const dlpy_cuda_origin *origin, void **stream)
     }
     PyObject *number = ask_library(origin);
     if (number == NULL && PyErr_Occurred() == NULL) {
-        /* The module is half imported, or not under its usual name. */
+        /* The module is partially imported, or not under its usual name. */
         return 0;
     }
     *stream = number == NULL ? NULL : PyLong_AsVoidPtr(number);
@@ -82,7 +83,8 @@ dlpy_cuda_stream_in_use(void **stream)
     } else if (PyDict_GetItemString(modules, "cupy") != NULL) {
         origin.library = DLPY_LIBRARY_CUPY;
     }
-    /* As a thread of torch's or CuPy's begins. */
+    /* NULL is the default stream, the current stream of a new thread in torch and
+     * CuPy. */
     *stream = NULL;
     return dlpy_cuda_current_stream(&origin, stream) < 0 ? -1 : 0;
 }
@@ -91,7 +93,7 @@ int
 dlpy_cuda_give_stream(PyObject *object, dl_tensor *view)
 {
     if (named.is_set) {
-        /* A Work is waited for on behalf of that stream, too. */
+        /* wait() on a Work orders the named stream, too. */
         named.is_used = true;
         view->stream = named.stream;
         last = (dlpy_cuda_origin){.device = view->device_index, .stream = named.stream};
@@ -102,7 +104,8 @@ dlpy_cuda_give_stream(PyObject *object, dl_tensor *view)
     return dlpy_cuda_current_stream(&last, &view->stream);
 }
 
-/* 1: `object` has the attribute, which takes its place.  0: it has not. */
+/* Replaces `*object` by its attribute `name`.  Returns 1, 0 if it has no such
+ * attribute, or -1 with an exception set. */
 static int
 look_inside(PyObject **object, const char *name)
 {
@@ -119,7 +122,8 @@ look_inside(PyObject **object, const char *name)
     return 1;
 }
 
-/* (version, number), by the protocol that CUDA's own Python packages share. */
+/* Calls `__cuda_stream__`, the protocol of CUDA's own Python packages, which returns
+ * (version, number). */
 static int
 ask_protocol(PyObject **object)
 {
@@ -135,7 +139,7 @@ ask_protocol(PyObject **object)
     return number == NULL ? -1 : 1;
 }
 
-/* torch's streams have `cuda_stream`, CuPy's `ptr`, numba's `handle`, which is a ctypes
+/* torch's streams have `cuda_stream`, CuPy's `ptr`, and numba's `handle`, a ctypes
  * pointer with a `value`. */
 static PyObject *
 unwrap(PyObject *stream)
@@ -162,7 +166,7 @@ number_of(PyObject *stream, void **number)
     if (object == NULL) {
         return -1;
     }
-    /* ctypes says None where the pointer is NULL. */
+    /* ctypes returns None for a NULL pointer. */
     bool is_number = object == Py_None || PyIndex_Check(object);
     PyObject *whole = is_number && object != Py_None ? PyNumber_Index(object) : NULL;
     *number = whole == NULL ? NULL : PyLong_AsVoidPtr(whole);

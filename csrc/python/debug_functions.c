@@ -49,8 +49,9 @@ set_level(PyObject *module, PyObject *level)
     Py_RETURN_NONE;
 }
 
-/* Threads that run or wait in Python, the calling one apart; on one that Python does not
- * know.  While the interpreter ends it must not be entered any more. */
+/* Returns the number of Python threads except the calling one, which is a thread of the
+ * library that Python did not know before.  Returns -1 while the interpreter is
+ * finalizing and must not be entered. */
 static int
 count_threads(void)
 {
@@ -82,7 +83,8 @@ deadlock_configure(PyObject *module, PyObject *unused)
                : dlpy_raise_collective(dlpy_state_of_module(module), status);
 }
 
-/* Of os.environ, which a program may have changed where getenv(3) does not look. */
+/* Takes the value from os.environ: getenv(3) does not see all changes that a program
+ * makes there. */
 static PyObject *
 set_level_from(PyObject *module, PyObject *text)
 {
@@ -159,7 +161,7 @@ static PyMethodDef functions[] = {
 int
 dlpy_add_debug_functions(PyObject *module)
 {
-    /* Before anything is made that the level matters for. */
+    /* Must come before anything that depends on the level is created. */
     if (read_level(getenv(VARIABLE)) < 0) {
         return -1;
     }

@@ -13,7 +13,8 @@
 #include "python/group_type.h"
 #include "python/library_roots.h"
 
-/* Raises what was looked for, which is more than a None would say. */
+/* Raises an error that lists where the library was searched for, which tells more than
+ * None. */
 static PyObject *
 nccl_version(PyObject *module, PyObject *Py_UNUSED(nothing))
 {
@@ -42,7 +43,7 @@ ucc_version(PyObject *module, PyObject *Py_UNUSED(nothing))
                : dlpy_raise_collective(dlpy_state_of_module(module), status);
 }
 
-/* The same of the CUDA runtime and a device for it. */
+/* Raises an error unless the CUDA runtime and a device for it are available. */
 static PyObject *
 check_cuda(PyObject *module, PyObject *Py_UNUSED(nothing))
 {
@@ -68,7 +69,7 @@ group_from(PyObject *module, PyObject *object)
     return dlpy_group_core(object);
 }
 
-/* A number of the options' tuple, None being unset. */
+/* Converts one number of the options tuple; None means unset. */
 static int
 option_from(PyObject *tuple, Py_ssize_t index, int *option)
 {
@@ -106,7 +107,7 @@ text_option_from(PyObject *item, char *text, size_t size)
     return 0;
 }
 
-/* In the order of distlite.nccl's fields. */
+/* The tuple is in the order of the fields of distlite.nccl's options. */
 static int
 options_from(PyObject *tuple, dl_device_options *options)
 {
@@ -141,7 +142,7 @@ options_from(PyObject *tuple, dl_device_options *options)
     return is_high < 0 ? -1 : 0;
 }
 
-/* Once, before anybody else has the group. */
+/* Called at most once per group, before any other thread uses the group. */
 static PyObject *
 device_serve(PyObject *module, PyObject *const *args, Py_ssize_t count,
              PyObject *keywords)
@@ -214,7 +215,7 @@ part(PyObject *module, dl_group *parent, const dl_device_parting *parting,
     Py_RETURN_NONE;
 }
 
-/* Collective over the parent; a child of None goes nowhere. */
+/* Collective over the parent group; `child` is None on a rank that joins no part. */
 static PyObject *
 device_split(PyObject *module, PyObject *const *args, Py_ssize_t count,
              PyObject *keywords)
@@ -237,7 +238,7 @@ device_split(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return part(module, core, &parting, part_of);
 }
 
-/* Only those who stay call it. */
+/* Called only by the ranks that remain in the group. */
 static PyObject *
 device_shrink(PyObject *module, PyObject *const *args, Py_ssize_t count,
               PyObject *keywords)
@@ -277,7 +278,7 @@ device_name(PyObject *module, PyObject *object)
     return name == NULL ? Py_NewRef(Py_None) : PyUnicode_FromString(name);
 }
 
-/* May have to wait for another thread's turn, so without the GIL. */
+/* May have to wait for another thread's turn, so releases the GIL. */
 static PyObject *
 batch_begin(PyObject *module, PyObject *object)
 {
@@ -300,8 +301,8 @@ batch_begin(PyObject *module, PyObject *object)
     Py_RETURN_NONE;
 }
 
-/* What the batch keeps goes to its Work.  With several open at once, one keeps what
- * belongs to another for longer than needed, which does no harm. */
+/* Passes the batch's references to its Work.  If several batches are open at once, one
+ * may keep objects of another for longer than necessary. */
 static PyObject *
 batch_end(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {

@@ -20,7 +20,7 @@ static const struct {
     {10, 8, DL_FLOAT8_E4M3FN}, {12, 8, DL_FLOAT8_E5M2},
 };
 
-/* Whatever is not in the table moves as bytes. */
+/* Types that are not in the table are transferred as opaque bytes. */
 static dl_dtype
 dtype_of(const dlpack_tensor *tensor)
 {
@@ -33,7 +33,8 @@ dtype_of(const dlpack_tensor *tensor)
     return DL_OPAQUE;
 }
 
-/* Into bytes; the strides of a compact array may be left out by old libraries. */
+/* Converts strides to bytes.  Old libraries may leave out the strides of a contiguous
+ * array. */
 static void
 fill_strides(const dlpack_tensor *tensor, size_t item_size, int64_t *strides)
 {
@@ -52,7 +53,7 @@ is_compact(const dl_tensor *view)
     int64_t expected = (int64_t)view->item_size;
 
     for (int i = view->ndim - 1; i >= 0 && view->count > 0; i--) {
-        /* The stride of an axis of one element leads nowhere. */
+        /* The stride of an axis with one element is never used. */
         if (view->shape[i] != 1 && view->strides[i] != expected) {
             return false;
         }
@@ -61,7 +62,8 @@ is_compact(const dl_tensor *view)
     return true;
 }
 
-/* What typed loads need; a complex number is two of its halves. */
+/* Returns whether typed loads are possible.  A complex number is aligned like its
+ * halves. */
 static bool
 is_aligned(const dl_tensor *view)
 {
@@ -71,7 +73,8 @@ is_aligned(const dl_tensor *view)
     return view->dtype == DL_OPAQUE || (uintptr_t)view->data % alignment == 0;
 }
 
-/* The same code as an array of NumPy's has, where both know the type. */
+/* Returns the code that a NumPy array of the type has, where both libraries know the
+ * type. */
 static uint32_t
 opaque_code_of(const dlpack_tensor *tensor)
 {
@@ -165,10 +168,10 @@ dlpy_dlpack_read(const dlpack_tensor *tensor, const char *parameter, dl_tensor *
     return 0;
 }
 
-/* The struct in a capsule of either kind, and whether the elements may be written to.  A
- * capsule from before DLPack 1.0 cannot say so, and JAX exports arrays in such that never
- * change, and that share their memory with others: only of libraries that let everybody
- * write to their arrays is that assumed. */
+/* Returns the struct in a capsule of either kind, and whether the elements may be
+ * written to.  A capsule from before DLPack 1.0 cannot tell the latter, and JAX uses
+ * such capsules for immutable arrays, whose memory may be shared.  An old capsule
+ * therefore counts as writable only if its library makes all its arrays writable. */
 static const dlpack_tensor *
 open_capsule(PyObject *capsule, PyTypeObject *type, const char *parameter,
              bool *is_writable)
@@ -189,7 +192,8 @@ open_capsule(PyObject *capsule, PyTypeObject *type, const char *parameter,
     return &managed->tensor;
 }
 
-/* Whether the memory is ordered by streams; -1 with an exception set. */
+/* Returns whether accesses to the memory are ordered by streams; -1 with an exception
+ * set. */
 static int
 is_in_cuda_memory(PyObject *object)
 {
@@ -206,14 +210,15 @@ is_in_cuda_memory(PyObject *object)
     bool is_pair = PyTuple_Check(told) && PyArg_ParseTuple(told, "ii", &type, &index);
     Py_DECREF(told);
     if (!is_pair) {
-        /* The capsule says it, too. */
+        /* Ignored: the capsule tells the device, too. */
         PyErr_Clear();
         return 0;
     }
     return type == DLPACK_CUDA || type == DLPACK_CUDA_MANAGED;
 }
 
-/* Takes `keywords`, NULL being a failure. */
+/* Calls `method` and drops the reference to `keywords`; NULL there means that it could
+ * not be created. */
 static PyObject *
 export_with(PyObject *method, PyObject *keywords)
 {
@@ -226,11 +231,12 @@ export_with(PyObject *method, PyObject *keywords)
     return capsule;
 }
 
-/* Versioned if it can be: only that one tells whether it may be written.  Libraries from
- * before DLPack 1.0 do not know the parameter.  Of CUDA memory nobody is to wait for
- * anything: without a stream, the producer makes the legacy default stream wait, which
- * spoils a capture, and the operation is ordered after the producer's stream by events of
- * its own. */
+/* Requests a versioned capsule, the only kind that tells whether the memory may be
+ * written to.  Libraries from before DLPack 1.0 do not know the parameter.
+ *
+ * For CUDA memory, stream -1 asks the producer not to synchronize: without it, the
+ * producer makes the legacy default stream wait, which breaks a capture.  The operation
+ * itself is ordered after the producer's stream by events. */
 static PyObject *
 export_capsule(PyObject *object, PyObject *method)
 {
@@ -266,8 +272,8 @@ dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
         PyErr_Clear();
         return 0;
     }
-    /* The capsule keeps its name: whoever drops an untaken one frees the memory, which
-     * spares this file the deleter and its threads. */
+    /* The capsule is not renamed: the destructor of an unconsumed capsule frees the
+     * memory, so this file need not call the deleter. */
     *capsule = export_capsule(object, method);
     Py_DECREF(method);
     const dlpack_tensor *tensor =

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Arrays of other libraries (torch, JAX, CuPy, ...) through the DLPack protocol: a
- * capsule that holds the memory, and a struct in it that tells where and what it is.
- * The other library is never imported. */
+ * capsule that holds the memory, with a struct that describes it.  Never imports the
+ * other library. */
 #ifndef DISTLITE_PYTHON_DLPACK_ARG_H
 #define DISTLITE_PYTHON_DLPACK_ARG_H
 
@@ -11,10 +11,10 @@
 
 #include "tensor/tensor.h"
 
-/* More than any library known has. */
+/* More dimensions than any known library supports. */
 #define DLPY_DLPACK_DIMENSIONS 64
 
-/* Where a view's shape and strides are kept: the array's own may change while the core
+/* A view's own copy of shape and strides: those of the array may change while the core
  * works without the GIL. */
 typedef struct dlpy_dimensions {
     int64_t shape[DLPY_DLPACK_DIMENSIONS];
@@ -23,14 +23,16 @@ typedef struct dlpy_dimensions {
 
 struct dlpack_tensor;
 
-/* The struct as a view, without its read-only flag, which others know.  0, or -1 with an
- * exception set. */
+/* Converts the struct to a view.  The caller sets `is_writable`, which the struct does
+ * not tell.  Returns 0, or -1 with an exception set. */
 int dlpy_dlpack_read(const struct dlpack_tensor *tensor, const char *parameter,
                      dl_tensor *view, dlpy_dimensions *dimensions);
 
-/* 1: `view` borrows from `*capsule` and from `dimensions`, which must outlive it.  0: the object has no `__dlpack__`.  -1: an exception
- * is set, also for memory that is not the CPU's; `parameter` names the argument in it.
- * `*capsule` is a new reference or NULL in any case. */
+/* Exports the object through `__dlpack__`.  Returns 1 if `view` is set; it borrows from
+ * `*capsule` and `dimensions`, which must outlive it.  Returns 0 if the object has no
+ * `__dlpack__`, and -1 with an exception set on failure, for example for memory of an
+ * unsupported device.  `parameter` names the argument in error messages.  `*capsule` is
+ * a new reference or NULL in every case. */
 int dlpy_dlpack_view(PyObject *object, const char *parameter, dl_tensor *view,
                      dlpy_dimensions *dimensions, PyObject **capsule);
 

@@ -5,11 +5,12 @@
 
 #include "python/dlpack_layout.h"
 
-/* The types seen last, programs have one or two of them.  They are held, so that no other
- * type can come to lie at their address; a table lives as long as the process. */
+/* The types seen last; most programs use one or two.  The cache holds references, so
+ * that no other type can be created at the same address.  A table lives as long as the
+ * process. */
 static struct {
     PyTypeObject *type;
-    const dlpack_exchange *table; /* NULL: the type has none */
+    const dlpack_exchange *table; /* NULL if the type has none */
     dlpy_library library;
 } seen[4];
 
@@ -50,7 +51,7 @@ dlpy_exchange_find(PyTypeObject *type, dlpy_library *library)
     seen[0].table = table;
     seen[0].library = *library;
     Py_INCREF(type);
-    /* Last: a type that goes may run Python code, which may come back here. */
+    /* Must come last: freeing a type may run Python code that calls this function. */
     Py_XDECREF(forgotten);
     return table;
 }
@@ -72,10 +73,10 @@ answers_yes(PyObject *object, const char *question)
     return yes;
 }
 
-/* torch notes a conjugation, or a change of sign, and leaves the elements as they are
- * until somebody reads them.  Signs change in the imaginary parts of conjugates only,
- * which lie at every other number: where elements are side by side, and more than one,
- * nobody needs to be asked. */
+/* torch only marks a tensor as conjugated or negated, and leaves the elements as they
+ * are until they are read.  Negations are pending only in imaginary parts of
+ * conjugates, which are at every other number: contiguous real elements, if there are
+ * at least two, need no check. */
 static int
 check_pending(PyObject *object, const char *parameter, const dl_tensor *view)
 {
@@ -104,7 +105,7 @@ dlpy_exchange_view(PyObject *object, const char *parameter, dl_tensor *view,
     const dlpack_exchange *table = dlpy_exchange_find(Py_TYPE(object), &library);
     dlpack_tensor tensor;
 
-    /* What is borrowed does not tell whether it may be written to; a capsule does. */
+    /* A borrowed struct does not tell whether it may be written to; a capsule does. */
     if (table == NULL || table->borrow == NULL || library == DLPY_LIBRARY_OTHER) {
         return 0;
     }
@@ -112,7 +113,8 @@ dlpy_exchange_view(PyObject *object, const char *parameter, dl_tensor *view,
         if (!PyErr_ExceptionMatches(PyExc_Exception)) {
             return -1;
         }
-        /* torch's text here has a stack of C++ functions; __dlpack__() has one line. */
+        /* torch's message here contains a C++ stack trace; the error of __dlpack__() is
+         * one line. */
         PyErr_Clear();
         return 0;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * DLPack's structs as they lie in memory, declared by hand so that no header of it is
+ * The memory layout of DLPack's structs, declared here so that its headers are not
  * needed.  Knows nothing of this project's tensors. */
 #ifndef DISTLITE_PYTHON_DLPACK_LAYOUT_H
 #define DISTLITE_PYTHON_DLPACK_LAYOUT_H
@@ -19,7 +19,7 @@ typedef struct dlpack_tensor {
     uint8_t bits;
     uint16_t lanes;
     int64_t *shape;
-    int64_t *strides; /* in elements; NULL is compact */
+    int64_t *strides; /* in elements; NULL means contiguous in C order */
     uint64_t byte_offset;
 } dlpack_tensor;
 
@@ -32,19 +32,19 @@ typedef struct dlpack_versioned {
     dlpack_tensor tensor;
 } dlpack_versioned;
 
-/* Functions that a type of arrays offers to C, in a capsule on the type. */
+/* The C functions of an array type, which the type offers in a capsule. */
 typedef struct dlpack_exchange {
     uint32_t major;
     uint32_t minor;
     const struct dlpack_exchange *previous;
     void *allocate;
-    /* As a managed tensor, which owns the memory. */
+    /* Exports a managed tensor, which owns the memory. */
     int (*own)(PyObject *object, dlpack_versioned **tensor);
     void *import;
-    /* Fills the struct with what lives as long as the object does, unchanged.  May be
-     * NULL; 0, or -1 with an exception set. */
+    /* Fills the struct with data that stays valid and unchanged as long as the object
+     * lives.  Returns 0, or -1 with an exception set.  May be NULL. */
     int (*borrow)(PyObject *object, dlpack_tensor *tensor);
-    /* Where the library's work on a device goes now. */
+    /* Returns the library's current stream on a device. */
     int (*current_stream)(int32_t device_type, int32_t device_index, void **stream);
 } dlpack_exchange;
 
@@ -56,14 +56,14 @@ _Static_assert(sizeof(dlpack_exchange) == 56, "fixed by DLPack");
 enum {
     DLPACK_CPU = 1,
     DLPACK_CUDA = 2,
-    DLPACK_CUDA_HOST = 3, /* pinned: ordinary memory to the CPU */
+    DLPACK_CUDA_HOST = 3, /* pinned: ordinary memory for the CPU */
     DLPACK_ROCM_HOST = 11,
-    DLPACK_CUDA_MANAGED = 13, /* on both: to be used where the device is */
+    DLPACK_CUDA_MANAGED = 13, /* accessible from both; used on its device */
 };
 
 enum {
     DLPACK_FLAG_READ_ONLY = 1,
-    DLPACK_FLAG_IS_COPY = 2, /* what is written there is lost */
+    DLPACK_FLAG_IS_COPY = 2, /* writes to it would be lost */
 };
 
 #endif

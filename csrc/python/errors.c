@@ -10,7 +10,8 @@
 #include "python/failure_report.h"
 #include "python/log_reader.h"
 
-/* Those that mean the same whoever fails; NULL for the rest. */
+/* Returns the exception of a status that means the same everywhere; NULL for the
+ * others. */
 static PyObject *
 plain_exception(dl_status status)
 {
@@ -21,7 +22,7 @@ plain_exception(dl_status status)
         return PyExc_NotImplementedError;
     case DL_NO_MEMORY:
         return PyExc_MemoryError;
-    /* Interrupted without an exception: see raise_status(). */
+    /* Interrupted, but no exception is set: see raise_status(). */
     case DL_INTERRUPTED:
         return PyExc_RuntimeError;
     default:
@@ -29,8 +30,8 @@ plain_exception(dl_status status)
     }
 }
 
-/* A closed store is the caller's own doing and nothing happened to the network, so it is
- * no DistNetworkError; neither is a store that a forked child may not use. */
+/* A closed store is not a DistNetworkError, as the caller closed it and the network did
+ * not fail; neither is a store that a forked child must not use. */
 static PyObject *
 store_exception(const dlpy_state *state, dl_status status)
 {
@@ -40,7 +41,7 @@ store_exception(const dlpy_state *state, dl_status status)
     case DL_NETWORK:
     case DL_PROTOCOL:
         return state->network_error;
-    /* The process is out of something: descriptors, threads. */
+    /* The process has run out of a resource, such as descriptors or threads. */
     case DL_INTERNAL:
         return state->dist_error;
     default:
@@ -48,7 +49,7 @@ store_exception(const dlpy_state *state, dl_status status)
     }
 }
 
-/* Texts hold keys and host names as they came, in any encoding. */
+/* The text may contain keys and host names in any encoding. */
 static PyObject *
 raise_last_error(PyObject *exception)
 {
@@ -70,16 +71,17 @@ raise_last_error(PyObject *exception)
 static PyObject *
 raise_status(dl_status status, PyObject *otherwise)
 {
-    /* A signal handler's exception comes first, also when what failed is another's
-     * operation that this thread carried out on the way.  None is set when a Python store
-     * failed on a thread that Python does not know: its exception died with that thread's
-     * state, its text did not. */
+    /* A signal handler's exception takes precedence, even if the failed operation is
+     * another thread's, carried out by this one.  After DL_INTERRUPTED no exception is
+     * set if a Python store failed on a thread unknown to Python: the exception was
+     * lost with that thread's state, but its text is kept. */
     if (PyErr_Occurred()) {
         return NULL;
     }
     PyObject *plain = plain_exception(status);
     raise_last_error(plain != NULL ? plain : otherwise);
-    /* What the log says of it comes before what the program says. */
+    /* Log lines about the failure are delivered before the program sees the
+     * exception. */
     dlpy_log_sync();
     return NULL;
 }
@@ -102,7 +104,7 @@ dlpy_raise_collective(const dlpy_state *state, dl_status status)
     return result;
 }
 
-/* The name says which module a pickled error is looked up in. */
+/* A pickled error is looked up in the module that its name gives. */
 static int
 add_error(PyObject *module, const char *name, const char *doc, PyObject *base,
           PyObject **slot)

@@ -11,8 +11,8 @@
 #include "pg/recorder.h"
 #include "python/collective_call.h"
 
-/* An exit waits so long for a report that is being written: standard error may be a pipe
- * that nobody reads. */
+/* An exit waits at most this long for a report: standard error may be a pipe that is
+ * not read. */
 #define FINISH_LIMIT (5 * DL_SECOND)
 #define FINISH_PAUSE DL_MILLISECOND
 
@@ -20,14 +20,14 @@
 enum {
     TABLE = 1,
     DUMP = 2,
-    RUNNING = 4, /* a thread writes, and looks at the other bits again before it ends */
+    RUNNING = 4, /* a thread writes; before it ends it checks the others */
 };
 
 static atomic_uint wanted;
 static _Atomic(dl_buffer *) own_snapshot; /* for the next report; owned */
-static atomic_uint generation;            /* of the process that `wanted` belongs to */
+static atomic_uint generation;            /* the fork generation of `wanted` */
 
-/* One rank of the job, as it was when the operation failed. */
+/* One rank of the job at the time of the failure. */
 typedef struct seen_rank {
     char *path;
     dl_buffer snapshot;
@@ -67,7 +67,8 @@ drop_own(dl_buffer *own)
     }
 }
 
-/* By the thread that raises: it may be in its next operation when the other one runs. */
+/* Taken on the thread that raises, which may be in its next operation when the report
+ * runs. */
 static void
 see_own(void)
 {
@@ -123,7 +124,7 @@ list_of(const seen_ranks *self)
     return list;
 }
 
-/* Whatever goes wrong here is not worth more words: the error itself has been raised. */
+/* Errors are ignored here: the operation's own error has been raised. */
 static void
 call_report(const seen_ranks *seen, unsigned asked)
 {
@@ -142,7 +143,7 @@ call_report(const seen_ranks *seen, unsigned asked)
     Py_XDECREF(list);
 }
 
-/* The ranks are looked at before anything else, as they go on meanwhile. */
+/* Takes the snapshots first, as the ranks continue meanwhile. */
 static void
 write_report(unsigned asked)
 {
@@ -175,7 +176,8 @@ write_reports(void *unused)
     }
 }
 
-/* A forked child has its parent's wishes, and not the thread that sees to them. */
+/* Clears the parent's bits in a forked child, which does not have the reporting
+ * thread. */
 static void
 forget_parent(void)
 {
@@ -205,7 +207,7 @@ dlpy_note_failure(void)
     }
     forget_parent();
     asked |= dl_recorder_claim_table() ? TABLE : 0;
-    /* As in tools/dump.py. */
+    /* The same variables as in tools/dump.py. */
     asked |= has_text("TORCH_FR_DUMP_TEMP_FILE")
                      || has_text("TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
                  ? DUMP
@@ -234,7 +236,7 @@ finish_report(PyObject *module, PyObject *unused)
     (void)unused;
     forget_parent();
     Py_BEGIN_ALLOW_THREADS
-    /* There was no thread to be had. */
+    /* The thread could not be started; write the report here. */
     if (atomic_load(&wanted) != 0 && !(atomic_fetch_or(&wanted, RUNNING) & RUNNING)) {
         write_reports(NULL);
     }
