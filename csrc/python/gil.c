@@ -3,7 +3,7 @@
 
 #include "base/blocking.h"
 
-/* Other threads of Python run from here on. */
+/* Releases the GIL, so that other Python threads can run. */
 static void
 let_others_run(void *context)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Python's lock around a call into the core that may wait: given up before the call, or,
- * where the call is brief and its peers are mostly there already, only once it has to
- * wait (base/blocking.h). */
+ * Releases and reacquires the GIL around a core call that may wait.  The GIL is
+ * released before the call; for a brief call, whose peers have usually arrived already,
+ * it is released only when the call has to wait (base/blocking.h). */
 #ifndef DISTLITE_PYTHON_GIL_H
 #define DISTLITE_PYTHON_GIL_H
 
@@ -14,18 +14,19 @@
 #include "base/status.h"
 
 typedef struct dlpy_gil {
-    PyThreadState *saved; /* NULL: this thread has the lock */
+    PyThreadState *saved; /* NULL while this thread holds the GIL */
 } dlpy_gil;
 
-/* From here on the thread must not touch Python. */
+/* Prepares the call; from here on the thread must not use Python. */
 void dlpy_gil_leave(dlpy_gil *self, bool is_brief);
 
-/* The status of the call; DL_INTERRUPTED where a signal's exception has come up, which
- * would be lost if the call had come to a good end all the same. */
+/* Reacquires the GIL and returns the status of the call.  Returns DL_INTERRUPTED
+ * instead of DL_OK if a signal handler has raised an exception, which would otherwise
+ * be lost. */
 dl_status dlpy_gil_return(dlpy_gil *self, dl_status status);
 
-/* Whether a thread that has no lock may ask for it: while the interpreter ends it must not
- * be entered any more. */
+/* Returns whether a thread without the GIL may acquire it: the interpreter must not be
+ * entered while it is finalizing. */
 bool dlpy_may_enter(void);
 
 #endif

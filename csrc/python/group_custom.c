@@ -4,8 +4,9 @@
 #include "python/convert.h"
 #include "python/errors.h"
 
-/* torch's other constructor, of rank and size, makes a group without an engine;
- * so does a subclass that constructs itself.  Naming the backend asks for the core's. */
+/* A custom group has no core backend: it comes from torch's other constructor, which
+ * takes rank and size, or from a subclass with its own __init__.  Naming the backend
+ * selects the core's groups. */
 bool
 dlpy_group_is_custom(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
@@ -39,7 +40,8 @@ make_core(const dlpy_state *state, dlpy_group *self, int rank, int size)
     return 0;
 }
 
-/* One rank until tp_init says more: no method has to ask whether there is a core. */
+/* Starts with a core group of one rank, which tp_init replaces, so that no method has
+ * to check whether there is a core group. */
 int
 dlpy_group_begin_custom(const dlpy_state *state, dlpy_group *self)
 {
@@ -50,8 +52,8 @@ dlpy_group_begin_custom(const dlpy_state *state, dlpy_group *self)
     return self->description == NULL ? -1 : make_core(state, self, 0, 1);
 }
 
-/* torch has two constructors of a group without an engine: which one is meant, the number
- * of arguments tells, or the name of the store. */
+/* torch has two constructors of a group without a backend.  They are told apart by the
+ * number of arguments, or by the argument name "store". */
 static bool
 names_store(PyObject *args, PyObject *keywords)
 {
@@ -96,7 +98,8 @@ dlpy_group_init(PyObject *object, PyObject *args, PyObject *keywords)
     return 0;
 }
 
-/* What the group is called and where it meets, once its creator has returned it. */
+/* The method _adopt(): sets the name and the store of a custom group once its creator
+ * function has returned it. */
 PyObject *
 dlpy_group_adopt(PyObject *object, PyObject *args, PyObject *keywords)
 {
@@ -147,7 +150,7 @@ int
 dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
                   PyObject *const *values, PyObject **answer)
 {
-    /* It may be replaced while it runs. */
+    /* The handler may be replaced while it runs. */
     PyObject *handler = Py_NewRef(((dlpy_group *)group)->handler);
     PyObject *given = given_by_name(signature, values);
     PyObject *result = NULL;

@@ -51,7 +51,8 @@ options_from(PyObject *const *values, dl_group_options *options)
     return 0;
 }
 
-/* Of a group made out of another; `*ranks` is for the caller to free. */
+/* Reads the parent of a group that is created from another; the caller frees
+ * `*ranks`. */
 static int
 parent_from(const dlpy_state *state, PyObject *const *values, dl_group_options *options,
             int **ranks)
@@ -94,7 +95,7 @@ description_from(PyObject *object)
     return Py_NewRef(object);
 }
 
-/* Meeting the others goes wrong as a store does, or as a collective does. */
+/* Forming a group can fail like a store operation or like a collective. */
 static void
 raise_status(const dlpy_state *state, dl_status status)
 {
@@ -108,7 +109,8 @@ raise_status(const dlpy_state *state, dl_status status)
     }
 }
 
-/* Members that do not meet have nobody else to tell them. */
+/* Tells the members why this rank cannot join: without a meeting they have no other way
+ * to learn it. */
 static void
 refuse(const dl_group_options *options, const char *reason)
 {
@@ -118,8 +120,8 @@ refuse(const dl_group_options *options, const char *reason)
     Py_END_ALLOW_THREADS
 }
 
-/* The core gets a store of its own to keep: one that is written in Python is alive only
- * as long as somebody in Python holds it, or this. */
+/* The core gets a store reference of its own: a store written in Python lives only as
+ * long as Python code or this reference holds it. */
 static int
 join_over(const dlpy_state *state, PyObject *store, const dl_group_options *options,
           dl_group **group)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/group_methods.h"
 
-/* Straight into the type's dict: to users the type stays immutable, but its rarer methods
- * are written in Python, which is read after this module. */
+/* Writes to the type's dict directly: for users the type is immutable, but its less
+ * frequent methods are written in Python, which is loaded after this module. */
 static PyObject *
 add_group_methods(PyObject *module, PyObject *methods)
 {

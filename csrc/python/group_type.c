@@ -15,8 +15,8 @@
 #include "python/reduce_op_arg.h"
 #include "python/signals.h"
 
-/* All in tp_new, nothing in tp_init: a group that has not met its peers cannot be had, so
- * no method needs to ask. */
+/* The group is complete when tp_new returns: no object exists that has not met its
+ * peers, so no method needs to check. */
 static PyObject *
 group_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
@@ -35,8 +35,8 @@ group_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     return self;
 }
 
-/* The store may be written in Python and refer to the group; the core's own reference to
- * it is out of sight here, and goes with the group. */
+/* The store may be written in Python and refer to the group.  The core's own reference
+ * to the store is not visible here; it is dropped with the group. */
 static int
 group_traverse(PyObject *object, visitproc visit, void *arg)
 {
@@ -56,8 +56,8 @@ group_clear(PyObject *object)
     return 0;
 }
 
-/* Leaves the group as shutdown() does: a group that is lost by accident must not keep
- * its peers waiting. */
+/* Leaves the group as shutdown() does: a group that is dropped by accident must not
+ * keep its peers waiting. */
 static void
 group_dealloc(PyObject *object)
 {
@@ -73,7 +73,8 @@ group_dealloc(PyObject *object)
     Py_CLEAR(self->name);
     PyMem_Free(self->global_ranks);
     if (self->group != NULL) {
-        /* The last reference may have to wait: for the lane's thread, for a file's lock. */
+        /* Dropping the last reference may wait for the lane's thread or a file's
+         * lock. */
         dlpy_signals_hold();
         Py_BEGIN_ALLOW_THREADS
         dl_group_unref(self->group);
@@ -107,7 +108,7 @@ group_size(PyObject *self, PyObject *Py_UNUSED(nothing))
     return PyLong_FromLong(dl_group_size(dlpy_group_core(self)));
 }
 
-/* torch's name for the backend; what the group is called is `group_name`. */
+/* In torch, name() is the backend's name; the group's name is `group_name`. */
 static PyObject *
 group_name(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
@@ -162,7 +163,7 @@ dlpy_group_global_rank(PyObject *object, int rank)
     return self->global_ranks == NULL ? rank : self->global_ranks[rank];
 }
 
-/* Once, before anybody else has the group. */
+/* Called at most once, before any other thread uses the group. */
 static PyObject *
 group_set_global_ranks(PyObject *object, PyObject *ranks)
 {
@@ -192,8 +193,8 @@ group_set_global_ranks(PyObject *object, PyObject *ranks)
     Py_RETURN_NONE;
 }
 
-/* It has no way to tell of an interrupt, which waits until the next call or line of
- * Python. */
+/* dl_group_abort() cannot report an interrupt, so signals are held until the next call
+ * or line of Python. */
 static PyObject *
 abort_group(PyObject *self, const char *reason)
 {
@@ -213,7 +214,7 @@ group_abort(PyObject *self, PyObject *Py_UNUSED(nothing))
     return abort_group(self, "abort() was called");
 }
 
-/* As abort(), with what the operations are to say. */
+/* Same as abort(), with the reason that the operations report. */
 static PyObject *
 group_abort_because(PyObject *self, PyObject *reason)
 {
@@ -227,7 +228,7 @@ group_shutdown(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     dl_group *group = dlpy_group_core(self);
 
-    /* It waits for the group's threads, which may want to call back. */
+    /* Waits for the group's threads, which may need the GIL. */
     dlpy_signals_hold();
     Py_BEGIN_ALLOW_THREADS
     dl_group_close(group);
@@ -324,7 +325,7 @@ static PyGetSetDef group_properties[] = {
 static PyMemberDef group_members[] = {
     {"group_desc", T_OBJECT_EX, offsetof(dlpy_group, description), READONLY,
      DLPY_DOC_PROCESSGROUP_GROUP_DESC},
-    /* The way to weak references that Python 3.10 and 3.13 both know. */
+    /* The way to declare weak references that works in Python 3.10 to 3.13. */
     {"__weaklistoffset__", T_PYSSIZET, offsetof(dlpy_group, weak_references), READONLY,
      NULL},
     {0},
@@ -352,16 +353,16 @@ static PyType_Spec group_spec = {
     .slots = group_slots,
 };
 
-/* Of a thread that stands for a rank.  The group is borrowed: whoever set it keeps it
- * until it is replaced. */
+/* The default group of a thread that acts as a rank.  The reference is borrowed: the
+ * code that set it keeps the group alive until it is replaced. */
 typedef struct thread_world {
     bool is_set;
-    dlpy_group *group; /* NULL: it has no default group */
+    dlpy_group *group; /* NULL if it has no default group */
 } thread_world;
 
 static _Thread_local thread_world own_world;
 
-/* True once any thread has had one: others need not look for theirs. */
+/* True once any thread has set a default group; until then the lookup is skipped. */
 static atomic_bool has_thread_groups;
 
 PyObject *
@@ -390,7 +391,7 @@ set_thread_group(PyObject *module, PyObject *group)
     Py_RETURN_NONE;
 }
 
-/* Also marks log lines of the core with the rank, from here on. */
+/* Also sets the rank that the core's log lines carry from here on. */
 static PyObject *
 set_default_group(PyObject *module, PyObject *group)
 {

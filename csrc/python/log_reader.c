@@ -9,14 +9,15 @@
 #include "python/gil.h"
 #include "python/state.h"
 
-/* The interpreter's lock may be kept by a call that hangs; an import may take a while. */
+/* A call that hangs may hold the GIL; an import may take a while. */
 #define READER_LIMIT (5 * DL_SECOND)
 #define SYNC_LIMIT DL_SECOND
-/* A handler may hang, and the process has to end. */
+/* A handler may hang, and the process must be able to exit. */
 #define EXIT_LIMIT (5 * DL_SECOND)
 
-static atomic_bool has_handlers; /* when it was last looked */
-/* The length of logging._handlerList, whose owner is kept for good, and what it was then. */
+static atomic_bool has_handlers; /* as of the last check */
+/* Points to the length of logging._handlerList, which is never freed; and its value at
+ * the last check. */
 static _Atomic(const Py_ssize_t *) length;
 static atomic_llong seen_length;
 
@@ -43,14 +44,15 @@ find_length(PyObject *logging)
     }
     PyObject *handlers = PyObject_GetAttrString(logging, "_handlerList");
     if (handlers != NULL && PyList_CheckExact(handlers)) {
-        /* Never given back: threads read it until the process ends. */
+        /* The reference is never dropped: threads read the list until the process
+         * ends. */
         atomic_store(&length, &((PyVarObject *)handlers)->ob_size);
     } else {
         Py_XDECREF(handlers);
     }
 }
 
-/* False also where there is no such logger, or a placeholder for one. */
+/* Also returns false if the logger does not exist, or is a placeholder. */
 static bool
 has_some(PyObject *logger)
 {
@@ -94,7 +96,7 @@ look(PyObject *logging)
     return is_there;
 }
 
-/* Not an import: a program without logging has none because of us. */
+/* Does not import logging: a program that has not imported it has no handlers. */
 void
 dlpy_log_look(void)
 {
@@ -102,7 +104,8 @@ dlpy_log_look(void)
 
     if (logging != NULL) {
         find_length(logging);
-        /* In this order: a handler that is made meanwhile is looked for again. */
+        /* In this order: if a handler is created in between, the next check finds
+         * it. */
         atomic_store(&seen_length, length_now());
         atomic_store(&has_handlers, look(logging));
         Py_DECREF(logging);

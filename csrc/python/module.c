@@ -19,7 +19,7 @@
 static int
 module_exec(PyObject *module)
 {
-    /* First, for lines that the rest writes. */
+    /* First, as the other parts may log. */
     if (dlpy_add_log_reader(module) < 0 || dlpy_convert_init() < 0
         || dlpy_call_site_init(module) < 0 || dlpy_add_errors(module) < 0
         || dlpy_add_store_types(module) < 0 || dlpy_add_group_types(module) < 0
@@ -33,7 +33,7 @@ module_exec(PyObject *module)
         || dlpy_add_safe_codec(module) < 0 || dlpy_add_packs(module) < 0) {
         return -1;
     }
-    /* Last: until the module is whole nobody can block in the core. */
+    /* Last: until the module is complete no thread can block in the core. */
     dlpy_signals_install();
     return 0;
 }
@@ -41,8 +41,8 @@ module_exec(PyObject *module)
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
 #if PY_VERSION_HEX >= 0x030c0000
-    /* The core asks one interpreter about signals, and numpy's own C interface is one
-     * per process. */
+    /* The core checks the signals of one interpreter, and NumPy's C interface is per
+     * process. */
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
     {0, NULL},

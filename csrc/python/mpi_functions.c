@@ -9,7 +9,7 @@
 #include "python/errors.h"
 #include "python/library_roots.h"
 
-/* What rank 0 may tell: an address. */
+/* The size of what rank 0 may send, which is an address. */
 #define TELL_SIZE 1024
 
 static PyObject *
@@ -30,7 +30,7 @@ mpi_library(PyObject *module, PyObject *Py_UNUSED(nothing))
     return status == DL_OK ? Py_BuildValue("ss", text, path) : raise(module, status);
 }
 
-/* Starting MPI waits for all ranks to be started. */
+/* Starting MPI blocks until all ranks have started. */
 static PyObject *
 mpi_place(PyObject *module, PyObject *Py_UNUSED(nothing))
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What making the default group asks of MPI: which library, which rank of how many, and
- * where rank 0 serves the store. */
+ * The MPI functions that creating the default group needs: which library is used, the
+ * rank and size of this process, and the address at which rank 0 serves the store. */
 #ifndef DISTLITE_PYTHON_MPI_FUNCTIONS_H
 #define DISTLITE_PYTHON_MPI_FUNCTIONS_H
 

@@ -9,23 +9,24 @@
 #include "python/gil.h"
 #include "python/group_type.h"
 
-/* Ranks whose blocks are described on the stack: allocating costs as much as meeting. */
+/* Up to this many ranks the views are on the stack: allocating memory takes as long as
+ * the exchange. */
 #define FEW_RANKS 16
 
-/* One call; the blocks are those of `cards`, which are written while nobody else has
- * them. */
+/* One call.  The blocks are the contents of `cards`, which are written to while no
+ * other code has a reference to them. */
 typedef struct exchange {
     dl_group *group;
     dl_op_type op;
     dl_objects_args args;
-    PyObject *cards; /* a list of bytes, by rank */
+    PyObject *cards; /* list of bytes objects, by rank */
     dl_tensor few[FEW_RANKS];
-    dl_tensor *views; /* `few`, or a block of memory */
+    dl_tensor *views; /* `few`, or allocated memory */
 } exchange;
 
-/* Bytes. */
+/* Sizes in bytes. */
 typedef struct limits {
-    int64_t sizes[2]; /* of others' cards, of the root's */
+    int64_t sizes[2]; /* of the other ranks' cards, of the root's card */
     int64_t head;
 } limits;
 
@@ -46,7 +47,8 @@ view_of(PyObject *card)
     };
 }
 
-/* This rank's block is its card and zeroes. */
+/* Allocates the block of one rank.  This rank's own block is its card, padded with
+ * zeros. */
 static int
 make_card(exchange *self, int rank, dl_bytes own, int64_t size)
 {
@@ -103,7 +105,8 @@ run(exchange *self)
     return dlpy_gil_return(&gil, status);
 }
 
-/* Whether all cards begin alike, as those of ranks do that have nothing to complain of. */
+/* Returns whether all cards begin with the same `head` bytes, as those of ranks without
+ * an error do. */
 static bool
 are_alike(const exchange *self, int64_t head)
 {
@@ -163,7 +166,7 @@ exchange_cards(PyObject *module, PyObject *const *args, Py_ssize_t count,
         PyErr_SetString(PyExc_TypeError, "group must be a ProcessGroup, card bytes");
         return NULL;
     }
-    /* Short blocks might be shared objects of the interpreter. */
+    /* bytes objects of at most one byte may be shared by the interpreter. */
     bool is_possible = limits.head > 1 && limits.sizes[0] >= limits.head
                        && limits.sizes[1] >= limits.head;
     if (op < 0 || op >= (int)(sizeof operations / sizeof *operations) || !is_possible) {

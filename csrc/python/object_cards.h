@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How collectives of objects begin: each rank tells all others on a card what it has,
- * and small objects ride on it, so that these need one meeting.  What a card says is
- * known to objects.py alone. */
+ * The first step of collectives of objects: each rank sends all others a card that
+ * describes its object.  Small objects are part of the card, so they need one exchange
+ * only.  The format of cards is known to objects.py alone. */
 #ifndef DISTLITE_PYTHON_OBJECT_CARDS_H
 #define DISTLITE_PYTHON_OBJECT_CARDS_H
 

@@ -6,11 +6,11 @@
 #include "python/convert.h"
 #include "python/errors.h"
 
-/* An array that is made of the buffer holds the object, and every view of it holds the
- * array; so the memory is free when the object goes. */
+/* An array created from the buffer holds this object, and each view holds its array, so
+ * the memory is free when this object is deallocated. */
 typedef struct memory_object {
     PyObject_HEAD dl_region *region;
-    Py_ssize_t size; /* as asked for */
+    Py_ssize_t size; /* the requested size */
 } memory_object;
 
 static PyObject *
@@ -95,7 +95,7 @@ dlpy_add_object_memory(PyObject *module)
     PyTypeObject *type = NULL;
     int result = dlpy_add_type(module, &memory_spec, NULL, &type);
 
-    /* The module has it. */
+    /* The module holds the type. */
     Py_XDECREF(type);
     return result < 0 ? result : PyModule_AddFunctions(module, functions);
 }

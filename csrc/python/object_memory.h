@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * _SpareMemory: what the arrays in received objects lie in, for object_message.py; it is
- * used again when nobody has a view of it any more. */
+ * _SpareMemory: the memory that holds the arrays of received objects, for
+ * object_message.py.  It is reused once no views of it exist. */
 #ifndef DISTLITE_PYTHON_OBJECT_MEMORY_H
 #define DISTLITE_PYTHON_OBJECT_MEMORY_H
 

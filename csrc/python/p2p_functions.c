@@ -8,7 +8,8 @@
 #include "python/group_type.h"
 #include "python/torch_profiler.h"
 
-/* send, recv, isend and irecv take the same, but for what the peer is called. */
+/* send, recv, isend and irecv have the same parameters, except for the name of the
+ * peer. */
 #define ARGUMENT_COUNT 6
 
 typedef struct call {
@@ -51,7 +52,7 @@ take_array(call *self, PyObject *const *values)
     return self->op == DL_SEND ? 0 : dlpy_tensor_note_write(&self->tensor, self->array);
 }
 
-/* As dlpy_collective_begin(). */
+/* Returns as dlpy_collective_begin() does. */
 static int
 begin(call *self, PyObject *module, const dlpy_signature *signature, dlpy_call given)
 {
@@ -77,7 +78,7 @@ begin(call *self, PyObject *module, const dlpy_signature *signature, dlpy_call g
     return 1;
 }
 
-/* torch's names. */
+/* The operations' names in torch's events. */
 static PyObject *
 begin_event(const call *self)
 {
@@ -90,8 +91,8 @@ begin_event(const call *self)
                : NULL;
 }
 
-/* 0, or -1 with an exception set; gives everything back but the group, and an array that
- * is still in use. */
+/* Sends or receives synchronously.  Returns 0, or -1 with an exception set.  Releases
+ * everything but the group, and the array if its memory is still in use. */
 static int
 exchange(call *self, int *source)
 {
@@ -108,14 +109,14 @@ exchange(call *self, int *source)
     if (status != DL_OK) {
         dlpy_raise_collective(self->collective.state, status);
     } else if (self->collective.state->batch_pins != NULL) {
-        /* The message goes out later, with the batch. */
+        /* The message is sent later, with the batch. */
         dlpy_work_keep keep = {.pins = self->tensor.owner, .outputs = self->array};
         PyObject *kept = dlpy_work_new(self->collective.state, NULL, keep);
         is_kept = kept != NULL;
         Py_XDECREF(kept);
     }
     if (end.keeps_memory) {
-        Py_INCREF(self->array); /* for good, with what lent its memory */
+        Py_INCREF(self->array); /* never dropped, nor is the owner of its memory */
     } else {
         dlpy_tensor_release(&self->tensor);
     }
@@ -156,8 +157,8 @@ post(call *self)
     if (prepared != NULL) {
         dl_deadline deadline = dl_group_deadline(group);
         self->core.guard = dlpy_work_guard(prepared);
-        /* The lock it takes is held by nobody who waits for the GIL, but a peer's large
-         * contents may be copied under it. */
+        /* No thread waits for the GIL while it holds the lock that this takes, but a
+         * peer's large payload may be copied under the lock. */
         Py_BEGIN_ALLOW_THREADS
         status = dl_group_post(group, self->op, &self->core, deadline, &work);
         Py_END_ALLOW_THREADS
@@ -194,7 +195,7 @@ send(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywor
     return dlpy_torch_event_end(self.collective.state, event, result);
 }
 
-/* Nothing came for a process that is outside of the group. */
+/* A process outside of the group receives nothing; the result is -1. */
 static PyObject *
 answer_of_recv(call *self, int begun)
 {

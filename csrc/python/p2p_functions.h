@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * send, recv, isend and irecv: builtins, as the collectives are. */
+ * send, recv, isend and irecv as builtins, like the collectives. */
 #ifndef DISTLITE_PYTHON_P2P_FUNCTIONS_H
 #define DISTLITE_PYTHON_P2P_FUNCTIONS_H
 

@@ -7,20 +7,20 @@
 
 #include "python/call_site.h"
 
-/* A power of two; programs have far fewer places that call. */
+/* A power of two.  Programs have far fewer call sites. */
 #define CACHE_SIZE 256
 
 /* The instruction that the innermost Python frame is executing. */
 typedef struct place {
-    PyCodeObject *code; /* a borrowed reference: the frame holds it during the call */
+    PyCodeObject *code; /* borrowed: the frame holds it during the call */
     int instruction;
 } place;
 
 typedef struct cached_site {
-    PyCodeObject *code; /* a reference: keeps another code object off its address */
+    PyCodeObject *code; /* owned, so that no other code object gets its address */
     int instruction;
     uint32_t site;
-    bool is_ours; /* called by this package, on behalf of different lines */
+    bool is_ours; /* code of this package, which calls on behalf of different lines */
 } cached_site;
 
 struct dlpy_site_cache {
@@ -37,8 +37,8 @@ instruction_of(PyFrameObject *frame)
 #endif
 }
 
-/* The interpreter makes a frame object at the first look into a frame and keeps it until
- * that frame returns, so that a loop pays for one. */
+/* The interpreter creates a frame object the first time a frame is requested and keeps
+ * it until that frame returns, so a loop pays only once. */
 static bool
 find_place(place *place)
 {
@@ -61,7 +61,8 @@ slot_of(dlpy_state *state, const place *place)
     return &state->site_cache->sites[mixed % CACHE_SIZE];
 }
 
-/* The line that called the package, by way of the frames. */
+/* Returns the number of the line that called the package, found by walking the
+ * frames. */
 static uint32_t
 look_up(const place *place, bool *is_ours)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The recorder as distlite.tools reads it. */
+ * The module functions through which distlite.tools reads the recorder. */
 #ifndef DISTLITE_PYTHON_RECORDER_FUNCTIONS_H
 #define DISTLITE_PYTHON_RECORDER_FUNCTIONS_H
 
