@@ -12,16 +12,16 @@
 #include "tensor/blocks.h"
 #include "tensor/overlap.h"
 
-/* What holds the memory of one piece. */
+/* The references that keep the memory of one piece alive. */
 typedef struct source {
     PyObject *array;
     PyObject *owner; /* as in dlpy_tensor */
-    int64_t *layout; /* shape and strides, of what is not contiguous; else NULL */
+    int64_t *layout; /* shape and strides if not contiguous; else NULL */
     bool is_borrowed;
     bool is_torch;
 } source;
 
-/* A heap type, which instances hold. */
+/* Not tracked by the garbage collector. */
 typedef struct pack {
     PyObject_HEAD dl_tensor view;
     dl_pieces pieces;
@@ -79,7 +79,7 @@ pack_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* The array's owner may reshape it meanwhile. */
+/* Copies shape and strides: the array may be reshaped meanwhile. */
 static int64_t *
 copy_layout(const dl_tensor *view)
 {
@@ -105,7 +105,7 @@ fail_different(const pack *self, const dl_tensor *view)
     return -1;
 }
 
-/* One more piece, a view into what `tensor` was made of. */
+/* Appends a piece; `view` is a view into the array that `tensor` describes. */
 static int
 pack_put(PyObject *object, PyObject *array, const dlpy_tensor *tensor,
          const dl_tensor *view)
@@ -136,7 +136,7 @@ pack_put(PyObject *object, PyObject *array, const dlpy_tensor *tensor,
     return 0;
 }
 
-/* Once all pieces are there. */
+/* Completes the pack's own view once all pieces have been added. */
 static void
 pack_seal(PyObject *object)
 {
@@ -161,7 +161,8 @@ pack_seal(PyObject *object)
     self->view.pieces = &self->pieces;
 }
 
-/* By what nothing else has, as this is asked of every argument that is no ndarray. */
+/* Compares the deallocator, which no other type has: the cheapest test, as this runs
+ * for every argument that is not an ndarray. */
 static bool
 is_pack(PyObject *object)
 {
@@ -230,7 +231,7 @@ check_list(PyObject *object)
     return -1;
 }
 
-/* Each block along the first dimension into the pack of its number. */
+/* Adds block i of the array, cut along its first dimension, to pack i. */
 static int
 put_parts(const dlpy_state *state, PyObject *packs, PyObject *array,
           const dlpy_tensor *tensor)
@@ -277,7 +278,7 @@ put_arrays(const dlpy_state *state, PyObject *packs, PyObject *arrays, bool is_c
     return 0;
 }
 
-/* A new list of `parts` empty packs. */
+/* Returns a new list of `parts` empty packs. */
 static PyObject *
 new_packs(const dlpy_state *state, Py_ssize_t room, int parts)
 {
@@ -296,7 +297,7 @@ new_packs(const dlpy_state *state, Py_ssize_t room, int parts)
 static PyObject *
 make_packs(const dlpy_state *state, PyObject *arrays, int parts, bool is_cut)
 {
-    /* A tuple, which nobody changes while arrays are asked for their memory. */
+    /* A tuple cannot change while the arrays' own code runs. */
     PyObject *items = check_list(arrays) < 0 ? NULL : PySequence_Tuple(arrays);
     if (items == NULL) {
         return NULL;
@@ -340,7 +341,8 @@ pack_blocks_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return make_packs(dlpy_state_of_module(module), values[0], parts, true);
 }
 
-/* Whether the group's operations take packs: those in Python do not. */
+/* Returns whether the group's operations take packs; operations written in Python do
+ * not. */
 static bool
 takes_packs(const dlpy_state *state, PyObject *group)
 {
@@ -354,7 +356,8 @@ takes_packs(const dlpy_state *state, PyObject *group)
            && ((dlpy_group *)group)->handler == NULL;
 }
 
-/* Numbers only: what moves as bytes may differ in ways that a pack does not tell. */
+/* Only numeric arrays are packed: opaque elements may differ in ways that a pack does
+ * not record. */
 static bool
 is_packed(const dl_tensor *view, int64_t limit)
 {
@@ -382,8 +385,8 @@ append_index(PyObject *indices, Py_ssize_t index)
     return result;
 }
 
-/* From the sizes and dtypes alone, which all ranks know.  `open_ones` has the indices of each
- * dtype's pack, borrowed from the plan. */
+/* The plan depends on sizes and dtypes only, which are the same on all ranks.
+ * `open_ones` has the list of indices of each dtype's pack, borrowed from the plan. */
 static int
 plan_array(PyObject *plan, PyObject *open_ones[DL_DTYPE_COUNT], Py_ssize_t index,
            const dl_tensor *view, bool is_in_pack)
@@ -421,7 +424,7 @@ plan_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
     bool takes = takes_packs(state, values[2]);
     for (Py_ssize_t i = 0; plan != NULL && i < PyTuple_GET_SIZE(items); i++) {
         dlpy_tensor tensor = {.view.dtype = DL_OPAQUE};
-        /* What the core does not see is not looked at here either. */
+        /* If the core is not called, the arrays are not converted here either. */
         if (takes
             && dlpy_tensor_from(PyTuple_GET_ITEM(items, i), "tensor", &tensor) < 0) {
             Py_CLEAR(plan);
@@ -437,10 +440,11 @@ plan_function(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return plan;
 }
 
-/* The memory of an array of a list, from its first byte to behind its last. */
+/* The memory range of one array of a list, from its first byte to the end of its
+ * last. */
 typedef struct span {
     dl_extent extent;
-    uintptr_t reach; /* the farthest end of this one and those before it */
+    uintptr_t reach; /* the highest end address of this span and those before it */
     Py_ssize_t index;
 } span;
 
@@ -453,7 +457,8 @@ compare_spans(const void *left, const void *right)
     return (first > second) - (first < second);
 }
 
-/* Sorted, and without those that are empty; to be freed. */
+/* Returns the spans of all non-empty arrays, sorted by address, which the caller
+ * frees. */
 static int
 spans_of(PyObject *arrays, span **spans, Py_ssize_t *count)
 {
@@ -493,7 +498,8 @@ spans_of(PyObject *arrays, span **spans, Py_ssize_t *count)
     return 0;
 }
 
-/* Adjacent ones in order of their beginnings, as far as the farthest end. */
+/* Appends the indices of arrays that overlap each other: each span is compared with the
+ * one before it that ends last. */
 static int
 find_among_themselves(const span *spans, Py_ssize_t count, PyObject *found)
 {
@@ -512,7 +518,7 @@ find_among_themselves(const span *spans, Py_ssize_t count, PyObject *found)
     return 0;
 }
 
-/* How many of the others begin before `end`. */
+/* Returns the number of spans that begin before `end`. */
 static Py_ssize_t
 count_before(const span *others, Py_ssize_t count, uintptr_t end)
 {
@@ -589,7 +595,7 @@ static PyType_Spec pack_spec = {
     .slots = pack_slots,
 };
 
-/* What was packed, for those who look at arrays one by one. */
+/* Returns the arrays of a pack, for code that handles them one by one. */
 static PyObject *
 pack_arrays_function(PyObject *Py_UNUSED(module), PyObject *object)
 {

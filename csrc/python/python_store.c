@@ -9,13 +9,14 @@
 /* One call from the core into a method of a Python store. */
 typedef struct python_call {
     PyGILState_STATE gil;
-    bool is_foreign;  /* a thread that Python did not know before */
-    PyObject *object; /* a reference for the length of the call */
+    bool is_foreign;  /* the thread was unknown to Python before */
+    PyObject *object; /* owned for the duration of the call */
 } python_call;
 
-/* Any thread may come here: those of Python with their state, others with one made for
- * the length of the call.  With an exception set already nothing may run: the core is
- * returning and only releases what it holds.  After a failure there is nothing to end. */
+/* May be called on any thread: Python threads keep their thread state, others get one
+ * for the duration of the call.  Fails if an exception is set already: the core is then
+ * returning and only releases resources.  After a failure call_end() must not be
+ * called. */
 static dl_status
 call_begin(dl_store *store, python_call *call)
 {
@@ -37,8 +38,9 @@ call_begin(dl_store *store, python_call *call)
     return DL_OK;
 }
 
-/* The exception goes on to whoever called the core from Python.  Its text goes along for
- * those that Python cannot reach: a thread of the core, a group that repeats its cause. */
+/* Leaves the exception set for the caller of the core in Python.  Copies its text to
+ * the thread's last error for consumers outside Python: a thread of the core, or a
+ * group that repeats the cause. */
 static dl_status
 exception_status(const python_call *call)
 {
@@ -55,15 +57,15 @@ exception_status(const python_call *call)
     Py_XDECREF(text);
     PyErr_Clear();
     PyErr_Restore(type, value, traceback);
-    /* This thread's state, and the exception in it, ends with the call: nobody in
-     * Python would ever see it. */
+    /* The thread state ends with the call, and the exception with it: no Python code
+     * would ever see it. */
     if (call->is_foreign) {
         PyErr_Clear();
     }
     return status;
 }
 
-/* Gives the GIL back.  `succeeded` false: an exception is set. */
+/* Releases the GIL.  If `succeeded` is false, an exception is set. */
 static dl_status
 call_end(python_call *call, bool succeeded)
 {
@@ -74,7 +76,7 @@ call_end(python_call *call, bool succeeded)
     return status;
 }
 
-/* A new list for every call: the override may keep or change it. */
+/* Creates a new list for every call, as the override may keep or change it. */
 static PyObject *
 list_from(const dl_bytes *items, size_t count, PyObject *(*convert)(dl_bytes))
 {
@@ -91,7 +93,8 @@ list_from(const dl_bytes *items, size_t count, PyObject *(*convert)(dl_bytes))
     return list;
 }
 
-/* Methods have no deadline of their own but for wait() and barrier(). */
+/* Returns whether the deadline is the store's own timeout: only the methods wait() and
+ * barrier() take one. */
 static bool
 is_own_timeout(dl_store *store, dl_deadline deadline)
 {
@@ -100,7 +103,7 @@ is_own_timeout(dl_store *store, dl_deadline deadline)
     return deadline.limit == timeout || (deadline.limit < 0 && timeout < 0);
 }
 
-/* For ever is any negative timedelta. */
+/* A negative timedelta means to wait indefinitely. */
 static PyObject *
 timedelta_left(dl_deadline deadline)
 {
@@ -112,7 +115,7 @@ timedelta_left(dl_deadline deadline)
 #define ARGUMENTS_MAX \
     (DL_REQUEST_FIELDS_MAX + 2) /* the object, and a flag or timeout */
 
-/* Appends what a field of the request is in Python. */
+/* Appends the Python value of one field of the request. */
 static void
 put_argument(dl_request_field field, const dl_store_request *request,
              PyObject **arguments, size_t *count)
@@ -146,8 +149,8 @@ put_argument(dl_request_field field, const dl_store_request *request,
     }
 }
 
-/* What a method takes besides the fields.  Overrides of wait() may take the timeout or
- * not, so it is passed only if it is not the store's own. */
+/* Appends the arguments that are not fields.  Overrides of wait() need not take a
+ * timeout, so it is passed only if it differs from the store's own. */
 static void
 put_extra(dl_store *store, const dl_store_request *request, dl_deadline deadline,
           PyObject **arguments, size_t *count)
@@ -189,7 +192,7 @@ call_method(dl_store *store, const dl_store_request *request, dl_deadline deadli
     return result;
 }
 
-/* str is taken as well, as set() takes it. */
+/* Accepts str as well, as set() does. */
 static bool
 take_bytes(PyObject *object, dl_buffer *value)
 {
@@ -215,7 +218,7 @@ take_truth(PyObject *result, int64_t *truth)
     return is_true >= 0;
 }
 
-/* The core made room for one value per key, so any other number is an error. */
+/* The core has allocated one value per key, so any other number is an error. */
 static bool
 take_values(PyObject *result, size_t count, dl_buffer *values)
 {
@@ -234,8 +237,8 @@ take_values(PyObject *result, size_t count, dl_buffer *values)
     return succeeded;
 }
 
-/* Copied into a list first: the override may answer with a view of its own dict, which
- * another thread could change under the loop. */
+/* Copies the names to a list first: the override may return a view of its own dict,
+ * which another thread could change during the loop. */
 static bool
 take_names(PyObject *result, dl_store_reply *reply)
 {
@@ -262,7 +265,7 @@ take_names(PyObject *result, dl_store_reply *reply)
     return succeeded;
 }
 
-/* False with an exception. */
+/* Returns false with an exception set. */
 static bool
 take_result(PyObject *result, const dl_store_request *request, dl_store_reply *reply)
 {
@@ -284,8 +287,8 @@ take_result(PyObject *result, const dl_store_request *request, dl_store_reply *r
     }
 }
 
-/* get() and multi_get() in Python wait as long as they please: if the deadline is not the
- * store's own, it is made sure first that there is nothing to wait for. */
+/* get() and multi_get() in Python wait as long as they please.  If the deadline is not
+ * the store's own, waits for the keys first, so that these methods need not wait. */
 static dl_status
 wait_first(dl_store *store, const dl_store_request *request, dl_deadline deadline)
 {
@@ -318,7 +321,7 @@ python_execute(dl_store *store, const dl_store_request *request, dl_store_reply 
     return call_end(&call, succeeded);
 }
 
-/* What the core gets is a store that keeps the clone alive. */
+/* Gives the core a store that keeps the clone alive. */
 static dl_status
 python_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
 {
@@ -339,7 +342,7 @@ python_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     return call_end(&call, shared != NULL);
 }
 
-/* Once the interpreter has ended there is nothing left to give the reference to. */
+/* Once the interpreter has ended the reference cannot be dropped any more. */
 static void
 python_free(dl_store *store)
 {
@@ -360,7 +363,8 @@ timeout_owner(dl_store *store)
     return ((dlpy_store *)((dlpy_python_store *)store)->object)->store;
 }
 
-/* -1 with an exception, otherwise whether the class of `object` has its own `method`. */
+/* Returns 1 if the class of `object` overrides `method`, 0 if not, or -1 with an
+ * exception set. */
 static int
 overrides(const dlpy_state *state, PyObject *object, const char *method)
 {
@@ -373,8 +377,9 @@ overrides(const dlpy_state *state, PyObject *object, const char *method)
     return result;
 }
 
-/* Looked up once: overrides belong to a class, and classes are complete by the time that
- * they have objects.  Calls still go through the object, so it may shadow a method. */
+/* Looked up once: overrides belong to the class, which is complete before it has
+ * objects.  Calls still go through the object, so an instance attribute may shadow a
+ * method. */
 static int
 find_overrides(const dlpy_state *state, dlpy_python_store *store)
 {
@@ -397,7 +402,7 @@ find_overrides(const dlpy_state *state, dlpy_python_store *store)
     return overridden < 0 ? -1 : 0;
 }
 
-/* Raw memory, because the last reference may be dropped without the GIL. */
+/* Uses raw memory, because the last reference may be dropped without the GIL. */
 dl_store *
 dlpy_python_store_new(const dlpy_state *state, PyObject *object)
 {
@@ -417,7 +422,7 @@ dlpy_python_store_new(const dlpy_state *state, PyObject *object)
     return &store->base;
 }
 
-/* A copy with a table of its own, at a place of its own. */
+/* Copies the store; the copy has its own operation table. */
 static void
 copy_store(dlpy_python_store *copy, const dlpy_python_store *own)
 {
@@ -444,14 +449,14 @@ dlpy_python_store_share(dl_store *own)
     return &shared->base;
 }
 
-/* Tables are per object; what all of them share is how they are freed. */
+/* Tables are per object; all of them share the same `free` function. */
 bool
 dlpy_python_store_check(const dl_store *store)
 {
     return store->ops->free == python_free;
 }
 
-/* Under the GIL, as all that looks at `object`. */
+/* Needs the GIL, like every access to `object`. */
 void
 dlpy_python_store_detach(dl_store *own)
 {

@@ -3,7 +3,7 @@
 
 #include "python/arguments.h"
 
-/* Members are a subclass of int whose values are the core's numbers. */
+/* Members are instances of a subclass of int; their values are the core's. */
 static int
 op_from_member(PyObject *member, dl_reduce_op *op)
 {
@@ -35,7 +35,8 @@ op_from_wrapper(const dlpy_state *state, PyObject *wrapper, dl_reduce_op *op)
     return result;
 }
 
-/* A number, or an array of one: whatever float() takes. */
+/* The factor is a number or an array of one element: any object that float()
+ * accepts. */
 static int
 factor_from(PyObject *wrapper, double *factor)
 {
@@ -66,8 +67,8 @@ dlpy_reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
         *op = DL_SUM;
         return 0;
     }
-    /* Exact types: neither can be subclassed to any purpose, and a comparison of pointers
-     * is the cheapest test there is. */
+    /* Exact type comparison: subclassing these types serves no purpose, and a pointer
+     * comparison is the cheapest test. */
     if ((PyObject *)Py_TYPE(object) == state->red_op_type) {
         if (op_from_member(object, op) < 0) {
             return -1;

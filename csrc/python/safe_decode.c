@@ -6,21 +6,21 @@
 #include "python/convert.h"
 #include "python/safe_codec.h"
 
-/* The bytes come from a peer, who may have sent anything.  So every size is compared with
- * what is left before it is believed, memory is taken only as values turn up, depth has a
- * limit, and whatever `other` answers is looked at as well.  The reader's end never moves,
- * and its next byte only forward: each value takes one byte at least, so there are no more
+/* The bytes come from a peer and may be malicious.  Every size is therefore compared
+ * with the number of bytes left before it is used, memory is allocated only as values
+ * arrive, the depth is limited, and the position that `other` returns is checked.  The
+ * reader's end never moves.  Each value takes at least one byte, so there are no more
  * values than bytes. */
 typedef struct decoder {
     const uint8_t *start;
-    dl_reader reader; /* of all bytes; its next one is that of the next value */
-    PyObject *other;  /* takes a value of another kind that begins at its argument */
+    dl_reader reader; /* of all bytes; `next` is where the next value begins */
+    PyObject *other;  /* decodes a value of another kind at a position */
 } decoder;
 
-/* 0, or -1 with an exception set. */
+/* Decodes one value.  Returns 0, or -1 with an exception set. */
 static int take(decoder *self, int depth, PyObject **value);
 
-/* Whoever called safe_decode.py is told that the bytes are malformed. */
+/* safe_decode.py reports to its caller that the bytes are malformed. */
 static int
 fail(const char *text)
 {
@@ -28,7 +28,7 @@ fail(const char *text)
     return -1;
 }
 
-/* Of what takes a byte each, at least. */
+/* Decodes a count of items that take at least one byte each. */
 static int
 take_length(decoder *self, size_t *length)
 {
@@ -63,8 +63,9 @@ take_run(decoder *self, dl_bytes *run)
     return 0;
 }
 
-/* From its letter on.  It may come back here, with the same bytes and a decoder of its
- * own, and tells where it has got to. */
+/* Decodes a value of another kind, which begins with the letter at `from`.  `other` may
+ * call back into this file with the same bytes and a decoder of its own, and returns
+ * the position after the value. */
 static PyObject *
 take_other(decoder *self, const uint8_t *from, int depth)
 {
@@ -88,8 +89,8 @@ take_other(decoder *self, const uint8_t *from, int depth)
     return value;
 }
 
-/* Those of more than 64 bits are rare, and no public function of every Python that we
- * serve makes them out of bytes. */
+/* Integers of more than 64 bits are rare, and not all supported versions of Python have
+ * a public function that creates them from bytes. */
 static PyObject *
 take_int(decoder *self, int depth)
 {
@@ -150,7 +151,7 @@ take_bytes(decoder *self)
     return PyBytes_FromStringAndSize((const char *)run.data, (Py_ssize_t)run.size);
 }
 
-/* It grows with what is there: a length alone takes no memory. */
+/* The list grows as items are decoded: a length alone allocates no memory. */
 static PyObject *
 take_list(decoder *self, int depth)
 {
@@ -173,7 +174,7 @@ take_list(decoder *self, int depth)
     return items;
 }
 
-/* By way of a list: a tuple that is not full yet must not be seen by anybody. */
+/* Decodes into a list first: no code may see a tuple that is incomplete. */
 static PyObject *
 take_tuple(decoder *self, int depth)
 {
@@ -187,7 +188,7 @@ take_tuple(decoder *self, int depth)
     return value;
 }
 
-/* The key first.  Its hash may be refused: a list is no key. */
+/* Decodes a key, then its value.  Hashing the key may fail, as for a list. */
 static int
 take_pair(decoder *self, PyObject *into, int depth)
 {
@@ -290,7 +291,7 @@ dlpy_take_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (at >= 0 && at <= data.len) {
         self.start = data.buf;
         self.reader = dl_reader_of((dl_bytes){data.buf, (size_t)data.len});
-        /* Nothing may be added to NULL, not even zero. */
+        /* Adding to a null pointer is undefined, even zero. */
         self.reader.next = at == 0 ? self.start : self.start + at;
         if (take(&self, depth, &value) == 0) {
             result = Py_BuildValue("(Nn)", value, self.reader.next - self.start);

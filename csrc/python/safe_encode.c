@@ -6,15 +6,15 @@
 #include "python/convert.h"
 #include "python/safe_codec.h"
 
-/* Values are collected in a buffer of C's, as a bytearray is slow to grow in crumbs, and
- * moved to the caller's bytearray when something else is to be put there, and at the end.
- * `other` may run any code, also such that changes the containers which are being walked
- * through; so these are walked through in copies that nobody else has. */
+/* Values are collected in a C buffer, as appending small pieces to a bytearray is slow,
+ * and moved to the caller's bytearray before `other` is called, and at the end.
+ * `other` may run any code, including code that changes the containers being traversed;
+ * so lists and dicts are traversed as private copies. */
 typedef struct encoder {
-    dl_buffer pending; /* to be added to `out` before anybody looks at it */
+    dl_buffer pending; /* moved to `out` before any other code reads that */
     PyObject *out;     /* bytearray */
-    PyObject *other;   /* puts a value of another kind at the end of `out` */
-    int64_t beside;    /* bytes of this length or more are for `other` */
+    PyObject *other;   /* appends a value of another kind to `out` */
+    int64_t beside;    /* bytes objects of this length or more go to `other` */
 } encoder;
 
 static int put(encoder *self, PyObject *value, int depth);
@@ -40,7 +40,7 @@ flush(encoder *self)
     return 0;
 }
 
-/* Also what is nested too deep, of which `other` complains. */
+/* Also handles values that are nested too deep, for which `other` raises the error. */
 static int
 put_other(encoder *self, PyObject *value, int depth)
 {
@@ -74,7 +74,7 @@ put_bytes(encoder *self, char letter, const char *data, Py_ssize_t size)
     return 0;
 }
 
-/* In as many bytes as it takes with its sign. */
+/* Encodes an integer in the fewest bytes that hold it with its sign. */
 static int
 put_int(encoder *self, PyObject *value, int depth)
 {
@@ -85,7 +85,8 @@ put_int(encoder *self, PyObject *value, int depth)
     Py_ssize_t size = 1;
     char bytes[8];
 
-    /* The last is one that negating does not change. */
+    /* The second case is the smallest 64-bit integer, which negation does not
+     * change. */
     if (overflow != 0 || magnitude >> 63 != 0) {
         return put_other(self, value, depth);
     }
@@ -110,7 +111,7 @@ put_float(encoder *self, PyObject *value)
     return 0;
 }
 
-/* A surrogate on its own is no text, but Python's strings may hold it. */
+/* A lone surrogate is not valid text, but Python's strings may contain it. */
 static int
 put_str(encoder *self, PyObject *value)
 {
@@ -127,7 +128,8 @@ put_str(encoder *self, PyObject *value)
     return 0;
 }
 
-/* An error that says where, says it from here: `format` shows `at`. */
+/* Prepends a step to the location `at` of an exception that has one; `format` prints
+ * the step. */
 static int
 fail_at(const char *format, PyObject *at)
 {
@@ -147,13 +149,13 @@ fail_at(const char *format, PyObject *at)
     }
     Py_XDECREF(place);
     Py_XDECREF(step);
-    /* Of an error of another kind, which knows no place. */
+    /* Errors of other kinds have no location. */
     PyErr_Clear();
     PyErr_Restore(kind, error, trace);
     return -1;
 }
 
-/* Of a tuple nobody changes the length meanwhile. */
+/* A tuple's length cannot change meanwhile. */
 static int
 put_items(encoder *self, char letter, PyObject *items, int depth)
 {
@@ -184,7 +186,7 @@ put_list(encoder *self, PyObject *value, int depth)
     return result;
 }
 
-/* Of a copy nobody changes anything meanwhile. */
+/* A private copy cannot change meanwhile. */
 static int
 put_dict(encoder *self, PyObject *value, int depth)
 {

@@ -11,7 +11,8 @@ typedef struct shared_object {
     PyObject_HEAD dl_region *region;
 } shared_object;
 
-/* 0, or -1 with an exception set. */
+/* Allocates the memory, with the GIL released.  Returns 0, or -1 with an exception
+ * set. */
 static int
 share(const dlpy_state *state, PyObject *group, size_t size, dl_region **region)
 {
@@ -103,7 +104,7 @@ dlpy_add_shared_type(PyObject *module)
     PyTypeObject *type = NULL;
     int result = dlpy_add_type(module, &shared_spec, NULL, &type);
 
-    /* The module has it. */
+    /* The module holds the type. */
     Py_XDECREF(type);
     return result;
 }

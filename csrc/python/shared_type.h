@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * _SharedMemory: the bytes that a group's ranks can reach in place, for distlite/shared.py
- * to make arrays of.  It lives as long as anybody has a view of it, and knows nothing of
- * shapes. */
+ * _SharedMemory: memory that a group's ranks can access in place, from which
+ * distlite/shared.py creates arrays.  It exists as long as there are views of it, and
+ * knows nothing of shapes. */
 #ifndef DISTLITE_PYTHON_SHARED_TYPE_H
 #define DISTLITE_PYTHON_SHARED_TYPE_H
 

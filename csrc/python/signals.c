@@ -10,14 +10,14 @@
 
 static _Thread_local int holds;
 
-/* Python runs handlers on the main thread only, so the others return without asking for
- * the GIL.  An exception stays set in this thread's state, for errors.c to find when the
- * call returns; until then nothing may run in Python again. */
+/* Python runs handlers on the main thread only, so other threads return without
+ * acquiring the GIL.  An exception stays set in this thread's state until the call
+ * returns and errors.c finds it; no Python code may run until then. */
 static dl_status
 check_signals(void)
 {
-    /* In the order of what they cost: most threads of a program are not the main one,
-     * and never get as far as the interpreter. */
+    /* Ordered by cost: most threads are not the main thread and never reach the
+     * interpreter. */
     if (holds > 0 || !dl_is_main_thread() || !Py_IsInitialized()
         || PyGILState_GetThisThreadState() == NULL) {
         return DL_OK;

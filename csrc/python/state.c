@@ -9,7 +9,7 @@ dlpy_state_of_module(PyObject *module)
     return PyModule_GetState(module);
 }
 
-/* No search: heap types know the module that made them. */
+/* Needs no search: heap types know the module that created them. */
 dlpy_state *
 dlpy_state_of_class(PyTypeObject *defining_class)
 {
@@ -17,8 +17,9 @@ dlpy_state_of_class(PyTypeObject *defining_class)
 }
 
 #if PY_VERSION_HEX < 0x030b0000
-/* PyType_GetModuleByDef() came with 3.11.  A class made in Python has no module in the
- * C sense, so the search goes up the resolution order to the first that has ours. */
+/* PyType_GetModuleByDef() was added in 3.11.  A class made in Python has no C
+ * module, so the search follows the method resolution order to the first class of
+ * this module. */
 static PyObject *
 module_of_type(PyTypeObject *type)
 {
@@ -81,7 +82,7 @@ dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
     return dlpy_recorded_sites_traverse(state, visit, arg);
 }
 
-/* Also runs when init failed half-way: every field may still be NULL. */
+/* Also runs when initialisation failed halfway: every field may still be NULL. */
 int
 dlpy_state_clear(PyObject *module)
 {
@@ -125,7 +126,7 @@ dlpy_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base,
     if (type == NULL) {
         return -1;
     }
-    /* The state owns the reference from here on, also when adding to the module
+    /* The state owns the reference from here on, even if adding the type to the module
      * fails. */
     *slot = (PyTypeObject *)type;
     return PyModule_AddType(module, *slot);
