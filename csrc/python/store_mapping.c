@@ -4,7 +4,7 @@
 #include "python/errors.h"
 #include "python/value_buffer.h"
 
-/* Slots are not told the defining class; only errors need the state. */
+/* Slots do not receive the defining class; only errors need the state. */
 static PyObject *
 raise_for(PyObject *self, dl_status status)
 {
@@ -13,7 +13,8 @@ raise_for(PyObject *self, dl_status status)
     return state == NULL ? NULL : dlpy_raise_store(state, status);
 }
 
-/* What these share: the store and one key, which dlpy_bytes_release() ends. */
+/* Returns the store and converts the key, which the caller releases with
+ * dlpy_bytes_release().  Returns NULL with an exception set on failure. */
 static dl_store *
 begin(PyObject *self, PyObject *object, dlpy_bytes *key)
 {
@@ -22,7 +23,7 @@ begin(PyObject *self, PyObject *object, dlpy_bytes *key)
     return store == NULL || dlpy_bytes_from(object, "key", key) < 0 ? NULL : store;
 }
 
-/* A mapping does not wait: an absent key is a KeyError at once. */
+/* Unlike get(), does not wait: an absent key is a KeyError at once. */
 PyObject *
 dlpy_store_subscript(PyObject *self, PyObject *key)
 {
@@ -36,12 +37,14 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
     if (store == NULL) {
         return NULL;
     }
-    /* Zero looks once; the way to a server and back has a grace of its own. */
+    /* A timeout of zero looks once; the round trip to a server has a grace period of
+     * its own. */
     dl_deadline deadline = dl_deadline_after(0);
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_get(store, name.bytes, &value, deadline);
     if (status == DL_TIMEOUT) {
-        /* Absent, or a server that does not answer: then this is not answered either. */
+        /* Either the key is absent or the server does not answer; in the latter case
+         * this check fails, too. */
         bool exists;
         deadline = dl_store_deadline(store);
         is_absent = dl_store_check(store, &name.bytes, 1, &exists, deadline) == DL_OK;
@@ -59,7 +62,7 @@ dlpy_store_subscript(PyObject *self, PyObject *key)
     return result;
 }
 
-/* As set(). */
+/* Same as set(). */
 static int
 set_item(PyObject *self, PyObject *key, PyObject *value)
 {
@@ -87,7 +90,7 @@ set_item(PyObject *self, PyObject *key, PyObject *value)
     return status == DL_OK ? 0 : -1;
 }
 
-/* Unlike delete_key(), which answers whether there was one. */
+/* Raises KeyError if there is no such key, unlike delete_key(), which returns False. */
 static int
 delete_item(PyObject *self, PyObject *key)
 {
@@ -118,7 +121,7 @@ dlpy_store_set_subscript(PyObject *self, PyObject *key, PyObject *value)
     return value == NULL ? delete_item(self, key) : set_item(self, key, value);
 }
 
-/* A queue that is not empty exists, too, as for check(). */
+/* As for check(), a queue that is not empty exists. */
 int
 dlpy_store_contains(PyObject *self, PyObject *key)
 {
@@ -141,11 +144,11 @@ dlpy_store_contains(PyObject *self, PyObject *key)
     return status == DL_OK ? exists : -1;
 }
 
-/* The keys of now: what comes and goes during the loop does not disturb it. */
+/* Iterates over a snapshot of the keys: changes during the loop do not affect it. */
 PyObject *
 dlpy_store_iterate(PyObject *self)
 {
-    /* Through the method, so that an override in Python is what a loop sees. */
+    /* Calls the method, so that a loop uses an override in Python. */
     PyObject *names = PyObject_CallMethod(self, "list_keys", NULL);
 
     if (names == NULL) {

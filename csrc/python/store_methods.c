@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The methods of Store.  Those that are requests to the store share one body: what they
- * take and which member of the request it becomes is a row of a table, and what they
- * return follows from the kind of the reply. */
+ * The methods of Store.  Those that are requests to the store share one body: a table
+ * says which arguments each takes and which member of the request each becomes, and the
+ * result follows from the kind of the reply. */
 #include "python/store_methods.h"
 
 #include <stdlib.h>
@@ -13,13 +13,13 @@
 
 #define ARGUMENTS_MAX 3
 
-/* What an argument becomes. */
+/* The member of the request that an argument becomes. */
 typedef enum argument_role {
     ROLE_KEY,
     ROLE_KEYS,
     ROLE_EXPECTED,
     ROLE_VALUE,
-    ROLE_VALUES, /* of the keys: as many */
+    ROLE_VALUES, /* one per key */
     ROLE_NUMBER,
     ROLE_BLOCK,
     ROLE_TIMEOUT,
@@ -52,8 +52,8 @@ static const request_method methods[DL_OP_COUNT] = {
                        {ROLE_KEY, ROLE_NUMBER, ROLE_TIMEOUT}},
 };
 
-/* A request made of the arguments, and the objects that its bytes lie in: they are read
- * where they are, and kept from moving until released. */
+/* A request built from the arguments, and the objects that own its bytes: the bytes are
+ * read in place, and do not move until released. */
 typedef struct request_arguments {
     dl_store_request request;
     int64_t timeout;
@@ -91,7 +91,7 @@ take_list(PyObject *object, const char *name, request_arguments *taken,
     return 0;
 }
 
-/* Torch's text. */
+/* Takes the values of multi_set(); the error message is torch's. */
 static int
 take_values(PyTypeObject *defining_class, PyObject *object, const char *name,
             request_arguments *taken)
@@ -109,7 +109,7 @@ take_values(PyTypeObject *defining_class, PyObject *object, const char *name,
     return 0;
 }
 
-/* `object` is NULL where an argument was left out. */
+/* Takes one argument; `object` is NULL if it was left out. */
 static int
 take_argument(PyTypeObject *defining_class, argument_role role, PyObject *object,
               const char *name, request_arguments *taken)
@@ -149,7 +149,7 @@ release(request_arguments *taken)
     }
 }
 
-/* After a failure there is nothing to release. */
+/* Takes all arguments.  After a failure there is nothing to release. */
 static int
 take_arguments(PyTypeObject *defining_class, dl_store *store, dl_opcode op,
                PyObject *const *values, request_arguments *taken)
@@ -171,7 +171,7 @@ take_arguments(PyTypeObject *defining_class, dl_store *store, dl_opcode op,
     return 0;
 }
 
-/* Empties the buffers as it goes, so that large values are never there twice. */
+/* Empties the buffers one by one, so that large values never exist twice. */
 static PyObject *
 values_to_list(dl_buffer *values, size_t count)
 {
@@ -234,18 +234,19 @@ execute(PyTypeObject *defining_class, dl_store *store, const request_arguments *
 {
     dl_status status;
 
-    /* Iterating over keys may have run Python for a while: the time starts here. */
+    /* Converting the arguments may have run Python code; the timeout starts here. */
     dl_deadline deadline = dl_deadline_after(taken->timeout);
     Py_BEGIN_ALLOW_THREADS
     status = dl_store_execute(store, &taken->request, reply, deadline);
     Py_END_ALLOW_THREADS
-    /* The text is the thread's last error, and good only until something else fails. */
+    /* The message is the thread's last error, which is valid only until another call
+     * fails. */
     return status == DL_OK
                ? result_from(&taken->request, reply)
                : dlpy_raise_store(dlpy_state_of_class(defining_class), status);
 }
 
-/* On failure some of the values may be there already. */
+/* On failure some of the values may be set already. */
 static PyObject *
 execute_many(PyTypeObject *defining_class, dl_store *store,
              const request_arguments *taken)
@@ -280,14 +281,15 @@ execute_one(PyTypeObject *defining_class, dl_store *store,
     return answer;
 }
 
-/* Called on a store written in Python, a method of Store is either one that its class
- * does not override, or called by the override through super(): it then executes the
- * request on the same store without that override, so that nothing calls itself for
- * ever. */
+/* Executes a request.  On a store written in Python, a method of Store runs either
+ * because the class does not override it, or because the override calls it through
+ * super(); so the request is executed on the same store without that override, which
+ * prevents infinite recursion. */
 static PyObject *
 run(PyObject *self, PyTypeObject *defining_class, dl_opcode op, dlpy_call passed)
 {
-    /* The store is looked for first: that __init__ has not run is the better answer. */
+    /* The store is checked first: that __init__ has not run is the more helpful
+     * error. */
     dl_store *store = dlpy_store_core(self);
     PyObject *values[ARGUMENTS_MAX];
     request_arguments taken;
@@ -308,7 +310,8 @@ run(PyObject *self, PyTypeObject *defining_class, dl_opcode op, dlpy_call passed
     return answer;
 }
 
-/* Python tells a method's function which class defines it, but not its name. */
+/* Python passes the defining class to a method's function, but not the method's
+ * name. */
 #define REQUEST_METHOD(name, op)                             \
     static DLPY_METHOD(name)                                 \
     {                                                        \
@@ -335,7 +338,7 @@ REQUEST_METHOD(store_barrier, DL_OP_BARRIER)
 #define METHOD(function) (PyCFunction)(void (*)(void))(function)
 #define FLAGS (METH_METHOD | METH_FASTCALL | METH_KEYWORDS)
 
-/* What all of these share is said once, in the documentation of Store. */
+/* What all methods have in common is documented once, in the docstring of Store. */
 PyMethodDef dlpy_store_method_table[] = {
     {"set", METHOD(store_set), FLAGS,
      "set($self, key, value)\n--\n\n" DLPY_DOC_STORE_SET},

@@ -14,7 +14,8 @@ DLPY_METHOD(dlpy_store_has_extended_api)
     if (store == NULL || dlpy_take_arguments(&signature, DLPY_PASSED, NULL) < 0) {
         return NULL;
     }
-    /* Through Python, because only the method knows what a Python store answers. */
+    /* Asks in Python, because only the method knows the answer of a store written in
+     * Python. */
     PyObject *below = ((dlpy_store *)self)->below;
     if (below != NULL) {
         return PyObject_CallMethod(below, "has_extended_api", NULL);
@@ -22,8 +23,8 @@ DLPY_METHOD(dlpy_store_has_extended_api)
     return PyBool_FromLong(dl_store_has_extended_api(store));
 }
 
-/* The kind of a clone is that of the nearest type of ours: a subclass made in Python may
- * want arguments that only its own __init__ knows. */
+/* A clone has the nearest built-in type: a Python subclass may require arguments that
+ * only its own __init__ knows. */
 static PyTypeObject *
 nearest_type(const dlpy_state *state, PyObject *self)
 {
@@ -38,7 +39,8 @@ nearest_type(const dlpy_state *state, PyObject *self)
     return state->store_type;
 }
 
-/* A kind that gives itself, as HashStore does, keeps its Python object as well. */
+/* If the store's clone is the store itself, as for HashStore, returns the same Python
+ * object. */
 static PyObject *
 clone_core(const dlpy_state *state, PyObject *self, dl_store *store)
 {
@@ -52,8 +54,8 @@ clone_core(const dlpy_state *state, PyObject *self, dl_store *store)
     if (status != DL_OK) {
         return dlpy_raise_store(state, status);
     }
-    /* The core's new reference goes at once, since the object has one already.  It
-     * cannot be the last, so nothing is closed under the GIL. */
+    /* Drops the core's new reference, since the object has one already.  It is not the
+     * last one, so nothing is closed while the GIL is held. */
     if (clone == store) {
         dl_store_unref(clone);
         return Py_NewRef(self);
@@ -61,7 +63,7 @@ clone_core(const dlpy_state *state, PyObject *self, dl_store *store)
     return dlpy_store_wrap(nearest_type(state, self), clone);
 }
 
-/* Through Python, so that the clone knows the object that it is a view of. */
+/* Clones in Python, so that the clone refers to the object that it is a view of. */
 static PyObject *
 clone_prefix_store(const dlpy_state *state, dlpy_store *self)
 {
@@ -136,8 +138,8 @@ DLPY_METHOD(dlpy_store_set_timeout)
     Py_RETURN_NONE;
 }
 
-/* Has no deadline, yet ends threads and waits a little for a file's lock: others go on
- * meanwhile.  A signal must not leave it half done. */
+/* Releases the GIL: closing has no deadline, but ends threads and may wait briefly for
+ * a file's lock.  A signal must not interrupt it halfway. */
 static PyObject *
 close_store(PyObject *self)
 {
@@ -146,8 +148,8 @@ close_store(PyObject *self)
     if (store == NULL) {
         return NULL;
     }
-    /* Held before the GIL is given up, on this thread: other threads' calls are
-     * interrupted as ever. */
+    /* Holds signals on this thread only; calls of other threads remain
+     * interruptible. */
     dlpy_signals_hold();
     Py_BEGIN_ALLOW_THREADS
     dl_store_close(store);
@@ -167,7 +169,7 @@ DLPY_METHOD(dlpy_store_close)
     return close_store(self);
 }
 
-/* A store that was never made is not entered. */
+/* Fails if __init__ has not run. */
 DLPY_METHOD(dlpy_store_enter)
 {
     static const dlpy_signature signature = {"__enter__", 0, {NULL}};
@@ -190,12 +192,12 @@ DLPY_METHOD(dlpy_store_exit)
     if (dlpy_take_arguments(&signature, DLPY_PASSED, values) < 0) {
         return NULL;
     }
-    /* Through the method: a class made in Python may close in its own way. */
+    /* Calls the method, as a Python subclass may override close(). */
     return PyObject_CallMethod(self, "close", NULL);
 }
 
-/* The lock is written in Python: it is as slow as its round trips, and needs names and
- * texts.  Imported here so that those who do not lock do not pay. */
+/* The lock is written in Python: its cost is that of its round trips.  The module is
+ * imported here so that programs without locks do not load it. */
 DLPY_METHOD(dlpy_store_lock)
 {
     static const dlpy_signature signature = {"lock", 1, {"name", "timeout"}};
@@ -206,7 +208,7 @@ DLPY_METHOD(dlpy_store_lock)
     if (dlpy_take_arguments(&signature, DLPY_PASSED, values) < 0) {
         return NULL;
     }
-    /* Checked here, where the mistake is, rather than when the lock is taken. */
+    /* Checked here, at the caller's mistake, rather than when the lock is acquired. */
     if (!PyUnicode_Check(values[0])) {
         return PyErr_Format(PyExc_TypeError, "name must be str, not %s",
                             Py_TYPE(values[0])->tp_name);
@@ -224,7 +226,7 @@ DLPY_METHOD(dlpy_store_lock)
     return lock;
 }
 
-/* For pickle and copy alike. */
+/* Called by both pickle and copy. */
 DLPY_METHOD(dlpy_store_reduce)
 {
     static const dlpy_signature signature = {"__reduce__", 0, {NULL}};

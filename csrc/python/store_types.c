@@ -33,8 +33,8 @@ dlpy_store_core(PyObject *self)
     return store;
 }
 
-/* Views over a store written in Python are built anew over one that owns the object; all
- * others are simply counted. */
+/* A view of a store written in Python is created anew over a store that owns the
+ * object; for all other stores a reference is taken. */
 dl_store *
 dlpy_store_share(const dlpy_state *state, PyObject *self)
 {
@@ -50,7 +50,7 @@ dlpy_store_share(const dlpy_state *state, PyObject *self)
     if (below == NULL) {
         return dl_store_ref(own);
     }
-    /* A view of a view of one, as deep as they are stacked. */
+    /* Recurses through views of views. */
     dl_store *shared_below = dlpy_store_share(state, below);
     if (shared_below == NULL) {
         return NULL;
@@ -80,8 +80,8 @@ dlpy_store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords)
     return type->tp_alloc(type, 0);
 }
 
-/* Frees what a store holds: may join threads and wait for a file's lock, so others run
- * meanwhile.  Nobody could be told of an exception here. */
+/* May join threads and wait for a file's lock, so releases the GIL.  Holds signals, as
+ * no exception could be reported. */
 static void
 unref_core(dl_store *store)
 {
@@ -92,7 +92,7 @@ unref_core(dl_store *store)
     dlpy_signals_release();
 }
 
-/* Past __init__, which would make another store. */
+/* Does not call __init__, which would create another store. */
 PyObject *
 dlpy_store_wrap(PyTypeObject *type, dl_store *store)
 {
@@ -106,7 +106,7 @@ dlpy_store_wrap(PyTypeObject *type, dl_store *store)
     return (PyObject *)self;
 }
 
-/* A second store would leave calls under way with a freed first one. */
+/* A second store would free the first one while calls may be using it. */
 int
 dlpy_store_refuse_second_init(PyObject *self)
 {
@@ -118,7 +118,7 @@ dlpy_store_refuse_second_init(PyObject *self)
     return 0;
 }
 
-/* Asked again: the GIL was free while the store was made. */
+/* Checks again, as the GIL was released while the store was created. */
 int
 dlpy_store_adopt(PyObject *self, dl_store *store)
 {
@@ -130,8 +130,9 @@ dlpy_store_adopt(PyObject *self, dl_store *store)
     return 0;
 }
 
-/* Only subclasses made in Python come here, and Store itself: every method then looks
- * for an override.  Made this early so that they need not call super().__init__(). */
+/* Called only for Store itself and for Python subclasses of it; each method then checks
+ * for an override.  Creates the store here so that subclasses need not call
+ * super().__init__(). */
 static PyObject *
 store_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
@@ -150,7 +151,7 @@ store_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     return self;
 }
 
-/* Takes nothing; subclasses that do not define __init__ take nothing either. */
+/* Takes no arguments; neither do subclasses without their own __init__. */
 static int
 store_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
@@ -168,7 +169,8 @@ store_traverse(PyObject *self, visitproc visit, void *arg)
     return 0;
 }
 
-/* The core's store goes with `below`, without which it must not be called. */
+/* The core's store is dropped together with `below`, without which it must not be
+ * called. */
 static int
 store_clear(PyObject *self)
 {
@@ -183,8 +185,8 @@ store_clear(PyObject *self)
     return 0;
 }
 
-/* Calls under way hold the object, so nobody uses the core's store any more, but for
- * what dlpy_store_share() gave out, which is counted. */
+/* Calls in progress hold the object, so no call uses the core's store any more, except
+ * through references from dlpy_store_share(), which are counted. */
 static void
 store_dealloc(PyObject *self)
 {
@@ -192,8 +194,8 @@ store_dealloc(PyObject *self)
     PyTypeObject *type = Py_TYPE(self);
 
     PyObject_GC_UnTrack(self);
-    /* First, since unref_core() gives up the GIL: no other thread may get hold of an
-     * object that is going. */
+    /* First, since unref_core() releases the GIL: no other thread may obtain an object
+     * that is being deallocated. */
     if (store->weak_references != NULL) {
         PyObject_ClearWeakRefs(self);
     }
@@ -246,7 +248,7 @@ static PyType_Spec store_spec = {
     .slots = store_slots,
 };
 
-/* The end of every __init__: the new store, or the error. */
+/* Completes __init__: sets the new store, or raises the error. */
 static int
 finish_init(PyObject *self, dl_status status, dl_store *store)
 {
@@ -260,8 +262,8 @@ finish_init(PyObject *self, dl_status status, dl_store *store)
     return dlpy_store_adopt(self, store);
 }
 
-/* Stores are made in __init__ rather than __new__, here and below: a subclass made in
- * Python may take arguments of its own and pass on others. */
+/* Stores are created in __init__ rather than __new__, here and below: a Python subclass
+ * may take arguments of its own and pass on others. */
 static int
 hash_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
@@ -276,7 +278,7 @@ hash_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     return finish_init(self, status, store);
 }
 
-/* Two stores that hold nothing are told apart by their addresses. */
+/* The address distinguishes two empty stores. */
 static PyObject *
 hash_store_repr(PyObject *self)
 {
@@ -312,7 +314,7 @@ static PyType_Spec hash_store_spec = {
     .slots = hash_store_slots,
 };
 
-/* As open() takes them; `path` is bytes. */
+/* Converts a path as open() does; `*path` is a bytes object. */
 static int
 path_from(PyObject *object, const char *what, PyObject **path)
 {
@@ -327,8 +329,8 @@ path_from(PyObject *object, const char *what, PyObject **path)
     return 0;
 }
 
-/* May wait for the file's lock, which has no deadline in its signature because the
- * store's own timeout bounds it. */
+/* Releases the GIL: creating the store may wait for the file's lock.  It takes no
+ * deadline, as the store's own timeout bounds the wait. */
 static int
 file_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
@@ -399,7 +401,7 @@ static PyType_Spec file_store_spec = {
     .slots = file_store_slots,
 };
 
-/* NULL with an exception. */
+/* Returns NULL with an exception set on failure. */
 static dl_store *
 core_of_argument(const dlpy_state *state, PyObject *object)
 {
@@ -415,8 +417,8 @@ core_of_argument(const dlpy_state *state, PyObject *object)
     return dlpy_store_core(object);
 }
 
-/* The core's store below is borrowed by its wrapper, so the wrapper is kept as well: it
- * is also what underlying_store gives back, the very object that was passed. */
+/* The core's store below may only borrow its Python object, so that object is kept as
+ * well.  It is also what underlying_store returns, the same object that was passed. */
 static int
 prefix_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
@@ -457,7 +459,7 @@ underlying_store(PyObject *self, void *closure)
     return Py_NewRef(((dlpy_store *)self)->below);
 }
 
-/* Views end at the first object that is no view, whatever its class. */
+/* Follows the views to the first object that is not one, whatever its class. */
 static PyObject *
 underlying_non_prefix_store(PyObject *self, void *closure)
 {

@@ -10,7 +10,7 @@
 #include "python/store_types.h"
 #include "store/tcp/tcp_store.h"
 
-/* The order of torch's constructor. */
+/* In the order of torch's constructor. */
 enum {
     HOST_NAME,
     PORT,
@@ -41,7 +41,7 @@ take_port(PyObject *object, dl_tcp_store_options *options)
     return 0;
 }
 
-/* None and negative both mean that nobody knows. */
+/* None and negative values both mean that the number is not known. */
 static int
 take_world_size(PyObject *object, dl_tcp_store_options *options)
 {
@@ -59,8 +59,8 @@ take_world_size(PyObject *object, dl_tcp_store_options *options)
     return 0;
 }
 
-/* Once the core is called the descriptor is its own, also when it fails; until then it is
- * the caller's. */
+/* The core owns the descriptor once it is called, even if it fails; until then the
+ * caller does. */
 static int
 take_listen_fd(PyObject *object, dl_tcp_store_options *options)
 {
@@ -88,7 +88,7 @@ take_flag(PyObject *object, const char *name, bool otherwise, bool *flag)
     return object == NULL ? 0 : dlpy_bool_from(object, name, flag);
 }
 
-/* What an argument does not say, the environment may. */
+/* Without the argument, the environment may decide. */
 static int
 default_libuv(bool *use_libuv)
 {
@@ -108,8 +108,8 @@ default_libuv(bool *use_libuv)
     return 0;
 }
 
-/* use_libuv asks the environment only when it was left out, so that a bad variable does
- * not stop those who say what they want. */
+/* The environment is read only if use_libuv was left out, so that an invalid variable
+ * does not affect programs that pass it. */
 static int
 take_flags(PyObject **values, dl_tcp_store_options *options)
 {
@@ -146,7 +146,7 @@ take_options(PyObject **values, dl_tcp_store_options *options)
     return take_flags(values, options);
 }
 
-/* One deadline for all of it: looking up the name, connecting, waiting for workers. */
+/* One deadline bounds the name lookup, the connection and the wait for workers. */
 static int
 tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
@@ -167,7 +167,7 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
         || take_options(values, &options) < 0) {
         return -1;
     }
-    /* From here on the descriptor is the core's: nothing may fail in between. */
+    /* From here on the core owns the descriptor: nothing may fail in between. */
     dl_deadline deadline = dl_deadline_after(options.timeout);
     dlpy_log_look();
     Py_BEGIN_ALLOW_THREADS

@@ -11,7 +11,7 @@
 #include "python/dlpack_exchange.h"
 #include "python/pack.h"
 
-/* Shapes and strides are lent to the core as they lie in the array. */
+/* The core borrows shape and strides from the array. */
 _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "npy_intp is int64_t");
 
 static int
@@ -23,8 +23,8 @@ import_numpy(void)
     return 0;
 }
 
-/* 1: NumPy is in use, its interface is at hand.  0: not imported by anybody, so nothing
- * here can be an ndarray.  -1: an exception is set. */
+/* Returns 1 if NumPy's C interface is loaded; 0 if NumPy has not been imported, so the
+ * argument cannot be an ndarray; -1 with an exception set. */
 static int
 find_numpy(void)
 {
@@ -38,8 +38,8 @@ find_numpy(void)
     return import_numpy() < 0 ? -1 : 1;
 }
 
-/* Types that other packages add to NumPy, known by name: numbers are given out at run
- * time, in the order of imports. */
+/* Types that other packages add to NumPy are identified by name: their numbers are
+ * assigned at run time, in the order of imports. */
 static const char *
 last_name_of(const PyArray_Descr *descr)
 {
@@ -84,7 +84,7 @@ dtype_of(const PyArray_Descr *descr)
 
 _Static_assert(sizeof(long) == 8, "NPY_LONG is int64");
 
-/* In NumPy's numbers of units, which codes have too. */
+/* The code contains NumPy's number of the unit. */
 static uint32_t
 code_of_time(dl_opaque_kind kind, const PyArray_Descr *descr)
 {
@@ -96,7 +96,7 @@ code_of_time(dl_opaque_kind kind, const PyArray_Descr *descr)
 
 static int put_dtype(dl_opaque_text *text, PyArray_Descr *descr);
 
-/* What is between the parentheses of a tuple. */
+/* Appends the numbers of a shape tuple, without parentheses. */
 static int
 put_shape(dl_opaque_text *text, PyObject *shape)
 {
@@ -111,7 +111,7 @@ put_shape(dl_opaque_text *text, PyObject *shape)
     return PyErr_Occurred() == NULL ? 0 : -1;
 }
 
-/* Any text, also such as has no UTF-8. */
+/* Appends any str, even one with lone surrogates. */
 static int
 put_name(dl_opaque_text *text, PyObject *name)
 {
@@ -126,7 +126,8 @@ put_name(dl_opaque_text *text, PyObject *name)
     return 0;
 }
 
-/* "a: int32 at 0", of a name in `fields`, which has (dtype, offset) or a title, too. */
+/* Appends one field as "a: int32 at 0, ".  `fields` maps its name to (dtype, offset),
+ * which a title may follow. */
 static int
 put_field(dl_opaque_text *text, PyObject *fields, PyObject *name)
 {
@@ -154,8 +155,8 @@ put_field(dl_opaque_text *text, PyObject *fields, PyObject *name)
     return 0;
 }
 
-/* "{a: int32 at 0, b: float32 at 4, 8 bytes}".  What does not change the elements, such
- * as titles, flags and metadata, is left out. */
+/* Appends "{a: int32 at 0, b: float32 at 4, 8 bytes}".  Omits what does not affect the
+ * elements: titles, flags and metadata. */
 static int
 put_record(dl_opaque_text *text, PyArray_Descr *descr)
 {
@@ -173,7 +174,7 @@ put_record(dl_opaque_text *text, PyArray_Descr *descr)
     return 0;
 }
 
-/* "int32[2, 3]" */
+/* Appends "int32[2, 3]". */
 static int
 put_subarray(dl_opaque_text *text, const PyArray_ArrayDescr *subarray)
 {
@@ -201,7 +202,7 @@ put_string_of(dl_opaque_text *text, PyArray_Descr *descr)
     return letters == NULL ? -1 : 0;
 }
 
-/* 0: its code is that of its description. */
+/* Returns the code of a dtype, or 0 if the code is derived from its description. */
 static uint32_t
 own_code_of(const PyArray_Descr *descr)
 {
@@ -244,7 +245,7 @@ put_plain(dl_opaque_text *text, PyArray_Descr *descr)
     return 0;
 }
 
-/* Records hold records: a deep one must not take the stack. */
+/* Records may be nested; the recursion is limited to protect the stack. */
 static int
 put_dtype(dl_opaque_text *text, PyArray_Descr *descr)
 {
@@ -265,11 +266,12 @@ put_dtype(dl_opaque_text *text, PyArray_Descr *descr)
     return result;
 }
 
-/* Records within a record, itself included, up to which its code is remembered. */
+/* Codes are cached for records with up to this many records, including the outer
+ * one. */
 #define NESTED_RECORDS 6
 
-/* What a record was made of.  A program may rename the fields of a dtype in place:
- * NumPy then puts other objects in these places. */
+/* The parts of a record when it was described.  A program may rename the fields of a
+ * dtype in place; NumPy then replaces these objects. */
 typedef struct record_state {
     PyArray_Descr *descr;
     PyObject *names;
@@ -278,17 +280,17 @@ typedef struct record_state {
 
 typedef struct described {
     uint32_t code;
-    int count; /* of records; 0: nothing is here */
+    int count; /* of records; 0 in an unused entry */
     record_state records[NESTED_RECORDS];
 } described;
 
-/* The dtypes described last, the newest first; guarded by the GIL.  A description costs
- * several times what a small operation does.  The objects are held, so that no other can
- * come to lie at their address. */
+/* The dtypes described last, newest first; guarded by the GIL.  A description costs
+ * several times as much as a small operation.  The objects are held, so that no other
+ * can be created at the same address. */
 static described recent[8];
 
-/* Adds the records that make up `descr`.  False: there are too many, or their fields are
- * not where they are expected. */
+/* Adds the records that make up `descr`.  Returns false if there are too many, or if
+ * their fields are not stored as expected. */
 static bool
 list_records(PyArray_Descr *descr, described *list)
 {
@@ -347,7 +349,7 @@ is_unchanged(const described *list)
     return true;
 }
 
-/* 0: it is not known, or has changed since. */
+/* Returns 0 if the code is not cached, or the dtype has changed since. */
 static uint32_t
 recent_code_of(const PyArray_Descr *descr)
 {
@@ -359,7 +361,7 @@ recent_code_of(const PyArray_Descr *descr)
     return 0;
 }
 
-/* Takes the references of `list`. */
+/* Takes ownership of the references in `list`. */
 static void
 remember_code(const described *list)
 {
@@ -368,8 +370,8 @@ remember_code(const described *list)
 
     memmove(&recent[1], &recent[0], last * sizeof *recent);
     recent[0] = *list;
-    /* Last: metadata that goes with its dtype may run Python code, which may come back
-     * here. */
+    /* Must come last: freeing a dtype's metadata may run Python code that calls this
+     * function. */
     release_records(&forgotten);
 }
 
@@ -385,8 +387,8 @@ describe_code(PyArray_Descr *descr, uint32_t *code)
     return 0;
 }
 
-/* The records are listed before they are described: if another thread renames fields in
- * between, the list is of what the dtype was, and the code is not found again. */
+/* Lists the records before describing them: if another thread renames fields in
+ * between, the list does not match the dtype any more, and the code is never found. */
 static int
 describe_record(PyArray_Descr *descr, uint32_t *code)
 {
@@ -407,7 +409,7 @@ describe_record(PyArray_Descr *descr, uint32_t *code)
     return result;
 }
 
-/* Without Python where the dtype is a frequent one. */
+/* Does not run Python code for frequent dtypes. */
 static int
 code_of(PyArray_Descr *descr, uint32_t *code)
 {
@@ -447,7 +449,7 @@ check_dtype(PyArrayObject *array, const char *parameter)
 static int
 view_array(PyArrayObject *array, const char *parameter, dl_tensor *view)
 {
-    /* One test for both kinds of trouble keeps the usual case short. */
+    /* One test for both kinds of invalid dtypes keeps the common case short. */
     PyArray_Descr *descr = PyArray_DESCR(array);
     if ((descr->type_num > NPY_CLONGDOUBLE || PyArray_ISBYTESWAPPED(array))
         && check_dtype(array, parameter) < 0) {
@@ -468,7 +470,8 @@ view_array(PyArrayObject *array, const char *parameter, dl_tensor *view)
     return view->dtype == DL_OPAQUE ? code_of(descr, &view->opaque_code) : 0;
 }
 
-/* Of a subclass: its elements may not be what its memory says. */
+/* Checks an instance of a subclass, whose elements may differ from what is in
+ * memory. */
 static int
 check_mask(PyObject *object, const char *parameter)
 {
@@ -488,7 +491,8 @@ check_mask(PyObject *object, const char *parameter)
     return PyErr_Occurred() == NULL ? 0 : -1;
 }
 
-/* How to make an array of it, as the rest of an error's last line. */
+/* Returns advice on how to create an array from the object, which ends the error
+ * message. */
 static const char *
 advice_for(PyObject *object)
 {
@@ -529,7 +533,7 @@ advice_for(PyObject *object)
 static int
 fail_wrong_type(PyObject *object, const char *parameter)
 {
-    /* Indented as torch's, which programs compare. */
+    /* Indented like torch's message, which programs compare. */
     PyErr_Format(PyExc_TypeError,
                  "Invalid function argument. Expected parameter `%s` of type "
                  "numpy.ndarray (or a CPU torch.Tensor, or anything with DLPack)\n"
@@ -545,8 +549,8 @@ lends_memory(PyObject *object)
            || PyObject_HasAttrString(object, "__array_interface__");
 }
 
-/* Through an ndarray that NumPy makes around the object's memory.  Where it can only
- * copy, as from a scalar, results would be lost, so that is refused. */
+/* Views the object through an ndarray that NumPy creates around its memory.  If NumPy
+ * can only copy, as from a scalar, results would be lost, so the object is rejected. */
 static int
 view_lender(PyObject *object, const char *parameter, dlpy_tensor *tensor)
 {
@@ -608,7 +612,7 @@ dlpy_tensor_count_write(const dlpy_tensor *tensor, PyObject *array)
                                        : dlpy_torch_note_write(array);
 }
 
-/* An owner that goes may run Python code, which must not meet an exception. */
+/* Freeing the owner may run Python code, which must not run with an exception set. */
 void
 dlpy_tensor_drop_owner(dlpy_tensor *tensor)
 {

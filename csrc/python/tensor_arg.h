@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Array arguments to dl_tensor.  tensor_arg.c is the only file that includes NumPy, whose
- * C interface it looks up when the first array comes along: importing distlite does not
- * import numpy, and programs that pass torch tensors never do. */
+ * Converts array arguments to dl_tensor.  tensor_arg.c is the only file that includes
+ * NumPy, whose C interface is loaded with the first array: importing distlite does not
+ * import numpy, and programs that pass only torch tensors never load it. */
 #ifndef DISTLITE_PYTHON_TENSOR_ARG_H
 #define DISTLITE_PYTHON_TENSOR_ARG_H
 
@@ -13,40 +13,46 @@
 #include "python/torch_tensor.h"
 #include "tensor/tensor.h"
 
-/* The view borrows shape and memory from the argument, which the caller keeps alive, and
- * from `owner` until released; it may point into this struct, which stays where it is. */
+/* An array argument.  The view borrows shape and memory from the argument, which the
+ * caller keeps alive, and from `owner` until released.  It may point into this struct,
+ * which must not be moved. */
 typedef struct dlpy_tensor {
     dl_tensor view;
-    PyObject *owner;  /* NULL where the argument itself is that */
-    bool is_borrowed; /* by DLPack's table, from an array that may get other memory */
-    bool is_torch;    /* a tensor of torch's, however it was viewed */
+    PyObject *owner;  /* NULL if the argument itself owns the memory */
+    bool is_borrowed; /* viewed by DLPack's table; may get other memory */
+    bool is_torch;    /* a torch tensor, however it was viewed */
     dlpy_dimensions dimensions;
 } dlpy_tensor;
 
-/* Where the elements of an array lie, of all its own ones. */
+/* The memory of an array that owns its elements. */
 typedef struct dlpy_memory {
     const void *data;
     size_t size;
-    const void *shape; /* of an ndarray; moves when that is resized */
+    const void *shape; /* of an ndarray; changes when it is resized */
 } dlpy_memory;
 
-/* The ndarray whose elements those of `array` are, borrowed; NULL: `array` is no ndarray,
- * or the elements are of something else, which it holds. */
+/* Returns the ndarray that owns the elements of `array`, borrowed.  Returns NULL if
+ * `array` is not an ndarray, or if another object, which it holds, owns the
+ * elements. */
 PyObject *dlpy_ndarray_owner(PyObject *array);
 
-/* Without the GIL too: of a resize at the same time it may see any part. */
+/* Reads the array's memory.  Needs no GIL; a concurrent resize may be seen
+ * partially. */
 void dlpy_ndarray_memory(PyObject *owner, dlpy_memory *memory);
 
-/* An ndarray, or whatever has DLPack, `__array_interface__` or a buffer, with any
- * strides.  What is not aligned to its element size counts as not contiguous, which is
- * how the core knows that it cannot compute in place.  0, or -1 with an exception set
- * (TypeError: no array; ValueError: one that cannot be used as it is) and nothing to
- * release.  `parameter` names the argument in errors. */
+/* Converts an ndarray, or an object with DLPack, `__array_interface__`,
+ * `__cuda_array_interface__` or a buffer, with any strides.  An array that is not
+ * aligned to its element size counts as not contiguous, so the core does not compute in
+ * place.
+ *
+ * Returns 0; or -1 with an exception set and nothing to release: TypeError if the
+ * object is not an array, ValueError if the array cannot be used as it is.  `parameter`
+ * names the argument in error messages. */
 int dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor);
 
 void dlpy_tensor_drop_owner(dlpy_tensor *tensor);
 
-/* Leaves an exception that is set as it is. */
+/* Releases the owner.  Preserves an exception that is set. */
 static inline void
 dlpy_tensor_release(dlpy_tensor *tensor)
 {
@@ -55,11 +61,11 @@ dlpy_tensor_release(dlpy_tensor *tensor)
     }
 }
 
-/* Of a tensor of torch's, or of arrays that count as one. */
+/* For a torch tensor, or a pack of arrays that may be torch tensors. */
 int dlpy_tensor_count_write(const dlpy_tensor *tensor, PyObject *array);
 
-/* To be called for each array that an operation is going to write to, before it does: see
- * dlpy_torch_note_write().  -1 with an exception set. */
+/* Must be called for each array before an operation writes to it: see
+ * dlpy_torch_note_write().  Returns -1 with an exception set on failure. */
 static inline int
 dlpy_tensor_note_write(const dlpy_tensor *tensor, PyObject *array)
 {

@@ -11,8 +11,8 @@ fail_type(PyObject *object, const char *parameter)
     return -1;
 }
 
-/* What is no array is looked at again, to be named as the list's item that it is: a name
- * for every item would cost more than the arrays. */
+/* An item that is not an array is converted again to name it in the error message:
+ * formatting a name for every item would cost more than the conversion. */
 static int
 take_tensor(PyObject *item, const char *parameter, int index, dlpy_tensor *tensor)
 {
@@ -43,7 +43,8 @@ take_tensors(dlpy_tensor_list *self, const char *parameter)
     return 0;
 }
 
-/* Only a list, as in torch: a tuple of arrays is most likely a forgotten star. */
+/* Accepts only a list, as torch does: a tuple of arrays is most likely a forgotten
+ * star. */
 int
 dlpy_tensor_list_from(PyObject *object, const char *parameter, int count,
                       dlpy_tensor_list *list)

@@ -7,16 +7,16 @@
 #include "base/library.h"
 #include "python/work_type.h"
 
-/* The beginning of at::RecordFunctionTLS, a vector of what observes a thread's operations,
- * as its profiler does while it is on.  torch's functions that ask for it take longer than
- * is left of a small operation's time. */
+/* The first members of at::RecordFunctionTLS: a vector of the callbacks that observe a
+ * thread's operations, such as the profiler's while it is on.  torch's functions that
+ * query it take too long for a small operation. */
 typedef struct observers {
     const void *begin;
     const void *end;
 } observers;
 
 typedef struct torch_functions {
-    const observers *(*of_thread)(void); /* fixed for the life of the thread */
+    const observers *(*of_thread)(void); /* fixed per thread */
     bool (*are_any)(void);
 } torch_functions;
 
@@ -31,10 +31,10 @@ static bool look_for_torch(void);
 
 bool (*dlpy_torch_profiler_is_on)(void) = look_for_torch;
 
-/* Guarded by the GIL; fixed once it is used. */
+/* Guarded by the GIL; fixed once used. */
 static torch_functions functions;
 
-/* NULL: the thread has not asked yet. */
+/* NULL until this thread has called of_thread(). */
 static _Thread_local const observers *own_observers;
 
 static bool
@@ -46,7 +46,7 @@ look_at_observers(void)
     return own_observers->begin != own_observers->end;
 }
 
-/* Of a torch that does not export the functions, or has something else there. */
+/* For a torch that does not export the functions, or whose struct differs. */
 static bool
 ask_in_python(void)
 {
@@ -61,7 +61,8 @@ ask_in_python(void)
     return is_on;
 }
 
-/* In the file of torch's extension module, which depends on all of its libraries. */
+/* Looks in the file of torch's extension module, which depends on all of torch's
+ * libraries. */
 static bool
 find_functions(PyObject *module)
 {
@@ -78,8 +79,8 @@ find_functions(PyObject *module)
            && dl_library_bind(&library, handle, list, &functions) == DL_OK;
 }
 
-/* Programs without torch come here with each barrier: their modules are looked through
- * once, and again after every import. */
+/* Programs without torch call this in each barrier: their modules are searched once,
+ * and again after every import. */
 static bool
 look_for_torch(void)
 {
@@ -113,7 +114,7 @@ dlpy_torch_event_begin(PyObject *group, const char *operation, PyObject *inputs)
 
     Py_XDECREF(module);
     if (event == NULL) {
-        /* A profiler that cannot be served must not end the program's operation. */
+        /* A failing profiler must not end the program's operation. */
         PyErr_WriteUnraisable(group);
     } else if (event == Py_None) {
         Py_CLEAR(event);

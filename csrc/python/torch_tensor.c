@@ -8,18 +8,18 @@
 
 #include "base/library.h"
 
-/* A reference to a tensor is the address of a word with the address of its TensorImpl:
- * at::Tensor in C++, AtenTensorHandle in C. */
+/* A reference to a tensor is the address of a pointer to its TensorImpl: at::Tensor in
+ * C++, AtenTensorHandle in C. */
 typedef const void *const *reference;
 
-/* The first three belong to the C interface that torch keeps stable; the others are C++
- * functions of a plain signature. */
+/* The first three are part of torch's stable C interface; the others are C++ functions
+ * with plain signatures. */
 typedef struct torch_functions {
     int32_t (*data_of)(reference tensor, void **data);
     int32_t (*storage_size_of)(reference tensor, int64_t *size);
     bool (*is_grad_enabled)(void);
     bool (*requires_grad)(const void *impl);
-    /* The address of a pointer, which is NULL for inference tensors. */
+    /* Returns the address of a pointer, which is NULL for inference tensors. */
     void *const *(*version_counter_of)(reference tensor);
     /* Throws for inference tensors. */
     void (*bump_version)(reference tensor);
@@ -42,7 +42,7 @@ static const dl_symbol symbols[] = {
 static struct {
     enum { UNKNOWN, USABLE, UNUSABLE } state;
     torch_functions functions;
-    size_t offset; /* of the reference in the Python object of any tensor */
+    size_t offset; /* of the reference in a tensor's Python object */
     bool has_warned;
 } torch;
 
@@ -52,7 +52,8 @@ reference_to(PyObject *tensor)
     return (reference)(const void *)((const char *)tensor + torch.offset);
 }
 
-/* The file of torch's extension module, which depends on all of its libraries. */
+/* Looks in the file of torch's extension module, which depends on all of torch's
+ * libraries. */
 static bool
 find_functions(void)
 {
@@ -69,7 +70,8 @@ find_functions(void)
            && dl_library_bind(&library, handle, list, &torch.functions) == DL_OK;
 }
 
-/* What torch says in Python of a tensor, by attribute or method; -1: it does not. */
+/* Returns torch's answer in Python, an attribute or a method's result; -1 if there is
+ * none. */
 static int64_t
 ask(PyObject *tensor, const char *name, bool is_method)
 {
@@ -82,7 +84,7 @@ ask(PyObject *tensor, const char *name, bool is_method)
     return number;
 }
 
-/* Words of the object, as far as its type has any. */
+/* Searches the words of the object, up to the size of its type. */
 static bool
 find_reference(PyObject *tensor)
 {
@@ -110,7 +112,7 @@ agrees_on_versions(PyObject *tensor)
         return ask(tensor, "is_inference", true) == 1;
     }
     int64_t before = ask(tensor, "_version", false);
-    /* Once too often does no harm. */
+    /* An additional increment is harmless. */
     torch.functions.bump_version(own);
     return before >= 0 && ask(tensor, "_version", false) == before + 1;
 }
@@ -127,8 +129,7 @@ agrees(PyObject *tensor)
            && agrees_on_versions(tensor);
 }
 
-/* A class of somebody's own may answer something else than torch would: then the next
- * tensor decides. */
+/* A subclass may answer differently from torch; the next tensor then decides. */
 static void
 look_for_functions(PyObject *tensor)
 {
@@ -164,7 +165,7 @@ dlpy_torch_memory_of(PyObject *tensor, dlpy_torch_memory *memory)
     return true;
 }
 
-/* 1, 0, or -1 with an exception set. */
+/* Returns 1 or 0, or -1 with an exception set. */
 static int
 is_grad_enabled(void)
 {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What DLPack does not tell of torch's tensors: where their elements lie at any moment,
- * from threads without the GIL, and the version by which autograd sees that a tensor was
- * written to.  torch exports functions for both, which take a reference to the tensor.
- * That reference is part of the Python object; where, is found with the first tensor, by
- * the address that torch tells, and all functions are compared with what torch says in
- * Python before they are used.  A torch that differs is asked in Python for versions, and
- * cannot be asked for memory. */
+ * Facts about torch tensors that DLPack does not tell: where their elements are at any
+ * moment, read on threads without the GIL, and the version counter by which autograd
+ * detects writes.
+ *
+ * torch exports functions for both, which take a reference to the tensor.  That
+ * reference is inside the Python object; its offset is found with the first tensor by
+ * comparing words with the address that torch reports.  All functions are compared with
+ * the answers of torch's Python interface before they are used.  If torch differs,
+ * versions are handled in Python, and memory cannot be read. */
 #ifndef DISTLITE_PYTHON_TORCH_TENSOR_H
 #define DISTLITE_PYTHON_TORCH_TENSOR_H
 
@@ -16,25 +18,26 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Where the elements of a tensor begin, and how large its whole storage is. */
+/* Where a tensor's elements begin, and the size of its whole storage. */
 typedef struct dlpy_torch_memory {
     const void *data;
     int64_t storage_size;
 } dlpy_torch_memory;
 
-/* Whether dlpy_torch_memory_of() works for `tensor`, of torch's type or one derived from
- * it; with the GIL.  Leaves no exception. */
+/* Returns whether dlpy_torch_memory_of() works for `tensor`, which is of torch's type
+ * or one derived from it.  Needs the GIL; sets no exception. */
 bool dlpy_torch_can_look(PyObject *tensor);
 
-/* False: the tensor has no memory.  From any thread, without the GIL, while somebody holds
- * the tensor and the storage that it had.  Another thread may give the tensor other memory
- * at the same time, which torch does without the GIL as well: what is found may be out of
- * date by the time it is used, as with any other way to ask. */
+/* Reads the memory of a tensor.  Returns false if it has none.  May be called on any
+ * thread without the GIL while the caller holds the tensor and the storage that it had.
+ * torch itself changes a tensor's memory without the GIL, so, as with any other way to
+ * read it, the result may be out of date when it is used. */
 bool dlpy_torch_memory_of(PyObject *tensor, dlpy_torch_memory *memory);
 
-/* For tensors that an operation is going to write to: makes their version one more, so that
- * autograd raises where it needs what was there, and warns, once per process, if autograd
- * would take the result for what it was.  -1: the warning is an exception. */
+/* Increments the version of a tensor that an operation is going to write to, so that
+ * autograd raises where it needs the previous contents.  Warns, once per process, if
+ * autograd would use the result as if it were the previous contents.  Returns -1 with
+ * an exception set, also if the warning was turned into one. */
 int dlpy_torch_note_write(PyObject *tensor);
 
 #endif

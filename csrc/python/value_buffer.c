@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* Where the contents of a bytes object are. */
+/* The offset of the contents in a bytes object. */
 #define BYTES_OFFSET offsetof(PyBytesObject, ob_sval)
 
 static PyObject *
@@ -12,19 +12,19 @@ bytes_around(void *data)
     return (PyObject *)(void *)((char *)data - BYTES_OFFSET);
 }
 
-/* Does not resize in place: the interpreter would free the old object on failure. */
+/* Allocates a new object rather than resizing in place, where the interpreter would
+ * free the old object on failure. */
 static void *
 resize_bytes(void *data, size_t kept, size_t capacity)
 {
-    /* The core reads a reply without the GIL and comes here for memory in the middle of
-     * it. */
+    /* The core calls this without the GIL, while it receives a reply. */
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *bytes = NULL;
 
     if (capacity > 0) {
         bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)capacity);
-        /* The core tells of want of memory by its status; an exception left here would
-         * surface in whatever Python does next. */
+        /* The core reports the lack of memory by its status; an exception left set here
+         * would surface in unrelated Python code. */
         if (bytes == NULL) {
             PyErr_Clear();
         } else if (kept > 0) {
@@ -44,7 +44,7 @@ dlpy_value_buffer(void)
     return (dl_buffer){.large = resize_bytes};
 }
 
-/* Shrinking gives the rest back; it happens only when a value came in pieces. */
+/* Shrinking frees the rest; it happens only if a value arrived in pieces. */
 PyObject *
 dlpy_object_from_buffer(dl_buffer *buffer)
 {

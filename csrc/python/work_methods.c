@@ -15,7 +15,7 @@ work_of(PyObject *object)
     return (dlpy_work *)object;
 }
 
-/* Of Python's own, what the class does not tell. */
+/* For a Work that Python constructs, a method that its class does not define. */
 static PyObject *
 refuse_own(PyObject *object, const char *method)
 {
@@ -31,7 +31,8 @@ raise_result(dlpy_work *self, dl_status status)
     return dlpy_raise_collective(self->state, status);
 }
 
-/* A profiler that is turned off next is to have seen the end. */
+/* Ends the profiler's event with the operation, so that a profiler that is turned off
+ * next has seen its end. */
 static void
 end_event(dlpy_work *self)
 {
@@ -52,7 +53,7 @@ end_event(dlpy_work *self)
     PyErr_Restore(type, value, trace);
 }
 
-/* Looks, without waiting, whether it has ended by now. */
+/* Returns whether the operation has ended, without waiting. */
 static bool
 has_ended(dlpy_work *self)
 {
@@ -68,8 +69,8 @@ has_ended(dlpy_work *self)
     return dl_work_is_done(work);
 }
 
-/* On a device the current stream waits, and not the caller; of arrays that name streams
- * of their own, each. */
+/* On a device the current stream waits rather than the caller.  For arrays that name
+ * streams of their own, each of these streams waits as well. */
 static PyObject *
 order_stream(dlpy_work *self)
 {
@@ -91,7 +92,8 @@ order_stream(dlpy_work *self)
     Py_RETURN_TRUE;
 }
 
-/* A message whose array was moved would be waited for only to be refused. */
+/* Withdraws a pending message whose array has moved: it would be waited for only to
+ * fail. */
 static bool
 has_lost_memory(dlpy_work *self)
 {
@@ -126,13 +128,14 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     if (self->work == NULL) {
         return refuse_own(object, "wait");
     }
-    /* torch's default, zero, is no limit besides the operation's own. */
+    /* torch's default, zero, means no limit besides the operation's own. */
     timeout = timeout == 0 ? -1 : timeout;
     if (has_lost_memory(self)) {
         return raise_result(self, DL_BACKEND);
     }
     if (dl_work_is_on_device(self->work)) {
-        /* Also where the caller waits: in a capture only the order counts. */
+        /* Done even if the caller then waits: in a capture only the stream order
+         * counts. */
         PyObject *ordered = order_stream(self);
         if (ordered == NULL || (timeout < 0 && !dl_device_blocks())) {
             return ordered;
@@ -205,7 +208,7 @@ work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
         return refuse_own(object, "result");
     }
     if (!has_ended(self)) {
-        /* On a device the outputs are there for what the stream does next. */
+        /* On a device the outputs may be used by subsequent work of the stream. */
         if (!dl_work_is_on_device(self->work)) {
             PyErr_SetString(PyExc_RuntimeError,
                             "Work needs to be completed before calling result(). "
@@ -220,7 +223,7 @@ work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
         return NULL;
     }
     if (!PyList_Check(self->outputs)) {
-        /* The same list every time, made for those who ask. */
+        /* The list is created on first use and is the same every time. */
         PyObject *list = list_of(self->outputs);
         if (list == NULL) {
             return NULL;
@@ -269,7 +272,7 @@ work_synchronize(PyObject *object, PyObject *Py_UNUSED(nothing))
     Py_RETURN_NONE;
 }
 
-/* torch's number. */
+/* torch's OpType.UNKNOWN. */
 enum { OP_UNKNOWN = 100 };
 
 static PyObject *
@@ -280,7 +283,7 @@ work_op_type(PyObject *object, PyObject *Py_UNUSED(nothing))
     return PyLong_FromLong(work == NULL ? OP_UNKNOWN : work->op);
 }
 
-/* On the clock of time.monotonic(). */
+/* Returns the end time on the clock of time.monotonic(), or None. */
 static PyObject *
 work_ended_at(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
@@ -305,7 +308,8 @@ work_get_future(PyObject *object, PyObject *Py_UNUSED(nothing))
     return PyObject_CallOneArg(self->state->future_of_work, object);
 }
 
-/* Of how it ends, as a number; classes of Python's may have a Future of their own. */
+/* Returns a Future of the outcome as a number.  Python subclasses may have a Future of
+ * their own. */
 static PyObject *
 work_get_future_result(PyObject *object, PyObject *Py_UNUSED(nothing))
 {
@@ -319,7 +323,7 @@ work_get_future_result(PyObject *object, PyObject *Py_UNUSED(nothing))
     return outcome;
 }
 
-/* As of torch's gloo. */
+/* The same error as torch's gloo. */
 static PyObject *
 work_get_duration(PyObject *Py_UNUSED(object), PyObject *Py_UNUSED(nothing))
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What is inside a Work, for the two files that make the type.  Instances are of two
- * kinds.  The core's have a dl_work.  Those that Python constructs, of subclasses above
- * all, have none: a backend written in Python overrides what its operations can tell,
- * and the methods here answer for the rest that nothing has ended, or refuse. */
+ * The contents of a Work, for the two files that implement the type.  There are two
+ * kinds of instances.  Those that the core creates have a dl_work.  Those that Python
+ * constructs, mostly of subclasses, have none: a backend written in Python overrides
+ * the methods that it can implement; the others report that the operation has not
+ * ended, or raise an error. */
 #ifndef DISTLITE_PYTHON_WORK_OBJECT_H
 #define DISTLITE_PYTHON_WORK_OBJECT_H
 
@@ -12,27 +13,27 @@
 #include "python/work_type.h"
 
 typedef struct dlpy_work {
-    PyObject_HEAD dl_work *work; /* fixed; NULL: one of Python's own */
+    PyObject_HEAD dl_work *work; /* fixed; NULL if Python constructed the Work */
     dlpy_state *state;           /* borrowed: the type holds the module */
     dlpy_completions *completions;
     PyObject *pins;
     PyObject *outputs;
     PyObject *callbacks;  /* list, or NULL */
-    PyObject *group_name; /* str, for the repr; NULL: not known */
-    PyObject *event;      /* of torch's profiler, until its end; or NULL */
+    PyObject *group_name; /* str, for the repr; NULL if not known */
+    PyObject *event;      /* of torch's profiler, until the end; or NULL */
     PyObject *weak_references;
-    bool is_watched; /* the next two are in use */
+    bool is_watched; /* notice and completion are in use */
     dl_work_notice notice;
     dlpy_completion completion;
-    dlpy_cuda_origin origin; /* of the array, if it is on a device */
+    dlpy_cuda_origin origin; /* of the array, if on a device */
     dlpy_guard guard;
 } dlpy_work;
 
 extern PyMethodDef dlpy_work_methods[];
 
-/* From here on it holds a reference to itself until it has ended, and is noted then:
- * because there are callbacks, or because nobody else holds it.  The others, which are
- * waited for and dropped, do without. */
+/* Makes the Work hold a reference to itself until it has ended, and be noted in
+ * `completions` then: because it has callbacks, or because it is not referenced
+ * otherwise.  A Work that is waited for and dropped needs neither. */
 void dlpy_work_watch(dlpy_work *self);
 
 PyObject *dlpy_work_await(PyObject *object);

@@ -14,7 +14,7 @@ work_of(PyObject *object)
     return (dlpy_work *)object;
 }
 
-/* Any thread, with or without the GIL. */
+/* Called on any thread, with or without the GIL. */
 static void
 note_end(dl_work_notice *notice)
 {
@@ -61,7 +61,7 @@ dlpy_work_name_group(PyObject *prepared, PyObject *group)
     PyObject *name = dlpy_group_name(group);
 
     if (name == NULL) {
-        PyErr_Clear(); /* without memory for it the repr tells less */
+        PyErr_Clear(); /* out of memory: the repr omits the name */
     }
     work_of(prepared)->group_name = Py_XNewRef(name);
 }
@@ -120,7 +120,7 @@ dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep)
     PyObject *prepared = dlpy_work_prepare(state, keep);
 
     if (prepared == NULL && work != NULL) {
-        /* The arrays may go away before the end: it has to come first. */
+        /* The arrays may be freed before the operation ends, so wait for it. */
         Py_BEGIN_ALLOW_THREADS
         dl_work_wait(work, dl_deadline_after(-1));
         Py_END_ALLOW_THREADS
@@ -129,7 +129,7 @@ dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep)
     return prepared == NULL ? NULL : dlpy_work_begin(prepared, work);
 }
 
-/* One of Python's own: what its class needs for itself, __init__ is told. */
+/* Creates a Work without an operation; the arguments are for the class's __init__. */
 static PyObject *
 work_construct(PyTypeObject *type, PyObject *Py_UNUSED(args),
                PyObject *Py_UNUSED(names))
@@ -159,7 +159,8 @@ is_going_on(const dlpy_work *self)
     return self->work != NULL && !dl_work_is_done(self->work);
 }
 
-/* Whether something else uses the arrays for good, which then have to stay. */
+/* Returns whether the arrays must stay alive for good, as something else still uses
+ * them. */
 static bool
 keeps_memory(const dlpy_work *self)
 {
@@ -167,7 +168,7 @@ keeps_memory(const dlpy_work *self)
            && self->work->keeps_memory;
 }
 
-/* What goes on has the arrays as well, which the collector cannot know. */
+/* A running operation uses the arrays as well, which the collector cannot know. */
 static int
 work_traverse(PyObject *object, visitproc visit, void *arg)
 {
@@ -201,7 +202,8 @@ work_clear(PyObject *object)
     return 0;
 }
 
-/* Nobody asks for it any more, but its arrays must not go before the end. */
+/* The Work is not referenced any more, but its arrays must live until the operation
+ * ends. */
 static void
 work_finalize(PyObject *object)
 {
@@ -232,7 +234,7 @@ work_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
-/* What is known without asking a device or waiting. */
+/* Returns what is known without querying a device or waiting. */
 static const char *
 state_of(const dl_work *work, uint64_t sequence)
 {

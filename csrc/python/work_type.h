@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Work: the Python object of an operation that was not waited for.  It holds the arrays
- * until the operation has ended, and itself as well, so dropping it is safe. */
+ * Work: the Python object of an operation that was not waited for.  It keeps the
+ * arrays, and itself, alive until the operation has ended, so dropping it is safe. */
 #ifndef DISTLITE_PYTHON_WORK_TYPE_H
 #define DISTLITE_PYTHON_WORK_TYPE_H
 
@@ -9,40 +9,46 @@
 #include "python/array_guard.h"
 #include "python/state.h"
 
-/* What a Work keeps besides the core's work; both borrowed. */
+/* The objects that a Work keeps besides the core's work; both references are
+ * borrowed. */
 typedef struct dlpy_work_keep {
-    PyObject *pins;    /* whatever must stay alive until the end */
-    PyObject *outputs; /* what result() gives: a list, or what makes one, which is a
-                          tuple, a single array, or None; NULL: it gives nothing */
-    dlpy_guard *guard; /* of the arrays' memory, is taken over; NULL: none */
+    PyObject *pins; /* must stay alive until the end */
+    /* What result() returns: a list, or a tuple, single array or None to make one from;
+     * NULL if there is no result. */
+    PyObject *outputs;
+    dlpy_guard *guard; /* taken over; NULL if there is none */
 } dlpy_work_keep;
 
-/* A Work whose operation has not begun yet, which it keeps all things for; NULL with an
- * exception set. */
+/* Returns a Work whose operation has not begun yet, which already holds all references;
+ * NULL with an exception set on failure. */
 PyObject *dlpy_work_prepare(dlpy_state *state, dlpy_work_keep keep);
 
-/* The group is told of in the repr; of it only the name is kept. */
+/* Stores the group's name, for the repr. */
 void dlpy_work_name_group(PyObject *prepared, PyObject *group);
 
-/* What the operation is to ask before it touches its arrays; NULL: nothing. */
+/* Returns the guard that the operation must check before it accesses its arrays; NULL
+ * if there is none. */
 const dl_guard *dlpy_work_guard(PyObject *prepared);
 
-/* Takes both references.  None for NULL, which stands for an operation that has become
- * part of a batch: that keeps the arrays. */
+/* Takes both references and returns the Work.  `work` is NULL if the operation has
+ * become part of a batch: the batch then keeps the arrays, and None is returned. */
 PyObject *dlpy_work_begin(PyObject *prepared, dl_work *work);
 
-/* Both, for an operation that asks nothing: one that has begun, or NULL.  Takes the
- * reference to `work`, also on failure. */
+/* Combines dlpy_work_prepare() and dlpy_work_begin(), for an operation without a guard
+ * to check that has begun, or for NULL.  Takes the reference to `work`, also on
+ * failure. */
 PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep);
 
-/* Gives the Work of an operation its event (torch_profiler.h), which then ends before the
- * Work first says that the operation has ended.  False: it is of no operation. */
+/* Attaches the profiler's event (torch_profiler.h) to a Work; the event ends before the
+ * Work first reports that the operation has ended.  Returns false if the Work has no
+ * operation. */
 bool dlpy_work_take_event(PyObject *object, PyObject *event);
 
-/* None; the batch that is being collected, if any, keeps `pins`, which may be NULL. */
+/* Adds `pins`, which may be NULL, to the open batch, if any.  Returns None, or NULL
+ * with an exception set. */
 PyObject *dlpy_work_join_batch(dlpy_state *state, PyObject *pins);
 
-/* What futures.py needs of this module. */
+/* Adds the functions that futures.py uses. */
 int dlpy_add_work_functions(PyObject *module);
 
 #endif
