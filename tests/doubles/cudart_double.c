@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A stand-in for the CUDA runtime: device memory is the host's, a stream is a thread with
- * a queue, events are marks in it.  The order of streams is what the real one promises,
- * and nothing more: whoever forgets an event reads too early.  For tests alone; found
- * only where DISTLITE_CUDART_LIBRARY names it.
+ * A stand-in for the CUDA runtime: device memory is the host's, a stream is a thread
+ * with a queue, and events are marks in it.  It keeps the order that the real one
+ * promises and no other, so that code which forgets an event reads too early.  For
+ * tests alone; found only where DISTLITE_CUDART_LIBRARY names it.
  *
- * A stream that is being captured keeps its tasks for a graph; streams that wait for its
- * events join it.  What spoils a capture with the real one is counted, and fails.
+ * A stream that is being captured keeps its tasks for a graph; streams that wait for
+ * its events join the capture.  Calls that would invalidate a capture of the real
+ * runtime are counted, and fail.
  *
- * DOUBLE_CUDA_DEVICES: how many (2).  DOUBLE_CUDA_NO_DRIVER=1: as on a plain machine. */
+ * DOUBLE_CUDA_DEVICES: the number of devices (2).  DOUBLE_CUDA_NO_DRIVER=1: behaves as
+ * on a machine without a driver. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -36,16 +38,16 @@ typedef struct task {
     void *argument;
 } task;
 
-/* Tasks in an order that every stream's own is part of. */
+/* The tasks of a capture, in an order that agrees with that of each stream. */
 typedef struct graph {
     struct owner *owners;
     task *first;
     task **end;
-    struct stream *streams[8]; /* the first is the one that the capture began with */
+    struct stream *streams[8]; /* the capture began with the first one */
     int stream_count;
 } graph;
 
-/* Whoever is to hear that a graph is gone. */
+/* A function that is called when its graph is destroyed. */
 typedef struct owner {
     struct owner *next;
     void (*release)(void *);
@@ -55,7 +57,7 @@ typedef struct owner {
 typedef struct stream {
     graph *capture; /* guarded by `capturing`, as the next two */
     int captured;   /* tasks */
-    int joined;     /* so many of them the graph's first stream has waited for */
+    int joined;     /* of these, how many the graph's first stream waits for */
     pthread_mutex_t lock;
     pthread_cond_t changed;
     task *first;
@@ -70,11 +72,11 @@ typedef struct event {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t recorded;
-    uint64_t *coming; /* records that their streams have not come to, in any order */
+    uint64_t *coming; /* records that their streams have not reached, in any order */
     size_t coming_count;
     int references;
-    graph *capture; /* in which it was recorded last; guarded by `capturing` */
-    stream *from;   /* and where */
+    graph *capture; /* of the last record; guarded by `capturing` */
+    stream *from;   /* the stream of the last record */
     int captured;
 } event;
 
@@ -88,16 +90,16 @@ static stream legacy = {.lock = PTHREAD_MUTEX_INITIALIZER,
 static _Thread_local int current_device;
 static _Thread_local int last;
 static pthread_mutex_t capturing = PTHREAD_MUTEX_INITIALIZER;
-static int captures;        /* that are open; guarded by it, as the next */
-static int spoilt_captures; /* calls that would have spoilt one */
+static int captures;        /* open ones; guarded by `capturing`, as the next */
+static int spoilt_captures; /* calls that would invalidate one */
 static _Thread_local int capture_mode;
 static atomic_int streams_alive;
 static atomic_int events_alive;
 static atomic_int memory_alive;
 
-/* A device's primary context: it is made by the first call of any thread that needs one.
- * Counted by threads, since memory of a device that nobody asked for is taken by each
- * process, and the thread tells whose call it was. */
+/* A device's primary context is made by the first call of a thread that needs one.
+ * They are counted by threads: a context that nobody asked for takes memory of the
+ * device in each process, and the thread tells which call made it. */
 #define DEVICES 8
 static atomic_int context_threads[DEVICES];
 static _Thread_local bool has_context[DEVICES];
@@ -163,7 +165,8 @@ work(void *argument)
     return NULL;
 }
 
-/* Whether the stream is being captured, in which case the graph has the task now. */
+/* Gives the task to the graph if the stream is being captured, and
+ * returns whether it is. */
 static bool
 capture(stream *self, task *next)
 {
@@ -257,14 +260,14 @@ cudaSetDevice(int device)
     return SUCCESS;
 }
 
-/* The threads that have a context on the device. */
+/* Returns how many threads have a context on the device. */
 int
 double_contexts(int device)
 {
     return atomic_load(&context_threads[device]);
 }
 
-/* As the driver's: asking makes none. */
+/* Like the driver's function: the query makes no context. */
 static int
 primary_context_state(int device, unsigned *flags, int *is_active)
 {
@@ -286,7 +289,7 @@ cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned ver
     return SUCCESS;
 }
 
-/* The parts of a compute capability, and nothing else. */
+/* Knows the two parts of the compute capability, and no other attribute. */
 int
 cudaDeviceGetAttribute(int *value, int attribute, int device)
 {
@@ -327,7 +330,7 @@ cudaStreamGetPriority(void *handle, int *priority)
     return SUCCESS;
 }
 
-/* What is queued still runs. */
+/* Tasks that are queued still run. */
 int
 cudaStreamDestroy(void *handle)
 {
@@ -411,7 +414,8 @@ cudaEventDestroy(void *handle)
     need_context();
 }
 
-/* Who waits for a record waits for that one, wherever the event is recorded next. */
+/* Returns whether record `number` is still to be reached.  A wait is for one record,
+ * even if the event is recorded again meanwhile. */
 static bool
 is_coming(const event *self, uint64_t number)
 {
@@ -473,7 +477,7 @@ await(void *argument)
     free(self);
 }
 
-/* In a capture an event is a place in the graph, and nothing that ever happens. */
+/* In a capture an event is a place in the graph, which no stream ever reaches. */
 static bool
 record_captured(event *self, stream *on)
 {
@@ -497,7 +501,8 @@ cudaEventRecord(void *handle, void *on)
     need_context();
 }
 
-/* A stream joins the capture of an event that it waits for.  -1: there is none. */
+/* Joins the stream to the capture of an event that it waits for.  Returns -1 if
+ * neither is captured. */
 static int
 wait_captured(stream *self, const event *event)
 {
@@ -591,7 +596,7 @@ cudaStreamBeginCapture(void *handle, int mode)
     return SUCCESS;
 }
 
-/* The others must have been waited for. */
+/* Fails unless the first stream waits for all tasks of the other streams. */
 int
 cudaStreamEndCapture(void *handle, void **made)
 {
@@ -619,7 +624,8 @@ cudaGraphInstantiate(void **made, void *handle, unsigned long long flags)
     return SUCCESS;
 }
 
-/* 0: the stream is being captured, and its graph will call when it is gone. */
+/* Returns 0 if the stream is being captured: its graph then calls `release` when
+ * it is destroyed. */
 int
 double_graph_retain(void *handle, void (*release)(void *), void *argument)
 {
@@ -659,7 +665,7 @@ cudaGraphExecDestroy(void *handle)
     return SUCCESS;
 }
 
-/* One with what was made of it. */
+/* Does nothing: the graph is the same object as its executable. */
 int
 cudaGraphDestroy(void *handle)
 {
@@ -667,7 +673,7 @@ cudaGraphDestroy(void *handle)
     return SUCCESS;
 }
 
-/* Once only, unlike the real one. */
+/* A graph can be launched only once, unlike a real one. */
 int
 cudaGraphLaunch(void *handle, void *on)
 {
@@ -702,7 +708,7 @@ cudaFree(void *memory)
     need_context();
 }
 
-/* In the order of the default stream, and over on return. */
+/* Runs in the order of the default stream, and has ended when it returns. */
 int
 cudaMemcpy(void *target, const void *source, size_t size, int kind)
 {
@@ -714,7 +720,7 @@ cudaMemcpy(void *target, const void *source, size_t size, int kind)
     need_context();
 }
 
-/* For tests: calls that would have spoilt a capture. */
+/* For tests: returns how many calls would have invalidated a capture. */
 int
 double_spoilt_captures(void)
 {
@@ -724,7 +730,7 @@ double_spoilt_captures(void)
     return count;
 }
 
-/* For tests: a copy that waits until somebody sets its flag, and what is left over. */
+/* For tests: a copy that waits until a flag is set, and counts of live objects. */
 typedef struct order {
     void *target;
     const void *source;
@@ -754,7 +760,7 @@ double_copy_when(void *handle, void *target, const void *source, size_t size,
     return cudaLaunchHostFunc(handle, carry_out, made);
 }
 
-/* In the order of the stream. */
+/* Runs in the order of the stream. */
 int
 cudaMemcpyAsync(void *target, const void *source, size_t size, int kind, void *on)
 {
@@ -804,7 +810,7 @@ double_events_alive(void)
     return atomic_load(&events_alive);
 }
 
-/* The struct's first two fields; what is behind them stays zero. */
+/* Sets the struct's first two fields; those behind them stay zero. */
 int
 cudaPointerGetAttributes(int *attributes, const void *pointer)
 {

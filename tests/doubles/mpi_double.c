@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A stand-in for MPI's library: what pg/mpi calls and no more, between processes of this
- * host.  -DMPICH and -DSTANDARD make those binary interfaces, otherwise it is Open MPI's.
+ * A stand-in for an MPI library: the functions that pg/mpi calls, and no others,
+ * between processes of this host.  -DMPICH and -DSTANDARD build it with those binary
+ * interfaces; the default is Open MPI's.
  *
- * All processes map the file DOUBLE_MPI_JOB, which has a ring of bytes from each to each.
- * Rank and size are in RANK and WORLD_SIZE.  As in real libraries, bytes move only while
- * one of its functions is called.  Collectives are messages with a context of their own,
- * and add up in the order of ranks.  DOUBLE_MPI_FAIL=MPI_Bcast: that call fails.
- * As MPICH over UCX, it never completes a receive from any source whose message has come
- * before.  DOUBLE_MPI_THREADS=1: a lower thread level is granted.  Tags go up to what MPI promises
- * and no further. */
+ * All processes map the file DOUBLE_MPI_JOB, which has a ring of bytes from each rank
+ * to each.  Rank and size are in RANK and WORLD_SIZE.  As in real libraries, bytes move
+ * only while one of its functions is called.  Collectives are messages with a context
+ * of their own, and reduce in the order of ranks.  As MPICH over UCX, it never
+ * completes a receive from any source whose message had arrived before.  Tags go up to
+ * what MPI guarantees and no further.
+ *
+ * DOUBLE_MPI_FAIL=MPI_Bcast: that function fails.  DOUBLE_MPI_THREADS=1: it provides a
+ * lower thread level than is asked for. */
 #include <complex.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -70,7 +73,8 @@ static const size_t type_sizes[TYPES] = {1, 1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16}
     X(2, request_null, 0x2c000000, 0x180)  \
     X(3, comm_self, 0x44000001, 0x102)
 
-/* Handles as this MPI has them, and where predefined ones are to be had. */
+/* This interface's handles, constants and layout of a status, and where its
+ * predefined handles are. */
 #if defined(MPICH)
 typedef int handle;
 #define IN_PLACE ((void *)(intptr_t) - 1)
@@ -114,7 +118,7 @@ static const handle others[] = {OTHER_LIST(ROW)};
 #define WORLD_HANDLE others[0]
 #define REQUEST_NULL others[2]
 
-/* Handles that are made here: numbers above all predefined ones. */
+/* Handles that are created at run time: numbers above all predefined ones. */
 #define MADE 0x60000000
 #define MADE_KIND 0x00100000
 enum { MADE_REQUEST, MADE_COMM, MADE_GROUP, MADE_OP, MADE_TYPE };
@@ -138,7 +142,7 @@ typedef struct ring {
 
 typedef struct job {
     atomic_int contexts;
-    ring rings[]; /* from each to each */
+    ring rings[]; /* from each rank to each */
 } job;
 
 typedef struct head {
@@ -156,16 +160,16 @@ typedef struct message {
 
 typedef struct request {
     bool is_used, is_send, is_done, is_cancelled, is_detached;
-    int context, tag, peer; /* a rank of the world, or negative: any */
+    int context, tag, peer; /* a rank of the world; negative: any */
     const int *ranks;       /* of the communicator */
     int size;
     char *data;
-    size_t capacity; /* of a send, its bytes */
+    size_t capacity; /* of a send, its size */
     size_t moved;    /* of a send, with its head */
     char *copy;
     uint64_t turn;
     int source, result;
-    message *came; /* of MPI_Improbe, for MPI_Imrecv */
+    message *came; /* found by MPI_Improbe, for MPI_Imrecv */
 } request;
 
 typedef struct comm {
@@ -178,7 +182,7 @@ typedef void user_fn(void *, void *, int *, handle *);
 typedef int copy_fn(handle, int, void *, void *, void *, int *);
 typedef int delete_fn(handle, int, void *, void *);
 
-/* All guarded by the lock. */
+/* All of these are guarded by the lock. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static job *shared;
 static int world_rank, world_size, level;
@@ -191,7 +195,7 @@ static message *arriving[RANKS], *arrived, **arrived_end = &arrived;
 static user_fn *user_ops[64];
 static int user_op_count;
 static delete_fn *delete_attribute;
-static bool is_attribute_set; /* of MPI_COMM_SELF */
+static bool is_attribute_set; /* on MPI_COMM_SELF */
 static size_t made_types[4096];
 static int made_type_count;
 
@@ -226,7 +230,7 @@ ring_of(int from, int to)
     return &shared->rings[from * world_size + to];
 }
 
-/* As many bytes as there is room for, or as there are. */
+/* Writes as many bytes as there is room for, and returns their number. */
 static size_t
 put(ring *to, const char *bytes, size_t size)
 {
@@ -285,7 +289,7 @@ deliver(request *posted, message *came)
     free(came);
 }
 
-/* To who has waited longest, or to those that nobody waits for yet. */
+/* Delivers a message to the oldest receive that it fits, or queues it. */
 static void
 sort_in(message *came)
 {
@@ -332,7 +336,7 @@ receive_from(int source)
     }
 }
 
-/* The longest-waiting send to that rank, as far as there is room. */
+/* Moves bytes of the oldest send to that rank, as far as there is room. */
 static bool
 send_to(int to)
 {
@@ -420,7 +424,7 @@ begin_receive(void *data, size_t size, int peer, int tag, const comm *in)
     return wanted;
 }
 
-/* The place of the first message that came before and fits, or of the list's end. */
+/* Returns the link to the first queued message that fits, or the end of the list. */
 static message **
 find_link(const request *wanted)
 {
@@ -444,7 +448,8 @@ unlink_arrived(message **link)
     return came;
 }
 
-/* Of the messages that came before; called once its context is the right one. */
+/* Delivers a queued message to a new receive, if one fits; called once the
+ * receive's context is set. */
 static void
 find_arrived(request *wanted)
 {
@@ -470,7 +475,7 @@ handle_of(const request *each)
     return made(MADE_REQUEST, (int)(each - requests));
 }
 
-/* ---- the library as a whole */
+/* The library as a whole. */
 
 static void
 start(void)
@@ -569,7 +574,7 @@ MPI_Abi_get_version(int *major, int *minor)
 }
 #endif
 
-/* ---- communicators, types, operations */
+/* Communicators, types and operations. */
 
 int
 MPI_Comm_rank(handle in, int *rank)
@@ -689,7 +694,7 @@ wait_locked(request *each)
     return each->result;
 }
 
-/* Inside a collective: the odd contexts. */
+/* Messages of collectives have odd contexts. */
 static request *
 send_inside(const comm *in, const void *data, size_t size, int to, int tag)
 {
@@ -766,7 +771,7 @@ MPI_Type_contiguous(int count, handle of, handle *type)
     return fails("MPI_Type_contiguous");
 }
 
-/* One part right behind the other, as the caller has them. */
+/* Only parts that directly follow each other, as callers have them. */
 int
 MPI_Type_create_struct(int count, const int *counts, const int64_t *offsets,
                        const handle *of, handle *type)
@@ -797,7 +802,7 @@ MPI_Type_free(handle *type)
     return SUCCESS;
 }
 
-/* ---- messages */
+/* Messages. */
 
 int
 MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in,
@@ -815,7 +820,7 @@ MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in
     return fails("MPI_Isend");
 }
 
-/* Every send here is done when it was taken in, received or not. */
+/* All sends complete when their bytes are in the ring, whether received or not. */
 int
 MPI_Issend(const void *data, int count, handle type, int peer, int tag, handle in,
            handle *out)
@@ -883,7 +888,7 @@ MPI_Improbe(int source, int tag, handle in, int *is_there, handle *found, void *
     *is_there = *link != NULL;
     if (*is_there) {
         request *holder = new_request(false, of, tag);
-        holder->context = -1; /* no other message is for it */
+        holder->context = -1; /* no other message fits it */
         holder->came = unlink_arrived(link);
         tell_source(holder->came, of, status);
         *found = handle_of(holder);
@@ -976,7 +981,7 @@ MPI_Get_count(const void *status, handle type, int *count)
     return SUCCESS;
 }
 
-/* The root's bytes are copied, so that it need not wait. */
+/* The root sends copies of its bytes, so that its request need not wait. */
 int
 MPI_Ibcast(void *data, int count, handle type, int root, handle in, handle *out)
 {
@@ -997,7 +1002,7 @@ MPI_Ibcast(void *data, int count, handle type, int root, handle in, handle *out)
     return fails("MPI_Ibcast");
 }
 
-/* ---- collectives: all are blocks from each to each */
+/* Collectives: all consist of blocks from each rank to each. */
 
 typedef struct block {
     char *data;
@@ -1206,7 +1211,7 @@ MPI_Finalize(void)
     return result;
 }
 
-/* ---- reductions: everybody's numbers, joined in the order of ranks */
+/* Reductions: the numbers of all ranks, joined in the order of ranks. */
 
 #define JOIN(ctype, expression)              \
     do {                                     \
@@ -1316,7 +1321,7 @@ join(handle op, handle type, void *inout, void *in, size_t count)
     return SUCCESS;
 }
 
-/* Of `count` elements from each rank, which lie behind one another. */
+/* Joins `count` elements of each rank, which lie in `data` one rank after the other. */
 static int
 join_all(const comm *in, char *data, size_t count, handle type, handle op)
 {

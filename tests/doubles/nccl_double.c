@@ -1,29 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A stand-in for NCCL: ranks are processes of one host, which pass chunks through letter
- * boxes in shared memory, one for each pair of ranks and direction.  Every collective is
- * sends, receives and sums over them, carried out on the stream's thread of the CUDA
- * double.  For tests alone; found only where DISTLITE_NCCL_LIBRARY names it.
+ * A stand-in for NCCL: ranks are processes of one host, which pass chunks through
+ * mailboxes in shared memory, one for each pair of ranks and direction.  Every
+ * collective consists of sends, receives and reductions, carried out on the stream's
+ * thread of the CUDA double.  For tests alone; found only where DISTLITE_NCCL_LIBRARY
+ * names it.
  *
- * It holds its callers to NCCL's contract, and ends the process with a line on stderr when
- * they break it (DOUBLE_NCCL_CONTRACT=0: no check):
+ * It checks that its callers keep NCCL's contract, and aborts the process with a line
+ * on stderr when they violate it (DOUBLE_NCCL_CONTRACT=0: no check):
  * - All ranks of a communicator issue the same collectives: operation, count, dtype,
- *   reduction, root and place in the bundle are compared before anything moves.  Messages
- *   have the same size on both sides.
+ *   reduction, root and place in the bundle are compared before anything moves.
+ *   Messages have the same size on both sides.
  * - The first collective of a communicator, and the first message of a pair in each
  *   direction, connect: the launch blocks until the other ranks have launched theirs.
  * - One thread at a time is inside a communicator and those that share its resources
- *   (split_share).  Only ncclCommRevoke may come while another thread is inside.  What a
- *   communicator that does not block is still busy with belongs to the thread that began
- *   it.
- * - A split or a shrink of a communicator that does not block stores the new handle later.
+ *   (split_share).  Only ncclCommRevoke may be called while another thread is inside.
+ *   A call that a non-blocking communicator has not completed belongs to the thread
+ *   that began it.
+ * - A split or a shrink of a non-blocking communicator stores the new handle later.
  * - Communicators that share resources are aborted together.
- * - A communicator is destroyed once the graphs that hold its operations are gone.
+ * - A communicator is destroyed after the graphs that hold its operations.
  *
- * DOUBLE_NCCL_VERSION: what it calls itself (22807).  DOUBLE_NCCL_LAUNCH_ERROR=n: from
- * the n-th on bundles fail.  DOUBLE_NCCL_ASYNC_ERROR=n: from the n-th on, the communicator does.
- * DOUBLE_NCCL_HANG=1: communicators do not come to an end.  Built with -DOLD it lacks
- * what came after 2.18, with -DANCIENT what came with it. */
+ * DOUBLE_NCCL_VERSION: the version that it reports (22807).
+ * DOUBLE_NCCL_LAUNCH_ERROR=n: bundles fail from the n-th on.
+ * DOUBLE_NCCL_ASYNC_ERROR=n: communicators report an error from the n-th bundle on.
+ * DOUBLE_NCCL_HANG=1: destroying a communicator never ends.  Built with -DOLD it lacks
+ * what came after 2.18, with -DANCIENT also what came with it. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -69,7 +71,7 @@ typedef struct config {
 } config;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-config double_config; /* the last one given; guarded by lock, as the next */
+config double_config; /* the last one passed in; guarded by lock, as the next */
 char double_net[64];
 atomic_int double_comms; /* alive */
 
@@ -80,25 +82,25 @@ typedef struct box {
     char data[CHUNK];
 } box;
 
-/* What a rank is about to do: its collective of this number. */
+/* The collective with this number that a rank is about to run. */
 typedef struct signature {
     _Atomic uint64_t number;
     char text[96];
 } signature;
 
-/* No rank is more than one collective ahead of another that compares. */
+/* A rank is at most one collective ahead of another that compares. */
 #define SIGNATURES 4
 
 typedef struct shared {
     atomic_int arrived;
-    atomic_int connected; /* ranks that have come to their first collective */
+    atomic_int connected; /* ranks that have reached their first collective */
     atomic_bool has_sent[RANKS][RANKS]; /* [from][to] */
     atomic_bool has_received[RANKS][RANKS];
     signature signatures[RANKS][SIGNATURES];
     box boxes[]; /* [from * size + to] */
 } shared;
 
-/* Of a communicator and those that share its resources. */
+/* Shared by a communicator and those that share its resources. */
 typedef struct gate {
     atomic_int references;
     atomic_int owner; /* the thread inside; 0: none */
@@ -112,12 +114,12 @@ typedef struct comm {
     int children;
     bool is_blocking;
     bool is_connected;
-    uint64_t compared; /* collectives; by the thread of the stream */
+    uint64_t compared; /* collectives; used by the stream's thread only */
     gate *gate;
     atomic_int busy;
-    atomic_int pending; /* the thread whose call is not done yet; 0: none */
+    atomic_int pending; /* the thread whose call has not completed; 0: none */
     atomic_int result;  /* of the last such call */
-    atomic_int graphs;  /* that hold its operations */
+    atomic_int graphs;  /* graphs that hold its operations */
     double factors[16];
     int factor_count;
     shared *shared;
@@ -144,10 +146,10 @@ typedef struct call {
     comm *comm;
     void *stream;
     struct call *next;
-    bool is_busy; /* of the first in a bundle: it counts among the communicator's */
+    bool is_busy; /* set in a bundle's first call, which comm.busy counts */
 } call;
 
-/* One array on its way between two ranks. */
+/* One array in flight between two ranks. */
 typedef struct transfer {
     int from, to;
     char *data;
@@ -213,7 +215,7 @@ this_thread(void)
     return (int)syscall(SYS_gettid);
 }
 
-/* Around whatever uses a communicator. */
+/* enter() and leave() enclose each use of a communicator. */
 static void
 enter(comm *self)
 {
@@ -267,7 +269,7 @@ from_half(uint16_t bits)
     return bits >> 15 ? -value : value;
 }
 
-/* Exact values only: tests use small numbers. */
+/* Converts exact values only, as tests use small numbers. */
 static uint16_t
 to_half(double value)
 {
@@ -375,7 +377,7 @@ combine(const call *self, char *target, const char *source)
         COMBINE_AS(uint64_t)
     case 10:
     case 11:
-        return; /* nobody looks at sums of eight-bit floats */
+        return; /* no test checks sums of eight-bit floats */
     default:
         break;
     }
@@ -408,7 +410,8 @@ plan_transfer(plan *self, int from, int to, void *data, size_t size)
         (transfer){.from = from, .to = to, .data = data, .size = size};
 }
 
-/* One chunk if the box allows; between two ranks in the order of the plan. */
+/* Moves one chunk if the mailbox allows it.  Between two ranks, transfers keep the
+ * order of the plan. */
 static bool
 advance(plan *self, int number)
 {
@@ -469,7 +472,7 @@ run_plan(plan *self)
     }
 }
 
-/* Copies of this rank's part for itself are no transfers. */
+/* A rank copies its part for itself; that is not a transfer. */
 static void
 plan_reduction(plan *plan, const call *self, char **parts)
 {
@@ -558,7 +561,7 @@ plan_call(plan *plan, const call *self, char **parts)
     }
 }
 
-/* A send to oneself meets its receive within the bundle. */
+/* Matches each send of a rank to itself with its receive in the bundle. */
 static void
 join_own(call *calls)
 {
@@ -643,7 +646,8 @@ compare_all(const call *calls)
     }
 }
 
-/* Whether all that the bundle needs has come; the first look says that this rank has. */
+/* Returns whether all peers that the bundle needs have come; the first call publishes
+ * that this rank has. */
 static bool
 look_for_peers(const call *calls)
 {
@@ -731,7 +735,7 @@ release_graph(void *argument)
     atomic_fetch_sub(&((comm *)argument)->graphs, 1);
 }
 
-/* Gives the calls to their stream, or the graph that it is being captured into. */
+/* Gives the calls to their stream, or to the graph that it is being captured into. */
 static int
 hand_over(call *calls)
 {
@@ -765,7 +769,7 @@ connect_and_hand_over(call *calls)
     return hand_over(calls);
 }
 
-/* What goes on after the call has returned, of a communicator that does not block. */
+/* Work of a non-blocking communicator that goes on after the call has returned. */
 typedef struct job {
     comm *comm;
     int (*run)(void *);
@@ -905,7 +909,7 @@ has_met(const comm *self)
     return atomic_load(&self->shared->arrived) >= self->size;
 }
 
-/* The last one to come takes the name away. */
+/* The last rank to come removes the name. */
 static int
 meet(comm *self)
 {
@@ -1029,7 +1033,7 @@ ncclCommDestroy(void *handle)
     return end_comm(self);
 }
 
-/* A call of a communicator that does not block may still be under way. */
+/* A call of a non-blocking communicator may still be in progress: this waits for it. */
 int
 ncclCommAbort(void *handle)
 {
@@ -1044,7 +1048,7 @@ ncclCommAbort(void *handle)
 }
 
 #if !defined(OLD) && !defined(ANCIENT)
-/* Whoever is inside comes out, and nothing is freed. */
+/* Makes calls in progress return; frees nothing. */
 int
 ncclCommRevoke(void *handle, int flags)
 {
@@ -1188,7 +1192,7 @@ begin_parting(parting *self, int (*run)(void *))
 }
 
 #ifndef ANCIENT
-/* Everybody tells everybody where it goes. */
+/* All ranks exchange the color and the key that they asked for. */
 static int
 run_split(void *argument)
 {

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A stand-in for UCC: ranks are processes of one host, which pass chunks through letter
- * boxes in shared memory, one for each pair of ranks and direction.  A device's memory is
- * the host's, as in the CUDA double.  Data moves only in
- * ucc_context_progress(), as in UCC; a team's collectives go one after another.  What UCC
- * cannot reduce "succeeds" with junk, as there.  For tests alone; found only where
+ * A stand-in for UCC: ranks are processes of one host, which pass chunks through
+ * mailboxes in shared memory, one for each pair of ranks and direction.  A device's
+ * memory is the host's, as in the CUDA double.  As in UCC, data moves only in
+ * ucc_context_progress(); a team runs its collectives one after another.  A reduction
+ * that UCC lacks "succeeds" with junk, as there.  For tests alone; found only where
  * DISTLITE_UCC_LIBRARY names it.
  *
- * DOUBLE_UCC_FAIL=init|context|team|collective|post|request|cuda: what fails, collectives
- * from the second on, or all on devices, as if built without CUDA.  While double_ucc_is_stalled is set nothing moves here; while
- * double_ucc_is_cut is, progress fails, as when UCC's own network sees a rank go.  Built
- * with -DOLD it does not tell its version, with -DANCIENT it lacks what is needed, with
- * -DNEXT it is 2.0. */
+ * DOUBLE_UCC_FAIL=init|context|team|collective|post|request|cuda: what fails;
+ * collectives fail from the second on, or (cuda) all on devices, as if built without
+ * CUDA.  While double_ucc_is_stalled is set nothing moves; while double_ucc_is_cut is
+ * set progress fails, as when UCC's own network detects that a rank has ended.  Built
+ * with -DOLD it does not report its version, with -DANCIENT it lacks functions that are
+ * needed, and with -DNEXT it is version 2.0. */
 #include <complex.h>
 #include <fcntl.h>
 #include <math.h>
@@ -120,7 +121,7 @@ typedef struct transfer {
 } transfer;
 
 typedef struct request {
-    int status; /* first: the caller reads it */
+    int status; /* first, as callers read it */
     args args;
     struct team *team;
     transfer transfers[2 * RANKS];
@@ -151,14 +152,14 @@ typedef struct context {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 char double_ucc_prefix[64];     /* guarded by lock, as the next */
-char double_ucc_settings[1024]; /* "TLS=self;", as UCC would find them */
+char double_ucc_settings[1024]; /* "TLS=self;": the settings that UCC would use */
 atomic_int double_ucc_thread_mode = -1;
 atomic_int double_ucc_contexts;
 atomic_int double_ucc_teams;
-atomic_int double_ucc_by_memory[2]; /* collectives on the CPU's, and on a device's */
-atomic_int double_ucc_is_stalled;   /* for tests to set, as the next */
+atomic_int double_ucc_by_memory[2]; /* collectives on the CPU and on a device */
+atomic_int double_ucc_is_stalled;   /* set by tests, as the next */
 atomic_int double_ucc_is_cut;
-atomic_int double_ucc_posted; /* collectives, ever */
+atomic_int double_ucc_posted; /* collectives since the start */
 
 static bool
 is_failing(const char *what)
@@ -235,7 +236,7 @@ half_value(uint16_t bits)
     return bits >> 15 ? -size : size;
 }
 
-/* Of whole numbers that have room, which is what tests add up. */
+/* Converts whole numbers that fit, which is what tests add up. */
 static uint16_t
 half_of(float value)
 {
@@ -274,7 +275,7 @@ pair_value(int op, float a, float b)
                      : a + b;
 }
 
-/* Kernels of a device know 16-bit floats, and no others do. */
+/* Reduces 16-bit floats, which only UCC's kernels on devices can. */
 static void
 combine_short(uint64_t dtype, int op, char *target, const char *source, size_t count)
 {
@@ -362,7 +363,8 @@ length_at(const args *self, const void *lengths, int rank, uint64_t bit)
                    : ((const uint32_t *)lengths)[rank];
 }
 
-/* A rank's block, of which the dtype's size is the unit. */
+/* Returns the size of a rank's block and where it begins; counts and offsets
+ * are in elements. */
 static size_t
 part_of(const args *self, const blocks *all, int rank, char **data)
 {
@@ -375,7 +377,7 @@ part_of(const args *self, const blocks *all, int rank, char **data)
 static void
 plan(request *self, int from, int to, char *data, size_t size)
 {
-    /* An empty one is a message, too, so that nobody runs ahead. */
+    /* An empty block is sent, too, so that no rank runs ahead. */
     self->transfers[self->count++] = (transfer){from, to, data, size, 0, false};
 }
 
@@ -397,7 +399,7 @@ bytes_of(const block *one)
     return one->count * size_of(one->dtype);
 }
 
-/* Between this rank and another, what either has for the other. */
+/* Plans what this rank and another send to each other. */
 static void
 plan_gather(request *self, int rank)
 {
@@ -474,7 +476,7 @@ plan_all_to_all(request *self, int rank)
     plan_receive(self, rank, in, in_size);
 }
 
-/* Elements that `rank` gets, and where they are among the source's. */
+/* Returns how many elements `rank` gets, and their offset in the source. */
 static size_t
 share_of(const request *self, int rank, size_t *offset)
 {
@@ -667,7 +669,8 @@ ucc_status_string(int status)
     return status <= 0 && status > -9 ? texts[-status] : "In progress";
 }
 
-/* UCC looks for the prefixed name first, in what belongs to a library and context. */
+/* Settings of a library or a context are looked up with the prefix first, as UCC
+ * does. */
 static const char *
 setting_of(const char *prefix, const char *name)
 {
@@ -756,7 +759,7 @@ ucc_context_config_release(void *config)
     free(config);
 }
 
-/* Waits, as UCC does. */
+/* Blocks until all ranks have come, as UCC does. */
 static int
 meet(const oob *way)
 {
@@ -875,7 +878,7 @@ ucc_team_create_post(context **contexts, uint32_t count, const team_params *para
     return OK;
 }
 
-/* The last one to come takes the name away. */
+/* The last rank to come removes the name. */
 static int
 open_boxes(team *self)
 {
@@ -935,7 +938,7 @@ ucc_team_destroy(team *self)
     return OK;
 }
 
-/* Elements as they are now; in place, the target's. */
+/* Copies the elements as they are now; in place, those of the target. */
 static void
 copy_source(request *self)
 {
@@ -957,7 +960,7 @@ memory_of_side(const side *side, bool is_by_rank)
     return is_by_rank ? side->many.memory : side->one.memory;
 }
 
-/* Both sides' that there are; -1: they differ. */
+/* Returns the type of memory of the sides that this rank has; -1: they differ. */
 static int
 memory_of(const args *given, const team *team)
 {
