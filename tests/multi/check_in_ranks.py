@@ -67,15 +67,20 @@ def start(
     wait: float = 60.0,
     stays: bool = False,
     way: str = "url",
+    meets: bool = False,
 ) -> tuple[str, float]:
     """Each is started with a rank and a world size of its own: what it is told, and how
-    long that took.  `stays`: those that have joined leave after another gave up."""
+    long that took.  `stays`: those that have joined leave after another gave up.
+    `meets`: all begin at the same time, however long their processes took to start."""
     own, size = roles[rank]
     os.environ["DISTLITE_HOST_HINT"] = f"host{rank % 2}"
     if stays:
         path = init_method.removeprefix("file://").replace("tcp://", "/tmp/")
         over = dist.FileStore(path + ".over", -1)
     time.sleep(delay[rank] if delay else 0)
+    if meets:
+        path = init_method.removeprefix("file://")
+        dist.FileStore(path + ".begin", world_size).barrier("begin", world_size)
     begin = time.monotonic()
     timeout = timedelta(seconds=wait)
     try:
