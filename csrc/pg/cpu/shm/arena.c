@@ -232,8 +232,11 @@ find_entry(const dl_arena *arena, uint64_t key)
         }
     }
     if (oldest == NULL && vacant == NULL && directory->used < DL_ARENA_LOANS) {
-        vacant = &directory->entries[directory->used++];
+        /* An entry counts once it has its area, as this process may be killed here. */
+        vacant = &directory->entries[directory->used];
         vacant->offset = atomic_fetch_add(&directory->end, arena->area);
+        atomic_signal_fence(memory_order_seq_cst);
+        directory->used++;
     }
     return oldest != NULL ? oldest : vacant;
 }
