@@ -108,10 +108,11 @@ introduce(const dl_link *link, int fd, bool is_probe)
     dl_buffer hello = {0};
     dl_status status = dl_call_put(&hello, &call, options->token, is_probe);
 
-    if (status == DL_OK
-        && send(fd, hello.data, hello.size, MSG_NOSIGNAL | MSG_DONTWAIT)
-               != (ssize_t)hello.size) {
-        status = fail_errno(link, errno);
+    if (status == DL_OK) {
+        ssize_t sent = send(fd, hello.data, hello.size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent != (ssize_t)hello.size) {
+            status = fail_errno(link, sent < 0 ? errno : ENOBUFS);
+        }
     }
     dl_buffer_fini(&hello);
     return status;

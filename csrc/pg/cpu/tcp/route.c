@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/tcp/route.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -265,11 +266,13 @@ finish_part(dl_route *self, dl_deadline deadline)
         if (send_some(self, dl_queue_front(&self->out), &sent) != DL_OK) {
             return false;
         }
-        if (sent == 0
-            && (dl_deadline_passed(deadline)
-                || poll(entries, (nfds_t)count,
-                        dl_deadline_poll(deadline, DL_WAIT_SLICE))
-                       < 0)) {
+        if (sent > 0) {
+            continue;
+        }
+        if (dl_deadline_passed(deadline)
+            || (poll(entries, (nfds_t)count, dl_deadline_poll(deadline, DL_WAIT_SLICE))
+                    < 0
+                && errno != EINTR)) {
             return false;
         }
     }
