@@ -2,7 +2,9 @@
  *
  * What ranks learn of other hosts beside their links: what these tell, and whether they
  * live.  Every rank is a host of its own. */
+#include <signal.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "base/thread.h"
 #include "pg/cpu/health/failure_notice.h"
@@ -12,7 +14,7 @@
 
 #define PATIENCE (10 * DL_SECOND)
 
-static const int hosts[] = {0, 1, 2, 3, 4, 5, 6, 7};
+static int hosts[DL_RANKS_LIMIT];
 
 typedef struct papers {
     test_traffics traffics;
@@ -24,6 +26,9 @@ static void
 papers_init(papers *all, int size)
 {
     traffics_init(&all->traffics, size);
+    for (int rank = 0; rank < size; rank++) {
+        hosts[rank] = rank;
+    }
     for (int rank = 0; rank < size; rank++) {
         CHECK_OK(dl_layout_init(&all->layouts[rank], rank, size, hosts));
         dl_news_options options = {.group_name = "g",
@@ -177,6 +182,75 @@ CHECK_CASE(telling_takes_no_listener)
     papers_fini(&all);
 }
 
+/* A listener whose queue of connections is full: the kernel answers no other. */
+static dl_address
+busy_address(int held[2])
+{
+    dl_address here = {.size = sizeof here.socket.ip4};
+
+    held[0] = socket(AF_INET, SOCK_STREAM, 0);
+    held[1] = socket(AF_INET, SOCK_STREAM, 0);
+    here.socket.ip4.sin_family = AF_INET;
+    here.socket.ip4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CHECK(bind(held[0], &here.socket.any, here.size) == 0 && listen(held[0], 0) == 0);
+    CHECK(getsockname(held[0], &here.socket.any, &here.size) == 0);
+    CHECK(connect(held[1], &here.socket.any, here.size) == 0);
+    return here;
+}
+
+/* More than are told at a time, and the first of them do not answer. */
+CHECK_CASE(any_number_of_ranks_is_told)
+{
+    enum { MANY = 70 };
+    static papers all;
+    dl_error message = {.status = DL_PEER_LOST, .text = "gone"};
+    int held[2];
+
+    papers_init(&all, MANY);
+    dl_address busy = busy_address(held);
+    for (int rank = 1; rank < MANY / 2; rank++) {
+        all.traffics.ways[rank].addresses[0] = busy;
+    }
+    dl_news_tell(&all.news[0], &message, 1, dl_deadline_after(DL_SECOND));
+    for (int rank = MANY / 2; rank < MANY; rank++) {
+        CHECK_STATUS(hear(&all.news[rank], 1), DL_PEER_LOST);
+    }
+    close(held[0]);
+    close(held[1]);
+    papers_fini(&all);
+}
+
+static void
+ignore(int number)
+{
+    (void)number;
+}
+
+/* Signals of the program, as from a profiler, end no telling before its deadline. */
+CHECK_CASE(signals_cost_no_news)
+{
+    papers all;
+    struct sigaction action = {.sa_handler = ignore};
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+    struct itimerspec often = {{0, DL_MILLISECOND}, {0, DL_MILLISECOND}};
+    dl_error message = {.status = DL_PEER_LOST, .text = "gone"};
+    timer_t timer;
+    int held[2];
+
+    papers_init(&all, 2);
+    all.traffics.ways[1].addresses[0] = busy_address(held);
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+    CHECK(timer_create(CLOCK_MONOTONIC, &event, &timer) == 0);
+    CHECK(timer_settime(timer, 0, &often, NULL) == 0);
+    int64_t start = dl_now();
+    dl_news_tell(&all.news[0], &message, 1, dl_deadline_after(DL_SECOND / 4));
+    CHECK(dl_now() - start >= DL_SECOND / 4);
+    timer_delete(timer);
+    close(held[0]);
+    close(held[1]);
+    papers_fini(&all);
+}
+
 static dl_status
 look_until_lost(dl_probes *probes, int rank, int name)
 {
@@ -223,6 +297,16 @@ CHECK_CASE(zeroed_memory_knows_nobody)
     CHECK_OK(dl_news_watch(&news, 1));
     dl_probes_fini(&probes);
     dl_news_fini(&news);
+}
+
+/* A notice whose status is none comes from another version, or is damaged. */
+CHECK_CASE(a_notice_without_a_failure_is_one)
+{
+    dl_peer peer = {.pid = 7, .host = "h"};
+    dl_head head = {.kind = DL_HEAD_FAREWELL, .root = DL_OK, .size = 2};
+
+    CHECK_STATUS(dl_failure_notice_fail(&peer, 3, &head, (const uint8_t *)"ok"),
+                 DL_PROTOCOL);
 }
 
 /* More ranks than connections: all but the last one's listener are one and the same. */

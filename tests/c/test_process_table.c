@@ -321,6 +321,24 @@ CHECK_CASE(too_few_descriptors_are_an_error)
     end(child, process);
 }
 
+/* A file, which cannot be watched: nothing is left of the attempt. */
+CHECK_CASE(a_process_that_could_not_be_watched_is_watched_by_the_next_attempt)
+{
+    shown peer;
+    pid_t child = start_peer(1, false, false, &peer);
+    dl_process *process;
+
+    CHECK_OK(dl_process_find(&peer.id, &process));
+    int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    CHECK_STATUS(dl_process_watch(process, file, -1), DL_INTERNAL);
+    CHECK_CONTAINS(dl_last_error()->text, "watching another process: ");
+    CHECK(fcntl(file, F_GETFD) < 0);
+    CHECK_OK(dl_process_watch(process, peer.lifeline, peer.pidfd));
+    kill(child, SIGKILL);
+    CHECK(has_ended_soon(process, 5 * DL_SECOND));
+    end(child, process);
+}
+
 static bool
 drain(void *context)
 {

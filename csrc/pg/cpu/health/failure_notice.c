@@ -26,8 +26,8 @@ dl_failure_notice_fail(const dl_peer *peer, int rank, const dl_head *head,
                        const uint8_t *text)
 {
     uint32_t limit = DL_ERROR_TEXT_SIZE - 1;
-    dl_error cause = {.status = head->root <= DL_INTERNAL ? (dl_status)head->root
-                                                          : DL_PROTOCOL};
+    bool is_failure = head->root != DL_OK && head->root <= DL_INTERNAL;
+    dl_error cause = {.status = is_failure ? (dl_status)head->root : DL_PROTOCOL};
     char name[DL_PEER_TEXT_SIZE];
 
     memcpy(cause.text, text, head->size < limit ? head->size : limit);

@@ -247,9 +247,10 @@ tell_round(round *self, dl_deadline deadline)
             self->polls[i] = dl_link_poll(&self->links[i], POLLOUT);
         }
     } while (self->count > 0 && !dl_deadline_passed(deadline)
-             && poll(self->polls, (nfds_t)self->count,
-                     dl_deadline_poll(deadline, DL_WAIT_SLICE))
-                    >= 0);
+             && (poll(self->polls, (nfds_t)self->count,
+                      dl_deadline_poll(deadline, DL_WAIT_SLICE))
+                     >= 0
+                 || errno == EINTR));
     while (self->count > 0) {
         dl_link_fini(&self->links[--self->count]);
     }
@@ -282,19 +283,35 @@ put_text(dl_head head, const dl_error *message, dl_buffer *text)
     return dl_buffer_check(text);
 }
 
+static bool
+is_told(const dl_layout *layout, int rank, bool is_for_leaders)
+{
+    int host = layout->host_of[rank];
+
+    return host != layout->host
+           && (!is_for_leaders || dl_layout_leader(layout, host) == rank);
+}
+
+/* Each batch has its share of the time that is left, so that ranks that do not answer
+ * cost no others their news. */
 static void
 tell_all(const dl_news *self, round *made, bool is_for_leaders, dl_deadline deadline)
 {
     const dl_layout *layout = self->options.layout;
+    int left = 0;
 
     for (int rank = 0; rank < layout->size; rank++) {
-        int host = layout->host_of[rank];
-        if (host != layout->host
-            && (!is_for_leaders || dl_layout_leader(layout, host) == rank)) {
+        left += is_told(layout, rank, is_for_leaders);
+    }
+    for (int rank = 0; left > 0; rank++) {
+        if (is_told(layout, rank, is_for_leaders)) {
             add(made, &self->options, rank);
         }
-        if (made->count == BATCH || rank == layout->size - 1) {
-            tell_round(made, deadline);
+        if (made->count == BATCH || made->count == left) {
+            int batches = (left + BATCH - 1) / BATCH;
+            left -= made->count;
+            tell_round(made, dl_deadline_sooner(deadline,
+                                                dl_deadline_left(deadline) / batches));
         }
     }
 }

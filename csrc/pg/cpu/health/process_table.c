@@ -224,13 +224,6 @@ dl_process_find(const dl_process_id *id, dl_process **process)
     return found == NULL ? dl_fail_no_memory() : DL_OK;
 }
 
-dl_process *
-dl_process_ref(dl_process *process)
-{
-    atomic_fetch_add(&process->references, 1);
-    return process;
-}
-
 static void
 close_descriptors(dl_process *self, detector *watcher)
 {
@@ -491,8 +484,9 @@ dl_process_unref(dl_process *process)
     }
 }
 
+/* `*idle` becomes a detector that the caller frees without the lock, if any. */
 static dl_status
-watch_locked(dl_process *self, int lifeline, int pidfd)
+watch_locked(dl_process *self, int lifeline, int pidfd, detector **idle)
 {
     bool is_own = table.has_id && is_same(&self->id, &table.own.id);
 
@@ -511,7 +505,6 @@ watch_locked(dl_process *self, int lifeline, int pidfd)
         }
     }
     table.watched++;
-    self->is_watched = true;
     for (int i = 0; i < 2; i++) {
         if (self->descriptors[i] >= 0
             && !add_descriptor(table.detector, self->descriptors[i], EPOLLIN,
@@ -519,18 +512,25 @@ watch_locked(dl_process *self, int lifeline, int pidfd)
             dl_status status =
                 dl_fail(DL_INTERNAL, "watching another process: %s", strerror(errno));
             close_descriptors(self, table.detector);
+            *idle = drop_watch_locked();
             return status;
         }
     }
+    self->is_watched = true;
     return DL_OK;
 }
 
 dl_status
 dl_process_watch(dl_process *process, int lifeline, int pidfd)
 {
+    detector *idle = NULL;
+
     lock_table();
-    dl_status status = watch_locked(process, lifeline, pidfd);
+    dl_status status = watch_locked(process, lifeline, pidfd, &idle);
     unlock_table();
+    if (idle != NULL) {
+        free_detector(idle);
+    }
     return status;
 }
 

@@ -53,7 +53,6 @@ typedef struct dl_process dl_process;
 /* Gives the entry with that identity, and makes it if there is none.  The caller gets a
  * reference, which dl_process_unref() gives back; NULL does nothing there. */
 dl_status dl_process_find(const dl_process_id *id, dl_process **process);
-dl_process *dl_process_ref(dl_process *process);
 void dl_process_unref(dl_process *process);
 
 /* Watches the process by its two descriptors.  Takes ownership of both, also on
