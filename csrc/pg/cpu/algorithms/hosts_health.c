@@ -336,26 +336,42 @@ is_untold(const dl_hosts *hosts, int place)
            && atomic_load(&member->end_teller) != DL_END_TOLD;
 }
 
+static void
+tell_ended(dl_hosts *hosts, int place, dl_deadline deadline)
+{
+    dl_error message;
+    uint64_t seen = dl_verdict_describe_ended(hosts->board, place, &message);
+
+    dl_news_tell_ended(hosts->news, dl_verdict_name(hosts->board, place), &message,
+                       seen + 1, deadline);
+    atomic_store(&hosts->board->members[place].end_teller, DL_END_TOLD);
+}
+
+/* The failure detector waits for this: all ranks that have ended share the time, so that
+ * it is no longer if a host does not answer. */
 bool
 dl_hosts_tell_ended(void *context)
 {
     dl_hosts *hosts = context;
+    int size = hosts->board == NULL ? 0 : hosts->board->options.size;
+    dl_deadline deadline = dl_deadline_after(TELLING_PATIENCE);
     bool is_pending = false;
+    int untold = 0;
 
-    for (int place = 0; hosts->board != NULL && place < hosts->board->options.size;
-         place++) {
-        dl_error message;
+    for (int place = 0; place < size; place++) {
+        untold += is_untold(hosts, place);
+    }
+    for (int place = 0; place < size; place++) {
         if (!is_untold(hosts, place)) {
             continue;
         }
-        if (!claim(hosts, place)) {
+        int64_t share = dl_deadline_left(deadline) / (untold > 1 ? untold : 1);
+        untold--;
+        if (claim(hosts, place)) {
+            tell_ended(hosts, place, dl_deadline_sooner(deadline, share));
+        } else {
             is_pending = true;
-            continue;
         }
-        uint64_t seen = dl_verdict_describe_ended(hosts->board, place, &message);
-        dl_news_tell_ended(hosts->news, dl_verdict_name(hosts->board, place), &message,
-                           seen + 1, dl_deadline_after(TELLING_PATIENCE));
-        atomic_store(&hosts->board->members[place].end_teller, DL_END_TOLD);
     }
     return is_pending;
 }
