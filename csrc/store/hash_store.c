@@ -62,8 +62,9 @@ sleep_until_over(hash_store *self, sleeper *thread, dl_deadline deadline)
                      : dl_condition_wait(&thread->condition, &self->lock, deadline);
     }
     /* A wait that ended at the last moment counts: an item taken from a queue must not
-     * be lost. */
-    return thread->is_over ? DL_OK : status;
+     * be lost.  But an interrupt must not be lost either: an exception is already set
+     * in Python. */
+    return thread->is_over && status != DL_INTERRUPTED ? DL_OK : status;
 }
 
 static dl_wait_kind
@@ -94,6 +95,11 @@ wait_locked(hash_store *self, const dl_store_request *request, dl_blob **item,
         dl_list_remove(&thread.node);
         dl_table_cancel(&self->table, &thread.waiter);
         pthread_cond_destroy(&thread.condition);
+    }
+    if (status != DL_OK && thread.waiter.item != NULL) {
+        /* The status of the wait stays the result: without memory the item is lost. */
+        (void)dl_table_queue_put_back(&self->table, keys[0], thread.waiter.item);
+        return status;
     }
     *item = thread.waiter.item;
     return status;

@@ -610,22 +610,26 @@ dl_table_delete(dl_table *table, dl_bytes key)
 }
 
 static void
-append_item(dl_table_lobby *lobby, dl_queue_item *item)
+insert_item(dl_table_lobby *lobby, dl_queue_item *item, bool is_first)
 {
     if (lobby->last == NULL) {
         lobby->first = item;
+        lobby->last = item;
+    } else if (is_first) {
+        item->next = lobby->first;
+        lobby->first = item;
     } else {
         lobby->last->next = item;
+        lobby->last = item;
     }
-    lobby->last = item;
     lobby->queue_size++;
 }
 
-dl_status
-dl_table_queue_push(dl_table *table, dl_bytes key, dl_bytes value)
+/* Takes over the reference to `blob`, also on failure; NULL is a failed allocation. */
+static dl_status
+put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
 {
     /* Everything that can fail comes first. */
-    dl_blob *blob = dl_blob_copy(value);
     dl_queue_item *item = malloc(sizeof *item);
     dl_table_entry *entry = NULL;
 
@@ -642,12 +646,24 @@ dl_table_queue_push(dl_table *table, dl_bytes key, dl_bytes value)
     dl_presence before = entry_presence(entry);
     *item = (dl_queue_item){.blob = blob};
     table->size += item_size(item);
-    append_item(entry->lobby, item);
+    insert_item(entry->lobby, item, is_first);
     /* Waits for the name's existence end, even if a taker gets the item at once. */
     entry_changed(table, entry, before);
     entry_pushed(table, entry);
     entry_release(table, entry);
     return DL_OK;
+}
+
+dl_status
+dl_table_queue_push(dl_table *table, dl_bytes key, dl_bytes value)
+{
+    return put_item(table, key, dl_blob_copy(value), false);
+}
+
+dl_status
+dl_table_queue_put_back(dl_table *table, dl_bytes key, dl_blob *item)
+{
+    return put_item(table, key, item, true);
 }
 
 int64_t

@@ -142,6 +142,10 @@ bool dl_table_delete(dl_table *table, dl_bytes key);
 
 dl_status dl_table_queue_push(dl_table *table, dl_bytes key, dl_bytes value);
 
+/* Puts a popped item back as the oldest one: for an owner whose caller can no longer
+ * take it.  Takes over the caller's reference to `item`, also on failure. */
+dl_status dl_table_queue_put_back(dl_table *table, dl_bytes key, dl_blob *item);
+
 /* Pops the oldest item and returns the length before the pop; unless that is 0, the
  * caller owns the reference in `*item`. */
 int64_t dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item);

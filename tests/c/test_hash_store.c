@@ -56,6 +56,61 @@ CHECK_CASE(get_is_for_values_and_wait_for_either)
     dl_store_unref(store);
 }
 
+/* Ends the wait of the calling thread and interrupts it, as a handler of a signal may. */
+static dl_store *changed_by_interrupt;
+
+static dl_status
+change_and_interrupt(void)
+{
+    CHECK_OK(dl_store_set(changed_by_interrupt, A, B, SOON));
+    CHECK_OK(dl_store_queue_push(changed_by_interrupt, C, DL_LITERAL("1"), SOON));
+    CHECK_OK(dl_store_queue_push(changed_by_interrupt, C, DL_LITERAL("2"), SOON));
+    return dl_fail(DL_INTERRUPTED, "interrupted");
+}
+
+#define CHECK_INTERRUPTED(call)                     \
+    do {                                            \
+        dl_interrupt_install(change_and_interrupt); \
+        CHECK_STATUS(call, DL_INTERRUPTED);         \
+        dl_interrupt_install(NULL);                 \
+    } while (0)
+
+#define CHECK_POPS(store, literal)                                   \
+    do {                                                             \
+        dl_buffer item_ = {0};                                       \
+        CHECK_OK(dl_store_queue_pop(store, C, false, &item_, SOON)); \
+        CHECK_BYTES(dl_buffer_bytes(&item_), literal);               \
+        dl_buffer_fini(&item_);                                      \
+    } while (0)
+
+CHECK_CASE(an_interrupt_counts_although_the_wait_is_over)
+{
+    dl_store *store = changed_by_interrupt = make_hash();
+    const dl_bytes key = A;
+    dl_buffer value = {0};
+
+    CHECK_INTERRUPTED(dl_store_get(store, A, &value, SOON));
+    CHECK(suite_delete(store, A));
+    CHECK_INTERRUPTED(dl_store_wait(store, &key, 1, SOON));
+    CHECK(suite_delete(store, A));
+    CHECK_INTERRUPTED(dl_store_multi_get(store, &key, 1, &value, SOON));
+    dl_buffer_fini(&value);
+    dl_store_unref(store);
+}
+
+CHECK_CASE(an_interrupted_pop_loses_no_item)
+{
+    dl_store *store = changed_by_interrupt = make_hash();
+    dl_buffer value = {0};
+
+    CHECK_INTERRUPTED(dl_store_queue_pop(store, C, true, &value, SOON));
+    CHECK_POPS(store, "1");
+    CHECK_POPS(store, "2");
+    CHECK_STATUS(dl_store_queue_pop(store, C, false, &value, SOON), DL_QUEUE_EMPTY);
+    dl_buffer_fini(&value);
+    dl_store_unref(store);
+}
+
 static dl_status
 delete_visited(void *context, dl_bytes key)
 {

@@ -443,6 +443,36 @@ CHECK_CASE(items_go_to_takers_in_order_and_never_twice)
     dl_table_fini(table);
 }
 
+CHECK_CASE(an_item_that_is_put_back_is_the_oldest_again)
+{
+    TABLE(table);
+    dl_waiter taker;
+    dl_blob *item, *other;
+
+    CHECK_OK(dl_table_queue_push(table, A, DL_LITERAL("1")));
+    CHECK_OK(dl_table_queue_push(table, A, DL_LITERAL("2")));
+    CHECK_EQUAL(dl_table_queue_pop(table, A, &item), 2);
+    CHECK_OK(dl_table_queue_put_back(table, A, item));
+    CHECK_EQUAL(dl_table_queue_pop(table, A, &item), 2);
+    CHECK_BYTES(dl_blob_bytes(item), "1");
+    CHECK_EQUAL(dl_table_queue_pop(table, A, &other), 1);
+    CHECK_BYTES(dl_blob_bytes(other), "2");
+    dl_blob_unref(other);
+    /* Into a queue that is gone, and at once to who waits for an item. */
+    CHECK_OK(dl_table_queue_put_back(table, A, item));
+    CHECK_OK(dl_table_queue_push(table, A, DL_LITERAL("3")));
+    CHECK_EQUAL(dl_table_queue_pop(table, A, &item), 2);
+    CHECK_EQUAL(dl_table_queue_pop(table, A, &other), 1);
+    CHECK_BYTES(dl_blob_bytes(other), "3");
+    dl_blob_unref(other);
+    wait_for(table, &taker, DL_WAIT_ITEM, "a");
+    CHECK_OK(dl_table_queue_put_back(table, A, item));
+    CHECK_ONLY(table, &taker);
+    CHECK(taker.item == item);
+    dl_blob_unref(item);
+    check_empty(table);
+}
+
 CHECK_CASE(an_item_that_is_taken_at_once_was_still_there)
 {
     TABLE(table);

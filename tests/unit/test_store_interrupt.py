@@ -95,6 +95,40 @@ def test_a_signal_ends_every_blocked_call(kind: str, tmp_path: Path):
     assert run(INTERRUPT, kind, str(tmp_path)) == "done\n"
 
 
+def test_a_signal_that_ends_the_wait_too_is_raised():
+    code = """
+        store = HashStore()
+
+        def push_and_raise(*_):
+            store.set("key", b"value")
+            store.queue_push("queue", b"item")
+            raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, push_and_raise)
+        calls = {
+            "get": lambda: store.get("key"),
+            "wait": lambda: store.wait(["key"]),
+            "multi_get": lambda: store.multi_get(["key"]),
+            "queue_pop": lambda: store.queue_pop("queue"),
+        }
+        for name, call in calls.items():
+            store.delete_key("key")
+            while store.queue_len("queue"):
+                store.queue_pop("queue")
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            try:
+                call()
+            except KeyboardInterrupt:
+                print(name, store.queue_pop("queue", block=False).decode())
+    """
+    assert run(code).splitlines() == [
+        "get item",
+        "wait item",
+        "multi_get item",
+        "queue_pop item",
+    ]
+
+
 def test_a_real_ctrl_c_ends_a_blocked_call():
     code = """
         store = TCPStore("127.0.0.1", 0, is_master=True)
