@@ -114,7 +114,8 @@ fail_gone(const dl_message *self, int rank)
     if (link != NULL) {
         (void)(link->is_lost ? dl_fail_again(&link->cause) : watch_news(engine, rank));
         dl_error cause = *dl_last_error();
-        return dl_fail(DL_PEER_LOST, "%s: %.1500s", text, cause.text);
+        dl_status status = cause.status == DL_PROTOCOL ? DL_PROTOCOL : DL_PEER_LOST;
+        return dl_fail(status, "%s: %.1500s", text, cause.text);
     }
     const dl_board_member *member =
         &engine->options.board->members[engine->options.layout->place_of[rank]];

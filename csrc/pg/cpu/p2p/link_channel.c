@@ -106,22 +106,27 @@ fail_farewell(const dl_link_channel *self, const dl_head *head, const uint8_t *t
     }
     size_t named = strlen(peer);
     bool is_named = (size_t)size >= named && memcmp(text, peer, named) == 0;
-    return is_named ? dl_fail(DL_PEER_LOST, "%.*s", size, (const char *)text)
-                    : dl_fail(DL_PEER_LOST, "%s: %.*s", peer, size, (const char *)text);
+    dl_status status = head->root == DL_PROTOCOL ? DL_PROTOCOL : DL_PEER_LOST;
+    return is_named ? dl_fail(status, "%.*s", size, (const char *)text)
+                    : dl_fail(status, "%s: %.*s", peer, size, (const char *)text);
 }
 
-/* The caller marks the link as lost, because the next frame boundary is unknown. */
-static dl_status
-fail_protocol(const dl_link_channel *self)
+void
+dl_link_channel_reject(dl_link_channel *channel)
 {
-    const dl_link_options *options = dl_bundle_options(&self->link);
+    const dl_link_options *options = dl_bundle_options(&channel->link);
     char peer[DL_PEER_TEXT_SIZE];
 
     dl_peer_describe(options->there, options->peer, peer);
-    return dl_fail(DL_PROTOCOL,
-                   "%s sent what makes no sense here: the ranks run "
-                   "different versions of distlite",
-                   peer);
+    (void)dl_fail(DL_PROTOCOL,
+                  "%s sent what makes no sense here: the ranks run "
+                  "different versions of distlite",
+                  peer);
+    dl_error error = *dl_last_error();
+    dl_link_channel_farewell(channel, &error);
+    (void)dl_fail_again(&error);
+    lose(channel);
+    channel->in.start = channel->in.end;
 }
 
 /* Converts `head` into self->frame.  Returns false, and the channel is lost, when it is
@@ -142,9 +147,12 @@ understand(dl_link_channel *self, const dl_head *head, const uint8_t *contents)
         };
         return true;
     }
-    (void)(head->kind == DL_HEAD_FAREWELL ? fail_farewell(self, head, contents)
-                                          : fail_protocol(self));
-    lose(self);
+    if (head->kind == DL_HEAD_FAREWELL) {
+        (void)fail_farewell(self, head, contents);
+        lose(self);
+    } else {
+        dl_link_channel_reject(self);
+    }
     return false;
 }
 

@@ -55,6 +55,10 @@ size_t dl_link_channel_owed(const dl_link_channel *channel);
  * Frames that are published afterwards are not sent. */
 void dl_link_channel_farewell(dl_link_channel *channel, const dl_error *cause);
 
+/* Marks the channel as lost with DL_PROTOCOL, and tells the peer: what it has sent cannot
+ * be understood, and the rest is discarded. */
+void dl_link_channel_reject(dl_link_channel *channel);
+
 /* Fills what to poll(2) for, at most DL_BUNDLE_POLLS entries, and returns their
  * number. */
 int dl_link_channel_poll(const dl_link_channel *channel, struct pollfd *entries);

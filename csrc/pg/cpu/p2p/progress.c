@@ -270,22 +270,48 @@ take_accept(dl_p2p *engine, int source, const dl_frame *frame)
     dl_list_append(&engine->peers[source].streaming, &send->node);
 }
 
-static void
+/* Handles a frame that no rank of this version sends.  A link is lost by it.  Returns
+ * whether the frame is to be released. */
+static bool
+reject(dl_p2p *engine, int source)
+{
+    dl_link_channel *link = engine->peers[source].link;
+
+    if (link != NULL) {
+        dl_link_channel_reject(link);
+    }
+    return link == NULL;
+}
+
+static bool
+take_message(dl_p2p *engine, int source, const dl_received *received)
+{
+    const dl_frame *frame = received->frame;
+
+    return frame->size == 0 || frame->size == frame->total
+               ? dl_p2p_match_frame(engine, source, received)
+               : reject(engine, source);
+}
+
+static bool
 take_data(dl_p2p *engine, int source, const dl_received *received)
 {
     const dl_frame *frame = received->frame;
     dl_message *receive = find(&engine->filling, source, frame->id);
 
+    if (receive != NULL && frame->size > receive->total - receive->moved) {
+        return reject(engine, source);
+    }
     /* Data for a receive that was cancelled are dropped. */
-    if (receive == NULL || frame->size > receive->total - receive->moved
-        || !dl_p2p_is_in_place(receive)) {
-        return;
+    if (receive == NULL || !dl_p2p_is_in_place(receive)) {
+        return true;
     }
     copy_in(&receive->tensor, receive->moved, received->contents, frame->size);
     receive->moved += frame->size;
     if (receive->moved == receive->total) {
         dl_p2p_end(receive, DL_OK);
     }
+    return true;
 }
 
 static void
@@ -330,10 +356,9 @@ static bool
 take(dl_p2p *engine, int source, const dl_received *received)
 {
     const dl_frame *frame = received->frame;
-
     switch (frame->kind) {
     case DL_FRAME_MESSAGE:
-        return dl_p2p_match_frame(engine, source, received);
+        return take_message(engine, source, received);
     case DL_FRAME_ACCEPT:
         take_accept(engine, source, frame);
         return true;
@@ -341,14 +366,15 @@ take(dl_p2p *engine, int source, const dl_received *received)
         take_refuse(engine, source, frame);
         return true;
     case DL_FRAME_DATA:
-        take_data(engine, source, received);
-        return true;
+        return take_data(engine, source, received);
     case DL_FRAME_CANCEL:
         take_cancel(engine, source, frame);
         return true;
-    default:
+    case DL_FRAME_STOP:
         take_stop(engine, source, frame);
         return true;
+    default:
+        return reject(engine, source);
     }
 }
 
