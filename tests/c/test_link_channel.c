@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 
 #include "pg/cpu/health/failure_notice.h"
-#include "pg/cpu/p2p/p2p_state.h"
+#include "pg/cpu/p2p/p2p_wait.h"
 #include "traffics.h"
 
 #define PATIENCE (10 * DL_SECOND)
@@ -99,12 +99,11 @@ expect_farewell(fixture *self, dl_error *told)
     CHECK_EQUAL(recv(self->link.fd, bytes, 1, MSG_WAITALL), 0);
 }
 
-/* Posts a receive of four elements. */
 static dl_work *
-post(fixture *self, uint64_t *data)
+post(fixture *self, dl_op_type op, uint64_t *data, size_t count)
 {
     dl_message_args args = {.tensor = {.data = data,
-                                       .count = 4,
+                                       .count = count,
                                        .item_size = sizeof *data,
                                        .dtype = DL_INT64,
                                        .ndim = 1,
@@ -114,8 +113,7 @@ post(fixture *self, uint64_t *data)
                             .is_awaited = true};
     dl_work *work = NULL;
 
-    CHECK_OK(
-        dl_p2p_post(self->engine, DL_RECV, &args, dl_deadline_after(PATIENCE), &work));
+    CHECK_OK(dl_p2p_post(self->engine, op, &args, dl_deadline_after(PATIENCE), &work));
     return work;
 }
 
@@ -137,7 +135,7 @@ expect_protocol(const dl_head *heads, int count)
     dl_error told;
 
     fixture_init(&self);
-    dl_work *work = post(&self, data);
+    dl_work *work = post(&self, DL_RECV, data, 4);
     for (int i = 0; i < count; i++) {
         put(&self, &heads[i]);
     }
@@ -145,7 +143,7 @@ expect_protocol(const dl_head *heads, int count)
     expect_farewell(&self, &told);
     CHECK_EQUAL(told.status, DL_PROTOCOL);
     CHECK(strstr(told.text, text) != NULL);
-    expect_failure(post(&self, data), text);
+    expect_failure(post(&self, DL_RECV, data, 4), text);
     fixture_fini(&self);
 }
 
@@ -201,6 +199,51 @@ CHECK_CASE(a_peer_that_understands_nothing_is_believed)
 
     fixture_init(&self);
     CHECK_OK(dl_link_write(&self.link, &part, 1, &sent));
-    expect_failure(post(&self, data), cause.text);
+    expect_failure(post(&self, DL_RECV, data, 4), cause.text);
     fixture_fini(&self);
+}
+
+#define MANY ((size_t)4 << 20) /* items: more than a connection's buffers hold */
+
+/* Fills the link, until an answer to rank 1 finds neither room nor memory. */
+static void
+run_out_of_memory(fixture *self, uint64_t *data)
+{
+    dl_head accept = message_of(0, 0);
+    dl_head message = message_of(0, 0);
+
+    accept.detail = DL_FRAME_ACCEPT;
+    accept.id = 1; /* the first operation's */
+    put(self, &accept);
+    for (int i = 0; !self->engine->is_aborted && i < 10000; i++) {
+        dl_work_unref(post(self, DL_RECV, data, 0));
+        put(self, &message);
+        pthread_mutex_lock(&self->engine->lock);
+        dl_check_fail_allocation_at(1);
+        dl_p2p_progress(self->engine);
+        dl_check_fail_allocation_at(0);
+        dl_p2p_unlock_and_finish(self->engine);
+    }
+    CHECK(self->engine->is_aborted);
+}
+
+CHECK_CASE(an_engine_without_memory_tells_its_peers)
+{
+    fixture self;
+    uint64_t *data = calloc(MANY, sizeof *data);
+    struct pollfd end;
+
+    fixture_init(&self);
+    dl_work *work = post(&self, DL_SEND, data, MANY);
+    run_out_of_memory(&self, data);
+    CHECK_STATUS(dl_work_wait(work, dl_deadline_after(PATIENCE)), DL_NO_MEMORY);
+    dl_work_unref(work);
+    CHECK_EQUAL(atomic_load(&self.members[0].farewell), DL_ABORTED);
+    /* No farewell fits into the link; its end does. */
+    do {
+        end = (struct pollfd){.fd = self.link.fd, .events = POLLIN};
+        CHECK_EQUAL(poll(&end, 1, PATIENCE / DL_MILLISECOND), 1);
+    } while (recv(self.link.fd, data, MANY, MSG_DONTWAIT) > 0);
+    fixture_fini(&self);
+    free(data);
 }

@@ -334,10 +334,10 @@ dl_p2p_leave(dl_p2p *engine)
     pthread_mutex_unlock(&engine->lock);
 }
 
-void
-dl_p2p_abort(dl_p2p *engine, const dl_error *cause)
+/* Requires the lock. */
+static void
+give_up(dl_p2p *engine, const dl_error *cause)
 {
-    pthread_mutex_lock(&engine->lock);
     if (!engine->is_aborted && !engine->is_closed) {
         engine->cause = *cause;
         engine->is_aborted = true;
@@ -345,6 +345,24 @@ dl_p2p_abort(dl_p2p *engine, const dl_error *cause)
         dl_p2p_ring(engine);
         dl_p2p_runner_nudge(engine);
     }
+}
+
+void
+dl_p2p_break(dl_p2p *engine)
+{
+    dl_error cause = *dl_last_error();
+
+    give_up(engine, &cause);
+    /* The ranks of this host have no links on which a farewell could come. */
+    dl_board_abort(engine->options.board, &cause);
+    (void)dl_fail_again(&cause);
+}
+
+void
+dl_p2p_abort(dl_p2p *engine, const dl_error *cause)
+{
+    pthread_mutex_lock(&engine->lock);
+    give_up(engine, cause);
     pthread_mutex_unlock(&engine->lock);
 }
 

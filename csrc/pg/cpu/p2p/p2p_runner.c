@@ -147,8 +147,7 @@ dl_p2p_runner_take_over(dl_p2p *engine)
         return; /* the poster has woken the runner, or drives the engine itself */
     }
     if ((self == NULL || self->is_asleep) && dl_p2p_runner_want(engine) != DL_OK) {
-        engine->cause = *dl_last_error();
-        engine->is_aborted = true;
+        dl_p2p_break(engine);
     }
 }
 

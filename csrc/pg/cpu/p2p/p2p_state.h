@@ -113,6 +113,10 @@ void dl_p2p_unref(dl_p2p *engine);
 /* The functions below require the engine's lock; those that are called without it are
  * in p2p_wait.h. */
 
+/* As dl_p2p_abort(), with the thread's last error as the cause, and aborts the board: for
+ * an engine that cannot go on. */
+void dl_p2p_break(dl_p2p *engine);
+
 /* Moves all frames that can be moved without blocking.  Returns true if any moved. */
 bool dl_p2p_progress(dl_p2p *engine);
 

@@ -108,9 +108,8 @@ dl_p2p_control(dl_p2p *engine, int rank, const dl_frame *frame)
     }
     engine->is_owing |= owed_to(peer) > 0;
     /* Without this frame the peer would wait forever. */
-    if (dl_buffer_check(&peer->controls) != DL_OK && !engine->is_aborted) {
-        engine->cause = *dl_last_error();
-        engine->is_aborted = true;
+    if (dl_buffer_check(&peer->controls) != DL_OK) {
+        dl_p2p_break(engine);
     }
 }
 
