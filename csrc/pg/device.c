@@ -238,7 +238,7 @@ dl_device_submit(dl_group *group, const dl_device_item *item, dl_deadline deadli
 
     DL_TRY(dl_group_admit(group));
     DL_TRY(check_item(group, item));
-    if (dl_device_is_batching(group->device)) {
+    if (dl_device_is_batching(group)) {
         *work = NULL;
         return dl_device_batch_add(group, item, deadline);
     }
@@ -403,7 +403,7 @@ dl_device_barrier(dl_group *group, void *stream, dl_deadline deadline)
     void *byte;
     int device, previous;
 
-    if (!dl_device_takes_barriers(group) || dl_device_is_batching(group->device)) {
+    if (!dl_device_takes_barriers(group) || dl_device_is_batching(group)) {
         return DL_OK;
     }
     DL_TRY(find_device(group, deadline, &device));

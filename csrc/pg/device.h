@@ -62,6 +62,9 @@ dl_status dl_device_batch_begin(dl_group *group, dl_deadline deadline);
 dl_status dl_device_batch_end(dl_group *group, bool is_dropped, dl_deadline deadline,
                               dl_work **work);
 
+/* Returns true if this thread has a batch open on the group. */
+bool dl_device_is_batching(const dl_group *group);
+
 /* Splits or shrinks the parent; called on all of its ranks.  `child` is NULL on a rank
  * that is in no part. */
 dl_status dl_device_part(dl_group *parent, const dl_device_parting *parting,

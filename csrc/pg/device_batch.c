@@ -11,9 +11,12 @@
 static _Thread_local char own;
 
 bool
-dl_device_is_batching(const dl_device_side *self)
+dl_device_is_batching(const dl_group *group)
 {
-    return atomic_load_explicit(&self->batcher, memory_order_relaxed) == &own;
+    const dl_device_side *self = group->device;
+
+    return self != NULL
+           && atomic_load_explicit(&self->batcher, memory_order_relaxed) == &own;
 }
 
 /* The arguments are copied, since lists of blocks live on the caller's stack.  The
@@ -64,7 +67,7 @@ dl_device_batch_begin(dl_group *group, dl_deadline deadline)
                        "group %s has no backend that sends operations out together",
                        group->name);
     }
-    if (dl_device_is_batching(group->device)) {
+    if (dl_device_is_batching(group)) {
         return dl_fail(DL_INVALID, "group %s has a batch open on this thread",
                        group->name);
     }
@@ -104,7 +107,7 @@ dl_device_batch_end(dl_group *group, bool is_dropped, dl_deadline deadline,
     dl_status status = DL_OK;
 
     *work = NULL;
-    if (self == NULL || !dl_device_is_batching(self)) {
+    if (!dl_device_is_batching(group)) {
         return dl_fail(DL_INVALID, "group %s has no batch open on this thread",
                        group->name);
     }

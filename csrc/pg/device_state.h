@@ -55,8 +55,6 @@ dl_status dl_device_record_queue(dl_device_side *self, dl_device_item *item,
                                  dl_deadline deadline);
 void dl_device_record_forget(dl_device_item *item);
 
-/* Returns true if this thread has a batch open. */
-bool dl_device_is_batching(const dl_device_side *self);
 dl_status dl_device_batch_add(dl_group *group, const dl_device_item *item,
                               dl_deadline deadline);
 void dl_device_batch_clear(dl_device_side *self);

@@ -7,7 +7,6 @@
 #include "python/cuda_arg.h"
 #include "python/errors.h"
 #include "python/gil.h"
-#include "python/group_type.h"
 #include "python/recorded_site.h"
 #include "python/torch_profiler.h"
 
@@ -243,7 +242,8 @@ submit(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep ke
         Py_DECREF(prepared);
         return dlpy_raise_collective(self->state, status);
     }
-    return dlpy_work_begin(prepared, work);
+    return work == NULL ? dlpy_work_join_batch(prepared, self->group)
+                        : dlpy_work_begin(prepared, work);
 }
 
 static dl_status
@@ -267,10 +267,11 @@ carry_out(dlpy_collective *self, dl_op_type op, const void *args, dlpy_work_keep
     if (status != DL_OK) {
         return dlpy_raise_collective(self->state, status);
     }
-    if (self->state->batch_pins != NULL) {
+    if (dlpy_group_batch(self->group) != NULL) {
         /* The operation may be part of the open batch.  If it is not, keeping its
          * arrays until the batch ends is harmless. */
-        return dlpy_work_new(self->state, NULL, keep);
+        PyObject *prepared = dlpy_work_prepare(self->state, keep);
+        return prepared == NULL ? NULL : dlpy_work_join_batch(prepared, self->group);
     }
     Py_RETURN_NONE;
 }

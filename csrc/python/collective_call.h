@@ -7,6 +7,7 @@
 
 #include "pg/group.h"
 #include "python/arguments.h"
+#include "python/group_type.h"
 #include "python/tensor_arg.h"
 #include "python/work_type.h"
 
@@ -62,7 +63,7 @@ PyObject *dlpy_collective_finish_by(dlpy_collective *self, dl_op_type op,
 static inline bool
 dlpy_collective_outlives_call(const dlpy_collective *self)
 {
-    return self->is_async || self->state->batch_pins != NULL;
+    return self->is_async || dlpy_group_batch(self->group) != NULL;
 }
 
 /* Returns the timeout of the call: its own, or else the group's. */

@@ -282,27 +282,25 @@ device_name(PyObject *module, PyObject *object)
 static PyObject *
 batch_begin(PyObject *module, PyObject *object)
 {
-    dlpy_state *state = dlpy_state_of_module(module);
     dl_group *group = group_from(module, object);
+    PyObject *batch = group == NULL ? NULL : PyList_New(0);
     dl_status status;
 
-    if (group == NULL) {
+    if (batch == NULL) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
     status = dl_device_batch_begin(group, dl_group_deadline(group));
     Py_END_ALLOW_THREADS
     if (status != DL_OK) {
-        return dlpy_raise_collective(state, status);
+        Py_DECREF(batch);
+        return dlpy_raise_collective(dlpy_state_of_module(module), status);
     }
-    if (state->batch_pins == NULL) {
-        state->batch_pins = PyList_New(0);
-    }
+    ((dlpy_group *)object)->batch = batch;
     Py_RETURN_NONE;
 }
 
-/* Passes the batch's references to its Work.  If several batches are open at once, one
- * may keep objects of another for longer than necessary. */
+/* Passes the batch's references to its Work. */
 static PyObject *
 batch_end(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
@@ -321,23 +319,26 @@ batch_end(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     if (group == NULL) {
         return NULL;
     }
+    /* Taken first: at the end of this batch another thread may open the next one. */
+    PyObject *batch = dlpy_group_batch(values[0]);
+    if (batch != NULL) {
+        ((dlpy_group *)values[0])->batch = NULL;
+    }
     Py_BEGIN_ALLOW_THREADS
     status = dl_device_batch_end(group, is_dropped, dl_group_deadline(group), &work);
     Py_END_ALLOW_THREADS
-    PyObject *pins = state->batch_pins;
-    state->batch_pins = NULL;
     PyObject *result = NULL;
     if (status != DL_OK) {
         dlpy_raise_collective(state, status);
     } else if (work == NULL) {
         result = Py_NewRef(Py_None);
     } else {
-        result = dlpy_work_new(state, work, (dlpy_work_keep){.pins = pins});
+        result = dlpy_work_new(state, work, (dlpy_work_keep){.pins = batch});
         if (result != NULL) {
             dlpy_work_name_group(result, values[0]);
         }
     }
-    Py_XDECREF(pins);
+    Py_XDECREF(batch);
     return result;
 }
 

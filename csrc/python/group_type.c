@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "pg/deadlock.h"
+#include "pg/device.h"
 #include "python/collective_functions.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"
@@ -45,6 +46,7 @@ group_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(self->store);
     Py_VISIT(self->handler);
+    Py_VISIT(self->batch);
     return 0;
 }
 
@@ -53,6 +55,7 @@ group_clear(PyObject *object)
 {
     Py_CLEAR(((dlpy_group *)object)->store);
     Py_CLEAR(((dlpy_group *)object)->handler);
+    Py_CLEAR(((dlpy_group *)object)->batch);
     return 0;
 }
 
@@ -83,6 +86,15 @@ group_dealloc(PyObject *object)
     }
     type->tp_free(object);
     Py_DECREF(type);
+}
+
+PyObject *
+dlpy_group_batch(PyObject *group)
+{
+    PyObject *batch = ((dlpy_group *)group)->batch;
+
+    return batch != NULL && dl_device_is_batching(dlpy_group_core(group)) ? batch
+                                                                          : NULL;
 }
 
 static PyObject *

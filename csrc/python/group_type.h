@@ -20,6 +20,7 @@ typedef struct dlpy_group {
     PyObject *weak_references;
     int64_t *global_ranks; /* by rank in the group; NULL if the same */
     PyObject *handler;     /* called before the core, unless NULL */
+    PyObject *batch;       /* list of the open batch's Works; NULL without a batch */
     bool is_custom;        /* its operations are written in Python */
 } dlpy_group;
 
@@ -55,6 +56,10 @@ PyObject *dlpy_group_name(PyObject *self);
 int dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
                       PyObject *const *values, PyObject **answer);
 PyObject *dlpy_group_set_handler(PyObject *group, PyObject *handler);
+
+/* Returns the list of what the group's open batch keeps alive, borrowed; NULL unless
+ * the calling thread has opened one. */
+PyObject *dlpy_group_batch(PyObject *group);
 
 /* Returns the default group of the calling thread, or else of the process, as a
  * borrowed reference; NULL before init_process_group. */

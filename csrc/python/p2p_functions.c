@@ -91,38 +91,6 @@ begin_event(const call *self)
                : NULL;
 }
 
-/* Sends or receives synchronously.  Returns 0, or -1 with an exception set.  Releases
- * everything but the group, and the array if its memory is still in use. */
-static int
-exchange(call *self, int *source)
-{
-    dl_message_end end = {0};
-    dl_group *group = self->collective.core;
-    dl_deadline deadline = dl_group_deadline(group);
-    dl_status status;
-
-    Py_BEGIN_ALLOW_THREADS
-    status = dl_group_exchange(group, self->op, &self->core, deadline, &end);
-    Py_END_ALLOW_THREADS
-    bool is_kept = true;
-    *source = end.source;
-    if (status != DL_OK) {
-        dlpy_raise_collective(self->collective.state, status);
-    } else if (self->collective.state->batch_pins != NULL) {
-        /* The message is sent later, with the batch. */
-        dlpy_work_keep keep = {.pins = self->tensor.owner, .outputs = self->array};
-        PyObject *kept = dlpy_work_new(self->collective.state, NULL, keep);
-        is_kept = kept != NULL;
-        Py_XDECREF(kept);
-    }
-    if (end.keeps_memory) {
-        Py_INCREF(self->array); /* never dropped, nor is the owner of its memory */
-    } else {
-        dlpy_tensor_release(&self->tensor);
-    }
-    return status == DL_OK && is_kept ? 0 : -1;
-}
-
 static PyObject *
 prepare(call *self)
 {
@@ -144,6 +112,47 @@ prepare(call *self)
     return prepared;
 }
 
+/* The message is sent later, with the batch. */
+static int
+keep_for_batch(call *self)
+{
+    PyObject *prepared = prepare(self);
+    PyObject *kept = prepared == NULL
+                         ? NULL
+                         : dlpy_work_join_batch(prepared, self->collective.group);
+
+    Py_XDECREF(kept);
+    return kept == NULL ? -1 : 0;
+}
+
+/* Sends or receives synchronously.  Returns 0, or -1 with an exception set.  Releases
+ * everything but the group, and the array if its memory is still in use. */
+static int
+exchange(call *self, int *source)
+{
+    dl_message_end end = {0};
+    dl_group *group = self->collective.core;
+    dl_deadline deadline = dl_group_deadline(group);
+    dl_status status;
+
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_exchange(group, self->op, &self->core, deadline, &end);
+    Py_END_ALLOW_THREADS
+    *source = end.source;
+    if (status != DL_OK) {
+        dlpy_raise_collective(self->collective.state, status);
+    } else if (dlpy_group_batch(self->collective.group) != NULL
+               && keep_for_batch(self) < 0) {
+        status = DL_NO_MEMORY;
+    }
+    if (end.keeps_memory) {
+        Py_INCREF(self->array); /* never dropped, nor is the owner of its memory */
+    } else {
+        dlpy_tensor_release(&self->tensor);
+    }
+    return status == DL_OK ? 0 : -1;
+}
+
 static PyObject *
 post(call *self)
 {
@@ -163,7 +172,9 @@ post(call *self)
         status = dl_group_post(group, self->op, &self->core, deadline, &work);
         Py_END_ALLOW_THREADS
         if (status == DL_OK) {
-            result = dlpy_work_begin(prepared, work);
+            result = work == NULL
+                         ? dlpy_work_join_batch(prepared, self->collective.group)
+                         : dlpy_work_begin(prepared, work);
         } else {
             Py_DECREF(prepared);
             dlpy_raise_collective(self->collective.state, status);

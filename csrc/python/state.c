@@ -77,7 +77,6 @@ dlpy_state_traverse(PyObject *module, visitproc visit, void *context)
     Py_VISIT(state->reduce_op_type);
     Py_VISIT(state->pack_type);
     Py_VISIT(state->work_type);
-    Py_VISIT(state->batch_pins);
     Py_VISIT(state->future_of_work);
     return dlpy_recorded_sites_traverse(state, visit, arg);
 }
@@ -105,7 +104,6 @@ dlpy_state_clear(PyObject *module)
     Py_CLEAR(state->reduce_op_type);
     Py_CLEAR(state->pack_type);
     Py_CLEAR(state->work_type);
-    Py_CLEAR(state->batch_pins);
     Py_CLEAR(state->future_of_work);
     dlpy_recorded_sites_clear(state);
     return 0;

@@ -33,7 +33,6 @@ typedef struct dlpy_state {
 
     PyTypeObject *pack_type;
     PyTypeObject *work_type;
-    PyObject *batch_pins;     /* list of the arrays of open batches, or NULL */
     PyObject *future_of_work; /* creates a Work's Future; set by futures.py */
 
     struct dlpy_site_cache *site_cache; /* recorded_site.c; holds references */

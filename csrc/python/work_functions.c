@@ -2,16 +2,6 @@
 #include "python/completions.h"
 #include "python/work_type.h"
 
-PyObject *
-dlpy_work_join_batch(dlpy_state *state, PyObject *pins)
-{
-    if (state->batch_pins != NULL && pins != NULL
-        && PyList_Append(state->batch_pins, pins) < 0) {
-        return NULL;
-    }
-    Py_RETURN_NONE;
-}
-
 static PyObject *
 next_finished(PyObject *module, PyObject *Py_UNUSED(nothing))
 {

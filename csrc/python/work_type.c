@@ -84,29 +84,11 @@ dlpy_work_take_event(PyObject *object, PyObject *event)
     return true;
 }
 
-static PyObject *
-join_batch(dlpy_work *self)
-{
-    PyObject *joined = dlpy_work_join_batch(self->state, self->outputs);
-
-    Py_XSETREF(joined,
-               joined == NULL ? NULL : dlpy_work_join_batch(self->state, self->pins));
-    for (int i = 0; joined != NULL && i < dlpy_guard_size(&self->guard); i++) {
-        Py_SETREF(joined,
-                  dlpy_work_join_batch(self->state, dlpy_guard_at(&self->guard, i)));
-    }
-    Py_DECREF(self);
-    return joined;
-}
-
 PyObject *
 dlpy_work_begin(PyObject *prepared, dl_work *work)
 {
     dlpy_work *self = work_of(prepared);
 
-    if (work == NULL) {
-        return join_batch(self);
-    }
     self->work = work;
     if (dl_work_is_on_device(work)) {
         self->origin = dlpy_cuda_last_origin();
@@ -115,11 +97,21 @@ dlpy_work_begin(PyObject *prepared, dl_work *work)
 }
 
 PyObject *
+dlpy_work_join_batch(PyObject *prepared, PyObject *group)
+{
+    PyObject *batch = dlpy_group_batch(group);
+    int status = batch == NULL ? 0 : PyList_Append(batch, prepared);
+
+    Py_DECREF(prepared);
+    return status < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+PyObject *
 dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep)
 {
     PyObject *prepared = dlpy_work_prepare(state, keep);
 
-    if (prepared == NULL && work != NULL) {
+    if (prepared == NULL) {
         /* The arrays may be freed before the operation ends, so wait for it. */
         Py_BEGIN_ALLOW_THREADS
         dl_work_wait(work, dl_deadline_after(-1));

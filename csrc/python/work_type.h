@@ -30,23 +30,22 @@ void dlpy_work_name_group(PyObject *prepared, PyObject *group);
  * if there is none. */
 const dl_guard *dlpy_work_guard(PyObject *prepared);
 
-/* Takes both references and returns the Work.  `work` is NULL if the operation has
- * become part of a batch: the batch then keeps the arrays, and None is returned. */
+/* Takes both references and returns the Work. */
 PyObject *dlpy_work_begin(PyObject *prepared, dl_work *work);
 
+/* For an operation that has become part of the group's batch: the batch takes the
+ * reference, and keeps the arrays until its own Work ends.  Returns None, or NULL with
+ * an exception set. */
+PyObject *dlpy_work_join_batch(PyObject *prepared, PyObject *group);
+
 /* Combines dlpy_work_prepare() and dlpy_work_begin(), for an operation without a guard
- * to check that has begun, or for NULL.  Takes the reference to `work`, also on
- * failure. */
+ * to check that has begun.  Takes the reference to `work`, also on failure. */
 PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep);
 
 /* Attaches the profiler's event (torch_profiler.h) to a Work; the event ends before the
  * Work first reports that the operation has ended.  Returns false if the Work has no
  * operation. */
 bool dlpy_work_take_event(PyObject *object, PyObject *event);
-
-/* Adds `pins`, which may be NULL, to the open batch, if any.  Returns None, or NULL
- * with an exception set. */
-PyObject *dlpy_work_join_batch(dlpy_state *state, PyObject *pins);
 
 /* Adds the functions that futures.py uses. */
 int dlpy_add_work_functions(PyObject *module);

@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import SimpleNamespace
@@ -491,6 +492,70 @@ def many_streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]
         for stream in streams:
             runtime.synchronize(stream)
         found[way] = [copy.tolist() for copy in copies]
+    distlite.destroy_process_group()
+    return found
+
+
+def batches_of_two_groups(
+    rank: int, world_size: int, init_method: str
+) -> dict[str, list[tuple[bool, bool]]]:
+    """What two batches that are open at once keep: whether it lived when only its batch
+    had it, and whether it was dropped with the batch's Work.  One thread has both, or
+    each has one of them."""
+    init(rank, world_size, init_method)
+    groups = [distlite.new_group(), distlite.new_group()]
+    for group in groups:
+        distlite.all_reduce(CudaArray(np.ones(3)), group=group)
+
+    def reduced(group: Any, is_async: bool) -> weakref.ref[CudaArray]:
+        array = CudaArray(np.full(3, rank + 1.0))
+        distlite.all_reduce(array, group=group, async_op=is_async)
+        return weakref.ref(array)
+
+    def sent(group: Any, _is_async: bool) -> weakref.ref[CudaArray]:
+        array = CudaArray(np.full(3, rank + 1.0))
+        if rank == 0:
+            distlite.send(array, group=group, group_dst=1)
+        else:
+            distlite.recv(array, group=group, group_src=0)
+        return weakref.ref(array)
+
+    def inner(entered: threading.Event, left: threading.Event) -> None:
+        with distlite.nccl.batch(groups[1]):
+            reduced(groups[1], False)
+            entered.set()
+            left.wait(SECONDS)
+
+    def results(begin: Callable[..., Any], in_thread: bool) -> list[tuple[bool, bool]]:
+        entered, left = threading.Event(), threading.Event()
+        thread = threading.Thread(target=inner, args=(entered, left), daemon=True)
+        with distlite.nccl.batch(groups[0], is_async=True) as manager:
+            references = [begin(groups[0], False)]
+            if in_thread:
+                thread.start()
+                entered.wait(SECONDS)
+                references.append(begin(groups[0], True))
+                left.set()
+                thread.join(SECONDS)
+            else:
+                left.set()
+                inner(entered, left)
+            references += [begin(groups[0], is_async) for is_async in (False, True)]
+            lived = [reference() is not None for reference in references]
+        deadline = time.monotonic() + SECONDS
+        while not manager.works[0].is_completed() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        manager.works.clear()
+        return [
+            (had, reference() is None)
+            for had, reference in zip(lived, references, strict=True)
+        ]
+
+    found = {
+        f"{begin.__name__} {in_thread}": results(begin, in_thread)
+        for begin in (reduced, sent)
+        for in_thread in (False, True)
+    }
     distlite.destroy_process_group()
     return found
 

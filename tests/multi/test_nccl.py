@@ -66,6 +66,13 @@ def test_all_streams_that_arrays_name_come_before_and_go_on_after():
             assert found[way] == [[1.0, 1.0], [2.0, 2.0]], way
 
 
+def test_batches_of_two_groups_keep_their_own_arrays():
+    for found in run_ranks(nccl_ranks.batches_of_two_groups, 2, env=nccl_doubles()):
+        assert len(found) == 4
+        for way, kept in found.items():
+            assert set(kept) == {(True, True)}, way
+
+
 def test_operations_on_devices_are_seen_and_compared():
     first, second = run_ranks(nccl_ranks.recorded, 2, env=nccl_doubles())
     (waiting,) = first["rank"]["current"]
