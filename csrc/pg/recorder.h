@@ -80,7 +80,7 @@ void dl_recorder_visit_job(dl_recording_visit_fn visit, void *context);
  * the recorder is off.  Too slow for every call: callers cache the number. */
 uint32_t dl_recorder_add_site(const char *file, const char *function, int line);
 
-/* Returns true once this process, or the one that forked it, has made a recording. */
+/* Returns true once this process has made a recording. */
 bool dl_recorder_is_on(void);
 
 /* Returns the path of the recording, or "" if it is in no file or there is none. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #define SITES 1024
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 static dl_recorder recorder;
 /* guarded by lock */
 static dl_recording_header header;
@@ -105,6 +107,28 @@ name_job_locked(const char *job)
     snprintf(header.job, sizeof header.job, "%s", job);
 }
 
+/* Runs in a forked child, which has none of the parent's threads; one of them may have
+ * held the lock.  What the child inherited still refers to the parent's recording, so
+ * memory of its own takes the place of that. */
+static void
+forget_parent(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    if (is_made) {
+        is_made = false;
+        atomic_store(&is_on, false);
+        (void)mmap(recorder.tables.header, dl_recording_size(&header),
+                   PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                   0);
+    }
+}
+
+static void
+prepare(void)
+{
+    pthread_atfork(NULL, NULL, forget_parent);
+}
+
 /* Makes the recording.  The memory is never unmapped: works may end after their group,
  * and a forked child still refers to its parent's. */
 static void
@@ -146,6 +170,7 @@ make_locked(const char *job)
 static void
 make_once_locked(const char *job)
 {
+    pthread_once(&once, prepare);
     if (recorder.tables.header == NULL || generation != dl_fork_generation()) {
         make_locked(job);
     }

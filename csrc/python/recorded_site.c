@@ -5,6 +5,7 @@
 #include <frameobject.h>
 #endif
 
+#include "base/thread.h"
 #include "python/call_site.h"
 
 /* A power of two.  Programs have far fewer call sites. */
@@ -24,6 +25,7 @@ typedef struct cached_site {
 } cached_site;
 
 struct dlpy_site_cache {
+    unsigned fork_generation; /* of the recording that the numbers are of */
     cached_site sites[CACHE_SIZE];
 };
 
@@ -104,11 +106,16 @@ dlpy_recorded_site_find(dlpy_state *state)
     if (!find_place(&place)) {
         return;
     }
+    if (state->site_cache != NULL
+        && state->site_cache->fork_generation != dl_fork_generation()) {
+        dlpy_recorded_sites_clear(state);
+    }
     if (state->site_cache == NULL) {
         state->site_cache = PyMem_Calloc(1, sizeof *state->site_cache);
         if (state->site_cache == NULL) {
             return;
         }
+        state->site_cache->fork_generation = dl_fork_generation();
     }
     cached_site *slot = slot_of(state, &place);
     if (slot->code != place.code || slot->instruction != place.instruction) {

@@ -248,6 +248,28 @@ CHECK_CASE(a_forked_child_makes_its_own)
     CHECK(access(path, F_OK) == 0 && seat.row != NULL);
 }
 
+CHECK_CASE(what_a_forked_child_inherited_is_not_written_to)
+{
+    begin();
+    dl_seat seat = join("0");
+    dl_record *record = start(&seat, 1);
+    dl_buffer copy = {0};
+    int status;
+
+    pid_t child = fork();
+    if (child == 0) {
+        dl_recorder_end(record, DL_CLOSED);
+        dl_recorder_leave(&seat);
+        CHECK(!dl_recorder_is_on());
+        CHECK_OK(dl_recorder_snapshot(&copy));
+        _exit(copy.size != 0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(state_of(record) == DL_RECORD_RUNNING);
+    CHECK_EQUAL(atomic_load(&seat.row->is_open), 1);
+    CHECK_EQUAL(atomic_load(&seat.row->begun), 1);
+}
+
 /* A rank of `job`, as a process of its own: it joins, tells so, and waits for a byte to
  * end by, or for its death. */
 typedef struct member {

@@ -365,6 +365,28 @@ def test_a_process_that_ended_is_gone_before_its_parent_asks_for_it():
         os.waitpid(pid, 0)
 
 
+def test_a_forked_child_finds_its_lines_anew():
+    code = """
+import os
+import distlite as d
+from distlite.tools import recording
+
+def lines():
+    d.init_process_group("gloo", store=d.HashStore(), rank=0, world_size=1)
+    d.barrier()
+    found = [o.site.line if o.site else 0 for o in recording.own().operations]
+    d.destroy_process_group()
+    return found
+
+assert lines() == [8]
+pid = os.fork()
+if pid == 0:
+    os._exit(lines() != [8])
+assert os.waitpid(pid, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_zero_turns_the_recorder_off():
     code = (
         "import distlite as d\n"
