@@ -506,9 +506,11 @@ dl_device_free(dl_group *group)
         self->backend->ops->free(self->backend);
     }
     dl_device_batch_clear(self);
-    if (group->fork_generation == dl_fork_generation()) {
-        dl_recorder_leave(&self->seat);
+    dl_recorder_leave(&self->seat);
+    if (dl_group_is_inherited(group)) {
+        dl_lane_forget(&self->lane);
+    } else {
+        dl_lane_fini(&self->lane);
     }
-    dl_lane_fini(&self->lane);
     free(self);
 }

@@ -48,8 +48,8 @@ find_backend(const char *name)
     return NULL;
 }
 
-static bool
-is_inherited(const dl_group *group)
+bool
+dl_group_is_inherited(const dl_group *group)
 {
     return group->fork_generation != dl_fork_generation();
 }
@@ -99,7 +99,7 @@ static dl_status
 inherit(dl_group *parent, const backend_entry *entry, bool is_successor,
         dl_backend_options *options, int *origin_ranks)
 {
-    if (is_inherited(parent) || atomic_load(&parent->is_closed)) {
+    if (dl_group_is_inherited(parent) || atomic_load(&parent->is_closed)) {
         return dl_group_admit(parent);
     }
     pthread_mutex_lock(&parent->lock);
@@ -219,7 +219,7 @@ free_group(dl_group *group)
     dl_device_free(group);
     dl_store_unref(group->store);
     dl_recorder_leave(&group->seat);
-    if (is_inherited(group)) {
+    if (dl_group_is_inherited(group)) {
         dl_lane_forget(&group->lane);
     } else {
         dl_lane_fini(&group->lane);
@@ -382,7 +382,7 @@ dl_group_sequence(const dl_group *group)
 dl_status
 dl_group_admit(dl_group *group)
 {
-    if (is_inherited(group)) {
+    if (dl_group_is_inherited(group)) {
         return dl_fail(DL_CLOSED,
                        "group %s was joined by process %d; a forked child is no member "
                        "and must make its own group",
@@ -478,7 +478,7 @@ dl_group_pass_turn(dl_group *group)
 void
 dl_group_fail(dl_group *group, const dl_error *cause)
 {
-    if (is_inherited(group)) {
+    if (dl_group_is_inherited(group)) {
         return;
     }
     pthread_mutex_lock(&group->lock);
@@ -507,7 +507,7 @@ dl_group_abort(dl_group *group, const char *reason)
     snprintf(cause.text, sizeof cause.text, "group %s was aborted: %s", group->name,
              reason);
     dl_group_fail(group, &cause);
-    if (!is_inherited(group)) {
+    if (!dl_group_is_inherited(group)) {
         pthread_mutex_lock(&group->lock);
         renounce_locked(group);
         pthread_mutex_unlock(&group->lock);
@@ -519,7 +519,7 @@ dl_group_settle(dl_group *group, dl_deadline deadline)
 {
     dl_status status = DL_OK;
 
-    if (is_inherited(group) || !dl_lane_try(&group->lane)) {
+    if (dl_group_is_inherited(group) || !dl_lane_try(&group->lane)) {
         return DL_OK;
     }
     if (!atomic_load(&group->is_broken) && group->backend->ops->settle != NULL) {
@@ -537,7 +537,7 @@ dl_group_close(dl_group *group)
 {
     dl_error cause = {.status = DL_CLOSED};
 
-    if (is_inherited(group)) {
+    if (dl_group_is_inherited(group)) {
         return;
     }
     snprintf(cause.text, sizeof cause.text, "group %s was closed", group->name);

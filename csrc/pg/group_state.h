@@ -47,6 +47,9 @@ struct dl_group {
     bool is_renounced; /* guarded by lock; aborted by its owner, or closed */
 };
 
+/* Returns true in a forked child whose parent made the group. */
+bool dl_group_is_inherited(const dl_group *group);
+
 /* Returns DL_OK if the group is usable, DL_CLOSED after its end and in a forked child,
  * or otherwise the first failure. */
 dl_status dl_group_admit(dl_group *group);

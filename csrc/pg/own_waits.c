@@ -368,6 +368,9 @@ void
 dl_own_waits_leave(dl_group *group)
 {
     pthread_mutex_lock(&lock);
-    dl_list_remove(&group->deadlock_node);
+    /* A group from before a fork is still linked to the list of then. */
+    if (!dl_group_is_inherited(group)) {
+        dl_list_remove(&group->deadlock_node);
+    }
     pthread_mutex_unlock(&lock);
 }

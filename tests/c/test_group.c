@@ -4,6 +4,7 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "groups.h"
+#include "pg/own_waits.h"
 #include "store/prefix_store.h"
 
 static dl_store *store;
@@ -569,6 +570,37 @@ fork_a_child(int rank, int size, void *unused)
 CHECK_CASE(a_forked_child_is_no_member)
 {
     run_ranks(2, fork_a_child, NULL);
+}
+
+static dl_group *
+group_of_one(int64_t timeout)
+{
+    dl_group_options options = {
+        .name = "one", .backend = "cpu", .size = 1, .timeout = timeout};
+    dl_group *group = NULL;
+
+    CHECK_OK(dl_group_new(&options, NULL, &group));
+    CHECK_OK(dl_group_set_global_ranks(group, (int64_t[]){0}));
+    return group;
+}
+
+CHECK_CASE(a_forked_child_knows_the_timeouts_of_its_own_groups)
+{
+    dl_group *inherited = group_of_one(3 * DL_SECOND);
+    int status;
+
+    pid_t child = fork();
+    if (child == 0) {
+        dl_group *own = group_of_one(7 * DL_SECOND);
+        end_group(inherited);
+        CHECK_EQUAL(dl_own_waits_shortest_timeout(), 7 * DL_SECOND);
+        end_group(own);
+        CHECK_EQUAL(dl_own_waits_shortest_timeout(), INT64_MAX);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK_EQUAL(dl_own_waits_shortest_timeout(), 3 * DL_SECOND);
+    end_group(inherited);
 }
 
 CHECK_CASE(every_failed_allocation_is_reported)

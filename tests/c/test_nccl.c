@@ -3,10 +3,15 @@
  * Ranks as threads over the doubles of NCCL and the CUDA runtime. */
 #include <dirent.h>
 #include <dlfcn.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/thread.h"
 #include "device_groups.h"
 #include "pg/cuda_table.h"
+#include "pg/device_state.h"
+#include "pg/group_state.h"
 #include "pg/nccl/nccl_reduction.h"
 
 static void
@@ -73,6 +78,52 @@ exchange(int rank, int size, void *context)
 CHECK_CASE(a_batch_goes_out_together_or_not_at_all)
 {
     run_ranks(2, exchange);
+}
+
+static void *
+wait_behind_the_batch(void *group)
+{
+    int64_t data = 1;
+
+    dl_work_unref(begin_sum(group, &data, 1));
+    return NULL;
+}
+
+/* Waits until a thread waits for the turn of the batch. */
+static void
+await_waiter(dl_lane *lane)
+{
+    bool is_there = false;
+
+    while (!is_there) {
+        pthread_mutex_lock(&lane->lock);
+        is_there = !dl_list_is_empty(&lane->queue);
+        pthread_mutex_unlock(&lane->lock);
+        sched_yield();
+    }
+}
+
+CHECK_CASE(a_child_that_was_forked_within_a_batch_ends_the_group)
+{
+    pthread_t waiter;
+    dl_work *work;
+    int status;
+
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_group *group = join_device_group("batch", 0, 1, GROUP_PATIENCE);
+    CHECK_OK(dl_device_batch_begin(group, soon()));
+    CHECK(pthread_create(&waiter, NULL, wait_behind_the_batch, group) == 0);
+    await_waiter(&group->device->lane);
+    pid_t child = fork();
+    if (child == 0) {
+        end_group(group);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK_OK(dl_device_batch_end(group, true, soon(), &work));
+    CHECK(pthread_join(waiter, NULL) == 0);
+    end_group(group);
+    dl_store_unref(store);
 }
 
 /* Rank 1 stays away from the second operation. */
