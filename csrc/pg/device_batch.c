@@ -19,6 +19,13 @@ dl_device_is_batching(const dl_group *group)
            && atomic_load_explicit(&self->batcher, memory_order_relaxed) == &own;
 }
 
+static void
+drop(dl_device_item *item)
+{
+    dl_device_record_forget(item);
+    free((void *)(uintptr_t)item->args);
+}
+
 /* The arguments are copied, since lists of blocks live on the caller's stack.  The
  * elements stay in the arrays, which the caller keeps. */
 dl_status
@@ -37,18 +44,23 @@ dl_device_batch_add(dl_group *group, const dl_device_item *item, dl_deadline dea
         self->batch_capacity = capacity;
     }
     DL_TRY(dl_arguments_copy(item->op, item->args, group->size, (dl_room){0}, &copy));
-    dl_device_item *added = &self->batch[self->batch_count++];
+    dl_device_item *added = &self->batch[self->batch_count];
     *added = *item;
     added->args = copy;
-    return dl_device_record_queue(self, added, deadline);
+    dl_status status = dl_device_record_queue(self, added, deadline);
+    if (status != DL_OK) {
+        drop(added);
+        return status;
+    }
+    self->batch_count++;
+    return DL_OK;
 }
 
 void
 dl_device_batch_clear(dl_device_side *self)
 {
     for (size_t i = 0; i < self->batch_count; i++) {
-        dl_device_record_forget(&self->batch[i]);
-        free((void *)(uintptr_t)self->batch[i].args);
+        drop(&self->batch[i]);
     }
     free(self->batch);
     self->batch = NULL;

@@ -5,6 +5,8 @@
 #include "base/debug_level.h"
 #include "base/thread.h"
 #include "device_groups.h"
+#include "pg/device_state.h"
+#include "pg/group_state.h"
 #include "pg/recorder.h"
 #include "pg/recording.h"
 
@@ -97,6 +99,31 @@ call_differently(int rank, int size, void *context)
 CHECK_CASE(ranks_that_differ_learn_it_before_anything_is_sent)
 {
     run_detailed(2, call_differently);
+}
+
+CHECK_CASE(what_a_batch_could_not_keep_is_not_in_it)
+{
+    int64_t data = 1;
+    dl_all_reduce_args args = {.tensor = device_tensor(&data, 1), .op = DL_SUM};
+    dl_work *work;
+    long number = 0;
+    bool has_failed;
+
+    dl_debug_level_set(DL_DEBUG_DETAIL);
+    CHECK_OK(dl_hash_store_new(&store));
+    dl_group *group = join_device_group("d", 0, 1, GROUP_PATIENCE);
+    do {
+        CHECK_OK(dl_device_batch_begin(group, soon()));
+        dl_check_fail_allocation_at(++number);
+        dl_status status = dl_group_submit(group, DL_ALL_REDUCE, &args, soon(), &work);
+        has_failed = dl_check_allocation_failed();
+        CHECK_EQUAL(status, has_failed ? DL_NO_MEMORY : DL_OK);
+        CHECK_EQUAL(group->device->batch_count, has_failed ? 0 : 1);
+        CHECK_OK(dl_device_batch_end(group, true, soon(), &work));
+    } while (has_failed);
+    CHECK(number > 3);
+    end_group(group);
+    dl_store_unref(store);
 }
 
 /* Rank 1 never comes to the second; rank 0 would otherwise learn nothing before NCCL's
