@@ -106,6 +106,20 @@ CHECK_CASE(a_large_value_is_not_copied_and_outlives_its_other_owners)
     dl_output_fini(&output);
 }
 
+CHECK_CASE(an_empty_blob_is_not_held)
+{
+    dl_output output = {0};
+    dl_blob *blob = dl_blob_new(0);
+
+    dl_put_u8(&output.bytes, 1);
+    dl_output_put_blob(&output, blob);
+    dl_output_consume(&output, 1);
+    CHECK_EQUAL(dl_output_size(&output), 0);
+    CHECK(dl_blob_is_alone(blob));
+    dl_output_fini(&output);
+    dl_blob_unref(blob);
+}
+
 CHECK_CASE(a_half_sent_output_can_be_thrown_away)
 {
     dl_output output = {0};

@@ -75,6 +75,10 @@ dl_output_put_blob(dl_output *output, dl_blob *blob)
 {
     value_ref ref = {.at = output->bytes.size, .blob = blob};
 
+    /* No byte of an empty blob would ever be consumed, so it would never be released. */
+    if (blob->size == 0) {
+        return;
+    }
     dl_buffer_put(&output->values, (dl_bytes){(const uint8_t *)&ref, sizeof ref});
     if (!output->values.has_failed) {
         dl_blob_ref(blob);
