@@ -329,6 +329,31 @@ CHECK_SLOW_CASE(a_server_that_does_not_even_cancel_is_a_timeout)
     CHECK(dl_now() - start < DL_ANSWER_GRACE + DL_SECOND + CHECK_SLACK);
 }
 
+static void
+talk_half_a_cancellation(fake_peer *peer)
+{
+    bool is_ours = peer->server->is_ours;
+
+    CHECK(fake_greet(peer));
+    if (is_ours) {
+        expect_get(peer);
+        FAKE_SEND(peer, ABSENT);
+    }
+    expect_wait(peer);
+    expect_cancel(peer);
+    fake_send(peer, is_ours ? DL_LITERAL("\0\0") : DL_LITERAL("\0"));
+    expect_no_more(peer);
+}
+
+CHECK_SLOW_CASE(nothing_is_sent_behind_a_cancellation_that_is_not_answered)
+{
+    fake_server torch = {.talk = talk_half_a_cancellation};
+    fake_server ours = {.talk = talk_half_a_cancellation, .is_ours = true};
+
+    check_get(&torch, IMPATIENCE, DL_TIMEOUT, true);
+    check_get(&ours, IMPATIENCE, DL_TIMEOUT, true);
+}
+
 CHECK_SLOW_CASE(an_answer_has_its_grace_whatever_the_timeout)
 {
     fake_server server = {.talk = talk_deaf};

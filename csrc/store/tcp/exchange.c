@@ -157,13 +157,15 @@ cancel_wait(dl_connection *connection, dl_tcp_call *call, bool *is_over)
 
     DL_TRY(ask(connection, call, &cancel));
     DL_TRY(take_wait_byte(connection, grace, &byte));
-    *is_over = byte == DL_WIRE_READY;
-    if (*is_over) {
+    bool was_ready = byte == DL_WIRE_READY;
+    if (was_ready) {
         DL_TRY(take_wait_byte(connection, grace, &byte));
     }
     if (byte != DL_WIRE_CANCELLED) {
         return fail_wait_byte();
     }
+    /* Only now: while a reply is outstanding, the call must send nothing more. */
+    *is_over = was_ready;
     dl_connection_finish(connection);
     return DL_OK;
 }
