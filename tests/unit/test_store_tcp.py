@@ -229,6 +229,21 @@ def test_a_socket_that_is_served_is_not_taken_again(is_shared, is_copy):
         os.close(copy)
 
 
+def test_a_client_leaves_the_socket_of_another_store_open():
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    fd = bound.detach()
+    with TCPStore(
+        "127.0.0.1", 0, is_master=True, timeout=PATIENCE, master_listen_fd=fd
+    ) as store:
+        with TCPStore(
+            "127.0.0.1", store.port, timeout=PATIENCE, master_listen_fd=fd
+        ) as other:
+            other.set("key", "value")
+        with client(store.port) as later:
+            assert later.get("key") == b"value"
+
+
 def test_a_store_whom_no_other_host_reaches_says_so_when_ranks_are_missing():
     with pytest.raises(DistStoreError, match=r"listens at 127.0.0.1:\d+ only"):
         TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=0.3)

@@ -83,10 +83,8 @@ enter(dl_master *master, bool is_shared)
     pthread_mutex_unlock(&registry_lock);
 }
 
-/* Whether a server of this process listens on this socket: two of them would accept
- * each other's clients, and close the socket twice. */
-static bool
-is_served(int fd)
+bool
+dl_master_serves(int fd)
 {
     struct stat file;
     bool is_found = false;
@@ -178,7 +176,7 @@ dl_master_start(const dl_tcp_store_options *options, dl_deadline deadline,
     int fd = -1;
 
     *master = NULL;
-    if (is_served(options->listen_fd)) {
+    if (dl_master_serves(options->listen_fd)) {
         /* The descriptor stays open: it may be the very one that is served. */
         return dl_fail(DL_INVALID,
                        "master_listen_fd=%d is the socket of another TCPStore of this "

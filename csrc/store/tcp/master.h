@@ -14,6 +14,10 @@
 
 typedef struct dl_master dl_master;
 
+/* Whether a server of this process listens on this socket: a second one would accept
+ * its clients, and close it as well. */
+bool dl_master_serves(int fd);
+
 /* Listens and starts a server, or becomes another owner of one.  Takes
  * options->listen_fd, unless another store of this process serves that socket already
  * (DL_INVALID).  `*master` is NULL when the port is taken by a launcher's agent, which

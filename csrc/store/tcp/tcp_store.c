@@ -170,7 +170,8 @@ dl_tcp_store_new(const dl_tcp_store_options *options, dl_deadline deadline,
     dl_status status =
         make_store(options->host, options->use_libuv, options->timeout, &made);
     /* In the other case dl_master_start() takes the descriptor. */
-    if (status != DL_OK || !options->is_master) {
+    if ((status != DL_OK || !options->is_master)
+        && !dl_master_serves(options->listen_fd)) {
         dl_socket_close(options->listen_fd);
     }
     DL_TRY(status);
