@@ -921,6 +921,31 @@ CHECK_CASE(a_client_has_to_take_some_of_its_replies_in_time)
     close_fixture(&f);
 }
 
+CHECK_CASE(a_client_that_acts_before_its_limit_is_enforced_stays)
+{
+    fixture f;
+    dl_session *reader = &f.sessions[0];
+    dl_session stranger;
+
+    open_fixture(&f);
+    f.hub.limits.validate = 10 * DL_SECOND;
+    dl_session_init(&stranger, &f.hub);
+    CHECK_OK(dl_session_feed(reader, DL_LITERAL("\x07\x07")));
+    dl_session_owes(reader, false);
+    dl_session_owes(&f.sessions[1], false);
+    dl_hub_wake(&f.hub, dl_now() + f.hub.limits.stall);
+    CHECK_EQUAL(f.hub.changed_count, 3);
+    CHECK_OK(dl_session_feed(&stranger, DL_LITERAL(VALIDATE)));
+    CHECK_OK(dl_session_resume(&stranger));
+    dl_session_owes(reader, true);
+    CHECK_OK(dl_session_resume(reader));
+    CHECK_EQUAL(dl_output_size(reader->output), 16);
+    dl_session_owes_nothing(&f.sessions[1]);
+    CHECK_OK(dl_session_resume(&f.sessions[1]));
+    dl_session_fini(&stranger);
+    close_fixture(&f);
+}
+
 /* Requests that take several turns, a listing that does, and a wait that the client ends
  * itself. */
 static void

@@ -422,11 +422,22 @@ dl_hub_wake(dl_hub *hub, int64_t now)
     expire(&hub->slow, hub->limits.stall, now);
 }
 
+/* Takes back a limit that has passed, too, if the session has not been resumed since:
+ * when many sessions change at once, some of them wait for their turn. */
+static void
+end_limit(dl_session *session)
+{
+    dl_list_remove(&session->timed);
+    session->is_late = false;
+}
+
 void
 dl_session_owes(dl_session *session, bool has_taken)
 {
-    if (has_taken || session->timed.next == NULL) {
-        dl_list_remove(&session->timed);
+    if (has_taken) {
+        end_limit(session);
+    }
+    if (session->timed.next == NULL) {
         session->timed_since = dl_now();
         dl_list_append(&session->hub->slow, &session->timed);
     }
@@ -436,7 +447,7 @@ void
 dl_session_owes_nothing(dl_session *session)
 {
     if (session->is_validated) {
-        dl_list_remove(&session->timed);
+        end_limit(session);
     }
 }
 
@@ -745,7 +756,7 @@ validate(dl_session *session, const dl_store_request *request)
                        (unsigned)request->number);
     }
     session->is_validated = true;
-    dl_list_remove(&session->timed);
+    end_limit(session);
     return DL_OK;
 }
 
