@@ -676,6 +676,8 @@ SERVER_CASE(a_start_that_fails_leaves_nothing)
         has_failed = dl_check_allocation_failed();
         if (status == DL_OK) {
             ops->stop(server);
+        } else {
+            CHECK_STATUS(status, DL_NO_MEMORY);
         }
         CHECK(fcntl(fd, F_GETFD) == -1);
     }

@@ -286,6 +286,14 @@ free_server(dl_server *server)
 }
 
 static dl_status
+fail_loop(int error)
+{
+    return error == UV_ENOMEM
+               ? dl_fail_no_memory()
+               : dl_fail(DL_NETWORK, "starting a libuv loop: %s", uv_strerror(error));
+}
+
+static dl_status
 start_uv(int listen_fd, dl_server **started)
 {
     dl_server *server = calloc(1, sizeof *server);
@@ -294,7 +302,7 @@ start_uv(int listen_fd, dl_server **started)
     if (error != 0) {
         free(server);
         dl_socket_close(listen_fd);
-        return dl_fail(DL_NETWORK, "starting a libuv loop: %s", uv_strerror(error));
+        return fail_loop(error);
     }
     server->fork_generation = dl_fork_generation();
     server->loop.data = server;
@@ -308,8 +316,7 @@ start_uv(int listen_fd, dl_server **started)
         dl_acceptor_init(&server->acceptor, listen_fd, &limits);
         error = open_handles(server);
         status = error == 0 ? dl_thread_start(&server->thread, run, server)
-                            : dl_fail(DL_NETWORK, "starting a libuv loop: %s",
-                                      uv_strerror(error));
+                            : fail_loop(error);
     }
     if (status != DL_OK) {
         free_server(server);
