@@ -184,6 +184,7 @@ CHECK_CASE(nccl_timeout_takes_the_place_of_the_groups)
     run_ranks(2, time_out_by_variable);
 }
 
+/* The operation of rank 0 outlasts the group's timeout. */
 static void
 be_lenient(int rank, int size, void *context)
 {
@@ -214,6 +215,14 @@ be_lenient(int rank, int size, void *context)
 CHECK_CASE(without_error_handling_the_late_are_waited_for)
 {
     setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", 1);
+    run_ranks(2, be_lenient);
+}
+
+CHECK_CASE(nccl_timeout_may_be_longer_than_the_clock_counts)
+{
+    setenv("NCCL_TIMEOUT", "inf", 1);
+    run_ranks(2, be_lenient);
+    setenv("NCCL_TIMEOUT", "1e10", 1);
     run_ranks(2, be_lenient);
 }
 

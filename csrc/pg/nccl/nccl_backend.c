@@ -123,14 +123,15 @@ static const dl_device_ops nccl_ops = {
     .free = free_backend,
 };
 
-/* NCCL_TIMEOUT is in seconds; -1 if it is not set. */
+/* NCCL_TIMEOUT is in seconds; -1 if it is not set.  One that is too long for the clock,
+ * such as "inf", never passes. */
 static int64_t
 limit_from_environment(void)
 {
     const char *text = getenv("NCCL_TIMEOUT");
-    double seconds = text == NULL ? 0 : strtod(text, NULL);
+    double limit = text == NULL ? 0 : strtod(text, NULL) * (double)DL_SECOND;
 
-    return seconds > 0 ? (int64_t)(seconds * (double)DL_SECOND) : -1;
+    return !(limit > 0) ? -1 : limit < (double)INT64_MAX ? (int64_t)limit : INT64_MAX;
 }
 
 static dl_status
