@@ -126,6 +126,35 @@ CHECK_CASE(a_child_that_was_forked_within_a_batch_ends_the_group)
     dl_store_unref(store);
 }
 
+static void
+swap(int rank, int size, void *context)
+{
+    dl_group *group = join_device_group("swap", rank, size, GROUP_PATIENCE);
+    int64_t out[2] = {10 * rank, 10 * rank + 1};
+    int64_t in[2] = {-1, -1};
+    dl_tensor inputs[] = {device_tensor(&out[0], 1), device_tensor(&out[1], 1)};
+    dl_tensor outputs[] = {device_tensor(&in[0], 1), device_tensor(&in[1], 1)};
+    dl_all_to_all_args args = {.inputs = inputs, .outputs = outputs};
+    dl_work *work = NULL;
+
+    (void)context;
+    CHECK_OK(
+        dl_group_submit(group, DL_ALL_TO_ALL, &args, dl_group_deadline(group), &work));
+    CHECK_OK(dl_work_wait(work, soon()));
+    CHECK_EQUAL(in[0], rank);
+    CHECK_EQUAL(in[1], 10 + rank);
+    dl_work_unref(work);
+    end_group(group);
+}
+
+/* The calls behind it must be made, too: of the batch, and of the one operation. */
+CHECK_CASE(a_call_in_progress_is_no_failure)
+{
+    setenv("DOUBLE_NCCL_IN_PROGRESS", "1", 1);
+    run_ranks(2, exchange);
+    run_ranks(2, swap);
+}
+
 /* Rank 1 stays away from the second operation. */
 static void
 time_out(int rank, int size, void *context)

@@ -24,6 +24,7 @@
  * DOUBLE_NCCL_VERSION: the version that it reports (22807).
  * DOUBLE_NCCL_LAUNCH_ERROR=n: bundles fail from the n-th on.
  * DOUBLE_NCCL_ASYNC_ERROR=n: communicators report an error from the n-th bundle on.
+ * DOUBLE_NCCL_IN_PROGRESS=1: calls within a group return ncclInProgress.
  * DOUBLE_NCCL_HANG=1: destroying a communicator never ends.  Built with -DOLD it lacks
  * what came after 2.18, with -DANCIENT also what came with it. */
 #include <dlfcn.h>
@@ -858,7 +859,10 @@ add(call wanted)
     }
     *end = made;
     end = &made->next;
-    return depth > 0 ? SUCCESS : launch();
+    if (depth > 0) {
+        return setting("DOUBLE_NCCL_IN_PROGRESS", 0) != 0 ? IN_PROGRESS : SUCCESS;
+    }
+    return launch();
 }
 
 int

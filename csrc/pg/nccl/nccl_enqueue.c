@@ -152,12 +152,12 @@ call_nccl(const dl_nccl_table *nccl, const dl_nccl_launch *launches, size_t coun
 {
     int result = nccl->group_start();
 
-    for (size_t i = 0; result == DL_NCCL_SUCCESS && i < count; i++) {
+    for (size_t i = 0; !dl_nccl_has_failed(result) && i < count; i++) {
         result = dl_nccl_launch_op(&launches[i]);
     }
     /* Also after a failure, or the thread would stay inside the group of calls. */
     int ended = nccl->group_end();
-    return result == DL_NCCL_SUCCESS || result == DL_NCCL_IN_PROGRESS ? ended : result;
+    return dl_nccl_has_failed(result) ? result : ended;
 }
 
 /* Enqueues everything on the communicator's stream, and records the work's event. */

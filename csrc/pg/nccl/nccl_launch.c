@@ -13,12 +13,12 @@ typedef struct reduce_request {
 } reduce_request;
 
 /* Returns the result of a failed call; ncclGroupEnd would report the same. */
-#define TRY_NCCL(call)                    \
-    do {                                  \
-        int result_ = (call);             \
-        if (result_ != DL_NCCL_SUCCESS) { \
-            return result_;               \
-        }                                 \
+#define TRY_NCCL(call)                     \
+    do {                                   \
+        int result_ = (call);              \
+        if (dl_nccl_has_failed(result_)) { \
+            return result_;                \
+        }                                  \
     } while (0)
 
 /* Whether all blocks have the same size.  All ranks get the same answer, unlike that to

@@ -150,7 +150,7 @@ dl_nccl_reduction_scale(const dl_nccl_table *nccl, void *comm, double factor,
     }
     int result = nccl->op_create(&reduction->op, scalar, reduction->dtype,
                                  DL_NCCL_SCALAR_ON_HOST, comm);
-    reduction->is_made = result == DL_NCCL_SUCCESS;
+    reduction->is_made = !dl_nccl_has_failed(result);
     return result;
 }
 

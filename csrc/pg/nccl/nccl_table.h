@@ -23,6 +23,14 @@ enum {
 
 #define DL_NCCL_OLDEST 21800
 
+/* Whether a call has failed.  Any call on a communicator that does not block may say
+ * that it is still in progress. */
+static inline bool
+dl_nccl_has_failed(int result)
+{
+    return result != DL_NCCL_SUCCESS && result != DL_NCCL_IN_PROGRESS;
+}
+
 /* Passed by value, so the size is part of NCCL's ABI. */
 typedef struct dl_nccl_id {
     char bytes[128];
