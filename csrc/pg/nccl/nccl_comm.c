@@ -36,6 +36,19 @@ dl_nccl_check(const dl_nccl_table *nccl, int result, const char *call)
 }
 
 dl_status
+dl_nccl_comm_take_turn(const dl_nccl_comm *comm, dl_deadline deadline)
+{
+    dl_status status = dl_lane_take(&comm->family->turn, deadline);
+
+    return status == DL_TIMEOUT
+               ? dl_fail(DL_TIMEOUT,
+                         "another thread's launch has not come back from NCCL within "
+                         "%" PRId64 "ms",
+                         deadline.limit / DL_MILLISECOND)
+               : status;
+}
+
+dl_status
 dl_nccl_comm_settle(dl_nccl_watch *watch, void *handle, int result, const char *call,
                     dl_deadline deadline)
 {
@@ -341,17 +354,9 @@ part_locked(making *self)
 static dl_status
 part_comm(making *self)
 {
-    dl_lane *turn = &self->parent->family->turn;
-    dl_status status = dl_lane_take(turn, self->deadline);
-
-    if (status != DL_OK) {
-        return dl_fail(status,
-                       "another thread's launch has not come back from NCCL within "
-                       "%" PRId64 "ms",
-                       self->deadline.limit / DL_MILLISECOND);
-    }
-    status = part_locked(self);
-    dl_lane_pass(turn);
+    DL_TRY(dl_nccl_comm_take_turn(self->parent, self->deadline));
+    dl_status status = part_locked(self);
+    dl_lane_pass(&self->parent->family->turn);
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
         dl_nccl_watch_orphan(self->watch, self->comm);

@@ -37,6 +37,9 @@ typedef struct dl_nccl_parting {
 dl_status dl_nccl_comm_part(dl_nccl_watch *watch, const dl_nccl_parting *parting,
                             dl_deadline deadline, dl_nccl_comm **comm);
 
+/* Takes the turn of the communicator's family; dl_lane_pass() returns it. */
+dl_status dl_nccl_comm_take_turn(const dl_nccl_comm *comm, dl_deadline deadline);
+
 /* Waits for a call that has returned `result` on a non-blocking communicator, which may
  * still be in progress.  Called with the family's turn. */
 dl_status dl_nccl_comm_settle(dl_nccl_watch *watch, void *handle, int result,

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -209,19 +208,6 @@ launch_call(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *com
     return status;
 }
 
-static dl_status
-take_turn(const dl_nccl_comm *comm, const dl_nccl_work *work)
-{
-    dl_status status = dl_lane_take(&comm->family->turn, work->deadline);
-
-    return status == DL_TIMEOUT
-               ? dl_fail(DL_TIMEOUT,
-                         "another thread's launch has not come back from NCCL within "
-                         "%" PRId64 "ms",
-                         work->deadline.limit / DL_MILLISECOND)
-               : status;
-}
-
 /* Launches a work that is watched.  A teardown that has begun meanwhile takes the turn,
  * too; a thread that gets the turn after it must not use the communicator, so the check
  * is made with the turn. */
@@ -229,7 +215,7 @@ static dl_status
 launch_watched(dl_nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
                dl_nccl_work *work)
 {
-    DL_TRY(take_turn(comm, work));
+    DL_TRY(dl_nccl_comm_take_turn(comm, work->deadline));
     dl_status status = dl_nccl_watch_admit(self->watch);
     if (status == DL_OK) {
         status = launch_call(self, call, comm, work);
