@@ -357,16 +357,7 @@ file_free(dl_store *store)
     free(self);
 }
 
-static dl_status
-file_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
-{
-    file_store *self = file_store_of(store);
-
-    (void)deadline;
-    DL_TRY(dl_file_store_new(self->log.path, self->world_size, clone));
-    dl_store_set_timeout(*clone, dl_store_timeout(store));
-    return DL_OK;
-}
+static dl_status file_clone(dl_store *store, dl_store **clone, dl_deadline deadline);
 
 /* multi_set and barrier use the generic versions, which leave the same records in the
  * file as torch does; the format has no queues. */
@@ -380,19 +371,20 @@ static const dl_store_ops file_ops = {
 };
 
 static dl_status
-register_member(file_store *self)
+register_member(file_store *self, dl_deadline deadline)
 {
     int fd;
 
-    DL_TRY(enter(self, DL_FILE_WRITE, dl_store_deadline(&self->base), &fd));
+    DL_TRY(enter(self, DL_FILE_WRITE, deadline, &fd));
     dl_status status =
         count_in(self, fd, DL_FILE_REFERENCES, self->log.reference_count + 1);
     leave(self, fd);
     return status;
 }
 
-dl_status
-dl_file_store_new(const char *path, int64_t world_size, dl_store **store)
+static dl_status
+open_member(const char *path, int64_t world_size, dl_store **store,
+            dl_deadline deadline)
 {
     file_store *self = calloc(1, sizeof *self);
 
@@ -405,7 +397,7 @@ dl_file_store_new(const char *path, int64_t world_size, dl_store **store)
     self->world_size = world_size;
     dl_status status = dl_file_log_init(&self->log, path);
     if (status == DL_OK) {
-        status = register_member(self);
+        status = register_member(self, deadline);
     }
     if (status != DL_OK) {
         file_free(&self->base);
@@ -413,6 +405,23 @@ dl_file_store_new(const char *path, int64_t world_size, dl_store **store)
     }
     *store = &self->base;
     return DL_OK;
+}
+
+static dl_status
+file_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
+{
+    file_store *self = file_store_of(store);
+
+    DL_TRY(open_member(self->log.path, self->world_size, clone, deadline));
+    dl_store_set_timeout(*clone, dl_store_timeout(store));
+    return DL_OK;
+}
+
+dl_status
+dl_file_store_new(const char *path, int64_t world_size, dl_store **store)
+{
+    return open_member(path, world_size, store,
+                       dl_deadline_after(DL_STORE_DEFAULT_TIMEOUT));
 }
 
 const char *

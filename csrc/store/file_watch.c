@@ -65,12 +65,12 @@ dl_file_watch_wait(dl_file_watch *watch, dl_deadline deadline)
         return pause_a_little(watch, deadline);
     }
     /* In slices: changes by other hosts cause no event and are found by checking. */
-    if (poll(&watched, 1, dl_deadline_poll(deadline, DL_WAIT_SLICE)) <= 0) {
-        return dl_interrupt_check();
+    if (poll(&watched, 1, dl_deadline_poll(deadline, DL_WAIT_SLICE)) > 0) {
+        /* Drains the events; which changes they report does not matter. */
+        while (read(watch->fd, events, sizeof events) > 0) {
+        }
+        watch->pause = FIRST_PAUSE;
     }
-    /* Drains the events; which changes they report does not matter. */
-    while (read(watch->fd, events, sizeof events) > 0) {
-    }
-    watch->pause = FIRST_PAUSE;
-    return DL_OK;
+    /* After events, too: there is no end of them while others write all the time. */
+    return dl_interrupt_check();
 }

@@ -10,6 +10,7 @@
 
 #include "store/file_log.h"
 #include "store/file_store.h"
+#include "store/file_watch.h"
 #include "store_suite.h"
 
 static char folder[] = "/tmp/distlite-file-store-XXXXXX";
@@ -523,6 +524,42 @@ CHECK_CASE(a_clone_is_a_member_of_its_own)
     CHECK(file_exists());
     dl_store_unref(clone);
     CHECK(!file_exists());
+    remove_folder();
+}
+
+CHECK_CASE(a_clone_waits_for_the_lock_as_long_as_it_may)
+{
+    dl_store *store = open_store(2), *clone = NULL;
+    int fd = open(path, O_RDWR);
+
+    CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    CHECK_STATUS(dl_store_clone(store, &clone, MS(20)), DL_TIMEOUT);
+    CHECK(clone == NULL);
+    close(fd);
+    dl_store_unref(store);
+    remove_folder();
+}
+
+static dl_status
+interrupt(void)
+{
+    return dl_fail(DL_INTERRUPTED, "interrupted");
+}
+
+CHECK_CASE(a_wait_that_finds_a_change_can_be_interrupted)
+{
+    dl_store *store = make_file();
+    dl_file_watch watch;
+
+    dl_file_watch_init(&watch, path);
+    dl_file_watch_arm(&watch);
+    CHECK(watch.is_armed);
+    SUITE_SET(store, A, "1");
+    dl_interrupt_install(interrupt);
+    CHECK_STATUS(dl_file_watch_wait(&watch, SOON), DL_INTERRUPTED);
+    dl_interrupt_install(NULL);
+    dl_file_watch_fini(&watch);
+    dl_store_unref(store);
     remove_folder();
 }
 
