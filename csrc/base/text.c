@@ -29,11 +29,17 @@ shown_size(const uint8_t *bytes, size_t count)
                   : first >= 0xf0 && first < 0xf5 ? 4
                                                   : 0;
 
-    if (size == 0 || size > count || first < ' ' || first == 0x7f
-        || (first == 0xc2 && bytes[1] < 0xa0)) {
+    if (size == 0 || size > count || first < ' ' || first == 0x7f) {
         return 0;
     }
-    for (size_t i = 1; i < size; i++) {
+    /* C1 controls, overlong forms, surrogates, and code points above U+10FFFF are told
+     * by the second byte. */
+    uint8_t low = first == 0xc2 || first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    uint8_t high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    if (size > 1 && (bytes[1] < low || bytes[1] > high)) {
+        return 0;
+    }
+    for (size_t i = 2; i < size; i++) {
         if ((bytes[i] & 0xc0) != 0x80) {
             return 0;
         }

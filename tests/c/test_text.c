@@ -43,6 +43,27 @@ CHECK_CASE(what_is_not_utf_8_is_escaped)
     CHECK_TEXT(FOREIGN("\xc3"), "\\xc3");
     CHECK_TEXT(FOREIGN("\xe2\x82x"), "\\xe2\\x82x");
     CHECK_TEXT(FOREIGN("\xf5\x80\x80\x80"), "\\xf5\\x80\\x80\\x80");
+    CHECK_TEXT(FOREIGN("\xc3("), "\\xc3(");
+    /* Overlong forms, of which some are controls: the last is of U+009B. */
+    CHECK_TEXT(FOREIGN("\xe0\x9f\xbf"), "\\xe0\\x9f\\xbf");
+    CHECK_TEXT(FOREIGN("\xf0\x8f\xbf\xbf"), "\\xf0\\x8f\\xbf\\xbf");
+    CHECK_TEXT(FOREIGN("\xe0\x82\x9b"), "\\xe0\\x82\\x9b");
+    /* Surrogates, and beyond the last code point. */
+    CHECK_TEXT(FOREIGN("\xed\xa0\x80"), "\\xed\\xa0\\x80");
+    CHECK_TEXT(FOREIGN("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
+}
+
+CHECK_CASE(the_ends_of_the_ranges_stay)
+{
+    static const char *const texts[] = {
+        "\xc2\xa0",         "\xdf\xbf",         "\xe0\xa0\x80",
+        "\xed\x9f\xbf",     "\xee\x80\x80",     "\xef\xbf\xbf",
+        "\xf0\x90\x80\x80", "\xf3\xbf\xbf\xbf", "\xf4\x8f\xbf\xbf",
+    };
+
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        CHECK_TEXT(foreign(texts[i], strlen(texts[i])), texts[i]);
+    }
 }
 
 CHECK_CASE(what_does_not_fit_is_cut_off)
