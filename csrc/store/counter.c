@@ -4,6 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/text.h"
+
 /* More than any text that a program makes of a number.  Bytes beyond it are not parsed,
  * or an `add` would take as long as the value has leading blanks or zeros. */
 #define PARSED_SIZE 64
@@ -67,10 +69,28 @@ dl_counter_format(int64_t number, char text[DL_COUNTER_TEXT_SIZE + 1])
     return (dl_bytes){(const uint8_t *)text, (size_t)size};
 }
 
-static int
-shown(dl_bytes bytes)
+static void
+append_shown(char text[DL_ERROR_TEXT_SIZE], size_t *size, dl_bytes bytes)
 {
-    return bytes.size > SHOWN_SIZE ? SHOWN_SIZE : (int)bytes.size;
+    size_t count = bytes.size > SHOWN_SIZE ? SHOWN_SIZE : bytes.size;
+
+    dl_text_append_foreign(text, DL_ERROR_TEXT_SIZE, size, (const char *)bytes.data,
+                           count);
+}
+
+static dl_status
+fail_not_a_number(dl_bytes key, dl_bytes held)
+{
+    char text[DL_ERROR_TEXT_SIZE] = "";
+    size_t size = 0;
+
+    dl_text_append(text, sizeof text, &size, "add: key \"");
+    append_shown(text, &size, key);
+    dl_text_append(text, sizeof text, &size, "\" holds \"");
+    append_shown(text, &size, held);
+    dl_text_append(text, sizeof text, &size, "\"%s, which is not a 64-bit number",
+                   held.size > SHOWN_SIZE ? "..." : "");
+    return dl_fail(DL_INVALID, "%s", text);
 }
 
 dl_status
@@ -79,11 +99,7 @@ dl_counter_add(dl_bytes key, dl_bytes held, int64_t delta, int64_t *sum)
     int64_t number;
 
     if (!dl_counter_parse(held, &number)) {
-        return dl_fail(
-            DL_INVALID,
-            "add: key \"%.*s\" holds \"%.*s\"%s, which is not a 64-bit number",
-            shown(key), (const char *)key.data, shown(held), (const char *)held.data,
-            held.size > SHOWN_SIZE ? "..." : "");
+        return fail_not_a_number(key, held);
     }
     /* Unsigned arithmetic, for which wrapping is defined. */
     *sum = (int64_t)((uint64_t)number + (uint64_t)delta);

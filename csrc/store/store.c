@@ -5,9 +5,9 @@
 #include "store/store.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/thread.h"
 #include "store/generic.h"
 
@@ -226,25 +226,34 @@ dl_store_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
                                      : store->ops->clone(store, clone, deadline);
 }
 
+static void
+append_key(char *text, size_t room, size_t *size, dl_bytes key)
+{
+    /* Of a key that is longer than the text, the rest is not looked at. */
+    size_t shown = key.size < room ? key.size : room;
+
+    dl_text_append_foreign(text, room, size, (const char *)key.data, shown);
+}
+
 dl_status
 dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t count,
                       dl_deadline deadline)
 {
-    char names[DL_ERROR_TEXT_SIZE];
+    char names[DL_ERROR_TEXT_SIZE] = "";
     size_t size = 0;
 
-    names[0] = '\0';
     for (size_t i = 0; i < count; i++) {
-        int more =
-            snprintf(names + size, sizeof names - size, "%s%s%.*s", i == 0 ? "" : ", ",
-                     prefix, (int)keys[i].size, (const char *)keys[i].data);
+        const char *separator = i == 0 ? "" : ", ";
+        size_t before = size;
+        dl_text_append(names, sizeof names, &size, "%s%s", separator, prefix);
+        append_key(names, sizeof names, &size, keys[i]);
         /* Leaves room for the rest of the text and for prefixes that callers add. */
-        if (more < 0 || size + (size_t)more > sizeof names - 300) {
-            snprintf(names + size, sizeof names - size, "%s... (%zu in all)",
-                     i == 0 ? "" : ", ", count);
+        if (size > sizeof names - 300) {
+            size = before;
+            dl_text_append(names, sizeof names, &size, "%s... (%zu in all)", separator,
+                           count);
             break;
         }
-        size += (size_t)more;
     }
     return dl_fail(DL_TIMEOUT, "wait timeout after %" PRId64 "ms, keys: %s",
                    deadline.limit / DL_MILLISECOND, names);
@@ -253,7 +262,10 @@ dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t count,
 dl_status
 dl_store_fail_barrier_timeout(dl_bytes key, dl_deadline deadline)
 {
-    return dl_fail(DL_TIMEOUT, "barrier timeout after %" PRId64 "ms, key: %.*s",
-                   deadline.limit / DL_MILLISECOND, (int)key.size,
-                   (const char *)key.data);
+    char name[DL_ERROR_TEXT_SIZE] = "";
+    size_t size = 0;
+
+    append_key(name, sizeof name, &size, key);
+    return dl_fail(DL_TIMEOUT, "barrier timeout after %" PRId64 "ms, key: %s",
+                   deadline.limit / DL_MILLISECOND, name);
 }

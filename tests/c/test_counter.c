@@ -114,6 +114,12 @@ CHECK_CASE(text_is_named_with_its_key)
     CHECK_TEXT(dl_last_error()->text,
                "add: key \"lr\" holds \"high\", which is not a 64-bit number");
     CHECK_EQUAL(sum, 3);
+    CHECK_STATUS(
+        dl_counter_add(DL_LITERAL("a\nb"), DL_LITERAL("\0\xff\x1b[2J"), 1, &sum),
+        DL_INVALID);
+    CHECK_TEXT(dl_last_error()->text, "add: key \"a\\x0ab\" holds "
+                                      "\"\\x00\\xff\\x1b[2J\", which is not a 64-bit "
+                                      "number");
     memset(text, 'x', sizeof text);
     CHECK_STATUS(dl_counter_add(DL_LITERAL("lr"),
                                 (dl_bytes){(const uint8_t *)text, sizeof text}, 1,

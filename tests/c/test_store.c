@@ -294,6 +294,17 @@ CHECK_CASE(without_memory_generic_calls_fail)
     dl_store_unref(store);
 }
 
+CHECK_CASE(a_timeout_shows_keys_that_are_no_text)
+{
+    const dl_bytes keys[] = {DL_LITERAL("a\0b"), DL_LITERAL("\x1b[2J\n"), C};
+
+    CHECK_STATUS(dl_store_fail_timeout("/", keys, 3, MS(20)), DL_TIMEOUT);
+    CHECK_TEXT(dl_last_error()->text,
+               "wait timeout after 20ms, keys: /a\\x00b, /\\x1b[2J\\x0a, /c");
+    CHECK_STATUS(dl_store_fail_barrier_timeout(keys[1], MS(20)), DL_TIMEOUT);
+    CHECK_TEXT(dl_last_error()->text, "barrier timeout after 20ms, key: \\x1b[2J\\x0a");
+}
+
 CHECK_CASE(a_timeout_of_many_keys_is_cut_and_counted)
 {
     enum { COUNT = 400 };
