@@ -278,6 +278,7 @@ leave(dl_table *table, dl_waiter *waiter, const dl_table_entry *kept)
         }
     }
     if (waiter->links != &waiter->one_link) {
+        table->size -= waiter->link_count * sizeof *waiter->links;
         free(waiter->links);
     }
     waiter->links = NULL;
@@ -757,6 +758,7 @@ park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
 {
     waiter->links = &waiter->one_link;
     if (count > 1) {
+        DL_TRY(need_room(table, count * sizeof *waiter->links));
         waiter->links = calloc(count, sizeof *waiter->links);
         if (waiter->links == NULL) {
             return dl_fail_no_memory();
@@ -775,6 +777,7 @@ park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
         /* Counted as soon as it is linked, so that leave() undoes exactly what was
          * done. */
         waiter->link_count++;
+        table->size += count > 1 ? sizeof *link : 0;
         waiter->missing_count +=
             !counts_as_there(waiter->kind, entry_presence(link->entry));
     }

@@ -757,6 +757,30 @@ CHECK_CASE(a_full_table_takes_no_more_bytes)
     dl_table_fini(&table);
 }
 
+CHECK_CASE(a_full_table_takes_no_waits_for_many_keys)
+{
+    dl_bytes keys[1000];
+    dl_table table;
+    dl_waiter waiter = {0};
+
+    /* One key, named again and again, takes no more than an entry. */
+    for (size_t i = 0; i < 1000; i++) {
+        keys[i] = A;
+    }
+    dl_table_init(&table);
+    table.size_limit = 10000;
+    CHECK_STATUS(dl_table_wait(&table, &waiter, DL_WAIT_KEYS, keys, 1000),
+                 DL_NO_MEMORY);
+    CHECK_CONTAINS(dl_last_error()->text, " of 10000 bytes (DISTLITE_STORE_BYTES)");
+    CHECK(!waiter.is_parked);
+    CHECK_EQUAL(table.size, 0);
+    CHECK_OK(dl_table_wait(&table, &waiter, DL_WAIT_KEYS, keys, 100));
+    CHECK(table.size >= 100 * sizeof(dl_wait_link));
+    dl_table_cancel(&table, &waiter);
+    CHECK_EQUAL(table.size, 0);
+    dl_table_fini(&table);
+}
+
 CHECK_CASE(an_empty_table_has_no_size)
 {
     dl_table table;
