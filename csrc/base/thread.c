@@ -89,6 +89,7 @@ dl_sleep_until(dl_deadline deadline)
     while (!dl_deadline_passed(deadline)) {
         struct timespec until =
             timespec_at(dl_deadline_sooner(deadline, DL_WAIT_SLICE).at);
+        dl_blocking_begin();
         /* An absolute time: a signal that cuts the sleep short does not extend it. */
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
         DL_TRY(dl_interrupt_check());

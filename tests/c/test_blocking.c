@@ -41,6 +41,17 @@ CHECK_CASE(a_wait_on_a_condition_begins_with_it)
     CHECK_EQUAL(calls, 1);
 }
 
+CHECK_CASE(a_sleep_begins_with_it)
+{
+    int calls = 0;
+
+    dl_blocking_watch(count, &calls);
+    CHECK_OK(dl_sleep_until(dl_deadline_after(0)));
+    CHECK_EQUAL(calls, 0);
+    CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+    CHECK_EQUAL(calls, 1);
+}
+
 static dl_status
 give_up(void *context, const dl_wanted *wanted)
 {
