@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "net/local.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -224,6 +225,8 @@ dl_local_send(int fd, const dl_parcel *parcel, dl_deadline deadline)
     control room;
 
     DL_TRY(dl_buffer_check(&parcel->bytes));
+    /* The receiver would take it for the end of the connection. */
+    assert(parcel->bytes.size > 0);
     attach(&message, &room, parcel);
     while (sendmsg(fd, &message, MSG_NOSIGNAL) < 0) {
         /* ETOOMANYREFS: too many descriptors of this user are in flight.  Their number

@@ -45,7 +45,8 @@ dl_status dl_local_connect(const char *name, dl_deadline deadline, int *fd);
  * none. */
 dl_status dl_local_accept(int listener, int *fd);
 
-/* Sends one message; the caller keeps its descriptors.  DL_CLOSED: the peer is gone. */
+/* Sends one message, of at least one byte; the caller keeps its descriptors.  DL_CLOSED:
+ * the peer is gone. */
 dl_status dl_local_send(int fd, const dl_parcel *parcel, dl_deadline deadline);
 
 /* Receives one message into an empty parcel, whose descriptors the caller then owns; on
