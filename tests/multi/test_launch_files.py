@@ -166,6 +166,52 @@ def test_what_a_rank_has_recorded_is_its_last_word(tmp_path):
     assert content["extraInfo"]["py_callstack"].endswith("LookupError: the cause\n")
 
 
+UNENCODABLE = """
+from distlite.launch import record
+class Odd(Exception):
+    def __str__(self):
+        raise LookupError("no text")
+@record
+def main():
+    raise {error}
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ('OSError("caf\\udce9")', "OSError: caf\\udce9"),
+        ("Odd()", "Odd: <exception str() failed>"),
+    ],
+)
+def test_what_has_no_text_is_reported_all_the_same(tmp_path, error, said):
+    script = write_script(tmp_path, UNENCODABLE.format(error=error))
+    result = launch([script])
+    assert result.returncode == 1
+    report = result.stderr.partition("=" * 78)[2]
+    assert "\nrank 0 failed first: exit code 1" in report
+    assert report.splitlines()[-2] == said
+
+
+def test_names_need_not_be_utf_8(tmp_path):
+    latin = os.fsdecode(b"caf\xe9")
+    template = latin + "${rank}: "
+    result = launch(
+        [
+            *("--log-dir", tmp_path / latin, "--duplicate-stdout-filters", latin),
+            *("--no-python", "printf", b"caf\\351\\nother\\n".decode()),
+        ],
+        env={"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": template},
+        text=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == b"caf\xe90: caf\xe9\ncaf\xe90: other\n"
+    assert b"caf\\udce9" in result.stderr
+    (copied,) = (tmp_path / latin).glob("*/*/filtered_stdout.log")
+    assert copied.read_bytes() == b"caf\xe90: caf\xe9\n"
+
+
 def test_the_report_shows_what_went_to_a_file(tmp_path):
     script = write_script(tmp_path, "raise LookupError('the cause')")
     result = launch(["--log-dir", tmp_path / "logs", "--redirects", 3, script])

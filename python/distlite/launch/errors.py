@@ -63,7 +63,11 @@ def write_error(error: BaseException) -> None:
 
     stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     extra = {"py_callstack": stack, "timestamp": str(int(time.time()))}
-    text = f"{type(error).__name__}: {error}"
+    # The last line of the stack, where an error has no text of its own to give.
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:
+        text = stack.splitlines()[-1]
     content = {"message": {"message": text, "extraInfo": extra}}
     # What cannot be written is still on stderr.
     with contextlib.suppress(OSError), open(path, "x") as file:

@@ -181,8 +181,8 @@ class LineFilter:
 
     def __init__(self, path: str, prefix: str, words: Sequence[str]) -> None:
         self._fd = _open_log(path)
-        self._prefix = prefix.encode()
-        self._words = [word.encode() for word in words]
+        self._prefix = os.fsencode(prefix)
+        self._words = [os.fsencode(word) for word in words]
         self._lines = LinePrefixer(b"")
 
     def feed(self, data: bytes) -> None:
@@ -249,7 +249,7 @@ class Channel:
         self.sink = sink
         self.tail = tail
         self._copy = None if file is None else _open_log(file)
-        self._prefixer = None if prefix is None else LinePrefixer(prefix.encode())
+        self._prefixer = None if prefix is None else LinePrefixer(os.fsencode(prefix))
         if self._prefixer is None:
             self.fd, self.rank_fd = open_terminal_like(sink.fd)
         else:

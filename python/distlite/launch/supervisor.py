@@ -151,7 +151,8 @@ class Supervisor:
         """A line or more of the launcher's own, on stderr."""
         sink = self.sinks[1]
         sink.finish_line()
-        sink.write_lines(text.rstrip("\n").encode() + b"\n")
+        # Names of files and texts of exceptions may have what UTF-8 has not.
+        sink.write_lines(text.rstrip("\n").encode(errors="backslashreplace") + b"\n")
 
     def prefix(self, rank: int, local_rank: int) -> str:
         """What each line of a rank's output begins with."""
