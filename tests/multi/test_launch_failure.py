@@ -233,6 +233,15 @@ def test_a_rank_that_does_not_obey_is_killed_after_the_grace(tmp_path):
     assert report_of(result)[3] == [fate]
 
 
+def test_a_grace_may_be_longer_than_poll_can_wait(tmp_path):
+    script = write_script(tmp_path, "sys.exit(7) if rank == 0 else time.sleep(60)")
+    words = ["--nproc-per-node", 2, "--shutdown-timeout", 1e9, script]
+    result = launch(words)
+    assert result.returncode == 7, result.stderr
+    fate = "rank 1: killed by SIGTERM (ended by the launcher)"
+    assert report_of(result)[3] == [fate]
+
+
 @pytest.mark.parametrize("redirects", ["0", "2"])
 def test_of_a_very_long_line_the_report_shows_the_end(tmp_path, redirects):
     script = write_script(tmp_path, "raise ValueError('x' * 300_000 + ' the cause')")

@@ -225,6 +225,15 @@ def test_a_node_that_does_not_come_is_named():
     assert "node(s) 1 of 2 have not come" in alone.errors
 
 
+@pytest.mark.parametrize("limit", ["0.1", "inf", "nan", "soon"])
+def test_a_limit_that_is_none_is_refused(limit):
+    first, _ = static_job()
+    env = {"DISTLITE_HEARTBEAT_TIMEOUT": limit}
+    with nodes([*first, "--no-python", "true"], env=env) as (alone,):
+        assert alone.finish() == 1
+    assert f"distlite: DISTLITE_HEARTBEAT_TIMEOUT={limit} is not" in alone.errors
+
+
 @pytest.fixture(scope="module")
 def hosts():
     skip_unless_possible()

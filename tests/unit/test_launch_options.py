@@ -95,6 +95,24 @@ def test_a_wrong_command_line_is_refused(capsys, words, complaint):
     assert complaint in error
 
 
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "soon"])
+def test_a_wrong_time_in_the_environment_is_refused(monkeypatch, capsys, text):
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", text)
+    with pytest.raises(SystemExit):
+        options()
+    error = f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT: not a time: {text}"
+    assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("shown", "ranks"), [("", 2), ("4,5", 3)])
+def test_ranks_get_no_gpu_that_is_hidden(monkeypatch, capsys, shown, ranks):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
+    assert options("--virtual-local-rank", "-n", ranks - 1).has_virtual_local_rank
+    with pytest.raises(SystemExit):
+        options("--virtual-local-rank", "-n", ranks)
+    assert f"CUDA_VISIBLE_DEVICES={shown} has" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

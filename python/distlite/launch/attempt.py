@@ -41,6 +41,7 @@ LEFTOVER_STEPS = ((0, 0.2), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0))
 LAST_OUTPUT_TIME = 1.0
 GROUP_POLL_TIME = 0.01
 LAST_WORDS_POLL_TIME = 0.02
+LONGEST_POLL = 86400.0
 FILES = {STDOUT: "stdout.log", STDERR: "stderr.log"}
 FILTERED = "filtered_{}"  # of all ranks, beside their folders
 
@@ -217,7 +218,9 @@ class Attempt:
             if sink.has_pending:
                 poll.register(sink.fd, select.POLLOUT)
         span = max(0.0, until - time.monotonic())
-        events = poll.poll(None if span == math.inf else math.ceil(span * 1000))
+        # poll takes no more than 24 days; nothing depends on a return at the time.
+        span = min(span, LONGEST_POLL)
+        events = poll.poll(math.ceil(span * 1000))
         return {fd for fd, _ in events}
 
     def _open_channels(self) -> Iterator[Channel]:

@@ -61,7 +61,6 @@ def rank_environment(
     if options.has_virtual_local_rank:
         environment["LOCAL_RANK"] = "0"
         shown = environment.get("CUDA_VISIBLE_DEVICES")
-        devices = shown.split(",") if shown else []
-        own = devices[local_rank] if local_rank < len(devices) else str(local_rank)
-        environment["CUDA_VISIBLE_DEVICES"] = own
+        own = str(local_rank) if shown is None else shown.split(",")[local_rank]
+        environment["CUDA_VISIBLE_DEVICES"] = own.strip()
     return environment

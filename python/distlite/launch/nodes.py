@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from distlite.launch.options import Options
 
 LIMIT_VARIABLE = "DISTLITE_HEARTBEAT_TIMEOUT"
-DEFAULT_LIMIT = 5.0
+LEAST_LIMIT, DEFAULT_LIMIT = 0.2, 5.0
 # Between two beats; a limit is at least ten of them.
 BEAT_TIME = 0.2
 
@@ -289,8 +289,10 @@ class Nodes:
         return self.place.node
 
     def _exchange_failures(self, attempt: int) -> None:
-        own, self._own_failure = self._own_failure, None
+        own = self._own_failure
         if own is not None:
+            # Only now: what `fail` stores between two statements is not lost.
+            self._own_failure = None
             text = f"node {self.place_number} ({_host(self._options)}): {own[1]}"
             self._store.compare_set(f"failure/{own[0]}", "", text)
             self._mark_seen(own[0])
@@ -330,7 +332,15 @@ def _host(options: Options) -> str:
 
 
 def _limit() -> float:
-    try:
-        return max(0.2, float(os.environ.get(LIMIT_VARIABLE, "")))
-    except ValueError:
+    text = os.environ.get(LIMIT_VARIABLE)
+    if not text:
         return DEFAULT_LIMIT
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = 0.0
+    if not LEAST_LIMIT <= limit <= threading.TIMEOUT_MAX:
+        raise OSError(
+            f"{LIMIT_VARIABLE}={text} is not a number of seconds, {LEAST_LIMIT} or more"
+        )
+    return limit

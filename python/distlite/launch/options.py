@@ -27,6 +27,7 @@ DEFAULT_PORT = 29500  # torchrun's, where several nodes must agree on one
 RUN_PATH = (
     "import runpy, sys; del sys.argv[0]; runpy.run_path(sys.argv[0], None, '__main__')"
 )
+GRACE_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 START_METHODS = ("spawn", "fork", "forkserver")
 STDOUT, STDERR = 1, 2  # bits of the values of --redirects and --tee
 
@@ -156,13 +157,17 @@ class _Values:
         return value
 
     def seconds(self, name: str) -> float:
-        try:
-            value = float(self.text(name))
-        except ValueError:
-            raise UsageError(f"--{name}: not a time: {self.text(name)}") from None
-        if not 0 <= value < float("inf"):
-            raise UsageError(f"--{name}: not a time: {self.text(name)}")
-        return value
+        return _seconds(f"--{name}", self.text(name))
+
+
+def _seconds(name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise UsageError(f"{name}: not a time: {text}") from None
+    if not 0 <= value < float("inf"):
+        raise UsageError(f"{name}: not a time: {text}")
+    return value
 
 
 def options_of(given: dict[str, str], command: list[str]) -> Options:
@@ -174,6 +179,14 @@ def options_of(given: dict[str, str], command: list[str]) -> Options:
     options.role = values.text("role")
     options.max_restarts = values.integer("max-restarts", 0)
     options.has_virtual_local_rank = values.flag("virtual-local-rank")
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if options.has_virtual_local_rank and shown is not None:
+        count = len(shown.split(","))
+        if count < options.nproc_per_node:
+            raise UsageError(
+                f"--virtual-local-rank: CUDA_VISIBLE_DEVICES={shown} has {count} "
+                f"GPU(s) for {options.nproc_per_node} ranks"
+            )
     options.uses_environment = values.flag("use-env")
     options.grace = _grace(values)
     options.signals = tuple(filter(None, values.text("signals-to-handle").split(",")))
@@ -227,10 +240,8 @@ def _set_binding(options: Options, values: _Values) -> None:
 def _grace(values: _Values) -> float:
     if values.text("shutdown-timeout"):
         return values.seconds("shutdown-timeout")
-    try:
-        return float(os.environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", ""))
-    except ValueError:
-        return Options.grace
+    text = os.environ.get(GRACE_VARIABLE)
+    return _seconds(GRACE_VARIABLE, text) if text else Options.grace
 
 
 def _set_meeting_point(options: Options, values: _Values) -> None:
