@@ -45,8 +45,8 @@ def notebook_launcher(
         use_port: The port of the job's store; 0 is any free one.
 
     Raises:
-        ValueError: The notebook is in a process group itself, or the number of ranks is
-            less than 1.
+        ValueError: The notebook is in a process group itself, the number of ranks is
+            less than 1, or there is no such port.
         OSError: The port is in use.
         ProcessRaisedException: The function raised an exception on a rank, whose
             traceback is quoted. The other ranks have been ended.
@@ -60,7 +60,7 @@ def notebook_launcher(
         ...         assert x[0] == 21
         >>> dist.notebook_launcher(work, args=(10,), num_processes=2)
     """
-    count = _count(num_processes)
+    count, port = _count(num_processes), _port(use_port)
     if world.default is not None:
         raise ValueError(
             "notebook_launcher: this process is in a process group, which forked ranks "
@@ -68,7 +68,7 @@ def notebook_launcher(
         )
     ranks = None
     try:
-        with bind_master(ADDRESS, int(use_port)) as master:
+        with bind_master(ADDRESS, port) as master:
             variables = {
                 "WORLD_SIZE": str(count),
                 "LOCAL_WORLD_SIZE": str(count),
@@ -99,6 +99,17 @@ def _count(given: int | None) -> int:
     if given < 1:
         raise ValueError(f"num_processes must be 1 or more, not {given}")
     return given
+
+
+def _port(given: int | str) -> int:
+    # The C library takes 65536 for 0, and says nothing.
+    try:
+        port = int(given)
+    except ValueError:
+        port = -1
+    if not 0 <= port <= 65535:
+        raise ValueError(f"use_port must be 0 to 65535, not {given!r}")
+    return port
 
 
 # What a launcher that started the notebook may have set, and means other ranks.

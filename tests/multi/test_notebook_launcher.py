@@ -128,6 +128,9 @@ def test_an_interrupted_cell_leaves_no_rank_behind(tmp_path, monkeypatch):
 def test_what_cannot_be():
     with pytest.raises(ValueError, match="^num_processes must be 1 or more, not 0$"):
         dist.notebook_launcher(print, (), 0)
+    for port in (65536, -1, "x"):
+        with pytest.raises(ValueError, match=f"^use_port must be .* not {port!r}$"):
+            dist.notebook_launcher(print, (), 1, use_port=port)
     with dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False) as store:
         taken = store.port
         with pytest.raises(OSError, match=f"^.*cannot listen on 127.0.0.1:{taken}: "):
