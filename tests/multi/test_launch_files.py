@@ -75,6 +75,64 @@ def test_a_folder_that_cannot_be_made_is_said_before_any_rank_starts(tmp_path):
     assert "Not a directory" in result.stderr
 
 
+def test_a_folder_that_cannot_be_filled_is_named(tmp_path):
+    """The kernel makes no folder of that name there, nor a file within it."""
+    result = launch(["--log-dir", "/proc/self/fd", *TALK])
+    assert (result.returncode, result.stdout) == (1, "")
+    assert "distlite: cannot make the folder /proc/self/fd/none_" in result.stderr
+    script = write_script(
+        tmp_path,
+        """
+        import shutil
+        folder = os.path.dirname(os.environ["TORCHELASTIC_ERROR_FILE"])
+        attempts = os.path.dirname(os.path.dirname(folder))
+        shutil.rmtree(attempts)
+        open(attempts, "w").close()
+        sys.exit(3)
+        """,
+    )
+    words = ["--log-dir", tmp_path / "logs", "--max-restarts", 1, script]
+    result = launch(words)
+    assert result.returncode == 1
+    end = result.stderr.splitlines()[-1]
+    assert end.startswith(f"distlite: Not a directory: '{tmp_path}/logs/none_")
+    assert end.endswith("/attempt_1'")
+
+
+LAUNCHES = """
+import ctypes, os, signal
+from distlite import run
+
+def state():
+    value = ctypes.c_int()
+    ctypes.CDLL(None).prctl(37, ctypes.byref(value), 0, 0, 0)
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    return value.value, len(os.listdir("/proc/self/fd")), handlers
+
+def launch(*words):
+    try:
+        run.run(run.parse_args(["-n2", "--no-python", *words]))
+    except (SystemExit, ValueError) as error:
+        print(error)
+
+is_reaper, _, handlers = state()
+launch("true")  # the library keeps a pipe
+before = state()
+assert (is_reaper, handlers) == (before[0], before[2])
+for word in ("true", "false", "/"):
+    launch(word)
+assert state() == before
+"""
+
+
+def test_a_program_that_launches_is_left_as_it_was(tmp_path):
+    script = tmp_path / "launches.py"
+    script.write_text(LAUNCHES)
+    result = launch([script], command=[sys.executable])
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "1\nno program '/'\n"
+
+
 def test_all_ranks_start_again_when_one_has_failed(tmp_path):
     """With a store that is the same server, and keys of each attempt's own."""
     script = write_script(

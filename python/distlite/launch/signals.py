@@ -45,7 +45,8 @@ class SignalPipe:
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
+            # None stands for a handler that is not Python's, which cannot be restored.
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.set_wakeup_fd(self._wakeup_before)
         os.close(self.fd)
         os.close(self._write_end)

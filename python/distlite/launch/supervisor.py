@@ -25,11 +25,13 @@ from distlite.launch.worker import shell_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from distlite.launch.nodes import Nodes
     from distlite.launch.options import Options
 
 PREFIX_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
-PR_SET_CHILD_SUBREAPER = 36
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
 
 
 class Supervisor:
@@ -52,11 +54,9 @@ class Supervisor:
         except OSError as error:
             return self._refuse(error)
         self.guardian = Guardian(None if self.options.keeps_files else self.folder)
-        # What the ranks leave behind becomes ours, so that we can see it end.
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         ending = named_signals(self.options.signals)
         try:
-            with self._open, SignalPipe(ending) as self.signals:
+            with _subreaper(), self._open, SignalPipe(ending) as self.signals:
                 return self._run_job()
         finally:
             self.guardian.close()
@@ -170,8 +170,9 @@ class Supervisor:
 
 
 def _without_number(error: OSError) -> str:
-    # The number says nothing to a user.
-    return error.strerror or str(error)
+    # The number says nothing to a user; the name of a file does.
+    text = error.strerror or str(error)
+    return text if error.filename is None else f"{text}: {error.filename!r}"
 
 
 def _serve(options: Options) -> TCPStore:
@@ -191,6 +192,19 @@ def _serve(options: Options) -> TCPStore:
     except DistError as error:
         where = f"{options.address}:{options.port}"
         raise OSError(f"cannot listen on {where}: {error}") from None
+
+
+@contextlib.contextmanager
+def _subreaper() -> Iterator[None]:
+    """What the ranks leave behind becomes ours, so that we can see it end."""
+    libc, before = ctypes.CDLL(None), ctypes.c_int()
+    libc.prctl(PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        # A program that goes on does not wait for orphans of its other children.
+        libc.prctl(PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
 
 
 def _open_standard_streams() -> None:
