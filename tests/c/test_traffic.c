@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/tcp/traffic.h"
 
+#include <sys/resource.h>
+#include <sys/socket.h>
+
 #include "base/thread.h"
 #include "pg/cpu/family.h"
 #include "pg/cpu/health/failure_notice.h"
@@ -668,5 +671,52 @@ CHECK_CASE(a_sleep_at_links_ends_when_it_is_woken)
 
     traffics_init(&all, 2);
     dl_run_ranks(2, wait_or_wake, &all);
+    traffics_fini(&all);
+}
+
+/* Leaves no descriptor to this process, and one caller that waits at `listener`. */
+static int
+call_without_descriptors(const dl_listener *listener)
+{
+    const dl_address *address = &listener->way.addresses[0];
+    int caller = socket(AF_INET, SOCK_STREAM, 0);
+
+    CHECK(connect(caller, &address->socket.any, address->size) == 0);
+    CHECK_EQUAL(send(caller, "?", 1, 0), 1);
+    int next = dup(caller);
+    CHECK(next >= 0 && close(next) == 0);
+    CHECK(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next, (rlim_t)next}) == 0);
+    return caller;
+}
+
+static long
+sleeps_so_far(void)
+{
+    struct rusage usage;
+
+    CHECK(getrusage(RUSAGE_THREAD, &usage) == 0);
+    return usage.ru_nvcsw;
+}
+
+CHECK_CASE(a_wait_without_descriptors_sleeps)
+{
+    test_traffics all;
+    dl_op_context op = traffics_op(1, DL_BROADCAST, 300 * DL_MILLISECOND);
+    char byte;
+
+    traffics_init(&all, 2);
+    dl_traffic *traffic = &all.traffics[0];
+    dl_traffic_begin(traffic, &op);
+    CHECK_OK(dl_traffic_receive(traffic, 1, &byte, 1));
+    dl_link *link = &traffic->routes[1]->link.links[0];
+    while (!link->is_looking) {
+        CHECK_OK(dl_link_look(link));
+    }
+    int caller = call_without_descriptors(&all.listeners[0]);
+    long before = sleeps_so_far();
+    CHECK_STATUS(dl_traffic_wait(traffic, dl_traffic_next(traffic)), DL_TIMEOUT);
+    CHECK(sleeps_so_far() - before >= 4);
+    dl_traffic_end(traffic);
+    close(caller);
     traffics_fini(&all);
 }

@@ -395,7 +395,12 @@ accept_at(dl_listener *listener, int socket, bool *has_any)
                      ? -1
                      : accept4(socket, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
+            bool is_full = made == NULL || errno == EMFILE || errno == ENFILE
+                           || errno == ENOBUFS || errno == ENOMEM;
             free(made);
+            if (is_full) {
+                atomic_store(&listener->is_full, true);
+            }
             return;
         }
         dl_socket_prepare(fd);
@@ -411,6 +416,7 @@ accept_all(dl_listener *listener)
 {
     bool has_any = false;
 
+    atomic_store(&listener->is_full, false);
     for (int i = 0; i < listener->way.count; i++) {
         accept_at(listener, listener->sockets[i], &has_any);
     }

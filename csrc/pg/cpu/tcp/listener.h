@@ -18,6 +18,7 @@
 #define DISTLITE_PG_CPU_TCP_LISTENER_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "base/list.h"
 #include "net/interface.h"
@@ -79,6 +80,9 @@ typedef struct dl_listener {
     dl_list made;          /* names of the groups that have begun and not ended */
     dl_ended_group *ended; /* DL_ENDED_LIMIT entries, used cyclically */
     uint64_t ended_count;  /* groups that have ended so far */
+    /* callers wait in the kernel, for lack of descriptors or memory, so that `fd` stays
+     * readable */
+    atomic_bool is_full;
 } dl_listener;
 
 /* Listens at the addresses of `way`, at ports that the system chooses. */

@@ -329,8 +329,10 @@ sleep_for_news(dl_traffic *self)
         awaits_call |= dl_bundle_awaits_call(&route->link);
     }
     if (awaits_call) {
+        const dl_listener *listener = self->options.listener;
+        bool is_full = atomic_load(&listener->is_full);
         self->polls[count++] =
-            (struct pollfd){.fd = self->options.listener->fd, .events = POLLIN};
+            (struct pollfd){.fd = is_full ? -1 : listener->fd, .events = POLLIN};
         slice = OPENING_SLICE;
     }
     self->polls[count++] = (struct pollfd){.fd = wake, .events = POLLIN};
