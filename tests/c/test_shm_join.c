@@ -265,71 +265,55 @@ send_parcel(int fd, dl_parcel *parcel)
     dl_parcel_fini(parcel);
 }
 
-/* Strangers who guess, know another group, or say nothing. */
-static void
-knock(const joiner *self)
+static int
+call(const joiner *self, const dl_invite *invite)
 {
-    dl_deadline soon = dl_deadline_after(DL_SECOND);
-    const dl_contact *contact = &self->endpoint.contacts[1];
-    dl_parcel parcel = {0};
-    dl_invite invite = {.group_name = DL_LITERAL("other"), .rank = 1};
-    int fd;
-
-    CHECK_OK(dl_local_connect(contact->socket, soon, &fd));
-    dl_socket_close(fd);
-    CHECK_OK(dl_local_connect(contact->socket, soon, &fd));
-    dl_buffer_put(&parcel.bytes, DL_LITERAL("hello?"));
-    send_parcel(fd, &parcel);
-    dl_socket_close(fd);
-    for (int i = 0; i < 2; i++) {
-        CHECK_OK(dl_local_connect(contact->socket, soon, &fd));
-        if (i == 0) {
-            memcpy(invite.token, contact->way.token, DL_TOKEN_SIZE);
-        } else {
-            invite = (dl_invite){.group_name = DL_LITERAL("g"), .rank = 1};
-        }
-        dl_put_invite(&parcel.bytes, &invite);
-        send_parcel(fd, &parcel);
-        CHECK_STATUS(dl_local_receive(fd, &parcel, soon), DL_CLOSED);
-        dl_socket_close(fd);
-    }
-}
-
-/* Rank 0 is none: it knocks, and then leads so far as to say that it cannot. */
-static void
-with_strangers(int rank, int size, void *context)
-{
-    joiner *self = context;
-    dl_invite invite = {.group_name = DL_LITERAL("g"), .rank = 1};
     dl_parcel parcel = {0};
     int fd;
 
-    (void)size;
-    if (rank == 1) {
-        CHECK_STATUS(join(self, 5 * DL_SECOND), DL_CANCELLED);
-        CHECK_CONTAINS(dl_last_error()->text, "enough");
-        return;
-    }
-    knock(self);
-    memcpy(invite.token, self->endpoint.contacts[1].way.token, DL_TOKEN_SIZE);
     CHECK_OK(dl_local_connect(self->endpoint.contacts[1].socket,
                               dl_deadline_after(DL_SECOND), &fd));
-    dl_put_invite(&parcel.bytes, &invite);
-    send_parcel(fd, &parcel);
-    dl_put_refusal(&parcel.bytes,
-                   &(dl_refusal){.status = DL_CANCELLED, .text = DL_LITERAL("enough")});
-    send_parcel(fd, &parcel);
-    dl_socket_close(fd);
+    if (invite != NULL) {
+        dl_put_invite(&parcel.bytes, invite);
+        send_parcel(fd, &parcel);
+    }
+    return fd;
 }
 
+/* Strangers know another group, guess, are gone, or say nothing; they keep their ends
+ * open.  Rank 0 comes last, and says that it cannot lead. */
 CHECK_CASE(strangers_are_sent_away)
 {
+    dl_invite invite = {.group_name = DL_LITERAL("other"), .rank = 1};
+    dl_parcel parcel = {0};
     joiner self;
+    int fds[5];
 
     CHECK_OK(dl_hash_store_new(&store));
     publish_silent(0);
     open_endpoint(&self, 1, 2);
-    dl_run_ranks(2, with_strangers, &self);
+    memcpy(invite.token, self.endpoint.contacts[1].way.token, DL_TOKEN_SIZE);
+    fds[0] = call(&self, &invite);
+    fds[1] = call(&self, &(dl_invite){.group_name = DL_LITERAL("g"), .rank = 1});
+    fds[2] = call(&self, NULL);
+    fds[3] = call(&self, NULL);
+    dl_socket_close(call(&self, NULL));
+    invite.group_name = DL_LITERAL("g");
+    fds[4] = call(&self, &invite);
+    dl_put_refusal(&parcel.bytes,
+                   &(dl_refusal){.status = DL_CANCELLED, .text = DL_LITERAL("enough")});
+    send_parcel(fds[4], &parcel);
+    int64_t began = dl_now();
+    CHECK_STATUS(join(&self, -1), DL_CANCELLED);
+    CHECK_CONTAINS(dl_last_error()->text, "enough");
+    CHECK(dl_now() - began < CHECK_SLACK);
+    for (int i = 0; i < 5; i++) {
+        if (i < 4) {
+            CHECK_STATUS(dl_local_receive(fds[i], &parcel, dl_deadline_after(0)),
+                         DL_CLOSED);
+        }
+        dl_socket_close(fds[i]);
+    }
     end(&self);
     dl_store_unref(store);
 }

@@ -9,10 +9,6 @@
 
 #define LEADER 0
 
-/* Time for a caller to send the invitation.  The leader sends it at once; the limit is
- * for a stranger that connects and sends nothing. */
-#define INVITE_PATIENCE (2 * DL_SECOND)
-
 /* A rank that fails must not be held up by its report. */
 #define REPORT_PATIENCE (100 * DL_MILLISECOND)
 
@@ -53,7 +49,8 @@ is_invite(const dl_join *join, dl_bytes bytes)
                   == 0;
 }
 
-/* Accepts one caller.  A stranger is disconnected, and `*fd` stays -1.  If this rank
+/* Accepts one caller.  A stranger is disconnected, and `*fd` stays -1; so is a caller
+ * that has sent nothing yet, because the invitation is already there.  If this rank
  * itself fails, `*fd` stays open, so that the reason can be reported before the leader
  * sees the connection end. */
 static dl_status
@@ -66,8 +63,7 @@ receive_caller(const dl_join *join, int *fd)
     if (status != DL_OK) {
         return status == DL_NOT_FOUND ? DL_OK : status;
     }
-    status = dl_local_receive(caller, &parcel,
-                              dl_deadline_sooner(join->deadline, INVITE_PATIENCE));
+    status = dl_local_receive(caller, &parcel, dl_deadline_after(0));
     bool is_own = status == DL_INTERRUPTED || status == DL_NO_MEMORY;
     if (is_own
         || (status == DL_OK && is_invite(join, dl_buffer_bytes(&parcel.bytes)))) {
