@@ -229,3 +229,26 @@ CHECK_CASE(what_an_operation_has_mapped_stays_while_it_maps_more)
     dl_shared_views_fini(&views);
     dl_arena_fini(&shared);
 }
+
+/* Any of the allocations of the first array may fail. */
+CHECK_CASE(an_array_that_is_not_made_keeps_no_pages)
+{
+    dl_region *region = NULL;
+    dl_status status;
+    long number = 0;
+
+    CHECK_OK(dl_arena_create(&shared, 2, false));
+    int64_t before = bytes_used();
+    do {
+        CHECK_EQUAL(bytes_used(), before);
+        dl_check_fail_allocation_at(++number);
+        status = dl_shared_new(&shared, (size_t)3 << 20, &region);
+        dl_check_fail_allocation_at(0);
+    } while (status == DL_NO_MEMORY);
+    CHECK_OK(status);
+    CHECK(number > 2);
+    CHECK_EQUAL(bytes_used(), before + (3 << 20));
+    region->free(region);
+    CHECK_EQUAL(bytes_used(), before);
+    dl_arena_fini(&shared);
+}

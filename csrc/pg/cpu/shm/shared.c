@@ -13,6 +13,7 @@
 #include "net/socket.h"
 
 #define PAGE ((size_t)4096)
+#define PIECE ((size_t)1 << 20)
 
 /* An arena's file, kept open by the regions in it. */
 typedef struct file {
@@ -138,6 +139,32 @@ enter(stretch *self)
     return DL_OK;
 }
 
+/* Allocates pages now, so that running out of memory is an error and not a signal.
+ * Returns 0, or an errno.  A signal ends the call in some kernels, and undoes what it
+ * has done: then the pages are allocated in pieces, which fit between signals. */
+static int
+allocate(int file, uint64_t offset, size_t size)
+{
+    int error = posix_fallocate(file, (off_t)offset, (off_t)size);
+    bool is_interrupted = error == EINTR;
+    size_t done = 0;
+
+    while (is_interrupted && done < size && (error == 0 || error == EINTR)) {
+        size_t left = size - done;
+        size_t piece = left < PIECE ? left : PIECE;
+        error = posix_fallocate(file, (off_t)(offset + done), (off_t)piece);
+        done += error == 0 ? piece : 0;
+    }
+    return error;
+}
+
+static void
+give_back(int file, uint64_t offset, size_t size)
+{
+    (void)fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset,
+                    (off_t)size);
+}
+
 /* Gives the pages back at once, even if peers still map them.  A forked child, which
  * has inherited the mapping, only unmaps it. */
 static void
@@ -152,9 +179,7 @@ free_stretch(dl_region *region)
             (list.count - at) * sizeof *list.stretches);
     munmap(region->memory, region->size);
     if (self->file->fork_generation == dl_fork_generation()) {
-        (void)fallocate(self->file->descriptor,
-                        FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)self->offset,
-                        (off_t)region->size);
+        give_back(self->file->descriptor, self->offset, region->size);
     }
     self->file->users--;
     close_file(self->file);
@@ -162,36 +187,34 @@ free_stretch(dl_region *region)
     free(self);
 }
 
-/* Allocates all pages now, so that running out of memory is an error and not a
- * signal. */
 static dl_status
 map_stretch(const dl_arena *arena, stretch *self)
 {
     dl_region *region = &self->base;
 
-    int error = posix_fallocate(arena->file, (off_t)self->offset, (off_t)region->size);
+    int error = allocate(arena->file, self->offset, region->size);
     if (error != 0) {
         return dl_fail(DL_NO_MEMORY, "%zu bytes of shared memory: %s", region->size,
                        strerror(error));
     }
-    region->memory = mmap(NULL, region->size, PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_POPULATE, arena->file, (off_t)self->offset);
-    if (region->memory == MAP_FAILED) {
+    void *memory = mmap(NULL, region->size, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_POPULATE, arena->file, (off_t)self->offset);
+    if (memory == MAP_FAILED) {
         return dl_fail(DL_NO_MEMORY, "mapping %zu bytes of shared memory: %s",
                        region->size, strerror(errno));
     }
+    region->memory = memory;
     region->free = free_stretch;
     return DL_OK;
 }
 
-/* Enters a mapped stretch in the list; unmaps it on failure.  Requires the lock. */
+/* Enters a mapped stretch in the list.  Requires the lock. */
 static dl_status
 keep(const dl_arena *arena, stretch *self)
 {
     DL_TRY(open_file(arena, &self->file));
     dl_status status = enter(self);
     if (status != DL_OK) {
-        munmap(self->base.memory, self->base.size);
         close_file(self->file);
     }
     return status;
@@ -216,6 +239,10 @@ dl_shared_new(dl_arena *arena, size_t size, dl_region **region)
         unlock_list();
     }
     if (status != DL_OK) {
+        if (made->base.memory != NULL) {
+            munmap(made->base.memory, made->base.size);
+        }
+        give_back(arena->file, made->offset, made->base.size);
         free(made);
         return status;
     }
