@@ -242,22 +242,22 @@ find_entry(const dl_arena *arena, uint64_t key)
 }
 
 /* Makes the file at least `size` bytes long.  Requires the lock.  Stretches for arrays
- * grow the file without the lock; F_SEAL_SHRINK keeps this ftruncate() from shrinking
- * it again. */
+ * grow the file without the lock; ftruncate() could shrink it again. */
 static dl_status
 make_room(const dl_arena *arena, uint64_t size)
 {
     struct stat info;
+    int error;
 
     if (fstat(arena->file, &info) == 0 && (uint64_t)info.st_size >= size) {
         return DL_OK;
     }
-    if (ftruncate(arena->file, (off_t)size) == 0
-        || (fstat(arena->file, &info) == 0 && (uint64_t)info.st_size >= size)) {
-        return DL_OK;
-    }
-    return dl_fail(DL_NO_MEMORY, "making %zu bytes of shared memory: %s", arena->area,
-                   strerror(errno));
+    do {
+        error = posix_fallocate(arena->file, (off_t)size - 1, 1);
+    } while (error == EINTR);
+    return error == 0 ? DL_OK
+                      : dl_fail(DL_NO_MEMORY, "making %zu bytes of shared memory: %s",
+                                arena->area, strerror(error));
 }
 
 /* Finds or takes the group's area and maps `size` bytes of it.  Requires the lock. */
