@@ -81,7 +81,11 @@ dl_segment_create(size_t size, int *fd)
 
     made = is_plain ? open_plain_file() : made;
     if (made < 0) {
-        return dl_fail(DL_INTERNAL, "memfd_create: %s", strerror(errno));
+        return dl_fail(DL_INTERNAL, "%s: %s",
+                       is_plain ? "memfd_create is refused; opening a file without a "
+                                  "name in /dev/shm, /tmp and the current directory"
+                                : "memfd_create",
+                       strerror(errno));
     }
     dl_fork_guard(made);
     if (ftruncate(made, (off_t)size) < 0
