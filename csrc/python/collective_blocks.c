@@ -21,14 +21,17 @@ static int
 rows_from(PyObject *object, int count, int64_t **rows)
 {
     bool is_given = object != NULL && object != Py_None;
-    PyObject *items =
+    PyObject *list =
         is_given ? PySequence_Fast(object, "split sizes must be a list") : NULL;
+    /* A tuple cannot change while the items' __index__ runs. */
+    PyObject *items = list == NULL ? NULL : PySequence_Tuple(list);
 
+    Py_XDECREF(list);
     *rows = NULL;
     if (items == NULL) {
         return is_given ? -1 : 0;
     }
-    Py_ssize_t size = PySequence_Fast_GET_SIZE(items);
+    Py_ssize_t size = PyTuple_GET_SIZE(items);
     int result = 0;
     if (size != 0 && size != count) {
         PyErr_SetString(PyExc_ValueError,
@@ -39,8 +42,7 @@ rows_from(PyObject *object, int count, int64_t **rows)
         result = *rows == NULL ? (PyErr_NoMemory(), -1) : 0;
     }
     for (Py_ssize_t i = 0; i < size && result == 0; i++) {
-        result = dlpy_int64_from(PySequence_Fast_GET_ITEM(items, i), "a split size",
-                                 &(*rows)[i]);
+        result = dlpy_int64_from(PyTuple_GET_ITEM(items, i), "a split size", &(*rows)[i]);
     }
     Py_DECREF(items);
     if (result < 0) {

@@ -322,18 +322,19 @@ dlpy_rank_from(PyObject *object, const char *what, int *rank)
 int
 dlpy_ranks_from(PyObject *sequence, const char *what, int **ranks, int *count)
 {
-    PyObject *items = PySequence_Fast(sequence, "");
+    /* A tuple cannot change while the items' __index__ runs. */
+    PyObject *items = PySequence_Tuple(sequence);
     if (items == NULL) {
         PyErr_Clear();
         PyErr_Format(PyExc_TypeError, "%s must be a sequence of ranks, not %s", what,
                      Py_TYPE(sequence)->tp_name);
         return -1;
     }
-    Py_ssize_t size = PySequence_Fast_GET_SIZE(items);
+    Py_ssize_t size = PyTuple_GET_SIZE(items);
     int *made = size > INT_MAX ? NULL : PyMem_Calloc((size_t)size + 1, sizeof *made);
     int result = made == NULL ? (PyErr_NoMemory(), -1) : 0;
     for (Py_ssize_t i = 0; result == 0 && i < size; i++) {
-        result = dlpy_rank_from(PySequence_Fast_GET_ITEM(items, i), what, &made[i]);
+        result = dlpy_rank_from(PyTuple_GET_ITEM(items, i), what, &made[i]);
     }
     Py_DECREF(items);
     if (result < 0) {

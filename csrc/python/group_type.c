@@ -186,16 +186,20 @@ group_set_global_ranks(PyObject *object, PyObject *ranks)
         PyErr_Format(PyExc_ValueError, "a list of %d ranks is needed", size);
         return NULL;
     }
+    PyObject *items = PyList_AsTuple(ranks);
     int64_t *global_ranks = PyMem_Malloc((size_t)size * sizeof *global_ranks);
+    int result = items == NULL ? -1 : 0;
     if (global_ranks == NULL) {
-        return PyErr_NoMemory();
+        PyErr_NoMemory();
+        result = -1;
     }
-    for (int i = 0; i < size; i++) {
-        if (dlpy_int64_from(PyList_GET_ITEM(ranks, i), "a rank", &global_ranks[i])
-            < 0) {
-            PyMem_Free(global_ranks);
-            return NULL;
-        }
+    for (int i = 0; i < size && result == 0; i++) {
+        result = dlpy_int64_from(PyTuple_GET_ITEM(items, i), "a rank", &global_ranks[i]);
+    }
+    Py_XDECREF(items);
+    if (result < 0) {
+        PyMem_Free(global_ranks);
+        return NULL;
     }
     PyMem_Free(self->global_ranks);
     self->global_ranks = global_ranks;

@@ -350,7 +350,7 @@ takes_packs(const dlpy_state *state, PyObject *group)
         group = PyTuple_GET_ITEM(group, 0);
     }
     if (group == Py_None) {
-        group = state->default_group;
+        group = dlpy_default_group(state);
     }
     return group != NULL && dlpy_group_check(state, group)
            && ((dlpy_group *)group)->handler == NULL;

@@ -58,6 +58,32 @@ def test_worlds_after_and_within_each_other():
     assert not any(thread.name.startswith("rank ") for thread in threading.enumerate())
 
 
+def clearing_splits(rank):
+    class Clears:
+        def __index__(self):
+            splits.clear()
+            return 1
+
+    splits = [Clears(), 1]
+    output, values = np.zeros(2), np.arange(2.0) + 2 * rank
+    dist.all_to_all_single(output, values, splits, [1, 1])
+    return output.tolist()
+
+
+def test_a_list_that_changes_while_it_is_read():
+    with testing.world(2) as ranks:
+        assert ranks.run(clearing_splits) == [[0.0, 2.0], [1.0, 3.0]]
+
+
+def planned(rank):
+    return dist._C._plan_packs([np.zeros(2), np.zeros(3)], 1 << 20, None)
+
+
+def test_small_arrays_travel_together():
+    with testing.world(2) as ranks:
+        assert ranks.run(planned) == [[[0, 1]]] * 2
+
+
 def test_what_is_given_and_returned():
     with testing.world(2) as ranks:
         add = lambda left, right, rank: left + right + rank  # noqa: E731
