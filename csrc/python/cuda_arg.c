@@ -95,6 +95,9 @@ read_layout(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
     view->is_contiguous = true;
     int64_t compact = (int64_t)view->item_size;
     for (int i = view->ndim - 1; i >= 0; i--) {
+        if (sizes[i] < 0) {
+            return -1;
+        }
         view->count *= (size_t)sizes[i];
         steps[i] = compact;
         compact *= sizes[i];
@@ -137,6 +140,9 @@ read_pointer(PyObject *interface, dl_tensor *view)
     }
     view->data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
     view->is_writable = PyObject_IsTrue(PyTuple_GET_ITEM(data, 1)) == 0;
+    if (PyErr_Occurred() != NULL) {
+        return -1;
+    }
     return stream == Py_None || stream_from(stream, &view->stream) == 0 ? 0 : -1;
 }
 
@@ -177,7 +183,7 @@ dlpy_cuda_view(PyObject *object, const char *parameter, dl_tensor *view,
         PyErr_Format(PyExc_ValueError,
                      "`%s` has a __cuda_array_interface__ that makes no sense here "
                      "(a masked array, bytes in foreign order, more than %d "
-                     "dimensions, or a missing entry): %R",
+                     "dimensions, a negative length, or a missing entry): %R",
                      parameter, DLPY_DLPACK_DIMENSIONS, *owner);
         return -1;
     }

@@ -142,6 +142,11 @@ dlpy_dlpack_read(const dlpack_tensor *tensor, const char *parameter, dl_tensor *
     }
 
     for (int i = 0; i < tensor->ndim; i++) {
+        if (tensor->shape[i] < 0) {
+            PyErr_Format(PyExc_ValueError, "`%s` has a length of %lld", parameter,
+                         (long long)tensor->shape[i]);
+            return -1;
+        }
         count *= (size_t)tensor->shape[i];
     }
     *view = (dl_tensor){

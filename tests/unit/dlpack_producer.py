@@ -52,8 +52,8 @@ class Versioned(ctypes.Structure):
 class Producer:
     """`array` as another library would export it.
 
-    `code`, `bits`, `device`, `flags`, `major` and `offset` replace what is true.
-    `capsules` counts those exported and not yet dropped.
+    `code`, `bits`, `device`, `flags`, `major`, `offset` and `shape` replace what is
+    true.  `capsules` counts those exported and not yet dropped.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Producer:
     def _tensor(self) -> DLTensor:
         array, offset = self.array, self.said.get("offset", 0)
         integers = ctypes.c_int64 * max(array.ndim, 1)
-        shape = integers(*array.shape)
+        shape = integers(*self.said.get("shape", array.shape))
         strides = integers(*(stride // array.itemsize for stride in array.strides))
         self.kept += [shape, strides]
         return DLTensor(

@@ -9,6 +9,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -385,14 +386,36 @@ def test_dlpack_of_other_libraries(group, said, seen):
         (np.zeros(4), {"flags": 1}, ValueError, "read-only"),
         (np.zeros(4), {"flags": 2}, ValueError, "read-only"),
         (np.zeros(4), {"bits": 4}, ValueError, "elements of 4 bits"),
+        (np.zeros((4, 2)), {"shape": (-4, -2)}, ValueError, "a length of -4"),
     ],
-    ids=["device", "cuda", "version", "read-only", "copy", "bits"],
+    ids=["device", "cuda", "version", "read-only", "copy", "bits", "length"],
 )
 def test_dlpack_refused(all_reduce, array_, said, kind, text):
     producer = Producer(array_, **said)
     with pytest.raises(kind, match=text):
         all_reduce(producer)
     assert producer.capsules == 0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"shape": (-4,)},
+        {"shape": (-4, -2)},
+        {"data": ("an address", False), "stream": None},
+        {"data": (4096,), "stream": None},
+    ],
+    ids=str,
+)
+def test_cuda_arrays_that_make_no_sense(all_reduce, said):
+    class Array:
+        __cuda_array_interface__: ClassVar[dict] = {
+            **{"shape": (4,), "typestr": "<f4", "data": (4096, False), "version": 3},
+            **said,
+        }
+
+    with pytest.raises(ValueError, match="__cuda_array_interface__ that makes no sen"):
+        all_reduce(Array())
 
 
 def test_a_capsule_that_does_not_promise_writing_is_read_only(group):
