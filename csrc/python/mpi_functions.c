@@ -61,7 +61,12 @@ mpi_tell(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *ke
         || dlpy_timeout_from(values[1], -1, &timeout) < 0) {
         return NULL;
     }
-    strncpy(text, told, sizeof text - 1);
+    if (strlen(told) >= sizeof text) {
+        PyErr_Format(PyExc_ValueError, "the text has %zu bytes, more than %zu",
+                     strlen(told), sizeof text - 1);
+        return NULL;
+    }
+    strcpy(text, told);
     Py_BEGIN_ALLOW_THREADS
     status = dl_mpi_tell(text, sizeof text, dl_deadline_after(timeout));
     Py_END_ALLOW_THREADS

@@ -215,3 +215,8 @@ def test_a_work_is_asked_by_name():
     assert work.wait(timeout=5)
     group.set_timeout(timeout=7)
     assert group.timeout.total_seconds() == 7
+
+
+def test_the_address_that_mpi_carries_is_whole_or_refused():
+    with pytest.raises(ValueError, match="1024 bytes, more than 1023"):
+        _C._mpi_tell("é" * 512, None)
