@@ -125,6 +125,20 @@ keep_for_batch(call *self)
     return kept == NULL ? -1 : 0;
 }
 
+/* Keeps the array, and the memory that it has now, for good. */
+static void
+keep_forever(call *self)
+{
+    PyObject *type, *value, *trace;
+
+    PyErr_Fetch(&type, &value, &trace);
+    if (prepare(self) == NULL) {
+        PyErr_Clear();
+        Py_INCREF(self->array); /* the owner of a view is not released, either */
+    }
+    PyErr_Restore(type, value, trace);
+}
+
 /* Sends or receives synchronously.  Returns 0, or -1 with an exception set.  Releases
  * everything but the group, and the array if its memory is still in use. */
 static int
@@ -146,7 +160,7 @@ exchange(call *self, int *source)
         status = DL_NO_MEMORY;
     }
     if (end.keeps_memory) {
-        Py_INCREF(self->array); /* never dropped, nor is the owner of its memory */
+        keep_forever(self);
     } else {
         dlpy_tensor_release(&self->tensor);
     }

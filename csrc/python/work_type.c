@@ -187,10 +187,10 @@ work_clear(PyObject *object)
     if (!keeps_memory(self)) {
         Py_CLEAR(self->pins);
         Py_CLEAR(self->outputs);
+        dlpy_guard_clear(&self->guard);
     }
     Py_CLEAR(self->callbacks);
     Py_CLEAR(self->event);
-    dlpy_guard_clear(&self->guard);
     return 0;
 }
 

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -243,6 +244,38 @@ def sent_in_vain() -> dict[str, Any]:
             got = np.zeros(count)
             distlite.recv(got, 0, group=group, tag=tag)
             found[str(tag)] = bool((got == np.arange(count) * float(tag)).all())
+    distlite.barrier()
+    return found
+
+
+def tensors_sent_in_vain() -> dict[str, Any]:
+    """As above, of torch's tensors that get other memory before rank 1 takes them."""
+    import torch
+
+    rank, _ = init(seconds=60)
+    group = distlite.new_group()
+    store = distlite.distributed_c10d._get_default_store()
+    distlite.barrier()
+    found: dict[str, Any] = {}
+    count = 2_000_000
+    if rank == 0:
+        group.set_timeout(timedelta(seconds=0.3))
+        sent = [torch.full((count,), tag * 1.0).double() for tag in (1, 2)]
+        storages = [weakref.ref(tensor.untyped_storage()) for tensor in sent]
+        found["sync"] = error_of(distlite.send, sent[0], 1, group=group, tag=1)
+        work = distlite.isend(sent[1], 1, group, tag=2)
+        found["async"] = error_of(work.wait)
+        for tensor in sent:
+            tensor.data = torch.zeros(3)
+        del work
+        found["kept"] = [storage() is not None for storage in storages]
+        store.set("given up", "")
+    else:
+        store.wait(["given up"])
+        for tag in (1, 2):
+            got = np.zeros(count)
+            distlite.recv(got, 0, group=group, tag=tag)
+            found[str(tag)] = bool((got == tag).all())
     distlite.barrier()
     return found
 
