@@ -42,7 +42,8 @@ rows_from(PyObject *object, int count, int64_t **rows)
         result = *rows == NULL ? (PyErr_NoMemory(), -1) : 0;
     }
     for (Py_ssize_t i = 0; i < size && result == 0; i++) {
-        result = dlpy_int64_from(PyTuple_GET_ITEM(items, i), "a split size", &(*rows)[i]);
+        result =
+            dlpy_int64_from(PyTuple_GET_ITEM(items, i), "a split size", &(*rows)[i]);
     }
     Py_DECREF(items);
     if (result < 0) {

@@ -10,6 +10,7 @@
 #include "base/thread.h"
 #include "pg/recorder.h"
 #include "python/collective_call.h"
+#include "python/gil.h"
 
 /* An exit waits at most this long for a report: standard error may be a pipe that is
  * not read. */
@@ -150,7 +151,7 @@ write_report(unsigned asked)
     seen_ranks seen = {0};
 
     see_ranks(&seen, asked & TABLE);
-    if (Py_IsInitialized()) {
+    if (dlpy_may_enter()) {
         PyGILState_STATE gil = PyGILState_Ensure();
         call_report(&seen, asked);
         PyGILState_Release(gil);

@@ -194,7 +194,8 @@ group_set_global_ranks(PyObject *object, PyObject *ranks)
         result = -1;
     }
     for (int i = 0; i < size && result == 0; i++) {
-        result = dlpy_int64_from(PyTuple_GET_ITEM(items, i), "a rank", &global_ranks[i]);
+        result =
+            dlpy_int64_from(PyTuple_GET_ITEM(items, i), "a rank", &global_ranks[i]);
     }
     Py_XDECREF(items);
     if (result < 0) {

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "python/convert.h"
+#include "python/gil.h"
 #include "python/store_types.h"
 
 /* One call from the core into a method of a Python store. */
@@ -22,10 +23,10 @@ call_begin(dl_store *store, python_call *call)
 {
     dlpy_python_store *self = (dlpy_python_store *)store;
 
-    if (!Py_IsInitialized()) {
+    call->is_foreign = PyGILState_GetThisThreadState() == NULL;
+    if (call->is_foreign && !dlpy_may_enter()) {
         return dl_fail(DL_CLOSED, "%s: the interpreter has ended", self->kind);
     }
-    call->is_foreign = PyGILState_GetThisThreadState() == NULL;
     call->gil = PyGILState_Ensure();
     if (self->object == NULL || PyErr_Occurred()) {
         dl_status status = self->object == NULL ? DL_CLOSED : DL_INTERRUPTED;
@@ -321,34 +322,14 @@ python_execute(dl_store *store, const dl_store_request *request, dl_store_reply 
     return call_end(&call, succeeded);
 }
 
-/* Gives the core a store that keeps the clone alive. */
-static dl_status
-python_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
-{
-    python_call call = {0};
-    dl_store *shared = NULL;
-
-    (void)deadline;
-    DL_TRY(call_begin(store, &call));
-    PyObject *result = PyObject_CallMethod(call.object, "clone", NULL);
-    dlpy_state *state = dlpy_state_of_type(Py_TYPE(call.object));
-    if (result != NULL && state != NULL) {
-        shared = dlpy_store_share(state, result);
-    }
-    Py_XDECREF(result);
-    if (shared != NULL) {
-        *clone = shared;
-    }
-    return call_end(&call, shared != NULL);
-}
-
 /* Once the interpreter has ended the reference cannot be dropped any more. */
 static void
 python_free(dl_store *store)
 {
     dlpy_python_store *self = (dlpy_python_store *)store;
 
-    if (self->owns_object && Py_IsInitialized()) {
+    if (self->owns_object
+        && (PyGILState_GetThisThreadState() != NULL || dlpy_may_enter())) {
         PyGILState_STATE gil = PyGILState_Ensure();
         Py_CLEAR(self->object);
         PyGILState_Release(gil);
@@ -385,12 +366,11 @@ find_overrides(const dlpy_state *state, dlpy_python_store *store)
 {
     const uint32_t extended = DL_REQUEST(DL_OP_APPEND) | DL_REQUEST(DL_OP_MULTI_GET)
                               | DL_REQUEST(DL_OP_MULTI_SET);
-    int overridden = overrides(state, store->object, "clone");
+    int overridden = 0;
 
     store->ops = (dl_store_ops){
         .kind = store->kind,
         .execute = python_execute,
-        .clone = overridden > 0 ? python_clone : NULL,
         .free = python_free,
     };
     for (unsigned op = 0; op < DL_OP_COUNT && overridden >= 0; op++) {
