@@ -6,6 +6,7 @@
 
 #include "base/thread.h"
 #include "mpi_jobs.h"
+#include "pg/group_state.h"
 
 /* What comes along, what goes by MPI's collectives, and what goes in pieces. */
 static const size_t counts[] = {0, 1, 13, 300, 5000};
@@ -305,6 +306,42 @@ be_aborted(int rank, const rank_processes *all, void *context)
 CHECK_CASE(an_abort_ends_all_waits)
 {
     run_job(2, be_aborted, NULL);
+}
+
+/* The wrapper that compares calls aborts the backend inside with its own failure. */
+static void *
+abort_with_a_timeout(void *group)
+{
+    dl_error cause = {.status = DL_TIMEOUT, .text = "a comparison timed out"};
+    dl_backend *backend = ((dl_group *)group)->backend;
+
+    CHECK_OK(dl_sleep_until(dl_deadline_after(30 * DL_MILLISECOND)));
+    backend->ops->abort(backend, &cause);
+    return NULL;
+}
+
+static void
+be_aborted_by_a_timeout(int rank, const rank_processes *all, void *context)
+{
+    scene self = enter(rank, all);
+    pthread_t thread;
+    int64_t got;
+    dl_message_args args = {.tensor = tensor_of(&got, 1, DL_INT64), .peer = 1};
+
+    (void)context;
+    if (rank == 0) {
+        CHECK(pthread_create(&thread, NULL, abort_with_a_timeout, self.group) == 0);
+        CHECK_STATUS(dl_group_exchange(self.group, DL_RECV, &args, soon(), NULL),
+                     DL_TIMEOUT);
+        CHECK_TEXT(dl_last_error()->text, "a comparison timed out");
+        pthread_join(thread, NULL);
+    }
+    leave(&self);
+}
+
+CHECK_CASE(an_abort_with_a_timeout_is_no_timeout_of_the_wait)
+{
+    run_job(2, be_aborted_by_a_timeout, NULL);
 }
 
 static void

@@ -117,9 +117,8 @@ await_card(dl_mpi_meeting *meeting, const dl_op_context *op,
             status = dl_mpi_news_exchange(meeting, other->rank, pace.naps);
         }
         if (status != DL_OK) {
-            return status == DL_TIMEOUT
-                       ? fail_late(meeting, op, other, bound_until != 0)
-                       : status;
+            return pace.is_late ? fail_late(meeting, op, other, bound_until != 0)
+                                : status;
         }
     }
 }

@@ -234,6 +234,7 @@ dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline)
     }
     DL_TRY(dl_mpi_comm_admit(comm));
     if (dl_deadline_passed(deadline)) {
+        pace->is_late = true;
         return DL_TIMEOUT;
     }
     return looks % CHECK_EVERY == 0 ? dl_interrupt_check() : DL_OK;

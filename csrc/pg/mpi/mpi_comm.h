@@ -86,6 +86,7 @@ typedef struct dl_mpi_pace {
     int looks;
     int patience;    /* additional looks before naps: see dl_mpi_patience() */
     int naps;        /* so far */
+    bool is_late;    /* the deadline has passed: not the reason of an abort */
     int64_t naps_at; /* when naps begin at the latest; 0: not known yet */
     /* Until then neither the deadline nor a signal nor an abort ends the wait; 0: they
      * do so from the start. */
@@ -97,9 +98,9 @@ typedef struct dl_mpi_pace {
  * part. */
 int dl_mpi_patience(size_t bytes);
 
-/* Pauses between two looks at a request.  DL_OK: look again.  Fails with DL_TIMEOUT
- * (no text written), DL_INTERRUPTED, the reason of an abort, or because MPI has been
- * ended. */
+/* Pauses between two looks at a request.  DL_OK: look again.  Fails with DL_TIMEOUT and
+ * `is_late` (no text written), DL_INTERRUPTED, the reason of an abort, which may be a
+ * timeout elsewhere, or because MPI has been ended. */
 dl_status dl_mpi_pause(dl_mpi_comm *comm, dl_mpi_pace *pace, dl_deadline deadline);
 
 /* Waits for a request in which all other ranks take part already, so that it completes

@@ -524,18 +524,21 @@ wait_message(dl_work *work, dl_deadline deadline)
 {
     message *self = message_of(work);
     dl_mpi_pace pace = {.patience = dl_mpi_patience(dl_tensor_size(&self->tensor))};
+    dl_deadline first = deadline.at < self->deadline.at ? deadline : self->deadline;
 
     while (!look(self)) {
-        /* An abort does not end the wait here: check_limits() withdraws the message. */
-        dl_status status = dl_mpi_pause(self->comm, &pace, deadline);
+        dl_status status = dl_mpi_pause(self->comm, &pace, first);
         if (pace.naps > 0) {
             dl_blocked_look(atomic_load(&work->record), NULL, self->deadline);
         }
-        if (status == DL_TIMEOUT || status == DL_INTERRUPTED) {
+        if (status == DL_INTERRUPTED
+            || (pace.is_late && dl_deadline_passed(deadline))) {
             dl_blocked_end();
             return dl_work_is_done(work) ? DL_OK : status;
         }
-        if (pace.looks % 64 == 0) {
+        /* An abort and the message's own deadline do not end the wait here, but
+         * withdraw the message. */
+        if (status != DL_OK) {
             check_limits(self);
         }
     }
