@@ -381,6 +381,82 @@ CHECK_CASE(what_mpi_says_is_passed_on)
     run_job(2, fail_in_mpi, NULL);
 }
 
+/* MPI takes large contents, and fails with the head that announces them. */
+static void
+fail_with_a_head(int rank, const rank_processes *all, void *context)
+{
+    scene self = enter(rank, all);
+    dl_message_args args = {.tensor = tensor_of(own, MOST, DL_INT64), .peer = 1};
+    dl_message_end end = {.keeps_memory = false};
+
+    (void)context;
+    if (rank == 0) {
+        setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
+        setenv("DOUBLE_MPI_FAIL_BYTES", "0", 1);
+        CHECK_STATUS(dl_group_exchange(self.group, DL_SEND, &args, soon(), &end),
+                     DL_BACKEND);
+        CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
+        CHECK(end.keeps_memory);
+    }
+    leave(&self);
+}
+
+CHECK_CASE(an_array_that_mpi_has_after_an_error_is_kept)
+{
+    run_job(2, fail_with_a_head, NULL);
+}
+
+/* Ends MPI with no request pending, about which the double would complain. */
+static void
+finalize(const scene *self)
+{
+    const dl_mpi_comm *comm = dl_mpi_self(self->group->backend)->comm;
+
+    CHECK_EQUAL(comm->mpi->finalize(), 0);
+}
+
+static void
+fail_with_a_piece(int rank, const rank_processes *all, void *context)
+{
+    scene self = enter(rank, all);
+    dl_all_to_all_args args = {rows[0], rows[1]};
+
+    (void)context;
+    setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
+    setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
+    lay_out(&self, MOST);
+    CHECK_STATUS(dl_group_all_to_all(self.group, &args, soon()), DL_BACKEND);
+    CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
+    finalize(&self);
+    leave(&self);
+}
+
+static void
+fail_with_a_share(int rank, const rank_processes *all, void *context)
+{
+    scene self = enter(rank, all);
+    static double numbers[4001];
+    dl_all_reduce_args args = {.tensor = tensor_of(numbers, 4001, DL_FLOAT64),
+                               .op = DL_MAX};
+
+    (void)context;
+    setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
+    setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
+    CHECK_STATUS(dl_group_all_reduce(self.group, &args, soon()), DL_BACKEND);
+    CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
+    finalize(&self);
+    leave(&self);
+}
+
+CHECK_CASE(a_failed_collective_leaves_no_receive_pending)
+{
+    setenv("DISTLITE_MPI_PIECE", "4096", 1);
+    run_job(2, fail_with_a_piece, NULL);
+    unsetenv("DISTLITE_MPI_PIECE");
+    setenv("DISTLITE_MPI_LIBRARY", getenv("TEST_MPICH"), 1);
+    run_job(2, fail_with_a_share, NULL);
+}
+
 static void
 be_refused(int rank, const rank_processes *all, void *context)
 {

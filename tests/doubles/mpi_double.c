@@ -11,8 +11,9 @@
  * completes a receive from any source whose message had arrived before.  Tags go up to
  * what MPI guarantees and no further.
  *
- * DOUBLE_MPI_FAIL=MPI_Bcast: that function fails.  DOUBLE_MPI_THREADS=1: it provides a
- * lower thread level than is asked for. */
+ * DOUBLE_MPI_FAIL=MPI_Bcast: that function fails; MPI_Isend only with at least
+ * DOUBLE_MPI_FAIL_BYTES.  DOUBLE_MPI_THREADS=1: it provides a lower thread level than is
+ * asked for. */
 #include <complex.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -804,9 +805,10 @@ MPI_Type_free(handle *type)
 
 /* Messages. */
 
+/* All sends complete when their bytes are in the ring, whether received or not. */
 int
-MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in,
-          handle *out)
+MPI_Issend(const void *data, int count, handle type, int peer, int tag, handle in,
+           handle *out)
 {
     if (tag < 0 || tag > LAST_TAG) {
         return ERR_TAG;
@@ -817,15 +819,20 @@ MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in
     *out = handle_of(sent);
     progress();
     pthread_mutex_unlock(&lock);
-    return fails("MPI_Isend");
+    return SUCCESS;
 }
 
-/* All sends complete when their bytes are in the ring, whether received or not. */
 int
-MPI_Issend(const void *data, int count, handle type, int peer, int tag, handle in,
-           handle *out)
+MPI_Isend(const void *data, int count, handle type, int peer, int tag, handle in,
+          handle *out)
 {
-    return MPI_Isend(data, count, type, peer, tag, in, out);
+    const char *least = getenv("DOUBLE_MPI_FAIL_BYTES");
+    size_t size = (size_t)count * size_of(type);
+
+    if (least != NULL && size >= (size_t)atoi(least) && fails("MPI_Isend")) {
+        return ERR_OTHER;
+    }
+    return MPI_Issend(data, count, type, peer, tag, in, out);
 }
 
 int
@@ -943,6 +950,9 @@ MPI_Test(handle *tested, int *is_done, void *status)
 int
 MPI_Cancel(handle *cancelled)
 {
+    if (fails("MPI_Cancel")) {
+        return ERR_OTHER;
+    }
     pthread_mutex_lock(&lock);
     request *each = &requests[index_of(*cancelled)];
     if (!each->is_send && !each->is_done) {

@@ -10,6 +10,7 @@
 #include "base/blocking.h"
 #include "base/hash.h"
 #include "base/interrupt.h"
+#include "pg/mpi/mpi_leftovers.h"
 
 #define TAG_WORDS (DL_MPI_DATA_TAGS / 64)
 
@@ -169,6 +170,24 @@ dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause)
         atomic_store(&comm->is_aborted, true);
     }
     pthread_mutex_unlock(&comm->lock);
+}
+
+bool
+dl_mpi_comm_leave(dl_mpi_comm *comm, dl_mpi_handle request, bool is_receive)
+{
+    const dl_mpi_table *mpi = comm->mpi;
+    int is_done = request == 0;
+
+    if (is_done || mpi->test(&request, &is_done, NULL) != 0 || is_done) {
+        return false;
+    }
+    if (is_receive && mpi->cancel(&request) == 0
+        && (mpi->test(&request, &is_done, NULL) != 0 || is_done)) {
+        return false;
+    }
+    atomic_store(&comm->is_forsaken, true);
+    dl_mpi_leftover_add(mpi, request, NULL);
+    return true;
 }
 
 dl_status

@@ -81,6 +81,11 @@ dl_status dl_mpi_comm_admit(dl_mpi_comm *comm);
 int dl_mpi_comm_take_tag(dl_mpi_comm *comm, int rank);
 void dl_mpi_comm_give_tag(dl_mpi_comm *comm, int rank, int tag);
 
+/* After a failure: leaves a request to MPI, which may use its memory for an unlimited
+ * time, after an attempt to cancel a receive.  Returns false if there is none (0), or
+ * if MPI has completed it. */
+bool dl_mpi_comm_leave(dl_mpi_comm *comm, dl_mpi_handle request, bool is_receive);
+
 /* The state of a wait that polls; zeroed at first. */
 typedef struct dl_mpi_pace {
     int looks;

@@ -27,6 +27,24 @@ piece_of(const dl_mpi_backend *self, const dl_mpi_span *span, size_t at)
     return (dl_mpi_part){span->data + (size > 0 ? at : 0), (int)size, self->mpi->byte};
 }
 
+/* Sends and receives one piece each.  `requests` are zero, and those of a failed call
+ * may be pending. */
+static dl_status
+swap_pieces(dl_mpi_backend *self, const dl_mpi_part *out, int to, const dl_mpi_part *in,
+            int from, dl_mpi_handle requests[2])
+{
+    if (in->count > 0) {
+        DL_TRY(begin_piece(self, in, from, &requests[0]));
+    }
+    if (out->count > 0) {
+        int result =
+            self->mpi->isend(out, to, DL_MPI_OWN_TAG, self->comm->handle, &requests[1]);
+        DL_TRY(dl_mpi_check(self->mpi, result, "MPI_Isend"));
+        DL_TRY(dl_mpi_finish(self->comm, &requests[1]));
+    }
+    return in->count > 0 ? dl_mpi_finish(self->comm, &requests[0]) : DL_OK;
+}
+
 /* One step: sends and receives at the same time, piece by piece. */
 static dl_status
 swap(dl_mpi_backend *self, const dl_mpi_span *outgoing, int to,
@@ -37,18 +55,12 @@ swap(dl_mpi_backend *self, const dl_mpi_span *outgoing, int to,
     for (size_t at = 0; at < most; at += self->comm->piece) {
         dl_mpi_part out = piece_of(self, outgoing, at);
         dl_mpi_part in = piece_of(self, incoming, at);
-        dl_mpi_handle received, sent;
-        if (in.count > 0) {
-            DL_TRY(begin_piece(self, &in, from, &received));
-        }
-        if (out.count > 0) {
-            int result =
-                self->mpi->isend(&out, to, DL_MPI_OWN_TAG, self->comm->handle, &sent);
-            DL_TRY(dl_mpi_check(self->mpi, result, "MPI_Isend"));
-            DL_TRY(dl_mpi_finish(self->comm, &sent));
-        }
-        if (in.count > 0) {
-            DL_TRY(dl_mpi_finish(self->comm, &received));
+        dl_mpi_handle requests[2] = {0, 0};
+        dl_status status = swap_pieces(self, &out, to, &in, from, requests);
+        if (status != DL_OK) {
+            dl_mpi_comm_leave(self->comm, requests[0], true);
+            dl_mpi_comm_leave(self->comm, requests[1], false);
+            return status;
         }
     }
     return DL_OK;

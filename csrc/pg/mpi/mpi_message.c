@@ -693,8 +693,8 @@ begin_receive(message *self, int peer, int tag)
     return result == 0 ? DL_OK : fail_call(self, result);
 }
 
-/* Posts the message.  If a part of it fails, what MPI has taken before is left to
- * it. */
+/* Posts the message.  Fails only if MPI has taken no part of it: otherwise the message
+ * has ended with the failure, and tells its owner that MPI keeps the array. */
 static dl_status
 begin(message *self, const dl_message_args *args)
 {
@@ -707,7 +707,9 @@ begin(message *self, const dl_message_args *args)
     if (status != DL_OK && self->is_data_pending) {
         dl_error error = *dl_last_error();
         leave_to_mpi_locked(self);
-        return dl_fail_again(&error);
+        dl_work_finish(&self->work, dl_fail_again(&error));
+        dl_work_unref(&self->work); /* the maker's */
+        return DL_OK;
     }
     return status;
 }

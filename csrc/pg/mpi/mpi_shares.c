@@ -115,10 +115,10 @@ give(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
 /* The next part is posted before this one is reduced.  Shares may differ by one
  * element, so one side may have one part more. */
 static dl_status
-walk(dl_mpi_backend *self, const step *step)
+walk_parts(dl_mpi_backend *self, const step *step, dl_mpi_handle coming[2],
+           dl_mpi_handle going[2])
 {
     size_t out = step->outgoing.size, in = step->folded.size, size = part_size(self);
-    dl_mpi_handle coming[2], going[2];
 
     DL_TRY(expect(self, step, 0, &coming[0]));
     DL_TRY(give(self, step, 0, &going[0]));
@@ -132,6 +132,23 @@ walk(dl_mpi_backend *self, const step *step)
         }
     }
     return DL_OK;
+}
+
+static dl_status
+walk(dl_mpi_backend *self, const step *step)
+{
+    dl_mpi_handle coming[2] = {0, 0}, going[2] = {0, 0};
+    dl_status status = walk_parts(self, step, coming, going);
+    bool is_left = false;
+
+    for (int i = 0; status != DL_OK && i < 2; i++) {
+        is_left |= dl_mpi_comm_leave(self->comm, coming[i], true);
+        is_left |= dl_mpi_comm_leave(self->comm, going[i], false);
+    }
+    if (is_left) {
+        self->own = (dl_buffer){0}; /* MPI may still use the inboxes */
+    }
+    return status;
 }
 
 /* Reduces this rank's share of all arrays into `target`, which may be
