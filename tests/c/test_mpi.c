@@ -4,6 +4,7 @@
  * matters: MPI has one world in a process. */
 #include <math.h>
 
+#include "base/blocking.h"
 #include "base/thread.h"
 #include "mpi_jobs.h"
 #include "pg/group_state.h"
@@ -455,6 +456,42 @@ CHECK_CASE(a_failed_collective_leaves_no_receive_pending)
     unsetenv("DISTLITE_MPI_PIECE");
     setenv("DISTLITE_MPI_LIBRARY", getenv("TEST_MPICH"), 1);
     run_job(2, fail_with_a_share, NULL);
+}
+
+static void
+note_blocking(void *context)
+{
+    *(bool *)context = true;
+}
+
+/* A receive that MPI does not cancel. */
+static void
+withdraw_late(int rank, const rank_processes *all, void *context)
+{
+    scene self = enter(rank, all);
+    int64_t got;
+    dl_message_args args = {.tensor = tensor_of(&got, 1, DL_INT64), .peer = 1};
+    bool has_blocked = false;
+    dl_work *receive;
+
+    (void)context;
+    if (rank == 0) {
+        setenv("DOUBLE_MPI_FAIL", "MPI_Cancel", 1);
+        CHECK_OK(dl_group_post(self.group, DL_RECV, &args, soon(), &receive));
+        dl_blocking_watch(note_blocking, &has_blocked);
+        receive->ops->withdraw(receive);
+        dl_blocking_watch(NULL, NULL);
+        CHECK(has_blocked);
+        CHECK_STATUS(dl_work_wait(receive, soon()), DL_CANCELLED);
+        dl_work_unref(receive);
+    }
+    dl_mpi_world_forsake();
+    leave(&self);
+}
+
+CHECK_CASE(a_withdrawal_that_takes_long_blocks)
+{
+    run_job(2, withdraw_late, NULL);
 }
 
 static void

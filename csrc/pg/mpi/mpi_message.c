@@ -560,7 +560,9 @@ withdraw_message(dl_work *work)
         take_back_locked(self);
     }
     pthread_mutex_unlock(&self->lock);
+    dl_mpi_pace pace = {.bound_until = INT64_MAX}; /* nothing ends this wait early */
     while (!look(self)) {
+        (void)dl_mpi_pause(self->comm, &pace, self->withdrawal);
         leave_if_over(self);
     }
 }
