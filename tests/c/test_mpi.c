@@ -8,6 +8,7 @@
 #include "base/thread.h"
 #include "mpi_jobs.h"
 #include "pg/group_state.h"
+#include "pg/mpi/mpi_runner.h"
 
 /* What comes along, what goes by MPI's collectives, and what goes in pieces. */
 static const size_t counts[] = {0, 1, 13, 300, 5000};
@@ -492,6 +493,30 @@ withdraw_late(int rank, const rank_processes *all, void *context)
 CHECK_CASE(a_withdrawal_that_takes_long_blocks)
 {
     run_job(2, withdraw_late, NULL);
+}
+
+static bool
+look_at_nothing(dl_mpi_errand *errand)
+{
+    (void)errand;
+    return true;
+}
+
+static void
+add_an_errand_late(int rank, const rank_processes *all, void *context)
+{
+    scene self = enter(rank, all);
+    dl_mpi_errand errand = {.look = look_at_nothing};
+
+    (void)context;
+    finalize(&self);
+    CHECK_STATUS(dl_mpi_runner_add(&errand), DL_CLOSED);
+    leave(&self);
+}
+
+CHECK_CASE(the_runner_takes_nothing_once_mpi_ends)
+{
+    run_job(1, add_an_errand_late, NULL);
 }
 
 static void

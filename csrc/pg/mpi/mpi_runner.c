@@ -100,6 +100,7 @@ stop(void)
     if (is_running) {
         pthread_join(state.thread, NULL);
     }
+    /* Nothing is added any more. */
     while (!dl_list_is_empty(&state.errands)) {
         dl_mpi_errand *errand = DL_LIST_ENTRY(state.errands.next, dl_mpi_errand, node);
         dl_list_remove(&errand->node);
@@ -110,6 +111,9 @@ stop(void)
 static dl_status
 start_locked(void)
 {
+    if (state.is_stopping) {
+        return dl_fail(DL_CLOSED, "MPI is being ended in this process");
+    }
     if (state.is_running) {
         return DL_OK;
     }

@@ -23,7 +23,8 @@ typedef struct dl_mpi_errand {
 /* Starts the runner, which calls MPI from now on; from any thread, idempotent. */
 dl_status dl_mpi_runner_start(void);
 
-/* Adds an errand, from any thread.  It stays in place until its look returns true. */
+/* Adds an errand, from any thread.  It stays in place until its look returns true.
+ * DL_CLOSED: the end of MPI has begun. */
 dl_status dl_mpi_runner_add(dl_mpi_errand *errand);
 
 #endif
