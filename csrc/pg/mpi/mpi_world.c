@@ -12,7 +12,7 @@
 
 static struct {
     pthread_mutex_t lock;
-    bool is_open; /* guarded by lock; what follows is fixed once it is true */
+    atomic_bool is_open; /* set with the lock held; what follows is fixed then */
     dl_mpi_world world;
     uint32_t fork_generation;
     /* any thread */
@@ -71,7 +71,8 @@ dl_mpi_world_is_open(void)
 {
     int is_over = 1;
 
-    if (!state.is_open || atomic_load_explicit(&state.is_ending, memory_order_acquire)
+    if (!atomic_load_explicit(&state.is_open, memory_order_acquire)
+        || atomic_load_explicit(&state.is_ending, memory_order_acquire)
         || state.fork_generation != dl_fork_generation()) {
         return false;
     }
@@ -270,7 +271,7 @@ open_locked(void)
     DL_TRY(dl_mpi_check(world->mpi, world->mpi->at_finalize(close_world),
                         "MPI_Comm_set_attr"));
     state.fork_generation = dl_fork_generation();
-    state.is_open = true;
+    atomic_store(&state.is_open, true);
     return DL_OK;
 }
 
@@ -278,7 +279,7 @@ dl_status
 dl_mpi_world_open(const dl_mpi_world **world)
 {
     pthread_mutex_lock(&state.lock);
-    dl_status status = state.is_open ? DL_OK : open_locked();
+    dl_status status = atomic_load(&state.is_open) ? DL_OK : open_locked();
     pthread_mutex_unlock(&state.lock);
     if (status == DL_OK) {
         status = dl_mpi_world_admit();
