@@ -8,6 +8,7 @@
 #include "pg/mpi/mpi_leftovers.h"
 #include "pg/mpi/mpi_news.h"
 #include "pg/blocked_threads.h"
+#include "pg/rank_keys.h"
 
 /* How long MPI may take to complete the messages of an operation that failed. */
 #define PARTING (100 * DL_MILLISECOND)
@@ -53,14 +54,12 @@ fail_late(const dl_mpi_meeting *meeting, const dl_op_context *op,
           const dl_mpi_partner *missing, bool is_here)
 {
     const dl_mpi_comm *comm = meeting->comm;
-    char ranks[256] = "";
-    size_t used = 0;
+    dl_rank_list ranks = {.count = 0};
 
-    for (int i = 0; i < missing->count && used < sizeof ranks; i++) {
-        int put = snprintf(ranks + used, sizeof ranks - used, "%s%d",
-                           used == 0 ? "" : ", ", (missing->first + i) % comm->size);
-        used += put > 0 ? (size_t)put : 0;
+    for (int i = 0; i < missing->count; i++) {
+        dl_rank_list_add(&ranks, (missing->first + i) % comm->size);
     }
+    dl_rank_list_end(&ranks);
     dl_fail(DL_TIMEOUT,
             "%s #%" PRIu64 " in group %.100s timed out after %" PRId64
             "ms on rank %d of %d",
@@ -71,12 +70,12 @@ fail_late(const dl_mpi_meeting *meeting, const dl_op_context *op,
     return is_here ? dl_fail(DL_TIMEOUT,
                              "%.500s: rank%s %s called it, but did not go on with it; "
                              "`distlite ps` shows what each does",
-                             error.text, plural, ranks)
+                             error.text, plural, ranks.text)
                    : dl_fail(DL_TIMEOUT,
                              "%.500s: nothing was heard of rank%s %s; whoever of them "
                              "did call it waits for another of them; `distlite ps` "
                              "shows what each does",
-                             error.text, plural, ranks);
+                             error.text, plural, ranks.text);
 }
 
 /* Publishes what this thread waits for, for the search for deadlocks. */
