@@ -229,7 +229,6 @@ suite_timeouts_leave_the_store_usable(dl_store *store)
 {
     const dl_bytes key = DL_LITERAL("at the last moment");
     dl_buffer value = {0};
-    int successes = 0;
 
     /* The key is set at about the moment at which the wait times out. */
     for (int i = 0; i < 30; i++) {
@@ -239,14 +238,12 @@ suite_timeouts_leave_the_store_usable(dl_store *store)
         CHECK_OK(dl_store_set(store, key, A, SOON));
         suite_join(&call);
         CHECK(call.error.status == DL_OK || call.error.status == DL_TIMEOUT);
-        successes += call.error.status == DL_OK;
         CHECK_OK(dl_store_get(store, key, &value, SOON));
         CHECK_BYTES(dl_buffer_bytes(&value), "a");
         CHECK(suite_delete(store, key));
         CHECK_EQUAL(suite_add(store, B, 1), i + 1);
         dl_buffer_fini(&call.value);
     }
-    CHECK(successes >= 0);
     dl_buffer_fini(&value);
 }
 

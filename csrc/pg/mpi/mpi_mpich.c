@@ -19,7 +19,6 @@ dl_mpi_bind_mpich(void *handle, const char *text, dl_mpi_table *table)
 {
     (void)text;
     DL_TRY(bind_calls(handle, table));
-    table->family = "MPICH";
     table->in_place = (void *)(intptr_t)-1;
     table->sends_all = true;
     table->any_source = DL_MPI_ANY_SOURCE;

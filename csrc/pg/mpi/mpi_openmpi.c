@@ -73,7 +73,6 @@ dl_mpi_bind_openmpi(void *handle, const char *text, dl_mpi_table *table)
     world_object = TO(table->world);
     self_object = TO(table->self);
     byte_object = TO(table->byte);
-    table->family = "Open MPI";
     table->in_place = (void *)(intptr_t)1;
     table->any_source = DL_MPI_ANY_SOURCE;
     table->thread_multiple = 3;

@@ -36,8 +36,7 @@ dl_mpi_meet_with(dl_mpi_backend *self, const dl_op_context *op, dl_bytes array,
 {
     dl_mpi_baggage own = {array, flags};
 
-    DL_TRY(dl_mpi_meet(&self->meeting, op, &own));
-    return DL_OK;
+    return dl_mpi_meet(&self->meeting, op, &own);
 }
 
 dl_status

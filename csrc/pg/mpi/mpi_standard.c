@@ -20,7 +20,6 @@ dl_status
 dl_mpi_bind_standard(void *handle, const char *text, dl_mpi_table *table)
 {
     DL_TRY(bind_calls(handle, table));
-    table->family = "MPI-5 ABI";
     table->in_place = (void *)(intptr_t)1;
     table->sends_all = true;
     table->any_source = DL_MPI_ANY_SOURCE;

@@ -43,7 +43,6 @@ typedef struct dl_mpi_parts {
 #define DL_MPI_TEXT_SIZE 8193
 
 typedef struct dl_mpi_table {
-    const char *family;
     /* constants */
     void *in_place;
     int any_source;
