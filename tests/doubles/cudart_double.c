@@ -408,10 +408,9 @@ drop(event *self)
 int
 cudaEventDestroy(void *handle)
 {
+    need_context();
     drop(handle);
     return SUCCESS;
-
-    need_context();
 }
 
 /* Returns whether record `number` is still to be reached.  A wait is for one record,
@@ -493,12 +492,11 @@ record_captured(event *self, stream *on)
 int
 cudaEventRecord(void *handle, void *on)
 {
+    need_context();
     if (record_captured(handle, stream_of(on))) {
         return SUCCESS;
     }
     return cudaLaunchHostFunc(on, reach, mark_of(handle, true));
-
-    need_context();
 }
 
 /* Joins the stream to the capture of an event that it waits for.  Returns -1 if
@@ -691,21 +689,19 @@ cudaGraphLaunch(void *handle, void *on)
 int
 cudaMalloc(void **made, size_t size)
 {
+    need_context();
     atomic_fetch_add(&memory_alive, 1);
     *made = malloc(size + 1);
     return *made == NULL ? 2 : SUCCESS;
-
-    need_context();
 }
 
 int
 cudaFree(void *memory)
 {
+    need_context();
     atomic_fetch_sub(&memory_alive, 1);
     free(memory);
     return SUCCESS;
-
-    need_context();
 }
 
 /* Runs in the order of the default stream, and has ended when it returns. */
@@ -713,11 +709,10 @@ int
 cudaMemcpy(void *target, const void *source, size_t size, int kind)
 {
     (void)kind;
+    need_context();
     cudaStreamSynchronize(NULL);
     memcpy(target, source, size);
     return SUCCESS;
-
-    need_context();
 }
 
 /* For tests: returns how many calls would have invalidated a capture. */
