@@ -192,7 +192,7 @@ def gather(
     result = kind.empty_like(x, (call.size, *kind.shape(x)))
     _C.gather(
         kind.show(x),
-        [result[i] for i in range(call.size)],
+        _rows(result, call.size),
         group=group,
         group_dst=call.root,
     )
@@ -504,6 +504,13 @@ def _row_shape(call: Call, x: Any) -> tuple[int, ...]:
             f"needed, and this one's shape is {shape}"
         )
     return shape[1:]
+
+
+def _rows(result: Any, count: int) -> list[Any]:
+    """Views, also where NumPy would make a number of a row."""
+    if result.ndim == 1:
+        return [result[i : i + 1] for i in range(count)]
+    return [result[i] for i in range(count)]
 
 
 def _head_of(call: Call, x: Any) -> tuple[Any, ...]:

@@ -53,6 +53,9 @@ def everything() -> None:
             check(gathered, all_of_them)
         else:
             assert reduced is gathered is None
+        numbers = functional.gather(x[0, 0, 0], group_dst=last)
+        if rank == last:
+            check(numbers, all_of_them[:, 0, 0, 0])
         rows = np.stack([x + r for r in range(size)])
         check(
             functional.reduce_scatter(rows, dist.ReduceOp.SUM),
