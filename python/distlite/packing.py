@@ -152,7 +152,7 @@ def reduce_scatter_singles(
 
 def combine_all(arrays: Sequence[Any], op: Any, group: Any) -> Coalesced:
     """all_reduce of all arrays of all ranks, whose result each of them gets."""
-    name = getattr(op, "name", str(op))
+    name = getattr(getattr(op, "op", op), "name", str(op))
     if name not in _COMBINE:
         raise ValueError(f"several arrays of a rank are not combined by {name}")
     _check_alike(arrays, "allreduce")

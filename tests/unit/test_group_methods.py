@@ -386,7 +386,12 @@ def several(group):
 
 @pytest.mark.parametrize(
     ("opts", "total"),
-    [((), 26.0), ((ReduceOp.MAX,), 12.0), ((ReduceOp.PRODUCT,), 264.0)],
+    [
+        ((), 26.0),
+        ((ReduceOp.MAX,), 12.0),
+        ((ReduceOp.PRODUCT,), 264.0),
+        ((distlite.AllreduceOptions(),), 26.0),
+    ],
 )
 def test_several_arrays_are_like_several_ranks(opts, total):
     def run(group):
