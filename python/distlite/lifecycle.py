@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from datetime import timedelta
+from operator import index
 
 from . import _C
 from ._C import DistBackendError, DistStoreError, PrefixStore, ProcessGroup, TCPStore
@@ -107,6 +108,7 @@ def init_process_group(
         asked = (init_method, world_size, rank)
         store, rank, world_size = _find_place(config, *asked, limit)
         hosted = store if rank == 0 and isinstance(store, TCPStore) else None
+    world_size, rank = _integer(world_size, "world_size"), _integer(rank, "rank")
     info = GroupInfo(name, config, list(range(world_size)), device_id)
     group = _join(store, rank, info, limit, pg_options, label)
     try:
@@ -287,6 +289,14 @@ def _settle(groups: list[ProcessGroup]) -> DistBackendError | None:
     return found
 
 
+def _integer(value: object, name: str) -> int:
+    """A plain int, whose text names the rank in the store: neither False nor 0.0."""
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+
+
 def _check_store_arguments(
     store: Store | None, init_method: str | None, world_size: int, rank: int
 ) -> None:
@@ -344,7 +354,6 @@ def _label_of(ranks: list[int] | None) -> str:
     if not ranks:
         return "0"
     import hashlib
-    from operator import index
 
     text = "_".join(str(index(rank)) for rank in ranks)
     return hashlib.sha1(text.encode()).hexdigest()

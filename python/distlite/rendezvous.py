@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from operator import index
 
 from ._C import FileStore, PrefixStore, TCPStore
 from .constants import default_pg_timeout
@@ -99,10 +100,7 @@ def rendezvous(
     """
     if not isinstance(url, str):
         raise RuntimeError(f"`url` must be a string. {type(url)}: {url}")
-    if not isinstance(rank, int):
-        raise RuntimeError(f"`rank` must be an integer. {rank}")
-    if not isinstance(world_size, int):
-        raise RuntimeError(f"`world_size` must be an integer. {world_size}")
+    rank, world_size = _index(rank, "rank"), _index(world_size, "world_size")
     # Imported here: `import distlite` is to stay light.
     from urllib.parse import urlparse
 
@@ -125,6 +123,14 @@ def find_place(url: str, rank: int, world_size: int, timeout: timedelta) -> Answ
     handler = _handlers.get(urlparse(url).scheme)
     extra = {"wait_for_workers": False} if handler in _waiting else {}
     return next(rendezvous(url, rank, world_size, timeout=timeout, **extra))
+
+
+def _index(value: object, name: str) -> int:
+    """A plain int of any integer, such as NumPy's."""
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise RuntimeError(f"`{name}` must be an integer. {value}") from None
 
 
 def _query_of(parts: ParseResult) -> dict[str, str]:

@@ -203,6 +203,8 @@ def test_backends_that_are_not(monkeypatch, given, kind, text):
         ({"device_id": 0}, ValueError, "device_id is an int, but no accelerator "),
         ({"device_id": "cpu"}, ValueError, "must be an accelerator with an index"),
         ({"rank": 5, "world_size": 2}, ValueError, "5"),
+        ({"rank": 0.0}, TypeError, "rank must be an integer, not 0.0"),
+        ({"world_size": 1.0}, TypeError, "world_size must be an integer, not 1.0"),
         ({"store": 5}, (TypeError, AttributeError), ""),
     ],
 )
@@ -211,6 +213,15 @@ def test_wrong_arguments(keywords, kind, text):
         init(**keywords)
     assert text in str(caught.value)
     assert not distlite.is_initialized()
+
+
+@pytest.mark.parametrize("kind", [bool, np.int64, np.uint8])
+def test_ranks_of_other_types(kind, tmp_path):
+    """They are met by their numbers: nobody waits for rank False."""
+    for where in ({}, {"store": None, "init_method": f"file://{tmp_path}/store"}):
+        init(rank=kind(0), world_size=kind(1), timeout=10, **where)
+        assert type(distlite.get_rank()) is int
+        distlite.destroy_process_group()
 
 
 def test_twice():
