@@ -51,4 +51,8 @@ void dlpy_completions_want(dlpy_completions *self, dlpy_completion *completion);
 PyObject *dlpy_completions_next(dlpy_completions *self);
 void dlpy_completions_stop(dlpy_completions *self);
 
+/* For a forked child, which has neither the callback thread nor the threads that may
+ * have held the lock. */
+void dlpy_completions_renew(dlpy_completions *self);
+
 #endif

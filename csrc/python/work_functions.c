@@ -16,6 +16,13 @@ stop_completions(PyObject *module, PyObject *Py_UNUSED(nothing))
 }
 
 static PyObject *
+renew_completions(PyObject *module, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_completions_renew(dlpy_state_of_module(module)->completions);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 set_future_of_work(PyObject *module, PyObject *factory)
 {
     dlpy_state *state = dlpy_state_of_module(module);
@@ -29,6 +36,8 @@ static PyMethodDef functions[] = {
      "_next_finished($module, /)\n--\n\n"},
     {"_stop_completions", stop_completions, METH_NOARGS,
      "_stop_completions($module, /)\n--\n\n"},
+    {"_renew_completions", renew_completions, METH_NOARGS,
+     "_renew_completions($module, /)\n--\n\n"},
     {"_set_future_of_work", set_future_of_work, METH_O,
      "_set_future_of_work($module, factory, /)\n--\n\n"},
     {0},

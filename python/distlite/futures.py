@@ -7,6 +7,7 @@ callback; never on the threads that carry out operations.
 
 from __future__ import annotations
 
+import os
 import threading
 
 from . import _C
@@ -164,7 +165,8 @@ class Future:
     def then(self, callback: Callable[[Future], Any]) -> Future:
         """Returns a future of what a function makes of this one.
 
-        An exception that the function raises becomes that of the new future.
+        An exception that the function raises becomes that of the new future; Ctrl-C
+        in it also interrupts the main thread.
 
         Args:
             callback: The function, which is called with this future when it is done.
@@ -186,6 +188,8 @@ class Future:
                 result = callback(future)
             except BaseException as error:
                 following.set_exception(error)
+                if _is_interrupt(error):
+                    raise
             else:
                 following.set_result(result)
 
@@ -196,7 +200,8 @@ class Future:
         """Calls a function when the future is done.
 
         Functions are called in the order in which they were added. An exception that
-        one raises is printed, and goes no further.
+        one raises is printed, and goes no further; only Ctrl-C in the main thread does,
+        after the other functions have been called.
 
         Args:
             callback: The function, which is called with this future.
@@ -214,7 +219,7 @@ class Future:
             if not is_done:
                 self._callbacks.append(callback)
         if is_done:
-            _call(callback, self)
+            _call_each([callback], self)
         elif self._work is not None:
             _call_when_done(self._work, self._take_from)
 
@@ -246,8 +251,7 @@ class Future:
             self._is_done = True
             callbacks, self._callbacks = self._callbacks, []
             self._condition.notify_all()
-        for callback in callbacks:
-            _call(callback, self)
+        _call_each(callbacks, self)
         return True
 
     def _take_from(self, work: Work) -> None:
@@ -321,19 +325,38 @@ def _finish_waiter(waiter: Any) -> None:
         waiter.set_result(None)
 
 
-def _call(callback: Callable[[Any], object], argument: object) -> None:
-    try:
-        callback(argument)
-    except BaseException:
-        import sys
-        import traceback
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether it is Ctrl-C: signals are handled on the main thread."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and isinstance(error, KeyboardInterrupt)
 
-        from .log_records import say
 
-        text = "exception in a callback of a distlite Future:"
-        if not say("ERROR", text, exc_info=True):
-            print(text, file=sys.stderr)
-            traceback.print_exc()
+def _call_each(callbacks: Sequence[Callable[[Any], object]], argument: object) -> None:
+    """Calls all of them, whatever each raises."""
+    interrupt: BaseException | None = None
+    for callback in callbacks:
+        try:
+            callback(argument)
+        except BaseException as error:
+            if _is_interrupt(error):
+                interrupt = error
+            else:
+                _report()
+    if interrupt is not None:
+        raise interrupt
+
+
+def _report() -> None:
+    """Tells of the exception that is being handled."""
+    import sys
+    import traceback
+
+    from .log_records import say
+
+    text = "exception in a callback of a distlite Future:"
+    if not say("ERROR", text, exc_info=True):
+        print(text, file=sys.stderr)
+        traceback.print_exc()
 
 
 _thread: threading.Thread | None = None
@@ -344,10 +367,12 @@ def _call_when_done(work: Work, callback: Callable[[Work], object]) -> None:
     global _thread
     with _thread_lock:
         if _thread is None:
-            _thread = threading.Thread(
+            thread = threading.Thread(
                 target=_run_callbacks, name="distlite-callbacks", daemon=True
             )
-            _thread.start()
+            # Where there is no room for a thread, the next call tries again.
+            thread.start()
+            _thread = thread
             # A daemon thread inside the extension must not outlive the interpreter.
             threading._register_atexit(_stop)  # type: ignore[attr-defined]
     work._call_when_done(callback)
@@ -355,14 +380,23 @@ def _call_when_done(work: Work, callback: Callable[[Work], object]) -> None:
 
 def _run_callbacks() -> None:
     while (work := _C._next_finished()) is not None:
-        for callback in work._take_callbacks():
-            _call(callback, work)
+        _call_each(work._take_callbacks(), work)
 
 
 def _stop() -> None:
     _C._stop_completions()
     if _thread is not None:
         _thread.join()
+
+
+def _renew() -> None:
+    """A forked child has no thread, and another may have held the lock."""
+    global _thread, _thread_lock
+    _thread, _thread_lock = None, threading.Lock()
+    _C._renew_completions()
+
+
+os.register_at_fork(after_in_child=_renew)
 
 
 def _future_of_work(work: Work) -> Future:

@@ -42,10 +42,12 @@ def call_lastingly(call: Callable[[], T]) -> T:
     with _lock:
         wanted = _threads.get(os.getpid())
         if wanted is None:
-            wanted = _threads[os.getpid()] = SimpleQueue()
+            wanted = SimpleQueue()
+            # Where there is no room for a thread, the next call tries again.
             threading.Thread(
                 target=_call_all, args=(wanted,), name="distlite-starter", daemon=True
             ).start()
+            _threads[os.getpid()] = wanted
     results: list[T] = []
     errors: list[BaseException] = []
     is_over = threading.Event()

@@ -104,13 +104,16 @@ class _Ender:
         """Returns when the event has been ended."""
         with self._lock:
             if self._queue is None:
-                self._queue = queue.SimpleQueue()
+                ends: queue.SimpleQueue[tuple[Any, threading.Lock]]
+                ends = queue.SimpleQueue()
+                # Where there is no room for a thread, the next call tries again.
                 threading.Thread(
                     target=_end_all,
-                    args=(self._queue,),
+                    args=(ends,),
                     name="distlite-profiler-events",
                     daemon=True,
                 ).start()
+                self._queue = ends
         is_done = threading.Lock()
         is_done.acquire()
         self._queue.put((end, is_done))

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Callbacks of a Future where something goes wrong around them."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import distlite
+from distlite import Future, futures, lasting_thread
+
+LONG = 60.0
+
+
+@pytest.fixture
+def group():
+    return distlite.ProcessGroup(distlite.HashStore(), 0, 1, timeout=LONG)
+
+
+@pytest.fixture
+def no_thread(monkeypatch):
+    """Threads cannot be started, until it is called."""
+
+    def refuse(thread):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        yield patched.undo
+
+
+def is_called(group) -> bool:
+    """Whether a callback of a Work is called."""
+    seen = threading.Event()
+    work = group.all_reduce(np.ones(1), async_op=True)
+    work.get_future().add_done_callback(lambda _: seen.set())
+    return seen.wait(LONG / 6)
+
+
+def test_callbacks_in_a_forked_child(group):
+    assert is_called(group)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            store = distlite.HashStore()
+            own = distlite.ProcessGroup(store, 0, 1, timeout=LONG)
+            status = 0 if is_called(own) else 2
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert is_called(group)
+
+
+def test_a_thread_of_callbacks_that_cannot_start(group, no_thread, monkeypatch):
+    monkeypatch.setattr(futures, "_thread", None)
+    with pytest.raises(RuntimeError, match="new thread"):
+        is_called(group)
+    assert futures._thread is None
+
+
+def test_a_thread_that_starts_children_and_cannot_start(no_thread, monkeypatch):
+    monkeypatch.setattr(lasting_thread, "_threads", {})
+    monkeypatch.setattr(threading, "main_thread", lambda: None)
+    with pytest.raises(RuntimeError, match="new thread"):
+        lasting_thread.call_lastingly(int)
+    no_thread()
+    assert lasting_thread.call_lastingly(int) == 0
+
+
+def interrupt(_):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_ctrl_c_in_a_callback(is_done, caplog):
+    """It goes on, after the other callbacks."""
+    future, seen = Future(), []
+    if is_done:
+        future.set_result(3)
+        with pytest.raises(KeyboardInterrupt):
+            future.add_done_callback(interrupt)
+    else:
+        future.add_done_callback(interrupt)
+        following = future.then(interrupt)
+        future.add_done_callback(lambda done: seen.append(done.value()))
+        with pytest.raises(KeyboardInterrupt):
+            future.set_result(3)
+        assert seen == [3]
+        with pytest.raises(KeyboardInterrupt):
+            following.value()
+    assert future.value() == 3
+    assert caplog.text == ""
+
+
+def test_an_interrupt_on_another_thread_is_told_of(caplog):
+    """It is no Ctrl-C."""
+    future = Future()
+    future.add_done_callback(interrupt)
+    thread = threading.Thread(target=future.set_result, args=(3,))
+    thread.start()
+    thread.join()
+    assert "KeyboardInterrupt" in caplog.text
