@@ -157,12 +157,6 @@ dl_prefix_store_new(dl_bytes prefix, dl_store *below, dl_store **store)
     return DL_OK;
 }
 
-dl_store *
-dl_prefix_store_below(const dl_store *store)
-{
-    return view(store)->below;
-}
-
 dl_bytes
 dl_prefix_store_prefix(const dl_store *store)
 {

@@ -9,8 +9,7 @@
 /* Takes a reference to `below`. */
 dl_status dl_prefix_store_new(dl_bytes prefix, dl_store *below, dl_store **store);
 
-/* Return the store below and the prefix; borrowed from `store`. */
-dl_store *dl_prefix_store_below(const dl_store *store);
+/* Returns the prefix; borrowed from `store`. */
 dl_bytes dl_prefix_store_prefix(const dl_store *store);
 
 #endif

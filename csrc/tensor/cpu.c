@@ -12,12 +12,6 @@ static const char *const names[DL_SIMD_COUNT] = {
     [DL_SIMD_AVX512] = "avx512",
 };
 
-const char *
-dl_simd_name(dl_simd simd)
-{
-    return names[simd];
-}
-
 bool
 dl_cpu_has(dl_simd simd)
 {

@@ -14,8 +14,6 @@ typedef enum dl_simd {
     DL_SIMD_COUNT = 3,
 } dl_simd;
 
-const char *dl_simd_name(dl_simd simd);
-
 bool dl_cpu_has(dl_simd simd);
 
 /* Reads the environment with each call: the caller keeps the result. */

@@ -135,32 +135,6 @@ scatter_pieces(const dl_pieces *pieces, const char *source, size_t offset, size_
     }
 }
 
-void
-dl_strided_gather(void *target, const dl_tensor *tensor)
-{
-    walk self = walk_of(tensor);
-    char *next = target;
-
-    for (size_t i = 0; i < self.runs; i++) {
-        copy_run(next, self.data, self.run_size);
-        next += self.run_size;
-        walk_on(&self);
-    }
-}
-
-void
-dl_strided_scatter(const dl_tensor *tensor, const void *source)
-{
-    walk self = walk_of(tensor);
-    const char *next = source;
-
-    for (size_t i = 0; i < self.runs; i++) {
-        copy_run(self.data, next, self.run_size);
-        next += self.run_size;
-        walk_on(&self);
-    }
-}
-
 /* Moves to the run with byte `offset` of the whole. */
 static void
 walk_to(walk *self, size_t offset)

@@ -11,15 +11,8 @@
 /* The maximum number of dimensions, which is NumPy's. */
 #define DL_TENSOR_DIMENSIONS 64
 
-/* Copies all elements of the tensor, which has no pieces, to `target`: dl_tensor_size()
- * bytes. */
-void dl_strided_gather(void *target, const dl_tensor *tensor);
-
-/* Copies contiguous elements into the tensor: the reverse of dl_strided_gather(). */
-void dl_strided_scatter(const dl_tensor *tensor, const void *source);
-
-/* The same for `size` bytes of the elements, beginning at byte `offset`, and also for
- * tensors with pieces.  `target` and `source` point to the first of these bytes. */
+/* Copy `size` bytes of the tensor's elements, beginning at byte `offset`, to contiguous
+ * memory and back.  `target` and `source` point to the first of these bytes. */
 void dl_strided_gather_part(void *target, const dl_tensor *tensor, size_t offset,
                             size_t size);
 void dl_strided_scatter_part(const dl_tensor *tensor, const void *source, size_t offset,

@@ -5,7 +5,6 @@
 CHECK_CASE(every_processor_has_the_base)
 {
     CHECK(dl_cpu_has(DL_SIMD_BASE));
-    CHECK_TEXT(dl_simd_name(DL_SIMD_AVX512), "avx512");
 }
 
 CHECK_CASE(the_widest_is_chosen)
@@ -20,8 +19,10 @@ CHECK_CASE(the_widest_is_chosen)
 
 CHECK_CASE(the_environment_chooses_what_the_processor_has)
 {
+    static const char *const names[DL_SIMD_COUNT] = {"base", "avx2", "avx512"};
+
     for (int i = 0; i < DL_SIMD_COUNT; i++) {
-        setenv("DISTLITE_SIMD", dl_simd_name((dl_simd)i), 1);
+        setenv("DISTLITE_SIMD", names[i], 1);
         if (dl_cpu_has((dl_simd)i)) {
             CHECK_EQUAL(dl_cpu_choose(), i);
         }
