@@ -259,18 +259,15 @@ list_errors(const dl_round *round, char *text, size_t size)
     }
 }
 
-/* Runs one round.  DL_TIMEOUT, with the text of a DL_NETWORK: the name was not resolved
- * in time. */
-static dl_status
-connect_round(const char *host, uint16_t port, dl_deadline deadline,
-              const atomic_bool *cancelled, int *fd)
+dl_status
+dl_socket_connect_once(const char *host, uint16_t port, dl_deadline deadline,
+                       const atomic_bool *cancelled, int *fd)
 {
     dl_deadline limit = dl_deadline_sooner(deadline, ROUND_LIMIT);
     char why[DL_ERROR_TEXT_SIZE];
     dl_round round = {0};
 
-    dl_status found = round_init(&round, host, port, limit);
-    dl_status status = found;
+    dl_status status = round_init(&round, host, port, limit);
     snprintf(why, sizeof why, "%s", status == DL_OK ? "" : dl_last_error()->text);
     if (status == DL_OK) {
         status = run_round(&round, limit, cancelled, fd);
@@ -282,43 +279,8 @@ connect_round(const char *host, uint16_t port, dl_deadline deadline,
     if (status != DL_NETWORK && status != DL_TIMEOUT) {
         return status;
     }
-    status = dl_fail(DL_NETWORK,
-                     "The client socket has timed out after %lldms while trying to "
-                     "connect to (%s, %u): %s",
-                     (long long)(deadline.limit / DL_MILLISECOND), host, port, why);
-    return found == DL_TIMEOUT ? DL_TIMEOUT : status;
-}
-
-dl_status
-dl_socket_connect_once(const char *host, uint16_t port, dl_deadline deadline,
-                       const atomic_bool *cancelled, int *fd)
-{
-    dl_status status = connect_round(host, port, deadline, cancelled, fd);
-
-    return status == DL_TIMEOUT ? DL_NETWORK : status;
-}
-
-dl_status
-dl_socket_connect(const char *host, uint16_t port, dl_deadline deadline, int *fd)
-{
-    dl_backoff backoff = {0};
-    dl_error known = {0}; /* of the last round whose look-up ended in time */
-
-    /* The error is that of the last round, unless its name was not resolved in time:
-     * then an earlier round's addresses and errors say more. */
-    for (;;) {
-        dl_status status = connect_round(host, port, deadline, NULL, fd);
-        if (status != DL_NETWORK && status != DL_TIMEOUT) {
-            return status;
-        }
-        if (status == DL_NETWORK) {
-            known = *dl_last_error();
-        } else if (known.status != DL_OK) {
-            dl_fail_again(&known);
-        }
-        status = dl_backoff_sleep(&backoff, deadline, NULL);
-        if (status != DL_OK) {
-            return status == DL_TIMEOUT ? DL_NETWORK : status;
-        }
-    }
+    return dl_fail(DL_NETWORK,
+                   "The client socket has timed out after %lldms while trying to "
+                   "connect to (%s, %u): %s",
+                   (long long)(deadline.limit / DL_MILLISECOND), host, port, why);
 }

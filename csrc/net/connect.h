@@ -32,8 +32,4 @@ dl_status dl_backoff_sleep(dl_backoff *backoff, dl_deadline deadline,
 dl_status dl_socket_connect_once(const char *host, uint16_t port, dl_deadline deadline,
                                  const atomic_bool *cancelled, int *fd);
 
-/* Repeats rounds until one succeeds or the deadline has passed. */
-dl_status dl_socket_connect(const char *host, uint16_t port, dl_deadline deadline,
-                            int *fd);
-
 #endif

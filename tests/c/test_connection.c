@@ -18,7 +18,7 @@ connect_to(fake_server *server)
     int fd;
 
     fake_start(server, 0);
-    CHECK_OK(dl_socket_connect("127.0.0.1", server->port, SOON, &fd));
+    CHECK_OK(dl_socket_connect_once("127.0.0.1", server->port, SOON, NULL, &fd));
     CHECK_OK(dl_connection_new(fd, &connection));
     return connection;
 }

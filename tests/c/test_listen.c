@@ -176,7 +176,7 @@ CHECK_CASE(a_port_is_free_again_at_once)
 
     CHECK_OK(dl_socket_listen("127.0.0.1", reserve_port(), SOON, &listening));
     uint16_t port = dl_socket_port(listening);
-    CHECK_OK(dl_socket_connect("127.0.0.1", port, SOON, &client));
+    CHECK_OK(dl_socket_connect_once("127.0.0.1", port, SOON, NULL, &client));
     int accepted = accept(listening, NULL, NULL);
     CHECK(accepted >= 0);
     close(accepted);

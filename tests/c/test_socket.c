@@ -31,8 +31,8 @@ make_pair(void)
     int listening;
 
     CHECK_OK(dl_socket_listen("127.0.0.1", 0, SOON, &listening));
-    CHECK_OK(
-        dl_socket_connect("127.0.0.1", dl_socket_port(listening), SOON, &made.ours));
+    CHECK_OK(dl_socket_connect_once("127.0.0.1", dl_socket_port(listening), SOON, NULL,
+                                    &made.ours));
     made.theirs = accept4(listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     CHECK(made.theirs >= 0);
     dl_socket_prepare(made.theirs);
