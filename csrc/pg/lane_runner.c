@@ -273,12 +273,13 @@ dl_lane_runner_retire(dl_lane_runner *runner)
 void
 dl_lane_runner_stop(dl_lane_runner *runner)
 {
+    pthread_mutex_lock(&runner->lane->lock);
     if (runner->has_thread && pthread_equal(pthread_self(), runner->thread)) {
         detach(runner);
         runner->is_orphan = true;
+        pthread_mutex_unlock(&runner->lane->lock);
         return;
     }
-    pthread_mutex_lock(&runner->lane->lock);
     runner->is_stopping = true;
     pthread_cond_signal(&runner->wanted);
     pthread_cond_broadcast(&runner->lane->moved);

@@ -647,6 +647,20 @@ CHECK_CASE(a_retired_lane_starts_another_thread_for_another_job)
     dl_lane_fini(&all.lane);
 }
 
+CHECK_CASE(a_lane_may_end_as_its_thread_does)
+{
+    static shared all;
+
+    for (int turn = 0; turn < 20; turn++) {
+        counted_job job;
+        dl_lane_init(&all.lane);
+        submit_with(&all, &job, turn, retire_lane);
+        await_release(&job);
+        dl_lane_fini(&all.lane);
+    }
+    CHECK_EQUAL(all.count, 20);
+}
+
 /* While others retire it again and again. */
 static void
 submit_and_retire(int rank, int size, void *context)
