@@ -9,15 +9,27 @@
  * instead. */
 #define NEAR (500 * DL_MILLISECOND)
 
+static int64_t
+read_clock(clockid_t clock)
+{
+    struct timespec now;
+
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * DL_SECOND + now.tv_nsec;
+}
+
 /* Not the wall clock, which may be set back in the middle of a wait.  thread.c sleeps
  * by the same clock. */
 int64_t
 dl_now(void)
 {
-    struct timespec now;
+    return read_clock(CLOCK_MONOTONIC);
+}
 
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * DL_SECOND + now.tv_nsec;
+int64_t
+dl_wall_clock(void)
+{
+    return read_clock(CLOCK_REALTIME);
 }
 
 dl_deadline

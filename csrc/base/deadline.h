@@ -24,6 +24,9 @@ typedef struct dl_deadline {
 /* Returns the monotonic clock's time in nanoseconds. */
 int64_t dl_now(void);
 
+/* Returns the time in nanoseconds since 1970, for what is read on other hosts. */
+int64_t dl_wall_clock(void);
+
 /* Returns the deadline `limit` nanoseconds from now.  A negative limit never passes; 0
  * has passed already, so that a call checks once and does not wait. */
 dl_deadline dl_deadline_after(int64_t limit);

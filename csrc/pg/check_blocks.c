@@ -166,31 +166,31 @@ check_sides(const dl_group *group, const side *inputs, const side *outputs,
     return check_apart(group, inputs, outputs, fingerprint);
 }
 
-static bool
-is_even(const side *blocks)
+/* Returns the first block of another size than block 0, or 0 if there is none. */
+static int
+find_uneven(const side *blocks)
 {
     for (int i = 1; i < blocks->count; i++) {
         if (blocks->tensors[i].count != blocks->tensors[0].count) {
-            return false;
+            return i;
         }
     }
-    return true;
+    return 0;
 }
 
 static dl_status
 check_even(const side *blocks, const dl_fingerprint *fingerprint)
 {
-    for (int i = 1; i < blocks->count; i++) {
-        if (blocks->tensors[i].count != blocks->tensors[0].count) {
-            return dl_fail(DL_INVALID,
-                           "%s: %s %d has %zu elements, %s 0 has %zu; blocks of "
-                           "different sizes are for %s_v",
-                           dl_op_type_name(fingerprint->op), blocks->name, i,
-                           blocks->tensors[i].count, blocks->name,
-                           blocks->tensors[0].count, dl_op_type_name(fingerprint->op));
-        }
-    }
-    return DL_OK;
+    int uneven = find_uneven(blocks);
+
+    return uneven == 0
+               ? DL_OK
+               : dl_fail(DL_INVALID,
+                         "%s: %s %d has %zu elements, %s 0 has %zu; blocks of "
+                         "different sizes are for %s_v",
+                         dl_op_type_name(fingerprint->op), blocks->name, uneven,
+                         blocks->tensors[uneven].count, blocks->name,
+                         blocks->tensors[0].count, dl_op_type_name(fingerprint->op));
 }
 
 /* Returns a tensor that stands for all blocks, for operations in which every rank
@@ -205,7 +205,7 @@ whole_of_blocks(const side *blocks, dl_op_type uneven, dl_op_type coalesced,
     if (all.pieces != NULL) {
         fingerprint->op = (uint8_t)coalesced;
         fingerprint->root = dl_fingerprint_of_blocks(blocks->tensors, blocks->count);
-    } else if (!is_even(blocks)) {
+    } else if (find_uneven(blocks) != 0) {
         fingerprint->op = (uint8_t)uneven;
         fingerprint->root = dl_fingerprint_of_blocks(blocks->tensors, blocks->count);
         for (int i = 1; i < blocks->count; i++) {

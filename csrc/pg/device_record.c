@@ -15,12 +15,6 @@ typedef struct ending {
     dl_record *records[];
 } ending;
 
-static bool
-is_message(const dl_device_item *item)
-{
-    return item->op == DL_SEND || item->op == DL_RECV || item->op == DL_RECV_ANY;
-}
-
 static dl_record *
 post(const dl_device_side *self, const dl_device_item *item, dl_deadline deadline)
 {
@@ -35,7 +29,7 @@ dl_device_record_queue(dl_device_side *self, dl_device_item *item, dl_deadline d
     char site[DL_CALL_SITE_TEXT_SIZE];
 
     item->call_site = NULL;
-    item->record = is_message(item)
+    item->record = dl_op_type_is_message((uint8_t)item->op)
                        ? post(self, item, deadline)
                        : dl_recorder_queue(&self->seat, &item->fingerprint, deadline);
     if (!self->is_detailed) {
@@ -63,7 +57,7 @@ dl_device_record_start(dl_device_side *self, dl_device_item *items,
 {
     for (size_t i = 0; i < call->count; i++) {
         dl_device_item *item = &items[i];
-        if (!is_message(item)) {
+        if (!dl_op_type_is_message((uint8_t)item->op)) {
             item->sequence = ++self->sequence;
             item->record =
                 dl_recorder_start(&self->seat, item->record, &item->fingerprint,

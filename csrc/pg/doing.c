@@ -46,7 +46,7 @@ open_snapshot(dl_bytes snapshot, dl_recording_header *header, dl_recording *tabl
 static uint8_t
 state_of(const dl_plain_record *record)
 {
-    return (uint8_t)(record->what >> 24 & 0xf);
+    return dl_record_state(record->what);
 }
 
 static bool
@@ -115,10 +115,10 @@ dl_doing_read(dl_bytes snapshot, dl_doing *doing)
     doing->span = dl_now() - time_of(&best);
     doing->sequence = best.sequence;
     doing->count = best.count;
-    doing->root = (uint32_t)(best.what >> 32);
-    doing->op = (uint8_t)best.what;
-    doing->dtype = (uint8_t)(best.what >> 8);
-    doing->reduce_op = (uint8_t)(best.what >> 16);
+    doing->root = dl_record_root(best.what);
+    doing->op = dl_record_op(best.what);
+    doing->dtype = dl_record_dtype(best.what);
+    doing->reduce_op = dl_record_reduce_op(best.what);
     copy_name(&tables, header.group_count, (uint32_t)best.place, doing->group);
     uint64_t site = best.place >> 32;
     if (site > 0 && site <= header.site_count) {

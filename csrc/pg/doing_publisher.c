@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/deadline.h"
 #include "base/thread.h"
@@ -56,15 +55,6 @@ prepare(void)
 {
     dl_condition_init(&moved);
     pthread_atfork(NULL, NULL, forget_parent);
-}
-
-int64_t
-dl_wall_clock(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * DL_SECOND + now.tv_nsec;
 }
 
 static dl_bytes
@@ -200,12 +190,8 @@ dl_doing_note_get(dl_store *store, int rank, dl_doing_note *note)
     dl_buffer value = {0};
     char text[KEY_SIZE];
     dl_bytes key = key_of(rank, text);
-    bool exists = false;
 
-    dl_status status = dl_store_check(store, &key, 1, &exists, deadline);
-    if (status == DL_OK && exists) {
-        status = dl_store_get(store, key, &value, deadline);
-    }
+    dl_status status = dl_store_get_if_set(store, key, &value, deadline);
     bool is_note = status == DL_OK && value.size == sizeof *note;
     if (is_note) {
         memcpy(note, value.data, sizeof *note);

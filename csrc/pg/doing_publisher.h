@@ -31,7 +31,4 @@ void dl_doing_publisher_wake(void);
  * does not answer. */
 bool dl_doing_note_get(dl_store *store, int rank, dl_doing_note *note);
 
-/* Returns the time in nanoseconds since 1970, by which notes are dated. */
-int64_t dl_wall_clock(void);
-
 #endif

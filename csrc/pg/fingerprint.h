@@ -42,6 +42,12 @@ typedef enum dl_op_type {
     DL_OP_TYPE_COUNT = 41,
 } dl_op_type;
 
+static inline bool
+dl_op_type_is_message(uint8_t op)
+{
+    return op == DL_SEND || op == DL_RECV || op == DL_RECV_ANY;
+}
+
 typedef struct dl_fingerprint {
     uint32_t count_low; /* these two: elements, of one block if all are equal */
     uint16_t count_high;

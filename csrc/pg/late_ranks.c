@@ -78,7 +78,7 @@ ask(late_list *self, late_rank *late, const dl_wait_state *state, dl_store *stor
         take_old(late, &note.doing, note.written);
         late->is_here = !self->is_message && strcmp(note.doing.group, self->group) == 0
                         && note.doing.sequence >= self->sequence
-                        && !dl_wait_is_message(note.doing.op);
+                        && !dl_op_type_is_message(note.doing.op);
     }
 }
 
@@ -91,7 +91,7 @@ dl_late_ranks_describe(const dl_wait_state *const *states, int size, dl_store *s
     late_list late = {
         .group = states[rank]->groups[own->group].name,
         .sequence = own->sequence,
-        .is_message = dl_wait_is_message(own->op),
+        .is_message = dl_op_type_is_message(own->op),
         .count = dl_wait_late_find(states, size, rank, row, ranks, LATE_RANKS),
     };
     int told = 0;

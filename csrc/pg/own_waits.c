@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "pg/blocked_threads.h"
-#include "pg/doing_publisher.h"
 #include "pg/group_state.h"
 #include "pg/recorder_state.h"
 
@@ -93,7 +92,7 @@ read_record(const dl_own_waits *self, const dl_record *record, dl_plain_record *
     if (!dl_row_read(&record->version, row, DL_ROW_WORDS(*row))) {
         return false;
     }
-    uint64_t state = row->what >> 24 & 0xf;
+    uint8_t state = dl_record_state(row->what);
     int at = find_serial(self, (uint32_t)row->place);
     *group = (uint32_t)at;
     return (state == DL_RECORD_QUEUED || state == DL_RECORD_RUNNING) && at >= 0;
@@ -134,12 +133,12 @@ fill_row(const dl_own_waits *self, const dl_blocked_thread *thread,
     row->count = from->count;
     row->waited = dl_now() - (from->queued != 0 ? from->queued : from->started);
     row->sequence = from->sequence;
-    row->root = (uint32_t)(from->what >> 32);
-    row->op = (uint8_t)from->what;
-    row->dtype = (uint8_t)(from->what >> 8);
-    row->reduce_op = (uint8_t)(from->what >> 16);
+    row->root = dl_record_root(from->what);
+    row->op = dl_record_op(from->what);
+    row->dtype = dl_record_dtype(from->what);
+    row->reduce_op = dl_record_reduce_op(from->what);
     row->awaited = thread->awaited;
-    if (dl_wait_is_message(row->op)) {
+    if (dl_op_type_is_message(row->op)) {
         add_peers(group, row);
     }
     for (uint32_t i = 0; i < row->awaited.count; i++) {
@@ -194,10 +193,10 @@ add_records_locked(dl_own_waits *self)
         if (!read_record(self, record, &from, &group)) {
             continue;
         }
-        uint8_t op = (uint8_t)from.what;
-        if (!dl_wait_is_message(op)) {
+        uint8_t op = dl_record_op(from.what);
+        if (!dl_op_type_is_message(op)) {
             dl_wait_group *row = &own->groups[group];
-            bool is_queued = (from.what >> 24 & 0xf) == DL_RECORD_QUEUED;
+            bool is_queued = dl_record_state(from.what) == DL_RECORD_QUEUED;
             row->queued += is_queued ? 1 : 0;
             row->running = is_queued ? row->running : DL_WAIT_UNKNOWN;
             for (uint32_t i = 0; !is_queued && i < own->row_count; i++) {
@@ -213,7 +212,7 @@ add_records_locked(dl_own_waits *self)
             .peer = op == DL_RECV_ANY
                         ? -1
                         : global_rank(find_group_locked(self->serials[group]),
-                                      (int)(from.what >> 32)),
+                                      (int)dl_record_root(from.what)),
             .group = group,
             .op = op,
         };

@@ -9,10 +9,6 @@
 /* Rows inspected for a free one before an operation is left unrecorded. */
 #define LOOKS 256
 
-#define STATE_SHIFT 24
-#define STATUS_SHIFT 28
-#define STATE_MASK UINT64_C(0xf)
-
 _Thread_local uint32_t dl_recorder_site;
 
 static atomic_bool has_failure;
@@ -25,12 +21,6 @@ typedef struct entry {
     uint64_t state;
 } entry;
 
-static uint64_t
-state_of(uint64_t what)
-{
-    return what >> STATE_SHIFT & STATE_MASK;
-}
-
 /* Takes a free row, which nobody else writes to then: its version is odd. */
 static dl_record *
 take_row(dl_recorder *self)
@@ -40,8 +30,8 @@ take_row(dl_recorder *self)
     for (uint32_t end = at + LOOKS; at != end; at++) {
         dl_record *record = &self->tables.records[at & self->mask];
         uint64_t version = atomic_load_explicit(&record->version, memory_order_acquire);
-        uint64_t state =
-            state_of(atomic_load_explicit(&record->what, memory_order_relaxed));
+        uint8_t state =
+            dl_record_state(atomic_load_explicit(&record->what, memory_order_relaxed));
         if (version % 2 == 1 || state == DL_RECORD_QUEUED
             || state == DL_RECORD_RUNNING) {
             continue;
@@ -84,7 +74,8 @@ record_new(const dl_seat *seat, const dl_fingerprint *what, const entry *entry)
     }
     uint64_t packed = what->op | (uint64_t)what->dtype << 8
                       | (uint64_t)dl_fingerprint_reduce_op(what) << 16
-                      | entry->state << STATE_SHIFT | (uint64_t)what->root << 32;
+                      | entry->state << DL_RECORD_STATE_SHIFT
+                      | (uint64_t)what->root << 32;
     uint64_t place = (seat->serial & UINT32_MAX) | (uint64_t)dl_recorder_site << 32;
     atomic_store_explicit(&record->queued, entry->queued, memory_order_release);
     atomic_store_explicit(&record->started, entry->started, memory_order_release);
@@ -125,9 +116,9 @@ static void
 start_queued(dl_record *record, uint64_t sequence)
 {
     uint64_t what = atomic_load_explicit(&record->what, memory_order_relaxed);
-    uint64_t state = STATE_MASK << STATE_SHIFT;
+    uint64_t state = DL_RECORD_STATE_MASK << DL_RECORD_STATE_SHIFT;
 
-    what = (what & ~state) | (uint64_t)DL_RECORD_RUNNING << STATE_SHIFT;
+    what = (what & ~state) | (uint64_t)DL_RECORD_RUNNING << DL_RECORD_STATE_SHIFT;
     open_row(record);
     atomic_store_explicit(&record->started, dl_now(), memory_order_release);
     atomic_store_explicit(&record->sequence, (int64_t)sequence, memory_order_release);
@@ -171,8 +162,8 @@ end_at(dl_record *record, dl_status status, int64_t now)
 {
     uint64_t what = atomic_load_explicit(&record->what, memory_order_relaxed);
 
-    what |= (uint64_t)DL_RECORD_ENDED << STATE_SHIFT;
-    what |= ((uint64_t)status & STATE_MASK) << STATUS_SHIFT;
+    what |= (uint64_t)DL_RECORD_ENDED << DL_RECORD_STATE_SHIFT;
+    what |= ((uint64_t)status & DL_RECORD_STATE_MASK) << DL_RECORD_STATUS_SHIFT;
     open_row(record);
     atomic_store_explicit(&record->ended, now, memory_order_release);
     atomic_store_explicit(&record->what, what, memory_order_release);

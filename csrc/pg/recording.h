@@ -59,6 +59,41 @@ typedef struct dl_record {
     _Atomic uint64_t what;
 } dl_record;
 
+/* The parts of `what`. */
+#define DL_RECORD_STATE_SHIFT 24
+#define DL_RECORD_STATUS_SHIFT 28
+#define DL_RECORD_STATE_MASK UINT64_C(0xf)
+
+static inline uint8_t
+dl_record_state(uint64_t what)
+{
+    return (uint8_t)(what >> DL_RECORD_STATE_SHIFT & DL_RECORD_STATE_MASK);
+}
+
+static inline uint8_t
+dl_record_op(uint64_t what)
+{
+    return (uint8_t)what;
+}
+
+static inline uint8_t
+dl_record_dtype(uint64_t what)
+{
+    return (uint8_t)(what >> 8);
+}
+
+static inline uint8_t
+dl_record_reduce_op(uint64_t what)
+{
+    return (uint8_t)(what >> 16);
+}
+
+static inline uint32_t
+dl_record_root(uint64_t what)
+{
+    return (uint32_t)(what >> 32);
+}
+
 typedef struct dl_recorded_group {
     _Atomic uint64_t version;
     /* counts this process's groups from 1; 0: an empty row */

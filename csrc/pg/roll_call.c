@@ -36,14 +36,10 @@ dl_roll_call_say(const dl_roll_call *self, uint64_t number, const char *words,
 dl_status
 dl_roll_call_peek(const dl_roll_call *self, uint64_t number, int rank, dl_buffer *words)
 {
-    dl_deadline answer = dl_deadline_after(ANSWER_LIMIT);
-    bool exists = false;
     char name[DL_RANK_KEY_SIZE];
-    dl_bytes asked = make_key(self, number, rank, name);
 
-    dl_buffer_clear(words);
-    DL_TRY(dl_store_check(self->store, &asked, 1, &exists, answer));
-    return exists ? dl_store_get(self->store, asked, words, answer) : DL_OK;
+    return dl_store_get_if_set(self->store, make_key(self, number, rank, name), words,
+                               dl_deadline_after(ANSWER_LIMIT));
 }
 
 /* Reads the words of all ranks that have come meanwhile. */

@@ -61,12 +61,8 @@ dl_wait_exchange_withdraw(dl_wait_exchange *self)
 static dl_status
 read_key(const dl_wait_exchange *self, dl_bytes key, dl_buffer *value)
 {
-    dl_deadline deadline = dl_deadline_after(ANSWER_LIMIT);
-    bool exists = false;
-
-    dl_buffer_clear(value);
-    DL_TRY(dl_store_check(self->store, &key, 1, &exists, deadline));
-    return exists ? dl_store_get(self->store, key, value, deadline) : DL_OK;
+    return dl_store_get_if_set(self->store, key, value,
+                               dl_deadline_after(ANSWER_LIMIT));
 }
 
 static dl_status

@@ -226,7 +226,7 @@ static void
 find_targets(const graph *self, target at, target_list *targets)
 {
     targets->count = 0;
-    if (dl_wait_is_message(row_of(self, at)->op)) {
+    if (dl_op_type_is_message(row_of(self, at)->op)) {
         find_message_targets(self, at, targets);
     } else {
         find_collective_targets(self, at, targets);
@@ -245,7 +245,7 @@ is_late(const graph *self, const dl_wait_row *row, const char *name, uint32_t aw
     if (group < 0) {
         return rank >= 0 && rank < self->size;
     }
-    return dl_wait_is_message(row->op)
+    return dl_op_type_is_message(row->op)
            || there->groups[group].begun < (uint64_t)row->sequence;
 }
 
@@ -266,7 +266,7 @@ dl_wait_late_find(const dl_wait_state *const *states, int size, int rank, int ro
         for (uint32_t j = 0; j < at->awaited.count; j++) {
             if (is_late(&self, at, name, j)) {
                 add_target(&found, at->awaited.ranks[j], -1);
-            } else if (!dl_wait_is_message(at->op)) {
+            } else if (!dl_op_type_is_message(at->op)) {
                 follow(&self, at, name, j, &same, &others);
             }
         }

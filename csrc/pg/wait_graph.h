@@ -78,13 +78,6 @@ typedef struct dl_wait_row {
     char site[DL_DOING_SITE_SIZE]; /* "train.py:48 in step" */
 } dl_wait_row;
 
-/* Returns true if `op` is a message. */
-static inline bool
-dl_wait_is_message(uint8_t op)
-{
-    return op == DL_SEND || op == DL_RECV || op == DL_RECV_ANY;
-}
-
 /* Values of dl_wait_group.running that are no row: no operation runs, or one that
  * nobody waits for. */
 #define DL_WAIT_IDLE (-1)

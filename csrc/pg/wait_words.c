@@ -38,7 +38,7 @@ append_call(picture *self, const call *call)
                        call->peer, call->what.root);
     }
     dl_text_append(self->text, self->room, &self->size, "%s%" PRId64,
-                   dl_wait_is_message(call->what.op) ? " with tag " : " #",
+                   dl_op_type_is_message(call->what.op) ? " with tag " : " #",
                    call->sequence);
     dl_text_append(self->text, self->room, &self->size, " in group %s", call->group);
     if (call->site[0] != '\0') {

@@ -165,6 +165,18 @@ dl_store_check(dl_store *store, const dl_bytes *keys, size_t count, bool *exist,
     return dl_store_execute_truth(store, &request, exist, deadline);
 }
 
+/* Reads the key; the value is empty if the key does not exist. */
+static inline dl_status
+dl_store_get_if_set(dl_store *store, dl_bytes key, dl_buffer *value,
+                    dl_deadline deadline)
+{
+    bool exists = false;
+
+    dl_buffer_clear(value);
+    DL_TRY(dl_store_check(store, &key, 1, &exists, deadline));
+    return exists ? dl_store_get(store, key, value, deadline) : DL_OK;
+}
+
 static inline dl_status
 dl_store_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline deadline)
 {
