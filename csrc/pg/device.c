@@ -41,8 +41,8 @@ dl_device_serve(dl_group *group, const char *name, const dl_device_options *opti
         made->make = backends[i].make;
         made->options = *options;
         made->is_detailed = dl_debug_level_get() == DL_DEBUG_DETAIL;
-        dl_recorder_join(&made->seat, group->name, made->name,
-                         (uint32_t)group->rank | (uint64_t)group->size << 32);
+        dl_recorder_join(&made->seat, group->name, made->name, group->rank,
+                         group->size);
         dl_lane_init(&made->lane);
         group->device = made;
         return DL_OK;

@@ -252,8 +252,8 @@ dl_group_new(const dl_group_options *options, dl_store *store, dl_group **group)
     made->name = strdup(options->name);
     made->backend_name = strdup(options->backend);
     made->store = store == NULL ? NULL : dl_store_ref(store);
-    dl_recorder_join(&made->seat, options->name, options->backend,
-                     (uint32_t)options->rank | (uint64_t)options->size << 32);
+    dl_recorder_join(&made->seat, options->name, options->backend, options->rank,
+                     options->size);
     dl_status status;
     if (made->name == NULL || made->backend_name == NULL) {
         status = dl_fail_no_memory();

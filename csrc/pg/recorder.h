@@ -29,8 +29,8 @@ extern _Thread_local uint32_t dl_recorder_site;
 
 /* Gives the group a row.  The first call in a process, or in a forked child,
  * makes the recording. */
-void dl_recorder_join(dl_seat *seat, const char *name, const char *backend,
-                      uint64_t rank_and_size);
+void dl_recorder_join(dl_seat *seat, const char *name, const char *backend, int rank,
+                      int size);
 /* Releases the row of a group that is closed.  Its operations may still end. */
 void dl_recorder_leave(const dl_seat *seat);
 
@@ -83,8 +83,8 @@ uint32_t dl_recorder_add_site(const char *file, const char *function, int line);
 /* Returns true once this process has made a recording. */
 bool dl_recorder_is_on(void);
 
-/* Returns the path of the recording, or "" if it is in no file or there is none. */
-const char *dl_recorder_path(void);
+/* Writes the path of the recording, or "" if it is in no file or there is none. */
+void dl_recorder_path(char path[PATH_MAX]);
 
 /* Takes a snapshot; it is empty if there is no recording. */
 dl_status dl_recorder_snapshot(dl_buffer *copy);

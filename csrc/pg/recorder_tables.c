@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/thread.h"
@@ -29,7 +28,7 @@ static dl_recording_header header;
 static uint32_t generation; /* fork generation of the process that made it */
 static bool is_made;
 static dl_job_folder folder;
-static char path[PATH_MAX];
+static char own_path[PATH_MAX];
 static uint64_t last_serial;
 /* read without the lock */
 static atomic_bool is_on;
@@ -91,15 +90,6 @@ put_command(char *text, size_t size)
     }
 }
 
-static int64_t
-wall_clock(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec * DL_SECOND + now.tv_nsec;
-}
-
 static void
 name_job_locked(const char *job)
 {
@@ -146,19 +136,19 @@ make_locked(const char *job)
     generation = dl_fork_generation();
     last_serial = 0;
     folder = (dl_job_folder){0};
-    path[0] = '\0';
+    own_path[0] = '\0';
     name_job_locked(job);
     if (header.record_count == 0) {
         return;
     }
-    header.to_wall_clock = wall_clock() - header.created;
+    header.to_wall_clock = dl_wall_clock() - header.created;
     dl_recording_identify(&header);
     put_command(header.command, sizeof header.command);
     void *memory = dl_recording_create(&header, dl_recording_size(&header), &folder);
     if (memory == NULL) {
         return;
     }
-    dl_recording_path(&folder, &header, path);
+    dl_recording_path(&folder, &header, own_path);
     recorder.tables = dl_recording_at(memory, &header);
     recorder.mask = (uint32_t)header.record_count - 1;
     is_made = true;
@@ -212,10 +202,11 @@ sit_locked(dl_seat *seat, dl_plain_group *group)
 }
 
 void
-dl_recorder_join(dl_seat *seat, const char *name, const char *backend,
-                 uint64_t rank_and_size)
+dl_recorder_join(dl_seat *seat, const char *name, const char *backend, int rank,
+                 int size)
 {
-    dl_plain_group group = {.members = rank_and_size, .is_open = 1};
+    dl_plain_group group = {.members = (uint32_t)rank | (uint64_t)size << 32,
+                            .is_open = 1};
 
     snprintf(group.name, sizeof group.name, "%s", name);
     snprintf(group.backend, sizeof group.backend, "%s", backend);
@@ -246,7 +237,7 @@ dl_recorder_identify(const char *job, int rank, int size)
     if (strncmp(header.job, job, sizeof header.job - 1) != 0) {
         name_job_locked(job);
         dl_recording_move(&header, &folder);
-        dl_recording_path(&folder, &header, path);
+        dl_recording_path(&folder, &header, own_path);
     }
     header.rank = rank;
     header.size = size;
@@ -350,10 +341,12 @@ dl_recorder_is_on(void)
     return atomic_load_explicit(&is_on, memory_order_relaxed);
 }
 
-const char *
-dl_recorder_path(void)
+void
+dl_recorder_path(char path[PATH_MAX])
 {
-    return path;
+    pthread_mutex_lock(&lock);
+    strcpy(path, own_path);
+    pthread_mutex_unlock(&lock);
 }
 
 dl_status

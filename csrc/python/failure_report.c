@@ -86,9 +86,11 @@ static void
 see_ranks(seen_ranks *self, bool sees_all)
 {
     dl_buffer *own = atomic_exchange(&own_snapshot, NULL);
+    char path[PATH_MAX];
 
-    if (own != NULL && own->size != 0
-        && add_rank(self, dl_recorder_path(), dl_buffer_bytes(own)) && sees_all) {
+    dl_recorder_path(path);
+    if (own != NULL && own->size != 0 && add_rank(self, path, dl_buffer_bytes(own))
+        && sees_all) {
         dl_recorder_visit_job(add_rank, self);
     }
     drop_own(own);

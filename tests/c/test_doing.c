@@ -8,7 +8,7 @@ join(const char *name)
 {
     dl_seat seat = {0};
 
-    dl_recorder_join(&seat, name, "cpu", 1 | UINT64_C(4) << 32);
+    dl_recorder_join(&seat, name, "cpu", 1, 4);
     return seat;
 }
 

@@ -41,8 +41,17 @@ join(const char *name)
 {
     dl_seat seat = {0};
 
-    dl_recorder_join(&seat, name, "cpu", 1 | UINT64_C(4) << 32);
+    dl_recorder_join(&seat, name, "cpu", 1, 4);
     return seat;
+}
+
+static const char *
+path_of_own(void)
+{
+    static char path[PATH_MAX];
+
+    dl_recorder_path(path);
+    return path;
 }
 
 static const dl_fingerprint sum = {
@@ -148,7 +157,7 @@ CHECK_CASE(zero_rows_turn_it_off)
     CHECK(seat.row == NULL && !dl_recorder_is_on());
     CHECK(start(&seat, 1) == NULL);
     CHECK_EQUAL(dl_recorder_add_site("x.py", "f", 1), 0);
-    CHECK_TEXT(dl_recorder_path(), "");
+    CHECK_TEXT(path_of_own(), "");
     CHECK_OK(dl_recorder_snapshot(&copy));
     CHECK_EQUAL(copy.size, 0);
     dl_buffer_fini(&copy);
@@ -199,7 +208,7 @@ open_file(void **memory)
 {
     dl_recording_header header;
     struct stat found;
-    int fd = open(dl_recorder_path(), O_RDONLY);
+    int fd = open(path_of_own(), O_RDONLY);
 
     CHECK(fd >= 0 && fstat(fd, &found) == 0);
     CHECK_EQUAL(found.st_mode & 0777, 0600);
@@ -227,7 +236,7 @@ CHECK_CASE(others_find_the_file)
     CHECK_EQUAL(header.size, 4);
     CHECK_TEXT(header.job, "a job");
     CHECK_CONTAINS(header.command, "recorder");
-    CHECK_CONTAINS(dl_recorder_path(), "/job-a_job/");
+    CHECK_CONTAINS(path_of_own(), "/job-a_job/");
 }
 
 CHECK_CASE(a_forked_child_makes_its_own)
@@ -237,12 +246,12 @@ CHECK_CASE(a_forked_child_makes_its_own)
     char path[PATH_MAX];
     int status;
 
-    strcpy(path, dl_recorder_path());
+    strcpy(path, path_of_own());
     pid_t child = fork();
     if (child == 0) {
         join("0");
-        exit(strcmp(path, dl_recorder_path()) == 0 || access(path, F_OK) != 0
-             || access(dl_recorder_path(), F_OK) != 0);
+        exit(strcmp(path, path_of_own()) == 0 || access(path, F_OK) != 0
+             || access(path_of_own(), F_OK) != 0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
     CHECK(access(path, F_OK) == 0 && seat.row != NULL);
@@ -428,12 +437,12 @@ CHECK_CASE(a_job_reads_no_other)
     member other = start_member("two", 0);
     member peer = start_member("one", 1);
     join("before the job is known");
-    CHECK_CONTAINS(dl_recorder_path(), "/process-");
+    CHECK_CONTAINS(path_of_own(), "/process-");
     dl_recorder_visit_job(note_path, paths);
     CHECK_TEXT(paths, "");
     dl_recorder_identify("one", 0, 2);
-    CHECK_CONTAINS(dl_recorder_path(), "/job-one/");
-    CHECK(access(dl_recorder_path(), F_OK) == 0);
+    CHECK_CONTAINS(path_of_own(), "/job-one/");
+    CHECK(access(path_of_own(), F_OK) == 0);
     dl_recorder_visit_job(note_path, paths);
     snprintf(name, sizeof name, "-%d-", (int)peer.pid);
     CHECK_CONTAINS(paths, name);
@@ -458,7 +467,7 @@ check_told(const char *text)
     CHECK(read(ends[0], told, sizeof told - 1) >= 0);
     CHECK(strstr(told, text) != NULL);
     CHECK(seat.row != NULL);
-    CHECK_TEXT(dl_recorder_path(), "");
+    CHECK_TEXT(path_of_own(), "");
 }
 
 CHECK_CASE(a_folder_of_others_is_not_used)
