@@ -185,12 +185,12 @@ run_watch(void *unused)
 static bool
 start_locked(void)
 {
-    dl_error error = *dl_last_error();
     pthread_t thread;
 
     if (queue.has_threads) {
         return true;
     }
+    dl_error error = *dl_last_error();
     if (dl_thread_start(&thread, run_reader, NULL) != DL_OK) {
         (void)dl_fail_again(&error);
         return false;
