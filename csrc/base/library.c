@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 /* RTLD_NOW resolves every symbol: a missing one fails here, not in the middle of a
  * call. */
 #define OPEN_FLAGS (RTLD_NOW | RTLD_LOCAL)
@@ -171,10 +173,8 @@ list_names(char *text, size_t size, const char *const *names)
 {
     size_t used = strlen(text);
 
-    for (; names != NULL && *names != NULL && used < size; names++) {
-        int put =
-            snprintf(text + used, size - used, "%s%s", used == 0 ? "" : ", ", *names);
-        used += put > 0 ? (size_t)put : 0;
+    for (; names != NULL && *names != NULL; names++) {
+        dl_text_append(text, size, &used, "%s%s", used == 0 ? "" : ", ", *names);
     }
 }
 

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "base/interrupt.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "net/address.h"
 #include "net/interface.h"
@@ -248,12 +249,11 @@ list_errors(const dl_round *round, char *text, size_t size)
     size_t used = 0;
 
     text[0] = '\0';
-    for (size_t i = 0; i < round->count && used < size; i++) {
+    for (size_t i = 0; i < round->count; i++) {
         int error = round->errors[i] == 0 ? ETIMEDOUT : round->errors[i];
         dl_address_text(&round->addresses[i], address);
-        used += (size_t)snprintf(
-            text + used, size - used, "%s%s%s %s (errno %d)", i == 0 ? "" : ", ",
-            address,
+        dl_text_append(
+            text, size, &used, "%s%s%s %s (errno %d)", i == 0 ? "" : ", ", address,
             dl_address_is_loopback(&round->addresses[i]) ? " on this host itself" : "",
             strerror(error), error);
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "net/socket.h"
 
 /* Room for "fd00:1234:5678:9abc:def0:1234:5678:9abc/128", or a name. */
@@ -235,12 +236,12 @@ describe(const dl_interface_choice *choice, char *text, size_t size)
     size_t used = 0;
 
     snprintf(text, size, "none with an address");
-    for (size_t i = 0; i < choice->count && used < size; i++) {
+    for (size_t i = 0; i < choice->count; i++) {
         char host[INET6_ADDRSTRLEN] = "?";
         raw bytes = raw_of(&choice->interfaces[i].address);
         inet_ntop(bytes.size == 32 ? AF_INET : AF_INET6, bytes.data, host, sizeof host);
-        used += (size_t)snprintf(text + used, size - used, "%s%s %s",
-                                 i == 0 ? "" : ", ", choice->interfaces[i].name, host);
+        dl_text_append(text, size, &used, "%s%s %s", i == 0 ? "" : ", ",
+                       choice->interfaces[i].name, host);
     }
 }
 
