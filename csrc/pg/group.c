@@ -349,12 +349,6 @@ dl_group_backend(const dl_group *group)
     return group->backend_name;
 }
 
-dl_store *
-dl_group_store(const dl_group *group)
-{
-    return group->store;
-}
-
 int64_t
 dl_group_timeout(const dl_group *group)
 {

@@ -54,7 +54,6 @@ int dl_group_rank(const dl_group *group);
 int dl_group_size(const dl_group *group);
 const char *dl_group_name(const dl_group *group);
 const char *dl_group_backend(const dl_group *group);
-dl_store *dl_group_store(const dl_group *group); /* borrowed */
 int64_t dl_group_timeout(const dl_group *group);
 void dl_group_set_timeout(dl_group *group, int64_t timeout);
 /* The group's timeout as a deadline that starts now. */

@@ -180,13 +180,13 @@ count(const barrier *self, dl_buffer *words, dl_buffer *held)
 static dl_status
 count_arrivals(const barrier *self, dl_buffer *held)
 {
-    dl_buffer *words = dl_roll_call_words_new(&self->arrivals);
+    dl_buffer *words = dl_rank_values_new(self->arrivals.size);
 
     if (words == NULL) {
         return DL_NO_MEMORY;
     }
     dl_status status = count(self, words, held);
-    dl_roll_call_words_free(&self->arrivals, words);
+    dl_rank_values_free(words, self->arrivals.size);
     return status;
 }
 

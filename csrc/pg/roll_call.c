@@ -179,15 +179,3 @@ dl_roll_call_list(const dl_roll_call *self, const dl_buffer *words, bool is_abse
     }
     dl_rank_list_end(list);
 }
-
-dl_buffer *
-dl_roll_call_words_new(const dl_roll_call *self)
-{
-    return dl_rank_values_new(self->size);
-}
-
-void
-dl_roll_call_words_free(const dl_roll_call *self, dl_buffer *words)
-{
-    dl_rank_values_free(words, self->size);
-}

@@ -48,9 +48,4 @@ void dl_roll_call_forget(const dl_roll_call *self, uint64_t number);
 void dl_roll_call_list(const dl_roll_call *self, const dl_buffer *words, bool is_absent,
                        dl_rank_list *list);
 
-/* dl_roll_call_words_new() returns `size` zeroed buffers, or NULL with the thread's
- * error set. */
-dl_buffer *dl_roll_call_words_new(const dl_roll_call *self);
-void dl_roll_call_words_free(const dl_roll_call *self, dl_buffer *words);
-
 #endif

@@ -48,7 +48,6 @@ CHECK_CASE(a_group_knows_what_it_was_told)
     CHECK_TEXT(dl_group_name(group), "g1");
     CHECK_TEXT(dl_group_backend(group), "gloo");
     CHECK(dl_group_rank(group) == 0 && dl_group_size(group) == 1);
-    CHECK(dl_group_store(group) == store);
     CHECK_EQUAL(dl_group_timeout(group), 7 * DL_SECOND);
     dl_group_set_timeout(group, -1);
     CHECK_EQUAL(dl_group_deadline(group).at, INT64_MAX);

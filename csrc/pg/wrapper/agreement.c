@@ -109,7 +109,7 @@ dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const void *args
     if (self->options.size == 1) {
         return DL_OK;
     }
-    dl_buffer *words = dl_roll_call_words_new(&self->roll);
+    dl_buffer *words = dl_rank_values_new(self->roll.size);
     if (words == NULL) {
         return DL_NO_MEMORY;
     }
@@ -123,6 +123,6 @@ dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const void *args
     if (status == DL_OK) {
         status = hear(self, op, words);
     }
-    dl_roll_call_words_free(&self->roll, words);
+    dl_rank_values_free(words, self->roll.size);
     return status;
 }
