@@ -8,6 +8,7 @@ from typing import NewType
 
 from . import _C
 from ._C import (
+    DistBackendError,
     PrefixStore,
     ProcessGroup,
     Work,
@@ -15,6 +16,7 @@ from ._C import (
     reduce_scatter_single,
 )
 from .constants import default_pg_timeout
+from .lifecycle import _limit_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -95,6 +97,12 @@ class FutureWork(Work):
 
     def wait(self, timeout: timedelta | float | None = None) -> Literal[True]:
         """True once the future has a value; raises its exception."""
+        seconds = 0.0 if timeout is None else _limit_of(timeout).total_seconds()
+        if seconds > 0 and not _ends_within(self._future, seconds):
+            raise DistBackendError(
+                f"waiting for a future timed out after {round(seconds * 1000)}ms; it "
+                "has not ended"
+            )
         self._future.wait()
         return True
 
@@ -123,6 +131,14 @@ class FutureWork(Work):
     def get_future(self) -> Future:
         """The future."""
         return self._future
+
+
+def _ends_within(future: Future, seconds: float) -> bool:
+    from threading import TIMEOUT_MAX, Event
+
+    has_ended = Event()
+    future.add_done_callback(lambda _: has_ended.set())
+    return has_ended.wait(min(seconds, TIMEOUT_MAX))
 
 
 def _create_work_from_future(future: Future) -> FutureWork:

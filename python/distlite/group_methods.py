@@ -10,6 +10,7 @@ that it is meant.
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 
 from . import _C
@@ -51,8 +52,12 @@ class CoalescedWork(Work):
     def wait(self, timeout: timedelta | float | None = None) -> Literal[True]:
         """True once all have ended well; raises what the first failed with."""
         # Works that are written in Python need not know of timeouts.
-        limit = () if timeout is None else (timeout,)
-        for work in self.works:
+        limit: tuple[timedelta | float, ...] = () if timeout is None else (timeout,)
+        began = time.monotonic()
+        for i, work in enumerate(self.works):
+            # The first one gets what was given, and refuses what is no timeout.
+            if i and timeout is not None:
+                limit = (_rest_of(timeout, began),)
             work.wait(*limit)
         self._begun.finish()
         return True
@@ -89,6 +94,15 @@ class CoalescedWork(Work):
             return self.result()
 
         return collect_all([work.get_future() for work in self.works]).then(take)
+
+
+def _rest_of(timeout: timedelta | float, began: float) -> timedelta | float:
+    """What is left of it; 0 and negative ones are no limit, and stay as they are."""
+    took = time.monotonic() - began
+    if isinstance(timeout, timedelta):
+        left = max(timedelta(milliseconds=1), timeout - timedelta(seconds=took))
+        return left if timeout > timedelta(0) else timeout
+    return max(0.001, timeout - took) if timeout > 0 else timeout
 
 
 # What only the module's functions are told by name.

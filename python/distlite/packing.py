@@ -11,6 +11,8 @@ functions of the core; `op` is of all arrays, or a list has one for each.
 
 from __future__ import annotations
 
+from threading import RLock
+
 from . import _C
 from ._C import _find_shared, _pack, _pack_blocks, _plan_packs
 
@@ -44,15 +46,21 @@ class Coalesced:
         self.outputs = list(outputs)
         self.works = [work for work in works if work is not None]
         self._copies, self._at_end = copies, at_end
+        self._lock = RLock()
 
     def finish(self) -> None:
-        """Puts results that were made elsewhere where they belong; once."""
-        copies, self._copies = self._copies, ()
-        for array, result in copies:
-            _assign(array, result)
-        at_end, self._at_end = self._at_end, None
-        if at_end is not None:
-            at_end()
+        """Puts results that were made elsewhere where they belong.
+
+        Returns when they are there, whichever thread does it; what Ctrl-C interrupts is
+        done again by the next call.
+        """
+        with self._lock:
+            for array, result in self._copies:
+                _assign(array, result)
+            self._copies = ()
+            if self._at_end is not None:
+                self._at_end()
+            self._at_end = None
 
 
 class _Copies:
@@ -158,16 +166,24 @@ def combine_all(arrays: Sequence[Any], op: Any, group: Any) -> Coalesced:
     _check_alike(arrays, "allreduce")
     begun = reduce_all(arrays, op, group, True)
 
+    results: list[Any] = []
+
     def combine() -> None:
-        first = arrays[0]
-        module = _functions_of(first)
-        result = _copy_of(first)
-        for array in arrays[1:]:
-            result = getattr(module, _COMBINE[name])(result, _copy_of(array))
+        # An interrupted call may have overwritten some of the arrays.
+        if not results:
+            results.append(_combined(arrays, _COMBINE[name]))
         for array in arrays:
-            _assign(array, result)
+            _assign(array, results[0])
 
     return Coalesced(arrays, begun.works, begun._copies, combine)
+
+
+def _combined(arrays: Sequence[Any], function: str) -> Any:
+    combine = getattr(_functions_of(arrays[0]), function)
+    result = _copy_of(arrays[0])
+    for array in arrays[1:]:
+        result = combine(result, _copy_of(array))
+    return result
 
 
 def broadcast_one(

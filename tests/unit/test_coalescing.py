@@ -5,15 +5,17 @@ import copy
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 import distlite
-from distlite import Future, HashStore, ReduceOp
+from distlite import DistBackendError, Future, HashStore, ReduceOp
 from distlite.coalescing import _coalescing_manager
 from distlite.distributed_c10d import _create_work_from_future, _make_nccl_premul_sum
+from distlite.packing import Coalesced
 
 
 @pytest.fixture(autouse=True)
@@ -239,3 +241,64 @@ def test_what_complex_numbers_can():
 
 def test_group_names_are_words():
     assert distlite.GroupName("x") == "x"
+
+
+class Slow:
+    """An array whose contents another thread waits for as well."""
+
+    def __init__(self, begun_by):
+        self.begun_by, self.events = begun_by, []
+
+    def __setitem__(self, where, what):
+        if not self.events:
+            self.events.append("begun")
+            other = threading.Thread(target=self.finish_too)
+            other.start()
+            # Ends only where the other thread does not wait for this one.
+            other.join(0.5)
+            self.events.append("copied")
+
+    def finish_too(self):
+        self.begun_by[0].finish()
+        self.events.append("told")
+
+
+def test_nobody_is_told_before_the_results_are_there():
+    begun_by = []
+    array = Slow(begun_by)
+    begun_by.append(Coalesced([array], [], [(array, 3)]))
+    begun_by[0].finish()
+    assert array.events[:2] == ["begun", "copied"]
+
+
+def test_an_interrupted_end_is_made_up_for():
+    class Interrupted(list):
+        is_first = True
+
+        def __setitem__(self, where, what):
+            if self.is_first:
+                self.is_first = False
+                raise KeyboardInterrupt
+            super().__setitem__(slice(None), what)
+
+    array, calls = Interrupted([0]), []
+    begun = Coalesced([array], [], [(array, [3])], lambda: calls.append(list(array)))
+    with pytest.raises(KeyboardInterrupt):
+        begun.finish()
+    begun.finish()
+    begun.finish()
+    assert array == [3]
+    assert calls == [[3]]
+
+
+@pytest.mark.parametrize("timeout", [0.01, timedelta(milliseconds=10)])
+def test_a_work_of_a_future_waits_no_longer_than_it_is_told(timeout):
+    future = Future()
+    work = _create_work_from_future(future)
+    with pytest.raises(DistBackendError, match="timed out after 10ms"):
+        work.wait(timeout)
+    threading.Timer(0.05, future.set_result, (3,)).start()
+    assert work.wait(60.0) is True
+    assert work.wait(timeout) is True
+    with pytest.raises(TypeError, match="timeout"):
+        work.wait("5")

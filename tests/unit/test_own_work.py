@@ -13,6 +13,8 @@ import distlite
 from distlite import Backend, Future, HashStore, P2POp, ProcessGroup, Work
 from distlite.data_parallel import GradientReducer
 from distlite.distributed_c10d import _coalescing_manager, _create_work_from_future
+from distlite.group_methods import CoalescedWork
+from distlite.packing import Coalesced
 
 
 class Mine(Work):
@@ -186,9 +188,26 @@ def test_several_at_once(world):
     [work] = manager.works
     assert isinstance(work, Work)
     assert work.wait() is work.wait(timedelta(seconds=1)) is True
-    assert world.made[-1].waits == [(), (timedelta(seconds=1),)]
+    assert world.made[-2].waits == [(), (timedelta(seconds=1),)]
     assert work.get_future().wait() == work.result() == [first, second]
     assert world.allreduce_coalesced([first]).is_completed()
+
+
+@pytest.mark.parametrize("timeout", [60.0, timedelta(seconds=60)])
+def test_several_works_have_one_timeout(timeout):
+    """What the first one took, the second one does not have."""
+    works = [Mine(), Mine()]
+    CoalescedWork(Coalesced([], works)).wait(timeout)
+    assert works[0].waits == [(timeout,)]
+    [[left]] = works[1].waits
+    assert 0 * timeout < left < timeout
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, timedelta(0)])
+def test_no_timeout_of_several_works_stays_none(timeout):
+    works = [Mine(), Mine()]
+    CoalescedWork(Coalesced([], works)).wait(timeout)
+    assert [each.waits for each in works] == [[(timeout,)]] * 2
 
 
 def test_training_goes_over_it(world):
