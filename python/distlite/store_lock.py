@@ -100,11 +100,13 @@ class StoreLock:
             DistStoreError: The lock had been taken away from this object.
             RuntimeError: This object does not hold the lock.
         """
-        token, self._token = self._token, b""
-        if not token:
+        if not self._token:
             raise RuntimeError(f"lock {self.name!r} is not held by this object")
-        # A store answers with the expected value when the key is gone.
-        if self.store.compare_set(self.name, token, b"") != b"":
+        # A store answers with the expected value when the key is gone.  If it does not
+        # answer, the lock is held as before, and release() can be called again.
+        found = self.store.compare_set(self.name, self._token, b"")
+        self._token = b""
+        if found != b"":
             raise DistStoreError(f"lock {self.name!r} was taken away from its holder")
         self.store.set(self._released, b"")
 

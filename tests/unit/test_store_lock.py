@@ -83,6 +83,26 @@ def test_who_frees_a_dead_holder_s_lock_frees_it_for_all(store: Store, peer: Sto
     assert peer["lock"]  # the new holder's
 
 
+def test_a_release_that_was_interrupted_can_be_made_up_for():
+    class Interrupted(HashStore):
+        is_first = True
+
+        def compare_set(self, key, expected, desired):
+            if expected and self.is_first:
+                self.is_first = False
+                raise KeyboardInterrupt
+            return super().compare_set(key, expected, desired)
+
+    store = Interrupted()
+    lock = StoreLock(store, "lock")
+    lock.acquire()
+    with pytest.raises(KeyboardInterrupt):
+        lock.release()
+    lock.release()
+    with StoreLock(store, "lock", timeout=0.1):
+        pass
+
+
 def test_a_lock_is_not_reentrant_and_not_released_twice(store: Store):
     lock = store.lock("lock")
     assert isinstance(lock, StoreLock)
