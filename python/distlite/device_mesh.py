@@ -8,7 +8,7 @@ from operator import index
 
 from . import _C
 from .backends import best_backend
-from .mesh import DeviceMesh
+from .mesh import DeviceMesh, check_names
 from .world import is_initialized
 from .world import world as _world
 
@@ -66,16 +66,7 @@ def init_device_mesh(
 def _check(
     device_type: str, shape: tuple[int, ...], names: tuple[str, ...] | None
 ) -> None:
-    if names is not None and len(set(names)) != len(names):
-        raise RuntimeError(
-            "Each mesh_dim_name must be unique. Found repeated mesh_dim_name in "
-            f"mesh_dim_names {names}"
-        )
-    if names is not None and len(names) != len(shape):
-        raise RuntimeError(
-            "mesh_shape and mesh_dim_names should have same length! "
-            f"Found len(mesh_dim_names): {len(names)} and len(mesh_shape):{len(shape)}."
-        )
+    check_names(names, shape)
     if not device_type.isalpha():
         raise RuntimeError(
             f"Device type with index is not supported but got {device_type}. ",

@@ -71,6 +71,7 @@ class DeviceMesh:
         if mesh is None:
             raise TypeError("The mesh argument is required")
         ranks = np.array(mesh, dtype=np.int32, ndmin=1)
+        check_names(mesh_dim_names or None, ranks.shape)
         self._start(device_type, ranks, mesh_dim_names)
         self._root = self
         if _init_backend:
@@ -402,6 +403,20 @@ class DeviceMesh:
 
     def __hash__(self) -> int:
         return hash(self._key())
+
+
+def check_names(names: Names | None, shape: tuple[int, ...]) -> None:
+    """RuntimeError unless they are one for each dimension."""
+    if names is not None and len(set(names)) != len(names):
+        raise RuntimeError(
+            "Each mesh_dim_name must be unique. Found repeated mesh_dim_name in "
+            f"mesh_dim_names {names}"
+        )
+    if names is not None and len(names) != len(shape):
+        raise RuntimeError(
+            "mesh_shape and mesh_dim_names should have same length! "
+            f"Found len(mesh_dim_names): {len(names)} and len(mesh_shape):{len(shape)}."
+        )
 
 
 def _ranks_of(

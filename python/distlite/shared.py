@@ -9,6 +9,8 @@ any other.
 
 from __future__ import annotations
 
+from operator import index
+
 from . import _C
 from .world import is_outside, world
 
@@ -55,20 +57,32 @@ def shared_zeros(
                [1., 1.]])
     """
     import math
+    import sys
 
     import numpy as np
 
     kind = np.dtype(float if dtype is None else dtype)
     if kind.hasobject:
         raise TypeError(f"arrays of {kind} cannot be shared: they hold objects")
+    sizes = _sizes_of(shape)
     if is_outside(group):
-        return np.zeros(shape, kind)
+        return np.zeros(sizes, kind)
     wanted = world.require_default() if group is None else group
-    sizes = shape if isinstance(shape, (tuple, list)) else (shape,)
     if any(size < 0 for size in sizes):
         raise ValueError("negative dimensions are not allowed")
-    memory: Any = _C._SharedMemory(wanted, max(1, math.prod(sizes) * kind.itemsize))
-    return np.ndarray(shape, kind, buffer=memory)
+    count = math.prod(sizes) * kind.itemsize
+    if count > sys.maxsize:
+        raise MemoryError(f"an array of {count} bytes is larger than any memory")
+    memory: Any = _C._SharedMemory(wanted, max(1, count))
+    return np.ndarray(sizes, kind, buffer=memory)
+
+
+def _sizes_of(shape: Any) -> tuple[int, ...]:
+    """Of a number or a sequence of them, an array for example."""
+    try:
+        return (index(shape),)
+    except TypeError:
+        return tuple(index(size) for size in shape)
 
 
 def shared_zeros_like(array: Any, group: ProcessGroup | None = None) -> np.ndarray:

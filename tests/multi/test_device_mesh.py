@@ -113,6 +113,15 @@ def test_what_is_refused(arguments, keywords, text):
         init_device_mesh(*arguments, **keywords)
 
 
+@pytest.mark.parametrize(
+    ("names", "text"), [(("a",), "should have same length"), (("a", "a"), "be unique")]
+)
+def test_names_that_do_not_fit_are_refused_before_any_group_is_made(names, text):
+    with pytest.raises(RuntimeError, match=text):
+        distlite.DeviceMesh("cpu", [[0, 1]], mesh_dim_names=names)
+    assert not distlite.is_initialized()
+
+
 def test_a_device_that_nothing_here_serves_is_refused(monkeypatch):
     monkeypatch.setenv("DISTLITE_NCCL_LIBRARY", "/nowhere/libnccl.so")
     with pytest.raises(RuntimeError, match="no backend here serves arrays on cuda"):

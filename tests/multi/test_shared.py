@@ -40,6 +40,8 @@ def test_alone(alone):
     assert (like.shape, like.dtype) == ((2, 3), np.int16)
     assert distlite.shared_empty(0, group=alone).shape == (0,)
     assert distlite.shared_empty((), "f4", alone).shape == ()
+    for shape in ([2, 3], np.array([2, 3]), (np.int8(2), np.uint64(3)), range(2, 4)):
+        assert distlite.shared_empty(shape, group=alone).shape == (2, 3)
 
 
 def test_outside():
@@ -53,6 +55,9 @@ def test_outside():
         ((3, object), TypeError),
         ((1 << 60, np.int8), MemoryError),
         (("x",), TypeError),
+        ((2.0,), TypeError),
+        (((2, 3.0),), TypeError),
+        (((np.int64(1 << 32), np.int64(1 << 32)),), MemoryError),
     ],
 )
 def test_wrong_arguments(alone, arguments, kind):
