@@ -39,6 +39,11 @@ class Parameter:
             raise TypeError(
                 f"parameter {key!r} is not an array: {type(array).__name__}"
             ) from None
+        if not self.is_torch and not _is_numpy(array):
+            raise TypeError(
+                f"parameter {key!r} is a {type(array).__name__}; GradientReducer takes "
+                "NumPy arrays and torch tensors on the cpu"
+            )
         if self.is_torch and array.device.type != "cpu":
             raise TypeError(
                 f"parameter {key!r} is on {array.device}; GradientReducer takes NumPy "
@@ -71,7 +76,8 @@ class Parameter:
     def check(self, gradient: Any) -> Any:
         """The gradient's memory, without a graph; TypeError or ValueError unless it
         can be this parameter's."""
-        if not hasattr(gradient, "shape") or _is_torch(gradient) != self.is_torch:
+        is_own_kind = _is_torch if self.is_torch else _is_numpy
+        if not is_own_kind(gradient):
             raise TypeError(
                 f"the gradient of {self.key!r} is a {type(gradient).__name__}, "
                 "not an array of the parameter's kind"
@@ -81,6 +87,11 @@ class Parameter:
                 f"the gradient of {self.key!r} is "
                 f"{_describe(gradient.dtype, gradient.shape)}, "
                 f"and the parameter {self.describe()}"
+            )
+        if _is_masked(gradient):
+            raise ValueError(
+                f"the gradient of {self.key!r} is a masked array, whose mask would be "
+                "lost: give what stands for masked elements, as in gradient.filled(0)"
             )
         if is_read_only(gradient):
             raise ValueError(
@@ -104,6 +115,18 @@ def _is_torch(array: object) -> bool:
     return any(
         kind.__module__.partition(".")[0] == "torch" for kind in type(array).__mro__
     )
+
+
+def _is_numpy(array: object) -> bool:
+    import numpy as np
+
+    return isinstance(array, np.ndarray)
+
+
+def _is_masked(array: object) -> bool:
+    import numpy as np
+
+    return isinstance(array, np.ma.MaskedArray)
 
 
 def is_read_only(array: object) -> bool:

@@ -346,6 +346,7 @@ def gather_object(
         ValueError: The list is missing on the destination or given elsewhere, where the
             other ranks raise DistBackendError; or the destination is not a member of
             the group.
+        IndexError: The list is too short for the ranks of the group.
         DistBackendError: A rank failed or did not arrive in time, or an object could
             not be sent or loaded.
 

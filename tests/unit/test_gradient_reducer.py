@@ -47,6 +47,12 @@ def test_buckets_come_in_the_order_in_which_they_fill_up():
     assert planned([8] * 5, 10**6, 10**6, dtypes) == [[1, 3], [0, 2, 4]]
 
 
+class Foreign:
+    """Like an array of another library, as JAX's, which cannot be written to."""
+
+    shape, dtype = (3,), np.dtype(float)
+
+
 def test_mistakes_are_told():
     reducer = reducer_of({"w": np.zeros((2, 3)), "b": np.zeros(3)})
     with pytest.raises(KeyError, match="there is no parameter 'v'"):
@@ -59,6 +65,10 @@ def test_mistakes_are_told():
         reducer.ready("b", np.broadcast_to(1.0, 3))
     with pytest.raises(TypeError, match="of 'b' is a list, not an array"):
         reducer.ready("b", [1, 2, 3])
+    with pytest.raises(TypeError, match="of 'b' is a Foreign, not an array"):
+        reducer.ready("b", Foreign())
+    with pytest.raises(ValueError, match=r"of 'b' is a masked array.*filled\(0\)"):
+        reducer.ready("b", np.ma.masked_array(np.zeros(3), [1, 0, 0]))
     reducer.ready("b")
     with pytest.raises(RuntimeError, match="'b' is ready for the second time"):
         reducer.ready("b")
@@ -75,6 +85,7 @@ def test_mistakes_are_told():
     [
         (([],), ValueError, "there are no parameters"),
         (([3],), TypeError, "parameter 0 is not an array: int"),
+        (([Foreign()],), TypeError, "parameter 0 is a Foreign; .* takes NumPy arrays"),
         (({"w": np.zeros(2, int)},), TypeError, r"'w' is int64\[2\], which has no av"),
         (([np.zeros(2)], [np.zeros(2)] * 2), ValueError, r"\[0\], not \[0, 1\]"),
         (([np.broadcast_to(1.0, 2)],), ValueError, "parameter 0 is read-only"),
