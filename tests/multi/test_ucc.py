@@ -170,6 +170,12 @@ def test_who_cannot_make_the_group_tells_the_others(where, is_new):
         assert took < SOON
 
 
+@no_real
+def test_the_error_of_a_store_is_told_and_not_ucc_s_number():
+    said, _ = run_ranks(ucc_ranks.cut_off, 2, env=library())
+    assert "the store is gone" in said
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "text"),

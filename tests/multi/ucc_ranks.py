@@ -606,3 +606,48 @@ def settings(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
         left = ctypes.c_int.in_dll(double, f"double_ucc_{name}").value
         found[f"{name} left"] = left
     return found
+
+
+class Wrapped(distlite.Store):
+    """Fails to set keys with this text in them."""
+
+    def __init__(self, below: distlite.Store, doomed: str) -> None:
+        super().__init__()
+        self.below, self.doomed = below, doomed
+
+    def set(self, key: str, value: Any) -> None:
+        if self.doomed in key:
+            raise RuntimeError("the store is gone")
+        self.below.set(key, value)
+
+    def get(self, key: str) -> bytes:
+        return self.below.get(key)
+
+    def add(self, key: str, amount: int) -> int:
+        return self.below.add(key, amount)
+
+    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
+        return self.below.compare_set(key, expected, desired)
+
+    def check(self, keys: list[str]) -> bool:
+        return self.below.check(keys)
+
+    def delete_key(self, key: str) -> bool:
+        return self.below.delete_key(key)
+
+
+def cut_off(rank: int, world_size: int, init_method: str) -> str:
+    """The store fails on rank 1 when UCC begins to make the team."""
+    store: distlite.Store = distlite.FileStore(
+        init_method.removeprefix("file://"), world_size
+    )
+    if rank == 1:
+        store = Wrapped(store, "ucc/team/")
+    return error_of(
+        distlite.init_process_group,
+        "ucc",
+        store=store,
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=60),
+    )

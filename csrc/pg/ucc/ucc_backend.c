@@ -224,16 +224,16 @@ make_team(dl_ucc_backend *self, dl_deadline deadline)
     void *team = NULL;
 
     self->exchange.deadline = deadline;
-    DL_TRY(dl_ucc_check(ucc, ucc->team_create(&context, 1, &params, &team),
-                        "ucc_team_create_post"));
+    DL_TRY(dl_ucc_exchange_explain(
+        &self->exchange,
+        dl_ucc_check(ucc, ucc->team_create(&context, 1, &params, &team),
+                     "ucc_team_create_post")));
     self->team = team;
-    dl_status status = wait_for_team(self, deadline);
+    dl_status status =
+        dl_ucc_exchange_explain(&self->exchange, wait_for_team(self, deadline));
     dl_ucc_unwatch(self);
     if (status == DL_OK) {
         return DL_OK;
-    }
-    if (self->exchange.error.status != DL_OK) {
-        status = dl_fail_again(&self->exchange.error);
     }
     /* A team that is not completed cannot be destroyed. */
     dl_error error = *dl_last_error();

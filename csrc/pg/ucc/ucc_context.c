@@ -39,15 +39,6 @@ open_library(dl_ucc_context *self)
     return dl_ucc_check(ucc, status, "ucc_init");
 }
 
-/* Replaces UCC's number by the error of the exchange, if there was one. */
-static dl_status
-explain(const dl_ucc_exchange *exchange, dl_status status)
-{
-    bool is_known = status != DL_OK && exchange->error.status != DL_OK;
-
-    return is_known ? dl_fail_again(&exchange->error) : status;
-}
-
 static dl_status
 create(dl_ucc_context *self, dl_deadline deadline)
 {
@@ -66,7 +57,8 @@ create(dl_ucc_context *self, dl_deadline deadline)
     if (status < 0) {
         self->handle = NULL;
     }
-    return explain(&self->exchange, dl_ucc_check(ucc, status, "ucc_context_create"));
+    return dl_ucc_exchange_explain(&self->exchange,
+                                   dl_ucc_check(ucc, status, "ucc_context_create"));
 }
 
 /* Returns how long to wait for the other ranks; 0 if one of them will not come. */

@@ -221,6 +221,14 @@ dl_ucc_exchange_fini(dl_ucc_exchange *exchange)
     dl_store_unref(exchange->store);
 }
 
+dl_status
+dl_ucc_exchange_explain(const dl_ucc_exchange *exchange, dl_status status)
+{
+    bool is_known = status != DL_OK && exchange->error.status != DL_OK;
+
+    return is_known ? dl_fail_again(&exchange->error) : status;
+}
+
 void
 dl_ucc_exchange_refuse(dl_store *store, int rank)
 {

@@ -30,6 +30,10 @@ void dl_ucc_exchange_init(dl_ucc_exchange *exchange, dl_store *store, const char
                           int rank, int size);
 void dl_ucc_exchange_fini(dl_ucc_exchange *exchange);
 
+/* Returns `status` of a call of UCC, or fails with the error of the exchange, if there
+ * was one: it says more than UCC's number. */
+dl_status dl_ucc_exchange_explain(const dl_ucc_exchange *exchange, dl_status status);
+
 /* Publishes the thread's last error, because of which this rank does not make the
  * group: exchanges of the other ranks fail with it.  An error that the others find
  * themselves (a timeout, a rank that is gone) is not published.  Best effort; keeps the
