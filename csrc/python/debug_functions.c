@@ -133,7 +133,7 @@ monitored_barrier(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (begun <= 0) {
         return dlpy_collective_answer(&self, begun);
     }
-    if (dlpy_timeout_from(values[1], dl_group_timeout(self.core), &timeout) < 0) {
+    if (dlpy_timeout_from(values[1], dlpy_collective_timeout(&self), &timeout) < 0) {
         return dlpy_collective_give_up(&self);
     }
     return run(&self, waits_for_all, dl_deadline_after(timeout));

@@ -146,7 +146,8 @@ exchange(call *self, int *source)
 {
     dl_message_end end = {0};
     dl_group *group = self->collective.core;
-    dl_deadline deadline = dl_group_deadline(group);
+    dl_deadline deadline =
+        dl_deadline_after(dlpy_collective_timeout(&self->collective));
     dl_status status;
 
     Py_BEGIN_ALLOW_THREADS
@@ -178,7 +179,8 @@ post(call *self)
     dl_status status;
 
     if (prepared != NULL) {
-        dl_deadline deadline = dl_group_deadline(group);
+        dl_deadline deadline =
+            dl_deadline_after(dlpy_collective_timeout(&self->collective));
         self->core.guard = dlpy_work_guard(prepared);
         /* No thread waits for the GIL while it holds the lock that this takes, but a
          * peer's large payload may be copied under the lock. */

@@ -2,6 +2,7 @@
 """distlite.testing.world: ranks as threads."""
 
 import threading
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -73,6 +74,19 @@ def clearing_splits(rank):
 def test_a_list_that_changes_while_it_is_read():
     with testing.world(2) as ranks:
         assert ranks.run(clearing_splits) == [[0.0, 2.0], [1.0, 3.0]]
+
+
+def lonely(rank):
+    brief = (dist.group.WORLD, timedelta(seconds=0.1))
+    if rank == 0:
+        for call in (dist.recv, dist.send, lambda *_: dist.monitored_barrier(brief)):
+            with pytest.raises(dist.DistError, match="100 ?ms"):
+                call(np.zeros(1 << 20), 1, brief)
+
+
+def test_a_call_may_have_a_timeout_of_its_own():
+    with testing.world(2, timeout=5) as ranks:
+        ranks.run(lonely)
 
 
 def planned(rank):
