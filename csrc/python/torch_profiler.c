@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/torch_profiler.h"
 
-#include <dlfcn.h>
 #include <stddef.h>
 
-#include "base/library.h"
+#include "python/torch_tensor.h"
 #include "python/work_type.h"
 
 /* The first members of at::RecordFunctionTLS: a vector of the callbacks that observe a
@@ -61,24 +60,6 @@ ask_in_python(void)
     return is_on;
 }
 
-/* Looks in the file of torch's extension module, which depends on all of torch's
- * libraries. */
-static bool
-find_functions(PyObject *module)
-{
-    static const dl_library library = {.title = "torch", .advice = "update torch"};
-    const dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
-    PyObject *file = PyObject_GetAttrString(module, "__file__");
-    const char *path =
-        file != NULL && PyUnicode_Check(file) ? PyUnicode_AsUTF8(file) : NULL;
-    void *handle = path == NULL ? NULL : dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-
-    Py_XDECREF(file);
-    PyErr_Clear();
-    return handle != NULL
-           && dl_library_bind(&library, handle, list, &functions) == DL_OK;
-}
-
 /* Programs without torch call this in each barrier: their modules are searched once,
  * and again after every import. */
 static bool
@@ -94,8 +75,8 @@ look_for_torch(void)
     if (!is_there) {
         return false;
     }
-    PyObject *module = PyDict_GetItemString(modules, "torch._C");
-    if (module != NULL && find_functions(module)
+    const dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
+    if (dlpy_torch_bind(list, &functions)
         && look_at_observers() == functions.are_any()) {
         dlpy_torch_profiler_is_on = look_at_observers;
     } else {

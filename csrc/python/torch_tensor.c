@@ -6,8 +6,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/library.h"
-
 /* A reference to a tensor is the address of a pointer to its TensorImpl: at::Tensor in
  * C++, AtenTensorHandle in C. */
 typedef const void *const *reference;
@@ -52,13 +50,11 @@ reference_to(PyObject *tensor)
     return (reference)(const void *)((const char *)tensor + torch.offset);
 }
 
-/* Looks in the file of torch's extension module, which depends on all of torch's
- * libraries. */
-static bool
-find_functions(void)
+bool
+dlpy_torch_bind(dl_symbol_list list, void *functions)
 {
     static const dl_library library = {.title = "torch", .advice = "update torch"};
-    const dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
+    /* The extension module's file, which depends on all of torch's libraries. */
     PyObject *module = PyDict_GetItemString(PyImport_GetModuleDict(), "torch._C");
     PyObject *file = module == NULL ? NULL : PyObject_GetAttrString(module, "__file__");
     const char *path =
@@ -66,8 +62,9 @@ find_functions(void)
     void *handle = path == NULL ? NULL : dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
 
     Py_XDECREF(file);
+    PyErr_Clear();
     return handle != NULL
-           && dl_library_bind(&library, handle, list, &torch.functions) == DL_OK;
+           && dl_library_bind(&library, handle, list, functions) == DL_OK;
 }
 
 /* Returns torch's answer in Python, an attribute or a method's result; -1 if there is
@@ -134,8 +131,10 @@ static void
 look_for_functions(PyObject *tensor)
 {
     bool is_plain = strcmp(Py_TYPE(tensor)->tp_name, "Tensor") == 0;
+    const dl_symbol_list list = {symbols, sizeof symbols / sizeof *symbols};
 
-    if (find_functions() && find_reference(tensor) && agrees(tensor)) {
+    if (dlpy_torch_bind(list, &torch.functions) && find_reference(tensor)
+        && agrees(tensor)) {
         torch.state = USABLE;
     } else if (is_plain) {
         torch.state = UNUSABLE;

@@ -18,6 +18,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/library.h"
+
+/* Binds functions that torch's libraries export.  Returns false if torch is not
+ * imported, or lacks one of them.  Needs the GIL; sets no exception. */
+bool dlpy_torch_bind(dl_symbol_list list, void *functions);
+
 /* Where a tensor's elements begin, and the size of its whole storage. */
 typedef struct dlpy_torch_memory {
     const void *data;

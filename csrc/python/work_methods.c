@@ -9,12 +9,6 @@
 #include "python/gil.h"
 #include "python/work_object.h"
 
-static dlpy_work *
-work_of(PyObject *object)
-{
-    return (dlpy_work *)object;
-}
-
 /* For a Work that Python constructs, a method that its class does not define. */
 static PyObject *
 refuse_own(PyObject *object, const char *method)

@@ -29,6 +29,12 @@ typedef struct dlpy_work {
     dlpy_guard guard;
 } dlpy_work;
 
+static inline dlpy_work *
+work_of(PyObject *object)
+{
+    return (dlpy_work *)object;
+}
+
 extern PyMethodDef dlpy_work_methods[];
 
 /* Makes the Work hold a reference to itself until it has ended, and be noted in

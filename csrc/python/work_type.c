@@ -8,12 +8,6 @@
 #include "python/group_type.h"
 #include "python/work_object.h"
 
-static dlpy_work *
-work_of(PyObject *object)
-{
-    return (dlpy_work *)object;
-}
-
 /* Called on any thread, with or without the GIL. */
 static void
 note_end(dl_work_notice *notice)
