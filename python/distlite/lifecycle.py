@@ -526,11 +526,17 @@ def _forget_all(stays: bool = False, keeps_hook: bool = False) -> None:
     world.set_default(None)
     if not keeps_hook:
         _restore_hook()
+    failed = None
     # If Ctrl-C ends this, what is not left yet can still be found, and left.
     for group in list(world.groups):
-        group.shutdown()
+        try:
+            group.shutdown()
+        except Exception as error:  # of a class of the user's
+            failed = failed or error
         del world.groups[group]
     _C._clear_spare_memory()
+    if failed is not None:
+        raise failed
 
 
 def _restore_hook() -> None:

@@ -429,13 +429,16 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
 
     Raises:
         RuntimeError: No launcher says it, and `fallback_rank` is not given.
+        ValueError: LOCAL_RANK is not a number.
 
     Example:
         >>> dist.get_node_local_rank(fallback_rank=0)
         0
     """
-    if "LOCAL_RANK" in os.environ:
-        return int(os.environ["LOCAL_RANK"])
+    if text := os.environ.get("LOCAL_RANK"):
+        if not text.strip().isdecimal():
+            raise ValueError(f"LOCAL_RANK must be a number, but is {text!r}")
+        return int(text)
     if not os.environ.get("RANK"):
         from .cluster import find_member
 

@@ -336,6 +336,11 @@ def test_node_local_rank(monkeypatch):
     assert distlite.get_node_local_rank(3) == 3
     with pytest.raises(RuntimeError, match="^LOCAL_RANK is not in the environment"):
         distlite.get_node_local_rank()
+    monkeypatch.setenv("LOCAL_RANK", "")
+    assert distlite.get_node_local_rank(fallback_rank=3) == 3
+    monkeypatch.setenv("LOCAL_RANK", "two")
+    with pytest.raises(ValueError, match="LOCAL_RANK must be a number, but is 'two'"):
+        distlite.get_node_local_rank(fallback_rank=3)
     monkeypatch.setenv("LOCAL_RANK", "2")
     assert distlite.get_node_local_rank(3) == 2
 
@@ -596,3 +601,22 @@ def test_exit_without_destroy(host):
         )
     done = run(program + "distlite.barrier()")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_group_that_cannot_be_left_does_not_keep_the_others(monkeypatch):
+    class Stubborn(distlite.ProcessGroup):
+        def shutdown(self):
+            raise OSError("stubborn")
+
+    monkeypatch.setattr(distlite.Backend, "_plugins", {})
+    distlite.Backend.register_backend(
+        "stubborn", lambda store, *place: Stubborn(*place[:2]), devices=["cpu"]
+    )
+    init()
+    distlite.new_group([0], backend="stubborn")
+    later = distlite.new_group([0])
+    with pytest.raises(OSError, match="stubborn"):
+        distlite.destroy_process_group()
+    assert not world.groups
+    with pytest.raises(distlite.DistError, match="shut down|left|closed"):
+        distlite.barrier(later)
