@@ -286,7 +286,7 @@ def new_subgroups(
 
 
 def new_subgroups_by_enumeration(
-    ranks_per_subgroup_list: Sequence[Sequence[int]],
+    ranks_per_subgroup_list: Iterable[Iterable[int]],
     timeout: timedelta | float | None = None,
     backend: str | None = None,
     pg_options: Any | None = None,
@@ -316,10 +316,12 @@ def new_subgroups_by_enumeration(
         >>> dist.get_process_group_ranks(own) == [rank], len(groups)
         (True, 2)
     """
-    if not ranks_per_subgroup_list:
+    # Iterated over twice, which a generator is not.
+    lists = [list(ranks) for ranks in ranks_per_subgroup_list]
+    if not lists:
         raise ValueError("The arg 'ranks_per_subgroup_list' cannot be empty")
     listed: dict[int, Sequence[int]] = {}
-    for ranks in ranks_per_subgroup_list:
+    for ranks in lists:
         for rank in ranks:
             # Twice in one list is new_group()'s to refuse.
             if listed.setdefault(rank, ranks) is not ranks:
@@ -330,7 +332,7 @@ def new_subgroups_by_enumeration(
     return _own_and_all(
         [
             new_group(ranks, timeout, backend, pg_options, False, group_desc)
-            for ranks in ranks_per_subgroup_list
+            for ranks in lists
         ]
     )
 

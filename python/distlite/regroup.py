@@ -85,7 +85,7 @@ class _Part:
 
 def split_group(
     parent_pg: ProcessGroup | None = None,
-    split_ranks: list[list[int]] | None = None,
+    split_ranks: Iterable[Iterable[int]] | None = None,
     timeout: timedelta | float | None = None,
     pg_options: Any | None = None,
     group_desc: str | None = None,
@@ -117,12 +117,14 @@ def split_group(
         >>> own.size()
         1
     """
-    if not split_ranks:
+    # An array has no truth, and a generator one only.
+    lists = [] if split_ranks is None else [list(part) for part in split_ranks]
+    if not lists:
         raise ValueError("split_ranks cannot be None or empty")
     parent = world.require_default() if parent_pg is None else parent_pg
     info = info_of(parent)
     limit = _limit_of(timeout)
-    parts = _check_parts(split_ranks, parent.size())
+    parts = _check_parts(lists, parent.size())
     turn, info.children = info.children, info.children + 1
     mine = next((part for part in parts if parent.rank() in part), None)
     if mine is None:

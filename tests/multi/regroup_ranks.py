@@ -20,7 +20,7 @@ def parts(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     """Four ranks, cut in two, of which each is cut again; and what is refused."""
     init(rank, world_size, init_method)
     found: dict[str, Any] = {"count": distlite.get_pg_count()}
-    half = distlite.split_group(None, [[2, 0], [1, 3]], timedelta(seconds=9))
+    half = distlite.split_group(None, np.array([[2, 0], [1, 3]]), timedelta(seconds=9))
     assert half is not None
     found["half"] = sum_in(half, rank), half.group_desc, half.timeout
     found["ranks"] = distlite.get_process_group_ranks(half)

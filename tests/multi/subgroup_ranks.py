@@ -149,7 +149,8 @@ def subgroups(rank: int, world_size: int, init_method: str) -> list[Any]:
     init(rank, world_size, init_method)
     half, all_of = distlite.new_subgroups(2, group_desc="half")
     results = [sum_in(half, rank), [group == OUTSIDE for group in all_of]]
-    own, all_of = distlite.new_subgroups_by_enumeration([[0, 3], [2]])
+    lists = (iter(ranks) for ranks in ([0, 3], [2]))
+    own, all_of = distlite.new_subgroups_by_enumeration(lists)
     results += [own and sum_in(own, rank), [group == OUTSIDE for group in all_of]]
     single, all_of = distlite.new_subgroups(1, half)
     results += [sum_in(single, rank), distlite.get_process_group_ranks(single)]
