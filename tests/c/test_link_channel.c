@@ -9,6 +9,7 @@
 
 #include "pg/cpu/health/failure_notice.h"
 #include "pg/cpu/p2p/p2p_wait.h"
+#include "boards.h"
 #include "traffics.h"
 
 #define PATIENCE (10 * DL_SECOND)
@@ -16,8 +17,7 @@
 typedef struct fixture {
     test_traffics all; /* its listeners and addresses; rank 0 has the engine */
     dl_layout layout;
-    dl_board board;
-    dl_board_member members[1];
+    test_boards boards;
     void *memory;
     dl_p2p *engine;
     dl_link link; /* rank 1's */
@@ -37,12 +37,12 @@ fixture_init(fixture *self)
     memset(self, 0, sizeof *self);
     traffics_init(&self->all, 2);
     CHECK_OK(dl_layout_init(&self->layout, 0, 2, hosts));
-    self->board.members = self->members;
+    boards_init(&self->boards, 1, 4096, false);
     self->memory = calloc(1, dl_p2p_memory(1) + 64);
     dl_p2p_options options = {.group_name = "g",
                               .peers = self->all.peers,
                               .layout = &self->layout,
-                              .board = &self->board,
+                              .board = &self->boards.boards[0],
                               .ways = self->all.ways,
                               .listener = &self->all.listeners[0]};
     CHECK_OK(dl_p2p_new(&options, self->memory, &self->engine));
@@ -61,6 +61,7 @@ fixture_fini(fixture *self)
     dl_link_fini(&self->link);
     dl_layout_fini(&self->layout);
     traffics_fini(&self->all);
+    boards_fini(&self->boards);
     free(self->memory);
 }
 
@@ -238,7 +239,7 @@ CHECK_CASE(an_engine_without_memory_tells_its_peers)
     run_out_of_memory(&self, data);
     CHECK_STATUS(dl_work_wait(work, dl_deadline_after(PATIENCE)), DL_NO_MEMORY);
     dl_work_unref(work);
-    CHECK_EQUAL(atomic_load(&self.members[0].farewell), DL_ABORTED);
+    CHECK_EQUAL(atomic_load(&self.boards.boards[0].members[0].farewell), DL_ABORTED);
     /* No farewell fits into the link; its end does. */
     do {
         end = (struct pollfd){.fd = self.link.fd, .events = POLLIN};

@@ -720,3 +720,24 @@ CHECK_CASE(a_wait_without_descriptors_sleeps)
     close(caller);
     traffics_fini(&all);
 }
+
+CHECK_CASE(an_abort_ends_the_sleep)
+{
+    const dl_error cause = {DL_CANCELLED, "enough"};
+    test_traffics all;
+    dl_op_context op = traffics_op(1, DL_BROADCAST, 20 * DL_MILLISECOND);
+    char byte;
+
+    traffics_init(&all, 2);
+    dl_traffic *traffic = &all.traffics[0];
+    dl_traffic_begin(traffic, &op);
+    CHECK_OK(dl_traffic_receive(traffic, 1, &byte, 1));
+    CHECK_STATUS(dl_traffic_wait(traffic, dl_traffic_next(traffic)), DL_TIMEOUT);
+    struct pollfd wake = {.fd = atomic_load(&traffic->wake), .events = POLLIN};
+    CHECK(wake.fd >= 0);
+    CHECK_EQUAL(poll(&wake, 1, 0), 0);
+    dl_traffic_abort(traffic, &cause, &cause);
+    CHECK_EQUAL(poll(&wake, 1, 0), 1);
+    dl_traffic_end(traffic);
+    traffics_fini(&all);
+}

@@ -505,6 +505,7 @@ dl_board_abort(dl_board *board, const dl_error *cause)
     }
     pthread_mutex_unlock(&board->lock);
     say_farewell(board, DL_ABORTED, cause->text);
+    dl_board_wake(board);
 }
 
 void

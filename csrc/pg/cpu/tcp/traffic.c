@@ -175,6 +175,20 @@ dl_traffic_end(dl_traffic *traffic)
 }
 
 void
+dl_traffic_wake(dl_traffic *traffic)
+{
+    const uint64_t one = 1;
+    int fd = atomic_load(&traffic->wake);
+
+    if (fd >= 0) {
+        /* The write fails only when the counter is full, and then the event is set
+         * anyway. */
+        ssize_t size = write(fd, &one, sizeof one);
+        (void)size;
+    }
+}
+
+void
 dl_traffic_abort(dl_traffic *traffic, const dl_error *cause, const dl_error *message)
 {
     pthread_mutex_lock(&traffic->lock);
@@ -184,6 +198,7 @@ dl_traffic_abort(dl_traffic *traffic, const dl_error *cause, const dl_error *mes
         atomic_store(&traffic->is_ended, true);
     }
     pthread_mutex_unlock(&traffic->lock);
+    dl_traffic_wake(traffic);
     if (!atomic_exchange(&traffic->is_busy, true)) {
         say_end(traffic);
         atomic_store(&traffic->is_busy, false);
@@ -293,20 +308,6 @@ make_wake(dl_traffic *self)
     dl_fork_guard(fd);
     atomic_store(&self->wake, fd);
     return fd >= 0;
-}
-
-void
-dl_traffic_wake(dl_traffic *traffic)
-{
-    const uint64_t one = 1;
-    int fd = atomic_load(&traffic->wake);
-
-    if (fd >= 0) {
-        /* The write fails only when the counter is full, and then the event is set
-         * anyway. */
-        ssize_t size = write(fd, &one, sizeof one);
-        (void)size;
-    }
 }
 
 static void
