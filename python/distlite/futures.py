@@ -230,7 +230,12 @@ class Future:
         waiter: asyncio.Future[None] = loop.create_future()
 
         def wake(_: Future) -> None:
-            loop.call_soon_threadsafe(_finish_waiter, waiter)
+            try:
+                loop.call_soon_threadsafe(_finish_waiter, waiter)
+            except RuntimeError:
+                # The task was cancelled, and its loop has ended meanwhile.
+                if not loop.is_closed():
+                    raise
 
         self.add_done_callback(wake)
         yield from waiter

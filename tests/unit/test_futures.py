@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Callbacks of a Future where something goes wrong around them."""
 
+import asyncio
 import os
 import threading
 
@@ -102,3 +103,12 @@ def test_an_interrupt_on_another_thread_is_told_of(caplog):
     thread.start()
     thread.join()
     assert "KeyboardInterrupt" in caplog.text
+
+
+def test_a_task_that_has_given_up_is_not_told_of_in_the_log(caplog):
+    future = Future()
+    with pytest.raises(asyncio.TimeoutError):
+        asyncio.run(asyncio.wait_for(future, 0.01))
+    future.set_result(3)
+    assert future.value() == 3
+    assert caplog.text == ""
