@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckIn"]
 
-# Between two looks for what others have found out: soon enough, and more seldom where
-# it takes long, because the store serves everybody.
+# Seconds between two looks for what other ranks have found out.  The pause grows,
+# because one store serves all ranks.
 FIRST_LOOK, LAST_LOOK = 0.2, 0.5
-# After so long, a rank looks whether the others may have met with another process of
-# its number: not at once, because a job may end while the next one begins.
+# Seconds after which a rank looks whether another process has its rank and has met the
+# others: not at once, because a job may end while the next one begins.
 ALONE = 0.7
 NAMED_RANKS = 8
 

@@ -53,7 +53,7 @@ def is_skipped(skip: int) -> bool:
 
 
 def raise_timeouts(seconds: float | None) -> None:
-    """Of all groups, so that nobody gives up on a rank that is being looked at."""
+    """Raises the timeouts of all groups, so that no rank gives up on this one."""
     if seconds is None:
         return
     for group in world.groups:
@@ -62,7 +62,7 @@ def raise_timeouts(seconds: float | None) -> None:
 
 
 def debugger(rank: int) -> RankDebugger | None:
-    """For this rank, at its terminal, or reading its standard input; None: neither."""
+    """Returns a debugger at this rank's terminal or standard input, if it has one."""
     ends = _open_ends(rank)
     if ends is None:
         _say(_NO_INPUT.format(rank=rank))

@@ -27,7 +27,7 @@ __all__ = ["NO_BACKEND", "Dispatcher", "device_of", "global_rank", "kind_of"]
 
 NO_BACKEND = "No backend type associated with device type"
 
-# Of each group that has one.
+# The dispatcher of each group that has one.
 _dispatchers: WeakKeyDictionary[ProcessGroup, Dispatcher] = WeakKeyDictionary()
 
 
@@ -57,7 +57,7 @@ def device_of(given: Given) -> str:
 
 
 def global_rank(group: ProcessGroup, rank: int) -> int:
-    """Of a rank in `group`; the same where the group was made by hand."""
+    """Returns the global rank of `rank`; in a group made by hand it is the same."""
     info = world.groups.get(group)
     return rank if info is None else info.ranks[rank]
 

@@ -167,7 +167,7 @@ class Bucket:
         self.begin_step()
 
     def begin_step(self) -> None:
-        """Nothing of it is ready."""
+        """Forgets the gradients and the reduction of the step before."""
         self.waiting = len(self.parameters)
         self.work: Work | None = None
         self.launched_at = self.ended_at = 0.0
@@ -179,7 +179,7 @@ class Bucket:
         self.work = all_reduce(self.flat, op, group, True)
 
     def wait(self) -> None:
-        """Until it is reduced."""
+        """Waits until the bucket is reduced."""
         work = self.work
         assert work is not None
         work.wait()

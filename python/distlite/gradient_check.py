@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ._C import ProcessGroup
     from .gradient_buckets import Parameter
 
-# How many names of parameters a message has room for.
+# The number of parameters that a message names.
 NAMES = 8
 
 

@@ -247,7 +247,7 @@ def _leave_if_there() -> None:
         destroy_process_group()
 
 
-# Of an exception's first line, in the errors of the other ranks.
+# The errors of the other ranks quote so many characters of an exception's first line.
 _QUOTED_LENGTH = 150
 
 
@@ -272,7 +272,7 @@ def _quote(error: BaseException) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-# What ranks that are late may cost one that leaves ahead of them.
+# Seconds that a rank which leaves early waits for the calls of the others.
 _SETTLING_LIMIT = 0.5
 
 

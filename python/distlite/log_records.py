@@ -83,7 +83,7 @@ def _hand_over(
         logger.name, number, "distlite", 0, text, (), raised, extra={"rank": rank}
     )
     if time is not None:
-        # It was said a moment ago.
+        # The line was written a moment ago, and not now.
         created = time / 1e9
         record.relativeCreated += (created - record.created) * 1e3
         record.created, record.msecs = created, time // 10**6 % 1000 + 0.0

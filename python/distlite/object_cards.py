@@ -37,7 +37,7 @@ __all__ = [
     "sizes_on",
 ]
 
-# Bytes of a body: what costs about as much as none.
+# The largest body in bytes; sending it costs about as much as sending none.
 ROOM = 480
 HEAD = struct.Struct("<4sB3xQQQ")
 SIZES = struct.Struct("<QQ")
@@ -68,7 +68,7 @@ class Call:
 
 
 class Card:
-    """What was read off one."""
+    """The fields of a card that has been received."""
 
     __slots__ = ("body", "count", "kind", "magic", "parts", "size")
 
@@ -85,12 +85,12 @@ class Card:
 
 
 def sizes_on(card: bytes) -> tuple[int, int]:
-    """Of the stream, and how many parts."""
+    """Returns the size of the stream and the number of parts."""
     return SIZES.unpack_from(card, COUNT_END)
 
 
 def card_of(is_safe: bool, message: Message, count: int, room: int) -> bytes:
-    """The other way round."""
+    """Returns the bytes of a card whose body has `room` bytes."""
     kind = SAFE if is_safe else 0
     size = len(message.stream)
     body = message.stream if size <= room else b""
@@ -133,7 +133,7 @@ def exchange_arrays(call: Call, own: bytes, sizes: tuple[int, int]) -> list[byte
 
 
 def disagree(call: Call, message: Message, cards: list[bytes]) -> NoReturn:
-    """Why not all is well."""
+    """Raises the reason why the cards do not agree."""
     read = [Card(card) for card in cards]
     if any(card.magic != MAGIC for card in read):
         raise DistBackendError(f"{call.where()}: ranks have different versions")

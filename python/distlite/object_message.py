@@ -70,7 +70,7 @@ def failure(error: Exception, text: str = "") -> Message:
 
 
 def length_of(call: Call, name: str, objects: Any) -> tuple[int, Message]:
-    """Of argument `name`; or 0, and the failure: it is no list."""
+    """Returns the length of argument `name`, or 0 and a failure if it is no list."""
     try:
         return len(objects), NOTHING
     except TypeError:
@@ -171,7 +171,10 @@ def _explain(value: Any, is_list: bool, error: Exception) -> str:
 
 
 def said(error: Exception) -> str:
-    """A colon and its text, or nothing if making that raises: others wait for it."""
+    """Returns a colon and the text of the error, or nothing if that cannot be made.
+
+    It must not raise, because the other ranks wait for the text.
+    """
     try:
         return f": {error}"
     except Exception:

@@ -60,7 +60,7 @@ ENTRY = struct.Struct("<QQ")
 NO_BUFFERS: list[Any] = []
 
 _is_safe_by_default = os.environ.get("DISTLITE_SAFE_OBJECTS", "0") not in ("", "0")
-# Of the groups that were set.
+# The setting of each group that has one of its own.
 _is_safe_in: WeakKeyDictionary[ProcessGroup, bool] = WeakKeyDictionary()
 
 
@@ -125,7 +125,7 @@ def begin(
 
 
 def root_of(call: Call, rank: int | None, group_rank: int | None) -> int:
-    """In the group, of which it is one; ValueError otherwise."""
+    """Returns the rank in the group; raises ValueError if it is not a member."""
     if rank is not None and group_rank is not None:
         raise ValueError("Can't specify both group_rank and global_rank")
     root = group_rank
@@ -283,7 +283,7 @@ def all_gather_object(
 
 
 def put_all(call: Call, object_list: list[Any], got: list[tuple[Any, Any]]) -> None:
-    """(stream, buffers) of each rank."""
+    """Loads the objects into the list; `got` has (stream, buffers) of each rank."""
     count, problem = length_of(call, "object_list", object_list)
     if problem.error is not None:
         raise problem.error

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Groups out of a group: its parts, and what is left of it without some ranks.
 
-Only members call these.  The new groups' processes know each other already, so nobody
-meets at a store, and nobody who is left out is needed: he may be gone, or stopped.
+Only members call these.  The processes of a new group know each other already, so they
+do not meet at a store, and ranks that are left out may have ended or stopped.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Values from the bytes of safe_encode.py, which may be anybody's: nothing is believed.
+"""Values from the bytes of safe_encode.py.
 
-Every size is compared with what is there before memory follows it, containers hold no
-more items than bytes are left, and depth has a limit.
+The bytes may come from anybody.  Every size is compared with what is there before
+memory is allocated for it, containers hold no more items than bytes are left, and the
+depth has a limit.
 """
 
 from __future__ import annotations

@@ -43,12 +43,12 @@ class Comparison:
         )
 
     def start(self, made: ProcessGroup) -> None:
-        """From now on; `made` is aborted where somebody leaves out others."""
+        """Starts to compare; aborts `made` where a rank leaves out others."""
         self._made = made
         self._thread.start()
 
     def stop(self) -> None:
-        """All have met: no more looking."""
+        """Ends the comparison, because all ranks have met or given up."""
         self._is_over.set()
 
     def difference(self) -> str:

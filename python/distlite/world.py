@@ -81,16 +81,17 @@ class World:
     def __init__(self) -> None:
         self.default: ProcessGroup | None = None
         self.groups: dict[ProcessGroup, GroupInfo] = {}
-        # Of the groups created since the default one, which is the first.
+        # The number of groups made since the default one, which is counted too.
         self.group_count = 0
         # A default group that took the place of another counts anew, with names of its
         # own: its ranks need not have made equally many groups before.
         self.name_prefix, self.name_base = "", 0
-        # Of those that only their members made, by ranks.
+        # The number of groups that only their members made, by ranks.
         self.local_groups: dict[tuple[int, ...], int] = {}
         # The server a peer may already be using for the next initialisation.
         self.hosted_store: Store | None = None
-        # While a default group exists; of a second process with its rank it is seen.
+        # Kept while a default group exists; a second process with the same rank sees
+        # it.
         self.presence: Presence | None = None
         # Ours and the one it replaced, while a default group exists.
         self.except_hook: ExceptHook | None = None
