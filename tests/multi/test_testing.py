@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """distlite.testing: ranks as processes that have a group, and can be disturbed."""
 
+import functools
 import os
 import re
 import select
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,9 @@ import pytest
 
 import distlite as dist
 from distlite import testing
+from distlite.launch import record
+
+STARTS = pytest.mark.parametrize("start", ["spawn", "forkserver"])
 
 
 def total(rank, world_size, factor):
@@ -93,12 +98,131 @@ def test_functions_that_cannot_be_imported():
         testing.run_ranks(lambda: 0, 1)
 
 
+@pytest.mark.parametrize("function", [max, functools.partial(total), str.upper])
+def test_what_is_no_function_of_a_file(function):
+    with pytest.raises(ValueError, match="other processes cannot import it"):
+        testing.run_ranks(function, 1)
+
+
+top = lambda: 0  # noqa: E731
+
+
+def test_a_lambda_at_the_top():
+    with pytest.raises(ValueError, match="<lambda>: other processes cannot import it"):
+        testing.run_ranks(top, 1)
+    with pytest.raises(ValueError, match="a world has one rank at least, not 0"):
+        testing.run_ranks(total, 0, factor=1)
+
+
+@record
+def decorated(rank):
+    return rank
+
+
+def test_a_decorator_of_another_file():
+    assert testing.run_ranks(decorated, 2, backend=None) == [0, 1]
+
+
+def kill_itself(number):
+    os.kill(os.getpid(), number)
+
+
+def test_a_signal_without_a_name():
+    number = signal.SIGRTMIN + 2
+    fails = pytest.raises(testing.RanksFailed, match=f"was killed by signal {number}$")
+    with fails:
+        testing.run_ranks(kill_itself, 1, backend=None, number=int(number))
+
+
+def test_a_wrapper_may_be_the_parent():
+    def wrap(command):
+        return ["sh", "-c", '"$@"; exit', "sh", *command]
+
+    assert testing.run_ranks(total, 2, wrap=[wrap] * 2, factor=1) == [(1.0, 2)] * 2
+
+
+SCRIPT = """
+from dataclasses import dataclass
+from multiprocessing import get_context
+from distlite import testing
+
+@dataclass
+class Own:
+    number: int
+
+class OwnError(Exception):
+    def __init__(self, text, more):
+        super().__init__(text)
+
+def total(own, rank):
+    with get_context("spawn").Pool(1) as pool:
+        return pool.map(Own, [own.number + rank])
+
+def fail():
+    raise OwnError("the reason", 0)
+
+if __name__ == "__main__":
+    print(testing.run_ranks(total, 2, backend=None, own=Own(3)))
+    try:
+        testing.run_ranks(fail, 1, backend=None)
+    except testing.RanksFailed as error:
+        print(str(error).splitlines()[-1])
+"""
+
+
+@STARTS
+def test_classes_of_a_script(start, tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    ended = subprocess.run(
+        [sys.executable, path],
+        env={**os.environ, "DISTLITE_TESTING_START": start},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.stderr == ""
+    assert ended.stdout == (
+        "[[Own(number=3)], [Own(number=4)]]\nrank 0: __mp_main__.OwnError: the reason\n"
+    )
+
+
+def missing_here():
+    module = types.ModuleType("missing_here")
+    sys.modules[module.__name__] = module
+    exec("class Missing(Exception): pass", vars(module))
+    raise module.Missing("the reason")
+
+
+def test_an_exception_that_does_not_load_keeps_its_traceback():
+    [outcome] = testing.rank_outcomes(missing_here, 1, backend=None)
+    assert outcome.exception is None
+    assert outcome.traceback.endswith("missing_here.Missing: the reason\n")
+
+
+MANY = """
+import calendar, os, resource
+from distlite import testing
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+kept = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+print(testing.run_ranks(calendar.isleap, 2, backend=None, year=2024))
+"""
+
+
+@STARTS
+def test_descriptors_beyond_those_of_select(start):
+    ended = subprocess.run(
+        [sys.executable, "-c", MANY],
+        env={**os.environ, "DISTLITE_TESTING_START": start},
+        capture_output=True,
+        text=True,
+    )
+    assert (ended.stdout, ended.stderr) == ("[True, True]\n", "")
+
+
 def test_marks_are_for_ranks():
     with pytest.raises(RuntimeError, match="for ranks of distlite.testing.start_ranks"):
         testing.mark("here")
-
-
-STARTS = pytest.mark.parametrize("start", ["spawn", "forkserver"])
 
 
 def surroundings():

@@ -199,13 +199,15 @@ def _serve(connection: socket.socket) -> int | None:
     signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     status_fds: dict[int, int] = {}
-    awaited: list[socket.socket | int] = [connection, wake_fd]
+    poller = select.poll()  # select() takes no descriptor beyond 1023
+    poller.register(connection, select.POLLIN)
+    poller.register(wake_fd, select.POLLIN)
     while True:
-        ready = select.select(awaited, [], [])[0]
+        ready = [fd for fd, _ in poller.poll()]
         if wake_fd in ready:
             os.read(wake_fd, 4096)
             _report_ended(status_fds)
-        if connection not in ready:
+        if connection.fileno() not in ready:
             continue
         request = _receive(connection)
         if request is None:

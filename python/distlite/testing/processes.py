@@ -78,6 +78,8 @@ class Outcome:
 
     def describe(self) -> str:
         """Returns what became of the rank, in lines that begin with the rank."""
+        from ..launch.worker import describe_end
+
         if self.is_good:
             head = "returned"
         elif self.is_late:
@@ -87,7 +89,7 @@ class Outcome:
         elif self.traceback:
             head = "failed"
         elif self.returncode is not None and self.returncode < 0:
-            head = f"was killed by {signal.Signals(-self.returncode).name}"
+            head = f"was {describe_end(self.returncode)}"
         else:
             head = f"exited with {self.returncode} before it returned"
         lines = [head, *self.traceback.splitlines()]
@@ -432,6 +434,12 @@ class Job:
         timeout: float | None,
         kwargs: dict[str, Any],
     ) -> None:
+        if world_size < 1:
+            raise ValueError(f"a world has one rank at least, not {world_size}")
+        place = _place_of(function)
+        if place[0] == "__main__":
+            # As ranks call the module of a script, whose classes may come back.
+            sys.modules.setdefault("__mp_main__", sys.modules["__main__"])
         self._folder = tempfile.TemporaryDirectory(prefix="ranks-")
         self._ranks: list[_Rank] = []
         self._timers: list[threading.Timer] = []
@@ -442,10 +450,16 @@ class Job:
             kwargs["init_method"] = address
         try:
             for rank in range(world_size):
-                job = _job(function, rank, world_size, (backend, address, end), kwargs)
+                wrapper = wrap[rank] if wrap is not None else None
+                # The parent of a rank that is wrapped may be the wrapper.
+                head = (os.getpid() if wrapper is None else 0, sys.path, *place)
+                known = {"rank": rank, "world_size": world_size}
+                takes = _parameters(function)
+                given = {name: known[name] for name in known if name in takes}
+                task = ((backend, address, end), {**given, **kwargs})
+                job = pickle.dumps(head) + pickle.dumps(task)
                 environment = _environment(rank, world_size, env or {})
                 environment[FOLDER] = str(folder)
-                wrapper = wrap[rank] if wrap is not None else None
                 output = folder / f"{rank}"
                 self._ranks.append(_Rank(rank, job, environment, output, wrapper))
         except BaseException:
@@ -591,7 +605,10 @@ class Job:
     def _read(ranks: list[_Rank], timeout: float) -> None:
         """Takes results as they come: a large one does not fit into the pipe."""
         by_fd = {rank.result_fd: rank for rank in ranks}
-        for fd in select.select(list(by_fd), [], [], timeout)[0]:
+        poller = select.poll()  # select() takes no descriptor beyond 1023
+        for fd in by_fd:
+            poller.register(fd, select.POLLIN)
+        for fd, _ in poller.poll(1000 * timeout):
             part = os.read(fd, 1 << 20)
             by_fd[fd].message += part
             if not part:
@@ -604,35 +621,22 @@ def _parameters(function: Callable[..., Any]) -> Any:
     return inspect.signature(function).parameters
 
 
-def _job(
-    function: Callable[..., Any],
-    rank: int,
-    world_size: int,
-    world: tuple[str | None, str, float | None],
-    kwargs: dict[str, Any],
-) -> bytes:
-    """What rank_main.py reads: where the function is, then its arguments."""
+def _place_of(function: Callable[..., Any]) -> tuple[str, str, str]:
+    """Its module, the file of that, and its name there."""
+    name = getattr(function, "__qualname__", None)
     try:
-        path = inspect.getfile(function)
+        # The file of the function itself, and not that of a decorator of it.
+        path = inspect.getfile(inspect.unwrap(function))
     except (OSError, TypeError):
         path = ""
-    if not os.path.isfile(path) or "<locals>" in function.__qualname__:
+    # "<locals>" and "<lambda>" are no names in a module.
+    if name is None or "<" in name or not os.path.isfile(path):
         raise ValueError(
-            f"{function.__qualname__}: other processes cannot import it: it has to lie "
-            "at the top of a module; distlite.testing.world() runs any function, as "
-            "threads"
+            f"{name or repr(function)}: other processes cannot import it: it has to "
+            "lie at the top of a module; distlite.testing.world() runs any function, "
+            "as threads"
         )
-    head = (
-        os.getpid(),
-        sys.path,
-        function.__module__,
-        path,
-        function.__qualname__,
-    )
-    known = {"rank": rank, "world_size": world_size}
-    takes = _parameters(function)
-    arguments = {name: value for name, value in known.items() if name in takes}
-    return pickle.dumps(head) + pickle.dumps((world, {**arguments, **kwargs}))
+    return function.__module__, path, name
 
 
 def _environment(rank: int, world_size: int, extra: dict[str, str]) -> dict[str, str]:
@@ -659,4 +663,6 @@ def _take_message(outcome: Outcome, message: bytes) -> None:
     elif kind == "skip":
         outcome.skip_reason = content
     else:
-        outcome.exception, outcome.traceback = content, text
+        outcome.traceback = text
+        with contextlib.suppress(Exception):
+            outcome.exception = None if content is None else pickle.loads(content)

@@ -22,11 +22,11 @@ SIGKILL = 9
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when its parent ends."""
+    """Has the kernel kill this process when its parent ends; 0: whichever it is."""
     import ctypes
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
+    if parent and os.getppid() != parent:
         os._exit(1)
 
 
@@ -34,13 +34,19 @@ def _load(name: str, path: str, function: str) -> object:
     """The function, from its file: however pytest named the module."""
     from importlib.util import module_from_spec, spec_from_file_location
 
-    if name == "__main__":
-        name = "__ranks__"  # a script's own guard must not start ranks again
+    is_script = name == "__main__"
+    if is_script:
+        # A script's own guard must not start ranks again.  By the name that
+        # multiprocessing gives it, values of its classes can be sent both ways.
+        name = "__mp_main__"
     loader = _rewriting_loader(name, path) if REWRITE in os.environ else None
     spec = spec_from_file_location(name, path, loader=loader)
     assert spec is not None and spec.loader is not None
     module = module_from_spec(spec)
     sys.modules[name] = module
+    if is_script:
+        module.__spec__ = None  # as of a script: multiprocessing takes its file
+        sys.modules["__main__"] = module
     spec.loader.exec_module(module)
     found: object = module
     for part in function.split("."):
@@ -105,12 +111,13 @@ def _pickled_error(error: BaseException) -> bytes:
     outcomes = sys.modules.get("_pytest.outcomes")
     if outcomes is not None and isinstance(error, outcomes.Skipped):
         return pickle.dumps(("skip", str(error), ""))
+    # By itself: where it does not load, there is still its traceback.
     try:
-        message = pickle.dumps(("error", error, text))
-        pickle.loads(message)
+        content = pickle.dumps(error)
+        pickle.loads(content)
     except Exception:
-        return pickle.dumps(("error", None, text))
-    return message
+        content = None
+    return pickle.dumps(("error", content, text))
 
 
 def main(result_fd: int, *, is_fork: bool = False) -> int:
