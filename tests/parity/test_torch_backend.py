@@ -108,6 +108,20 @@ def test_differing_calls_are_told_on_both_ranks(two):
         assert "all_reduce" in text and "broadcast" in text
 
 
+def test_a_root_that_leaves_first_learns_of_a_differing_call(two):
+    for (text,) in own(two, "destroyed_ahead_of_others"):
+        assert "rank 0 called broadcast(5 x float32" in text
+        assert "rank 1 called broadcast(4 x float32" in text
+
+
+def test_mistakes_with_sparse_tensors_are_told(two):
+    for rank, (shapes, several) in enumerate(own(two, "sparse_mistakes")):
+        assert f"do not match: rank {rank} in group" in shapes
+        assert f"shape {(2 + rank,) * 2} with 2" in shapes
+        assert shapes.endswith(f"are on ranks {[1 - rank]}")
+        assert "several sparse tensors" in several
+
+
 def test_a_timeout_names_the_rank_that_did_not_come(two):
     found, _ = own(two, "timeouts")
     assert found[0] == "DistBackendError"

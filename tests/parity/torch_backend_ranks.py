@@ -478,6 +478,40 @@ def differing_calls() -> list[Any]:
 
 
 @of_distlite
+def destroyed_ahead_of_others() -> list[Any]:
+    """A root need not wait for the others, and learns of them as it leaves."""
+    group, late = dist.new_group(), dist.new_group()
+    try:
+        dist.broadcast(torch.zeros(5 - dist.get_rank()), 0, group=group)
+    except dist.DistBackendError as error:
+        found = [str(error)]
+    else:
+        try:
+            dist.destroy_process_group(group)
+        except dist.DistBackendError as error:
+            found = [str(error)]
+    dist.barrier(late)
+    return found
+
+
+@of_distlite
+def sparse_mistakes() -> list[Any]:
+    group = dist.new_group()
+    found: list[Any] = []
+    identity = torch.eye(2 + dist.get_rank()).to_sparse()
+    try:
+        dist.all_reduce(identity, group=group)
+    except RuntimeError as error:
+        found.append(str(error))
+    try:
+        group.allreduce([identity, identity], dist.AllreduceOptions())
+    except ValueError as error:
+        found.append(str(error))
+    dist.barrier(group)
+    return found
+
+
+@of_distlite
 def timeouts() -> list[Any]:
     group, late = dist.new_group(), dist.new_group()
     group.set_timeout(timedelta(seconds=0.5))

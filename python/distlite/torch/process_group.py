@@ -41,6 +41,7 @@ _OPS = {
     for op in distlite.ReduceOp.RedOpType
     if hasattr(_Ops, op.name)
 }
+_SETTLING_LIMIT = timedelta(seconds=0.5)
 _UNSET = timedelta(milliseconds=-1)
 _CPU = torch.device("cpu")
 
@@ -228,10 +229,21 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
             other.abort()
 
     def shutdown(self) -> None:
-        """Leaves the group."""
+        """Leaves the group.
+
+        Raises DistBackendError if this rank went ahead of others, as the root of a
+        small broadcast does, and these called another operation.
+        """
+        different = None
+        try:
+            self._own._settle(_SETTLING_LIMIT)
+        except distlite.DistBackendError as error:
+            different = as_torch(error)
         self._own.shutdown()
         for other in self._others.values():
             other.shutdown()
+        if different is not None:
+            raise different
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Sets the time that an operation may take from now on."""
@@ -297,6 +309,10 @@ class ProcessGroupDistlite(torch.distributed.ProcessGroup):
                 return ENDED
         tensor = _first_tensor(tensors)
         if tensor is not None and tensor.is_sparse and tensor.is_cpu:
+            if tensor is not tensors and len(tensors) != 1:
+                raise ValueError(
+                    "allreduce of several sparse tensors: call it for each"
+                )
             return EndedWork([all_reduce_sparse(self._own, tensor, opts)])
         return self._begin("allreduce", (tensors, opts, *rest), named)
 
