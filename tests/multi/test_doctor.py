@@ -13,6 +13,7 @@ import pytest
 
 from distlite.launch.command import main
 from distlite.tools.diagnosis import Diagnosis, write
+from distlite.tools.dump import _write
 from distlite.tools.facts import facts_of
 from distlite.tools.links import SIZES, Door, connect, pairs_of
 
@@ -89,6 +90,32 @@ def test_a_missing_rank_is_told(monkeypatch, capsys):
     monkeypatch.setenv("MASTER_PORT", "1")
     assert main(["doctor", "--timeout", "0.3"]) == 1
     assert "rank 1 of 2: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "complaint"),
+    [
+        (["--timeout", "nan"], {}, "--timeout: not a time: nan"),
+        (["--timeout", "1e99"], {}, "--timeout: not a time: 1e+99"),
+        (["-n", "0"], {}, "--nproc-per-node 0: not 1 or more"),
+        ([], {"RANK": "first", "WORLD_SIZE": "2"}, "RANK=first: not a number"),
+        ([], {"LOCAL_WORLD_SIZE": "two"}, "LOCAL_WORLD_SIZE=two: not a number"),
+    ],
+)
+def test_what_is_no_number_is_refused(monkeypatch, capsys, words, variables, complaint):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as caught:
+        main(["doctor", *words])
+    assert caught.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_a_dump_that_cannot_be_written_leaves_nothing(tmp_path):
+    (tmp_path / "folder0").mkdir()
+    with pytest.raises(IsADirectoryError):
+        _write(str(tmp_path / "folder0"), b"data")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder0"]
 
 
 def made_up(rank: int, **changes: object) -> dict:

@@ -31,7 +31,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             plot.check(options.plot)
         except ValueError as error:
             parser.error(str(error))
-    timeout = timedelta(seconds=options.timeout)
+    if options.nproc_per_node < 1:
+        parser.error(f"--nproc-per-node {options.nproc_per_node}: not 1 or more")
+    try:
+        timeout = timedelta(seconds=options.timeout)
+    except (ValueError, OverflowError):
+        parser.error(f"--timeout: not a time: {options.timeout}")
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        if not os.environ.get(name, "0").isdecimal():
+            parser.error(f"{name}={os.environ[name]}: not a number")
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         return _run_launched(options, timeout)
     return _run_alone(options, timeout)
@@ -87,7 +95,7 @@ def _run_launched(options: argparse.Namespace, timeout: timedelta) -> int:
 
 
 def _run_alone(options: argparse.Namespace, timeout: timedelta) -> int:
-    size = max(1, options.nproc_per_node)
+    size = options.nproc_per_node
     store = dist.TCPStore("127.0.0.1", 0, size, True, timeout, wait_for_workers=False)
     shared = {
         **os.environ,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable
 
@@ -45,6 +46,11 @@ def dump_all(jobs: Iterable[Job], prefix: str) -> list[str]:
 def _write(path: str, data: bytes) -> None:
     """All of it or nothing: a reader may look at any moment."""
     partial = f"{path}.{os.getpid()}.partial"
-    with open(partial, "wb") as file:
-        file.write(data)
-    os.replace(partial, path)
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+        os.replace(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
