@@ -387,14 +387,14 @@ CHECK_CASE(what_mpi_says_is_passed_on)
 static void
 fail_with_a_head(int rank, const rank_processes *all, void *context)
 {
+    setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
+    setenv("DOUBLE_MPI_FAIL_BYTES", "0", 1);
     scene self = enter(rank, all);
     dl_message_args args = {.tensor = tensor_of(own, MOST, DL_INT64), .peer = 1};
     dl_message_end end = {.keeps_memory = false};
 
     (void)context;
     if (rank == 0) {
-        setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
-        setenv("DOUBLE_MPI_FAIL_BYTES", "0", 1);
         CHECK_STATUS(dl_group_exchange(self.group, DL_SEND, &args, soon(), &end),
                      DL_BACKEND);
         CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
@@ -420,12 +420,12 @@ finalize(const scene *self)
 static void
 fail_with_a_piece(int rank, const rank_processes *all, void *context)
 {
+    setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
+    setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
     scene self = enter(rank, all);
     dl_all_to_all_args args = {rows[0], rows[1]};
 
     (void)context;
-    setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
-    setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
     lay_out(&self, MOST);
     CHECK_STATUS(dl_group_all_to_all(self.group, &args, soon()), DL_BACKEND);
     CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
@@ -436,14 +436,14 @@ fail_with_a_piece(int rank, const rank_processes *all, void *context)
 static void
 fail_with_a_share(int rank, const rank_processes *all, void *context)
 {
+    setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
+    setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
     scene self = enter(rank, all);
     static double numbers[4001];
     dl_all_reduce_args args = {.tensor = tensor_of(numbers, 4001, DL_FLOAT64),
                                .op = DL_MAX};
 
     (void)context;
-    setenv("DOUBLE_MPI_FAIL", "MPI_Isend", 1);
-    setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
     CHECK_STATUS(dl_group_all_reduce(self.group, &args, soon()), DL_BACKEND);
     CHECK_CONTAINS(dl_last_error()->text, "MPI_Isend failed: MPI_ERR_OTHER");
     finalize(&self);
@@ -469,6 +469,7 @@ note_blocking(void *context)
 static void
 withdraw_late(int rank, const rank_processes *all, void *context)
 {
+    setenv("DOUBLE_MPI_FAIL", "MPI_Cancel", 1);
     scene self = enter(rank, all);
     int64_t got;
     dl_message_args args = {.tensor = tensor_of(&got, 1, DL_INT64), .peer = 1};
@@ -477,7 +478,6 @@ withdraw_late(int rank, const rank_processes *all, void *context)
 
     (void)context;
     if (rank == 0) {
-        setenv("DOUBLE_MPI_FAIL", "MPI_Cancel", 1);
         CHECK_OK(dl_group_post(self.group, DL_RECV, &args, soon(), &receive));
         dl_blocking_watch(note_blocking, &has_blocked);
         receive->ops->withdraw(receive);
