@@ -62,7 +62,7 @@ dl_blob_unref(dl_blob *blob)
 }
 
 bool
-dl_blob_is_alone(const dl_blob *blob)
+dl_blob_is_unique(const dl_blob *blob)
 {
     return atomic_load_explicit(&blob->references, memory_order_acquire) == 1;
 }
@@ -70,10 +70,10 @@ dl_blob_is_alone(const dl_blob *blob)
 /* Returns a blob with one reference and room for `size` bytes: `blob` itself, possibly
  * moved, or a copy, in exchange for the caller's reference.  NULL changes nothing. */
 static dl_blob *
-grow_alone(dl_blob *blob, size_t size)
+grow_unique(dl_blob *blob, size_t size)
 {
     /* The answer cannot change meanwhile: only holders add references. */
-    bool is_alone = dl_blob_is_alone(blob);
+    bool is_alone = dl_blob_is_unique(blob);
 
     if (is_alone && size <= blob->capacity) {
         return blob;
@@ -102,7 +102,7 @@ dl_blob_append(dl_blob **blob, dl_bytes bytes)
     if (bytes.size > SIZE_MAX / 4 - (*blob)->size) {
         return dl_fail_no_memory();
     }
-    dl_blob *grown = grow_alone(*blob, (*blob)->size + bytes.size);
+    dl_blob *grown = grow_unique(*blob, (*blob)->size + bytes.size);
     if (grown == NULL) {
         return dl_fail_no_memory();
     }

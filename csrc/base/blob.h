@@ -32,7 +32,7 @@ dl_blob *dl_blob_ref(dl_blob *blob);
 void dl_blob_unref(dl_blob *blob);
 
 /* Returns whether the caller's reference is the only one. */
-bool dl_blob_is_alone(const dl_blob *blob);
+bool dl_blob_is_unique(const dl_blob *blob);
 
 /* Appends `bytes` to `*blob`, in place if the caller's reference is the only one,
  * otherwise to a copy that replaces it.  The cost is amortised over many appends.

@@ -7,7 +7,7 @@ static _Thread_local dl_blocking_fn watcher;
 static _Thread_local void *watcher_context;
 
 void
-dl_blocking_watch(dl_blocking_fn begin, void *context)
+dl_blocking_set_hook(dl_blocking_fn begin, void *context)
 {
     watcher = begin;
     watcher_context = context;

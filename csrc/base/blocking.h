@@ -9,7 +9,7 @@
 /* Sets the hook of the calling thread, which is called at most once; NULL removes
  * it. */
 typedef void (*dl_blocking_fn)(void *context);
-void dl_blocking_watch(dl_blocking_fn begin, void *context);
+void dl_blocking_set_hook(dl_blocking_fn begin, void *context);
 
 /* Calls and removes the hook, if one is set.  Called before any wait of more than a few
  * microseconds, possibly with locks held: the hook must not wait for anything. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The frames of dl_c_frames_note() and dl_fail() are left out. */
+/* The frames of dl_c_frames_record() and dl_fail() are left out. */
 #define OWN_FRAMES 2
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -34,7 +34,7 @@ read_wish(void)
 }
 
 void
-dl_c_frames_note(void)
+dl_c_frames_record(void)
 {
     pthread_once(&once, read_wish);
     frame_count = is_wanted ? backtrace(frames, DL_C_FRAMES_LIMIT) : 0;

@@ -13,7 +13,7 @@
 #define DL_C_FRAMES_TEXT_SIZE (DL_C_FRAMES_LIMIT * 128)
 
 /* Records the calling thread's stack if traces are enabled. */
-void dl_c_frames_note(void);
+void dl_c_frames_record(void);
 
 /* Writes the last recorded stack as "\nC frames (most recent first):\n  #0
  * _C.so+0x1234\n..."; empty if traces are not enabled.  `addr2line -f -e <file>

@@ -13,19 +13,19 @@ static atomic_bool is_wanted;
 static _Thread_local dl_call_site noted;
 
 void
-dl_call_sites_want(void)
+dl_call_sites_enable(void)
 {
     atomic_store_explicit(&is_wanted, true, memory_order_relaxed);
 }
 
 bool
-dl_call_sites_are_wanted(void)
+dl_call_sites_are_enabled(void)
 {
     return atomic_load_explicit(&is_wanted, memory_order_relaxed);
 }
 
 void
-dl_call_site_note(const dl_call_site *site)
+dl_call_site_record(const dl_call_site *site)
 {
     noted = site == NULL ? (dl_call_site){0} : *site;
 }

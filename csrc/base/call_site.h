@@ -21,11 +21,11 @@ typedef struct dl_call_site {
 
 /* Enables the recording of call sites for the rest of the process's life.  Any
  * thread. */
-void dl_call_sites_want(void);
-bool dl_call_sites_are_wanted(void);
+void dl_call_sites_enable(void);
+bool dl_call_sites_are_enabled(void);
 
 /* Records a copy of `*site` for the calling thread; NULL clears it. */
-void dl_call_site_note(const dl_call_site *site);
+void dl_call_site_record(const dl_call_site *site);
 
 /* Returns the calling thread's call site, or NULL if none is recorded. */
 const dl_call_site *dl_call_site_noted(void);

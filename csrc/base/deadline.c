@@ -46,7 +46,7 @@ dl_deadline_after(int64_t limit)
 }
 
 int64_t
-dl_deadline_beginning(dl_deadline deadline)
+dl_deadline_start(dl_deadline deadline)
 {
     return deadline.limit > 0 && deadline.at != INT64_MAX ? deadline.at - deadline.limit
                                                           : dl_now();
@@ -90,7 +90,7 @@ dl_deadline_is_near(dl_deadline deadline)
 }
 
 dl_deadline
-dl_deadline_sooner(dl_deadline deadline, int64_t limit)
+dl_deadline_earlier(dl_deadline deadline, int64_t limit)
 {
     dl_deadline other = dl_deadline_after(limit);
 

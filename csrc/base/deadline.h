@@ -33,7 +33,7 @@ dl_deadline dl_deadline_after(int64_t limit);
 
 /* Returns when the deadline was made, without reading the clock; or the current time,
  * for a limit of 0 and for a deadline that never passes. */
-int64_t dl_deadline_beginning(dl_deadline deadline);
+int64_t dl_deadline_start(dl_deadline deadline);
 
 bool dl_deadline_passed(dl_deadline deadline);
 
@@ -48,6 +48,6 @@ int dl_deadline_poll(dl_deadline deadline, int64_t slice);
 bool dl_deadline_is_near(dl_deadline deadline);
 
 /* Returns the earlier of `deadline` and `limit` nanoseconds from now. */
-dl_deadline dl_deadline_sooner(dl_deadline deadline, int64_t limit);
+dl_deadline dl_deadline_earlier(dl_deadline deadline, int64_t limit);
 
 #endif

@@ -23,7 +23,7 @@ dl_fail(dl_status status, const char *format, ...)
     va_end(arguments);
     memcpy(last_error.text, text, strlen(text) + 1);
     last_error.status = status;
-    dl_c_frames_note();
+    dl_c_frames_record();
     return status;
 }
 
@@ -56,7 +56,7 @@ dl_status
 dl_fail_again(const dl_error *error)
 {
     last_error = *error;
-    dl_c_frames_note();
+    dl_c_frames_record();
     return error->status;
 }
 

@@ -48,7 +48,7 @@ shown_size(const uint8_t *bytes, size_t count)
 }
 
 void
-dl_text_append_foreign(char *text, size_t room, size_t *size, const char *bytes,
+dl_text_append_escaped(char *text, size_t room, size_t *size, const char *bytes,
                        size_t count)
 {
     const uint8_t *next = (const uint8_t *)bytes;

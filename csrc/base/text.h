@@ -15,7 +15,7 @@ dl_text_append(char *text, size_t room, size_t *size, const char *format, ...);
 /* Appends bytes from an untrusted source.  Bytes that could end a line or be taken for
  * a terminal's control sequence are written as \x1b: those below a blank, 7f, the C1
  * controls (U+0080 to U+009F), and bytes that are not UTF-8. */
-void dl_text_append_foreign(char *text, size_t room, size_t *size, const char *bytes,
+void dl_text_append_escaped(char *text, size_t room, size_t *size, const char *bytes,
                             size_t count);
 
 #endif

@@ -68,7 +68,7 @@ dl_status
 dl_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                   dl_deadline deadline)
 {
-    dl_deadline slice = dl_deadline_sooner(deadline, DL_WAIT_SLICE);
+    dl_deadline slice = dl_deadline_earlier(deadline, DL_WAIT_SLICE);
 
     dl_blocking_begin();
     if (dl_condition_wait_until(condition, mutex, slice.at)) {
@@ -88,7 +88,7 @@ dl_sleep_until(dl_deadline deadline)
 {
     while (!dl_deadline_passed(deadline)) {
         struct timespec until =
-            timespec_at(dl_deadline_sooner(deadline, DL_WAIT_SLICE).at);
+            timespec_at(dl_deadline_earlier(deadline, DL_WAIT_SLICE).at);
         dl_blocking_begin();
         /* An absolute time: a signal that cuts the sleep short does not extend it. */
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);

@@ -63,12 +63,12 @@ dl_backoff_sleep(dl_backoff *backoff, dl_deadline deadline,
     if (backoff->delay == 0) {
         backoff->delay = FIRST_DELAY;
     }
-    dl_deadline until = dl_deadline_sooner(deadline, with_jitter(backoff->delay));
+    dl_deadline until = dl_deadline_earlier(deadline, with_jitter(backoff->delay));
     int64_t longer = backoff->delay / GROWTH_DENOMINATOR * GROWTH_NUMERATOR;
     backoff->delay = longer < LAST_DELAY ? longer : LAST_DELAY;
     while (!dl_deadline_passed(until)) {
         DL_TRY(check_wanted(cancelled));
-        DL_TRY(dl_sleep_until(dl_deadline_sooner(until, DL_WAIT_SLICE)));
+        DL_TRY(dl_sleep_until(dl_deadline_earlier(until, DL_WAIT_SLICE)));
     }
     return dl_deadline_passed(deadline) ? DL_TIMEOUT : DL_OK;
 }
@@ -263,7 +263,7 @@ dl_status
 dl_socket_connect_once(const char *host, uint16_t port, dl_deadline deadline,
                        const atomic_bool *cancelled, int *fd)
 {
-    dl_deadline limit = dl_deadline_sooner(deadline, ROUND_LIMIT);
+    dl_deadline limit = dl_deadline_earlier(deadline, ROUND_LIMIT);
     char why[DL_ERROR_TEXT_SIZE];
     dl_round round = {0};
 

@@ -117,7 +117,7 @@ dl_local_connect(const char *name, dl_deadline deadline, int *fd)
         if (errno == EAGAIN && dl_deadline_passed(deadline)) {
             status = dl_fail(DL_TIMEOUT, "the Unix socket @%s takes nobody in", name);
         } else if (errno == EAGAIN) {
-            status = dl_sleep_until(dl_deadline_sooner(deadline, RETRY_AFTER));
+            status = dl_sleep_until(dl_deadline_earlier(deadline, RETRY_AFTER));
         } else if (errno == EINTR) {
             status = dl_interrupt_check();
         } else if (errno == ECONNREFUSED) {
@@ -237,7 +237,7 @@ dl_local_send(int fd, const dl_parcel *parcel, dl_deadline deadline)
         } else if (errno == EINTR) {
             DL_TRY(dl_interrupt_check());
         } else if (is_crowded) {
-            DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, RETRY_AFTER)));
+            DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, RETRY_AFTER)));
         } else {
             return fail_lost("writing to", errno);
         }

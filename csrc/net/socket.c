@@ -64,7 +64,7 @@ dl_socket_prepare(int fd)
 }
 
 void
-dl_socket_make_patient(int fd)
+dl_socket_set_kernel_wait(int fd)
 {
     const struct timeval patience = {.tv_usec = PATIENCE / 1000};
     int flags = fcntl(fd, F_GETFL);

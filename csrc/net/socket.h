@@ -35,7 +35,7 @@ void dl_socket_prepare(int fd);
 /* Makes reads and writes sleep in the kernel for a few milliseconds before they fall
  * back to poll(2), which saves a system call per reply.  Only for descriptors that are
  * used by nothing but dl_socket_read() and dl_socket_write(). */
-void dl_socket_make_patient(int fd);
+void dl_socket_set_kernel_wait(int fd);
 
 /* Returns the local port, or 0 if there is none. */
 uint16_t dl_socket_port(int fd);

@@ -41,7 +41,7 @@ typedef struct dl_op_context {
 /* Checks that the arrays are still where they were; the error of a failure
  * names the operation. */
 static inline dl_status
-dl_op_look_again(const dl_op_context *op)
+dl_op_check_arrays(const dl_op_context *op)
 {
     dl_status status = dl_guard_check(op->guard);
 
@@ -97,7 +97,7 @@ typedef struct dl_backend_ops {
     /* Called after abort or leave: this rank will make no more groups out of this one,
      * and the ranks that wait for it in a group that it has not made are told.
      * Idempotent; may be called from any thread.  NULL if no rank can wait that way. */
-    void (*renounce)(dl_backend *);
+    void (*end_family)(dl_backend *);
     /* Called after the last operation.  In a forked child it touches nothing that is
      * shared with the parent. */
     void (*free)(dl_backend *);
@@ -126,7 +126,7 @@ typedef struct dl_backend_options {
      * meet anew; otherwise NULL. */
     dl_backend_origin *origin;
     const int *origin_ranks; /* by rank */
-    /* The name of that group if renouncing it renounces this one as
+    /* The name of that group if ending its family ends this one as
      * well; otherwise NULL. */
     const char *family;
 } dl_backend_options;

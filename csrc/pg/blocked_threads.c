@@ -140,7 +140,7 @@ dl_blocked_end(void)
 }
 
 void
-dl_blocked_disown(void)
+dl_blocked_mark_internal(void)
 {
     is_own = true;
 }

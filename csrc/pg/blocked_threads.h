@@ -30,7 +30,7 @@ void dl_blocked_end(void);
 
 /* Marks the calling thread as one of the library's own, which calls no operation on
  * behalf of the program. */
-void dl_blocked_disown(void);
+void dl_blocked_mark_internal(void);
 
 /* The wait of one thread, in a record or at a lane; neither is set if it
  * does not wait. */

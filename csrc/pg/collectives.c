@@ -210,9 +210,9 @@ static const kind kinds[DL_OP_TYPE_COUNT] = {
  * backend is aborted, so that the other ranks, which make the same call, do not wait
  * for this one. */
 static dl_status
-look_again(const operation *self)
+check_arrays_or_abort(const operation *self)
 {
-    dl_status status = dl_op_look_again(&self->context);
+    dl_status status = dl_op_check_arrays(&self->context);
 
     if (status != DL_OK) {
         dl_error cause = *dl_last_error();
@@ -227,7 +227,7 @@ look_again(const operation *self)
 static dl_status
 carry_out(operation *self)
 {
-    dl_status status = look_again(self);
+    dl_status status = check_arrays_or_abort(self);
     if (status == DL_OK) {
         status = kinds[self->op].call(self);
     }
@@ -385,12 +385,12 @@ queued_new(const operation *asked, queued **made)
     self->job.run = run_queued;
     self->job.expire = expire_queued;
     self->job.release = release_queued;
-    self->job.queued_at = dl_deadline_beginning(asked->context.deadline);
+    self->job.queued_at = dl_deadline_start(asked->context.deadline);
     self->operation = *asked;
     self->operation.group = dl_group_ref(asked->group);
     self->operation.args = copy;
     self->operation.context.call_site = self->call_site;
-    if (dl_call_sites_are_wanted()) {
+    if (dl_call_sites_are_enabled()) {
         dl_call_site_describe(self->call_site, sizeof self->call_site);
     }
     *made = self;

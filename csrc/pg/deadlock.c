@@ -273,7 +273,7 @@ carry_out(detector *self, const dl_wait_verdict *found)
 
     remember_picture(self, found->text);
     self->told_epoch = epoch;
-    (void)dl_wait_exchange_agree(
+    (void)dl_wait_exchange_confirm_verdict(
         &self->exchange, found, epoch,
         dl_deadline_after(2 * slowest_pause(self->exchange.size)));
     (void)dl_own_waits_describe(&self->own, span());
@@ -293,7 +293,7 @@ tell(detector *self, const dl_wait_cycle *cycle)
             found.ranks[i] = cycle->steps[i].rank;
             found.epochs[i] = self->exchange.states[cycle->steps[i].rank]->epoch;
         }
-        (void)dl_wait_exchange_tell(&self->exchange, &found);
+        (void)dl_wait_exchange_publish_verdict(&self->exchange, &found);
         carry_out(self, &found);
         return;
     }
@@ -309,7 +309,8 @@ hear(detector *self)
 {
     dl_wait_verdict found;
 
-    DL_TRY(dl_wait_exchange_hear(&self->exchange, self->own.state.epoch, &found));
+    DL_TRY(
+        dl_wait_exchange_read_verdict(&self->exchange, self->own.state.epoch, &found));
     if (found.count > 0) {
         carry_out(self, &found);
     }

@@ -426,7 +426,7 @@ dl_device_barrier(dl_group *group, void *stream, dl_deadline deadline)
 
 /* Called with the parent's turn held; nobody else uses the child yet. */
 static dl_status
-part(dl_group *parent, const dl_device_parting *parting, dl_deadline deadline,
+part(dl_group *parent, const dl_device_split_args *parting, dl_deadline deadline,
      dl_group *child)
 {
     dl_device_backend *from;
@@ -445,8 +445,8 @@ part(dl_group *parent, const dl_device_parting *parting, dl_deadline deadline,
 
 /* A parent without a backend for devices has nothing to split. */
 dl_status
-dl_device_part(dl_group *parent, const dl_device_parting *parting, dl_deadline deadline,
-               dl_group *child)
+dl_device_split(dl_group *parent, const dl_device_split_args *parting,
+                dl_deadline deadline, dl_group *child)
 {
     if (parent->device == NULL) {
         return DL_OK;

@@ -67,8 +67,8 @@ bool dl_device_is_batching(const dl_group *group);
 
 /* Splits or shrinks the parent; called on all of its ranks.  `child` is NULL on a rank
  * that is in no part. */
-dl_status dl_device_part(dl_group *parent, const dl_device_parting *parting,
-                         dl_deadline deadline, dl_group *child);
+dl_status dl_device_split(dl_group *parent, const dl_device_split_args *parting,
+                          dl_deadline deadline, dl_group *child);
 
 /* For group.c.  dl_device_abort_locked() is called with the group's lock held. */
 void dl_device_abort_locked(dl_group *group, const dl_error *cause, bool is_leaving);

@@ -37,21 +37,21 @@ typedef struct dl_device_call {
 
 /* How a group's ranks are split: into the ranks of each color, or into all ranks but
  * the excluded ones. */
-typedef struct dl_device_parting {
+typedef struct dl_device_split_args {
     bool is_shrinking;
     int color; /* negative if this rank is in no part */
     int key;
     const int *excluded; /* ranks of the parent */
     int excluded_count;
     int flags; /* 1: the parent's operations are aborted */
-} dl_device_parting;
+} dl_device_split_args;
 
 typedef struct dl_device_ops {
     const char *name; /* "nccl" */
     dl_status (*enqueue)(dl_device_backend *, const dl_device_call *, dl_work **);
     /* Gives `child`, unless NULL, what it needs so that its ranks do not have to meet.
      * Does nothing if the parent's ranks have not met yet. */
-    dl_status (*part)(dl_device_backend *, const dl_device_parting *, dl_deadline,
+    dl_status (*part)(dl_device_backend *, const dl_device_split_args *, dl_deadline,
                       dl_device_backend *child);
     /* Meets now rather than with the first operation. */
     dl_status (*connect)(dl_device_backend *, int device, dl_deadline);

@@ -103,7 +103,7 @@ inherit(dl_group *parent, const backend_entry *entry, bool is_successor,
         return dl_group_admit(parent);
     }
     pthread_mutex_lock(&parent->lock);
-    if (parent->is_renounced && !is_successor) {
+    if (parent->has_ended_family && !is_successor) {
         dl_status status = dl_fail_again(&parent->cause);
         pthread_mutex_unlock(&parent->lock);
         return status;
@@ -485,11 +485,11 @@ dl_group_fail(dl_group *group, const dl_error *cause)
 }
 
 static void
-renounce_locked(dl_group *group)
+end_family_locked(dl_group *group)
 {
-    group->is_renounced = true;
-    if (group->backend != NULL && group->backend->ops->renounce != NULL) {
-        group->backend->ops->renounce(group->backend);
+    group->has_ended_family = true;
+    if (group->backend != NULL && group->backend->ops->end_family != NULL) {
+        group->backend->ops->end_family(group->backend);
     }
 }
 
@@ -503,7 +503,7 @@ dl_group_abort(dl_group *group, const char *reason)
     dl_group_fail(group, &cause);
     if (!dl_group_is_inherited(group)) {
         pthread_mutex_lock(&group->lock);
-        renounce_locked(group);
+        end_family_locked(group);
         pthread_mutex_unlock(&group->lock);
     }
 }
@@ -542,7 +542,7 @@ dl_group_close(dl_group *group)
         group->backend->ops->leave(group->backend);
         group->backend->ops->abort(group->backend, &cause);
     }
-    renounce_locked(group);
+    end_family_locked(group);
     dl_device_abort_locked(group, &cause, true);
     pthread_mutex_unlock(&group->lock);
     dl_recorder_leave(&group->seat);

@@ -43,8 +43,8 @@ struct dl_group {
     dl_backend *backend;
     atomic_bool is_broken;
     atomic_bool is_closed;
-    dl_error cause;    /* returned by all later calls; fixed once is_broken */
-    bool is_renounced; /* guarded by lock; aborted by its owner, or closed */
+    dl_error cause;        /* returned by all later calls; fixed once is_broken */
+    bool has_ended_family; /* guarded by lock; aborted by its owner, or closed */
 };
 
 /* Returns true in a forked child whose parent made the group. */
@@ -64,7 +64,7 @@ dl_status dl_group_lost(dl_group *group, int rank);
 dl_group *dl_group_ref_if_alive(dl_group *group);
 
 /* Breaks the group with `cause` and aborts its backends, as dl_group_abort() does, but
- * does not renounce groups that could be made out of it. */
+ * does not end the family of groups that could be made out of it. */
 void dl_group_fail(dl_group *group, const dl_error *cause);
 
 /* Breaks the group with `cause`, unless it is broken already. */

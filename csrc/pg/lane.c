@@ -186,7 +186,7 @@ help_or_wait(dl_lane *lane, const dl_job *own, dl_deadline deadline)
     dl_job *job = dl_lane_next_job(lane);
 
     if (job != NULL && !has_time_for(job, deadline)) {
-        dl_lane_runner_hurry(atomic_load(&lane->runner));
+        dl_lane_runner_expedite(atomic_load(&lane->runner));
         job = NULL;
     }
     if (job == NULL) {

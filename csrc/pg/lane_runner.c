@@ -29,10 +29,10 @@ struct dl_lane_runner {
     /* changed with the lane's lock held, which guards all members below */
     atomic_bool is_asleep;
     int64_t patience;
-    uint64_t helped;    /* as of the last look */
-    bool is_in_a_hurry; /* cleared when it runs a job */
+    uint64_t helped;   /* as of the last look */
+    bool is_expedited; /* cleared when it runs a job */
     bool is_stopping;
-    bool is_orphan; /* this thread only: one of its jobs freed the lane */
+    bool has_lost_lane; /* this thread only: one of its jobs freed the lane */
     bool has_thread;
     bool is_retiring; /* the thread ends as soon as nothing is queued */
     bool is_detached; /* it ends detached: nobody joins it */
@@ -43,8 +43,8 @@ struct dl_lane_runner {
  * detaches the thread. */
 #define RETIREMENT DL_SECOND
 
-/* Sleeps for `span`, or until dl_lane_runner_hurry().  Called with the lock held, which
- * is released meanwhile. */
+/* Sleeps for `span`, or until dl_lane_runner_expedite().  Called with the lock held,
+ * which is released meanwhile. */
 static void
 nap(dl_lane_runner *self, int64_t span)
 {
@@ -98,12 +98,12 @@ look(dl_lane_runner *self)
         sleep_until_wanted(self);
     } else if (job == NULL) {
         nap(self, self->patience > LOOK_EVERY ? self->patience : LOOK_EVERY);
-    } else if (now - job->queued_at < self->patience && !self->is_in_a_hurry) {
+    } else if (now - job->queued_at < self->patience && !self->is_expedited) {
         nap(self, self->patience - (now - job->queued_at));
     } else {
-        self->is_in_a_hurry = false;
+        self->is_expedited = false;
         dl_lane_run_unlock(lane, job);
-        if (self->is_orphan) {
+        if (self->has_lost_lane) {
             return false;
         }
         pthread_mutex_lock(&lane->lock);
@@ -136,7 +136,7 @@ run(void *argument)
 {
     dl_lane_runner *self = argument;
 
-    dl_blocked_disown();
+    dl_blocked_mark_internal();
     /* The kernel's default timer slack, 50 us, is as long as PATIENCE. */
     prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&self->lane->lock);
@@ -209,10 +209,10 @@ dl_lane_runner_wake(dl_lane_runner *runner)
 }
 
 void
-dl_lane_runner_hurry(dl_lane_runner *runner)
+dl_lane_runner_expedite(dl_lane_runner *runner)
 {
-    if (!runner->is_in_a_hurry) {
-        runner->is_in_a_hurry = true;
+    if (!runner->is_expedited) {
+        runner->is_expedited = true;
         dl_lane_runner_wake(runner);
     }
 }
@@ -276,7 +276,7 @@ dl_lane_runner_stop(dl_lane_runner *runner)
     pthread_mutex_lock(&runner->lane->lock);
     if (runner->has_thread && pthread_equal(pthread_self(), runner->thread)) {
         detach(runner);
-        runner->is_orphan = true;
+        runner->has_lost_lane = true;
         pthread_mutex_unlock(&runner->lane->lock);
         return;
     }

@@ -25,7 +25,7 @@ void dl_lane_runner_wake(dl_lane_runner *runner);
 
 /* Makes the thread run the next job at once: a thread waits for it that
  * cannot run it. */
-void dl_lane_runner_hurry(dl_lane_runner *runner);
+void dl_lane_runner_expedite(dl_lane_runner *runner);
 
 /* Returns the job that may run now, the first in the queue if nobody has the turn;
  * otherwise NULL. */

@@ -87,16 +87,16 @@ static void
 tidy(const barrier *self)
 {
     if (self->number > 1) {
-        dl_roll_call_forget(&self->arrivals, self->number - 1);
+        dl_roll_call_delete(&self->arrivals, self->number - 1);
     }
     if (self->number > 1 && self->group->rank == 0) {
-        dl_roll_call_forget(&self->verdict, self->number - 1);
+        dl_roll_call_delete(&self->verdict, self->number - 1);
     }
 }
 
 /* Turns the verdict into this rank's result. */
 static dl_status
-obey(const barrier *self, const dl_buffer *held, dl_status failure)
+apply_verdict(const barrier *self, const dl_buffer *held, dl_status failure)
 {
     int rank = self->group->rank;
     int size = held->size > REASON_SIZE ? REASON_SIZE : (int)held->size;
@@ -166,7 +166,7 @@ count(const barrier *self, dl_buffer *words, dl_buffer *held)
     char reason[REASON_SIZE] = PASSED;
     int gone;
     dl_status status =
-        dl_roll_call_hear(&self->arrivals, self->number, words, &gone, self->deadline);
+        dl_roll_call_wait(&self->arrivals, self->number, words, &gone, self->deadline);
 
     if (status == DL_TIMEOUT || gone >= 0) {
         describe_missing(self, words, reason);
@@ -174,7 +174,7 @@ count(const barrier *self, dl_buffer *words, dl_buffer *held)
         DL_TRY(status);
     }
     DL_TRY(decide(self, reason, held));
-    return obey(self, held, status == DL_OK ? DL_TIMEOUT : status);
+    return apply_verdict(self, held, status == DL_OK ? DL_TIMEOUT : status);
 }
 
 static dl_status
@@ -205,7 +205,7 @@ give_up(const barrier *self, dl_status status, int gone, dl_buffer *held)
              " ms (group %s): %s",
              self->group->rank, milliseconds(self), self->group->name, cause);
     DL_TRY(decide(self, reason, held));
-    return obey(self, held, status);
+    return apply_verdict(self, held, status);
 }
 
 /* Waits for the verdict.  While rank 0 is in the barrier it counts until its
@@ -217,21 +217,21 @@ wait_for_verdict(const barrier *self, dl_buffer *held)
     dl_buffer arrival = {0};
     int gone;
     dl_status status =
-        dl_roll_call_hear(&self->verdict, self->number, held, &gone, self->deadline);
+        dl_roll_call_wait(&self->verdict, self->number, held, &gone, self->deadline);
 
     if (status == DL_TIMEOUT && gone < 0) {
-        DL_TRY(dl_roll_call_peek(&self->arrivals, self->number, 0, &arrival));
+        DL_TRY(dl_roll_call_read(&self->arrivals, self->number, 0, &arrival));
         bool has_come = arrival.size > 0;
         dl_buffer_fini(&arrival);
         dl_deadline more = dl_deadline_after(self->deadline.limit + DL_SECOND);
         if (has_come) {
-            status = dl_roll_call_hear(&self->verdict, self->number, held, &gone, more);
+            status = dl_roll_call_wait(&self->verdict, self->number, held, &gone, more);
         }
     }
     if (status == DL_TIMEOUT || gone >= 0) {
         return give_up(self, status, gone, held);
     }
-    return status == DL_OK ? obey(self, held, DL_TIMEOUT) : status;
+    return status == DL_OK ? apply_verdict(self, held, DL_TIMEOUT) : status;
 }
 
 /* Takes the lock, because another thread may be closing the group. */
@@ -255,8 +255,8 @@ dl_group_monitored_barrier(dl_group *group, bool waits_for_all, dl_deadline dead
         return DL_OK;
     }
     barrier self = begin(group, waits_for_all, deadline);
-    dl_status status =
-        dl_roll_call_say(&self.arrivals, self.number, "here", dl_group_deadline(group));
+    dl_status status = dl_roll_call_announce(&self.arrivals, self.number, "here",
+                                             dl_group_deadline(group));
     if (status == DL_OK) {
         status = group->rank == 0 ? count_arrivals(&self, &held)
                                   : wait_for_verdict(&self, &held);

@@ -95,7 +95,7 @@ record_new(const dl_seat *seat, const dl_fingerprint *what, const entry *entry)
 static int64_t
 start_of(const dl_seat *seat, dl_deadline deadline)
 {
-    int64_t start = dl_deadline_beginning(deadline);
+    int64_t start = dl_deadline_start(deadline);
     int64_t last = atomic_load_explicit(&seat->row->last_ended, memory_order_relaxed);
 
     return start > last ? start : last;
@@ -107,8 +107,7 @@ dl_recorder_queue(const dl_seat *seat, const dl_fingerprint *what, dl_deadline d
     if (seat->row == NULL) {
         return NULL;
     }
-    entry entry = {.queued = dl_deadline_beginning(deadline),
-                   .state = DL_RECORD_QUEUED};
+    entry entry = {.queued = dl_deadline_start(deadline), .state = DL_RECORD_QUEUED};
     return record_new(seat, what, &entry);
 }
 
@@ -151,7 +150,7 @@ dl_recorder_post(const dl_seat *seat, const dl_fingerprint *what, int64_t tag,
     if (seat->row == NULL) {
         return NULL;
     }
-    entry entry = {.started = dl_deadline_beginning(deadline),
+    entry entry = {.started = dl_deadline_start(deadline),
                    .sequence = tag,
                    .state = DL_RECORD_RUNNING};
     return record_new(seat, what, &entry);

@@ -24,8 +24,8 @@ make_key(const dl_roll_call *self, uint64_t number, int rank,
 }
 
 dl_status
-dl_roll_call_say(const dl_roll_call *self, uint64_t number, const char *words,
-                 dl_deadline deadline)
+dl_roll_call_announce(const dl_roll_call *self, uint64_t number, const char *words,
+                      dl_deadline deadline)
 {
     char name[DL_RANK_KEY_SIZE];
 
@@ -34,7 +34,7 @@ dl_roll_call_say(const dl_roll_call *self, uint64_t number, const char *words,
 }
 
 dl_status
-dl_roll_call_peek(const dl_roll_call *self, uint64_t number, int rank, dl_buffer *words)
+dl_roll_call_read(const dl_roll_call *self, uint64_t number, int rank, dl_buffer *words)
 {
     char name[DL_RANK_KEY_SIZE];
 
@@ -48,7 +48,7 @@ peek_all(const dl_roll_call *self, uint64_t number, dl_buffer *words)
 {
     for (int rank = 0; rank < self->size; rank++) {
         if (words[rank].size == 0) {
-            DL_TRY(dl_roll_call_peek(self, number, rank, &words[rank]));
+            DL_TRY(dl_roll_call_read(self, number, rank, &words[rank]));
         }
     }
     return DL_OK;
@@ -64,7 +64,7 @@ watch_absent(const dl_roll_call *self, uint64_t number, dl_buffer *words, int *g
             continue;
         }
         dl_error error = *dl_last_error();
-        DL_TRY(dl_roll_call_peek(self, number, rank, &words[rank]));
+        DL_TRY(dl_roll_call_read(self, number, rank, &words[rank]));
         if (words[rank].size == 0) {
             *gone = rank;
             return dl_fail_again(&error);
@@ -92,7 +92,7 @@ listen(const dl_roll_call *self, const dl_rank_keys *keys, dl_buffer *words,
        dl_deadline deadline)
 {
     return dl_rank_keys_get(keys, self->store, words,
-                            dl_deadline_sooner(deadline, SLICE));
+                            dl_deadline_earlier(deadline, SLICE));
 }
 
 /* Reports the wait to the deadlock detector. */
@@ -134,7 +134,7 @@ count_absent(const dl_roll_call *self, const dl_buffer *words, dl_status status)
 }
 
 dl_status
-dl_roll_call_hear(const dl_roll_call *self, uint64_t number, dl_buffer *words,
+dl_roll_call_wait(const dl_roll_call *self, uint64_t number, dl_buffer *words,
                   int *gone, dl_deadline deadline)
 {
     hearing asked = {self, number};
@@ -157,7 +157,7 @@ dl_roll_call_hear(const dl_roll_call *self, uint64_t number, dl_buffer *words,
 }
 
 void
-dl_roll_call_forget(const dl_roll_call *self, uint64_t number)
+dl_roll_call_delete(const dl_roll_call *self, uint64_t number)
 {
     bool existed;
     char name[DL_RANK_KEY_SIZE];

@@ -27,22 +27,22 @@ typedef struct dl_roll_call {
 #define DL_ROLL_CALL_KEY_SIZE DL_RANK_KEY_SIZE
 
 /* Announces this rank; `words` must not be empty. */
-dl_status dl_roll_call_say(const dl_roll_call *self, uint64_t number, const char *words,
-                           dl_deadline deadline);
+dl_status dl_roll_call_announce(const dl_roll_call *self, uint64_t number,
+                                const char *words, dl_deadline deadline);
 
 /* Reads the words of `rank`; they are empty if it has not come yet. */
-dl_status dl_roll_call_peek(const dl_roll_call *self, uint64_t number, int rank,
+dl_status dl_roll_call_read(const dl_roll_call *self, uint64_t number, int rank,
                             dl_buffer *words);
 
 /* Waits for the words of all ranks; `words` are `size` zeroed buffers of the caller.
  * DL_TIMEOUT (no text written): the words of ranks that have not come are empty.  They
  * are empty as well after a failure of `watch`, which sets `*gone` to the rank that it
  * is about; `*gone` is -1 otherwise. */
-dl_status dl_roll_call_hear(const dl_roll_call *self, uint64_t number, dl_buffer *words,
+dl_status dl_roll_call_wait(const dl_roll_call *self, uint64_t number, dl_buffer *words,
                             int *gone, dl_deadline deadline);
 
 /* Deletes this rank's words, once nobody can need them. */
-void dl_roll_call_forget(const dl_roll_call *self, uint64_t number);
+void dl_roll_call_delete(const dl_roll_call *self, uint64_t number);
 
 /* Lists the ranks whose words are empty (`is_absent`), or those whose words are not. */
 void dl_roll_call_list(const dl_roll_call *self, const dl_buffer *words, bool is_absent,

@@ -136,7 +136,8 @@ dl_wait_exchange_read(dl_wait_exchange *self, dl_wait_state *own)
 }
 
 dl_status
-dl_wait_exchange_tell(const dl_wait_exchange *self, const dl_wait_verdict *found)
+dl_wait_exchange_publish_verdict(const dl_wait_exchange *self,
+                                 const dl_wait_verdict *found)
 {
     dl_bytes value = {(const uint8_t *)found, sizeof *found};
     char key[KEY_SIZE];
@@ -173,8 +174,9 @@ await_known(const dl_wait_exchange *self, const dl_wait_verdict *found,
 }
 
 dl_status
-dl_wait_exchange_agree(const dl_wait_exchange *self, const dl_wait_verdict *found,
-                       uint64_t epoch, dl_deadline deadline)
+dl_wait_exchange_confirm_verdict(const dl_wait_exchange *self,
+                                 const dl_wait_verdict *found, uint64_t epoch,
+                                 dl_deadline deadline)
 {
     char key[KEY_SIZE];
 
@@ -184,8 +186,8 @@ dl_wait_exchange_agree(const dl_wait_exchange *self, const dl_wait_verdict *foun
 }
 
 dl_status
-dl_wait_exchange_hear(const dl_wait_exchange *self, uint64_t epoch,
-                      dl_wait_verdict *found)
+dl_wait_exchange_read_verdict(const dl_wait_exchange *self, uint64_t epoch,
+                              dl_wait_verdict *found)
 {
     dl_buffer value = {0};
     char key[KEY_SIZE];

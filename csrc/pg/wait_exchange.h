@@ -50,18 +50,18 @@ typedef struct dl_wait_verdict {
 } dl_wait_verdict;
 
 /* Publishes the verdict for its other ranks. */
-dl_status dl_wait_exchange_tell(const dl_wait_exchange *self,
-                                const dl_wait_verdict *found);
+dl_status dl_wait_exchange_publish_verdict(const dl_wait_exchange *self,
+                                           const dl_wait_verdict *found);
 
 /* Reads the verdict that another rank has found for this one, which
  * waits in `epoch`. */
-dl_status dl_wait_exchange_hear(const dl_wait_exchange *self, uint64_t epoch,
-                                dl_wait_verdict *found);
+dl_status dl_wait_exchange_read_verdict(const dl_wait_exchange *self, uint64_t epoch,
+                                        dl_wait_verdict *found);
 
 /* Announces that this rank knows the verdict.  Returns when all ranks of the verdict
  * have done so, or the deadline has passed. */
-dl_status dl_wait_exchange_agree(const dl_wait_exchange *self,
-                                 const dl_wait_verdict *found, uint64_t epoch,
-                                 dl_deadline deadline);
+dl_status dl_wait_exchange_confirm_verdict(const dl_wait_exchange *self,
+                                           const dl_wait_verdict *found, uint64_t epoch,
+                                           dl_deadline deadline);
 
 #endif

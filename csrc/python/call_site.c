@@ -83,7 +83,7 @@ note_frame(PyFrameObject *frame)
     if (!is_ours) {
         site.function = label[0] == '\0' ? text_of(code->co_name) : label;
         site.line = PyFrame_GetLineNumber(frame);
-        dl_call_site_note(&site);
+        dl_call_site_record(&site);
     }
     Py_DECREF(code);
     return !is_ours;
@@ -94,7 +94,7 @@ dlpy_call_site_note(void)
 {
     PyFrameObject *frame = PyEval_GetFrame();
 
-    dl_call_site_note(NULL);
+    dl_call_site_record(NULL);
     Py_XINCREF(frame);
     while (frame != NULL && !note_frame(frame)) {
         PyFrameObject *caller = PyFrame_GetBack(frame);

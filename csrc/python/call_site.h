@@ -23,7 +23,7 @@ void dlpy_call_site_note(void);
 static inline void
 dlpy_call_site_enter(void)
 {
-    if (dl_call_sites_are_wanted()) {
+    if (dl_call_sites_are_enabled()) {
         dlpy_call_site_note();
     }
 }

@@ -201,13 +201,13 @@ device_connect(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyObject *
-part(PyObject *module, dl_group *parent, const dl_device_parting *parting,
+part(PyObject *module, dl_group *parent, const dl_device_split_args *parting,
      dl_group *child)
 {
     dl_status status;
 
     Py_BEGIN_ALLOW_THREADS
-    status = dl_device_part(parent, parting, dl_group_deadline(parent), child);
+    status = dl_device_split(parent, parting, dl_group_deadline(parent), child);
     Py_END_ALLOW_THREADS
     if (status != DL_OK) {
         return dlpy_raise_collective(dlpy_state_of_module(module), status);
@@ -223,7 +223,7 @@ device_split(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         "_device_split", 4, {"parent", "color", "key", "child"}};
     PyObject *values[4];
-    dl_device_parting parting = {0};
+    dl_device_split_args parting = {0};
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
         || dlpy_int_from(values[1], "color", &parting.color) < 0
@@ -246,7 +246,7 @@ device_shrink(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         "_device_shrink", 4, {"parent", "excluded", "flags", "child"}};
     PyObject *values[4];
-    dl_device_parting parting = {.is_shrinking = true};
+    dl_device_split_args parting = {.is_shrinking = true};
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
         || dlpy_int_from(values[2], "flags", &parting.flags) < 0) {

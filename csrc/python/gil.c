@@ -15,7 +15,7 @@ dlpy_gil_leave(dlpy_gil *self, bool is_brief)
 {
     self->saved = NULL;
     if (is_brief) {
-        dl_blocking_watch(let_others_run, self);
+        dl_blocking_set_hook(let_others_run, self);
     } else {
         let_others_run(self);
     }
@@ -24,7 +24,7 @@ dlpy_gil_leave(dlpy_gil *self, bool is_brief)
 dl_status
 dlpy_gil_return(dlpy_gil *self, dl_status status)
 {
-    dl_blocking_watch(NULL, NULL);
+    dl_blocking_set_hook(NULL, NULL);
     if (self->saved != NULL) {
         PyEval_RestoreThread(self->saved);
     }

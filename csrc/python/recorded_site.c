@@ -79,8 +79,8 @@ look_up(const place *place, bool *is_ours)
         number = dl_recorder_add_site(site->file, site->function, site->line);
     }
     PyErr_Clear();
-    if (!dl_call_sites_are_wanted()) {
-        dl_call_site_note(NULL);
+    if (!dl_call_sites_are_enabled()) {
+        dl_call_site_record(NULL);
     }
     return number;
 }

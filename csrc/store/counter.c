@@ -74,7 +74,7 @@ append_shown(char text[DL_ERROR_TEXT_SIZE], size_t *size, dl_bytes bytes)
 {
     size_t count = bytes.size > SHOWN_SIZE ? SHOWN_SIZE : bytes.size;
 
-    dl_text_append_foreign(text, DL_ERROR_TEXT_SIZE, size, (const char *)bytes.data,
+    dl_text_append_escaped(text, DL_ERROR_TEXT_SIZE, size, (const char *)bytes.data,
                            count);
 }
 

@@ -78,7 +78,7 @@ lock_file(int fd, dl_file_access access, dl_deadline deadline, const char *path)
         if (dl_deadline_passed(deadline)) {
             return dl_file_fail_locked(path);
         }
-        DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, pause)));
+        DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, pause)));
         pause = pause * 2 < LAST_LOCK_PAUSE ? pause * 2 : LAST_LOCK_PAUSE;
     }
     return DL_OK;

@@ -51,7 +51,7 @@ pause_a_little(dl_file_watch *watch, dl_deadline deadline)
     int64_t pause = watch->pause;
 
     watch->pause = pause * 2 < LAST_PAUSE ? pause * 2 : LAST_PAUSE;
-    return dl_sleep_until(dl_deadline_sooner(deadline, pause));
+    return dl_sleep_until(dl_deadline_earlier(deadline, pause));
 }
 
 dl_status

@@ -21,7 +21,7 @@ generic_wait(dl_store *store, const dl_bytes *keys, size_t count, dl_deadline de
         if (dl_deadline_passed(deadline)) {
             return dl_store_fail_timeout("", keys, count, deadline);
         }
-        DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, pause)));
+        DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, pause)));
         pause = pause * 2 < LAST_LOOK_AGAIN ? pause * 2 : LAST_LOOK_AGAIN;
     }
 }

@@ -232,7 +232,7 @@ append_key(char *text, size_t room, size_t *size, dl_bytes key)
     /* Of a key that is longer than the text, the rest is not looked at. */
     size_t shown = key.size < room ? key.size : room;
 
-    dl_text_append_foreign(text, room, size, (const char *)key.data, shown);
+    dl_text_append_escaped(text, room, size, (const char *)key.data, shown);
 }
 
 dl_status

@@ -18,9 +18,9 @@ typedef struct dl_queue_item {
 } dl_queue_item;
 
 /* Most entries are just a value: what is needed for waiting and for queues is in a
- * lobby, which is allocated on demand.  Its lists hold the links of waiters, earliest
+ * waitlist, which is allocated on demand.  Its lists hold the links of waiters, earliest
  * first; those of a barrier are sorted by world size. */
-typedef struct dl_table_lobby {
+typedef struct dl_table_waitlist {
     dl_list plain; /* DL_WAIT_KEYS and DL_WAIT_VALUES */
     dl_list turns;
     dl_list takers; /* DL_WAIT_ITEM: only while the queue is empty */
@@ -28,13 +28,13 @@ typedef struct dl_table_lobby {
     dl_queue_item *first;
     dl_queue_item *last;
     int64_t queue_size;
-} dl_table_lobby;
+} dl_table_waitlist;
 
 typedef struct dl_table_entry {
     dl_map_entry node;
-    dl_list named;         /* in the table's list of names, while there is a value */
-    dl_blob *value;        /* NULL: none */
-    dl_table_lobby *lobby; /* NULL: no waiters, and the queue is empty */
+    dl_list named;  /* in the table's list of names, while there is a value */
+    dl_blob *value; /* NULL: none */
+    dl_table_waitlist *waitlist; /* NULL: no waiters, and the queue is empty */
     uint8_t key[];
 } dl_table_entry;
 
@@ -96,15 +96,15 @@ need_key(const dl_table *table, size_t key_size)
 static dl_blob *
 take_item(dl_table *table, dl_table_entry *entry)
 {
-    dl_table_lobby *lobby = entry->lobby;
-    dl_queue_item *item = lobby->first;
+    dl_table_waitlist *waitlist = entry->waitlist;
+    dl_queue_item *item = waitlist->first;
     dl_blob *blob = item->blob;
 
-    lobby->first = item->next;
-    if (lobby->first == NULL) {
-        lobby->last = NULL;
+    waitlist->first = item->next;
+    if (waitlist->first == NULL) {
+        waitlist->last = NULL;
     }
-    lobby->queue_size--;
+    waitlist->queue_size--;
     table->size -= item_size(item);
     free(item);
     return blob;
@@ -122,10 +122,10 @@ dl_table_init(dl_table *table)
 static void
 free_entry(dl_table *table, dl_table_entry *entry)
 {
-    while (entry->lobby != NULL && entry->lobby->first != NULL) {
+    while (entry->waitlist != NULL && entry->waitlist->first != NULL) {
         dl_blob_unref(take_item(table, entry));
     }
-    free(entry->lobby);
+    free(entry->waitlist);
     dl_blob_unref(entry->value);
     free(entry);
 }
@@ -185,30 +185,30 @@ entry_presence(const dl_table_entry *entry)
 {
     return (dl_presence){
         .has_value = entry->value != NULL,
-        .has_items = entry->lobby != NULL && entry->lobby->queue_size > 0,
+        .has_items = entry->waitlist != NULL && entry->waitlist->queue_size > 0,
     };
 }
 
 static bool
-lobby_is_empty(const dl_table_lobby *lobby)
+waitlist_is_empty(const dl_table_waitlist *waitlist)
 {
-    return lobby->queue_size == 0 && dl_list_is_empty(&lobby->plain)
-           && dl_list_is_empty(&lobby->turns) && dl_list_is_empty(&lobby->takers)
-           && dl_list_is_empty(&lobby->barrier);
+    return waitlist->queue_size == 0 && dl_list_is_empty(&waitlist->plain)
+           && dl_list_is_empty(&waitlist->turns) && dl_list_is_empty(&waitlist->takers)
+           && dl_list_is_empty(&waitlist->barrier);
 }
 
-/* Frees the lobby, and then the entry, if they are not needed any more. */
+/* Frees the waitlist, and then the entry, if they are not needed any more. */
 static void
 entry_release(dl_table *table, dl_table_entry *entry)
 {
-    if (entry->lobby != NULL && lobby_is_empty(entry->lobby)) {
-        free(entry->lobby);
-        entry->lobby = NULL;
-        table->size -= sizeof *entry->lobby;
+    if (entry->waitlist != NULL && waitlist_is_empty(entry->waitlist)) {
+        free(entry->waitlist);
+        entry->waitlist = NULL;
+        table->size -= sizeof *entry->waitlist;
     }
     /* Keys that were waited for in vain, and queues that were emptied, must not use
      * memory for ever: a server runs for weeks. */
-    if (entry->lobby == NULL && entry->value == NULL) {
+    if (entry->waitlist == NULL && entry->value == NULL) {
         table->size -= entry_size(dl_map_key(&entry->node).size);
         dl_map_remove(&table->entries, &entry->node);
         free(entry);
@@ -224,30 +224,30 @@ entry_release(dl_table *table, dl_table_entry *entry)
  * keys, since that removes links from the list being traversed. */
 
 static dl_table_entry *
-entry_open_lobby(dl_table *table, dl_bytes key)
+entry_open_waitlist(dl_table *table, dl_bytes key)
 {
     dl_table_entry *entry = entry_open(table, key);
 
-    if (entry == NULL || entry->lobby != NULL) {
+    if (entry == NULL || entry->waitlist != NULL) {
         return entry;
     }
-    dl_table_lobby *lobby = NULL;
-    if (need_room(table, sizeof *lobby) == DL_OK) {
-        lobby = calloc(1, sizeof *lobby);
-        if (lobby == NULL) {
+    dl_table_waitlist *waitlist = NULL;
+    if (need_room(table, sizeof *waitlist) == DL_OK) {
+        waitlist = calloc(1, sizeof *waitlist);
+        if (waitlist == NULL) {
             dl_fail_no_memory();
         }
     }
-    if (lobby == NULL) {
+    if (waitlist == NULL) {
         entry_release(table, entry);
         return NULL;
     }
-    table->size += sizeof *lobby;
-    dl_list_init(&lobby->plain);
-    dl_list_init(&lobby->turns);
-    dl_list_init(&lobby->takers);
-    dl_list_init(&lobby->barrier);
-    entry->lobby = lobby;
+    table->size += sizeof *waitlist;
+    dl_list_init(&waitlist->plain);
+    dl_list_init(&waitlist->turns);
+    dl_list_init(&waitlist->takers);
+    dl_list_init(&waitlist->barrier);
+    entry->waitlist = waitlist;
     return entry;
 }
 
@@ -350,25 +350,25 @@ gather_barrier(dl_list *links, const dl_blob *value, dl_list *over)
 static void
 entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
 {
-    dl_table_lobby *lobby = entry->lobby;
+    dl_table_waitlist *waitlist = entry->waitlist;
     dl_presence now = entry_presence(entry);
     dl_list over;
 
-    if (lobby == NULL) {
+    if (waitlist == NULL) {
         return;
     }
     dl_list_init(&over);
     if (before.has_value != now.has_value || before.has_items != now.has_items) {
-        gather_plain(&lobby->plain, before, now, &over);
+        gather_plain(&waitlist->plain, before, now, &over);
     }
     /* A value ends all these waits, since all can read it; an item ends only one. */
     if (now.has_value && !before.has_value) {
-        for (dl_list *node = lobby->turns.next; node != &lobby->turns;
+        for (dl_list *node = waitlist->turns.next; node != &waitlist->turns;
              node = node->next) {
             dl_list_append(&over, &waiter_of(node)->ready_node);
         }
     }
-    gather_barrier(&lobby->barrier, entry->value, &over);
+    gather_barrier(&waitlist->barrier, entry->value, &over);
     finish(table, &over, entry);
 }
 
@@ -376,7 +376,7 @@ entry_changed(dl_table *table, dl_table_entry *entry, dl_presence before)
 static void
 entry_turn(dl_table *table, dl_table_entry *entry)
 {
-    dl_waiter *waiter = first_waiter(&entry->lobby->turns);
+    dl_waiter *waiter = first_waiter(&entry->waitlist->turns);
 
     if (waiter != NULL) {
         finish_one(table, waiter, entry);
@@ -387,7 +387,7 @@ entry_turn(dl_table *table, dl_table_entry *entry)
 static void
 entry_pushed(dl_table *table, dl_table_entry *entry)
 {
-    dl_waiter *taker = first_waiter(&entry->lobby->takers);
+    dl_waiter *taker = first_waiter(&entry->waitlist->takers);
 
     if (taker == NULL) {
         entry_turn(table, entry);
@@ -611,19 +611,19 @@ dl_table_delete(dl_table *table, dl_bytes key)
 }
 
 static void
-insert_item(dl_table_lobby *lobby, dl_queue_item *item, bool is_first)
+insert_item(dl_table_waitlist *waitlist, dl_queue_item *item, bool is_first)
 {
-    if (lobby->last == NULL) {
-        lobby->first = item;
-        lobby->last = item;
+    if (waitlist->last == NULL) {
+        waitlist->first = item;
+        waitlist->last = item;
     } else if (is_first) {
-        item->next = lobby->first;
-        lobby->first = item;
+        item->next = waitlist->first;
+        waitlist->first = item;
     } else {
-        lobby->last->next = item;
-        lobby->last = item;
+        waitlist->last->next = item;
+        waitlist->last = item;
     }
-    lobby->queue_size++;
+    waitlist->queue_size++;
 }
 
 /* Takes over the reference to `blob`, also on failure; NULL is a failed allocation. */
@@ -637,7 +637,7 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
     if (blob == NULL || item == NULL) {
         dl_fail_no_memory();
     } else if (need_room(table, sizeof *item + blob_size(blob)) == DL_OK) {
-        entry = entry_open_lobby(table, key);
+        entry = entry_open_waitlist(table, key);
     }
     if (entry == NULL) {
         dl_blob_unref(blob);
@@ -647,7 +647,7 @@ put_item(dl_table *table, dl_bytes key, dl_blob *blob, bool is_first)
     dl_presence before = entry_presence(entry);
     *item = (dl_queue_item){.blob = blob};
     table->size += item_size(item);
-    insert_item(entry->lobby, item, is_first);
+    insert_item(entry->waitlist, item, is_first);
     /* Waits for the name's existence end, even if a taker gets the item at once. */
     entry_changed(table, entry, before);
     entry_pushed(table, entry);
@@ -672,7 +672,7 @@ dl_table_queue_size(const dl_table *table, dl_bytes key)
 {
     const dl_table_entry *entry = entry_find(table, key);
 
-    return entry == NULL || entry->lobby == NULL ? 0 : entry->lobby->queue_size;
+    return entry == NULL || entry->waitlist == NULL ? 0 : entry->waitlist->queue_size;
 }
 
 int64_t
@@ -680,10 +680,10 @@ dl_table_queue_pop(dl_table *table, dl_bytes key, dl_blob **item)
 {
     dl_table_entry *entry = entry_find(table, key);
 
-    if (entry == NULL || entry->lobby == NULL || entry->lobby->queue_size == 0) {
+    if (entry == NULL || entry->waitlist == NULL || entry->waitlist->queue_size == 0) {
         return 0;
     }
-    int64_t size = entry->lobby->queue_size;
+    int64_t size = entry->waitlist->queue_size;
     dl_presence before = entry_presence(entry);
     /* Taking the last item may end the name's existence: then waiters for several keys
      * have one more missing key. */
@@ -724,25 +724,25 @@ dl_table_cancel(dl_table *table, dl_waiter *waiter)
 }
 
 static void
-hang(dl_table_lobby *lobby, dl_wait_link *link)
+hang(dl_table_waitlist *waitlist, dl_wait_link *link)
 {
     const dl_waiter *waiter = link->waiter;
 
     switch (waiter->kind) {
     case DL_WAIT_KEYS:
     case DL_WAIT_VALUES:
-        dl_list_append(&lobby->plain, &link->node);
+        dl_list_append(&waitlist->plain, &link->node);
         break;
     case DL_WAIT_TURN:
-        dl_list_append(&lobby->turns, &link->node);
+        dl_list_append(&waitlist->turns, &link->node);
         break;
     case DL_WAIT_ITEM:
-        dl_list_append(&lobby->takers, &link->node);
+        dl_list_append(&waitlist->takers, &link->node);
         break;
     case DL_WAIT_BARRIER: {
         /* Usually all members give the same world size: the last place fits at once. */
-        dl_list *place = &lobby->barrier;
-        while (place->previous != &lobby->barrier
+        dl_list *place = &waitlist->barrier;
+        while (place->previous != &waitlist->barrier
                && waiter_of(place->previous)->world_size > waiter->world_size) {
             place = place->previous;
         }
@@ -768,12 +768,12 @@ park(dl_table *table, dl_waiter *waiter, const dl_bytes *keys, size_t count)
     for (size_t i = 0; i < count; i++) {
         dl_wait_link *link = &waiter->links[i];
         link->waiter = waiter;
-        link->entry = entry_open_lobby(table, keys[i]);
+        link->entry = entry_open_waitlist(table, keys[i]);
         if (link->entry == NULL) {
             leave(table, waiter, NULL);
             return DL_NO_MEMORY;
         }
-        hang(link->entry->lobby, link);
+        hang(link->entry->waitlist, link);
         /* Counted as soon as it is linked, so that leave() undoes exactly what was
          * done. */
         waiter->link_count++;

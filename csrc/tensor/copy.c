@@ -81,7 +81,7 @@ dl_copy(void *target, const void *source, size_t size)
 }
 
 void
-dl_copy_past_caches(void *target, const void *source, size_t size)
+dl_copy_streaming(void *target, const void *source, size_t size)
 {
     uint8_t *to = target;
     const uint8_t *from = source;
@@ -107,7 +107,7 @@ dl_copy(void *target, const void *source, size_t size)
 }
 
 void
-dl_copy_past_caches(void *target, const void *source, size_t size)
+dl_copy_streaming(void *target, const void *source, size_t size)
 {
     memcpy(target, source, size);
 }

@@ -14,6 +14,6 @@ void dl_copy(void *target, const void *source, size_t size);
 
 /* Copies with stores that bypass the caches, for blocks larger than these: memory is
  * written without being read first, which saves a third of the time. */
-void dl_copy_past_caches(void *target, const void *source, size_t size);
+void dl_copy_streaming(void *target, const void *source, size_t size);
 
 #endif

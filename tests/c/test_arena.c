@@ -93,9 +93,9 @@ CHECK_CASE(members_find_the_same_area_and_nobody_else_does)
 }
 
 static bool
-renounced_by_1(void *arena, int rank, char reason[DL_BOARD_REASON_SIZE])
+ended_by_1(void *arena, int rank, char reason[DL_BOARD_REASON_SIZE])
 {
-    return dl_arena_has_renounced(arena, rank, dl_family_of("parent"), reason);
+    return dl_arena_has_ended_family(arena, rank, dl_family_of("parent"), reason);
 }
 
 CHECK_CASE(a_rank_that_makes_no_more_groups_is_gone_in_those_it_has_not_made)
@@ -118,21 +118,21 @@ CHECK_CASE(a_rank_that_makes_no_more_groups_is_gone_in_those_it_has_not_made)
                                     .size = 3,
                                     .group_name = "g",
                                     .peers = peers,
-                                    .renounced = renounced_by_1,
+                                    .ended_family = ended_by_1,
                                     .membership = &shared};
         CHECK_OK(dl_board_init(&boards[i], &options, loan.segment.memory,
                                loan.segment.size));
     }
     CHECK_OK(dl_verdict_watch(&boards[0], 1));
     /* Rank 2 has made this one, and rank 1 of another family only gives that up. */
-    CHECK_OK(dl_arena_renounce(&shared, &borrowers[2], family, "enough", deadline));
-    CHECK_OK(dl_arena_renounce(&shared, &borrowers[1], dl_family_of("other"), "no",
-                               deadline));
+    CHECK_OK(dl_arena_end_family(&shared, &borrowers[2], family, "enough", deadline));
+    CHECK_OK(dl_arena_end_family(&shared, &borrowers[1], dl_family_of("other"), "no",
+                                 deadline));
     CHECK_OK(dl_verdict_watch(&boards[0], 1));
     CHECK_OK(dl_verdict_watch(&boards[0], 2));
-    CHECK_OK(dl_arena_renounce(&shared, &borrowers[1], family, "tired", deadline));
-    CHECK_OK(dl_arena_renounce(&shared, &borrowers[1], family, "again", deadline));
-    CHECK(dl_arena_has_renounced(&shared, 1, family, reason));
+    CHECK_OK(dl_arena_end_family(&shared, &borrowers[1], family, "tired", deadline));
+    CHECK_OK(dl_arena_end_family(&shared, &borrowers[1], family, "again", deadline));
+    CHECK(dl_arena_has_ended_family(&shared, 1, family, reason));
     CHECK(strcmp(reason, "tired") == 0);
     CHECK_STATUS(dl_verdict_watch(&boards[0], 1), DL_PEER_LOST);
     CHECK(strstr(dl_last_error()->text, "tired") != NULL);
@@ -140,13 +140,13 @@ CHECK_CASE(a_rank_that_makes_no_more_groups_is_gone_in_those_it_has_not_made)
     /* The parent is made anew. */
     dl_loan other;
     CHECK_OK(dl_arena_borrow(&shared, &borrowers[1], deadline, &other));
-    CHECK(!dl_arena_has_renounced(&shared, 1, family, reason));
-    CHECK(dl_arena_has_renounced(&shared, 2, family, reason));
+    CHECK(!dl_arena_has_ended_family(&shared, 1, family, reason));
+    CHECK(dl_arena_has_ended_family(&shared, 2, family, reason));
     /* Only the last ones are kept. */
     for (uint64_t i = 0; i < DL_ARENA_NOTES; i++) {
-        CHECK_OK(dl_arena_renounce(&shared, &borrowers[0], 1 + i, "", deadline));
+        CHECK_OK(dl_arena_end_family(&shared, &borrowers[0], 1 + i, "", deadline));
     }
-    CHECK(!dl_arena_has_renounced(&shared, 2, family, reason));
+    CHECK(!dl_arena_has_ended_family(&shared, 2, family, reason));
     dl_arena_return(&shared, &loan);
     dl_arena_return(&shared, &other);
     for (int i = 0; i < 2; i++) {

@@ -16,13 +16,13 @@ CHECK_CASE(the_watcher_is_called_once)
     int calls = 0;
 
     dl_blocking_begin();
-    dl_blocking_watch(count, &calls);
+    dl_blocking_set_hook(count, &calls);
     CHECK_EQUAL(calls, 0);
     dl_blocking_begin();
     dl_blocking_begin();
     CHECK_EQUAL(calls, 1);
-    dl_blocking_watch(count, &calls);
-    dl_blocking_watch(NULL, NULL);
+    dl_blocking_set_hook(count, &calls);
+    dl_blocking_set_hook(NULL, NULL);
     dl_blocking_begin();
     CHECK_EQUAL(calls, 1);
 }
@@ -34,7 +34,7 @@ CHECK_CASE(a_wait_on_a_condition_begins_with_it)
     int calls = 0;
 
     dl_condition_init(&never);
-    dl_blocking_watch(count, &calls);
+    dl_blocking_set_hook(count, &calls);
     pthread_mutex_lock(&lock);
     CHECK_EQUAL(dl_condition_wait(&never, &lock, dl_deadline_after(0)), DL_TIMEOUT);
     pthread_mutex_unlock(&lock);
@@ -45,7 +45,7 @@ CHECK_CASE(a_sleep_begins_with_it)
 {
     int calls = 0;
 
-    dl_blocking_watch(count, &calls);
+    dl_blocking_set_hook(count, &calls);
     CHECK_OK(dl_sleep_until(dl_deadline_after(0)));
     CHECK_EQUAL(calls, 0);
     CHECK_OK(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
@@ -68,14 +68,14 @@ CHECK_CASE(a_wait_for_peers_begins_with_it_once_they_are_late)
     dl_waiter waiter = {.bell = &bell, .spin = 1000, .yield = 1000, .check = give_up};
     int calls = 0;
 
-    dl_blocking_watch(count, &calls);
+    dl_blocking_set_hook(count, &calls);
     CHECK_OK(dl_words_wait_one(both, 0, 1, &waiter, dl_deadline_after(0)));
     CHECK_EQUAL(calls, 0);
     CHECK_STATUS(dl_words_wait_one(both, 1, 1, &waiter, dl_deadline_after(0)),
                  DL_TIMEOUT);
     CHECK_EQUAL(calls, 1);
     waiter.yield = 0;
-    dl_blocking_watch(count, &calls);
+    dl_blocking_set_hook(count, &calls);
     CHECK_STATUS(dl_words_wait_all(both, 1, &waiter, dl_deadline_after(0)), DL_TIMEOUT);
     CHECK_EQUAL(calls, 2);
 }

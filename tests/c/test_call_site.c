@@ -8,12 +8,12 @@ CHECK_CASE(nothing_is_noted_at_first)
 {
     char text[DL_CALL_SITE_TEXT_SIZE] = "old";
 
-    CHECK(!dl_call_sites_are_wanted());
+    CHECK(!dl_call_sites_are_enabled());
     CHECK(dl_call_site_noted() == NULL);
     dl_call_site_describe(text, sizeof text);
     CHECK_TEXT(text, "");
-    dl_call_sites_want();
-    CHECK(dl_call_sites_are_wanted());
+    dl_call_sites_enable();
+    CHECK(dl_call_sites_are_enabled());
 }
 
 static void *
@@ -30,14 +30,14 @@ CHECK_CASE(a_note_is_the_threads_own)
     char text[DL_CALL_SITE_TEXT_SIZE];
     pthread_t other;
 
-    dl_call_site_note(&site);
+    dl_call_site_record(&site);
     site.line = 43;
     dl_call_site_describe(text, sizeof text);
     CHECK_TEXT(text, "train.py:42 in step");
     CHECK_EQUAL(dl_call_site_noted()->line, 42);
     CHECK(pthread_create(&other, NULL, look, NULL) == 0);
     CHECK(pthread_join(other, NULL) == 0);
-    dl_call_site_note(NULL);
+    dl_call_site_record(NULL);
     CHECK(dl_call_site_noted() == NULL);
 }
 
@@ -49,7 +49,7 @@ CHECK_CASE(of_a_long_path_the_end_is_told)
 
     memset(path, 'a', sizeof path);
     memcpy(path + sizeof path - 9, "/here.py", 9);
-    dl_call_site_note(&site);
+    dl_call_site_record(&site);
     dl_call_site_describe(text, sizeof text);
     CHECK(strncmp(text, "...aaa", 6) == 0);
     CHECK_CONTAINS(text, "a/here.py:7 in main");

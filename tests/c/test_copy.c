@@ -47,5 +47,5 @@ CHECK_CASE(copies_of_any_size_between_any_places)
 
 CHECK_CASE(copies_past_caches)
 {
-    check_places(dl_copy_past_caches);
+    check_places(dl_copy_streaming);
 }

@@ -8,9 +8,9 @@ CHECK_CASE(what_has_no_end_has_begun_now)
 {
     int64_t before = dl_now();
 
-    CHECK(dl_deadline_beginning(dl_deadline_after(-1)) >= before);
-    CHECK(dl_deadline_beginning(dl_deadline_after(0)) >= before);
-    CHECK(dl_deadline_beginning(dl_deadline_after(INT64_MAX)) >= before);
+    CHECK(dl_deadline_start(dl_deadline_after(-1)) >= before);
+    CHECK(dl_deadline_start(dl_deadline_after(0)) >= before);
+    CHECK(dl_deadline_start(dl_deadline_after(INT64_MAX)) >= before);
 }
 
 CHECK_CASE(the_clock_never_goes_back)
@@ -49,8 +49,8 @@ CHECK_CASE(a_span_passes_when_it_is_over)
     int64_t start = dl_now();
     dl_deadline soon = dl_deadline_after(5 * DL_MILLISECOND);
 
-    CHECK(dl_deadline_beginning(soon) >= start);
-    CHECK(dl_deadline_beginning(soon) <= dl_now());
+    CHECK(dl_deadline_start(soon) >= start);
+    CHECK(dl_deadline_start(soon) <= dl_now());
     CHECK_EQUAL(soon.limit, 5 * DL_MILLISECOND);
     CHECK(soon.at >= start + 5 * DL_MILLISECOND);
     while (!dl_deadline_passed(soon)) {
@@ -84,8 +84,8 @@ CHECK_CASE(sooner_takes_the_earlier)
     dl_deadline never = dl_deadline_after(-1);
     dl_deadline passed = dl_deadline_after(0);
 
-    CHECK(dl_deadline_left(dl_deadline_sooner(never, DL_SECOND)) <= DL_SECOND);
-    CHECK_EQUAL(dl_deadline_sooner(passed, DL_SECOND).at, passed.at);
-    CHECK_EQUAL(dl_deadline_sooner(passed, -1).at, passed.at);
-    CHECK_EQUAL(dl_deadline_sooner(never, -1).at, INT64_MAX);
+    CHECK(dl_deadline_left(dl_deadline_earlier(never, DL_SECOND)) <= DL_SECOND);
+    CHECK_EQUAL(dl_deadline_earlier(passed, DL_SECOND).at, passed.at);
+    CHECK_EQUAL(dl_deadline_earlier(passed, -1).at, passed.at);
+    CHECK_EQUAL(dl_deadline_earlier(never, -1).at, INT64_MAX);
 }

@@ -209,12 +209,12 @@ CHECK_CASE(ranks_are_grouped_by_host)
     CHECK_EQUAL(endpoint.layout.host_of[2], 1);
     CHECK_EQUAL(endpoint.layout.host_of[3], 2);
     CHECK(endpoint.calls.is_open);
-    CHECK_OK(dl_endpoint_narrow(&endpoint, &local));
+    CHECK_OK(dl_endpoint_open_local(&endpoint, &local));
     CHECK_EQUAL(local.size, 2);
     CHECK_EQUAL(local.rank, 0);
     dl_endpoint_describe(&local, 1, text);
     CHECK_TEXT(text, "rank 2 (pid 72 on host other)");
-    dl_endpoint_drop_narrow(&local);
+    dl_endpoint_drop_local(&local);
     dl_endpoint_fini(&endpoint);
     dl_store_unref(store);
 }

@@ -45,9 +45,9 @@ call_of(dl_opcode op, dl_deadline deadline)
 }
 
 /* A get by `script`, which must end with `expected`; the connection is fine after it
- * unless `is_spoilt`.  The limit counts from the call, not from the server's start. */
+ * unless `is_disabled`.  The limit counts from the call, not from the server's start. */
 static void
-check_get(fake_server *server, int64_t limit, dl_status expected, bool is_spoilt)
+check_get(fake_server *server, int64_t limit, dl_status expected, bool is_disabled)
 {
     dl_connection *connection = greet(server);
     dl_tcp_call call = call_of(DL_OP_GET, dl_deadline_after(limit));
@@ -58,7 +58,7 @@ check_get(fake_server *server, int64_t limit, dl_status expected, bool is_spoilt
     if (expected == DL_OK) {
         CHECK_BYTES(dl_buffer_bytes(&value), "value");
     }
-    CHECK_EQUAL(connection->is_clean, !is_spoilt);
+    CHECK_EQUAL(connection->is_clean, !is_disabled);
     dl_buffer_fini(&value);
     finish(server, connection);
 }

@@ -114,12 +114,12 @@ CHECK_CASE(only_a_turn_that_is_taken_makes_a_thread_let_go_of_what_it_holds)
     bool has_let_go = false;
 
     dl_lane_init(&all.lane);
-    dl_blocking_watch(note_blocking, &has_let_go);
+    dl_blocking_set_hook(note_blocking, &has_let_go);
     CHECK_OK(dl_lane_take(&all.lane, dl_deadline_after(0)));
     CHECK(!has_let_go);
     CHECK_EQUAL(dl_lane_take(&all.lane, dl_deadline_after(0)), DL_TIMEOUT);
     CHECK(has_let_go);
-    dl_blocking_watch(NULL, NULL);
+    dl_blocking_set_hook(NULL, NULL);
     dl_lane_fini(&all.lane);
 }
 

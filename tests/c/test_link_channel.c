@@ -96,7 +96,7 @@ expect_farewell(fixture *self, dl_error *told)
     }
     bytes[head.size] = '\0';
     told->status = (dl_status)head.root;
-    snprintf(told->text, sizeof told->text, "%s", (const char *)bytes);
+    memcpy(told->text, bytes, head.size + 1);
     CHECK_EQUAL(recv(self->link.fd, bytes, 1, MSG_WAITALL), 0);
 }
 

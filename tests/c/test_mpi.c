@@ -479,14 +479,14 @@ withdraw_late(int rank, const rank_processes *all, void *context)
     (void)context;
     if (rank == 0) {
         CHECK_OK(dl_group_post(self.group, DL_RECV, &args, soon(), &receive));
-        dl_blocking_watch(note_blocking, &has_blocked);
+        dl_blocking_set_hook(note_blocking, &has_blocked);
         receive->ops->withdraw(receive);
-        dl_blocking_watch(NULL, NULL);
+        dl_blocking_set_hook(NULL, NULL);
         CHECK(has_blocked);
         CHECK_STATUS(dl_work_wait(receive, soon()), DL_CANCELLED);
         dl_work_unref(receive);
     }
-    dl_mpi_world_forsake();
+    dl_mpi_world_skip_finalize();
     leave(&self);
 }
 
@@ -496,7 +496,7 @@ CHECK_CASE(a_withdrawal_that_takes_long_blocks)
 }
 
 static bool
-look_at_nothing(dl_mpi_errand *errand)
+look_at_nothing(dl_mpi_task *errand)
 {
     (void)errand;
     return true;
@@ -506,7 +506,7 @@ static void
 add_an_errand_late(int rank, const rank_processes *all, void *context)
 {
     scene self = enter(rank, all);
-    dl_mpi_errand errand = {.look = look_at_nothing};
+    dl_mpi_task errand = {.look = look_at_nothing};
 
     (void)context;
     finalize(&self);

@@ -322,7 +322,7 @@ split_in_two(int rank, int size, void *context)
 {
     dl_group *parent = join_device_group("parent", rank, size, GROUP_PATIENCE);
     bool is_outside = rank == size - 1;
-    dl_device_parting parting = {.color = is_outside ? -1 : 0, .key = -rank};
+    dl_device_split_args parting = {.color = is_outside ? -1 : 0, .key = -rank};
     int64_t data = 1;
 
     (void)context;
@@ -331,7 +331,7 @@ split_in_two(int rank, int size, void *context)
     dl_group *part = is_outside ? NULL
                                 : join_device_group("part", size - 2 - rank, size - 1,
                                                     GROUP_PATIENCE);
-    CHECK_OK(dl_device_part(parent, &parting, soon(), part));
+    CHECK_OK(dl_device_split(parent, &parting, soon(), part));
     if (part != NULL) {
         dl_work *work = begin_sum(part, &data, 1);
         CHECK_OK(dl_work_wait(work, soon()));

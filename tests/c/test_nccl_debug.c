@@ -22,7 +22,7 @@ note_line(int line)
 {
     dl_call_site site = {.file = "train.py", .function = "step", .line = line};
 
-    dl_call_site_note(&site);
+    dl_call_site_record(&site);
 }
 
 static void
@@ -39,7 +39,7 @@ static void
 call_alike(int rank, int size, void *context)
 {
     dl_group *group = join_device_group("d", rank, size, GROUP_PATIENCE);
-    dl_device_parting parting = {.color = 0, .key = rank};
+    dl_device_split_args parting = {.color = 0, .key = rank};
     int64_t data[2] = {rank, 1};
     dl_message_args message = {.tensor = device_tensor(data, 2), .peer = 1 - rank};
     dl_work *work;
@@ -52,7 +52,7 @@ call_alike(int rank, int size, void *context)
     CHECK_OK(dl_work_wait(work, soon()));
     dl_work_unref(work);
     dl_group *part = join_device_group("part", rank, size, GROUP_PATIENCE);
-    CHECK_OK(dl_device_part(group, &parting, soon(), part));
+    CHECK_OK(dl_device_split(group, &parting, soon(), part));
     finish_sum(part, data, 2);
     CHECK_EQUAL(data[1], size * size);
     end_group(part);
@@ -92,7 +92,7 @@ call_differently(int rank, int size, void *context)
     CHECK_CONTAINS(text, "at train.py:11 in step");
     CHECK_EQUAL(data[0], rank);
     CHECK_STATUS(dl_group_all_reduce(group, &args, soon()), DL_MISMATCH);
-    dl_call_site_note(NULL);
+    dl_call_site_record(NULL);
     end_group(group);
 }
 
@@ -149,7 +149,7 @@ stay_away(int rank, int size, void *context)
         CHECK_CONTAINS(dl_last_error()->text, "at train.py:41 in step");
     }
     CHECK_OK(dl_store_barrier(store, dl_bytes_of("over"), size, soon()));
-    dl_call_site_note(NULL);
+    dl_call_site_record(NULL);
     end_group(group);
 }
 

@@ -115,7 +115,7 @@ CHECK_CASE(an_empty_blob_is_not_held)
     dl_output_put_blob(&output, blob);
     dl_output_consume(&output, 1);
     CHECK_EQUAL(dl_output_size(&output), 0);
-    CHECK(dl_blob_is_alone(blob));
+    CHECK(dl_blob_is_unique(blob));
     dl_output_fini(&output);
     dl_blob_unref(blob);
 }

@@ -72,7 +72,7 @@ join_and_meet(int rank, int size, void *unused)
     (void)unused;
     open_endpoint(&self, rank, size);
     CHECK_OK(join(&self, 10 * DL_SECOND));
-    dl_endpoint_hush(&self.endpoint);
+    dl_endpoint_close_local(&self.endpoint);
     dl_board_options options = {.rank = rank,
                                 .size = size,
                                 .group_name = "g",

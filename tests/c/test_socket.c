@@ -46,7 +46,7 @@ make_patient_pair(void)
 {
     pair made = make_pair();
 
-    dl_socket_make_patient(made.ours);
+    dl_socket_set_kernel_wait(made.ours);
     CHECK((fcntl(made.ours, F_GETFL) & O_NONBLOCK) == 0);
     return made;
 }

@@ -10,7 +10,7 @@ foreign(const char *bytes, size_t count)
     size_t size = 0;
 
     text[0] = '\0';
-    dl_text_append_foreign(text, sizeof text, &size, bytes, count);
+    dl_text_append_escaped(text, sizeof text, &size, bytes, count);
     CHECK_EQUAL(strlen(text), size);
     return text;
 }
@@ -71,7 +71,7 @@ CHECK_CASE(what_does_not_fit_is_cut_off)
     char text[6];
     size_t size = 0;
 
-    dl_text_append_foreign(text, sizeof text, &size, "abc\ndef", 7);
+    dl_text_append_escaped(text, sizeof text, &size, "abc\ndef", 7);
     CHECK_TEXT(text, "abc\\x");
     CHECK_EQUAL(size, 5);
 }

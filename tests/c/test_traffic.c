@@ -307,24 +307,24 @@ CHECK_CASE(a_rank_that_ends_while_it_is_probed_is_noticed)
     traffics_fini(&all);
 }
 
-typedef struct foretold {
+typedef struct announced {
     int64_t at;
     dl_error error;
     const char *known; /* what another host has said; NULL: nothing */
-} foretold;
+} announced;
 
 static void
 note_foretold(void *context, const dl_error *error)
 {
-    foretold *self = context;
+    announced *self = context;
 
-    *self = (foretold){dl_now(), *error, self->known};
+    *self = (announced){dl_now(), *error, self->known};
 }
 
 static dl_status
 tell_known(void *context)
 {
-    const foretold *self = context;
+    const announced *self = context;
 
     return self->known == NULL ? DL_OK : dl_fail(DL_TIMEOUT, "%s", self->known);
 }
@@ -333,11 +333,11 @@ CHECK_CASE(what_a_wait_will_fail_with_is_told_before_its_deadline)
 {
     for (int is_known = 0; is_known < 2; is_known++) {
         test_traffics all;
-        foretold note = {.known = is_known ? "rank 7 is late" : NULL};
+        announced note = {.known = is_known ? "rank 7 is late" : NULL};
         dl_op_context op = traffics_op(1, DL_BARRIER, 300 * DL_MILLISECOND);
         traffics_init(&all, 2);
         all.traffics[0].options.late = tell_known;
-        all.traffics[0].options.foretell = note_foretold;
+        all.traffics[0].options.announce_timeout = note_foretold;
         all.traffics[0].options.context = &note;
         CHECK_STATUS(meet(&all.traffics[0], &op, 1), DL_TIMEOUT);
         CHECK(note.at > 0 && note.at < op.deadline.at);
@@ -545,8 +545,8 @@ CHECK_CASE(who_calls_for_a_group_that_can_no_longer_be_made_is_told)
     for (int i = 0; i < 100; i++) {
         dl_listener_hear(listener);
     }
-    dl_listener_renounce(listener, "world");
-    dl_listener_renounce(listener, "world");
+    dl_listener_end_family(listener, "world");
+    dl_listener_end_family(listener, "world");
     check_told(&all, before[0], "enough");
     check_told(&all, before[1], "enough");
     check_told(&all, between, "enough");
@@ -565,10 +565,10 @@ CHECK_CASE(who_calls_for_a_group_that_can_no_longer_be_made_is_told)
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         close(others[i]);
     }
-    /* One that this process has not had is not renounced. */
-    dl_listener_renounce(listener, "unknown");
+    /* One that this process has not had is not ended. */
+    dl_listener_end_family(listener, "unknown");
     traffics_fini(&all);
-    dl_listener_renounce(&(dl_listener){0}, "world");
+    dl_listener_end_family(&(dl_listener){0}, "world");
     CHECK_OK(dl_listener_begin(&(dl_listener){0}, "world"));
 }
 

@@ -19,7 +19,7 @@ note_line(int line)
 {
     dl_call_site site = {.file = "train.py", .function = "step", .line = line};
 
-    dl_call_site_note(&site);
+    dl_call_site_record(&site);
 }
 
 /* One of each, with the level at DETAIL. */
@@ -375,13 +375,13 @@ CHECK_CASE(the_level_counts_when_the_group_is_made)
 {
     dl_group *group = join_group(NULL, "alone", 0, 1);
 
-    CHECK(!dl_call_sites_are_wanted());
+    CHECK(!dl_call_sites_are_enabled());
     dl_debug_level_set(DL_DEBUG_DETAIL);
     CHECK_OK(dl_group_barrier(group, soon()));
     end_group(group);
-    CHECK(!dl_call_sites_are_wanted());
+    CHECK(!dl_call_sites_are_enabled());
     group = join_group(NULL, "alone", 0, 1);
-    CHECK(dl_call_sites_are_wanted());
+    CHECK(dl_call_sites_are_enabled());
     CHECK_OK(dl_group_barrier(group, soon()));
     end_group(group);
 }

@@ -17,7 +17,7 @@
  * board that last longer call dl_blocking_begin(), as `brief` demands. */
 #define BRIEF ((size_t)16 << 10)
 
-/* Limit of the time for renouncing: the end of a group must not be held up. */
+/* Limit of the time for ending a family: the end of a group must not be held up. */
 #define RENOUNCING_PATIENCE (500 * DL_MILLISECOND)
 
 static const dl_peer *
@@ -107,7 +107,7 @@ describe_end(const dl_cpu_backend *self, char reason[DL_BOARD_REASON_SIZE])
 }
 
 static void
-renounce(dl_backend *backend)
+end_family(dl_backend *backend)
 {
     dl_cpu_backend *self = dl_cpu_self(backend);
     char reason[DL_BOARD_REASON_SIZE];
@@ -123,25 +123,25 @@ renounce(dl_backend *backend)
     };
     dl_error before = *dl_last_error();
     describe_end(self, reason);
-    (void)dl_arena_renounce(&self->roster->membership.arena, &borrower,
-                            dl_family_of(self->group_name), reason,
-                            dl_deadline_after(RENOUNCING_PATIENCE));
+    (void)dl_arena_end_family(&self->roster->membership.arena, &borrower,
+                              dl_family_of(self->group_name), reason,
+                              dl_deadline_after(RENOUNCING_PATIENCE));
     if (dl_cpu_has_hosts(self)) {
-        dl_listener_renounce(&self->roster->endpoint.calls, self->group_name);
+        dl_listener_end_family(&self->roster->endpoint.calls, self->group_name);
     }
     (void)dl_fail_again(&before);
 }
 
 static bool
-has_renounced(void *context, int place, char reason[DL_BOARD_REASON_SIZE])
+has_ended_family(void *context, int place, char reason[DL_BOARD_REASON_SIZE])
 {
     const dl_cpu_backend *self = context;
     int rank = dl_layout_ranks(&self->layout, self->layout.host)[place];
     int origin = self->origin_ranks[rank];
 
-    return dl_arena_has_renounced(&self->roster->membership.arena,
-                                  self->roster->endpoint.layout.place_of[origin],
-                                  self->family, reason);
+    return dl_arena_has_ended_family(&self->roster->membership.arena,
+                                     self->roster->endpoint.layout.place_of[origin],
+                                     self->family, reason);
 }
 
 /* In a forked child the loan is the parent's. */
@@ -286,7 +286,7 @@ static const dl_backend_ops cpu_ops = {
     .abort = abort_backend,
     .settle = settle,
     .leave = leave_backend,
-    .renounce = renounce,
+    .end_family = end_family,
     .free = free_backend,
 };
 
@@ -335,7 +335,7 @@ open_hosts(dl_cpu_backend *self)
         .check = dl_hosts_check,
         .late = dl_hosts_late,
         .add_awaited = dl_hosts_add_remote,
-        .foretell = dl_hosts_foretell_own,
+        .announce_timeout = dl_hosts_announce_own_timeout,
         .tell = dl_hosts_tell,
         .context = &self->hosts,
     };
@@ -380,12 +380,12 @@ open_memory(dl_cpu_backend *self, const dl_segment *segment)
         .names = dl_layout_ranks(layout, layout->host),
         .meetings = dl_cpu_has_hosts(self) ? DL_HOSTS_MEETINGS : 1,
         .elsewhere = dl_cpu_has_hosts(self) ? dl_hosts_check_others : NULL,
-        .foretell = dl_cpu_has_hosts(self) && dl_layout_leads(layout)
-                        ? dl_hosts_foretell_others
-                        : NULL,
+        .announce_timeout = dl_cpu_has_hosts(self) && dl_layout_leads(layout)
+                                ? dl_hosts_announce_others_timeout
+                                : NULL,
         .add_awaited = dl_cpu_has_hosts(self) ? dl_hosts_add_unseen : NULL,
         .context = &self->hosts,
-        .renounced = self->family == 0 ? NULL : has_renounced,
+        .ended_family = self->family == 0 ? NULL : has_ended_family,
         .membership = self,
     };
     size_t offset = dl_board_memory(options.size, DL_BOARD_CHUNK);

@@ -122,7 +122,7 @@ open_socket(dl_endpoint *endpoint, dl_contact *contact)
            "rank %d cannot share memory with other ranks of its host, and uses TCP "
            "between them: %s",
            endpoint->rank, dl_last_error()->text);
-    dl_endpoint_hush(endpoint);
+    dl_endpoint_close_local(endpoint);
     contact->socket[0] = '\0';
     char *hint = contact->host.hint;
     size_t used = (size_t)snprintf(hint, DL_HOST_HINT_SIZE, "apart-");
@@ -294,7 +294,7 @@ dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline dead
 }
 
 void
-dl_endpoint_hush(dl_endpoint *endpoint)
+dl_endpoint_close_local(dl_endpoint *endpoint)
 {
     dl_socket_close(endpoint->listener);
     endpoint->listener = -1;
@@ -308,7 +308,7 @@ void
 dl_endpoint_fini(dl_endpoint *endpoint)
 {
     if (endpoint->peers != NULL || endpoint->contacts != NULL) {
-        dl_endpoint_hush(endpoint);
+        dl_endpoint_close_local(endpoint);
     }
     dl_listener_fini(&endpoint->calls);
     dl_layout_fini(&endpoint->layout);

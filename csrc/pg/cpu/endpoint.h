@@ -30,7 +30,7 @@ typedef struct dl_contact {
 } dl_contact;
 
 /* This rank's view; does not change after dl_endpoint_open(), until
- * dl_endpoint_hush(). */
+ * dl_endpoint_close_local(). */
 typedef struct dl_endpoint {
     int rank;
     int size;
@@ -75,14 +75,14 @@ void dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store,
 
 /* Makes the part of the endpoint that is about this host, in which ranks are places on
  * the host, and `names` has their ranks.  Sockets, connections and process references
- * stay owned by `endpoint`, which must outlive `local`.  dl_endpoint_drop_narrow()
+ * stay owned by `endpoint`, which must outlive `local`.  dl_endpoint_drop_local()
  * frees the part. */
-dl_status dl_endpoint_narrow(const dl_endpoint *endpoint, dl_endpoint *local);
-void dl_endpoint_drop_narrow(dl_endpoint *local);
+dl_status dl_endpoint_open_local(const dl_endpoint *endpoint, dl_endpoint *local);
+void dl_endpoint_drop_local(dl_endpoint *local);
 
 /* Closes the Unix socket and the connections to ranks of this host; the rest stays
  * usable. */
-void dl_endpoint_hush(dl_endpoint *endpoint);
+void dl_endpoint_close_local(dl_endpoint *endpoint);
 
 /* Closes and frees everything.  A second call does nothing. */
 void dl_endpoint_fini(dl_endpoint *endpoint);

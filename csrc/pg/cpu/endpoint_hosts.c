@@ -156,7 +156,7 @@ dl_endpoint_group(dl_endpoint *endpoint, const dl_backend_options *options,
 
 /* The join within a host knows nothing of other hosts: it sees a smaller group. */
 dl_status
-dl_endpoint_narrow(const dl_endpoint *endpoint, dl_endpoint *local)
+dl_endpoint_open_local(const dl_endpoint *endpoint, dl_endpoint *local)
 {
     const dl_layout *layout = &endpoint->layout;
     int count = dl_layout_count(layout, layout->host);
@@ -174,7 +174,7 @@ dl_endpoint_narrow(const dl_endpoint *endpoint, dl_endpoint *local)
     };
     if (local->peers == NULL || local->contacts == NULL || local->processes == NULL
         || local->connections == NULL) {
-        dl_endpoint_drop_narrow(local);
+        dl_endpoint_drop_local(local);
         return dl_fail_no_memory();
     }
     for (int place = 0; place < count; place++) {
@@ -187,7 +187,7 @@ dl_endpoint_narrow(const dl_endpoint *endpoint, dl_endpoint *local)
 }
 
 void
-dl_endpoint_drop_narrow(dl_endpoint *local)
+dl_endpoint_drop_local(dl_endpoint *local)
 {
     free(local->peers);
     free(local->contacts);

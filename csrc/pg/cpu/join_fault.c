@@ -121,7 +121,7 @@ dl_join_fault_await(const dl_rank_keys *keys, dl_store *store, dl_buffer *values
 {
     for (int64_t slice = FIRST_SLICE;; slice = LAST_SLICE) {
         dl_status status =
-            dl_rank_keys_get(keys, store, values, dl_deadline_sooner(deadline, slice));
+            dl_rank_keys_get(keys, store, values, dl_deadline_earlier(deadline, slice));
         if (status != DL_TIMEOUT) {
             return status;
         }

@@ -88,7 +88,7 @@ invite(trial *self, int rank)
 {
     dl_endpoint *endpoint = self->endpoint;
     const dl_contact *contact = &endpoint->contacts[rank];
-    dl_deadline deadline = dl_deadline_sooner(self->deadline, TRIAL_PATIENCE);
+    dl_deadline deadline = dl_deadline_earlier(self->deadline, TRIAL_PATIENCE);
     dl_invite message = {.group_name = dl_bytes_of(self->options->group_name),
                          .rank = (uint32_t)rank};
     dl_parcel parcel = {0};
@@ -168,7 +168,7 @@ open_probe(trial *self, int leader)
     endpoint->probe = -1;
     dl_status status = dl_local_connect(
         endpoint->contacts[leader].socket,
-        dl_deadline_sooner(self->deadline, TRIAL_PATIENCE), &endpoint->probe);
+        dl_deadline_earlier(self->deadline, TRIAL_PATIENCE), &endpoint->probe);
     return is_unreached(status, self->deadline) ? DL_OK : status;
 }
 

@@ -211,7 +211,7 @@ meet(making *self)
     /* Steps that may fail come before the others rely on this rank. */
     dl_status status = open_probes(roster);
     if (status == DL_OK) {
-        status = dl_endpoint_narrow(&roster->endpoint, &local);
+        status = dl_endpoint_open_local(&roster->endpoint, &local);
     }
     if (status == DL_OK) {
         dl_join work = {&local, self->options, self->deadline, settle, self};
@@ -225,8 +225,8 @@ meet(making *self)
     } else if (status != DL_OK) {
         dl_join_fault_tell(self->options->store, roster->endpoint.rank);
     }
-    dl_endpoint_drop_narrow(&local);
-    dl_endpoint_hush(&roster->endpoint);
+    dl_endpoint_drop_local(&local);
+    dl_endpoint_close_local(&roster->endpoint);
     DL_TRY(status);
     log_apart(self);
     watch_calls(roster);

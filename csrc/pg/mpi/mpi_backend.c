@@ -30,7 +30,7 @@ abort_backend(dl_backend *backend, const dl_error *cause)
 
     dl_mpi_comm_abort(comm, cause);
     if (cause->status == DL_CANCELLED) {
-        dl_mpi_news_give_up(comm, cause);
+        dl_mpi_news_tell_failure(comm, cause);
     }
 }
 
@@ -149,7 +149,7 @@ make_comm(dl_mpi_backend *self, const dl_backend_options *options, dl_deadline d
         /* The others create the communicator, which blocks until this
          * rank does so, too. */
         dl_fail(DL_INTERRUPTED, "interrupted by a signal");
-        dl_mpi_news_give_up(self->comm, dl_last_error());
+        dl_mpi_news_tell_failure(self->comm, dl_last_error());
         return dl_fail(DL_INTERRUPTED, "interrupted by a signal");
     }
     return status;
@@ -219,7 +219,7 @@ dl_mpi_place(int *rank, int *size)
 void
 dl_mpi_give_up(void)
 {
-    dl_mpi_world_forsake();
+    dl_mpi_world_skip_finalize();
 }
 
 /* Waits for a broadcast in the world.  Other ranks may start it much later, so this
@@ -241,7 +241,7 @@ watch(const dl_mpi_table *mpi, dl_mpi_handle *request, dl_deadline deadline)
                            "init_process_group(\"mpi\")",
                            deadline.limit / DL_MILLISECOND);
         }
-        DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, DL_MILLISECOND)));
+        DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, DL_MILLISECOND)));
     }
 }
 
@@ -267,7 +267,7 @@ dl_mpi_tell(void *bytes, size_t size, dl_deadline deadline)
         status = watch(world->mpi, &request, deadline);
     }
     if (status != DL_OK) {
-        dl_mpi_world_forsake();
+        dl_mpi_world_skip_finalize();
         return status;
     }
     memcpy(bytes, copy, size);

@@ -64,7 +64,7 @@ dl_mpi_all_gather(dl_backend *backend, const dl_op_context *op,
     bool is_large = outputs->size > self->comm->piece;
     DL_TRY(
         dl_mpi_spans_place(outputs, args->outputs,
-                           is_small || is_large ? DL_MPI_ANYWHERE : DL_MPI_IN_A_ROW));
+                           is_small || is_large ? DL_MPI_ANYWHERE : DL_MPI_CONTIGUOUS));
     DL_TRY(dl_mpi_flatten(self, &args->input, true, &own));
     if (is_small) {
         DL_TRY(dl_mpi_meet_with(self, op, dl_mpi_bytes_of(&own), 0));
@@ -143,7 +143,7 @@ dl_mpi_gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args
     if (is_root) {
         DL_TRY(dl_mpi_spans_place(&self->outputs, args->outputs,
                                   is_small || is_direct ? DL_MPI_ANYWHERE
-                                                        : DL_MPI_IN_A_ROW));
+                                                        : DL_MPI_CONTIGUOUS));
     }
     DL_TRY(dl_mpi_flatten(self, &args->input, true, &own));
     if (is_small) {
@@ -223,7 +223,7 @@ dl_mpi_scatter(dl_backend *backend, const dl_op_context *op,
 
     if (is_root) {
         DL_TRY(dl_mpi_spans_place(&self->inputs, args->inputs,
-                                  is_direct ? DL_MPI_ANYWHERE : DL_MPI_IN_A_ROW));
+                                  is_direct ? DL_MPI_ANYWHERE : DL_MPI_CONTIGUOUS));
         dl_mpi_spans_read(&self->inputs, args->inputs);
         brought.data = (const uint8_t *)self->inputs.spans[0].data + kept;
         brought.size = is_small ? self->inputs.size - kept : 0;

@@ -15,7 +15,7 @@
 
 dl_status
 dl_mpi_cards_begin(dl_mpi_meeting *meeting, const dl_op_context *op,
-                   const dl_mpi_baggage *own)
+                   const dl_mpi_contribution *own)
 {
     dl_mpi_card *mine = dl_mpi_card_at(meeting, 0);
 
@@ -155,7 +155,7 @@ part(dl_mpi_meeting *meeting)
     dl_deadline soon = dl_deadline_after(PARTING);
     bool is_left = false;
 
-    atomic_store(&comm->is_forsaken, true);
+    atomic_store(&comm->has_pending, true);
     if (meeting->is_receiving) {
         mpi->cancel(&meeting->received);
         if (!ends_before(mpi, &meeting->received, soon)) {
@@ -183,7 +183,7 @@ dl_mpi_cards_end(dl_mpi_meeting *meeting, dl_status status)
         return DL_OK;
     }
     dl_error error = *dl_last_error();
-    dl_mpi_news_give_up(meeting->comm, &error);
+    dl_mpi_news_tell_failure(meeting->comm, &error);
     if (status == DL_MISMATCH) {
         dl_mpi_news_end(meeting); /* it may be long until this rank calls MPI again */
     }
@@ -210,7 +210,7 @@ dl_mpi_cards_send(dl_mpi_meeting *meeting, int to, size_t at)
 
     for (size_t done = 0; done < size; done += meeting->segment) {
         dl_mpi_part part = segment_at(meeting, message, size, done);
-        dl_mpi_parcel *sent = &meeting->sent[meeting->sent_count];
+        dl_mpi_pending_send *sent = &meeting->sent[meeting->sent_count];
         sent->to = to;
         DL_TRY(dl_mpi_check(
             comm->mpi,
@@ -225,7 +225,7 @@ dl_status
 dl_mpi_cards_sent(dl_mpi_meeting *meeting, const dl_op_context *op)
 {
     for (int i = 0; i < meeting->sent_count; i++) {
-        dl_mpi_parcel *sent = &meeting->sent[i];
+        dl_mpi_pending_send *sent = &meeting->sent[i];
         dl_mpi_partner taker = {sent->to, sent->to, 1, NULL};
         DL_TRY(await(meeting, op, &taker, &sent->request, 0));
     }
@@ -298,7 +298,7 @@ dl_mpi_cards_send_go(dl_mpi_meeting *meeting, int to)
 {
     const dl_mpi_comm *comm = meeting->comm;
     dl_mpi_part nothing = {meeting->buffer, 0, comm->mpi->byte};
-    dl_mpi_parcel *sent = &meeting->sent[meeting->sent_count];
+    dl_mpi_pending_send *sent = &meeting->sent[meeting->sent_count];
 
     sent->to = to;
     DL_TRY(dl_mpi_check(

@@ -63,7 +63,7 @@ dl_mpi_card_size(const dl_mpi_card *card)
  * the start of the buffer, as a message of its own.  Fails if the communicator was
  * aborted or MPI has ended. */
 dl_status dl_mpi_cards_begin(dl_mpi_meeting *meeting, const dl_op_context *op,
-                             const dl_mpi_baggage *own);
+                             const dl_mpi_contribution *own);
 
 /* Returns the size of the cards of `count` ranks, which lie in the buffer from this
  * rank's card on, and sets their offsets. */

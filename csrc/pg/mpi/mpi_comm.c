@@ -38,7 +38,7 @@
 static void
 free_comm(dl_mpi_comm *comm)
 {
-    if (comm->handle != 0 && !atomic_load(&comm->is_forsaken)
+    if (comm->handle != 0 && !atomic_load(&comm->has_pending)
         && dl_mpi_world_is_open()) {
         comm->mpi->comm_free(comm->handle);
     }
@@ -185,7 +185,7 @@ dl_mpi_comm_leave(dl_mpi_comm *comm, dl_mpi_handle request, bool is_receive)
         && (mpi->test(&request, &is_done, NULL) != 0 || is_done)) {
         return false;
     }
-    atomic_store(&comm->is_forsaken, true);
+    atomic_store(&comm->has_pending, true);
     dl_mpi_leftover_add(mpi, request, NULL);
     return true;
 }

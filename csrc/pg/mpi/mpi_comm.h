@@ -50,7 +50,7 @@ typedef struct dl_mpi_comm {
      * words of 64, by rank. */
     _Atomic uint64_t *data_tags;
     /* MPI may still use it for an operation that was given up: it is never freed. */
-    atomic_bool is_forsaken;
+    atomic_bool has_pending;
     atomic_bool is_aborted;
     /* The other ranks know that the group has failed, and why: nothing is left to
      * tell. */

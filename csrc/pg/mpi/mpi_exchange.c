@@ -102,8 +102,8 @@ dl_mpi_all_to_all(dl_backend *backend, const dl_op_context *op,
     bool is_shared = shares_own_block(self, args);
 
     DL_TRY(dl_mpi_spans_place(&self->inputs, args->inputs,
-                              is_shared ? DL_MPI_COPIED : DL_MPI_IN_A_ROW));
-    DL_TRY(dl_mpi_spans_place(&self->outputs, args->outputs, DL_MPI_IN_A_ROW));
+                              is_shared ? DL_MPI_COPIED : DL_MPI_CONTIGUOUS));
+    DL_TRY(dl_mpi_spans_place(&self->outputs, args->outputs, DL_MPI_CONTIGUOUS));
     dl_mpi_spans_read(&self->inputs, args->inputs);
     uint32_t flags = flags_of(self);
     size_t carried = (flags & DL_MPI_HEAVY) == 0 ? self->inputs.size : 0;

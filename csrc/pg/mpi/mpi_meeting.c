@@ -177,7 +177,8 @@ meet(dl_mpi_meeting *meeting, const dl_op_context *op)
 }
 
 dl_status
-dl_mpi_meet(dl_mpi_meeting *meeting, const dl_op_context *op, const dl_mpi_baggage *own)
+dl_mpi_meet(dl_mpi_meeting *meeting, const dl_op_context *op,
+            const dl_mpi_contribution *own)
 {
     DL_TRY(dl_mpi_cards_begin(meeting, op, own));
     meeting->ahead = 0;

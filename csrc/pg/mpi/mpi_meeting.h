@@ -29,10 +29,10 @@ enum {
 };
 
 /* A message in flight. */
-typedef struct dl_mpi_parcel {
+typedef struct dl_mpi_pending_send {
     dl_mpi_handle request;
     int to;
-} dl_mpi_parcel;
+} dl_mpi_pending_send;
 
 typedef struct dl_mpi_meeting {
     dl_mpi_comm *comm; /* borrowed */
@@ -47,15 +47,15 @@ typedef struct dl_mpi_meeting {
     /* of the current round */
     dl_mpi_handle received;
     bool is_receiving;
-    dl_mpi_parcel *sent;
+    dl_mpi_pending_send *sent;
     int sent_count;
 } dl_mpi_meeting;
 
 /* What one rank brings along. */
-typedef struct dl_mpi_baggage {
+typedef struct dl_mpi_contribution {
     dl_bytes array; /* at most dl_mpi_meeting_room() */
     uint32_t flags;
-} dl_mpi_baggage;
+} dl_mpi_contribution;
 
 dl_status dl_mpi_meeting_init(dl_mpi_meeting *meeting, dl_mpi_comm *comm);
 void dl_mpi_meeting_fini(dl_mpi_meeting *meeting);
@@ -70,7 +70,7 @@ size_t dl_mpi_meeting_room_for_one(void);
  * operations, with DL_TIMEOUT, which names the ranks that have not come, or with
  * DL_PEER_LOST, DL_INTERRUPTED or DL_CANCELLED. */
 dl_status dl_mpi_meet(dl_mpi_meeting *meeting, const dl_op_context *op,
-                      const dl_mpi_baggage *own);
+                      const dl_mpi_contribution *own);
 
 /* To be called after a meeting and before a blocking function of MPI: returns DL_OK on
  * all ranks or on none.  A rank that has given up after the meeting never says that it

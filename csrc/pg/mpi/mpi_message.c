@@ -48,9 +48,9 @@ typedef struct frame {
 
 typedef struct message {
     dl_work work;
-    dl_mpi_errand errand;
+    dl_mpi_task task;
     /* fixed after init */
-    bool is_errand; /* the runner polls it, and has the maker's reference */
+    bool is_task; /* the runner polls it, and has the maker's reference */
     dl_mpi_comm *comm;
     dl_tensor tensor;   /* the array; shape and strides of one with gaps follow */
     void *copy;         /* contiguous, if the array cannot be used; or NULL */
@@ -153,7 +153,7 @@ leave_to_mpi_locked(message *self)
         self->work.keeps_memory = self->copy == NULL;
         self->copy = NULL;
     }
-    atomic_store(&self->comm->is_forsaken, true);
+    atomic_store(&self->comm->has_pending, true);
     self->is_left = true;
 }
 
@@ -427,7 +427,7 @@ look(message *self)
         dl_work_finish(&self->work, outcome);
     }
     pthread_mutex_unlock(&self->lock);
-    if (is_over && !self->is_errand) {
+    if (is_over && !self->is_task) {
         dl_work_unref(&self->work); /* the maker's; the caller has its own */
     }
     return is_over;
@@ -454,7 +454,7 @@ leave_if_over(message *self)
         dl_work_finish(&self->work, fail_withdrawn(self));
     }
     pthread_mutex_unlock(&self->lock);
-    if (is_ended && !self->is_errand) {
+    if (is_ended && !self->is_task) {
         dl_work_unref(&self->work); /* the maker's; the caller has its own */
     }
 }
@@ -489,9 +489,9 @@ check_limits(message *self)
  * complete them before MPI is finalized.  Neither the message nor its array is
  * freed. */
 static void
-end_errand(dl_mpi_errand *errand)
+end_task(dl_mpi_task *task)
 {
-    message *self = DL_LIST_ENTRY(errand, message, errand);
+    message *self = DL_LIST_ENTRY(task, message, task);
 
     dl_fail(DL_CLOSED, "MPI was ended at exit");
     pthread_mutex_lock(&self->lock);
@@ -503,9 +503,9 @@ end_errand(dl_mpi_errand *errand)
 }
 
 static bool
-run_errand(dl_mpi_errand *errand)
+poll_task(dl_mpi_task *task)
 {
-    message *self = DL_LIST_ENTRY(errand, message, errand);
+    message *self = DL_LIST_ENTRY(task, message, task);
 
     if (!look(self)) {
         check_limits(self);
@@ -725,12 +725,12 @@ start(message *self, const dl_message_args *args)
     if (look(self) || args->is_awaited) {
         return DL_OK;
     }
-    self->errand.look = run_errand;
-    self->errand.end = end_errand;
-    self->is_errand = true;
-    dl_status status = dl_mpi_runner_add(&self->errand);
+    self->task.look = poll_task;
+    self->task.end = end_task;
+    self->is_task = true;
+    dl_status status = dl_mpi_runner_add(&self->task);
     if (status != DL_OK) {
-        self->is_errand = false;
+        self->is_task = false;
         withdraw_message(&self->work);
     }
     return DL_OK;

@@ -111,7 +111,7 @@ is_taken(const dl_mpi_comm *comm, circular *sent)
 }
 
 void
-dl_mpi_news_give_up(dl_mpi_comm *comm, const dl_error *cause)
+dl_mpi_news_tell_failure(dl_mpi_comm *comm, const dl_error *cause)
 {
     dl_deadline soon = dl_deadline_after(PARTING);
 
@@ -125,7 +125,7 @@ dl_mpi_news_give_up(dl_mpi_comm *comm, const dl_error *cause)
     sent->count = 0;
     sent->news = (news){.status = cause->status};
     snprintf(sent->news.text, sizeof sent->news.text, "%.1023s", cause->text);
-    atomic_store(&comm->is_forsaken, true);
+    atomic_store(&comm->has_pending, true);
     send_to_everyone(comm, sent);
     while (!is_taken(comm, sent)) {
         if (dl_deadline_passed(soon)) {
@@ -152,7 +152,7 @@ differ(dl_mpi_meeting *meeting, const dl_mpi_call *theirs)
         {meeting->comm->rank, sequence, dl_mpi_history_at(history, sequence)}, *theirs};
     dl_mpi_differ(meeting, calls);
     dl_error error = *dl_last_error();
-    dl_mpi_news_give_up(meeting->comm, &error);
+    dl_mpi_news_tell_failure(meeting->comm, &error);
     return dl_fail_again(&error);
 }
 

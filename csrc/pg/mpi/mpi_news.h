@@ -34,7 +34,7 @@ dl_status dl_mpi_news_refuse(dl_mpi_meeting *meeting, int rank,
 /* Tells all other ranks that this one has given up, and why, so that those that come
  * later or wait raise as well.  Only the first call does so, and none after another
  * rank's news of that kind.  From any thread; takes 100 ms at most. */
-void dl_mpi_news_give_up(dl_mpi_comm *comm, const dl_error *cause);
+void dl_mpi_news_tell_failure(dl_mpi_comm *comm, const dl_error *cause);
 
 /* Receives pending news.  Fails with DL_MISMATCH if calls differ, and with DL_PEER_LOST
  * if a rank gave up. */

@@ -34,7 +34,7 @@ dl_status
 dl_mpi_meet_with(dl_mpi_backend *self, const dl_op_context *op, dl_bytes array,
                  uint32_t flags)
 {
-    dl_mpi_baggage own = {array, flags};
+    dl_mpi_contribution own = {array, flags};
 
     return dl_mpi_meet(&self->meeting, op, &own);
 }

@@ -177,7 +177,7 @@ place_inputs(dl_mpi_backend *self, const dl_mpi_reduction *how,
     size_t widening = how->item_size / dl_dtype_size(how->dtype);
     size_t at = 0, most = 0;
 
-    DL_TRY(dl_mpi_spans_place(inputs, args->inputs, DL_MPI_IN_A_ROW));
+    DL_TRY(dl_mpi_spans_place(inputs, args->inputs, DL_MPI_CONTIGUOUS));
     if (is_exact && (uintptr_t)inputs->spans[0].data % how->item_size == 0) {
         dl_mpi_spans_read(inputs, args->inputs);
         return DL_OK;

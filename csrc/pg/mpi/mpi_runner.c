@@ -7,43 +7,43 @@
 #include "base/thread.h"
 #include "pg/mpi/mpi_world.h"
 
-/* Between two looks at all errands: short at first, as long as a thread may still come
+/* Between two looks at all tasks: short at first, as long as a thread may still come
  * to wait, then doubled. */
 #define FIRST_NAP (50 * INT64_C(1000))
 #define LONGEST_NAP DL_MILLISECOND
-/* Between two calls of MPI if there are no errands. */
+/* Between two calls of MPI if there are no tasks. */
 #define IDLE_NAP (10 * DL_MILLISECOND)
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t wanted;
-    dl_list errands; /* guarded by lock, as all below */
+    dl_list tasks; /* guarded by lock, as all below */
     pthread_t thread;
     bool is_running;
     bool is_stopping;
 } state = {
     .lock = PTHREAD_MUTEX_INITIALIZER,
-    .errands = {&state.errands, &state.errands},
+    .tasks = {&state.tasks, &state.tasks},
 };
 
-/* Looks at all errands once.  Returns whether some of them are done. */
+/* Looks at all tasks once.  Returns whether some of them are done. */
 static bool
-look_at_all(dl_list *errands)
+look_at_all(dl_list *tasks)
 {
     dl_list left;
     bool has_done = false;
 
     dl_list_init(&left);
-    while (!dl_list_is_empty(errands)) {
-        dl_mpi_errand *errand = DL_LIST_ENTRY(errands->next, dl_mpi_errand, node);
-        dl_list_remove(&errand->node);
-        if (errand->look(errand)) {
+    while (!dl_list_is_empty(tasks)) {
+        dl_mpi_task *task = DL_LIST_ENTRY(tasks->next, dl_mpi_task, node);
+        dl_list_remove(&task->node);
+        if (task->look(task)) {
             has_done = true; /* and may be gone */
         } else {
-            dl_list_append(&left, &errand->node);
+            dl_list_append(&left, &task->node);
         }
     }
-    dl_list_move(&left, errands);
+    dl_list_move(&left, tasks);
     return has_done;
 }
 
@@ -65,7 +65,7 @@ run(void *argument)
     dl_list_init(&mine);
     pthread_mutex_lock(&state.lock);
     while (!state.is_stopping) {
-        dl_list_move(&state.errands, &mine);
+        dl_list_move(&state.tasks, &mine);
         if (dl_list_is_empty(&mine)) {
             span = FIRST_NAP;
             if (dl_condition_wait(&state.wanted, &state.lock,
@@ -83,12 +83,12 @@ run(void *argument)
         span = span < LONGEST_NAP ? span : LONGEST_NAP;
         pthread_mutex_lock(&state.lock);
     }
-    dl_list_move(&mine, &state.errands);
+    dl_list_move(&mine, &state.tasks);
     pthread_mutex_unlock(&state.lock);
     return NULL;
 }
 
-/* Called before MPI ends: the thread stops, and the errands that are left are ended. */
+/* Called before MPI ends: the thread stops, and the tasks that are left are ended. */
 static void
 stop(void)
 {
@@ -101,10 +101,10 @@ stop(void)
         pthread_join(state.thread, NULL);
     }
     /* Nothing is added any more. */
-    while (!dl_list_is_empty(&state.errands)) {
-        dl_mpi_errand *errand = DL_LIST_ENTRY(state.errands.next, dl_mpi_errand, node);
-        dl_list_remove(&errand->node);
-        errand->end(errand);
+    while (!dl_list_is_empty(&state.tasks)) {
+        dl_mpi_task *task = DL_LIST_ENTRY(state.tasks.next, dl_mpi_task, node);
+        dl_list_remove(&task->node);
+        task->end(task);
     }
 }
 
@@ -134,12 +134,12 @@ dl_mpi_runner_start(void)
 }
 
 dl_status
-dl_mpi_runner_add(dl_mpi_errand *errand)
+dl_mpi_runner_add(dl_mpi_task *task)
 {
     pthread_mutex_lock(&state.lock);
     dl_status status = start_locked();
     if (status == DL_OK) {
-        dl_list_append(&state.errands, &errand->node);
+        dl_list_append(&state.tasks, &task->node);
         pthread_cond_signal(&state.wanted);
     }
     pthread_mutex_unlock(&state.lock);

@@ -11,20 +11,20 @@
 #include "base/list.h"
 #include "base/status.h"
 
-typedef struct dl_mpi_errand {
+typedef struct dl_mpi_task {
     dl_list node; /* in the runner's queue or its thread's own list */
-    /* Polls once, without blocking; called without locks.  Returns true once the errand
+    /* Polls once, without blocking; called without locks.  Returns true once the task
      * is done: the runner then no longer has it. */
-    bool (*look)(struct dl_mpi_errand *errand);
+    bool (*look)(struct dl_mpi_task *task);
     /* Called before MPI ends, instead of further looks. */
-    void (*end)(struct dl_mpi_errand *errand);
-} dl_mpi_errand;
+    void (*end)(struct dl_mpi_task *task);
+} dl_mpi_task;
 
 /* Starts the runner, which calls MPI from now on; from any thread, idempotent. */
 dl_status dl_mpi_runner_start(void);
 
-/* Adds an errand, from any thread.  It stays in place until its look returns true.
+/* Adds a task, from any thread.  It stays in place until its look returns true.
  * DL_CLOSED: the end of MPI has begun. */
-dl_status dl_mpi_runner_add(dl_mpi_errand *errand);
+dl_status dl_mpi_runner_add(dl_mpi_task *task);
 
 #endif

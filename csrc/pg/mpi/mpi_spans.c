@@ -35,7 +35,7 @@ dl_mpi_spans_measure(dl_mpi_spans *spans, const dl_tensor *blocks)
 }
 
 static bool
-lie_in_a_row(const dl_tensor *blocks, int count)
+are_contiguous(const dl_tensor *blocks, int count)
 {
     const char *next = blocks[0].data;
 
@@ -50,10 +50,11 @@ lie_in_a_row(const dl_tensor *blocks, int count)
 }
 
 dl_status
-dl_mpi_spans_place(dl_mpi_spans *spans, const dl_tensor *blocks, dl_mpi_lie lie)
+dl_mpi_spans_place(dl_mpi_spans *spans, const dl_tensor *blocks, dl_mpi_layout lie)
 {
-    bool is_whole = lie == DL_MPI_COPIED
-                    || (lie == DL_MPI_IN_A_ROW && !lie_in_a_row(blocks, spans->count));
+    bool is_whole =
+        lie == DL_MPI_COPIED
+        || (lie == DL_MPI_CONTIGUOUS && !are_contiguous(blocks, spans->count));
     size_t copied = 0, at = 0;
 
     dl_mpi_spans_measure(spans, blocks);

@@ -27,15 +27,15 @@ void dl_mpi_spans_fini(dl_mpi_spans *spans);
 /* Sets the sizes only. */
 void dl_mpi_spans_measure(dl_mpi_spans *spans, const dl_tensor *blocks);
 
-typedef enum dl_mpi_lie {
+typedef enum dl_mpi_layout {
     DL_MPI_ANYWHERE,
-    DL_MPI_IN_A_ROW,
+    DL_MPI_CONTIGUOUS,
     DL_MPI_COPIED, /* even if they are contiguous */
-} dl_mpi_lie;
+} dl_mpi_layout;
 
 /* Sets where the blocks are, or will be after dl_mpi_spans_read(); copies nothing. */
 dl_status dl_mpi_spans_place(dl_mpi_spans *spans, const dl_tensor *blocks,
-                             dl_mpi_lie lie);
+                             dl_mpi_layout lie);
 
 /* Copy blocks that do not stay in place into the copy, and back. */
 void dl_mpi_spans_read(const dl_mpi_spans *spans, const dl_tensor *blocks);

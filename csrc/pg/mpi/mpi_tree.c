@@ -143,10 +143,10 @@ go_up(dl_mpi_meeting *meeting, const dl_op_context *op, int root)
 static dl_status
 begin(dl_mpi_meeting *meeting, const dl_op_context *op, dl_bytes array)
 {
-    dl_mpi_baggage own = {array, DL_MPI_ONE_WAY};
+    dl_mpi_contribution own = {array, DL_MPI_ONE_WAY};
 
     if (++meeting->ahead > MOST_AHEAD) {
-        DL_TRY(dl_mpi_meet(meeting, op, &(dl_mpi_baggage){0}));
+        DL_TRY(dl_mpi_meet(meeting, op, &(dl_mpi_contribution){0}));
     }
     return dl_mpi_cards_begin(meeting, op, &own);
 }

@@ -16,7 +16,7 @@ static struct {
     dl_mpi_world world;
     uint32_t fork_generation;
     /* any thread */
-    atomic_bool is_forsaken;
+    atomic_bool skips_finalize;
     atomic_bool is_ending; /* some part of the program has called MPI_Finalize */
     _Atomic(void (*)(void)) at_end;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -109,7 +109,7 @@ static void
 close_world(void)
 {
     prepare_end();
-    if (dl_mpi_world_is_open() && !atomic_load(&state.is_forsaken)) {
+    if (dl_mpi_world_is_open() && !atomic_load(&state.skips_finalize)) {
         dl_mpi_leftovers_settle(state.world.mpi);
     }
     atomic_store(&state.is_ending, true);
@@ -123,7 +123,8 @@ end_mpi(void)
         return;
     }
     prepare_end();
-    if (!atomic_load(&state.is_forsaken) && dl_mpi_leftovers_settle(state.world.mpi)) {
+    if (!atomic_load(&state.skips_finalize)
+        && dl_mpi_leftovers_settle(state.world.mpi)) {
         state.world.mpi->finalize();
     }
 }
@@ -135,9 +136,9 @@ dl_mpi_world_at_end(void (*call)(void))
 }
 
 void
-dl_mpi_world_forsake(void)
+dl_mpi_world_skip_finalize(void)
 {
-    atomic_store(&state.is_forsaken, true);
+    atomic_store(&state.skips_finalize, true);
 }
 
 void

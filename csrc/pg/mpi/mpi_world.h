@@ -27,7 +27,7 @@ dl_status dl_mpi_world_open(const dl_mpi_world **world);
 
 /* Keeps MPI from being finalized at exit, which needs all ranks: an operation was given
  * up while MPI still works on it, or this process ends in failure. */
-void dl_mpi_world_forsake(void);
+void dl_mpi_world_skip_finalize(void);
 
 /* Returns false once the end of MPI has begun, and in a forked child: MPI must
  * not be called then. */

@@ -14,13 +14,13 @@
  * to `child` (NULL if it has no backend of ours).  NCCL orders the ranks of a part by
  * their keys, which is the order of the child's ranks. */
 static dl_status
-part_entered(dl_nccl_backend *self, const dl_device_parting *wanted,
+part_entered(dl_nccl_backend *self, const dl_device_split_args *wanted,
              dl_deadline deadline, dl_nccl_backend *child)
 {
     char key[48];
     dl_nccl_meeting meeting = {
         .store = self->store, .key = key, .rank = self->rank, .size = self->size};
-    dl_nccl_parting parting = {
+    dl_nccl_split_args parting = {
         .parent = self->comm,
         .meeting = wanted->is_shrinking ? NULL : &meeting,
         .is_shrinking = wanted->is_shrinking,
@@ -54,8 +54,8 @@ part_entered(dl_nccl_backend *self, const dl_device_parting *wanted,
  * All ranks are in the same state here, since making a communicator needs all of
  * them. */
 static dl_status
-part(dl_device_backend *backend, const dl_device_parting *wanted, dl_deadline deadline,
-     dl_device_backend *child)
+part(dl_device_backend *backend, const dl_device_split_args *wanted,
+     dl_deadline deadline, dl_device_backend *child)
 {
     dl_nccl_backend *self = dl_nccl_self(backend);
     int previous;

@@ -64,7 +64,7 @@ dl_nccl_comm_settle(dl_nccl_watch *watch, void *handle, int result, const char *
         if (dl_now() < awake_until) {
             sched_yield();
         } else {
-            DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, LOOK_EVERY)));
+            DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, LOOK_EVERY)));
         }
         DL_TRY(dl_nccl_watch_cause(watch));
         int asked = watch->nccl->comm_error(handle, &result);
@@ -359,7 +359,7 @@ part_comm(making *self)
     dl_lane_pass(&self->parent->family->turn);
     if (status != DL_OK) {
         dl_error error = *dl_last_error();
-        dl_nccl_watch_orphan(self->watch, self->comm);
+        dl_nccl_watch_adopt(self->watch, self->comm);
         self->comm = NULL;
         dl_nccl_watch_fail(self->watch, &error);
         return dl_fail_again(&error);
@@ -523,7 +523,7 @@ dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
 }
 
 static dl_status
-check_version(const dl_nccl_watch *watch, const dl_nccl_parting *parting)
+check_version(const dl_nccl_watch *watch, const dl_nccl_split_args *parting)
 {
     char found[32];
 
@@ -538,7 +538,7 @@ check_version(const dl_nccl_watch *watch, const dl_nccl_parting *parting)
 /* Whether parent and part will share NCCL's resources.  As in NCCL, the environment
  * variable overrides the configuration. */
 static bool
-is_sharing(const dl_nccl_parting *parting, const dl_nccl_config *config)
+is_sharing(const dl_nccl_split_args *parting, const dl_nccl_config *config)
 {
     const char *value =
         getenv(parting->is_shrinking ? "NCCL_COMM_SHRINK_SHARE_RESOURCES"
@@ -549,7 +549,7 @@ is_sharing(const dl_nccl_parting *parting, const dl_nccl_config *config)
 }
 
 static dl_status
-fill_parting(making *self, const dl_nccl_parting *parting)
+fill_parting(making *self, const dl_nccl_split_args *parting)
 {
     size_t size = (size_t)parting->excluded_count * sizeof *self->excluded;
     bool is_shared = is_sharing(parting, &self->config);
@@ -573,7 +573,7 @@ fill_parting(making *self, const dl_nccl_parting *parting)
 }
 
 static dl_status
-meet_and_part(dl_nccl_watch *watch, const dl_nccl_parting *parting,
+meet_and_part(dl_nccl_watch *watch, const dl_nccl_split_args *parting,
               dl_deadline deadline, dl_nccl_comm **comm)
 {
     DL_TRY(check_version(watch, parting));
@@ -594,7 +594,7 @@ meet_and_part(dl_nccl_watch *watch, const dl_nccl_parting *parting,
 }
 
 dl_status
-dl_nccl_comm_part(dl_nccl_watch *watch, const dl_nccl_parting *parting,
+dl_nccl_comm_part(dl_nccl_watch *watch, const dl_nccl_split_args *parting,
                   dl_deadline deadline, dl_nccl_comm **comm)
 {
     *comm = NULL;

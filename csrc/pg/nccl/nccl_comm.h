@@ -19,7 +19,7 @@ dl_status dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting
 /* How a communicator is parted.  Splitting: this rank goes into the part of its
  * `color`, ordered by `key`, or into none if the color is negative.  Shrinking: all
  * ranks but the excluded ones form the new communicator. */
-typedef struct dl_nccl_parting {
+typedef struct dl_nccl_split_args {
     dl_nccl_comm *parent;
     const dl_nccl_meeting *meeting; /* of all its ranks; NULL if some may be dead */
     bool is_shrinking;
@@ -29,12 +29,12 @@ typedef struct dl_nccl_parting {
     int excluded_count;
     int flags; /* of ncclCommShrink: 1 aborts the parent's operations */
     const dl_device_options *options;
-} dl_nccl_parting;
+} dl_nccl_split_args;
 
 /* Parts `parting->parent`, whose watch is `watch`.  `*comm` is NULL if this rank is in
  * no part.  A failure before NCCL is called leaves the parent as it was; a later one
  * breaks it, and the parent's group fails. */
-dl_status dl_nccl_comm_part(dl_nccl_watch *watch, const dl_nccl_parting *parting,
+dl_status dl_nccl_comm_part(dl_nccl_watch *watch, const dl_nccl_split_args *parting,
                             dl_deadline deadline, dl_nccl_comm **comm);
 
 /* Takes the turn of the communicator's family; dl_lane_pass() returns it. */

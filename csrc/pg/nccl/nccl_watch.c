@@ -699,7 +699,7 @@ dl_nccl_watch_comm(dl_nccl_watch *self, dl_nccl_comm *comm)
 /* Once the teardown has begun it is not known when NCCL is done with the communicator,
  * which then stays allocated. */
 void
-dl_nccl_watch_orphan(dl_nccl_watch *self, dl_nccl_comm *comm)
+dl_nccl_watch_adopt(dl_nccl_watch *self, dl_nccl_comm *comm)
 {
     pthread_mutex_lock(&all.lock);
     comm->is_waiting = true;

@@ -123,7 +123,7 @@ dl_status dl_nccl_watch_comm(dl_nccl_watch *watch, dl_nccl_comm *comm);
 /* Takes a communicator that NCCL may still be making from another one of this watch.
  * It is freed after that one, since NCCL may store its handle as long as the other
  * exists. */
-void dl_nccl_watch_orphan(dl_nccl_watch *watch, dl_nccl_comm *comm);
+void dl_nccl_watch_adopt(dl_nccl_watch *watch, dl_nccl_comm *comm);
 
 /* From now on no work succeeds: the communicator is about to be aborted, which
  * completes the events of unfinished operations.  dl_nccl_watch_fail() must follow. */

@@ -37,7 +37,7 @@ wait_work(dl_work *work, dl_deadline deadline)
         if (dl_deadline_passed(deadline)) {
             return DL_TIMEOUT;
         }
-        DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, pause)));
+        DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, pause)));
         pause = pause < LOOK_LAZILY ? pause + LOOK_EVERY : pause;
     }
 }

@@ -37,11 +37,11 @@ leave_backend(dl_backend *backend)
 }
 
 static void
-renounce(dl_backend *backend)
+end_family(dl_backend *backend)
 {
     dl_ucc_backend *self = dl_ucc_self(backend);
 
-    self->cpu->ops->renounce(self->cpu);
+    self->cpu->ops->end_family(self->cpu);
 }
 
 /* Passes messages to the CPU backend, because UCC has none. */
@@ -79,13 +79,14 @@ share(dl_backend *backend, size_t size, dl_region **region)
 }
 
 /* Destroys the team together with the other ranks.  If they do not come in time, the
- * team is left as it is, and the context is spoilt. */
+ * team is left as it is, and the context is disabled. */
 static void
 destroy_team(dl_ucc_backend *self)
 {
     const dl_ucc_table *ucc = self->context->ucc;
-    bool is_bereaved = atomic_load(&self->context->is_bereaved);
-    dl_deadline deadline = dl_deadline_after(is_bereaved ? SHORT_GRACE : DL_UCC_GRACE);
+    bool has_lost_rank = atomic_load(&self->context->has_lost_rank);
+    dl_deadline deadline =
+        dl_deadline_after(has_lost_rank ? SHORT_GRACE : DL_UCC_GRACE);
     dl_error cause = {.status = DL_CANCELLED,
                       .text = "its ranks did not leave together"};
     int status = DL_UCC_IN_PROGRESS;
@@ -99,7 +100,7 @@ destroy_team(dl_ucc_backend *self)
         }
     }
     if (status == DL_UCC_IN_PROGRESS) {
-        dl_ucc_context_spoil(self->context, self->group_name, &cause);
+        dl_ucc_context_disable(self->context, self->group_name, &cause);
     }
 }
 
@@ -110,7 +111,7 @@ free_backend(dl_backend *backend)
     bool is_inherited = self->fork_generation != dl_fork_generation();
 
     if (self->team != NULL && !is_inherited
-        && !atomic_load(&self->context->is_spoilt)) {
+        && !atomic_load(&self->context->is_disabled)) {
         destroy_team(self);
     }
     if (self->cpu != NULL) {
@@ -119,7 +120,8 @@ free_backend(dl_backend *backend)
     if (is_inherited) {
         return;
     }
-    bool is_spoilt = self->context != NULL && atomic_load(&self->context->is_spoilt);
+    bool is_disabled =
+        self->context != NULL && atomic_load(&self->context->is_disabled);
     if (self->context != NULL) {
         dl_backend_origin_unref(&self->context->base);
     }
@@ -130,7 +132,7 @@ free_backend(dl_backend *backend)
     free(self->lengths);
     free(self->group_name);
     free(self->label);
-    if (is_spoilt) {
+    if (is_disabled) {
         /* UCC may still use the exchange of a team that was not completed. */
         return;
     }
@@ -156,7 +158,7 @@ static const dl_backend_ops ucc_ops = {
     .share = share,
     .abort = abort_backend,
     .leave = leave_backend,
-    .renounce = renounce,
+    .end_family = end_family,
     .free = free_backend,
 };
 
@@ -237,7 +239,7 @@ make_team(dl_ucc_backend *self, dl_deadline deadline)
     }
     /* A team that is not completed cannot be destroyed. */
     dl_error error = *dl_last_error();
-    dl_ucc_context_spoil(self->context, self->group_name, &error);
+    dl_ucc_context_disable(self->context, self->group_name, &error);
     return dl_fail_again(&error);
 }
 
@@ -296,7 +298,7 @@ refuse_after_meeting(dl_ucc_backend *self, const dl_backend_options *options)
     dl_ucc_exchange_refuse(options->store, options->rank);
     if (self->context != NULL && options->origin == NULL) {
         /* The others cannot destroy it together with this rank. */
-        atomic_store(&self->context->is_bereaved, true);
+        atomic_store(&self->context->has_lost_rank, true);
     }
     snprintf(message.text, sizeof message.text, "could not make the group: %.1800s",
              cause.text);

@@ -65,15 +65,15 @@ create(dl_ucc_context *self, dl_deadline deadline)
 static int64_t
 grace_of(const dl_ucc_context *self)
 {
-    dl_bytes key = DL_UCC_SPOILT_KEY;
-    bool is_spoilt = atomic_load(&self->is_bereaved);
+    dl_bytes key = DL_UCC_DISABLED_KEY;
+    bool is_disabled = atomic_load(&self->has_lost_rank);
 
-    if (is_spoilt) {
+    if (is_disabled) {
         return 0;
     }
-    (void)dl_store_check(self->exchange.store, &key, 1, &is_spoilt,
+    (void)dl_store_check(self->exchange.store, &key, 1, &is_disabled,
                          dl_deadline_after(0));
-    return is_spoilt ? 0 : DL_UCC_GRACE;
+    return is_disabled ? 0 : DL_UCC_GRACE;
 }
 
 /* Destroys the context together with the other ranks that leave; a rank that does not
@@ -103,7 +103,7 @@ free_context(dl_backend_origin *origin)
     dl_ucc_context *self = dl_ucc_context_of(origin);
 
     if (self->fork_generation == dl_fork_generation()
-        && !atomic_load(&self->is_spoilt)) {
+        && !atomic_load(&self->is_disabled)) {
         destroy(self);
     }
 }
@@ -129,12 +129,12 @@ dl_ucc_context_new(const dl_backend_options *options, dl_backend *cpu,
     if (cpu->origin != NULL) {
         self->cpu_origin = dl_backend_origin_ref(cpu->origin);
     }
-    self->exchange.company = cpu;
+    self->exchange.watcher = cpu;
     dl_status status = open_library(self);
     if (status == DL_OK) {
         status = create(self, deadline);
     }
-    self->exchange.company = NULL;
+    self->exchange.watcher = NULL;
     if (status != DL_OK) {
         destroy(self);
         return status;
@@ -146,25 +146,25 @@ dl_ucc_context_new(const dl_backend_options *options, dl_backend *cpu,
 dl_status
 dl_ucc_context_admit(dl_ucc_context *context)
 {
-    if (!atomic_load_explicit(&context->is_spoilt, memory_order_acquire)) {
+    if (!atomic_load_explicit(&context->is_disabled, memory_order_acquire)) {
         return DL_OK;
     }
     return dl_fail_again(&context->cause);
 }
 
 void
-dl_ucc_context_spoil(dl_ucc_context *context, const char *group_name,
-                     const dl_error *cause)
+dl_ucc_context_disable(dl_ucc_context *context, const char *group_name,
+                       const dl_error *cause)
 {
     pthread_mutex_lock(&context->lock);
-    if (!atomic_load_explicit(&context->is_spoilt, memory_order_relaxed)) {
+    if (!atomic_load_explicit(&context->is_disabled, memory_order_relaxed)) {
         context->cause.status = DL_CANCELLED;
         snprintf(
             context->cause.text, sizeof context->cause.text,
             "UCC has an operation that group %.100s gave up, which ends all groups "
             "that share its context (TORCH_UCC_SHARED_COMM=0: none do): %.1600s",
             group_name, cause->text);
-        atomic_store_explicit(&context->is_spoilt, true, memory_order_release);
+        atomic_store_explicit(&context->is_disabled, true, memory_order_release);
     }
     pthread_mutex_unlock(&context->lock);
 }

@@ -3,7 +3,7 @@
  * A UCC library and context, with a count of references: groups that are made out of
  * one another are teams of one context.  UCC still knows an operation that was given
  * up, and may write to its memory whenever it is progressed.  A context with such an
- * operation is spoilt: it is never progressed again and never freed. */
+ * operation is disabled: it is never progressed again and never freed. */
 #ifndef DISTLITE_PG_UCC_UCC_CONTEXT_H
 #define DISTLITE_PG_UCC_UCC_CONTEXT_H
 
@@ -25,10 +25,10 @@ typedef struct dl_ucc_context {
     dl_backend_origin *cpu_origin;
     dl_ucc_exchange exchange;
     /* a rank is lost: ranks that leave do not wait for it */
-    atomic_bool is_bereaved;
+    atomic_bool has_lost_rank;
     /* guarded by lock; the flag may be read without it */
     pthread_mutex_t lock;
-    atomic_bool is_spoilt;
+    atomic_bool is_disabled;
     dl_error cause;
 } dl_ucc_context;
 
@@ -46,9 +46,9 @@ dl_ucc_context_of(dl_backend_origin *origin)
 /* Returns DL_OK, or fails with the reason why the context can no longer be used. */
 dl_status dl_ucc_context_admit(dl_ucc_context *context);
 
-/* Marks the context as spoilt.  Later calls of all its groups fail with `cause`. */
-void dl_ucc_context_spoil(dl_ucc_context *context, const char *group_name,
-                          const dl_error *cause);
+/* Marks the context as disabled.  Later calls of all its groups fail with `cause`. */
+void dl_ucc_context_disable(dl_ucc_context *context, const char *group_name,
+                            const dl_error *cause);
 
 /* Returns DL_OK unless `status` is a failure; then fails with DL_BACKEND and UCC's own
  * text. */
@@ -57,8 +57,8 @@ dl_status dl_ucc_check(const dl_ucc_table *ucc, int status, const char *what);
 /* How long ranks that leave wait for each other in all. */
 #define DL_UCC_GRACE (5 * DL_SECOND)
 
-/* Key in the context's store: a rank has spoilt the context, and will not leave it
+/* Key in the context's store: a rank has disabled the context, and will not leave it
  * together with the others. */
-#define DL_UCC_SPOILT_KEY DL_LITERAL("ucc/spoilt")
+#define DL_UCC_DISABLED_KEY DL_LITERAL("ucc/disabled")
 
 #endif

@@ -264,8 +264,8 @@ connect_engine(dl_device_backend *backend, int device, dl_deadline deadline)
 
 /* A part makes its own inner group, with its first operation. */
 static dl_status
-part(dl_device_backend *backend, const dl_device_parting *parting, dl_deadline deadline,
-     dl_device_backend *child)
+part(dl_device_backend *backend, const dl_device_split_args *parting,
+     dl_deadline deadline, dl_device_backend *child)
 {
     (void)backend;
     (void)parting;

@@ -110,7 +110,7 @@ static dl_status
 collect(pending *self, const dl_rank_keys *keys, dl_buffer *values)
 {
     dl_ucc_exchange *exchange = self->exchange;
-    dl_deadline look = dl_deadline_sooner(exchange->deadline, LOOK);
+    dl_deadline look = dl_deadline_earlier(exchange->deadline, LOOK);
 
     dl_status status = dl_rank_keys_get(keys, exchange->store, values, look);
     if (status == DL_TIMEOUT && dl_deadline_passed(exchange->deadline)) {
@@ -168,9 +168,9 @@ look_round(const dl_ucc_exchange *self)
     if (!self->is_leaving) {
         DL_TRY(check_refusal(self));
     }
-    for (int rank = 0; self->company != NULL && rank < self->size; rank++) {
+    for (int rank = 0; self->watcher != NULL && rank < self->size; rank++) {
         if (rank != self->rank
-            && self->company->ops->watch(self->company, rank) != DL_OK) {
+            && self->watcher->ops->watch(self->watcher, rank) != DL_OK) {
             return dl_fail_while("making the UCC %s", self->what);
         }
     }

@@ -21,7 +21,7 @@ typedef struct dl_ucc_exchange {
     /* only for the one thread that is in UCC for this exchange */
     uint64_t round;
     dl_deadline deadline;
-    dl_backend *company; /* asked which ranks are gone, or NULL */
+    dl_backend *watcher; /* asked which ranks are gone, or NULL */
     bool is_leaving;     /* nobody is left to handle an interrupt */
     dl_error error;      /* the first failure; DL_OK: none so far */
 } dl_ucc_exchange;

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Tag of the receive that watches a rank; programs do not use it. */
-#define VIGIL_TAG INT64_MIN
+#define WATCH_TAG INT64_MIN
 
 /* Notes a lost rank and publishes a failure: a rank of another host may already know
  * enough to continue, and learns of the failure from the store. */
@@ -133,14 +133,14 @@ void
 dl_ucc_note_loss(dl_ucc_backend *self, dl_status status)
 {
     if (status == DL_PEER_LOST && self->context != NULL) {
-        atomic_store(&self->context->is_bereaved, true);
+        atomic_store(&self->context->has_lost_rank, true);
     }
 }
 
 /* Fails with the reason why the watched rank is gone, without mention of the receive,
  * which the program has not posted. */
 static dl_status
-fail_vigil(const dl_ucc_backend *self)
+fail_watch_receive(const dl_ucc_backend *self)
 {
     dl_error error = *dl_last_error();
     char before[128];
@@ -155,25 +155,26 @@ fail_vigil(const dl_ucc_backend *self)
  * receive fails once that rank is gone, on whatever host it is; other ranks learn of it
  * from this one. */
 static dl_status
-keep_vigil(dl_ucc_backend *self)
+post_watch_receive(dl_ucc_backend *self)
 {
     dl_message_args args = {
-        .tensor = {.data = &self->vigil_byte,
+        .tensor = {.data = &self->watch_byte,
                    .count = 1,
                    .item_size = 1,
                    .dtype = DL_UINT8,
                    .is_contiguous = true,
                    .is_writable = true},
         .peer = (self->rank + 1) % self->size,
-        .tag = VIGIL_TAG,
+        .tag = WATCH_TAG,
     };
 
-    if (self->vigil == NULL) {
+    if (self->watch_receive == NULL) {
         DL_TRY(self->cpu->ops->post(self->cpu, DL_RECV, &args, dl_deadline_after(-1),
-                                    &self->vigil));
+                                    &self->watch_receive));
     }
-    return dl_work_is_done(self->vigil) && dl_work_result(self->vigil) != DL_OK
-               ? fail_vigil(self)
+    return dl_work_is_done(self->watch_receive)
+                   && dl_work_result(self->watch_receive) != DL_OK
+               ? fail_watch_receive(self)
                : DL_OK;
 }
 
@@ -185,19 +186,19 @@ dl_ucc_watch(dl_ucc_backend *self)
             DL_TRY(self->cpu->ops->watch(self->cpu, rank));
         }
     }
-    return keep_vigil(self);
+    return post_watch_receive(self);
 }
 
 /* Keeps the thread's last error, which is the operation's. */
 void
 dl_ucc_unwatch(dl_ucc_backend *self)
 {
-    if (self->vigil == NULL) {
+    if (self->watch_receive == NULL) {
         return;
     }
     dl_error error = *dl_last_error();
-    self->vigil->ops->withdraw(self->vigil);
-    dl_work_unref(self->vigil);
-    self->vigil = NULL;
+    self->watch_receive->ops->withdraw(self->watch_receive);
+    dl_work_unref(self->watch_receive);
+    self->watch_receive = NULL;
     (void)dl_fail_again(&error);
 }

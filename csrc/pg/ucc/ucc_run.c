@@ -138,7 +138,7 @@ fail_late(const dl_ucc_backend *self, const dl_op_context *op)
 static dl_status
 look_round(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
 {
-    if (dl_ucc_watch(self) == DL_OK || ++patience->bereaved < LAST_SLICES) {
+    if (dl_ucc_watch(self) == DL_OK || ++patience->slices_after_loss < LAST_SLICES) {
         return DL_OK;
     }
     dl_ucc_note_loss(self, DL_PEER_LOST);
@@ -171,7 +171,7 @@ rest(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_patience *patience)
 static dl_status
 explain(dl_ucc_backend *self, const dl_op_context *op)
 {
-    dl_ucc_patience patience = {.bereaved = LAST_SLICES};
+    dl_ucc_patience patience = {.slices_after_loss = LAST_SLICES};
     dl_error error = *dl_last_error();
 
     for (int round = 0; round < LAST_SLICES; round++) {
@@ -206,7 +206,7 @@ wait(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_request *request,
     }
 }
 
-/* Gives the rows and lengths up, because UCC may still access them, and spoils the
+/* Gives the rows and lengths up, because UCC may still access them, and disables the
  * context. */
 static void
 give_up(dl_ucc_backend *self)
@@ -215,8 +215,8 @@ give_up(dl_ucc_backend *self)
 
     self->raw = self->input = self->output = (dl_ucc_row){0};
     self->lengths = NULL;
-    dl_ucc_context_spoil(self->context, self->group_name, &error);
-    (void)dl_store_set(self->context->exchange.store, DL_UCC_SPOILT_KEY,
+    dl_ucc_context_disable(self->context, self->group_name, &error);
+    (void)dl_store_set(self->context->exchange.store, DL_UCC_DISABLED_KEY,
                        DL_LITERAL("1"), dl_deadline_after(DL_SECOND));
     (void)dl_fail_again(&error);
 }

@@ -26,9 +26,9 @@ typedef struct dl_ucc_backend {
     dl_ucc_row raw;
     dl_ucc_row input;
     dl_ucc_row output;
-    uint64_t *lengths; /* counts and offsets of inputs, then of outputs */
-    dl_work *vigil;    /* receive that fails when the next rank ends; or NULL */
-    char vigil_byte;
+    uint64_t *lengths;      /* counts and offsets of inputs, then of outputs */
+    dl_work *watch_receive; /* receive that fails when the next rank ends; or NULL */
+    char watch_byte;
     /* guarded by lock; the flag may be read without it */
     pthread_mutex_t lock;
     atomic_bool is_aborted;
@@ -57,8 +57,8 @@ void dl_ucc_publish(dl_ucc_backend *self, const dl_op_context *op);
 typedef struct dl_ucc_patience {
     int64_t awake_until;
     int64_t next_slice;
-    int rounds;   /* slices of time that have passed */
-    int bereaved; /* slices in which a rank was known to be gone */
+    int rounds;            /* slices of time that have passed */
+    int slices_after_loss; /* slices in which a rank was known to be gone */
 } dl_ucc_patience;
 
 /* Begins a wait for an operation of that many bytes. */

@@ -80,8 +80,8 @@ say(dl_agreement *self, const dl_op_context *op, const void *args)
     dl_status status = dl_buffer_check(&text);
     if (status == DL_OK) {
         log_call(self, op, &text);
-        status = dl_roll_call_say(&self->roll, op->sequence, (const char *)text.data,
-                                  op->deadline);
+        status = dl_roll_call_announce(&self->roll, op->sequence,
+                                       (const char *)text.data, op->deadline);
     }
     dl_buffer_fini(&text);
     return status;
@@ -92,7 +92,7 @@ hear(dl_agreement *self, const dl_op_context *op, dl_buffer *words)
 {
     self->roll.record = op->record;
     dl_hearing hearing = {.agreement = self, .op = op, .words = words, .gone = -1};
-    dl_status status = dl_roll_call_hear(&self->roll, op->sequence, words,
+    dl_status status = dl_roll_call_wait(&self->roll, op->sequence, words,
                                          &hearing.gone, op->deadline);
 
     if (status == DL_TIMEOUT || hearing.gone >= 0) {
@@ -118,7 +118,7 @@ dl_agreement_reach(dl_agreement *self, const dl_op_context *op, const void *args
      * have read the words of the one before, which can be deleted.  Those of the
      * previous one are kept: they tell what a rank that does not come did last. */
     if (status == DL_OK && op->sequence > 2) {
-        dl_roll_call_forget(&self->roll, op->sequence - 2);
+        dl_roll_call_delete(&self->roll, op->sequence - 2);
     }
     if (status == DL_OK) {
         status = hear(self, op, words);

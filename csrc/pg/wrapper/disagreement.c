@@ -151,7 +151,7 @@ append_absent(const dl_hearing *self, int rank, table *ranks)
     dl_text_append(ranks->text, sizeof ranks->text, &ranks->used,
                    "\n  rank %d has not called it", rank);
     if (before > 0
-        && dl_roll_call_peek(&self->agreement->roll, before, rank, &words) == DL_OK
+        && dl_roll_call_read(&self->agreement->roll, before, rank, &words) == DL_OK
         && words.size > 0) {
         dl_statement said = dl_statement_read(dl_buffer_bytes(&words));
         dl_bytes who = said.lines[DL_SAYS_WHO];

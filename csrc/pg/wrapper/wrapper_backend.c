@@ -188,11 +188,11 @@ leave(dl_backend *backend)
 }
 
 static void
-renounce(dl_backend *backend)
+end_family(dl_backend *backend)
 {
     dl_backend *inside = self_of(backend)->inside;
 
-    inside->ops->renounce(inside);
+    inside->ops->end_family(inside);
 }
 
 static void
@@ -226,7 +226,7 @@ static const dl_backend_ops wrapper_ops = {
     .abort = abort_inside,
     .settle = settle,
     .leave = leave,
-    .renounce = renounce,
+    .end_family = end_family,
     .free = free_wrapper,
 };
 
@@ -252,7 +252,7 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
     LEAVE_OUT(ops, inside, watch);
     LEAVE_OUT(ops, inside, lost);
     LEAVE_OUT(ops, inside, settle);
-    LEAVE_OUT(ops, inside, renounce);
+    LEAVE_OUT(ops, inside, end_family);
 }
 
 dl_status
@@ -269,7 +269,7 @@ dl_wrapper_backend_wrap(const dl_backend_options *options, dl_backend **backend)
         free(name);
         return dl_fail_no_memory();
     }
-    dl_call_sites_want();
+    dl_call_sites_enable();
     self->ops = wrapper_ops;
     leave_out_what_is_not_there(&self->ops, (*backend)->ops);
     self->base.ops = &self->ops;

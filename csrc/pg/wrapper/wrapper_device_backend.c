@@ -58,8 +58,8 @@ enqueue(dl_device_backend *backend, const dl_device_call *call, dl_work **work)
 }
 
 static dl_status
-part(dl_device_backend *backend, const dl_device_parting *parting, dl_deadline deadline,
-     dl_device_backend *child)
+part(dl_device_backend *backend, const dl_device_split_args *parting,
+     dl_deadline deadline, dl_device_backend *child)
 {
     dl_device_backend *inside = self_of(backend)->inside;
 
@@ -134,7 +134,7 @@ dl_wrapper_device_backend_wrap(const dl_device_backend_options *options,
         free(self);
         return dl_fail_no_memory();
     }
-    dl_call_sites_want();
+    dl_call_sites_enable();
     self->base.ops = &wrapper_ops;
     self->inside = *backend;
     self->store = dl_store_ref(options->store);

@@ -37,7 +37,7 @@ dl_connection_new(int fd, dl_connection **connection)
     if (dl_socket_peer_address(fd, &peer) == DL_OK) {
         dl_address_text(&peer, made->peer);
     }
-    dl_socket_make_patient(fd);
+    dl_socket_set_kernel_wait(fd);
     *connection = made;
     return DL_OK;
 }

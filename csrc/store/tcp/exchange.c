@@ -223,7 +223,7 @@ exchange_barrier(dl_connection *connection, dl_tcp_call *call)
 static dl_status
 take_nap(dl_tcp_call *call, int64_t *nap)
 {
-    dl_deadline until = dl_deadline_sooner(call->deadline, *nap);
+    dl_deadline until = dl_deadline_earlier(call->deadline, *nap);
     int64_t longer = *nap == 0 ? FIRST_NAP : 2 * *nap;
 
     *nap = longer < LAST_NAP ? longer : LAST_NAP;
@@ -290,7 +290,7 @@ exchange_queue_pop(dl_connection *connection, dl_tcp_call *call)
         }
         DL_TRY(take_nap(call, &nap));
         status = wait_for_keys(connection, call, key, 1,
-                               dl_deadline_sooner(call->deadline, LOOK_AGAIN));
+                               dl_deadline_earlier(call->deadline, LOOK_AGAIN));
         if (status == DL_TIMEOUT && connection->is_clean) {
             nap = 0;
         } else {
@@ -423,7 +423,7 @@ open_deadline(dl_deadline until)
 static dl_status
 try_again(dl_connection_pool *pool, dl_tcp_call *call, try_result *result)
 {
-    dl_deadline until = dl_deadline_sooner(call->deadline, DL_TCP_STORE_PATIENCE);
+    dl_deadline until = dl_deadline_earlier(call->deadline, DL_TCP_STORE_PATIENCE);
     /* The final error names why the connection was lost, and not only that later
      * connections were refused. */
     dl_error loss = *dl_last_error();
@@ -444,7 +444,7 @@ try_again(dl_connection_pool *pool, dl_tcp_call *call, try_result *result)
             return status;
         }
         if (result->was_connected) {
-            until = dl_deadline_sooner(call->deadline, DL_TCP_STORE_PATIENCE);
+            until = dl_deadline_earlier(call->deadline, DL_TCP_STORE_PATIENCE);
             loss = *dl_last_error();
             losses++;
         }

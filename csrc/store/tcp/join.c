@@ -122,7 +122,7 @@ dl_await_workers(dl_connection_pool *pool, int64_t joined, int64_t world_size,
                            (double)deadline.limit / (double)DL_SECOND,
                            (long long)joined, (long long)world_size);
         }
-        DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, pause)));
+        DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, pause)));
         pause = pause * 3 / 2 < LAST_LOOK ? pause * 3 / 2 : LAST_LOOK;
         DL_TRY(count_workers(pool, &joined));
     }

@@ -27,11 +27,11 @@ static bool
 retire_latest(dl_names *names)
 {
     for (size_t i = 0; i < DL_NAMES_HELD; i++) {
-        if (names->held[i] != NULL && dl_blob_is_alone(names->held[i])) {
+        if (names->held[i] != NULL && dl_blob_is_unique(names->held[i])) {
             drop(&names->held[i]);
         }
     }
-    if (names->latest.names == NULL || dl_blob_is_alone(names->latest.names)) {
+    if (names->latest.names == NULL || dl_blob_is_unique(names->latest.names)) {
         drop(&names->latest.names);
         return true;
     }

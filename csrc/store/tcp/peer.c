@@ -61,7 +61,7 @@ log_refusal(const dl_peer *peer)
     size_t size = 0;
     dl_address address;
 
-    dl_text_append_foreign(text, sizeof text, &size, error->text, strlen(error->text));
+    dl_text_append_escaped(text, sizeof text, &size, error->text, strlen(error->text));
     if (dl_socket_peer_address(peer->fd, &address) == DL_OK) {
         dl_address_text(&address, name);
     }

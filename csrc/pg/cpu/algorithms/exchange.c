@@ -87,7 +87,7 @@ put(const dl_exchange *self, const dl_tensor *output, const void *source, size_t
     size_t size)
 {
     if (self->is_large && output->is_contiguous) {
-        dl_copy_past_caches((char *)output->data + start, source, size);
+        dl_copy_streaming((char *)output->data + start, source, size);
     } else {
         dl_strided_scatter_part(output, source, start, size);
     }

@@ -52,7 +52,7 @@ typedef struct dl_hosts {
     int64_t look_after; /* time of the next look at other hosts */
     uint64_t looked_in; /* meeting of the last look */
     /* operation whose timeout error the leaders of other hosts were told */
-    uint64_t foretold;
+    uint64_t announced;
     bool is_told; /* another rank gave up first, or this one has told the others */
     /* used by any thread */
     atomic_bool is_woken; /* a process has ended, or another host has called */
@@ -75,14 +75,14 @@ void dl_hosts_wake(dl_hosts *hosts);
 
 /* Called when a leader's deadline is near, with the error that it is going to fail
  * with, so that a rank whose deadline comes first can name the ranks that are late.
- * dl_hosts_foretell_others() is for a leader that waits for ranks of its own host: it
- * tells the leaders of the other hosts, once per operation.  dl_hosts_foretell_own() is
- * for a leader that waits for other hosts: it publishes the error on the board for the
- * ranks of its host. */
-void dl_hosts_foretell_others(void *context, const dl_error *error);
-void dl_hosts_foretell_own(void *context, const dl_error *error);
+ * dl_hosts_announce_others_timeout() is for a leader that waits for ranks of its own
+ * host: it tells the leaders of the other hosts, once per operation.
+ * dl_hosts_announce_own_timeout() is for a leader that waits for other hosts: it
+ * publishes the error on the board for the ranks of its host. */
+void dl_hosts_announce_others_timeout(void *context, const dl_error *error);
+void dl_hosts_announce_own_timeout(void *context, const dl_error *error);
 
-/* Returns DL_OK, or the error that another host's leader has foretold for this
+/* Returns DL_OK, or the error that another host's leader has announced for this
  * operation, unless that leader has come to the operation since. */
 dl_status dl_hosts_late(void *context);
 

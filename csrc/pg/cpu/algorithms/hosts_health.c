@@ -16,7 +16,7 @@
 
 /* The same for a rank that has not failed yet, and that cannot do anything else
  * meanwhile. */
-#define FORETELLING_PATIENCE (20 * DL_MILLISECOND)
+#define ANNOUNCING_PATIENCE (20 * DL_MILLISECOND)
 
 static bool
 is_time_to_look(dl_hosts *hosts)
@@ -179,20 +179,20 @@ dl_hosts_check_others(void *context)
 }
 
 void
-dl_hosts_foretell_others(void *context, const dl_error *error)
+dl_hosts_announce_others_timeout(void *context, const dl_error *error)
 {
     dl_hosts *hosts = context;
     uint64_t operation = operation_of(hosts);
 
-    if (hosts->foretold != operation) {
-        hosts->foretold = operation;
-        dl_news_foretell(hosts->news, error, operation,
-                         dl_deadline_after(FORETELLING_PATIENCE));
+    if (hosts->announced != operation) {
+        hosts->announced = operation;
+        dl_news_announce_timeout(hosts->news, error, operation,
+                                 dl_deadline_after(ANNOUNCING_PATIENCE));
     }
 }
 
 void
-dl_hosts_foretell_own(void *context, const dl_error *error)
+dl_hosts_announce_own_timeout(void *context, const dl_error *error)
 {
     dl_hosts *hosts = context;
 
@@ -368,7 +368,7 @@ dl_hosts_tell_ended(void *context)
         int64_t share = dl_deadline_left(deadline) / (untold > 1 ? untold : 1);
         untold--;
         if (claim(hosts, place)) {
-            tell_ended(hosts, place, dl_deadline_sooner(deadline, share));
+            tell_ended(hosts, place, dl_deadline_earlier(deadline, share));
         } else {
             is_pending = true;
         }

@@ -18,7 +18,7 @@
  * ended. */
 #define HAS_ENDED 1
 /* The rank has not given up yet, and may not give up at all. */
-#define IS_FORETOLD 2
+#define IS_EXPECTED_TIMEOUT 2
 
 dl_status
 dl_news_init(dl_news *news, const dl_news_options *options)
@@ -71,7 +71,7 @@ note_locked(dl_news *self, const dl_head *head)
     if (head->tag < 0 || head->tag >= layout->size || head->id == 0) {
         return;
     }
-    if (head->detail == IS_FORETOLD) {
+    if (head->detail == IS_EXPECTED_TIMEOUT) {
         self->late_sequence = head->id;
         self->late_rank = rank;
         self->late_error = error_of(self, rank, head);
@@ -310,8 +310,8 @@ tell_all(const dl_news *self, round *made, bool is_for_leaders, dl_deadline dead
         if (made->count == BATCH || made->count == left) {
             int batches = (left + BATCH - 1) / BATCH;
             left -= made->count;
-            tell_round(made, dl_deadline_sooner(deadline,
-                                                dl_deadline_left(deadline) / batches));
+            tell_round(made, dl_deadline_earlier(deadline,
+                                                 dl_deadline_left(deadline) / batches));
         }
     }
 }
@@ -326,7 +326,7 @@ tell(const dl_news *self, dl_head head, const dl_error *message, dl_deadline dea
 
     if (made != NULL && self->has_ended != NULL
         && put_text(head, message, &made->text) == DL_OK) {
-        tell_all(self, made, head.detail == IS_FORETOLD, deadline);
+        tell_all(self, made, head.detail == IS_EXPECTED_TIMEOUT, deadline);
     }
     if (made != NULL) {
         dl_buffer_fini(&made->text);
@@ -349,14 +349,14 @@ dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
 }
 
 void
-dl_news_foretell(dl_news *news, const dl_error *message, uint64_t sequence,
-                 dl_deadline deadline)
+dl_news_announce_timeout(dl_news *news, const dl_error *message, uint64_t sequence,
+                         dl_deadline deadline)
 {
     dl_head head = dl_failure_notice_head(message);
 
     head.id = sequence;
     head.tag = news->options.layout->rank;
-    head.detail = IS_FORETOLD;
+    head.detail = IS_EXPECTED_TIMEOUT;
     tell(news, head, message, deadline);
 }
 

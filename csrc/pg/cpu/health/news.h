@@ -74,8 +74,8 @@ void dl_news_tell(dl_news *news, const dl_error *message, uint64_t sequence,
 
 /* Tells the leaders of the other hosts what this leader is going to give up operation
  * `sequence` with.  Otherwise as dl_news_tell(). */
-void dl_news_foretell(dl_news *news, const dl_error *message, uint64_t sequence,
-                      dl_deadline deadline);
+void dl_news_announce_timeout(dl_news *news, const dl_error *message, uint64_t sequence,
+                              dl_deadline deadline);
 
 /* As dl_news_tell(), about `rank` of this host, whose process has ended according to
  * this host's kernel. */

@@ -220,7 +220,7 @@ missing_source(const dl_p2p *engine)
 }
 
 static void
-judge_one(dl_message *self)
+end_if_failed(dl_message *self)
 {
     const dl_p2p *engine = self->engine;
     int missing = self->peer;
@@ -242,11 +242,11 @@ judge_one(dl_message *self)
 }
 
 static void
-judge_list(dl_list *list)
+end_failed_in(dl_list *list)
 {
     for (dl_list *node = list->next; node != list;) {
         dl_list *next = node->next;
-        judge_one(DL_LIST_ENTRY(node, dl_message, node));
+        end_if_failed(DL_LIST_ENTRY(node, dl_message, node));
         node = next;
     }
 }
@@ -293,18 +293,18 @@ note_gone(dl_p2p *engine)
 /* First reads which peers are gone, then takes in what they have sent, and only then
  * ends messages: what a peer sent before its end still counts. */
 void
-dl_p2p_judge(dl_p2p *engine)
+dl_p2p_end_failed(dl_p2p *engine)
 {
     note_gone(engine);
     if (!engine->is_aborted) {
         dl_p2p_progress(engine);
     }
     for (int rank = 0; rank < engine->size; rank++) {
-        judge_list(&engine->peers[rank].queued);
-        judge_list(&engine->peers[rank].streaming);
-        judge_list(&engine->peers[rank].draining);
+        end_failed_in(&engine->peers[rank].queued);
+        end_failed_in(&engine->peers[rank].streaming);
+        end_failed_in(&engine->peers[rank].draining);
     }
-    judge_list(&engine->offered);
-    judge_list(&engine->posted);
-    judge_list(&engine->filling);
+    end_failed_in(&engine->offered);
+    end_failed_in(&engine->posted);
+    end_failed_in(&engine->filling);
 }

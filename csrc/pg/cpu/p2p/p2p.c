@@ -381,7 +381,7 @@ dl_p2p_close(dl_p2p *engine)
         engine->cause = (dl_error){DL_CLOSED, "the group was closed"};
         engine->is_aborted = true;
     }
-    dl_p2p_judge(engine);
+    dl_p2p_end_failed(engine);
     dl_p2p_ring(engine);
     engine->is_closed = true;
     dl_p2p_unlock_and_finish(engine);

@@ -56,7 +56,7 @@ drive(dl_p2p *engine)
 
     atomic_fetch_add(&bell->sleepers, 1);
     uint32_t seen = atomic_load(&bell->rings);
-    dl_p2p_judge(engine);
+    dl_p2p_end_failed(engine);
     bool is_over = !dl_p2p_has_work(engine);
     dl_p2p_unlock_and_finish(engine);
     if (!is_over) {
@@ -95,7 +95,7 @@ run(void *argument)
 {
     runner *self = argument;
 
-    dl_blocked_disown();
+    dl_blocked_mark_internal();
     /* The default timer slack of 50 microseconds is as long as PATIENCE. */
     prctl(PR_SET_TIMERSLACK, 1000UL);
     pthread_mutex_lock(&self->engine->lock);

@@ -72,7 +72,7 @@ typedef struct dl_p2p_peer {
     /* sends that are in the link channel as a whole, but not in the kernel yet */
     dl_list draining;
     dl_buffer controls; /* frames without payload that found no room */
-    bool is_gone;       /* as of the last dl_p2p_judge() */
+    bool is_gone;       /* as of the last dl_p2p_end_failed() */
 } dl_p2p_peer;
 
 struct dl_p2p {
@@ -159,6 +159,6 @@ void dl_p2p_drop_arrival(dl_p2p *engine, int source, uint64_t id);
 
 /* Ends all messages that cannot complete any more: the engine was aborted, the peer has
  * ended or left, or the deadline has passed. */
-void dl_p2p_judge(dl_p2p *engine);
+void dl_p2p_end_failed(dl_p2p *engine);
 
 #endif

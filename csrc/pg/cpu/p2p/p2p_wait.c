@@ -215,7 +215,7 @@ drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
     uint32_t seen = atomic_load(&bell->rings);
     pthread_mutex_lock(&engine->lock);
     if (!engine->is_closed) {
-        dl_p2p_judge(engine);
+        dl_p2p_end_failed(engine);
     }
     const dl_message *self = (const dl_message *)(const void *)work;
     dl_message_state state = self->state;

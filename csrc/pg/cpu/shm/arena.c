@@ -311,8 +311,8 @@ find_note(const dl_arena *arena, int rank, uint64_t family)
 }
 
 dl_status
-dl_arena_renounce(dl_arena *arena, const dl_borrower *borrower, uint64_t family,
-                  const char *reason, dl_deadline deadline)
+dl_arena_end_family(dl_arena *arena, const dl_borrower *borrower, uint64_t family,
+                    const char *reason, dl_deadline deadline)
 {
     struct dl_arena_directory *directory = arena->directory;
     note made = {.family = family, .rank = (uint64_t)borrower->rank};
@@ -329,8 +329,8 @@ dl_arena_renounce(dl_arena *arena, const dl_borrower *borrower, uint64_t family,
 }
 
 bool
-dl_arena_has_renounced(const dl_arena *arena, int rank, uint64_t family,
-                       char reason[DL_BOARD_REASON_SIZE])
+dl_arena_has_ended_family(const dl_arena *arena, int rank, uint64_t family,
+                          char reason[DL_BOARD_REASON_SIZE])
 {
     int at = find_note(arena, rank, family);
     note found;

@@ -105,13 +105,13 @@ note_yielding(void *context, int rank, bool begins)
 {
     dl_board *board = context;
     int self = board->options.rank;
-    dl_berth *own = &board->members[self].berth;
+    dl_core_mark *own = &board->members[self].core_mark;
 
     if (begins) {
-        dl_parting_begin(&board->parting, own, &board->members[rank].berth,
-                         self > rank);
+        dl_core_sharing_begin(&board->parting, own, &board->members[rank].core_mark,
+                              self > rank);
     } else {
-        dl_parting_end(own);
+        dl_core_sharing_end(own);
     }
 }
 
@@ -172,12 +172,12 @@ dl_board_look_for_absent(const dl_board *board)
 {
     const dl_board_options *options = &board->options;
 
-    for (int rank = 0; options->renounced != NULL && rank < options->size; rank++) {
+    for (int rank = 0; options->ended_family != NULL && rank < options->size; rank++) {
         dl_board_member *member = &board->members[rank];
         uint32_t absent = DL_ABSENT;
         char reason[DL_BOARD_REASON_SIZE];
         if (atomic_load(&member->presence) == DL_ABSENT
-            && options->renounced(options->membership, rank, reason)
+            && options->ended_family(options->membership, rank, reason)
             && atomic_compare_exchange_strong(&member->presence, &absent,
                                               DL_REPLACED)) {
             dl_board_refuse(board->header, options->size, rank, reason);
@@ -266,7 +266,7 @@ dl_board_arrive(dl_board *board)
     DL_TRY(dl_words_wait_all(arrivals_in(board, board->turn), op->sequence,
                              &board->waiter, op->deadline));
     board->begun_by_all = board->turn;
-    DL_TRY(dl_op_look_again(op));
+    DL_TRY(dl_op_check_arrays(op));
     DL_TRY(compare_turns(board));
     /* A peer may have reached this operation and given up, leaving its line behind. */
     return dl_verdict_broken(board);
@@ -323,7 +323,7 @@ dl_board_await(dl_board *board, int rank)
     publish(board);
     DL_TRY(dl_words_wait_one(arrivals_in(board, board->turn), rank, op->sequence,
                              &board->waiter, op->deadline));
-    DL_TRY(dl_op_look_again(op));
+    DL_TRY(dl_op_check_arrays(op));
     DL_TRY(compare(board, board->turn, rank));
     DL_TRY(dl_verdict_broken(board));
     return make_room(board);
@@ -350,7 +350,7 @@ settle_with(const dl_board *board, uint64_t turn, int rank, dl_deadline deadline
         if (is_gone || dl_deadline_passed(deadline)) {
             return DL_OK;
         }
-        DL_TRY(dl_sleep_until(dl_deadline_sooner(deadline, DL_MILLISECOND)));
+        DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, DL_MILLISECOND)));
     }
 }
 

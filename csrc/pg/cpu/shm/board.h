@@ -30,7 +30,7 @@
 #include "pg/cpu/peer.h"
 #include "pg/cpu/shm/board_layout.h"
 #include "pg/cpu/health/process_table.h"
-#include "pg/cpu/shm/parting.h"
+#include "pg/cpu/shm/core_sharing.h"
 #include "pg/wait_graph.h"
 
 /* The group as its board needs to know it. */
@@ -48,13 +48,13 @@ typedef struct dl_board_options {
     dl_status (*elsewhere)(void *context);
     /* Called between slices of sleep when the deadline is near, or NULL: `error` is
      * what the wait is going to fail with. */
-    void (*foretell)(void *context, const dl_error *error);
+    void (*announce_timeout)(void *context, const dl_error *error);
     /* Adds the ranks that the operation waits for outside of the board; or NULL. */
     void (*add_awaited)(void *context, dl_awaited *awaited);
     void *context;
     /* Returns true, with the reason, if `rank` has not made its board and never will;
      * or NULL. */
-    bool (*renounced)(void *membership, int rank, char reason[DL_BOARD_REASON_SIZE]);
+    bool (*ended_family)(void *membership, int rank, char reason[DL_BOARD_REASON_SIZE]);
     void *membership;
 } dl_board_options;
 
@@ -79,7 +79,7 @@ typedef struct dl_board {
     uint64_t compared;     /* last turn compared with all ranks */
     uint64_t round;        /* rounds used by earlier operations */
     uint64_t last_step;    /* steps used by earlier operations */
-    dl_parting parting;
+    dl_core_sharing parting;
     /* for any thread */
     atomic_bool is_aborted;
     _Atomic(dl_word *) sleeps_on; /* word that this rank sleeps on, or NULL */
@@ -109,7 +109,7 @@ dl_status dl_board_init(dl_board *board, const dl_board_options *options, void *
                         size_t memory_size);
 void dl_board_fini(dl_board *board);
 
-/* Writes the farewells of ranks that have renounced the board, as dl_board_refuse()
+/* Writes the farewells of ranks that have ended the board's family, as dl_board_refuse()
  * does.  May be called from any thread. */
 void dl_board_look_for_absent(const dl_board *board);
 

@@ -5,7 +5,7 @@
 #define DISTLITE_PG_CPU_SHM_BOARD_LAYOUT_H
 
 #include "pg/fingerprint.h"
-#include "pg/cpu/shm/parting.h"
+#include "pg/cpu/shm/core_sharing.h"
 #include "pg/cpu/shm/wait.h"
 
 /* Lines per rank, which are used cyclically: twice as many as a rank may be ahead of
@@ -61,7 +61,7 @@ typedef struct dl_board_member {
     _Atomic uint32_t end_teller;
     /* dl_presence; a rank that sets DL_REPLACED also writes the farewell */
     _Atomic uint32_t presence;
-    dl_berth berth;
+    dl_core_mark core_mark;
     char reason[DL_BOARD_REASON_SIZE];
 } dl_board_member;
 

@@ -271,14 +271,14 @@ fail_at_deadline(const dl_board *board, const dl_wanted *wanted)
  * Their deadlines may be a little earlier, and then they name those ranks without
  * waiting for this one. */
 static void
-foretell(const dl_board *board, const dl_wanted *wanted)
+announce_timeout(const dl_board *board, const dl_wanted *wanted)
 {
     const dl_board_options *options = &board->options;
 
-    if (options->foretell != NULL && dl_deadline_is_near(board->op->deadline)
+    if (options->announce_timeout != NULL && dl_deadline_is_near(board->op->deadline)
         && fail_late(board, wanted) != DL_OK) {
         dl_error error = *dl_last_error();
-        options->foretell(options->context, &error);
+        options->announce_timeout(options->context, &error);
     }
 }
 
@@ -399,13 +399,13 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
         return status;
     }
     DL_TRY(check_elsewhere(board));
-    DL_TRY(dl_op_look_again(board->op));
+    DL_TRY(dl_op_check_arrays(board->op));
     DL_TRY(dl_interrupt_check());
     note_wait(board, wanted);
     if (dl_deadline_passed(board->op->deadline)) {
         return fail_at_deadline(board, wanted);
     }
-    foretell(board, wanted);
+    announce_timeout(board, wanted);
     return DL_OK;
 }
 

@@ -162,7 +162,7 @@ visitor_of(dl_list *node)
 
 /* Disconnects a visitor, unless its descriptor has been taken, and frees it. */
 static void
-send_away(visitor *self)
+disconnect(visitor *self)
 {
     dl_list_remove(&self->node);
     dl_socket_close(self->fd);
@@ -173,7 +173,7 @@ static void
 send_all_away(dl_list *list)
 {
     while (!dl_list_is_empty(list)) {
-        send_away(visitor_of(list->next));
+        disconnect(visitor_of(list->next));
     }
 }
 
@@ -226,7 +226,7 @@ receive(visitor *self, size_t size)
 }
 
 static bool
-is_welcome(const dl_listener *listener, const visitor *self)
+has_token(const dl_listener *listener, const visitor *self)
 {
     const uint8_t *token = self->bytes + DL_HEAD_SIZE;
 
@@ -249,7 +249,7 @@ introduce(const dl_listener *listener, visitor *self)
         return -1;
     }
     int has_all = receive(self, DL_HEAD_SIZE + self->head.size);
-    return has_all == 1 && !is_welcome(listener, self) ? -1 : has_all;
+    return has_all == 1 && !has_token(listener, self) ? -1 : has_all;
 }
 
 /* Returns the name of the group that the visitor calls. */
@@ -310,7 +310,7 @@ find_farewell(const dl_listener *listener, const visitor *self)
         return ended;
     }
     for (int i = 0; i < DL_ENDED_LIMIT; i++) {
-        if (listener->ended[i].renounced == family) {
+        if (listener->ended[i].ended_family == family) {
             return &listener->ended[i];
         }
     }
@@ -335,7 +335,7 @@ answer(visitor *self, const dl_ended_group *group)
             break;
         }
     }
-    send_away(self);
+    disconnect(self);
 }
 
 /* Turns a stranger into a caller or a probe, keeps it a stranger, or disconnects it. */
@@ -346,7 +346,7 @@ hear(dl_listener *listener, visitor *self)
     const dl_ended_group *ended = is_known > 0 ? find_farewell(listener, self) : NULL;
 
     if (is_known < 0 || (is_known == 0 && dl_now() > self->since + STRANGER_PATIENCE)) {
-        send_away(self);
+        disconnect(self);
     } else if (ended != NULL) {
         answer(self, ended);
     } else if (is_known > 0) {
@@ -378,7 +378,7 @@ drop_old_probes(dl_listener *listener)
     for (dl_list *node = probes->next; node != probes;) {
         dl_list *next = node->next;
         if (dl_socket_is_stale(visitor_of(node)->fd)) {
-            send_away(visitor_of(node));
+            disconnect(visitor_of(node));
         }
         node = next;
     }
@@ -452,7 +452,7 @@ dl_listener_take(dl_listener *listener, const dl_call *call)
         if (is_call(self, call)) {
             fd = self->fd;
             self->fd = -1;
-            send_away(self);
+            disconnect(self);
             break;
         }
     }
@@ -523,22 +523,22 @@ dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell)
         memcpy(ended->name, group, strlen(group) + 1);
         memcpy(ended->farewell, farewell.data, farewell.size);
         ended->farewell_size = farewell.size;
-        ended->renounced = 0;
+        ended->ended_family = 0;
         answer_those_who_called(listener);
     }
     pthread_mutex_unlock(&listener->lock);
 }
 
 void
-dl_listener_renounce(dl_listener *listener, const char *group)
+dl_listener_end_family(dl_listener *listener, const char *group)
 {
     if (!listener->is_open) {
         return;
     }
     pthread_mutex_lock(&listener->lock);
     dl_ended_group *ended = find_ended(listener, bytes_of(group));
-    if (ended != NULL && ended->renounced == 0) {
-        ended->renounced = dl_family_of(group);
+    if (ended != NULL && ended->ended_family == 0) {
+        ended->ended_family = dl_family_of(group);
         answer_those_who_called(listener);
     }
     pthread_mutex_unlock(&listener->lock);
@@ -565,7 +565,7 @@ dl_listener_begin(dl_listener *listener, const char *group)
     dl_ended_group *found = find_ended(listener, bytes_of(group));
     if (found != NULL) {
         found->name[0] = '\0';
-        found->renounced = 0;
+        found->ended_family = 0;
     }
     pthread_mutex_unlock(&listener->lock);
     return DL_OK;

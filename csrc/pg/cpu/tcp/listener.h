@@ -37,7 +37,7 @@ typedef struct dl_ended_group {
     char name[DL_ENDED_NAME_SIZE]; /* empty: the entry is free */
     uint8_t farewell[DL_ENDED_FAREWELL_SIZE];
     size_t farewell_size;
-    uint64_t renounced; /* the family of groups made out of it; 0: not renounced */
+    uint64_t ended_family; /* of groups made out of it; 0: it has not ended */
 } dl_ended_group;
 
 /* The addresses at which a rank is called, one for each interface that it was told to
@@ -107,7 +107,7 @@ void dl_listener_end(dl_listener *listener, const char *group, dl_bytes farewell
 
 /* No more groups will be made out of `group`, which has ended: its farewell is also
  * sent to callers of such a group that this process has not made. */
-void dl_listener_renounce(dl_listener *listener, const char *group);
+void dl_listener_end_family(dl_listener *listener, const char *group);
 
 /* Registers a new group.  It may have the name of an earlier one, which is then
  * forgotten. */

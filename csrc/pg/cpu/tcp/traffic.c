@@ -24,8 +24,8 @@
 /* A rank that fails must not be held up by its farewells. */
 #define FAREWELL_PATIENCE (100 * DL_MILLISECOND)
 
-/* How long blame() waits for the reason why a connection has ended: it may arrive by a
- * way that is looked at less often than the links. */
+/* How long fail_route() waits for the reason why a connection has ended: it may arrive
+ * by a way that is looked at less often than the links. */
 #define HEARING_PATIENCE (100 * DL_MILLISECOND)
 
 dl_status
@@ -251,7 +251,7 @@ dl_traffic_next(dl_traffic *traffic)
 /* Fails the operation after a route has failed.  The end of a connection does not say
  * why it ended; what this rank is told by other ways within a short time may. */
 static dl_status
-blame(dl_traffic *self, const dl_route *route)
+fail_route(dl_traffic *self, const dl_route *route)
 {
     const dl_traffic_options *options = &self->options;
     dl_error error = *dl_last_error();
@@ -274,7 +274,7 @@ step_all(dl_traffic *self, bool *has_moved)
     for (int i = 0; i < self->used_count; i++) {
         dl_route *route = used_route(self, i);
         if (dl_route_step(route, has_moved) != DL_OK) {
-            return blame(self, route);
+            return fail_route(self, route);
         }
     }
     return DL_OK;

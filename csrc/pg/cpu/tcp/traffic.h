@@ -29,10 +29,10 @@ typedef struct dl_traffic_options {
     /* Called between slices of sleep, or NULL: fails if something else has failed. */
     dl_status (*check)(void *context);
     /* When the deadline has passed or is near, `late` fails with what is known of the
-     * reason, or returns DL_OK if nothing is.  Before the deadline, `foretell` is told
-     * what the wait is going to fail with.  Both may be NULL. */
+     * reason, or returns DL_OK if nothing is.  Before the deadline, `announce_timeout`
+     * is told what the wait is going to fail with.  Both may be NULL. */
     dl_status (*late)(void *context);
-    void (*foretell)(void *context, const dl_error *error);
+    void (*announce_timeout)(void *context, const dl_error *error);
     /* Adds the ranks that a wait is for besides those of the routes; or NULL. */
     void (*add_awaited)(void *context, dl_awaited *awaited);
     /* Called once, when this rank gives up, to tell the ranks that no route leads to;

@@ -139,7 +139,7 @@ dl_traffic_check(dl_traffic *traffic)
     if (options->check != NULL && options->check(options->context) != DL_OK) {
         return dl_traffic_fail(traffic, NULL);
     }
-    if (dl_op_look_again(traffic->op) != DL_OK) {
+    if (dl_op_check_arrays(traffic->op) != DL_OK) {
         return dl_traffic_fail(traffic, NULL);
     }
     DL_TRY(dl_interrupt_check());
@@ -153,9 +153,9 @@ dl_traffic_check(dl_traffic *traffic)
     if (is_late) {
         return status;
     }
-    if (options->foretell != NULL) {
+    if (options->announce_timeout != NULL) {
         dl_error error = *dl_last_error();
-        options->foretell(options->context, &error);
+        options->announce_timeout(options->context, &error);
     }
     return DL_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/shm/parting.h"
+#include "pg/cpu/shm/core_sharing.h"
 
 #include <sched.h>
 
@@ -23,17 +23,17 @@ allowed_cores(void)
 /* Waits again and again for one that waits on `core`; whether that has moved this
  * thread away from there. */
 static bool
-has_moved(dl_parting *parting, int core, bool may_move)
+has_moved(dl_core_sharing *parting, int core, bool may_move)
 {
-    dl_berth own = 0;
-    dl_berth other = (uint32_t)core + 1;
+    dl_core_mark own = 0;
+    dl_core_mark other = (uint32_t)core + 1;
 
     for (int i = 0; i < MEETINGS; i++) {
         int before = sched_getcpu();
-        dl_parting_begin(parting, &own, &other, may_move);
+        dl_core_sharing_begin(parting, &own, &other, may_move);
         CHECK(atomic_load(&own) != 0);
         bool is_elsewhere = sched_getcpu() != core;
-        dl_parting_end(&own);
+        dl_core_sharing_end(&own);
         CHECK_EQUAL(atomic_load(&own), 0);
         if (before == core && is_elsewhere) {
             return true;
@@ -48,7 +48,7 @@ CHECK_CASE(a_rank_moves_away_from_the_one_it_waits_for)
     bool has = CPU_COUNT(&cores) < 2; /* then there is nowhere to go */
 
     for (int i = 0; i < TRIES && !has; i++) {
-        dl_parting parting = {0};
+        dl_core_sharing parting = {0};
         has = has_moved(&parting, sched_getcpu(), true);
     }
     CHECK(has);
@@ -59,7 +59,7 @@ CHECK_CASE(a_rank_moves_away_from_the_one_it_waits_for)
 CHECK_CASE(it_stays_where_it_may_not_move_or_cannot)
 {
     cpu_set_t cores = allowed_cores();
-    dl_parting parting = {0};
+    dl_core_sharing parting = {0};
     cpu_set_t one;
 
     CPU_ZERO(&one);
@@ -75,15 +75,15 @@ CHECK_CASE(it_stays_where_it_may_not_move_or_cannot)
 
 CHECK_CASE(one_meeting_elsewhere_begins_the_count_anew)
 {
-    dl_parting parting = {0};
-    dl_berth own = 0;
-    dl_berth nowhere = 0;
+    dl_core_sharing parting = {0};
+    dl_core_mark own = 0;
+    dl_core_mark nowhere = 0;
 
     for (int i = 0; i < MEETINGS; i++) {
-        dl_berth other = (uint32_t)sched_getcpu() + 1;
-        dl_parting_begin(&parting, &own, i % 8 == 7 ? &nowhere : &other, true);
+        dl_core_mark other = (uint32_t)sched_getcpu() + 1;
+        dl_core_sharing_begin(&parting, &own, i % 8 == 7 ? &nowhere : &other, true);
         CHECK(parting.streak <= 8);
-        dl_parting_end(&own);
+        dl_core_sharing_end(&own);
     }
     CHECK_EQUAL(parting.next, 0); /* it has not moved */
 }

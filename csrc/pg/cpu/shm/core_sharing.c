@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/shm/parting.h"
+#include "pg/cpu/shm/core_sharing.h"
 
 #include <sched.h>
 
@@ -30,8 +30,8 @@ leave(int core)
 }
 
 void
-dl_parting_begin(dl_parting *parting, dl_berth *own, const dl_berth *other,
-                 bool may_move)
+dl_core_sharing_begin(dl_core_sharing *parting, dl_core_mark *own,
+                      const dl_core_mark *other, bool may_move)
 {
     int core = sched_getcpu();
 
@@ -55,7 +55,7 @@ dl_parting_begin(dl_parting *parting, dl_berth *own, const dl_berth *other,
 }
 
 void
-dl_parting_end(dl_berth *own)
+dl_core_sharing_end(dl_core_mark *own)
 {
     atomic_store_explicit(own, 0, memory_order_relaxed);
 }

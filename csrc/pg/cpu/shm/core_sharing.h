@@ -6,8 +6,8 @@
  * both are always about to sleep.  A waiting rank shows which core it is on; a rank
  * that keeps finding those it waits for waiting on its own core moves to another
  * one. */
-#ifndef DISTLITE_PG_CPU_SHM_PARTING_H
-#define DISTLITE_PG_CPU_SHM_PARTING_H
+#ifndef DISTLITE_PG_CPU_SHM_CORE_SHARING_H
+#define DISTLITE_PG_CPU_SHM_CORE_SHARING_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -15,18 +15,18 @@
 
 /* In shared memory: the core on which a rank waits plus one, or 0 while it does not
  * wait. */
-typedef _Atomic uint32_t dl_berth;
+typedef _Atomic uint32_t dl_core_mark;
 
 /* The state of one rank.  Zeroed memory is valid. */
-typedef struct dl_parting {
+typedef struct dl_core_sharing {
     int streak;
     int64_t next; /* earliest time of the next move */
-} dl_parting;
+} dl_core_sharing;
 
-/* Called before and after the wait for a rank whose berth is `other`.  `may_move` is
+/* Called before and after the wait for a rank whose core mark is `other`.  `may_move` is
  * true on exactly one of each two ranks. */
-void dl_parting_begin(dl_parting *parting, dl_berth *own, const dl_berth *other,
-                      bool may_move);
-void dl_parting_end(dl_berth *own);
+void dl_core_sharing_begin(dl_core_sharing *parting, dl_core_mark *own,
+                           const dl_core_mark *other, bool may_move);
+void dl_core_sharing_end(dl_core_mark *own);
 
 #endif
