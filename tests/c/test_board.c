@@ -231,6 +231,39 @@ CHECK_CASE(a_peer_that_did_its_part_may_go)
     boards_fini(&all);
 }
 
+/* It knew of the end of rank 2 first, by an operation of another group. */
+CHECK_CASE(a_peer_that_left_is_not_blamed_for_the_end_of_another)
+{
+    boards_init(&all, 3, CHUNK, false);
+    dl_board_leave(&all.boards[1]);
+    dl_process_set_ended(all.processes[2]);
+    CHECK_STATUS(arrive(0, 1, DL_BARRIER, -1), DL_PEER_LOST);
+    CHECK_CONTAINS(dl_last_error()->text, "rank 2 (pid 102 on host h) exited or was");
+    boards_fini(&all);
+}
+
+/* News of the end come a moment after the farewell. */
+static dl_status
+hear_of_an_end(void *context)
+{
+    int *calls = context;
+
+    return ++*calls < 2 ? DL_OK : dl_fail(DL_PEER_LOST, "rank 9 has ended");
+}
+
+CHECK_CASE(a_peer_that_left_is_not_blamed_before_news_may_have_come)
+{
+    int calls = 0;
+
+    boards_init(&all, 2, CHUNK, false);
+    all.boards[0].options.elsewhere = hear_of_an_end;
+    all.boards[0].options.context = &calls;
+    dl_board_leave(&all.boards[1]);
+    CHECK_STATUS(arrive(0, 1, DL_BARRIER, -1), DL_PEER_LOST);
+    CHECK_TEXT(dl_last_error()->text, "barrier #1 in group g: rank 9 has ended");
+    boards_fini(&all);
+}
+
 CHECK_CASE(a_peer_that_aborted_is_named_with_its_reason)
 {
     dl_error cause = {.status = DL_CANCELLED, .text = "group g was aborted: so there"};

@@ -7,12 +7,16 @@
 
 #include "base/interrupt.h"
 #include "base/text.h"
+#include "base/thread.h"
 #include "pg/blocked_threads.h"
 #include "pg/cpu/health/failure_notice.h"
 #include "pg/recording.h"
 
 /* Error texts name at most so many late ranks, and count the others. */
 #define NAMED_RANKS 6
+
+/* How long a rank that left in the middle of an operation is not taken for the cause. */
+#define HEARING_PATIENCE (100 * DL_MILLISECOND)
 
 /* Bytes of a text such as "all_reduce #5 in group 0". */
 #define OPERATION_SIZE 160
@@ -149,19 +153,25 @@ fail_gone(const dl_board *board, int rank, dl_farewell farewell)
 /* A rank that has ended or left fails this operation if it has not reached it, or if
  * this wait is for that rank; one that did its part before it left does not.  The
  * farewell and the arrival are read after the end, because a rank writes them before it
- * ends. */
+ * ends.  `*left` is the first such rank that left in good order, which does not fail
+ * here, or -1. */
 static dl_status
-check_peers(const dl_board *board, const dl_wanted *wanted)
+check_peers(const dl_board *board, const dl_wanted *wanted, int *left)
 {
+    *left = -1;
     dl_process_table_look();
     dl_board_look_for_absent(board);
     for (int rank = 0; rank < board->options.size; rank++) {
         bool has_ended = dl_board_has_ended(board, rank);
         uint32_t farewell = atomic_load(&board->members[rank].farewell);
         bool is_gone = has_ended || farewell != DL_STAYING;
-        if (is_gone && (!has_arrived(board, rank) || is_awaited(wanted, rank))) {
+        if (!is_gone || (has_arrived(board, rank) && !is_awaited(wanted, rank))) {
+            continue;
+        }
+        if (farewell != DL_LEFT) {
             return fail_gone(board, rank, (dl_farewell)farewell);
         }
+        *left = *left < 0 ? rank : *left;
     }
     return DL_OK;
 }
@@ -367,6 +377,25 @@ check_elsewhere(const dl_board *board)
     return fail_in_operation(board);
 }
 
+/* Fails because `rank` left the group, unless another cause is heard of within a short
+ * time: ranks often leave because an operation of another group has failed, and may
+ * know before this rank which one is lost. */
+static dl_status
+fail_left(dl_board *board, const dl_wanted *wanted, int rank)
+{
+    dl_deadline deadline = dl_deadline_earlier(board->op->deadline, HEARING_PATIENCE);
+    int left;
+
+    while (!dl_deadline_passed(deadline)) {
+        DL_TRY(dl_sleep_until(dl_deadline_after(DL_MILLISECOND)));
+        DL_TRY(check_abort(board));
+        DL_TRY(dl_verdict_broken(board));
+        DL_TRY(check_peers(board, wanted, &left));
+        DL_TRY(check_elsewhere(board));
+    }
+    return fail_gone(board, rank, DL_LEFT);
+}
+
 /* Notes for the deadlock detector which ranks this wait is for. */
 static void
 note_wait(const dl_board *board, const dl_wanted *wanted)
@@ -388,10 +417,11 @@ dl_status
 dl_verdict_check(void *context, const dl_wanted *wanted)
 {
     dl_board *board = context;
+    int left;
 
     DL_TRY(check_abort(board));
     DL_TRY(dl_verdict_broken(board));
-    dl_status status = check_peers(board, wanted);
+    dl_status status = check_peers(board, wanted, &left);
     if (status != DL_OK) {
         /* The rank may have written its reason between the two looks, before it
          * ended. */
@@ -399,6 +429,9 @@ dl_verdict_check(void *context, const dl_wanted *wanted)
         return status;
     }
     DL_TRY(check_elsewhere(board));
+    if (left >= 0) {
+        return fail_left(board, wanted, left);
+    }
     DL_TRY(dl_op_check_arrays(board->op));
     DL_TRY(dl_interrupt_check());
     note_wait(board, wanted);
