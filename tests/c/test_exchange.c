@@ -212,19 +212,24 @@ expect_cancel(fake_peer *peer)
     CHECK_EQUAL(request.is_checked, peer->server->is_ours);
 }
 
+/* A wait for a key that is not there, until it is cancelled. */
 static void
-talk_timeout(fake_peer *peer)
+talk_until_cancelled(fake_peer *peer)
 {
-    bool is_ours = peer->server->is_ours;
-
     CHECK(fake_greet(peer));
-    if (is_ours) {
+    if (peer->server->is_ours) {
         expect_get(peer);
         FAKE_SEND(peer, ABSENT);
     }
     expect_wait(peer);
     expect_cancel(peer);
-    fake_send(peer, is_ours ? DL_LITERAL("\0\1") : DL_LITERAL("\1"));
+}
+
+static void
+talk_timeout(fake_peer *peer)
+{
+    talk_until_cancelled(peer);
+    fake_send(peer, peer->server->is_ours ? DL_LITERAL("\0\1") : DL_LITERAL("\1"));
     expect_no_more(peer);
 }
 
@@ -252,13 +257,7 @@ talk_race(fake_peer *peer)
 {
     bool is_ours = peer->server->is_ours;
 
-    CHECK(fake_greet(peer));
-    if (is_ours) {
-        expect_get(peer);
-        FAKE_SEND(peer, ABSENT);
-    }
-    expect_wait(peer);
-    expect_cancel(peer);
+    talk_until_cancelled(peer);
     fake_send(peer, is_ours ? DL_LITERAL("\0\0\0\1") : DL_LITERAL("\0\1"));
     expect_get(peer);
     if (is_ours) {
@@ -332,16 +331,8 @@ CHECK_SLOW_CASE(a_server_that_does_not_even_cancel_is_a_timeout)
 static void
 talk_half_a_cancellation(fake_peer *peer)
 {
-    bool is_ours = peer->server->is_ours;
-
-    CHECK(fake_greet(peer));
-    if (is_ours) {
-        expect_get(peer);
-        FAKE_SEND(peer, ABSENT);
-    }
-    expect_wait(peer);
-    expect_cancel(peer);
-    fake_send(peer, is_ours ? DL_LITERAL("\0\0") : DL_LITERAL("\0"));
+    talk_until_cancelled(peer);
+    fake_send(peer, peer->server->is_ours ? DL_LITERAL("\0\0") : DL_LITERAL("\0"));
     expect_no_more(peer);
 }
 
