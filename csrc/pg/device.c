@@ -426,8 +426,8 @@ dl_device_barrier(dl_group *group, void *stream, dl_deadline deadline)
 
 /* Called with the parent's turn held; nobody else uses the child yet. */
 static dl_status
-part(dl_group *parent, const dl_device_split_args *parting, dl_deadline deadline,
-     dl_group *child)
+split(dl_group *parent, const dl_device_split_args *wanted, dl_deadline deadline,
+      dl_group *child)
 {
     dl_device_backend *from;
     dl_device_backend *to = NULL;
@@ -439,13 +439,13 @@ part(dl_group *parent, const dl_device_split_args *parting, dl_deadline deadline
     if (child != NULL && child->device != NULL) {
         DL_TRY(find_backend(child, &to));
     }
-    return from->ops->part(from, parting, deadline,
-                           to == NULL ? NULL : dl_wrapper_device_inside(to));
+    return from->ops->split(from, wanted, deadline,
+                            to == NULL ? NULL : dl_wrapper_device_inside(to));
 }
 
 /* A parent without a backend for devices has nothing to split. */
 dl_status
-dl_device_split(dl_group *parent, const dl_device_split_args *parting,
+dl_device_split(dl_group *parent, const dl_device_split_args *wanted,
                 dl_deadline deadline, dl_group *child)
 {
     if (parent->device == NULL) {
@@ -453,7 +453,7 @@ dl_device_split(dl_group *parent, const dl_device_split_args *parting,
     }
     DL_TRY(dl_group_admit(parent));
     DL_TRY(dl_device_take_turn(parent, deadline));
-    dl_status status = part(parent, parting, deadline, child);
+    dl_status status = split(parent, wanted, deadline, child);
     dl_device_pass_turn(parent);
     return status;
 }

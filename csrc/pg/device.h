@@ -67,7 +67,7 @@ bool dl_device_is_batching(const dl_group *group);
 
 /* Splits or shrinks the parent; called on all of its ranks.  `child` is NULL on a rank
  * that is in no part. */
-dl_status dl_device_split(dl_group *parent, const dl_device_split_args *parting,
+dl_status dl_device_split(dl_group *parent, const dl_device_split_args *wanted,
                           dl_deadline deadline, dl_group *child);
 
 /* For group.c.  dl_device_abort_locked() is called with the group's lock held. */

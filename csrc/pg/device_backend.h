@@ -51,8 +51,8 @@ typedef struct dl_device_ops {
     dl_status (*enqueue)(dl_device_backend *, const dl_device_call *, dl_work **);
     /* Gives `child`, unless NULL, what it needs so that its ranks do not have to meet.
      * Does nothing if the parent's ranks have not met yet. */
-    dl_status (*part)(dl_device_backend *, const dl_device_split_args *, dl_deadline,
-                      dl_device_backend *child);
+    dl_status (*split)(dl_device_backend *, const dl_device_split_args *, dl_deadline,
+                       dl_device_backend *child);
     /* Meets now rather than with the first operation. */
     dl_status (*connect)(dl_device_backend *, int device, dl_deadline);
     /* Returns the device on which all ranks have met, or -1 if they have not.  NULL if

@@ -201,13 +201,13 @@ device_connect(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 static PyObject *
-part(PyObject *module, dl_group *parent, const dl_device_split_args *parting,
+part(PyObject *module, dl_group *parent, const dl_device_split_args *wanted,
      dl_group *child)
 {
     dl_status status;
 
     Py_BEGIN_ALLOW_THREADS
-    status = dl_device_split(parent, parting, dl_group_deadline(parent), child);
+    status = dl_device_split(parent, wanted, dl_group_deadline(parent), child);
     Py_END_ALLOW_THREADS
     if (status != DL_OK) {
         return dlpy_raise_collective(dlpy_state_of_module(module), status);
@@ -223,11 +223,11 @@ device_split(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         "_device_split", 4, {"parent", "color", "key", "child"}};
     PyObject *values[4];
-    dl_device_split_args parting = {0};
+    dl_device_split_args wanted = {0};
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int_from(values[1], "color", &parting.color) < 0
-        || dlpy_int_from(values[2], "key", &parting.key) < 0) {
+        || dlpy_int_from(values[1], "color", &wanted.color) < 0
+        || dlpy_int_from(values[2], "key", &wanted.key) < 0) {
         return NULL;
     }
     dl_group *core = group_from(module, values[0]);
@@ -235,7 +235,7 @@ device_split(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (core == NULL || (values[3] != Py_None && part_of == NULL)) {
         return NULL;
     }
-    return part(module, core, &parting, part_of);
+    return part(module, core, &wanted, part_of);
 }
 
 /* Called only by the ranks that remain in the group. */
@@ -246,22 +246,21 @@ device_shrink(PyObject *module, PyObject *const *args, Py_ssize_t count,
     static const dlpy_signature signature = {
         "_device_shrink", 4, {"parent", "excluded", "flags", "child"}};
     PyObject *values[4];
-    dl_device_split_args parting = {.is_shrinking = true};
+    dl_device_split_args wanted = {.is_shrinking = true};
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_int_from(values[2], "flags", &parting.flags) < 0) {
+        || dlpy_int_from(values[2], "flags", &wanted.flags) < 0) {
         return NULL;
     }
     dl_group *core = group_from(module, values[0]);
     dl_group *rest = group_from(module, values[3]);
     int *ranks;
     if (core == NULL || rest == NULL
-        || dlpy_ranks_from(values[1], "excluded", &ranks, &parting.excluded_count)
-               < 0) {
+        || dlpy_ranks_from(values[1], "excluded", &ranks, &wanted.excluded_count) < 0) {
         return NULL;
     }
-    parting.excluded = ranks;
-    PyObject *result = part(module, core, &parting, rest);
+    wanted.excluded = ranks;
+    PyObject *result = part(module, core, &wanted, rest);
     PyMem_Free(ranks);
     return result;
 }

@@ -106,7 +106,7 @@ def test_failures_say_who_and_what():
         assert "rank 1 gave up before all ranks had come to it" in first.pop(name)
     assert first.pop("sum") == second.pop("sum") == "4.0"
     text = second.pop("split")
-    assert "parting the NCCL communicator of group 4, rank 1 of 2" in text
+    assert "splitting the NCCL communicator of group 4, rank 1 of 2" in text
     assert ": rank 0 did not come to it within 400ms; `distlite ps`" in text
     assert "group 5 was aborted: abort() was called" in second.pop("meeting")
     assert "group 7 was aborted: abort() was called" in first.pop("abort")

@@ -20,7 +20,7 @@ part_entered(dl_nccl_backend *self, const dl_device_split_args *wanted,
     char key[48];
     dl_nccl_meeting meeting = {
         .store = self->store, .key = key, .rank = self->rank, .size = self->size};
-    dl_nccl_split_args parting = {
+    dl_nccl_split_args args = {
         .parent = self->comm,
         .meeting = wanted->is_shrinking ? NULL : &meeting,
         .is_shrinking = wanted->is_shrinking,
@@ -39,7 +39,7 @@ part_entered(dl_nccl_backend *self, const dl_device_split_args *wanted,
     }
     snprintf(key, sizeof key, "nccl/split/%" PRIu64, self->splits);
     self->splits += wanted->is_shrinking ? 0 : 1;
-    DL_TRY(dl_nccl_comm_part(self->watch, &parting, deadline, &made));
+    DL_TRY(dl_nccl_comm_split(self->watch, &args, deadline, &made));
     if (made == NULL) {
         return DL_OK;
     }
@@ -54,8 +54,8 @@ part_entered(dl_nccl_backend *self, const dl_device_split_args *wanted,
  * All ranks are in the same state here, since making a communicator needs all of
  * them. */
 static dl_status
-part(dl_device_backend *backend, const dl_device_split_args *wanted,
-     dl_deadline deadline, dl_device_backend *child)
+split(dl_device_backend *backend, const dl_device_split_args *wanted,
+      dl_deadline deadline, dl_device_backend *child)
 {
     dl_nccl_backend *self = dl_nccl_self(backend);
     int previous;
@@ -116,7 +116,7 @@ static const dl_device_ops nccl_ops = {
     .name = "nccl",
     .device = device_of,
     .enqueue = dl_nccl_enqueue,
-    .part = part,
+    .split = split,
     .connect = dl_nccl_connect,
     .abort = abort_backend,
     .leave = leave_backend,

@@ -523,11 +523,11 @@ dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
 }
 
 static dl_status
-check_version(const dl_nccl_watch *watch, const dl_nccl_split_args *parting)
+check_version(const dl_nccl_watch *watch, const dl_nccl_split_args *wanted)
 {
     char found[32];
 
-    if (!parting->is_shrinking || watch->nccl->comm_shrink != NULL) {
+    if (!wanted->is_shrinking || watch->nccl->comm_shrink != NULL) {
         return DL_OK;
     }
     dl_nccl_version_text(watch->nccl->version, found, sizeof found);
@@ -538,53 +538,53 @@ check_version(const dl_nccl_watch *watch, const dl_nccl_split_args *parting)
 /* Whether parent and part will share NCCL's resources.  As in NCCL, the environment
  * variable overrides the configuration. */
 static bool
-is_sharing(const dl_nccl_split_args *parting, const dl_nccl_config *config)
+is_sharing(const dl_nccl_split_args *wanted, const dl_nccl_config *config)
 {
     const char *value =
-        getenv(parting->is_shrinking ? "NCCL_COMM_SHRINK_SHARE_RESOURCES"
-                                     : "NCCL_COMM_SPLIT_SHARE_RESOURCES");
-    int given = parting->is_shrinking ? config->shrink_share : config->split_share;
+        getenv(wanted->is_shrinking ? "NCCL_COMM_SHRINK_SHARE_RESOURCES"
+                                    : "NCCL_COMM_SPLIT_SHARE_RESOURCES");
+    int given = wanted->is_shrinking ? config->shrink_share : config->split_share;
 
     return value != NULL && value[0] != '\0' ? strcmp(value, "0") != 0 : given == 1;
 }
 
 static dl_status
-fill_parting(making *self, const dl_nccl_split_args *parting)
+fill_split(making *self, const dl_nccl_split_args *wanted)
 {
-    size_t size = (size_t)parting->excluded_count * sizeof *self->excluded;
-    bool is_shared = is_sharing(parting, &self->config);
+    size_t size = (size_t)wanted->excluded_count * sizeof *self->excluded;
+    bool is_shared = is_sharing(wanted, &self->config);
 
-    self->is_shrinking = parting->is_shrinking;
-    self->color = parting->color;
-    self->key = parting->key;
-    self->flags = parting->flags;
+    self->is_shrinking = wanted->is_shrinking;
+    self->color = wanted->color;
+    self->key = wanted->key;
+    self->flags = wanted->flags;
     self->excluded = calloc(1, size + 1);
     if (self->excluded == NULL) {
         return dl_fail_no_memory();
     }
     if (size > 0) {
-        memcpy(self->excluded, parting->excluded, size);
+        memcpy(self->excluded, wanted->excluded, size);
     }
-    self->excluded_count = parting->excluded_count;
-    atomic_fetch_add(&parting->parent->references, 1);
-    self->parent = parting->parent;
+    self->excluded_count = wanted->excluded_count;
+    atomic_fetch_add(&wanted->parent->references, 1);
+    self->parent = wanted->parent;
     return begin_comm(self->watch, &self->options, self->parent->device,
                       is_shared ? self->parent : NULL, &self->comm);
 }
 
 static dl_status
-meet_and_part(dl_nccl_watch *watch, const dl_nccl_split_args *parting,
-              dl_deadline deadline, dl_nccl_comm **comm)
+meet_and_split(dl_nccl_watch *watch, const dl_nccl_split_args *wanted,
+               dl_deadline deadline, dl_nccl_comm **comm)
 {
-    DL_TRY(check_version(watch, parting));
-    if (parting->meeting != NULL) {
-        DL_TRY(dl_nccl_meet(watch, parting->meeting, deadline, NULL));
+    DL_TRY(check_version(watch, wanted));
+    if (wanted->meeting != NULL) {
+        DL_TRY(dl_nccl_meet(watch, wanted->meeting, deadline, NULL));
     }
-    making *self = making_new(watch, parting->options, deadline);
+    making *self = making_new(watch, wanted->options, deadline);
     if (self == NULL) {
         return DL_NO_MEMORY;
     }
-    dl_status status = fill_parting(self, parting);
+    dl_status status = fill_split(self, wanted);
     if (status != DL_OK) {
         atomic_store(&self->references, 1);
         making_unref(self);
@@ -594,11 +594,11 @@ meet_and_part(dl_nccl_watch *watch, const dl_nccl_split_args *parting,
 }
 
 dl_status
-dl_nccl_comm_part(dl_nccl_watch *watch, const dl_nccl_split_args *parting,
-                  dl_deadline deadline, dl_nccl_comm **comm)
+dl_nccl_comm_split(dl_nccl_watch *watch, const dl_nccl_split_args *wanted,
+                   dl_deadline deadline, dl_nccl_comm **comm)
 {
     *comm = NULL;
-    return meet_and_part(watch, parting, deadline, comm) == DL_OK
+    return meet_and_split(watch, wanted, deadline, comm) == DL_OK
                ? DL_OK
-               : dl_fail_while("parting the NCCL communicator of %s", watch->label);
+               : dl_fail_while("splitting the NCCL communicator of %s", watch->label);
 }

@@ -16,7 +16,7 @@
 dl_status dl_nccl_comm_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
                             dl_deadline deadline, dl_nccl_comm **comm);
 
-/* How a communicator is parted.  Splitting: this rank goes into the part of its
+/* How a communicator is split.  Splitting: this rank goes into the part of its
  * `color`, ordered by `key`, or into none if the color is negative.  Shrinking: all
  * ranks but the excluded ones form the new communicator. */
 typedef struct dl_nccl_split_args {
@@ -31,11 +31,11 @@ typedef struct dl_nccl_split_args {
     const dl_device_options *options;
 } dl_nccl_split_args;
 
-/* Parts `parting->parent`, whose watch is `watch`.  `*comm` is NULL if this rank is in
+/* Splits `wanted->parent`, whose watch is `watch`.  `*comm` is NULL if this rank is in
  * no part.  A failure before NCCL is called leaves the parent as it was; a later one
  * breaks it, and the parent's group fails. */
-dl_status dl_nccl_comm_part(dl_nccl_watch *watch, const dl_nccl_split_args *parting,
-                            dl_deadline deadline, dl_nccl_comm **comm);
+dl_status dl_nccl_comm_split(dl_nccl_watch *watch, const dl_nccl_split_args *wanted,
+                             dl_deadline deadline, dl_nccl_comm **comm);
 
 /* Takes the turn of the communicator's family; dl_lane_pass() returns it. */
 dl_status dl_nccl_comm_take_turn(const dl_nccl_comm *comm, dl_deadline deadline);

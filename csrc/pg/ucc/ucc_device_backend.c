@@ -264,11 +264,11 @@ connect_engine(dl_device_backend *backend, int device, dl_deadline deadline)
 
 /* A part makes its own inner group, with its first operation. */
 static dl_status
-part(dl_device_backend *backend, const dl_device_split_args *parting,
-     dl_deadline deadline, dl_device_backend *child)
+split(dl_device_backend *backend, const dl_device_split_args *wanted,
+      dl_deadline deadline, dl_device_backend *child)
 {
     (void)backend;
-    (void)parting;
+    (void)wanted;
     (void)deadline;
     (void)child;
     return DL_OK;
@@ -323,7 +323,7 @@ free_engine(dl_device_backend *backend)
 static const dl_device_ops engine_ops = {
     .name = "ucc",
     .enqueue = enqueue,
-    .part = part,
+    .split = split,
     .connect = connect_engine,
     .abort = abort_engine,
     .leave = leave,

@@ -58,12 +58,12 @@ enqueue(dl_device_backend *backend, const dl_device_call *call, dl_work **work)
 }
 
 static dl_status
-part(dl_device_backend *backend, const dl_device_split_args *parting,
-     dl_deadline deadline, dl_device_backend *child)
+split(dl_device_backend *backend, const dl_device_split_args *wanted,
+      dl_deadline deadline, dl_device_backend *child)
 {
     dl_device_backend *inside = self_of(backend)->inside;
 
-    return inside->ops->part(inside, parting, deadline, child);
+    return inside->ops->split(inside, wanted, deadline, child);
 }
 
 static dl_status
@@ -109,7 +109,7 @@ free_wrapper(dl_device_backend *backend)
 static const dl_device_ops wrapper_ops = {
     .name = "wrapper",
     .enqueue = enqueue,
-    .part = part,
+    .split = split,
     .connect = connect_inside,
     .abort = abort_inside,
     .leave = leave,

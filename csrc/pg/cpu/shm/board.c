@@ -108,7 +108,7 @@ note_yielding(void *context, int rank, bool begins)
     dl_core_mark *own = &board->members[self].core_mark;
 
     if (begins) {
-        dl_core_sharing_begin(&board->parting, own, &board->members[rank].core_mark,
+        dl_core_sharing_begin(&board->sharing, own, &board->members[rank].core_mark,
                               self > rank);
     } else {
         dl_core_sharing_end(own);

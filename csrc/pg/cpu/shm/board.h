@@ -79,7 +79,7 @@ typedef struct dl_board {
     uint64_t compared;     /* last turn compared with all ranks */
     uint64_t round;        /* rounds used by earlier operations */
     uint64_t last_step;    /* steps used by earlier operations */
-    dl_core_sharing parting;
+    dl_core_sharing sharing;
     /* for any thread */
     atomic_bool is_aborted;
     _Atomic(dl_word *) sleeps_on; /* word that this rank sleeps on, or NULL */

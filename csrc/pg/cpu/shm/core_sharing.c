@@ -30,7 +30,7 @@ leave(int core)
 }
 
 void
-dl_core_sharing_begin(dl_core_sharing *parting, dl_core_mark *own,
+dl_core_sharing_begin(dl_core_sharing *sharing, dl_core_mark *own,
                       const dl_core_mark *other, bool may_move)
 {
     int core = sched_getcpu();
@@ -40,18 +40,18 @@ dl_core_sharing_begin(dl_core_sharing *parting, dl_core_mark *own,
     }
     atomic_store_explicit(own, (uint32_t)core + 1, memory_order_relaxed);
     if (atomic_load_explicit(other, memory_order_relaxed) != (uint32_t)core + 1) {
-        parting->streak = 0;
+        sharing->streak = 0;
         return;
     }
-    if (++parting->streak < STREAK || !may_move) {
+    if (++sharing->streak < STREAK || !may_move) {
         return;
     }
     int64_t now = dl_now();
-    if (now >= parting->next) {
+    if (now >= sharing->next) {
         leave(core);
-        parting->next = now + REST;
+        sharing->next = now + REST;
     }
-    parting->streak = 0;
+    sharing->streak = 0;
 }
 
 void

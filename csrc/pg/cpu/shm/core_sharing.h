@@ -25,7 +25,7 @@ typedef struct dl_core_sharing {
 
 /* Called before and after the wait for a rank whose core mark is `other`.  `may_move` is
  * true on exactly one of each two ranks. */
-void dl_core_sharing_begin(dl_core_sharing *parting, dl_core_mark *own,
+void dl_core_sharing_begin(dl_core_sharing *sharing, dl_core_mark *own,
                            const dl_core_mark *other, bool may_move);
 void dl_core_sharing_end(dl_core_mark *own);
 
