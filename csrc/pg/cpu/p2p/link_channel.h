@@ -10,7 +10,7 @@
 #ifndef DISTLITE_PG_CPU_P2P_LINK_CHANNEL_H
 #define DISTLITE_PG_CPU_P2P_LINK_CHANNEL_H
 
-#include "pg/cpu/channel.h"
+#include "pg/cpu/p2p/channel.h"
 #include "pg/cpu/tcp/bundle.h"
 
 /* Bytes of buffer in each direction: several frames of the largest size. */

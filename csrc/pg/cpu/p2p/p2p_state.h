@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The state of an engine, which only the files of this folder know.  p2p.c creates the
- * engine and starts operations, progress.c moves frames, matching.c finds the receive
- * for a message, failures.c ends operations and describes why, p2p_wait.c waits, and
- * p2p_runner.c is the engine's own thread. */
+ * engine, starts operations, ends them and describes why they failed.  progress.c moves
+ * frames and finds the receive for a message.  p2p_wait.c has the threads that drive the
+ * engine: those that wait, and the engine's own. */
 #ifndef DISTLITE_PG_CPU_P2P_P2P_STATE_H
 #define DISTLITE_PG_CPU_P2P_P2P_STATE_H
 
 #include "base/buffer.h"
 #include "pg/cpu/p2p/p2p.h"
 #include "pg/cpu/p2p/link_channel.h"
-#include "pg/cpu/p2p/ring_channel.h"
+#include "pg/cpu/p2p/ring.h"
 
 enum dl_frame_kind {
     DL_FRAME_MESSAGE = 1, /* id of the send; with the payload if it is small */
@@ -108,10 +108,7 @@ struct dl_p2p {
     struct dl_p2p_runner *runner;
 };
 
-void dl_p2p_unref(dl_p2p *engine);
-
-/* The functions below require the engine's lock; those that are called without it are
- * in p2p_wait.h. */
+/* The functions below require the engine's lock, unless stated otherwise. */
 
 /* As dl_p2p_abort(), with the thread's last error as the cause, and aborts the board: for
  * an engine that cannot go on. */
@@ -142,23 +139,38 @@ bool dl_p2p_is_in_place(dl_message *message);
 /* Ends `message`.  An error other than DL_OK is the thread's last one. */
 void dl_p2p_end(dl_message *message, dl_status status);
 
-/* Ends `message` like dl_p2p_end(), and first tells the peer if it knows of the
- * message. */
-void dl_p2p_give_up(dl_message *message, dl_status status);
-
 /* Matches a receive that was just posted with the messages that have already
  * arrived. */
 void dl_p2p_match_posted(dl_message *receive);
 
-/* Handles a MESSAGE frame.  Returns false when there is no memory to keep it; it then
- * has to stay in the channel. */
-bool dl_p2p_match_frame(dl_p2p *engine, int source, const dl_received *message);
-
-/* Discards an unmatched message that its sender has cancelled. */
-void dl_p2p_drop_arrival(dl_p2p *engine, int source, uint64_t id);
-
 /* Ends all messages that cannot complete any more: the engine was aborted, the peer has
  * ended or left, or the deadline has passed. */
 void dl_p2p_end_failed(dl_p2p *engine);
+
+/* Releases the engine's lock, and then finishes the works that have ended. */
+void dl_p2p_unlock_and_finish(dl_p2p *engine);
+
+/* Waits for a message.  The thread drives the engine: first awake, for a bounded time,
+ * then asleep at the doorbell and in poll(2) on the links.  To be called without the
+ * lock. */
+dl_status dl_p2p_wait(dl_work *work, dl_deadline deadline);
+
+/* Drives the engine until no frames are unsent, or until the peers have accepted
+ * nothing for a second.  Releases the lock while it sleeps. */
+void dl_p2p_settle(dl_p2p *engine);
+
+/* The engine's own thread.  It drives the engine while operations are pending that no
+ * thread waits for, or frames of completed operations have not been sent.  It is
+ * started by the first of them, does nothing while other threads drive the engine, and
+ * sleeps when there is no work. */
+
+/* Starts the thread or wakes it: an operation is posted that no thread waits for. */
+dl_status dl_p2p_runner_want(dl_p2p *engine);
+
+/* Wakes the thread if it sleeps. */
+void dl_p2p_runner_nudge(dl_p2p *engine);
+
+/* Stops and joins the thread, if there is one.  To be called without the lock. */
+void dl_p2p_runner_stop(dl_p2p *engine);
 
 #endif

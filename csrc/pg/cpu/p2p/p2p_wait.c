@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cpu/p2p/p2p_wait.h"
-
 #include <sched.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/interrupt.h"
 #include "base/thread.h"
-#include "pg/cpu/p2p/p2p_runner.h"
 #include "pg/blocked_threads.h"
+#include "pg/cpu/p2p/p2p_state.h"
 
 /* Looks between two readings of the clock, as in shm/wait.c. */
 #define LOOKS_PER_GLANCE 32
@@ -23,6 +23,25 @@
 /* While a link waits for the peer's call, another thread of this process may accept
  * that call without waking this one. */
 #define OPENING_SLICE (5 * DL_MILLISECOND)
+
+/* Time after the last unawaited post before the runner drives the engine: usually the
+ * caller soon waits for the operation, and drives the engine itself. */
+#define PATIENCE (50 * INT64_C(1000))
+
+/* The runner keeps looking for operations this long after the last one, at this
+ * interval.  Sleeping at once would add a wake-up to the first operation of each
+ * burst. */
+#define LINGER (5 * DL_MILLISECOND)
+#define LOOK_EVERY (100 * INT64_C(1000))
+
+typedef struct dl_p2p_runner {
+    dl_p2p *engine;
+    pthread_t thread;
+    pthread_cond_t wanted;
+    int64_t last_wanted; /* guarded by the engine's lock, as are all below */
+    bool is_asleep;
+    bool is_stopping;
+} runner;
 
 static dl_message *
 message_of_work(dl_work *work)
@@ -48,6 +67,20 @@ has_news(const dl_p2p *engine)
         }
     }
     return false;
+}
+
+void
+dl_p2p_ring(dl_p2p *engine)
+{
+    const uint64_t one = 1;
+
+    dl_doorbell_ring(&engine->bells[engine->place]);
+    if (engine->wake >= 0) {
+        /* The write fails only when the counter is full, and then the event is set
+         * anyway. */
+        ssize_t size = write(engine->wake, &one, sizeof one);
+        (void)size;
+    }
 }
 
 /* Sleeps in poll(2) on the links and the event.  Where this host has other ranks, the
@@ -76,8 +109,11 @@ sleep_at_links(dl_p2p *engine, struct pollfd *polls, int64_t limit)
     (void)size;
 }
 
-void
-dl_p2p_sleep(dl_p2p *engine, uint32_t seen, int64_t limit)
+/* Sleeps until the doorbell rings, at most for `limit` nanoseconds or one slice.
+ * `seen` is the value of the bell's counter before the last look at the engine, so that
+ * no ring is missed. */
+static void
+sleep_at_bell(dl_p2p *engine, uint32_t seen, int64_t limit)
 {
     const dl_doorbell *bell = &engine->bells[engine->place];
     int64_t slice = limit < DL_WAIT_SLICE ? limit : DL_WAIT_SLICE;
@@ -92,6 +128,22 @@ dl_p2p_sleep(dl_p2p *engine, uint32_t seen, int64_t limit)
         return;
     }
     dl_futex_sleep(&bell->rings, seen, slice);
+}
+
+/* Called with the engine's lock held, by a thread that stops driving the engine: hands
+ * unsent frames over to the runner.  If the runner cannot be started, the engine is
+ * aborted, because its peers would otherwise wait forever. */
+static void
+hand_over(dl_p2p *engine)
+{
+    runner *self = engine->runner;
+
+    if (engine->pending > 0 || engine->drivers > 0 || !dl_p2p_has_work(engine)) {
+        return; /* the poster has woken the runner, or drives the engine itself */
+    }
+    if ((self == NULL || self->is_asleep) && dl_p2p_runner_want(engine) != DL_OK) {
+        dl_p2p_break(engine);
+    }
 }
 
 /* Another thread may wait for a work that has ended here, and only the doorbell wakes
@@ -109,7 +161,7 @@ dl_p2p_unlock_and_finish(dl_p2p *engine)
     }
     bool has_any = !dl_list_is_empty(&ended);
     bool is_open = !engine->is_closed;
-    dl_p2p_runner_take_over(engine);
+    hand_over(engine);
     pthread_mutex_unlock(&engine->lock);
     while (!dl_list_is_empty(&ended)) {
         dl_message *self = DL_LIST_ENTRY(ended.next, dl_message, node);
@@ -146,7 +198,7 @@ leave(dl_p2p *engine)
     pthread_mutex_lock(&engine->lock);
     if (--engine->drivers == 0) {
         pthread_cond_broadcast(&engine->left);
-        dl_p2p_runner_take_over(engine);
+        hand_over(engine);
     }
     pthread_mutex_unlock(&engine->lock);
 }
@@ -222,7 +274,7 @@ drive_asleep(dl_p2p *engine, const dl_work *work, dl_deadline deadline)
     dl_p2p_unlock_and_finish(engine);
     if (!dl_work_is_done(work)) {
         note_wait(self, state);
-        dl_p2p_sleep(engine, seen, limit);
+        sleep_at_bell(engine, seen, limit);
     }
     atomic_fetch_sub(&bell->sleepers, 1);
     return atomic_load(&bell->rings) != seen;
@@ -273,7 +325,7 @@ dl_p2p_settle(dl_p2p *engine)
             last = owed;
         }
         pthread_mutex_unlock(&engine->lock);
-        dl_p2p_sleep(engine, seen, dl_deadline_left(deadline));
+        sleep_at_bell(engine, seen, dl_deadline_left(deadline));
         pthread_mutex_lock(&engine->lock);
     }
     atomic_fetch_sub(&bell->sleepers, 1);
@@ -316,19 +368,145 @@ dl_p2p_wait(dl_work *work, dl_deadline deadline)
     return status;
 }
 
-void
-dl_p2p_withdraw(dl_work *work)
-{
-    dl_message *self = message_of_work(work);
-    dl_p2p *engine = self->engine;
+/* The engine's own thread, from here on. */
 
-    if (engine->fork_generation != dl_fork_generation()) {
-        return;
-    }
+static void
+nap(dl_p2p *engine, int64_t span)
+{
+    struct timespec time = {.tv_nsec = span};
+
+    pthread_mutex_unlock(&engine->lock);
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
     pthread_mutex_lock(&engine->lock);
-    if (self->state != DL_MESSAGE_ENDED) {
-        dl_p2p_give_up(self, dl_fail(DL_CANCELLED, "%s was interrupted",
-                                     dl_op_type_name((uint8_t)work->op)));
+}
+
+static void
+sleep_until_wanted(runner *self)
+{
+    self->is_asleep = true;
+    while (self->is_asleep && !self->is_stopping) {
+        pthread_cond_wait(&self->wanted, &self->engine->lock);
     }
+    self->is_asleep = false;
+}
+
+/* Called with the lock held, which is released while it sleeps. */
+static void
+drive_unawaited(dl_p2p *engine)
+{
+    dl_doorbell *bell = &engine->bells[engine->place];
+
+    atomic_fetch_add(&bell->sleepers, 1);
+    uint32_t seen = atomic_load(&bell->rings);
+    dl_p2p_end_failed(engine);
+    bool is_over = !dl_p2p_has_work(engine);
     dl_p2p_unlock_and_finish(engine);
+    if (!is_over) {
+        sleep_at_bell(engine, seen, DL_WAIT_SLICE);
+    }
+    atomic_fetch_sub(&bell->sleepers, 1);
+    pthread_mutex_lock(&engine->lock);
+}
+
+static void
+look(runner *self)
+{
+    dl_p2p *engine = self->engine;
+    int64_t idle = dl_now() - self->last_wanted;
+
+    bool has_work = dl_p2p_has_work(engine);
+    bool is_needed = has_work && engine->drivers == 0;
+
+    if (!is_needed && idle < LINGER) {
+        nap(engine, LOOK_EVERY);
+    } else if (!has_work) {
+        sleep_until_wanted(self);
+    } else if (!is_needed) {
+        /* The waiting threads do the work; a second driver would only cost their peers
+         * extra wake-ups. */
+        (void)dl_condition_wait(&engine->left, &engine->lock, dl_deadline_after(-1));
+    } else if (idle < PATIENCE) {
+        nap(engine, PATIENCE - idle);
+    } else {
+        drive_unawaited(engine);
+    }
+}
+
+static void *
+run(void *argument)
+{
+    runner *self = argument;
+
+    dl_blocked_mark_internal();
+    /* The default timer slack of 50 microseconds is as long as PATIENCE. */
+    prctl(PR_SET_TIMERSLACK, 1000UL);
+    pthread_mutex_lock(&self->engine->lock);
+    while (!self->is_stopping) {
+        look(self);
+    }
+    pthread_mutex_unlock(&self->engine->lock);
+    return NULL;
+}
+
+static dl_status
+start(dl_p2p *engine)
+{
+    runner *self = calloc(1, sizeof *self);
+
+    if (self == NULL) {
+        return dl_fail_no_memory();
+    }
+    self->engine = engine;
+    self->last_wanted = dl_now();
+    dl_condition_init(&self->wanted);
+    dl_status status = dl_thread_start(&self->thread, run, self);
+    if (status != DL_OK) {
+        pthread_cond_destroy(&self->wanted);
+        free(self);
+        return status;
+    }
+    engine->runner = self;
+    return DL_OK;
+}
+
+dl_status
+dl_p2p_runner_want(dl_p2p *engine)
+{
+    if (engine->runner == NULL) {
+        return start(engine);
+    }
+    engine->runner->last_wanted = dl_now();
+    dl_p2p_runner_nudge(engine);
+    return DL_OK;
+}
+
+void
+dl_p2p_runner_nudge(dl_p2p *engine)
+{
+    runner *self = engine->runner;
+
+    if (self != NULL && self->is_asleep) {
+        self->is_asleep = false;
+        pthread_cond_signal(&self->wanted);
+    }
+}
+
+void
+dl_p2p_runner_stop(dl_p2p *engine)
+{
+    pthread_mutex_lock(&engine->lock);
+    runner *self = engine->runner;
+    engine->runner = NULL;
+    if (self != NULL) {
+        self->is_stopping = true;
+        pthread_cond_signal(&self->wanted);
+        pthread_cond_broadcast(&engine->left);
+        dl_p2p_ring(engine);
+    }
+    pthread_mutex_unlock(&engine->lock);
+    if (self != NULL) {
+        pthread_join(self->thread, NULL);
+        pthread_cond_destroy(&self->wanted);
+        free(self);
+    }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "pg/cpu/p2p/p2p_state.h"
 #include "tensor/strided.h"
@@ -110,6 +110,138 @@ dl_p2p_control(dl_p2p *engine, int rank, const dl_frame *frame)
     /* Without this frame the peer would wait forever. */
     if (dl_buffer_check(&peer->controls) != DL_OK) {
         dl_p2p_break(engine);
+    }
+}
+
+/* Both lists are in the order of time, and both sides take the first match: messages
+ * from one source with one tag are received in the order in which they were sent. */
+
+static bool
+is_for(const dl_message *receive, int source, const dl_frame *frame)
+{
+    return receive->tag == frame->tag
+           && (receive->peer == DL_ANY_RANK || receive->peer == source);
+}
+
+static bool
+fits(const dl_message *receive, const dl_frame *frame)
+{
+    return frame->total <= receive->size
+           && frame->dtype == (uint8_t)receive->tensor.dtype
+           && frame->code == receive->tensor.opaque_code;
+}
+
+static void
+refuse(dl_message *receive, const dl_frame *frame)
+{
+    dl_frame answer = {
+        .id = frame->id,
+        .total = receive->size,
+        .kind = DL_FRAME_REFUSE,
+        .dtype = (uint8_t)receive->tensor.dtype,
+        .code = receive->tensor.opaque_code,
+    };
+
+    dl_p2p_control(receive->engine, receive->peer, &answer);
+    dl_p2p_end(receive, dl_p2p_fail_refused(receive, frame));
+}
+
+static void
+take_in(dl_message *receive, const dl_frame *frame, const uint8_t *contents)
+{
+    dl_frame answer = {
+        .id = frame->id, .tag = (int64_t)receive->id, .kind = DL_FRAME_ACCEPT};
+
+    receive->total = frame->total;
+    receive->peer_id = frame->id;
+    dl_p2p_control(receive->engine, receive->peer, &answer);
+    if (frame->size < frame->total) {
+        receive->state = DL_MESSAGE_FILLING;
+        dl_list_remove(&receive->node);
+        dl_list_append(&receive->engine->filling, &receive->node);
+        return;
+    }
+    if (frame->size > 0) {
+        copy_in(&receive->tensor, 0, contents, frame->size);
+    }
+    dl_p2p_end(receive, DL_OK);
+}
+
+static void
+match(dl_message *receive, int source, const dl_frame *frame, const uint8_t *contents)
+{
+    receive->peer = source;
+    receive->work.source = source;
+    if (!dl_p2p_is_in_place(receive)) {
+        dl_frame answer = {.id = frame->id, .kind = DL_FRAME_STOP};
+        dl_p2p_control(receive->engine, source, &answer);
+    } else if (fits(receive, frame)) {
+        take_in(receive, frame, contents);
+    } else {
+        refuse(receive, frame);
+    }
+}
+
+static dl_arrival *
+arrival_of(dl_list *node)
+{
+    return DL_LIST_ENTRY(node, dl_arrival, node);
+}
+
+void
+dl_p2p_match_posted(dl_message *receive)
+{
+    dl_list *arrivals = &receive->engine->arrivals;
+
+    for (dl_list *node = arrivals->next; node != arrivals; node = node->next) {
+        dl_arrival *arrival = arrival_of(node);
+        if (is_for(receive, arrival->source, &arrival->frame)) {
+            dl_list_remove(node);
+            match(receive, arrival->source, &arrival->frame, arrival->contents);
+            free(arrival);
+            return;
+        }
+    }
+}
+
+/* Handles a MESSAGE frame.  Returns false when there is no memory to keep it; it then
+ * has to stay in the channel. */
+static bool
+match_frame(dl_p2p *engine, int source, const dl_received *message)
+{
+    const dl_frame *frame = message->frame;
+    dl_list *posted = &engine->posted;
+
+    for (dl_list *node = posted->next; node != posted; node = node->next) {
+        dl_message *receive = message_of(node);
+        if (is_for(receive, source, frame)) {
+            match(receive, source, frame, message->contents);
+            return true;
+        }
+    }
+    dl_arrival *arrival = malloc(sizeof *arrival + frame->size);
+    if (arrival == NULL) {
+        return false;
+    }
+    *arrival = (dl_arrival){.source = source, .frame = *frame};
+    memcpy(arrival->contents, message->contents, frame->size);
+    dl_list_append(&engine->arrivals, &arrival->node);
+    return true;
+}
+
+/* Discards an unmatched message that its sender has cancelled. */
+static void
+drop_arrival(dl_p2p *engine, int source, uint64_t id)
+{
+    dl_list *arrivals = &engine->arrivals;
+
+    for (dl_list *node = arrivals->next; node != arrivals; node = node->next) {
+        dl_arrival *arrival = arrival_of(node);
+        if (arrival->source == source && arrival->frame.id == id) {
+            dl_list_remove(node);
+            free(arrival);
+            return;
+        }
     }
 }
 
@@ -288,7 +420,7 @@ take_message(dl_p2p *engine, int source, const dl_received *received)
     const dl_frame *frame = received->frame;
 
     return frame->size == 0 || frame->size == frame->total
-               ? dl_p2p_match_frame(engine, source, received)
+               ? match_frame(engine, source, received)
                : reject(engine, source);
 }
 
@@ -338,7 +470,7 @@ take_cancel(dl_p2p *engine, int source, const dl_frame *frame)
             return;
         }
     }
-    dl_p2p_drop_arrival(engine, source, frame->id);
+    drop_arrival(engine, source, frame->id);
 }
 
 static void
@@ -438,18 +570,4 @@ dl_p2p_progress(dl_p2p *engine)
     engine->is_owing = is_owing;
     atomic_store_explicit(&engine->is_blocked, is_any_blocked, memory_order_relaxed);
     return has_moved;
-}
-
-void
-dl_p2p_ring(dl_p2p *engine)
-{
-    const uint64_t one = 1;
-
-    dl_doorbell_ring(&engine->bells[engine->place]);
-    if (engine->wake >= 0) {
-        /* The write fails only when the counter is full, and then the event is set
-         * anyway. */
-        ssize_t size = write(engine->wake, &one, sizeof one);
-        (void)size;
-    }
 }

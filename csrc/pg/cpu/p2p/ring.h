@@ -4,11 +4,14 @@
  * producer and one consumer.  A frame is contiguous, so that its payload can be
  * gathered into the ring and scattered out of it without a copy in between.  The ring
  * does not know what frames mean; of sleepers it only knows that the producer may be
- * waiting for room. */
+ * waiting for room.
+ *
+ * A channel to a rank of the same host is one ring in each direction, and the doorbell
+ * at which the other rank sleeps. */
 #ifndef DISTLITE_PG_CPU_P2P_RING_H
 #define DISTLITE_PG_CPU_P2P_RING_H
 
-#include "pg/cpu/channel.h"
+#include "pg/cpu/p2p/channel.h"
 #include "pg/cpu/shm/wait.h"
 
 /* The shared part; zeroed memory is an empty ring.  Positions only grow. */
@@ -58,5 +61,24 @@ dl_ring_payload(const dl_frame *frame)
 /* Releases the frame that was peeked at.  Returns true if the producer waits for room
  * and has to be woken. */
 bool dl_ring_release(dl_ring *ring);
+
+/* What the waiting threads of one rank sleep on; in shared memory. */
+typedef struct dl_doorbell {
+    _Alignas(DL_LINE) _Atomic uint32_t rings;
+    _Atomic uint32_t sleepers;
+} dl_doorbell;
+
+typedef struct dl_ring_channel {
+    dl_channel base;
+    dl_ring out;
+    dl_ring in;
+    dl_doorbell *bell; /* the other rank's */
+} dl_ring_channel;
+
+/* Initialises a channel whose two rings are already open. */
+void dl_ring_channel_init(dl_ring_channel *channel, dl_doorbell *bell);
+
+/* Wakes the threads that sleep at the bell. */
+void dl_doorbell_ring(dl_doorbell *bell);
 
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The interface between the engine of messages and a carrier of frames to and from one
- * other rank: rings in shared memory (p2p/ring_channel.h), or a link between hosts
+ * other rank: rings in shared memory (p2p/ring.h), or a link between hosts
  * (p2p/link_channel.h).  Frames arrive complete, in the order in which they were
  * published.  No function blocks. */
-#ifndef DISTLITE_PG_CPU_CHANNEL_H
-#define DISTLITE_PG_CPU_CHANNEL_H
+#ifndef DISTLITE_PG_CPU_P2P_CHANNEL_H
+#define DISTLITE_PG_CPU_P2P_CHANNEL_H
 
 #include <stdbool.h>
 #include <stddef.h>
