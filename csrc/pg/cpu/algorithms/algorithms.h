@@ -29,19 +29,11 @@ dl_status dl_all_reduce_slot(dl_board *board, const dl_op_context *op,
                              const dl_all_reduce_args *args);
 
 /* Reduces and distributes arrays of any size through slots, chunk after chunk: a
- * reduce-scatter and an all-gather per chunk. */
+ * reduce-scatter and an all-gather per chunk.  Where the arrays of all ranks are in
+ * shared memory, nothing is copied: each rank reduces its share of all arrays, and
+ * writes the result to all of them. */
 dl_status dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
                                const dl_all_reduce_args *args);
-
-/* Called after the arrival, when the arrays of all ranks are in shared memory: each
- * rank reduces its share of all arrays, and writes the result to all of them. */
-dl_status dl_all_reduce_shared(dl_board *board, const dl_all_reduce_args *args);
-
-/* dl_shared_announce() writes the place of the array in shared memory to the payload of
- * this rank's line, and returns whether it has one.  After the arrival,
- * dl_shared_count() returns the number of ranks whose arrays have one. */
-bool dl_shared_announce(dl_board *board, const dl_tensor *tensor, void *payload);
-int dl_shared_count(const dl_board *board);
 
 dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
 

@@ -1,13 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/algorithms/exchange.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
-#include "pg/cpu/algorithms/exchange_plan.h"
-#include "pg/cpu/algorithms/exchange_shared.h"
-#include "pg/cpu/algorithms/sizes.h"
+#include "pg/cpu/shm/shared.h"
+#include "pg/cpu/shm/verdict.h"
 #include "tensor/copy.h"
 #include "tensor/strided.h"
+
+/* Alignment of blocks: in slots and pockets they begin at a cache line; on a rank's own
+ * line, which has little room, at a multiple of 8, as every number does. */
+#define SLOT_UNIT 64
+#define LINE_UNIT 8
+
+/* Where every rank has a core, even blocks that fit a slot are moved in a few rounds,
+ * so that one side copies out while the other copies in.  A round of fewer bytes than
+ * ROUND_LEAST is not worth a meeting. */
+#define ROUNDS_WANTED 4
+#define ROUND_LEAST ((size_t)16 << 10)
+
+/* Outputs of more bytes are written past the caches: this is more than a rank's
+ * second-level cache and its share of the third-level cache. */
+#define LARGE ((size_t)4 << 20)
+
+/* Least bytes that are offered in place, where each rank has a core: copying fewer
+ * takes less time than the additional meeting at the end.  Where ranks share cores, and
+ * a meeting takes a scheduling round, the limit is a whole slot. */
+#define OFFER_LEAST ((size_t)8 << 10)
+
+/* The first byte of a rank's line. */
+typedef enum offer {
+    NOTHING = 0,
+    BLOCKS_IN_SLOT,
+    BLOCKS_IN_PLACE,
+} offer;
 
 dl_status
 dl_exchange_init(dl_exchange *exchange, dl_board *board)
@@ -35,6 +63,398 @@ dl_exchange_fini(dl_exchange *exchange)
     free(exchange->incoming);
     free(exchange->sources);
     *exchange = (dl_exchange){0};
+}
+
+/* The sizes of the blocks that each rank sends to and expects from each other one, in
+ * bytes.  They precede the blocks in the first slot of each rank, in operations in
+ * which a rank knows only the sizes of its own blocks. */
+
+/* Returns the bytes that the sizes of one rank take. */
+static size_t
+sizes_header(const dl_board *board)
+{
+    return 2 * (size_t)board->options.size * sizeof(uint64_t);
+}
+
+/* Returns the sizes of `rank`: those it sends, by destination, then those it expects,
+ * by source. */
+static uint64_t *
+row_of(const dl_board *board, int rank)
+{
+    return (uint64_t *)(void *)dl_board_slot(board, rank, 0);
+}
+
+static void
+write_sizes(const dl_board *board, const dl_transfer *transfer)
+{
+    int size = board->options.size;
+    uint64_t *row = row_of(board, transfer->rank);
+
+    for (int rank = 0; rank < size; rank++) {
+        row[rank] = transfer->size(transfer, transfer->rank, rank);
+        row[size + rank] = transfer->expected(transfer, rank);
+    }
+}
+
+/* Called after the arrival: returns the bytes that `source` sends to `destination`. */
+static size_t
+size_sent(const dl_board *board, int source, int destination)
+{
+    return row_of(board, source)[destination];
+}
+
+static dl_status
+fail_size(const dl_board *board, int source, int destination)
+{
+    const dl_fingerprint *fingerprint = &board->op->fingerprint;
+    int size = board->options.size;
+    char sent[DL_FINGERPRINT_SIZE_TEXT_SIZE];
+    char expected[DL_FINGERPRINT_SIZE_TEXT_SIZE];
+
+    dl_fingerprint_describe_size(fingerprint, row_of(board, source)[destination], sent);
+    dl_fingerprint_describe_size(fingerprint, row_of(board, destination)[size + source],
+                                 expected);
+    return dl_fail(DL_MISMATCH,
+                   "%s #%" PRIu64 " in group %.100s: rank %d has %s for rank %d, which "
+                   "expects %s",
+                   dl_op_type_name(fingerprint->op),
+                   dl_verdict_operation(board, board->op->sequence),
+                   board->options.group_name, dl_verdict_name(board, source), sent,
+                   dl_verdict_name(board, destination), expected);
+}
+
+/* Called after the arrival.  Returns DL_MISMATCH if a rank sends another size than the
+ * receiver expects; the text names the two ranks and both sizes, and is the same on all
+ * ranks. */
+static dl_status
+compare_sizes(const dl_board *board)
+{
+    int size = board->options.size;
+
+    for (int source = 0; source < size; source++) {
+        const uint64_t *sent = row_of(board, source);
+        for (int destination = 0; destination < size; destination++) {
+            if (sent[destination] != row_of(board, destination)[size + source]) {
+                return fail_size(board, source, destination);
+            }
+        }
+    }
+    return DL_OK;
+}
+
+/* The plan: where the blocks are, and in how many rounds they are moved.  Every rank
+ * computes the same answers from what it knows of the sizes. */
+
+static size_t
+round_up(size_t size, size_t unit)
+{
+    return (size + unit - 1) / unit * unit;
+}
+
+/* Returns the bytes of a block of `size` that are moved in each of `rounds`, rounded up
+ * to the alignment of the place.  A single round moves the whole block. */
+static size_t
+plan_piece(const dl_exchange *self, size_t size, uint64_t rounds)
+{
+    size_t share = rounds > 1 ? (size + rounds - 1) / rounds : size;
+
+    return round_up(share, self->place == DL_ON_LINE ? LINE_UNIT : SLOT_UNIT);
+}
+
+size_t
+dl_stream_part(const dl_stream *stream, uint64_t round)
+{
+    size_t start = round * stream->piece;
+
+    if (start >= stream->size) {
+        return 0;
+    }
+    size_t left = stream->size - start;
+    return left < stream->piece ? left : stream->piece;
+}
+
+static int
+block_count(const dl_exchange *self)
+{
+    return self->transfer->is_shared ? 1 : self->board->options.size;
+}
+
+/* Returns the bytes that `source` has for `destination`, as far as this rank knows them
+ * by now. */
+static size_t
+size_between(const dl_exchange *self, int source, int destination)
+{
+    const dl_transfer *transfer = self->transfer;
+
+    if (transfer->expected != NULL && source != transfer->rank) {
+        return size_sent(self->board, source, destination);
+    }
+    return transfer->size(transfer, source, destination);
+}
+
+/* Returns the bytes that the pieces of all blocks of `source` take in a round. */
+static size_t
+filling(const dl_exchange *self, int source, uint64_t rounds)
+{
+    size_t sum = 0;
+
+    for (int i = 0; i < block_count(self); i++) {
+        sum += plan_piece(self, size_between(self, source, i), rounds);
+    }
+    return sum;
+}
+
+/* Returns the bytes of a slot that a round uses, for blocks of `whole` bytes in all. */
+static size_t
+room_of(const dl_exchange *self, size_t whole)
+{
+    size_t capacity = self->board->chunk - self->header;
+
+    if (self->board->waiter.spin == 0) {
+        return capacity;
+    }
+    size_t room = whole / ROUNDS_WANTED;
+    room = room > ROUND_LEAST ? room : ROUND_LEAST;
+    return room < capacity ? room : capacity;
+}
+
+static uint64_t
+rounds_of(const dl_exchange *self, int source)
+{
+    size_t capacity = self->board->chunk - self->header;
+    size_t whole = filling(self, source, 1);
+    size_t room = room_of(self, whole);
+    uint64_t rounds = (whole + room - 1) / room;
+
+    /* Pieces are rounded up, so a few more rounds may be needed. */
+    while (rounds > 1 && filling(self, source, rounds) > capacity) {
+        rounds++;
+    }
+    return rounds;
+}
+
+/* Returns the rounds of the whole operation through slots. */
+static uint64_t
+plan_rounds(const dl_exchange *self)
+{
+    uint64_t most = self->transfer->expected != NULL ? 1 : 0;
+
+    for (int rank = 0; rank < self->board->options.size; rank++) {
+        uint64_t rounds = rounds_of(self, rank);
+        most = rounds > most ? rounds : most;
+    }
+    return most;
+}
+
+static bool
+fits(dl_exchange *self, dl_place place, size_t room)
+{
+    self->place = place;
+    for (int rank = 0; rank < self->board->options.size; rank++) {
+        if (filling(self, rank, 1) > room) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Sets `place`: on lines if the blocks of each rank fit one, else in pockets if they fit
+ * one, else in slots.  Every rank must choose the same place before the meeting, so the
+ * blocks of all ranks have to fit. */
+static void
+plan_place(dl_exchange *self)
+{
+    if (!fits(self, DL_ON_LINE, DL_BOARD_PAYLOAD)
+        && !fits(self, DL_IN_POCKET, DL_BOARD_POCKET)) {
+        self->place = DL_IN_SLOT;
+    }
+}
+
+/* Returns the rounds that `source` cuts its blocks into: those of the whole operation,
+ * if all ranks know them when slots are first filled, or if nothing is copied; else the
+ * rounds that its own blocks need. */
+static uint64_t
+cut_of(const dl_exchange *self, int source)
+{
+    bool is_known = self->transfer->expected == NULL || self->place == DL_IN_PLACE;
+
+    return is_known ? self->rounds : rounds_of(self, source);
+}
+
+/* Returns the stream of the block that `source` has for `destination`. */
+static dl_stream
+stream_between(const dl_exchange *self, int source, int destination)
+{
+    uint64_t rounds = cut_of(self, source);
+    size_t offset = self->header;
+    int index = self->transfer->is_shared ? 0 : destination;
+
+    for (int i = 0; i < index; i++) {
+        offset += plan_piece(self, size_between(self, source, i), rounds);
+    }
+    size_t size = size_between(self, source, index);
+    return (dl_stream){
+        .rank = source,
+        .index = index,
+        .offset = offset,
+        .piece = plan_piece(self, size, rounds),
+        .size = size,
+    };
+}
+
+/* Sets the streams that this rank fills. */
+static void
+plan_outgoing(dl_exchange *self)
+{
+    const dl_transfer *transfer = self->transfer;
+    int count = block_count(self);
+
+    self->outgoing_count = 0;
+    for (int i = 0; i < count; i++) {
+        dl_stream stream = stream_between(self, transfer->rank, i);
+        bool is_own = !transfer->is_shared && i == transfer->rank;
+        if (stream.size > 0 && !is_own) {
+            stream.tensor = &transfer->inputs[transfer->input_count == 1 ? 0 : i];
+            self->outgoing[self->outgoing_count++] = stream;
+        }
+    }
+}
+
+/* Sets the streams that this rank empties.  Begins with the next rank, so that the ranks do not all read from the same one at a
+ * time. */
+static void
+plan_incoming(dl_exchange *self)
+{
+    const dl_transfer *transfer = self->transfer;
+    int size = self->board->options.size;
+    size_t total =
+        transfer->own_output == NULL ? 0 : dl_tensor_size(transfer->own_output);
+
+    self->incoming_count = 0;
+    for (int i = 1; i < size; i++) {
+        int source = (transfer->rank + i) % size;
+        dl_stream stream = stream_between(self, source, transfer->rank);
+        if (stream.size > 0) {
+            stream.tensor =
+                &transfer->outputs[transfer->output_count == 1 ? 0 : source];
+            self->incoming[self->incoming_count++] = stream;
+            total += stream.size;
+        }
+    }
+    self->is_large = total > LARGE;
+}
+
+/* Returns the bytes of a slot that precede its blocks where sizes come first. */
+static size_t
+plan_header(const dl_exchange *self)
+{
+    return round_up(sizes_header(self->board), SLOT_UNIT);
+}
+
+/* Blocks that are in shared memory already are not copied into slots.  Their rank says
+ * so on its line, which is unused while blocks go through slots, and writes their
+ * places into its slot, where no blocks are.  The other ranks read them there as if it
+ * were the slot: piece by piece while blocks of other ranks go through slots, else at
+ * once.  At the end each such rank waits until all have read. */
+
+static offer
+offer_of(const dl_exchange *self, int rank)
+{
+    return (offer)*dl_board_payload(self->board, rank);
+}
+
+/* Returns the places of the blocks of `rank`, by the blocks' index. */
+static dl_shared_place *
+places_of(const dl_exchange *self, int rank)
+{
+    uint8_t *slot = dl_board_slot(self->board, rank, 0);
+
+    return (dl_shared_place *)(void *)(slot + self->header);
+}
+
+static bool
+is_worth_it(const dl_exchange *self)
+{
+    size_t places = (size_t)self->board->options.size * sizeof(dl_shared_place);
+    size_t least = self->board->waiter.spin > 0 ? OFFER_LEAST : self->board->chunk;
+    size_t sum = 0;
+
+    for (int i = 0; i < self->outgoing_count; i++) {
+        sum += self->outgoing[i].size;
+    }
+    return sum >= least && self->header + places <= self->board->chunk;
+}
+
+/* Returns false when a block is not in shared memory, or is not plain: then all are
+ * copied. */
+static bool
+write_places(const dl_exchange *self)
+{
+    const dl_shared_views *views = self->board->options.views;
+    dl_shared_place *places = places_of(self, self->transfer->rank);
+
+    for (int i = 0; i < self->outgoing_count; i++) {
+        const dl_stream *stream = &self->outgoing[i];
+        if (!dl_tensor_is_plain(stream->tensor)) {
+            return false;
+        }
+        dl_shared_place place =
+            dl_shared_find(views->arena, stream->tensor->data, stream->size);
+        if (place.size == 0) {
+            return false;
+        }
+        places[stream->index] = place;
+    }
+    return true;
+}
+
+/* Called before the arrival, when the outgoing streams are known: offers this rank's
+ * blocks in place, if all of them are in shared memory and it is worth while. */
+static void
+offer_blocks(dl_exchange *self)
+{
+    /* The payload is const for readers; its owner may write to it before the
+     * arrival. */
+    uint8_t *line = (uint8_t *)dl_board_payload(self->board, self->transfer->rank);
+
+    self->is_sharing = self->board->options.views != NULL
+                       && self->transfer->factor == NULL && is_worth_it(self)
+                       && write_places(self);
+    offer given = self->is_sharing ? BLOCKS_IN_PLACE : BLOCKS_IN_SLOT;
+    *line = (uint8_t)(self->outgoing_count == 0 ? NOTHING : given);
+}
+
+/* Called after the arrival: counts the ranks that offer their blocks in place.  Returns
+ * whether all ranks that send anything do. */
+static bool
+count_sharers(dl_exchange *self)
+{
+    bool needs_slots = false;
+
+    for (int rank = 0; rank < self->board->options.size; rank++) {
+        offer offered = offer_of(self, rank);
+        self->sharers += offered == BLOCKS_IN_PLACE;
+        needs_slots |= offered == BLOCKS_IN_SLOT;
+    }
+    return self->sharers > 0 && !needs_slots;
+}
+
+/* Sets `data` of the incoming streams whose ranks offer their blocks in place; maps the
+ * memory when it is first used. */
+static dl_status
+locate_blocks(dl_exchange *self)
+{
+    dl_shared_views *views = self->board->options.views;
+
+    for (int i = 0; i < self->incoming_count; i++) {
+        dl_stream *stream = &self->incoming[i];
+        if (offer_of(self, stream->rank) == BLOCKS_IN_PLACE) {
+            const dl_shared_place *place =
+                &places_of(self, stream->rank)[stream->index];
+            DL_TRY(dl_shared_views_map(views, place, stream->size, &stream->data));
+        }
+    }
+    return DL_OK;
 }
 
 static uint8_t *
@@ -104,7 +524,7 @@ keep_own(const dl_exchange *self, uint64_t round)
     }
     size_t size = dl_tensor_size(transfer->own_input);
     uint64_t rounds = self->rounds > 0 ? self->rounds : 1;
-    dl_stream own = {.piece = dl_plan_piece(self, size, rounds), .size = size};
+    dl_stream own = {.piece = plan_piece(self, size, rounds), .size = size};
     size_t start = round * own.piece;
     size_t part = dl_stream_part(&own, round);
     if (transfer->own_input->is_contiguous) {
@@ -198,15 +618,15 @@ begin(dl_exchange *self, const dl_op_context *op)
     self->is_sharing = false;
     if (transfer->expected != NULL) {
         self->place = DL_IN_SLOT;
-        self->header = dl_plan_header(self);
-        dl_sizes_write(self->board, transfer);
+        self->header = plan_header(self);
+        write_sizes(self->board, transfer);
     } else {
-        dl_plan_place(self);
-        self->rounds = self->place == DL_IN_SLOT ? dl_plan_rounds(self) : 1;
+        plan_place(self);
+        self->rounds = self->place == DL_IN_SLOT ? plan_rounds(self) : 1;
     }
-    dl_plan_outgoing(self);
+    plan_outgoing(self);
     if (self->place == DL_IN_SLOT) {
-        dl_exchange_offer(self);
+        offer_blocks(self);
     }
     fill(self, 0);
 }
@@ -234,16 +654,16 @@ expect(dl_exchange *self)
     bool is_uneven = self->transfer->expected != NULL;
 
     if (is_uneven) {
-        DL_TRY(dl_sizes_compare(self->board));
+        DL_TRY(compare_sizes(self->board));
     }
-    if (self->place == DL_IN_SLOT && dl_exchange_is_in_place(self)) {
+    if (self->place == DL_IN_SLOT && count_sharers(self)) {
         self->place = DL_IN_PLACE;
         self->rounds = 1;
     } else if (is_uneven) {
-        self->rounds = dl_plan_rounds(self);
+        self->rounds = plan_rounds(self);
     }
-    dl_plan_incoming(self);
-    return self->sharers > 0 ? dl_exchange_locate(self) : DL_OK;
+    plan_incoming(self);
+    return self->sharers > 0 ? locate_blocks(self) : DL_OK;
 }
 
 /* A rank whose blocks stayed in shared memory waits until all ranks have read them. */

@@ -9,9 +9,9 @@
  *
  * On lines and in pockets, where one rank only sends or only receives, the others do
  * not wait for each other.  Blocks that would go through slots, but are in shared
- * memory already, are not copied (exchange_shared.h).  Where ranks know only the sizes
- * of their own blocks, the sizes come first in the slots, and each rank compares what
- * one sends with what the other expects (sizes.h). */
+ * memory already, are not copied.  Where ranks know only the sizes of their own blocks,
+ * the sizes come first in the slots, and each rank compares what one sends with what
+ * the other expects. */
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
 #define DISTLITE_PG_CPU_ALGORITHMS_EXCHANGE_H
 

@@ -4,6 +4,22 @@
 #include <stdlib.h>
 
 #include "pg/cpu/algorithms/algorithms.h"
+#include "pg/cpu/shm/verdict.h"
+
+/* Interval between the looks of a waiting rank at other hosts: without probes they cost
+ * less than one system call per millisecond. */
+#define LOOK_EVERY (40 * DL_MILLISECOND)
+
+/* When more ranks are on other hosts than probes may be open, they are probed in turns
+ * of this length, in which a distant host can answer. */
+#define PROBE_TURN DL_SECOND
+
+/* Limit of the time for telling other hosts. */
+#define TELLING_PATIENCE (500 * DL_MILLISECOND)
+
+/* The same for a rank that has not failed yet, and that cannot do anything else
+ * meanwhile. */
+#define ANNOUNCING_PATIENCE (20 * DL_MILLISECOND)
 
 dl_status
 dl_hosts_init(dl_hosts *hosts)
@@ -78,6 +94,16 @@ dl_hosts_meet(dl_hosts *hosts, const dl_op_context *meeting)
     return hosts->board == NULL ? DL_OK : dl_barrier_line(hosts->board, meeting);
 }
 
+dl_status
+dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *meeting,
+                          const dl_tensor *tensor, int root)
+{
+    dl_broadcast_args call = {.tensor = *tensor, .root = root};
+
+    return hosts->board == NULL ? DL_OK
+                                : dl_broadcast_board(hosts->exchange, meeting, &call);
+}
+
 /* Where data goes only one way, the greetings carry the fingerprints the other way. */
 dl_status
 dl_hosts_greet(dl_hosts *hosts)
@@ -110,4 +136,362 @@ dl_hosts_barrier(dl_hosts *hosts, const dl_op_context *op)
     DL_TRY(dl_hosts_greet(hosts));
     DL_TRY(dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic)));
     return dl_hosts_meet(hosts, dl_hosts_last(hosts));
+}
+
+static bool
+is_time_to_look(dl_hosts *hosts)
+{
+    int64_t now = dl_now();
+
+    if (now < hosts->look_after) {
+        return false;
+    }
+    hosts->look_after = now + LOOK_EVERY;
+    return true;
+}
+
+void
+dl_hosts_wake(dl_hosts *hosts)
+{
+    atomic_store(&hosts->is_woken, true);
+}
+
+static uint64_t
+operation_of(const dl_hosts *hosts)
+{
+    return (hosts->meeting.sequence + DL_HOSTS_MEETINGS - 1) / DL_HOSTS_MEETINGS;
+}
+
+static dl_status
+hear_news(dl_hosts *hosts)
+{
+    dl_status status = dl_news_check(hosts->news, operation_of(hosts));
+
+    hosts->is_told |= status != DL_OK;
+    return status;
+}
+
+static dl_status
+check_told(const dl_hosts *hosts, int rank)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    if (hosts->processes == NULL || !dl_process_has_ended(hosts->processes[rank])) {
+        return DL_OK;
+    }
+    dl_peer_describe(&hosts->news->options.peers[rank], rank, peer);
+    return dl_fail(DL_PEER_LOST, "%s exited or was killed", peer);
+}
+
+/* Returns whether it is the turn of the rank that is the `at`th of `count` ranks on
+ * other hosts.  Each rank of this host begins elsewhere, so that together they soon
+ * look at all, and do not all look at the same. */
+static bool
+is_turn_of(const dl_hosts *hosts, int at, int count)
+{
+    const dl_layout *layout = hosts->layout;
+    int64_t turn = dl_now() / PROBE_TURN + layout->place_of[layout->rank];
+    int64_t first = turn * DL_PROBES_OPEN % count;
+
+    return count <= DL_PROBES_OPEN || (at - first + count) % count < DL_PROBES_OPEN;
+}
+
+static dl_status
+check_all_told(const dl_hosts *hosts)
+{
+    const dl_layout *layout = hosts->layout;
+
+    for (int rank = 0; rank < layout->size; rank++) {
+        if (layout->host_of[rank] != layout->host) {
+            DL_TRY(check_told(hosts, rank));
+        }
+    }
+    return DL_OK;
+}
+
+static dl_status
+probe_hosts(const dl_hosts *hosts)
+{
+    const dl_layout *layout = hosts->layout;
+    int count = layout->size - dl_layout_count(layout, layout->host);
+    int at = 0;
+
+    for (int rank = 0; rank < layout->size; rank++) {
+        bool is_elsewhere = layout->host_of[rank] != layout->host;
+        if (is_elsewhere && is_turn_of(hosts, at++, count)) {
+            int origin = hosts->origin_ranks == NULL ? rank : hosts->origin_ranks[rank];
+            DL_TRY(dl_probes_look(hosts->probes, origin, rank));
+        }
+    }
+    return DL_OK;
+}
+
+/* A leader that waits for its links does not look at the board otherwise, and a rank of
+ * its host may have given up. */
+dl_status
+dl_hosts_check(void *context)
+{
+    dl_hosts *hosts = context;
+
+    if (hosts->board != NULL) {
+        DL_TRY(dl_verdict_broken(hosts->board));
+    }
+    bool is_woken = atomic_exchange(&hosts->is_woken, false);
+    return is_woken || is_time_to_look(hosts) ? hear_news(hosts) : DL_OK;
+}
+
+/* Returns whether this host's leader is still in the operation's first meeting.  Until
+ * it has left that, no rank of another host can have finished its part of the
+ * operation, so one that has ended never will.  Afterwards it may have finished before
+ * it ended; the leader's links tell whether it has. */
+static bool
+is_early(const dl_hosts *hosts)
+{
+    uint64_t meeting = hosts->meeting.sequence;
+    bool is_first = meeting % DL_HOSTS_MEETINGS != 0;
+    uint64_t first = is_first ? meeting : meeting - 1;
+
+    return dl_layout_leads(hosts->layout)
+               ? is_first
+               : dl_verdict_last_seen(hosts->board, 0) < first;
+}
+
+/* Only waits that have lasted a while use probes: from the second look in a meeting
+ * on. */
+static dl_status
+look_for_lost(dl_hosts *hosts)
+{
+    uint64_t meeting = hosts->meeting.sequence;
+    bool has_waited = hosts->looked_in == meeting;
+
+    hosts->looked_in = meeting;
+    DL_TRY(check_all_told(hosts));
+    return has_waited ? probe_hosts(hosts) : DL_OK;
+}
+
+/* The look comes before is_early() is asked again, because the leader may have left the
+ * first meeting meanwhile. */
+static dl_status
+find_lost(dl_hosts *hosts, bool is_time)
+{
+    if (!is_early(hosts)
+        || (is_time ? look_for_lost(hosts) : check_all_told(hosts)) == DL_OK) {
+        return DL_OK;
+    }
+    dl_error lost = *dl_last_error();
+    /* The rank may have told its reason before it ended. */
+    DL_TRY(hear_news(hosts));
+    return is_early(hosts) ? dl_fail_again(&lost) : DL_OK;
+}
+
+dl_status
+dl_hosts_check_others(void *context)
+{
+    dl_hosts *hosts = context;
+    bool is_woken = atomic_exchange(&hosts->is_woken, false);
+    bool is_time = is_time_to_look(hosts);
+
+    if (!is_woken && !is_time) {
+        return DL_OK;
+    }
+    DL_TRY(hear_news(hosts));
+    return find_lost(hosts, is_time);
+}
+
+void
+dl_hosts_announce_others_timeout(void *context, const dl_error *error)
+{
+    dl_hosts *hosts = context;
+    uint64_t operation = operation_of(hosts);
+
+    if (hosts->announced != operation) {
+        hosts->announced = operation;
+        dl_news_announce_timeout(hosts->news, error, operation,
+                                 dl_deadline_after(ANNOUNCING_PATIENCE));
+    }
+}
+
+void
+dl_hosts_announce_own_timeout(void *context, const dl_error *error)
+{
+    dl_hosts *hosts = context;
+
+    if (hosts->board != NULL && dl_layout_leads(hosts->layout)) {
+        dl_verdict_set_outlook(hosts->board, operation_of(hosts), error->text);
+    }
+}
+
+dl_status
+dl_hosts_late(void *context)
+{
+    dl_hosts *hosts = context;
+    uint64_t operation = operation_of(hosts);
+    int leader = 0;
+    dl_status status = dl_news_late(hosts->news, operation, &leader);
+
+    return dl_traffic_heard(hosts->traffic, leader) < operation ? status : DL_OK;
+}
+
+/* Returns whether the operation moves data one way, from or to a root: the root's host
+ * may then continue without its other ranks. */
+static bool
+has_root(const dl_hosts *hosts)
+{
+    uint8_t op = hosts->meeting.fingerprint.op;
+
+    return op == DL_BROADCAST || op == DL_GATHER || op == DL_GATHER_V
+           || op == DL_SCATTER || op == DL_SCATTER_V;
+}
+
+/* Returns whether the leader of `host` exchanges with other hosts only after all ranks
+ * of its own have come.  That holds everywhere but on the root's host. */
+static bool
+comes_in_full(const dl_hosts *hosts, int host)
+{
+    return !has_root(hosts)
+           || hosts->layout->host_of[hosts->meeting.fingerprint.root] != host;
+}
+
+/* Adds the ranks of the hosts that have not been heard from in this operation; their
+ * leaders only if `has_leaders` is false, because the traffic's waits name these
+ * themselves. */
+static void
+add_hosts(const dl_hosts *hosts, bool has_leaders, dl_awaited *awaited)
+{
+    const dl_layout *layout = hosts->layout;
+    uint64_t operation = operation_of(hosts);
+
+    for (int host = 0; host < layout->host_count; host++) {
+        int leader = dl_layout_leader(layout, host);
+        if (host == layout->host
+            || dl_traffic_heard(hosts->traffic, leader) >= operation) {
+            continue;
+        }
+        if (!has_leaders) {
+            dl_awaited_add(awaited, leader);
+        }
+        for (int place = 1;
+             comes_in_full(hosts, host) && place < dl_layout_count(layout, host);
+             place++) {
+            dl_awaited_add_unless_begun(awaited, dl_layout_ranks(layout, host)[place]);
+        }
+    }
+}
+
+/* Without a root, no rank is done before all ranks have come, wherever they are.  A
+ * rank may be in the last meeting of its host before its leader is in the first, so
+ * ranks count unless they have begun the operation.  With a root, some ranks are done
+ * without the others. */
+void
+dl_hosts_add_unseen(void *context, dl_awaited *awaited)
+{
+    const dl_hosts *hosts = context;
+    const dl_layout *layout = hosts->layout;
+
+    if (has_root(hosts)) {
+        return;
+    }
+    if (dl_layout_leads(layout)) {
+        add_hosts(hosts, false, awaited);
+        return;
+    }
+    dl_awaited_add(awaited, dl_layout_leader(layout, layout->host));
+    for (int rank = 0; rank < layout->size; rank++) {
+        if (layout->host_of[rank] != layout->host) {
+            dl_awaited_add_unless_begun(awaited, rank);
+        }
+    }
+}
+
+void
+dl_hosts_add_remote(void *context, dl_awaited *awaited)
+{
+    const dl_hosts *hosts = context;
+
+    if (dl_layout_leads(hosts->layout)) {
+        add_hosts(hosts, true, awaited);
+    }
+}
+
+/* A rank that has heard of the failure from another one leaves it to that one to
+ * tell. */
+void
+dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
+              dl_deadline deadline)
+{
+    dl_hosts *hosts = context;
+    bool is_told = hosts->is_told || dl_traffic_is_told(hosts->traffic)
+                   || (hosts->board != NULL && dl_verdict_is_told(hosts->board));
+
+    if (message->status != DL_CLOSED && !is_told) {
+        dl_news_tell(hosts->news, message, sequence, deadline);
+    }
+    hosts->is_told = true;
+}
+
+/* Returns whether this rank is to tell the end.  The rank that has claimed it may be
+ * stopped, or have ended, before it has told: a rank that finds the end untold at its
+ * second look tells it as well. */
+static bool
+claim(dl_hosts *hosts, int place)
+{
+    _Atomic uint32_t *teller = &hosts->board->members[place].end_teller;
+    uint32_t nobody = 0;
+    bool is_mine = atomic_compare_exchange_strong(
+        teller, &nobody, (uint32_t)hosts->board->options.rank + 1);
+    bool is_known = hosts->is_end_known[place];
+
+    hosts->is_end_known[place] = true;
+    return is_mine || is_known;
+}
+
+static bool
+is_untold(const dl_hosts *hosts, int place)
+{
+    const dl_board_member *member = &hosts->board->members[place];
+
+    return place != hosts->board->options.rank
+           && dl_board_has_ended(hosts->board, place)
+           && atomic_load(&member->farewell) == DL_STAYING
+           && atomic_load(&member->end_teller) != DL_END_TOLD;
+}
+
+static void
+tell_ended(dl_hosts *hosts, int place, dl_deadline deadline)
+{
+    dl_error message;
+    uint64_t seen = dl_verdict_describe_ended(hosts->board, place, &message);
+
+    dl_news_tell_ended(hosts->news, dl_verdict_name(hosts->board, place), &message,
+                       seen + 1, deadline);
+    atomic_store(&hosts->board->members[place].end_teller, DL_END_TOLD);
+}
+
+/* The failure detector waits for this: all ranks that have ended share the time, so that
+ * it is no longer if a host does not answer. */
+bool
+dl_hosts_tell_ended(void *context)
+{
+    dl_hosts *hosts = context;
+    int size = hosts->board == NULL ? 0 : hosts->board->options.size;
+    dl_deadline deadline = dl_deadline_after(TELLING_PATIENCE);
+    bool is_pending = false;
+    int untold = 0;
+
+    for (int place = 0; place < size; place++) {
+        untold += is_untold(hosts, place);
+    }
+    for (int place = 0; place < size; place++) {
+        if (!is_untold(hosts, place)) {
+            continue;
+        }
+        int64_t share = dl_deadline_left(deadline) / (untold > 1 ? untold : 1);
+        untold--;
+        if (claim(hosts, place)) {
+            tell_ended(hosts, place, dl_deadline_earlier(deadline, share));
+        } else {
+            is_pending = true;
+        }
+    }
+    return is_pending;
 }

@@ -141,6 +141,11 @@ const dl_op_context *dl_hosts_meeting_of(dl_hosts *hosts, const dl_op_context *o
  * on its host. */
 dl_status dl_hosts_meet(dl_hosts *hosts, const dl_op_context *meeting);
 
+/* As dl_hosts_meet(), and distributes the tensor of the rank at place `root` within the
+ * host. */
+dl_status dl_hosts_broadcast_within(dl_hosts *hosts, const dl_op_context *meeting,
+                                    const dl_tensor *tensor, int root);
+
 /* On a leader, queues an empty message to and from each other leader; does nothing on
  * other ranks. */
 dl_status dl_hosts_greet(dl_hosts *hosts);

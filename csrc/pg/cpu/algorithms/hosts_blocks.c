@@ -115,16 +115,6 @@ broadcast_between(dl_hosts *hosts, const dl_tensor *tensor, int home)
     return DL_OK;
 }
 
-static dl_status
-broadcast_within(dl_hosts *hosts, const dl_op_context *meeting, const dl_tensor *tensor,
-                 int root)
-{
-    dl_broadcast_args call = {.tensor = *tensor, .root = root};
-
-    return hosts->board == NULL ? DL_OK
-                                : dl_broadcast_board(hosts->exchange, meeting, &call);
-}
-
 /* On the root's host the first meeting distributes the data to all ranks, the leader
  * among them; on other hosts the last meeting does.  The other meeting of each host
  * only compares the calls. */
@@ -137,15 +127,15 @@ dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op,
     bool is_home = layout->host == home;
     const dl_op_context *first = dl_hosts_first(hosts, op);
 
-    DL_TRY(is_home ? broadcast_within(hosts, first, &args->tensor,
-                                      layout->place_of[args->root])
+    DL_TRY(is_home ? dl_hosts_broadcast_within(hosts, first, &args->tensor,
+                                               layout->place_of[args->root])
                    : dl_hosts_meet(hosts, first));
     const dl_op_context *last = dl_hosts_last(hosts);
     if (dl_layout_leads(layout)) {
         DL_TRY(broadcast_between(hosts, &args->tensor, home));
     }
     return is_home ? dl_hosts_meet(hosts, last)
-                   : broadcast_within(hosts, last, &args->tensor, 0);
+                   : dl_hosts_broadcast_within(hosts, last, &args->tensor, 0);
 }
 
 /* An all_gather; `row` has the blocks of the other hosts, contiguous, host after
@@ -305,7 +295,234 @@ dl_hosts_all_gather(dl_hosts *hosts, const dl_op_context *op,
         .is_contiguous = true,
         .is_writable = true,
     };
-    DL_TRY(broadcast_within(hosts, last, &row, 0));
+    DL_TRY(dl_hosts_broadcast_within(hosts, last, &row, 0));
     unpack(&all);
     return DL_OK;
+}
+
+/* Blocks that go directly between ranks of different hosts in one operation.  Through
+ * the leaders they would have to be packed, passed on and unpacked on both hosts, and
+ * each would still cross the network once.  The price is a connection between each two
+ * ranks that have a block for each other. */
+typedef struct direct {
+    dl_hosts *hosts;
+    const dl_tensor *outgoing; /* by rank */
+    const dl_tensor *incoming; /* by rank; NULL: none */
+    int source;                /* the only rank that sends; -1: all do */
+    int target;                /* the only one that receives; -1: all do */
+    uint8_t *flat;             /* room for contiguous copies of strided tensors */
+} direct;
+
+static bool
+is_remote(const direct *self, int rank)
+{
+    const dl_layout *layout = self->hosts->layout;
+
+    return layout->host_of[rank] != layout->host;
+}
+
+/* Returns whether the operation has a block from `source` for `target`. */
+static bool
+is_sent(const direct *self, int source, int target)
+{
+    return (self->source < 0 || self->source == source)
+           && (self->target < 0 || self->target == target);
+}
+
+static const dl_tensor *
+outgoing_to(const direct *self, int rank)
+{
+    bool is_any =
+        is_remote(self, rank) && is_sent(self, self->hosts->layout->rank, rank);
+
+    return is_any ? &self->outgoing[self->target < 0 ? rank : 0] : NULL;
+}
+
+static const dl_tensor *
+incoming_from(const direct *self, int rank)
+{
+    bool is_any =
+        is_remote(self, rank) && is_sent(self, rank, self->hosts->layout->rank);
+
+    return is_any ? &self->incoming[self->source < 0 ? rank : 0] : NULL;
+}
+
+/* Returns the bytes that a contiguous copy of the tensor takes; 0 if it needs none. */
+static size_t
+flat_size(const dl_tensor *tensor)
+{
+    return tensor == NULL || tensor->is_contiguous ? 0 : dl_tensor_size(tensor);
+}
+
+/* Returns the tensor's data if it is contiguous, else the place of its copy, which is
+ * taken from `*flat`. */
+static uint8_t *
+row_of(const dl_tensor *tensor, uint8_t **flat)
+{
+    uint8_t *row = tensor->is_contiguous ? tensor->data : *flat;
+
+    *flat += flat_size(tensor);
+    return row;
+}
+
+static dl_status
+queue_all(direct *self)
+{
+    dl_traffic *traffic = self->hosts->traffic;
+    uint8_t *flat = self->flat;
+
+    for (int rank = 0; rank < self->hosts->layout->size; rank++) {
+        const dl_tensor *out = outgoing_to(self, rank);
+        if (out != NULL) {
+            uint8_t *row = row_of(out, &flat);
+            if (row != out->data) {
+                dl_strided_gather_part(row, out, 0, dl_tensor_size(out));
+            }
+            DL_TRY(dl_traffic_send(traffic, rank, row, dl_tensor_size(out)));
+        }
+        const dl_tensor *in = incoming_from(self, rank);
+        if (in != NULL) {
+            uint8_t *row = row_of(in, &flat);
+            DL_TRY(dl_traffic_receive(traffic, rank, row, dl_tensor_size(in)));
+        }
+    }
+    return DL_OK;
+}
+
+/* Visits the tensors in the order of queue_all(), so that row_of() finds the same
+ * copies. */
+static void
+unpack_direct(const direct *self)
+{
+    uint8_t *flat = self->flat;
+
+    for (int rank = 0; rank < self->hosts->layout->size; rank++) {
+        const dl_tensor *out = outgoing_to(self, rank);
+        const dl_tensor *in = incoming_from(self, rank);
+        if (out != NULL) {
+            (void)row_of(out, &flat);
+        }
+        if (in != NULL) {
+            const uint8_t *row = row_of(in, &flat);
+            if (row != in->data) {
+                dl_strided_scatter_part(in, row, 0, dl_tensor_size(in));
+            }
+        }
+    }
+}
+
+/* Called after the host's first meeting; holds the last one. */
+static dl_status
+run_direct(direct *self)
+{
+    dl_hosts *hosts = self->hosts;
+    const dl_op_context *last = dl_hosts_last(hosts);
+    size_t size = 0;
+
+    for (int rank = 0; rank < hosts->layout->size; rank++) {
+        size += flat_size(outgoing_to(self, rank));
+        size += flat_size(incoming_from(self, rank));
+    }
+    DL_TRY(dl_hosts_room(&hosts->flat, size, &self->flat));
+    DL_TRY(dl_hosts_greet(hosts));
+    DL_TRY(queue_all(self));
+    DL_TRY(dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic)));
+    unpack_direct(self);
+    return dl_hosts_meet(hosts, last);
+}
+
+/* Returns the tensors of this host's ranks, by place, in the scratch list `side`; NULL
+ * for NULL. */
+static const dl_tensor *
+locals_of(dl_hosts *hosts, const dl_tensor *tensors, int side)
+{
+    const dl_layout *layout = hosts->layout;
+
+    for (int i = 0; tensors != NULL && i < dl_hosts_local_count(hosts); i++) {
+        hosts->locals[side][i] = tensors[dl_layout_ranks(layout, layout->host)[i]];
+    }
+    return tensors == NULL ? NULL : hosts->locals[side];
+}
+
+/* Copies the block that a rank alone on its host has for itself. */
+static void
+keep(const dl_tensor *input, const dl_tensor *output)
+{
+    if (input->data != output->data) {
+        dl_strided_copy_part(output, input, 0, dl_tensor_size(input));
+    }
+}
+
+dl_status
+dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op, const dl_gather_args *args)
+{
+    const dl_layout *layout = hosts->layout;
+    bool is_home = layout->host_of[args->root] == layout->host;
+    direct between = {.hosts = hosts,
+                      .outgoing = &args->input,
+                      .incoming = args->outputs,
+                      .source = -1,
+                      .target = args->root};
+    const dl_op_context *first = dl_hosts_first(hosts, op);
+
+    if (is_home && hosts->board != NULL) {
+        dl_gather_args within = *args;
+        within.root = layout->place_of[args->root];
+        within.outputs = locals_of(hosts, args->outputs, 0);
+        DL_TRY(dl_gather_board(hosts->exchange, first, &within));
+    } else {
+        DL_TRY(dl_hosts_meet(hosts, first));
+    }
+    if (is_home && hosts->board == NULL) {
+        keep(&args->input, &args->outputs[layout->rank]);
+    }
+    return run_direct(&between);
+}
+
+dl_status
+dl_hosts_scatter(dl_hosts *hosts, const dl_op_context *op, const dl_scatter_args *args)
+{
+    const dl_layout *layout = hosts->layout;
+    bool is_home = layout->host_of[args->root] == layout->host;
+    direct between = {.hosts = hosts,
+                      .outgoing = args->inputs,
+                      .incoming = &args->output,
+                      .source = args->root,
+                      .target = -1};
+    const dl_op_context *first = dl_hosts_first(hosts, op);
+
+    if (is_home && hosts->board != NULL) {
+        dl_scatter_args within = *args;
+        within.root = layout->place_of[args->root];
+        within.inputs = locals_of(hosts, args->inputs, 0);
+        DL_TRY(dl_scatter_board(hosts->exchange, first, &within));
+    } else {
+        DL_TRY(dl_hosts_meet(hosts, first));
+    }
+    if (is_home && hosts->board == NULL) {
+        keep(&args->inputs[layout->rank], &args->output);
+    }
+    return run_direct(&between);
+}
+
+dl_status
+dl_hosts_all_to_all(dl_hosts *hosts, const dl_op_context *op,
+                    const dl_all_to_all_args *args)
+{
+    int rank = hosts->layout->rank;
+    direct between = {.hosts = hosts,
+                      .outgoing = args->inputs,
+                      .incoming = args->outputs,
+                      .source = -1,
+                      .target = -1};
+    const dl_op_context *first = dl_hosts_first(hosts, op);
+
+    if (hosts->board != NULL) {
+        dl_all_to_all_args within = {.inputs = locals_of(hosts, args->inputs, 0),
+                                     .outputs = locals_of(hosts, args->outputs, 1)};
+        DL_TRY(dl_all_to_all_board(hosts->exchange, first, &within));
+    } else {
+        keep(&args->inputs[rank], &args->outputs[rank]);
+    }
+    return run_direct(&between);
 }

@@ -2,9 +2,296 @@
 #include <stdlib.h>
 
 #include "pg/cpu/algorithms/algorithms.h"
-#include "pg/cpu/algorithms/hosts_fold.h"
+#include "pg/cpu/algorithms/fold.h"
+#include "pg/cpu/algorithms/hosts.h"
 #include "tensor/copy.h"
 #include "tensor/strided.h"
+
+/* Bytes that a leader sends, to all others together, up to which fold_small()
+ * is faster: one way across the network with the whole array instead of two with a
+ * share each.  It is what a link carries in half a round trip. */
+#define SMALL_LIMIT ((size_t)128 << 10)
+
+/* Limit of a message in a round: it stays in a core's own cache, along with the data
+ * that it is folded into, until it is folded and sent on. */
+#define ROUND_MESSAGE ((size_t)128 << 10)
+
+/* Rounds under way at a time, so that a link has data to carry while an answer is on
+ * its way, and while the rank at its other end does not run for a while.  Each of them
+ * may have a scatter and a gather in the queues. */
+#define ROUNDS_AHEAD (DL_ROUTE_QUEUE / 2)
+
+#define UNIT 64
+
+/* Reductions between hosts: the leader of each host has its host's partial result, and
+ * all leaders or one of them get the result of all hosts.  It is always folded in the
+ * order of the hosts. */
+
+/* One reduction on one leader. */
+typedef struct leader_fold {
+    dl_hosts *hosts;
+    dl_fold fold;
+    int divisor; /* divides the folded result; 1: no division */
+    int root;    /* host that gets the result; -1: all */
+    uint8_t *data;
+    size_t size;
+} leader_fold;
+
+static size_t
+round_up(size_t size, size_t unit)
+{
+    return (size + unit - 1) / unit * unit;
+}
+
+static size_t
+least(size_t left, size_t right)
+{
+    return left < right ? left : right;
+}
+
+/* Prepares a reduction of the tensor in `args`, which is contiguous: it has the partial
+ * result, and gets the result. */
+static leader_fold
+leader_fold_of(dl_hosts *hosts, const dl_all_reduce_args *args, int root)
+{
+    const dl_layout *layout = hosts->layout;
+    leader_fold made = {
+        .hosts = hosts,
+        .fold = dl_fold_of(args, layout->host_count),
+        .divisor = 1,
+        .root = root,
+        .data = args->tensor.data,
+        .size = dl_tensor_size(&args->tensor),
+    };
+
+    /* The fold would divide by the number of hosts. */
+    if (args->op == DL_AVG && layout->host_count < layout->size) {
+        made.fold.op = DL_SUM;
+        made.divisor = layout->size;
+    }
+    return made;
+}
+
+/* Folds the parts of all hosts into `own`, which has this host's part; those of the
+ * others are `stride` bytes apart at `slots`.  As only the first two sources of a fold
+ * may be its target, the others fold into this host's slot, which is unused, and copy
+ * from there. */
+static void
+fold_slots(const leader_fold *self, uint8_t *slots, size_t stride, dl_bytes own)
+{
+    int host = self->hosts->layout->host;
+    uint8_t *place = (uint8_t *)(uintptr_t)own.data;
+    bool is_late = host > 1;
+    dl_fold_sources sources = {
+        .first = slots, .stride = stride, .own_rank = host, .own = own.data};
+
+    if (own.size == 0) {
+        return;
+    }
+    dl_fold_run(&self->fold, &sources, own.size,
+                is_late ? slots + (size_t)host * stride : place,
+                is_late ? place : NULL);
+    if (self->divisor > 1) {
+        dl_reduce_divide(place, self->fold.dtype, own.size / self->fold.item_size,
+                         self->divisor);
+    }
+}
+
+/* A host that does not get the result folds its share all the same. */
+static bool
+wants_result(const leader_fold *self, int host)
+{
+    return self->root < 0 || self->root == host;
+}
+
+static size_t
+size_for(const leader_fold *self, int host)
+{
+    return wants_result(self, host) ? self->size : 0;
+}
+
+/* Each leader sends its whole partial result to each other one, or to the root's only,
+ * which folds them all: the data takes one way across the network. */
+static dl_status
+fold_small(const leader_fold *self)
+{
+    dl_hosts *hosts = self->hosts;
+    const dl_layout *layout = hosts->layout;
+    size_t stride = round_up(self->size, UNIT);
+    uint8_t *slots;
+
+    DL_TRY(
+        dl_hosts_room(&hosts->incoming, stride * (size_t)layout->host_count, &slots));
+    for (int host = 0; host < layout->host_count; host++) {
+        int leader = dl_layout_leader(layout, host);
+        if (host == layout->host) {
+            continue;
+        }
+        DL_TRY(
+            dl_traffic_send(hosts->traffic, leader, self->data, size_for(self, host)));
+        DL_TRY(dl_traffic_receive(hosts->traffic, leader, slots + (size_t)host * stride,
+                                  size_for(self, layout->host)));
+    }
+    DL_TRY(dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic)));
+    if (wants_result(self, layout->host)) {
+        fold_slots(self, slots, stride, (dl_bytes){self->data, self->size});
+    }
+    return DL_OK;
+}
+
+/* Each round takes the next stretch of the array and divides it into one share per
+ * host:
+ *
+ *     scatter   each leader sends each other host its share
+ *     fold      and folds its own
+ *     gather    each leader sends its result to the others, or to the root
+ *
+ * The order on every link is: scatter 0, 1, ... 11, gather 0, scatter 12, gather 1,
+ * ...: the data for the next rounds is under way while one is folded. */
+typedef struct rounds {
+    const leader_fold *base;
+    uint8_t *slots; /* of the rounds under way */
+    size_t stretch;
+    size_t share; /* largest share of a stretch, in bytes */
+    uint64_t count;
+} rounds;
+
+/* Returns the share of `host` in a round. */
+static dl_bytes
+share_of(const rounds *all, uint64_t round, int host)
+{
+    const leader_fold *base = all->base;
+    size_t start = round * all->stretch;
+    size_t size = least(base->size - start, all->stretch);
+    size_t first = least((size_t)host * all->share, size);
+
+    return (dl_bytes){base->data + start + first, least(all->share, size - first)};
+}
+
+static uint8_t *
+slots_of(const rounds *all, uint64_t round)
+{
+    size_t hosts = (size_t)all->base->hosts->layout->host_count;
+
+    return all->slots + round % ROUNDS_AHEAD * hosts * all->share;
+}
+
+static dl_status
+scatter(const rounds *all, uint64_t round, uint32_t *stage)
+{
+    dl_hosts *hosts = all->base->hosts;
+    const dl_layout *layout = hosts->layout;
+    dl_bytes own = share_of(all, round, layout->host);
+
+    for (int host = 0; host < layout->host_count; host++) {
+        dl_bytes theirs = share_of(all, round, host);
+        uint8_t *slot = slots_of(all, round) + (size_t)host * all->share;
+        if (host != layout->host) {
+            int leader = dl_layout_leader(layout, host);
+            DL_TRY(dl_traffic_send(hosts->traffic, leader, theirs.data, theirs.size));
+            DL_TRY(dl_traffic_receive(hosts->traffic, leader, slot, own.size));
+        }
+    }
+    *stage = dl_traffic_next(hosts->traffic);
+    return DL_OK;
+}
+
+static dl_status
+gather(const rounds *all, uint64_t round, uint32_t *stage)
+{
+    const leader_fold *base = all->base;
+    dl_hosts *hosts = base->hosts;
+    const dl_layout *layout = hosts->layout;
+    dl_bytes own = share_of(all, round, layout->host);
+
+    for (int host = 0; host < layout->host_count; host++) {
+        dl_bytes theirs = share_of(all, round, host);
+        int leader = dl_layout_leader(layout, host);
+        if (host != layout->host && wants_result(base, host)) {
+            DL_TRY(dl_traffic_send(hosts->traffic, leader, own.data, own.size));
+        }
+        if (host != layout->host && wants_result(base, layout->host)) {
+            DL_TRY(dl_traffic_receive(hosts->traffic, leader,
+                                      (uint8_t *)(uintptr_t)theirs.data, theirs.size));
+        }
+    }
+    *stage = dl_traffic_next(hosts->traffic);
+    return DL_OK;
+}
+
+static dl_status
+run_rounds(const rounds *all)
+{
+    dl_hosts *hosts = all->base->hosts;
+    uint32_t scattered[ROUNDS_AHEAD] = {0};
+    uint32_t last = 0;
+    uint64_t next = 0;
+
+    for (uint64_t round = 0; round < all->count; round++) {
+        for (; next < all->count && next < round + ROUNDS_AHEAD; next++) {
+            DL_TRY(scatter(all, next, &scattered[next % ROUNDS_AHEAD]));
+        }
+        DL_TRY(dl_traffic_wait(hosts->traffic, scattered[round % ROUNDS_AHEAD]));
+        fold_slots(all->base, slots_of(all, round), all->share,
+                   share_of(all, round, hosts->layout->host));
+        DL_TRY(gather(all, round, &last));
+    }
+    return dl_traffic_wait(hosts->traffic, last);
+}
+
+/* Works in rounds: each leader folds its share and passes it on, while the next rounds
+ * are under way. */
+static dl_status
+fold_large(const leader_fold *self)
+{
+    size_t hosts = (size_t)self->hosts->layout->host_count;
+    size_t share = round_up((self->size + hosts - 1) / hosts, UNIT);
+    rounds all = {.base = self, .share = least(share, ROUND_MESSAGE)};
+
+    all.stretch = all.share * hosts;
+    all.count = (self->size + all.stretch - 1) / all.stretch;
+    DL_TRY(dl_hosts_room(&self->hosts->incoming, ROUNDS_AHEAD * hosts * all.share,
+                         &all.slots));
+    return run_rounds(&all);
+}
+
+/* Runs one of these, chosen by the size. */
+static dl_status
+run_leader_fold(const leader_fold *self)
+{
+    size_t others = (size_t)self->hosts->layout->host_count - 1;
+
+    return self->size * others <= SMALL_LIMIT ? fold_small(self) : fold_large(self);
+}
+
+/* Sends each host its part of `data`: `starts` has the first byte of each part, by
+ * host, and the end of the last.  Afterwards this host's part has the result.  Does not
+ * work in rounds: each host receives only its part, and passes nothing on afterwards. */
+static dl_status
+fold_parts(const leader_fold *self, const size_t *starts)
+{
+    dl_hosts *hosts = self->hosts;
+    const dl_layout *layout = hosts->layout;
+    size_t own = starts[layout->host + 1] - starts[layout->host];
+    size_t stride = round_up(own, UNIT);
+    uint8_t *slots;
+
+    DL_TRY(
+        dl_hosts_room(&hosts->incoming, stride * (size_t)layout->host_count, &slots));
+    for (int host = 0; host < layout->host_count; host++) {
+        int leader = dl_layout_leader(layout, host);
+        if (host == layout->host) {
+            continue;
+        }
+        DL_TRY(dl_traffic_send(hosts->traffic, leader, self->data + starts[host],
+                               starts[host + 1] - starts[host]));
+        DL_TRY(dl_traffic_receive(hosts->traffic, leader, slots + (size_t)host * stride,
+                                  own));
+    }
+    DL_TRY(dl_traffic_wait(hosts->traffic, dl_traffic_next(hosts->traffic)));
+    fold_slots(self, slots, stride, (dl_bytes){self->data + starts[layout->host], own});
+    return DL_OK;
+}
 
 /* Returns the operation that all levels use: PREMUL_SUM's factors have been multiplied
  * into the data by now. */
@@ -34,30 +321,21 @@ fold_host(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *ar
     return hosts->board == NULL ? DL_OK : dl_reduce_board(hosts->exchange, op, &call);
 }
 
-/* Distributes the result within the host; it is in the leader's tensor. */
-static dl_status
-spread(dl_hosts *hosts, const dl_op_context *op, const dl_tensor *tensor)
-{
-    dl_broadcast_args call = {.tensor = *tensor};
-
-    return hosts->board == NULL ? DL_OK
-                                : dl_broadcast_board(hosts->exchange, op, &call);
-}
-
 /* Runs all three levels.  `root` is the host that gets the result; -1: all do. */
 static dl_status
 run_levels(dl_hosts *hosts, const dl_op_context *op, const dl_all_reduce_args *args,
            int root)
 {
-    dl_host_fold between = dl_host_fold_of(hosts, args, root);
+    leader_fold between = leader_fold_of(hosts, args, root);
 
     DL_TRY(fold_host(hosts, dl_hosts_first(hosts, op), args));
     dl_hosts_last(hosts);
     if (dl_layout_leads(hosts->layout)) {
-        DL_TRY(dl_host_fold_run(&between));
+        DL_TRY(run_leader_fold(&between));
     }
     return root < 0 || root == hosts->layout->host
-               ? spread(hosts, dl_hosts_last(hosts), &args->tensor)
+               ? dl_hosts_broadcast_within(hosts, dl_hosts_last(hosts), &args->tensor,
+                                           0)
                : dl_hosts_meet(hosts, dl_hosts_last(hosts));
 }
 
@@ -269,8 +547,8 @@ reduce_blocks(blocks *self, const dl_op_context *op)
     DL_TRY(fold_host(hosts, dl_hosts_first(hosts, op), &call));
     dl_hosts_last(hosts);
     if (dl_layout_leads(hosts->layout)) {
-        dl_host_fold between = dl_host_fold_of(hosts, &call, -1);
-        DL_TRY(dl_host_fold_scatter(&between, self->starts));
+        leader_fold between = leader_fold_of(hosts, &call, -1);
+        DL_TRY(fold_parts(&between, self->starts));
     }
     return self->row.dtype == self->args->output.dtype
                ? hand_out(self, dl_hosts_last(hosts), &self->args->output)

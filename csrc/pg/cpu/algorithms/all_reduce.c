@@ -5,6 +5,37 @@
 #include "pg/cpu/algorithms/fold.h"
 #include "tensor/copy.h"
 
+/* Limits up to which one meeting, after which each rank reduces everything, is faster
+ * than three, between which each reduces its share: the work grows with the number of
+ * ranks, the cost of a meeting does not.  A meeting takes a fraction of a microsecond
+ * where each rank has a core, and a scheduling round where ranks share cores. */
+#define SLOT_LIMIT_OF_ALL_RANKS ((size_t)4 << 10)
+#define SLOT_LIMIT_WHEN_SHARING ((size_t)16 << 10)
+
+/* Bytes that are reduced and distributed at a time, so that they stay in the
+ * first-level cache. */
+#define PIECE ((size_t)8192)
+
+static size_t
+round_up(size_t size, size_t unit)
+{
+    return (size + unit - 1) / unit * unit;
+}
+
+static size_t
+least(size_t left, size_t right)
+{
+    return left < right ? left : right;
+}
+
+/* Returns the bytes of a rank's share: whole cache lines, so that two ranks never write
+ * to the same one if the array begins at one. */
+static size_t
+share_of(size_t size, int ranks)
+{
+    return round_up((size + (size_t)ranks - 1) / (size_t)ranks, DL_LINE);
+}
+
 dl_status
 dl_all_reduce_line(dl_board *board, const dl_op_context *op,
                    const dl_all_reduce_args *args)
@@ -77,18 +108,6 @@ typedef struct block {
     size_t size;
 } block;
 
-static size_t
-round_up(size_t size, size_t unit)
-{
-    return (size + unit - 1) / unit * unit;
-}
-
-static size_t
-least(size_t left, size_t right)
-{
-    return left < right ? left : right;
-}
-
 /* Returns the limit of a round in bytes.  Where each rank has a core, it is half a
  * slot: all that a rank touches then stays in its second-level cache.  Where ranks
  * share cores, the additional meetings would cost more than that gains. */
@@ -123,14 +142,12 @@ round_size(const rounds *all, uint64_t round)
     return least(all->size - round * all->chunk, all->chunk);
 }
 
-/* Returns the block of `rank`.  Blocks are whole cache lines, so that two ranks never
- * write to the same one; the last blocks may be empty. */
+/* Returns the block of `rank`; the last blocks may be empty. */
 static block
 block_of(const rounds *all, uint64_t round, int rank)
 {
     size_t size = round_size(all, round);
-    size_t ranks = (size_t)all->fold.count;
-    size_t share = round_up((size + ranks - 1) / ranks, DL_LINE);
+    size_t share = share_of(size, all->fold.count);
     size_t start = least((size_t)rank * share, size);
 
     return (block){start, least(share, size - start)};
@@ -246,21 +263,118 @@ copy_in_late(rounds *all, bool is_shared)
     return dl_board_wait_steps(all->board, 1);
 }
 
+/* Writes the place of the array in shared memory to the payload of this rank's line, and
+ * returns whether it has one. */
+static bool
+announce_place(dl_board *board, const dl_tensor *tensor, void *payload)
+{
+    const dl_shared_views *views = board->options.views;
+    dl_shared_place place = {0};
+
+    if (views != NULL) {
+        place = dl_shared_find(views->arena, tensor->data, dl_tensor_size(tensor));
+    }
+    memcpy(payload, &place, sizeof place);
+    return place.size > 0;
+}
+
+static dl_shared_place
+place_of(const dl_board *board, int rank)
+{
+    dl_shared_place place;
+
+    memcpy(&place, dl_board_payload(board, rank), sizeof place);
+    return place;
+}
+
+/* Called after the arrival: returns the number of ranks whose arrays are in shared
+ * memory. */
+static int
+count_shared(const dl_board *board)
+{
+    int count = 0;
+
+    for (int rank = 0; rank < board->options.size; rank++) {
+        count += place_of(board, rank).size > 0;
+    }
+    return count;
+}
+
+static dl_status
+find_arrays(dl_board *board, const dl_tensor *tensor)
+{
+    dl_shared_views *views = board->options.views;
+
+    for (int rank = 0; rank < board->options.size; rank++) {
+        dl_shared_place place = place_of(board, rank);
+        views->arrays[rank] = tensor->data;
+        if (rank != board->options.rank) {
+            DL_TRY(dl_shared_views_map(views, &place, dl_tensor_size(tensor),
+                                       &views->arrays[rank]));
+        }
+    }
+    return DL_OK;
+}
+
+/* Reduces this rank's share in pieces, and writes each to all arrays.  Ordinary stores
+ * are used, because the arrays are in the caches by then: non-temporal stores take half
+ * as long again. */
+static void
+reduce_share(const dl_board *board, const dl_fold *fold, size_t start, size_t end)
+{
+    uint8_t *const *arrays = board->options.views->arrays;
+    dl_fold_sources sources = {.by_rank = arrays};
+    int own = board->options.rank;
+    _Alignas(64) uint8_t sum[PIECE];
+
+    for (size_t at = start; at < end; at += PIECE) {
+        size_t size = least(end - at, PIECE);
+        sources.start = at;
+        uint8_t *target = own < 2 ? arrays[own] + at : sum;
+        dl_fold_run(fold, &sources, size, target, NULL);
+        for (int rank = 0; rank < fold->count; rank++) {
+            if (rank != own || own >= 2) {
+                dl_copy(arrays[rank] + at, target, size);
+            }
+        }
+    }
+}
+
+/* Called after the arrival, when the arrays of all ranks are in shared memory: each
+ * rank reduces its share of all arrays, and writes the result to all of them. */
+static dl_status
+reduce_in_place(dl_board *board, const dl_all_reduce_args *args)
+{
+    size_t size = dl_tensor_size(&args->tensor);
+    dl_fold fold = dl_fold_of(args, board->options.size);
+    size_t share = share_of(size, fold.count);
+    size_t start = (size_t)board->options.rank * share;
+    size_t end = least(start + share, size);
+
+    DL_TRY(find_arrays(board, &args->tensor));
+    reduce_share(board, &fold, start, end);
+    /* No rank returns before the others have read its array and written to it. */
+    dl_board_publish_step(board, 1);
+    DL_TRY(dl_board_wait_steps(board, 1));
+    dl_board_end(board, 0, 1);
+    return DL_OK;
+}
+
 dl_status
 dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
                      const dl_all_reduce_args *args)
 {
     rounds all = rounds_of(board, args);
     uint8_t *payload = dl_board_begin(board, op);
-    bool is_shared = dl_shared_announce(board, &args->tensor, payload);
+    bool is_shared = announce_place(board, &args->tensor, payload);
 
     if (!is_shared) {
         copy_in(&all, 0);
     }
     DL_TRY(dl_board_arrive(board));
-    int shared = dl_shared_count(board);
+    int shared = count_shared(board);
     if (shared == all.fold.count) {
-        return dl_all_reduce_shared(board, args);
+        return reduce_in_place(board, args);
     }
     if (shared > 0) {
         DL_TRY(copy_in_late(&all, is_shared));
@@ -270,4 +384,27 @@ dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
     }
     dl_board_end(board, all.count, all.first_step + all.count * STEPS_PER_ROUND);
     return DL_OK;
+}
+
+static size_t
+slot_limit(const dl_board *board)
+{
+    return board->header->may_spin
+               ? SLOT_LIMIT_OF_ALL_RANKS / (size_t)board->options.size
+               : SLOT_LIMIT_WHEN_SHARING;
+}
+
+dl_status
+dl_all_reduce_select(dl_board *board, const dl_op_context *op,
+                     const dl_all_reduce_args *args)
+{
+    size_t size = dl_tensor_size(&args->tensor);
+
+    if (size <= DL_BOARD_PAYLOAD) {
+        return dl_all_reduce_line(board, op, args);
+    }
+    if (size <= slot_limit(board)) {
+        return dl_all_reduce_slot(board, op, args);
+    }
+    return dl_all_reduce_chunks(board, op, args);
 }
