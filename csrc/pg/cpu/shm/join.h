@@ -47,12 +47,4 @@ void dl_membership_fini(dl_membership *membership);
 /* Frees memory in a forked child; leaves descriptors and mappings alone. */
 void dl_membership_forget(dl_membership *membership);
 
-/* The two sides of dl_join_run(). */
-dl_status dl_join_lead(const dl_join *join, dl_membership *membership);
-dl_status dl_join_follow(const dl_join *join, dl_membership *membership);
-
-/* Fails with DL_PEER_LOST because the connection to `rank` has ended, or with the cause
- * that a rank has left in the store. */
-dl_status dl_join_fail_ended(const dl_join *join, int rank);
-
 #endif
