@@ -17,12 +17,6 @@
 #define PIECE ((size_t)8192)
 
 static size_t
-round_up(size_t size, size_t unit)
-{
-    return (size + unit - 1) / unit * unit;
-}
-
-static size_t
 least(size_t left, size_t right)
 {
     return left < right ? left : right;
@@ -33,7 +27,7 @@ least(size_t left, size_t right)
 static size_t
 share_of(size_t size, int ranks)
 {
-    return round_up((size + (size_t)ranks - 1) / (size_t)ranks, DL_LINE);
+    return dl_round_up((size + (size_t)ranks - 1) / (size_t)ranks, DL_LINE);
 }
 
 dl_status
@@ -124,7 +118,7 @@ rounds_of(dl_board *board, const dl_all_reduce_args *args)
     size_t size = dl_tensor_size(&args->tensor);
     size_t most = most_of_round(board);
     size_t count = (size + most - 1) / most;
-    size_t chunk = round_up((size + count - 1) / count, DL_LINE);
+    size_t chunk = dl_round_up((size + count - 1) / count, DL_LINE);
 
     return (rounds){
         .board = board,

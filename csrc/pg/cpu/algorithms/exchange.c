@@ -145,12 +145,6 @@ compare_sizes(const dl_board *board)
 /* The plan: where the blocks are, and in how many rounds they are moved.  Every rank
  * computes the same answers from what it knows of the sizes. */
 
-static size_t
-round_up(size_t size, size_t unit)
-{
-    return (size + unit - 1) / unit * unit;
-}
-
 /* Returns the bytes of a block of `size` that are moved in each of `rounds`, rounded up
  * to the alignment of the place.  A single round moves the whole block. */
 static size_t
@@ -158,7 +152,7 @@ plan_piece(const dl_exchange *self, size_t size, uint64_t rounds)
 {
     size_t share = rounds > 1 ? (size + rounds - 1) / rounds : size;
 
-    return round_up(share, self->place == DL_ON_LINE ? LINE_UNIT : SLOT_UNIT);
+    return dl_round_up(share, self->place == DL_ON_LINE ? LINE_UNIT : SLOT_UNIT);
 }
 
 size_t
@@ -348,7 +342,7 @@ plan_incoming(dl_exchange *self)
 static size_t
 plan_header(const dl_exchange *self)
 {
-    return round_up(sizes_header(self->board), SLOT_UNIT);
+    return dl_round_up(sizes_header(self->board), SLOT_UNIT);
 }
 
 /* Blocks that are in shared memory already are not copied into slots.  Their rank says

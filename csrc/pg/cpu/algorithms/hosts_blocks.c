@@ -21,7 +21,7 @@ static dl_bytes
 share_of(const spread *self, int host)
 {
     size_t hosts = (size_t)self->hosts->layout->host_count;
-    size_t share = ((self->size + hosts - 1) / hosts + UNIT - 1) / UNIT * UNIT;
+    size_t share = dl_round_up((self->size + hosts - 1) / hosts, UNIT);
     size_t start = (size_t)host * share;
     size_t first = start < self->size ? start : self->size;
     size_t left = self->size - first;

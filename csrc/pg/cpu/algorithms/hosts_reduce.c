@@ -38,12 +38,6 @@ typedef struct leader_fold {
 } leader_fold;
 
 static size_t
-round_up(size_t size, size_t unit)
-{
-    return (size + unit - 1) / unit * unit;
-}
-
-static size_t
 least(size_t left, size_t right)
 {
     return left < right ? left : right;
@@ -117,7 +111,7 @@ fold_small(const leader_fold *self)
 {
     dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
-    size_t stride = round_up(self->size, UNIT);
+    size_t stride = dl_round_up(self->size, UNIT);
     uint8_t *slots;
 
     DL_TRY(
@@ -245,7 +239,7 @@ static dl_status
 fold_large(const leader_fold *self)
 {
     size_t hosts = (size_t)self->hosts->layout->host_count;
-    size_t share = round_up((self->size + hosts - 1) / hosts, UNIT);
+    size_t share = dl_round_up((self->size + hosts - 1) / hosts, UNIT);
     rounds all = {.base = self, .share = least(share, ROUND_MESSAGE)};
 
     all.stretch = all.share * hosts;
@@ -273,7 +267,7 @@ fold_parts(const leader_fold *self, const size_t *starts)
     dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
     size_t own = starts[layout->host + 1] - starts[layout->host];
-    size_t stride = round_up(own, UNIT);
+    size_t stride = dl_round_up(own, UNIT);
     uint8_t *slots;
 
     DL_TRY(

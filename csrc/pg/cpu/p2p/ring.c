@@ -11,7 +11,7 @@
 static size_t
 span_of(size_t size)
 {
-    return (sizeof(dl_frame) + size + UNIT - 1) / UNIT * UNIT;
+    return dl_round_up(sizeof(dl_frame) + size, UNIT);
 }
 
 static size_t

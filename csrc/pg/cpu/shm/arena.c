@@ -17,7 +17,6 @@
 #include "net/socket.h"
 #include "pg/cpu/p2p/p2p.h"
 #include "pg/cpu/family.h"
-#include "pg/cpu/shm/board.h"
 #include "pg/recording.h"
 
 #define PAGE ((size_t)4096)
@@ -56,22 +55,17 @@ struct dl_arena_directory {
     _Atomic uint64_t notes[DL_ARENA_NOTES][NOTE_WORDS];
 };
 
-static size_t
-round_up(size_t size)
-{
-    return (size + PAGE - 1) / PAGE * PAGE;
-}
-
 size_t
 dl_arena_area(int size)
 {
-    return round_up(dl_board_memory(size, DL_BOARD_CHUNK) + dl_p2p_memory(size));
+    return dl_round_up(dl_board_memory(size, DL_BOARD_CHUNK) + dl_p2p_memory(size),
+                       PAGE);
 }
 
 static size_t
 home_size(int size)
 {
-    return dl_arena_area(size) + round_up(sizeof(struct dl_arena_directory));
+    return dl_arena_area(size) + dl_round_up(sizeof(struct dl_arena_directory), PAGE);
 }
 
 static dl_status

@@ -17,7 +17,7 @@
 
 #include "base/deadline.h"
 #include "pg/cpu/health/process_table.h"
-#include "pg/cpu/shm/board_layout.h"
+#include "pg/cpu/shm/board.h"
 #include "pg/cpu/shm/segment.h"
 
 /* Most groups at a time. */

@@ -17,12 +17,6 @@
 #define SPIN_SPAN (2 * INT64_C(1000))
 #define YIELD_SPAN (250 * INT64_C(1000))
 
-static size_t
-round_up(size_t size, size_t unit)
-{
-    return (size + unit - 1) / unit * unit;
-}
-
 /* The extra line keeps the pockets of several ranks from mapping to the same cache
  * sets. */
 #define POCKET_STEP (DL_BOARD_POCKET + DL_LINE)
@@ -41,8 +35,8 @@ pockets_offset(int size)
 static size_t
 slots_offset(int size)
 {
-    return round_up(pockets_offset(size) + (size_t)size * DL_BOARD_TURNS * POCKET_STEP,
-                    4096)
+    return dl_round_up(
+               pockets_offset(size) + (size_t)size * DL_BOARD_TURNS * POCKET_STEP, 4096)
            + 2048;
 }
 
@@ -190,12 +184,6 @@ dl_board_has_ended(const dl_board *board, int rank)
 {
     return board->options.processes != NULL
            && dl_process_has_ended(board->options.processes[rank]);
-}
-
-void
-dl_board_wake(dl_board *board)
-{
-    dl_words_wake(board->waiter.bell, atomic_load(&board->sleeps_on));
 }
 
 static dl_board_line *
@@ -418,4 +406,82 @@ dl_board_end(dl_board *board, uint64_t rounds, uint64_t steps)
 {
     board->round += rounds;
     board->last_step += steps;
+}
+
+/* Ranks that wait for a single rank sleep on a word of that rank: its arrival at this
+ * operation, or its steps. */
+static void
+wake_peers(dl_board *board)
+{
+    dl_bell *bell = board->waiter.bell;
+
+    dl_words_wake(bell, NULL);
+    for (int rank = 0;
+         atomic_load(&bell->sleepers_for_one) != 0 && rank < board->options.size;
+         rank++) {
+        dl_futex_wake(dl_words_at(board->arrivals[board->turn % DL_BOARD_TURNS], rank));
+        dl_futex_wake(dl_words_at(board->steps, rank));
+    }
+}
+
+/* The first rank to claim the board writes its cause; later causes are dropped.  If
+ * that rank dies before it has finished, the board is not broken, but all ranks find
+ * that its process has ended. */
+void
+dl_board_break(dl_board *board, const dl_op_context *op)
+{
+    dl_board_header *header = board->header;
+    uint32_t nobody = 0;
+    uint32_t self = (uint32_t)board->options.rank + 1;
+
+    if (!atomic_compare_exchange_strong(&header->breaker, &nobody, self)) {
+        return;
+    }
+    dl_error message = dl_verdict_message(board, op, dl_last_error());
+    header->broken_at = op->sequence;
+    header->status = message.status;
+    memcpy(header->text, message.text, sizeof header->text);
+    atomic_store(&header->is_broken, 1);
+    wake_peers(board);
+}
+
+void
+dl_board_wake(dl_board *board)
+{
+    dl_words_wake(board->waiter.bell, atomic_load(&board->sleeps_on));
+}
+
+/* The first farewell stays: abort and leave may come from different threads. */
+static void
+say_farewell(dl_board *board, dl_farewell farewell, const char *reason)
+{
+    dl_board_member *member = &board->members[board->options.rank];
+
+    pthread_mutex_lock(&board->lock);
+    if (atomic_load(&member->farewell) == DL_STAYING) {
+        snprintf(member->reason, sizeof member->reason, "%.*s",
+                 DL_BOARD_REASON_SIZE - 1, reason);
+        atomic_store(&member->farewell, farewell);
+    }
+    pthread_mutex_unlock(&board->lock);
+}
+
+void
+dl_board_abort(dl_board *board, const dl_error *cause)
+{
+    pthread_mutex_lock(&board->lock);
+    bool is_first = !atomic_load(&board->is_aborted);
+    if (is_first) {
+        board->abort_cause = *cause;
+        atomic_store(&board->is_aborted, true);
+    }
+    pthread_mutex_unlock(&board->lock);
+    say_farewell(board, DL_ABORTED, cause->text);
+    dl_board_wake(board);
+}
+
+void
+dl_board_leave(dl_board *board)
+{
+    say_farewell(board, DL_LEFT, "");
 }

@@ -56,13 +56,6 @@ describe_turn(const dl_board *board, uint64_t turn, char text[OPERATION_SIZE])
 }
 
 static void
-describe_context(const dl_board *board, const dl_op_context *op,
-                 char text[OPERATION_SIZE])
-{
-    describe_call(board, op->fingerprint.op, op->sequence, text);
-}
-
-static void
 describe_operation(const dl_board *board, char text[OPERATION_SIZE])
 {
     describe_turn(board, board->turn, text);
@@ -460,89 +453,25 @@ dl_verdict_mismatch(const dl_board *board, uint64_t turn, int other)
                    dl_verdict_name(board, second), calls[1]);
 }
 
-/* Ranks that wait for a single rank sleep on a word of that rank: its arrival at this
- * operation, or its steps. */
-static void
-wake_peers(dl_board *board)
+dl_error
+dl_verdict_message(const dl_board *board, const dl_op_context *op,
+                   const dl_error *error)
 {
-    dl_bell *bell = board->waiter.bell;
-
-    dl_words_wake(bell, NULL);
-    for (int rank = 0;
-         atomic_load(&bell->sleepers_for_one) != 0 && rank < board->options.size;
-         rank++) {
-        dl_futex_wake(dl_words_at(board->arrivals[board->turn % DL_BOARD_TURNS], rank));
-        dl_futex_wake(dl_words_at(board->steps, rank));
-    }
-}
-
-/* The first rank to claim the board writes its cause; later causes are dropped.  If
- * that rank dies before it has finished, the board is not broken, but all ranks find
- * that its process has ended. */
-void
-dl_board_break(dl_board *board, const dl_op_context *op)
-{
-    dl_board_header *header = board->header;
-    const dl_error *error = dl_last_error();
-    uint32_t nobody = 0;
-    uint32_t self = (uint32_t)board->options.rank + 1;
+    dl_error message = *error;
     char operation[OPERATION_SIZE];
     char peer[DL_PEER_TEXT_SIZE];
 
-    if (!atomic_compare_exchange_strong(&header->breaker, &nobody, self)) {
-        return;
-    }
-    header->broken_at = op->sequence;
-    header->status = error->status;
     if (atomic_load(&board->is_aborted)) {
         /* To this rank the group is aborted or closed; to the others this rank is
          * lost. */
         describe_rank(board, board->options.rank, peer);
-        snprintf(header->text, sizeof header->text, "%s gave up: %.*s", peer,
+        message.status = DL_PEER_LOST;
+        snprintf(message.text, sizeof message.text, "%s gave up: %.*s", peer,
                  DL_ERROR_TEXT_SIZE - DL_PEER_TEXT_SIZE - 16, error->text);
-        header->status = DL_PEER_LOST;
     } else if (error->status == DL_INTERRUPTED) {
-        describe_context(board, op, operation);
-        snprintf(header->text, sizeof header->text, "%s was interrupted", operation);
-        header->status = DL_CANCELLED;
-    } else {
-        memcpy(header->text, error->text, sizeof header->text);
+        describe_call(board, op->fingerprint.op, op->sequence, operation);
+        message.status = DL_CANCELLED;
+        snprintf(message.text, sizeof message.text, "%s was interrupted", operation);
     }
-    atomic_store(&header->is_broken, 1);
-    wake_peers(board);
-}
-
-/* The first farewell stays: abort and leave may come from different threads. */
-static void
-say_farewell(dl_board *board, dl_farewell farewell, const char *reason)
-{
-    dl_board_member *member = &board->members[board->options.rank];
-
-    pthread_mutex_lock(&board->lock);
-    if (atomic_load(&member->farewell) == DL_STAYING) {
-        snprintf(member->reason, sizeof member->reason, "%.*s",
-                 DL_BOARD_REASON_SIZE - 1, reason);
-        atomic_store(&member->farewell, farewell);
-    }
-    pthread_mutex_unlock(&board->lock);
-}
-
-void
-dl_board_abort(dl_board *board, const dl_error *cause)
-{
-    pthread_mutex_lock(&board->lock);
-    bool is_first = !atomic_load(&board->is_aborted);
-    if (is_first) {
-        board->abort_cause = *cause;
-        atomic_store(&board->is_aborted, true);
-    }
-    pthread_mutex_unlock(&board->lock);
-    say_farewell(board, DL_ABORTED, cause->text);
-    dl_board_wake(board);
-}
-
-void
-dl_board_leave(dl_board *board)
-{
-    say_farewell(board, DL_LEFT, "");
+    return message;
 }

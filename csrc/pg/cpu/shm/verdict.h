@@ -38,6 +38,11 @@ uint64_t dl_verdict_last_seen(const dl_board *board, int rank);
  * none. */
 uint64_t dl_verdict_describe_ended(const dl_board *board, int rank, dl_error *message);
 
+/* Returns `error`, because of which this rank breaks the board in `op`, in words that
+ * are true for other ranks. */
+dl_error dl_verdict_message(const dl_board *board, const dl_op_context *op,
+                            const dl_error *error);
+
 /* Returns true if another rank has broken the board. */
 bool dl_verdict_is_told(const dl_board *board);
 

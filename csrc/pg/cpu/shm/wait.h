@@ -17,6 +17,13 @@
 /* Two cache lines of 64 bytes, because processors prefetch them in pairs. */
 #define DL_LINE 128
 
+/* Returns `size`, rounded up to a multiple of `unit`, such as DL_LINE. */
+static inline size_t
+dl_round_up(size_t size, size_t unit)
+{
+    return (size + unit - 1) / unit * unit;
+}
+
 typedef _Atomic uint64_t dl_word;
 
 /* One word per rank, `stride` bytes apart. */
