@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include "pg/cpu/health/failure_notice.h"
 #include "pg/cpu/p2p/p2p_state.h"
 #include "boards.h"
 #include "traffics.h"

@@ -7,7 +7,6 @@
 #include <time.h>
 
 #include "base/thread.h"
-#include "pg/cpu/health/failure_notice.h"
 #include "pg/cpu/health/news.h"
 #include "pg/cpu/health/probes.h"
 #include "traffics.h"

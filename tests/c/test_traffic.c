@@ -6,7 +6,7 @@
 
 #include "base/thread.h"
 #include "pg/cpu/family.h"
-#include "pg/cpu/health/failure_notice.h"
+#include "pg/cpu/tcp/frame.h"
 #include "traffics.h"
 
 #define PATIENCE (10 * DL_SECOND)

@@ -10,7 +10,6 @@
 #include "pg/cpu/cpu_refusal.h"
 #include "pg/cpu/cpu_state.h"
 #include "pg/cpu/family.h"
-#include "pg/cpu/health/failure_notice.h"
 #include "pg/cpu/shm/verdict.h"
 
 /* Bytes, of all ranks together, that are copied in a microsecond or two.  Waits at a

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "pg/cpu/cpu_backend.h"
-#include "pg/cpu/health/failure_notice.h"
 #include "pg/cpu/join_fault.h"
 
 /* Limit of the time for telling other ranks: the failure must not be held up. */

@@ -8,7 +8,6 @@
 
 #include "base/thread.h"
 #include "net/socket.h"
-#include "pg/cpu/health/failure_notice.h"
 
 /* Connections that are made at a time: the number of descriptors of a process is
  * limited. */

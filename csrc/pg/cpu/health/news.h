@@ -25,8 +25,6 @@ typedef struct dl_news_options {
     dl_listener *listener;
 } dl_news_options;
 
-#define DL_NEWS_SIZE (DL_HEAD_SIZE + DL_ERROR_TEXT_SIZE)
-
 /* What this rank has heard.  Zeroed memory is valid: it never has news, and
  * dl_news_fini() accepts it. */
 typedef struct dl_news {
@@ -42,7 +40,7 @@ typedef struct dl_news {
     uint64_t late_sequence; /* operation that `late_rank` is going to give up */
     int late_rank;          /* a leader of another host */
     dl_error late_error;    /* what it is going to give up with */
-    uint8_t bytes[DL_NEWS_SIZE];
+    uint8_t bytes[DL_FAILURE_NOTICE_SIZE];
 } dl_news;
 
 dl_status dl_news_init(dl_news *news, const dl_news_options *options);

@@ -114,14 +114,7 @@ fail_farewell(const dl_link_channel *self, const dl_head *head, const uint8_t *t
 void
 dl_link_channel_reject(dl_link_channel *channel)
 {
-    const dl_link_options *options = dl_bundle_options(&channel->link);
-    char peer[DL_PEER_TEXT_SIZE];
-
-    dl_peer_describe(options->there, options->peer, peer);
-    (void)dl_fail(DL_PROTOCOL,
-                  "%s sent what makes no sense here: the ranks run "
-                  "different versions of distlite",
-                  peer);
+    (void)dl_link_fail_protocol(dl_bundle_options(&channel->link));
     dl_error error = *dl_last_error();
     dl_link_channel_farewell(channel, &error);
     (void)dl_fail_again(&error);

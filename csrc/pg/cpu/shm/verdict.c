@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "pg/blocked_threads.h"
-#include "pg/cpu/health/failure_notice.h"
 #include "pg/recording.h"
 
 /* Error texts name at most so many late ranks, and count the others. */

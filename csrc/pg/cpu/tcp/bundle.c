@@ -5,8 +5,6 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "pg/cpu/health/failure_notice.h"
-
 /* If the two ranks list different numbers of interfaces, the smaller number is used. */
 static int
 count_links(const dl_link_options *options, const dl_way *way)

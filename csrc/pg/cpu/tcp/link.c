@@ -8,7 +8,6 @@
 
 #include "base/deadline.h"
 #include "net/socket.h"
-#include "pg/cpu/health/failure_notice.h"
 
 /* Time before the probe: a rank that is about to call does so well within it. */
 #define PROBE_AFTER DL_WAIT_SLICE
@@ -257,6 +256,18 @@ dl_link_read(dl_link *link, struct iovec *parts, int count, size_t *size)
     }
     *size = got < 0 ? 0 : (size_t)got;
     return DL_OK;
+}
+
+dl_status
+dl_link_fail_protocol(const dl_link_options *options)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_peer_describe(options->there, options->peer, peer);
+    return dl_fail(DL_PROTOCOL,
+                   "%s sent what makes no sense here: the ranks run different versions "
+                   "of distlite",
+                   peer);
 }
 
 struct pollfd

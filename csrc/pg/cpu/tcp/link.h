@@ -56,6 +56,9 @@ dl_status dl_link_look(dl_link *link);
 dl_status dl_link_write(dl_link *link, struct iovec *parts, int count, size_t *size);
 dl_status dl_link_read(dl_link *link, struct iovec *parts, int count, size_t *size);
 
+/* Fails with DL_PROTOCOL because the other rank has sent something unintelligible. */
+dl_status dl_link_fail_protocol(const dl_link_options *options);
+
 /* Returns what to poll(2) for on behalf of the link.  The caller adds the listener's
  * descriptor itself. */
 struct pollfd dl_link_poll(const dl_link *link, short events);

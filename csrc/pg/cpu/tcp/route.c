@@ -8,12 +8,14 @@
 #include <sys/socket.h>
 
 #include "net/socket.h"
-#include "pg/cpu/health/failure_notice.h"
-#include "pg/cpu/tcp/stamp.h"
 
 /* Parts smaller than this go through the bytes read ahead, which costs a copy and may
  * save a system call. */
 #define DIRECT_LEAST 4096
+
+/* The tag has the kind of operation in its low byte and the stage above it. */
+#define STAGE_SHIFT 8
+#define STAGE_MASK 0xffffffffu
 
 void
 dl_queue_push(dl_queue *queue, void *data, size_t size, uint32_t stage)
@@ -28,12 +30,106 @@ least(size_t left, size_t right)
     return left < right ? left : right;
 }
 
+/* The head of each part identifies the call that the part belongs to.  The receiver
+ * compares it with its own call: the fingerprint, as it is compared within a host, and
+ * the size, which only the two ranks know where blocks are uneven. */
+
+/* Returns the head of a part; the caller sets `size` and `length`. */
+static dl_head
+head_of(const dl_op_context *op, uint32_t stage)
+{
+    const dl_fingerprint *fingerprint = &op->fingerprint;
+
+    return (dl_head){
+        .kind = DL_HEAD_DATA,
+        .dtype = fingerprint->dtype,
+        .root = fingerprint->root,
+        .code = fingerprint->detail,
+        .id = op->sequence,
+        .tag = (int64_t)((uint64_t)stage << STAGE_SHIFT | fingerprint->op),
+        .total = dl_fingerprint_count(fingerprint),
+    };
+}
+
+/* Returns the other rank's call as its head describes it.  The head is not
+ * validated. */
+static dl_fingerprint
+fingerprint_of(const dl_head *head)
+{
+    dl_fingerprint theirs = {
+        .op = (uint8_t)head->tag,
+        .dtype = head->dtype,
+        .root = head->root,
+        .detail = head->code,
+    };
+
+    dl_fingerprint_set_count(&theirs, head->total);
+    return theirs;
+}
+
+/* Names the lower rank first, so that the texts are the same on both sides. */
+static dl_status
+fail_calls(const dl_link_options *link, const dl_op_context *op, const dl_head *head)
+{
+    dl_fingerprint theirs = fingerprint_of(head);
+    bool is_first = link->rank < link->peer;
+    const dl_fingerprint *calls[] = {is_first ? &op->fingerprint : &theirs,
+                                     is_first ? &theirs : &op->fingerprint};
+    int ranks[] = {is_first ? link->rank : link->peer,
+                   is_first ? link->peer : link->rank};
+    char texts[2][DL_FINGERPRINT_TEXT_SIZE];
+
+    for (int i = 0; i < 2; i++) {
+        dl_fingerprint_describe(calls[i], texts[i], sizeof texts[i]);
+    }
+    if (head->id != op->sequence) {
+        return dl_fail(DL_MISMATCH,
+                       "rank %d is in its call #%" PRIu64
+                       ", which is %s, rank %d in #%" PRIu64 ", %s",
+                       ranks[0], is_first ? op->sequence : head->id, texts[0], ranks[1],
+                       is_first ? head->id : op->sequence, texts[1]);
+    }
+    return dl_fail(DL_MISMATCH, "rank %d called %s, rank %d called %s", ranks[0],
+                   texts[0], ranks[1], texts[1]);
+}
+
+static dl_status
+fail_sizes(const dl_link_options *link, const dl_op_context *op, const dl_cargo *cargo,
+           const dl_head *head)
+{
+    char sent[DL_FINGERPRINT_SIZE_TEXT_SIZE];
+    char expected[DL_FINGERPRINT_SIZE_TEXT_SIZE];
+
+    dl_fingerprint_describe_size(&op->fingerprint, head->length, sent);
+    dl_fingerprint_describe_size(&op->fingerprint, cargo->size, expected);
+    return dl_fail(DL_MISMATCH, "rank %d has %s for rank %d, which expects %s",
+                   link->peer, sent, link->rank, expected);
+}
+
+/* Returns DL_OK if the head belongs to the message that `cargo` expects, else
+ * DL_MISMATCH or DL_PROTOCOL. */
+static dl_status
+compare_head(const dl_link_options *link, const dl_op_context *op,
+             const dl_cargo *cargo, const dl_head *head)
+{
+    dl_fingerprint theirs = fingerprint_of(head);
+
+    if (head->id != op->sequence || !dl_fingerprint_equal(&theirs, &op->fingerprint)) {
+        return fail_calls(link, op, head);
+    }
+    if (head->length != cargo->size) {
+        return fail_sizes(link, op, cargo, head);
+    }
+    uint64_t stage = (uint64_t)head->tag >> STAGE_SHIFT;
+    return (stage & STAGE_MASK) == cargo->stage ? DL_OK : dl_link_fail_protocol(link);
+}
+
 /* Each part has its own head, so that the receiver notices at any of them that the
  * sender is in another operation, or has given up. */
 static void
 begin_part(dl_route *self, dl_cargo *cargo)
 {
-    dl_head head = dl_stamp_head(self->op, cargo->stage);
+    dl_head head = head_of(self->op, cargo->stage);
 
     head.size = (uint32_t)least(cargo->size - cargo->done, DL_PART_LIMIT);
     head.length = cargo->size;
@@ -107,7 +203,7 @@ take_head(dl_route *self, bool *is_data)
     if (!dl_head_take(self->ahead + self->start, &head)
         || (head.kind != DL_HEAD_DATA && head.kind != DL_HEAD_FAREWELL)
         || (head.kind == DL_HEAD_FAREWELL && head.size > DL_ERROR_TEXT_SIZE)) {
-        return dl_stamp_fail_protocol(dl_bundle_options(&self->link));
+        return dl_link_fail_protocol(dl_bundle_options(&self->link));
     }
     if (head.kind == DL_HEAD_FAREWELL) {
         bool is_whole = ready >= DL_HEAD_SIZE + head.size;
@@ -118,9 +214,9 @@ take_head(dl_route *self, bool *is_data)
         return DL_OK;
     }
     dl_cargo *cargo = dl_queue_front(&self->in);
-    DL_TRY(dl_stamp_compare(dl_bundle_options(&self->link), self->op, cargo, &head));
+    DL_TRY(compare_head(dl_bundle_options(&self->link), self->op, cargo, &head));
     if (head.size > cargo->size - cargo->done) {
-        return dl_stamp_fail_protocol(dl_bundle_options(&self->link));
+        return dl_link_fail_protocol(dl_bundle_options(&self->link));
     }
     self->start += DL_HEAD_SIZE;
     self->in_left = head.size;

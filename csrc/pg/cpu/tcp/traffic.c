@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/tcp/traffic.h"
 
+#include <inttypes.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/interrupt.h"
 #include "base/thread.h"
 #include "net/socket.h"
-#include "pg/cpu/tcp/traffic_verdict.h"
 #include "pg/blocked_threads.h"
 
 /* Time of looking without sleep, because a wake-up takes as long as a fast network's
@@ -27,6 +29,12 @@
 /* How long fail_route() waits for the reason why a connection has ended: it may arrive
  * by a way that is looked at less often than the links. */
 #define HEARING_PATIENCE (100 * DL_MILLISECOND)
+
+/* Error texts name at most so many late ranks, and count the others. */
+#define NAMED_RANKS 6
+
+/* Bytes of a text such as "all_reduce #5 in group 0". */
+#define OPERATION_SIZE 160
 
 dl_status
 dl_traffic_init(dl_traffic *traffic, const dl_traffic_options *options)
@@ -248,6 +256,175 @@ dl_traffic_next(dl_traffic *traffic)
     return traffic->stage++;
 }
 
+/* When a wait cannot end, and which rank is the cause: the checks between slices of
+ * sleep, and the error text for each way to fail, as in shm/verdict.h. */
+
+static void
+describe_operation(const dl_traffic *self, char text[OPERATION_SIZE])
+{
+    snprintf(text, OPERATION_SIZE, "%s #%" PRIu64 " in group %.100s",
+             dl_op_type_name(self->op->fingerprint.op), self->op->sequence,
+             self->options.group_name);
+}
+
+/* Writes " (last seen in #4)", or nothing if the rank is in this operation. */
+static void
+describe_last_seen(const dl_traffic *self, const dl_route *route, char text[64])
+{
+    text[0] = '\0';
+    if (route->heard == 0) {
+        snprintf(text, 64, " (nothing was heard from it yet)");
+    } else if (route->heard < self->op->sequence) {
+        snprintf(text, 64, " (last seen in #%" PRIu64 ")", route->heard);
+    }
+}
+
+/* Returns the thread's last error, with the current operation in its text unless the
+ * text names one already, which may be another one on the other rank.  `route` is where
+ * the error occurred, or NULL. */
+static dl_status
+fail_in_operation(const dl_traffic *traffic, const dl_route *route)
+{
+    dl_error error = *dl_last_error();
+    char operation[OPERATION_SIZE];
+    char seen[64] = "";
+
+    /* A rank that has left in order is lost to this rank's operation. */
+    error.status = error.status == DL_CLOSED ? DL_PEER_LOST : error.status;
+    describe_operation(traffic, operation);
+    if (strstr(error.text, strstr(operation, " in group ")) != NULL) {
+        return dl_fail_again(&error);
+    }
+    if (error.status == DL_PEER_LOST && route != NULL && !route->is_told) {
+        describe_last_seen(traffic, route, seen);
+    }
+    return dl_fail(error.status, "%s: %.1700s%s", operation, error.text, seen);
+}
+
+/* Returns whether the operation has yet to send to, or receive from, the other rank. */
+static bool
+is_awaited(const dl_route *route)
+{
+    return route->in.first != route->in.end || route->out.first != route->out.end;
+}
+
+/* Writes "rank 2 (pid 7 on host b) (last seen in #4), rank 5 ...". */
+static void
+describe_late(const dl_traffic *self, char *text, size_t size)
+{
+    char peer[DL_PEER_TEXT_SIZE];
+    char seen[64];
+    size_t used = 0;
+    int count = 0;
+
+    for (int rank = 0; rank < self->options.size; rank++) {
+        const dl_route *route = self->routes[rank];
+        if (route != NULL && is_awaited(route) && ++count <= NAMED_RANKS) {
+            dl_peer_describe(dl_bundle_options(&route->link)->there, rank, peer);
+            describe_last_seen(self, route, seen);
+            used += (size_t)snprintf(text + used, size - used, "%s%s%s",
+                                     count == 1 ? "" : ", ", peer, seen);
+        }
+    }
+    if (count > NAMED_RANKS) {
+        snprintf(text + used, size - used, " and %d more", count - NAMED_RANKS);
+    }
+}
+
+static dl_status
+fail_late(const dl_traffic *self)
+{
+    char operation[OPERATION_SIZE];
+    char late[NAMED_RANKS * (DL_PEER_TEXT_SIZE + 66) + 32] = "";
+
+    describe_late(self, late, sizeof late);
+    describe_operation(self, operation);
+    return dl_fail(DL_TIMEOUT,
+                   "%s timed out after %" PRId64
+                   "ms: waiting for %s, or for other ranks of the same host",
+                   operation, self->op->deadline.limit / DL_MILLISECOND, late);
+}
+
+/* Returns DL_OK, or fails with the cause that was given to dl_traffic_abort(). */
+static dl_status
+check_end(dl_traffic *traffic)
+{
+    dl_status status = DL_OK;
+
+    if (atomic_load(&traffic->is_ended)) {
+        pthread_mutex_lock(&traffic->lock);
+        status = dl_fail_again(&traffic->end_cause);
+        pthread_mutex_unlock(&traffic->lock);
+    }
+    return status;
+}
+
+/* Notes for the deadlock detector which ranks this wait is for. */
+static void
+note_wait(const dl_traffic *self)
+{
+    dl_awaited awaited = {.count = 0};
+
+    for (int rank = 0; rank < self->options.size; rank++) {
+        const dl_route *route = self->routes[rank];
+        if (route != NULL && is_awaited(route)) {
+            dl_awaited_add(&awaited, rank);
+        }
+    }
+    if (self->options.add_awaited != NULL) {
+        self->options.add_awaited(self->options.context, &awaited);
+    }
+    dl_blocked_look(self->op->record, &awaited, self->op->deadline);
+}
+
+/* Checks, in this order: an end of this rank, the option `check`, an interrupt, the
+ * deadline. */
+static dl_status
+check(dl_traffic *traffic)
+{
+    const dl_traffic_options *options = &traffic->options;
+    dl_deadline deadline = traffic->op->deadline;
+
+    DL_TRY(check_end(traffic));
+    if (options->check != NULL && options->check(options->context) != DL_OK) {
+        return fail_in_operation(traffic, NULL);
+    }
+    if (dl_op_check_arrays(traffic->op) != DL_OK) {
+        return fail_in_operation(traffic, NULL);
+    }
+    DL_TRY(dl_interrupt_check());
+    note_wait(traffic);
+    if (!dl_deadline_is_near(deadline)) {
+        return DL_OK;
+    }
+    bool is_late = dl_deadline_passed(deadline);
+    dl_status status = options->late == NULL ? DL_OK : options->late(options->context);
+    status = status == DL_OK ? fail_late(traffic) : status;
+    if (is_late) {
+        return status;
+    }
+    if (options->announce_timeout != NULL) {
+        dl_error error = *dl_last_error();
+        options->announce_timeout(options->context, &error);
+    }
+    return DL_OK;
+}
+
+/* Returns `error` in words that are true for other ranks. */
+static dl_error
+message_for_others(const dl_traffic *traffic, const dl_error *error)
+{
+    dl_error message = *error;
+    char operation[OPERATION_SIZE];
+
+    if (error->status == DL_INTERRUPTED) {
+        describe_operation(traffic, operation);
+        message.status = DL_CANCELLED;
+        snprintf(message.text, sizeof message.text, "%s was interrupted", operation);
+    }
+    return message;
+}
+
 /* Fails the operation after a route has failed.  The end of a connection does not say
  * why it ended; what this rank is told by other ways within a short time may. */
 static dl_status
@@ -260,12 +437,12 @@ fail_route(dl_traffic *self, const dl_route *route)
 
     while (is_silent && options->check != NULL && !dl_deadline_passed(deadline)) {
         if (options->check(options->context) != DL_OK) {
-            return dl_traffic_fail(self, NULL);
+            return fail_in_operation(self, NULL);
         }
         (void)dl_sleep_until(dl_deadline_after(DL_MILLISECOND));
     }
     (void)dl_fail_again(&error);
-    return dl_traffic_fail(self, route);
+    return fail_in_operation(self, route);
 }
 
 static dl_status
@@ -353,7 +530,7 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
 
     /* This rank's own end comes before reports of others, which may have learned
      * of it. */
-    DL_TRY(dl_traffic_check_end(traffic));
+    DL_TRY(check_end(traffic));
     for (;;) {
         bool has_moved = false;
         DL_TRY(step_all(traffic, &has_moved));
@@ -372,7 +549,7 @@ wait_for_stage(dl_traffic *traffic, uint32_t stage)
             sched_yield();
             continue;
         }
-        DL_TRY(dl_traffic_check(traffic));
+        DL_TRY(check(traffic));
         sleep_for_news(traffic);
     }
 }
@@ -390,7 +567,7 @@ void
 dl_traffic_break(dl_traffic *traffic, const int *others, int count)
 {
     dl_error cause = *dl_last_error();
-    dl_error message = dl_traffic_message(traffic, &cause);
+    dl_error message = message_for_others(traffic, &cause);
     dl_route *route;
 
     for (int i = 0; i < count; i++) {
