@@ -4,7 +4,7 @@
 
 #include "check.h"
 #include "groups.h"
-#include "pg/cpu/host.h"
+#include "pg/cpu/endpoint.h"
 #include "tensor/strided.h"
 
 #define LARGE ((size_t)300 * 1000) /* int64: several rings full */

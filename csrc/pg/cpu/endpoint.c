@@ -2,21 +2,206 @@
 #include "pg/cpu/endpoint.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/reader.h"
 #include "net/interface.h"
 #include "net/socket.h"
-#include "pg/cpu/endpoint_hosts.h"
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/reach.h"
 #include "pg/cpu/shm/segment.h"
 #include "pg/rank_keys.h"
+
+/* "dlcpu" and, in the last byte, a version.  A record that begins with another number
+ * is not read any further. */
+#define RECORD_MAGIC UINT64_C(0x0500007570636c64)
+#define FIELD_LIMIT 1024
+
+/* Returns the address in network byte order; its size tells the family. */
+static dl_bytes
+address_bytes(const dl_address *address)
+{
+    const struct sockaddr_in6 *ip6 = &address->socket.ip6;
+
+    switch (address->size == 0 ? AF_UNSPEC : address->socket.any.sa_family) {
+    case AF_INET:
+        return (dl_bytes){(const uint8_t *)&address->socket.ip4.sin_addr, 4};
+    case AF_INET6:
+        return (dl_bytes){ip6->sin6_addr.s6_addr, 16};
+    default:
+        return (dl_bytes){NULL, 0};
+    }
+}
+
+void
+dl_endpoint_put(dl_buffer *buffer, const dl_peer *peer, const dl_contact *contact)
+{
+    const dl_way *way = &contact->way;
+
+    dl_put_u64(buffer, RECORD_MAGIC);
+    dl_put_i64(buffer, peer->pid);
+    dl_put_bytes(buffer, dl_bytes_of(peer->host));
+    dl_put_bytes(buffer, dl_bytes_of(contact->socket));
+    dl_put_bytes(buffer, (dl_bytes){way->token, sizeof way->token});
+    dl_put_bytes(buffer, (dl_bytes){contact->process.bytes, DL_PROCESS_ID_SIZE});
+    dl_put_bytes(buffer, dl_bytes_of(contact->host.stack));
+    dl_put_bytes(buffer, dl_bytes_of(contact->host.hint));
+    dl_put_u32(buffer, (uint32_t)way->count);
+    for (int i = 0; i < way->count; i++) {
+        dl_put_bytes(buffer, address_bytes(&way->addresses[i]));
+        /* The port has the same offset in both families. */
+        dl_put_u32(buffer, ntohs(way->addresses[i].socket.ip4.sin_port));
+    }
+    dl_put_bytes(buffer, dl_bytes_of(contact->problem));
+    dl_put_u32(buffer, contact->is_refused);
+}
+
+/* Reads a string into `room` bytes, including the terminating zero. */
+static bool
+take_text(dl_reader *reader, char *text, size_t room)
+{
+    dl_bytes field;
+
+    if (dl_take_bytes(reader, FIELD_LIMIT, &field) != 1 || field.size >= room) {
+        return false;
+    }
+    if (field.size > 0) {
+        memcpy(text, field.data, field.size);
+    }
+    text[field.size] = '\0';
+    return true;
+}
+
+/* Reads a field of exactly `size` bytes, which is compared byte by byte. */
+static bool
+take_exactly(dl_reader *reader, size_t size, uint8_t *bytes)
+{
+    dl_bytes field;
+
+    if (dl_take_bytes(reader, FIELD_LIMIT, &field) != 1 || field.size != size) {
+        return false;
+    }
+    memcpy(bytes, field.data, size);
+    return true;
+}
+
+static bool
+take_address(dl_reader *reader, dl_address *address)
+{
+    dl_bytes host;
+    uint32_t port;
+
+    if (dl_take_bytes(reader, FIELD_LIMIT, &host) != 1 || !dl_take_u32(reader, &port)
+        || (host.size != 4 && host.size != 16) || port > UINT16_MAX) {
+        return false;
+    }
+    *address = (dl_address){.size = 0};
+    if (host.size == 4) {
+        address->size = sizeof address->socket.ip4;
+        address->socket.ip4.sin_family = AF_INET;
+        memcpy(&address->socket.ip4.sin_addr, host.data, host.size);
+    } else {
+        address->size = sizeof address->socket.ip6;
+        address->socket.ip6.sin6_family = AF_INET6;
+        memcpy(&address->socket.ip6.sin6_addr, host.data, host.size);
+    }
+    address->socket.ip4.sin_port = htons((uint16_t)port);
+    return true;
+}
+
+/* The list is empty for a rank without an address. */
+static bool
+take_addresses(dl_reader *reader, dl_way *way)
+{
+    uint32_t count;
+
+    if (!dl_take_u32(reader, &count) || count > DL_INTERFACES_LIMIT) {
+        return false;
+    }
+    way->count = (int)count;
+    for (int i = 0; i < way->count; i++) {
+        if (!take_address(reader, &way->addresses[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+dl_status
+dl_endpoint_take(dl_bytes bytes, dl_peer *peer, dl_contact *contact)
+{
+    dl_reader reader = dl_reader_of(bytes);
+    uint64_t magic;
+    uint32_t is_refused;
+
+    if (!dl_take_u64(&reader, &magic) || magic != RECORD_MAGIC) {
+        return dl_fail(DL_PROTOCOL, "its record in the store is not of this version of "
+                                    "distlite");
+    }
+    if (!dl_take_i64(&reader, &peer->pid)
+        || !take_text(&reader, peer->host, sizeof peer->host)
+        || !take_text(&reader, contact->socket, sizeof contact->socket)
+        || !take_exactly(&reader, DL_TOKEN_SIZE, contact->way.token)
+        || !take_exactly(&reader, DL_PROCESS_ID_SIZE, contact->process.bytes)
+        || !take_text(&reader, contact->host.stack, sizeof contact->host.stack)
+        || !take_text(&reader, contact->host.hint, sizeof contact->host.hint)
+        || !take_addresses(&reader, &contact->way)
+        || !take_text(&reader, contact->problem, sizeof contact->problem)
+        || !dl_take_u32(&reader, &is_refused)) {
+        return dl_fail(DL_PROTOCOL, "its record in the store is damaged");
+    }
+    contact->is_refused = is_refused != 0;
+    return DL_OK;
+}
+
+dl_bytes
+dl_endpoint_key(int rank, char text[DL_ENDPOINT_KEY_SIZE])
+{
+    int size = snprintf(text, DL_ENDPOINT_KEY_SIZE, "cpu/%d", rank);
+
+    return (dl_bytes){(const uint8_t *)text, (size_t)size};
+}
+
+/* Reads the kernel's boot id, or the host name where there is none. */
+static void
+read_boot(char *text, size_t room)
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t size = fd < 0 ? -1 : read(fd, text, room - 1);
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (size <= 0) {
+        (void)gethostname(text, room - 1);
+        return;
+    }
+    text[size] = '\0';
+    text[strcspn(text, "\n")] = '\0';
+}
+
+void
+dl_host_own(dl_host *host)
+{
+    const char *hint = getenv(DL_HOST_HINT_VARIABLE);
+    char boot[48] = "";
+    struct stat namespace = {0};
+
+    /* A thread may be in another network namespace than the process's first one. */
+    (void)stat("/proc/thread-self/ns/net", &namespace);
+    read_boot(boot, sizeof boot);
+    snprintf(host->stack, sizeof host->stack, "%s/%llu", boot,
+             (unsigned long long)namespace.st_ino);
+    snprintf(host->hint, sizeof host->hint, "%s", hint == NULL ? "" : hint);
+}
 
 /* torch knows more transports, and refuses those that it was built without as well. */
 static dl_status
@@ -137,12 +322,11 @@ static dl_status
 publish(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
 {
     char key[DL_ENDPOINT_KEY_SIZE];
-    dl_peer self = {.pid = getpid()};
+    dl_peer self;
     dl_contact contact = {.way.count = 0};
     dl_buffer record = {0};
 
-    /* A longer name is truncated; the last byte stays zero. */
-    (void)gethostname(self.host, sizeof self.host - 1);
+    dl_peer_own(&self);
     DL_TRY(dl_process_own_id(&contact.process));
     if (getrandom(contact.way.token, DL_TOKEN_SIZE, 0) != DL_TOKEN_SIZE) {
         return dl_fail(DL_INTERNAL, "getrandom: %s", strerror(errno));
@@ -224,6 +408,156 @@ gather(dl_endpoint *endpoint, dl_store *store, dl_deadline deadline)
     return status;
 }
 
+/* Both texts have to be equal: a hint can only separate ranks. */
+static bool
+is_same_host(const dl_contact *left, const dl_contact *right)
+{
+    return strcmp(left->host.stack, right->host.stack) == 0
+           && strcmp(left->host.hint, right->host.hint) == 0;
+}
+
+/* Sets the host of each rank to the lowest rank on it. */
+static void
+compare_hosts(const dl_endpoint *endpoint, int *hosts)
+{
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        hosts[rank] = 0;
+        while (!is_same_host(&endpoint->contacts[hosts[rank]],
+                             &endpoint->contacts[rank])) {
+            hosts[rank]++;
+        }
+    }
+}
+
+/* Writes "\n    rank 0 (pid 1 on host a) at 10.0.0.1:4000, 10.1.0.1:4001" etc. */
+static void
+list_addresses(const dl_endpoint *endpoint, char *text, size_t size)
+{
+    size_t used = 0;
+
+    for (int rank = 0; rank < endpoint->size && used < size; rank++) {
+        const dl_way *way = &endpoint->ways[rank];
+        char peer[DL_PEER_TEXT_SIZE];
+        dl_endpoint_describe(endpoint, rank, peer);
+        used += (size_t)snprintf(text + used, size - used, "\n    %s at", peer);
+        for (int i = 0; i < way->count && used < size; i++) {
+            char address[DL_ADDRESS_TEXT_SIZE];
+            dl_address_text(&way->addresses[i], address);
+            used += (size_t)snprintf(text + used, size - used, "%s %s",
+                                     i > 0 ? "," : "", address);
+        }
+    }
+}
+
+/* A loopback address leads each host to itself: connections would reach the wrong
+ * process or none. */
+static dl_status
+fail_loopback(const dl_endpoint *endpoint)
+{
+    char table[DL_ERROR_TEXT_SIZE - 512];
+
+    list_addresses(endpoint, table, sizeof table);
+    return dl_fail(DL_NETWORK,
+                   "the ranks are on different hosts, but not all of their addresses "
+                   "mean anything on another one; name the host of the store by an "
+                   "address that all can reach, or set " DL_INTERFACE_VARIABLE ":%s",
+                   table);
+}
+
+/* The rank itself has found the problem, and published it so that all ranks fail at
+ * once. */
+static dl_status
+fail_problem(const dl_endpoint *endpoint, int rank)
+{
+    const dl_contact *contact = &endpoint->contacts[rank];
+    char peer[DL_PEER_TEXT_SIZE];
+
+    dl_endpoint_describe(endpoint, rank, peer);
+    if (contact->is_refused) {
+        return dl_fail(DL_NETWORK, "%s: %s", peer, contact->problem);
+    }
+    if (endpoint->apart[0] != '\0') {
+        return dl_fail(DL_NETWORK,
+                       "%s has no address, and not all ranks of one machine reach each "
+                       "other's Unix sockets (%s); %s",
+                       peer, endpoint->apart, contact->problem);
+    }
+    return dl_fail(DL_NETWORK, "%s has no address for ranks on other hosts: %s", peer,
+                   contact->problem);
+}
+
+static bool
+has_loopback(const dl_way *way)
+{
+    for (int i = 0; i < way->count; i++) {
+        if (dl_address_is_loopback(&way->addresses[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Returns the same result on all ranks, because all have the same records. */
+static dl_status
+check_settings(const dl_endpoint *endpoint)
+{
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        if (endpoint->contacts[rank].is_refused) {
+            return fail_problem(endpoint, rank);
+        }
+    }
+    return DL_OK;
+}
+
+/* Returns the same result on all ranks as well. */
+static dl_status
+check_addresses(const dl_endpoint *endpoint)
+{
+    const dl_contact *contacts = endpoint->contacts;
+    bool is_loopback = false;
+    bool has_stacks = false;
+
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        if (endpoint->ways[rank].count == 0) {
+            return fail_problem(endpoint, rank);
+        }
+        is_loopback |= has_loopback(&endpoint->ways[rank]);
+        has_stacks |= strcmp(contacts[rank].host.stack, contacts->host.stack) != 0;
+    }
+    return is_loopback && has_stacks ? fail_loopback(endpoint) : DL_OK;
+}
+
+/* Fills in `ways` and `layout`: finds out from the records of all ranks, and by the
+ * trial of reach.h, which of them share a host, and checks that ranks of different hosts
+ * can reach each other.  Returns DL_NETWORK, on all ranks, if some have no address that
+ * other hosts can reach, or settings that name something that does not exist. */
+static dl_status
+group_hosts(dl_endpoint *endpoint, const dl_backend_options *options,
+            dl_deadline deadline)
+{
+    size_t count = (size_t)endpoint->size;
+
+    DL_TRY(check_settings(endpoint));
+    int *hosts = malloc(count * sizeof *hosts);
+
+    if (hosts == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (int rank = 0; rank < endpoint->size; rank++) {
+        endpoint->ways[rank] = endpoint->contacts[rank].way;
+    }
+    compare_hosts(endpoint, hosts);
+    dl_status status = dl_reach_divide(endpoint, options, deadline, hosts);
+    if (status == DL_OK) {
+        status =
+            dl_layout_init(&endpoint->layout, endpoint->rank, endpoint->size, hosts);
+    }
+    free(hosts);
+    return status == DL_OK && endpoint->layout.host_count > 1
+               ? check_addresses(endpoint)
+               : status;
+}
+
 dl_status
 dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
                  dl_deadline deadline)
@@ -258,7 +592,7 @@ dl_endpoint_open(dl_endpoint *endpoint, const dl_backend_options *options,
     if (status != DL_OK) {
         goto fail;
     }
-    status = dl_endpoint_group(endpoint, options, deadline);
+    status = group_hosts(endpoint, options, deadline);
     if (status != DL_OK) {
         goto fail;
     }
@@ -293,6 +627,48 @@ dl_endpoint_clear(const dl_endpoint *endpoint, dl_store *store, dl_deadline dead
     }
 }
 
+/* The join within a host knows nothing of other hosts: it sees a smaller group. */
+dl_status
+dl_endpoint_open_local(const dl_endpoint *endpoint, dl_endpoint *local)
+{
+    const dl_layout *layout = &endpoint->layout;
+    int count = dl_layout_count(layout, layout->host);
+
+    *local = (dl_endpoint){
+        .rank = layout->place_of[endpoint->rank],
+        .size = count,
+        .listener = endpoint->listener,
+        .peers = calloc((size_t)count, sizeof *local->peers),
+        .contacts = calloc((size_t)count, sizeof *local->contacts),
+        .processes = calloc((size_t)count, sizeof *local->processes),
+        .names = dl_layout_ranks(layout, layout->host),
+        .connections = malloc((size_t)count * sizeof *local->connections),
+        .probe = -1,
+    };
+    if (local->peers == NULL || local->contacts == NULL || local->processes == NULL
+        || local->connections == NULL) {
+        dl_endpoint_drop_local(local);
+        return dl_fail_no_memory();
+    }
+    for (int place = 0; place < count; place++) {
+        local->peers[place] = endpoint->peers[local->names[place]];
+        local->contacts[place] = endpoint->contacts[local->names[place]];
+        local->processes[place] = endpoint->processes[local->names[place]];
+        local->connections[place] = endpoint->connections[local->names[place]];
+    }
+    return DL_OK;
+}
+
+void
+dl_endpoint_drop_local(dl_endpoint *local)
+{
+    free(local->peers);
+    free(local->contacts);
+    free(local->processes);
+    free(local->connections);
+    *local = (dl_endpoint){.listener = -1, .probe = -1};
+}
+
 void
 dl_endpoint_close_local(dl_endpoint *endpoint)
 {
@@ -321,4 +697,13 @@ dl_endpoint_fini(dl_endpoint *endpoint)
     free(endpoint->contacts);
     free(endpoint->ways);
     *endpoint = (dl_endpoint){.listener = -1, .probe = -1};
+}
+
+void
+dl_endpoint_describe(const dl_endpoint *endpoint, int rank,
+                     char text[DL_PEER_TEXT_SIZE])
+{
+    int name = endpoint->names == NULL ? rank : endpoint->names[rank];
+
+    dl_peer_describe(&endpoint->peers[rank], name, text);
 }

@@ -10,12 +10,27 @@
 #include "net/local.h"
 #include "pg/backend.h"
 #include "pg/cpu/health/process_table.h"
-#include "pg/cpu/host.h"
 #include "pg/cpu/layout.h"
 #include "pg/cpu/peer.h"
 #include "pg/cpu/tcp/listener.h"
 
 #define DL_PROBLEM_SIZE 512
+
+/* Room for a boot id and the number of a namespace. */
+#define DL_HOST_STACK_SIZE 80
+
+/* For tests: processes with different hints count as on different hosts. */
+#define DL_HOST_HINT_VARIABLE "DISTLITE_HOST_HINT"
+#define DL_HOST_HINT_SIZE 64
+
+/* The identity of a process's host, as far as sharing memory goes.  Processes with
+ * equal texts run under one kernel and in one network namespace, so they reach each
+ * other's abstract sockets.  Host names are not compared: they may be equal by
+ * chance. */
+typedef struct dl_host {
+    char stack[DL_HOST_STACK_SIZE]; /* boot id, and number of the network namespace */
+    char hint[DL_HOST_HINT_SIZE];
+} dl_host;
 
 /* How a rank can be reached. */
 typedef struct dl_contact {
@@ -52,6 +67,9 @@ typedef struct dl_endpoint {
      * empty if all can. */
     char apart[DL_PROBLEM_SIZE];
 } dl_endpoint;
+
+/* Fills in the identity of the calling thread's host. */
+void dl_host_own(dl_host *host);
 
 /* torch's variable that names a transport; any but TCP is refused. */
 #define DL_TRANSPORT_VARIABLE "GLOO_DEVICE_TRANSPORT"

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/interrupt.h"
 #include "pg/cpu/endpoint.h"
@@ -23,16 +22,6 @@ is_own(dl_status status)
            && status != DL_MISMATCH && status != DL_CLOSED;
 }
 
-static void
-describe_self(int rank, char text[DL_PEER_TEXT_SIZE])
-{
-    dl_peer self = {.pid = getpid()};
-
-    /* A longer name is truncated; the last byte stays zero. */
-    (void)gethostname(self.host, sizeof self.host - 1);
-    dl_peer_describe(&self, rank, text);
-}
-
 /* The record is deleted first: a fault whose rank has a record counts as old. */
 static void
 tell(dl_store *store, int rank)
@@ -40,12 +29,14 @@ tell(dl_store *store, int rank)
     dl_error error = *dl_last_error();
     dl_deadline deadline = dl_deadline_after(DL_JOIN_FAULT_PATIENCE);
     char key[DL_ENDPOINT_KEY_SIZE];
-    char self[DL_PEER_TEXT_SIZE];
+    char self_text[DL_PEER_TEXT_SIZE];
+    dl_peer self;
     char text[DL_ERROR_TEXT_SIZE];
     bool existed;
 
-    describe_self(rank, self);
-    snprintf(text, sizeof text, "%s could not join: %.1800s", self,
+    dl_peer_own(&self);
+    dl_peer_describe(&self, rank, self_text);
+    snprintf(text, sizeof text, "%s could not join: %.1800s", self_text,
              error.status == DL_INTERRUPTED ? "it was interrupted" : error.text);
     (void)dl_store_delete_key(store, dl_endpoint_key(rank, key), &existed, deadline);
     (void)dl_store_set(store, DL_LITERAL(DL_JOIN_FAULT_KEY), dl_bytes_of(text),

@@ -4,6 +4,15 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+void
+dl_peer_own(dl_peer *peer)
+{
+    *peer = (dl_peer){.pid = getpid()};
+    /* A longer name is truncated; the last byte stays zero. */
+    (void)gethostname(peer->host, sizeof peer->host - 1);
+}
 
 void
 dl_peer_describe(const dl_peer *peer, int rank, char text[DL_PEER_TEXT_SIZE])

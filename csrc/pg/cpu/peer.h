@@ -18,6 +18,9 @@ typedef struct dl_peer {
 /* Room for "rank 2 (pid 123 on host h)". */
 #define DL_PEER_TEXT_SIZE 128
 
+/* Fills in the calling process. */
+void dl_peer_own(dl_peer *peer);
+
 /* Writes "rank 2 (pid 123 on host h)". */
 void dl_peer_describe(const dl_peer *peer, int rank, char text[DL_PEER_TEXT_SIZE]);
 
