@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The state of a CPU backend, for cpu_backend.c, which makes and frees it,
- * cpu_collectives.c, which runs its operations, and cpu_refusal.c. */
+ * The state of a CPU backend, for cpu_backend.c, which makes and frees it, and
+ * cpu_collectives.c, which runs its operations. */
 #ifndef DISTLITE_PG_CPU_CPU_STATE_H
 #define DISTLITE_PG_CPU_CPU_STATE_H
 
