@@ -31,11 +31,7 @@ dl_status dl_reach_divide(dl_endpoint *endpoint, const dl_backend_options *optio
 dl_bytes dl_reach_key(const dl_endpoint *endpoint, int rank,
                       char text[DL_RANK_KEY_SIZE]);
 
-/* Write and read a leader's list: the ranks that it did not reach, and why.  `ranks`
- * has room for `size`.  dl_reach_take() returns DL_PROTOCOL if the bytes are
- * damaged. */
+/* Writes a leader's list: the ranks that it did not reach, and why. */
 void dl_reach_put(dl_buffer *buffer, const int *ranks, int count, const char *reason);
-dl_status dl_reach_take(dl_bytes bytes, int size, int *ranks, int *count,
-                        char reason[DL_PROBLEM_SIZE]);
 
 #endif

@@ -84,6 +84,7 @@ row_of(const dl_board *board, int rank)
     return (uint64_t *)(void *)dl_board_slot(board, rank, 0);
 }
 
+/* Called before the arrival: writes this rank's sizes. */
 static void
 write_sizes(const dl_board *board, const dl_transfer *transfer)
 {

@@ -246,6 +246,15 @@ unpack(const gathered *self)
     }
 }
 
+/* Copies the block that a rank alone on its host has for itself. */
+static void
+keep(const dl_tensor *input, const dl_tensor *output)
+{
+    if (input->data != output->data) {
+        dl_strided_copy_part(output, input, 0, dl_tensor_size(input));
+    }
+}
+
 /* Gathers the blocks of this host into their outputs. */
 static dl_status
 gather_within(const gathered *self, const dl_op_context *meeting)
@@ -253,13 +262,10 @@ gather_within(const gathered *self, const dl_op_context *meeting)
     dl_hosts *hosts = self->hosts;
     const dl_layout *layout = hosts->layout;
     const dl_tensor *input = &self->args->input;
-    const dl_tensor *own = &self->args->outputs[layout->rank];
     dl_all_gather_args call = {.input = *input, .outputs = hosts->locals[0]};
 
-    if (hosts->board == NULL && own->data != input->data) {
-        dl_strided_copy_part(own, input, 0, dl_tensor_size(input));
-    }
     if (hosts->board == NULL) {
+        keep(input, &self->args->outputs[layout->rank]);
         return DL_OK;
     }
     for (int i = 0; i < dl_hosts_local_count(hosts); i++) {
@@ -442,15 +448,6 @@ locals_of(dl_hosts *hosts, const dl_tensor *tensors, int side)
         hosts->locals[side][i] = tensors[dl_layout_ranks(layout, layout->host)[i]];
     }
     return tensors == NULL ? NULL : hosts->locals[side];
-}
-
-/* Copies the block that a rank alone on its host has for itself. */
-static void
-keep(const dl_tensor *input, const dl_tensor *output)
-{
-    if (input->data != output->data) {
-        dl_strided_copy_part(output, input, 0, dl_tensor_size(input));
-    }
 }
 
 dl_status

@@ -20,10 +20,6 @@
 /* How long dl_p2p_settle() waits for peers that accept nothing. */
 #define PARTING DL_SECOND
 
-/* While a link waits for the peer's call, another thread of this process may accept
- * that call without waking this one. */
-#define OPENING_SLICE (5 * DL_MILLISECOND)
-
 /* Time after the last unawaited post before the runner drives the engine: usually the
  * caller soon waits for the operation, and drives the engine itself. */
 #define PATIENCE (50 * INT64_C(1000))
@@ -34,6 +30,7 @@
 #define LINGER (5 * DL_MILLISECOND)
 #define LOOK_EVERY (100 * INT64_C(1000))
 
+/* The engine's own thread. */
 typedef struct dl_p2p_runner {
     dl_p2p *engine;
     pthread_t thread;
@@ -99,7 +96,8 @@ sleep_at_links(dl_p2p *engine, struct pollfd *polls, int64_t limit)
         const dl_link_channel *link = engine->peers[rank].link;
         if (link != NULL && link->is_wanted && !link->is_lost) {
             count += (nfds_t)dl_link_channel_poll(link, polls + count);
-            slice = link->link.is_open || slice < OPENING_SLICE ? slice : OPENING_SLICE;
+            slice = link->link.is_open || slice < DL_OPENING_SLICE ? slice
+                                                                   : DL_OPENING_SLICE;
         }
     }
     pthread_mutex_unlock(&engine->lock);
@@ -367,8 +365,6 @@ dl_p2p_wait(dl_work *work, dl_deadline deadline)
     dl_blocked_end();
     return status;
 }
-
-/* The engine's own thread, from here on. */
 
 static void
 nap(dl_p2p *engine, int64_t span)

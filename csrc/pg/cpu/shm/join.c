@@ -32,8 +32,6 @@ fail_unknown(int rank)
     return dl_fail(DL_PROTOCOL, "rank %d answered in an unknown way", rank);
 }
 
-/* The leader. */
-
 /* The state of the leader during the join. */
 typedef struct leader {
     const dl_join *join;
@@ -331,8 +329,6 @@ run_leader(const dl_join *join, dl_membership *membership)
     leader_fini(&self);
     return status;
 }
-
-/* The members. */
 
 static dl_status
 fail_leader(const dl_join *join, dl_status status)

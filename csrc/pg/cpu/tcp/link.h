@@ -14,6 +14,10 @@
 #include "pg/cpu/peer.h"
 #include "pg/cpu/tcp/listener.h"
 
+/* Limit of a sleep in poll(2) while a link waits for the peer's call: another thread of
+ * this process may accept that call without waking the sleeper. */
+#define DL_OPENING_SLICE (5 * DL_MILLISECOND)
+
 typedef struct dl_link_options {
     const char *group; /* this and the next two are borrowed */
     const dl_peer *there;

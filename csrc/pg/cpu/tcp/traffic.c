@@ -19,10 +19,6 @@
  * onto one core, where spinning would delay the answer. */
 #define LOOK_SPAN (50 * INT64_C(1000))
 
-/* While a link waits for the peer's call, another thread of this process may accept
- * that call without waking this one. */
-#define OPENING_SLICE (5 * DL_MILLISECOND)
-
 /* A rank that fails must not be held up by its farewells. */
 #define FAREWELL_PATIENCE (100 * DL_MILLISECOND)
 
@@ -511,7 +507,7 @@ sleep_for_news(dl_traffic *self)
         bool is_full = atomic_load(&listener->is_full);
         self->polls[count++] =
             (struct pollfd){.fd = is_full ? -1 : listener->fd, .events = POLLIN};
-        slice = OPENING_SLICE;
+        slice = DL_OPENING_SLICE;
     }
     self->polls[count++] = (struct pollfd){.fd = wake, .events = POLLIN};
     (void)poll(self->polls, count, dl_deadline_poll(self->op->deadline, slice));
