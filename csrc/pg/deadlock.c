@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/debug_level.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "pg/blocked_threads.h"

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/blocking.h"
-#include "base/debug_level.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "pg/cuda_table.h"
 #include "pg/device_state.h"

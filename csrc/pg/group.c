@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/blocking.h"
-#include "base/debug_level.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
 #include "pg/deadlock.h"

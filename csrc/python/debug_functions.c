@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "base/debug_level.h"
+#include "base/log.h"
 #include "pg/deadlock.h"
 #include "pg/own_waits.h"
 #include "python/collective_call.h"

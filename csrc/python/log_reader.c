@@ -4,7 +4,6 @@
 #include <stdatomic.h>
 
 #include "base/log.h"
-#include "base/log_queue.h"
 #include "python/collective_call.h"
 #include "python/gil.h"
 #include "python/state.h"

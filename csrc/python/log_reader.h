@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Delivers the core's log lines to Python's logging: the reader of base/log_queue.h,
+ * Delivers the core's log lines to Python's logging: the reader of base/log.h,
  * which passes lines to distlite/log_records.py, and the check whether logging has
  * handlers.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "base/debug_level.h"
+#include "base/log.h"
 #include "check.h"
 
 CHECK_CASE(levels_are_read_in_any_case)

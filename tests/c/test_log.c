@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-#include "base/debug_level.h"
 #include "base/log.h"
 #include "check.h"
 #include "ranks.h"

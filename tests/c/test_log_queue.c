@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include "base/log.h"
-#include "base/log_queue.h"
 #include "base/thread.h"
 #include "check.h"
 #include "ranks.h"

@@ -2,7 +2,7 @@
  *
  * Operations on devices as they are compared at DETAIL, and as they are recorded. */
 #include "base/call_site.h"
-#include "base/debug_level.h"
+#include "base/log.h"
 #include "base/thread.h"
 #include "device_groups.h"
 #include "pg/device_state.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "base/call_site.h"
-#include "base/debug_level.h"
+#include "base/log.h"
 #include "groups.h"
 
 static dl_store *store;
