@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/c_frames.h"
 #include "python/docstrings.h"
 #include "python/failure_report.h"
 #include "python/log_reader.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "base/c_frames.h"
+#include "base/status.h"
 #include "check.h"
 
 CHECK_CASE(nobody_sees_frames_unasked)
