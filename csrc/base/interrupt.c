@@ -34,3 +34,24 @@ dl_interrupt_check(void)
     }
     return check == NULL ? DL_OK : check();
 }
+
+static _Thread_local dl_blocking_fn hook;
+static _Thread_local void *hook_context;
+
+void
+dl_blocking_set_hook(dl_blocking_fn begin, void *context)
+{
+    hook = begin;
+    hook_context = context;
+}
+
+void
+dl_blocking_begin(void)
+{
+    dl_blocking_fn begin = hook;
+
+    if (begin != NULL) {
+        hook = NULL;
+        begin(hook_context);
+    }
+}

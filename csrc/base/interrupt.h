@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How a blocked call of the core finds out that it shall return early (Ctrl-C).  The
- * binding installs the check; without one, calls are never interrupted. */
+ * What the binding does around the waits of the core: before a thread blocks, a hook;
+ * while it waits, a check whether the call shall return early (Ctrl-C).  Without them,
+ * calls are never interrupted. */
 #ifndef DISTLITE_BASE_INTERRUPT_H
 #define DISTLITE_BASE_INTERRUPT_H
 
@@ -23,5 +24,16 @@ void dl_interrupt_set_own(dl_interrupt_own_fn check, void *context);
 /* Runs the checks: called between the slices of every wait, and after EINTR.  Takes the
  * GIL on the main thread, so the caller must hold no lock. */
 dl_status dl_interrupt_check(void);
+
+/* Sets the hook that runs before the calling thread blocks; it is called at most once,
+ * and NULL removes it.  The binding uses it to release the GIL only when an operation
+ * really has to wait: releasing and re-acquiring it costs a third of a small collective,
+ * whose peers mostly have arrived already. */
+typedef void (*dl_blocking_fn)(void *context);
+void dl_blocking_set_hook(dl_blocking_fn begin, void *context);
+
+/* Calls and removes the hook, if one is set.  Called before any wait of more than a few
+ * microseconds, possibly with locks held: the hook must not wait for anything. */
+void dl_blocking_begin(void);
 
 #endif

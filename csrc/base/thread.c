@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/blocking.h"
 #include "base/interrupt.h"
 
 /* Descriptors from this number on are not guarded: a child then keeps them open, which

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/blocking.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "pg/cuda_table.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/blocking.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"

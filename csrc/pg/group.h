@@ -94,7 +94,7 @@ dl_status dl_group_monitored_barrier(dl_group *group, bool waits_for_all,
                                      dl_deadline deadline);
 
 /* Returns true if dl_group_run() takes a few microseconds when no rank is late, and
- * otherwise calls dl_blocking_begin() (base/blocking.h) before it waits. */
+ * otherwise calls dl_blocking_begin() (base/interrupt.h) before it waits. */
 bool dl_group_is_brief(const dl_group *group, dl_op_type op, const void *args);
 
 /* Runs the collective `op` and waits for it; `args` is its struct, NULL

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/lane.h"
 
-#include "base/blocking.h"
+#include "base/interrupt.h"
 #include "base/thread.h"
-#include "pg/lane_runner.h"
 #include "pg/blocked_threads.h"
+#include "pg/lane_runner.h"
 
 /* TAKEN: one thread has the turn, and nobody else wants it.  CONTENDED: the members
  * under the lock say who has the turn and who waits, and passing the turn takes the

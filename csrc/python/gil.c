@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/gil.h"
 
-#include "base/blocking.h"
+#include "base/interrupt.h"
 
 /* Releases the GIL, so that other Python threads can run. */
 static void

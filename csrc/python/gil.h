@@ -2,7 +2,7 @@
  *
  * Releases and reacquires the GIL around a core call that may wait.  The GIL is
  * released before the call; for a brief call, whose peers have usually arrived already,
- * it is released only when the call has to wait (base/blocking.h). */
+ * it is released only when the call has to wait (base/interrupt.h). */
 #ifndef DISTLITE_PYTHON_GIL_H
 #define DISTLITE_PYTHON_GIL_H
 

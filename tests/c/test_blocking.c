@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "base/blocking.h"
+#include "base/interrupt.h"
 
 #include "base/thread.h"
 #include "pg/cpu/shm/wait.h"

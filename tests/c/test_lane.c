@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "base/blocking.h"
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "pg/lane.h"

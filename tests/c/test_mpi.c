@@ -4,7 +4,7 @@
  * matters: MPI has one world in a process. */
 #include <math.h>
 
-#include "base/blocking.h"
+#include "base/interrupt.h"
 #include "base/thread.h"
 #include "mpi_jobs.h"
 #include "pg/group_state.h"

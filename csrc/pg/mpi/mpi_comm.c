@@ -7,7 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/blocking.h"
 #include "base/hash.h"
 #include "base/interrupt.h"
 #include "pg/mpi/mpi_leftovers.h"
@@ -17,7 +16,7 @@
 /* A wait first looks at its request without a pause: for as long as a small collective
  * takes if each rank of this host has a core, otherwise for as long as one message
  * takes.  Then it yields the core after each look, and then it naps.  During the first
- * FEW_LOOKS it keeps a lock that other threads want (base/blocking.h). */
+ * FEW_LOOKS it keeps a lock that other threads want (base/interrupt.h). */
 #define FEW_LOOKS 64
 #define MANY_LOOKS 1000
 #define YIELDING_LOOKS 2000

@@ -3,7 +3,7 @@
  * Blocks of any size, sent from rank to rank as messages: for sizes that MPI's
  * collectives cannot count, and where only one side knows a size.  In each step a rank
  * sends to one rank and receives from another, so that no rank is flooded. */
-#include "base/blocking.h"
+#include "base/interrupt.h"
 #include "pg/mpi/mpi_state.h"
 #include "tensor/copy.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Barrier, broadcast and all_to_all. */
-#include "base/blocking.h"
+#include "base/interrupt.h"
 #include "pg/mpi/mpi_plain.h"
 #include "pg/mpi/mpi_tree.h"
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "base/blocking.h"
+#include "base/interrupt.h"
 #include "tensor/strided.h"
 
 dl_status
