@@ -68,6 +68,18 @@ dl_address_is_wildcard(const char *host)
     return host[0] == '\0';
 }
 
+bool
+dl_address_is_loopback(const dl_address *address)
+{
+    const struct in6_addr *ip6 = &address->socket.ip6.sin6_addr;
+
+    if (address->socket.any.sa_family == AF_INET) {
+        return ntohl(address->socket.ip4.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    }
+    return IN6_IS_ADDR_V4MAPPED(ip6) ? ip6->s6_addr[12] == IN_LOOPBACKNET
+                                     : IN6_IS_ADDR_LOOPBACK(ip6);
+}
+
 /* The addresses found, or the reason for failing. */
 typedef struct look_up_result {
     int code;  /* the result of getaddrinfo(3) */

@@ -37,6 +37,8 @@ bool dl_address_equal(const dl_address *left, const dl_address *right);
  * "0.0.0.0" or "::". */
 bool dl_address_is_wildcard(const char *host);
 
+bool dl_address_is_loopback(const dl_address *address);
+
 /* Resolves `host` to all its addresses of both families, in the resolver's order; at
  * least one.  The look-up runs on a helper thread, because getaddrinfo(3) has no
  * timeout; if it is late, the call fails and the helper frees its memory when it ends.

@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "net/address.h"
-#include "net/interface.h"
 #include "net/socket.h"
 
 /* Delays grow by a quarter, so that a listener which comes up is found with a delay of

@@ -57,15 +57,6 @@ is_same_host(const dl_address *left, const dl_address *right)
     return have_same_prefix(first, raw_of(right), first.size);
 }
 
-bool
-dl_address_is_loopback(const dl_address *address)
-{
-    raw bytes = raw_of(address);
-
-    return bytes.size == 32 ? bytes.data[0] == 127
-                            : IN6_IS_ADDR_LOOPBACK(&address->socket.ip6.sin6_addr);
-}
-
 /* Leaves out link-local addresses: they need an interface index, which differs from
  * host to host. */
 static bool

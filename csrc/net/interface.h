@@ -51,6 +51,4 @@ dl_status dl_interface_choose(const dl_interface_choice *choice,
 dl_status dl_interface_addresses(const dl_address *connected,
                                  dl_address addresses[DL_INTERFACES_LIMIT], int *count);
 
-bool dl_address_is_loopback(const dl_address *address);
-
 #endif

@@ -10,7 +10,6 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "net/interface.h"
 #include "net/listen.h"
 #include "net/socket.h"
 #include "store/tcp/server.h"
