@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Element-wise reductions of contiguous arrays.  There is one table of kernels per
- * instruction set, and one is chosen by what the processor supports (tensor/cpu.h). */
+ * instruction set, and one is chosen by what the processor supports. */
 #ifndef DISTLITE_TENSOR_REDUCE_H
 #define DISTLITE_TENSOR_REDUCE_H
 

@@ -5,7 +5,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "tensor/isa.h"
 #include "tensor/reduce_table.h"
 
 #if defined(__x86_64__)

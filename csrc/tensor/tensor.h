@@ -30,7 +30,7 @@ struct dl_tensor {
     size_t count;     /* elements */
     size_t item_size; /* bytes of an element */
     dl_dtype dtype;
-    uint32_t opaque_code; /* the dtype behind DL_OPAQUE (tensor/opaque.h); else 0 */
+    uint32_t opaque_code; /* the dtype behind DL_OPAQUE (tensor/dtype.h); else 0 */
     dl_device device;
     int ndim;
     bool is_contiguous; /* in C order without gaps: shape and strides may be NULL */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "check.h"
-#include "tensor/cpu.h"
+#include "tensor/reduce_table.h"
 
 CHECK_CASE(every_processor_has_the_base)
 {

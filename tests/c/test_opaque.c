@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tensor/opaque.h"
+#include "tensor/dtype.h"
 
 #include <float.h>
 
