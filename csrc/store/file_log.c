@@ -4,12 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "base/interrupt.h"
 #include "base/reader.h"
 #include "base/thread.h"
 #include "store/counter.h"
@@ -29,6 +32,14 @@
 
 /* The smallest page size; assuming smaller pages than there are is safe. */
 #define PAGE 4096
+
+/* The pauses between checks without inotify: short at first, since the awaited key is
+ * often just being written. */
+#define FIRST_PAUSE (1 * DL_MILLISECOND)
+#define LAST_PAUSE (10 * DL_MILLISECOND)
+
+/* Includes the events of replacing and removing the file. */
+#define CHANGES (IN_MODIFY | IN_ATTRIB | IN_DELETE_SELF | IN_MOVE_SELF)
 
 dl_status
 dl_file_log_init(dl_file_log *log, const char *path)
@@ -61,15 +72,31 @@ dl_file_fail_locked(const char *path)
     return dl_fail(DL_TIMEOUT, "locking %s: another process keeps it locked", path);
 }
 
+dl_deadline
+dl_file_lock_deadline(dl_deadline deadline)
+{
+    bool is_short = dl_deadline_left(deadline) < DL_FILE_LOCK_PATIENCE;
+
+    return is_short ? dl_deadline_after(DL_FILE_LOCK_PATIENCE) : deadline;
+}
+
+/* Sleeps for `*pause`, which is doubled, up to `longest`. */
+static dl_status
+sleep_longer(int64_t *pause, int64_t longest, dl_deadline deadline)
+{
+    int64_t length = *pause;
+
+    *pause = length * 2 < longest ? length * 2 : longest;
+    return dl_sleep_until(dl_deadline_earlier(deadline, length));
+}
+
 static dl_status
 lock_file(int fd, dl_file_access access, dl_deadline deadline, const char *path)
 {
     int operation = (access == DL_FILE_READ ? LOCK_SH : LOCK_EX) | LOCK_NB;
     int64_t pause = FIRST_LOCK_PAUSE;
 
-    if (dl_deadline_left(deadline) < DL_FILE_LOCK_PATIENCE) {
-        deadline = dl_deadline_after(DL_FILE_LOCK_PATIENCE);
-    }
+    deadline = dl_file_lock_deadline(deadline);
     /* Not the blocking flock(2), which supports neither deadlines nor interrupts. */
     while (flock(fd, operation) != 0) {
         if (errno != EWOULDBLOCK && errno != EINTR) {
@@ -78,8 +105,7 @@ lock_file(int fd, dl_file_access access, dl_deadline deadline, const char *path)
         if (dl_deadline_passed(deadline)) {
             return dl_file_fail_locked(path);
         }
-        DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, pause)));
-        pause = pause * 2 < LAST_LOCK_PAUSE ? pause * 2 : LAST_LOCK_PAUSE;
+        DL_TRY(sleep_longer(&pause, LAST_LOCK_PAUSE, deadline));
     }
     return DL_OK;
 }
@@ -439,4 +465,54 @@ dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_bytes key,
     }
     dl_buffer_fini(&record);
     return status;
+}
+
+void
+dl_file_watch_init(dl_file_watch *watch, const char *path)
+{
+    *watch = (dl_file_watch){
+        .path = path,
+        .fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC),
+        .pause = FIRST_PAUSE,
+    };
+    dl_fork_guard(watch->fd);
+}
+
+void
+dl_file_watch_fini(dl_file_watch *watch)
+{
+    if (watch->fd >= 0) {
+        dl_fork_release(watch->fd);
+        close(watch->fd);
+    }
+    watch->fd = -1;
+}
+
+void
+dl_file_watch_arm(dl_file_watch *watch)
+{
+    /* Adding the same file again is cheap and changes nothing. */
+    watch->is_armed =
+        watch->fd >= 0 && inotify_add_watch(watch->fd, watch->path, CHANGES) >= 0;
+}
+
+dl_status
+dl_file_watch_wait(dl_file_watch *watch, dl_deadline deadline)
+{
+    char events[1024];
+    struct pollfd watched = {.fd = watch->fd, .events = POLLIN};
+
+    /* No inotify instance available, no file yet, or a file system without inotify. */
+    if (!watch->is_armed) {
+        return sleep_longer(&watch->pause, LAST_PAUSE, deadline);
+    }
+    /* In slices: changes by other hosts cause no event and are found by checking. */
+    if (poll(&watched, 1, dl_deadline_poll(deadline, DL_WAIT_SLICE)) > 0) {
+        /* Drains the events; which changes they report does not matter. */
+        while (read(watch->fd, events, sizeof events) > 0) {
+        }
+        watch->pause = FIRST_PAUSE;
+    }
+    /* After events, too: there is no end of them while others write all the time. */
+    return dl_interrupt_check();
 }

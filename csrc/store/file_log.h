@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The append-only file behind a FileStore: opening and locking it, the layout of its
- * records, and an in-memory image of its contents, which is updated by reading only
- * what was appended.  The layout is torch's:
+ * records, an in-memory image of its contents, which is updated by reading only what was
+ * appended, and sleeping until it may have changed.  The layout is torch's:
  *
  *     u32 key size | key | u32 value size | value
  *
@@ -50,6 +50,9 @@ void dl_file_log_fini(dl_file_log *log);
  * process that was stopped (SIGSTOP) may hold it for ever. */
 #define DL_FILE_LOCK_PATIENCE (1 * DL_SECOND)
 
+/* Returns until when to wait for the lock. */
+dl_deadline dl_file_lock_deadline(dl_deadline deadline);
+
 /* Fails with DL_TIMEOUT: the lock was not available in time.  A caller that reads the
  * file repeatedly may get it the next time. */
 dl_status dl_file_fail_locked(const char *path);
@@ -77,5 +80,28 @@ bool dl_file_log_is_current(const dl_file_log *log);
  * cover the whole file.  On failure nothing has changed. */
 dl_status dl_file_log_write(dl_file_log *log, int fd, const char *space, dl_bytes key,
                             dl_bytes value);
+
+/* Sleeping until a file may have changed: by inotify(7) if it works, otherwise by
+ * pauses that grow.  Wake-ups may be spurious; changes by other hosts are noticed at
+ * the next slice. */
+typedef struct dl_file_watch {
+    const char *path;
+    int fd; /* -1: inotify is not available */
+    bool is_armed;
+    int64_t pause;
+} dl_file_watch;
+
+/* Cannot fail: without inotify the watch uses pauses.  `path` must outlive
+ * the watch. */
+void dl_file_watch_init(dl_file_watch *watch, const char *path);
+void dl_file_watch_fini(dl_file_watch *watch);
+
+/* Call it before each check of the file, so that no change is missed between the check
+ * and the sleep.  Also finds the file again after it was replaced. */
+void dl_file_watch_arm(dl_file_watch *watch);
+
+/* Sleeps until a change, for one slice at most.  DL_OK: check the file again.
+ * DL_INTERRUPTED: stop waiting. */
+dl_status dl_file_watch_wait(dl_file_watch *watch, dl_deadline deadline);
 
 #endif

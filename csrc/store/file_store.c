@@ -8,7 +8,6 @@
 #include "store/counter.h"
 #include "store/execute.h"
 #include "store/file_log.h"
-#include "store/file_watch.h"
 
 /* How long an image is used without the lock if its file looks unchanged but is not
  * local: a network file system may cache a file's attributes for seconds unless the
@@ -196,8 +195,7 @@ is_current_locked(const file_store *self)
 static dl_status
 await_reader_locked(file_store *self, dl_deadline deadline, bool *is_reader)
 {
-    bool is_short = dl_deadline_left(deadline) < DL_FILE_LOCK_PATIENCE;
-    dl_deadline last = is_short ? dl_deadline_after(DL_FILE_LOCK_PATIENCE) : deadline;
+    dl_deadline last = dl_file_lock_deadline(deadline);
 
     *is_reader = false;
     while (!is_current_locked(self)) {

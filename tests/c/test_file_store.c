@@ -10,7 +10,6 @@
 
 #include "store/file_log.h"
 #include "store/file_store.h"
-#include "store/file_watch.h"
 #include "store_suite.h"
 
 static char folder[] = "/tmp/distlite-file-store-XXXXXX";
