@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * How TCP stores come to be: reaching the server, and waiting for the workers. */
-#include "store/tcp/join.h"
+#include "store/tcp/tcp_store.h"
 
 #include "fakes/interrupts.h"
 #include "fakes/resolver.h"

@@ -161,12 +161,136 @@ step_set(dl_long_request *one, dl_table *table, int *work)
     return DL_LONG_DONE;
 }
 
+static void
+drop_blob(dl_blob **blob)
+{
+    dl_blob_unref(*blob);
+    *blob = NULL;
+}
+
+void
+dl_names_fini(dl_names *names)
+{
+    dl_table_cursor_end(&names->cursor);
+    drop_blob(&names->latest.names);
+    drop_blob(&names->begun.names);
+    for (size_t i = 0; i < DL_NAMES_HELD; i++) {
+        drop_blob(&names->held[i]);
+    }
+}
+
+/* Releases `latest`, or moves it to `held` while a client still reads it.  Returns
+ * false when `held` is full. */
+static bool
+retire_latest(dl_names *names)
+{
+    for (size_t i = 0; i < DL_NAMES_HELD; i++) {
+        if (names->held[i] != NULL && dl_blob_is_unique(names->held[i])) {
+            drop_blob(&names->held[i]);
+        }
+    }
+    if (names->latest.names == NULL || dl_blob_is_unique(names->latest.names)) {
+        drop_blob(&names->latest.names);
+        return true;
+    }
+    for (size_t i = 0; i < DL_NAMES_HELD; i++) {
+        if (names->held[i] == NULL) {
+            names->held[i] = names->latest.names;
+            names->latest.names = NULL;
+            return true;
+        }
+    }
+    return false;
+}
+
+static dl_status
+begin_names(dl_names *names, dl_table *table)
+{
+    if (!retire_latest(names)) {
+        return dl_fail(DL_NO_MEMORY,
+                       "LIST_KEYS: clients have not read %d earlier listings; read the "
+                       "replies, or ask less often while keys are set and deleted",
+                       DL_NAMES_HELD);
+    }
+    names->begun = (dl_listing){
+        .names = dl_blob_new(0),
+        .version = table->names_version,
+    };
+    if (names->begun.names == NULL) {
+        return dl_fail_no_memory();
+    }
+    /* Names set meanwhile are appended behind the present ones, so that all of these
+     * are visited within this many steps. */
+    names->left = dl_table_num_keys(table);
+    dl_table_cursor_begin(table, &names->cursor);
+    return DL_OK;
+}
+
+static dl_status
+put_name(dl_listing *listing, dl_bytes name)
+{
+    uint8_t bytes[sizeof(uint64_t)];
+
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)((uint64_t)name.size >> 8 * i);
+    }
+    DL_TRY(dl_blob_append(&listing->names, (dl_bytes){bytes, sizeof bytes}));
+    DL_TRY(dl_blob_append(&listing->names, name));
+    listing->count++;
+    return DL_OK;
+}
+
+/* Discards the unfinished listing and returns `status`. */
+static dl_status
+give_up_names(dl_names *names, dl_status status)
+{
+    dl_table_cursor_end(&names->cursor);
+    drop_blob(&names->begun.names);
+    return status;
+}
+
+/* Builds a listing of version `since` or later, unless there is one, and decrements
+ * `*work` for each name.  Returns true when `names->latest` is such a listing.  Returns
+ * false with `*status` DL_OK when `*work` is used up (call again), or DL_NO_MEMORY when
+ * out of memory or when DL_NAMES_HELD earlier listings are still being read. */
+static bool
+make_names(dl_names *names, dl_table *table, uint64_t since, int *work,
+           dl_status *status)
+{
+    dl_bytes name;
+
+    *status = DL_OK;
+    while (names->latest.names == NULL || names->latest.version < since) {
+        if (names->begun.names == NULL) {
+            *status = begin_names(names, table);
+            if (*status != DL_OK) {
+                return false;
+            }
+        }
+        while (names->left > 0 && dl_table_cursor_next(&names->cursor, &name)) {
+            if (put_name(&names->begun, name) != DL_OK) {
+                *status = give_up_names(names, DL_NO_MEMORY);
+                return false;
+            }
+            names->left--;
+            if (--*work <= 0) {
+                return false;
+            }
+        }
+        dl_table_cursor_end(&names->cursor);
+        /* Overwrites nothing: begin_names() has released the earlier `latest`. */
+        names->latest = names->begun;
+        names->begun = (dl_listing){0};
+    }
+    return true;
+}
+
 static dl_long_progress
 step_list(dl_long_request *one, dl_table *table, dl_names *names, int *work)
 {
     dl_status status;
 
-    if (!dl_names_make(names, table, one->since, work, &status)) {
+    if (!make_names(names, table, one->since, work, &status)) {
         return status == DL_OK ? DL_LONG_MORE : DL_LONG_FAILED;
     }
     dl_put_i64(&one->reply.bytes, names->latest.count);

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "store/execute.h"
-#include "store/tcp/long_request.h"
 #include "store/tcp/partial.h"
 #include "store/tcp/wire.h"
 

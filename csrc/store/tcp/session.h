@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "store/table.h"
 #include "store/tcp/limits.h"
-#include "store/tcp/names.h"
+#include "store/tcp/long_request.h"
 #include "store/tcp/output.h"
 
 /* How much work a client gets in one turn before the others are served, in requests or
