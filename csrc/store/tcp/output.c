@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "store/tcp/output.h"
 
+#include <stdlib.h>
+
 #include "base/reader.h"
 
 /* A value of at least this size is put by reference.  Copying a smaller one costs less
@@ -49,6 +51,15 @@ dl_output_fini(dl_output *output)
     dl_buffer_fini(&output->bytes);
     dl_buffer_fini(&output->values);
     *output = (dl_output){0};
+}
+
+void
+dl_output_free(dl_output *output)
+{
+    if (output != NULL) {
+        dl_output_fini(output);
+        free(output);
+    }
 }
 
 static bool

@@ -25,6 +25,9 @@ typedef struct dl_output {
 
 void dl_output_fini(dl_output *output);
 
+/* Frees an output that malloc(3) made; NULL does nothing. */
+void dl_output_free(dl_output *output);
+
 /* Appends a value: its size as u64, then its bytes.  NULL is the empty value. */
 void dl_output_put_value(dl_output *output, dl_blob *value);
 

@@ -20,101 +20,14 @@
  *
  * settle() ends every call, whether it succeeded or failed. */
 
-void
-dl_hub_init(dl_hub *hub)
-{
-    *hub = (dl_hub){0};
-    dl_table_init(&hub->table);
-    dl_list_init(&hub->changed);
-    dl_list_init(&hub->turns);
-    dl_list_init(&hub->strangers);
-    dl_list_init(&hub->slow);
-    const dl_limits limits = dl_limits_default();
-    dl_hub_set_limits(hub, &limits);
-}
-
-void
-dl_hub_set_limits(dl_hub *hub, const dl_limits *limits)
-{
-    hub->limits = *limits;
-    hub->table.key_limit = limits->keys;
-    hub->table.size_limit = limits->bytes;
-}
-
-static void
-free_output(dl_output *output)
-{
-    if (output != NULL) {
-        dl_output_fini(output);
-        free(output);
-    }
-}
-
-void
-dl_hub_fini(dl_hub *hub)
-{
-    for (size_t i = 0; i <= DL_INTERNAL; i++) {
-        dl_log_limit_end(&hub->refusals[i], DL_LOG_WARNING,
-                         "store server: closing connections");
-    }
-    free_output(hub->spare);
-    dl_names_fini(&hub->names);
-    dl_table_fini(&hub->table);
-    *hub = (dl_hub){0};
-}
-
-static void
-mark_changed(dl_session *session)
-{
-    if (session->changed.next == NULL) {
-        dl_list_append(&session->hub->changed, &session->changed);
-        session->hub->changed_count++;
-    }
-}
-
-static void
-unmark_changed(dl_session *session)
-{
-    if (session->changed.next != NULL) {
-        dl_list_remove(&session->changed);
-        session->hub->changed_count--;
-    }
-}
-
-dl_session *
-dl_hub_take_changed(dl_hub *hub)
-{
-    if (dl_list_is_empty(&hub->changed)) {
-        return NULL;
-    }
-    dl_session *session = DL_LIST_ENTRY(hub->changed.next, dl_session, changed);
-    unmark_changed(session);
-    return session;
-}
-
-/* Returns the session's output, NULL when out of memory.  An output that was sent is
- * reused for the next session that needs one: it has memory already. */
+/* Returns the session's output, NULL when out of memory. */
 static dl_output *
 open_output(dl_session *session)
 {
-    dl_hub *hub = session->hub;
-
     if (session->output == NULL) {
-        session->output =
-            hub->spare != NULL ? hub->spare : calloc(1, sizeof(dl_output));
-        hub->spare = NULL;
+        session->output = dl_hub_take_output(session->hub);
     }
     return session->output;
-}
-
-static void
-give_back_output(dl_hub *hub, dl_output *output)
-{
-    if (hub->spare == NULL && output != NULL && dl_output_check(output) == DL_OK) {
-        hub->spare = output;
-    } else {
-        free_output(output);
-    }
 }
 
 /* Bytes that each client may hold even when the total is above its limit, so that
@@ -183,18 +96,14 @@ dl_session_sent(dl_session *session, dl_output *output)
     if (output == session->output) {
         session->output = NULL;
     }
-    give_back_output(session->hub, output);
+    dl_hub_give_output(session->hub, output);
     if (session->pending > 0) {
         count_pending(session);
     }
     if (session->is_stalled) {
-        mark_changed(session);
+        dl_hub_mark(session);
     }
 }
-
-/* How long a turn is kept: the pop follows the reply to the WAIT after a round trip and
- * the usual delays of a running process. */
-#define TURN_PATIENCE DL_SECOND
 
 static dl_table *
 table_of(dl_session *session)
@@ -211,7 +120,8 @@ reply_ready(dl_session *session)
     dl_put_u8(&session->output->bytes, DL_WIRE_READY);
 }
 
-/* Answers a wait whose keys exist already; all others are answered by end_waits(). */
+/* Answers a wait whose keys exist already; all others are answered by
+ * dl_session_end_wait(). */
 static void
 answer_if_over(dl_session *session, const dl_store_request *request)
 {
@@ -228,14 +138,6 @@ drop_long(dl_long_request **one)
     *one = NULL;
 }
 
-static void
-drop_turn(dl_session *session)
-{
-    dl_blob_unref(session->turn);
-    session->turn = NULL;
-    dl_list_remove(&session->turn_node);
-}
-
 /* Cancels the session's wait and passes its turn on, if it has any. */
 static void
 leave_wait(dl_session *session)
@@ -249,7 +151,7 @@ leave_wait(dl_session *session)
     if (has_turn) {
         dl_table_queue_pass_on(table_of(session), dl_blob_bytes(session->turn));
     }
-    drop_turn(session);
+    dl_hub_end_turn(session);
 }
 
 /* The name may be a queue's: it is kept, to check whether the client pops from it when
@@ -320,105 +222,30 @@ use_turn(dl_session *session, const dl_store_request *request)
     }
     if (request->op == DL_OP_QUEUE_POP
         && dl_bytes_equal(request->key, dl_blob_bytes(session->turn))) {
-        drop_turn(session);
+        dl_hub_end_turn(session);
     } else {
         leave_wait(session);
     }
 }
 
-/* Answers all waits that are over; called after every call that may have ended some. */
-static void
-end_waits(dl_hub *hub)
-{
-    dl_waiter *waiter;
-
-    while ((waiter = dl_table_take_ready(&hub->table)) != NULL) {
-        dl_session *session = DL_LIST_ENTRY(waiter, dl_session, waiter);
-        if (session->waiting != NULL) {
-            session->is_waking = true;
-            session->is_stalled = true;
-            mark_changed(session);
-            continue;
-        }
-        if (session->turn != NULL) {
-            session->turn_since = dl_now();
-            dl_list_append(&hub->turns, &session->turn_node);
-        }
-        if (open_output(session) != NULL) {
-            reply_ready(session);
-        } else {
-            session->is_over = true; /* reported by dl_session_resume() */
-        }
-        mark_changed(session);
-    }
-}
-
-static dl_session *
-oldest_turn(const dl_hub *hub)
-{
-    return dl_list_is_empty(&hub->turns)
-               ? NULL
-               : DL_LIST_ENTRY(hub->turns.next, dl_session, turn_node);
-}
-
-/* Passes on the turns that are older than TURN_PATIENCE.  A client of ours that pops
- * too late finds the queue empty and waits again; torch's client reports an empty
- * queue. */
-static void
-pass_turns(dl_hub *hub, int64_t now)
-{
-    dl_session *session;
-
-    while ((session = oldest_turn(hub)) != NULL
-           && session->turn_since + TURN_PATIENCE <= now) {
-        dl_table_queue_pass_on(&hub->table, dl_blob_bytes(session->turn));
-        drop_turn(session);
-    }
-    end_waits(hub);
-}
-
-static dl_session *
-first_timed(const dl_list *list)
-{
-    return dl_list_is_empty(list) ? NULL : DL_LIST_ENTRY(list->next, dl_session, timed);
-}
-
-static int64_t
-sooner(int64_t at, const dl_session *timed, int64_t limit)
-{
-    return timed != NULL && timed->timed_since + limit < at ? timed->timed_since + limit
-                                                            : at;
-}
-
-int64_t
-dl_hub_next_wake(const dl_hub *hub)
-{
-    const dl_session *turn = oldest_turn(hub);
-    int64_t at = turn == NULL ? INT64_MAX : turn->turn_since + TURN_PATIENCE;
-
-    at = sooner(at, first_timed(&hub->strangers), hub->limits.validate);
-    return sooner(at, first_timed(&hub->slow), hub->limits.stall);
-}
-
-static void
-expire(dl_list *list, int64_t limit, int64_t now)
-{
-    dl_session *session;
-
-    while ((session = first_timed(list)) != NULL
-           && session->timed_since + limit <= now) {
-        dl_list_remove(&session->timed);
-        session->is_late = true;
-        mark_changed(session);
-    }
-}
-
 void
-dl_hub_wake(dl_hub *hub, int64_t now)
+dl_session_end_wait(dl_session *session)
 {
-    pass_turns(hub, now);
-    expire(&hub->strangers, hub->limits.validate, now);
-    expire(&hub->slow, hub->limits.stall, now);
+    if (session->waiting != NULL) {
+        session->is_waking = true;
+        session->is_stalled = true;
+        dl_hub_mark(session);
+        return;
+    }
+    if (session->turn != NULL) {
+        dl_hub_begin_turn(session);
+    }
+    if (open_output(session) != NULL) {
+        reply_ready(session);
+    } else {
+        session->is_over = true; /* reported by dl_session_resume() */
+    }
+    dl_hub_mark(session);
 }
 
 /* Takes back a limit that has passed, too, if the session has not been resumed since:
@@ -530,7 +357,7 @@ put_reply(dl_session *session, const dl_store_request *request,
         dl_put_u8(&output->bytes, DL_WIRE_CANCELLED);
         break;
     case DL_REPLY_NONE:
-    case DL_REPLY_OVER: /* put by answer_if_over() or end_waits() */
+    case DL_REPLY_OVER: /* put by answer_if_over() or dl_session_end_wait() */
         break;
     }
 }
@@ -592,7 +419,7 @@ begin_long(dl_session *session, const dl_store_request *request)
         return dl_fail_no_memory();
     }
     session->is_stalled = true;
-    mark_changed(session);
+    dl_hub_mark(session);
     return DL_OK;
 }
 
@@ -708,7 +535,7 @@ answer_request(dl_session *session, const dl_store_request *request)
     }
     /* After each request and not after each round of input, so that the reply to a wait
      * precedes the reply to a later request that cancels it. */
-    end_waits(session->hub);
+    dl_hub_end_waits(session->hub);
     return status;
 }
 
@@ -732,12 +559,12 @@ dl_session_fini(dl_session *session)
     if (session->hub != NULL) {
         dl_list_remove(&session->timed);
         leave_wait(session);
-        end_waits(session->hub);
-        unmark_changed(session);
+        dl_hub_end_waits(session->hub);
+        dl_hub_unmark(session);
         drop_partial(session);
         drop_long(&session->current);
         session->hub->pending -= session->pending;
-        free_output(session->output);
+        dl_output_free(session->output);
     }
     *session = (dl_session){0};
 }
@@ -800,7 +627,7 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
         }
         if (session->hub->work <= 0) {
             session->is_stalled = true;
-            mark_changed(session);
+            dl_hub_mark(session);
         }
         if (session->is_stalled) {
             return DL_OK;
@@ -923,12 +750,12 @@ settle(dl_session *session, dl_status status)
 
     if (output != NULL && dl_output_check(output) != DL_OK) {
         session->output = NULL;
-        free_output(output);
+        dl_output_free(output);
         status = dl_fail_no_memory();
     }
     if (output != NULL && session->output == output && dl_output_size(output) == 0) {
         session->output = NULL;
-        give_back_output(session->hub, output);
+        dl_hub_give_output(session->hub, output);
     }
     if (status == DL_OK) {
         status = tell_limit(session, limit_pending(session));
@@ -939,8 +766,8 @@ settle(dl_session *session, dl_status status)
         /* Releasing the rest may overwrite the thread's last error. */
         dl_error error = *dl_last_error();
         leave_wait(session);
-        end_waits(session->hub);
-        unmark_changed(session);
+        dl_hub_end_waits(session->hub);
+        dl_hub_unmark(session);
         drop_partial(session);
         drop_long(&session->current);
         if (session->pending > 0) {
@@ -979,11 +806,11 @@ go_on(dl_session *session)
     }
     if (session->current != NULL && hub->work > 0) {
         dl_status status = step_long(session, &session->current);
-        end_waits(hub);
+        dl_hub_end_waits(hub);
         DL_TRY(status);
     }
     if (session->is_waking || session->current != NULL) {
-        mark_changed(session);
+        dl_hub_mark(session);
         return DL_OK;
     }
     session->is_stalled = false;
@@ -999,7 +826,7 @@ end_late(dl_session *session)
     const dl_limits *limits = &session->hub->limits;
 
     session->is_late = false;
-    free_output(session->output);
+    dl_output_free(session->output);
     session->output = NULL;
     return session->is_validated
                ? dl_fail(DL_TIMEOUT,

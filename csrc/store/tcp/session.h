@@ -12,38 +12,7 @@
 #define DISTLITE_STORE_TCP_SESSION_H
 
 #include "base/bytes.h"
-#include "base/deadline.h"
-#include "base/list.h"
-#include "base/log.h"
-#include "store/table.h"
-#include "store/tcp/limits.h"
-#include "store/tcp/long_request.h"
-#include "store/tcp/output.h"
-
-/* How much work a client gets in one turn before the others are served, in requests or
- * in keys of a long one: about half a millisecond.  The rest is done in its next
- * turns. */
-#define DL_SESSION_WORK 2000
-
-/* Most changed sessions that are served before the sockets are polled again. */
-#define DL_HUB_ROUND 256
-
-/* What the sessions of one server share. */
-typedef struct dl_hub {
-    dl_table table;
-    dl_list changed; /* sessions that dl_session_resume() is to be called for */
-    dl_list turns;   /* sessions that may pop and have not yet, the earliest first */
-    /* Sessions that have a time limit, the earliest first. */
-    dl_list strangers; /* have not sent a valid VALIDATE yet */
-    dl_list slow;      /* have not read all that was sent to them */
-    dl_limits limits;
-    size_t changed_count;
-    size_t pending; /* bytes held in incomplete requests and unread replies */
-    int work;       /* what is left of DL_SESSION_WORK for the session being served */
-    dl_names names; /* listings of a large table */
-    dl_log_limit refusals[DL_INTERNAL + 1]; /* limits the lines of the log, by status */
-    dl_output *spare; /* an empty output that is reused, to save an allocation */
-} dl_hub;
+#include "store/tcp/hub.h"
 
 typedef struct dl_session {
     dl_hub *hub;
@@ -51,10 +20,10 @@ typedef struct dl_session {
     dl_output *output;          /* to be sent; NULL for nothing */
     struct dl_partial *partial; /* input that is not served yet; NULL for nothing */
     dl_waiter waiter;           /* the one WAIT or BARRIER that is not answered yet */
-    struct dl_long_request *current; /* in progress; later requests are held back */
-    struct dl_long_request *waiting; /* a long WAIT; `waiter` waits for its next key */
-    dl_blob *turn;     /* name that the client waits for, or may pop now */
-    dl_list turn_node; /* in the hub's `turns`, once the wait is over */
+    dl_long_request *current;   /* in progress; later requests are held back */
+    dl_long_request *waiting;   /* a long WAIT; `waiter` waits for its next key */
+    dl_blob *turn;              /* name that the client waits for, or may pop now */
+    dl_list turn_node;          /* in the hub's `turns`, once the wait is over */
     int64_t turn_since;
     size_t pending; /* its share of the hub's */
     dl_list timed;  /* in the hub's `strangers` or `slow` */
@@ -66,26 +35,6 @@ typedef struct dl_session {
     bool is_over;    /* it has failed: nothing is served any more */
     bool wait_is_checked;
 } dl_session;
-
-/* Initialises the hub, with the default limits. */
-void dl_hub_init(dl_hub *hub);
-void dl_hub_set_limits(dl_hub *hub, const dl_limits *limits);
-
-/* To be called after dl_session_fini() of all sessions. */
-void dl_hub_fini(dl_hub *hub);
-
-/* Returns the next changed session, or NULL: it has output because of another client's
- * request, has passed its time limit, or may go on now that its output is sent or it
- * has a new turn.  Call dl_session_resume(), then send.  After each round of input,
- * take as many as dl_hub_round() returned at first: sessions may be marked again
- * meanwhile. */
-dl_session *dl_hub_take_changed(dl_hub *hub);
-
-static inline size_t
-dl_hub_round(const dl_hub *hub)
-{
-    return hub->changed_count < DL_HUB_ROUND ? hub->changed_count : DL_HUB_ROUND;
-}
 
 /* Starts a session, which must send VALIDATE within the time limit. */
 void dl_session_init(dl_session *session, dl_hub *hub);
@@ -116,17 +65,8 @@ bool dl_session_wants_input(const dl_session *session);
  * sent. */
 void dl_session_sent(dl_session *session, dl_output *output);
 
-/* Returns when dl_hub_wake() must be called next; INT64_MAX is never. */
-int64_t dl_hub_next_wake(const dl_hub *hub);
-
-/* Passes unused turns on, and marks sessions whose time limit has passed as changed.
- *
- * A client that waits for one name may intend to pop an item of that queue next, so
- * each push ends the wait of one such client, which then has its turn.  A client that
- * is stopped does not use it, so after a while the turn passes to the next one.  Time
- * limits apply to clients that have not sent VALIDATE, and to those that do not read
- * what is sent. */
-void dl_hub_wake(dl_hub *hub, int64_t now);
+/* For the hub: answers the wait of the session, whose waiter is ready. */
+void dl_session_end_wait(dl_session *session);
 
 /* Starts the time limit of a session that has output left, or was refused and must be
  * closed by its client.  `has_taken` starts it anew: the client just read something. */

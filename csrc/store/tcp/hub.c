@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "store/tcp/hub.h"
+
+#include <stdlib.h>
+
+#include "store/tcp/session.h"
+
+/* How long a turn is kept: the pop follows the reply to the WAIT after a round trip and
+ * the usual delays of a running process. */
+#define TURN_PATIENCE DL_SECOND
+
+void
+dl_hub_init(dl_hub *hub)
+{
+    *hub = (dl_hub){0};
+    dl_table_init(&hub->table);
+    dl_list_init(&hub->changed);
+    dl_list_init(&hub->turns);
+    dl_list_init(&hub->strangers);
+    dl_list_init(&hub->slow);
+    const dl_limits limits = dl_limits_default();
+    dl_hub_set_limits(hub, &limits);
+}
+
+void
+dl_hub_set_limits(dl_hub *hub, const dl_limits *limits)
+{
+    hub->limits = *limits;
+    hub->table.key_limit = limits->keys;
+    hub->table.size_limit = limits->bytes;
+}
+
+void
+dl_hub_fini(dl_hub *hub)
+{
+    for (size_t i = 0; i <= DL_INTERNAL; i++) {
+        dl_log_limit_end(&hub->refusals[i], DL_LOG_WARNING,
+                         "store server: closing connections");
+    }
+    dl_output_free(hub->spare);
+    dl_names_fini(&hub->names);
+    dl_table_fini(&hub->table);
+    *hub = (dl_hub){0};
+}
+
+void
+dl_hub_mark(dl_session *session)
+{
+    if (session->changed.next == NULL) {
+        dl_list_append(&session->hub->changed, &session->changed);
+        session->hub->changed_count++;
+    }
+}
+
+void
+dl_hub_unmark(dl_session *session)
+{
+    if (session->changed.next != NULL) {
+        dl_list_remove(&session->changed);
+        session->hub->changed_count--;
+    }
+}
+
+dl_session *
+dl_hub_take_changed(dl_hub *hub)
+{
+    if (dl_list_is_empty(&hub->changed)) {
+        return NULL;
+    }
+    dl_session *session = DL_LIST_ENTRY(hub->changed.next, dl_session, changed);
+    dl_hub_unmark(session);
+    return session;
+}
+
+dl_output *
+dl_hub_take_output(dl_hub *hub)
+{
+    dl_output *output = hub->spare != NULL ? hub->spare : calloc(1, sizeof *output);
+
+    hub->spare = NULL;
+    return output;
+}
+
+void
+dl_hub_give_output(dl_hub *hub, dl_output *output)
+{
+    if (hub->spare == NULL && output != NULL && dl_output_check(output) == DL_OK) {
+        hub->spare = output;
+    } else {
+        dl_output_free(output);
+    }
+}
+
+void
+dl_hub_end_waits(dl_hub *hub)
+{
+    dl_waiter *waiter;
+
+    while ((waiter = dl_table_take_ready(&hub->table)) != NULL) {
+        dl_session_end_wait(DL_LIST_ENTRY(waiter, dl_session, waiter));
+    }
+}
+
+void
+dl_hub_begin_turn(dl_session *session)
+{
+    session->turn_since = dl_now();
+    dl_list_append(&session->hub->turns, &session->turn_node);
+}
+
+void
+dl_hub_end_turn(dl_session *session)
+{
+    dl_blob_unref(session->turn);
+    session->turn = NULL;
+    dl_list_remove(&session->turn_node);
+}
+
+static dl_session *
+oldest_turn(const dl_hub *hub)
+{
+    return dl_list_is_empty(&hub->turns)
+               ? NULL
+               : DL_LIST_ENTRY(hub->turns.next, dl_session, turn_node);
+}
+
+/* Passes on the turns that are older than TURN_PATIENCE.  A client of ours that pops
+ * too late finds the queue empty and waits again; torch's client reports an empty
+ * queue. */
+static void
+pass_turns(dl_hub *hub, int64_t now)
+{
+    dl_session *session;
+
+    while ((session = oldest_turn(hub)) != NULL
+           && session->turn_since + TURN_PATIENCE <= now) {
+        dl_table_queue_pass_on(&hub->table, dl_blob_bytes(session->turn));
+        dl_hub_end_turn(session);
+    }
+    dl_hub_end_waits(hub);
+}
+
+static dl_session *
+first_timed(const dl_list *list)
+{
+    return dl_list_is_empty(list) ? NULL : DL_LIST_ENTRY(list->next, dl_session, timed);
+}
+
+static int64_t
+sooner(int64_t at, const dl_session *timed, int64_t limit)
+{
+    return timed != NULL && timed->timed_since + limit < at ? timed->timed_since + limit
+                                                            : at;
+}
+
+int64_t
+dl_hub_next_wake(const dl_hub *hub)
+{
+    const dl_session *turn = oldest_turn(hub);
+    int64_t at = turn == NULL ? INT64_MAX : turn->turn_since + TURN_PATIENCE;
+
+    at = sooner(at, first_timed(&hub->strangers), hub->limits.validate);
+    return sooner(at, first_timed(&hub->slow), hub->limits.stall);
+}
+
+static void
+expire(dl_list *list, int64_t limit, int64_t now)
+{
+    dl_session *session;
+
+    while ((session = first_timed(list)) != NULL
+           && session->timed_since + limit <= now) {
+        dl_list_remove(&session->timed);
+        session->is_late = true;
+        dl_hub_mark(session);
+    }
+}
+
+void
+dl_hub_wake(dl_hub *hub, int64_t now)
+{
+    pass_turns(hub, now);
+    expire(&hub->strangers, hub->limits.validate, now);
+    expire(&hub->slow, hub->limits.stall, now);
+}

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What the sessions of one server share: the table, and the lists of sessions that have
+ * to be served although they have sent nothing, because another client's request
+ * concerns them, or because time has passed.  The loop around the sessions:
+ *
+ *     read sockets -> dl_session_feed -> dl_hub_take_changed -> dl_session_resume -+
+ *          ^                                                                       |
+ *          +---- wait for input, until dl_hub_next_wake -> dl_hub_wake <- send <---+
+ *
+ * Server thread only. */
+#ifndef DISTLITE_STORE_TCP_HUB_H
+#define DISTLITE_STORE_TCP_HUB_H
+
+#include "base/list.h"
+#include "base/log.h"
+#include "store/table.h"
+#include "store/tcp/limits.h"
+#include "store/tcp/long_request.h"
+#include "store/tcp/output.h"
+
+struct dl_session;
+
+/* How much work a client gets in one turn before the others are served, in requests or
+ * in keys of a long one: about half a millisecond.  The rest is done in its next
+ * turns. */
+#define DL_SESSION_WORK 2000
+
+/* Most changed sessions that are served before the sockets are polled again. */
+#define DL_HUB_ROUND 256
+
+/* What the sessions of one server share. */
+typedef struct dl_hub {
+    dl_table table;
+    dl_list changed; /* sessions that dl_session_resume() is to be called for */
+    dl_list turns;   /* sessions that may pop and have not yet, the earliest first */
+    /* Sessions that have a time limit, the earliest first. */
+    dl_list strangers; /* have not sent a valid VALIDATE yet */
+    dl_list slow;      /* have not read all that was sent to them */
+    dl_limits limits;
+    size_t changed_count;
+    size_t pending; /* bytes held in incomplete requests and unread replies */
+    int work;       /* what is left of DL_SESSION_WORK for the session being served */
+    dl_names names; /* listings of a large table */
+    dl_log_limit refusals[DL_INTERNAL + 1]; /* limits the lines of the log, by status */
+    dl_output *spare; /* an empty output that is reused, to save an allocation */
+} dl_hub;
+
+/* Initialises the hub, with the default limits. */
+void dl_hub_init(dl_hub *hub);
+void dl_hub_set_limits(dl_hub *hub, const dl_limits *limits);
+
+/* To be called after dl_session_fini() of all sessions. */
+void dl_hub_fini(dl_hub *hub);
+
+/* Returns the next changed session, or NULL: it has output because of another client's
+ * request, has passed its time limit, or may go on now that its output is sent or it
+ * has a new turn.  Call dl_session_resume(), then send.  After each round of input,
+ * take as many as dl_hub_round() returned at first: sessions may be marked again
+ * meanwhile. */
+struct dl_session *dl_hub_take_changed(dl_hub *hub);
+
+static inline size_t
+dl_hub_round(const dl_hub *hub)
+{
+    return hub->changed_count < DL_HUB_ROUND ? hub->changed_count : DL_HUB_ROUND;
+}
+
+/* Returns when dl_hub_wake() must be called next; INT64_MAX is never. */
+int64_t dl_hub_next_wake(const dl_hub *hub);
+
+/* Passes unused turns on, and marks sessions whose time limit has passed as changed.
+ *
+ * A client that waits for one name may intend to pop an item of that queue next, so
+ * each push ends the wait of one such client, which then has its turn.  A client that
+ * is stopped does not use it, so after a while the turn passes to the next one.  Time
+ * limits apply to clients that have not sent VALIDATE, and to those that do not read
+ * what is sent. */
+void dl_hub_wake(dl_hub *hub, int64_t now);
+
+/* The rest is for the sessions. */
+
+/* Marks the session as changed, or removes the mark. */
+void dl_hub_mark(struct dl_session *session);
+void dl_hub_unmark(struct dl_session *session);
+
+/* Ends all waits that are over, with dl_session_end_wait(); to be called after every
+ * call that may have ended some. */
+void dl_hub_end_waits(dl_hub *hub);
+
+/* Starts the time in which the session, whose wait for one name is over, has its turn to
+ * pop, and ends the wait or the turn for that name. */
+void dl_hub_begin_turn(struct dl_session *session);
+void dl_hub_end_turn(struct dl_session *session);
+
+/* Returns an empty output, NULL when out of memory.  An output that was given back is
+ * reused: it has memory already. */
+dl_output *dl_hub_take_output(dl_hub *hub);
+
+/* Takes an output, of which all is sent, or NULL. */
+void dl_hub_give_output(dl_hub *hub, dl_output *output);
+
+#endif
