@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/check.h"
-#include "tensor/overlap.h"
+#include "tensor/strided.h"
 
 /* The tensors on one side of a call: one, or one per rank. */
 typedef struct side {

@@ -10,7 +10,7 @@
 #include "python/errors.h"
 #include "python/group_type.h"
 #include "tensor/blocks.h"
-#include "tensor/overlap.h"
+#include "tensor/strided.h"
 
 /* The references that keep the memory of one piece alive. */
 typedef struct source {

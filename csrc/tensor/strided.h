@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Arrays that are not contiguous: copies between them and contiguous memory in C order,
- * for any strides, including negative and zero ones, and for arrays made of pieces, in
- * their order. */
+ * Arrays with any strides, including negative and zero ones, and arrays made of pieces:
+ * copies between them and contiguous memory in C order, and whether they share memory,
+ * since an operation must not write memory that is still to be read. */
 #ifndef DISTLITE_TENSOR_STRIDED_H
 #define DISTLITE_TENSOR_STRIDED_H
 
@@ -26,5 +26,30 @@ void dl_strided_copy_part(const dl_tensor *target, const dl_tensor *source,
  * so that the result of writing it is ambiguous.  Also true for a few interleaved
  * layouts that do not overlap. */
 bool dl_strided_may_overlap(const dl_tensor *tensor);
+
+/* The range of addresses from an array's first byte to one past its last; empty for an
+ * empty array. */
+typedef struct dl_extent {
+    uintptr_t first;
+    uintptr_t end;
+} dl_extent;
+
+dl_extent dl_tensor_extent(const dl_tensor *tensor);
+
+/* An empty extent meets nothing, even if it lies within the other one. */
+static inline bool
+dl_extents_meet(dl_extent left, dl_extent right)
+{
+    return left.first < right.end && right.first < left.end && left.first < left.end
+           && right.first < right.end;
+}
+
+/* Returns whether the arrays share memory.  Exact, except for arrays whose own elements
+ * may overlap: these are taken to cover all memory between their ends.  Takes at most as
+ * long as copying both. */
+bool dl_tensors_overlap(const dl_tensor *left, const dl_tensor *right);
+
+/* Returns whether both have the same elements in the same order. */
+bool dl_tensors_are_same(const dl_tensor *left, const dl_tensor *right);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "check.h"
-#include "tensor/overlap.h"
 #include "tensor/strided.h"
 
 /* An array of bytes of up to three dimensions. */
