@@ -15,9 +15,11 @@
  * item, the others are not woken, so they try a pop of their own at this interval. */
 #define LOOK_AGAIN DL_SECOND
 
-/* Only `at` changes: `limit` stays the call's timeout, which error texts name. */
-dl_deadline
-dl_answer_deadline(const dl_tcp_call *call)
+/* The deadline for replies that wait for no key: the call's own, or DL_ANSWER_GRACE
+ * from now if that is later.  Only `at` changes: `limit` stays the call's timeout, which
+ * error texts name. */
+static dl_deadline
+answer_deadline(const dl_tcp_call *call)
 {
     dl_deadline deadline = call->deadline;
     int64_t grace = dl_now() + DL_ANSWER_GRACE;
@@ -30,7 +32,7 @@ static dl_status
 ask(dl_connection *connection, dl_tcp_call *call, dl_store_request *request)
 {
     return dl_connection_ask(connection, request, call->key_prefix,
-                             dl_answer_deadline(call));
+                             answer_deadline(call));
 }
 
 static dl_status
@@ -106,7 +108,7 @@ take_reply(dl_connection *connection, dl_tcp_call *call, dl_deadline deadline)
 static dl_status
 exchange_once(dl_connection *connection, dl_tcp_call *call)
 {
-    dl_deadline deadline = dl_answer_deadline(call);
+    dl_deadline deadline = answer_deadline(call);
 
     DL_TRY(ask(connection, call, &call->request));
     DL_TRY(dl_connection_take_status(connection, deadline));
@@ -152,7 +154,7 @@ static dl_status
 cancel_wait(dl_connection *connection, dl_tcp_call *call, bool *is_over)
 {
     dl_store_request cancel = {.op = DL_OP_CANCEL_WAIT};
-    dl_deadline grace = dl_answer_deadline(call);
+    dl_deadline grace = answer_deadline(call);
     uint8_t byte;
 
     DL_TRY(ask(connection, call, &cancel));
@@ -185,7 +187,7 @@ wait_for(dl_connection *connection, dl_tcp_call *call, dl_store_request *request
     *is_over = false;
     dl_connection_put(connection, request, call->key_prefix);
     if (!dl_deadline_passed(deadline)) {
-        DL_TRY(dl_connection_send(connection, dl_answer_deadline(call)));
+        DL_TRY(dl_connection_send(connection, answer_deadline(call)));
         status = dl_connection_await(connection, begun, deadline);
     }
     if (status == DL_OK) {
@@ -466,7 +468,7 @@ dl_status
 dl_retry(dl_connection_pool *pool, dl_tcp_call *call)
 {
     try_result result;
-    dl_status status = try_once(pool, call, dl_answer_deadline(call), &result);
+    dl_status status = try_once(pool, call, answer_deadline(call), &result);
 
     if (result.is_lost && !atomic_load(&pool->is_closed)) {
         status = try_again(pool, call, &result);

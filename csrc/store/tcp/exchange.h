@@ -29,10 +29,6 @@ typedef struct dl_tcp_call {
     bool is_repeatable;
 } dl_tcp_call;
 
-/* The deadline for replies that wait for no key: the call's own, or DL_ANSWER_GRACE
- * from now if that is later. */
-dl_deadline dl_answer_deadline(const dl_tcp_call *call);
-
 /* Carries out the call on `connection`.  Returns DL_OK, DL_TIMEOUT, DL_QUEUE_EMPTY,
  * DL_UNSUPPORTED (decided here, before any byte is sent), the server's status, or the
  * failure of the connection.  connection->is_clean tells whether it can be used
