@@ -12,7 +12,7 @@
 #include "pg/cuda_table.h"
 #include "pg/device_state.h"
 #include "pg/group_state.h"
-#include "pg/nccl/nccl_reduction.h"
+#include "pg/nccl/nccl_launch.h"
 
 static void
 add_up(int rank, int size, void *context)

@@ -2,8 +2,7 @@
  *
  * How the ranks that make a communicator agree on whether all of them have come. */
 #include "device_groups.h"
-#include "pg/nccl/nccl_meeting.h"
-#include "pg/nccl/nccl_state.h"
+#include "pg/nccl/nccl_comm.h"
 
 static const int members[2] = {3, 5};
 

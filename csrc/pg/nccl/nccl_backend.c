@@ -8,14 +8,526 @@
 #include "base/thread.h"
 #include "pg/label.h"
 #include "pg/nccl/nccl_comm.h"
-#include "pg/nccl/nccl_state.h"
+#include "pg/nccl/nccl_launch.h"
+#include "pg/nccl/nccl_watch.h"
+
+typedef struct nccl_backend {
+    dl_device_backend base;
+    /* fixed after init */
+    const dl_nccl_table *nccl;
+    const dl_cuda_table *cuda;
+    dl_store *store;
+    int rank;
+    int size;
+    dl_device_options options;
+    int64_t limit; /* of every operation, from NCCL_TIMEOUT; negative: the call's own */
+    uint32_t fork_generation;
+    dl_nccl_watch *watch;
+    /* used with the group's turn for devices */
+    dl_nccl_comm *comm;   /* all ranks'; NULL until it is made, like each pair's */
+    dl_nccl_comm **pairs; /* indexed by the other rank */
+    uint64_t splits;      /* how often `comm` has been split */
+} nccl_backend;
+
+/* Whether some streams of a call's arrays are being captured, and some are not. */
+typedef struct finding {
+    const dl_cuda_table *cuda;
+    bool has_captured;
+    bool has_other;
+} finding;
+
+static nccl_backend *
+self_of(dl_device_backend *backend)
+{
+    return (nccl_backend *)(void *)backend;
+}
+
+static dl_status
+ask_stream(const dl_cuda_table *cuda, void *stream, bool *is_captured)
+{
+    int state = DL_CUDA_CAPTURE_NONE;
+    int result = cuda->stream_is_capturing(stream, &state);
+
+    if (result == DL_CUDA_CAPTURE_IMPLICIT) {
+        cuda->last_error();
+        return dl_fail(DL_INVALID,
+                       "the array is ordered by the default stream while another "
+                       "stream is being captured into a graph; name that one, with "
+                       "stream= or cuda_stream()");
+    }
+    DL_TRY(dl_cuda_check(cuda, result, "cudaStreamIsCapturing"));
+    if (state != DL_CUDA_CAPTURE_NONE && state != DL_CUDA_CAPTURE_ACTIVE) {
+        return dl_fail(DL_INVALID,
+                       "the capture that the array's stream is in has failed");
+    }
+    *is_captured = state == DL_CUDA_CAPTURE_ACTIVE;
+    return DL_OK;
+}
+
+static dl_status
+ask_item(finding *self, const dl_device_item *item, int size)
+{
+    dl_arrays arrays = dl_arguments_arrays(item->op, item->args, size);
+    void *previous = NULL;
+    const dl_tensor *tensor;
+    bool is_captured = false;
+
+    for (int i = 0; (tensor = dl_arrays_at(&arrays, i)) != NULL; i++) {
+        if (i > 0 && tensor->stream == previous) {
+            continue;
+        }
+        previous = tensor->stream;
+        DL_TRY(ask_stream(self->cuda, tensor->stream, &is_captured));
+        self->has_captured = self->has_captured || is_captured;
+        self->has_other = self->has_other || !is_captured;
+    }
+    return DL_OK;
+}
+
+/* Checks the communicator's own stream: it joins a capture with the first operation in
+ * it, and leaves when the capture ends. */
+static dl_status
+check_comm(const nccl_backend *self, const dl_nccl_comm *comm, bool is_captured)
+{
+    bool is_inside = false;
+
+    if (comm == NULL) {
+        return is_captured ? dl_fail(DL_INVALID,
+                                     "a communicator cannot be made while a graph is "
+                                     "being captured; run the operation once before, "
+                                     "or, for collectives, give "
+                                     "init_process_group a device_id")
+                           : DL_OK;
+    }
+    DL_TRY(ask_stream(self->cuda, comm->stream, &is_inside));
+    return is_inside && !is_captured
+               ? dl_fail(DL_INVALID,
+                         "%s is being captured into a graph; until that has ended, "
+                         "other streams cannot use it",
+                         self->watch->label)
+               : DL_OK;
+}
+
+/* Finds out whether the streams of the call's arrays are being captured into a graph.
+ * DL_INVALID: only some of them are; or the communicator's stream is and they are not;
+ * or they are and there is no communicator, which cannot be made during a capture. */
+static dl_status
+check_capture(const nccl_backend *self, const dl_device_call *call,
+              const dl_nccl_comm *comm, bool *is_captured)
+{
+    finding found = {.cuda = self->cuda};
+
+    for (size_t i = 0; i < call->count; i++) {
+        DL_TRY(ask_item(&found, &call->items[i], self->size));
+    }
+    if (found.has_captured && found.has_other) {
+        return dl_fail(DL_INVALID,
+                       "of the streams that the arrays are ordered by, only some are "
+                       "being captured into a graph");
+    }
+    *is_captured = found.has_captured;
+    return check_comm(self, comm, *is_captured);
+}
+
+static bool
+is_message(dl_op_type op)
+{
+    return op == DL_SEND || op == DL_RECV;
+}
+
+/* DL_INVALID if the communicator is on another device: it never changes its device. */
+static dl_status
+check_device(const nccl_backend *self, int device)
+{
+    return self->comm == NULL || self->comm->device == device
+               ? DL_OK
+               : dl_fail(DL_INVALID,
+                         "the array is on cuda:%d, but %s works on cuda:%d since its "
+                         "first operation; one process uses one device",
+                         device, self->watch->label, self->comm->device);
+}
+
+/* Makes a communicator, unless there is one, and has it watched.  Called with the
+ * device current. */
+static dl_status
+meet(nccl_backend *self, const dl_nccl_meeting *meeting, dl_deadline deadline,
+     dl_nccl_comm **comm)
+{
+    dl_nccl_comm *made;
+
+    if (*comm != NULL) {
+        return DL_OK;
+    }
+    DL_TRY(dl_nccl_comm_meet(self->watch, meeting, deadline, &made));
+    DL_TRY(dl_nccl_watch_comm(self->watch, made));
+    *comm = made;
+    return DL_OK;
+}
+
+static dl_status
+meet_all(nccl_backend *self, int device, dl_deadline deadline)
+{
+    dl_nccl_meeting meeting = {
+        .store = self->store,
+        .key = "nccl/all",
+        .rank = self->rank,
+        .size = self->size,
+        .device = device,
+        .options = &self->options,
+    };
+
+    return meet(self, &meeting, deadline, &self->comm);
+}
+
+/* Makes the communicator of this rank and `peer`; both use the same key, whichever of
+ * them sends. */
+static dl_status
+meet_peer(nccl_backend *self, int peer, int device, dl_deadline deadline)
+{
+    int low = self->rank < peer ? self->rank : peer;
+    int high = self->rank < peer ? peer : self->rank;
+    int members[2] = {low, high};
+    char key[64];
+    dl_nccl_meeting meeting = {
+        .store = self->store,
+        .key = key,
+        .rank = self->rank == low ? 0 : 1,
+        .size = 2,
+        .members = members,
+        .device = device,
+        .options = &self->options,
+    };
+
+    snprintf(key, sizeof key, "nccl/pair/%d-%d", low, high);
+    return meet(self, &meeting, deadline, &self->pairs[peer]);
+}
+
+/* Returns the communicator of the call, or NULL if it has not been made. */
+static dl_nccl_comm *
+comm_of(const nccl_backend *self, const dl_device_call *call)
+{
+    const dl_message_args *message = call->items[0].args;
+
+    return call->is_batch || !is_message(call->items[0].op)
+               ? self->comm
+               : self->pairs[message->peer];
+}
+
+static dl_status
+find_comm(nccl_backend *self, const dl_device_call *call, int device,
+          dl_nccl_comm **comm)
+{
+    const dl_message_args *message = call->items[0].args;
+
+    if (call->is_batch || !is_message(call->items[0].op)) {
+        DL_TRY(meet_all(self, device, call->deadline));
+    } else {
+        DL_TRY(meet_peer(self, message->peer, device, call->deadline));
+    }
+    *comm = comm_of(self, call);
+    return DL_OK;
+}
+
+/* Orders the communicator's stream after the streams of the arrays.  Uses the work's
+ * event, which is recorded again at the end. */
+static dl_status
+order_after(const nccl_backend *self, const dl_nccl_comm *comm,
+            const dl_nccl_work *work)
+{
+    for (size_t i = 0; i < work->stream_count; i++) {
+        DL_TRY(dl_cuda_check(self->cuda,
+                             self->cuda->event_record(work->event, work->streams[i]),
+                             "cudaEventRecord"));
+        DL_TRY(dl_cuda_check(self->cuda,
+                             self->cuda->stream_wait(comm->stream, work->event, 0),
+                             "cudaStreamWaitEvent"));
+    }
+    return DL_OK;
+}
+
+static dl_nccl_launch
+launch_of(const nccl_backend *self, const dl_device_item *item,
+          const dl_nccl_comm *comm)
+{
+    const dl_message_args *message = item->args;
+    dl_nccl_launch launch = {
+        .nccl = self->nccl,
+        .cuda = self->cuda,
+        .comm = comm->handle,
+        .stream = comm->stream,
+        .rank = comm->rank,
+        .size = comm->size,
+        .op = item->op,
+        .args = item->args,
+    };
+
+    if (is_message(item->op)) {
+        launch.peer = comm == self->comm ? message->peer : 1 - comm->rank;
+    }
+    return launch;
+}
+
+/* Always makes the calls as a group, which launches nothing if one of them fails; for a
+ * single call a group costs nothing. */
+static int
+call_nccl(const dl_nccl_table *nccl, const dl_nccl_launch *launches, size_t count)
+{
+    int result = nccl->group_start();
+
+    for (size_t i = 0; !dl_nccl_has_failed(result) && i < count; i++) {
+        result = dl_nccl_launch_op(&launches[i]);
+    }
+    /* Also after a failure, or the thread would stay inside the group of calls. */
+    int ended = nccl->group_end();
+    return dl_nccl_has_failed(result) ? result : ended;
+}
+
+/* Enqueues everything on the communicator's stream, and records the work's event. */
+static dl_status
+launch_items(nccl_backend *self, dl_nccl_launch *launches, size_t count,
+             const dl_nccl_comm *comm, const dl_nccl_work *work)
+{
+    dl_status status = order_after(self, comm, work);
+
+    for (size_t i = 0; status == DL_OK && i < count; i++) {
+        status = dl_nccl_launch_begin(&launches[i]);
+    }
+    if (status == DL_OK) {
+        status = dl_nccl_comm_settle(self->watch, comm->handle,
+                                     call_nccl(self->nccl, launches, count), "NCCL",
+                                     work->deadline);
+    }
+    for (size_t i = 0; i < count; i++) {
+        dl_error error = *dl_last_error();
+        dl_status ended = dl_nccl_launch_end(&launches[i], status == DL_OK);
+        status = status == DL_OK ? ended : dl_fail_again(&error);
+    }
+    DL_TRY(status);
+    return dl_cuda_check(self->cuda,
+                         self->cuda->event_record(work->event, comm->stream),
+                         "cudaEventRecord");
+}
+
+/* Called with the turn: no other thread is inside the communicator or frees it. */
+static dl_status
+launch_call(nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
+            dl_nccl_work *work)
+{
+    dl_nccl_launch one, *launches = &one;
+
+    if (call->count > 1) {
+        launches = calloc(call->count, sizeof *launches);
+    }
+    if (launches == NULL) {
+        return dl_fail_no_memory();
+    }
+    for (size_t i = 0; i < call->count; i++) {
+        launches[i] = launch_of(self, &call->items[i], comm);
+    }
+    dl_status status = launch_items(self, launches, call->count, comm, work);
+    if (launches != &one) {
+        free(launches);
+    }
+    return status;
+}
+
+/* Launches a work that is watched.  A teardown that has begun meanwhile takes the turn,
+ * too; a thread that gets the turn after it must not use the communicator, so the check
+ * is made with the turn. */
+static dl_status
+launch_watched(nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
+               dl_nccl_work *work)
+{
+    DL_TRY(dl_nccl_comm_take_turn(comm, work->deadline));
+    dl_status status = dl_nccl_watch_admit(self->watch);
+    if (status == DL_OK) {
+        status = launch_call(self, call, comm, work);
+    }
+    dl_lane_pass(&comm->family->turn);
+    return status;
+}
+
+/* Leaves a launched work to the watch.  The event of a captured one must not be
+ * queried, so such a work is finished at once. */
+static void
+hand_over(dl_nccl_work *work)
+{
+    if (!work->is_captured) {
+        dl_nccl_watch_launched(work);
+        return;
+    }
+    dl_nccl_watch_graph(work->watch);
+    if (dl_nccl_watch_retract(work)) {
+        dl_work_finish(&work->work, DL_OK);
+        dl_work_unref(&work->work);
+    }
+}
+
+/* Drops a work whose launch has failed, and returns the error: the group's cause if
+ * there is one, which tells more than NCCL's error after an abort. */
+static dl_status
+give_up(nccl_backend *self, dl_nccl_work *work, dl_status status)
+{
+    char name[DL_NCCL_WORK_TEXT_SIZE];
+    dl_error error = *dl_last_error();
+
+    if (status != DL_INTERRUPTED && dl_nccl_watch_cause(self->watch) != DL_OK) {
+        error = *dl_last_error();
+    } else {
+        (void)dl_fail_again(&error);
+        dl_nccl_work_describe(work, name, sizeof name);
+        dl_fail_while("%s in %s", name, self->watch->label);
+        error = *dl_last_error();
+    }
+    if (dl_nccl_watch_retract(work)) {
+        dl_nccl_work_drop(work);
+    } else {
+        dl_work_unref(&work->work);
+    }
+    return dl_fail_again(&error);
+}
+
+static dl_status
+launch(nccl_backend *self, const dl_device_call *call, dl_nccl_comm *comm,
+       dl_nccl_work *work)
+{
+    dl_status status = dl_nccl_watch_begin(work);
+
+    if (status != DL_OK) {
+        dl_nccl_work_drop(work);
+        return status;
+    }
+    status = launch_watched(self, call, comm, work);
+    if (status != DL_OK) {
+        return give_up(self, work, status);
+    }
+    hand_over(work);
+    return DL_OK;
+}
+
+/* Called before anything is sent, so that a refused call leaves the group usable. */
+static dl_status
+check_call(const nccl_backend *self, const dl_device_call *call, int device)
+{
+    DL_TRY(dl_nccl_watch_admit(self->watch));
+    for (size_t i = 0; i < call->count; i++) {
+        const dl_device_item *item = &call->items[i];
+        DL_TRY(
+            dl_nccl_launch_check(self->nccl, self->cuda, device, item->op, item->args));
+    }
+    return DL_OK;
+}
+
+static dl_status
+add_streams(const nccl_backend *self, const dl_device_call *call, dl_nccl_work *work)
+{
+    for (size_t i = 0; i < call->count; i++) {
+        dl_arrays arrays =
+            dl_arguments_arrays(call->items[i].op, call->items[i].args, self->size);
+        const dl_tensor *tensor;
+        for (int k = 0; (tensor = dl_arrays_at(&arrays, k)) != NULL; k++) {
+            DL_TRY(dl_nccl_work_add_stream(work, tensor->stream));
+        }
+    }
+    return DL_OK;
+}
+
+/* Makes the work of a call, with the number of its first operation; 0 for a message. */
+static dl_status
+work_for(nccl_backend *self, const dl_device_call *call, int device,
+         dl_nccl_work **work)
+{
+    const dl_device_item *first = &call->items[0];
+
+    DL_TRY(dl_nccl_work_new(self->watch, first->op, device, work));
+    atomic_store(&(*work)->work.sequence, first->sequence);
+    (*work)->peer = call->is_batch || !is_message(first->op)
+                        ? DL_ANY_RANK
+                        : ((const dl_message_args *)first->args)->peer;
+    (*work)->deadline =
+        self->limit < 0 ? call->deadline : dl_deadline_after(self->limit);
+    dl_status status = add_streams(self, call, *work);
+    if (status != DL_OK) {
+        dl_nccl_work_drop(*work);
+    }
+    return status;
+}
+
+/* A failure from here on fails the group, since its ranks may have begun different
+ * operations. */
+static dl_status
+enqueue_checked(nccl_backend *self, const dl_device_call *call, dl_nccl_work *work)
+{
+    dl_nccl_comm *comm;
+    dl_status status = find_comm(self, call, work->device, &comm);
+
+    if (status != DL_OK) {
+        dl_nccl_work_drop(work);
+    } else {
+        status = launch(self, call, comm, work);
+    }
+    if (status != DL_OK) {
+        dl_error error = *dl_last_error();
+        dl_error cause = dl_error_for_others();
+        dl_nccl_watch_fail(self->watch, &cause);
+        (void)dl_fail_again(&error);
+    }
+    return status;
+}
+
+static dl_status
+enqueue_entered(nccl_backend *self, const dl_device_call *call, int device,
+                dl_work **work)
+{
+    dl_nccl_work *made;
+    bool is_captured = false;
+
+    DL_TRY(check_capture(self, call, comm_of(self, call), &is_captured));
+    DL_TRY(work_for(self, call, device, &made));
+    made->is_captured = is_captured;
+    DL_TRY(enqueue_checked(self, call, made));
+    *work = &made->work;
+    return DL_OK;
+}
+
+/* The device is made current for NCCL, and afterwards the program's is restored. */
+static dl_status
+enqueue(dl_device_backend *backend, const dl_device_call *call, dl_work **work)
+{
+    nccl_backend *self = self_of(backend);
+    dl_arrays arrays =
+        dl_arguments_arrays(call->items[0].op, call->items[0].args, self->size);
+    int device = dl_arrays_at(&arrays, 0)->device_index;
+    int previous;
+
+    DL_TRY(check_call(self, call, device));
+    DL_TRY(check_device(self, device));
+    DL_TRY(dl_cuda_enter(self->cuda, device, &previous));
+    dl_status status = enqueue_entered(self, call, device, work);
+    dl_cuda_leave(self->cuda, device, previous);
+    return status;
+}
+
+static dl_status
+connect_all(dl_device_backend *backend, int device, dl_deadline deadline)
+{
+    nccl_backend *self = self_of(backend);
+    int previous;
+
+    DL_TRY(dl_nccl_watch_admit(self->watch));
+    DL_TRY(check_device(self, device));
+    DL_TRY(dl_cuda_enter(self->cuda, device, &previous));
+    dl_status status = meet_all(self, device, deadline);
+    dl_cuda_leave(self->cuda, device, previous);
+    return status;
+}
 
 /* Parts the communicator with the parent's device current, and gives the child's share
  * to `child` (NULL if it has no backend of ours).  NCCL orders the ranks of a part by
  * their keys, which is the order of the child's ranks. */
 static dl_status
-part_entered(dl_nccl_backend *self, const dl_device_split_args *wanted,
-             dl_deadline deadline, dl_nccl_backend *child)
+part_entered(nccl_backend *self, const dl_device_split_args *wanted,
+             dl_deadline deadline, nccl_backend *child)
 {
     char key[48];
     dl_nccl_meeting meeting = {
@@ -57,7 +569,7 @@ static dl_status
 split(dl_device_backend *backend, const dl_device_split_args *wanted,
       dl_deadline deadline, dl_device_backend *child)
 {
-    dl_nccl_backend *self = dl_nccl_self(backend);
+    nccl_backend *self = self_of(backend);
     int previous;
 
     if (self->comm == NULL) {
@@ -68,7 +580,7 @@ split(dl_device_backend *backend, const dl_device_split_args *wanted,
     bool is_ours = child != NULL && child->ops == backend->ops;
     DL_TRY(dl_cuda_enter(self->cuda, self->comm->device, &previous));
     dl_status status =
-        part_entered(self, wanted, deadline, is_ours ? dl_nccl_self(child) : NULL);
+        part_entered(self, wanted, deadline, is_ours ? self_of(child) : NULL);
     dl_cuda_leave(self->cuda, self->comm->device, previous);
     return status;
 }
@@ -76,13 +588,13 @@ split(dl_device_backend *backend, const dl_device_split_args *wanted,
 static void
 abort_backend(dl_device_backend *backend, const dl_error *cause)
 {
-    dl_nccl_watch_fail(dl_nccl_self(backend)->watch, cause);
+    dl_nccl_watch_fail(self_of(backend)->watch, cause);
 }
 
 static void
 leave_backend(dl_device_backend *backend)
 {
-    dl_nccl_watch_leave(dl_nccl_self(backend)->watch);
+    dl_nccl_watch_leave(self_of(backend)->watch);
 }
 
 /* In a forked child neither the watch's thread nor the device's context exists: it
@@ -90,7 +602,7 @@ leave_backend(dl_device_backend *backend)
 static void
 free_backend(dl_device_backend *backend)
 {
-    dl_nccl_backend *self = dl_nccl_self(backend);
+    nccl_backend *self = self_of(backend);
 
     if (self->watch != NULL && self->fork_generation == dl_fork_generation()) {
         dl_nccl_watch_free(self->watch);
@@ -107,7 +619,7 @@ free_backend(dl_device_backend *backend)
 static int
 device_of(const dl_device_backend *backend)
 {
-    const dl_nccl_backend *self = (const dl_nccl_backend *)(const void *)backend;
+    const nccl_backend *self = (const nccl_backend *)(const void *)backend;
 
     return self->comm == NULL ? -1 : self->comm->device;
 }
@@ -115,9 +627,9 @@ device_of(const dl_device_backend *backend)
 static const dl_device_ops nccl_ops = {
     .name = "nccl",
     .device = device_of,
-    .enqueue = dl_nccl_enqueue,
+    .enqueue = enqueue,
     .split = split,
-    .connect = dl_nccl_connect,
+    .connect = connect_all,
     .abort = abort_backend,
     .leave = leave_backend,
     .free = free_backend,
@@ -135,7 +647,7 @@ limit_from_environment(void)
 }
 
 static dl_status
-open_backend(dl_nccl_backend *self, const dl_device_backend_options *options)
+open_backend(nccl_backend *self, const dl_device_backend_options *options)
 {
     DL_TRY(dl_nccl_load(&self->nccl));
     DL_TRY(dl_cuda_load(&self->cuda));
@@ -154,7 +666,7 @@ dl_status
 dl_nccl_backend_new(const dl_device_backend_options *options,
                     dl_device_backend **backend)
 {
-    dl_nccl_backend *self = calloc(1, sizeof *self);
+    nccl_backend *self = calloc(1, sizeof *self);
 
     if (self == NULL) {
         return dl_fail_no_memory();

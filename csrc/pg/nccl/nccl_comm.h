@@ -5,11 +5,35 @@
  * rank of the new communicator at the same time.  NCCL's call runs on a thread of its
  * own, because it blocks until all ranks have made it and cannot be cancelled: the
  * caller returns at its deadline, when it is interrupted, or when the group is
- * aborted. */
+ * aborted.
+ *
+ * The ranks meet before the call.  Each sets a key of its own in the store, rank 0 with
+ * NCCL's id as its value, and waits for the keys of all others.  The first rank that is
+ * done waiting writes a last key, the verdict that holds for all: either all ranks have
+ * come, or one of them gave up.  So a rank that comes late does not call NCCL alone, and
+ * a rank whose deadline passes just when the last one comes goes on with the others. */
 #ifndef DISTLITE_PG_NCCL_NCCL_COMM_H
 #define DISTLITE_PG_NCCL_NCCL_COMM_H
 
-#include "pg/nccl/nccl_meeting.h"
+#include "pg/device_backend.h"
+#include "pg/nccl/nccl_watch.h"
+#include "store/store.h"
+
+typedef struct dl_nccl_meeting {
+    dl_store *store;
+    const char *key; /* identifies this communicator; the same on all of its ranks */
+    int rank;
+    int size;
+    const int *members; /* by rank, the rank in the group; NULL if equal */
+    int device;
+    const dl_device_options *options;
+} dl_nccl_meeting;
+
+/* Meets the other ranks and fills in the id, unless that is NULL.  DL_TIMEOUT names the
+ * ranks that have not come, or the one that gave up before all had come.  If the group
+ * is aborted meanwhile, it fails with the watch's cause. */
+dl_status dl_nccl_meet(dl_nccl_watch *watch, const dl_nccl_meeting *meeting,
+                       dl_deadline deadline, dl_nccl_id *id);
 
 /* Makes the communicator of the ranks of `meeting`.  The caller owns a reference to
  * `*comm`, which is not watched yet. */
@@ -48,5 +72,9 @@ dl_status dl_nccl_comm_settle(dl_nccl_watch *watch, void *handle, int result,
 /* Drops a reference; the last one frees the memory.  The backend has one, and from
  * dl_nccl_watch_comm() on the watch, too.  NULL does nothing. */
 void dl_nccl_comm_unref(dl_nccl_comm *comm);
+
+/* Frees the resources of NCCL and of the device, and drops a reference.  May hang in
+ * NCCL. */
+void dl_nccl_comm_free(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted);
 
 #endif

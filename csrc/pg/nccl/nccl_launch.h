@@ -13,6 +13,8 @@
 #include "pg/arguments.h"
 #include "pg/cuda_table.h"
 #include "pg/nccl/nccl_table.h"
+#include "tensor/reduce.h"
+#include "tensor/tensor.h"
 
 typedef struct dl_nccl_launch {
     const dl_nccl_table *nccl;
@@ -26,6 +28,21 @@ typedef struct dl_nccl_launch {
     const void *args;
     void *packed; /* made by dl_nccl_launch_begin(); NULL if blocks need no packing */
 } dl_nccl_launch;
+
+/* A dtype and a reduction in the terms of NCCL. */
+typedef struct dl_nccl_reduction {
+    int dtype;
+    int op;
+    size_t per_element; /* numbers of `dtype` in one element: 2 if it is complex */
+    bool is_made;       /* `op` must be destroyed */
+} dl_nccl_reduction;
+
+/* Returns DL_UNSUPPORTED if the library cannot do the reduction. */
+dl_status dl_nccl_reduction_check(const dl_nccl_table *nccl, dl_reduce_op op,
+                                  dl_dtype dtype);
+
+/* Maps a pair that was checked, except the factor of PREMUL_SUM. */
+dl_nccl_reduction dl_nccl_reduction_of(dl_reduce_op op, dl_dtype dtype);
 
 /* Checks, before anything is sent, that NCCL can carry out the operation on the device.
  * DL_UNSUPPORTED tells why not; all ranks with such devices get the same result. */

@@ -90,3 +90,16 @@ dl_nccl_version_text(int version, char *text, size_t size)
     snprintf(text, size, "%d.%d.%d", version / 10000, version / 100 % 100,
              version % 100);
 }
+
+dl_status
+dl_nccl_check(const dl_nccl_table *nccl, int result, const char *call)
+{
+    if (result == DL_NCCL_SUCCESS) {
+        return DL_OK;
+    }
+    const char *detail = nccl->last_error(NULL);
+    bool has_detail = detail != NULL && detail[0] != '\0';
+    return dl_fail(DL_BACKEND, "%s: %s (result %d)%s%s; NCCL_DEBUG=WARN says more",
+                   call, nccl->error_text(result), result, has_detail ? ": " : "",
+                   has_detail ? detail : "");
+}

@@ -115,4 +115,8 @@ void dl_nccl_config_init(dl_nccl_config *config);
 /* Writes the library's version number as "2.27.3". */
 void dl_nccl_version_text(int version, char *text, size_t size);
 
+/* Maps NCCL's result to DL_OK, or to DL_BACKEND with a text such as "ncclAllReduce:
+ * unhandled cuda error (result 1): ...". */
+dl_status dl_nccl_check(const dl_nccl_table *nccl, int result, const char *call);
+
 #endif

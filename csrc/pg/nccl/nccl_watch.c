@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "pg/arguments.h"
-#include "pg/nccl/nccl_state.h"
+#include "pg/nccl/nccl_comm.h"
 
 /* Works in progress are polled at intervals that grow from LOOK_EVERY to LOOK_LAZILY,
  * so that the end of a short one is seen soon and a long one costs nothing. */

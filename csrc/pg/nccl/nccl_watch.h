@@ -169,12 +169,13 @@ void dl_nccl_watch_leave(dl_nccl_watch *watch);
  * on by itself. */
 void dl_nccl_watch_free(dl_nccl_watch *watch);
 
-/* Maps NCCL's result to DL_OK, or to DL_BACKEND with a text such as "ncclAllReduce:
- * unhandled cuda error (result 1): ...". */
-dl_status dl_nccl_check(const dl_nccl_table *nccl, int result, const char *call);
+/* Returns 1 if the work has ended, 0 if not yet, and -1 if it has failed or timed out;
+ * the thread's last error tells why. */
+int dl_nccl_work_look(dl_nccl_work *work);
 
-/* Frees the resources of NCCL and of the device, and drops a reference.  May hang in
- * NCCL. */
-void dl_nccl_comm_free(dl_nccl_watch *watch, dl_nccl_comm *comm, bool is_aborted);
+/* Finishes the works whose event has completed. */
+void dl_nccl_watch_reap(dl_nccl_watch *watch);
+
+void dl_nccl_watch_unref(dl_nccl_watch *watch);
 
 #endif

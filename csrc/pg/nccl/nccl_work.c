@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/thread.h"
-#include "pg/nccl/nccl_state.h"
+#include "pg/nccl/nccl_watch.h"
 
 /* A thread that waits for a work polls at intervals that grow from LOOK_EVERY to
  * LOOK_LAZILY. */
