@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "base/interrupt.h"
+#include "base/call_site.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "pg/cuda_table.h"
@@ -25,6 +26,17 @@ static const struct {
     {"nccl", dl_nccl_backend_new},
     {"ucc", dl_ucc_device_backend_new},
 };
+
+/* The records of one call, completed when its work ends. */
+typedef struct ending {
+    dl_work_notice notice;
+    const dl_work *work;
+    size_t count;
+    dl_record *records[];
+} ending;
+
+/* Its address identifies the thread that has a batch open. */
+static _Thread_local char own;
 
 dl_status
 dl_device_serve(dl_group *group, const char *name, const dl_device_options *options)
@@ -170,8 +182,8 @@ find_backend(dl_group *group, dl_device_backend **backend)
 
 /* Threads begin their operations one after the other.  That all ranks begin them in the
  * same order is up to the caller. */
-dl_status
-dl_device_take_turn(dl_group *group, dl_deadline deadline)
+static dl_status
+take_turn(dl_group *group, dl_deadline deadline)
 {
     dl_status status = dl_lane_take(&group->device->lane, deadline);
 
@@ -183,8 +195,8 @@ dl_device_take_turn(dl_group *group, dl_deadline deadline)
                : status;
 }
 
-void
-dl_device_pass_turn(dl_group *group)
+static void
+pass_turn(dl_group *group)
 {
     dl_lane_pass(&group->device->lane);
     dl_device_free_if_closed(group);
@@ -215,18 +227,177 @@ note_failure(dl_group *group, dl_status status)
     return status;
 }
 
-dl_status
-dl_device_enqueue(dl_group *group, dl_device_item *items, dl_device_call call,
-                  dl_work **work)
+static dl_record *
+post(const dl_device_side *self, const dl_device_item *item, dl_deadline deadline)
+{
+    const dl_message_args *message = item->args;
+
+    return dl_recorder_post(&self->seat, &item->fingerprint, message->tag, deadline);
+}
+
+/* Records an item that is queued in a batch, with its call site if ranks compare
+ * calls. */
+static dl_status
+record_queued(dl_device_side *self, dl_device_item *item, dl_deadline deadline)
+{
+    char site[DL_CALL_SITE_TEXT_SIZE];
+
+    item->call_site = NULL;
+    item->record = dl_op_type_is_message((uint8_t)item->op)
+                       ? post(self, item, deadline)
+                       : dl_recorder_queue(&self->seat, &item->fingerprint, deadline);
+    if (!self->is_detailed) {
+        return DL_OK;
+    }
+    /* Noted now, because the thread is elsewhere when the batch is issued. */
+    dl_call_site_describe(site, sizeof site);
+    item->call_site = strdup(site);
+    return item->call_site == NULL ? dl_fail_no_memory() : DL_OK;
+}
+
+/* Completes the record of an item that is still in its batch, and so never began. */
+static void
+forget_record(dl_device_item *item)
+{
+    dl_recorder_end(item->record, DL_CANCELLED);
+    item->record = NULL;
+    free(item->call_site);
+    item->call_site = NULL;
+}
+
+/* Numbers the items and records that they begin.  Called with the turn held. */
+static void
+record_start(dl_device_side *self, dl_device_item *items, const dl_device_call *call)
+{
+    for (size_t i = 0; i < call->count; i++) {
+        dl_device_item *item = &items[i];
+        if (!dl_op_type_is_message((uint8_t)item->op)) {
+            item->sequence = ++self->sequence;
+            item->record =
+                dl_recorder_start(&self->seat, item->record, &item->fingerprint,
+                                  item->sequence, call->deadline);
+        } else if (item->record == NULL) {
+            item->record = post(self, item, call->deadline);
+        }
+    }
+}
+
+/* Runs on the thread that ends the work. */
+static void
+end_all(dl_work_notice *notice)
+{
+    ending *self = DL_LIST_ENTRY(notice, ending, notice);
+
+    for (size_t i = 0; i < self->count; i++) {
+        dl_recorder_end(self->records[i], self->work->status);
+    }
+    free(self);
+}
+
+static ending *
+ending_new(const dl_device_item *items, size_t count, const dl_work *work)
+{
+    ending *self = malloc(sizeof *self + count * sizeof *self->records);
+
+    if (self != NULL) {
+        *self = (ending){.notice.call = end_all, .work = work, .count = count};
+        for (size_t i = 0; i < count; i++) {
+            self->records[i] = items[i].record;
+        }
+    }
+    return self;
+}
+
+/* Records failures; items that have begun are completed by the end of `work`.  Without
+ * memory the records end now, which is better than operations that seem
+ * to run forever. */
+static void
+record_end(dl_device_item *items, size_t count, dl_status status, dl_work *work)
+{
+    ending *made = status == DL_OK ? ending_new(items, count, work) : NULL;
+
+    if (made != NULL) {
+        dl_work_notify(work, &made->notice);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (made == NULL) {
+            dl_recorder_end(items[i].record, status);
+        }
+        items[i].record = NULL;
+    }
+}
+
+/* Begins the items of `call`, whose member `items` need not be set.  Called with the
+ * turn held. */
+static dl_status
+enqueue(dl_group *group, dl_device_item *items, dl_device_call call, dl_work **work)
 {
     dl_device_backend *backend;
 
     DL_TRY(find_backend(group, &backend));
     call.items = items;
-    dl_device_record_start(group->device, items, &call);
+    record_start(group->device, items, &call);
     dl_status status = note_failure(group, backend->ops->enqueue(backend, &call, work));
-    dl_device_record_end(items, call.count, status, *work);
+    record_end(items, call.count, status, *work);
     return status;
+}
+
+bool
+dl_device_is_batching(const dl_group *group)
+{
+    const dl_device_side *self = group->device;
+
+    return self != NULL
+           && atomic_load_explicit(&self->batcher, memory_order_relaxed) == &own;
+}
+
+static void
+drop(dl_device_item *item)
+{
+    forget_record(item);
+    free((void *)(uintptr_t)item->args);
+}
+
+/* The arguments are copied, since lists of blocks live on the caller's stack.  The
+ * elements stay in the arrays, which the caller keeps. */
+static dl_status
+add_to_batch(dl_group *group, const dl_device_item *item, dl_deadline deadline)
+{
+    dl_device_side *self = group->device;
+    void *copy;
+
+    if (self->batch_count == self->batch_capacity) {
+        size_t capacity = self->batch_capacity * 2 + 8;
+        dl_device_item *batch = realloc(self->batch, capacity * sizeof *batch);
+        if (batch == NULL) {
+            return dl_fail_no_memory();
+        }
+        self->batch = batch;
+        self->batch_capacity = capacity;
+    }
+    DL_TRY(dl_arguments_copy(item->op, item->args, group->size, (dl_room){0}, &copy));
+    dl_device_item *added = &self->batch[self->batch_count];
+    *added = *item;
+    added->args = copy;
+    dl_status status = record_queued(self, added, deadline);
+    if (status != DL_OK) {
+        drop(added);
+        return status;
+    }
+    self->batch_count++;
+    return DL_OK;
+}
+
+static void
+clear_batch(dl_device_side *self)
+{
+    for (size_t i = 0; i < self->batch_count; i++) {
+        drop(&self->batch[i]);
+    }
+    free(self->batch);
+    self->batch = NULL;
+    self->batch_count = 0;
+    self->batch_capacity = 0;
 }
 
 dl_status
@@ -240,12 +411,81 @@ dl_device_submit(dl_group *group, const dl_device_item *item, dl_deadline deadli
     DL_TRY(check_item(group, item));
     if (dl_device_is_batching(group)) {
         *work = NULL;
-        return dl_device_batch_add(group, item, deadline);
+        return add_to_batch(group, item, deadline);
     }
-    DL_TRY(dl_device_take_turn(group, deadline));
+    DL_TRY(take_turn(group, deadline));
     *work = NULL;
-    dl_status status = dl_device_enqueue(group, &own, call, work);
-    dl_device_pass_turn(group);
+    dl_status status = enqueue(group, &own, call, work);
+    pass_turn(group);
+    return status;
+}
+
+/* The turn is held until the batch ends: an operation that another thread
+ * begins meanwhile must not come in between, or ranks would disagree on
+ * what belongs together. */
+dl_status
+dl_device_batch_begin(dl_group *group, dl_deadline deadline)
+{
+    if (group->device == NULL) {
+        return dl_fail(DL_UNSUPPORTED,
+                       "group %s has no backend that sends operations out together",
+                       group->name);
+    }
+    if (dl_device_is_batching(group)) {
+        return dl_fail(DL_INVALID, "group %s has a batch open on this thread",
+                       group->name);
+    }
+    DL_TRY(dl_group_admit(group));
+    DL_TRY(take_turn(group, deadline));
+    atomic_store_explicit(&group->device->batcher, &own, memory_order_relaxed);
+    return DL_OK;
+}
+
+/* Checks that all items are on one device, since one stream carries them. */
+static dl_status
+check_devices(const dl_group *group)
+{
+    const dl_device_side *self = group->device;
+    int first = -1;
+
+    for (size_t i = 0; i < self->batch_count; i++) {
+        dl_arrays arrays =
+            dl_arguments_arrays(self->batch[i].op, self->batch[i].args, group->size);
+        int index = dl_arrays_at(&arrays, 0)->device_index;
+        if (first >= 0 && index != first) {
+            return dl_fail(DL_INVALID,
+                           "a batch of group %s has arrays on cuda:%d and on cuda:%d",
+                           group->name, first, index);
+        }
+        first = index;
+    }
+    return DL_OK;
+}
+
+/* The turn is passed on in any case, as a batch that fails is over. */
+dl_status
+dl_device_batch_end(dl_group *group, bool is_dropped, dl_deadline deadline,
+                    dl_work **work)
+{
+    dl_device_side *self = group->device;
+    dl_status status = DL_OK;
+
+    *work = NULL;
+    if (!dl_device_is_batching(group)) {
+        return dl_fail(DL_INVALID, "group %s has no batch open on this thread",
+                       group->name);
+    }
+    if (!is_dropped && self->batch_count > 0) {
+        dl_device_call call = {
+            .count = self->batch_count, .is_batch = true, .deadline = deadline};
+        status = check_devices(group);
+        if (status == DL_OK) {
+            status = enqueue(group, self->batch, call, work);
+        }
+    }
+    clear_batch(self);
+    atomic_store_explicit(&self->batcher, NULL, memory_order_relaxed);
+    pass_turn(group);
     return status;
 }
 
@@ -315,12 +555,12 @@ dl_device_connect(dl_group *group, int index, dl_deadline deadline)
     dl_device_backend *backend;
 
     DL_TRY(dl_group_admit(group));
-    DL_TRY(dl_device_take_turn(group, deadline));
+    DL_TRY(take_turn(group, deadline));
     dl_status status = find_backend(group, &backend);
     if (status == DL_OK) {
         status = note_failure(group, backend->ops->connect(backend, index, deadline));
     }
-    dl_device_pass_turn(group);
+    pass_turn(group);
     return status;
 }
 
@@ -343,13 +583,13 @@ find_device(dl_group *group, dl_deadline deadline, int *device)
 {
     *device = -1;
     DL_TRY(dl_group_admit(group));
-    DL_TRY(dl_device_take_turn(group, deadline));
+    DL_TRY(take_turn(group, deadline));
     if (group->device->backend != NULL) {
         const dl_device_backend *inside =
             dl_wrapper_device_inside(group->device->backend);
         *device = inside->ops->device == NULL ? -1 : inside->ops->device(inside);
     }
-    dl_device_pass_turn(group);
+    pass_turn(group);
     return DL_OK;
 }
 
@@ -452,9 +692,9 @@ dl_device_split(dl_group *parent, const dl_device_split_args *wanted,
         return DL_OK;
     }
     DL_TRY(dl_group_admit(parent));
-    DL_TRY(dl_device_take_turn(parent, deadline));
+    DL_TRY(take_turn(parent, deadline));
     dl_status status = split(parent, wanted, deadline, child);
-    dl_device_pass_turn(parent);
+    pass_turn(parent);
     return status;
 }
 
@@ -505,7 +745,7 @@ dl_device_free(dl_group *group)
     if (self->backend != NULL) {
         self->backend->ops->free(self->backend);
     }
-    dl_device_batch_clear(self);
+    clear_batch(self);
     dl_recorder_leave(&self->seat);
     if (dl_group_is_inherited(group)) {
         dl_lane_forget(&self->lane);

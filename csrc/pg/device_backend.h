@@ -9,13 +9,36 @@
 #ifndef DISTLITE_PG_DEVICE_BACKEND_H
 #define DISTLITE_PG_DEVICE_BACKEND_H
 
+#include <limits.h>
+#include <stdbool.h>
+
 #include "pg/arguments.h"
-#include "pg/device_options.h"
 #include "pg/fingerprint.h"
 #include "pg/work.h"
 #include "store/store.h"
 
 typedef struct dl_device_backend dl_device_backend;
+
+/* The contents of ProcessGroupNCCL.Options, which the group keeps until its backend for
+ * devices is made.  Numbers that are not given are DL_OPTION_UNSET. */
+#define DL_OPTION_UNSET INT_MIN
+
+typedef struct dl_device_options {
+    bool is_given; /* if false, the struct is zeroed and all is unset */
+    bool is_high_priority_stream;
+    int blocking;
+    int cga_cluster_size;
+    int min_ctas;
+    int max_ctas;
+    int split_share;
+    int traffic_class;
+    int collnet_enable;
+    int cta_policy;
+    int shrink_share;
+    int nvls_ctas;
+    char net_name[64]; /* unset if empty, like comm_name */
+    char comm_name[64];
+} dl_device_options;
 
 typedef struct dl_device_item {
     dl_op_type op;
@@ -25,7 +48,7 @@ typedef struct dl_device_item {
      * the same on all ranks.  0 for a message. */
     uint64_t sequence;
     char *call_site;   /* for an item of a batch if ranks compare calls; else NULL */
-    dl_record *record; /* owned by device_record.c */
+    dl_record *record; /* owned by device.c */
 } dl_device_item;
 
 typedef struct dl_device_call {

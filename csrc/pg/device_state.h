@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The members of a group's side for devices.  Shared by device.c,
- * device_batch.c and device_record.c. */
+ * The members of a group's side for devices, for device.c and for group.c, which
+ * retires the lane. */
 #ifndef DISTLITE_PG_DEVICE_STATE_H
 #define DISTLITE_PG_DEVICE_STATE_H
 
@@ -32,31 +32,5 @@ struct dl_device_side {
     size_t batch_count;
     size_t batch_capacity;
 };
-
-dl_status dl_device_take_turn(dl_group *group, dl_deadline deadline);
-void dl_device_pass_turn(dl_group *group);
-
-/* Begins the items of `call`, whose member `items` need not be set.  Called with the
- * turn held. */
-dl_status dl_device_enqueue(dl_group *group, dl_device_item *items, dl_device_call call,
-                            dl_work **work);
-
-/* dl_device_record_start() numbers the items and records that they begin; called with
- * the turn held.  dl_device_record_end() records failures; items that have begun are
- * completed by the end of `work`. */
-void dl_device_record_start(dl_device_side *self, dl_device_item *items,
-                            const dl_device_call *call);
-void dl_device_record_end(dl_device_item *items, size_t count, dl_status status,
-                          dl_work *work);
-
-/* Records an item that is queued in a batch, with its call site if ranks compare calls;
- * and completes the record of one that is dropped. */
-dl_status dl_device_record_queue(dl_device_side *self, dl_device_item *item,
-                                 dl_deadline deadline);
-void dl_device_record_forget(dl_device_item *item);
-
-dl_status dl_device_batch_add(dl_group *group, const dl_device_item *item,
-                              dl_deadline deadline);
-void dl_device_batch_clear(dl_device_side *self);
 
 #endif
