@@ -61,8 +61,9 @@ void dl_lane_init(dl_lane *lane);
  * Nobody may have the turn or wait for it. */
 void dl_lane_fini(dl_lane *lane);
 
-/* Ends the lane's thread as dl_lane_runner_retire() does; a later job
- * starts another one. */
+/* Ends the lane's thread once nothing is queued, and waits for its end, except on that
+ * thread itself or if a job takes longer than a second.  A later job starts another
+ * thread. */
 void dl_lane_retire(dl_lane *lane);
 
 /* Called instead of dl_lane_fini() in a forked child, where the lane's thread
