@@ -4,6 +4,13 @@
 #include "pg/device.h"
 #include "tensor/strided.h"
 
+/* The tensors on one side of a call: one, or one per rank. */
+typedef struct side {
+    const dl_tensor *tensors;
+    int count;
+    const char *name; /* "input" or "output" */
+} side;
+
 dl_status
 dl_check_tensor(const dl_group *group, const dl_tensor *tensor, bool is_written,
                 const dl_fingerprint *fingerprint)
@@ -33,8 +40,8 @@ dl_check_tensor(const dl_group *group, const dl_tensor *tensor, bool is_written,
     return DL_OK;
 }
 
-dl_status
-dl_check_root(const dl_group *group, int root, dl_fingerprint *fingerprint)
+static dl_status
+check_root(const dl_group *group, int root, dl_fingerprint *fingerprint)
 {
     if (root < 0 || root >= dl_group_size(group)) {
         return dl_fail(DL_INVALID, "%s: rank %d is not in group %s of %d",
@@ -53,11 +60,10 @@ dl_check_describe(const dl_tensor *tensor, dl_fingerprint *fingerprint)
     fingerprint->detail = tensor->opaque_code;
 }
 
-/* Only numbers are reduced, and their description leaves `detail` free
- * for the reduction. */
-dl_status
-dl_check_reduction(const dl_tensor *tensor, dl_reduce_op op,
-                   dl_fingerprint *fingerprint)
+/* Describes a tensor that is reduced, after checking that `op` applies to it.  Only
+ * numbers are reduced, and their description leaves `detail` free for the reduction. */
+static dl_status
+check_reduction(const dl_tensor *tensor, dl_reduce_op op, dl_fingerprint *fingerprint)
 {
     dl_check_describe(tensor, fingerprint);
     DL_TRY(dl_reduce_check(op, tensor));
@@ -76,7 +82,7 @@ dl_check_all_reduce(const dl_group *group, const void *args,
         fingerprint->root = dl_fingerprint_of_blocks(&call->tensor, 1);
     }
     DL_TRY(dl_check_tensor(group, &call->tensor, true, fingerprint));
-    return dl_check_reduction(&call->tensor, call->op, fingerprint);
+    return check_reduction(&call->tensor, call->op, fingerprint);
 }
 
 dl_status
@@ -85,9 +91,319 @@ dl_check_broadcast(const dl_group *group, const void *args, dl_fingerprint *fing
     const dl_broadcast_args *call = args;
     bool is_written = dl_group_rank(group) != call->root;
 
-    DL_TRY(dl_check_root(group, call->root, fingerprint));
+    DL_TRY(check_root(group, call->root, fingerprint));
     DL_TRY(dl_check_tensor(group, &call->tensor, is_written, fingerprint));
     dl_check_describe(&call->tensor, fingerprint);
+    return DL_OK;
+}
+
+dl_status
+dl_check_reduce(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+{
+    const dl_reduce_args *call = args;
+    bool is_written = dl_group_rank(group) == call->root;
+
+    DL_TRY(check_root(group, call->root, fingerprint));
+    DL_TRY(dl_check_tensor(group, &call->tensor, is_written, fingerprint));
+    return check_reduction(&call->tensor, call->op, fingerprint);
+}
+
+/* Returns the side's tensor that stays on this rank. */
+static const dl_tensor *
+own_of(const dl_group *group, const side *tensors)
+{
+    return &tensors->tensors[tensors->count == 1 ? 0 : dl_group_rank(group)];
+}
+
+static dl_status
+check_side(const dl_group *group, const side *all, bool is_written,
+           const dl_fingerprint *fingerprint)
+{
+    const dl_tensor *first = &all->tensors[0];
+
+    for (int i = 0; i < all->count; i++) {
+        const dl_tensor *tensor = &all->tensors[i];
+        DL_TRY(dl_check_tensor(group, tensor, is_written, fingerprint));
+        if (!dl_tensors_have_same_dtype(tensor, first)) {
+            char dtypes[2][DL_DTYPE_TEXT_SIZE];
+            dl_dtype_describe(tensor->dtype, tensor->opaque_code, dtypes[0]);
+            dl_dtype_describe(first->dtype, first->opaque_code, dtypes[1]);
+            return dl_fail(DL_INVALID, "%s: %s %d is of %s, %s 0 of %s",
+                           dl_op_type_name(fingerprint->op), all->name, i, dtypes[0],
+                           all->name, dtypes[1]);
+        }
+    }
+    return DL_OK;
+}
+
+/* Compares the pieces of the own block array by array, where there are several. */
+static dl_status
+check_own_pieces(const dl_group *group, const dl_pieces *inputs,
+                 const dl_pieces *outputs, const char *name)
+{
+    int input_count = inputs == NULL ? 1 : inputs->count;
+    int output_count = outputs == NULL ? 1 : outputs->count;
+
+    if (input_count != output_count) {
+        return dl_fail(DL_INVALID, "%s: there are %d inputs, but %d outputs", name,
+                       input_count, output_count);
+    }
+    for (int i = 0; inputs != NULL && outputs != NULL && i < input_count; i++) {
+        if (inputs->tensors[i].count != outputs->tensors[i].count) {
+            return dl_fail(DL_INVALID,
+                           "%s: rank %d's own block of array %d has %zu elements in "
+                           "the input, but %zu in the output",
+                           name, dl_group_rank(group), i, inputs->tensors[i].count,
+                           outputs->tensors[i].count);
+        }
+    }
+    return DL_OK;
+}
+
+/* Checks that the own block of the output fits that of the input, from which
+ * it is copied. */
+static dl_status
+check_own(const dl_group *group, const side *inputs, const side *outputs,
+          const dl_fingerprint *fingerprint)
+{
+    const dl_tensor *input = own_of(group, inputs);
+    const dl_tensor *output = own_of(group, outputs);
+    const char *name = dl_op_type_name(fingerprint->op);
+
+    if (!dl_tensors_have_same_dtype(input, output)) {
+        char dtypes[2][DL_DTYPE_TEXT_SIZE];
+        dl_dtype_describe(input->dtype, input->opaque_code, dtypes[0]);
+        dl_dtype_describe(output->dtype, output->opaque_code, dtypes[1]);
+        return dl_fail(DL_INVALID, "%s: the input is of %s, the output of %s", name,
+                       dtypes[0], dtypes[1]);
+    }
+    if (input->count != output->count) {
+        return dl_fail(DL_INVALID,
+                       "%s: rank %d's own block has %zu elements in the input, but "
+                       "%zu in the output",
+                       name, dl_group_rank(group), input->count, output->count);
+    }
+    return check_own_pieces(group, input->pieces, output->pieces, name);
+}
+
+static dl_extent
+extent_of_side(const side *all)
+{
+    dl_extent whole = {UINTPTR_MAX, 0};
+
+    for (int i = 0; i < all->count; i++) {
+        dl_extent part = dl_tensor_extent(&all->tensors[i]);
+        if (part.first != part.end) {
+            whole.first = part.first < whole.first ? part.first : whole.first;
+            whole.end = part.end > whole.end ? part.end : whole.end;
+        }
+    }
+    return whole;
+}
+
+static dl_status
+check_outputs_apart(const side *outputs, const dl_fingerprint *fingerprint)
+{
+    uintptr_t end = 0;
+    bool is_rising = true;
+
+    /* Outputs in the order of their addresses, such as the blocks of one array, are
+     * checked in a single pass. */
+    for (int i = 0; i < outputs->count && is_rising; i++) {
+        dl_extent extent = dl_tensor_extent(&outputs->tensors[i]);
+        is_rising = extent.first >= end;
+        end = extent.end;
+    }
+    if (is_rising) {
+        return DL_OK;
+    }
+    for (int i = 1; i < outputs->count; i++) {
+        for (int k = 0; k < i; k++) {
+            if (dl_tensors_overlap(&outputs->tensors[i], &outputs->tensors[k])) {
+                return dl_fail(DL_INVALID, "%s: outputs %d and %d share memory",
+                               dl_op_type_name(fingerprint->op), k, i);
+            }
+        }
+    }
+    return DL_OK;
+}
+
+/* Checks that inputs and outputs share no memory.  Only a rank's own block may
+ * be in place. */
+static dl_status
+check_apart(const dl_group *group, const side *inputs, const side *outputs,
+            const dl_fingerprint *fingerprint)
+{
+    DL_TRY(check_outputs_apart(outputs, fingerprint));
+    if (!dl_extents_meet(extent_of_side(inputs), extent_of_side(outputs))) {
+        return DL_OK;
+    }
+    const dl_tensor *own_input = own_of(group, inputs);
+    const dl_tensor *own_output = own_of(group, outputs);
+    bool is_in_place = dl_tensors_are_same(own_input, own_output);
+    for (int i = 0; i < inputs->count; i++) {
+        const dl_tensor *input = &inputs->tensors[i];
+        for (int k = 0; k < outputs->count; k++) {
+            const dl_tensor *output = &outputs->tensors[k];
+            bool is_own = input == own_input && output == own_output;
+            if (!(is_own && is_in_place) && dl_tensors_overlap(input, output)) {
+                return dl_fail(DL_INVALID, "%s: an output shares memory with an input",
+                               dl_op_type_name(fingerprint->op));
+            }
+        }
+    }
+    return DL_OK;
+}
+
+static dl_status
+check_sides(const dl_group *group, const side *inputs, const side *outputs,
+            const dl_fingerprint *fingerprint)
+{
+    DL_TRY(check_side(group, inputs, false, fingerprint));
+    DL_TRY(check_side(group, outputs, true, fingerprint));
+    DL_TRY(check_own(group, inputs, outputs, fingerprint));
+    return check_apart(group, inputs, outputs, fingerprint);
+}
+
+/* Returns the first block of another size than block 0, or 0 if there is none. */
+static int
+find_uneven(const side *blocks)
+{
+    for (int i = 1; i < blocks->count; i++) {
+        if (blocks->tensors[i].count != blocks->tensors[0].count) {
+            return i;
+        }
+    }
+    return 0;
+}
+
+static dl_status
+check_even(const side *blocks, const dl_fingerprint *fingerprint)
+{
+    int uneven = find_uneven(blocks);
+
+    return uneven == 0
+               ? DL_OK
+               : dl_fail(DL_INVALID,
+                         "%s: %s %d has %zu elements, %s 0 has %zu; blocks of "
+                         "different sizes are for %s_v",
+                         dl_op_type_name(fingerprint->op), blocks->name, uneven,
+                         blocks->tensors[uneven].count, blocks->name,
+                         blocks->tensors[0].count, dl_op_type_name(fingerprint->op));
+}
+
+/* Returns a tensor that stands for all blocks, for operations in which every rank
+ * knows all sizes; sets the fingerprint's op and hash of sizes if they are uneven
+ * or in pieces. */
+static dl_tensor
+whole_of_blocks(const side *blocks, dl_op_type uneven, dl_op_type coalesced,
+                dl_fingerprint *fingerprint)
+{
+    dl_tensor all = blocks->tensors[0];
+
+    if (all.pieces != NULL) {
+        fingerprint->op = (uint8_t)coalesced;
+        fingerprint->root = dl_fingerprint_of_blocks(blocks->tensors, blocks->count);
+    } else if (find_uneven(blocks) != 0) {
+        fingerprint->op = (uint8_t)uneven;
+        fingerprint->root = dl_fingerprint_of_blocks(blocks->tensors, blocks->count);
+        for (int i = 1; i < blocks->count; i++) {
+            all.count += blocks->tensors[i].count;
+        }
+    }
+    return all;
+}
+
+/* Describes a rank's own block.  Uneven blocks are described without their size, which
+ * only the root knows, or which differs between pairs of ranks. */
+static void
+describe_own_block(const dl_tensor *block, bool is_uneven, dl_fingerprint *fingerprint)
+{
+    dl_tensor own = *block;
+
+    if (is_uneven) {
+        own.count = 0;
+    }
+    dl_check_describe(&own, fingerprint);
+}
+
+dl_status
+dl_check_all_gather(const dl_group *group, const void *args,
+                    dl_fingerprint *fingerprint)
+{
+    const dl_all_gather_args *call = args;
+    side inputs = {&call->input, 1, "input"};
+    side outputs = {call->outputs, dl_group_size(group), "output"};
+
+    DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
+    dl_tensor whole = whole_of_blocks(&outputs, DL_ALL_GATHER_V,
+                                      DL_ALL_GATHER_COALESCED, fingerprint);
+    dl_check_describe(&whole, fingerprint);
+    return DL_OK;
+}
+
+dl_status
+dl_check_gather(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+{
+    const dl_gather_args *call = args;
+    side inputs = {&call->input, 1, "input"};
+    side outputs = {call->outputs, dl_group_size(group), "output"};
+
+    fingerprint->op = call->is_uneven ? DL_GATHER_V : DL_GATHER;
+    DL_TRY(check_root(group, call->root, fingerprint));
+    if (dl_group_rank(group) == call->root) {
+        DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
+        DL_TRY(call->is_uneven ? DL_OK : check_even(&outputs, fingerprint));
+    } else {
+        DL_TRY(check_side(group, &inputs, false, fingerprint));
+    }
+    describe_own_block(&call->input, call->is_uneven, fingerprint);
+    return DL_OK;
+}
+
+dl_status
+dl_check_scatter(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+{
+    const dl_scatter_args *call = args;
+    side inputs = {call->inputs, dl_group_size(group), "input"};
+    side outputs = {&call->output, 1, "output"};
+
+    fingerprint->op = call->is_uneven ? DL_SCATTER_V : DL_SCATTER;
+    DL_TRY(check_root(group, call->root, fingerprint));
+    if (dl_group_rank(group) == call->root) {
+        DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
+        DL_TRY(call->is_uneven ? DL_OK : check_even(&inputs, fingerprint));
+    } else {
+        DL_TRY(check_side(group, &outputs, true, fingerprint));
+    }
+    describe_own_block(&call->output, call->is_uneven, fingerprint);
+    return DL_OK;
+}
+
+dl_status
+dl_check_reduce_scatter(const dl_group *group, const void *args,
+                        dl_fingerprint *fingerprint)
+{
+    const dl_reduce_scatter_args *call = args;
+    side inputs = {call->inputs, dl_group_size(group), "input"};
+    side outputs = {&call->output, 1, "output"};
+
+    DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
+    dl_tensor whole = whole_of_blocks(&inputs, DL_REDUCE_SCATTER_V,
+                                      DL_REDUCE_SCATTER_COALESCED, fingerprint);
+    return check_reduction(&whole, call->op, fingerprint);
+}
+
+dl_status
+dl_check_all_to_all(const dl_group *group, const void *args,
+                    dl_fingerprint *fingerprint)
+{
+    const dl_all_to_all_args *call = args;
+    side inputs = {call->inputs, dl_group_size(group), "input"};
+    side outputs = {call->outputs, dl_group_size(group), "output"};
+
+    DL_TRY(check_sides(group, &inputs, &outputs, fingerprint));
+    describe_own_block(&call->inputs[0], true, fingerprint);
     return DL_OK;
 }
 
@@ -99,20 +415,9 @@ dl_check_objects(const dl_group *group, const void *args, dl_fingerprint *finger
     const dl_objects_args *call = args;
 
     if (call->root >= 0) {
-        DL_TRY(dl_check_root(group, call->root, fingerprint));
+        DL_TRY(check_root(group, call->root, fingerprint));
     }
     dl_fingerprint_set_count(
         fingerprint, call->cards.outputs[call->root < 0 ? 0 : call->root].count);
     return DL_OK;
-}
-
-dl_status
-dl_check_reduce(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
-{
-    const dl_reduce_args *call = args;
-    bool is_written = dl_group_rank(group) == call->root;
-
-    DL_TRY(dl_check_root(group, call->root, fingerprint));
-    DL_TRY(dl_check_tensor(group, &call->tensor, is_written, fingerprint));
-    return dl_check_reduction(&call->tensor, call->op, fingerprint);
 }

@@ -40,16 +40,9 @@ dl_status dl_check_all_to_all(const dl_group *group, const void *args,
 dl_status dl_check_objects(const dl_group *group, const void *args,
                            dl_fingerprint *fingerprint);
 
-/* Shared by the two files of checks.  dl_check_tensor() checks one
- * tensor, dl_check_root() that the root is in the group; the others
- * complete the fingerprint. */
+/* The part that messages share with them: checks one tensor, and describes one. */
 dl_status dl_check_tensor(const dl_group *group, const dl_tensor *tensor,
                           bool is_written, const dl_fingerprint *fingerprint);
-dl_status dl_check_root(const dl_group *group, int root, dl_fingerprint *fingerprint);
 void dl_check_describe(const dl_tensor *tensor, dl_fingerprint *fingerprint);
-
-/* Describes a tensor that is reduced, after checking that `op` applies to it. */
-dl_status dl_check_reduction(const dl_tensor *tensor, dl_reduce_op op,
-                             dl_fingerprint *fingerprint);
 
 #endif

@@ -64,26 +64,72 @@ uint64_t dl_group_sequence(const dl_group *group); /* operations begun */
  * before other threads have the group. */
 dl_status dl_group_set_global_ranks(dl_group *group, const int64_t *ranks);
 
-/* Collectives.  Every rank calls the same one, in the same order, with the same
- * fingerprint.  DL_INVALID is returned before anything is sent; DL_MISMATCH,
- * DL_PEER_LOST and DL_TIMEOUT name the rank at fault and break the group. */
-dl_status dl_group_all_reduce(dl_group *group, const dl_all_reduce_args *args,
-                              dl_deadline deadline);
-dl_status dl_group_broadcast(dl_group *group, const dl_broadcast_args *args,
-                             dl_deadline deadline);
-dl_status dl_group_barrier(dl_group *group, dl_deadline deadline);
-dl_status dl_group_reduce(dl_group *group, const dl_reduce_args *args,
-                          dl_deadline deadline);
-dl_status dl_group_all_gather(dl_group *group, const dl_all_gather_args *args,
-                              dl_deadline deadline);
-dl_status dl_group_gather(dl_group *group, const dl_gather_args *args,
-                          dl_deadline deadline);
-dl_status dl_group_scatter(dl_group *group, const dl_scatter_args *args,
-                           dl_deadline deadline);
-dl_status dl_group_reduce_scatter(dl_group *group, const dl_reduce_scatter_args *args,
-                                  dl_deadline deadline);
-dl_status dl_group_all_to_all(dl_group *group, const dl_all_to_all_args *args,
-                              dl_deadline deadline);
+/* Runs the collective `op` and waits for it; `args` is its struct, NULL for the barrier.
+ * Every rank calls the same one, in the same order, with the same fingerprint.
+ * DL_INVALID is returned before anything is sent; DL_MISMATCH, DL_PEER_LOST and
+ * DL_TIMEOUT name the rank at fault and break the group. */
+dl_status dl_group_run(dl_group *group, dl_op_type op, const void *args,
+                       dl_deadline deadline);
+
+/* The same for callers that know which one they want: the compiler checks that the struct
+ * matches the operation. */
+static inline dl_status
+dl_group_all_reduce(dl_group *group, const dl_all_reduce_args *args,
+                    dl_deadline deadline)
+{
+    return dl_group_run(group, DL_ALL_REDUCE, args, deadline);
+}
+
+static inline dl_status
+dl_group_broadcast(dl_group *group, const dl_broadcast_args *args, dl_deadline deadline)
+{
+    return dl_group_run(group, DL_BROADCAST, args, deadline);
+}
+
+static inline dl_status
+dl_group_reduce(dl_group *group, const dl_reduce_args *args, dl_deadline deadline)
+{
+    return dl_group_run(group, DL_REDUCE, args, deadline);
+}
+
+static inline dl_status
+dl_group_all_gather(dl_group *group, const dl_all_gather_args *args,
+                    dl_deadline deadline)
+{
+    return dl_group_run(group, DL_ALL_GATHER, args, deadline);
+}
+
+static inline dl_status
+dl_group_gather(dl_group *group, const dl_gather_args *args, dl_deadline deadline)
+{
+    return dl_group_run(group, DL_GATHER, args, deadline);
+}
+
+static inline dl_status
+dl_group_scatter(dl_group *group, const dl_scatter_args *args, dl_deadline deadline)
+{
+    return dl_group_run(group, DL_SCATTER, args, deadline);
+}
+
+static inline dl_status
+dl_group_reduce_scatter(dl_group *group, const dl_reduce_scatter_args *args,
+                        dl_deadline deadline)
+{
+    return dl_group_run(group, DL_REDUCE_SCATTER, args, deadline);
+}
+
+static inline dl_status
+dl_group_all_to_all(dl_group *group, const dl_all_to_all_args *args,
+                    dl_deadline deadline)
+{
+    return dl_group_run(group, DL_ALL_TO_ALL, args, deadline);
+}
+
+static inline dl_status
+dl_group_barrier(dl_group *group, dl_deadline deadline)
+{
+    return dl_group_run(group, DL_BARRIER, NULL, deadline);
+}
 
 /* A barrier over the store alone, which names the missing ranks.  The outcome is the
  * same on every rank, including ranks that come late, and a failure leaves the group as
@@ -96,11 +142,6 @@ dl_status dl_group_monitored_barrier(dl_group *group, bool waits_for_all,
 /* Returns true if dl_group_run() takes a few microseconds when no rank is late, and
  * otherwise calls dl_blocking_begin() (base/interrupt.h) before it waits. */
 bool dl_group_is_brief(const dl_group *group, dl_op_type op, const void *args);
-
-/* Runs the collective `op` and waits for it; `args` is its struct, NULL
- * for the barrier. */
-dl_status dl_group_run(dl_group *group, dl_op_type op, const void *args,
-                       dl_deadline deadline);
 
 /* Queues the collective without waiting for it: checks and copies `args`, and gives the
  * caller a reference to the work.  The elements must stay in place until the work is
