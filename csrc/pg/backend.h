@@ -8,14 +8,13 @@
 #ifndef DISTLITE_PG_BACKEND_H
 #define DISTLITE_PG_BACKEND_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/deadline.h"
 #include "base/status.h"
 #include "pg/arguments.h"
 #include "pg/fingerprint.h"
-#include "pg/guard.h"
-#include "pg/origin.h"
 #include "pg/work.h"
 #include "store/store.h"
 
@@ -103,6 +102,24 @@ typedef struct dl_backend_ops {
     void (*free)(dl_backend *);
 } dl_backend_ops;
 
+/* The part of a backend that every group made out of its group shares, such as who its
+ * ranks are and how they are reached.  It is reference-counted and lives as long as the
+ * last of these groups.  A backend embeds it first in a struct of its own, and gets it
+ * back in the options of the next group. */
+typedef struct dl_backend_origin dl_backend_origin;
+
+struct dl_backend_origin {
+    atomic_uint references;
+    void (*free)(dl_backend_origin *);
+};
+
+/* Initialises an origin with one reference; `free` is called when the last
+ * one is dropped. */
+void dl_backend_origin_init(dl_backend_origin *origin,
+                            void (*free)(dl_backend_origin *));
+dl_backend_origin *dl_backend_origin_ref(dl_backend_origin *origin);
+void dl_backend_origin_unref(dl_backend_origin *origin);
+
 /* Embedded first in every backend. */
 struct dl_backend {
     const dl_backend_ops *ops;
@@ -134,5 +151,10 @@ typedef struct dl_backend_options {
 /* Makes a backend and meets the other ranks, unless the options have an origin. */
 typedef dl_status (*dl_backend_new_fn)(const dl_backend_options *options,
                                        dl_deadline deadline, dl_backend **backend);
+
+/* Returns the label of a rank in a backend's error texts, "group 0, rank 1 of 4 on node7",
+ * which the caller frees with free(3); NULL if there is no memory.  It names the host
+ * because errors of several ranks are read side by side. */
+char *dl_label_new(const char *group_name, int rank, int size);
 
 #endif

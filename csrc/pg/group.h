@@ -11,7 +11,6 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "pg/arguments.h"
-#include "pg/guard.h"
 #include "pg/work.h"
 #include "store/store.h"
 

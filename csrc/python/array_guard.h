@@ -9,7 +9,7 @@
 #ifndef DISTLITE_PYTHON_ARRAY_GUARD_H
 #define DISTLITE_PYTHON_ARRAY_GUARD_H
 
-#include "pg/guard.h"
+#include "pg/arguments.h"
 #include "python/tensor_arg.h"
 
 /* One owner of memory, and where that memory was when the operation was called. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/thread.h"
-#include "pg/label.h"
+#include "pg/backend.h"
 #include "pg/nccl/nccl_comm.h"
 #include "pg/nccl/nccl_launch.h"
 #include "pg/nccl/nccl_watch.h"

@@ -8,7 +8,6 @@
 
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
-#include "pg/label.h"
 #include "pg/ucc/ucc_meeting.h"
 
 /* How long the destruction of a team may take after a rank was lost. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/origin.h"
+#include "pg/backend.h"
 
-#include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
 
 void
 dl_backend_origin_init(dl_backend_origin *origin, void (*free)(dl_backend_origin *))
@@ -25,4 +26,16 @@ dl_backend_origin_unref(dl_backend_origin *origin)
                == 1) {
         origin->free(origin);
     }
+}
+
+char *
+dl_label_new(const char *group_name, int rank, int size)
+{
+    char host[65] = "?";
+    char *label = NULL;
+
+    gethostname(host, sizeof host - 1);
+    int length =
+        asprintf(&label, "group %s, rank %d of %d on %s", group_name, rank, size, host);
+    return length < 0 ? NULL : label;
 }
