@@ -152,9 +152,9 @@ typedef struct dl_backend_options {
 typedef dl_status (*dl_backend_new_fn)(const dl_backend_options *options,
                                        dl_deadline deadline, dl_backend **backend);
 
-/* Returns the label of a rank in a backend's error texts, "group 0, rank 1 of 4 on node7",
- * which the caller frees with free(3); NULL if there is no memory.  It names the host
- * because errors of several ranks are read side by side. */
+/* Returns the label of a rank in a backend's error texts, such as "group 0, rank 1 of 4
+ * on node7", which the caller frees with free(3); NULL if there is no memory.  It names
+ * the host because errors of several ranks are read side by side. */
 char *dl_label_new(const char *group_name, int rank, int size);
 
 #endif

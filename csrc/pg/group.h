@@ -63,15 +63,15 @@ uint64_t dl_group_sequence(const dl_group *group); /* operations begun */
  * before other threads have the group. */
 dl_status dl_group_set_global_ranks(dl_group *group, const int64_t *ranks);
 
-/* Runs the collective `op` and waits for it; `args` is its struct, NULL for the barrier.
- * Every rank calls the same one, in the same order, with the same fingerprint.
- * DL_INVALID is returned before anything is sent; DL_MISMATCH, DL_PEER_LOST and
- * DL_TIMEOUT name the rank at fault and break the group. */
+/* Runs the collective `op` and waits for it; `args` is its struct, NULL for the
+ * barrier.  Every rank calls the same one, in the same order, with the same
+ * fingerprint.  DL_INVALID is returned before anything is sent; DL_MISMATCH,
+ * DL_PEER_LOST and DL_TIMEOUT name the rank at fault and break the group. */
 dl_status dl_group_run(dl_group *group, dl_op_type op, const void *args,
                        dl_deadline deadline);
 
-/* The same for callers that know which one they want: the compiler checks that the struct
- * matches the operation. */
+/* The same for callers that know which one they want: the compiler checks that the
+ * struct matches the operation. */
 static inline dl_status
 dl_group_all_reduce(dl_group *group, const dl_all_reduce_args *args,
                     dl_deadline deadline)

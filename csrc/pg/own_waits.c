@@ -9,7 +9,7 @@
 
 #include "pg/blocked_threads.h"
 #include "pg/group_state.h"
-#include "pg/recorder_state.h"
+#include "pg/recorder.h"
 
 #define THREADS 64
 

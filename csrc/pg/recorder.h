@@ -12,6 +12,8 @@
 #ifndef DISTLITE_PG_RECORDER_H
 #define DISTLITE_PG_RECORDER_H
 
+#include <stdatomic.h>
+
 #include "base/buffer.h"
 #include "base/deadline.h"
 #include "base/status.h"
@@ -88,5 +90,17 @@ void dl_recorder_path(char path[PATH_MAX]);
 
 /* Takes a snapshot; it is empty if there is no recording. */
 dl_status dl_recorder_snapshot(dl_buffer *copy);
+
+/* The recorder of the process. */
+typedef struct dl_recorder {
+    dl_recording tables; /* fixed once a seat was given, like mask */
+    uint32_t mask;
+    atomic_uint next; /* where the search for a row begins; a hint */
+    atomic_ulong dropped;
+} dl_recorder;
+
+/* Returns the recorder, for those who read its records; valid for callers that have a
+ * seat. */
+const dl_recorder *dl_recorder_self(void);
 
 #endif

@@ -8,16 +8,219 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/deadline.h"
 #include "base/log.h"
+#include "base/thread.h"
+
+#define NAME_SIZE 96 /* of a file or folder */
+
+#define CLAIM_FILE "claim"
+#define CLAIM_SIZE 4096
+
+/* Attempts, a millisecond apart, for a folder that is being removed while this process
+ * wants to join it.  The remover holds the lock for as long as unlinking takes, unless
+ * it is stopped meanwhile: then the process goes on without a lock, and at worst its
+ * recording is not found. */
+#define LOCK_TRIES 100
 
 /* The time that a new job spends on removing the folders of dead jobs whose
  * end nobody noticed. */
 #define SWEEP_LIMIT (5 * DL_MILLISECOND)
+
+/* Used by a process that has no folder, and is therefore alone. */
+static _Atomic int64_t own_claim;
+
+static bool
+is_prefix(const char *prefix, const char *name)
+{
+    return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+/* Returns true if a file or folder of this name may be a job's. */
+static bool
+is_folder_name(const char *name)
+{
+    return is_prefix("job-", name) || is_prefix("process-", name);
+}
+
+static bool
+lock_shared(int fd)
+{
+    struct timespec pause = {.tv_nsec = DL_MILLISECOND};
+
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
+            return true;
+        }
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+            return false;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return false;
+}
+
+static bool
+is_still_there(int fd, const char *path)
+{
+    struct stat opened;
+    struct stat found;
+
+    return fstat(fd, &opened) == 0 && lstat(path, &found) == 0
+           && opened.st_ino == found.st_ino && opened.st_dev == found.st_dev;
+}
+
+/* Returns a locked descriptor of the folder, or -1 with errno set.  The loop is for a
+ * folder that is removed between opening and locking it. */
+static int
+open_locked(const char *path, bool *is_new)
+{
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        bool made = mkdir(path, 0700) == 0;
+        if (!made && errno != EEXIST) {
+            return -1;
+        }
+        int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0 && errno != ENOENT) {
+            return -1;
+        }
+        if (fd < 0) {
+            continue;
+        }
+        lock_shared(fd);
+        if (is_still_there(fd, path)) {
+            *is_new = made;
+            return fd;
+        }
+        close(fd);
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+/* Maps the shared words.  The page is reserved now, since a full file system must not
+ * become a bus error later. */
+static _Atomic int64_t *
+map_claim(int folder)
+{
+    void *memory = MAP_FAILED;
+    int fd =
+        openat(folder, CLAIM_FILE, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+    if (fd < 0) {
+        return NULL;
+    }
+    if (posix_fallocate(fd, 0, CLAIM_SIZE) == 0) {
+        memory = mmap(NULL, CLAIM_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    }
+    close(fd);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+bool
+dl_job_folder_enter(dl_job_folder *self, const char *runtime, const char *name)
+{
+    dl_job_folder entered = {0};
+    int size = snprintf(entered.path, sizeof entered.path, "%s/%s", runtime, name);
+
+    if (size < 0 || (size_t)size >= sizeof entered.path) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    entered.fd = open_locked(entered.path, &entered.is_new);
+    if (entered.fd < 0) {
+        return false;
+    }
+    dl_fork_guard(entered.fd);
+    entered.claimed = map_claim(entered.fd);
+    *self = entered;
+    return true;
+}
+
+static void
+remove_files(int folder)
+{
+    int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+
+    if (list == NULL) {
+        close(fd);
+        return;
+    }
+    while ((entry = readdir(list)) != NULL) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) {
+            unlinkat(folder, entry->d_name, 0);
+        }
+    }
+    closedir(list);
+}
+
+/* Converting a shared lock drops it first, so of several processes that leave at once
+ * the last one to try succeeds. */
+static void
+remove_if_dead(int folder, const char *path)
+{
+    if (flock(folder, LOCK_EX | LOCK_NB) == 0 && is_still_there(folder, path)) {
+        remove_files(folder);
+        rmdir(path);
+    }
+}
+
+void
+dl_job_folder_leave(dl_job_folder *self)
+{
+    if (self->path[0] == '\0') {
+        return;
+    }
+    remove_if_dead(self->fd, self->path);
+    dl_fork_release(self->fd);
+    close(self->fd);
+    if (self->claimed != NULL) {
+        munmap((void *)self->claimed, CLAIM_SIZE);
+    }
+    *self = (dl_job_folder){0};
+}
+
+static void
+sweep_one(const char *runtime, const char *name)
+{
+    char path[PATH_MAX];
+    int size = snprintf(path, sizeof path, "%s/%s", runtime, name);
+
+    if (size < 0 || (size_t)size >= sizeof path) {
+        return;
+    }
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0) {
+        remove_if_dead(fd, path);
+        close(fd);
+    }
+}
+
+/* Removes the folders of dead jobs, as many as it can by the deadline. */
+static void
+sweep_folders(const char *runtime, dl_deadline deadline)
+{
+    DIR *list = opendir(runtime);
+    struct dirent *entry;
+
+    if (list == NULL) {
+        return;
+    }
+    while ((entry = readdir(list)) != NULL && !dl_deadline_passed(deadline)) {
+        if (is_folder_name(entry->d_name)) {
+            sweep_one(runtime, entry->d_name);
+        }
+    }
+    closedir(list);
+}
 
 static bool
 put_path(char path[PATH_MAX], const char *base, const char *end)
@@ -136,10 +339,10 @@ map_file(int folder, const char *name, size_t size)
 }
 
 static void
-put_name(char name[DL_JOB_FOLDER_NAME_SIZE], const dl_recording_header *header)
+put_name(char name[NAME_SIZE], const dl_recording_header *header)
 {
-    snprintf(name, DL_JOB_FOLDER_NAME_SIZE, "%" PRIu64 "-%" PRId64 "-%" PRIu64,
-             header->pid_namespace, header->pid, header->process_start);
+    snprintf(name, NAME_SIZE, "%" PRIu64 "-%" PRId64 "-%" PRIu64, header->pid_namespace,
+             header->pid, header->process_start);
 }
 
 static bool
@@ -153,17 +356,16 @@ is_recording_name(const char *name)
 
 /* Writes the name of the job's folder; a process without a job has one of its own. */
 static void
-put_folder_name(char name[DL_JOB_FOLDER_NAME_SIZE], const dl_recording_header *header)
+put_folder_name(char name[NAME_SIZE], const dl_recording_header *header)
 {
-    char own[DL_JOB_FOLDER_NAME_SIZE];
+    char own[NAME_SIZE];
 
     if (header->job[0] == '\0') {
         put_name(own, header);
-        snprintf(name, DL_JOB_FOLDER_NAME_SIZE, "process-%.80s", own);
+        snprintf(name, NAME_SIZE, "process-%.80s", own);
         return;
     }
-    snprintf(name, DL_JOB_FOLDER_NAME_SIZE, "job-%.*s", (int)sizeof header->job,
-             header->job);
+    snprintf(name, NAME_SIZE, "job-%.*s", (int)sizeof header->job, header->job);
     for (char *next = name; *next != '\0'; next++) {
         bool is_plain = strchr("-_", *next) != NULL || (*next >= '0' && *next <= '9')
                         || (*next >= 'a' && *next <= 'z')
@@ -176,14 +378,14 @@ put_folder_name(char name[DL_JOB_FOLDER_NAME_SIZE], const dl_recording_header *h
 static bool
 enter_job(dl_job_folder *folder, const char *runtime, const dl_recording_header *header)
 {
-    char name[DL_JOB_FOLDER_NAME_SIZE];
+    char name[NAME_SIZE];
 
     put_folder_name(name, header);
     if (!dl_job_folder_enter(folder, runtime, name)) {
         return false;
     }
     if (folder->is_new) {
-        dl_job_folders_sweep(runtime, dl_deadline_after(SWEEP_LIMIT));
+        sweep_folders(runtime, dl_deadline_after(SWEEP_LIMIT));
     }
     return true;
 }
@@ -192,7 +394,7 @@ static void *
 create_in(dl_job_folder *folder, const char *runtime, const dl_recording_header *header,
           size_t size)
 {
-    char name[DL_JOB_FOLDER_NAME_SIZE];
+    char name[NAME_SIZE];
     int fd = open_folder(runtime);
 
     if (fd < 0) {
@@ -256,7 +458,7 @@ bool
 dl_recording_path(const dl_job_folder *folder, const dl_recording_header *header,
                   char path[PATH_MAX])
 {
-    char name[DL_JOB_FOLDER_NAME_SIZE];
+    char name[NAME_SIZE];
 
     path[0] = '\0';
     if (folder->path[0] == '\0') {
@@ -270,7 +472,7 @@ dl_recording_path(const dl_job_folder *folder, const dl_recording_header *header
 void
 dl_recording_move(const dl_recording_header *header, dl_job_folder *folder)
 {
-    char name[DL_JOB_FOLDER_NAME_SIZE];
+    char name[NAME_SIZE];
     char runtime[PATH_MAX];
     dl_job_folder entered;
 
@@ -299,6 +501,24 @@ dl_recording_remove(const dl_recording_header *header, dl_job_folder *folder)
     dl_job_folder_leave(folder);
 }
 
+bool
+dl_job_folder_claim(dl_job_folder *folder, int64_t now, int64_t quiet)
+{
+    _Atomic int64_t *claimed = folder->claimed == NULL ? &own_claim : folder->claimed;
+    int64_t last = atomic_load(claimed);
+
+    return (last == 0 || now - last > quiet)
+           && atomic_compare_exchange_strong(claimed, &last, now);
+}
+
+void
+dl_job_folder_end_claim(dl_job_folder *folder, int64_t now)
+{
+    if (folder->claimed != NULL) {
+        atomic_store(&folder->claimed[1], now);
+    }
+}
+
 void
 dl_recordings_sweep(void)
 {
@@ -306,7 +526,7 @@ dl_recordings_sweep(void)
 
     for (int i = 0; i < 3; i++) {
         if (dl_recording_folder(i, runtime)) {
-            dl_job_folders_sweep(runtime, dl_deadline_after(-1));
+            sweep_folders(runtime, dl_deadline_after(-1));
         }
     }
 }
@@ -381,8 +601,8 @@ void
 dl_recordings_of_job(const dl_recording_header *header, dl_recording_visit_fn visit,
                      void *context)
 {
-    char name[DL_JOB_FOLDER_NAME_SIZE];
-    char own[DL_JOB_FOLDER_NAME_SIZE];
+    char name[NAME_SIZE];
+    char own[NAME_SIZE];
     char folder[PATH_MAX];
     char path[PATH_MAX];
 

@@ -1,21 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The files of recordings: one per process in the folder of its job (pg/job_folder.h),
- * below a runtime folder that belongs to the user alone, in memory if the system has a
- * file system for that.  A recording is a file, rather than memory that ends with its
- * process, because the last operations of a killed rank are those of interest.  An
- * orderly exit removes the file; the files of killed ranks are removed with the job's
- * folder when the job ends.  Files are named "<pid namespace>-<pid>-<start>". */
+ * The files of recordings: one per process in the folder of its job, below a runtime
+ * folder that belongs to the user alone, in memory if the system has a file system for
+ * that.  A recording is a file, rather than memory that ends with its process, because
+ * the last operations of a killed rank are those of interest.  An orderly exit removes
+ * the file; the files of killed ranks are removed with the job's folder when the job
+ * ends.  Files are named "<pid namespace>-<pid>-<start>".
+ *
+ * Each process keeps its job's folder open under a shared flock(2), which the kernel
+ * drops however the process ends.  A process that gets the exclusive lock therefore
+ * knows that no process of the job is left, in whatever pid namespace, and removes the
+ * folder with all that killed ranks left in it.  No process has to read another job's
+ * files for that.  The folder also holds a file with two words that the processes
+ * share. */
 #ifndef DISTLITE_PG_RECORDING_FILE_H
 #define DISTLITE_PG_RECORDING_FILE_H
 
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buffer.h"
-#include "pg/job_folder.h"
 #include "pg/recording.h"
+
+/* A zeroed struct is in no folder.  A forked child leaves its parent's folder by
+ * zeroing the struct; the descriptor is closed in the child. */
+typedef struct dl_job_folder {
+    char path[PATH_MAX];
+    int fd;      /* valid where `path` is not empty */
+    bool is_new; /* this process made the folder */
+    /* When the job's last failure table was claimed, and, in the next word, when it was
+     * written; or NULL. */
+    _Atomic int64_t *claimed;
+} dl_job_folder;
 
 /* Writes the path of runtime folder `number`, best first: $DISTLITE_RUNTIME_DIR alone
  * if that is set, otherwise a folder below /dev/shm, /tmp and $XDG_RUNTIME_DIR.
@@ -42,6 +61,22 @@ void dl_recording_move(const dl_recording_header *header, dl_job_folder *folder)
 
 /* Removes the file and leaves the folder. */
 void dl_recording_remove(const dl_recording_header *header, dl_job_folder *folder);
+
+/* Joins the folder `name` below `runtime`, which is made if necessary.  Returns false
+ * with errno set if it could not be opened. */
+bool dl_job_folder_enter(dl_job_folder *self, const char *runtime, const char *name);
+
+/* Leaves the folder, and removes it with everything in it if this was
+ * the last process. */
+void dl_job_folder_leave(dl_job_folder *self);
+
+/* Returns true if the caller is to write the job's failure table at `now`; this is so
+ * for one of all processes of the job within `quiet` nanoseconds. */
+bool dl_job_folder_claim(dl_job_folder *folder, int64_t now, int64_t quiet);
+
+/* Notes that the claimed table is written, which a launcher
+ * waits for (launch/last_words.py). */
+void dl_job_folder_end_claim(dl_job_folder *folder, int64_t now);
 
 /* Removes the folders that dead jobs of this user left. */
 void dl_recordings_sweep(void);
