@@ -6,15 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/deadline.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "pg/blocked_threads.h"
 #include "pg/doing_publisher.h"
 #include "pg/group_state.h"
-#include "pg/late_ranks.h"
 #include "pg/own_waits.h"
+#include "pg/recorder.h"
 #include "pg/wait_exchange.h"
+#include "pg/wait_graph.h"
 #include "pg/wait_words.h"
+#include "store/store.h"
 
 #define DEFAULT_SECONDS 5
 
@@ -27,6 +30,15 @@
 /* The pauses grow by LAST_PAUSE per this many ranks, since the store serves
  * all of them. */
 #define RANKS_PER_PAUSE 64
+
+/* Late ranks that are described one by one; the others are only counted. */
+#define TOLD_RANKS 3
+
+/* Notes that are read from the store at most: a few more than are described, as some
+ * turn out not to be late. */
+#define MOST_ASKED 6
+
+#define LATE_RANKS DL_WAIT_AWAITED
 
 typedef enum mode {
     WARN,
@@ -48,6 +60,38 @@ typedef struct candidate {
     uint64_t beats[DL_WAIT_STEPS];
 } candidate;
 
+typedef struct late_rank {
+    int rank;
+    bool is_known;
+    bool is_here; /* it has begun the operation after all */
+    dl_doing doing;
+} late_rank;
+
+/* The ranks that an operation waits for. */
+typedef struct late_list {
+    const char *group;
+    int64_t sequence;
+    bool is_message;
+    int count;
+    int asked; /* notes requested from the store */
+    late_rank ranks[LATE_RANKS];
+} late_list;
+
+/* What is known of the late ranks of an operation that is about to time out. */
+typedef struct late_text {
+    const dl_record *record;
+    int64_t started;
+    char text[DL_WAIT_LATE_SIZE];
+} late_text;
+
+/* The state of the detector's thread between two looks. */
+typedef struct detector {
+    dl_wait_exchange exchange;
+    dl_own_waits own;
+    uint64_t told_epoch;
+    candidate candidate;
+} detector;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by lock */
 static dl_group *world;
@@ -58,30 +102,13 @@ static int told_count;
 static mode wanted_mode;
 static bool is_mode_set; /* set by the environment */
 static int64_t after = DEFAULT_SECONDS * DL_SECOND;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-/* What is known of the late ranks of an operation that is about to time out. */
-typedef struct late_text {
-    const dl_record *record;
-    int64_t started;
-    char text[DL_WAIT_LATE_SIZE];
-} late_text;
-
-/* guarded by lock */
 static late_text lates[DL_WAIT_ROWS];
 static int late_count;
 static bool is_urgent; /* a deadline is near, so the next look is to be soon */
 
 /* signalled for the detector's thread when `world` or `is_urgent` changes */
 static pthread_cond_t moved;
-
-/* The state of the detector's thread between two looks. */
-typedef struct detector {
-    dl_wait_exchange exchange;
-    dl_own_waits own;
-    uint64_t told_epoch;
-    candidate candidate;
-} detector;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* Runs in a forked child, which has none of the parent's threads; one of them may have
  * held the lock. */
@@ -142,6 +169,100 @@ remember_picture(const detector *self, const char *text)
     pthread_mutex_unlock(&lock);
 }
 
+static bool
+take_recording(void *context, const char *path, dl_bytes snapshot)
+{
+    late_list *self = context;
+    dl_recording_header header;
+
+    (void)path;
+    if (!dl_recording_check(snapshot.data, snapshot.size, &header)) {
+        return true;
+    }
+    for (int i = 0; i < self->count; i++) {
+        late_rank *late = &self->ranks[i];
+        if (late->rank == header.rank) {
+            late->is_known = dl_doing_read(snapshot, &late->doing);
+            late->is_here =
+                !self->is_message
+                && dl_doing_has_begun(snapshot, self->group, (uint64_t)self->sequence);
+        }
+    }
+    return true;
+}
+
+/* The description is as old as the note, so its span grows by the note's age. */
+static void
+take_old(late_rank *late, const dl_doing *doing, int64_t written)
+{
+    int64_t age = dl_wall_clock() - written;
+
+    late->doing = *doing;
+    late->doing.span += age > 0 ? age : 0;
+    late->is_known = true;
+}
+
+/* Asks the store for a rank whose recording is not on this host. */
+static void
+ask(late_list *self, late_rank *late, const dl_wait_state *state, dl_store *store)
+{
+    dl_doing_note note;
+
+    if (state != NULL && state->doing.pid != 0) {
+        take_old(late, &state->doing, state->written);
+    } else if (store != NULL && self->asked++ < MOST_ASKED
+               && dl_doing_note_get(store, late->rank, &note)) {
+        take_old(late, &note.doing, note.written);
+        late->is_here = !self->is_message && strcmp(note.doing.group, self->group) == 0
+                        && note.doing.sequence >= self->sequence
+                        && !dl_op_type_is_message(note.doing.op);
+    }
+}
+
+/* Writes what is known of the ranks that `row` of `rank` waits for; the text is empty
+ * if nothing is.  It comes from the recordings of ranks on this host, and otherwise
+ * from what they have published in the store.  `states` is indexed by rank, as for
+ * dl_wait_late_find().  If `store` is NULL, only recordings of this host and `states`
+ * are used. */
+static void
+describe_late(const dl_wait_state *const *states, int size, dl_store *store, int rank,
+              int row, char text[DL_WAIT_LATE_SIZE])
+{
+    const dl_wait_row *own = &states[rank]->rows[row];
+    int ranks[LATE_RANKS];
+    late_list late = {
+        .group = states[rank]->groups[own->group].name,
+        .sequence = own->sequence,
+        .is_message = dl_op_type_is_message(own->op),
+        .count = dl_wait_late_find(states, size, rank, row, ranks, LATE_RANKS),
+    };
+    int described = 0;
+    int more = 0;
+
+    for (int i = 0; i < late.count; i++) {
+        late.ranks[i].rank = ranks[i];
+    }
+    dl_recorder_visit_job(take_recording, &late);
+    text[0] = '\0';
+    for (int i = 0; i < late.count; i++) {
+        if (!late.ranks[i].is_known) {
+            ask(&late, &late.ranks[i], states[ranks[i]], store);
+        }
+        if (!late.ranks[i].is_known || late.ranks[i].is_here || ranks[i] == rank) {
+            continue;
+        }
+        if (described < TOLD_RANKS) {
+            dl_wait_words_late(ranks[i], &late.ranks[i].doing, text);
+            described++;
+        } else {
+            more++;
+        }
+    }
+    if (more > 0) {
+        dl_wait_words_more(more, text);
+    }
+}
+
 /* Keeps what the late ranks are doing, because after the deadline there is no time to
  * ask for it. */
 static void
@@ -156,8 +277,8 @@ remember_late(const detector *self, dl_store *store)
         }
         found.record = own->records[i];
         found.started = own->started[i];
-        dl_late_ranks_describe(states_of(self), self->exchange.size, store, own->rank,
-                               (int)i, found.text);
+        describe_late(states_of(self), self->exchange.size, store, own->rank, (int)i,
+                      found.text);
         pthread_mutex_lock(&lock);
         int at = 0;
         while (at < late_count && lates[at].record != found.record) {

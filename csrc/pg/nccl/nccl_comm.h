@@ -11,7 +11,8 @@
  * NCCL's id as its value, and waits for the keys of all others.  The first rank that is
  * done waiting writes a last key, the verdict that holds for all: either all ranks have
  * come, or one of them gave up.  So a rank that comes late does not call NCCL alone,
- * and a rank whose deadline passes just when the last one comes goes on with the others. */
+ * and a rank whose deadline passes just when the last one comes goes on with the
+ * others. */
 #ifndef DISTLITE_PG_NCCL_NCCL_COMM_H
 #define DISTLITE_PG_NCCL_NCCL_COMM_H
 
