@@ -2,11 +2,11 @@
  *
  * Detects ranks that wait for each other and would do so until their timeout.  Once a
  * thread of the program has waited for some seconds, the detector's thread publishes
- * what this process waits for (pg/own_waits.h) in the job's store, reads the same of
- * the ranks that it waits for (pg/wait_exchange.h), and looks for a cycle
- * (pg/wait_graph.h).  A cycle is reported only once all of its processes have published
- * the same waits again after it was first found.  They then all waited at one moment,
- * and a deadlock never resolves itself.
+ * what this process waits for (pg/record/own_waits.h) in the job's store, reads the
+ * same of the ranks that it waits for (pg/wait_exchange.h), and looks for a cycle
+ * (pg/record/wait_graph.h).  A cycle is reported only once all of its processes have
+ * published the same waits again after it was first found.  They then all waited at one
+ * moment, and a deadlock never resolves itself.
  *
  * DISTLITE_DEADLOCK=warn logs the cycle on each of its ranks; raise also fails their
  * operations; off disables the detector.  The default is warn, and raise at debug level
@@ -23,7 +23,7 @@
 
 #include "base/status.h"
 #include "pg/group.h"
-#include "pg/recording.h"
+#include "pg/record/recording.h"
 
 /* Add a group to the detector once its ranks in the job are known, and remove it at the
  * end of its life.  Both may be called repeatedly. */

@@ -9,7 +9,7 @@
 
 #include "pg/device.h"
 #include "pg/lane.h"
-#include "pg/recorder.h"
+#include "pg/record/recorder.h"
 
 struct dl_device_side {
     /* fixed after init */

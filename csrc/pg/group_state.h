@@ -13,7 +13,7 @@
 #include "pg/backend.h"
 #include "pg/group.h"
 #include "pg/lane.h"
-#include "pg/recorder.h"
+#include "pg/record/recorder.h"
 
 struct dl_group {
     atomic_uint references;

@@ -6,7 +6,7 @@
 
 #include "base/interrupt.h"
 #include "base/thread.h"
-#include "pg/blocked_threads.h"
+#include "pg/record/blocked_threads.h"
 
 /* The time that a job is left for somebody to wait for it: longer than a few small
  * operations take, and too short to be noticed as a delay.  It doubles from look

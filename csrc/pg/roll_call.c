@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/interrupt.h"
-#include "pg/blocked_threads.h"
+#include "pg/record/blocked_threads.h"
 
 /* The interval of looks for ranks that are gone: a death is reported within a second,
  * and a wait without one asks the store seldom. */

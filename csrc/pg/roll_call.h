@@ -9,7 +9,7 @@
 #define DISTLITE_PG_ROLL_CALL_H
 
 #include "pg/rank_keys.h"
-#include "pg/recording.h"
+#include "pg/record/recording.h"
 
 typedef struct dl_roll_call {
     dl_store *store; /* borrowed, like `topic` */

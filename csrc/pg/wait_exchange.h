@@ -8,7 +8,7 @@
 #define DISTLITE_PG_WAIT_EXCHANGE_H
 
 #include "base/deadline.h"
-#include "pg/wait_graph.h"
+#include "pg/record/wait_graph.h"
 #include "pg/wait_words.h"
 #include "store/store.h"
 

@@ -4,7 +4,7 @@
 #ifndef DISTLITE_PG_WAIT_WORDS_H
 #define DISTLITE_PG_WAIT_WORDS_H
 
-#include "pg/wait_graph.h"
+#include "pg/record/wait_graph.h"
 
 /* Leaves room in an error's text for what happened. */
 #define DL_WAIT_TEXT_SIZE 1792

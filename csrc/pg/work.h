@@ -13,7 +13,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "pg/fingerprint.h"
-#include "pg/recorder.h"
+#include "pg/record/recorder.h"
 
 typedef struct dl_work dl_work;
 

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "pg/deadlock.h"
-#include "pg/own_waits.h"
+#include "pg/record/own_waits.h"
 #include "python/collective_call.h"
 #include "python/convert.h"
 #include "python/docstrings.h"

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/thread.h"
-#include "pg/recorder.h"
+#include "pg/record/recorder.h"
 #include "python/collective_call.h"
 #include "python/gil.h"
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Finds the calling line of every operation for the recorder (pg/recorder.h).  It may
- * take only a few nanoseconds, less than creating a frame object, so a small cache maps
- * the interpreter's position (code and instruction) to the number of the call site.
- * Only on a miss are the frames walked, as for base/call_site. */
+ * Finds the calling line of every operation for the recorder (pg/record/recorder.h).
+ * It may take only a few nanoseconds, less than creating a frame object, so a small
+ * cache maps the interpreter's position (code and instruction) to the number of the
+ * call site.  Only on a miss are the frames walked, as for base/call_site. */
 #ifndef DISTLITE_PYTHON_RECORDED_SITE_H
 #define DISTLITE_PYTHON_RECORDED_SITE_H
 
-#include "pg/recorder.h"
+#include "pg/record/recorder.h"
 #include "python/state.h"
 
 /* Sets dl_recorder_site to the calling line.  Needs the GIL; never fails.  The other

@@ -5,8 +5,8 @@
 #include <limits.h>
 
 #include "pg/cpu/cpu_backend.h"
-#include "pg/recorder.h"
-#include "pg/recording_file.h"
+#include "pg/record/recorder.h"
+#include "pg/record/recording_file.h"
 #include "python/collective_call.h"
 #include "python/convert.h"
 #include "python/errors.h"

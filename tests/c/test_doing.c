@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "check.h"
-#include "pg/doing.h"
-#include "pg/recorder.h"
+#include "pg/record/doing.h"
+#include "pg/record/recorder.h"
 
 static dl_seat
 join(const char *name)

@@ -4,7 +4,7 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "groups.h"
-#include "pg/own_waits.h"
+#include "pg/record/own_waits.h"
 #include "store/prefix_store.h"
 
 static dl_store *store;

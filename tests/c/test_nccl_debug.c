@@ -7,8 +7,8 @@
 #include "device_groups.h"
 #include "pg/device_state.h"
 #include "pg/group_state.h"
-#include "pg/recorder.h"
-#include "pg/recording.h"
+#include "pg/record/recorder.h"
+#include "pg/record/recording.h"
 
 static void
 run_detailed(int size, dl_rank_fn run)

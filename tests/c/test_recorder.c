@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/recorder.h"
+#include "pg/record/recorder.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "pg/recording_file.h"
+#include "pg/record/recording_file.h"
 #include "ranks.h"
 
 static char folder[] = "/tmp/recorder-XXXXXX";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "check.h"
 #include "pg/fingerprint.h"
-#include "pg/wait_graph.h"
+#include "pg/record/wait_graph.h"
 
 #define RANKS 4
 

@@ -17,11 +17,17 @@ MAY_INCLUDE = {
     "net": ("base/*",),
     "store": ("base/*", "net/*"),
     "store/tcp": ("base/*", "net/*", "store/*"),
-    # A group chooses its backend by the one header that each backend shows.
-    "pg": ("base/*", "tensor/*", "store/store.h", "pg/*/*_backend.h"),
-    "pg/cpu": ("base/*", "tensor/*", "net/*", "store/store.h", "pg/*.h"),
+    "pg": (
+        *("base/*", "tensor/*", "store/store.h", "pg/record/*.h"),
+        "pg/*/*_backend.h",  # the one header that each backend shows
+    ),
+    "pg/record": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg/cpu": (
+        *("base/*", "tensor/*", "net/*", "store/store.h", "pg/*.h"),
+        "pg/record/*.h",
+    ),
     "pg/nccl": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
-    "pg/mpi": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg/mpi": ("base/*", "tensor/*", "store/store.h", "pg/*.h", "pg/record/*.h"),
     "pg/ucc": (
         *("base/*", "tensor/*", "store/store.h", "pg/*.h"),
         "pg/cpu/cpu_backend.h",  # which it has beside UCC
@@ -36,6 +42,7 @@ MAY_INCLUDE = {
         "store/*_store.h",
         "store/tcp/tcp_store.h",
         "pg/*.h",
+        "pg/record/*.h",
         "pg/*/*_backend.h",
     ),
 }
@@ -134,6 +141,7 @@ def test_every_file_names_its_licence():
         ("pg/x.c", "store/tcp/tcp_store.h"),
         ("pg/cpu/algorithms/x.c", "store/hash_store.h"),
         ("pg/cpu/x.c", "python/state.h"),
+        ("pg/record/x.c", "pg/cpu/cpu_backend.h"),
         ("python/x.c", "net/socket.h"),
         ("python/x.c", "store/tcp/wire.h"),
         ("python/x.c", "store/tcp/session.h"),

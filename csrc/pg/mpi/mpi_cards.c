@@ -7,7 +7,7 @@
 
 #include "pg/mpi/mpi_leftovers.h"
 #include "pg/mpi/mpi_news.h"
-#include "pg/blocked_threads.h"
+#include "pg/record/blocked_threads.h"
 #include "pg/rank_keys.h"
 
 /* How long MPI may take to complete the messages of an operation that failed. */

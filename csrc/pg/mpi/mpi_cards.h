@@ -10,7 +10,7 @@
 #define DISTLITE_PG_MPI_MPI_CARDS_H
 
 #include "pg/mpi/mpi_meeting.h"
-#include "pg/wait_graph.h"
+#include "pg/record/wait_graph.h"
 
 /* Set among a card's flags (mpi_meeting.h) if it travels along a tree. */
 #define DL_MPI_ONE_WAY 8

@@ -16,7 +16,7 @@
 #include "pg/mpi/mpi_match.h"
 #include "pg/mpi/mpi_runner.h"
 #include "pg/mpi/mpi_state.h"
-#include "pg/blocked_threads.h"
+#include "pg/record/blocked_threads.h"
 #include "tensor/strided.h"
 
 /* How long MPI may take to cancel a receive that was given up. */

@@ -3,7 +3,8 @@
 
 Whether they speak of another's end, and whether they still have to write the table of
 a failure.  A rank that lost a peer writes it, after its exception.  Which of them does
-is on the first page of a file in the folder of their job: csrc/pg/recording_file.h.
+is on the first page of a file in the folder of their job:
+csrc/pg/record/recording_file.h.
 """
 
 from __future__ import annotations

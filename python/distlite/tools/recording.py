@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the recorder of a process holds: csrc/pg/recording.h, as objects."""
+"""What the recorder of a process holds: csrc/pg/record/recording.h, as objects."""
 
 from __future__ import annotations
 

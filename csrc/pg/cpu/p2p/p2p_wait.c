@@ -7,7 +7,7 @@
 
 #include "base/interrupt.h"
 #include "base/thread.h"
-#include "pg/blocked_threads.h"
+#include "pg/record/blocked_threads.h"
 #include "pg/cpu/p2p/p2p_state.h"
 
 /* Looks between two readings of the clock, as in shm/wait.c. */

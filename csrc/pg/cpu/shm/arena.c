@@ -17,7 +17,7 @@
 #include "net/socket.h"
 #include "pg/cpu/p2p/p2p.h"
 #include "pg/cpu/family.h"
-#include "pg/recording.h"
+#include "pg/record/recording.h"
 
 #define PAGE ((size_t)4096)
 

@@ -32,7 +32,7 @@
 #include "pg/cpu/shm/core_sharing.h"
 #include "pg/cpu/shm/wait.h"
 #include "pg/fingerprint.h"
-#include "pg/wait_graph.h"
+#include "pg/record/wait_graph.h"
 
 /* The layout of the shared memory, which all ranks of a host map. */
 

@@ -8,8 +8,8 @@
 #include "base/interrupt.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "pg/blocked_threads.h"
-#include "pg/recording.h"
+#include "pg/record/blocked_threads.h"
+#include "pg/record/recording.h"
 
 /* Error texts name at most so many late ranks, and count the others. */
 #define NAMED_RANKS 6

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/interrupt.h"
-#include "pg/blocked_threads.h"
+#include "pg/record/blocked_threads.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "a futex is the first half of a word");

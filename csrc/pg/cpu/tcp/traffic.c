@@ -12,7 +12,7 @@
 #include "base/interrupt.h"
 #include "base/thread.h"
 #include "net/socket.h"
-#include "pg/blocked_threads.h"
+#include "pg/record/blocked_threads.h"
 
 /* Time of looking without sleep, because a wake-up takes as long as a fast network's
  * answer.  The thread yields between looks: packets bring the two ends of a connection

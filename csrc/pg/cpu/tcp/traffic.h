@@ -15,7 +15,7 @@
 #include <stdatomic.h>
 
 #include "pg/cpu/tcp/route.h"
-#include "pg/wait_graph.h"
+#include "pg/record/wait_graph.h"
 
 typedef struct dl_traffic_options {
     int rank;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Records the operations of this process's groups (pg/recording.h), for `distlite ps`,
- * `distlite trace` and the table that follows a failure.  It is on the path of every
- * operation and takes no lock, allocates no memory and makes no system call there: a
- * row is taken at the beginning, filled, and completed at the end.  The rows are a
- * ring.  A row whose operation has not ended is skipped, so an operation that hangs is
- * never overwritten.
+ * Records the operations of this process's groups (pg/record/recording.h), for
+ * `distlite ps`, `distlite trace` and the table that follows a failure.  It is on the
+ * path of every operation and takes no lock, allocates no memory and makes no system
+ * call there: a row is taken at the beginning, filled, and completed at the end.  The
+ * rows are a ring.  A row whose operation has not ended is skipped, so an operation
+ * that hangs is never overwritten.
  *
  * TORCH_FR_BUFFER_SIZE sets how many operations are kept (default 512); 0 turns the
  * recorder off. */
-#ifndef DISTLITE_PG_RECORDER_H
-#define DISTLITE_PG_RECORDER_H
+#ifndef DISTLITE_PG_RECORD_RECORDER_H
+#define DISTLITE_PG_RECORD_RECORDER_H
 
 #include <stdatomic.h>
 
@@ -18,7 +18,7 @@
 #include "base/deadline.h"
 #include "base/status.h"
 #include "pg/fingerprint.h"
-#include "pg/recording_file.h"
+#include "pg/record/recording_file.h"
 
 /* A group's row in the recording.  Nothing is recorded for a zeroed seat. */
 typedef struct dl_seat {

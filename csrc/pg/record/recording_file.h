@@ -13,8 +13,8 @@
  * folder with all that killed ranks left in it.  No process has to read another job's
  * files for that.  The folder also holds a file with two words that the processes
  * share. */
-#ifndef DISTLITE_PG_RECORDING_FILE_H
-#define DISTLITE_PG_RECORDING_FILE_H
+#ifndef DISTLITE_PG_RECORD_RECORDING_FILE_H
+#define DISTLITE_PG_RECORD_RECORDING_FILE_H
 
 #include <limits.h>
 #include <stdatomic.h>
@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
-#include "pg/recording.h"
+#include "pg/record/recording.h"
 
 /* A zeroed struct is in no folder.  A forked child leaves its parent's folder by
  * zeroing the struct; the descriptor is closed in the child. */

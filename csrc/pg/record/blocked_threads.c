@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/blocked_threads.h"
+#include "pg/record/blocked_threads.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/recording_file.h"
+#include "pg/record/recording_file.h"
 
 #include <dirent.h>
 #include <errno.h>

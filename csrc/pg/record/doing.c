@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/doing.h"
+#include "pg/record/doing.h"
 
 #include <inttypes.h>
 #include <stdio.h>

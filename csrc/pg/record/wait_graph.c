@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/wait_graph.h"
+#include "pg/record/wait_graph.h"
 
 #include <stddef.h>
 #include <stdlib.h>

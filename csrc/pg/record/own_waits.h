@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What this process waits for, in the form of pg/wait_graph.h: the threads that wait
- * (pg/blocked_threads.h), the operations that they wait in, as recorded by the
- * recorder, and the groups of the process.  Knows nothing of stores or other ranks. */
-#ifndef DISTLITE_PG_OWN_WAITS_H
-#define DISTLITE_PG_OWN_WAITS_H
+ * What this process waits for, in the form of pg/record/wait_graph.h: the threads that
+ * wait (pg/record/blocked_threads.h), the operations that they wait in, as recorded by
+ * the recorder, and the groups of the process.  Knows nothing of stores or other
+ * ranks. */
+#ifndef DISTLITE_PG_RECORD_OWN_WAITS_H
+#define DISTLITE_PG_RECORD_OWN_WAITS_H
 
 #include "pg/group.h"
-#include "pg/recording.h"
-#include "pg/wait_graph.h"
+#include "pg/record/recording.h"
+#include "pg/record/wait_graph.h"
 
 /* Add a group once its ranks in the job are known, and remove it at the end of its
  * life.  Both may be called repeatedly. */

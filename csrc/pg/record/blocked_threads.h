@@ -4,15 +4,15 @@
  * waits themselves write their entries between slices of sleep, and the deadlock
  * detector (pg/deadlock.h) reads them.  A wait that ends before its second slice leaves
  * no trace and costs one thread-local counter. */
-#ifndef DISTLITE_PG_BLOCKED_THREADS_H
-#define DISTLITE_PG_BLOCKED_THREADS_H
+#ifndef DISTLITE_PG_RECORD_BLOCKED_THREADS_H
+#define DISTLITE_PG_RECORD_BLOCKED_THREADS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/deadline.h"
-#include "pg/recording.h"
-#include "pg/wait_graph.h"
+#include "pg/record/recording.h"
+#include "pg/record/wait_graph.h"
 
 /* Called between two slices by a thread that waits in the operation of `record`,
  * which is NULL if not recorded.  `awaited` are the ranks of the group that the

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a process is doing according to its recording (pg/recording.h): the operation
- * that it is in, or its last one.  Knows nothing of waits. */
-#ifndef DISTLITE_PG_DOING_H
-#define DISTLITE_PG_DOING_H
+ * What a process is doing according to its recording (pg/record/recording.h): the
+ * operation that it is in, or its last one.  Knows nothing of waits. */
+#ifndef DISTLITE_PG_RECORD_DOING_H
+#define DISTLITE_PG_RECORD_DOING_H
 
 #include "base/bytes.h"
-#include "pg/recording.h"
+#include "pg/record/recording.h"
 
 #define DL_DOING_SITE_SIZE 112
 

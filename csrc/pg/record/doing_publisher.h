@@ -5,12 +5,12 @@
  * between operations, that has lasted for a while, and withdraws it when the rank goes
  * on: two requests for a pause of some seconds, and none for a rank that is never idle
  * for so long. */
-#ifndef DISTLITE_PG_DOING_PUBLISHER_H
-#define DISTLITE_PG_DOING_PUBLISHER_H
+#ifndef DISTLITE_PG_RECORD_DOING_PUBLISHER_H
+#define DISTLITE_PG_RECORD_DOING_PUBLISHER_H
 
 #include <stdint.h>
 
-#include "pg/doing.h"
+#include "pg/record/doing.h"
 #include "store/store.h"
 
 /* A note as it lies in the store. */

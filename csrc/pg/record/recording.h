@@ -6,8 +6,8 @@
  * that is stopped or killed half-way spoils one row only.  A snapshot of the memory is
  * also the format of a dump.  Knows nothing of groups, files or processes;
  * tools/recording.py reads it. */
-#ifndef DISTLITE_PG_RECORDING_H
-#define DISTLITE_PG_RECORDING_H
+#ifndef DISTLITE_PG_RECORD_RECORDING_H
+#define DISTLITE_PG_RECORD_RECORDING_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

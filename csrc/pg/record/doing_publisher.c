@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/doing_publisher.h"
+#include "pg/record/doing_publisher.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -7,8 +7,8 @@
 
 #include "base/deadline.h"
 #include "base/thread.h"
-#include "pg/own_waits.h"
-#include "pg/recorder.h"
+#include "pg/record/own_waits.h"
+#include "pg/record/recorder.h"
 
 /* The time that the store has for requests that it answers at once. */
 #define ANSWER_LIMIT (5 * DL_SECOND)

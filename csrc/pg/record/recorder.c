@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/recorder.h"
+#include "pg/record/recorder.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/thread.h"
-#include "pg/recording_file.h"
+#include "pg/record/recording_file.h"
 
 /* Rows inspected for a free one before an operation is left unrecorded. */
 #define LOOKS 256

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/recording.h"
+#include "pg/record/recording.h"
 
 #include <string.h>
 

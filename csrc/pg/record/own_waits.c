@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/own_waits.h"
+#include "pg/record/own_waits.h"
 
 #include <inttypes.h>
 #include <pthread.h>
@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pg/blocked_threads.h"
+#include "pg/record/blocked_threads.h"
 #include "pg/group_state.h"
-#include "pg/recorder.h"
+#include "pg/record/recorder.h"
 
 #define THREADS 64
 

@@ -11,15 +11,15 @@
  * every thread that could call an operation waits for one that is stuck.
  * Whatever is not known counts as able to go on, so a deadlock may be missed, but
  * is never reported wrongly. */
-#ifndef DISTLITE_PG_WAIT_GRAPH_H
-#define DISTLITE_PG_WAIT_GRAPH_H
+#ifndef DISTLITE_PG_RECORD_WAIT_GRAPH_H
+#define DISTLITE_PG_RECORD_WAIT_GRAPH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buffer.h"
 #include "base/bytes.h"
-#include "pg/doing.h"
+#include "pg/record/doing.h"
 #include "pg/fingerprint.h"
 
 /* A process with more rows, groups or messages than this is not judged. */
