@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "base/call_site.h"
+#include "pg/agree/deadlock.h"
 #include "pg/check.h"
-#include "pg/deadlock.h"
 #include "pg/device.h"
 #include "pg/group_state.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/thread.h"
-#include "pg/deadlock.h"
+#include "pg/agree/deadlock.h"
 
 void
 dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op)

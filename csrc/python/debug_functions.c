@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/log.h"
-#include "pg/deadlock.h"
+#include "pg/agree/deadlock.h"
 #include "pg/record/own_waits.h"
 #include "python/collective_call.h"
 #include "python/convert.h"

@@ -5,7 +5,7 @@
 #include <structmember.h>
 
 #include "base/log.h"
-#include "pg/deadlock.h"
+#include "pg/agree/deadlock.h"
 #include "pg/device.h"
 #include "python/collective_functions.h"
 #include "python/convert.h"

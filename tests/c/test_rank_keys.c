@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "check.h"
-#include "pg/rank_keys.h"
+#include "pg/agree/rank_keys.h"
 #include "store/hash_store.h"
 
 static dl_bytes

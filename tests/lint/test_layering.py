@@ -18,23 +18,27 @@ MAY_INCLUDE = {
     "store": ("base/*", "net/*"),
     "store/tcp": ("base/*", "net/*", "store/*"),
     "pg": (
-        *("base/*", "tensor/*", "store/store.h", "pg/record/*.h"),
+        *("base/*", "tensor/*", "store/store.h", "pg/record/*.h", "pg/agree/*.h"),
         "pg/*/*_backend.h",  # the one header that each backend shows
     ),
     "pg/record": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg/agree": ("base/*", "tensor/*", "store/store.h", "pg/*.h", "pg/record/*.h"),
     "pg/cpu": (
         *("base/*", "tensor/*", "net/*", "store/store.h", "pg/*.h"),
-        "pg/record/*.h",
+        *("pg/record/*.h", "pg/agree/*.h"),
     ),
-    "pg/nccl": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
-    "pg/mpi": ("base/*", "tensor/*", "store/store.h", "pg/*.h", "pg/record/*.h"),
-    "pg/ucc": (
+    "pg/nccl": ("base/*", "tensor/*", "store/store.h", "pg/*.h", "pg/agree/*.h"),
+    "pg/mpi": (
         *("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+        *("pg/record/*.h", "pg/agree/*.h"),
+    ),
+    "pg/ucc": (
+        *("base/*", "tensor/*", "store/store.h", "pg/*.h", "pg/agree/*.h"),
         "pg/cpu/cpu_backend.h",  # which it has beside UCC
         "store/prefix_store.h",  # for the group that it has for devices
     ),
     "pg/fake": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
-    "pg/wrapper": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg/wrapper": ("base/*", "tensor/*", "store/store.h", "pg/*.h", "pg/agree/*.h"),
     "python": (
         "base/*",
         "tensor/*",
@@ -42,7 +46,7 @@ MAY_INCLUDE = {
         "store/*_store.h",
         "store/tcp/tcp_store.h",
         "pg/*.h",
-        "pg/record/*.h",
+        *("pg/record/*.h", "pg/agree/*.h"),
         "pg/*/*_backend.h",
     ),
 }
@@ -141,7 +145,8 @@ def test_every_file_names_its_licence():
         ("pg/x.c", "store/tcp/tcp_store.h"),
         ("pg/cpu/algorithms/x.c", "store/hash_store.h"),
         ("pg/cpu/x.c", "python/state.h"),
-        ("pg/record/x.c", "pg/cpu/cpu_backend.h"),
+        ("pg/record/x.c", "pg/agree/deadlock.h"),
+        ("pg/agree/x.c", "pg/cpu/cpu_backend.h"),
         ("python/x.c", "net/socket.h"),
         ("python/x.c", "store/tcp/wire.h"),
         ("python/x.c", "store/tcp/session.h"),

@@ -18,7 +18,7 @@
 #include "pg/cpu/join_fault.h"
 #include "pg/cpu/reach.h"
 #include "pg/cpu/shm/segment.h"
-#include "pg/rank_keys.h"
+#include "pg/agree/rank_keys.h"
 
 /* "dlcpu" and, in the last byte, a version.  A record that begins with another number
  * is not read any further. */

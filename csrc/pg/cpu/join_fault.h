@@ -7,7 +7,7 @@
 #ifndef DISTLITE_PG_CPU_JOIN_FAULT_H
 #define DISTLITE_PG_CPU_JOIN_FAULT_H
 
-#include "pg/rank_keys.h"
+#include "pg/agree/rank_keys.h"
 
 #define DL_JOIN_FAULT_KEY "fault"
 

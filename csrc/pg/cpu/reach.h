@@ -17,8 +17,8 @@
 #ifndef DISTLITE_PG_CPU_REACH_H
 #define DISTLITE_PG_CPU_REACH_H
 
+#include "pg/agree/rank_keys.h"
 #include "pg/cpu/endpoint.h"
-#include "pg/rank_keys.h"
 
 /* Divides `hosts`, which has for each rank the lowest rank of its host, and fills in
  * the endpoint's `connections` and `apart`.  Returns DL_PEER_LOST if a leader has

@@ -5,10 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pg/agree/rank_keys.h"
 #include "pg/mpi/mpi_leftovers.h"
 #include "pg/mpi/mpi_news.h"
 #include "pg/record/blocked_threads.h"
-#include "pg/rank_keys.h"
 
 /* How long MPI may take to complete the messages of an operation that failed. */
 #define PARTING (100 * DL_MILLISECOND)

@@ -9,7 +9,7 @@
 
 #include "base/interrupt.h"
 #include "base/thread.h"
-#include "pg/rank_keys.h"
+#include "pg/agree/rank_keys.h"
 
 /* Time for the requests after the wait: the verdict must be written even if the
  * deadline has passed. */

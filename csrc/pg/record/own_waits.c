@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pg/record/blocked_threads.h"
 #include "pg/group_state.h"
+#include "pg/record/blocked_threads.h"
 #include "pg/record/recorder.h"
 
 #define THREADS 64

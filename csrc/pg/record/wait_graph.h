@@ -19,8 +19,8 @@
 
 #include "base/buffer.h"
 #include "base/bytes.h"
-#include "pg/record/doing.h"
 #include "pg/fingerprint.h"
+#include "pg/record/doing.h"
 
 /* A process with more rows, groups or messages than this is not judged. */
 #define DL_WAIT_ROWS 16

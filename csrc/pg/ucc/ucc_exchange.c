@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "base/interrupt.h"
-#include "pg/rank_keys.h"
+#include "pg/agree/rank_keys.h"
 
 /* How long one look into the store may take before UCC progresses other things. */
 #define LOOK (20 * DL_MILLISECOND)

@@ -8,8 +8,8 @@
 
 #include <pthread.h>
 
+#include "pg/agree/roll_call.h"
 #include "pg/backend.h"
-#include "pg/roll_call.h"
 
 typedef struct dl_agreement_options {
     dl_store *store; /* borrowed for the agreement's life, like the two names */

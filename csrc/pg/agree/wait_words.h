@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The texts on what ranks wait for, for logs and errors. */
-#ifndef DISTLITE_PG_WAIT_WORDS_H
-#define DISTLITE_PG_WAIT_WORDS_H
+#ifndef DISTLITE_PG_AGREE_WAIT_WORDS_H
+#define DISTLITE_PG_AGREE_WAIT_WORDS_H
 
 #include "pg/record/wait_graph.h"
 

@@ -3,7 +3,7 @@
  * Detects ranks that wait for each other and would do so until their timeout.  Once a
  * thread of the program has waited for some seconds, the detector's thread publishes
  * what this process waits for (pg/record/own_waits.h) in the job's store, reads the
- * same of the ranks that it waits for (pg/wait_exchange.h), and looks for a cycle
+ * same of the ranks that it waits for (pg/agree/wait_exchange.h), and looks for a cycle
  * (pg/record/wait_graph.h).  A cycle is reported only once all of its processes have
  * published the same waits again after it was first found.  They then all waited at one
  * moment, and a deadlock never resolves itself.
@@ -15,8 +15,8 @@
  * If other threads of a rank have used groups, the rank is blocked only if they are
  * blocked as well.  Threads that have never waited in a group may or may not call
  * operations: the report mentions them, and nothing is raised then. */
-#ifndef DISTLITE_PG_DEADLOCK_H
-#define DISTLITE_PG_DEADLOCK_H
+#ifndef DISTLITE_PG_AGREE_DEADLOCK_H
+#define DISTLITE_PG_AGREE_DEADLOCK_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/deadlock.h"
+#include "pg/agree/deadlock.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -9,14 +9,14 @@
 #include "base/deadline.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "pg/agree/wait_exchange.h"
+#include "pg/agree/wait_words.h"
+#include "pg/group_state.h"
 #include "pg/record/blocked_threads.h"
 #include "pg/record/doing_publisher.h"
-#include "pg/group_state.h"
 #include "pg/record/own_waits.h"
 #include "pg/record/recorder.h"
-#include "pg/wait_exchange.h"
 #include "pg/record/wait_graph.h"
-#include "pg/wait_words.h"
 #include "store/store.h"
 
 #define DEFAULT_SECONDS 5

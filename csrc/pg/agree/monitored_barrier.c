@@ -3,8 +3,8 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "pg/agree/roll_call.h"
 #include "pg/group_state.h"
-#include "pg/roll_call.h"
 
 /* Every rank announces its arrival, and rank 0 waits for all of them.  Then there is
  * one verdict for all ranks.  The first rank to write it decides: rank 0, which has

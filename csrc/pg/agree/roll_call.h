@@ -5,10 +5,10 @@
  * does not, and tells for each rank whether it has come.  Every roll call has a number,
  * the same on all ranks; words are kept under "<topic>/<number>/<rank>".  Knows nothing
  * of what the words mean. */
-#ifndef DISTLITE_PG_ROLL_CALL_H
-#define DISTLITE_PG_ROLL_CALL_H
+#ifndef DISTLITE_PG_AGREE_ROLL_CALL_H
+#define DISTLITE_PG_AGREE_ROLL_CALL_H
 
-#include "pg/rank_keys.h"
+#include "pg/agree/rank_keys.h"
 #include "pg/record/recording.h"
 
 typedef struct dl_roll_call {

@@ -4,12 +4,12 @@
  * publishes what it waits for, and a rank that finds a deadlock tells all ranks in it
  * what they are to fail with.  Used by one thread.  Calls block until the store
  * answers, and wait for other ranks only if they take a deadline. */
-#ifndef DISTLITE_PG_WAIT_EXCHANGE_H
-#define DISTLITE_PG_WAIT_EXCHANGE_H
+#ifndef DISTLITE_PG_AGREE_WAIT_EXCHANGE_H
+#define DISTLITE_PG_AGREE_WAIT_EXCHANGE_H
 
 #include "base/deadline.h"
+#include "pg/agree/wait_words.h"
 #include "pg/record/wait_graph.h"
-#include "pg/wait_words.h"
 #include "store/store.h"
 
 typedef struct dl_wait_exchange {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/rank_keys.h"
+#include "pg/agree/rank_keys.h"
 
 #include <stdio.h>
 #include <stdlib.h>

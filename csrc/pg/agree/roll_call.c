@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/roll_call.h"
+#include "pg/agree/roll_call.h"
 
 #include <inttypes.h>
 #include <stdio.h>

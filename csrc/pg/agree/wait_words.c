@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/wait_words.h"
+#include "pg/agree/wait_words.h"
 
 #include <inttypes.h>
 #include <string.h>

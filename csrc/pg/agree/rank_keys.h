@@ -3,8 +3,8 @@
  * The values that the ranks of a group leave in the store, each under a key of its own,
  * read in one call: the keys of all ranks, a value for each, and a text that lists the
  * ranks whose keys are missing.  Knows nothing of the values' meaning. */
-#ifndef DISTLITE_PG_RANK_KEYS_H
-#define DISTLITE_PG_RANK_KEYS_H
+#ifndef DISTLITE_PG_AGREE_RANK_KEYS_H
+#define DISTLITE_PG_AGREE_RANK_KEYS_H
 
 #include "base/buffer.h"
 #include "base/deadline.h"

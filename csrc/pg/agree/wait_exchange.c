@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/wait_exchange.h"
+#include "pg/agree/wait_exchange.h"
 
 #include <inttypes.h>
 #include <stdio.h>
