@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/check.h"
 
-#include "pg/device.h"
+#include "pg/device/device.h"
 #include "tensor/strided.h"
 
 /* The tensors on one side of a call: one, or one per rank. */

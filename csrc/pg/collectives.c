@@ -11,7 +11,7 @@
 #include "base/call_site.h"
 #include "pg/agree/deadlock.h"
 #include "pg/check.h"
-#include "pg/device.h"
+#include "pg/device/device.h"
 #include "pg/group_state.h"
 
 /* An operation on its way through the group. */

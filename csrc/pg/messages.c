@@ -5,7 +5,7 @@
 #include <inttypes.h>
 
 #include "pg/check.h"
-#include "pg/device.h"
+#include "pg/device/device.h"
 #include "pg/group_state.h"
 
 static dl_status

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/collective_call.h"
 
-#include "pg/device.h"
+#include "pg/device/device.h"
 #include "python/call_site.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"

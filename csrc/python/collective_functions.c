@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/collective_functions.h"
 
-#include "pg/device.h"
+#include "pg/device/device.h"
 #include "python/collective_call.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"

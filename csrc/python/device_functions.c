@@ -2,8 +2,8 @@
 #include <limits.h>
 #include <string.h>
 
-#include "pg/cuda_table.h"
-#include "pg/device.h"
+#include "pg/device/cuda_table.h"
+#include "pg/device/device.h"
 #include "pg/nccl/nccl_backend.h"
 #include "pg/ucc/ucc_backend.h"
 #include "python/collective_call.h"

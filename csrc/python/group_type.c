@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "pg/agree/deadlock.h"
-#include "pg/device.h"
+#include "pg/device/device.h"
 #include "python/collective_functions.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"

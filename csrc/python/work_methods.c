@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdbool.h>
 
-#include "pg/device.h"
+#include "pg/device/device.h"
 #include "python/arguments.h"
 #include "python/convert.h"
 #include "python/docstrings.h"

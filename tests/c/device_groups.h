@@ -6,7 +6,7 @@
 #define DISTLITE_TESTS_DEVICE_GROUPS_H
 
 #include "groups.h"
-#include "pg/device.h"
+#include "pg/device/device.h"
 
 /* State of the running case. */
 static dl_store *store;

@@ -9,8 +9,8 @@
 
 #include "base/thread.h"
 #include "device_groups.h"
-#include "pg/cuda_table.h"
-#include "pg/device_state.h"
+#include "pg/device/cuda_table.h"
+#include "pg/device/device_state.h"
 #include "pg/group_state.h"
 #include "pg/nccl/nccl_launch.h"
 

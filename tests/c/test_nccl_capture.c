@@ -5,7 +5,7 @@
 
 #include "base/thread.h"
 #include "device_groups.h"
-#include "pg/cuda_table.h"
+#include "pg/device/cuda_table.h"
 
 /* What the double of the CUDA runtime has beside the table. */
 static struct {

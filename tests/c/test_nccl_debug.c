@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "device_groups.h"
-#include "pg/device_state.h"
+#include "pg/device/device_state.h"
 #include "pg/group_state.h"
 #include "pg/record/recorder.h"
 #include "pg/record/recording.h"

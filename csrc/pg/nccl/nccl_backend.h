@@ -7,7 +7,7 @@
 #ifndef DISTLITE_PG_NCCL_NCCL_BACKEND_H
 #define DISTLITE_PG_NCCL_NCCL_BACKEND_H
 
-#include "pg/device_backend.h"
+#include "pg/device/device_backend.h"
 
 /* Makes a backend, of the type dl_device_backend_new_fn.  Fails if a library is
  * missing. */

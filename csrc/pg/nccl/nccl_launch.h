@@ -11,7 +11,7 @@
 #define DISTLITE_PG_NCCL_NCCL_LAUNCH_H
 
 #include "pg/arguments.h"
-#include "pg/cuda_table.h"
+#include "pg/device/cuda_table.h"
 #include "pg/nccl/nccl_table.h"
 #include "tensor/reduce.h"
 #include "tensor/tensor.h"

@@ -15,7 +15,7 @@
 #define DISTLITE_PG_NCCL_NCCL_WATCH_H
 
 #include "base/list.h"
-#include "pg/cuda_table.h"
+#include "pg/device/cuda_table.h"
 #include "pg/lane.h"
 #include "pg/nccl/nccl_table.h"
 #include "pg/work.h"

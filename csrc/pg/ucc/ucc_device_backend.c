@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "pg/cuda_table.h"
+#include "pg/device/cuda_table.h"
 #include "pg/group_state.h"
 #include "pg/ucc/ucc_backend.h"
 #include "store/prefix_store.h"

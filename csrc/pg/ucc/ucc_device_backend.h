@@ -8,7 +8,7 @@
 #ifndef DISTLITE_PG_UCC_UCC_DEVICE_BACKEND_H
 #define DISTLITE_PG_UCC_UCC_DEVICE_BACKEND_H
 
-#include "pg/device_backend.h"
+#include "pg/device/device_backend.h"
 
 /* Creates the backend; the inner group is made by the first operation. */
 dl_status dl_ucc_device_backend_new(const dl_device_backend_options *options,

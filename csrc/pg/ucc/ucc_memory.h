@@ -7,7 +7,7 @@
 #define DISTLITE_PG_UCC_UCC_MEMORY_H
 
 #include "base/status.h"
-#include "pg/cuda_table.h"
+#include "pg/device/cuda_table.h"
 #include "tensor/tensor.h"
 
 typedef struct dl_ucc_memory {

@@ -7,7 +7,7 @@
 #ifndef DISTLITE_PG_WRAPPER_WRAPPER_DEVICE_BACKEND_H
 #define DISTLITE_PG_WRAPPER_WRAPPER_DEVICE_BACKEND_H
 
-#include "pg/device_backend.h"
+#include "pg/device/device_backend.h"
 
 /* Replaces `*backend` by a wrapper around it, which takes it on success.  `options` are
  * those of the backend. */

@@ -3,8 +3,8 @@
  * The calls of the CUDA runtime that are needed to order streams, declared here because
  * the library is found at run time and its headers are not needed to build.  Streams
  * and events belong to the driver, so those of torch, CuPy or JAX may be passed in. */
-#ifndef DISTLITE_PG_CUDA_TABLE_H
-#define DISTLITE_PG_CUDA_TABLE_H
+#ifndef DISTLITE_PG_DEVICE_CUDA_TABLE_H
+#define DISTLITE_PG_DEVICE_CUDA_TABLE_H
 
 #include "base/library.h"
 

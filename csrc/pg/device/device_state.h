@@ -2,12 +2,12 @@
  *
  * The members of a group's side for devices, for device.c and for group.c, which
  * retires the lane. */
-#ifndef DISTLITE_PG_DEVICE_STATE_H
-#define DISTLITE_PG_DEVICE_STATE_H
+#ifndef DISTLITE_PG_DEVICE_DEVICE_STATE_H
+#define DISTLITE_PG_DEVICE_DEVICE_STATE_H
 
 #include <stdatomic.h>
 
-#include "pg/device.h"
+#include "pg/device/device.h"
 #include "pg/lane.h"
 #include "pg/record/recorder.h"
 

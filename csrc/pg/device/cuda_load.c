@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/cuda_table.h"
+#include "pg/device/cuda_table.h"
 
 /* The newest comes first.  A library that the process uses already takes precedence
  * over all of them, as it is known to fit the driver. */

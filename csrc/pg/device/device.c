@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/device.h"
+#include "pg/device/device.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,8 +11,8 @@
 #include "base/call_site.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "pg/cuda_table.h"
-#include "pg/device_state.h"
+#include "pg/device/cuda_table.h"
+#include "pg/device/device_state.h"
 #include "pg/group_state.h"
 #include "pg/nccl/nccl_backend.h"
 #include "pg/ucc/ucc_device_backend.h"

@@ -6,8 +6,8 @@
  * the device, where streams can be ordered after it, or on the host, which waits
  * for it.  One entry takes operations of every kind, and several at once, which
  * are issued together. */
-#ifndef DISTLITE_PG_DEVICE_BACKEND_H
-#define DISTLITE_PG_DEVICE_BACKEND_H
+#ifndef DISTLITE_PG_DEVICE_DEVICE_BACKEND_H
+#define DISTLITE_PG_DEVICE_DEVICE_BACKEND_H
 
 #include <limits.h>
 #include <stdbool.h>

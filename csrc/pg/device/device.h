@@ -5,10 +5,10 @@
  * CPU side, and neither side waits for the other.  An operation returns as soon as it
  * is enqueued in the order of streams.  A thread may open a batch: what it begins until
  * the batch ends is issued together. */
-#ifndef DISTLITE_PG_DEVICE_H
-#define DISTLITE_PG_DEVICE_H
+#ifndef DISTLITE_PG_DEVICE_DEVICE_H
+#define DISTLITE_PG_DEVICE_DEVICE_H
 
-#include "pg/device_backend.h"
+#include "pg/device/device_backend.h"
 #include "pg/group.h"
 
 typedef struct dl_device_side dl_device_side;
