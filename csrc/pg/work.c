@@ -29,13 +29,6 @@ dl_work_fini(dl_work *work)
     free(work->error);
 }
 
-dl_work *
-dl_work_ref(dl_work *work)
-{
-    atomic_fetch_add_explicit(&work->references, 1, memory_order_relaxed);
-    return work;
-}
-
 void
 dl_work_unref(dl_work *work)
 {

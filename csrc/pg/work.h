@@ -75,7 +75,6 @@ struct dl_work {
 
 /* Initialises a work with two references, the caller's and the maker's. */
 void dl_work_init(dl_work *work, const dl_work_ops *ops, dl_op_type op);
-dl_work *dl_work_ref(dl_work *work);
 void dl_work_unref(dl_work *work); /* NULL does nothing */
 
 /* For makers: ends the work with `status`, and with the thread's last error if that is
