@@ -8,7 +8,8 @@
 
 #include "base/thread.h"
 #include "pg/cpu/cpu_backend.h"
-#include "pg/ucc/ucc_meeting.h"
+#include "pg/backend.h"
+#include "pg/ucc/ucc_state.h"
 
 /* How long the destruction of a team may take after a rank was lost. */
 #define SHORT_GRACE (100 * DL_MILLISECOND)

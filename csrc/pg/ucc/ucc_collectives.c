@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/ucc/ucc_meeting.h"
+#include "pg/ucc/ucc_state.h"
 
 /* All forms with one count and offset per rank use 64 bits. */
 #define WIDE_LENGTHS (DL_UCC_COUNTS_64 | DL_UCC_DISPLACEMENTS_64)

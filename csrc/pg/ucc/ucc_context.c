@@ -1,13 +1,95 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "pg/ucc/ucc_context.h"
-
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * What comes before a team: the library, the exchange of bytes through the store, and a
+ * context. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/interrupt.h"
 #include "base/thread.h"
+#include "pg/agree/rank_keys.h"
+#include "pg/ucc/ucc_backend.h"
+#include "pg/ucc/ucc_state.h"
 
 /* With this prefix UCC reads TORCH_UCC_X if that is set, and UCC_X otherwise. */
 #define PREFIX "TORCH"
+
+/* How long one look into the store may take before UCC progresses other things. */
+#define LOOK (20 * DL_MILLISECOND)
+
+/* Key of the reason why a rank did not make the group, and the time for a request for
+ * it. */
+#define REFUSAL_KEY DL_LITERAL("ucc/refusal")
+#define PATIENCE DL_SECOND
+
+static const char *const sonames[] = {"libucc.so.1", NULL};
+static const char *const folders[] = {"libucc/lib", "nvidia/ucc/lib", NULL};
+static const char *const homes[] = {"UCC_HOME", "UCC_ROOT", "UCC_DIR", NULL};
+
+static const dl_library library = {
+    .title = "UCC",
+    .variable = "DISTLITE_UCC_LIBRARY",
+    .sonames = sonames,
+    .folders = folders,
+    .homes = homes,
+    .advice = "install UCC with apt install libucc1 (newer Debian and Ubuntu), conda "
+              "install -c conda-forge ucc, or from github.com/openucx/ucc",
+};
+
+static const dl_symbol symbols[] = {
+#define X(field, symbol, result, arguments) \
+    {#symbol, offsetof(dl_ucc_table, field), false},
+    DL_UCC_SYMBOLS(X)
+#undef X
+#define X(field, symbol, result, arguments) \
+    {#symbol, offsetof(dl_ucc_table, field), true},
+        DL_UCC_NEWER_SYMBOLS(X)
+#undef X
+};
+
+static dl_ucc_table table;
+
+static dl_status
+check_version(void *handle)
+{
+    table.major = 1;
+    if (table.version != NULL) {
+        table.version(&table.major, &table.minor, &table.patch);
+    }
+    return table.major == 1 ? DL_OK
+                            : dl_fail(DL_UNSUPPORTED,
+                                      "UCC in %s is %u.%u, but only 1.x is known; %s",
+                                      dl_library_path(handle), table.major, table.minor,
+                                      library.advice);
+}
+
+static dl_library_use use = {
+    .library = &library,
+    .symbols = {symbols, sizeof symbols / sizeof *symbols},
+    .table = &table,
+    .check = check_version,
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+};
+
+dl_status
+dl_ucc_load(const dl_ucc_table **loaded)
+{
+    dl_status status = dl_library_load(&use);
+
+    *loaded = status == DL_OK ? &table : NULL;
+    return status;
+}
+
+dl_status
+dl_ucc_version(int *version)
+{
+    const dl_ucc_table *ucc;
+
+    DL_TRY(dl_ucc_load(&ucc));
+    *version = (int)(ucc->major * 10000 + ucc->minor * 100 + ucc->patch);
+    return DL_OK;
+}
 
 dl_status
 dl_ucc_check(const dl_ucc_table *ucc, int status, const char *what)
@@ -17,6 +99,259 @@ dl_ucc_check(const dl_ucc_table *ucc, int status, const char *what)
                : dl_fail(DL_BACKEND,
                          "UCC failed in %s: %s (%d); UCC_LOG_LEVEL=info tells more",
                          what, ucc->status_text(status), status);
+}
+
+/* An exchange that is in progress. */
+typedef struct pending {
+    dl_ucc_exchange *exchange;
+    uint8_t *target;
+    size_t bytes; /* from each rank */
+    uint64_t round;
+    bool is_done;
+} pending;
+
+static int
+fail_exchange(dl_ucc_exchange *self)
+{
+    if (self->error.status == DL_OK) {
+        self->error = *dl_last_error();
+    }
+    return DL_UCC_NO_MESSAGE;
+}
+
+static dl_bytes
+key_of(const dl_ucc_exchange *self, uint64_t round, int rank,
+       char text[DL_RANK_KEY_SIZE])
+{
+    int size = snprintf(text, DL_RANK_KEY_SIZE, "ucc/%s/%" PRIu64 "/%d", self->what,
+                        round, rank);
+
+    return (dl_bytes){(const uint8_t *)text, (size_t)size};
+}
+
+static int
+begin_exchange(void *send, void *receive, size_t bytes, void *user, void **request)
+{
+    dl_ucc_exchange *self = user;
+    char key[DL_RANK_KEY_SIZE];
+    pending *made = malloc(sizeof *made);
+
+    if (made == NULL) {
+        (void)dl_fail_no_memory();
+        return fail_exchange(self);
+    }
+    *made = (pending){self, receive, bytes, self->round++, false};
+    if (dl_store_set(self->store, key_of(self, made->round, self->rank, key),
+                     (dl_bytes){send, bytes}, self->deadline)
+        != DL_OK) {
+        free(made);
+        return fail_exchange(self);
+    }
+    *request = made;
+    return DL_UCC_OK;
+}
+
+static dl_bytes
+write_key(const void *context, int rank, char text[DL_RANK_KEY_SIZE])
+{
+    const pending *self = context;
+
+    return key_of(self->exchange, self->round, rank, text);
+}
+
+static dl_status
+fail_absent(const pending *self, const dl_rank_keys *keys)
+{
+    const dl_ucc_exchange *exchange = self->exchange;
+    dl_error error = *dl_last_error();
+    dl_rank_list absent;
+
+    if (dl_rank_keys_absent(keys, exchange->store, &absent) != DL_OK
+        || absent.count == 0) {
+        return dl_fail_again(&error);
+    }
+    return dl_fail(DL_TIMEOUT,
+                   "rank %s did not come to make the UCC %s within %" PRId64
+                   "ms; is it running, and has it the same backend?",
+                   absent.text, exchange->what,
+                   exchange->deadline.limit / DL_MILLISECOND);
+}
+
+/* Copies a rank's bytes, which are as many as this rank's. */
+static dl_status
+take(const pending *self, int rank, const dl_buffer *value)
+{
+    if (value->size != self->bytes) {
+        return dl_fail(DL_PROTOCOL,
+                       "rank %d sent %zu bytes to make the UCC %s, not %zu; do all "
+                       "ranks have the same version of UCC?",
+                       rank, value->size, self->exchange->what, self->bytes);
+    }
+    memcpy(self->target + (size_t)rank * self->bytes, value->data, self->bytes);
+    return DL_OK;
+}
+
+static dl_status
+collect(pending *self, const dl_rank_keys *keys, dl_buffer *values)
+{
+    dl_ucc_exchange *exchange = self->exchange;
+    dl_deadline look = dl_deadline_earlier(exchange->deadline, LOOK);
+
+    dl_status status = dl_rank_keys_get(keys, exchange->store, values, look);
+    if (status == DL_TIMEOUT && dl_deadline_passed(exchange->deadline)) {
+        return fail_absent(self, keys);
+    }
+    for (int rank = 0; status == DL_OK && rank < exchange->size; rank++) {
+        status = take(self, rank, &values[rank]);
+    }
+    self->is_done = status == DL_OK;
+    return status;
+}
+
+static dl_status
+look(pending *self)
+{
+    int size = self->exchange->size;
+    dl_buffer *values = dl_rank_values_new(size);
+    dl_rank_keys keys = {0};
+    dl_status status =
+        values == NULL ? DL_NO_MEMORY : dl_rank_keys_init(&keys, size, write_key, self);
+
+    if (status == DL_OK) {
+        status = collect(self, &keys, values);
+    }
+    dl_rank_keys_fini(&keys);
+    dl_rank_values_free(values, size);
+    return status;
+}
+
+/* Fails with DL_PEER_LOST and the text, if a rank has published why it gave up. */
+static dl_status
+check_refusal(const dl_ucc_exchange *self)
+{
+    dl_bytes key = REFUSAL_KEY;
+    dl_buffer text = {0};
+    bool exists = false;
+    dl_status status = DL_OK;
+
+    /* If the store does not answer, the exchange's own requests fail. */
+    if (dl_store_check(self->store, &key, 1, &exists, dl_deadline_after(PATIENCE))
+            == DL_OK
+        && exists
+        && dl_store_get(self->store, key, &text, dl_deadline_after(PATIENCE))
+               == DL_OK) {
+        status = dl_fail(DL_PEER_LOST, "%.*s", (int)text.size, (const char *)text.data);
+    }
+    dl_buffer_fini(&text);
+    return status;
+}
+
+/* Checks between looks whether the exchange has to end. */
+static dl_status
+look_round(const dl_ucc_exchange *self)
+{
+    if (!self->is_leaving) {
+        DL_TRY(check_refusal(self));
+    }
+    for (int rank = 0; self->watcher != NULL && rank < self->size; rank++) {
+        if (rank != self->rank
+            && self->watcher->ops->watch(self->watcher, rank) != DL_OK) {
+            return dl_fail_while("making the UCC %s", self->what);
+        }
+    }
+    return self->is_leaving ? DL_OK : dl_interrupt_check();
+}
+
+static int
+test_exchange(void *request)
+{
+    pending *self = request;
+    dl_ucc_exchange *exchange = self->exchange;
+
+    if (self->is_done) {
+        return DL_UCC_OK;
+    }
+    dl_status status = look(self);
+    if (status == DL_TIMEOUT && !dl_deadline_passed(exchange->deadline)) {
+        status = look_round(exchange);
+    }
+    if (status != DL_OK) {
+        return fail_exchange(exchange);
+    }
+    return self->is_done ? DL_UCC_OK : DL_UCC_IN_PROGRESS;
+}
+
+static int
+end_exchange(void *request)
+{
+    free(request);
+    return DL_UCC_OK;
+}
+
+void
+dl_ucc_exchange_init(dl_ucc_exchange *exchange, dl_store *store, const char *what,
+                     int rank, int size)
+{
+    *exchange = (dl_ucc_exchange){
+        .store = dl_store_ref(store),
+        .what = what,
+        .rank = rank,
+        .size = size,
+    };
+}
+
+void
+dl_ucc_exchange_fini(dl_ucc_exchange *exchange)
+{
+    dl_store_unref(exchange->store);
+}
+
+dl_status
+dl_ucc_exchange_explain(const dl_ucc_exchange *exchange, dl_status status)
+{
+    bool is_known = status != DL_OK && exchange->error.status != DL_OK;
+
+    return is_known ? dl_fail_again(&exchange->error) : status;
+}
+
+void
+dl_ucc_exchange_refuse(dl_store *store, int rank)
+{
+    dl_error error = *dl_last_error();
+    char text[DL_ERROR_TEXT_SIZE + 64];
+
+    if (error.status == DL_TIMEOUT || error.status == DL_PEER_LOST) {
+        return;
+    }
+    int size =
+        snprintf(text, sizeof text, "rank %d could not make the group: %s", rank,
+                 error.status == DL_INTERRUPTED ? "it was interrupted" : error.text);
+    (void)dl_store_set(store, REFUSAL_KEY,
+                       (dl_bytes){(const uint8_t *)text, (size_t)size},
+                       dl_deadline_after(PATIENCE));
+    (void)dl_fail_again(&error);
+}
+
+void
+dl_ucc_exchange_forget(dl_store *store)
+{
+    dl_bytes key = REFUSAL_KEY;
+    bool exists = false;
+
+    (void)dl_store_delete_key(store, key, &exists, dl_deadline_after(PATIENCE));
+}
+
+dl_ucc_oob
+dl_ucc_exchange_oob(dl_ucc_exchange *exchange)
+{
+    return (dl_ucc_oob){
+        .all_gather = begin_exchange,
+        .test = test_exchange,
+        .free = end_exchange,
+        .user = exchange,
+        .size = (uint32_t)exchange->size,
+        .rank = (uint32_t)exchange->rank,
+    };
 }
 
 static dl_status

@@ -1,12 +1,44 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Lists of blocks in the form that UCC takes: contiguous memory with counts and
- * offsets.  Blocks that are contiguous already are used in place. */
+ * offsets.  Blocks that are contiguous already are used in place; others are copied to a
+ * row, a buffer that holds elements contiguously.  The memory is the CPU's or a CUDA
+ * device's: there, copies are made on a stream of the backend's own, and
+ * dl_ucc_memory_settle() waits for them. */
 #ifndef DISTLITE_PG_UCC_UCC_LAYOUT_H
 #define DISTLITE_PG_UCC_UCC_LAYOUT_H
 
-#include "pg/ucc/ucc_state.h"
+#include "base/status.h"
+#include "pg/device/cuda_table.h"
+#include "pg/ucc/ucc_table.h"
 #include "tensor/tensor.h"
+
+typedef struct dl_ucc_memory {
+    int kind;                  /* UCC's constant; zero: the CPU's */
+    const dl_cuda_table *cuda; /* NULL: the CPU's */
+    void *stream;
+} dl_ucc_memory;
+
+typedef struct dl_ucc_row {
+    void *data;
+    size_t capacity;
+} dl_ucc_row;
+
+/* Initialises the memory of the thread's current device. */
+dl_status dl_ucc_memory_on_device(dl_ucc_memory *memory);
+void dl_ucc_memory_fini(dl_ucc_memory *memory);
+
+/* Makes room for `size` bytes.  The contents of the row are lost. */
+dl_status dl_ucc_row_reserve(const dl_ucc_memory *memory, dl_ucc_row *row, size_t size);
+void dl_ucc_row_fini(const dl_ucc_memory *memory, dl_ucc_row *row);
+
+/* Copies the elements of a row to an array.  On a device the array must be
+ * contiguous. */
+dl_status dl_ucc_copy_out(const dl_ucc_memory *memory, const dl_tensor *target,
+                          const void *source);
+
+/* Waits until the copies have completed. */
+dl_status dl_ucc_memory_settle(const dl_ucc_memory *memory);
 
 typedef struct dl_ucc_layout {
     const dl_ucc_memory *memory;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/ucc/ucc_reduction.h"
 
-#include "pg/ucc/ucc_table.h"
+#include "pg/ucc/ucc_state.h"
 
 #define NO_OP (-1)
 
@@ -171,4 +171,246 @@ dl_ucc_reduction_on_device(dl_reduce_op op, dl_dtype dtype, dl_ucc_reduction *re
     found.op = found.is_averaged ? DL_UCC_AVG : found.op;
     *reduction = found;
     return DL_OK;
+}
+
+/* A collective that reduces. */
+typedef struct folding {
+    dl_ucc_backend *self;
+    const dl_op_context *op;
+    dl_ucc_reduction kind;
+    dl_reduce_op reduce_op;
+    double factor;
+    dl_dtype dtype;    /* of the arrays */
+    dl_dtype computed; /* of the numbers that UCC reduces */
+    dl_ucc_args args;
+    dl_ucc_layout from;
+} folding;
+
+static dl_status
+begin(folding *fold, dl_backend *backend, const dl_op_context *op, dl_dtype dtype,
+      dl_reduce_op reduce_op)
+{
+    *fold = (folding){
+        .self = dl_ucc_self(backend),
+        .op = op,
+        .reduce_op = reduce_op,
+        .dtype = dtype,
+        .computed = dl_reduce_dtype(dtype),
+    };
+    DL_TRY(dl_ucc_meet(fold->self, op));
+    DL_TRY(fold->self->memory.cuda == NULL
+               ? dl_ucc_reduction_of(reduce_op, dtype, &fold->kind)
+               : dl_ucc_reduction_on_device(reduce_op, dtype, &fold->kind));
+    fold->args.op = fold->kind.op;
+    return DL_OK;
+}
+
+static bool
+is_aligned(const void *data, size_t alignment)
+{
+    return (uintptr_t)data % alignment == 0;
+}
+
+static dl_ucc_side
+side_of(const folding *fold, void *data, size_t count)
+{
+    return (dl_ucc_side){
+        .one = {data, count * fold->kind.per_element, (uint64_t)fold->kind.dtype,
+                fold->self->memory.kind},
+    };
+}
+
+static size_t
+element_size(const folding *fold)
+{
+    return fold->kind.number_size * fold->kind.per_element;
+}
+
+static dl_status
+widen(folding *fold, size_t count, void **data)
+{
+    dl_ucc_backend *self = fold->self;
+
+    DL_TRY(dl_ucc_layout_read(&fold->from, &self->raw, false));
+    DL_TRY(dl_ucc_row_reserve(&self->memory, &self->input, count * sizeof(float)));
+    *data = self->input.data;
+    dl_reduce_widen(*data, fold->dtype, fold->from.data, count);
+    return DL_OK;
+}
+
+/* Prepares this rank's input in the form that UCC takes, in place if nothing has to be
+ * changed. */
+static dl_status
+prepare(folding *fold, const dl_tensor *blocks, int block_count, void **data)
+{
+    dl_ucc_backend *self = fold->self;
+    bool is_scaled = fold->reduce_op == DL_PREMUL_SUM;
+
+    dl_ucc_layout_init(&fold->from, &self->memory, blocks, block_count, self->lengths);
+    size_t count = fold->from.size / blocks[0].item_size;
+    if (fold->kind.is_widened) {
+        DL_TRY(widen(fold, count, data));
+    } else {
+        DL_TRY(dl_ucc_layout_read(&fold->from, &self->input, is_scaled));
+        if (!is_aligned(fold->from.data, fold->kind.number_size)) {
+            DL_TRY(dl_ucc_layout_read(&fold->from, &self->input, true));
+        }
+        *data = fold->from.data;
+    }
+    if (is_scaled) {
+        dl_reduce_scale(*data, fold->computed, *data, count, fold->factor);
+    }
+    return DL_OK;
+}
+
+/* Chooses where UCC writes the result: the target itself if possible. */
+static dl_status
+make_room(folding *fold, const dl_tensor *target, bool is_input, void **data)
+{
+    dl_ucc_backend *self = fold->self;
+
+    if (!is_input && !fold->kind.is_widened && target->is_contiguous
+        && is_aligned(target->data, fold->kind.number_size)) {
+        *data = target->data;
+        return DL_OK;
+    }
+    DL_TRY(dl_ucc_row_reserve(&self->memory, &self->output,
+                              target->count * element_size(fold)));
+    *data = self->output.data;
+    return DL_OK;
+}
+
+/* Moves the result from where UCC wrote it to the caller's array. */
+static dl_status
+deliver(folding *fold, const dl_tensor *target, void *data)
+{
+    dl_ucc_backend *self = fold->self;
+
+    if (fold->reduce_op == DL_AVG && !fold->kind.is_averaged) {
+        dl_reduce_divide(data, fold->computed, target->count, self->size);
+    }
+    if (data == target->data) {
+        return DL_OK;
+    }
+    if (fold->kind.is_widened) {
+        DL_TRY(dl_ucc_row_reserve(&self->memory, &self->raw, dl_tensor_size(target)));
+        dl_reduce_narrow(self->raw.data, fold->dtype, data, target->count);
+        data = self->raw.data;
+    }
+    DL_TRY(dl_ucc_copy_out(&self->memory, target, data));
+    return dl_ucc_memory_settle(&self->memory);
+}
+
+dl_status
+dl_ucc_all_reduce(dl_backend *backend, const dl_op_context *op,
+                  const dl_all_reduce_args *args)
+{
+    const dl_tensor *tensor = &args->tensor;
+    folding fold;
+    void *data;
+
+    DL_TRY(begin(&fold, backend, op, tensor->dtype, args->op));
+    fold.factor = args->factor;
+    if (tensor->count == 0) {
+        return DL_OK;
+    }
+    DL_TRY(prepare(&fold, tensor, 1, &data));
+    if (fold.self->size > 1) {
+        fold.args.collective = DL_UCC_ALL_REDUCE;
+        fold.args.mask = DL_UCC_ARGS_FLAGS;
+        fold.args.flags = DL_UCC_IN_PLACE;
+        fold.args.target = side_of(&fold, data, tensor->count);
+        DL_TRY(dl_ucc_run(fold.self, op, &fold.args, 2 * dl_tensor_size(tensor)));
+    }
+    return deliver(&fold, tensor, data);
+}
+
+dl_status
+dl_ucc_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
+{
+    const dl_tensor *tensor = &args->tensor;
+    folding fold;
+    void *input;
+    void *output = NULL;
+
+    DL_TRY(begin(&fold, backend, op, tensor->dtype, args->op));
+    fold.factor = args->factor;
+    if (tensor->count == 0) {
+        return DL_OK;
+    }
+    bool is_root = args->root == fold.self->rank;
+    DL_TRY(prepare(&fold, tensor, 1, &input));
+    if (fold.self->size == 1) {
+        return deliver(&fold, tensor, input);
+    }
+    if (is_root) {
+        DL_TRY(make_room(&fold, tensor, true, &output));
+    }
+    fold.args.collective = DL_UCC_REDUCE;
+    fold.args.root = (uint64_t)args->root;
+    fold.args.source = side_of(&fold, input, tensor->count);
+    fold.args.target = side_of(&fold, output, is_root ? tensor->count : 0);
+    DL_TRY(dl_ucc_run(fold.self, op, &fold.args, 2 * dl_tensor_size(tensor)));
+    return is_root ? deliver(&fold, tensor, output) : DL_OK;
+}
+
+/* With blocks of different sizes, every rank passes the sizes of all of them. */
+static void
+set_parts(folding *fold, const dl_reduce_scatter_args *args, void *output)
+{
+    dl_ucc_backend *self = fold->self;
+    uint64_t *counts = self->lengths + 2 * self->size;
+    uint64_t offset = 0;
+
+    for (int i = 0; i < self->size; i++) {
+        counts[i] = args->inputs[i].count * fold->kind.per_element;
+        counts[self->size + i] = offset;
+        offset += counts[i];
+    }
+    fold->args.collective = DL_UCC_REDUCE_SCATTER_V;
+    fold->args.mask = DL_UCC_ARGS_FLAGS;
+    fold->args.flags = DL_UCC_COUNTS_64 | DL_UCC_DISPLACEMENTS_64;
+    fold->args.target = (dl_ucc_side){
+        .many = {output, counts, counts + self->size, (uint64_t)fold->kind.dtype,
+                 fold->self->memory.kind},
+    };
+}
+
+static dl_status
+scatter_sum(folding *fold, const dl_reduce_scatter_args *args, void *input,
+            void *output)
+{
+    size_t count = fold->from.size / args->output.item_size;
+
+    if (dl_ucc_layout_is_even(&fold->from)) {
+        fold->args.collective = DL_UCC_REDUCE_SCATTER;
+        fold->args.target = side_of(fold, output, args->output.count);
+    } else {
+        set_parts(fold, args, output);
+    }
+    fold->args.source = side_of(fold, input, count);
+    return dl_ucc_run(fold->self, fold->op, &fold->args, 2 * fold->from.size);
+}
+
+dl_status
+dl_ucc_reduce_scatter(dl_backend *backend, const dl_op_context *op,
+                      const dl_reduce_scatter_args *args)
+{
+    folding fold;
+    void *input;
+    void *output;
+
+    DL_TRY(begin(&fold, backend, op, args->output.dtype, args->op));
+    fold.factor = args->factor;
+    DL_TRY(prepare(&fold, args->inputs, fold.self->size, &input));
+    if (fold.from.size == 0) {
+        return DL_OK;
+    }
+    if (fold.self->size == 1) {
+        return deliver(&fold, &args->output, input);
+    }
+    bool is_input = args->inputs[fold.self->rank].data == args->output.data;
+    DL_TRY(make_room(&fold, &args->output, is_input, &output));
+    DL_TRY(scatter_sum(&fold, args, input, output));
+    return deliver(&fold, &args->output, output);
 }

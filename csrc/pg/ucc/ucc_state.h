@@ -1,12 +1,115 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The state of a UCC backend, shared by the files of this folder: its team, the CPU
- * backend beside it, and the rows in which elements are contiguous for UCC. */
+ * The state of a UCC backend, shared by the files of this folder: the context, which
+ * groups that are made out of one another share, the backend with its team and the CPU
+ * backend beside it, and the exchange of bytes that both are made with.
+ *
+ * Before each collective the ranks meet over the CPU backend.  That compares what the
+ * ranks call, waits with a deadline, and notices dead ranks; after UCC has begun an
+ * operation it is too late for that, because UCC cannot cancel.  So UCC gets only
+ * operations that all ranks have begun alike. */
 #ifndef DISTLITE_PG_UCC_UCC_STATE_H
 #define DISTLITE_PG_UCC_UCC_STATE_H
 
-#include "pg/ucc/ucc_context.h"
-#include "pg/ucc/ucc_memory.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/deadline.h"
+#include "pg/backend.h"
+#include "pg/ucc/ucc_layout.h"
+#include "store/store.h"
+
+/* The exchange of bytes that UCC needs before its own network is up (its "out-of-band"
+ * all-gather): each rank puts its bytes into the store and reads those of all others.
+ * UCC calls it from the thread that creates, progresses or destroys a context or team,
+ * so that thread sets the deadline up to which it may block.  The first error is kept
+ * here, because UCC passes on only a number. */
+typedef struct dl_ucc_exchange {
+    dl_store *store;  /* a reference */
+    const char *what; /* "context" or "team"; part of the keys */
+    int rank;
+    int size;
+    /* only for the one thread that is in UCC for this exchange */
+    uint64_t round;
+    dl_deadline deadline;
+    dl_backend *watcher; /* asked which ranks are gone, or NULL */
+    bool is_leaving;     /* nobody is left to handle an interrupt */
+    dl_error error;      /* the first failure; DL_OK: none so far */
+} dl_ucc_exchange;
+
+void dl_ucc_exchange_init(dl_ucc_exchange *exchange, dl_store *store, const char *what,
+                          int rank, int size);
+void dl_ucc_exchange_fini(dl_ucc_exchange *exchange);
+
+/* Returns `status` of a call of UCC, or fails with the error of the exchange, if there
+ * was one: it says more than UCC's number. */
+dl_status dl_ucc_exchange_explain(const dl_ucc_exchange *exchange, dl_status status);
+
+/* Publishes the thread's last error, because of which this rank does not make the
+ * group: exchanges of the other ranks fail with it.  An error that the others find
+ * themselves (a timeout, a rank that is gone) is not published.  Best effort; keeps the
+ * error. */
+void dl_ucc_exchange_refuse(dl_store *store, int rank);
+
+/* Removes the error that an earlier attempt to make a group in this store has
+ * published.  To be called before the ranks meet. */
+void dl_ucc_exchange_forget(dl_store *store);
+
+/* Returns the callbacks for UCC.  `exchange` must stay in place for as long as UCC has
+ * them. */
+dl_ucc_oob dl_ucc_exchange_oob(dl_ucc_exchange *exchange);
+
+/* A UCC library and context, with a count of references: groups that are made out of
+ * one another are teams of one context.  UCC still knows an operation that was given
+ * up, and may write to its memory whenever it is progressed.  A context with such an
+ * operation is disabled: it is never progressed again and never freed. */
+typedef struct dl_ucc_context {
+    dl_backend_origin base;
+    /* fixed after init */
+    const dl_ucc_table *ucc;
+    void *library;
+    void *handle;
+    uint32_t fork_generation;
+    /* a reference, for the CPU backends of further groups */
+    dl_backend_origin *cpu_origin;
+    dl_ucc_exchange exchange;
+    /* a rank is lost: ranks that leave do not wait for it */
+    atomic_bool has_lost_rank;
+    /* guarded by lock; the flag may be read without it */
+    pthread_mutex_t lock;
+    atomic_bool is_disabled;
+    dl_error cause;
+} dl_ucc_context;
+
+/* Creates a context.  Called by all ranks of `options`, over the same store; `cpu` is a
+ * backend of the same ranks, and is only used during the call. */
+dl_status dl_ucc_context_new(const dl_backend_options *options, dl_backend *cpu,
+                             dl_deadline deadline, dl_ucc_context **context);
+
+static inline dl_ucc_context *
+dl_ucc_context_of(dl_backend_origin *origin)
+{
+    return (dl_ucc_context *)(void *)origin;
+}
+
+/* Returns DL_OK, or fails with the reason why the context can no longer be used. */
+dl_status dl_ucc_context_admit(dl_ucc_context *context);
+
+/* Marks the context as disabled.  Later calls of all its groups fail with `cause`. */
+void dl_ucc_context_disable(dl_ucc_context *context, const char *group_name,
+                            const dl_error *cause);
+
+/* Returns DL_OK unless `status` is a failure; then fails with DL_BACKEND and UCC's own
+ * text. */
+dl_status dl_ucc_check(const dl_ucc_table *ucc, int status, const char *what);
+
+/* How long ranks that leave wait for each other in all. */
+#define DL_UCC_GRACE (5 * DL_SECOND)
+
+/* Key in the context's store: a rank has disabled the context, and will not leave it
+ * together with the others. */
+#define DL_UCC_DISABLED_KEY DL_LITERAL("ucc/disabled")
 
 typedef struct dl_ucc_backend {
     dl_backend base;
@@ -44,14 +147,26 @@ dl_ucc_self(dl_backend *backend)
 /* Returns DL_OK, or fails with the reason why operations have to end. */
 dl_status dl_ucc_admit(dl_ucc_backend *self);
 
+/* Returns once all ranks have called the same operation. */
+dl_status dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op);
+
+/* Like dl_ucc_meet(), for operations whose fingerprints do not fix the sizes: compares
+ * what each rank sends to the others with what these expect.  A side of one block is
+ * for `root`, or from it. */
+dl_status dl_ucc_meet_sizes(dl_ucc_backend *self, const dl_op_context *op,
+                            const dl_ucc_layout *from, const dl_ucc_layout *to,
+                            int root);
+
+/* dl_ucc_watch() returns DL_OK, or fails if a rank is known to be gone; of the other
+ * hosts it watches one rank, from its first call until dl_ucc_unwatch(), which is
+ * called after each wait. */
+dl_status dl_ucc_watch(dl_ucc_backend *self);
+void dl_ucc_unwatch(dl_ucc_backend *self);
+
 /* Carries out one collective.  `bytes` is how many bytes this rank sends and
  * receives. */
 dl_status dl_ucc_run(dl_ucc_backend *self, const dl_op_context *op, dl_ucc_args *args,
                      size_t bytes);
-
-/* Publishes the thread's last error for ranks of other hosts, which look for it in the
- * store. */
-void dl_ucc_publish(dl_ucc_backend *self, const dl_op_context *op);
 
 /* How a wait spends the time between looks at UCC. */
 typedef struct dl_ucc_patience {
@@ -67,7 +182,7 @@ void dl_ucc_patience_init(dl_ucc_patience *patience, size_t bytes);
 /* Yields or sleeps once.  Fails with DL_INTERRUPTED. */
 dl_status dl_ucc_patience_rest(dl_ucc_patience *patience);
 
-/* The table of operations (ucc_collectives.c, ucc_reductions.c). */
+/* The table of operations (ucc_collectives.c, ucc_reduction.c). */
 dl_status dl_ucc_all_reduce(dl_backend *backend, const dl_op_context *op,
                             const dl_all_reduce_args *args);
 dl_status dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op,
