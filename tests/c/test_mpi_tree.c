@@ -3,7 +3,7 @@
  * Arrays that go one way: who runs ahead of whom, and how differences come out then. */
 #include "mpi_jobs.h"
 #include "pg/group_state.h"
-#include "pg/mpi/mpi_history.h"
+#include "pg/mpi/mpi_meeting.h"
 #include "pg/mpi/mpi_news.h"
 
 static dl_status

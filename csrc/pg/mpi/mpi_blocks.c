@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "pg/mpi/mpi_plain.h"
-#include "pg/mpi/mpi_tree.h"
 
 /* Sends this rank's block to every other rank as messages, and receives theirs. */
 static dl_status

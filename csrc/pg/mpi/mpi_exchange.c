@@ -3,7 +3,6 @@
  * Barrier, broadcast and all_to_all. */
 #include "base/interrupt.h"
 #include "pg/mpi/mpi_plain.h"
-#include "pg/mpi/mpi_tree.h"
 
 dl_status
 dl_mpi_barrier(dl_backend *backend, const dl_op_context *op)

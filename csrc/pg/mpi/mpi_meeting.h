@@ -10,15 +10,23 @@
  * distance doubles: each sends all that it has to the rank at that distance before it,
  * and receives from the rank at that distance behind it.
  *
- * Small arrays that travel in one direction only need no meeting: they go along a tree
- * (mpi_tree.h), whose ranks may be some operations apart. */
+ * Small arrays from one rank to all, or from all to one, need no meeting: they go along
+ * a binomial tree.  A rank waits only for ranks whose arrays it needs: the others may be
+ * some operations behind.  A rank thus compares its card with those of some ranks only:
+ * ranks that called different operations detect it in this operation or in one of the
+ * next, and all ranks meet after a number of operations.
+ *
+ * A message consists of cards, each of which says what a rank called and has an array
+ * behind it.  A message is cut into segments that MPI sends eagerly.  Its first card has
+ * the length of the message, and is compared with what this rank called before the rest
+ * is received, so that nothing foreign gets into the buffer.  A rank that waits for long
+ * tells its peer what it called, and listens to the news of others (mpi_news.h). */
 #ifndef DISTLITE_PG_MPI_MPI_MEETING_H
 #define DISTLITE_PG_MPI_MPI_MEETING_H
 
 #include "base/bytes.h"
 #include "pg/backend.h"
 #include "pg/mpi/mpi_comm.h"
-#include "pg/mpi/mpi_history.h"
 
 /* Flags that a rank derives from the sizes that it knows; a meeting combines
  * those of all ranks. */
@@ -27,6 +35,18 @@ enum {
     DL_MPI_LARGE = 2,  /* some exceed one call of MPI */
     DL_MPI_HEAVY = 4,  /* some array did not travel along */
 };
+
+/* More operations than one rank runs ahead of another. */
+#define DL_MPI_REMEMBERED 128
+
+/* The operations that this rank called most recently in a group, to compare with what
+ * other ranks say they called.  Where ranks run ahead of each other, a difference may
+ * be detected some operations later. */
+typedef struct dl_mpi_history {
+    uint64_t newest;                          /* sequence number; from 1 */
+    uint64_t digest;                          /* of all operations before the newest */
+    dl_fingerprint called[DL_MPI_REMEMBERED]; /* by sequence number */
+} dl_mpi_history;
 
 /* A message in flight. */
 typedef struct dl_mpi_pending_send {
@@ -81,5 +101,23 @@ dl_status dl_mpi_meeting_commit(dl_mpi_meeting *meeting, const dl_op_context *op
 
 /* Returns the array that `rank` brought; valid until the next operation. */
 const void *dl_mpi_meeting_array(const dl_mpi_meeting *meeting, int rank);
+
+/* Sends the root's array, of at most dl_mpi_meeting_room_for_one() bytes, to all
+ * ranks; dl_mpi_meeting_array(root) then returns it.  Fails like dl_mpi_meet(). */
+dl_status dl_mpi_tree_down(dl_mpi_meeting *meeting, const dl_op_context *op, int root,
+                           dl_bytes array);
+
+/* Sends each rank's array, of at most dl_mpi_meeting_room() bytes, to the root.
+ * Fails like dl_mpi_meet(). */
+dl_status dl_mpi_tree_up(dl_mpi_meeting *meeting, const dl_op_context *op, int root,
+                         dl_bytes array);
+
+/* Adds an operation of the group; does nothing if it is the newest already. */
+void dl_mpi_history_note(dl_mpi_history *history, const dl_op_context *op);
+
+/* Returns what was called as operation `sequence`, or NULL if that is no longer
+ * remembered or yet to come. */
+const dl_fingerprint *dl_mpi_history_at(const dl_mpi_history *history,
+                                        uint64_t sequence);
 
 #endif

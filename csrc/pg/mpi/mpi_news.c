@@ -157,14 +157,15 @@ differ(dl_mpi_meeting *meeting, const dl_mpi_call *theirs)
 }
 
 dl_status
-dl_mpi_news_refuse(dl_mpi_meeting *meeting, int rank, const dl_mpi_card *theirs)
+dl_mpi_news_refuse(dl_mpi_meeting *meeting, int rank, uint32_t low_sequence,
+                   const dl_fingerprint *called)
 {
     uint64_t newest = meeting->history.newest;
     uint64_t sequence =
-        newest + (uint64_t)(int64_t)(int32_t)(theirs->sequence - (uint32_t)newest);
-    dl_fingerprint called = theirs->fingerprint;
+        newest + (uint64_t)(int64_t)(int32_t)(low_sequence - (uint32_t)newest);
+    dl_fingerprint theirs = *called;
 
-    return differ(meeting, &(dl_mpi_call){rank, sequence, &called});
+    return differ(meeting, &(dl_mpi_call){rank, sequence, &theirs});
 }
 
 /* Compares the operations that both ranks remember. */

@@ -12,7 +12,7 @@
 #ifndef DISTLITE_PG_MPI_MPI_NEWS_H
 #define DISTLITE_PG_MPI_MPI_NEWS_H
 
-#include "pg/mpi/mpi_cards.h"
+#include "pg/mpi/mpi_meeting.h"
 
 /* An operation that a rank called, with its sequence number. */
 typedef struct dl_mpi_call {
@@ -26,10 +26,11 @@ typedef struct dl_mpi_call {
  * another pair first. */
 dl_status dl_mpi_differ(const dl_mpi_meeting *meeting, const dl_mpi_call calls[2]);
 
-/* Handles a card that does not belong to the operation: fails like dl_mpi_differ(), and
- * tells all other ranks. */
-dl_status dl_mpi_news_refuse(dl_mpi_meeting *meeting, int rank,
-                             const dl_mpi_card *theirs);
+/* Handles a card of `rank` that does not belong to the operation: fails like
+ * dl_mpi_differ(), and tells all other ranks.  `low_sequence` is the low half of the
+ * sequence number. */
+dl_status dl_mpi_news_refuse(dl_mpi_meeting *meeting, int rank, uint32_t low_sequence,
+                             const dl_fingerprint *called);
 
 /* Tells all other ranks that this one has given up, and why, so that those that come
  * later or wait raise as well.  Only the first call does so, and none after another

@@ -6,7 +6,6 @@
 
 #include "pg/mpi/mpi_plain.h"
 #include "pg/mpi/mpi_shares.h"
-#include "pg/mpi/mpi_tree.h"
 #include "tensor/copy.h"
 
 /* Reduces what all ranks brought along, from `offset` bytes on, in the order of
