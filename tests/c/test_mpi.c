@@ -8,7 +8,7 @@
 #include "base/thread.h"
 #include "mpi_jobs.h"
 #include "pg/group_state.h"
-#include "pg/mpi/mpi_runner.h"
+#include "pg/mpi/mpi_world.h"
 
 /* What comes along, what goes by MPI's collectives, and what goes in pieces. */
 static const size_t counts[] = {0, 1, 13, 300, 5000};

@@ -9,7 +9,6 @@
 #include "base/thread.h"
 #include "pg/mpi/mpi_members.h"
 #include "pg/mpi/mpi_news.h"
-#include "pg/mpi/mpi_runner.h"
 #include "pg/mpi/mpi_state.h"
 
 /* The most bytes of one call of MPI, whose counts are ints: a power of two that leaves

@@ -9,7 +9,6 @@
 
 #include "base/hash.h"
 #include "base/interrupt.h"
-#include "pg/mpi/mpi_leftovers.h"
 
 #define TAG_WORDS (DL_MPI_DATA_TAGS / 64)
 

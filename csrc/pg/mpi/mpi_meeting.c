@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "pg/record/blocked_threads.h"
-#include "pg/mpi/mpi_leftovers.h"
 #include "pg/mpi/mpi_news.h"
 #include "pg/agree/rank_keys.h"
 #include "pg/record/wait_graph.h"

@@ -12,9 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pg/mpi/mpi_leftovers.h"
 #include "pg/mpi/mpi_match.h"
-#include "pg/mpi/mpi_runner.h"
 #include "pg/mpi/mpi_state.h"
 #include "pg/record/blocked_threads.h"
 #include "tensor/strided.h"

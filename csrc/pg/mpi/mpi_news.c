@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pg/mpi/mpi_leftovers.h"
-
 /* Naps of a wait, some milliseconds, before it is told to the peer; doubled each
  * time. */
 #define FIRST_NAPS 20

@@ -2,13 +2,24 @@
 #include "pg/mpi/mpi_world.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/thread.h"
-#include "pg/mpi/mpi_leftovers.h"
 #include "tensor/reduce.h"
+
+/* Between two looks at all tasks: short at first, as long as a thread may still come
+ * to wait, then doubled. */
+#define FIRST_NAP (50 * INT64_C(1000))
+#define LONGEST_NAP DL_MILLISECOND
+/* Between two calls of MPI if there are no tasks. */
+#define IDLE_NAP (10 * DL_MILLISECOND)
+
+/* How long the end of the process may wait for the leftovers. */
+#define PATIENCE DL_SECOND
 
 static struct {
     pthread_mutex_t lock;
@@ -18,8 +29,31 @@ static struct {
     /* any thread */
     atomic_bool skips_finalize;
     atomic_bool is_ending; /* some part of the program has called MPI_Finalize */
-    _Atomic(void (*)(void)) at_end;
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t wanted;
+    dl_list tasks; /* guarded by lock, as all below */
+    pthread_t thread;
+    bool is_running;
+    bool is_stopping;
+} runner = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .tasks = {&runner.tasks, &runner.tasks},
+};
+
+typedef struct leftover {
+    struct leftover *next;
+    dl_mpi_handle request;
+    void *memory; /* or NULL */
+} leftover;
+
+static struct {
+    pthread_mutex_t lock;
+    leftover *first; /* guarded by lock, as is_lost */
+    bool is_lost;    /* there was no memory to add a request */
+} leftovers = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Signals for which MPI_Init, or a network's library in it, installs handlers. */
 static const struct taken_signal {
@@ -92,15 +126,190 @@ dl_mpi_world_admit(void)
                                     "(MPI_Finalize)");
 }
 
-/* Stops what calls MPI on its own, since nothing may call it once it ends. */
+/* Removes the requests that have ended, successfully or not. */
 static void
-prepare_end(void)
+drop_ended_locked(const dl_mpi_table *mpi)
 {
-    void (*call)(void) = atomic_exchange(&state.at_end, NULL);
+    leftover **link = &leftovers.first;
 
-    if (call != NULL && dl_mpi_world_is_open()) {
-        call();
+    while (*link != NULL) {
+        leftover *each = *link;
+        int is_done = 0;
+        if (mpi->test(&each->request, &is_done, NULL) == 0 && !is_done) {
+            link = &each->next;
+            continue;
+        }
+        *link = each->next;
+        free(each->memory);
+        free(each);
     }
+}
+
+void
+dl_mpi_leftover_add(const dl_mpi_table *mpi, dl_mpi_handle request, void *memory)
+{
+    leftover *made = malloc(sizeof *made);
+
+    pthread_mutex_lock(&leftovers.lock);
+    drop_ended_locked(mpi);
+    if (made == NULL) {
+        leftovers.is_lost = true;
+    } else {
+        *made = (leftover){leftovers.first, request, memory};
+        leftovers.first = made;
+    }
+    pthread_mutex_unlock(&leftovers.lock);
+}
+
+/* Waits up to a second for the requests to complete.  Returns false if some are left:
+ * MPI must not be finalized then. */
+static bool
+settle_leftovers(const dl_mpi_table *mpi)
+{
+    dl_deadline soon = dl_deadline_after(PATIENCE);
+
+    pthread_mutex_lock(&leftovers.lock);
+    for (drop_ended_locked(mpi); leftovers.first != NULL && !dl_deadline_passed(soon);
+         drop_ended_locked(mpi)) {
+        sched_yield();
+    }
+    bool is_settled = leftovers.first == NULL && !leftovers.is_lost;
+    pthread_mutex_unlock(&leftovers.lock);
+    return is_settled;
+}
+
+/* Calls MPI, so that it makes progress with what is in flight. */
+static void
+make_progress(void)
+{
+    int is_there, source;
+
+    if (dl_mpi_world_is_open()) {
+        state.world.mpi->iprobe(0, state.world.mpi->world, &is_there, &source);
+    }
+}
+
+/* Looks at all tasks once.  Returns whether some of them are done. */
+static bool
+look_at_all(dl_list *tasks)
+{
+    dl_list left;
+    bool has_done = false;
+
+    dl_list_init(&left);
+    while (!dl_list_is_empty(tasks)) {
+        dl_mpi_task *task = DL_LIST_ENTRY(tasks->next, dl_mpi_task, node);
+        dl_list_remove(&task->node);
+        if (task->look(task)) {
+            has_done = true; /* and may be gone */
+        } else {
+            dl_list_append(&left, &task->node);
+        }
+    }
+    dl_list_move(&left, tasks);
+    return has_done;
+}
+
+static void
+nap(int64_t span)
+{
+    struct timespec time = {.tv_nsec = span};
+
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
+}
+
+static void *
+run_tasks(void *argument)
+{
+    int64_t span = FIRST_NAP;
+    dl_list mine;
+
+    (void)argument;
+    dl_list_init(&mine);
+    pthread_mutex_lock(&runner.lock);
+    while (!runner.is_stopping) {
+        dl_list_move(&runner.tasks, &mine);
+        if (dl_list_is_empty(&mine)) {
+            span = FIRST_NAP;
+            if (dl_condition_wait(&runner.wanted, &runner.lock,
+                                  dl_deadline_after(IDLE_NAP))
+                != DL_OK) {
+                pthread_mutex_unlock(&runner.lock);
+                make_progress();
+                pthread_mutex_lock(&runner.lock);
+            }
+            continue;
+        }
+        pthread_mutex_unlock(&runner.lock);
+        nap(span);
+        span = look_at_all(&mine) ? FIRST_NAP : span * 2;
+        span = span < LONGEST_NAP ? span : LONGEST_NAP;
+        pthread_mutex_lock(&runner.lock);
+    }
+    dl_list_move(&mine, &runner.tasks);
+    pthread_mutex_unlock(&runner.lock);
+    return NULL;
+}
+
+/* Stops the thread, because nothing may call MPI once it ends, and ends the tasks that
+ * are left. */
+static void
+stop_runner(void)
+{
+    pthread_mutex_lock(&runner.lock);
+    bool is_running = runner.is_running;
+    runner.is_stopping = true;
+    runner.is_running = false;
+    if (is_running) {
+        pthread_cond_signal(&runner.wanted);
+    }
+    pthread_mutex_unlock(&runner.lock);
+    if (is_running) {
+        pthread_join(runner.thread, NULL);
+    }
+    /* Nothing is added any more. */
+    while (!dl_list_is_empty(&runner.tasks)) {
+        dl_mpi_task *task = DL_LIST_ENTRY(runner.tasks.next, dl_mpi_task, node);
+        dl_list_remove(&task->node);
+        task->end(task);
+    }
+}
+
+static dl_status
+start_runner_locked(void)
+{
+    if (runner.is_stopping) {
+        return dl_fail(DL_CLOSED, "MPI is being ended in this process");
+    }
+    if (runner.is_running) {
+        return DL_OK;
+    }
+    dl_condition_init(&runner.wanted);
+    DL_TRY(dl_thread_start(&runner.thread, run_tasks, NULL));
+    runner.is_running = true;
+    return DL_OK;
+}
+
+dl_status
+dl_mpi_runner_start(void)
+{
+    pthread_mutex_lock(&runner.lock);
+    dl_status status = start_runner_locked();
+    pthread_mutex_unlock(&runner.lock);
+    return status;
+}
+
+dl_status
+dl_mpi_runner_add(dl_mpi_task *task)
+{
+    pthread_mutex_lock(&runner.lock);
+    dl_status status = start_runner_locked();
+    if (status == DL_OK) {
+        dl_list_append(&runner.tasks, &task->node);
+        pthread_cond_signal(&runner.wanted);
+    }
+    pthread_mutex_unlock(&runner.lock);
+    return status;
 }
 
 /* Called as MPI_Finalize begins; mpi4py may call that, too.  MPI may be called until
@@ -108,9 +317,11 @@ prepare_end(void)
 static void
 close_world(void)
 {
-    prepare_end();
-    if (dl_mpi_world_is_open() && !atomic_load(&state.skips_finalize)) {
-        dl_mpi_leftovers_settle(state.world.mpi);
+    if (dl_mpi_world_is_open()) {
+        stop_runner();
+        if (!atomic_load(&state.skips_finalize)) {
+            settle_leftovers(state.world.mpi);
+        }
     }
     atomic_store(&state.is_ending, true);
 }
@@ -122,33 +333,16 @@ end_mpi(void)
     if (!dl_mpi_world_is_open()) {
         return;
     }
-    prepare_end();
-    if (!atomic_load(&state.skips_finalize)
-        && dl_mpi_leftovers_settle(state.world.mpi)) {
+    stop_runner();
+    if (!atomic_load(&state.skips_finalize) && settle_leftovers(state.world.mpi)) {
         state.world.mpi->finalize();
     }
-}
-
-void
-dl_mpi_world_at_end(void (*call)(void))
-{
-    atomic_store(&state.at_end, call);
 }
 
 void
 dl_mpi_world_skip_finalize(void)
 {
     atomic_store(&state.skips_finalize, true);
-}
-
-void
-dl_mpi_world_progress(void)
-{
-    int is_there, source;
-
-    if (dl_mpi_world_is_open()) {
-        state.world.mpi->iprobe(0, state.world.mpi->world, &is_there, &source);
-    }
 }
 
 /* Starts MPI.  Handlers of the program that report crashes, such as those of

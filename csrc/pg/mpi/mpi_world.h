@@ -2,11 +2,24 @@
  *
  * MPI as this process has it: started by this library or by another part of the
  * program, whichever comes first, and ended at exit by whoever started it.  Groups are
- * made from the ranks of its world. */
+ * made from the ranks of its world.
+ *
+ * The runner polls messages in flight that no thread waits for, as MPI makes progress
+ * only while it is called.  One thread serves the process.  Without such messages it
+ * calls MPI now and then: over some networks what a rank has sent leaves it only when it
+ * calls MPI again, and by then the rank may be waiting elsewhere, as in a store, for the
+ * receiver of that message.
+ *
+ * Leftovers are requests that MPI has not completed and that no thread waits for; most
+ * of them belong to operations that were given up.  MPI may use their memory until it
+ * completes them or the process ends, so whoever adds a request leaves that memory
+ * alone.  MPI_Finalize with such requests pending corrupts memory in some libraries and
+ * blocks in others, so before it they get a moment to complete. */
 #ifndef DISTLITE_PG_MPI_MPI_WORLD_H
 #define DISTLITE_PG_MPI_MPI_WORLD_H
 
 #include "base/deadline.h"
+#include "base/list.h"
 #include "pg/mpi/mpi_table.h"
 
 typedef struct dl_mpi_world {
@@ -36,10 +49,24 @@ bool dl_mpi_world_is_open(void);
 /* Returns the same as DL_OK, or fails with DL_CLOSED. */
 dl_status dl_mpi_world_admit(void);
 
-/* Calls MPI, so that it makes progress with what is in flight. */
-void dl_mpi_world_progress(void);
+typedef struct dl_mpi_task {
+    dl_list node; /* in the runner's queue or its thread's own list */
+    /* Polls once, without blocking; called without locks.  Returns true once the task
+     * is done: the runner then no longer has it. */
+    bool (*look)(struct dl_mpi_task *task);
+    /* Called before MPI ends, instead of further looks. */
+    void (*end)(struct dl_mpi_task *task);
+} dl_mpi_task;
 
-/* Registers `call`, which is called once before MPI is ended, by whomever that is. */
-void dl_mpi_world_at_end(void (*call)(void));
+/* Starts the runner, which calls MPI from now on; from any thread, idempotent. */
+dl_status dl_mpi_runner_start(void);
+
+/* Adds a task, from any thread.  It stays in place until its look returns true.
+ * DL_CLOSED: the end of MPI has begun. */
+dl_status dl_mpi_runner_add(dl_mpi_task *task);
+
+/* Adds a leftover; from any thread.  `memory` is from malloc() and is freed once MPI has
+ * completed the request; NULL: nothing is freed. */
+void dl_mpi_leftover_add(const dl_mpi_table *mpi, dl_mpi_handle request, void *memory);
 
 #endif
