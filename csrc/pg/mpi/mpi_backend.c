@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/interrupt.h"
 #include "base/thread.h"
 #include "pg/mpi/mpi_members.h"
 #include "pg/mpi/mpi_news.h"
@@ -79,6 +80,15 @@ static const dl_backend_ops mpi_ops = {
     .leave = leave_backend,
     .free = free_backend,
 };
+
+dl_status
+dl_mpi_meet_empty(dl_mpi_backend *self, const dl_op_context *op)
+{
+    DL_TRY(dl_mpi_meet(&self->meeting, op, &(dl_mpi_contribution){0}));
+    DL_TRY(dl_mpi_meeting_commit(&self->meeting, op));
+    dl_blocking_begin();
+    return DL_OK;
+}
 
 dl_status
 dl_mpi_called(dl_mpi_backend *self, const dl_op_context *op, int result,

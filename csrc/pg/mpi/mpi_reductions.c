@@ -1,17 +1,404 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Reductions.  Small arrays travel along when the ranks meet, and are reduced in the
- * order of ranks; others are reduced by MPI. */
+ * order of ranks; others are reduced by MPI.
+ *
+ * MPI is made to reduce as this library promises: floats shorter than 32 bits are
+ * widened to float32 and rounded once, at the end; MIN and MAX of floats propagate NaN
+ * by operations of our own; operations on bool are logical; AVG is a sum and a division.
+ *
+ * The library's algorithm for operations of our own may send the whole array in each
+ * round.  Then every rank reduces its share of all arrays, one part while the next is in
+ * flight, and the shares are put together. */
 #include <string.h>
 
-#include "pg/mpi/mpi_plain.h"
-#include "pg/mpi/mpi_shares.h"
+#include "pg/mpi/mpi_state.h"
 #include "tensor/copy.h"
+#include "tensor/strided.h"
+
+/* A part is reduced while the next one is in flight; with its target it takes half
+ * of a core's cache. */
+#define PART ((size_t)256 << 10)
+
+/* With smaller shares, a message for each costs more than whole arrays in few
+ * messages. */
+#define LEAST_SHARE 1024
+
+typedef struct reduction {
+    dl_reduce_op op;
+    double factor;
+    dl_dtype dtype;   /* of the arrays */
+    dl_dtype worked;  /* that the reduction computes in */
+    size_t item_size; /* of an element of `worked` */
+    dl_mpi_handle type;
+    dl_mpi_handle mpi_op;
+    bool is_ours; /* mpi_op is an operation of our own */
+} reduction;
+
+/* One step: sends a share to `to`, and receives this rank's share from `from`. */
+typedef struct step {
+    const reduction *how;
+    dl_mpi_span outgoing;
+    const char *ours;   /* what the received share is reduced with */
+    dl_mpi_span folded; /* where the result goes */
+    char *inboxes;      /* two, of one part each */
+    int to, from;
+} step;
+
+/* A bool is a byte of 0 or 1, and MPI's logical operations accept integers. */
+static dl_mpi_handle
+type_of(const dl_mpi_table *mpi, dl_dtype dtype)
+{
+    const dl_mpi_handle types[DL_DTYPE_COUNT] = {
+        [DL_BOOL] = mpi->uint8,
+        [DL_INT8] = mpi->int8,
+        [DL_UINT8] = mpi->uint8,
+        [DL_INT16] = mpi->int16,
+        [DL_UINT16] = mpi->uint16,
+        [DL_INT32] = mpi->int32,
+        [DL_UINT32] = mpi->uint32,
+        [DL_INT64] = mpi->int64,
+        [DL_UINT64] = mpi->uint64,
+        [DL_FLOAT32] = mpi->float32,
+        [DL_FLOAT64] = mpi->float64,
+        [DL_COMPLEX64] = mpi->complex64,
+        [DL_COMPLEX128] = mpi->complex128,
+    };
+
+    return types[dtype];
+}
+
+static dl_mpi_handle
+op_of(const dl_mpi_table *mpi, dl_reduce_op op)
+{
+    const dl_mpi_handle ops[DL_REDUCE_OP_COUNT] = {
+        [DL_SUM] = mpi->sum,         [DL_AVG] = mpi->sum, [DL_PREMUL_SUM] = mpi->sum,
+        [DL_PRODUCT] = mpi->product, [DL_MIN] = mpi->min, [DL_MAX] = mpi->max,
+        [DL_BAND] = mpi->band,       [DL_BOR] = mpi->bor, [DL_BXOR] = mpi->bxor,
+    };
+
+    return ops[op];
+}
+
+/* The operations of the kernels for bool: any, all, and an odd number of true
+ * values. */
+static dl_mpi_handle
+logical_op_of(const dl_mpi_table *mpi, dl_reduce_op op)
+{
+    const dl_mpi_handle ops[DL_REDUCE_OP_COUNT] = {
+        [DL_SUM] = mpi->lor,   [DL_MAX] = mpi->lor,   [DL_BOR] = mpi->lor,
+        [DL_MIN] = mpi->land,  [DL_BAND] = mpi->land, [DL_PRODUCT] = mpi->land,
+        [DL_BXOR] = mpi->lxor,
+    };
+
+    return ops[op];
+}
+
+/* Chooses an operation of our own only where MPI's differs or is wrong, as a library
+ * may compute its own ones in hardware. */
+static dl_mpi_handle
+choose_op(const dl_mpi_world *world, dl_reduce_op op, dl_dtype worked)
+{
+    bool is_order = op == DL_MIN || op == DL_MAX;
+
+    if (worked == DL_BOOL) {
+        return logical_op_of(world->mpi, op);
+    }
+    if (is_order && worked == DL_FLOAT32) {
+        return op == DL_MIN ? world->min_float32 : world->max_float32;
+    }
+    if (is_order && worked == DL_FLOAT64) {
+        return op == DL_MIN ? world->min_float64 : world->max_float64;
+    }
+    if (is_order && worked == DL_UINT64) {
+        return op == DL_MIN ? world->min_uint64 : world->max_uint64;
+    }
+    return op_of(world->mpi, op);
+}
+
+static reduction
+reduction_of(const dl_mpi_backend *self, dl_reduce_op op, double factor, dl_dtype dtype)
+{
+    dl_dtype worked = dl_reduce_dtype(dtype);
+    dl_mpi_handle chosen = choose_op(self->comm->world, op, worked);
+    bool is_ours = worked != DL_BOOL && chosen != op_of(self->mpi, op);
+
+    return (reduction){
+        .op = op,
+        .factor = factor,
+        .dtype = dtype,
+        .worked = worked,
+        .item_size = dl_dtype_size(worked),
+        .type = type_of(self->mpi, worked),
+        .mpi_op = chosen,
+        .is_ours = is_ours,
+    };
+}
+
+/* Returns whether MPI can take the array itself: it is contiguous, aligned
+ * and not widened. */
+static bool
+is_plain(const reduction *how, const dl_tensor *tensor)
+{
+    return how->worked == how->dtype && tensor->is_contiguous
+           && (uintptr_t)tensor->data % how->item_size == 0;
+}
+
+/* Copies the array to `target`: contiguous, multiplied by the factor of PREMUL_SUM, and
+ * widened; `shorts` has room for it unwidened. */
+static void
+load_array(const reduction *how, const dl_tensor *tensor, void *target, void *shorts)
+{
+    bool is_wide = how->worked == how->dtype;
+    void *row = is_wide ? target : shorts;
+
+    if (tensor->count == 0) {
+        return;
+    }
+    if (row != tensor->data) {
+        dl_strided_gather_part(row, tensor, 0, dl_tensor_size(tensor));
+    }
+    if (how->op == DL_PREMUL_SUM) {
+        dl_reduce_scale(row, how->dtype, row, tensor->count, how->factor);
+    }
+    if (!is_wide) {
+        dl_reduce_widen(target, how->dtype, row, tensor->count);
+    }
+}
+
+/* Copies a result to the array, for AVG after the division; behind `source` there is
+ * room for it unwidened. */
+static void
+store_array(const reduction *how, const dl_tensor *tensor, void *source, int divisor)
+{
+    void *row = source;
+
+    if (tensor->count == 0) {
+        return;
+    }
+    if (how->op == DL_AVG) {
+        dl_reduce_divide(source, how->worked, tensor->count, divisor);
+    }
+    if (how->worked != how->dtype) {
+        row = (char *)source + tensor->count * how->item_size;
+        dl_reduce_narrow(row, how->dtype, source, tensor->count);
+    }
+    if (row != tensor->data) {
+        dl_strided_scatter_part(tensor, row, 0, dl_tensor_size(tensor));
+    }
+}
+
+/* Makes room for `size` bytes; the contents are lost. */
+static dl_status
+make_room(dl_buffer *buffer, size_t size)
+{
+    dl_buffer_clear(buffer);
+    return dl_buffer_reserve(buffer, size);
+}
+
+/* Reserves room for `count` widened elements, and behind them for the same
+ * unwidened. */
+static dl_status
+reserve(dl_buffer *buffer, const reduction *how, size_t count)
+{
+    return make_room(buffer, count * (how->item_size + dl_dtype_size(how->dtype)));
+}
+
+static size_t
+part_size(const dl_mpi_backend *self)
+{
+    return PART < self->comm->piece ? PART : self->comm->piece;
+}
+
+/* Returns whether arrays of `size` bytes are reduced faster in shares. */
+static bool
+shares_pay(const dl_mpi_backend *self, const reduction *how, size_t size)
+{
+    return how->is_ours && self->mpi->sends_all && self->size > 1
+           && size / (size_t)self->size >= LEAST_SHARE;
+}
+
+/* Divides an array into one share for each rank, described by `self->outputs`. */
+static void
+divide(dl_mpi_backend *self, const reduction *how, const dl_mpi_span *data)
+{
+    size_t ranks = (size_t)self->size, count = data->size / how->item_size;
+    char *at = data->data;
+
+    for (size_t rank = 0; rank < ranks; rank++) {
+        size_t share = count / ranks + (rank < count % ranks ? 1 : 0);
+        self->outputs.spans[rank] = (dl_mpi_span){at, share * how->item_size};
+        at += share * how->item_size;
+    }
+}
+
+/* Describes the part that begins `at` bytes into a share; it is empty at the
+ * share's end and beyond. */
+static dl_mpi_part
+part_at(const dl_mpi_backend *self, char *data, size_t size, size_t at)
+{
+    size_t left = at < size ? size - at : 0;
+
+    return (dl_mpi_part){data, (int)(left < part_size(self) ? left : part_size(self)),
+                         self->mpi->byte};
+}
+
+static char *
+inbox_at(const dl_mpi_backend *self, const step *step, size_t at)
+{
+    return step->inboxes + at / part_size(self) % 2 * part_size(self);
+}
+
+static dl_status
+receive_part(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
+{
+    dl_mpi_part part = part_at(self, inbox_at(self, step, at), step->folded.size, at);
+
+    *request = 0;
+    if (part.count == 0) {
+        return DL_OK;
+    }
+    return dl_mpi_check(self->mpi,
+                        self->mpi->irecv(&part, step->from, DL_MPI_OWN_TAG,
+                                         self->comm->handle, request),
+                        "MPI_Irecv");
+}
+
+/* Waits for the part at `at`, and reduces it. */
+static dl_status
+fold_part(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
+{
+    const reduction *how = step->how;
+    char *inbox = inbox_at(self, step, at);
+    dl_mpi_part part = part_at(self, inbox, step->folded.size, at);
+
+    if (part.count == 0) {
+        return DL_OK;
+    }
+    DL_TRY(dl_mpi_finish(self->comm, request));
+    dl_reduce_kernel(how->op, how->worked)(step->folded.data + at, step->ours + at,
+                                           inbox, (size_t)part.count / how->item_size);
+    return DL_OK;
+}
+
+static dl_status
+send_part(dl_mpi_backend *self, const step *step, size_t at, dl_mpi_handle *request)
+{
+    dl_mpi_part part = part_at(self, step->outgoing.data + at, step->outgoing.size, at);
+
+    *request = 0;
+    if (part.count == 0) {
+        return DL_OK;
+    }
+    return dl_mpi_check(
+        self->mpi,
+        self->mpi->isend(&part, step->to, DL_MPI_OWN_TAG, self->comm->handle, request),
+        "MPI_Isend");
+}
+
+/* The next part is posted before this one is reduced.  Shares may differ by one
+ * element, so one side may have one part more. */
+static dl_status
+run_parts(dl_mpi_backend *self, const step *step, dl_mpi_handle coming[2],
+          dl_mpi_handle going[2])
+{
+    size_t out = step->outgoing.size, in = step->folded.size, size = part_size(self);
+
+    DL_TRY(receive_part(self, step, 0, &coming[0]));
+    DL_TRY(send_part(self, step, 0, &going[0]));
+    for (size_t at = 0; at < (out > in ? out : in); at += size) {
+        size_t turn = at / size % 2;
+        DL_TRY(receive_part(self, step, at + size, &coming[1 - turn]));
+        DL_TRY(send_part(self, step, at + size, &going[1 - turn]));
+        DL_TRY(fold_part(self, step, at, &coming[turn]));
+        if (at < out) {
+            DL_TRY(dl_mpi_finish(self->comm, &going[turn]));
+        }
+    }
+    return DL_OK;
+}
+
+static dl_status
+run_step(dl_mpi_backend *self, const step *step)
+{
+    dl_mpi_handle coming[2] = {0, 0}, going[2] = {0, 0};
+    dl_status status = run_parts(self, step, coming, going);
+    bool is_left = false;
+
+    for (int i = 0; status != DL_OK && i < 2; i++) {
+        is_left |= dl_mpi_comm_leave(self->comm, coming[i], true);
+        is_left |= dl_mpi_comm_leave(self->comm, going[i], false);
+    }
+    if (is_left) {
+        self->own = (dl_buffer){0}; /* MPI may still use the inboxes */
+    }
+    return status;
+}
+
+/* Reduces this rank's share of all arrays into `target`, which may be
+ * where its own lies. */
+static dl_status
+fold_share(dl_mpi_backend *self, const reduction *how, char *target, char *inboxes)
+{
+    const dl_mpi_span *shares = self->outputs.spans, *own = &shares[self->rank];
+
+    for (int distance = 1; distance < self->size; distance++) {
+        int to = (self->rank + distance) % self->size;
+        step step = {
+            .how = how,
+            .outgoing = shares[to],
+            .ours = distance == 1 ? own->data : target,
+            .folded = {target, own->size},
+            .inboxes = inboxes,
+            .to = to,
+            .from = (self->rank - distance + self->size) % self->size,
+        };
+        DL_TRY(run_step(self, &step));
+    }
+    return DL_OK;
+}
+
+/* Reduces the `data` of all ranks, in place on all of them, after they have met. */
+static dl_status
+all_reduce_shares(dl_mpi_backend *self, const reduction *how, const dl_mpi_span *data)
+{
+    divide(self, how, data);
+    DL_TRY(make_room(&self->own, 2 * part_size(self)));
+    const dl_mpi_span *own = &self->outputs.spans[self->rank];
+    DL_TRY(fold_share(self, how, own->data, (char *)self->own.data));
+    for (int rank = 0; rank < self->size; rank++) {
+        self->inputs.spans[rank] = *own;
+    }
+    return dl_mpi_direct(self, self->inputs.spans, self->outputs.spans);
+}
+
+/* Does the same into the root's `data`; the others' stays as it is. */
+static dl_status
+reduce_shares(dl_mpi_backend *self, const reduction *how, const dl_mpi_span *data,
+              int root)
+{
+    bool is_root = self->rank == root;
+
+    divide(self, how, data);
+    dl_mpi_span share = self->outputs.spans[self->rank];
+    DL_TRY(make_room(&self->own, 2 * part_size(self) + share.size));
+    char *inboxes = (char *)self->own.data;
+    if (!is_root) {
+        share.data = inboxes + 2 * part_size(self);
+    }
+    DL_TRY(fold_share(self, how, share.data, inboxes));
+    dl_mpi_spans_clear(&self->inputs);
+    self->inputs.spans[root] = share;
+    if (!is_root) {
+        dl_mpi_spans_clear(&self->outputs);
+    }
+    return dl_mpi_direct(self, self->inputs.spans, self->outputs.spans);
+}
 
 /* Reduces what all ranks brought along, from `offset` bytes on, in the order of
  * ranks. */
 static void
-fold(dl_mpi_backend *self, const dl_mpi_reduction *how, void *target, size_t offset,
+fold(dl_mpi_backend *self, const reduction *how, void *target, size_t offset,
      size_t count)
 {
     dl_reduce_fn kernel = dl_reduce_kernel(how->op, how->worked);
@@ -29,12 +416,12 @@ fold(dl_mpi_backend *self, const dl_mpi_reduction *how, void *target, size_t off
 static dl_status
 meet(dl_mpi_backend *self, const dl_op_context *op, const void *data, size_t size)
 {
-    return dl_mpi_meet_with(self, op, (dl_bytes){data, size}, 0);
+    return dl_mpi_meet(&self->meeting, op, &(dl_mpi_contribution){{data, size}, 0});
 }
 
 static dl_status
-all_reduce_pieces(dl_mpi_backend *self, const dl_op_context *op,
-                  const dl_mpi_reduction *how, void *data, size_t count)
+all_reduce_pieces(dl_mpi_backend *self, const dl_op_context *op, const reduction *how,
+                  void *data, size_t count)
 {
     size_t most = self->comm->piece / how->item_size;
 
@@ -54,27 +441,26 @@ dl_mpi_all_reduce(dl_backend *backend, const dl_op_context *op,
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
     const dl_tensor *tensor = &args->tensor;
-    dl_mpi_reduction how =
-        dl_mpi_reduction_of(self, args->op, args->factor, tensor->dtype);
+    reduction how = reduction_of(self, args->op, args->factor, tensor->dtype);
     size_t size = tensor->count * how.item_size;
     void *data = tensor->data;
 
-    if (!dl_mpi_reduction_is_plain(&how, tensor)) {
-        DL_TRY(dl_mpi_reduction_reserve(&self->staging, &how, tensor->count));
+    if (!is_plain(&how, tensor)) {
+        DL_TRY(reserve(&self->staging, &how, tensor->count));
         data = self->staging.data;
     }
-    dl_mpi_reduction_load(&how, tensor, data, (char *)data + size);
+    load_array(&how, tensor, data, (char *)data + size);
     if (size <= dl_mpi_meeting_room(&self->meeting)) {
         DL_TRY(meet(self, op, data, size));
         fold(self, &how, data, 0, tensor->count);
     } else {
         dl_mpi_span all = {data, size};
         DL_TRY(dl_mpi_meet_empty(self, op));
-        DL_TRY(dl_mpi_shares_pay(self, &how, size)
-                   ? dl_mpi_all_reduce_shares(self, &how, &all)
+        DL_TRY(shares_pay(self, &how, size)
+                   ? all_reduce_shares(self, &how, &all)
                    : all_reduce_pieces(self, op, &how, data, tensor->count));
     }
-    dl_mpi_reduction_store(&how, tensor, data, self->size);
+    store_array(&how, tensor, data, self->size);
     return DL_OK;
 }
 
@@ -86,8 +472,7 @@ piece_input(dl_mpi_backend *self, const dl_mpi_span *piece, int root,
 {
     *input = self->rank == root ? self->mpi->in_place : piece->data;
     if (self->rank == root && root != 0) {
-        dl_buffer_clear(&self->own);
-        DL_TRY(dl_buffer_reserve(&self->own, piece->size));
+        DL_TRY(make_room(&self->own, piece->size));
         dl_copy(self->own.data, piece->data, piece->size);
         *input = self->own.data;
     }
@@ -95,8 +480,8 @@ piece_input(dl_mpi_backend *self, const dl_mpi_span *piece, int root,
 }
 
 static dl_status
-reduce_pieces(dl_mpi_backend *self, const dl_op_context *op,
-              const dl_mpi_reduction *how, const dl_mpi_span *data, int root)
+reduce_pieces(dl_mpi_backend *self, const dl_op_context *op, const reduction *how,
+              const dl_mpi_span *data, int root)
 {
     for (size_t at = 0; at < data->size; at += self->comm->piece) {
         size_t left = data->size - at;
@@ -119,30 +504,29 @@ dl_mpi_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
     const dl_tensor *tensor = &args->tensor;
-    dl_mpi_reduction how =
-        dl_mpi_reduction_of(self, args->op, args->factor, tensor->dtype);
+    reduction how = reduction_of(self, args->op, args->factor, tensor->dtype);
     bool is_root = self->rank == args->root;
     dl_mpi_span data = {tensor->data, tensor->count * how.item_size};
 
-    if (!dl_mpi_reduction_is_plain(&how, tensor)
-        || (!is_root && args->op == DL_PREMUL_SUM)) {
-        DL_TRY(dl_mpi_reduction_reserve(&self->staging, &how, tensor->count));
+    if (!is_plain(&how, tensor) || (!is_root && args->op == DL_PREMUL_SUM)) {
+        DL_TRY(reserve(&self->staging, &how, tensor->count));
         data.data = (char *)self->staging.data;
     }
-    dl_mpi_reduction_load(&how, tensor, data.data, data.data + data.size);
+    load_array(&how, tensor, data.data, data.data + data.size);
     if (data.size <= dl_mpi_meeting_room(&self->meeting)) {
-        DL_TRY(dl_mpi_tree_up(&self->meeting, op, args->root, dl_mpi_bytes_of(&data)));
+        DL_TRY(dl_mpi_tree_up(&self->meeting, op, args->root,
+                              (dl_bytes){(const uint8_t *)data.data, data.size}));
         if (is_root) {
             fold(self, &how, data.data, 0, tensor->count);
         }
     } else {
         DL_TRY(dl_mpi_meet_empty(self, op));
-        DL_TRY(dl_mpi_shares_pay(self, &how, data.size)
-                   ? dl_mpi_reduce_shares(self, &how, &data, args->root)
+        DL_TRY(shares_pay(self, &how, data.size)
+                   ? reduce_shares(self, &how, &data, args->root)
                    : reduce_pieces(self, op, &how, &data, args->root));
     }
     if (is_root) {
-        dl_mpi_reduction_store(&how, tensor, data.data, self->size);
+        store_array(&how, tensor, data.data, self->size);
     }
     return DL_OK;
 }
@@ -150,7 +534,7 @@ dl_mpi_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args
 /* Chooses where this rank's result is computed: not in an input, which
  * MPI may still read. */
 static dl_status
-place_output(dl_mpi_backend *self, const dl_mpi_reduction *how, const dl_tensor *output,
+place_output(dl_mpi_backend *self, const reduction *how, const dl_tensor *output,
              void **data)
 {
     const char *begin = self->inputs.spans[0].data;
@@ -158,8 +542,8 @@ place_output(dl_mpi_backend *self, const dl_mpi_reduction *how, const dl_tensor 
     bool is_input = own >= begin && own < begin + self->inputs.size;
 
     *data = output->data;
-    if (is_input || !dl_mpi_reduction_is_plain(how, output)) {
-        DL_TRY(dl_mpi_reduction_reserve(&self->outputs.copy, how, output->count));
+    if (is_input || !is_plain(how, output)) {
+        DL_TRY(reserve(&self->outputs.copy, how, output->count));
         *data = self->outputs.copy.data;
     }
     return DL_OK;
@@ -168,31 +552,27 @@ place_output(dl_mpi_backend *self, const dl_mpi_reduction *how, const dl_tensor 
 /* Makes all blocks contiguous and describes them in `self->inputs`, with their
  * sizes after widening. */
 static dl_status
-place_inputs(dl_mpi_backend *self, const dl_mpi_reduction *how,
+place_inputs(dl_mpi_backend *self, const reduction *how,
              const dl_reduce_scatter_args *args)
 {
     dl_mpi_spans *inputs = &self->inputs;
     bool is_exact = how->worked == how->dtype && args->op != DL_PREMUL_SUM;
     size_t widening = how->item_size / dl_dtype_size(how->dtype);
-    size_t at = 0, most = 0;
+    size_t at = 0;
 
     DL_TRY(dl_mpi_spans_place(inputs, args->inputs, DL_MPI_CONTIGUOUS));
     if (is_exact && (uintptr_t)inputs->spans[0].data % how->item_size == 0) {
         dl_mpi_spans_read(inputs, args->inputs);
         return DL_OK;
     }
-    for (int rank = 0; rank < self->size; rank++) {
-        most = inputs->spans[rank].size > most ? inputs->spans[rank].size : most;
-    }
-    dl_buffer_clear(&self->staging);
-    DL_TRY(dl_buffer_reserve(&self->staging, inputs->size * widening + most));
+    DL_TRY(make_room(&self->staging, inputs->size * widening + inputs->largest));
     char *shorts = (char *)self->staging.data + inputs->size * widening;
     for (int rank = 0; rank < self->size; rank++) {
         dl_mpi_span *span = &inputs->spans[rank];
         span->data = (char *)self->staging.data + at;
         span->size *= widening;
         at += span->size;
-        dl_mpi_reduction_load(how, &args->inputs[rank], span->data, shorts);
+        load_array(how, &args->inputs[rank], span->data, shorts);
     }
     inputs->size = at;
     return DL_OK;
@@ -200,7 +580,7 @@ place_inputs(dl_mpi_backend *self, const dl_mpi_reduction *how,
 
 static dl_status
 reduce_scatter_at_once(dl_mpi_backend *self, const dl_op_context *op,
-                       const dl_mpi_reduction *how, void *data)
+                       const reduction *how, void *data)
 {
     const dl_mpi_spans *inputs = &self->inputs;
 
@@ -221,7 +601,7 @@ reduce_scatter_at_once(dl_mpi_backend *self, const dl_op_context *op,
 
 /* Reduces each block to its rank, where all blocks together exceed one call of MPI. */
 static dl_status
-reduce_each(dl_mpi_backend *self, const dl_op_context *op, const dl_mpi_reduction *how,
+reduce_each(dl_mpi_backend *self, const dl_op_context *op, const reduction *how,
             void *data)
 {
     for (int rank = 0; rank < self->size; rank++) {
@@ -240,8 +620,7 @@ dl_mpi_reduce_scatter(dl_backend *backend, const dl_op_context *op,
                       const dl_reduce_scatter_args *args)
 {
     dl_mpi_backend *self = dl_mpi_self(backend);
-    dl_mpi_reduction how =
-        dl_mpi_reduction_of(self, args->op, args->factor, args->output.dtype);
+    reduction how = reduction_of(self, args->op, args->factor, args->output.dtype);
     dl_mpi_spans *inputs = &self->inputs;
     void *data;
 
@@ -258,6 +637,6 @@ dl_mpi_reduce_scatter(dl_backend *backend, const dl_op_context *op,
                    ? reduce_each(self, op, &how, data)
                    : reduce_scatter_at_once(self, op, &how, data));
     }
-    dl_mpi_reduction_store(&how, &args->output, data, self->size);
+    store_array(&how, &args->output, data, self->size);
     return DL_OK;
 }
