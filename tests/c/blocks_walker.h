@@ -140,7 +140,7 @@ check_gaps(const row *self, int size)
 static dl_op_context
 next_op(walker *self, dl_op_type op, const dl_tensor *like)
 {
-    dl_op_context context = boards_op(++self->sequence, op, 15 * DL_SECOND);
+    dl_op_context context = test_op(++self->sequence, op, 15 * DL_SECOND);
 
     dl_check_describe(like, &context.fingerprint);
     context.fingerprint.count_low = 0;

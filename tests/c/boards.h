@@ -67,12 +67,4 @@ boards_fini(test_boards *all)
     free(all->memory);
 }
 
-DL_CHECK_UNUSED static dl_op_context
-boards_op(uint64_t sequence, dl_op_type op, int64_t limit)
-{
-    return (dl_op_context){.sequence = sequence,
-                           .fingerprint = {.op = (uint8_t)op},
-                           .deadline = dl_deadline_after(limit)};
-}
-
 #endif

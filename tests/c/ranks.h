@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "pg/backend.h"
 
 #define DL_RANKS_LIMIT 72
 
@@ -53,6 +54,15 @@ dl_run_ranks(int size, dl_rank_fn run, void *context)
             DL_CHECK_FAIL("rank %d of %d did not return in time", rank, size);
         }
     }
+}
+
+/* Returns an operation of which only `op` is described. */
+DL_CHECK_UNUSED static dl_op_context
+test_op(uint64_t sequence, dl_op_type op, int64_t limit)
+{
+    return (dl_op_context){.sequence = sequence,
+                           .fingerprint = {.op = (uint8_t)op},
+                           .deadline = dl_deadline_after(limit)};
 }
 
 #endif

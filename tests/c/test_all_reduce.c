@@ -109,7 +109,7 @@ args_of(void *data, size_t count, dl_dtype dtype, dl_reduce_op op)
 static void
 run(walker *self, algorithm reduce, const dl_all_reduce_args *args)
 {
-    dl_op_context context = boards_op(++self->sequence, DL_ALL_REDUCE, 10 * DL_SECOND);
+    dl_op_context context = test_op(++self->sequence, DL_ALL_REDUCE, 10 * DL_SECOND);
 
     context.fingerprint.count_low = (uint32_t)(args->tensor.count);
     context.fingerprint.dtype = (uint8_t)args->tensor.dtype;
@@ -337,7 +337,7 @@ die_in_the_middle(int rank, int size, void *unused)
     int32_t data[1024] = {0};
     walker self = {rank, size, 0};
     dl_all_reduce_args args = args_of(data, 1024, DL_INT32, DL_SUM);
-    dl_op_context context = boards_op(1, DL_ALL_REDUCE, -1);
+    dl_op_context context = test_op(1, DL_ALL_REDUCE, -1);
 
     (void)unused;
     context.fingerprint.count_low = 1024;

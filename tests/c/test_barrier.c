@@ -10,7 +10,7 @@ meet(int rank, int size, void *unused)
 {
     (void)unused;
     for (uint64_t sequence = 1; sequence <= 600; sequence++) {
-        dl_op_context context = boards_op(sequence, DL_BARRIER, 10 * DL_SECOND);
+        dl_op_context context = test_op(sequence, DL_BARRIER, 10 * DL_SECOND);
         if (sequence % 2 == 1) {
             entered[rank] = sequence;
         }
@@ -35,7 +35,7 @@ CHECK_CASE(nobody_passes_before_all_have_come)
 
 CHECK_CASE(a_barrier_alone_times_out)
 {
-    dl_op_context context = boards_op(1, DL_BARRIER, 30 * DL_MILLISECOND);
+    dl_op_context context = test_op(1, DL_BARRIER, 30 * DL_MILLISECOND);
 
     boards_init(&all, 2, DL_LINE, true);
     CHECK_STATUS(dl_barrier_line(&all.boards[0], &context), DL_TIMEOUT);

@@ -12,7 +12,7 @@ arrive(int rank, uint64_t sequence, dl_op_type op, int64_t limit)
 {
     static _Thread_local dl_op_context context;
 
-    context = boards_op(sequence, op, limit);
+    context = test_op(sequence, op, limit);
     dl_board_begin(&all.boards[rank], &context);
     return dl_board_arrive(&all.boards[rank]);
 }
@@ -24,7 +24,7 @@ check_payloads(int rank, int size, void *unused)
 
     (void)unused;
     for (uint64_t sequence = 1; sequence <= 500; sequence++) {
-        dl_op_context op = boards_op(sequence, DL_BARRIER, 10 * DL_SECOND);
+        dl_op_context op = test_op(sequence, DL_BARRIER, 10 * DL_SECOND);
         memset(dl_board_begin(board, &op), (int)sequence + rank, DL_BOARD_PAYLOAD);
         CHECK_OK(dl_board_arrive(board));
         for (int peer = 0; peer < size; peer++) {
@@ -47,7 +47,7 @@ CHECK_CASE(payloads_ride_on_lines)
 CHECK_CASE(lines_and_slots_do_not_touch)
 {
     boards_init(&all, 3, CHUNK, false);
-    dl_op_context op = boards_op(1, DL_BARRIER, 0);
+    dl_op_context op = test_op(1, DL_BARRIER, 0);
     for (int rank = 0; rank < 3; rank++) {
         dl_board_begin(&all.boards[rank], &op);
         for (uint64_t round = 0; round < 2; round++) {
@@ -74,7 +74,7 @@ step_together(int rank, int size, void *unused)
     (void)size;
     (void)unused;
     for (uint64_t sequence = 1; sequence <= 50; sequence++) {
-        dl_op_context op = boards_op(sequence, DL_BARRIER, 10 * DL_SECOND);
+        dl_op_context op = test_op(sequence, DL_BARRIER, 10 * DL_SECOND);
         dl_board_begin(board, &op);
         CHECK_OK(dl_board_arrive(board));
         for (uint64_t step = 1; step <= 5; step++) {
@@ -97,7 +97,7 @@ static void
 call_differently(int rank, int size, void *context)
 {
     const dl_fingerprint *odd = context;
-    dl_op_context op = boards_op(12, DL_ALL_REDUCE, 10 * DL_SECOND);
+    dl_op_context op = test_op(12, DL_ALL_REDUCE, 10 * DL_SECOND);
     int64_t start = dl_now();
 
     (void)size;
@@ -136,7 +136,7 @@ CHECK_CASE(a_difference_in_any_field_is_told_to_all)
 
 CHECK_CASE(a_mismatch_names_both_calls)
 {
-    dl_op_context op = boards_op(12, DL_ALL_REDUCE, 10 * DL_SECOND);
+    dl_op_context op = test_op(12, DL_ALL_REDUCE, 10 * DL_SECOND);
 
     boards_init(&all, 2, CHUNK, false);
     op.fingerprint.count_low = 1000;
@@ -144,7 +144,7 @@ CHECK_CASE(a_mismatch_names_both_calls)
     dl_board_begin(&all.boards[0], &op);
     op.deadline = dl_deadline_after(0);
     CHECK_STATUS(dl_board_arrive(&all.boards[0]), DL_TIMEOUT);
-    dl_op_context other = boards_op(12, DL_BROADCAST, 0);
+    dl_op_context other = test_op(12, DL_BROADCAST, 0);
     other.fingerprint.count_low = 3;
     other.fingerprint.dtype = DL_INT64;
     dl_board_begin(&all.boards[1], &other);

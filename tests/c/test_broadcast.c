@@ -18,7 +18,7 @@ check_broadcast(dl_exchange *exchange, uint64_t sequence, int root, size_t size)
 {
     int rank = exchange->board->options.rank;
     uint8_t data[MOST + 1];
-    dl_op_context context = boards_op(sequence, DL_BROADCAST, 10 * DL_SECOND);
+    dl_op_context context = test_op(sequence, DL_BROADCAST, 10 * DL_SECOND);
     dl_broadcast_args args = {.tensor = {.data = data,
                                          .count = size,
                                          .item_size = 1,
@@ -111,7 +111,7 @@ static void
 stop_after_two_rounds(int rank, int size, void *unused)
 {
     uint8_t data[MOST] = {0};
-    dl_op_context context = boards_op(1, DL_BROADCAST, -1);
+    dl_op_context context = test_op(1, DL_BROADCAST, -1);
     dl_broadcast_args args = {
         .tensor = {.data = data, .count = MOST, .item_size = 1, .dtype = DL_UINT8}};
 

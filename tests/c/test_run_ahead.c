@@ -33,7 +33,7 @@ take_turn(dl_board *board, uint64_t turn, unsigned kind, int root)
 {
     int self = board->options.rank;
     /* Operations of a group have numbers without order among its boards. */
-    dl_op_context op = boards_op(3 * turn + kind, DL_REDUCE, 10 * DL_SECOND);
+    dl_op_context op = test_op(3 * turn + kind, DL_REDUCE, 10 * DL_SECOND);
     uint8_t *payload = dl_board_begin(board, &op);
 
     put(payload, turn, self);
@@ -90,7 +90,7 @@ CHECK_CASE(there_are_so_many_turns_and_no_more)
     boards_init(&all, 2, 4096, false);
     for (uint64_t turn = 1; turn <= DL_BOARD_AHEAD; turn++) {
         dl_op_context *op = &ops[turn];
-        *op = boards_op(turn, DL_REDUCE, 20 * DL_MILLISECOND);
+        *op = test_op(turn, DL_REDUCE, 20 * DL_MILLISECOND);
         put(dl_board_begin(&all.boards[1], op), turn, 1);
         if (turn < DL_BOARD_AHEAD) {
             CHECK_OK(dl_board_announce(&all.boards[1]));
@@ -109,9 +109,9 @@ CHECK_CASE(there_are_so_many_turns_and_no_more)
 
 CHECK_CASE(who_is_awaited_is_compared_and_who_is_not_is_told_later)
 {
-    dl_op_context reduce = boards_op(1, DL_REDUCE, DL_SECOND);
-    dl_op_context gather = boards_op(1, DL_GATHER, DL_SECOND);
-    dl_op_context next = boards_op(2, DL_REDUCE, DL_SECOND);
+    dl_op_context reduce = test_op(1, DL_REDUCE, DL_SECOND);
+    dl_op_context gather = test_op(1, DL_GATHER, DL_SECOND);
+    dl_op_context next = test_op(2, DL_REDUCE, DL_SECOND);
 
     boards_init(&all, 3, 4096, false);
     dl_board_begin(&all.boards[1], &reduce);
@@ -129,9 +129,9 @@ CHECK_CASE(who_is_awaited_is_compared_and_who_is_not_is_told_later)
 /* Two that both believe to be the root of a broadcast: neither waits for the other. */
 CHECK_CASE(a_mismatch_of_those_who_did_not_wait_is_told_in_the_next_meeting)
 {
-    dl_op_context mine = boards_op(1, DL_BROADCAST, DL_SECOND);
+    dl_op_context mine = test_op(1, DL_BROADCAST, DL_SECOND);
     dl_op_context theirs = mine;
-    dl_op_context next = boards_op(2, DL_BARRIER, DL_SECOND);
+    dl_op_context next = test_op(2, DL_BARRIER, DL_SECOND);
 
     theirs.fingerprint.root = 1;
     boards_init(&all, 2, 4096, false);
@@ -157,7 +157,7 @@ CHECK_CASE(a_mismatch_is_told_before_its_lines_are_used_again)
     for (uint64_t turn = 1; turn < DL_BOARD_TURNS; turn++) {
         for (int rank = 0; rank < 2; rank++) {
             dl_op_context *op = &ops[rank][turn];
-            *op = boards_op(turn, DL_BROADCAST, DL_SECOND);
+            *op = test_op(turn, DL_BROADCAST, DL_SECOND);
             op->fingerprint.root = turn == 1 ? (uint32_t)rank : 0;
             if (status[rank] == DL_OK) {
                 dl_board_begin(&all.boards[rank], op);
@@ -178,7 +178,7 @@ CHECK_CASE(the_dead_are_noticed_by_those_who_are_ahead)
     boards_init(&all, 2, 4096, true);
     boards_cut(&all, 0);
     for (uint64_t turn = 1; turn <= DL_BOARD_AHEAD; turn++) {
-        ops[turn] = boards_op(turn, DL_REDUCE, 10 * DL_SECOND);
+        ops[turn] = test_op(turn, DL_REDUCE, 10 * DL_SECOND);
         dl_board_begin(&all.boards[1], &ops[turn]);
         dl_status status = dl_board_announce(&all.boards[1]);
         CHECK_EQUAL(status, turn < DL_BOARD_AHEAD ? DL_OK : DL_PEER_LOST);

@@ -22,7 +22,7 @@ value_of(int from, int to, size_t at)
 static void
 exchange(test_traffics *all, int rank, uint64_t sequence, size_t size)
 {
-    dl_op_context op = traffics_op(sequence, DL_ALL_TO_ALL, PATIENCE);
+    dl_op_context op = test_op(sequence, DL_ALL_TO_ALL, PATIENCE);
     dl_traffic *traffic = &all->traffics[rank];
     uint8_t *out = malloc((size_t)all->size * size + 1);
     uint8_t *in = calloc((size_t)all->size, size + 1);
@@ -108,7 +108,7 @@ run_stages(int rank, int size, void *context)
 {
     test_traffics *all = context;
     dl_traffic *traffic = &all->traffics[rank];
-    dl_op_context op = traffics_op(1, DL_ALL_REDUCE, PATIENCE);
+    dl_op_context op = test_op(1, DL_ALL_REDUCE, PATIENCE);
     int64_t out[6];
     int64_t in[6] = {0};
 
@@ -162,7 +162,7 @@ disagree(int rank, int size, void *context)
 {
     test_traffics *all = context;
     dl_op_type types[] = {DL_BARRIER, DL_ALL_REDUCE};
-    dl_op_context op = traffics_op(3, types[rank], PATIENCE);
+    dl_op_context op = test_op(3, types[rank], PATIENCE);
 
     (void)size;
     CHECK_STATUS(meet(&all->traffics[rank], &op, 1), DL_MISMATCH);
@@ -183,7 +183,7 @@ static void
 disagree_on_size(int rank, int size, void *context)
 {
     test_traffics *all = context;
-    dl_op_context op = traffics_op(1, DL_ALL_TO_ALL, PATIENCE);
+    dl_op_context op = test_op(1, DL_ALL_TO_ALL, PATIENCE);
 
     (void)size;
     CHECK_STATUS(meet(&all->traffics[rank], &op, 3), DL_MISMATCH);
@@ -206,7 +206,7 @@ lose_rank_2(int rank, int size, void *context)
 {
     test_traffics *all = context;
     dl_traffic *traffic = &all->traffics[rank];
-    dl_op_context op = traffics_op(2, DL_BARRIER, PATIENCE);
+    dl_op_context op = test_op(2, DL_BARRIER, PATIENCE);
     uint8_t byte = 0;
 
     (void)size;
@@ -245,7 +245,7 @@ hang_up(int rank, int size, void *context)
 {
     test_traffics *all = context;
     dl_traffic *traffic = &all->traffics[rank];
-    dl_op_context op = traffics_op(2, DL_BARRIER, PATIENCE);
+    dl_op_context op = test_op(2, DL_BARRIER, PATIENCE);
     uint8_t byte = 0;
     int looks = 5;
 
@@ -279,7 +279,7 @@ CHECK_CASE(a_rank_that_ended_before_any_call_is_noticed_from_both_sides)
 {
     for (int rank = 0; rank < 2; rank++) {
         test_traffics all;
-        dl_op_context op = traffics_op(1, DL_BARRIER, PATIENCE);
+        dl_op_context op = test_op(1, DL_BARRIER, PATIENCE);
         traffics_init(&all, 2);
         traffics_cut(&all, 1 - rank);
         CHECK_STATUS(meet(&all.traffics[rank], &op, 1), DL_PEER_LOST);
@@ -292,7 +292,7 @@ CHECK_CASE(a_rank_that_ended_before_any_call_is_noticed_from_both_sides)
 CHECK_CASE(a_rank_that_ends_while_it_is_probed_is_noticed)
 {
     test_traffics all;
-    dl_op_context op = traffics_op(1, DL_BARRIER, 200 * DL_MILLISECOND);
+    dl_op_context op = test_op(1, DL_BARRIER, 200 * DL_MILLISECOND);
     int64_t start = dl_now();
 
     traffics_init(&all, 2);
@@ -334,7 +334,7 @@ CHECK_CASE(what_a_wait_will_fail_with_is_told_before_its_deadline)
     for (int is_known = 0; is_known < 2; is_known++) {
         test_traffics all;
         announced note = {.known = is_known ? "rank 7 is late" : NULL};
-        dl_op_context op = traffics_op(1, DL_BARRIER, 300 * DL_MILLISECOND);
+        dl_op_context op = test_op(1, DL_BARRIER, 300 * DL_MILLISECOND);
         traffics_init(&all, 2);
         all.traffics[0].options.late = tell_known;
         all.traffics[0].options.announce_timeout = note_foretold;
@@ -352,7 +352,7 @@ static void
 abort_rank_1(int rank, int size, void *context)
 {
     test_traffics *all = context;
-    dl_op_context op = traffics_op(2, DL_BARRIER, PATIENCE);
+    dl_op_context op = test_op(2, DL_BARRIER, PATIENCE);
     dl_error cause = {DL_CANCELLED, "stop it"};
     dl_error message = {DL_PEER_LOST, "rank 1: was stopped"};
 
@@ -385,7 +385,7 @@ give_up_in_the_middle(int rank, int size, void *context)
 {
     test_traffics *all = context;
     dl_traffic *traffic = &all->traffics[rank];
-    dl_op_context op = traffics_op(2, DL_BROADCAST, PATIENCE);
+    dl_op_context op = test_op(2, DL_BROADCAST, PATIENCE);
     static uint8_t data[2][8 * LARGE];
     dl_error cause = {DL_CANCELLED, "enough"};
 
@@ -637,7 +637,7 @@ static void
 wait_or_wake(int rank, int size, void *context)
 {
     test_traffics *all = context;
-    dl_op_context op = traffics_op(1, DL_BROADCAST, 60 * DL_SECOND);
+    dl_op_context op = test_op(1, DL_BROADCAST, 60 * DL_SECOND);
     /* The one that calls: its link is open, and quiet. */
     dl_traffic *traffic = &all->traffics[1];
     char byte;
@@ -701,7 +701,7 @@ sleeps_so_far(void)
 CHECK_CASE(a_wait_without_descriptors_sleeps)
 {
     test_traffics all;
-    dl_op_context op = traffics_op(1, DL_BROADCAST, 300 * DL_MILLISECOND);
+    dl_op_context op = test_op(1, DL_BROADCAST, 300 * DL_MILLISECOND);
     char byte;
 
     traffics_init(&all, 2);
@@ -725,7 +725,7 @@ CHECK_CASE(an_abort_ends_the_sleep)
 {
     const dl_error cause = {DL_CANCELLED, "enough"};
     test_traffics all;
-    dl_op_context op = traffics_op(1, DL_BROADCAST, 20 * DL_MILLISECOND);
+    dl_op_context op = test_op(1, DL_BROADCAST, 20 * DL_MILLISECOND);
     char byte;
 
     traffics_init(&all, 2);

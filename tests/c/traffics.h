@@ -72,12 +72,4 @@ traffics_fini(test_traffics *all)
     }
 }
 
-DL_CHECK_UNUSED static dl_op_context
-traffics_op(uint64_t sequence, dl_op_type op, int64_t limit)
-{
-    return (dl_op_context){.sequence = sequence,
-                           .fingerprint = {.op = (uint8_t)op},
-                           .deadline = dl_deadline_after(limit)};
-}
-
 #endif
