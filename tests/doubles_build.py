@@ -29,7 +29,9 @@ def build(name: str, *flags: str) -> Path:
     FOLDER.mkdir(parents=True, exist_ok=True)
     with open(FOLDER / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not target.exists() or target.stat().st_mtime < source.stat().st_mtime:
+        sources = [source, *source.parent.glob("*.h")]
+        newest = max(path.stat().st_mtime for path in sources)
+        if not target.exists() or target.stat().st_mtime < newest:
             made = target.with_suffix(".new")
             command = [
                 *shlex.split(os.environ.get("CC", "gcc")),

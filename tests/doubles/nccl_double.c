@@ -28,7 +28,6 @@
  * DOUBLE_NCCL_HANG=1: destroying a communicator never ends.  Built with -DOLD it lacks
  * what came after 2.18, with -DANCIENT also what came with it. */
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -42,6 +41,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "boxes.h"
+
 enum {
     SUCCESS = 0,
     CUDA_ERROR = 1,
@@ -52,7 +53,6 @@ enum {
     IN_PROGRESS = 7,
 };
 
-#define CHUNK 65536
 #define RANKS 16
 #define DYNAMIC_OPS 5
 #define SECONDS_TO_MEET 20
@@ -76,13 +76,6 @@ config double_config; /* the last one passed in; guarded by lock, as the next */
 char double_net[64];
 atomic_int double_comms; /* alive */
 
-typedef struct box {
-    _Atomic uint32_t is_full;
-    uint32_t size;
-    size_t total; /* of the whole array */
-    char data[CHUNK];
-} box;
-
 /* The collective with this number that a rank is about to run. */
 typedef struct signature {
     _Atomic uint64_t number;
@@ -93,7 +86,7 @@ typedef struct signature {
 #define SIGNATURES 4
 
 typedef struct shared {
-    atomic_int arrived;
+    atomic_int arrived;   /* first, for open_shared() */
     atomic_int connected; /* ranks that have reached their first collective */
     atomic_bool has_sent[RANKS][RANKS]; /* [from][to] */
     atomic_bool has_received[RANKS][RANKS];
@@ -149,15 +142,6 @@ typedef struct call {
     struct call *next;
     bool is_busy; /* set in a bundle's first call, which comm.busy counts */
 } call;
-
-/* One array in flight between two ranks. */
-typedef struct transfer {
-    int from, to;
-    char *data;
-    size_t size, done;
-    bool is_over;
-    bool is_copy; /* freed with the plan */
-} transfer;
 
 typedef struct plan {
     comm *comm;
@@ -255,58 +239,17 @@ cuda_symbol(const char *name)
 }
 
 static double
-from_half(uint16_t bits)
-{
-    int exponent = bits >> 10 & 31;
-    double fraction = (bits & 1023) / 1024.0;
-    double value = exponent == 0 ? fraction / 16384.0 : 1.0 + fraction;
-
-    for (int i = 15; i < exponent; i++) {
-        value *= 2;
-    }
-    for (int i = exponent; exponent > 0 && i < 15; i++) {
-        value /= 2;
-    }
-    return bits >> 15 ? -value : value;
-}
-
-/* Converts exact values only, as tests use small numbers. */
-static uint16_t
-to_half(double value)
-{
-    uint16_t sign = value < 0 ? 1 << 15 : 0;
-    int exponent = 15;
-
-    value = value < 0 ? -value : value;
-    if (value == 0) {
-        return sign;
-    }
-    for (; value >= 2; exponent++) {
-        value /= 2;
-    }
-    for (; value < 1; exponent--) {
-        value *= 2;
-    }
-    return (uint16_t)(sign | exponent << 10 | (int)((value - 1) * 1024 + 0.5));
-}
-
-static double
 load_float(int dtype, const char *at)
 {
-    uint16_t half;
-    uint32_t bits;
+    uint16_t bits;
     float single;
     double value;
 
     switch (dtype) {
     case 6:
-        memcpy(&half, at, 2);
-        return from_half(half);
     case 9:
-        memcpy(&half, at, 2);
-        bits = (uint32_t)half << 16;
-        memcpy(&single, &bits, 4);
-        return (double)single;
+        memcpy(&bits, at, 2);
+        return dtype == 6 ? from_half(bits) : (double)from_bfloat16(bits);
     case 7:
         memcpy(&single, at, 4);
         return (double)single;
@@ -320,18 +263,13 @@ static void
 store_float(int dtype, char *at, double value)
 {
     float single = (float)value;
-    uint32_t bits;
-    uint16_t half;
+    uint16_t bits;
 
     switch (dtype) {
     case 6:
-        half = to_half(value);
-        memcpy(at, &half, 2);
-        return;
     case 9:
-        memcpy(&bits, &single, 4);
-        half = (uint16_t)(bits >> 16);
-        memcpy(at, &half, 2);
+        bits = dtype == 6 ? to_half(value) : to_bfloat16(single);
+        memcpy(at, &bits, 2);
         return;
     case 7:
         memcpy(at, &single, 4);
@@ -411,8 +349,8 @@ plan_transfer(plan *self, int from, int to, void *data, size_t size)
         (transfer){.from = from, .to = to, .data = data, .size = size};
 }
 
-/* Moves one chunk if the mailbox allows it.  Between two ranks, transfers keep the
- * order of the plan. */
+/* Moves one chunk if possible.  Between two ranks, transfers keep the order of the
+ * plan. */
 static bool
 advance(plan *self, int number)
 {
@@ -426,31 +364,8 @@ advance(plan *self, int number)
             return false;
         }
     }
-    box *box = &comm->shared->boxes[moved->from * comm->size + moved->to];
-    bool is_sending = moved->from == comm->rank;
-    if ((atomic_load(&box->is_full) != 0) == is_sending) {
-        return false;
-    }
-    size_t left = moved->size - moved->done;
-    uint32_t size = (uint32_t)(left < CHUNK ? left : CHUNK);
-    if (is_sending) {
-        box->size = size;
-        box->total = moved->size;
-        memcpy(box->data, moved->data + moved->done, size);
-    } else {
-        size = box->size;
-        if (size > left || (has_contract() && box->total != moved->size)) {
-            fprintf(stderr,
-                    "nccl double: rank %d sent %zu bytes, rank %d expects %zu\n",
-                    moved->from, box->total, moved->to, moved->size);
-            abort();
-        }
-        memcpy(moved->data + moved->done, box->data, size);
-    }
-    atomic_store(&box->is_full, is_sending);
-    moved->done += size;
-    moved->is_over = moved->done == moved->size;
-    return true;
+    return move_chunk(comm->shared->boxes, comm->rank, comm->size, moved, "nccl",
+                      has_contract());
 }
 
 static void
@@ -913,19 +828,13 @@ has_met(const comm *self)
     return atomic_load(&self->shared->arrived) >= self->size;
 }
 
-/* The last rank to come removes the name. */
 static int
 meet(comm *self)
 {
     self->bytes = sizeof(shared) + (size_t)(self->size * self->size) * sizeof(box);
-    int fd = open(self->name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, (off_t)self->bytes) < 0) {
+    self->shared = open_shared(self->name, self->bytes, self->size);
+    if (self->shared == NULL) {
         return fail(SYSTEM_ERROR, self->name);
-    }
-    self->shared = mmap(NULL, self->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (atomic_fetch_add(&self->shared->arrived, 1) + 1 == self->size) {
-        unlink(self->name);
     }
     for (int i = 0; self->is_blocking && !has_met(self); i++) {
         if (i > SECONDS_TO_MEET * 20000) {

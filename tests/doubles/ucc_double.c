@@ -14,8 +14,6 @@
  * with -DOLD it does not report its version, with -DANCIENT it lacks functions that are
  * needed, and with -DNEXT it is version 2.0. */
 #include <complex.h>
-#include <fcntl.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -26,6 +24,8 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
+
+#include "boxes.h"
 
 enum {
     OK = 0,
@@ -62,7 +62,6 @@ enum {
     AVG = 12,
 };
 
-#define CHUNK 65536
 #define RANKS 8
 
 typedef struct oob {
@@ -102,23 +101,10 @@ typedef struct args {
 
 _Static_assert(sizeof(args) == 200, "as in UCC");
 
-typedef struct box {
-    _Atomic uint32_t is_full;
-    uint32_t size;
-    char data[CHUNK];
-} box;
-
 typedef struct shared {
-    atomic_int arrived;
-    box boxes[]; /* [from * size + to] */
+    atomic_int arrived; /* first, for open_shared() */
+    box boxes[];        /* [from * size + to] */
 } shared;
-
-typedef struct transfer {
-    int from, to;
-    char *data;
-    size_t size, done;
-    bool is_over;
-} transfer;
 
 typedef struct request {
     int status; /* first, as callers read it */
@@ -226,47 +212,6 @@ size_of(uint64_t dtype)
     break;
 
 static float
-half_value(uint16_t bits)
-{
-    int exponent = bits >> 10 & 31;
-    int fraction = bits & 1023;
-    float size = exponent == 0 ? ldexpf((float)fraction, -24)
-                               : ldexpf((float)(fraction + 1024), exponent - 25);
-
-    return bits >> 15 ? -size : size;
-}
-
-/* Converts whole numbers that fit, which is what tests add up. */
-static uint16_t
-half_of(float value)
-{
-    int exponent;
-    float part = frexpf(fabsf(value), &exponent);
-    int bits = value == 0 ? 0 : (exponent + 14) << 10 | ((int)(part * 2048) & 1023);
-
-    return (uint16_t)(bits | (value < 0 ? 1 << 15 : 0));
-}
-
-static float
-brief_value(uint16_t bits)
-{
-    uint32_t wide = (uint32_t)bits << 16;
-    float value;
-
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
-static uint16_t
-brief_of(float value)
-{
-    uint32_t wide;
-
-    memcpy(&wide, &value, sizeof wide);
-    return (uint16_t)(wide >> 16);
-}
-
-static float
 pair_value(int op, float a, float b)
 {
     return op == 1   ? a * b
@@ -286,8 +231,8 @@ combine_short(uint64_t dtype, int op, char *target, const char *source, size_t c
         uint16_t b;
         memcpy(&a, target + 2 * i, 2);
         memcpy(&b, source + 2 * i, 2);
-        a = is_half ? half_of(pair_value(op, half_value(a), half_value(b)))
-                    : brief_of(pair_value(op, brief_value(a), brief_value(b)));
+        a = is_half ? to_half(pair_value(op, from_half(a), from_half(b)))
+                    : to_bfloat16(pair_value(op, from_bfloat16(a), from_bfloat16(b)));
         memcpy(target + 2 * i, &a, 2);
     }
 }
@@ -297,7 +242,7 @@ divide(uint64_t dtype, char *target, size_t count, int size)
 {
     for (size_t i = 0; i < count; i++) {
         char *at = target + i * size_of(dtype);
-        uint16_t brief;
+        uint16_t bits;
         float single;
         double wide;
         if (dtype == FLOAT32) {
@@ -309,10 +254,10 @@ divide(uint64_t dtype, char *target, size_t count, int size)
             wide /= size;
             memcpy(at, &wide, sizeof wide);
         } else {
-            memcpy(&brief, at, sizeof brief);
-            brief = dtype == FLOAT16 ? half_of(half_value(brief) / (float)size)
-                                     : brief_of(brief_value(brief) / (float)size);
-            memcpy(at, &brief, sizeof brief);
+            memcpy(&bits, at, sizeof bits);
+            bits = dtype == FLOAT16 ? to_half(from_half(bits) / size)
+                                    : to_bfloat16(from_bfloat16(bits) / (float)size);
+            memcpy(at, &bits, sizeof bits);
         }
     }
 }
@@ -378,7 +323,8 @@ static void
 plan(request *self, int from, int to, char *data, size_t size)
 {
     /* An empty block is sent, too, so that no rank runs ahead. */
-    self->transfers[self->count++] = (transfer){from, to, data, size, 0, false};
+    self->transfers[self->count++] =
+        (transfer){.from = from, .to = to, .data = data, .size = size};
 }
 
 static void
@@ -579,34 +525,6 @@ planner_of(int type)
     }
 }
 
-static bool
-advance(team *team, transfer *moved)
-{
-    box *box = &team->shared->boxes[moved->from * team->size + moved->to];
-    bool is_sending = moved->from == team->rank;
-    size_t left = moved->size - moved->done;
-    uint32_t size = (uint32_t)(left < CHUNK ? left : CHUNK);
-
-    if ((atomic_load(&box->is_full) != 0) == is_sending) {
-        return false;
-    }
-    if (is_sending) {
-        box->size = size;
-    } else if (box->size != size) {
-        fprintf(stderr, "ucc double: rank %d sent %u bytes, rank %d expects %u\n",
-                moved->from, box->size, moved->to, size);
-        abort();
-    }
-    if (size > 0) {
-        memcpy(is_sending ? box->data : moved->data + moved->done,
-               is_sending ? moved->data + moved->done : box->data, size);
-    }
-    atomic_store(&box->is_full, is_sending);
-    moved->done += size;
-    moved->is_over = moved->done == moved->size;
-    return true;
-}
-
 static void
 finish(request *self)
 {
@@ -646,7 +564,9 @@ progress_team(team *team)
     }
     for (int i = 0; i < first->count; i++) {
         transfer *moved = &first->transfers[i];
-        while (!moved->is_over && advance(team, moved)) {
+        while (!moved->is_over
+               && move_chunk(team->shared->boxes, team->rank, team->size, moved, "ucc",
+                             true)) {
         }
         left += !moved->is_over;
     }
@@ -878,21 +798,13 @@ ucc_team_create_post(context **contexts, uint32_t count, const team_params *para
     return OK;
 }
 
-/* The last rank to come removes the name. */
 static int
 open_boxes(team *self)
 {
-    const char *name = self->names[0];
-
     self->bytes = sizeof(shared) + (size_t)(self->size * self->size) * sizeof(box);
-    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0 || ftruncate(fd, (off_t)self->bytes) < 0) {
+    shared *made = open_shared(self->names[0], self->bytes, self->size);
+    if (made == NULL) {
         return NO_MEMORY;
-    }
-    shared *made = mmap(NULL, self->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    close(fd);
-    if (atomic_fetch_add(&made->arrived, 1) + 1 == self->size) {
-        unlink(name);
     }
     pthread_mutex_lock(&self->context->lock);
     self->shared = made;
