@@ -33,37 +33,38 @@ announce(const dl_backend_options *options, const dl_mpi_member *self,
                         dl_bytes_of(value), deadline);
 }
 
+/* Reads a value as a text, of which `text` gets as much as has room. */
 static dl_status
-read_member(const dl_buffer *value, dl_mpi_member *told)
+read_text(dl_store *store, dl_bytes key, dl_deadline deadline, char *text, size_t room)
 {
-    char text[64] = "";
+    dl_buffer value = {0};
+    dl_status status = dl_store_get(store, key, &value, deadline);
 
-    memcpy(text, value->data,
-           value->size < sizeof text ? value->size : sizeof text - 1);
-    if (sscanf(text, "v2 %d %d %" SCNd64, &told->world_rank, &told->world_size,
-               &told->piece)
-        != 3) {
-        return dl_fail(DL_PROTOCOL, "what it says in the store is not of this version");
+    if (status == DL_OK) {
+        status = dl_buffer_check(&value);
     }
-    return DL_OK;
+    if (status == DL_OK) {
+        snprintf(text, room, "%.*s", (int)value.size, (const char *)value.data);
+    }
+    dl_buffer_fini(&value);
+    return status;
 }
 
 static dl_status
 hear_member(const dl_backend_options *options, int64_t turn, int rank,
             dl_deadline deadline, dl_mpi_member *told)
 {
-    dl_buffer value = {0};
-    char key[64];
-    dl_status status =
-        dl_store_get(options->store, member_key(key, turn, rank), &value, deadline);
+    char key[64], text[64];
+    dl_status status = read_text(options->store, member_key(key, turn, rank), deadline,
+                                 text, sizeof text);
 
-    if (status == DL_OK) {
-        status = dl_buffer_check(&value);
+    if (status == DL_OK
+        && sscanf(text, "v2 %d %d %" SCNd64, &told->world_rank, &told->world_size,
+                  &told->piece)
+               != 3) {
+        status =
+            dl_fail(DL_PROTOCOL, "what it says in the store is not of this version");
     }
-    if (status == DL_OK) {
-        status = read_member(&value, told);
-    }
-    dl_buffer_fini(&value);
     return status == DL_OK
                ? DL_OK
                : dl_fail_while("rank %d, which must join group %s with backend mpi",
@@ -157,18 +158,8 @@ settle(decision *made)
         return dl_store_set(store, dl_bytes_of(outcome), dl_bytes_of(made->text),
                             made->deadline);
     }
-    dl_buffer value = {0};
-    dl_status status =
-        dl_store_get(store, dl_bytes_of(outcome), &value, made->deadline);
-    if (status == DL_OK) {
-        status = dl_buffer_check(&value);
-    }
-    if (status == DL_OK) {
-        snprintf(made->text, sizeof made->text, "%.*s", (int)value.size,
-                 (const char *)value.data);
-    }
-    dl_buffer_fini(&value);
-    return status;
+    return read_text(store, dl_bytes_of(outcome), made->deadline, made->text,
+                     sizeof made->text);
 }
 
 /* This member may serve the store, and exit once it has raised.  The others, which come

@@ -483,7 +483,7 @@ check_limits(message *self)
     leave_if_over(self);
 }
 
-/* Before MPI ends: hands pending requests to the leftovers (mpi_leftovers.h), which
+/* Before MPI ends: hands pending requests to the leftovers (mpi_world.h), which
  * complete them before MPI is finalized.  Neither the message nor its array is
  * freed. */
 static void
