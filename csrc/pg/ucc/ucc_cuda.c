@@ -67,81 +67,72 @@ end(const stay *self, dl_status status)
  * waits may carry out queued operations.  In relaxed mode, queries and allocations do
  * not invalidate a capture on another thread. */
 static dl_status
-begin(stay *self, dl_backend *backend, const dl_op_context *op, const dl_arrays *arrays)
+begin(stay *made, dl_backend *backend, const dl_op_context *op, dl_op_type type,
+      const void *args)
 {
-    const dl_cuda_table *cuda = dl_ucc_self(backend)->memory.cuda;
+    dl_ucc_backend *self = dl_ucc_self(backend);
+    const dl_cuda_table *cuda = self->memory.cuda;
+    dl_arrays arrays = dl_arguments_arrays(type, args, self->size);
 
-    *self =
-        (stay){cuda, dl_arrays_at(arrays, 0)->device_index, 0, DL_CUDA_MODE_RELAXED};
-    DL_TRY(dl_cuda_enter(cuda, self->device, &self->previous));
-    cuda->exchange_mode(&self->mode);
-    dl_status status = await_all(dl_ucc_self(backend), op, arrays);
-    return status == DL_OK ? DL_OK : end(self, status);
-}
-
-static dl_arrays
-arrays_of(dl_backend *backend, dl_op_type op, const void *args)
-{
-    return dl_arguments_arrays(op, args, dl_ucc_self(backend)->size);
+    *made =
+        (stay){cuda, dl_arrays_at(&arrays, 0)->device_index, 0, DL_CUDA_MODE_RELAXED};
+    DL_TRY(dl_cuda_enter(cuda, made->device, &made->previous));
+    cuda->exchange_mode(&made->mode);
+    dl_status status = await_all(self, op, &arrays);
+    return status == DL_OK ? DL_OK : end(made, status);
 }
 
 static dl_status
 all_reduce(dl_backend *backend, const dl_op_context *op, const dl_all_reduce_args *args)
 {
-    dl_arrays arrays = arrays_of(backend, DL_ALL_REDUCE, args);
     stay stay;
 
-    DL_TRY(begin(&stay, backend, op, &arrays));
+    DL_TRY(begin(&stay, backend, op, DL_ALL_REDUCE, args));
     return end(&stay, dl_ucc_all_reduce(backend, op, args));
 }
 
 static dl_status
 broadcast(dl_backend *backend, const dl_op_context *op, const dl_broadcast_args *args)
 {
-    dl_arrays arrays = arrays_of(backend, DL_BROADCAST, args);
     stay stay;
 
-    DL_TRY(begin(&stay, backend, op, &arrays));
+    DL_TRY(begin(&stay, backend, op, DL_BROADCAST, args));
     return end(&stay, dl_ucc_broadcast(backend, op, args));
 }
 
 static dl_status
 reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
 {
-    dl_arrays arrays = arrays_of(backend, DL_REDUCE, args);
     stay stay;
 
-    DL_TRY(begin(&stay, backend, op, &arrays));
+    DL_TRY(begin(&stay, backend, op, DL_REDUCE, args));
     return end(&stay, dl_ucc_reduce(backend, op, args));
 }
 
 static dl_status
 all_gather(dl_backend *backend, const dl_op_context *op, const dl_all_gather_args *args)
 {
-    dl_arrays arrays = arrays_of(backend, DL_ALL_GATHER, args);
     stay stay;
 
-    DL_TRY(begin(&stay, backend, op, &arrays));
+    DL_TRY(begin(&stay, backend, op, DL_ALL_GATHER, args));
     return end(&stay, dl_ucc_all_gather(backend, op, args));
 }
 
 static dl_status
 gather(dl_backend *backend, const dl_op_context *op, const dl_gather_args *args)
 {
-    dl_arrays arrays = arrays_of(backend, DL_GATHER, args);
     stay stay;
 
-    DL_TRY(begin(&stay, backend, op, &arrays));
+    DL_TRY(begin(&stay, backend, op, DL_GATHER, args));
     return end(&stay, dl_ucc_gather(backend, op, args));
 }
 
 static dl_status
 scatter(dl_backend *backend, const dl_op_context *op, const dl_scatter_args *args)
 {
-    dl_arrays arrays = arrays_of(backend, DL_SCATTER, args);
     stay stay;
 
-    DL_TRY(begin(&stay, backend, op, &arrays));
+    DL_TRY(begin(&stay, backend, op, DL_SCATTER, args));
     return end(&stay, dl_ucc_scatter(backend, op, args));
 }
 
@@ -149,20 +140,18 @@ static dl_status
 reduce_scatter(dl_backend *backend, const dl_op_context *op,
                const dl_reduce_scatter_args *args)
 {
-    dl_arrays arrays = arrays_of(backend, DL_REDUCE_SCATTER, args);
     stay stay;
 
-    DL_TRY(begin(&stay, backend, op, &arrays));
+    DL_TRY(begin(&stay, backend, op, DL_REDUCE_SCATTER, args));
     return end(&stay, dl_ucc_reduce_scatter(backend, op, args));
 }
 
 static dl_status
 all_to_all(dl_backend *backend, const dl_op_context *op, const dl_all_to_all_args *args)
 {
-    dl_arrays arrays = arrays_of(backend, DL_ALL_TO_ALL, args);
     stay stay;
 
-    DL_TRY(begin(&stay, backend, op, &arrays));
+    DL_TRY(begin(&stay, backend, op, DL_ALL_TO_ALL, args));
     return end(&stay, dl_ucc_all_to_all(backend, op, args));
 }
 
