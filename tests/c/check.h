@@ -23,12 +23,17 @@
 #include <unistd.h>
 
 #include "base/bytes.h"
+#include "base/deadline.h"
 #include "base/status.h"
 
 #define DL_CHECK_UNUSED __attribute__((unused))
 
 /* The time that other programs on a busy machine may add to any operation. */
 #define CHECK_SLACK (3 * DL_SECOND)
+
+/* For calls that should return at once: only a hang reaches this deadline. */
+#define SOON dl_deadline_after(15 * DL_SECOND)
+#define MS(count) dl_deadline_after((count) * DL_MILLISECOND)
 
 typedef struct dl_check_case {
     const char *name;

@@ -23,10 +23,6 @@ typedef struct suite_kind {
 
 DL_CHECK_UNUSED static const suite_kind *suite_now;
 
-/* For calls that should return at once: only a hang reaches this deadline. */
-#define SOON dl_deadline_after(15 * DL_SECOND)
-#define MS(count) dl_deadline_after((count) * DL_MILLISECOND)
-
 #define A DL_LITERAL("a")
 #define B DL_LITERAL("b")
 #define C DL_LITERAL("c")

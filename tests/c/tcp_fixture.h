@@ -10,8 +10,6 @@
 #include "check.h"
 #include "store/tcp/tcp_store.h"
 
-#define SOON dl_deadline_after(15 * DL_SECOND)
-#define MS(count) dl_deadline_after((count) * DL_MILLISECOND)
 #define KEY DL_LITERAL("k")
 
 static const dl_tcp_store_options plain_client = {.host = "127.0.0.1",

@@ -9,8 +9,6 @@
 #include "fakes/interrupts.h"
 #include "fakes/resolver.h"
 
-#define SOON dl_deadline_after(15 * DL_SECOND)
-
 static void
 check_text(const char *host, uint16_t port, const char *expected)
 {

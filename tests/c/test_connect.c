@@ -15,9 +15,6 @@
 #include "net/socket.h"
 #include "ports.h"
 
-#define SOON dl_deadline_after(15 * DL_SECOND)
-#define MS(count) dl_deadline_after((count) * DL_MILLISECOND)
-
 static uint16_t
 listen_at(const char *host, uint16_t port, int *fd)
 {

@@ -7,9 +7,6 @@
 #include "fakes/server.h"
 #include "net/connect.h"
 
-#define SOON dl_deadline_after(15 * DL_SECOND)
-#define MS(count) dl_deadline_after((count) * DL_MILLISECOND)
-
 /* Connected, but not introduced. */
 static dl_connection *
 connect_to(fake_server *server)

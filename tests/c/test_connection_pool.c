@@ -7,8 +7,6 @@
 #include "fakes/server.h"
 #include "ranks.h"
 
-#define SOON dl_deadline_after(15 * DL_SECOND)
-
 static void
 talk_politely(fake_peer *peer)
 {

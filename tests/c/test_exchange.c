@@ -11,8 +11,6 @@
 #define PATIENCE (15 * DL_SECOND)
 /* Of a wait that is to begin, however busy the machine, and to be given up. */
 #define IMPATIENCE (300 * DL_MILLISECOND)
-#define SOON dl_deadline_after(PATIENCE)
-#define MS(count) dl_deadline_after((count) * DL_MILLISECOND)
 #define KEY DL_LITERAL("k")
 
 static dl_connection *

@@ -13,8 +13,6 @@
 #include "net/socket.h"
 #include "ports.h"
 
-#define SOON dl_deadline_after(15 * DL_SECOND)
-
 static bool
 is_reachable(const char *host, uint16_t port)
 {

@@ -9,7 +9,6 @@
 #include "ranks.h"
 
 #define ROOM 256 /* lines that the queue holds */
-#define SOON dl_deadline_after(20 * DL_SECOND)
 
 /* What the reader of a case does, and what it has seen. */
 static dl_log_reader reader;

@@ -10,8 +10,6 @@
 #include "ports.h"
 #include "store/tcp/tcp_store.h"
 
-#define SOON dl_deadline_after(15 * DL_SECOND)
-#define MS(count) dl_deadline_after((count) * DL_MILLISECOND)
 #define KEY DL_LITERAL("k")
 
 /* A server of ours that answers every request in one way, but is not well. */

@@ -14,9 +14,6 @@
 #include "net/connect.h"
 #include "net/listen.h"
 
-#define SOON dl_deadline_after(15 * DL_SECOND)
-#define MS(count) dl_deadline_after((count) * DL_MILLISECOND)
-
 #define LARGE ((size_t)3 << 20)
 
 typedef struct pair {
