@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the doubles of NCCL and UCC share: chunks that processes of one host pass through
- * mailboxes in shared memory, one for each pair of ranks and direction, and 16-bit
- * floats. */
+ * What the doubles of NCCL and UCC share: chunks that processes of one host pass
+ * through mailboxes in shared memory, one for each pair of ranks and direction, and
+ * 16-bit floats. */
 #ifndef DISTLITE_TESTS_DOUBLES_BOXES_H
 #define DISTLITE_TESTS_DOUBLES_BOXES_H
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The collectives that move bytes, as MPI's datatypes would add nothing.  Small blocks
- * travel with the cards when the ranks meet; sizes that MPI's counts can hold go through
- * its collectives; the rest goes as messages. */
+ * travel with the cards when the ranks meet; sizes that MPI's counts can hold go
+ * through its collectives; the rest goes as messages. */
 #include <string.h>
 
 #include "base/interrupt.h"

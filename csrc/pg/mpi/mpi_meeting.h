@@ -11,16 +11,17 @@
  * and receives from the rank at that distance behind it.
  *
  * Small arrays from one rank to all, or from all to one, need no meeting: they go along
- * a binomial tree.  A rank waits only for ranks whose arrays it needs: the others may be
- * some operations behind.  A rank thus compares its card with those of some ranks only:
- * ranks that called different operations detect it in this operation or in one of the
- * next, and all ranks meet after a number of operations.
+ * a binomial tree.  A rank waits only for ranks whose arrays it needs: the others may
+ * be some operations behind.  A rank thus compares its card with those of some ranks
+ * only: ranks that called different operations detect it in this operation or in one of
+ * the next, and all ranks meet after a number of operations.
  *
  * A message consists of cards, each of which says what a rank called and has an array
- * behind it.  A message is cut into segments that MPI sends eagerly.  Its first card has
- * the length of the message, and is compared with what this rank called before the rest
- * is received, so that nothing foreign gets into the buffer.  A rank that waits for long
- * tells its peer what it called, and listens to the news of others (mpi_news.h). */
+ * behind it.  A message is cut into segments that MPI sends eagerly.  Its first card
+ * has the length of the message, and is compared with what this rank called before the
+ * rest is received, so that nothing foreign gets into the buffer.  A rank that waits
+ * for long tells its peer what it called, and listens to the news of others
+ * (mpi_news.h). */
 #ifndef DISTLITE_PG_MPI_MPI_MEETING_H
 #define DISTLITE_PG_MPI_MPI_MEETING_H
 

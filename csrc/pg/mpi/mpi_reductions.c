@@ -5,11 +5,12 @@
  *
  * MPI is made to reduce as this library promises: floats shorter than 32 bits are
  * widened to float32 and rounded once, at the end; MIN and MAX of floats propagate NaN
- * by operations of our own; operations on bool are logical; AVG is a sum and a division.
+ * by operations of our own; operations on bool are logical; AVG is a sum and a
+ * division.
  *
  * The library's algorithm for operations of our own may send the whole array in each
- * round.  Then every rank reduces its share of all arrays, one part while the next is in
- * flight, and the shares are put together. */
+ * round.  Then every rank reduces its share of all arrays, one part while the next is
+ * in flight, and the shares are put together. */
 #include <string.h>
 
 #include "pg/mpi/mpi_state.h"

@@ -79,15 +79,15 @@ dl_status dl_mpi_meet_empty(dl_mpi_backend *self, const dl_op_context *op);
 dl_status dl_mpi_called(dl_mpi_backend *self, const dl_op_context *op, int result,
                         const char *call);
 
-/* Describes the piece that begins `at` bytes into a span, no larger than one call of MPI
- * can have; it is empty at the span's end and beyond. */
+/* Describes the piece that begins `at` bytes into a span, no larger than one call of
+ * MPI can have; it is empty at the span's end and beyond. */
 dl_mpi_part dl_mpi_piece_of(const dl_mpi_backend *self, const dl_mpi_span *span,
                             size_t at);
 
 /* Sends `outgoing[rank]` to each rank and receives `incoming[rank]` from each as
- * messages: for sizes that MPI's collectives cannot count, and where only one side knows
- * a size.  In each step a rank sends to one rank and receives from another, so that no
- * rank is flooded.  All ranks must have met before (mpi_meeting.h). */
+ * messages: for sizes that MPI's collectives cannot count, and where only one side
+ * knows a size.  In each step a rank sends to one rank and receives from another, so
+ * that no rank is flooded.  All ranks must have met before (mpi_meeting.h). */
 dl_status dl_mpi_direct(dl_mpi_backend *self, const dl_mpi_span *outgoing,
                         const dl_mpi_span *incoming);
 

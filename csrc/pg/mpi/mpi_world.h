@@ -6,9 +6,9 @@
  *
  * The runner polls messages in flight that no thread waits for, as MPI makes progress
  * only while it is called.  One thread serves the process.  Without such messages it
- * calls MPI now and then: over some networks what a rank has sent leaves it only when it
- * calls MPI again, and by then the rank may be waiting elsewhere, as in a store, for the
- * receiver of that message.
+ * calls MPI now and then: over some networks what a rank has sent leaves it only when
+ * it calls MPI again, and by then the rank may be waiting elsewhere, as in a store, for
+ * the receiver of that message.
  *
  * Leftovers are requests that MPI has not completed and that no thread waits for; most
  * of them belong to operations that were given up.  MPI may use their memory until it
@@ -65,8 +65,8 @@ dl_status dl_mpi_runner_start(void);
  * DL_CLOSED: the end of MPI has begun. */
 dl_status dl_mpi_runner_add(dl_mpi_task *task);
 
-/* Adds a leftover; from any thread.  `memory` is from malloc() and is freed once MPI has
- * completed the request; NULL: nothing is freed. */
+/* Adds a leftover; from any thread.  `memory` is from malloc() and is freed once MPI
+ * has completed the request; NULL: nothing is freed. */
 void dl_mpi_leftover_add(const dl_mpi_table *mpi, dl_mpi_handle request, void *memory);
 
 #endif

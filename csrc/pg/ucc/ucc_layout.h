@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Lists of blocks in the form that UCC takes: contiguous memory with counts and
- * offsets.  Blocks that are contiguous already are used in place; others are copied to a
- * row, a buffer that holds elements contiguously.  The memory is the CPU's or a CUDA
+ * offsets.  Blocks that are contiguous already are used in place; others are copied to
+ * a row, a buffer that holds elements contiguously.  The memory is the CPU's or a CUDA
  * device's: there, copies are made on a stream of the backend's own, and
  * dl_ucc_memory_settle() waits for them. */
 #ifndef DISTLITE_PG_UCC_UCC_LAYOUT_H

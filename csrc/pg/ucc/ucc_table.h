@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * UCC's interface as far as it is used here: constants, structs and functions,
- * unchanged from 1.0 on.  Functions that were added later may be absent from the library
- * that is loaded; their entries are then NULL. */
+ * unchanged from 1.0 on.  Functions that were added later may be absent from the
+ * library that is loaded; their entries are then NULL. */
 #ifndef DISTLITE_PG_UCC_UCC_TABLE_H
 #define DISTLITE_PG_UCC_UCC_TABLE_H
 
@@ -88,9 +88,9 @@ enum {
     DL_UCC_DISPLACEMENTS_64 = 8,
 };
 
-/* UCC's structs under our own names.  Members that were added later are read by UCC only
- * if their bit in a mask is set, and no such bit is ever set here.  Members that are not
- * used stay zero. */
+/* UCC's structs under our own names.  Members that were added later are read by UCC
+ * only if their bit in a mask is set, and no such bit is ever set here.  Members that
+ * are not used stay zero. */
 
 /* The exchange of bytes before UCC's network is up.  The functions return 0 when done,
  * 1 while in progress, and a negative number on failure. */
