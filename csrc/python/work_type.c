@@ -3,10 +3,42 @@
 
 #include <structmember.h>
 
+#include "pg/device/device.h"
 #include "python/arguments.h"
+#include "python/completions.h"
+#include "python/convert.h"
+#include "python/cuda_arg.h"
 #include "python/docstrings.h"
+#include "python/errors.h"
+#include "python/gil.h"
 #include "python/group_type.h"
-#include "python/work_object.h"
+
+/* There are two kinds of instances.  Those that the core creates have a dl_work.  Those
+ * that Python constructs, mostly of subclasses, have none: a backend written in Python
+ * overrides the methods that it can implement; the others report that the operation has
+ * not ended, or raise an error. */
+typedef struct dlpy_work {
+    PyObject_HEAD dl_work *work; /* fixed; NULL if Python constructed the Work */
+    dlpy_state *state;           /* borrowed: the type holds the module */
+    dlpy_completions *completions;
+    PyObject *pins;
+    PyObject *outputs;
+    PyObject *callbacks;  /* list, or NULL */
+    PyObject *group_name; /* str, for the repr; NULL if not known */
+    PyObject *event;      /* of torch's profiler, until the end; or NULL */
+    PyObject *weak_references;
+    bool is_watched; /* notice and completion are in use */
+    dl_work_notice notice;
+    dlpy_completion completion;
+    dlpy_cuda_origin origin; /* of the array, if on a device */
+    dlpy_guard guard;
+} dlpy_work;
+
+static dlpy_work *
+work_of(PyObject *object)
+{
+    return (dlpy_work *)object;
+}
 
 /* Called on any thread, with or without the GIL. */
 static void
@@ -17,8 +49,11 @@ note_end(dl_work_notice *notice)
     dlpy_completions_note(self->completions, &self->completion);
 }
 
-void
-dlpy_work_watch(dlpy_work *self)
+/* Makes the Work hold a reference to itself until it has ended, and be noted in
+ * `completions` then: because it has callbacks, or because it is not referenced
+ * otherwise.  A Work that is waited for and dropped needs neither. */
+static void
+watch(dlpy_work *self)
 {
     if (self->is_watched) {
         return;
@@ -194,7 +229,7 @@ static void
 work_finalize(PyObject *object)
 {
     if (is_going_on(work_of(object))) {
-        dlpy_work_watch(work_of(object));
+        watch(work_of(object));
     }
 }
 
@@ -259,6 +294,395 @@ work_repr(PyObject *object)
                                 source, self->group_name, state);
 }
 
+/* For a Work that Python constructs, a method that its class does not define. */
+static PyObject *
+refuse_own(PyObject *object, const char *method)
+{
+    PyErr_Format(PyExc_NotImplementedError,
+                 "%s does not define %s(): a Work that Python constructs has no other",
+                 Py_TYPE(object)->tp_name, method);
+    return NULL;
+}
+
+static PyObject *
+raise_result(dlpy_work *self, dl_status status)
+{
+    return dlpy_raise_collective(self->state, status);
+}
+
+/* Ends the profiler's event with the operation, so that a profiler that is turned off
+ * next has seen its end. */
+static void
+end_event(dlpy_work *self)
+{
+    PyObject *type, *value, *trace;
+    PyObject *event = self->event;
+
+    if (event == NULL || !dl_work_is_done(self->work)) {
+        return;
+    }
+    self->event = NULL;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject *done = PyObject_CallMethod(event, "end", NULL);
+    if (done == NULL) {
+        PyErr_WriteUnraisable(event);
+    }
+    Py_XDECREF(done);
+    Py_DECREF(event);
+    PyErr_Restore(type, value, trace);
+}
+
+/* Returns whether the operation has ended, without waiting. */
+static bool
+has_ended(dlpy_work *self)
+{
+    dl_work *work = self->work;
+
+    if (work == NULL) {
+        return false;
+    }
+    if (!dl_work_is_done(work) && work->ops->poll != NULL) {
+        work->ops->poll(work);
+    }
+    end_event(self);
+    return dl_work_is_done(work);
+}
+
+/* On a device the current stream waits rather than the caller.  For arrays that name
+ * streams of their own, each of these streams waits as well. */
+static PyObject *
+order_stream(dlpy_work *self)
+{
+    void *stream;
+
+    int found = dlpy_cuda_current_stream(&self->origin, &stream);
+
+    if (found < 0) {
+        return NULL;
+    }
+    dl_status status = dl_work_order(self->work, stream);
+    if (status == DL_OK && found > 0) {
+        status = dl_work_order_arrays(self->work);
+    }
+    if (status != DL_OK) {
+        return raise_result(self, status);
+    }
+    dlpy_completions_drain(self->completions);
+    Py_RETURN_TRUE;
+}
+
+/* Withdraws a pending message whose array has moved: it would be waited for only to
+ * fail. */
+static bool
+has_lost_memory(dlpy_work *self)
+{
+    dl_work *work = self->work;
+
+    if (work->ops->withdraw == NULL || dl_work_is_done(work)
+        || dl_guard_check(dlpy_guard_core(&self->guard)) == DL_OK) {
+        return false;
+    }
+    dl_error why = *dl_last_error();
+    Py_BEGIN_ALLOW_THREADS
+    work->ops->withdraw(work);
+    Py_END_ALLOW_THREADS
+    dl_fail_again(&why);
+    return true;
+}
+
+static PyObject *
+work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const dlpy_signature signature = {.function = "wait", .names = {"timeout"}};
+    dlpy_work *self = work_of(object);
+    PyObject *values[1];
+    int64_t timeout;
+    dl_status status;
+    dlpy_gil gil;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, names}, values) < 0
+        || dlpy_timeout_from(values[0], -1, &timeout) < 0) {
+        return NULL;
+    }
+    if (self->work == NULL) {
+        return refuse_own(object, "wait");
+    }
+    /* torch's default, zero, means no limit besides the operation's own. */
+    timeout = timeout == 0 ? -1 : timeout;
+    if (has_lost_memory(self)) {
+        return raise_result(self, DL_BACKEND);
+    }
+    if (dl_work_is_on_device(self->work)) {
+        /* Done even if the caller then waits: in a capture only the stream order
+         * counts. */
+        PyObject *ordered = order_stream(self);
+        if (ordered == NULL || (timeout < 0 && !dl_device_blocks())) {
+            return ordered;
+        }
+        Py_DECREF(ordered);
+    }
+    dlpy_gil_leave(&gil, self->work->is_brief);
+    status = dl_work_wait(self->work, dl_deadline_after(timeout));
+    status = dlpy_gil_return(&gil, status);
+    if (status != DL_OK) {
+        raise_result(self, status);
+        end_event(self);
+        return NULL;
+    }
+    end_event(self);
+    dlpy_completions_drain(self->completions);
+    Py_RETURN_TRUE;
+}
+
+static PyObject *
+work_is_completed(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    return PyBool_FromLong(has_ended(work_of(object)));
+}
+
+static PyObject *
+work_is_success(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_work *self = work_of(object);
+
+    return PyBool_FromLong(has_ended(self) && self->work->status == DL_OK);
+}
+
+static PyObject *
+work_exception(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_work *self = work_of(object);
+    PyObject *type, *value, *trace;
+
+    if (!has_ended(self) || self->work->status == DL_OK) {
+        Py_RETURN_NONE;
+    }
+    raise_result(self, dl_work_result(self->work));
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    Py_XDECREF(type);
+    Py_XDECREF(trace);
+    return value;
+}
+
+static PyObject *
+list_of(PyObject *outputs)
+{
+    if (PyTuple_Check(outputs)) {
+        return PySequence_List(outputs);
+    }
+    PyObject *list = PyList_New(0);
+    if (list != NULL && outputs != Py_None && PyList_Append(list, outputs) < 0) {
+        Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *
+work_result(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_work *self = work_of(object);
+
+    if (self->work == NULL) {
+        return refuse_own(object, "result");
+    }
+    if (!has_ended(self)) {
+        /* On a device the outputs may be used by subsequent work of the stream. */
+        if (!dl_work_is_on_device(self->work)) {
+            PyErr_SetString(PyExc_RuntimeError,
+                            "Work needs to be completed before calling result(). "
+                            "Should call wait() before result().");
+            return NULL;
+        }
+    } else if (self->work->status != DL_OK) {
+        return raise_result(self, dl_work_result(self->work));
+    }
+    if (self->outputs == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "result() not implemented.");
+        return NULL;
+    }
+    if (!PyList_Check(self->outputs)) {
+        /* The list is created on first use and is the same every time. */
+        PyObject *list = list_of(self->outputs);
+        if (list == NULL) {
+            return NULL;
+        }
+        Py_SETREF(self->outputs, list);
+    }
+    return Py_NewRef(self->outputs);
+}
+
+static PyObject *
+work_source_rank(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_work *self = work_of(object);
+    dl_work *work = self->work;
+    bool is_receive = work != NULL && (work->op == DL_RECV || work->op == DL_RECV_ANY);
+
+    if (is_receive && !has_ended(self)) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "sourceRank() is known once the message has been received; "
+                        "call wait() before source_rank()");
+        return NULL;
+    }
+    if (is_receive && work->status != DL_OK) {
+        return raise_result(self, dl_work_result(work));
+    }
+    if (!is_receive || work->source < 0) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "sourceRank() may only be called on work objects that "
+                        "correspond to a recv or recv-from-any call.");
+        return NULL;
+    }
+    return PyLong_FromLong(work->source);
+}
+
+static PyObject *
+work_synchronize(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    PyObject *waited = work_of(object)->work == NULL
+                           ? PyObject_CallMethod(object, "wait", NULL)
+                           : work_wait(object, NULL, 0, NULL);
+
+    if (waited == NULL) {
+        return NULL;
+    }
+    Py_DECREF(waited);
+    Py_RETURN_NONE;
+}
+
+/* torch's OpType.UNKNOWN. */
+enum { OP_UNKNOWN = 100 };
+
+static PyObject *
+work_op_type(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dl_work *work = work_of(object)->work;
+
+    return PyLong_FromLong(work == NULL ? OP_UNKNOWN : work->op);
+}
+
+/* Returns the end time on the clock of time.monotonic(), or None. */
+static PyObject *
+work_ended_at(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    if (!has_ended(work_of(object))) {
+        Py_RETURN_NONE;
+    }
+    return PyFloat_FromDouble((double)work_of(object)->work->ended_at * 1e-9);
+}
+
+static PyObject *
+work_get_future(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_work *self = work_of(object);
+
+    if (self->work == NULL) {
+        return refuse_own(object, "get_future");
+    }
+    if (self->state->future_of_work == NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "distlite is not imported");
+        return NULL;
+    }
+    return PyObject_CallOneArg(self->state->future_of_work, object);
+}
+
+/* Returns a Future of the outcome as a number.  Python subclasses may have a Future of
+ * their own. */
+static PyObject *
+work_get_future_result(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    PyObject *future = PyObject_CallMethod(object, "get_future", NULL);
+
+    if (future == NULL) {
+        return NULL;
+    }
+    PyObject *outcome = PyObject_CallMethod(future, "_outcome", NULL);
+    Py_DECREF(future);
+    return outcome;
+}
+
+/* The same error as torch's gloo. */
+static PyObject *
+work_get_duration(PyObject *Py_UNUSED(object), PyObject *Py_UNUSED(nothing))
+{
+    PyErr_SetString(PyExc_RuntimeError, "This Backend doesn't support getDuration.");
+    return NULL;
+}
+
+static PyObject *
+work_await(PyObject *object)
+{
+    PyObject *future = PyObject_CallMethod(object, "get_future", NULL);
+
+    if (future == NULL) {
+        return NULL;
+    }
+    PyObject *iterator = PyObject_CallMethod(future, "__await__", NULL);
+    Py_DECREF(future);
+    return iterator;
+}
+
+static PyObject *
+work_call_when_done(PyObject *object, PyObject *callback)
+{
+    dlpy_work *self = work_of(object);
+
+    if (self->work == NULL) {
+        return refuse_own(object, "get_future");
+    }
+    if (self->callbacks == NULL) {
+        self->callbacks = PyList_New(0);
+    }
+    if (self->callbacks == NULL || PyList_Append(self->callbacks, callback) < 0) {
+        return NULL;
+    }
+    watch(self);
+    dlpy_completions_want(self->completions, &self->completion);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+work_take_callbacks(PyObject *object, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_work *self = work_of(object);
+    PyObject *callbacks = self->callbacks;
+
+    self->callbacks = NULL;
+    return callbacks == NULL ? PyList_New(0) : callbacks;
+}
+
+static PyMethodDef work_methods[] = {
+    {"wait", (PyCFunction)(void (*)(void))work_wait, METH_FASTCALL | METH_KEYWORDS,
+     "wait($self, /, timeout=None)\n--\n\n" DLPY_DOC_WORK_WAIT},
+    {"is_completed", work_is_completed, METH_NOARGS,
+     "is_completed($self, /)\n--\n\n" DLPY_DOC_WORK_IS_COMPLETED},
+    {"is_success", work_is_success, METH_NOARGS,
+     "is_success($self, /)\n--\n\n" DLPY_DOC_WORK_IS_SUCCESS},
+    {"exception", work_exception, METH_NOARGS,
+     "exception($self, /)\n--\n\n" DLPY_DOC_WORK_EXCEPTION},
+    {"result", work_result, METH_NOARGS,
+     "result($self, /)\n--\n\n" DLPY_DOC_WORK_RESULT},
+    {"source_rank", work_source_rank, METH_NOARGS,
+     "source_rank($self, /)\n--\n\n" DLPY_DOC_WORK_SOURCE_RANK},
+    {"_source_rank", work_source_rank, METH_NOARGS, "_source_rank($self, /)\n--\n\n"},
+    {"synchronize", work_synchronize, METH_NOARGS,
+     "synchronize($self, /)\n--\n\n" DLPY_DOC_WORK_SYNCHRONIZE},
+    {"get_future", work_get_future, METH_NOARGS,
+     "get_future($self, /)\n--\n\n" DLPY_DOC_WORK_GET_FUTURE},
+    {"get_future_result", work_get_future_result, METH_NOARGS,
+     "get_future_result($self, /)\n--\n\n" DLPY_DOC_WORK_GET_FUTURE_RESULT},
+    {"_get_duration", work_get_duration, METH_NOARGS,
+     "_get_duration($self, /)\n--\n\n"},
+    {"_get_op_type", work_op_type, METH_NOARGS, "_get_op_type($self, /)\n--\n\n"},
+    {"_ended_at", work_ended_at, METH_NOARGS, "_ended_at($self, /)\n--\n\n"},
+    {"_call_when_done", work_call_when_done, METH_O,
+     "_call_when_done($self, callback, /)\n--\n\n"},
+    {"_take_callbacks", work_take_callbacks, METH_NOARGS,
+     "_take_callbacks($self, /)\n--\n\n"},
+    {0},
+};
+
 static PyMemberDef work_members[] = {
     {"__weaklistoffset__", T_PYSSIZET, offsetof(dlpy_work, weak_references), READONLY,
      NULL},
@@ -266,18 +690,12 @@ static PyMemberDef work_members[] = {
 };
 
 static PyType_Slot work_slots[] = {
-    {Py_tp_doc, DLPY_DOC_WORK},
-    {Py_tp_new, work_construct},
-    {Py_tp_init, work_init},
-    {Py_tp_traverse, work_traverse},
-    {Py_tp_clear, work_clear},
-    {Py_tp_finalize, work_finalize},
-    {Py_tp_dealloc, work_dealloc},
-    {Py_tp_repr, work_repr},
-    {Py_tp_methods, dlpy_work_methods},
-    {Py_tp_members, work_members},
-    {Py_am_await, dlpy_work_await},
-    {0, NULL},
+    {Py_tp_doc, DLPY_DOC_WORK},    {Py_tp_new, work_construct},
+    {Py_tp_init, work_init},       {Py_tp_traverse, work_traverse},
+    {Py_tp_clear, work_clear},     {Py_tp_finalize, work_finalize},
+    {Py_tp_dealloc, work_dealloc}, {Py_tp_repr, work_repr},
+    {Py_tp_methods, work_methods}, {Py_tp_members, work_members},
+    {Py_am_await, work_await},     {0, NULL},
 };
 
 static PyType_Spec work_spec = {
@@ -286,6 +704,48 @@ static PyType_Spec work_spec = {
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC
              | Py_TPFLAGS_IMMUTABLETYPE,
     .slots = work_slots,
+};
+
+static PyObject *
+next_finished(PyObject *module, PyObject *Py_UNUSED(nothing))
+{
+    return dlpy_completions_next(dlpy_state_of_module(module)->completions);
+}
+
+static PyObject *
+stop_completions(PyObject *module, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_completions_stop(dlpy_state_of_module(module)->completions);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+renew_completions(PyObject *module, PyObject *Py_UNUSED(nothing))
+{
+    dlpy_completions_renew(dlpy_state_of_module(module)->completions);
+    Py_RETURN_NONE;
+}
+
+static PyObject *
+set_future_of_work(PyObject *module, PyObject *factory)
+{
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    Py_XSETREF(state->future_of_work, Py_NewRef(factory));
+    Py_RETURN_NONE;
+}
+
+/* The functions that futures.py uses. */
+static PyMethodDef functions[] = {
+    {"_next_finished", next_finished, METH_NOARGS,
+     "_next_finished($module, /)\n--\n\n"},
+    {"_stop_completions", stop_completions, METH_NOARGS,
+     "_stop_completions($module, /)\n--\n\n"},
+    {"_renew_completions", renew_completions, METH_NOARGS,
+     "_renew_completions($module, /)\n--\n\n"},
+    {"_set_future_of_work", set_future_of_work, METH_O,
+     "_set_future_of_work($module, factory, /)\n--\n\n"},
+    {0},
 };
 
 int
@@ -299,7 +759,7 @@ dlpy_add_work_type(PyObject *module)
         return -1;
     }
     dlpy_completions_init(state->completions);
-    if (dlpy_add_work_functions(module) < 0) {
+    if (PyModule_AddFunctions(module, functions) < 0) {
         return -1;
     }
     return dlpy_add_type(module, &work_spec, NULL, &state->work_type);

@@ -47,7 +47,4 @@ PyObject *dlpy_work_new(dlpy_state *state, dl_work *work, dlpy_work_keep keep);
  * operation. */
 bool dlpy_work_take_event(PyObject *object, PyObject *event);
 
-/* Adds the functions that futures.py uses. */
-int dlpy_add_work_functions(PyObject *module);
-
 #endif
