@@ -12,9 +12,283 @@
 #include "python/cuda_arg.h"
 #include "python/docstrings.h"
 #include "python/errors.h"
+#include "python/log_reader.h"
 #include "python/p2p_functions.h"
 #include "python/reduce_op_arg.h"
 #include "python/signals.h"
+#include "python/store_types.h"
+
+/* torch's default timeout, 30 minutes. */
+#define GROUP_TIMEOUT (1800 * DL_SECOND)
+
+enum {
+    STORE,
+    RANK,
+    SIZE,
+    TIMEOUT,
+    GROUP_NAME,
+    GROUP_DESC,
+    BACKEND,
+    PARENT,
+    RANKS,
+    IS_COMPARED,
+    IS_SUCCESSOR,
+    ARGUMENT_COUNT,
+};
+
+static const dlpy_signature new_signature = {
+    .function = "ProcessGroup",
+    .required = 3,
+    .names = {"store", "rank", "size", "timeout", "group_name", "group_desc", "backend",
+              "parent", "ranks", "is_compared", "is_successor"},
+};
+
+static int
+options_from(PyObject *const *values, dl_group_options *options)
+{
+    if (dlpy_rank_from(values[RANK], "rank", &options->rank) < 0
+        || dlpy_rank_from(values[SIZE], "size", &options->size) < 0
+        || dlpy_timeout_from(values[TIMEOUT], GROUP_TIMEOUT, &options->timeout) < 0
+        || (values[GROUP_NAME] != NULL
+            && dlpy_name_from(values[GROUP_NAME], "group_name", &options->name) < 0)
+        || (values[BACKEND] != NULL
+            && dlpy_name_from(values[BACKEND], "backend", &options->backend) < 0)
+        || (values[IS_COMPARED] != NULL
+            && dlpy_bool_from(values[IS_COMPARED], "is_compared", &options->is_compared)
+                   < 0)
+        || (values[IS_SUCCESSOR] != NULL
+            && dlpy_bool_from(values[IS_SUCCESSOR], "is_successor",
+                              &options->is_successor)
+                   < 0)) {
+        return -1;
+    }
+    return 0;
+}
+
+/* Reads the parent of a group that is created from another; the caller frees
+ * `*ranks`. */
+static int
+parent_from(const dlpy_state *state, PyObject *const *values, dl_group_options *options,
+            int **ranks)
+{
+    PyObject *parent = values[PARENT];
+
+    if (parent == NULL || parent == Py_None) {
+        return 0;
+    }
+    if (!dlpy_group_check(state, parent) || values[RANKS] == NULL) {
+        PyErr_SetString(PyExc_TypeError,
+                        "parent must be a ProcessGroup, and ranks its members");
+        return -1;
+    }
+    int count;
+    if (dlpy_ranks_from(values[RANKS], "ranks", ranks, &count) < 0) {
+        return -1;
+    }
+    if (count != options->size) {
+        PyErr_Format(PyExc_ValueError, "a group of %d needs as many ranks, not %d",
+                     options->size, count);
+        return -1;
+    }
+    options->parent = dlpy_group_core(parent);
+    options->parent_ranks = *ranks;
+    return 0;
+}
+
+static PyObject *
+description_from(PyObject *object)
+{
+    if (object == NULL || object == Py_None) {
+        return PyUnicode_FromString("undefined");
+    }
+    if (!PyUnicode_Check(object)) {
+        PyErr_Format(PyExc_TypeError, "group_desc must be str, not %s",
+                     Py_TYPE(object)->tp_name);
+        return NULL;
+    }
+    return Py_NewRef(object);
+}
+
+/* Forming a group can fail like a store operation or like a collective. */
+static void
+raise_status(const dlpy_state *state, dl_status status)
+{
+    bool is_collective = status == DL_PEER_LOST || status == DL_MISMATCH
+                         || status == DL_BACKEND || status == DL_CANCELLED;
+
+    if (is_collective) {
+        dlpy_raise_collective(state, status);
+    } else {
+        dlpy_raise_store(state, status);
+    }
+}
+
+/* Tells the members why this rank cannot join: without a meeting they have no other way
+ * to learn it. */
+static void
+refuse(const dl_group_options *options, const char *reason)
+{
+    (void)dl_fail(DL_NO_MEMORY, "%.1800s", reason);
+    Py_BEGIN_ALLOW_THREADS
+    dl_group_refuse(options, NULL);
+    Py_END_ALLOW_THREADS
+}
+
+/* The core gets a store reference of its own: a store written in Python lives only as
+ * long as Python code or this reference holds it. */
+static int
+join_over(const dlpy_state *state, PyObject *store, const dl_group_options *options,
+          dl_group **group)
+{
+    dl_store *shared;
+    dl_status status;
+
+    if (!dlpy_store_check(state, store)) {
+        PyErr_Format(PyExc_TypeError, "store must be a distlite.Store, not %s",
+                     Py_TYPE(store)->tp_name);
+        return -1;
+    }
+    shared = dlpy_store_share(state, store);
+    if (shared == NULL) {
+        if (options->parent != NULL) {
+            refuse(options, "out of memory");
+        }
+        return -1;
+    }
+    dlpy_log_look();
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_group_new(options, shared, group);
+    dl_store_unref(shared);
+    Py_END_ALLOW_THREADS
+    dlpy_log_sync();
+    if (status != DL_OK) {
+        raise_status(state, status);
+        return -1;
+    }
+    return 0;
+}
+
+/* Parses the arguments and meets the other ranks.  Blocks with the GIL released.
+ * Returns -1 with an exception set on failure; `self` is then partly initialised and
+ * must be freed. */
+static int
+join(const dlpy_state *state, PyObject *args, PyObject *keywords, dlpy_group *self)
+{
+    PyObject *values[ARGUMENT_COUNT];
+    dl_group_options options = {.name = "0", .backend = "cpu"};
+    int *ranks = NULL;
+
+    if (dlpy_take_init_arguments(&new_signature, args, keywords, values) < 0
+        || options_from(values, &options) < 0
+        || parent_from(state, values, &options, &ranks) < 0) {
+        PyMem_Free(ranks);
+        return -1;
+    }
+    self->description = description_from(values[GROUP_DESC]);
+    self->store = Py_NewRef(values[STORE]);
+    int result = self->description == NULL
+                     ? -1
+                     : join_over(state, self->store, &options, &self->group);
+    PyMem_Free(ranks);
+    return result;
+}
+
+/* Custom groups, whose operations are written in Python: their core group only knows
+ * rank, size and names, which tp_init sets. */
+static int
+make_core(const dlpy_state *state, dlpy_group *self, int rank, int size)
+{
+    dl_group_options options = {
+        .name = "0",
+        .backend = "custom",
+        .rank = rank,
+        .size = size,
+        .timeout = GROUP_TIMEOUT,
+    };
+    dl_group *made;
+    dl_status status = dl_group_new(&options, NULL, &made);
+
+    if (status != DL_OK) {
+        dlpy_raise_store(state, status);
+        return -1;
+    }
+    dl_group_unref(self->group);
+    self->group = made;
+    Py_CLEAR(self->name);
+    return 0;
+}
+
+/* Starts with a core group of one rank, which tp_init replaces, so that no method has
+ * to check whether there is a core group. */
+static int
+begin_custom(const dlpy_state *state, dlpy_group *self)
+{
+    self->is_custom = true;
+    self->store = Py_NewRef(Py_None);
+    self->handler = Py_XNewRef(state->custom_handler);
+    self->description = PyUnicode_FromString("undefined");
+    return self->description == NULL ? -1 : make_core(state, self, 0, 1);
+}
+
+/* torch has two constructors of a group without a backend.  They are told apart by the
+ * number of arguments, or by the argument name "store". */
+static bool
+names_store(PyObject *args, PyObject *keywords)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(args);
+
+    if (keywords != NULL) {
+        count += PyDict_GET_SIZE(keywords);
+    }
+    return count >= 3
+           || (keywords != NULL && PyDict_GetItemString(keywords, "store") != NULL);
+}
+
+static int
+group_init(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    static const dlpy_signature with_store = {
+        "ProcessGroup", 3, {"store", "rank", "size"}};
+    static const dlpy_signature without = {"ProcessGroup", 2, {"rank", "size"}};
+    dlpy_group *self = (dlpy_group *)object;
+    PyObject *values[3] = {NULL};
+    int rank;
+    int size;
+
+    if (!self->is_custom) {
+        return 0;
+    }
+    bool has_store = names_store(args, keywords);
+    PyObject **numbers = has_store ? values + 1 : values;
+    const dlpy_state *state = dlpy_state_of_type(Py_TYPE(object));
+    if (state == NULL
+        || dlpy_take_init_arguments(has_store ? &with_store : &without, args, keywords,
+                                    values)
+               < 0
+        || dlpy_rank_from(numbers[0], "rank", &rank) < 0
+        || dlpy_rank_from(numbers[1], "size", &size) < 0
+        || make_core(state, self, rank, size) < 0) {
+        return -1;
+    }
+    if (has_store) {
+        Py_SETREF(self->store, Py_NewRef(values[0]));
+    }
+    return 0;
+}
+
+/* Returns whether an object of `type` created with these arguments is a custom group.
+ * Such a group has no core backend: it comes from torch's other constructor, which
+ * takes rank and size, or from a subclass with its own __init__.  Naming the backend
+ * selects the core's groups. */
+static bool
+is_custom_call(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    if (keywords != NULL && PyDict_GetItemString(keywords, "backend") != NULL) {
+        return false;
+    }
+    return type->tp_init != group_init
+           || (PyTuple_GET_SIZE(args) == 2 && PyLong_Check(PyTuple_GET_ITEM(args, 0)));
+}
 
 /* The group is complete when tp_new returns: no object exists that has not met its
  * peers, so no method needs to check. */
@@ -27,9 +301,9 @@ group_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
     if (self == NULL) {
         return NULL;
     }
-    int made = dlpy_group_is_custom(type, args, keywords)
-                   ? dlpy_group_begin_custom(state, (dlpy_group *)self)
-                   : dlpy_group_join(state, args, keywords, (dlpy_group *)self);
+    int made = is_custom_call(type, args, keywords)
+                   ? begin_custom(state, (dlpy_group *)self)
+                   : join(state, args, keywords, (dlpy_group *)self);
     if (made < 0) {
         Py_CLEAR(self);
     }
@@ -143,7 +417,7 @@ group_set_timeout(PyObject *self, PyObject *const *args, Py_ssize_t count,
     int64_t limit;
 
     if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
-        || dlpy_timeout_from(values[0], DLPY_GROUP_TIMEOUT, &limit) < 0) {
+        || dlpy_timeout_from(values[0], GROUP_TIMEOUT, &limit) < 0) {
         return NULL;
     }
     dl_group_set_timeout(group, limit);
@@ -299,6 +573,91 @@ group_get_timeout(PyObject *self, void *Py_UNUSED(closure))
     return dlpy_timedelta_from(dl_group_timeout(dlpy_group_core(self)));
 }
 
+/* The method _adopt(): sets the name and the store of a custom group once its creator
+ * function has returned it. */
+static PyObject *
+group_adopt(PyObject *object, PyObject *args, PyObject *keywords)
+{
+    dlpy_group *self = (dlpy_group *)object;
+    const dlpy_state *state = dlpy_state_of_type(Py_TYPE(object));
+    dlpy_group told = {.group = NULL};
+
+    if (state == NULL) {
+        return NULL;
+    }
+    if (!self->is_custom) {
+        PyErr_SetString(PyExc_RuntimeError, "the group has a name of its own");
+        return NULL;
+    }
+    int result = join(state, args, keywords, &told);
+    if (result == 0) {
+        dl_group *former = self->group;
+        self->group = told.group;
+        dl_group_unref(former);
+        Py_CLEAR(self->name);
+        Py_XSETREF(self->store, Py_NewRef(told.store));
+        Py_XSETREF(self->description, Py_NewRef(told.description));
+    }
+    Py_XDECREF(told.store);
+    Py_XDECREF(told.description);
+    return result < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *
+given_by_name(const dlpy_signature *signature, PyObject *const *values)
+{
+    PyObject *given = PyDict_New();
+
+    for (int i = 0; given != NULL && i < DLPY_ARGUMENTS_LIMIT; i++) {
+        if (signature->names[i] == NULL) {
+            break;
+        }
+        if (values[i] != NULL
+            && PyDict_SetItemString(given, dlpy_argument_name(signature, i), values[i])
+                   < 0) {
+            Py_CLEAR(given);
+        }
+    }
+    return given;
+}
+
+int
+dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
+                  PyObject *const *values, PyObject **answer)
+{
+    /* The handler may be replaced while it runs. */
+    PyObject *handler = Py_NewRef(((dlpy_group *)group)->handler);
+    PyObject *given = given_by_name(signature, values);
+    PyObject *result = NULL;
+
+    if (given != NULL) {
+        result =
+            PyObject_CallFunction(handler, "OsO", group, signature->function, given);
+        Py_DECREF(given);
+    }
+    Py_DECREF(handler);
+    if (result == Py_NotImplemented) {
+        Py_DECREF(result);
+        return 1;
+    }
+    Py_DECREF(group);
+    *answer = result;
+    if (result == Py_None) {
+        Py_DECREF(result);
+    }
+    return result == NULL ? -1 : 0;
+}
+
+static PyObject *
+group_set_handler(PyObject *object, PyObject *handler)
+{
+    dlpy_group *self = (dlpy_group *)object;
+    PyObject *former = self->handler;
+
+    self->handler = handler == Py_None ? NULL : Py_NewRef(handler);
+    return former == NULL ? Py_NewRef(Py_None) : former;
+}
+
 static PyMethodDef group_methods[] = {
     {"rank", group_rank, METH_NOARGS,
      "rank($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_RANK},
@@ -313,11 +672,10 @@ static PyMethodDef group_methods[] = {
         "set_timeout($self, /, timeout)\n--\n\n" DLPY_DOC_PROCESSGROUP_SET_TIMEOUT),
     {"_set_global_ranks", group_set_global_ranks, METH_O,
      "_set_global_ranks($self, ranks, /)\n--\n\n"},
-    {"_adopt", (PyCFunction)(void (*)(void))dlpy_group_adopt,
-     METH_VARARGS | METH_KEYWORDS,
+    {"_adopt", (PyCFunction)(void (*)(void))group_adopt, METH_VARARGS | METH_KEYWORDS,
      "_adopt($self, /, store, rank, size, timeout=None, group_name='0', "
      "group_desc='undefined', backend='custom')\n--\n\n"},
-    {"_set_handler", dlpy_group_set_handler, METH_O,
+    {"_set_handler", group_set_handler, METH_O,
      "_set_handler($self, handler, /)\n--\n\n"},
     {"abort", group_abort, METH_NOARGS,
      "abort($self, /)\n--\n\n" DLPY_DOC_PROCESSGROUP_ABORT},
@@ -351,7 +709,7 @@ static PyMemberDef group_members[] = {
 static PyType_Slot group_slots[] = {
     {Py_tp_doc, DLPY_DOC_PROCESSGROUP},
     {Py_tp_new, group_new},
-    {Py_tp_init, dlpy_group_init},
+    {Py_tp_init, group_init},
     {Py_tp_traverse, group_traverse},
     {Py_tp_clear, group_clear},
     {Py_tp_dealloc, group_dealloc},
@@ -440,9 +798,70 @@ set_custom_handler(PyObject *module, PyObject *handler)
     Py_RETURN_NONE;
 }
 
+static PyObject *
+group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
+             PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "_group_refuse", 6, {"parent", "ranks", "rank", "name", "backend", "reason"}};
+    PyObject *values[6];
+    const dlpy_state *state = dlpy_state_of_module(module);
+    dl_group_options options = {0};
+    const char *reason;
+    int *ranks = NULL;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_rank_from(values[2], "rank", &options.rank) < 0
+        || dlpy_name_from(values[3], "name", &options.name) < 0
+        || dlpy_name_from(values[4], "backend", &options.backend) < 0
+        || dlpy_name_from(values[5], "reason", &reason) < 0) {
+        return NULL;
+    }
+    if (!dlpy_group_check(state, values[0])) {
+        PyErr_SetString(PyExc_TypeError, "parent must be a ProcessGroup");
+        return NULL;
+    }
+    if (dlpy_ranks_from(values[1], "ranks", &ranks, &options.size) < 0) {
+        return NULL;
+    }
+    if (options.rank < 0 || options.rank >= options.size) {
+        PyMem_Free(ranks);
+        PyErr_SetString(PyExc_ValueError, "rank must be a place in ranks");
+        return NULL;
+    }
+    options.parent = dlpy_group_core(values[0]);
+    options.parent_ranks = ranks;
+    refuse(&options, reason);
+    PyMem_Free(ranks);
+    Py_RETURN_NONE;
+}
+
+/* Writes to the type's dict directly: for users the type is immutable, but
+ * distlite/group_methods.py, which is loaded after this module, adds torch's forms of
+ * the operations, with option structs and overloads, which take longer to tell apart
+ * than to call. */
+static PyObject *
+add_group_methods(PyObject *module, PyObject *methods)
+{
+    PyTypeObject *type = dlpy_state_of_module(module)->group_type;
+
+    if (!PyDict_Check(methods)) {
+        PyErr_SetString(PyExc_TypeError, "a dict of methods is needed");
+        return NULL;
+    }
+    if (PyDict_Update(type->tp_dict, methods) < 0) {
+        return NULL;
+    }
+    PyType_Modified(type);
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef module_functions[] = {
+    {"_add_group_methods", add_group_methods, METH_O,
+     "_add_group_methods($module, methods, /)\n--\n\n"
+     "Functions by name that become methods of ProcessGroup."},
     DLPY_FUNCTION(
-        "_group_refuse", dlpy_group_refuse,
+        "_group_refuse", group_refuse,
         "_group_refuse($module, /, parent, ranks, rank, name, backend, reason)\n--\n\n"
         "Tells the other members of a group that this rank cannot make it."),
     {"_set_custom_handler", set_custom_handler, METH_O,

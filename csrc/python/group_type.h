@@ -24,28 +24,6 @@ typedef struct dlpy_group {
     bool is_custom;        /* its operations are written in Python */
 } dlpy_group;
 
-/* torch's default timeout, 30 minutes. */
-#define DLPY_GROUP_TIMEOUT (1800 * DL_SECOND)
-
-/* Implements tp_new: parses the arguments and meets the other ranks.  Blocks with the
- * GIL released.  Returns -1 with an exception set on failure; `self` is then partly
- * initialised and must be freed. */
-int dlpy_group_join(const dlpy_state *state, PyObject *args, PyObject *keywords,
-                    dlpy_group *self);
-
-/* The module function _group_refuse(parent, ranks, rank, name, backend, reason), which
- * calls dl_group_refuse(). */
-PyObject *dlpy_group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
-                            PyObject *keywords);
-
-/* Custom groups, whose operations are written in Python: their core group only knows
- * rank, size and names, which tp_init sets.  dlpy_group_is_custom() returns whether an
- * object of `type` created with these arguments is one. */
-bool dlpy_group_is_custom(PyTypeObject *type, PyObject *args, PyObject *keywords);
-int dlpy_group_begin_custom(const dlpy_state *state, dlpy_group *self);
-int dlpy_group_init(PyObject *self, PyObject *args, PyObject *keywords);
-PyObject *dlpy_group_adopt(PyObject *self, PyObject *args, PyObject *keywords);
-
 /* Returns the group's name as a borrowed str, or NULL with an exception set. */
 PyObject *dlpy_group_name(PyObject *self);
 
@@ -55,7 +33,6 @@ PyObject *dlpy_group_name(PyObject *self);
  * returns 1, drops the caller's reference to the group. */
 int dlpy_group_handle(PyObject *group, const dlpy_signature *signature,
                       PyObject *const *values, PyObject **answer);
-PyObject *dlpy_group_set_handler(PyObject *group, PyObject *handler);
 
 /* Returns the list of what the group's open batch keeps alive, borrowed; NULL unless
  * the calling thread has opened one. */

@@ -9,7 +9,6 @@
 #include "python/pack.h"
 #include "python/debug_functions.h"
 #include "python/failure_report.h"
-#include "python/group_methods.h"
 #include "python/log_reader.h"
 #include "python/recorder_functions.h"
 #include "python/safe_codec.h"
@@ -23,8 +22,7 @@ module_exec(PyObject *module)
     if (dlpy_add_log_reader(module) < 0 || dlpy_convert_init() < 0
         || dlpy_call_site_init(module) < 0 || dlpy_add_errors(module) < 0
         || dlpy_add_store_types(module) < 0 || dlpy_add_group_types(module) < 0
-        || dlpy_add_work_type(module) < 0 || dlpy_add_group_methods(module) < 0
-        || dlpy_add_shared_type(module) < 0) {
+        || dlpy_add_work_type(module) < 0 || dlpy_add_shared_type(module) < 0) {
         return -1;
     }
     if (dlpy_add_recorder_functions(module) < 0 || dlpy_add_object_cards(module) < 0
