@@ -1,15 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The methods of Store.  Those that are requests to the store share one body: a table
- * says which arguments each takes and which member of the request each becomes, and the
+ * The methods of Store: requests to the store, methods of the store itself, and
+ * store[key] with the related operators.  The requests share one body: a table says
+ * which arguments each takes and which member of the request each becomes, and the
  * result follows from the kind of the reply. */
-#include "python/store_methods.h"
+#include "python/store_types.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
+#include "base/buffer.h"
+#include "python/arguments.h"
+#include "python/convert.h"
 #include "python/docstrings.h"
 #include "python/errors.h"
-#include "python/value_buffer.h"
+#include "python/python_store.h"
+#include "python/signals.h"
+#include "store/prefix_store.h"
+
+/* The parameters of a METH_METHOD | METH_FASTCALL | METH_KEYWORDS function, the only
+ * calling convention that passes the defining class, from which the module's state is
+ * found. */
+#define METHOD(name)                                             \
+    PyObject *name(PyObject *self, PyTypeObject *defining_class, \
+                   PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+
+/* The last three parameters of METHOD as one value. */
+#define PASSED ((dlpy_call){args, count, keywords})
 
 #define ARGUMENTS_MAX 3
 
@@ -171,6 +188,74 @@ take_arguments(PyTypeObject *defining_class, dl_store *store, dl_opcode op,
     return 0;
 }
 
+/* The offset of the contents in a bytes object. */
+#define BYTES_OFFSET offsetof(PyBytesObject, ob_sval)
+
+static PyObject *
+bytes_around(void *data)
+{
+    return (PyObject *)(void *)((char *)data - BYTES_OFFSET);
+}
+
+/* Allocates a new object rather than resizing in place, where the interpreter would
+ * free the old object on failure. */
+static void *
+resize_bytes(void *data, size_t kept, size_t capacity)
+{
+    /* The core calls this without the GIL, while it receives a reply. */
+    PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject *bytes = NULL;
+
+    if (capacity > 0) {
+        bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)capacity);
+        /* The core reports the lack of memory by its status; an exception left set here
+         * would surface in unrelated Python code. */
+        if (bytes == NULL) {
+            PyErr_Clear();
+        } else if (kept > 0) {
+            memcpy(PyBytes_AS_STRING(bytes), data, kept);
+        }
+    }
+    if (data != NULL && (bytes != NULL || capacity == 0)) {
+        Py_DECREF(bytes_around(data));
+    }
+    PyGILState_Release(gil);
+    return bytes == NULL ? NULL : PyBytes_AS_STRING(bytes);
+}
+
+/* Returns an empty buffer that the core fills without the GIL and that then becomes a
+ * bytes object.  A large one is allocated as a bytes object from the start: a second
+ * copy would cost as much as receiving the value. */
+static dl_buffer
+value_buffer(void)
+{
+    return (dl_buffer){.large = resize_bytes};
+}
+
+/* Returns the contents as bytes, or NULL with an exception set.  The buffer is emptied
+ * in either case.  Shrinking frees the rest; it happens only if a value arrived in
+ * pieces. */
+static PyObject *
+object_from_buffer(dl_buffer *buffer)
+{
+    PyObject *bytes;
+
+    if (buffer->is_large) {
+        bytes = bytes_around(buffer->data);
+        size_t size = buffer->size;
+        bool is_exact = size == buffer->capacity;
+        *buffer = value_buffer();
+        if (!is_exact) {
+            _PyBytes_Resize(&bytes, (Py_ssize_t)size);
+        }
+        return bytes;
+    }
+    bytes =
+        PyBytes_FromStringAndSize((const char *)buffer->data, (Py_ssize_t)buffer->size);
+    dl_buffer_fini(buffer);
+    return bytes;
+}
+
 /* Empties the buffers one by one, so that large values never exist twice. */
 static PyObject *
 values_to_list(dl_buffer *values, size_t count)
@@ -178,7 +263,7 @@ values_to_list(dl_buffer *values, size_t count)
     PyObject *list = PyList_New((Py_ssize_t)count);
 
     for (size_t i = 0; list != NULL && i < count; i++) {
-        PyObject *value = dlpy_object_from_buffer(&values[i]);
+        PyObject *value = object_from_buffer(&values[i]);
         if (value == NULL) {
             Py_CLEAR(list);
             break;
@@ -218,7 +303,7 @@ result_from(const dl_store_request *request, dl_store_reply *reply)
         return PyLong_FromLongLong(reply->number);
     case DL_REPLY_VALUE:
     case DL_REPLY_ITEM:
-        return dlpy_object_from_buffer(reply->values);
+        return object_from_buffer(reply->values);
     case DL_REPLY_VALUES:
         return values_to_list(reply->values, request->count);
     case DL_REPLY_NAMES:
@@ -258,7 +343,7 @@ execute_many(PyTypeObject *defining_class, dl_store *store,
         return PyErr_NoMemory();
     }
     for (size_t i = 0; i < count; i++) {
-        reply.values[i] = dlpy_value_buffer();
+        reply.values[i] = value_buffer();
     }
     PyObject *answer = execute(defining_class, store, taken, &reply);
     for (size_t i = 0; i < count; i++) {
@@ -273,7 +358,7 @@ execute_one(PyTypeObject *defining_class, dl_store *store,
             const request_arguments *taken)
 {
     bool has_value = dl_request_kinds[taken->request.op].reply != DL_REPLY_NAMES;
-    dl_buffer value = has_value ? dlpy_value_buffer() : (dl_buffer){0};
+    dl_buffer value = has_value ? value_buffer() : (dl_buffer){0};
     dl_store_reply reply = {.values = &value};
 
     PyObject *answer = execute(defining_class, store, taken, &reply);
@@ -312,10 +397,10 @@ run(PyObject *self, PyTypeObject *defining_class, dl_opcode op, dlpy_call passed
 
 /* Python passes the defining class to a method's function, but not the method's
  * name. */
-#define REQUEST_METHOD(name, op)                             \
-    static DLPY_METHOD(name)                                 \
-    {                                                        \
-        return run(self, defining_class, (op), DLPY_PASSED); \
+#define REQUEST_METHOD(name, op)                        \
+    static METHOD(name)                                 \
+    {                                                   \
+        return run(self, defining_class, (op), PASSED); \
     }
 
 REQUEST_METHOD(store_set, DL_OP_SET)
@@ -335,59 +420,451 @@ REQUEST_METHOD(store_multi_get, DL_OP_MULTI_GET)
 REQUEST_METHOD(store_multi_set, DL_OP_MULTI_SET)
 REQUEST_METHOD(store_barrier, DL_OP_BARRIER)
 
-#define METHOD(function) (PyCFunction)(void (*)(void))(function)
+static METHOD(store_has_extended_api)
+{
+    static const dlpy_signature signature = {"has_extended_api", 0, {NULL}};
+    dl_store *store = dlpy_store_core(self);
+
+    (void)defining_class;
+    if (store == NULL || dlpy_take_arguments(&signature, PASSED, NULL) < 0) {
+        return NULL;
+    }
+    /* Asks in Python, because only the method knows the answer of a store written in
+     * Python. */
+    PyObject *below = ((dlpy_store *)self)->below;
+    if (below != NULL) {
+        return PyObject_CallMethod(below, "has_extended_api", NULL);
+    }
+    return PyBool_FromLong(dl_store_has_extended_api(store));
+}
+
+/* A clone has the nearest built-in type: a Python subclass may require arguments that
+ * only its own __init__ knows. */
+static PyTypeObject *
+nearest_type(const dlpy_state *state, PyObject *self)
+{
+    PyTypeObject *const types[] = {state->hash_store_type, state->file_store_type,
+                                   state->tcp_store_type};
+
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        if (PyObject_TypeCheck(self, types[i])) {
+            return types[i];
+        }
+    }
+    return state->store_type;
+}
+
+/* If the store's clone is the store itself, as for HashStore, returns the same Python
+ * object. */
+static PyObject *
+clone_core(const dlpy_state *state, PyObject *self, dl_store *store)
+{
+    dl_store *clone = NULL;
+    dl_deadline deadline = dl_store_deadline(store);
+    dl_status status;
+
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_clone(store, &clone, deadline);
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        return dlpy_raise_store(state, status);
+    }
+    /* Drops the core's new reference, since the object has one already.  It is not the
+     * last one, so nothing is closed while the GIL is held. */
+    if (clone == store) {
+        dl_store_unref(clone);
+        return Py_NewRef(self);
+    }
+    return dlpy_store_wrap(nearest_type(state, self), clone);
+}
+
+/* Clones in Python, so that the clone refers to the object that it is a view of. */
+static PyObject *
+clone_prefix_store(const dlpy_state *state, dlpy_store *self)
+{
+    dl_status status = dl_store_admit(self->store);
+
+    if (status != DL_OK) {
+        return dlpy_raise_store(state, status);
+    }
+    PyObject *below = PyObject_CallMethod(self->below, "clone", NULL);
+    if (below == NULL) {
+        return NULL;
+    }
+    PyObject *prefix = dlpy_text_from(dl_prefix_store_prefix(self->store));
+    PyObject *clone =
+        prefix == NULL ? NULL
+                       : PyObject_CallFunctionObjArgs(
+                             (PyObject *)state->prefix_store_type, prefix, below, NULL);
+    Py_XDECREF(prefix);
+    Py_DECREF(below);
+    return clone;
+}
+
+/* A store written in Python has the clone() of its class, or none. */
+static METHOD(store_clone)
+{
+    static const dlpy_signature signature = {"clone", 0, {NULL}};
+    dlpy_state *state = dlpy_state_of_class(defining_class);
+    dl_store *store = dlpy_store_core(self);
+
+    if (store == NULL || dlpy_take_arguments(&signature, PASSED, NULL) < 0) {
+        return NULL;
+    }
+    if (dlpy_python_store_check(store)) {
+        return dlpy_raise_store(state, dl_store_fail_missing(store, "clone"));
+    }
+    if (((dlpy_store *)self)->below != NULL) {
+        return clone_prefix_store(state, (dlpy_store *)self);
+    }
+    return clone_core(state, self, store);
+}
+
+PyObject *
+dlpy_store_get_timeout(PyObject *self, void *closure)
+{
+    dl_store *store = dlpy_store_core(self);
+
+    (void)closure;
+    return store == NULL ? NULL : dlpy_timedelta_from(dl_store_timeout(store));
+}
+
+static METHOD(store_set_timeout)
+{
+    static const dlpy_signature signature = {"set_timeout", 1, {"timeout"}};
+    dl_store *store = dlpy_store_core(self);
+    PyObject *values[1];
+    int64_t timeout;
+
+    (void)defining_class;
+    if (store == NULL || dlpy_take_arguments(&signature, PASSED, values) < 0) {
+        return NULL;
+    }
+    if (values[0] == Py_None) {
+        PyErr_SetString(PyExc_TypeError,
+                        "timeout must be a datetime.timedelta or seconds as a number; "
+                        "to wait for ever, pass a negative one");
+        return NULL;
+    }
+    if (dlpy_timeout_from(values[0], 0, &timeout) < 0) {
+        return NULL;
+    }
+    dl_store_set_timeout(store, timeout);
+    Py_RETURN_NONE;
+}
+
+/* Releases the GIL: closing has no deadline, but ends threads and may wait briefly for
+ * a file's lock.  A signal must not interrupt it halfway. */
+static PyObject *
+close_store(PyObject *self)
+{
+    dl_store *store = dlpy_store_core(self);
+
+    if (store == NULL) {
+        return NULL;
+    }
+    /* Holds signals on this thread only; calls of other threads remain
+     * interruptible. */
+    dlpy_signals_hold();
+    Py_BEGIN_ALLOW_THREADS
+    dl_store_close(store);
+    Py_END_ALLOW_THREADS
+    dlpy_signals_release();
+    Py_RETURN_NONE;
+}
+
+static METHOD(store_close)
+{
+    static const dlpy_signature signature = {"close", 0, {NULL}};
+
+    (void)defining_class;
+    if (dlpy_take_arguments(&signature, PASSED, NULL) < 0) {
+        return NULL;
+    }
+    return close_store(self);
+}
+
+/* Fails if __init__ has not run. */
+static METHOD(store_enter)
+{
+    static const dlpy_signature signature = {"__enter__", 0, {NULL}};
+
+    (void)defining_class;
+    if (dlpy_take_arguments(&signature, PASSED, NULL) < 0
+        || dlpy_store_core(self) == NULL) {
+        return NULL;
+    }
+    return Py_NewRef(self);
+}
+
+static METHOD(store_exit)
+{
+    static const dlpy_signature signature = {
+        "__exit__", 3, {"exception_type", "exception", "traceback"}};
+    PyObject *values[3];
+
+    (void)defining_class;
+    if (dlpy_take_arguments(&signature, PASSED, values) < 0) {
+        return NULL;
+    }
+    /* Calls the method, as a Python subclass may override close(). */
+    return PyObject_CallMethod(self, "close", NULL);
+}
+
+/* The lock is written in Python: its cost is that of its round trips.  The module is
+ * imported here so that programs without locks do not load it. */
+static METHOD(store_lock)
+{
+    static const dlpy_signature signature = {"lock", 1, {"name", "timeout"}};
+    PyObject *values[2];
+    int64_t timeout;
+
+    (void)defining_class;
+    if (dlpy_take_arguments(&signature, PASSED, values) < 0) {
+        return NULL;
+    }
+    /* Checked here, at the caller's mistake, rather than when the lock is acquired. */
+    if (!PyUnicode_Check(values[0])) {
+        return PyErr_Format(PyExc_TypeError, "name must be str, not %s",
+                            Py_TYPE(values[0])->tp_name);
+    }
+    if (dlpy_timeout_from(values[1], 0, &timeout) < 0) {
+        return NULL;
+    }
+    PyObject *module = PyImport_ImportModule("distlite.store_lock");
+    if (module == NULL) {
+        return NULL;
+    }
+    PyObject *lock = PyObject_CallMethod(module, "StoreLock", "OOO", self, values[0],
+                                         values[1] == NULL ? Py_None : values[1]);
+    Py_DECREF(module);
+    return lock;
+}
+
+/* Called by both pickle and copy. */
+static METHOD(store_reduce)
+{
+    static const dlpy_signature signature = {"__reduce__", 0, {NULL}};
+
+    (void)defining_class;
+    if (dlpy_take_arguments(&signature, PASSED, NULL) == 0) {
+        PyErr_Format(PyExc_TypeError,
+                     "cannot pickle or copy a %s: it holds connections, threads or "
+                     "locks of this process; make a store in the other process, or use "
+                     "clone()",
+                     Py_TYPE(self)->tp_name);
+    }
+    return NULL;
+}
+
+/* Slots do not receive the defining class; only errors need the state. */
+static PyObject *
+raise_for(PyObject *self, dl_status status)
+{
+    dlpy_state *state = dlpy_state_of_type(Py_TYPE(self));
+
+    return state == NULL ? NULL : dlpy_raise_store(state, status);
+}
+
+/* Returns the store and converts the key, which the caller releases with
+ * dlpy_bytes_release().  Returns NULL with an exception set on failure. */
+static dl_store *
+begin(PyObject *self, PyObject *object, dlpy_bytes *key)
+{
+    dl_store *store = dlpy_store_core(self);
+
+    return store == NULL || dlpy_bytes_from(object, "key", key) < 0 ? NULL : store;
+}
+
+/* Unlike get(), does not wait: an absent key is a KeyError at once. */
+PyObject *
+dlpy_store_subscript(PyObject *self, PyObject *key)
+{
+    dlpy_bytes name;
+    dl_buffer value = value_buffer();
+    PyObject *result = NULL;
+    bool is_absent = false;
+    dl_status status;
+    dl_store *store = begin(self, key, &name);
+
+    if (store == NULL) {
+        return NULL;
+    }
+    /* A timeout of zero looks once; the round trip to a server has a grace period of
+     * its own. */
+    dl_deadline deadline = dl_deadline_after(0);
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_get(store, name.bytes, &value, deadline);
+    if (status == DL_TIMEOUT) {
+        /* Either the key is absent or the server does not answer; in the latter case
+         * this check fails, too. */
+        bool exists;
+        deadline = dl_store_deadline(store);
+        is_absent = dl_store_check(store, &name.bytes, 1, &exists, deadline) == DL_OK;
+    }
+    Py_END_ALLOW_THREADS
+    if (status == DL_OK) {
+        result = object_from_buffer(&value);
+    } else if (is_absent) {
+        PyErr_SetObject(PyExc_KeyError, key);
+    } else {
+        raise_for(self, status);
+    }
+    dl_buffer_fini(&value);
+    dlpy_bytes_release(&name);
+    return result;
+}
+
+/* Same as set(). */
+static int
+set_item(PyObject *self, PyObject *key, PyObject *value)
+{
+    dlpy_bytes name;
+    dlpy_bytes content;
+    dl_status status;
+    dl_store *store = begin(self, key, &name);
+
+    if (store == NULL) {
+        return -1;
+    }
+    if (dlpy_bytes_from(value, "value", &content) < 0) {
+        dlpy_bytes_release(&name);
+        return -1;
+    }
+    dl_deadline deadline = dl_store_deadline(store);
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_set(store, name.bytes, content.bytes, deadline);
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        raise_for(self, status);
+    }
+    dlpy_bytes_release(&content);
+    dlpy_bytes_release(&name);
+    return status == DL_OK ? 0 : -1;
+}
+
+/* Raises KeyError if there is no such key, unlike delete_key(), which returns False. */
+static int
+delete_item(PyObject *self, PyObject *key)
+{
+    dlpy_bytes name;
+    bool existed = false;
+    dl_status status;
+    dl_store *store = begin(self, key, &name);
+
+    if (store == NULL) {
+        return -1;
+    }
+    dl_deadline deadline = dl_store_deadline(store);
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_delete_key(store, name.bytes, &existed, deadline);
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        raise_for(self, status);
+    } else if (!existed) {
+        PyErr_SetObject(PyExc_KeyError, key);
+    }
+    dlpy_bytes_release(&name);
+    return status == DL_OK && existed ? 0 : -1;
+}
+
+int
+dlpy_store_set_subscript(PyObject *self, PyObject *key, PyObject *value)
+{
+    return value == NULL ? delete_item(self, key) : set_item(self, key, value);
+}
+
+/* As for check(), a queue that is not empty exists. */
+int
+dlpy_store_contains(PyObject *self, PyObject *key)
+{
+    dlpy_bytes name;
+    bool exists = false;
+    dl_status status;
+    dl_store *store = begin(self, key, &name);
+
+    if (store == NULL) {
+        return -1;
+    }
+    dl_deadline deadline = dl_store_deadline(store);
+    Py_BEGIN_ALLOW_THREADS
+    status = dl_store_check(store, &name.bytes, 1, &exists, deadline);
+    Py_END_ALLOW_THREADS
+    if (status != DL_OK) {
+        raise_for(self, status);
+    }
+    dlpy_bytes_release(&name);
+    return status == DL_OK ? exists : -1;
+}
+
+/* Iterates over a snapshot of the keys: changes during the loop do not affect it. */
+PyObject *
+dlpy_store_iterate(PyObject *self)
+{
+    /* Calls the method, so that a loop uses an override in Python. */
+    PyObject *names = PyObject_CallMethod(self, "list_keys", NULL);
+
+    if (names == NULL) {
+        return NULL;
+    }
+    PyObject *iterator = PyObject_GetIter(names);
+    Py_DECREF(names);
+    return iterator;
+}
+
+#define FUNCTION(function) (PyCFunction)(void (*)(void))(function)
 #define FLAGS (METH_METHOD | METH_FASTCALL | METH_KEYWORDS)
 
 /* What all methods have in common is documented once, in the docstring of Store. */
-PyMethodDef dlpy_store_method_table[] = {
-    {"set", METHOD(store_set), FLAGS,
+PyMethodDef dlpy_store_methods[] = {
+    {"set", FUNCTION(store_set), FLAGS,
      "set($self, key, value)\n--\n\n" DLPY_DOC_STORE_SET},
-    {"get", METHOD(store_get), FLAGS, "get($self, key)\n--\n\n" DLPY_DOC_STORE_GET},
-    {"add", METHOD(store_add), FLAGS,
+    {"get", FUNCTION(store_get), FLAGS, "get($self, key)\n--\n\n" DLPY_DOC_STORE_GET},
+    {"add", FUNCTION(store_add), FLAGS,
      "add($self, key, amount)\n--\n\n" DLPY_DOC_STORE_ADD},
-    {"compare_set", METHOD(store_compare_set), FLAGS,
+    {"compare_set", FUNCTION(store_compare_set), FLAGS,
      "compare_set($self, key, expected, desired)\n--\n\n" DLPY_DOC_STORE_COMPARE_SET},
-    {"delete_key", METHOD(store_delete_key), FLAGS,
+    {"delete_key", FUNCTION(store_delete_key), FLAGS,
      "delete_key($self, key)\n--\n\n" DLPY_DOC_STORE_DELETE_KEY},
-    {"append", METHOD(store_append), FLAGS,
+    {"append", FUNCTION(store_append), FLAGS,
      "append($self, key, value)\n--\n\n" DLPY_DOC_STORE_APPEND},
-    {"queue_push", METHOD(store_queue_push), FLAGS,
+    {"queue_push", FUNCTION(store_queue_push), FLAGS,
      "queue_push($self, key, value)\n--\n\n" DLPY_DOC_STORE_QUEUE_PUSH},
-    {"queue_pop", METHOD(store_queue_pop), FLAGS,
+    {"queue_pop", FUNCTION(store_queue_pop), FLAGS,
      "queue_pop($self, key, block=True)\n--\n\n" DLPY_DOC_STORE_QUEUE_POP},
-    {"queue_len", METHOD(store_queue_len), FLAGS,
+    {"queue_len", FUNCTION(store_queue_len), FLAGS,
      "queue_len($self, key)\n--\n\n" DLPY_DOC_STORE_QUEUE_LEN},
-    {"check", METHOD(store_check), FLAGS,
+    {"check", FUNCTION(store_check), FLAGS,
      "check($self, keys)\n--\n\n" DLPY_DOC_STORE_CHECK},
-    {"wait", METHOD(store_wait), FLAGS,
+    {"wait", FUNCTION(store_wait), FLAGS,
      "wait($self, keys, timeout=None)\n--\n\n" DLPY_DOC_STORE_WAIT},
-    {"num_keys", METHOD(store_num_keys), FLAGS,
+    {"num_keys", FUNCTION(store_num_keys), FLAGS,
      "num_keys($self)\n--\n\n" DLPY_DOC_STORE_NUM_KEYS},
-    {"list_keys", METHOD(store_list_keys), FLAGS,
+    {"list_keys", FUNCTION(store_list_keys), FLAGS,
      "list_keys($self)\n--\n\n" DLPY_DOC_STORE_LIST_KEYS},
-    {"multi_get", METHOD(store_multi_get), FLAGS,
+    {"multi_get", FUNCTION(store_multi_get), FLAGS,
      "multi_get($self, keys)\n--\n\n" DLPY_DOC_STORE_MULTI_GET},
-    {"multi_set", METHOD(store_multi_set), FLAGS,
+    {"multi_set", FUNCTION(store_multi_set), FLAGS,
      "multi_set($self, keys, values)\n--\n\n" DLPY_DOC_STORE_MULTI_SET},
-    {"barrier", METHOD(store_barrier), FLAGS,
+    {"barrier", FUNCTION(store_barrier), FLAGS,
      "barrier($self, key, world_size, timeout=None)\n--\n\n" DLPY_DOC_STORE_BARRIER},
-    {"has_extended_api", METHOD(dlpy_store_has_extended_api), FLAGS,
+    {"has_extended_api", FUNCTION(store_has_extended_api), FLAGS,
      "has_extended_api($self)\n--\n\n" DLPY_DOC_STORE_HAS_EXTENDED_API},
-    {"clone", METHOD(dlpy_store_clone), FLAGS,
+    {"clone", FUNCTION(store_clone), FLAGS,
      "clone($self)\n--\n\n" DLPY_DOC_STORE_CLONE},
-    {"set_timeout", METHOD(dlpy_store_set_timeout), FLAGS,
+    {"set_timeout", FUNCTION(store_set_timeout), FLAGS,
      "set_timeout($self, timeout)\n--\n\n" DLPY_DOC_STORE_SET_TIMEOUT},
-    {"close", METHOD(dlpy_store_close), FLAGS,
+    {"close", FUNCTION(store_close), FLAGS,
      "close($self)\n--\n\n" DLPY_DOC_STORE_CLOSE},
-    {"lock", METHOD(dlpy_store_lock), FLAGS,
+    {"lock", FUNCTION(store_lock), FLAGS,
      "lock($self, name, timeout=None)\n--\n\n" DLPY_DOC_STORE_LOCK},
-    {"__enter__", METHOD(dlpy_store_enter), FLAGS,
+    {"__enter__", FUNCTION(store_enter), FLAGS,
      "__enter__($self)\n--\n\n"
      "The store itself."},
-    {"__exit__", METHOD(dlpy_store_exit), FLAGS,
+    {"__exit__", FUNCTION(store_exit), FLAGS,
      "__exit__($self, exception_type, exception, traceback)\n--\n\n"
      "Closes the store."},
-    {"__reduce__", METHOD(dlpy_store_reduce), FLAGS,
+    {"__reduce__", FUNCTION(store_reduce), FLAGS,
      "__reduce__($self)\n--\n\n"
      "Stores cannot be pickled: TypeError."},
     {NULL, NULL, 0, NULL},

@@ -4,11 +4,12 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "python/arguments.h"
+#include "python/convert.h"
 #include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/python_store.h"
 #include "python/signals.h"
-#include "python/store_methods.h"
 #include "store/file_store.h"
 #include "store/hash_store.h"
 #include "store/prefix_store.h"
@@ -230,7 +231,7 @@ static PyType_Slot store_slots[] = {
     {Py_tp_dealloc, store_dealloc},
     {Py_tp_traverse, store_traverse},
     {Py_tp_clear, store_clear},
-    {Py_tp_methods, dlpy_store_method_table},
+    {Py_tp_methods, dlpy_store_methods},
     {Py_tp_members, store_members},
     {Py_tp_getset, store_properties},
     {Py_mp_subscript, dlpy_store_subscript},

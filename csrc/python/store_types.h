@@ -45,6 +45,14 @@ PyObject *dlpy_store_describe_unmade(PyObject *self);
 /* The tp_new of the types whose __init__ creates the store. */
 PyObject *dlpy_store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords);
 
+/* The methods and operators of Store (store_methods.c). */
+extern PyMethodDef dlpy_store_methods[];
+PyObject *dlpy_store_get_timeout(PyObject *self, void *closure);
+PyObject *dlpy_store_subscript(PyObject *self, PyObject *key);
+int dlpy_store_set_subscript(PyObject *self, PyObject *key, PyObject *value);
+int dlpy_store_contains(PyObject *self, PyObject *key);
+PyObject *dlpy_store_iterate(PyObject *self);
+
 /* Called by dlpy_add_store_types(). */
 int dlpy_add_tcp_store_type(PyObject *module);
 
