@@ -6,8 +6,16 @@
 #define DISTLITE_PYTHON_COLLECTIVE_BLOCKS_H
 
 #include "python/collective_call.h"
-#include "python/tensor_list.h"
+#include "python/tensor_arg.h"
 #include "tensor/blocks.h"
+
+/* A list argument, with one array for each rank of a group. */
+typedef struct dlpy_tensor_list {
+    dl_tensor *views; /* passed to the core */
+    dlpy_tensor *tensors;
+    PyObject *items; /* tuple of the arrays, which keeps them alive */
+    int count;
+} dlpy_tensor_list;
 
 /* One side of an operation: an array, an array cut into blocks, or a list of arrays.  A
  * zeroed side is valid and empty. */
@@ -28,7 +36,6 @@ int dlpy_side_cut(dlpy_side *side, const dlpy_collective *call, PyObject *object
                   const char *parameter, PyObject *rows);
 int dlpy_side_list(dlpy_side *side, const dlpy_collective *call, PyObject *object,
                    const char *parameter);
-void dlpy_side_release(dlpy_side *side);
 
 static inline const dl_tensor *
 dlpy_side_blocks(const dlpy_side *side)

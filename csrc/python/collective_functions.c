@@ -2,24 +2,140 @@
 #include "python/collective_functions.h"
 
 #include "pg/device/device.h"
+#include "python/arguments.h"
+#include "python/collective_blocks.h"
 #include "python/collective_call.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"
 #include "python/docstrings.h"
 #include "python/errors.h"
-#include "python/reduce_op_arg.h"
 #include "python/torch_profiler.h"
+#include "tensor/reduce.h"
 
-/* `writes` is true if this rank receives a result in the array.  torch's version
- * counter is incremented here, at the call, for asynchronous operations too: no thread
- * may be running Python when the operation ends, and a tensor must not be read or saved
- * while an operation on it is pending.
- *
- * For a synchronous call the array is kept alive by the caller's frame.  Only a Work,
- * or a batch, which begins the operation later, needs a reference to it. */
+/* Members are instances of a subclass of int; their values are the core's. */
+static int
+op_from_member(PyObject *member, dl_reduce_op *op)
+{
+    long value = PyLong_AsLong(member);
+
+    if (value < 0 || value >= DL_REDUCE_OP_COUNT) {
+        PyErr_Format(PyExc_ValueError, "no such reduction: %R", member);
+        return -1;
+    }
+    *op = (dl_reduce_op)value;
+    return 0;
+}
+
+static int
+op_from_wrapper(const dlpy_state *state, PyObject *wrapper, dl_reduce_op *op)
+{
+    PyObject *member = PyObject_GetAttrString(wrapper, "op");
+
+    if (member == NULL) {
+        return -1;
+    }
+    int result = -1;
+    if ((PyObject *)Py_TYPE(member) == state->red_op_type) {
+        result = op_from_member(member, op);
+    } else {
+        PyErr_Format(PyExc_TypeError, "%R has no member in `op`", wrapper);
+    }
+    Py_DECREF(member);
+    return result;
+}
+
+/* The factor is a number or an array of one element: any object that float()
+ * accepts. */
+static int
+factor_from(PyObject *wrapper, double *factor)
+{
+    PyObject *object = PyObject_GetAttrString(wrapper, "factor");
+
+    if (object == NULL) {
+        return -1;
+    }
+    *factor = PyFloat_AsDouble(object);
+    Py_DECREF(object);
+    return *factor == -1.0 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int
+fail_no_factor(void)
+{
+    PyErr_SetString(PyExc_RuntimeError,
+                    "PREMUL_SUM has no factor; use ReduceOp.PREMUL_SUM(factor)");
+    return -1;
+}
+
+/* Converts a reduction, such as ReduceOp.SUM or ReduceOp(ReduceOp.SUM); NULL means SUM.
+ * `*factor` is the factor of PREMUL_SUM, which must have one, and 1 otherwise.  Returns
+ * 0, or -1 with an exception set. */
+static int
+reduce_op_from(const dlpy_state *state, PyObject *object, dl_reduce_op *op,
+               double *factor)
+{
+    *factor = 1;
+    if (object == NULL) {
+        *op = DL_SUM;
+        return 0;
+    }
+    /* Exact type comparison: subclassing these types serves no purpose, and a pointer
+     * comparison is the cheapest test. */
+    if ((PyObject *)Py_TYPE(object) == state->red_op_type) {
+        if (op_from_member(object, op) < 0) {
+            return -1;
+        }
+        return *op == DL_PREMUL_SUM ? fail_no_factor() : 0;
+    }
+    if ((PyObject *)Py_TYPE(object) == state->reduce_op_type) {
+        if (op_from_wrapper(state, object, op) < 0) {
+            return -1;
+        }
+        return *op == DL_PREMUL_SUM ? factor_from(object, factor) : 0;
+    }
+    PyErr_Format(PyExc_TypeError,
+                 "Invalid function argument. Expected parameter `op` of type "
+                 "distlite.ReduceOp\n             but got %R instead. It has SUM, "
+                 "AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR and PREMUL_SUM(factor).",
+                 (PyObject *)Py_TYPE(object));
+    return -1;
+}
+
+/* The classes of reductions are written in Python (reduce_op.py), which registers them
+ * when it is imported. */
 static PyObject *
-finish(dlpy_collective *self, dl_op_type op, const void *args, dlpy_tensor *tensor,
-       PyObject *array, bool writes)
+set_reduce_op_types(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                    PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "_set_reduce_op_types", 2, {"members", "wrapper"}};
+    PyObject *values[2];
+    dlpy_state *state = dlpy_state_of_module(module);
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values)
+        < 0) {
+        return NULL;
+    }
+    if (!PyType_Check(values[0]) || !PyType_Check(values[1])) {
+        PyErr_SetString(PyExc_TypeError, "members and wrapper must be classes");
+        return NULL;
+    }
+    Py_XSETREF(state->red_op_type, Py_NewRef(values[0]));
+    Py_XSETREF(state->reduce_op_type, Py_NewRef(values[1]));
+    Py_RETURN_NONE;
+}
+
+/* Runs an operation on one array, its input and its output.  `writes` is true if this
+ * rank receives a result in the array.  torch's version counter is incremented here, at
+ * the call, for asynchronous operations too: no thread may be running Python when the
+ * operation ends, and a tensor must not be read or saved while an operation on it is
+ * pending.
+ *
+ * For a synchronous call the array is kept alive by the caller's frame.  Only a
+ * Work, or a batch, which begins the operation later, needs a reference to it. */
+static PyObject *
+finish_in_place(dlpy_collective *self, dl_op_type op, const void *args,
+                dlpy_tensor *tensor, PyObject *array, bool writes)
 {
     PyObject *result;
 
@@ -65,12 +181,12 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
     if (begun <= 0) {
         return dlpy_collective_answer(&self, begun);
     }
-    if (dlpy_reduce_op_from(self.state, values[1], &core.op, &core.factor) < 0
+    if (reduce_op_from(self.state, values[1], &core.op, &core.factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
     }
     core.tensor = tensor.view;
-    return finish(&self, DL_ALL_REDUCE, &core, &tensor, values[0], true);
+    return finish_in_place(&self, DL_ALL_REDUCE, &core, &tensor, values[0], true);
 }
 
 static PyObject *
@@ -100,7 +216,7 @@ broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
     }
     core.tensor = tensor.view;
     bool is_root = core.root == dl_group_rank(self.core);
-    return finish(&self, DL_BROADCAST, &core, &tensor, values[0], !is_root);
+    return finish_in_place(&self, DL_BROADCAST, &core, &tensor, values[0], !is_root);
 }
 
 static PyObject *
@@ -125,13 +241,13 @@ reduce(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keyw
         return dlpy_collective_answer(&self, begun);
     }
     if (dlpy_collective_root(&self, "dst", values[1], values[5], -1, &core.root) < 0
-        || dlpy_reduce_op_from(self.state, values[2], &core.op, &core.factor) < 0
+        || reduce_op_from(self.state, values[2], &core.op, &core.factor) < 0
         || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
         return dlpy_collective_give_up(&self);
     }
     core.tensor = tensor.view;
     bool is_root = core.root == dl_group_rank(self.core);
-    return finish(&self, DL_REDUCE, &core, &tensor, values[0], is_root);
+    return finish_in_place(&self, DL_REDUCE, &core, &tensor, values[0], is_root);
 }
 
 /* Waits until the devices of all ranks have reached the barrier.  Returns 0, or -1 with
@@ -190,6 +306,332 @@ barrier(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *key
                                      dl_deadline_after(timeout));
 }
 
+/* A dlpy_side has several kilobytes of space for shapes and blocks; only the fields
+ * that are read before they are written need to be cleared. */
+static void
+clear_sides(dlpy_side *input, dlpy_side *output)
+{
+    dlpy_side *sides[] = {input, output};
+
+    for (int i = 0; i < 2; i++) {
+        sides[i]->has_tensor = false;
+        sides[i]->has_blocks = false;
+        sides[i]->list = (dlpy_tensor_list){0};
+    }
+}
+
+/* The arguments, group and sides of one call of a function whose arguments are lists of
+ * arrays, or blocks of one array.  begin() returns 1, 0 or -1 as
+ * dlpy_collective_begin() does. */
+typedef struct begun_call {
+    PyObject *values[DLPY_ARGUMENTS_LIMIT];
+    dlpy_collective call;
+    dlpy_side input;
+    dlpy_side output;
+} begun_call;
+
+static int
+begin(begun_call *self, PyObject *module, const dlpy_signature *signature,
+      dlpy_call call, int group)
+{
+    if (dlpy_take_arguments(signature, call, self->values) < 0) {
+        return -1;
+    }
+    clear_sides(&self->input, &self->output);
+    return dlpy_collective_begin(module, signature, self->values, group, &self->call);
+}
+
+static PyObject *
+finish(begun_call *self, dl_op_type op, const void *args)
+{
+    return dlpy_sides_finish(&self->call, op, args, &self->input, &self->output);
+}
+
+static PyObject *
+give_up(begun_call *self)
+{
+    return dlpy_sides_give_up(&self->call, &self->input, &self->output);
+}
+
+static PyObject *
+all_gather(PyObject *module, PyObject *const *args, Py_ssize_t count,
+           PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "all_gather",
+        .required = 2,
+        .names = {"tensor_list", "tensor", "group", "async_op", "*stream"},
+    };
+    begun_call self;
+    dl_all_gather_args core;
+    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 2);
+
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self.call, begun);
+    }
+    if (dlpy_side_list(&self.output, &self.call, self.values[0], "tensor_list") < 0
+        || dlpy_side_array(&self.input, self.values[1], "tensor") < 0) {
+        return give_up(&self);
+    }
+    core.input = self.input.tensor.view;
+    core.outputs = dlpy_side_blocks(&self.output);
+    return finish(&self, DL_ALL_GATHER, &core);
+}
+
+static PyObject *
+all_gather_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                  PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "all_gather_single",
+        .required = 2,
+        .names = {"output_tensor", "input_tensor", "group", "async_op", "*stream"},
+    };
+    begun_call self;
+    dl_all_gather_args core;
+    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 2);
+
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self.call, begun);
+    }
+    if (dlpy_side_cut(&self.output, &self.call, self.values[0], "output_tensor", NULL)
+            < 0
+        || dlpy_side_array(&self.input, self.values[1], "input_tensor") < 0) {
+        return give_up(&self);
+    }
+    core.input = self.input.tensor.view;
+    core.outputs = dlpy_side_blocks(&self.output);
+    return finish(&self, DL_ALL_GATHER, &core);
+}
+
+/* The signature of the functions that take a list on the root only. */
+#define ROOTED(name, list, root, group_root)                                         \
+    {                                                                                \
+        .function = name,                                                            \
+        .required = 1,                                                               \
+        .names = {"tensor", list, root, "group", "async_op", group_root, "*stream"}, \
+    }
+
+static int
+check_root_only(bool is_root, PyObject *list, const char *parameter, const char *role)
+{
+    bool is_given = list != NULL && list != Py_None;
+
+    if (is_given == is_root) {
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError,
+                 is_root ? "Argument ``%s`` must be specified on %s rank."
+                         : "Argument ``%s`` must NOT be specified on non-%s ranks.",
+                 parameter, role);
+    return -1;
+}
+
+static PyObject *
+gather_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
+              bool is_uneven)
+{
+    begun_call self;
+    dl_gather_args core = {.is_uneven = is_uneven};
+    int begun = begin(&self, module, signature, call, 3);
+
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self.call, begun);
+    }
+    if (dlpy_collective_root(&self.call, "dst", self.values[2], self.values[5], 0,
+                             &core.root)
+        < 0) {
+        return give_up(&self);
+    }
+    bool is_root = core.root == dl_group_rank(self.call.core);
+    if (check_root_only(is_root, self.values[1], "gather_list", "destination") < 0
+        || dlpy_side_array(&self.input, self.values[0], "tensor") < 0
+        || (is_root
+            && dlpy_side_list(&self.output, &self.call, self.values[1], "gather_list")
+                   < 0)) {
+        return give_up(&self);
+    }
+    core.input = self.input.tensor.view;
+    core.outputs = dlpy_side_blocks(&self.output);
+    return finish(&self, DL_GATHER, &core);
+}
+
+static PyObject *
+gather(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature =
+        ROOTED("gather", "gather_list", "dst", "group_dst");
+
+    return gather_blocks(module, &signature, (dlpy_call){args, count, keywords}, false);
+}
+
+static PyObject *
+gather_v(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature =
+        ROOTED("gather_v", "gather_list", "dst", "group_dst");
+
+    return gather_blocks(module, &signature, (dlpy_call){args, count, keywords}, true);
+}
+
+static PyObject *
+scatter_blocks(PyObject *module, const dlpy_signature *signature, dlpy_call call,
+               bool is_uneven)
+{
+    begun_call self;
+    dl_scatter_args core = {.is_uneven = is_uneven};
+    int begun = begin(&self, module, signature, call, 3);
+
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self.call, begun);
+    }
+    if (dlpy_collective_root(&self.call, "src", self.values[2], self.values[5], 0,
+                             &core.root)
+        < 0) {
+        return give_up(&self);
+    }
+    bool is_root = core.root == dl_group_rank(self.call.core);
+    if (check_root_only(is_root, self.values[1], "scatter_list", "source") < 0
+        || dlpy_side_array(&self.output, self.values[0], "tensor") < 0
+        || (is_root
+            && dlpy_side_list(&self.input, &self.call, self.values[1], "scatter_list")
+                   < 0)) {
+        return give_up(&self);
+    }
+    core.output = self.output.tensor.view;
+    core.inputs = dlpy_side_blocks(&self.input);
+    return finish(&self, DL_SCATTER, &core);
+}
+
+static PyObject *
+scatter(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature =
+        ROOTED("scatter", "scatter_list", "src", "group_src");
+
+    return scatter_blocks(module, &signature, (dlpy_call){args, count, keywords},
+                          false);
+}
+
+static PyObject *
+scatter_v(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature =
+        ROOTED("scatter_v", "scatter_list", "src", "group_src");
+
+    return scatter_blocks(module, &signature, (dlpy_call){args, count, keywords}, true);
+}
+
+static PyObject *
+reduce_scatter(PyObject *module, PyObject *const *args, Py_ssize_t count,
+               PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "reduce_scatter",
+        .required = 2,
+        .names = {"output", "input_list", "op", "group", "async_op", "*stream"},
+    };
+    begun_call self;
+    dl_reduce_scatter_args core;
+    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 3);
+
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self.call, begun);
+    }
+    if (reduce_op_from(self.call.state, self.values[2], &core.op, &core.factor) < 0
+        || dlpy_side_array(&self.output, self.values[0], "output") < 0
+        || dlpy_side_list(&self.input, &self.call, self.values[1], "input_list") < 0) {
+        return give_up(&self);
+    }
+    core.output = self.output.tensor.view;
+    core.inputs = dlpy_side_blocks(&self.input);
+    return finish(&self, DL_REDUCE_SCATTER, &core);
+}
+
+static PyObject *
+reduce_scatter_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                      PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "reduce_scatter_single",
+        .required = 2,
+        .names = {"output", "input", "op", "group", "async_op", "*stream"},
+    };
+    begun_call self;
+    dl_reduce_scatter_args core;
+    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 3);
+
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self.call, begun);
+    }
+    if (reduce_op_from(self.call.state, self.values[2], &core.op, &core.factor) < 0
+        || dlpy_side_array(&self.output, self.values[0], "output") < 0
+        || dlpy_side_cut(&self.input, &self.call, self.values[1], "input", NULL) < 0) {
+        return give_up(&self);
+    }
+    core.output = self.output.tensor.view;
+    core.inputs = dlpy_side_blocks(&self.input);
+    return finish(&self, DL_REDUCE_SCATTER, &core);
+}
+
+static PyObject *
+all_to_all(PyObject *module, PyObject *const *args, Py_ssize_t count,
+           PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "all_to_all",
+        .required = 2,
+        .names = {"output_tensor_list", "input_tensor_list", "group", "async_op",
+                  "*stream"},
+    };
+    begun_call self;
+    dl_all_to_all_args core;
+    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 2);
+
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self.call, begun);
+    }
+    if (dlpy_side_list(&self.output, &self.call, self.values[0], "output_tensor_list")
+            < 0
+        || dlpy_side_list(&self.input, &self.call, self.values[1], "input_tensor_list")
+               < 0) {
+        return give_up(&self);
+    }
+    core.inputs = dlpy_side_blocks(&self.input);
+    core.outputs = dlpy_side_blocks(&self.output);
+    return finish(&self, DL_ALL_TO_ALL, &core);
+}
+
+static PyObject *
+all_to_all_single(PyObject *module, PyObject *const *args, Py_ssize_t count,
+                  PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "all_to_all_single",
+        .required = 2,
+        .names = {"output", "input", "output_split_sizes", "input_split_sizes", "group",
+                  "async_op", "*stream"},
+    };
+    begun_call self;
+    dl_all_to_all_args core;
+    int begun = begin(&self, module, &signature, (dlpy_call){args, count, keywords}, 4);
+
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self.call, begun);
+    }
+    if (dlpy_side_cut(&self.output, &self.call, self.values[0], "output",
+                      self.values[2])
+            < 0
+        || dlpy_side_cut(&self.input, &self.call, self.values[1], "input",
+                         self.values[3])
+               < 0) {
+        return give_up(&self);
+    }
+    core.inputs = dlpy_side_blocks(&self.input);
+    core.outputs = dlpy_side_blocks(&self.output);
+    return finish(&self, DL_ALL_TO_ALL, &core);
+}
+
 static PyMethodDef functions[] = {
     DLPY_COLLECTIVE(all_reduce,
                     "all_reduce($module, /, tensor, op=ReduceOp.SUM, group=None, "
@@ -205,11 +647,59 @@ static PyMethodDef functions[] = {
     DLPY_COLLECTIVE(barrier,
                     "barrier($module, /, group=None, async_op=False, device_ids=None, "
                     "timeout=None)\n--\n\n" DLPY_DOC_BARRIER),
+    DLPY_COLLECTIVE(all_gather,
+                    "all_gather($module, /, tensor_list, tensor, group=None, "
+                    "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_GATHER),
+    DLPY_COLLECTIVE(all_gather_single,
+                    "all_gather_single($module, /, output_tensor, input_tensor, "
+                    "group=None, async_op=False, *, "
+                    "stream=None)\n--\n\n" DLPY_DOC_ALL_GATHER_SINGLE),
+    DLPY_COLLECTIVE(gather, "gather($module, /, tensor, gather_list=None, dst=None, "
+                            "group=None, async_op=False, group_dst=None, *, "
+                            "stream=None)\n--\n\n" DLPY_DOC_GATHER),
+    DLPY_COLLECTIVE(gather_v,
+                    "gather_v($module, /, tensor, gather_list=None, dst=None, "
+                    "group=None, async_op=False, group_dst=None, *, "
+                    "stream=None)\n--\n\n" DLPY_DOC_GATHER_V),
+    DLPY_COLLECTIVE(scatter, "scatter($module, /, tensor, scatter_list=None, src=None, "
+                             "group=None, async_op=False, group_src=None, *, "
+                             "stream=None)\n--\n\n" DLPY_DOC_SCATTER),
+    DLPY_COLLECTIVE(scatter_v,
+                    "scatter_v($module, /, tensor, scatter_list=None, src=None, "
+                    "group=None, async_op=False, group_src=None, *, "
+                    "stream=None)\n--\n\n" DLPY_DOC_SCATTER_V),
+    DLPY_COLLECTIVE(
+        reduce_scatter,
+        "reduce_scatter($module, /, output, input_list, op=ReduceOp.SUM, "
+        "group=None, async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_REDUCE_SCATTER),
+    DLPY_COLLECTIVE(reduce_scatter_single,
+                    "reduce_scatter_single($module, /, output, input, "
+                    "op=ReduceOp.SUM, group=None, async_op=False, *, "
+                    "stream=None)\n--\n\n" DLPY_DOC_REDUCE_SCATTER_SINGLE),
+    DLPY_COLLECTIVE(
+        all_to_all,
+        "all_to_all($module, /, output_tensor_list, input_tensor_list, "
+        "group=None, async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_TO_ALL),
+    DLPY_COLLECTIVE(
+        all_to_all_single,
+        "all_to_all_single($module, /, output, input, "
+        "output_split_sizes=None, input_split_sizes=None, group=None, "
+        "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_TO_ALL_SINGLE),
+    {0},
+};
+
+static PyMethodDef internal_functions[] = {
+    DLPY_FUNCTION("_set_reduce_op_types", set_reduce_op_types,
+                  "_set_reduce_op_types($module, /, members, wrapper)\n--\n\n"
+                  "The classes of reductions."),
     {0},
 };
 
 int
 dlpy_add_collective_functions(PyObject *module)
 {
+    if (PyModule_AddFunctions(module, internal_functions) < 0) {
+        return -1;
+    }
     return dlpy_add_functions(module, functions);
 }

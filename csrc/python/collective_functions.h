@@ -10,8 +10,4 @@
 
 int dlpy_add_collective_functions(PyObject *module);
 
-/* The functions whose arguments are lists of arrays, or blocks of one array
- * (collective_lists.c). */
-int dlpy_add_collective_lists(PyObject *module);
-
 #endif

@@ -14,7 +14,6 @@
 #include "python/errors.h"
 #include "python/log_reader.h"
 #include "python/p2p_functions.h"
-#include "python/reduce_op_arg.h"
 #include "python/signals.h"
 #include "python/store_types.h"
 
@@ -873,9 +872,6 @@ static PyMethodDef module_functions[] = {
     {"_set_thread_group", set_thread_group, METH_O,
      "_set_thread_group($module, group, /)\n--\n\n"
      "The same for the calling thread alone, to its end; the group is borrowed."},
-    DLPY_FUNCTION("_set_reduce_op_types", dlpy_set_reduce_op_types,
-                  "_set_reduce_op_types($module, /, members, wrapper)\n--\n\n"
-                  "The classes of reductions."),
     {0},
 };
 
@@ -889,9 +885,6 @@ dlpy_add_group_types(PyObject *module)
         return -1;
     }
     if (dlpy_add_collective_functions(module) < 0) {
-        return -1;
-    }
-    if (dlpy_add_collective_lists(module) < 0) {
         return -1;
     }
     if (dlpy_add_p2p_functions(module) < 0) {
