@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "python/dlpack_exchange.h"
+#include "python/dlpack.h"
 #include "python/pack.h"
 
 #define NEAR ((int)(sizeof((dlpy_guard *)0)->near / sizeof(dlpy_hold)))

@@ -13,7 +13,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "python/dlpack_exchange.h"
+#include "python/dlpack.h"
 #include "tensor/tensor.h"
 
 /* Same as dlpy_dlpack_view(), through `__cuda_array_interface__`. */

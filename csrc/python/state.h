@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The state of the extension module: its exceptions, types and default group.  They are
- * kept here rather than in static variables; only the caches of dlpack_exchange.c and
+ * kept here rather than in static variables; only the caches of dlpack.c and
  * tensor_arg.c hold objects in statics.  Code gets the state from the module, from the
  * class that defines the running method, or, in slots, which do not receive that class,
  * from any type derived from one of ours. */

@@ -8,7 +8,7 @@
 #include <numpy/arrayobject.h>
 
 #include "python/cuda_arg.h"
-#include "python/dlpack_exchange.h"
+#include "python/dlpack.h"
 #include "python/pack.h"
 
 /* The core borrows shape and strides from the array. */

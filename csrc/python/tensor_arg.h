@@ -9,7 +9,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "python/dlpack_arg.h"
+#include "python/dlpack.h"
 #include "python/torch_tensor.h"
 #include "tensor/tensor.h"
 
