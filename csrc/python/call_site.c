@@ -2,12 +2,16 @@
 #include "python/call_site.h"
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
 #if PY_VERSION_HEX < 0x030b0000
 #include <frameobject.h>
 #endif
+
+#include "base/thread.h"
+#include "python/parts.h"
 
 /* The package's folder with a trailing slash; empty if it is not known.  Fixed after
  * init. */
@@ -40,8 +44,9 @@ static PyMethodDef functions[] = {
     {0},
 };
 
+/* Stores the package's folder, too. */
 int
-dlpy_call_site_init(PyObject *module)
+dlpy_add_call_sites(PyObject *module)
 {
     PyObject *file = PyObject_GetAttrString(module, "__file__");
     const char *text = file == NULL ? NULL : PyUnicode_AsUTF8(file);
@@ -102,4 +107,143 @@ dlpy_call_site_note(void)
         frame = caller;
     }
     Py_XDECREF(frame);
+}
+
+/* A power of two.  Programs have far fewer call sites. */
+#define CACHE_SIZE 256
+
+/* The instruction that the innermost Python frame is executing. */
+typedef struct place {
+    PyCodeObject *code; /* borrowed: the frame holds it during the call */
+    int instruction;
+} place;
+
+typedef struct cached_site {
+    PyCodeObject *code; /* owned, so that no other code object gets its address */
+    int instruction;
+    uint32_t site;
+    bool is_ours; /* code of this package, which calls on behalf of different lines */
+} cached_site;
+
+struct dlpy_site_cache {
+    unsigned fork_generation; /* of the recording that the numbers are of */
+    cached_site sites[CACHE_SIZE];
+};
+
+static int
+instruction_of(PyFrameObject *frame)
+{
+#if PY_VERSION_HEX < 0x030b0000
+    return frame->f_lasti;
+#else
+    return PyFrame_GetLasti(frame);
+#endif
+}
+
+/* The interpreter creates a frame object the first time a frame is requested and keeps
+ * it until that frame returns, so a loop pays only once. */
+static bool
+find_place(place *place)
+{
+    PyFrameObject *frame = PyEval_GetFrame();
+
+    if (frame == NULL) {
+        return false;
+    }
+    place->code = PyFrame_GetCode(frame);
+    place->instruction = instruction_of(frame);
+    Py_DECREF(place->code);
+    return true;
+}
+
+static cached_site *
+slot_of(dlpy_state *state, const place *place)
+{
+    uintptr_t mixed = (uintptr_t)place->code >> 6 ^ (uintptr_t)place->instruction >> 1;
+
+    return &state->site_cache->sites[mixed % CACHE_SIZE];
+}
+
+/* Returns the number of the line that called the package, found by walking the
+ * frames. */
+static uint32_t
+look_up(const place *place, bool *is_ours)
+{
+    dlpy_call_site_note();
+    const dl_call_site *site = dl_call_site_noted();
+    uint32_t number = 0;
+
+    *is_ours = true;
+    if (site != NULL) {
+        const char *file = PyUnicode_AsUTF8(place->code->co_filename);
+        *is_ours = file == NULL || strcmp(file, site->file) != 0;
+        number = dl_recorder_add_site(site->file, site->function, site->line);
+    }
+    PyErr_Clear();
+    if (!dl_call_sites_are_enabled()) {
+        dl_call_site_record(NULL);
+    }
+    return number;
+}
+
+static void
+fill(cached_site *slot, const place *place)
+{
+    PyCodeObject *before = slot->code;
+
+    slot->site = look_up(place, &slot->is_ours);
+    Py_INCREF(place->code);
+    slot->code = place->code;
+    slot->instruction = place->instruction;
+    Py_XDECREF(before);
+}
+
+void
+dlpy_recorded_site_find(dlpy_state *state)
+{
+    place place;
+
+    dl_recorder_site = 0;
+    if (!find_place(&place)) {
+        return;
+    }
+    if (state->site_cache != NULL
+        && state->site_cache->fork_generation != dl_fork_generation()) {
+        dlpy_recorded_sites_clear(state);
+    }
+    if (state->site_cache == NULL) {
+        state->site_cache = PyMem_Calloc(1, sizeof *state->site_cache);
+        if (state->site_cache == NULL) {
+            return;
+        }
+        state->site_cache->fork_generation = dl_fork_generation();
+    }
+    cached_site *slot = slot_of(state, &place);
+    if (slot->code != place.code || slot->instruction != place.instruction) {
+        fill(slot, &place);
+    } else if (slot->is_ours) {
+        slot->site = look_up(&place, &slot->is_ours);
+    }
+    dl_recorder_site = slot->site;
+}
+
+int
+dlpy_recorded_sites_traverse(dlpy_state *state, visitproc visit, void *arg)
+{
+    for (int i = 0; state->site_cache != NULL && i < CACHE_SIZE; i++) {
+        Py_VISIT(state->site_cache->sites[i].code);
+    }
+    return 0;
+}
+
+void
+dlpy_recorded_sites_clear(dlpy_state *state)
+{
+    struct dlpy_site_cache *cache = state->site_cache;
+
+    state->site_cache = NULL;
+    for (int i = 0; cache != NULL && i < CACHE_SIZE; i++) {
+        Py_XDECREF(cache->sites[i].code);
+    }
+    PyMem_Free(cache);
 }

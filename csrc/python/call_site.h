@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Finds the line of the user's program that called into the package and notes it for
- * base/call_site.  Frames of the package's own Python files are skipped. */
+ * Finds the line of the user's program that called into the package, for base/call_site
+ * and for the recorder (pg/recorder.h).  Frames of the package's own Python files are
+ * skipped.
+ *
+ * The recorder wants the line of every operation.  That may take only a few
+ * nanoseconds, less than creating a frame object, so a small cache maps the
+ * interpreter's position (code and instruction) to the number of the call site.  Only
+ * on a miss are the frames walked. */
 #ifndef DISTLITE_PYTHON_CALL_SITE_H
 #define DISTLITE_PYTHON_CALL_SITE_H
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
 #include "base/call_site.h"
-
-/* Stores the package's folder and adds the module function _set_call_label().  Returns
- * 0, or -1 with an exception set. */
-int dlpy_call_site_init(PyObject *module);
+#include "pg/record/recorder.h"
+#include "python/state.h"
 
 /* Notes the calling line for this thread, or none if no Python code is running.  Needs
  * the GIL; never fails.  The note is valid until the calling frame continues. */
@@ -25,6 +26,21 @@ dlpy_call_site_enter(void)
 {
     if (dl_call_sites_are_enabled()) {
         dlpy_call_site_note();
+    }
+}
+
+/* Sets dl_recorder_site to the calling line.  Needs the GIL; never fails.  The other
+ * two serve the module's tp_traverse and tp_clear; clearing frees the cache. */
+void dlpy_recorded_site_find(dlpy_state *state);
+int dlpy_recorded_sites_traverse(dlpy_state *state, visitproc visit, void *arg);
+void dlpy_recorded_sites_clear(dlpy_state *state);
+
+/* Called at the beginning of every operation. */
+static inline void
+dlpy_recorded_site_enter(dlpy_state *state)
+{
+    if (dl_recorder_is_on()) {
+        dlpy_recorded_site_find(state);
     }
 }
 

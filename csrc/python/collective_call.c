@@ -7,7 +7,6 @@
 #include "python/cuda_arg.h"
 #include "python/errors.h"
 #include "python/gil.h"
-#include "python/recorded_site.h"
 #include "python/torch_profiler.h"
 
 /* The value of GroupMember.NON_GROUP_MEMBER, which stands for a group that this process

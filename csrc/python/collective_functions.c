@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/collective_functions.h"
-
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The collective functions: distlite.all_reduce and the others are these builtins.  A
+ * Python frame costs more than a small all_reduce, so a synchronous call allocates
+ * nothing between the caller and the core. */
 #include "pg/device/device.h"
 #include "python/arguments.h"
 #include "python/collective_blocks.h"
@@ -9,6 +11,7 @@
 #include "python/cuda_arg.h"
 #include "python/docstrings.h"
 #include "python/errors.h"
+#include "python/parts.h"
 #include "python/torch_profiler.h"
 #include "tensor/reduce.h"
 

@@ -51,9 +51,6 @@ int dlpy_cuda_stream_in_use(void **stream);
 int dlpy_cuda_name_stream(PyObject *stream);
 bool dlpy_cuda_unname_stream(void);
 
-/* Adds the module functions of device_functions.c. */
-int dlpy_add_device_functions(PyObject *module);
-
 /* The module function _set_cuda_stream(stream or None): sets the stream for arrays of
  * this thread and returns the previous one. */
 PyObject *dlpy_set_cuda_stream(PyObject *module, PyObject *stream);

@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/debug_functions.h"
-
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The module functions for debugging: the debug level, which is read from the
+ * environment when the module is imported, the deadlock detector's settings, and
+ * monitored_barrier. */
 #include <stdlib.h>
 
 #include "base/log.h"
@@ -11,6 +13,7 @@
 #include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/gil.h"
+#include "python/parts.h"
 
 #define VARIABLE "TORCH_DISTRIBUTED_DEBUG"
 

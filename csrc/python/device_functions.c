@@ -12,6 +12,7 @@
 #include "python/errors.h"
 #include "python/group_type.h"
 #include "python/library_roots.h"
+#include "python/parts.h"
 
 /* Raises an error that lists where the library was searched for, which tells more than
  * None. */

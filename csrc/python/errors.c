@@ -8,6 +8,7 @@
 #include "python/docstrings.h"
 #include "python/failure_report.h"
 #include "python/log_reader.h"
+#include "python/parts.h"
 
 /* Returns the exception of a status that means the same everywhere; NULL for the
  * others. */

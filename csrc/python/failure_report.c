@@ -11,6 +11,7 @@
 #include "pg/record/recorder.h"
 #include "python/collective_call.h"
 #include "python/gil.h"
+#include "python/parts.h"
 
 /* An exit waits at most this long for a report: standard error may be a pipe that is
  * not read. */

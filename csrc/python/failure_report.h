@@ -14,8 +14,4 @@
  * may be set. */
 void dlpy_note_failure(void);
 
-/* Adds _finish_report(), which returns once the report is written, or after a few
- * seconds. */
-int dlpy_add_failure_report(PyObject *module);
-
 #endif

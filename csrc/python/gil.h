@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Releases and reacquires the GIL around a core call that may wait.  The GIL is
- * released before the call; for a brief call, whose peers have usually arrived already,
- * it is released only when the call has to wait (base/interrupt.h). */
+ * How a call that is blocked in the core lives with the interpreter.
+ *
+ * The GIL is released before the call; for a brief call, whose peers have usually
+ * arrived already, it is released only when the call has to wait (base/blocking.h).
+ *
+ * Ctrl-C interrupts the call: between the slices of its waits the core calls a check
+ * here, which runs Python's signal handlers. */
 #ifndef DISTLITE_PYTHON_GIL_H
 #define DISTLITE_PYTHON_GIL_H
 
@@ -28,5 +32,13 @@ dl_status dlpy_gil_return(dlpy_gil *self, dl_status status);
 /* Returns whether a thread without the GIL may acquire it: the interpreter must not be
  * entered while it is finalizing. */
 bool dlpy_may_enter(void);
+
+void dlpy_signals_install(void);
+
+/* Between hold and release, calls of this thread are not interrupted.  For calls that
+ * cannot report an exception, such as deallocation; the signal is handled later by the
+ * interpreter.  May be nested. */
+void dlpy_signals_hold(void);
+void dlpy_signals_release(void);
 
 #endif

@@ -7,14 +7,13 @@
 #include "base/log.h"
 #include "pg/agree/deadlock.h"
 #include "pg/device/device.h"
-#include "python/collective_functions.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"
 #include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/log_reader.h"
-#include "python/p2p_functions.h"
-#include "python/signals.h"
+#include "python/gil.h"
+#include "python/parts.h"
 #include "python/store_types.h"
 
 /* torch's default timeout, 30 minutes. */
@@ -876,19 +875,12 @@ static PyMethodDef module_functions[] = {
 };
 
 int
-dlpy_add_group_types(PyObject *module)
+dlpy_add_group_type(PyObject *module)
 {
     dlpy_state *state = dlpy_state_of_module(module);
 
-    if (dlpy_add_type(module, &group_spec, NULL, &state->group_type) < 0
-        || PyModule_AddFunctions(module, module_functions) < 0) {
+    if (dlpy_add_type(module, &group_spec, NULL, &state->group_type) < 0) {
         return -1;
     }
-    if (dlpy_add_collective_functions(module) < 0) {
-        return -1;
-    }
-    if (dlpy_add_p2p_functions(module) < 0) {
-        return -1;
-    }
-    return dlpy_add_device_functions(module);
+    return PyModule_AddFunctions(module, module_functions);
 }

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "python/collective_call.h"
 #include "python/gil.h"
+#include "python/parts.h"
 #include "python/state.h"
 
 /* A call that hangs may hold the GIL; an import may take a while. */

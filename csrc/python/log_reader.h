@@ -22,6 +22,4 @@ void dlpy_log_look(void);
  * exception may be set. */
 void dlpy_log_sync(void);
 
-int dlpy_add_log_reader(PyObject *module);
-
 #endif

@@ -1,35 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/state.h"
 
-#include "python/call_site.h"
 #include "python/convert.h"
-#include "python/mpi_functions.h"
-#include "python/object_cards.h"
-#include "python/object_memory.h"
-#include "python/pack.h"
-#include "python/debug_functions.h"
-#include "python/failure_report.h"
-#include "python/log_reader.h"
-#include "python/recorder_functions.h"
-#include "python/safe_codec.h"
-#include "python/shared_type.h"
-#include "python/signals.h"
+#include "python/gil.h"
+#include "python/parts.h"
+
+static int (*const parts[])(PyObject *module) = {
+    dlpy_add_log_reader, /* first, as the others may log */
+    dlpy_add_call_sites,
+    dlpy_add_errors,
+    dlpy_add_store_types,
+    dlpy_add_tcp_store_type,
+    dlpy_add_group_type,
+    dlpy_add_collective_functions,
+    dlpy_add_p2p_functions,
+    dlpy_add_device_functions,
+    dlpy_add_work_type,
+    dlpy_add_region_types,
+    dlpy_add_recorder_functions,
+    dlpy_add_object_cards,
+    dlpy_add_debug_functions,
+    dlpy_add_failure_report,
+    dlpy_add_mpi_functions,
+    dlpy_add_safe_codec,
+    dlpy_add_packs,
+};
 
 static int
 module_exec(PyObject *module)
 {
-    /* First, as the other parts may log. */
-    if (dlpy_add_log_reader(module) < 0 || dlpy_convert_init() < 0
-        || dlpy_call_site_init(module) < 0 || dlpy_add_errors(module) < 0
-        || dlpy_add_store_types(module) < 0 || dlpy_add_group_types(module) < 0
-        || dlpy_add_work_type(module) < 0 || dlpy_add_shared_type(module) < 0) {
+    if (dlpy_convert_init() < 0) {
         return -1;
     }
-    if (dlpy_add_recorder_functions(module) < 0 || dlpy_add_object_cards(module) < 0
-        || dlpy_add_object_memory(module) < 0 || dlpy_add_debug_functions(module) < 0
-        || dlpy_add_failure_report(module) < 0 || dlpy_add_mpi_functions(module) < 0
-        || dlpy_add_safe_codec(module) < 0 || dlpy_add_packs(module) < 0) {
-        return -1;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i](module) < 0) {
+            return -1;
+        }
     }
     /* Last: until the module is complete no thread can block in the core. */
     dlpy_signals_install();

@@ -1,6 +1,7 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/mpi_functions.h"
-
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The MPI functions that creating the default group needs: which library is used, the
+ * rank and size of this process, and the address at which rank 0 serves the store. */
 #include <string.h>
 
 #include "pg/mpi/mpi_backend.h"
@@ -8,6 +9,7 @@
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/library_roots.h"
+#include "python/parts.h"
 
 /* The size of what rank 0 may send, which is an address. */
 #define TELL_SIZE 1024

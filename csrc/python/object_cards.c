@@ -1,6 +1,8 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/object_cards.h"
-
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The first step of collectives of objects: each rank sends all others a card that
+ * describes its object.  Small objects are part of the card, so they need one exchange
+ * only.  The format of cards is known to objects.py alone. */
 #include <string.h>
 
 #include "python/arguments.h"
@@ -8,6 +10,7 @@
 #include "python/errors.h"
 #include "python/gil.h"
 #include "python/group_type.h"
+#include "python/parts.h"
 
 /* Up to this many ranks the views are on the stack: allocating memory takes as long as
  * the exchange. */

@@ -1,11 +1,12 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/p2p_functions.h"
-
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * send, recv, isend and irecv as builtins, like the collectives. */
 #include "python/collective_call.h"
 #include "python/convert.h"
 #include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/group_type.h"
+#include "python/parts.h"
 #include "python/torch_profiler.h"
 
 /* send, recv, isend and irecv have the same parameters, except for the name of the

@@ -9,6 +9,7 @@
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/group_type.h"
+#include "python/parts.h"
 #include "tensor/blocks.h"
 #include "tensor/strided.h"
 

@@ -16,7 +16,4 @@ bool dlpy_pack_view(PyObject *object, dl_tensor *view);
 int dlpy_pack_note_write(PyObject *pack);
 int dlpy_pack_guard(dlpy_guard *guard, PyObject *pack);
 
-/* Adds the type and the functions that packing.py uses. */
-int dlpy_add_packs(PyObject *module);
-
 #endif

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/recorder_functions.h"
-
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * The module functions through which distlite.tools reads the recorder. */
 #include <errno.h>
 #include <limits.h>
 
@@ -10,6 +10,7 @@
 #include "python/collective_call.h"
 #include "python/convert.h"
 #include "python/errors.h"
+#include "python/parts.h"
 
 static PyObject *
 recording(PyObject *module, PyObject *unused)

@@ -4,6 +4,7 @@
 #include "base/reader.h"
 #include "python/arguments.h"
 #include "python/convert.h"
+#include "python/parts.h"
 #include "python/safe_codec.h"
 
 /* The bytes come from a peer and may be malicious.  Every size is therefore compared

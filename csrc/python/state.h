@@ -35,7 +35,7 @@ typedef struct dlpy_state {
     PyTypeObject *work_type;
     PyObject *future_of_work; /* creates a Work's Future; set by futures.py */
 
-    struct dlpy_site_cache *site_cache; /* recorded_site.c; holds references */
+    struct dlpy_site_cache *site_cache; /* call_site.c; holds references */
 
     /* Not a reference: works that have ended.  Never freed, as a work may end while the
      * interpreter is finalizing. */
@@ -63,12 +63,5 @@ void dlpy_state_free(void *module);
  * and stores a reference in `*slot`, a field of the state.  `base` may be NULL. */
 int dlpy_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base,
                   PyTypeObject **slot);
-
-/* Add the parts of the module, each in its own file.  They return 0, or -1 with an
- * exception set. */
-int dlpy_add_errors(PyObject *module);
-int dlpy_add_store_types(PyObject *module);
-int dlpy_add_group_types(PyObject *module);
-int dlpy_add_work_type(PyObject *module);
 
 #endif

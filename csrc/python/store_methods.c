@@ -15,7 +15,7 @@
 #include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/python_store.h"
-#include "python/signals.h"
+#include "python/gil.h"
 #include "store/prefix_store.h"
 
 /* The parameters of a METH_METHOD | METH_FASTCALL | METH_KEYWORDS function, the only

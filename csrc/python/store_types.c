@@ -8,8 +8,9 @@
 #include "python/convert.h"
 #include "python/docstrings.h"
 #include "python/errors.h"
+#include "python/parts.h"
 #include "python/python_store.h"
-#include "python/signals.h"
+#include "python/gil.h"
 #include "store/file_store.h"
 #include "store/hash_store.h"
 #include "store/prefix_store.h"
@@ -528,11 +529,9 @@ dlpy_add_store_types(PyObject *module)
                < 0
         || dlpy_add_type(module, &file_store_spec, state->store_type,
                          &state->file_store_type)
-               < 0
-        || dlpy_add_type(module, &prefix_store_spec, state->store_type,
-                         &state->prefix_store_type)
                < 0) {
         return -1;
     }
-    return dlpy_add_tcp_store_type(module);
+    return dlpy_add_type(module, &prefix_store_spec, state->store_type,
+                         &state->prefix_store_type);
 }

@@ -53,7 +53,4 @@ int dlpy_store_set_subscript(PyObject *self, PyObject *key, PyObject *value);
 int dlpy_store_contains(PyObject *self, PyObject *key);
 PyObject *dlpy_store_iterate(PyObject *self);
 
-/* Called by dlpy_add_store_types(). */
-int dlpy_add_tcp_store_type(PyObject *module);
-
 #endif

@@ -7,6 +7,7 @@
 #include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/log_reader.h"
+#include "python/parts.h"
 #include "python/store_types.h"
 #include "store/tcp/tcp_store.h"
 

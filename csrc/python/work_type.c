@@ -12,6 +12,7 @@
 #include "python/errors.h"
 #include "python/gil.h"
 #include "python/group_type.h"
+#include "python/parts.h"
 
 /* There are two kinds of instances.  Those that the core creates have a dl_work.  Those
  * that Python constructs, mostly of subclasses, have none: a backend written in Python
