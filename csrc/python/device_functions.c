@@ -2,62 +2,14 @@
 #include <limits.h>
 #include <string.h>
 
-#include "pg/device/cuda_table.h"
 #include "pg/device/device.h"
-#include "pg/nccl/nccl_backend.h"
-#include "pg/ucc/ucc_backend.h"
 #include "python/collective_call.h"
 #include "python/convert.h"
 #include "python/cuda_arg.h"
 #include "python/errors.h"
 #include "python/group_type.h"
-#include "python/library_roots.h"
+#include "python/library_functions.h"
 #include "python/parts.h"
-
-/* Raises an error that lists where the library was searched for, which tells more than
- * None. */
-static PyObject *
-nccl_version(PyObject *module, PyObject *Py_UNUSED(nothing))
-{
-    int version;
-
-    if (dlpy_set_library_roots() < 0) {
-        return NULL;
-    }
-    dl_status status = dl_nccl_version(&version);
-    return status == DL_OK
-               ? PyLong_FromLong(version)
-               : dlpy_raise_collective(dlpy_state_of_module(module), status);
-}
-
-static PyObject *
-ucc_version(PyObject *module, PyObject *Py_UNUSED(nothing))
-{
-    int version;
-
-    if (dlpy_set_library_roots() < 0) {
-        return NULL;
-    }
-    dl_status status = dl_ucc_version(&version);
-    return status == DL_OK
-               ? PyLong_FromLong(version)
-               : dlpy_raise_collective(dlpy_state_of_module(module), status);
-}
-
-/* Raises an error unless the CUDA runtime and a device for it are available. */
-static PyObject *
-check_cuda(PyObject *module, PyObject *Py_UNUSED(nothing))
-{
-    const dl_cuda_table *cuda;
-
-    if (dlpy_set_library_roots() < 0) {
-        return NULL;
-    }
-    dl_status status = dl_cuda_load(&cuda);
-    return status == DL_OK
-               ? Py_NewRef(Py_None)
-               : dlpy_raise_collective(dlpy_state_of_module(module), status);
-}
 
 static dl_group *
 group_from(PyObject *module, PyObject *object)
@@ -343,9 +295,6 @@ batch_end(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *k
 }
 
 static PyMethodDef functions[] = {
-    {"_nccl_version", nccl_version, METH_NOARGS, "_nccl_version($module, /)\n--\n\n"},
-    {"_check_cuda", check_cuda, METH_NOARGS, "_check_cuda($module, /)\n--\n\n"},
-    {"_ucc_version", ucc_version, METH_NOARGS, "_ucc_version($module, /)\n--\n\n"},
     DLPY_FUNCTION(
         "_device_serve", device_serve,
         "_device_serve($module, /, group, name, options, takes_barriers)\n--\n\n"),

@@ -21,7 +21,7 @@ static int (*const parts[])(PyObject *module) = {
     dlpy_add_object_cards,
     dlpy_add_debug_functions,
     dlpy_add_failure_report,
-    dlpy_add_mpi_functions,
+    dlpy_add_library_functions,
     dlpy_add_safe_codec,
     dlpy_add_packs,
 };

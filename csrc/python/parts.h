@@ -22,7 +22,7 @@ int dlpy_add_recorder_functions(PyObject *module);
 int dlpy_add_object_cards(PyObject *module);
 int dlpy_add_debug_functions(PyObject *module);
 int dlpy_add_failure_report(PyObject *module);
-int dlpy_add_mpi_functions(PyObject *module);
+int dlpy_add_library_functions(PyObject *module);
 int dlpy_add_safe_codec(PyObject *module);
 int dlpy_add_packs(PyObject *module);
 

@@ -1,23 +1,91 @@
-/* SPDX-License-Identifier: BSD-3-Clause
- *
- * The MPI functions that creating the default group needs: which library is used, the
- * rank and size of this process, and the address at which rank 0 serves the store. */
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "python/library_functions.h"
+
 #include <string.h>
 
+#include "base/library.h"
+#include "pg/device/cuda_table.h"
 #include "pg/mpi/mpi_backend.h"
+#include "pg/nccl/nccl_backend.h"
+#include "pg/ucc/ucc_backend.h"
 #include "python/arguments.h"
 #include "python/convert.h"
 #include "python/errors.h"
-#include "python/library_roots.h"
 #include "python/parts.h"
 
-/* The size of what rank 0 may send, which is an address. */
-#define TELL_SIZE 1024
+int
+dlpy_set_library_roots(void)
+{
+    PyObject *path = PySys_GetObject("path");
+    PyObject *folders = path == NULL ? PyList_New(0) : PySequence_List(path);
+    Py_ssize_t size = folders == NULL ? 0 : PyList_GET_SIZE(folders);
+    const char **roots = PyMem_Calloc((size_t)size + 1, sizeof *roots);
+    size_t count = 0;
+
+    if (folders == NULL || roots == NULL) {
+        Py_XDECREF(folders);
+        PyMem_Free(roots);
+        PyErr_NoMemory();
+        return -1;
+    }
+    for (Py_ssize_t i = 0; i < size; i++) {
+        PyObject *folder = PyList_GET_ITEM(folders, i);
+        roots[count] = PyUnicode_Check(folder) ? PyUnicode_AsUTF8(folder) : NULL;
+        count += roots[count] != NULL && roots[count][0] != '\0';
+        PyErr_Clear();
+    }
+    dl_status status = dl_library_set_roots(roots, count);
+    Py_DECREF(folders);
+    PyMem_Free(roots);
+    if (status != DL_OK) {
+        PyErr_NoMemory();
+    }
+    return status == DL_OK ? 0 : -1;
+}
 
 static PyObject *
 raise(PyObject *module, dl_status status)
 {
     return dlpy_raise_collective(dlpy_state_of_module(module), status);
+}
+
+/* Asks a library for its version.  If it is not found, raises an error that lists where
+ * it was searched for, which tells more than None. */
+static PyObject *
+version_of(PyObject *module, dl_status (*ask)(int *version))
+{
+    int version;
+
+    if (dlpy_set_library_roots() < 0) {
+        return NULL;
+    }
+    dl_status status = ask(&version);
+    return status == DL_OK ? PyLong_FromLong(version) : raise(module, status);
+}
+
+static PyObject *
+nccl_version(PyObject *module, PyObject *Py_UNUSED(nothing))
+{
+    return version_of(module, dl_nccl_version);
+}
+
+static PyObject *
+ucc_version(PyObject *module, PyObject *Py_UNUSED(nothing))
+{
+    return version_of(module, dl_ucc_version);
+}
+
+/* Raises an error unless the CUDA runtime and a device for it are available. */
+static PyObject *
+check_cuda(PyObject *module, PyObject *Py_UNUSED(nothing))
+{
+    const dl_cuda_table *cuda;
+
+    if (dlpy_set_library_roots() < 0) {
+        return NULL;
+    }
+    dl_status status = dl_cuda_load(&cuda);
+    return status == DL_OK ? Py_NewRef(Py_None) : raise(module, status);
 }
 
 static PyObject *
@@ -47,6 +115,9 @@ mpi_place(PyObject *module, PyObject *Py_UNUSED(nothing))
     Py_END_ALLOW_THREADS
     return status == DL_OK ? Py_BuildValue("ii", rank, size) : raise(module, status);
 }
+
+/* The size of what rank 0 may send, which is an address. */
+#define TELL_SIZE 1024
 
 static PyObject *
 mpi_tell(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
@@ -83,6 +154,9 @@ mpi_give_up(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
 }
 
 static PyMethodDef functions[] = {
+    {"_nccl_version", nccl_version, METH_NOARGS, "_nccl_version($module, /)\n--\n\n"},
+    {"_ucc_version", ucc_version, METH_NOARGS, "_ucc_version($module, /)\n--\n\n"},
+    {"_check_cuda", check_cuda, METH_NOARGS, "_check_cuda($module, /)\n--\n\n"},
     {"_mpi_library", mpi_library, METH_NOARGS, "_mpi_library($module, /)\n--\n\n"},
     {"_mpi_place", mpi_place, METH_NOARGS, "_mpi_place($module, /)\n--\n\n"},
     DLPY_FUNCTION("_mpi_tell", mpi_tell,
@@ -92,7 +166,7 @@ static PyMethodDef functions[] = {
 };
 
 int
-dlpy_add_mpi_functions(PyObject *module)
+dlpy_add_library_functions(PyObject *module)
 {
     return PyModule_AddFunctions(module, functions);
 }

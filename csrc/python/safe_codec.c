@@ -1,0 +1,615 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Encodes and decodes the frequent values of safe mode: None, bool, int, float, str,
+ * bytes, list, tuple and dict, without their subclasses.  The format is described in
+ * safe_encode.py.  Other values are passed to a function written in Python, which calls
+ * back for nested values; safe_encode.py and safe_decode.py contain these functions. */
+#include <string.h>
+
+#include "base/reader.h"
+#include "python/arguments.h"
+#include "python/convert.h"
+#include "python/parts.h"
+
+/* Deeper than practical data, and well within the size of the stack. */
+#define DEPTH_LIMIT 200
+
+/* The longest encoding of a 64-bit count, with seven bits in each byte. */
+#define COUNT_BYTES 10
+
+/* Values are collected in a C buffer, as appending small pieces to a bytearray is slow,
+ * and moved to the caller's bytearray before `other` is called, and at the end.
+ * `other` may run any code, including code that changes the containers being traversed;
+ * so lists and dicts are traversed as private copies. */
+typedef struct encoder {
+    dl_buffer pending; /* moved to `out` before any other code reads that */
+    PyObject *out;     /* bytearray */
+    PyObject *other;   /* appends a value of another kind to `out` */
+    int64_t beside;    /* bytes objects of this length or more go to `other` */
+} encoder;
+
+static int put(encoder *self, PyObject *value, int depth);
+
+static int
+flush(encoder *self)
+{
+    Py_ssize_t size = PyByteArray_GET_SIZE(self->out);
+    dl_bytes pending = dl_buffer_bytes(&self->pending);
+
+    if (dl_buffer_check(&self->pending) != DL_OK) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    if (pending.size == 0) {
+        return 0;
+    }
+    if (PyByteArray_Resize(self->out, size + (Py_ssize_t)pending.size) < 0) {
+        return -1;
+    }
+    memcpy(PyByteArray_AS_STRING(self->out) + size, pending.data, pending.size);
+    dl_buffer_clear(&self->pending);
+    return 0;
+}
+
+/* Also handles values that are nested too deep, for which `other` raises the error. */
+static int
+put_other(encoder *self, PyObject *value, int depth)
+{
+    if (flush(self) < 0) {
+        return -1;
+    }
+    PyObject *result = PyObject_CallFunction(self->other, "Oi", value, depth);
+    Py_XDECREF(result);
+    return result == NULL ? -1 : 0;
+}
+
+static void
+put_head(encoder *self, char letter, Py_ssize_t count)
+{
+    uint8_t head[1 + COUNT_BYTES] = {(uint8_t)letter};
+    size_t left = (size_t)count;
+    size_t size = 1;
+
+    for (; left > 127; left >>= 7) {
+        head[size++] = (uint8_t)(left | 128);
+    }
+    head[size++] = (uint8_t)left;
+    dl_buffer_put(&self->pending, (dl_bytes){head, size});
+}
+
+static int
+put_bytes(encoder *self, char letter, const char *data, Py_ssize_t size)
+{
+    put_head(self, letter, size);
+    dl_buffer_put(&self->pending, (dl_bytes){(const uint8_t *)data, (size_t)size});
+    return 0;
+}
+
+/* Encodes an integer in the fewest bytes that hold it with its sign. */
+static int
+put_int(encoder *self, PyObject *value, int depth)
+{
+    int overflow;
+    long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+    uint64_t bits = (uint64_t)number;
+    uint64_t magnitude = number < 0 ? -bits : bits;
+    Py_ssize_t size = 1;
+    char bytes[8];
+
+    /* The second case is the smallest 64-bit integer, which negation does not
+     * change. */
+    if (overflow != 0 || magnitude >> 63 != 0) {
+        return put_other(self, value, depth);
+    }
+    while (size < 8 && magnitude >> (8 * size - 1) != 0) {
+        size++;
+    }
+    for (int i = 0; i < size; i++) {
+        bytes[i] = (char)(bits >> (8 * i));
+    }
+    return put_bytes(self, 'i', bytes, size);
+}
+
+static int
+put_float(encoder *self, PyObject *value)
+{
+    double number = PyFloat_AS_DOUBLE(value);
+    uint64_t bits;
+
+    memcpy(&bits, &number, sizeof bits);
+    dl_put_u8(&self->pending, 'f');
+    dl_put_u64(&self->pending, bits);
+    return 0;
+}
+
+/* A lone surrogate is not valid text, but Python's strings may contain it. */
+static int
+put_str(encoder *self, PyObject *value)
+{
+    if (PyUnicode_IS_COMPACT_ASCII(value)) {
+        return put_bytes(self, 's', (const char *)PyUnicode_1BYTE_DATA(value),
+                         PyUnicode_GET_LENGTH(value));
+    }
+    PyObject *encoded = PyUnicode_AsEncodedString(value, "utf-8", "surrogatepass");
+    if (encoded == NULL) {
+        return -1;
+    }
+    put_bytes(self, 's', PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded));
+    Py_DECREF(encoded);
+    return 0;
+}
+
+/* Prepends a step to the location `at` of an exception that has one; `format` prints
+ * the step. */
+static int
+fail_at(const char *format, PyObject *at)
+{
+    PyObject *kind;
+    PyObject *error;
+    PyObject *trace;
+
+    PyErr_Fetch(&kind, &error, &trace);
+    PyErr_NormalizeException(&kind, &error, &trace);
+    PyObject *place = PyObject_GetAttrString(error, "at");
+    PyObject *step = place == NULL ? NULL : PyUnicode_FromFormat(format, at);
+    if (step != NULL) {
+        PyUnicode_Append(&step, place);
+    }
+    if (step != NULL) {
+        (void)PyObject_SetAttrString(error, "at", step);
+    }
+    Py_XDECREF(place);
+    Py_XDECREF(step);
+    /* Errors of other kinds have no location. */
+    PyErr_Clear();
+    PyErr_Restore(kind, error, trace);
+    return -1;
+}
+
+/* A tuple's length cannot change meanwhile. */
+static int
+put_items(encoder *self, char letter, PyObject *items, int depth)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(items);
+
+    put_head(self, letter, count);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        if (put(self, PyTuple_GET_ITEM(items, i), depth) < 0) {
+            PyObject *at = PyLong_FromSsize_t(i);
+            (void)(at != NULL && fail_at("[%S]", at));
+            Py_XDECREF(at);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int
+put_list(encoder *self, PyObject *value, int depth)
+{
+    PyObject *items = PyList_AsTuple(value);
+
+    if (items == NULL) {
+        return -1;
+    }
+    int result = put_items(self, 'l', items, depth);
+    Py_DECREF(items);
+    return result;
+}
+
+/* A private copy cannot change meanwhile. */
+static int
+put_dict(encoder *self, PyObject *value, int depth)
+{
+    PyObject *items = PyDict_Copy(value);
+    PyObject *key;
+    PyObject *item;
+    Py_ssize_t at = 0;
+    int result = 0;
+
+    if (items == NULL) {
+        return -1;
+    }
+    put_head(self, 'd', PyDict_GET_SIZE(items));
+    while (result == 0 && PyDict_Next(items, &at, &key, &item)) {
+        if (put(self, key, depth) < 0) {
+            result = fail_at("[key %R]", key);
+        } else if (put(self, item, depth) < 0) {
+            result = fail_at("[%R]", key);
+        }
+    }
+    Py_DECREF(items);
+    return result;
+}
+
+static int
+put_constant(encoder *self, char letter)
+{
+    dl_put_u8(&self->pending, (uint8_t)letter);
+    return 0;
+}
+
+static int
+put(encoder *self, PyObject *value, int depth)
+{
+    if (depth > DEPTH_LIMIT) {
+        return put_other(self, value, depth);
+    }
+    if (value == Py_None) {
+        return put_constant(self, 'N');
+    }
+    if (PyBool_Check(value)) {
+        return put_constant(self, value == Py_True ? 'T' : 'F');
+    }
+    if (PyLong_CheckExact(value)) {
+        return put_int(self, value, depth);
+    }
+    if (PyFloat_CheckExact(value)) {
+        return put_float(self, value);
+    }
+    if (PyUnicode_CheckExact(value)) {
+        return put_str(self, value);
+    }
+    if (PyList_CheckExact(value)) {
+        return put_list(self, value, depth + 1);
+    }
+    if (PyTuple_CheckExact(value)) {
+        return put_items(self, 't', value, depth + 1);
+    }
+    if (PyDict_CheckExact(value)) {
+        return put_dict(self, value, depth + 1);
+    }
+    if (PyBytes_CheckExact(value) && PyBytes_GET_SIZE(value) < self->beside) {
+        return put_bytes(self, 'b', PyBytes_AS_STRING(value), PyBytes_GET_SIZE(value));
+    }
+    return put_other(self, value, depth);
+}
+
+static PyObject *
+put_plain(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "_put_plain", 5, {"out", "value", "beside", "depth", "other"}};
+    PyObject *values[5];
+    encoder self = {0};
+    int depth;
+
+    (void)module;
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int64_from(values[2], "beside", &self.beside) < 0
+        || dlpy_int_from(values[3], "depth", &depth) < 0) {
+        return NULL;
+    }
+    if (!PyByteArray_Check(values[0])) {
+        PyErr_Format(PyExc_TypeError, "out must be a bytearray, not %s",
+                     Py_TYPE(values[0])->tp_name);
+        return NULL;
+    }
+    self.out = values[0];
+    self.other = values[4];
+    int result = put(&self, values[1], depth);
+    if (result == 0) {
+        result = flush(&self);
+    }
+    dl_buffer_fini(&self.pending);
+    return result < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* The bytes come from a peer and may be malicious.  Every size is therefore compared
+ * with the number of bytes left before it is used, memory is allocated only as values
+ * arrive, the depth is limited, and the position that `other` returns is checked.  The
+ * reader's end never moves.  Each value takes at least one byte, so there are no more
+ * values than bytes. */
+typedef struct decoder {
+    const uint8_t *start;
+    dl_reader reader; /* of all bytes; `next` is where the next value begins */
+    PyObject *other;  /* decodes a value of another kind at a position */
+} decoder;
+
+/* Decodes one value.  Returns 0, or -1 with an exception set. */
+static int take(decoder *self, int depth, PyObject **value);
+
+/* safe_decode.py reports to its caller that the bytes are malformed. */
+static int
+fail(const char *text)
+{
+    PyErr_SetString(PyExc_ValueError, text);
+    return -1;
+}
+
+/* Decodes a count of items that take at least one byte each. */
+static int
+take_length(decoder *self, size_t *length)
+{
+    uint64_t count = 0;
+    uint8_t byte = 128;
+
+    for (int i = 0; byte >= 128; i++) {
+        if (!dl_take_u8(&self->reader, &byte)) {
+            return fail("they end too early");
+        }
+        if (i == COUNT_BYTES || (i == COUNT_BYTES - 1 && byte > 1)) {
+            return fail("a count that has no end");
+        }
+        count |= (uint64_t)(byte & 127) << (7 * i);
+    }
+    if (count > dl_reader_left(&self->reader)) {
+        return fail("they end too early");
+    }
+    *length = (size_t)count;
+    return 0;
+}
+
+static int
+take_run(decoder *self, dl_bytes *run)
+{
+    if (take_length(self, &run->size) < 0) {
+        return -1;
+    }
+    run->data = self->reader.next;
+    self->reader.next += run->size;
+    return 0;
+}
+
+/* Decodes a value of another kind, which begins with the letter at `from`.  `other` may
+ * call back into this file with the same bytes and a decoder of its own, and returns
+ * the position after the value. */
+static PyObject *
+take_other(decoder *self, const uint8_t *from, int depth)
+{
+    PyObject *value = NULL;
+    Py_ssize_t size = self->reader.end - self->start;
+    Py_ssize_t at = -1;
+    PyObject *pair = PyObject_CallFunction(self->other, "ni",
+                                           (Py_ssize_t)(from - self->start), depth);
+
+    if (pair == NULL) {
+        return NULL;
+    }
+    if (PyArg_ParseTuple(pair, "On", &value, &at) && at >= 0 && at <= size) {
+        self->reader.next = self->start + at;
+        Py_INCREF(value);
+    } else {
+        value = NULL;
+        (void)(PyErr_Occurred() || fail("a place outside of them"));
+    }
+    Py_DECREF(pair);
+    return value;
+}
+
+/* Integers of more than 64 bits are rare, and not all supported versions of Python have
+ * a public function that creates them from bytes. */
+static PyObject *
+take_int(decoder *self, int depth)
+{
+    const uint8_t *from = self->reader.next - 1;
+    dl_bytes run;
+    uint64_t bits = 0;
+
+    if (take_run(self, &run) < 0) {
+        return NULL;
+    }
+    if (run.size > sizeof bits) {
+        return take_other(self, from, depth);
+    }
+    for (size_t i = 0; i < run.size; i++) {
+        bits |= (uint64_t)run.data[i] << (8 * i);
+    }
+    bool is_negative = run.size > 0 && run.data[run.size - 1] >= 128;
+    if (is_negative && run.size < sizeof bits) {
+        bits |= UINT64_MAX << (8 * run.size);
+    }
+    return PyLong_FromLongLong((long long)bits);
+}
+
+static PyObject *
+take_float(decoder *self)
+{
+    uint64_t bits;
+    double number;
+
+    if (!dl_take_u64(&self->reader, &bits)) {
+        fail("they end too early");
+        return NULL;
+    }
+    memcpy(&number, &bits, sizeof number);
+    return PyFloat_FromDouble(number);
+}
+
+static PyObject *
+take_str(decoder *self)
+{
+    dl_bytes run;
+
+    if (take_run(self, &run) < 0) {
+        return NULL;
+    }
+    return PyUnicode_DecodeUTF8((const char *)run.data, (Py_ssize_t)run.size,
+                                "surrogatepass");
+}
+
+static PyObject *
+take_bytes(decoder *self)
+{
+    dl_bytes run;
+
+    if (take_run(self, &run) < 0) {
+        return NULL;
+    }
+    return PyBytes_FromStringAndSize((const char *)run.data, (Py_ssize_t)run.size);
+}
+
+/* The list grows as items are decoded: a length alone allocates no memory. */
+static PyObject *
+take_list(decoder *self, int depth)
+{
+    PyObject *items = PyList_New(0);
+    size_t length;
+
+    if (items == NULL || take_length(self, &length) < 0) {
+        Py_XDECREF(items);
+        return NULL;
+    }
+    for (size_t i = 0; i < length; i++) {
+        PyObject *item = NULL;
+        int result = take(self, depth, &item) < 0 ? -1 : PyList_Append(items, item);
+        Py_XDECREF(item);
+        if (result < 0) {
+            Py_DECREF(items);
+            return NULL;
+        }
+    }
+    return items;
+}
+
+/* Decodes into a list first: no code may see a tuple that is incomplete. */
+static PyObject *
+take_tuple(decoder *self, int depth)
+{
+    PyObject *items = take_list(self, depth);
+
+    if (items == NULL) {
+        return NULL;
+    }
+    PyObject *value = PyList_AsTuple(items);
+    Py_DECREF(items);
+    return value;
+}
+
+/* Decodes a key, then its value.  Hashing the key may fail, as for a list. */
+static int
+take_pair(decoder *self, PyObject *into, int depth)
+{
+    PyObject *key = NULL;
+    PyObject *item = NULL;
+    int result = take(self, depth, &key) < 0 || take(self, depth, &item) < 0
+                     ? -1
+                     : PyDict_SetItem(into, key, item);
+
+    Py_XDECREF(key);
+    Py_XDECREF(item);
+    return result;
+}
+
+static PyObject *
+take_dict(decoder *self, int depth)
+{
+    PyObject *value = PyDict_New();
+    size_t length;
+
+    if (value == NULL || take_length(self, &length) < 0) {
+        Py_XDECREF(value);
+        return NULL;
+    }
+    for (size_t i = 0; i < length; i++) {
+        if (take_pair(self, value, depth) < 0) {
+            Py_DECREF(value);
+            return NULL;
+        }
+    }
+    return value;
+}
+
+static PyObject *
+take_kind(decoder *self, uint8_t letter, int depth)
+{
+    switch (letter) {
+    case 'N':
+        return Py_NewRef(Py_None);
+    case 'T':
+        return Py_NewRef(Py_True);
+    case 'F':
+        return Py_NewRef(Py_False);
+    case 'i':
+        return take_int(self, depth);
+    case 'f':
+        return take_float(self);
+    case 's':
+        return take_str(self);
+    case 'b':
+        return take_bytes(self);
+    case 'l':
+        return take_list(self, depth + 1);
+    case 't':
+        return take_tuple(self, depth + 1);
+    case 'd':
+        return take_dict(self, depth + 1);
+    default:
+        return take_other(self, self->reader.next - 1, depth);
+    }
+}
+
+static int
+take(decoder *self, int depth, PyObject **value)
+{
+    uint8_t letter;
+
+    if (!dl_take_u8(&self->reader, &letter)) {
+        return fail("they end too early");
+    }
+    if (depth > DEPTH_LIMIT) {
+        return fail("values are nested too deep");
+    }
+    *value = take_kind(self, letter, depth);
+    return *value == NULL ? -1 : 0;
+}
+
+static PyObject *
+take_plain(PyObject *module, PyObject *const *args, Py_ssize_t count,
+           PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        "_take_plain", 4, {"data", "at", "depth", "other"}};
+    PyObject *values[4];
+    decoder self = {0};
+    PyObject *result = NULL;
+    PyObject *value;
+    Py_buffer data;
+    int64_t at;
+    int depth;
+
+    (void)module;
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || dlpy_int64_from(values[1], "at", &at) < 0
+        || dlpy_int_from(values[2], "depth", &depth) < 0
+        || PyObject_GetBuffer(values[0], &data, PyBUF_SIMPLE) < 0) {
+        return NULL;
+    }
+    self.other = values[3];
+    if (at >= 0 && at <= data.len) {
+        self.start = data.buf;
+        self.reader = dl_reader_of((dl_bytes){data.buf, (size_t)data.len});
+        /* Adding to a null pointer is undefined, even zero. */
+        self.reader.next = at == 0 ? self.start : self.start + at;
+        if (take(&self, depth, &value) == 0) {
+            result = Py_BuildValue("(Nn)", value, self.reader.next - self.start);
+        }
+    } else {
+        fail("a place outside of them");
+    }
+    PyBuffer_Release(&data);
+    return result;
+}
+
+static PyMethodDef functions[] = {
+    DLPY_FUNCTION(
+        "_put_plain", put_plain,
+        "_put_plain($module, /, out, value, beside, depth, other)\n--\n\n"
+        "Puts a value at the end of a bytearray; other(value, depth) puts what is of "
+        "another kind, too deep, or bytes of the length `beside` or more."),
+    DLPY_FUNCTION("_take_plain", take_plain,
+                  "_take_plain($module, /, data, at, depth, other)\n--\n\n"
+                  "The value that begins there and where it ends; other(at, depth) "
+                  "takes those of "
+                  "other kinds.  ValueError if the bytes are malformed."),
+    {0},
+};
+
+int
+dlpy_add_safe_codec(PyObject *module)
+{
+    if (PyModule_AddFunctions(module, functions) < 0) {
+        return -1;
+    }
+    return PyModule_AddIntConstant(module, "_SAFE_DEPTH_LIMIT", DEPTH_LIMIT);
+}
