@@ -307,20 +307,3 @@ dlpy_collective_finish(dlpy_collective *self, dl_op_type op, const void *args,
     return dlpy_collective_finish_by(self, op, args, keep,
                                      dl_deadline_after(dlpy_collective_timeout(self)));
 }
-
-int
-dlpy_add_functions(PyObject *module, PyMethodDef *functions)
-{
-    PyObject *package = PyUnicode_InternFromString("distlite");
-    int result = package == NULL ? -1 : 0;
-
-    for (PyMethodDef *def = functions; result == 0 && def->ml_name != NULL; def++) {
-        PyObject *function = PyCFunction_NewEx(def, module, package);
-        result = function == NULL
-                     ? -1
-                     : PyModule_AddObjectRef(module, def->ml_name, function);
-        Py_XDECREF(function);
-    }
-    Py_XDECREF(package);
-    return result;
-}

@@ -80,11 +80,6 @@ int dlpy_collective_check_stream(dlpy_collective *self);
 /* Releases the call after a failure with an exception set.  Returns NULL. */
 PyObject *dlpy_collective_give_up(dlpy_collective *self);
 
-/* Adds the functions of one file to the module.  Their `__module__` is the package,
- * where users find them and where inspect looks up the `ReduceOp` of their
- * signatures. */
-int dlpy_add_functions(PyObject *module, PyMethodDef *functions);
-
 #define DLPY_COLLECTIVE(function, documentation)                                      \
     {#function, (PyCFunction)(void (*)(void))function, METH_FASTCALL | METH_KEYWORDS, \
      documentation}

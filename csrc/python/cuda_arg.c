@@ -5,7 +5,6 @@
 
 #include "pg/nccl/nccl_backend.h"
 #include "python/convert.h"
-#include "python/errors.h"
 
 /* Returns the same code as for a NumPy array of these elements, except for the units of
  * times. */

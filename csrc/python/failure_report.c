@@ -9,7 +9,6 @@
 
 #include "base/thread.h"
 #include "pg/record/recorder.h"
-#include "python/collective_call.h"
 #include "python/gil.h"
 #include "python/parts.h"
 

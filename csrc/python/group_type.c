@@ -8,7 +8,6 @@
 #include "pg/agree/deadlock.h"
 #include "pg/device/device.h"
 #include "python/convert.h"
-#include "python/cuda_arg.h"
 #include "python/docstrings.h"
 #include "python/errors.h"
 #include "python/log_reader.h"

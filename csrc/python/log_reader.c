@@ -4,10 +4,8 @@
 #include <stdatomic.h>
 
 #include "base/log.h"
-#include "python/collective_call.h"
 #include "python/gil.h"
 #include "python/parts.h"
-#include "python/state.h"
 
 /* A call that hangs may hold the GIL; an import may take a while. */
 #define READER_LIMIT (5 * DL_SECOND)

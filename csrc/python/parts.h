@@ -11,7 +11,6 @@ int dlpy_add_log_reader(PyObject *module);
 int dlpy_add_call_sites(PyObject *module);
 int dlpy_add_errors(PyObject *module);
 int dlpy_add_store_types(PyObject *module);
-int dlpy_add_tcp_store_type(PyObject *module); /* after Store */
 int dlpy_add_group_type(PyObject *module);
 int dlpy_add_collective_functions(PyObject *module);
 int dlpy_add_p2p_functions(PyObject *module);

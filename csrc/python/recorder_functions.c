@@ -7,7 +7,7 @@
 #include "pg/cpu/cpu_backend.h"
 #include "pg/record/recorder.h"
 #include "pg/record/recording_file.h"
-#include "python/collective_call.h"
+#include "python/arguments.h"
 #include "python/convert.h"
 #include "python/errors.h"
 #include "python/parts.h"

@@ -129,3 +129,20 @@ dlpy_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base,
     *slot = (PyTypeObject *)type;
     return PyModule_AddType(module, *slot);
 }
+
+int
+dlpy_add_functions(PyObject *module, PyMethodDef *functions)
+{
+    PyObject *package = PyUnicode_InternFromString("distlite");
+    int result = package == NULL ? -1 : 0;
+
+    for (PyMethodDef *def = functions; result == 0 && def->ml_name != NULL; def++) {
+        PyObject *function = PyCFunction_NewEx(def, module, package);
+        result = function == NULL
+                     ? -1
+                     : PyModule_AddObjectRef(module, def->ml_name, function);
+        Py_XDECREF(function);
+    }
+    Py_XDECREF(package);
+    return result;
+}

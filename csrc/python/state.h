@@ -64,4 +64,9 @@ void dlpy_state_free(void *module);
 int dlpy_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base,
                   PyTypeObject **slot);
 
+/* Adds the functions of one file to the module.  Their `__module__` is the package,
+ * where users find them and where inspect looks up the `ReduceOp` of their
+ * signatures. */
+int dlpy_add_functions(PyObject *module, PyMethodDef *functions);
+
 #endif

@@ -34,17 +34,6 @@ dl_store *dlpy_store_share(const dlpy_state *state, PyObject *self);
 /* Returns a new object of `type` that takes ownership of `store`, also on failure. */
 PyObject *dlpy_store_wrap(PyTypeObject *type, dl_store *store);
 
-/* For tp_init: gives `self` its store.  Takes ownership of `store`, also on failure.
- * Both functions return -1 with an exception set if `self` has a store already. */
-int dlpy_store_adopt(PyObject *self, dl_store *store);
-int dlpy_store_refuse_second_init(PyObject *self);
-
-/* Returns the repr of an object that has no store yet, for debuggers and tracebacks. */
-PyObject *dlpy_store_describe_unmade(PyObject *self);
-
-/* The tp_new of the types whose __init__ creates the store. */
-PyObject *dlpy_store_alloc(PyTypeObject *type, PyObject *args, PyObject *keywords);
-
 /* The methods and operators of Store (store_methods.c). */
 extern PyMethodDef dlpy_store_methods[];
 PyObject *dlpy_store_get_timeout(PyObject *self, void *closure);
