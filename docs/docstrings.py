@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes csrc/python/docstrings.h: the docstrings of _C.pyi as macros.
+"""Writes csrc/python/module/docstrings.h: the docstrings of _C.pyi as macros.
 
 The stub is the one source: editors show its text, the extension compiles it in, and
 Sphinx reads it from there.  `make format` runs this; a lint test compares.
@@ -14,14 +14,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STUB = ROOT / "python" / "distlite" / "_C.pyi"
-HEADER = ROOT / "csrc" / "python" / "docstrings.h"
+HEADER = ROOT / "csrc" / "python" / "module" / "docstrings.h"
 
 TOP = """\
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The docstrings of python/distlite/_C.pyi, written by docs/docstrings.py: change them
  * there, and run `make format`. */
-#ifndef DISTLITE_PYTHON_DOCSTRINGS_H
-#define DISTLITE_PYTHON_DOCSTRINGS_H
+#ifndef DISTLITE_PYTHON_MODULE_DOCSTRINGS_H
+#define DISTLITE_PYTHON_MODULE_DOCSTRINGS_H
 
 /* clang-format off */
 """

@@ -11,7 +11,7 @@
 #endif
 
 #include "base/thread.h"
-#include "python/parts.h"
+#include "python/module/parts.h"
 
 /* The package's folder with a trailing slash; empty if it is not known.  Fixed after
  * init. */

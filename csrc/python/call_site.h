@@ -13,7 +13,7 @@
 
 #include "base/call_site.h"
 #include "pg/record/recorder.h"
-#include "python/state.h"
+#include "python/module/state.h"
 
 /* Notes the calling line for this thread, or none if no Python code is running.  Needs
  * the GIL; never fails.  The note is valid until the calling frame continues. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/collective_blocks.h"
 
-#include "python/convert.h"
-#include "python/errors.h"
+#include "python/module/convert.h"
+#include "python/module/errors.h"
 #include "python/torch_profiler.h"
 
 static int

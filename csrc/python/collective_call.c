@@ -3,10 +3,10 @@
 
 #include "pg/device/device.h"
 #include "python/call_site.h"
-#include "python/convert.h"
 #include "python/cuda_arg.h"
-#include "python/errors.h"
-#include "python/gil.h"
+#include "python/module/convert.h"
+#include "python/module/errors.h"
+#include "python/module/gil.h"
 #include "python/torch_profiler.h"
 
 /* The value of GroupMember.NON_GROUP_MEMBER, which stands for a group that this process

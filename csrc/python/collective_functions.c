@@ -4,14 +4,14 @@
  * Python frame costs more than a small all_reduce, so a synchronous call allocates
  * nothing between the caller and the core. */
 #include "pg/device/device.h"
-#include "python/arguments.h"
 #include "python/collective_blocks.h"
 #include "python/collective_call.h"
-#include "python/convert.h"
 #include "python/cuda_arg.h"
-#include "python/docstrings.h"
-#include "python/errors.h"
-#include "python/parts.h"
+#include "python/module/arguments.h"
+#include "python/module/convert.h"
+#include "python/module/docstrings.h"
+#include "python/module/errors.h"
+#include "python/module/parts.h"
 #include "python/torch_profiler.h"
 #include "tensor/reduce.h"
 

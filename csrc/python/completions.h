@@ -12,7 +12,7 @@
 #include <stdbool.h>
 
 #include "base/list.h"
-#include "python/state.h"
+#include "python/module/state.h"
 
 /* Embedded in the Python object, which holds a reference to itself from before the
  * completion can be noted until that reference is dropped. */

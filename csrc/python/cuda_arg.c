@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "pg/nccl/nccl_backend.h"
-#include "python/convert.h"
+#include "python/module/convert.h"
 
 /* Returns the same code as for a NumPy array of these elements, except for the units of
  * times. */

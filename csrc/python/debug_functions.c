@@ -9,11 +9,11 @@
 #include "pg/agree/deadlock.h"
 #include "pg/record/own_waits.h"
 #include "python/collective_call.h"
-#include "python/convert.h"
-#include "python/docstrings.h"
-#include "python/errors.h"
-#include "python/gil.h"
-#include "python/parts.h"
+#include "python/module/convert.h"
+#include "python/module/docstrings.h"
+#include "python/module/errors.h"
+#include "python/module/gil.h"
+#include "python/module/parts.h"
 
 #define VARIABLE "TORCH_DISTRIBUTED_DEBUG"
 

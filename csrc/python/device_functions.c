@@ -4,12 +4,12 @@
 
 #include "pg/device/device.h"
 #include "python/collective_call.h"
-#include "python/convert.h"
 #include "python/cuda_arg.h"
-#include "python/errors.h"
 #include "python/group_type.h"
 #include "python/library_functions.h"
-#include "python/parts.h"
+#include "python/module/convert.h"
+#include "python/module/errors.h"
+#include "python/module/parts.h"
 
 static dl_group *
 group_from(PyObject *module, PyObject *object)

@@ -9,8 +9,8 @@
 
 #include "base/thread.h"
 #include "pg/record/recorder.h"
-#include "python/gil.h"
-#include "python/parts.h"
+#include "python/module/gil.h"
+#include "python/module/parts.h"
 
 /* An exit waits at most this long for a report: standard error may be a pipe that is
  * not read. */

@@ -7,12 +7,12 @@
 #include "base/log.h"
 #include "pg/agree/deadlock.h"
 #include "pg/device/device.h"
-#include "python/convert.h"
-#include "python/docstrings.h"
-#include "python/errors.h"
-#include "python/log_reader.h"
-#include "python/gil.h"
-#include "python/parts.h"
+#include "python/module/convert.h"
+#include "python/module/docstrings.h"
+#include "python/module/errors.h"
+#include "python/module/gil.h"
+#include "python/module/log_reader.h"
+#include "python/module/parts.h"
 #include "python/store_types.h"
 
 /* torch's default timeout, 30 minutes. */

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 
 #include "pg/group.h"
-#include "python/arguments.h"
-#include "python/state.h"
+#include "python/module/arguments.h"
+#include "python/module/state.h"
 
 typedef struct dlpy_group {
     PyObject_HEAD dl_group *group; /* set by tp_new; replaced in custom groups only */

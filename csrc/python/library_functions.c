@@ -8,10 +8,10 @@
 #include "pg/mpi/mpi_backend.h"
 #include "pg/nccl/nccl_backend.h"
 #include "pg/ucc/ucc_backend.h"
-#include "python/arguments.h"
-#include "python/convert.h"
-#include "python/errors.h"
-#include "python/parts.h"
+#include "python/module/arguments.h"
+#include "python/module/convert.h"
+#include "python/module/errors.h"
+#include "python/module/parts.h"
 
 int
 dlpy_set_library_roots(void)

@@ -5,12 +5,12 @@
  * only.  The format of cards is known to objects.py alone. */
 #include <string.h>
 
-#include "python/arguments.h"
-#include "python/convert.h"
-#include "python/errors.h"
-#include "python/gil.h"
 #include "python/group_type.h"
-#include "python/parts.h"
+#include "python/module/arguments.h"
+#include "python/module/convert.h"
+#include "python/module/errors.h"
+#include "python/module/gil.h"
+#include "python/module/parts.h"
 
 /* Up to this many ranks the views are on the stack: allocating memory takes as long as
  * the exchange. */

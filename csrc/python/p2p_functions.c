@@ -2,11 +2,11 @@
  *
  * send, recv, isend and irecv as builtins, like the collectives. */
 #include "python/collective_call.h"
-#include "python/convert.h"
-#include "python/docstrings.h"
-#include "python/errors.h"
 #include "python/group_type.h"
-#include "python/parts.h"
+#include "python/module/convert.h"
+#include "python/module/docstrings.h"
+#include "python/module/errors.h"
+#include "python/module/parts.h"
 #include "python/torch_profiler.h"
 
 /* send, recv, isend and irecv have the same parameters, except for the name of the

@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "pg/group.h"
-#include "python/arguments.h"
-#include "python/convert.h"
-#include "python/errors.h"
 #include "python/group_type.h"
-#include "python/parts.h"
+#include "python/module/arguments.h"
+#include "python/module/convert.h"
+#include "python/module/errors.h"
+#include "python/module/parts.h"
 #include "tensor/blocks.h"
 #include "tensor/strided.h"
 

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "python/convert.h"
-#include "python/gil.h"
+#include "python/module/convert.h"
+#include "python/module/gil.h"
 #include "python/store_types.h"
 
 /* One call from the core into a method of a Python store. */

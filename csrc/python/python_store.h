@@ -10,7 +10,7 @@
 #ifndef DISTLITE_PYTHON_PYTHON_STORE_H
 #define DISTLITE_PYTHON_PYTHON_STORE_H
 
-#include "python/state.h"
+#include "python/module/state.h"
 #include "store/store.h"
 
 #define DLPY_KIND_SIZE 64

@@ -7,10 +7,10 @@
 #include "pg/cpu/cpu_backend.h"
 #include "pg/record/recorder.h"
 #include "pg/record/recording_file.h"
-#include "python/arguments.h"
-#include "python/convert.h"
-#include "python/errors.h"
-#include "python/parts.h"
+#include "python/module/arguments.h"
+#include "python/module/convert.h"
+#include "python/module/errors.h"
+#include "python/module/parts.h"
 
 static PyObject *
 recording(PyObject *module, PyObject *unused)

@@ -7,11 +7,11 @@
  * distlite/shared.py. */
 #include "pg/region.h"
 #include "pg/spare.h"
-#include "python/arguments.h"
-#include "python/convert.h"
-#include "python/errors.h"
 #include "python/group_type.h"
-#include "python/parts.h"
+#include "python/module/arguments.h"
+#include "python/module/convert.h"
+#include "python/module/errors.h"
+#include "python/module/parts.h"
 
 /* An array created from the buffer holds this object, and each view holds its array, so
  * the memory is free when this object is deallocated. */

@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "base/reader.h"
-#include "python/arguments.h"
-#include "python/convert.h"
-#include "python/parts.h"
+#include "python/module/arguments.h"
+#include "python/module/convert.h"
+#include "python/module/parts.h"
 
 /* Deeper than practical data, and well within the size of the stack. */
 #define DEPTH_LIMIT 200

@@ -10,12 +10,12 @@
 #include <stdlib.h>
 
 #include "base/buffer.h"
-#include "python/arguments.h"
-#include "python/convert.h"
-#include "python/docstrings.h"
-#include "python/errors.h"
+#include "python/module/arguments.h"
+#include "python/module/convert.h"
+#include "python/module/docstrings.h"
+#include "python/module/errors.h"
+#include "python/module/gil.h"
 #include "python/python_store.h"
-#include "python/gil.h"
 #include "store/prefix_store.h"
 
 /* The parameters of a METH_METHOD | METH_FASTCALL | METH_KEYWORDS function, the only

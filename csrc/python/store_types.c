@@ -6,13 +6,13 @@
 #include <string.h>
 #include <structmember.h>
 
-#include "python/arguments.h"
-#include "python/convert.h"
-#include "python/docstrings.h"
-#include "python/errors.h"
-#include "python/gil.h"
-#include "python/log_reader.h"
-#include "python/parts.h"
+#include "python/module/arguments.h"
+#include "python/module/convert.h"
+#include "python/module/docstrings.h"
+#include "python/module/errors.h"
+#include "python/module/gil.h"
+#include "python/module/log_reader.h"
+#include "python/module/parts.h"
 #include "python/python_store.h"
 #include "store/file_store.h"
 #include "store/hash_store.h"

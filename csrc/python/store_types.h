@@ -10,7 +10,7 @@
 #ifndef DISTLITE_PYTHON_STORE_TYPES_H
 #define DISTLITE_PYTHON_STORE_TYPES_H
 
-#include "python/state.h"
+#include "python/module/state.h"
 #include "store/store.h"
 
 typedef struct dlpy_store {

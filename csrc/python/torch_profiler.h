@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-#include "python/state.h"
+#include "python/module/state.h"
 #include "python/tensor_arg.h"
 
 /* Returns whether a profiler of torch is on in this thread.  Searches for torch's

@@ -4,15 +4,15 @@
 #include <structmember.h>
 
 #include "pg/device/device.h"
-#include "python/arguments.h"
 #include "python/completions.h"
-#include "python/convert.h"
 #include "python/cuda_arg.h"
-#include "python/docstrings.h"
-#include "python/errors.h"
-#include "python/gil.h"
 #include "python/group_type.h"
-#include "python/parts.h"
+#include "python/module/arguments.h"
+#include "python/module/convert.h"
+#include "python/module/docstrings.h"
+#include "python/module/errors.h"
+#include "python/module/gil.h"
+#include "python/module/parts.h"
 
 /* There are two kinds of instances.  Those that the core creates have a dl_work.  Those
  * that Python constructs, mostly of subclasses, have none: a backend written in Python

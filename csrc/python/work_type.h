@@ -7,7 +7,7 @@
 
 #include "pg/work.h"
 #include "python/array_guard.h"
-#include "python/state.h"
+#include "python/module/state.h"
 
 /* The objects that a Work keeps besides the core's work; both references are
  * borrowed. */

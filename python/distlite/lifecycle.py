@@ -334,7 +334,8 @@ def _limit_of(timeout: object, config: str = "") -> timedelta:
     if timeout is None:
         return default_pg_timeout
     if isinstance(timeout, (int, float)) and not isinstance(timeout, bool):
-        # The rules of the extension (csrc/python/convert.c), which takes the result.
+        # The rules of the extension (csrc/python/module/convert.c), which takes the
+        # result.
         if timeout != timeout:
             raise ValueError("timeout must not be NaN")
         try:

@@ -2,8 +2,8 @@
 """Lines of the log as records of the logger "distlite", where there are handlers.
 
 The extension imports this when the first line comes, and calls `deliver` on a thread of
-its own (csrc/python/log_reader.h).  `logging` is not imported here: a program that has
-not imported it has no handlers.
+its own (csrc/python/module/log_reader.h).  `logging` is not imported here: a program
+that has not imported it has no handlers.
 """
 
 from __future__ import annotations

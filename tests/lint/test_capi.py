@@ -12,7 +12,7 @@ NUMPY_FILE = "csrc/python/tensor_arg.c"
 # Files that take tuples apart which other libraries made; none reads its arguments so.
 TUPLE_FILES = {NUMPY_FILE, "csrc/python/dlpack.c", "csrc/python/safe_codec.c"}
 
-# The second of each: csrc/python/gil.h.
+# The second of each: csrc/python/module/gil.h.
 _BEGIN = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b|\bdlpy_gil_leave\(&")
 _END = re.compile(r"\bPy_END_ALLOW_THREADS\b|\bdlpy_gil_return\(&")
 _PROTOTYPE = re.compile(r"^[\w *]*?\b(dl_\w+)\(([^;{}]*)\)[^;{}()]*[;{]", re.MULTILINE)
@@ -108,7 +108,7 @@ def test_the_core_s_blocking_calls_let_go_of_the_interpreter():
 
 
 def parser_errors(source: Source) -> list[str]:
-    """Arguments that are not read by csrc/python/arguments.c."""
+    """Arguments that are not read by csrc/python/module/arguments.c."""
     if source.path in TUPLE_FILES:
         return []
     calls = re.findall(r"\b_?PyArg_\w+(?=\()", source.code)

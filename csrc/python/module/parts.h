@@ -2,10 +2,10 @@
  *
  * The parts of the module: each function adds the types and functions of one file, and
  * returns 0, or -1 with an exception set.  module.c calls them. */
-#ifndef DISTLITE_PYTHON_PARTS_H
-#define DISTLITE_PYTHON_PARTS_H
+#ifndef DISTLITE_PYTHON_MODULE_PARTS_H
+#define DISTLITE_PYTHON_MODULE_PARTS_H
 
-#include "python/state.h"
+#include "python/module/state.h"
 
 int dlpy_add_log_reader(PyObject *module);
 int dlpy_add_call_sites(PyObject *module);

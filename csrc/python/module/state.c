@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/state.h"
+#include "python/module/state.h"
 
 #include "python/call_site.h"
 

@@ -4,13 +4,13 @@
  * or groups.  Unless stated otherwise, functions that return int return 0, or -1 with
  * an exception set; functions that return an object return a new reference, or NULL
  * with an exception set. */
-#ifndef DISTLITE_PYTHON_CONVERT_H
-#define DISTLITE_PYTHON_CONVERT_H
+#ifndef DISTLITE_PYTHON_MODULE_CONVERT_H
+#define DISTLITE_PYTHON_MODULE_CONVERT_H
 
 #include "base/buffer.h"
 #include "base/bytes.h"
 #include "base/deadline.h"
-#include "python/state.h"
+#include "python/module/state.h"
 
 /* Called once per process, when the module is executed. */
 int dlpy_convert_init(void);

@@ -7,8 +7,8 @@
  *
  * Ctrl-C interrupts the call: between the slices of its waits the core calls a check
  * here, which runs Python's signal handlers. */
-#ifndef DISTLITE_PYTHON_GIL_H
-#define DISTLITE_PYTHON_GIL_H
+#ifndef DISTLITE_PYTHON_MODULE_GIL_H
+#define DISTLITE_PYTHON_MODULE_GIL_H
 
 #include <stdbool.h>
 

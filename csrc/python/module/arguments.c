@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/arguments.h"
+#include "python/module/arguments.h"
 
 #include <stdbool.h>
 #include <string.h>

@@ -4,10 +4,10 @@
  * signature of a function.  Every argument may be passed by position or by name; those
  * that the same function of torch does not have are keyword-only.  Values are borrowed
  * from the caller's frame; the functions of convert.h convert them. */
-#ifndef DISTLITE_PYTHON_ARGUMENTS_H
-#define DISTLITE_PYTHON_ARGUMENTS_H
+#ifndef DISTLITE_PYTHON_MODULE_ARGUMENTS_H
+#define DISTLITE_PYTHON_MODULE_ARGUMENTS_H
 
-#include "python/state.h"
+#include "python/module/state.h"
 
 /* The largest number of parameters of any function here. */
 #define DLPY_ARGUMENTS_LIMIT 16

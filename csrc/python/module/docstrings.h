@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The docstrings of python/distlite/_C.pyi, written by docs/docstrings.py: change them
  * there, and run `make format`. */
-#ifndef DISTLITE_PYTHON_DOCSTRINGS_H
-#define DISTLITE_PYTHON_DOCSTRINGS_H
+#ifndef DISTLITE_PYTHON_MODULE_DOCSTRINGS_H
+#define DISTLITE_PYTHON_MODULE_DOCSTRINGS_H
 
 /* clang-format off */
 

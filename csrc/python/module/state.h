@@ -5,8 +5,8 @@
  * tensor_arg.c hold objects in statics.  Code gets the state from the module, from the
  * class that defines the running method, or, in slots, which do not receive that class,
  * from any type derived from one of ours. */
-#ifndef DISTLITE_PYTHON_STATE_H
-#define DISTLITE_PYTHON_STATE_H
+#ifndef DISTLITE_PYTHON_MODULE_STATE_H
+#define DISTLITE_PYTHON_MODULE_STATE_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

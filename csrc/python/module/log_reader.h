@@ -7,8 +7,8 @@
  * A thread that logs must not call Python.  So handlers are looked for at times when
  * the GIL is held, and the answer "none" is valid until a new handler is created:
  * logging keeps all handlers in one list, whose length any thread can read. */
-#ifndef DISTLITE_PYTHON_LOG_READER_H
-#define DISTLITE_PYTHON_LOG_READER_H
+#ifndef DISTLITE_PYTHON_MODULE_LOG_READER_H
+#define DISTLITE_PYTHON_MODULE_LOG_READER_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

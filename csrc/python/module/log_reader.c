@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/log_reader.h"
+#include "python/module/log_reader.h"
 
 #include <stdatomic.h>
 
 #include "base/log.h"
-#include "python/gil.h"
-#include "python/parts.h"
+#include "python/module/gil.h"
+#include "python/module/parts.h"
 
 /* A call that hangs may hold the GIL; an import may take a while. */
 #define READER_LIMIT (5 * DL_SECOND)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/gil.h"
+#include "python/module/gil.h"
 
 #include "base/interrupt.h"
 #include "base/thread.h"
-#include "python/log_reader.h"
+#include "python/module/log_reader.h"
 
 /* Releases the GIL, so that other Python threads can run. */
 static void

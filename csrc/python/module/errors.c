@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/errors.h"
+#include "python/module/errors.h"
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "python/docstrings.h"
+#include "base/status.h"
 #include "python/failure_report.h"
-#include "python/log_reader.h"
-#include "python/parts.h"
+#include "python/module/docstrings.h"
+#include "python/module/log_reader.h"
+#include "python/module/parts.h"
 
 /* Returns the exception of a status that means the same everywhere; NULL for the
  * others. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/convert.h"
+#include "python/module/convert.h"
 
 #include <datetime.h>
 #include <limits.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/state.h"
+#include "python/module/state.h"
 
-#include "python/convert.h"
-#include "python/gil.h"
-#include "python/parts.h"
+#include "python/module/convert.h"
+#include "python/module/gil.h"
+#include "python/module/parts.h"
 
 static int (*const parts[])(PyObject *module) = {
     dlpy_add_log_reader, /* first, as the others may log */
