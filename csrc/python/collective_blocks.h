@@ -5,8 +5,8 @@
 #ifndef DISTLITE_PYTHON_COLLECTIVE_BLOCKS_H
 #define DISTLITE_PYTHON_COLLECTIVE_BLOCKS_H
 
+#include "python/arrays/tensor_arg.h"
 #include "python/collective_call.h"
-#include "python/tensor_arg.h"
 #include "tensor/blocks.h"
 
 /* A list argument, with one array for each rank of a group. */

@@ -2,8 +2,8 @@
 #include "python/collective_call.h"
 
 #include "pg/device/device.h"
+#include "python/arrays/cuda_arg.h"
 #include "python/call_site.h"
-#include "python/cuda_arg.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"
 #include "python/module/gil.h"

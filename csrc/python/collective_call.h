@@ -6,9 +6,9 @@
 #define DISTLITE_PYTHON_COLLECTIVE_CALL_H
 
 #include "pg/group.h"
+#include "python/arrays/tensor_arg.h"
 #include "python/group_type.h"
 #include "python/module/arguments.h"
-#include "python/tensor_arg.h"
 #include "python/work_type.h"
 
 typedef struct dlpy_collective {

@@ -4,9 +4,9 @@
  * Python frame costs more than a small all_reduce, so a synchronous call allocates
  * nothing between the caller and the core. */
 #include "pg/device/device.h"
+#include "python/arrays/cuda_arg.h"
 #include "python/collective_blocks.h"
 #include "python/collective_call.h"
-#include "python/cuda_arg.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"

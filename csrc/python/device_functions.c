@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "pg/device/device.h"
+#include "python/arrays/cuda_arg.h"
 #include "python/collective_call.h"
-#include "python/cuda_arg.h"
 #include "python/group_type.h"
 #include "python/library_functions.h"
 #include "python/module/convert.h"

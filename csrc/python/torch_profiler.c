@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "python/torch_tensor.h"
+#include "python/arrays/torch_tensor.h"
 #include "python/work_type.h"
 
 /* The first members of at::RecordFunctionTLS: a vector of the callbacks that observe a

@@ -13,8 +13,8 @@
 
 #include <stdbool.h>
 
+#include "python/arrays/tensor_arg.h"
 #include "python/module/state.h"
-#include "python/tensor_arg.h"
 
 /* Returns whether a profiler of torch is on in this thread.  Searches for torch's
  * function until torch is imported.  Guarded by the GIL. */

@@ -4,8 +4,8 @@
 #include <structmember.h>
 
 #include "pg/device/device.h"
+#include "python/arrays/cuda_arg.h"
 #include "python/completions.h"
-#include "python/cuda_arg.h"
 #include "python/group_type.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"

@@ -6,7 +6,7 @@
 #define DISTLITE_PYTHON_WORK_TYPE_H
 
 #include "pg/work.h"
-#include "python/array_guard.h"
+#include "python/arrays/array_guard.h"
 #include "python/module/state.h"
 
 /* The objects that a Work keeps besides the core's work; both references are

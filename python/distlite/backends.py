@@ -411,7 +411,7 @@ def best_backend(array: Any) -> str:
 
 # torch's names of the devices that DLPack numbers: the CPU's memory, what CUDA (3) and
 # ROCm (11) have pinned of it, and CUDA's, managed (13) or not.  What of them the core
-# takes is in csrc/python/dlpack.c.
+# takes is in csrc/python/arrays/dlpack.c.
 _DLPACK_DEVICES = {
     **dict.fromkeys((1, 3, 11), "cpu"),
     **dict.fromkeys((2, 13), "cuda"),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/torch_tensor.h"
+#include "python/arrays/torch_tensor.h"
 
 #include <dlfcn.h>
 #include <stddef.h>

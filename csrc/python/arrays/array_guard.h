@@ -6,11 +6,11 @@
  * enough: `t.data = u`, `set_()` and `resize_()` of a torch tensor, and
  * `resize(refcheck=False)` of a NumPy array, give the object other memory and free the
  * previous one. */
-#ifndef DISTLITE_PYTHON_ARRAY_GUARD_H
-#define DISTLITE_PYTHON_ARRAY_GUARD_H
+#ifndef DISTLITE_PYTHON_ARRAYS_ARRAY_GUARD_H
+#define DISTLITE_PYTHON_ARRAYS_ARRAY_GUARD_H
 
 #include "pg/arguments.h"
-#include "python/tensor_arg.h"
+#include "python/arrays/tensor_arg.h"
 
 /* One owner of memory, and where that memory was when the operation was called. */
 typedef struct dlpy_hold {

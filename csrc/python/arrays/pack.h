@@ -2,11 +2,11 @@
  *
  * A pack: several arrays that an operation takes as one, for coalesced calls
  * (packing.py).  A pack is passed like any array; only this package creates packs. */
-#ifndef DISTLITE_PYTHON_PACK_H
-#define DISTLITE_PYTHON_PACK_H
+#ifndef DISTLITE_PYTHON_ARRAYS_PACK_H
+#define DISTLITE_PYTHON_ARRAYS_PACK_H
 
-#include "python/array_guard.h"
-#include "python/tensor_arg.h"
+#include "python/arrays/array_guard.h"
+#include "python/arrays/tensor_arg.h"
 
 /* Returns true if `object` is a pack, and stores its view, which is valid as long as
  * the pack. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/cuda_arg.h"
+#include "python/arrays/cuda_arg.h"
 
 #include <string.h>
 

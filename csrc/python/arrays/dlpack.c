@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/dlpack.h"
+#include "python/arrays/dlpack.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -7,8 +7,8 @@
  * Types that offer DLPack's table of C functions (torch 2.13 does) need no capsule: a
  * view takes some nanoseconds instead of two microseconds.  The table ignores pending
  * conjugations and negations; they are checked here. */
-#ifndef DISTLITE_PYTHON_DLPACK_H
-#define DISTLITE_PYTHON_DLPACK_H
+#ifndef DISTLITE_PYTHON_ARRAYS_DLPACK_H
+#define DISTLITE_PYTHON_ARRAYS_DLPACK_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/array_guard.h"
+#include "python/arrays/array_guard.h"
 
 #include <stdlib.h>
 
-#include "python/dlpack.h"
-#include "python/pack.h"
+#include "python/arrays/dlpack.h"
+#include "python/arrays/pack.h"
 
 #define NEAR ((int)(sizeof((dlpy_guard *)0)->near / sizeof(dlpy_hold)))
 

@@ -3,14 +3,14 @@
  * Converts array arguments to dl_tensor.  tensor_arg.c is the only file that includes
  * NumPy, whose C interface is loaded with the first array: importing distlite does not
  * import numpy, and programs that pass only torch tensors never load it. */
-#ifndef DISTLITE_PYTHON_TENSOR_ARG_H
-#define DISTLITE_PYTHON_TENSOR_ARG_H
+#ifndef DISTLITE_PYTHON_ARRAYS_TENSOR_ARG_H
+#define DISTLITE_PYTHON_ARRAYS_TENSOR_ARG_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "python/dlpack.h"
-#include "python/torch_tensor.h"
+#include "python/arrays/dlpack.h"
+#include "python/arrays/torch_tensor.h"
 #include "tensor/tensor.h"
 
 /* An array argument.  The view borrows shape and memory from the argument, which the

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/tensor_arg.h"
+#include "python/arrays/tensor_arg.h"
 
 #include <float.h>
 #include <string.h>
@@ -7,9 +7,9 @@
 #define NPY_NO_DEPRECATED_API NPY_1_23_API_VERSION
 #include <numpy/arrayobject.h>
 
-#include "python/cuda_arg.h"
-#include "python/dlpack.h"
-#include "python/pack.h"
+#include "python/arrays/cuda_arg.h"
+#include "python/arrays/dlpack.h"
+#include "python/arrays/pack.h"
 
 /* The core borrows shape and strides from the array. */
 _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "npy_intp is int64_t");

@@ -7,13 +7,13 @@
  * DLPack exchange table of the array's type, or else from the modules of torch and CuPy
  * if they are imported; the stream that the array names in `__cuda_array_interface__`;
  * the default stream. */
-#ifndef DISTLITE_PYTHON_CUDA_ARG_H
-#define DISTLITE_PYTHON_CUDA_ARG_H
+#ifndef DISTLITE_PYTHON_ARRAYS_CUDA_ARG_H
+#define DISTLITE_PYTHON_ARRAYS_CUDA_ARG_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include "python/dlpack.h"
+#include "python/arrays/dlpack.h"
 #include "tensor/tensor.h"
 
 /* Same as dlpy_dlpack_view(), through `__cuda_array_interface__`. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/pack.h"
+#include "python/arrays/pack.h"
 
 #include <stdlib.h>
 #include <string.h>

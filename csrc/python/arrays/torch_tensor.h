@@ -9,8 +9,8 @@
  * comparing words with the address that torch reports.  All functions are compared with
  * the answers of torch's Python interface before they are used.  If torch differs,
  * versions are handled in Python, and memory cannot be read. */
-#ifndef DISTLITE_PYTHON_TORCH_TENSOR_H
-#define DISTLITE_PYTHON_TORCH_TENSOR_H
+#ifndef DISTLITE_PYTHON_ARRAYS_TORCH_TENSOR_H
+#define DISTLITE_PYTHON_ARRAYS_TORCH_TENSOR_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
