@@ -13,7 +13,7 @@
 #include "python/module/gil.h"
 #include "python/module/log_reader.h"
 #include "python/module/parts.h"
-#include "python/store_types.h"
+#include "python/stores/store_types.h"
 
 /* torch's default timeout, 30 minutes. */
 #define GROUP_TIMEOUT (1800 * DL_SECOND)

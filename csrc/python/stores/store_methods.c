@@ -4,7 +4,7 @@
  * store[key] with the related operators.  The requests share one body: a table says
  * which arguments each takes and which member of the request each becomes, and the
  * result follows from the kind of the reply. */
-#include "python/store_types.h"
+#include "python/stores/store_types.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/gil.h"
-#include "python/python_store.h"
+#include "python/stores/python_store.h"
 #include "store/prefix_store.h"
 
 /* The parameters of a METH_METHOD | METH_FASTCALL | METH_KEYWORDS function, the only

@@ -7,8 +7,8 @@
  *
  * An exception stays set and is reported as DL_INTERRUPTED through the core to its
  * caller in Python. */
-#ifndef DISTLITE_PYTHON_PYTHON_STORE_H
-#define DISTLITE_PYTHON_PYTHON_STORE_H
+#ifndef DISTLITE_PYTHON_STORES_PYTHON_STORE_H
+#define DISTLITE_PYTHON_STORES_PYTHON_STORE_H
 
 #include "python/module/state.h"
 #include "store/store.h"

@@ -7,8 +7,8 @@
  * invisible to the garbage collector.  Python objects that use such a store
  * (PrefixStore) hold it by an ordinary reference beside the borrowing dl_store; the C
  * core receives the result of dlpy_store_share(). */
-#ifndef DISTLITE_PYTHON_STORE_TYPES_H
-#define DISTLITE_PYTHON_STORE_TYPES_H
+#ifndef DISTLITE_PYTHON_STORES_STORE_TYPES_H
+#define DISTLITE_PYTHON_STORES_STORE_TYPES_H
 
 #include "python/module/state.h"
 #include "store/store.h"

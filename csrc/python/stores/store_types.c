@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/store_types.h"
+#include "python/stores/store_types.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "python/module/gil.h"
 #include "python/module/log_reader.h"
 #include "python/module/parts.h"
-#include "python/python_store.h"
+#include "python/stores/python_store.h"
 #include "store/file_store.h"
 #include "store/hash_store.h"
 #include "store/prefix_store.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/python_store.h"
+#include "python/stores/python_store.h"
 
 #include <string.h>
 
 #include "python/module/convert.h"
 #include "python/module/gil.h"
-#include "python/store_types.h"
+#include "python/stores/store_types.h"
 
 /* One call from the core into a method of a Python store. */
 typedef struct python_call {
