@@ -5,7 +5,7 @@
  * only.  The format of cards is known to objects.py alone. */
 #include <string.h>
 
-#include "python/group_type.h"
+#include "python/groups/group_type.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"

@@ -7,7 +7,7 @@
  * distlite/shared.py. */
 #include "pg/region.h"
 #include "pg/spare.h"
-#include "python/group_type.h"
+#include "python/groups/group_type.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"

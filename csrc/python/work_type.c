@@ -6,7 +6,7 @@
 #include "pg/device/device.h"
 #include "python/arrays/cuda_arg.h"
 #include "python/completions.h"
-#include "python/group_type.h"
+#include "python/groups/group_type.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "pg/group.h"
-#include "python/group_type.h"
+#include "python/groups/group_type.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/collective_call.h"
+#include "python/groups/collective_call.h"
 
 #include "pg/device/device.h"
 #include "python/arrays/cuda_arg.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/library_functions.h"
+#include "python/groups/library_functions.h"
 
 #include <string.h>
 

@@ -2,12 +2,12 @@
  *
  * The part that all collective functions share: finding the group, `async_op` and the
  * root, running the operation in the core and converting its result. */
-#ifndef DISTLITE_PYTHON_COLLECTIVE_CALL_H
-#define DISTLITE_PYTHON_COLLECTIVE_CALL_H
+#ifndef DISTLITE_PYTHON_GROUPS_COLLECTIVE_CALL_H
+#define DISTLITE_PYTHON_GROUPS_COLLECTIVE_CALL_H
 
 #include "pg/group.h"
 #include "python/arrays/tensor_arg.h"
-#include "python/group_type.h"
+#include "python/groups/group_type.h"
 #include "python/module/arguments.h"
 #include "python/work_type.h"
 

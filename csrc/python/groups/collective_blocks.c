@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/collective_blocks.h"
+#include "python/groups/collective_blocks.h"
 
 #include "python/module/convert.h"
 #include "python/module/errors.h"

@@ -2,11 +2,11 @@
  *
  * Operations with an array or a list of blocks on either side: the part of a call that
  * the list forms and the single-tensor forms share. */
-#ifndef DISTLITE_PYTHON_COLLECTIVE_BLOCKS_H
-#define DISTLITE_PYTHON_COLLECTIVE_BLOCKS_H
+#ifndef DISTLITE_PYTHON_GROUPS_COLLECTIVE_BLOCKS_H
+#define DISTLITE_PYTHON_GROUPS_COLLECTIVE_BLOCKS_H
 
 #include "python/arrays/tensor_arg.h"
-#include "python/collective_call.h"
+#include "python/groups/collective_call.h"
 #include "tensor/blocks.h"
 
 /* A list argument, with one array for each rank of a group. */

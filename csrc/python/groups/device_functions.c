@@ -4,9 +4,9 @@
 
 #include "pg/device/device.h"
 #include "python/arrays/cuda_arg.h"
-#include "python/collective_call.h"
-#include "python/group_type.h"
-#include "python/library_functions.h"
+#include "python/groups/collective_call.h"
+#include "python/groups/group_type.h"
+#include "python/groups/library_functions.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"
 #include "python/module/parts.h"

@@ -3,8 +3,8 @@
  * ProcessGroup, the Python object around a dl_group.  Compared and hashed by identity;
  * cannot be pickled.  The module also keeps the default group, so that collectives
  * called without a group find it without running Python code. */
-#ifndef DISTLITE_PYTHON_GROUP_TYPE_H
-#define DISTLITE_PYTHON_GROUP_TYPE_H
+#ifndef DISTLITE_PYTHON_GROUPS_GROUP_TYPE_H
+#define DISTLITE_PYTHON_GROUPS_GROUP_TYPE_H
 
 #include <stdbool.h>
 

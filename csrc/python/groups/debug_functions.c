@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "pg/agree/deadlock.h"
 #include "pg/record/own_waits.h"
-#include "python/collective_call.h"
+#include "python/groups/collective_call.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"

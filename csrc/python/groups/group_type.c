@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/group_type.h"
+#include "python/groups/group_type.h"
 
 #include <stdatomic.h>
 #include <structmember.h>

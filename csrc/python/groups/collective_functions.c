@@ -5,8 +5,8 @@
  * nothing between the caller and the core. */
 #include "pg/device/device.h"
 #include "python/arrays/cuda_arg.h"
-#include "python/collective_blocks.h"
-#include "python/collective_call.h"
+#include "python/groups/collective_blocks.h"
+#include "python/groups/collective_call.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * send, recv, isend and irecv as builtins, like the collectives. */
-#include "python/collective_call.h"
-#include "python/group_type.h"
+#include "python/groups/collective_call.h"
+#include "python/groups/group_type.h"
 #include "python/module/convert.h"
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"

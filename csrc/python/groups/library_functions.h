@@ -4,8 +4,8 @@
  * other places.  The module functions tell which ones there are, and what creating
  * the default group needs of MPI: the rank and size of this process, and the address
  * at which rank 0 serves the store. */
-#ifndef DISTLITE_PYTHON_LIBRARY_FUNCTIONS_H
-#define DISTLITE_PYTHON_LIBRARY_FUNCTIONS_H
+#ifndef DISTLITE_PYTHON_GROUPS_LIBRARY_FUNCTIONS_H
+#define DISTLITE_PYTHON_GROUPS_LIBRARY_FUNCTIONS_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
