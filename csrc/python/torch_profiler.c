@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "python/arrays/torch_tensor.h"
-#include "python/work_type.h"
+#include "python/work/work_type.h"
 
 /* The first members of at::RecordFunctionTLS: a vector of the callbacks that observe a
  * thread's operations, such as the profiler's while it is on.  torch's functions that

@@ -9,7 +9,7 @@
 #include "python/arrays/tensor_arg.h"
 #include "python/groups/group_type.h"
 #include "python/module/arguments.h"
-#include "python/work_type.h"
+#include "python/work/work_type.h"
 
 typedef struct dlpy_collective {
     dlpy_state *state;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/work_type.h"
+#include "python/work/work_type.h"
 
 #include <structmember.h>
 
 #include "pg/device/device.h"
 #include "python/arrays/cuda_arg.h"
-#include "python/completions.h"
 #include "python/groups/group_type.h"
 #include "python/module/arguments.h"
 #include "python/module/convert.h"
@@ -13,6 +12,7 @@
 #include "python/module/errors.h"
 #include "python/module/gil.h"
 #include "python/module/parts.h"
+#include "python/work/completions.h"
 
 /* There are two kinds of instances.  Those that the core creates have a dl_work.  Those
  * that Python constructs, mostly of subclasses, have none: a backend written in Python

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/completions.h"
+#include "python/work/completions.h"
 
 #include "base/thread.h"
 

@@ -2,8 +2,8 @@
  *
  * Work: the Python object of an operation that was not waited for.  It keeps the
  * arrays, and itself, alive until the operation has ended, so dropping it is safe. */
-#ifndef DISTLITE_PYTHON_WORK_TYPE_H
-#define DISTLITE_PYTHON_WORK_TYPE_H
+#ifndef DISTLITE_PYTHON_WORK_WORK_TYPE_H
+#define DISTLITE_PYTHON_WORK_WORK_TYPE_H
 
 #include "pg/work.h"
 #include "python/arrays/array_guard.h"

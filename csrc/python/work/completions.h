@@ -4,8 +4,8 @@
  * never runs Python code.  It is then noted here without the GIL, and its Python
  * references are dropped by the next call that holds the GIL.  Works with callbacks are
  * handed to a Python thread, which waits in dlpy_completions_next(). */
-#ifndef DISTLITE_PYTHON_COMPLETIONS_H
-#define DISTLITE_PYTHON_COMPLETIONS_H
+#ifndef DISTLITE_PYTHON_WORK_COMPLETIONS_H
+#define DISTLITE_PYTHON_WORK_COMPLETIONS_H
 
 #include <pthread.h>
 #include <stdatomic.h>
