@@ -3,7 +3,7 @@
 
 #include "python/module/convert.h"
 #include "python/module/errors.h"
-#include "python/torch_profiler.h"
+#include "python/record/torch_profiler.h"
 
 static int
 fail_type(PyObject *object, const char *parameter)

@@ -3,11 +3,11 @@
 
 #include "pg/device/device.h"
 #include "python/arrays/cuda_arg.h"
-#include "python/call_site.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"
 #include "python/module/gil.h"
-#include "python/torch_profiler.h"
+#include "python/record/call_site.h"
+#include "python/record/torch_profiler.h"
 
 /* The value of GroupMember.NON_GROUP_MEMBER, which stands for a group that this process
  * is not in. */

@@ -12,7 +12,7 @@
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/parts.h"
-#include "python/torch_profiler.h"
+#include "python/record/torch_profiler.h"
 #include "tensor/reduce.h"
 
 /* Members are instances of a subclass of int; their values are the core's. */

@@ -7,7 +7,7 @@
 #include "python/module/docstrings.h"
 #include "python/module/errors.h"
 #include "python/module/parts.h"
-#include "python/torch_profiler.h"
+#include "python/record/torch_profiler.h"
 
 /* send, recv, isend and irecv have the same parameters, except for the name of the
  * peer. */

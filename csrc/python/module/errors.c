@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/status.h"
-#include "python/failure_report.h"
 #include "python/module/docstrings.h"
 #include "python/module/log_reader.h"
 #include "python/module/parts.h"
+#include "python/record/failure_report.h"
 
 /* Returns the exception of a status that means the same everywhere; NULL for the
  * others. */

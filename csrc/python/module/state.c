@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/module/state.h"
 
-#include "python/call_site.h"
+#include "python/record/call_site.h"
 
 dlpy_state *
 dlpy_state_of_module(PyObject *module)

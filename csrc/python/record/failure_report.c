@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/failure_report.h"
+#include "python/record/failure_report.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,8 +5,8 @@
  * end, as with torch's own backends.  The events are created in Python
  * (profiler_events.py).  This header has the check whether any are wanted, which is the
  * only cost otherwise. */
-#ifndef DISTLITE_PYTHON_TORCH_PROFILER_H
-#define DISTLITE_PYTHON_TORCH_PROFILER_H
+#ifndef DISTLITE_PYTHON_RECORD_TORCH_PROFILER_H
+#define DISTLITE_PYTHON_RECORD_TORCH_PROFILER_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

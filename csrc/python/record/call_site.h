@@ -8,8 +8,8 @@
  * nanoseconds, less than creating a frame object, so a small cache maps the
  * interpreter's position (code and instruction) to the number of the call site.  Only
  * on a miss are the frames walked. */
-#ifndef DISTLITE_PYTHON_CALL_SITE_H
-#define DISTLITE_PYTHON_CALL_SITE_H
+#ifndef DISTLITE_PYTHON_RECORD_CALL_SITE_H
+#define DISTLITE_PYTHON_RECORD_CALL_SITE_H
 
 #include "base/call_site.h"
 #include "pg/record/recorder.h"

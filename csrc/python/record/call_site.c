@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/call_site.h"
+#include "python/record/call_site.h"
 
 #include <limits.h>
 #include <stdbool.h>

@@ -4,8 +4,8 @@
  * job's ranks on standard error, and dumps if the environment asks for them.  A thread
  * of its own produces both (python/distlite/tools/failure.py), so the exception is not
  * delayed.  Of all ranks of a job on a host, one writes the table. */
-#ifndef DISTLITE_PYTHON_FAILURE_REPORT_H
-#define DISTLITE_PYTHON_FAILURE_REPORT_H
+#ifndef DISTLITE_PYTHON_RECORD_FAILURE_REPORT_H
+#define DISTLITE_PYTHON_RECORD_FAILURE_REPORT_H
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

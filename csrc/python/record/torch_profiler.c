@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "python/torch_profiler.h"
+#include "python/record/torch_profiler.h"
 
 #include <stddef.h>
 
