@@ -6,7 +6,8 @@
  *
  * The table in request.c has one row per request.  To add a request, add a row there,
  * its effect on the table in execute.c, a row with its documentation in
- * python/stores/store_methods.c, and an inline function in store.h if C code calls it. */
+ * python/stores/store_methods.c, and an inline function in store.h if C code calls
+ * it. */
 #ifndef DISTLITE_STORE_REQUEST_H
 #define DISTLITE_STORE_REQUEST_H
 

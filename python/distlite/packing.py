@@ -5,7 +5,7 @@ All small arrays of one dtype go as one pack (`csrc/python/arrays/pack.h`), whic
 core reads and writes as one array; a large array gains nothing from that, and goes
 alone.  Which go together follows from sizes and dtypes alone, so that all ranks do the
 same.  Such a call is one operation: all arrays are read before any of them is written
-to, whatever memory they share. `group` may be a tuple of a group and a timeout, as in
+to, whatever memory they share.  `group` may be a tuple of a group and a timeout, as in
 the functions of the core; `op` is of all arrays, or a list has one for each.
 """
 

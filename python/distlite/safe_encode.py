@@ -13,8 +13,8 @@ Plain values are a letter and what it needs; sizes <n> come in groups of seven b
 
 What is long lies beside the bytes, in buffers counted in the order of their use.  Only
 these types, and not their subclasses; each object as often as it occurs.  The frequent
-ones are written and read in C (csrc/python/objects/safe_codec.c), the others here and in
-safe_decode.py.
+ones are written and read in C (csrc/python/objects/safe_codec.c), the others here and
+in safe_decode.py.
 """
 
 from __future__ import annotations

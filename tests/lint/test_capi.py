@@ -10,7 +10,11 @@ from c_source import Function, Source, csrc_files
 
 NUMPY_FILE = "csrc/python/arrays/tensor_arg.c"
 # Files that take tuples apart which other libraries made; none reads its arguments so.
-TUPLE_FILES = {NUMPY_FILE, "csrc/python/arrays/dlpack.c", "csrc/python/objects/safe_codec.c"}
+TUPLE_FILES = {
+    NUMPY_FILE,
+    "csrc/python/arrays/dlpack.c",
+    "csrc/python/objects/safe_codec.c",
+}
 
 # The second of each: csrc/python/module/gil.h.
 _BEGIN = re.compile(r"\bPy_BEGIN_ALLOW_THREADS\b|\bdlpy_gil_leave\(&")

@@ -115,7 +115,8 @@ dlpy_completions_renew(dlpy_completions *self)
     pthread_mutex_init(&self->lock, NULL);
     dl_condition_init(&self->is_wanted);
     /* The callbacks of the parent's works are called in the parent.  The references are
-     * kept: dropping them could run code, and the memory is the parent's in any case. */
+     * kept: dropping them could run code, and the memory is the parent's in any
+     * case. */
     while (!dl_list_is_empty(&self->to_call)) {
         take_first(&self->to_call);
     }
