@@ -9,9 +9,6 @@ import re
 import pytest
 from c_source import CSRC, ROOT, Source, csrc_files
 
-_BELOW_PG = ("base/*", "tensor/*", "store/store.h")
-_PG = (*_BELOW_PG, "pg/*.h")
-
 # Patterns of what a folder may include beside its own files.  The longest folder that
 # contains a file decides.
 MAY_INCLUDE = {
@@ -20,27 +17,26 @@ MAY_INCLUDE = {
     "net": ("base/*",),
     "store": ("base/*", "net/*"),
     "store/tcp": ("base/*", "net/*", "store/*"),
-    "pg": (
-        *(*_BELOW_PG, "pg/record/*.h", "pg/agree/*.h", "pg/device/*.h"),
-        "pg/*/*_backend.h",  # the one header that each backend shows
-    ),
-    "pg/record": _PG,
-    "pg/agree": (*_PG, "pg/record/*.h"),
-    "pg/device": (*_PG, "pg/record/*.h", "pg/*/*_backend.h"),
-    "pg/cpu": (*_PG, "net/*", "pg/record/*.h", "pg/agree/*.h"),
-    "pg/nccl": (*_PG, "pg/agree/*.h", "pg/device/*.h"),
-    "pg/mpi": (*_PG, "pg/record/*.h", "pg/agree/*.h"),
+    # A group chooses its backend by the one header that each backend shows.
+    "pg": ("base/*", "tensor/*", "store/store.h", "pg/*/*_backend.h"),
+    "pg/cpu": ("base/*", "tensor/*", "net/*", "store/store.h", "pg/*.h"),
+    "pg/nccl": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg/mpi": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
     "pg/ucc": (
-        *(*_PG, "pg/agree/*.h", "pg/device/*.h"),
+        *("base/*", "tensor/*", "store/store.h", "pg/*.h"),
         "pg/cpu/cpu_backend.h",  # which it has beside UCC
         "store/prefix_store.h",  # for the group that it has for devices
     ),
-    "pg/fake": _PG,
-    "pg/wrapper": (*_PG, "pg/agree/*.h", "pg/device/*.h"),
+    "pg/fake": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg/wrapper": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
     "python": (
-        *(*_PG, "pg/record/*.h", "pg/agree/*.h", "pg/device/*.h", "pg/*/*_backend.h"),
+        "base/*",
+        "tensor/*",
+        "store/store.h",
         "store/*_store.h",
         "store/tcp/tcp_store.h",
+        "pg/*.h",
+        "pg/*/*_backend.h",
     ),
 }
 
@@ -137,10 +133,7 @@ def test_every_file_names_its_licence():
         ("pg/x.c", "net/socket.h"),
         ("pg/x.c", "store/tcp/tcp_store.h"),
         ("pg/cpu/algorithms/x.c", "store/hash_store.h"),
-        ("pg/cpu/x.c", "python/state.h"),
-        ("pg/record/x.c", "pg/agree/deadlock.h"),
-        ("pg/agree/x.c", "pg/cpu/cpu_backend.h"),
-        ("pg/cpu/x.c", "pg/device/device.h"),
+        ("pg/cpu/x.c", "python/module/state.h"),
         ("python/x.c", "net/socket.h"),
         ("python/x.c", "store/tcp/wire.h"),
         ("python/x.c", "store/tcp/session.h"),
