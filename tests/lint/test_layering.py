@@ -9,6 +9,9 @@ import re
 import pytest
 from c_source import CSRC, ROOT, Source, csrc_files
 
+_BELOW_PG = ("base/*", "tensor/*", "store/store.h")
+_PG = (*_BELOW_PG, "pg/*.h")
+
 # Patterns of what a folder may include beside its own files.  The longest folder that
 # contains a file decides.
 MAY_INCLUDE = {
@@ -17,26 +20,27 @@ MAY_INCLUDE = {
     "net": ("base/*",),
     "store": ("base/*", "net/*"),
     "store/tcp": ("base/*", "net/*", "store/*"),
-    # A group chooses its backend by the one header that each backend shows.
-    "pg": ("base/*", "tensor/*", "store/store.h", "pg/*/*_backend.h"),
-    "pg/cpu": ("base/*", "tensor/*", "net/*", "store/store.h", "pg/*.h"),
-    "pg/nccl": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
-    "pg/mpi": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg": (
+        *(*_BELOW_PG, "pg/record/*.h", "pg/agree/*.h", "pg/device/*.h"),
+        "pg/*/*_backend.h",  # the one header that each backend shows
+    ),
+    "pg/record": _PG,
+    "pg/agree": (*_PG, "pg/record/*.h"),
+    "pg/device": (*_PG, "pg/record/*.h", "pg/*/*_backend.h"),
+    "pg/cpu": (*_PG, "net/*", "pg/record/*.h", "pg/agree/*.h"),
+    "pg/nccl": (*_PG, "pg/agree/*.h", "pg/device/*.h"),
+    "pg/mpi": (*_PG, "pg/record/*.h", "pg/agree/*.h"),
     "pg/ucc": (
-        *("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+        *(*_PG, "pg/agree/*.h", "pg/device/*.h"),
         "pg/cpu/cpu_backend.h",  # which it has beside UCC
         "store/prefix_store.h",  # for the group that it has for devices
     ),
-    "pg/fake": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
-    "pg/wrapper": ("base/*", "tensor/*", "store/store.h", "pg/*.h"),
+    "pg/fake": _PG,
+    "pg/wrapper": (*_PG, "pg/agree/*.h", "pg/device/*.h"),
     "python": (
-        "base/*",
-        "tensor/*",
-        "store/store.h",
+        *(*_PG, "pg/record/*.h", "pg/agree/*.h", "pg/device/*.h", "pg/*/*_backend.h"),
         "store/*_store.h",
         "store/tcp/tcp_store.h",
-        "pg/*.h",
-        "pg/*/*_backend.h",
     ),
 }
 
@@ -134,6 +138,9 @@ def test_every_file_names_its_licence():
         ("pg/x.c", "store/tcp/tcp_store.h"),
         ("pg/cpu/algorithms/x.c", "store/hash_store.h"),
         ("pg/cpu/x.c", "python/module/state.h"),
+        ("pg/record/x.c", "pg/agree/deadlock.h"),
+        ("pg/agree/x.c", "pg/cpu/cpu_backend.h"),
+        ("pg/cpu/x.c", "pg/device/device.h"),
         ("python/x.c", "net/socket.h"),
         ("python/x.c", "store/tcp/wire.h"),
         ("python/x.c", "store/tcp/session.h"),
