@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from datetime import timedelta
+from numbers import Real
 from operator import index
 
 from . import _C
@@ -333,9 +334,10 @@ def _limit_of(timeout: object, config: str = "") -> timedelta:
         return default_timeout()
     if timeout is None:
         return default_pg_timeout
-    if isinstance(timeout, (int, float)) and not isinstance(timeout, bool):
+    if isinstance(timeout, Real) and not isinstance(timeout, bool):
         # The rules of the extension (csrc/python/module/convert.c), which takes the
         # result.
+        timeout = float(timeout)
         if timeout != timeout:
             raise ValueError("timeout must not be NaN")
         try:

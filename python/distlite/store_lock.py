@@ -7,13 +7,13 @@ import os
 import socket
 import time
 import uuid
+from datetime import timedelta
 
 from ._C import DistStoreError
 
 # typing.TYPE_CHECKING without importing typing.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from datetime import timedelta
     from types import TracebackType
 
     from ._C import Store
@@ -126,7 +126,9 @@ class StoreLock:
     def _limit(self) -> float:
         """Seconds; negative for ever."""
         timeout = self.store.timeout if self.timeout is None else self.timeout
-        return timeout if isinstance(timeout, (int, float)) else timeout.total_seconds()
+        if isinstance(timeout, timedelta):
+            return timeout.total_seconds()
+        return float(timeout)
 
     def _wait_for_release(self, seconds: float) -> None:
         try:

@@ -8,8 +8,10 @@ import inspect
 import pickle
 import weakref
 from datetime import timedelta
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import distlite
@@ -113,7 +115,18 @@ def test_what_has_an_index_is_an_amount(plain: HashStore):
     assert plain.add("key", Seven()) == 7
 
 
-@pytest.mark.parametrize("timeout", ["1", True, [1], object()])
+@pytest.mark.parametrize("timeout", [np.int8(3), np.float32(3), Fraction(3)])
+def test_timeouts_are_any_real_numbers(timeout):
+    store = HashStore()
+    store.set_timeout(timeout)
+    assert store.timeout == timedelta(seconds=3)
+    with store.lock("name", timeout=timeout):
+        distlite.init_process_group(store=store, rank=0, world_size=1, timeout=timeout)
+        assert distlite.group.WORLD.timeout == timedelta(seconds=3)
+        distlite.destroy_process_group()
+
+
+@pytest.mark.parametrize("timeout", ["1", True, np.True_, [1], np.ones(1), object()])
 def test_timeouts_of_other_types_are_refused(plain: HashStore, timeout):
     with pytest.raises(TypeError, match=r"timeout must be a datetime.timedelta, sec"):
         plain.wait(["key"], timeout)

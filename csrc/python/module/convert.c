@@ -53,7 +53,22 @@ timeout_from_number(PyObject *object, int64_t *timeout)
     return 0;
 }
 
-/* bool is a subclass of int, but True as a timeout is a mistake. */
+/* bool is a subclass of int, but True as a timeout is a mistake.  NumPy's scalars are
+ * numbers.Real, of which only float64 is a float; its bool is not. */
+static int
+is_number(PyObject *object)
+{
+    if (PyFloat_Check(object) || PyLong_Check(object)) {
+        return !PyBool_Check(object);
+    }
+    PyObject *numbers = PyImport_ImportModule("numbers");
+    PyObject *real = numbers == NULL ? NULL : PyObject_GetAttrString(numbers, "Real");
+    int answer = real == NULL ? -1 : PyObject_IsInstance(object, real);
+    Py_XDECREF(real);
+    Py_XDECREF(numbers);
+    return answer;
+}
+
 int
 dlpy_timeout_from(PyObject *object, int64_t otherwise, int64_t *timeout)
 {
@@ -68,8 +83,11 @@ dlpy_timeout_from(PyObject *object, int64_t otherwise, int64_t *timeout)
                                                    * MICROSECOND);
         return 0;
     }
-    if ((PyLong_Check(object) && !PyBool_Check(object)) || PyFloat_Check(object)) {
+    switch (is_number(object)) {
+    case 1:
         return timeout_from_number(object, timeout);
+    case -1:
+        return -1;
     }
     PyErr_Format(PyExc_TypeError,
                  "timeout must be a datetime.timedelta, seconds as a number, or None, "
