@@ -135,7 +135,7 @@ device: build/.extension
 	$(PYTEST) -m device -rA tests/multi/test_nccl.py $(TESTS)
 
 # A sanitizer's extension lies beside the plain one, not in its place.
-build/%/.built: .venv/.packages $(SOURCES) $(wildcard python/distlite/*.py)
+build/%/.built: .venv/.packages $(SOURCES) $(wildcard python/distlite/*.py python/distlite/*/*.py)
 	DISTLITE_SANITIZE=$* $(BIN)/python setup.py --quiet build \
 		--build-base build/$* --build-lib build/$*/lib
 	@touch $@

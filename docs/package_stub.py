@@ -12,6 +12,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "python" / "distlite"
 STUB = PACKAGE / "__init__.pyi"
+LONGEST_LINE = 88
 
 TOP = """\
 # SPDX-License-Identifier: BSD-3-Clause
@@ -44,6 +45,13 @@ def _flat(node: ast.expr) -> ast.expr:
     return ast.Tuple(parts, ast.Load())
 
 
+def _import(home: str, name: str) -> str:
+    line = f"from .{home} import {name} as {name}"
+    if len(line) <= LONGEST_LINE:
+        return line
+    return f"from .{home} import (\n    {name} as {name},\n)"
+
+
 def stub(source: str) -> str:
     """The text of `__init__.pyi`."""
     found = tables(source)
@@ -55,7 +63,7 @@ def stub(source: str) -> str:
     modules = found["_MODULES"]
     assert isinstance(modules, tuple)
     lines = [TOP, "from ._version import __version__ as __version__"]
-    lines += [f"from .{home} import {name} as {name}" for home, name in names]
+    lines += [_import(home, name) for home, name in names]
     lines += ["", *(f"from . import {name} as {name}" for name in modules), ""]
     public = sorted(name for _, name in names if not name.startswith("_"))
     lines += ["__all__ = [", *(f'    "{name}",' for name in public), "]", ""]

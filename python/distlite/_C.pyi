@@ -13,10 +13,10 @@ from typing import Any, Literal, Protocol, TypeAlias, final, overload
 
 from typing_extensions import Self, disjoint_base
 
-from .backends import BackendType as _BackendType
 from .futures import Future
-from .group_methods import CoalescedWork
-from .options import (
+from .groups.backends import BackendType as _BackendType
+from .groups.group_methods import CoalescedWork
+from .groups.options import (
     AllgatherOptions,
     AllreduceCoalescedOptions,
     AllreduceOptions,
@@ -28,7 +28,7 @@ from .options import (
     ReduceScatterOptions,
     ScatterOptions,
 )
-from .reduce_op import RedOpType, ReduceOp
+from .groups.reduce_op import RedOpType, ReduceOp
 from .store_lock import StoreLock
 
 # What keys and values may be; str stands for its UTF-8.

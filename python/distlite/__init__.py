@@ -19,12 +19,12 @@ _AT_ONCE = {
         "broadcast gather gather_v irecv isend monitored_barrier recv reduce "
         "reduce_scatter reduce_scatter_single scatter scatter_v send"
     ),
-    "backends": (
+    "groups.backends": (
         "Backend BackendConfig best_backend get_default_backend_for_device "
         "is_backend_available is_gloo_available is_mpi_available is_nccl_available "
         "is_ucc_available is_xccl_available"
     ),
-    "collectives": (
+    "groups.collectives": (
         "all_gather_arrays all_gather_coalesced all_gather_into_tensor all_gather_v "
         "all_reduce_coalesced reduce_scatter_tensor reduce_scatter_v"
     ),
@@ -33,19 +33,19 @@ _AT_ONCE = {
         "DebugLevel breakpoint get_debug_level set_debug_level set_debug_level_from_env"
     ),
     "futures": "Future collect_all wait_all",
-    "group_methods": "",
-    "groups": (
+    "groups.group_methods": "",
+    "groups.subgroups": (
         "_get_default_group _get_default_store _get_process_group_name "
         "_rank_not_in_group new_group new_subgroups new_subgroups_by_enumeration"
     ),
-    "lifecycle": (
+    "groups.lifecycle": (
         "_store_based_barrier destroy_process_group init_process_group process_group"
     ),
-    "p2p": "P2POp batch_isend_irecv",
-    "process_group_gloo": "ProcessGroupGloo",
-    "reduce_op": "ReduceOp reduce_op supports_complex",
+    "groups.p2p": "P2POp batch_isend_irecv",
+    "groups.process_group_gloo": "ProcessGroupGloo",
+    "groups.reduce_op": "ReduceOp reduce_op supports_complex",
     "rendezvous": "register_rendezvous_handler rendezvous",
-    "world": (
+    "groups.world": (
         "GroupMember get_backend get_backend_config get_global_rank get_group_rank "
         "get_node_local_rank get_pg_count get_process_group_ranks get_rank "
         "get_world_size group is_available is_initialized is_torchelastic_launched"
@@ -54,37 +54,36 @@ _AT_ONCE = {
 
 # Rare names, whose modules are imported when one is asked for.
 _LATER = {
-    "coalescing": "_coalescing_manager",
-    "compat": (
+    "groups.coalescing": "_coalescing_manager",
+    "groups.compat": (
         "GroupName _all_gather_base _create_process_group_wrapper "
         "_reduce_scatter_base record_comm"
     ),
     "device_mesh": "init_device_mesh",
     "mesh": "DeviceMesh",
-    "nccl": "ProcessGroupNCCL cuda_stream",
+    "groups.nccl": "ProcessGroupNCCL cuda_stream",
     "notebook": "notebook_launcher",
-    "object_p2p": "recv_object_list send_object_list",
-    "objects": (
+    "objects.object_p2p": "recv_object_list send_object_list",
+    "objects.object_collectives": (
         "all_gather_object broadcast_object_list gather_object scatter_object_list "
         "set_safe_objects"
     ),
-    "options": (
+    "groups.options": (
         "AllToAllOptions AllgatherOptions AllreduceCoalescedOptions AllreduceOptions "
         "BarrierOptions BroadcastOptions GatherOptions ReduceOptions "
         "ReduceScatterOptions ScatterOptions"
     ),
-    "reduce_op": "_make_nccl_premul_sum",
-    "regroup": "shrink_group split_group",
-    "safe_encode": "register_safe_type",
+    "groups.reduce_op": "_make_nccl_premul_sum",
+    "groups.regroup": "shrink_group split_group",
+    "objects.safe_encode": "register_safe_type",
     "shared": "shared_empty shared_empty_like shared_zeros shared_zeros_like",
 }
 
-# Modules that are imported when they are asked for: public ones, and others.
+# Public modules, which are imported when they are asked for.
 _MODULES = (
     *("data_parallel", "device_mesh", "distributed_c10d", "functional", "launch"),
     *("multiprocessing", "run", "spawn", "store_lock", "testing"),
 )
-_OTHER_MODULES = ("custom", "nccl", "options", "regroup")
 
 
 def _import(home: str) -> object:
@@ -114,7 +113,7 @@ def __getattr__(name: str) -> object:
         value: object = getattr(_import(_home_of[name]), name)
         setattr(_self, name, value)
         return value
-    if name in _MODULES or name in _OTHER_MODULES:
+    if name in _MODULES:
         return _import(name)
     raise AttributeError(
         f"module 'distlite' has no attribute {name!r}",

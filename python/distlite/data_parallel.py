@@ -5,8 +5,8 @@
 while the backward pass still computes others.
 """
 
-from .gradient_reducer import GradientReducer, ReducerStatistics
-from .sampler import DistributedSampler
+from .parallel.gradient_reducer import GradientReducer, ReducerStatistics
+from .parallel.sampler import DistributedSampler
 
 __all__ = ["DistributedSampler", "GradientReducer", "ReducerStatistics"]
 

@@ -13,7 +13,7 @@ from enum import Enum
 
 from . import _C
 from ._C import barrier
-from .world import get_rank
+from .groups.world import get_rank
 
 __all__ = [
     "DebugLevel",
@@ -108,7 +108,7 @@ def breakpoint(
         for step in range(100):
             dist.breakpoint(rank=2, skip=10)  # rank 2 stops from the 11th step on
     """
-    from . import debugger
+    from .tools import debugger
 
     here = get_rank()
     if debugger.is_skipped(skip):

@@ -7,10 +7,10 @@ import math
 from operator import index
 
 from . import _C
-from .backends import best_backend
+from .groups.backends import best_backend
+from .groups.world import is_initialized
+from .groups.world import world as _world
 from .mesh import DeviceMesh, check_names
-from .world import is_initialized
-from .world import world as _world
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,51 +3,51 @@
 
 from . import *  # noqa: F403
 from . import __all__ as __all__
-from .backends import BackendType as BackendType
-from .coalescing import (
+from .constants import default_pg_nccl_timeout as default_pg_nccl_timeout
+from .groups.backends import BackendType as BackendType
+from .groups.coalescing import (
     _coalescing_manager as _coalescing_manager,
 )
-from .coalescing import (
+from .groups.coalescing import (
     _CoalescingManager as _CoalescingManager,
 )
-from .coalescing import (
+from .groups.coalescing import (
     _IllegalWork as _IllegalWork,
 )
-from .compat import (
+from .groups.compat import (
     _all_gather_base as _all_gather_base,
 )
-from .compat import (
+from .groups.compat import (
     _create_process_group_wrapper as _create_process_group_wrapper,
 )
-from .compat import (
+from .groups.compat import (
     _create_work_from_future as _create_work_from_future,
 )
-from .compat import (
+from .groups.compat import (
     _reduce_scatter_base as _reduce_scatter_base,
 )
-from .constants import default_pg_nccl_timeout as default_pg_nccl_timeout
-from .custom import DistributedBackendOptions as _DistributedBackendOptions  # noqa: F401
-from .groups import (
+from .groups.custom import DistributedBackendOptions as _DistributedBackendOptions  # noqa: F401
+from .groups.lifecycle import _store_based_barrier as _store_based_barrier
+from .groups.reduce_op import _make_nccl_premul_sum as _make_nccl_premul_sum
+from .groups.regroup import SHRINK_ABORT as SHRINK_ABORT
+from .groups.regroup import SHRINK_DEFAULT as SHRINK_DEFAULT
+from .groups.subgroups import (
     _get_default_group as _get_default_group,
 )
-from .groups import (
+from .groups.subgroups import (
     _get_default_store as _get_default_store,
 )
-from .groups import (
+from .groups.subgroups import (
     _get_process_group_name as _get_process_group_name,
 )
-from .groups import (
+from .groups.subgroups import (
     _rank_not_in_group as _rank_not_in_group,
 )
-from .lifecycle import _store_based_barrier as _store_based_barrier
-from .reduce_op import _make_nccl_premul_sum as _make_nccl_premul_sum
-from .regroup import SHRINK_ABORT as SHRINK_ABORT
-from .regroup import SHRINK_DEFAULT as SHRINK_DEFAULT
 
 
 def __getattr__(name: str) -> object:
     """The private names that other libraries use."""
-    from . import internals
+    from .groups import internals
 
     is_of_torch = name.startswith("_") or name.endswith("_PREFIX")
     if not is_of_torch or not hasattr(internals, name):

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from struct import Struct
 
-from . import _C, objects
+from . import _C
 from ._C import DistBackendError
 from .array_kinds import kind_named, kind_of
-from .object_message import pack
-from .reduce_op import ReduceOp
-from .world import is_outside
+from .groups.reduce_op import ReduceOp
+from .groups.world import is_outside
+from .objects import object_collectives as objects
+from .objects.object_message import pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from ._C import ProcessGroup
     from .array_kinds import Kind
-    from .object_cards import Call
+    from .objects.object_cards import Call
 
     Array = TypeVar("Array")
 

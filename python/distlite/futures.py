@@ -356,7 +356,7 @@ def _report() -> None:
     import sys
     import traceback
 
-    from .log_records import say
+    from .tools.log_records import say
 
     text = "exception in a callback of a distlite Future:"
     if not say("ERROR", text, exc_info=True):

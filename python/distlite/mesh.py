@@ -6,10 +6,15 @@ from __future__ import annotations
 import math
 
 from ._C import ProcessGroup
-from .groups import new_group
-from .lifecycle import init_process_group
-from .world import get_process_group_ranks, get_rank, get_world_size, is_initialized
-from .world import world as _world
+from .groups.lifecycle import init_process_group
+from .groups.subgroups import new_group
+from .groups.world import (
+    get_process_group_ranks,
+    get_rank,
+    get_world_size,
+    is_initialized,
+)
+from .groups.world import world as _world
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import os
 import warnings
 
+from .groups.world import world
 from .launch.environment import LISTEN_FD
 from .launch.master import bind_master
 from .spawn import ProcessException, start_processes
-from .world import world
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

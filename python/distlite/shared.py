@@ -12,7 +12,7 @@ from __future__ import annotations
 from operator import index
 
 from . import _C
-from .world import is_outside, world
+from .groups.world import is_outside, world
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import time
 from datetime import timedelta
 
 import distlite as dist
-from distlite import check_in, lifecycle
+from distlite.groups import check_in, lifecycle
 
 
 def _initialize(

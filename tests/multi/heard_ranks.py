@@ -15,7 +15,8 @@ from launching import wait_until
 from operations import wait_until_ahead
 
 import distlite as dist
-from distlite import groups, regroup
+from distlite.groups import regroup
+from distlite.groups import subgroups as groups
 
 # Far above what a test may take to be told, and below its own limit.
 LIMIT = timedelta(seconds=20)

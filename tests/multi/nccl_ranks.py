@@ -229,7 +229,7 @@ def messages(rank: int, size: int, kit: Any) -> Iterator[Case]:
 
 def bundles(rank: int, size: int, kit: Any) -> Iterator[Case]:
     first, second = kit.put(np.ones(3, "int32")), kit.put(np.full(2, rank, "int32"))
-    with distlite.nccl.batch(distlite.group.WORLD, is_async=True) as manager:
+    with distlite.groups.nccl.batch(distlite.group.WORLD, is_async=True) as manager:
         distlite.all_reduce(first)
         assert distlite.all_reduce(second, async_op=True) is None
     manager.wait()
@@ -476,7 +476,7 @@ def many_streams(rank: int, world_size: int, init_method: str) -> dict[str, Any]
         runtime.copy(streams[-1], mine, value, flag)
         arrays = list(map(CudaArray, outputs, streams[:-1]))
         if way == "batch":
-            with distlite.nccl.batch(distlite.group.WORLD):
+            with distlite.groups.nccl.batch(distlite.group.WORLD):
                 distlite.all_gather(arrays, CudaArray(mine, streams[-1]))
                 distlite.all_reduce(CudaArray(late, streams[-1]))
         else:
@@ -521,7 +521,7 @@ def batches_of_two_groups(
         return weakref.ref(array)
 
     def inner(entered: threading.Event, left: threading.Event) -> None:
-        with distlite.nccl.batch(groups[1]):
+        with distlite.groups.nccl.batch(groups[1]):
             reduced(groups[1], False)
             entered.set()
             left.wait(SECONDS)
@@ -529,7 +529,7 @@ def batches_of_two_groups(
     def results(begin: Callable[..., Any], in_thread: bool) -> list[tuple[bool, bool]]:
         entered, left = threading.Event(), threading.Event()
         thread = threading.Thread(target=inner, args=(entered, left), daemon=True)
-        with distlite.nccl.batch(groups[0], is_async=True) as manager:
+        with distlite.groups.nccl.batch(groups[0], is_async=True) as manager:
             references = [begin(groups[0], False)]
             if in_thread:
                 thread.start()
@@ -617,7 +617,7 @@ def apart(rank: int, size: int, kit: Any) -> dict[str, Any]:
     expected = size * np.arange(rank * 3, rank * 3 + 3) + sum(range(size))
     wrong += [] if same(kit, tensor, expected) else ["reduce_scatter"]
     several = [blocks(np.zeros_like(every)) for _ in range(2)]
-    with distlite.nccl.batch(distlite.group.WORLD):
+    with distlite.groups.nccl.batch(distlite.group.WORLD):
         for outputs in several:
             distlite.all_gather(outputs, kit.put(every[rank]))
     for outputs in several:
@@ -1051,7 +1051,7 @@ def _others(rank: int, size: int, stream: Any) -> Iterator[Peer]:
 
 def _bare_nccl(rank: int, size: int, stream: Any) -> Peer:
     """The library that we use, by ctypes."""
-    distlite.nccl.nccl_version()
+    distlite.groups.nccl.nccl_version()
     with open("/proc/self/maps") as maps:
         files = {line.split()[-1] for line in maps}
     (path,) = {f for f in files if os.path.basename(f).startswith("libnccl")}
@@ -1220,7 +1220,7 @@ def options(rank: int, world_size: int, init_method: str) -> dict[str, Any]:
     found["by hand"] = kit.get(tensor).tolist()
     group.shutdown()
     found["two devices"] = message_of(_on_device_one, kit)
-    found["version"] = distlite.nccl.nccl_version()
+    found["version"] = distlite.groups.nccl.nccl_version()
     distlite.destroy_process_group()
     found["comms"] = ctypes.c_int.in_dll(library, "double_comms").value
     return found

@@ -86,7 +86,7 @@ def move_all(rank: int, world_size: int, init_method: str) -> list[str]:
 
 def move_by_arrays(rank: int, world_size: int, init_method: str) -> list[str]:
     """As in a group that is written in Python and has no cards of its own."""
-    import distlite.object_cards as object_cards
+    import distlite.objects.object_cards as object_cards
 
     def no_cards(*arguments: Any) -> Any:
         raise NotImplementedError
@@ -322,7 +322,7 @@ def huge(rank: int, world_size: int, init_method: str) -> list[int]:
 def out_of_memory(rank: int, world_size: int, init_method: str) -> Any:
     """A receiver that has no room tells the others, who are on their way already."""
     init(rank, world_size, init_method)
-    import distlite.object_transfer as transfer
+    import distlite.objects.object_transfer as transfer
 
     if rank == 1:
 

@@ -138,7 +138,7 @@ def lose(
         found["error"] = error_of(distlite.all_reduce, np.ones(1))
         assert "broken" in error_of(distlite.all_reduce, np.ones(1))
     else:
-        flag = distlite.regroup.SHRINK_ABORT
+        flag = distlite.distributed_c10d.SHRINK_ABORT
     start = time.perf_counter()
     distlite.shrink_group([lost], None, flag)
     found["seconds"] = time.perf_counter() - start

@@ -14,7 +14,7 @@ from ports import reserve_port
 from workers import SOON, run_ranks
 
 import distlite as dist
-from distlite.check_in import CheckIn
+from distlite.groups.check_in import CheckIn
 from distlite.multiprocessing import spawn
 
 SIZES = [(4, 4, 3), (3, 4, 4), (2, 4, 4), (4, 2, 4)]

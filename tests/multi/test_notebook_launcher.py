@@ -13,13 +13,13 @@ from ports import reserve_port
 
 import distlite as dist
 import distlite.notebook
+from distlite.groups.world import world
 from distlite.launch.cores import usable_cores
 from distlite.spawn import (
     ProcessContext,
     ProcessExitedException,
     ProcessRaisedException,
 )
-from distlite.world import world
 
 VARIABLES = [
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),

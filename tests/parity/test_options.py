@@ -4,7 +4,7 @@
 import pytest
 
 import distlite
-from distlite import options
+from distlite.groups import options
 
 distributed_c10d = pytest.importorskip("torch.distributed.distributed_c10d")
 

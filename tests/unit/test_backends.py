@@ -15,10 +15,8 @@ from distlite import (
     HashStore,
     ProcessGroup,
     ReduceOp,
-    backends,
-    dispatch,
-    p2p,
 )
+from distlite.groups import backends, dispatch, p2p
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from distlite.check_in import Presence
+from distlite.groups.check_in import Presence
 
 
 def test_a_presence_shows_until_it_is_closed():

@@ -13,9 +13,9 @@ import pytest
 
 import distlite
 from distlite import DistBackendError, Future, HashStore, ReduceOp
-from distlite.coalescing import _coalescing_manager
 from distlite.distributed_c10d import _create_work_from_future, _make_nccl_premul_sum
-from distlite.packing import Coalesced
+from distlite.groups.coalescing import _coalescing_manager
+from distlite.groups.packing import Coalesced
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from ports import reserve_port
 
 import distlite
 from distlite import testing
-from distlite.world import world
+from distlite.groups.world import world
 
 ALONE = {"rank": 0, "world_size": 1}
 NOT_INITIALIZED = (

@@ -93,7 +93,7 @@ def test_without_logging_there_is_neither_an_import_nor_a_thread():
     threads = "len(os.listdir('/proc/self/task'))"
     code = (
         f"import os, sys\n{IMPORT}{JOIN}before = {threads}\n{LOG}"
-        "assert not {'logging', 'distlite.log_records'} & set(sys.modules)\n"
+        "assert not {'logging', 'distlite.tools.log_records'} & set(sys.modules)\n"
         f"assert {threads} == before"
     )
     assert "careful" in said(code)

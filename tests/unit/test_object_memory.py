@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from distlite import _C
-from distlite.object_message import SPARE_LEAST, empty
+from distlite.objects.object_message import SPARE_LEAST, empty
 
 MIB = 1 << 20
 

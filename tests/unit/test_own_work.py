@@ -13,8 +13,8 @@ import distlite
 from distlite import Backend, Future, HashStore, P2POp, ProcessGroup, Work
 from distlite.data_parallel import GradientReducer
 from distlite.distributed_c10d import _coalescing_manager, _create_work_from_future
-from distlite.group_methods import CoalescedWork
-from distlite.packing import Coalesced
+from distlite.groups.group_methods import CoalescedWork
+from distlite.groups.packing import Coalesced
 
 
 class Mine(Work):

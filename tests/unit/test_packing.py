@@ -9,8 +9,8 @@ from pending import hold_back
 
 import distlite
 from distlite import DistBackendError, HashStore, ProcessGroup, ReduceOp
-from distlite.coalescing import _coalescing_manager
-from distlite.packing import LARGE
+from distlite.groups.coalescing import _coalescing_manager
+from distlite.groups.packing import LARGE
 
 LONG = 60.0
 

@@ -26,15 +26,15 @@ from distlite import (
     spawn,
     testing,
 )
-from distlite.custom import DistributedBackendOptions
 from distlite.data_parallel import DistributedSampler, GradientReducer
-from distlite.group_methods import CoalescedWork
+from distlite.groups.custom import DistributedBackendOptions
+from distlite.groups.group_methods import CoalescedWork
 
 np = pytest.importorskip("numpy")
 
 # These are never instances, or what an instance says is a subclass's own business.
 SILENT = {distlite.group, distlite.GroupMember, distlite.Store}
-MODULES = ("data_parallel", "spawn", "testing", "nccl", "custom")
+MODULES = ("data_parallel", "spawn", "testing", "groups.nccl", "groups.custom")
 BEFORE_INIT = r"^<[\w.]+ at 0x[0-9a-f]+, before __init__\(\)>$"
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import distlite
-from distlite.sampler import permutation
+from distlite.parallel.sampler import permutation
 
 
 @pytest.fixture

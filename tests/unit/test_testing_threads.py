@@ -9,7 +9,7 @@ import pytest
 
 import distlite as dist
 from distlite import testing
-from distlite.world import World, world
+from distlite.groups.world import World, world
 
 
 def total(rank):

@@ -60,7 +60,7 @@ text_option_from(PyObject *item, char *text, size_t size)
     return 0;
 }
 
-/* The tuple is in the order of the fields of distlite.nccl's options. */
+/* The tuple is in the order of the fields of distlite.groups.nccl's options. */
 static int
 options_from(PyObject *tuple, dl_device_options *options)
 {

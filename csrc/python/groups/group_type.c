@@ -834,7 +834,7 @@ group_refuse(PyObject *module, PyObject *const *args, Py_ssize_t count,
 }
 
 /* Writes to the type's dict directly: for users the type is immutable, but
- * distlite/group_methods.py, which is loaded after this module, adds torch's forms of
+ * distlite/groups/group_methods.py, which is loaded after this module, adds torch's forms of
  * the operations, with option structs and overloads, which take longer to tell apart
  * than to call. */
 static PyObject *

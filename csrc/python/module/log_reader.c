@@ -114,7 +114,7 @@ dlpy_log_look(void)
 static bool
 call_python(void)
 {
-    PyObject *module = PyImport_ImportModule("distlite.log_records");
+    PyObject *module = PyImport_ImportModule("distlite.tools.log_records");
     PyObject *result =
         module == NULL ? NULL : PyObject_CallMethod(module, "deliver", NULL);
 

@@ -2,7 +2,7 @@
  *
  * The first step of collectives of objects: each rank sends all others a card that
  * describes its object.  Small objects are part of the card, so they need one exchange
- * only.  The format of cards is known to objects.py alone. */
+ * only.  The format of cards is known to object_cards.py alone. */
 #include <string.h>
 
 #include "python/groups/group_type.h"

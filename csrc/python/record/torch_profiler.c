@@ -88,7 +88,7 @@ look_for_torch(void)
 PyObject *
 dlpy_torch_event_begin(PyObject *group, const char *operation, PyObject *inputs)
 {
-    PyObject *module = PyImport_ImportModule("distlite.profiler_events");
+    PyObject *module = PyImport_ImportModule("distlite.tools.profiler_events");
     PyObject *event = module == NULL ? NULL
                                      : PyObject_CallMethod(module, "begin", "OsO",
                                                            group, operation, inputs);

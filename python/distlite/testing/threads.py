@@ -18,14 +18,14 @@ from inspect import signature
 
 import distlite
 from distlite import _C
+from distlite.groups.world import RoutedWorld, ThreadWorld, World
+from distlite.groups.world import world as _world
 from distlite.testing.processes import (
     GRACE_AFTER_ABORT,
     GRACE_AFTER_FAILURE,
     Outcome,
     check_outcomes,
 )
-from distlite.world import RoutedWorld, ThreadWorld, World
-from distlite.world import world as _world
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -9,4 +9,10 @@ trace       ``distlite trace``
 dump        recordings in files
 doctor      ``distlite doctor``: facts, links, and in diagnosis what follows from them
 text        tables for people
+
+Of a process itself:
+
+debugger         the debugger of distlite.breakpoint()
+log_records      lines of the log as records of the logger "distlite"
+profiler_events  operations as events of torch's profiler
 """

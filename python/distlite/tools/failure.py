@@ -11,9 +11,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from distlite.log_records import say
 from distlite.tools.dump import dump_asked
 from distlite.tools.job import GONE, Job
+from distlite.tools.log_records import say
 from distlite.tools.recording import Recording, parse
 from distlite.tools.table import table_of
 

@@ -21,7 +21,7 @@ import torch.distributed
 
 import distlite
 from distlite import _C
-from distlite.profiler_events import name_backend
+from distlite.tools.profiler_events import name_backend
 
 from .errors import as_torch, raises_as_torch
 from .sparse import all_reduce_sparse

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The ranks of a job come together in the store, before any backend is made.
+
+Each says who it is, and waits until all have.  Ranks that cannot belong to one job,
+because they were started with different world sizes, or two of them with the same rank,
+find that out here, and whoever does tells the others: nobody waits for the timeout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+
+from .._C import DistBackendError, DistError, DistStoreError, TCPStore
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from typing import ClassVar
+
+    from .._C import Store
+
+__all__ = ["CheckIn"]
+
+# Seconds between two looks for what other ranks have found out.  The pause grows,
+# because one store serves all ranks.
+FIRST_LOOK, LAST_LOOK = 0.2, 0.5
+# Seconds after which a rank looks whether another process has its rank and has met the
+# others: not at once, because a job may end while the next one begins.
+ALONE = 0.7
+NAMED_RANKS = 8
+
+
+class CheckIn:
+    """One rank's coming to the store.
+
+    `store` is that of all attempts: the claim of a rank lies there, so that a second
+    process with it is noticed although it opens an attempt of its own; `keys` are those
+    of this attempt.
+    """
+
+    def __init__(self, store: Store, keys: Store, rank: int, size: int) -> None:
+        self._store, self._keys = store, keys
+        self._rank, self._size = rank, size
+        self._key = f"default_pg/claim_of/{rank}"
+        self._who = f"pid {os.getpid()} on host {os.uname().nodename}"
+        nonce = os.urandom(8).hex()
+        self._claim = f"{nonce} {self._who}"
+        before = store.compare_set(self._key, "", self._claim).decode()
+        self._before = "" if before == self._claim else before
+        store.set(self._key, self._claim)
+        self.presence = Presence(nonce)
+
+    def meet(self, label: str, timeout: timedelta) -> None:
+        """Returns when all ranks have come to the same `keys`."""
+        self._compare_sizes()
+        self._keys.set(f"here/{self._rank}", self._who)
+        begin = time.monotonic()
+        limit = timeout.total_seconds()
+        limit = limit if limit >= 0 else float("inf")
+        pause, has_looked = FIRST_LOOK, False
+        while not self._have_all_come(pause):
+            self._look_for_faults()
+            waited = time.monotonic() - begin
+            if waited >= limit:
+                self._fail_absent(label, timeout)
+            if waited > ALONE and not has_looked:
+                has_looked = True
+                self._fail_if_taken()
+            pause = max(0.001, min(pause * 1.5, LAST_LOOK, limit - waited))
+
+    def _have_all_come(self, pause: float) -> bool:
+        from datetime import timedelta
+
+        keys = [f"here/{rank}" for rank in range(self._size)]
+        try:
+            self._keys.wait(keys, timedelta(seconds=pause))
+        except DistStoreError:
+            # If it was not the timeout, the next call fails as well.
+            return False
+        return True
+
+    def _compare_sizes(self) -> None:
+        own = f"{self._size} rank {self._rank} ({self._who})"
+        first = self._keys.compare_set("world_size", "", own).decode()
+        size, _, other = first.partition(" ")
+        if int(size) != self._size:
+            self._fail(
+                f"rank {self._rank} ({self._who}) was started with world_size "
+                f"{self._size}, {other} with world_size {size}: all ranks of a job "
+                "need the same WORLD_SIZE"
+            )
+
+    def _look_for_faults(self) -> None:
+        fault = self._keys.compare_set("fault", "", "").decode()
+        nonce = self._claim.partition(" ")[0]
+        fault = fault or self._store.compare_set(_fault_of(nonce), "", "").decode()
+        if fault:
+            self._fail(fault)
+        claim = self._store.get(self._key).decode()
+        if claim != self._claim:
+            nonce, _, other = claim.partition(" ")
+            fault = _twice(self._rank, self._who, other)
+            self._store.set(_fault_of(nonce), fault)
+            self._fail(fault)
+
+    def _fail(self, fault: str) -> None:
+        # The core reads this key as well (csrc/pg/cpu/join_fault.h).
+        self._keys.set("fault", fault)
+        raise DistBackendError(fault)
+
+    def give_up(self, error: BaseException) -> None:
+        """Tells those who wait for this rank, here or in the core, why it failed."""
+        self.presence.close()
+        if not isinstance(error, DistError):
+            # The core, and what raises here, has told of the others.
+            cause = f"{type(error).__name__}: {error}"
+            if isinstance(error, KeyboardInterrupt):
+                cause = "it was interrupted"
+            fault = f"rank {self._rank} ({self._who}) could not join: {cause}"
+            with contextlib.suppress(Exception):
+                self._keys.set("fault", fault)
+        has_guests = self._rank == 0 and self._size > 1
+        if has_guests and not isinstance(error, DistStoreError):
+            # It may serve the store, where the others are yet to read this.
+            time.sleep(LAST_LOOK + 0.1)
+
+    def _absent(self) -> list[int]:
+        ranks = range(self._size)
+        return [rank for rank in ranks if not self._keys.check([f"here/{rank}"])]
+
+    def _fail_absent(self, label: str, timeout: timedelta) -> None:
+        absent = self._absent()
+        if not absent:
+            return
+        names = ", ".join(str(rank) for rank in absent[:NAMED_RANKS])
+        if len(absent) > NAMED_RANKS:
+            names += f" and {len(absent) - NAMED_RANKS} more"
+        many = len(absent) > 1
+        raise DistStoreError(
+            f"joining group {label} as rank {self._rank} of {self._size}: timed out "
+            f"after {round(timeout.total_seconds() * 1000)}ms: waiting for "
+            f"rank{'s' if many else ''} {names}, which {'have' if many else 'has'} not "
+            f"come{self._earlier()}{self._private()}"
+        )
+
+    def _private(self) -> str:
+        """That the store which this rank serves is not for other hosts."""
+        host = self._store.host if isinstance(self._store, TCPStore) else ""
+        if self._rank != 0 or not (host.startswith("127.") or host == "::1"):
+            return ""
+        return (
+            f"; the store listens at {host} only, where ranks on other hosts do not "
+            "come through: set MASTER_ADDR to what they know this host by"
+        )
+
+    def _other(self) -> str:
+        """The process of this machine that claimed the rank before and is still in its
+        group; empty if there is none, or none that this process could reach."""
+        nonce, _, other = self._before.partition(" ")
+        return other if nonce and Presence.shows(nonce) else ""
+
+    def _earlier(self) -> str:
+        """That another process, which may be on another host, has had this rank."""
+        other = self._before.partition(" ")[2]
+        if not other or other == self._who:
+            return ""
+        return (
+            f"; {other} has joined as rank {self._rank} before: was it started twice?"
+        )
+
+    def _fail_if_taken(self) -> None:
+        if other := self._other():
+            self._fail(_twice(self._rank, other, self._who))
+
+
+class Presence:
+    """Shows other processes of this machine that this one is in a group, or joins it.
+
+    The kernel takes the socket away with the process, however it ends; a forked child
+    does not keep it.
+    """
+
+    _all: ClassVar[list[Presence]] = []
+
+    def __init__(self, nonce: str) -> None:
+        import socket
+
+        self._socket: socket.socket | None = None
+        # A sandbox may refuse it; then nobody is told.
+        with contextlib.suppress(OSError):
+            self._socket = socket.socket(socket.AF_UNIX)
+            self._socket.bind(_presence_of(nonce))
+            self._socket.listen(1)
+        Presence._all.append(self)
+
+    @staticmethod
+    def shows(nonce: str) -> bool:
+        import socket
+
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.setblocking(False)
+                probe.connect(_presence_of(nonce))
+        except BlockingIOError:
+            return True  # somebody else looks at this moment
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        if self in Presence._all:
+            Presence._all.remove(self)
+        if self._socket is not None:
+            self._socket.close()
+
+    @staticmethod
+    def close_all() -> None:
+        for presence in list(Presence._all):
+            presence.close()
+
+
+os.register_at_fork(after_in_child=Presence.close_all)
+
+
+def _presence_of(nonce: str) -> str:
+    return f"\0distlite-rank-{nonce}"
+
+
+def _twice(rank: int, first: str, second: str) -> str:
+    return (
+        f"rank {rank} was started twice, as {first} and as {second}: "
+        "each process of a job needs a RANK of its own"
+    )
+
+
+def _fault_of(nonce: str) -> str:
+    return f"default_pg/fault_of/{nonce}"

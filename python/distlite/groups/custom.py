@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups whose operations are written in Python: torch's interface for third parties.
+
+The module's functions ask a group's handler before the core.  For a subclass of
+ProcessGroup the handler is handle(), which calls the subclass's method as torch would:
+lists of arrays and an option struct, answered with a Work.
+"""
+
+from __future__ import annotations
+
+from .._C import ProcessGroup
+from . import options
+from .backends import BackendType, engine_of, plugin_of
+from .dispatch import NO_BACKEND, device_of, global_rank
+from .reduce_op import ReduceOp
+from .world import get_group_rank
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+    from typing import Any
+
+    from .._C import Store
+    from .backends import BackendPlugin
+    from .world import GroupInfo
+
+    Given = dict[str, Any]
+
+__all__ = ["DistributedBackendOptions", "ToMake", "handle", "make_group"]
+
+
+class DistributedBackendOptions:
+    """What a creator with the extended interface is told of its group."""
+
+    def __init__(self, asked: ToMake) -> None:
+        self.store = asked.store
+        self.group_rank = asked.rank
+        self.group_size = asked.size
+        self.timeout = asked.timeout
+        self.group_id = asked.label
+        # Empty says: all of them, as torch does for the default group.
+        is_world = asked.description == "default_pg"
+        self.global_ranks_in_group = [] if is_world else list(asked.info.ranks)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({fields})"
+
+
+class ToMake:
+    """A group that is asked for."""
+
+    __slots__ = (
+        "description",
+        "info",
+        "label",
+        "pg_options",
+        "rank",
+        "size",
+        "store",
+        "timeout",
+    )
+
+    def __init__(
+        self, store: Store, rank: int, info: GroupInfo, timeout: timedelta
+    ) -> None:
+        self.store = store
+        self.rank = rank
+        self.size = len(info.ranks)
+        self.info = info
+        self.timeout = timeout
+        self.label = "0"
+        self.description = "default_pg"
+        self.pg_options: Any = None
+
+    def named(self, label: str, description: str) -> ToMake:
+        """The same, of a group that is not the default one."""
+        self.label, self.description = label, description
+        return self
+
+
+def make_group(asked: ToMake) -> ProcessGroup | None:
+    """The group, if a registered backend serves one of its devices.
+
+    One that serves a device beside the core's gets the arrays of that device only.
+    """
+    served = dict(pair.split(":") for pair in asked.info.config.split(","))
+    plugins = {
+        device: plugin
+        for device, name in served.items()
+        if (plugin := plugin_of(name)) is not None
+    }
+    if not plugins:
+        return None
+    made: dict[str, ProcessGroup] = {}
+    by_name: dict[str, ProcessGroup] = {}
+    for device, plugin in plugins.items():
+        name = served[device]
+        if name not in by_name:
+            by_name[name] = _create(plugin, asked)
+        made[device] = by_name[name]
+    if len(plugins) == len(served) and len(by_name) == 1:
+        return next(iter(made.values()))
+    return _dispatching(asked, served, made)
+
+
+def _create(plugin: BackendPlugin, asked: ToMake) -> ProcessGroup:
+    if plugin.extended_api:
+        told = DistributedBackendOptions(asked)
+        made = plugin.creator_fn(told, asked.pg_options)
+    else:
+        made = plugin.creator_fn(asked.store, asked.rank, asked.size, asked.timeout)
+    if not isinstance(made, ProcessGroup):
+        raise TypeError(f"a backend's creator must return a ProcessGroup, not {made!r}")
+    # A native one that was made by hand has its name already.
+    if ProcessGroup.name(made) == "custom":
+        made._adopt(
+            asked.store,
+            asked.rank,
+            asked.size,
+            asked.timeout,
+            asked.label,
+            asked.description,
+            "custom",
+        )
+    return made
+
+
+def _dispatching(
+    asked: ToMake, served: dict[str, str], made: dict[str, ProcessGroup]
+) -> ProcessGroup:
+    """The core's group, which passes on what is for other devices."""
+    is_ours = "cpu" in served and "cpu" not in made
+    group = ProcessGroup(
+        asked.store,
+        asked.rank,
+        asked.size,
+        asked.timeout,
+        asked.label,
+        asked.description,
+        engine_of(asked.info.config) if is_ours else "custom",
+    )
+    for device, backend in made.items():
+        group._register_backend(device, BackendType.CUSTOM, backend)
+    return group
+
+
+def handle(
+    group: ProcessGroup,
+    function: str,
+    given: Given,
+    numbering: ProcessGroup | None = None,
+) -> Any:
+    """Answers the module's `function` with the method of a subclass.
+
+    `numbering`: the group whose ranks are meant, where it is another.
+    """
+    if function == "monitored_barrier":
+        # By the store, as with every backend.
+        return NotImplemented
+    call = Call(group, given, numbering or group)
+    if function in ("send", "isend", "recv", "irecv"):
+        return call.message(function)
+    work = _METHODS[function](call)
+    if given.get("async_op"):
+        return work
+    if work is not None:
+        work.wait()
+    return None
+
+
+class Call:
+    """One call of a function of the module, on its way to a method."""
+
+    def __init__(self, group: ProcessGroup, given: Given, known: ProcessGroup) -> None:
+        self.group = group
+        self.given = given
+        self.known = known
+
+    def method(self, *names: str) -> Callable[..., Any]:
+        """The first of these that the group's class defines itself."""
+        for name in names:
+            found = getattr(type(self.group), name, None)
+            if found is not None and found is not getattr(ProcessGroup, name, None):
+                method: Callable[..., Any] = getattr(self.group, name)
+                return method
+        kind, device = type(self.group).__name__, device_of(self.given)
+        known = " or ".join(f"{name}()" for name in names)
+        raise RuntimeError(f"{NO_BACKEND} {device}: {kind} does not define {known}")
+
+    def rank(self, name: str, otherwise: int | None = None) -> int | None:
+        """The rank in the group, of `name` or group_`name`."""
+        in_world, in_group = self.given.get(name), self.given.get(f"group_{name}")
+        if in_world is not None and in_group is not None:
+            raise ValueError("Can't specify both group_rank and global_rank")
+        if in_group is not None:
+            return int(in_group)
+        return otherwise if in_world is None else get_group_rank(self.known, in_world)
+
+    def required_rank(self, name: str, otherwise: int | None = None) -> int:
+        """The same, where somebody has to be named."""
+        rank = self.rank(name, otherwise)
+        if rank is None:
+            raise ValueError("Must specify global_rank or group_rank")
+        return rank
+
+    def options(self, kind: type[Any], root: int | None = None) -> Any:
+        """The option struct of that kind, filled."""
+        made = kind()
+        made.asyncOp = bool(self.given.get("async_op"))
+        if root is not None:
+            made.rootRank = root
+        if hasattr(made, "reduceOp"):
+            op = self.given.get("op", ReduceOp.SUM)
+            made.reduceOp = op if type(op) is ReduceOp else ReduceOp(op)
+        return made
+
+    def message(self, function: str) -> Any:
+        """send, recv and their kin."""
+        tensors, tag = [self.given["tensor"]], self.given.get("tag", 0)
+        if function.endswith("send"):
+            work = self.method("send")(tensors, self.required_rank("dst"), tag)
+            return work if function == "isend" else _wait(work)
+        source = self.rank("src")
+        if source is None:
+            work = self.method("recv_anysource")(tensors, tag)
+        else:
+            work = self.method("recv")(tensors, source, tag)
+        if function == "irecv":
+            return work
+        _wait(work)
+        found = work._source_rank() if source is None else source
+        return global_rank(self.known, found)
+
+
+def _wait(work: Any) -> None:
+    if work is not None:
+        work.wait()
+
+
+def _all_reduce(call: Call) -> Any:
+    opts = call.options(options.AllreduceOptions)
+    return call.method("allreduce")([call.given["tensor"]], opts)
+
+
+def _broadcast(call: Call) -> Any:
+    opts = call.options(options.BroadcastOptions, call.required_rank("src"))
+    return call.method("broadcast")([call.given["tensor"]], opts)
+
+
+def _reduce(call: Call) -> Any:
+    opts = call.options(options.ReduceOptions, call.required_rank("dst"))
+    return call.method("reduce")([call.given["tensor"]], opts)
+
+
+def _all_gather(call: Call) -> Any:
+    opts = call.options(options.AllgatherOptions)
+    outputs, inputs = [call.given["tensor_list"]], [call.given["tensor"]]
+    return call.method("allgather")(outputs, inputs, opts)
+
+
+def _all_gather_single(call: Call) -> Any:
+    method = call.method("all_gather_single", "_allgather_base")
+    opts = call.options(options.AllgatherOptions)
+    return method(call.given["output_tensor"], call.given["input_tensor"], opts)
+
+
+def _gather(call: Call) -> Any:
+    opts = call.options(options.GatherOptions, call.required_rank("dst", 0))
+    filled = call.given.get("gather_list")
+    outputs = [] if filled is None else [filled]
+    return call.method("gather")(outputs, [call.given["tensor"]], opts)
+
+
+def _scatter(call: Call) -> Any:
+    opts = call.options(options.ScatterOptions, call.required_rank("src", 0))
+    filled = call.given.get("scatter_list")
+    inputs = [] if filled is None else [filled]
+    return call.method("scatter")([call.given["tensor"]], inputs, opts)
+
+
+def _reduce_scatter(call: Call) -> Any:
+    opts = call.options(options.ReduceScatterOptions)
+    outputs, inputs = [call.given["output"]], [call.given["input_list"]]
+    return call.method("reduce_scatter")(outputs, inputs, opts)
+
+
+def _reduce_scatter_single(call: Call) -> Any:
+    method = call.method("reduce_scatter_single", "_reduce_scatter_base")
+    opts = call.options(options.ReduceScatterOptions)
+    return method(call.given["output"], call.given["input"], opts)
+
+
+def _all_to_all(call: Call) -> Any:
+    opts = call.options(options.AllToAllOptions)
+    outputs, inputs = call.given["output_tensor_list"], call.given["input_tensor_list"]
+    return call.method("alltoall")(outputs, inputs, opts)
+
+
+def _all_to_all_single(call: Call) -> Any:
+    given = call.given
+    return call.method("alltoall_base", "all_to_all_single")(
+        given["output"],
+        given["input"],
+        given.get("output_split_sizes") or [],
+        given.get("input_split_sizes") or [],
+        call.options(options.AllToAllOptions),
+    )
+
+
+def _barrier(call: Call) -> Any:
+    opts = call.options(options.BarrierOptions)
+    opts.device_ids = call.given.get("device_ids") or []
+    if call.given.get("timeout") is not None:
+        opts.timeout = call.given["timeout"]
+    return call.method("barrier")(opts)
+
+
+_METHODS: dict[str, Callable[[Call], Any]] = {
+    "all_reduce": _all_reduce,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+    "all_gather": _all_gather,
+    "all_gather_single": _all_gather_single,
+    "gather": _gather,
+    "gather_v": _gather,
+    "scatter": _scatter,
+    "scatter_v": _scatter,
+    "reduce_scatter": _reduce_scatter,
+    "reduce_scatter_single": _reduce_scatter_single,
+    "all_to_all": _all_to_all,
+    "all_to_all_single": _all_to_all_single,
+    "barrier": _barrier,
+}

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What torch's ProcessGroup says of backends and devices, as attributes of ours.
+
+A group is its own backend object where no other group is registered for a device.
+"""
+
+from __future__ import annotations
+
+from .. import _C
+from .._C import ProcessGroup, monitored_barrier
+from .backends import BackendType
+from .world import info_of, world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from typing import Any
+
+    from .._C import Store
+
+
+def _get_backend(self: ProcessGroup, device: Any) -> ProcessGroup:
+    """What serves arrays on `device` ("cpu", "cuda:0", a torch.device); maybe itself.
+
+    RuntimeError where nothing does.
+    """
+    from .dispatch import backend_for
+
+    return backend_for(self, device)
+
+
+def _register_backend(
+    self: ProcessGroup,
+    device: Any,
+    backend_type: BackendType,
+    backend: ProcessGroup | None = None,
+) -> None:
+    """From now on arrays on `device` are `backend`'s, a group of the same ranks.
+
+    None: what is registered with that type already.
+    """
+    from .dispatch import register
+
+    register(self, device, backend_type, backend)
+
+
+def _device_types(self: ProcessGroup) -> list[str]:
+    """Kinds of devices whose arrays the group takes: "cpu", "cuda"."""
+    from .dispatch import devices_of
+
+    return devices_of(self)
+
+
+def bound_device_id(self: ProcessGroup) -> str | None:
+    """The `device_id` that the group was made with, "cuda:0"; None without one.
+
+    It may be assigned: the operations on arrays go where the arrays are.
+    """
+    info = world.groups.get(self)
+    return None if info is None else info.bound_device
+
+
+def _set_bound_device_id(self: ProcessGroup, device: Any) -> None:
+    from .nccl import index_of
+
+    info_of(self).bound_device = None if device is None else f"cuda:{index_of(device)}"
+
+
+def supports_coalescing(self: ProcessGroup) -> bool:
+    """Whether several operations can begin in one call, as on devices."""
+    return _C._device_name(self) is not None
+
+
+def _monitored_barrier(
+    self: ProcessGroup,
+    timeout: timedelta | float | None = None,
+    wait_all_ranks: bool = False,
+) -> None:
+    """Waits until every rank has called it, and names the ranks that have not.
+
+    It is the function `distlite.monitored_barrier` in this group.
+    """
+    monitored_barrier(self, timeout, wait_all_ranks)
+
+
+def split_group(
+    self: ProcessGroup,
+    ranks: list[int],
+    timeout: timedelta | float | None = None,
+    opts: Any = None,
+    group_name: str | None = None,
+    group_desc: str | None = None,
+    device_types: Any = None,
+) -> ProcessGroup | None:
+    """Makes a group of some ranks of this one, which alone call it; None elsewhere.
+
+    The members give the same ranks of this group and the same name, if any.
+    `distlite.split_group` makes several groups at once, also for arrays on devices.
+    """
+    from .regroup import split_off
+
+    return split_off(self, ranks, timeout, group_name, group_desc)
+
+
+def merge_remote_group(
+    self: ProcessGroup,
+    store: Store,
+    size: int,
+    timeout: timedelta | float | None = None,
+    group_name: str | None = None,
+    group_desc: str | None = None,
+) -> ProcessGroup:
+    """Makes one group of this and others, whose ranks meet at a store.
+
+    All ranks of all the groups call it, with one store and name. `size` is the number
+    of them all; each group has ranks in a row, the groups in the order in which they
+    come.
+    """
+    from .regroup import merge
+
+    return merge(self, store, size, timeout, group_name, group_desc)
+
+
+_monitored_barrier.__name__ = "monitored_barrier"
+
+attributes: dict[str, Any] = {
+    "BackendType": BackendType,
+    **BackendType.__members__,
+    "_device_types": property(_device_types),
+    "_get_backend": _get_backend,
+    "_get_backend_name": ProcessGroup.name,
+    "_register_backend": _register_backend,
+    "bound_device_id": property(bound_device_id, _set_bound_device_id),
+    "merge_remote_group": merge_remote_group,
+    "monitored_barrier": _monitored_barrier,
+    "split_group": split_group,
+    "supports_coalescing": property(supports_coalescing),
+    "supports_shrinking": True,
+    "supports_splitting": True,
+    "supports_time_estimate": False,
+}

@@ -1,0 +1,455 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The operations of a ProcessGroup as its methods.
+
+Two families.  torch's take arrays, or lists with one array in it (some take several),
+then an option struct or its fields, and return a Work.  The module's functions are
+there under their own names, with the group filled in; where both families have a name,
+words that only the module's function knows (`async_op`, `src`, `group_dst`, ...) tell
+that it is meant.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+from .. import _C
+from .._C import Work
+from .group_devices import attributes
+from .packing import (
+    Coalesced,
+    broadcast_one,
+    combine_all,
+    gather_all,
+    gather_lists,
+    gather_singles,
+    reduce_all,
+    reduce_scatter_singles,
+)
+from .reduce_op import ReduceOp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, Literal
+
+    from .._C import ProcessGroup
+    from ..futures import Future
+
+
+class CoalescedWork(Work):
+    """Several works that are waited for as one."""
+
+    def __init__(self, begun: Coalesced) -> None:
+        super().__init__()
+        self.works = begun.works
+        self._begun = begun
+
+    def __repr__(self) -> str:
+        works = ", ".join(map(repr, vars(self).get("works", ())))
+        return f"<distlite.CoalescedWork: [{works}]>"
+
+    def wait(self, timeout: timedelta | float | None = None) -> Literal[True]:
+        """True once all have ended well; raises what the first failed with."""
+        # Works that are written in Python need not know of timeouts.
+        limit: tuple[timedelta | float, ...] = () if timeout is None else (timeout,)
+        began = time.monotonic()
+        for i, work in enumerate(self.works):
+            # The first one gets what was given, and refuses what is no timeout.
+            if i and timeout is not None:
+                limit = (_rest_of(timeout, began),)
+            work.wait(*limit)
+        self._begun.finish()
+        return True
+
+    def is_completed(self) -> bool:
+        """Whether all have ended, well or not."""
+        self.is_success()
+        return all(work.is_completed() for work in self.works)
+
+    def is_success(self) -> bool:
+        """Whether all have ended well."""
+        if not all(work.is_success() for work in self.works):
+            return False
+        self._begun.finish()
+        return True
+
+    def exception(self) -> BaseException | None:
+        """What the first failed with, or None."""
+        found = (work.exception() for work in self.works)
+        return next((error for error in found if error is not None), None)
+
+    def result(self) -> list[Any]:
+        """The output arrays of all."""
+        self.is_success()
+        return list(self._begun.outputs)
+
+    def get_future(self) -> Future:
+        """A Future of result()."""
+        from ..futures import collect_all
+
+        def take(futures: Future) -> list[Any]:
+            for each in futures.value():
+                each.value()
+            return self.result()
+
+        return collect_all([work.get_future() for work in self.works]).then(take)
+
+
+def _rest_of(timeout: timedelta | float, began: float) -> timedelta | float:
+    """What is left of it; 0 and negative ones are no limit, and stay as they are."""
+    took = time.monotonic() - began
+    if isinstance(timeout, timedelta):
+        left = max(timedelta(milliseconds=1), timeout - timedelta(seconds=took))
+        return left if timeout > timedelta(0) else timeout
+    return max(0.001, timeout - took) if timeout > 0 else timeout
+
+
+# What only the module's functions are told by name.
+_MODULE_WORDS = frozenset(
+    {
+        "async_op",
+        "device_ids",
+        "dst",
+        "gather_list",
+        "group_dst",
+        "group_src",
+        "input_list",
+        "scatter_list",
+        "src",
+    }
+)
+
+
+class _Form:
+    """How a method of torch's becomes a call of the module's function.
+
+    `slots` are "parameter of the function=name|other name of the method's".  What is
+    given as `opts` and is no option struct is `how`.  With `one`, that array may be in
+    a list of one, and then so is `many`, which is a list itself.
+    """
+
+    def __init__(
+        self,
+        function: str,
+        slots: str,
+        how: str = "timeout",
+        one: str = "",
+        many: str = "",
+    ) -> None:
+        self.function = getattr(_C, function)
+        self.slots = [
+            (target, (names or target).split("|"))
+            for target, _, names in (slot.partition("=") for slot in slots.split())
+        ]
+        self.how, self.one, self.many = how, one, many
+
+
+_FORMS = {
+    "allreduce": _Form(
+        "all_reduce", "tensor=tensors|tensor opts=opts|op timeout", "op", "tensor"
+    ),
+    "broadcast": _Form(
+        "broadcast",
+        "tensor=tensors|tensor opts=opts|root timeout",
+        "group_src",
+        "tensor",
+    ),
+    "reduce": _Form(
+        "reduce",
+        "tensor=tensors|tensor opts=opts|root op timeout",
+        "group_dst",
+        "tensor",
+    ),
+    "allgather": _Form(
+        "all_gather",
+        "tensor_list=output_tensors tensor=input_tensors|input_tensor "
+        "opts=opts|timeout",
+        "timeout",
+        "tensor",
+        "tensor_list",
+    ),
+    "gather": _Form(
+        "gather",
+        "gather_list=output_tensors tensor=input_tensors|input_tensor "
+        "opts=opts|root timeout",
+        "group_dst",
+        "tensor",
+        "gather_list",
+    ),
+    "scatter": _Form(
+        "scatter",
+        "tensor=output_tensors|output_tensor scatter_list=input_tensors "
+        "opts=opts|root timeout",
+        "group_src",
+        "tensor",
+        "scatter_list",
+    ),
+    "reduce_scatter": _Form(
+        "reduce_scatter",
+        "output=output_tensors|output input_list=input_tensors|input "
+        "opts=opts|op timeout",
+        "op",
+        "output",
+        "input_list",
+    ),
+    "all_gather_single": _Form(
+        "all_gather_single",
+        "output_tensor=output|output_tensor input_tensor=input|input_tensor "
+        "opts=opts|timeout",
+    ),
+    "reduce_scatter_single": _Form(
+        "reduce_scatter_single",
+        "output=outputTensor|output input=inputTensor|input opts=opts|op timeout",
+        "op",
+    ),
+    "alltoall": _Form(
+        "all_to_all",
+        "output_tensor_list=output_tensors input_tensor_list=input_tensors "
+        "opts=opts|timeout",
+    ),
+    "all_to_all_single": _Form(
+        "all_to_all_single",
+        "output input output_split_sizes input_split_sizes opts=opts|timeout",
+    ),
+    "barrier": _Form("barrier", "opts=opts|timeout"),
+    "send": _Form("isend", "tensor=tensors|tensor group_dst=dstRank tag", "", "tensor"),
+    "recv": _Form("irecv", "tensor=tensors|tensor group_src=srcRank tag", "", "tensor"),
+    "recv_anysource": _Form("irecv", "tensor=tensors|tensor tag", "", "tensor"),
+}
+
+_ALIASES = {
+    "_allgather_base": "all_gather_single",
+    "_reduce_scatter_base": "reduce_scatter_single",
+    "alltoall_base": "all_to_all_single",
+}
+
+# The module's functions whose names torch's methods leave free.
+_OF_MODULE = {
+    "all_gather": "all_gather",
+    "all_gather_into_tensor": "all_gather_single",
+    "all_gather_v": "all_gather",
+    "all_reduce": "all_reduce",
+    "all_to_all": "all_to_all",
+    "gather_v": "gather_v",
+    "irecv": "irecv",
+    "isend": "isend",
+    "reduce_scatter_tensor": "reduce_scatter_single",
+    "reduce_scatter_v": "reduce_scatter",
+    "scatter_v": "scatter_v",
+}
+
+
+def _take(name: str, form: _Form, args: Any, named: dict[str, Any]) -> dict[str, Any]:
+    """What was given, by the parameters of the module's function and "opts"."""
+    if len(args) > len(form.slots):
+        raise TypeError(
+            f"{name}() takes at most {len(form.slots)} arguments ({len(args)} given)"
+        )
+    values = {slot[0]: value for slot, value in zip(form.slots, args, strict=False)}
+    for word, value in named.items():
+        target = next((t for t, names in form.slots if word in names), None)
+        if target is None:
+            raise TypeError(f"{name}() got an unexpected keyword argument '{word}'")
+        if target in values:
+            raise TypeError(f"{name}() got two values for argument '{word}'")
+        values[target] = value
+    return {target: value for target, value in values.items() if value is not None}
+
+
+def _spread_options(form: _Form, values: dict[str, Any]) -> None:
+    """The fields of an option struct, or what was given in its place."""
+    how = values.pop("opts", None)
+    if hasattr(how, "asyncOp"):
+        if root := getattr(how, "rootTensor", 0):
+            values["root_tensor"] = root
+        values["timeout"] = how.timeout
+        if hasattr(how, "reduceOp"):
+            values["op"] = how.reduceOp
+        how = getattr(how, "rootRank", None)
+    if how is not None:
+        values[form.how] = how
+    if form.how.startswith("group_"):
+        values.setdefault(form.how, 0)
+
+
+def _unwrap(form: _Form, values: dict[str, Any]) -> None:
+    """Lists of one array become that array."""
+    if (root := values.pop("root_tensor", 0)) != 0:
+        raise ValueError(f"invalid root tensor: {root}, of 1")
+    if not isinstance(values.get(form.one), (list, tuple)):
+        return
+    for target in (form.one, form.many):
+        # Ranks that are not the root give an empty list of lists.
+        if target == form.many and not values.get(target):
+            continue
+        if len(values[target]) != 1:
+            raise ValueError(
+                f"{target}: {form.function.__name__} requires a single-element tensor "
+                f"list, not one of {len(values[target])}"
+            )
+        values[target] = values[target][0]
+
+
+def _run(name: str, form: _Form, group: ProcessGroup, args: Any, named: Any) -> Work:
+    values = _take(name, form, args, named)
+    if form.how:
+        _spread_options(form, values)
+    given = values.get(form.one)
+    if isinstance(given, (list, tuple)):
+        if not given:
+            raise ValueError(f"{name}() requires non-empty tensor list")
+        if len(given) > 1 and name in _OF_SEVERAL:
+            limited = _limited(group, values.pop("timeout", None))
+            return CoalescedWork(_OF_SEVERAL[name](limited, group.size(), values))
+    _unwrap(form, values)
+    for target in ("gather_list", "scatter_list"):
+        if target in values and not values[target]:
+            del values[target]
+    if form.how:
+        values["async_op"] = True
+    limited = _limited(group, values.pop("timeout", None))
+    work: Work = form.function(group=limited, **values)
+    return work
+
+
+# Methods that take several arrays of each rank, which are like one of several ranks.
+_OF_SEVERAL: dict[str, Callable[[Any, int, dict[str, Any]], Coalesced]] = {
+    "allreduce": lambda group, size, values: combine_all(
+        values["tensor"], values.get("op", ReduceOp.SUM), group
+    ),
+    "broadcast": lambda group, size, values: broadcast_one(
+        values["tensor"], values.get("root_tensor", 0), values["group_src"], group
+    ),
+    "allgather": lambda group, size, values: gather_all(
+        values.get("tensor_list") or [], values["tensor"], size, group
+    ),
+}
+
+
+def _limited(group: ProcessGroup, timeout: Any) -> Any:
+    is_unset = timeout is None or (isinstance(timeout, timedelta) and timeout.days < 0)
+    return group if is_unset else (group, timeout)
+
+
+_AS_TORCH = """{}({})
+
+Begins the operation, as torch's method of this name, and returns a Work.
+
+The arguments are arrays, then an object of options, or what it would hold: the
+reduction, a rank in the group, a timeout.
+"""
+_WITH_SEVERAL = """
+Several arrays of a rank, in a list, are like one array of each of several ranks.
+"""
+_OR_OF_MODULE = """
+With an argument that only `distlite.{}` has, it is that function in this group.
+"""
+
+
+def _method(name: str, form: _Form) -> Callable[..., Any]:
+    of_module = getattr(_C, name, None)
+
+    def method(self: ProcessGroup, *args: Any, **named: Any) -> Any:
+        if of_module is not None and not _MODULE_WORDS.isdisjoint(named):
+            return of_module(*args, group=self, **named)
+        return _run(name, form, self, args, named)
+
+    method.__name__ = name
+    words = ", ".join("|".join(names) for _, names in form.slots)
+    method.__doc__ = _AS_TORCH.format(name, words)
+    if name in _OF_SEVERAL:
+        method.__doc__ += _WITH_SEVERAL
+    if of_module is not None:
+        method.__doc__ += _OR_OF_MODULE.format(name)
+    return method
+
+
+def _of_module(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The module's function with the group filled in."""
+
+    def method(self: ProcessGroup, *args: Any, **named: Any) -> Any:
+        return function(*args, group=self, **named)
+
+    method.__name__ = name
+    method.__doc__ = (
+        f"{(function.__doc__ or '').partition(chr(10))[0]}"
+        f"\n\nIt is the function `distlite.{function.__name__}` in this group."
+    )
+    return method
+
+
+def allreduce_coalesced(
+    self: ProcessGroup, tensors: Sequence[Any], opts: Any = None
+) -> CoalescedWork:
+    """Combines each array of a list with those of all ranks, in place."""
+    op, group = _how(_FORMS["allreduce"], self, opts)
+    return CoalescedWork(reduce_all(tensors, op, group, True))
+
+
+def allgather_coalesced(
+    self: ProcessGroup,
+    output_lists: Sequence[Sequence[Any]],
+    input_list: Sequence[Any],
+    opts: Any = None,
+) -> CoalescedWork:
+    """Collects each array of a list from all ranks.
+
+    `output_lists[rank][i]` is array i of a rank.
+    """
+    _, group = _how(_FORMS["allgather"], self, opts)
+    return CoalescedWork(gather_lists(output_lists, input_list, group, True))
+
+
+def all_gather_single_coalesced(
+    self: ProcessGroup, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None
+) -> CoalescedWork:
+    """Collects arrays as `all_gather_single` does, one for each pair."""
+    _check_pairs(outputs, inputs)
+    _, group = _how(_FORMS["all_gather_single"], self, opts)
+    return CoalescedWork(gather_singles(outputs, inputs, group, self.size(), True))
+
+
+def reduce_scatter_single_coalesced(
+    self: ProcessGroup, outputs: Sequence[Any], inputs: Sequence[Any], opts: Any = None
+) -> CoalescedWork:
+    """Combines arrays as `reduce_scatter_single` does, one for each pair."""
+    _check_pairs(outputs, inputs)
+    op, group = _how(_FORMS["reduce_scatter_single"], self, opts)
+    size = self.size()
+    return CoalescedWork(reduce_scatter_singles(outputs, inputs, op, group, size, True))
+
+
+def _how(form: _Form, group: ProcessGroup, opts: Any) -> tuple[Any, Any]:
+    """The reduction, if there is one, and the group with its timeout."""
+    values = {} if opts is None else {"opts": opts}
+    _spread_options(form, values)
+    return values.get("op", ReduceOp.SUM), _limited(group, values.get("timeout"))
+
+
+def _check_pairs(outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
+    if len(outputs) != len(inputs):
+        raise ValueError(f"there are {len(outputs)} outputs, but {len(inputs)} inputs")
+
+
+def _methods() -> dict[str, Callable[..., Any]]:
+    made = {name: _method(name, form) for name, form in _FORMS.items()}
+    for alias, name in _ALIASES.items():
+        made[alias] = _method(alias, _FORMS[name])
+    for name, function in _OF_MODULE.items():
+        made[name] = _of_module(name, getattr(_C, function))
+    made["allreduce_coalesced"] = allreduce_coalesced
+    made["allgather_coalesced"] = allgather_coalesced
+    made["all_gather_single_coalesced"] = all_gather_single_coalesced
+    made["reduce_scatter_single_coalesced"] = reduce_scatter_single_coalesced
+    for name, each in made.items():
+        each.__qualname__ = f"ProcessGroup.{name}"
+    for alias, name in (
+        ("allgather_into_tensor_coalesced", "all_gather_single_coalesced"),
+        ("reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced"),
+    ):
+        made[alias] = made[name]
+    return made
+
+
+_C._add_group_methods({**attributes, **_methods()})

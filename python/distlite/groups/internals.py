@@ -1,0 +1,551 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Private names of torch.distributed.distributed_c10d that other libraries use.
+
+Trainers, servers of models and meshes reach for them: to make a group that is not one
+of the default group's, to find one by its name, or to look something up.  Arguments,
+results and errors are torch's.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import warnings
+from collections.abc import Iterable, Iterator, MutableMapping
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+
+from .. import _C
+from .._C import PrefixStore, ProcessGroup, Store
+from ..constants import default_pg_timeout
+from .backends import (
+    Backend,
+    backend_of,
+    engine_of,
+    is_gloo_available,
+    is_mpi_available,
+    is_nccl_available,
+    is_ucc_available,
+    is_xccl_available,
+    serve_devices,
+)
+from .lifecycle import _limit_of
+from .p2p import P2POp
+from .subgroups import new_group
+from .world import (
+    GroupInfo,
+    GroupMember,
+    get_backend,
+    get_backend_config,
+    get_group_rank,
+    get_process_group_ranks,
+    get_rank,
+    info_of,
+    is_outside,
+    world,
+)
+
+PG_WRAPPER_STORE_PREFIX = "pg_wrapper"
+STORE_BASED_BARRIER_PREFIX = "store_based_barrier_key"
+
+_pickler = pickle.Pickler
+_unpickler = pickle.Unpickler
+
+
+class _GroupRanks(MutableMapping[ProcessGroup, dict[int, int]]):
+    """Of each group, the ranks in it by global ranks; what is assigned is known from
+    then on, also of a group that was not."""
+
+    def __getitem__(self, group: ProcessGroup) -> dict[int, int]:
+        return {rank: i for i, rank in enumerate(world.groups[group].ranks)}
+
+    def __setitem__(self, group: ProcessGroup, ranks: dict[int, int]) -> None:
+        in_order = sorted(ranks, key=ranks.__getitem__)
+        if sorted(ranks.values()) != list(range(group.size())):
+            raise ValueError(f"{ranks} is no numbering of {group.size()} ranks")
+        if group in world.groups:
+            world.groups[group].ranks = in_order
+        else:
+            name = ProcessGroup.name(group)
+            world.groups[group] = GroupInfo(name, backend_of(name)[1], in_order)
+        group._set_global_ranks(in_order)
+
+    def __delitem__(self, group: ProcessGroup) -> None:
+        del world.groups[group]
+
+    def __iter__(self) -> Iterator[ProcessGroup]:
+        return iter(world.groups)
+
+    def __len__(self) -> int:
+        return len(world.groups)
+
+
+class _WorldView:
+    """The groups of this process, by torch's names for them."""
+
+    def __init__(self) -> None:
+        self.pg_group_ranks = _GroupRanks()
+        self.pg_coalesce_state: dict[ProcessGroup, Any] = {}
+        self.pg_default_device: dict[ProcessGroup, Any] = {}
+
+    @property
+    def default_pg(self) -> ProcessGroup | None:
+        """The default group, which may be assigned."""
+        return world.default
+
+    @default_pg.setter
+    def default_pg(self, group: ProcessGroup | None) -> None:
+        world.set_default(group)
+
+    @property
+    def group_count(self) -> int:
+        """The number of groups that have been made."""
+        return world.group_count
+
+    @group_count.setter
+    def group_count(self, count: int) -> None:
+        world.group_count = count
+
+    @property
+    def pg_map(self) -> dict[ProcessGroup, tuple[str, Store]]:
+        """Of each group the backend and the store."""
+        return {
+            group: (info.backend, group.get_group_store())
+            for group, info in world.groups.items()
+        }
+
+    @property
+    def pg_names(self) -> dict[ProcessGroup, str]:
+        """Of each group the name."""
+        return {group: group.group_name for group in world.groups}
+
+    @property
+    def pg_backend_config(self) -> dict[ProcessGroup, str]:
+        """Of each group which backend serves which device."""
+        return {group: info.config for group, info in world.groups.items()}
+
+    @property
+    def pg_to_tag(self) -> dict[ProcessGroup, str]:
+        """Of each group the tag."""
+        return {group: _tag_of(group, info) for group, info in world.groups.items()}
+
+    @property
+    def tags_to_pg(self) -> dict[str, list[ProcessGroup]]:
+        """The groups of each tag; those that no user tagged have the empty one too."""
+        found: dict[str, list[ProcessGroup]] = {}
+        for group, tag in self.pg_to_tag.items():
+            found.setdefault(tag, []).append(group)
+            if not tag.startswith("user:"):
+                found.setdefault("", []).append(group)
+        return found
+
+    @property
+    def pg_config_info(self) -> list[dict[str, Any]]:
+        """What is known of each group."""
+        return _get_all_pg_configs()
+
+
+_world = _WorldView()
+
+
+def _tag_of(group: ProcessGroup, info: GroupInfo) -> str:
+    return f"user:{info.tag}" if info.tag else f"ptd:{group.group_name}"
+
+
+def __getattr__(name: str) -> bool:
+    known = {
+        "_GLOO_AVAILABLE": is_gloo_available,
+        "_MPI_AVAILABLE": is_mpi_available,
+        "_NCCL_AVAILABLE": is_nccl_available,
+        "_UCC_AVAILABLE": is_ucc_available,
+        "_XCCL_AVAILABLE": is_xccl_available,
+    }
+    if name not in known:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return known[name]()
+
+
+def _new_process_group_helper(
+    group_size: int,
+    group_rank: int,
+    global_ranks_in_group: list[int],
+    backend: str | None,
+    store: Store,
+    group_name: str,
+    backend_options: Any = None,
+    timeout: timedelta | None = None,
+    pg_tag: str | None = None,
+    device_id: Any = None,
+    group_desc: str | None = None,
+) -> tuple[Any, Store | None]:
+    """Makes a group of processes that meet at a store, and which need no default group.
+
+    `global_ranks_in_group` are its ranks in the default group; empty if it has none of
+    its own, as when two jobs are joined.  Returns the group and its store;
+    `GroupMember.NON_GROUP_MEMBER` and None where this process is not a member.
+    """
+    if any(group.group_name == group_name for group in world.groups):
+        raise ValueError(
+            "The specified group name has already been created, please use a different "
+            "group name"
+        )
+    default = world.default
+    known = set(global_ranks_in_group) if default is not None else ()
+    if known and get_rank() not in known:
+        return GroupMember.NON_GROUP_MEMBER, None
+    name, config = backend_of(backend)
+    limit = _limit_of(timeout, config)
+    ranks = list(global_ranks_in_group) or list(range(group_size))
+    info = GroupInfo(name, config, ranks, device_id)
+    info.tag = pg_tag or ""
+    keys = PrefixStore(f"{group_name}/", store)
+    description = group_desc or "undefined"
+    group = None
+    if Backend._plugins:
+        from .custom import ToMake, make_group
+
+        asked = ToMake(keys, group_rank, info, limit).named(group_name, description)
+        asked.pg_options = backend_options
+        group = make_group(asked)
+    if group is None:
+        engine = engine_of(config)
+        group = ProcessGroup(
+            keys, group_rank, group_size, limit, group_name, description, engine
+        )
+    try:
+        serve_devices(group, config, backend_options, device_id)
+        group._set_global_ranks(ranks)
+        world.groups[group] = info
+    except BaseException:
+        # The traceback keeps the group, and the others would wait for this rank in it.
+        world.groups.pop(group, None)
+        group.shutdown()
+        raise
+    return group, keys
+
+
+def _register_process_group(group_name: str, group: ProcessGroup) -> None:
+    """Makes a group known, with the global ranks 0 to its size - 1 if it was not."""
+    if group.group_name != group_name:
+        raise ValueError(f"group {group.group_name} cannot be registered as another")
+    if group not in world.groups:
+        _world.pg_group_ranks[group] = {rank: rank for rank in range(group.size())}
+
+
+def _unregister_process_group(group_name: str) -> None:
+    """Forgets a group, which is not left."""
+    for group in list(world.groups):
+        if group.group_name == group_name:
+            del world.groups[group]
+
+
+def _update_default_pg(pg: ProcessGroup | None) -> None:
+    world.set_default(pg)
+
+
+def _resolve_process_group(group_name: Any) -> ProcessGroup:
+    """The group of this name; RuntimeError if there is none."""
+    if isinstance(group_name, ProcessGroup):
+        return group_name
+    for group in world.groups:
+        if group.group_name == group_name:
+            return group
+    raise RuntimeError(
+        f"Could not resolve the process group registered under the name {group_name}"
+    )
+
+
+def _get_group_size_by_name(group_name: Any) -> int:
+    return _resolve_process_group(group_name).size()
+
+
+def _find_pg_by_ranks_and_tag(tag: str, ranks: list[int]) -> ProcessGroup | None:
+    """The first group of a tag with these global ranks."""
+    if tag and not tag.startswith(("ptd:", "user:")):
+        tag = f"user:{tag}"
+    for group in _world.tags_to_pg.get(tag, []):
+        if sorted(world.groups[group].ranks) == sorted(ranks):
+            return group
+    return None
+
+
+def _resolve_group_name_by_ranks_and_tag(ranks: list[int], tag: str) -> str:
+    group = _find_pg_by_ranks_and_tag(tag, ranks)
+    if group is None:
+        raise ValueError(f"no group of tag {tag!r} has the ranks {ranks}")
+    return str(group.group_name)
+
+
+def _find_or_create_pg_by_ranks_and_tag(
+    tag: str, ranks: list[int], stride: int
+) -> ProcessGroup:
+    """The group of a tag and ranks, made if it is not there.
+
+    `ranks` are the ranks of all groups of the kind, of `stride` ranks each; that of
+    this process is meant.
+    """
+    if len(ranks) % stride != 0:
+        raise ValueError(
+            f"Ranks length ({len(ranks)}) must be divisible by stride ({stride})"
+        )
+    own = world.require_default().rank()
+    start = ranks.index(own) // stride * stride
+    chosen = ranks[start : start + stride]
+    found = _find_pg_by_ranks_and_tag(tag, chosen)
+    if found is not None:
+        return found
+    if tag == "":
+        raise ValueError("Cannot automatically create PG with empty tag")
+    made: ProcessGroup = _new_group_with_tag(chosen, pg_tag=tag)
+    return made
+
+
+def _new_group_with_tag(
+    ranks: list[int] | None = None,
+    timeout: timedelta | None = None,
+    backend: str | None = None,
+    backend_options: Any = None,
+    pg_tag: str | None = None,
+    use_local_synchronization: bool = False,
+) -> Any:
+    """`new_group`, with a name by which it is found again."""
+    made = new_group(
+        ranks, timeout, backend, backend_options, use_local_synchronization
+    )
+    if isinstance(made, ProcessGroup):
+        world.groups[made].tag = (pg_tag or "").removeprefix("user:")
+    return made
+
+
+def _get_group_tag(pg: ProcessGroup) -> str:
+    return _tag_of(pg, info_of(pg)).removeprefix("user:")
+
+
+def _abort_process_group(group: ProcessGroup | None = None) -> None:
+    """Ends a group without waiting for anybody; None is the default group, and all."""
+    if is_outside(group):
+        return
+    ended = world.require_default() if group is None else group
+    if ended not in world.groups:
+        raise ValueError("Invalid process group specified or has been destroyed.")
+    from .lifecycle import _forget_all
+
+    for each in list(world.groups) if ended is world.default else [ended]:
+        each.abort()
+    if ended is world.default:
+        _forget_all()
+    else:
+        del world.groups[ended]
+        ended.shutdown()
+
+
+def _set_pg_timeout(timeout: timedelta, group: ProcessGroup | None = None) -> None:
+    """The time that operations may take from now on."""
+    _check_valid_timeout(timeout)
+    if is_outside(group):
+        raise ValueError("Invalid process group specified")
+    _group_or_default_group(group).set_timeout(timeout)
+
+
+def _group_or_default_group(group: ProcessGroup | None = None) -> ProcessGroup:
+    return world.require_default() if group is None else group
+
+
+def _get_group_size(group: ProcessGroup | None) -> int:
+    return _group_or_default_group(group).size()
+
+
+def _get_process_group_store(pg: ProcessGroup) -> Store:
+    return pg.get_group_store()
+
+
+def _get_process_group_uid(pg: ProcessGroup) -> int:
+    return -1
+
+
+def _get_pg_config(group: ProcessGroup | None = None) -> dict[str, Any]:
+    pg = _group_or_default_group(group)
+    return {
+        "pg_name": pg.group_name,
+        "pg_desc": pg.group_desc,
+        "backend_config": get_backend_config(pg),
+        "pg_size": pg.size(),
+        "ranks": get_process_group_ranks(pg),
+    }
+
+
+def _get_all_pg_configs() -> list[dict[str, Any]]:
+    return [_get_pg_config(group) for group in world.groups]
+
+
+def _device_capability(group: ProcessGroup | None = None) -> list[str]:
+    return list(_group_or_default_group(group)._device_types)
+
+
+def _get_object_coll_device(group: ProcessGroup | None = None) -> str:
+    devices = _device_capability(group)
+    return "cpu" if "cpu" in devices else devices[0]
+
+
+def _get_pg_default_device(group: ProcessGroup | None = None) -> Any:
+    """The only device of the group, else "cpu" where that is one of them."""
+    device = _get_object_coll_device(group)
+    try:
+        import torch
+    except ImportError:
+        return device
+    return torch.device(device)
+
+
+def _get_backend_from_str(backend: str | None = None) -> str:
+    return str(Backend(backend or get_backend()))
+
+
+def _get_default_timeout(backend: str) -> timedelta:
+    if backend == Backend.NCCL:
+        from .nccl import default_timeout
+
+        return default_timeout()
+    return default_pg_timeout
+
+
+def _is_barrier_after_init() -> int:
+    return int(os.environ.get("TORCH_DIST_INIT_BARRIER", "0"))
+
+
+def _hash_ranks_to_str(ranks: Iterable[int]) -> str:
+    """A name for a group of these ranks that no earlier one of this process has."""
+    import hashlib
+
+    text = "_".join([*(str(rank) for rank in ranks), str(len(world.groups))])
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _process_group_name(ranks: Iterable[int], use_hashed_name: bool) -> str:
+    if use_hashed_name:
+        return _hash_ranks_to_str(ranks)
+    world.group_count += 1
+    return str(world.group_count - 1)
+
+
+def _canonicalize_group_rank(
+    group: ProcessGroup,
+    global_rank: int | None = None,
+    group_rank: int | None = None,
+    return_global: bool = False,
+) -> int:
+    """One of the two ranks, whichever is given."""
+    if group_rank is not None:
+        if global_rank is not None:
+            raise ValueError("Can't specify both group_rank and global_rank")
+        if return_global:
+            return info_of(group).ranks[group_rank]
+        return group_rank
+    if global_rank is None:
+        raise ValueError("Must specify global_rank or group_rank")
+    return global_rank if return_global else get_group_rank(group, global_rank)
+
+
+def _object_to_tensor(obj: Any, device: Any, group: Any = None) -> tuple[Any, Any]:
+    """The pickle of an object as an array of bytes, and its length as one of int64.
+
+    They are torch's tensors on `device` where torch is installed, else NumPy's arrays.
+    """
+    stream = io.BytesIO()
+    _pickler(stream).dump(obj)
+    data = np.frombuffer(bytearray(stream.getvalue()), dtype=np.uint8)
+    size = np.array([data.size], dtype=np.int64)
+    try:
+        import torch
+    except ImportError:
+        return data, size
+    return torch.from_numpy(data).to(device), torch.from_numpy(size).to(device)
+
+
+def _tensor_to_object(tensor: Any, tensor_size: Any, group: Any = None) -> Any:
+    """The object whose pickle the first bytes of an array are.
+
+    Like every pickle it runs what its sender chose; objects.md says how to do without.
+    """
+    if hasattr(tensor, "cpu"):
+        tensor = tensor.cpu().numpy()
+    size = int(np.asarray(tensor_size).reshape(-1)[0])
+    return _unpickler(io.BytesIO(np.asarray(tensor).tobytes()[:size])).load()
+
+
+def _check_valid_timeout(timeout: Any) -> None:
+    if not isinstance(timeout, timedelta):
+        raise TypeError(
+            f"Expected timeout argument to be of type datetime.timedelta, got {timeout}"
+        )
+
+
+def _check_single_tensor(param: Any, param_name: str) -> None:
+    if not _is_array(param):
+        raise TypeError(
+            f"Invalid function argument. Expected parameter `{param_name}` to be an "
+            f"array but got {type(param)} instead."
+        )
+
+
+def _check_tensor_list(param: Any, param_name: str) -> None:
+    if not isinstance(param, list):
+        raise TypeError(
+            f"Invalid function argument. Expected parameter `{param_name}` to be a "
+            f"list of arrays but got {type(param)} instead."
+        )
+    if not all(map(_is_array, param)):
+        raise TypeError(
+            f"Invalid function argument. Expected parameter `{param_name}` to be a "
+            f"list of arrays but got {type(param)} with elements of type "
+            f"{[type(each) for each in param]}."
+        )
+
+
+def _is_array(value: object) -> bool:
+    return hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def _as_iterable(obj: Any) -> Iterable[Any]:
+    return obj if isinstance(obj, list) else (obj,)
+
+
+def _ensure_all_tensors_same_dtype(*tensors: Any) -> None:
+    last = None
+    for tensor in (each for several in tensors for each in _as_iterable(several)):
+        if last is not None and last != tensor.dtype:
+            raise ValueError(
+                "Invalid usage of tensors with different dtypes: found "
+                f"{last} and {tensor.dtype}"
+            )
+        last = tensor.dtype
+
+
+def _check_op(op: object) -> None:
+    if op not in (_C.isend, _C.irecv):
+        raise ValueError(
+            "Invalid ``op``. Expected ``op`` to be ``isend`` or ``irecv``."
+        )
+
+
+def _check_p2p_op_list(p2p_op_list: Any) -> None:
+    if not isinstance(p2p_op_list, list) or not all(
+        isinstance(each, P2POp) for each in p2p_op_list
+    ):
+        raise ValueError(
+            "Invalid ``p2p_op_list``. Each op is expected to be of type ``P2POp``."
+        )
+    if any(each.group != p2p_op_list[0].group for each in p2p_op_list):
+        raise ValueError("All ops need to use the same group.")
+
+
+def _warn_not_in_group(op_name: str) -> None:
+    rank = -1 if world.default is None else world.default.rank()
+    warnings.warn(
+        f"Running {op_name} on global rank {rank} which does not belong to the given "
+        "group.",
+        stacklevel=2,
+    )

@@ -1,0 +1,573 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Making the default group, and taking it down again."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import time
+import warnings
+from datetime import timedelta
+from numbers import Real
+from operator import index
+
+from .. import _C
+from .._C import DistBackendError, DistStoreError, PrefixStore, ProcessGroup, TCPStore
+from ..constants import default_pg_timeout
+from ..rendezvous import find_place
+from .backends import Backend, backend_of, engine_of, plugin_of, serve_devices
+from .check_in import CheckIn
+from .world import GroupInfo, is_outside, world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from .._C import Store
+    from .world import ExceptHook
+
+__all__ = ["destroy_process_group", "init_process_group", "process_group"]
+
+# A thread writes the table of a failure while its exception may end this process: the
+# exit waits for it, and then for the log's handlers (what is registered last is called
+# first).  Children of multiprocessing end without calling what atexit has.
+threading._register_atexit(_C._flush_log)  # type: ignore[attr-defined]
+threading._register_atexit(_C._finish_report)  # type: ignore[attr-defined]
+atexit.register(_C._close_log)
+atexit.register(_C._finish_report)
+
+
+def init_process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: timedelta | float | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Store | None = None,
+    group_name: str = "",
+    pg_options: Any | None = None,
+    device_id: Any | None = None,
+    _ranks: list[int] | None = None,
+) -> None:
+    """Joins this process to a job, and makes the default group.
+
+    Returns when all processes of the job have called it. They find each other through a
+    store, or through a URL that leads to one: `env://` (the default) takes RANK,
+    WORLD_SIZE, MASTER_ADDR and MASTER_PORT from the environment, as `distlite run`,
+    torchrun, `srun` and `mpirun` set them; `tcp://host:port` and `file:///path` need
+    `rank` and `world_size`.
+
+    Args:
+        backend: What moves the data: "gloo" (or "cpu"), "nccl", "mpi", "ucc", or one
+            for each device, as in "cpu:gloo,cuda:nccl". None is the CPU's backend.
+        init_method: The URL; not together with `store`. With backend "mpi" it may be
+            left out where MPI's launcher has started the processes.
+        timeout: The time that this call and, by default, each operation may take: a
+            `timedelta` or seconds; None is 30 minutes, and a negative one never ends.
+        world_size: The number of processes of the job.
+        rank: The rank of this process, from 0 to `world_size` - 1.
+        store: A store that all processes share; `rank` and `world_size` are needed with
+            it.
+        group_name: Accepted as torch does, and ignored.
+        pg_options: Options of the backend NCCL, `ProcessGroupNCCL.Options`.
+        device_id: The CUDA device of this process: its communicator is made at once.
+
+    Raises:
+        ValueError: There is a default group already, or an argument or a variable of
+            the environment is missing or wrong.
+        DistNetworkError: The store cannot be reached.
+        DistStoreError: Not all processes have come within the timeout.
+        DistBackendError: The processes cannot be connected, or disagree on the
+            arguments.
+
+    Example:
+        >>> dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        >>> dist.get_world_size()
+        2
+        >>> dist.destroy_process_group()
+    """
+    if world.default is not None:
+        raise ValueError(
+            "trying to initialize the default process group twice! "
+            f"This process is rank {world.default.rank()} of {world.default.size()} "
+            "already; destroy_process_group() leaves, and new_group() makes further "
+            "groups."
+        )
+    _check_store_arguments(store, init_method, world_size, rank)
+    _C._deadlock_configure()
+    name, config = backend_of(backend)
+    _check_extras(config, pg_options, device_id)
+    # `_ranks`: what these processes are called elsewhere.  Jobs with different ones can
+    # share a store: the group's name is a hash of them.
+    limit, label = _limit_of(timeout, config), _label_of(_ranks)
+    hosted = None
+    if store is None:
+        asked = (init_method, world_size, rank)
+        store, rank, world_size = _find_place(config, *asked, limit)
+        hosted = store if rank == 0 and isinstance(store, TCPStore) else None
+    world_size, rank = _integer(world_size, "world_size"), _integer(rank, "rank")
+    info = GroupInfo(name, config, list(range(world_size)), device_id)
+    group = _join(store, rank, info, limit, pg_options, label)
+    try:
+        serve_devices(group, config, pg_options, device_id)
+        # A peer may be on its way into the next group before this process leaves this
+        # one: the server that it meets must be the same, so it stays until the next.
+        world.hosted_store = hosted or world.hosted_store
+        _register(group, info)
+    except BaseException:
+        # The traceback keeps the group, and the others would wait for this rank in it.
+        world.groups[group] = info
+        _forget_all()
+        raise
+
+
+def destroy_process_group(group: ProcessGroup | None = None) -> None:
+    """Leaves a group, or all groups; the other ranks need not call it.
+
+    Where this rank went ahead of others (as the root of a small broadcast does), its
+    calls are compared with theirs, for half a second at most. A difference is raised
+    after the group has been left.
+
+    Args:
+        group: The group; None is the default group, and with it all others.
+
+    Raises:
+        AssertionError: There is no default group.
+        ValueError: The group is not known, because it has been destroyed for example.
+        DistBackendError: The ranks called different operations.
+
+    Example:
+        >>> dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+        >>> dist.destroy_process_group()
+        >>> dist.is_initialized()
+        False
+    """
+    if is_outside(group):
+        return
+    leaving = world.default if group is None else group
+    if leaving is None:
+        raise AssertionError(
+            "Process group cannot be None: there is no default group, because "
+            "init_process_group was not called, or it was destroyed already"
+        )
+    if leaving not in world.groups:
+        raise ValueError("Invalid process group specified")
+    error = _settle(list(world.groups) if leaving is world.default else [leaving])
+    if leaving is world.default:
+        _forget_all()
+    else:
+        del world.groups[leaving]
+        leaving.shutdown()
+    if error is not None:
+        raise error
+
+
+@contextlib.contextmanager
+def process_group(
+    backend: str | None = None,
+    init_method: str | None = None,
+    timeout: timedelta | float | None = None,
+    world_size: int = -1,
+    rank: int = -1,
+    store: Store | None = None,
+    *,
+    pg_options: Any | None = None,
+    device_id: Any | None = None,
+) -> Iterator[ProcessGroup]:
+    """Joins this process to a job for the length of a with statement.
+
+    The statement begins with `init_process_group` and ends with
+    `destroy_process_group`, for all groups that have been made meanwhile. When an
+    exception leaves it, the groups are aborted, so that the other ranks do not wait for
+    this one and their errors quote the exception, which goes on as it is. `SystemExit`
+    without an error status ends the statement as usual.
+
+    Args:
+        backend: The backend, as for `init_process_group`.
+        init_method: The URL by which the processes meet; not together with `store`.
+        timeout: The time that joining and each operation may take: a `timedelta` or
+            seconds; None is 30 minutes, and a negative one never ends.
+        world_size: The number of processes of the job.
+        rank: The rank of this process, from 0 to `world_size` - 1.
+        store: A store that all processes share; `rank` and `world_size` are needed with
+            it.
+        pg_options: Options of the backend NCCL, `ProcessGroupNCCL.Options`.
+        device_id: The CUDA device of this process.
+
+    Returns:
+        A context manager, which also decorates functions. It gives the default group.
+
+    Raises:
+        ValueError: There is a default group already, or an argument or a variable of
+            the environment is missing or wrong.
+        DistNetworkError: The store cannot be reached.
+        DistStoreError: Not all processes have come within the timeout.
+        DistBackendError: The processes cannot be connected, or, at the end, called
+            different operations.
+
+    Example:
+        >>> with dist.process_group("gloo", store=store, rank=rank, world_size=2) as pg:
+        ...     x = np.array([rank + 1])
+        ...     dist.all_reduce(x)
+        ...     print(x, pg.size())
+        [3] 2
+        >>> dist.is_initialized()
+        False
+    """
+    before = world.default
+    try:
+        init_process_group(
+            backend,
+            init_method,
+            timeout,
+            world_size,
+            rank,
+            store,
+            pg_options=pg_options,
+            device_id=device_id,
+        )
+        yield world.require_default()
+        _leave_if_there()
+    except BaseException as error:
+        if before is not None:
+            raise  # that group is not this statement's
+        if isinstance(error, SystemExit) and not error.code:
+            _leave_if_there()
+        else:
+            _abandon(error)
+        raise
+
+
+def _leave_if_there() -> None:
+    """The block may have left by itself, or joined anew."""
+    if world.default is not None:
+        destroy_process_group()
+
+
+# The errors of the other ranks quote so many characters of an exception's first line.
+_QUOTED_LENGTH = 150
+
+
+def _abandon(error: BaseException) -> None:
+    """Leaves all groups because of an error, which is to reach the caller unhidden."""
+    quoted = _quote(error)
+    for group in list(world.groups):
+        with contextlib.suppress(Exception):
+            group._abort(f"its with statement ended with {quoted}")
+            group.abort()  # a class of the user's may have its own
+    with contextlib.suppress(Exception):
+        _forget_all(keeps_hook=True)
+
+
+def _quote(error: BaseException) -> str:
+    """The class and the first line, as UTF-8 can have it."""
+    try:
+        lines = str(error).splitlines() or [""]
+    except Exception:  # of a class of the user's
+        lines = [""]
+    text = f"{type(error).__name__}: {lines[0]}".removesuffix(": ")[:_QUOTED_LENGTH]
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+# Seconds that a rank which leaves early waits for the calls of the others.
+_SETTLING_LIMIT = 0.5
+
+
+def _settle(groups: list[ProcessGroup]) -> DistBackendError | None:
+    """Why the ranks did not call the same, where that was not compared before."""
+    deadline = time.monotonic() + _SETTLING_LIMIT
+    found = None
+    for group in groups:
+        left = max(0.0, deadline - time.monotonic())
+        try:
+            group._settle(timedelta(seconds=left))
+        except DistBackendError as error:
+            found = found or error
+    return found
+
+
+def _integer(value: object, name: str) -> int:
+    """A plain int, whose text names the rank in the store: neither False nor 0.0."""
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {value!r}") from None
+
+
+def _check_store_arguments(
+    store: Store | None, init_method: str | None, world_size: int, rank: int
+) -> None:
+    if store is None:
+        return
+    if init_method is not None:
+        raise AssertionError("Cannot specify both init_method and store.")
+    if world_size <= 0:
+        raise AssertionError("world_size must be positive if using store")
+    if rank < 0:
+        raise AssertionError("rank must be non-negative if using store")
+
+
+def _find_place(
+    config: str, init_method: str | None, world_size: int, rank: int, limit: timedelta
+) -> tuple[Store, int, int]:
+    if init_method is not None or engine_of(config) != Backend.MPI:
+        return find_place(init_method or "env://", rank, world_size, limit)
+    from .mpi import meet
+
+    if world_size != -1 or rank != -1:
+        warnings.warn(
+            f"For MPI backend, world_size ({world_size}) and rank ({rank}) are ignored "
+            "since they are assigned by the MPI runtime.",
+            stacklevel=3,
+        )
+    return meet(limit, world_size)
+
+
+def _limit_of(timeout: object, config: str = "") -> timedelta:
+    if timeout is None and config == "cuda:nccl":
+        from .nccl import default_timeout
+
+        return default_timeout()
+    if timeout is None:
+        return default_pg_timeout
+    if isinstance(timeout, Real) and not isinstance(timeout, bool):
+        # The rules of the extension (csrc/python/module/convert.c), which takes the
+        # result.
+        timeout = float(timeout)
+        if timeout != timeout:
+            raise ValueError("timeout must not be NaN")
+        try:
+            return timedelta(seconds=timeout)
+        except OverflowError:
+            return timedelta.max if timeout > 0 else timedelta(seconds=-1)
+    if not isinstance(timeout, timedelta):
+        raise TypeError(
+            "Expected timeout argument to be of type datetime.timedelta, got "
+            f"{timeout}, which is no number of seconds either"
+        )
+    return timeout
+
+
+def _label_of(ranks: list[int] | None) -> str:
+    """The default group's name."""
+    if not ranks:
+        return "0"
+    import hashlib
+
+    text = "_".join(str(index(rank)) for rank in ranks)
+    return hashlib.sha1(text.encode()).hexdigest()
+
+
+def _check_extras(config: str, pg_options: object, device_id: object) -> None:
+    has_device = "cuda:nccl" in config.split(",")
+    if pg_options is not None and not Backend._plugins and not has_device:
+        warnings.warn("pg_options: the cpu backend has none", stacklevel=3)
+    if device_id is None:
+        return
+    if has_device:
+        from .nccl import index_of
+
+        index_of(device_id)
+        return
+    if isinstance(device_id, int):
+        raise ValueError(
+            "device_id is an int, but no accelerator support is found in this version."
+        )
+    raise ValueError(
+        "init_process_group device_id parameter must be an accelerator with an index"
+    )
+
+
+def _join(
+    store: Store,
+    rank: int,
+    info: GroupInfo,
+    timeout: timedelta,
+    pg_options: Any,
+    label: str,
+) -> ProcessGroup:
+    size = len(info.ranks)
+    if label != "0":
+        store = PrefixStore(f"ranks/{label}", store)
+    # A fake rank is alone with its store.
+    is_fake = engine_of(info.config) == Backend.FAKE
+    # A rank that does not exist is the group's to refuse, and a backend that was
+    # registered may make its group without any other rank.
+    meets = not is_fake and 0 <= rank < size and not _is_registered(info.config)
+    turn = 0 if is_fake else _generation(store, rank)
+    keys = PrefixStore(f"default_pg/{turn}", store)
+    checked = CheckIn(store, keys, rank, size) if meets else None
+    group = None
+    try:
+        if not is_fake:
+            _name_job(keys, rank, size)
+        if checked is not None:
+            checked.meet(label, timeout)
+        group = _make(keys, rank, info, timeout, pg_options, label)
+        if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
+            _store_based_barrier(rank, keys, label, size, timeout)
+    except BaseException as error:
+        if checked is not None:
+            checked.give_up(error)
+        if group is not None:
+            group.shutdown()
+        raise
+    if checked is not None:
+        world.presence = checked.presence
+    return group
+
+
+def _make(
+    keys: Store,
+    rank: int,
+    info: GroupInfo,
+    timeout: timedelta,
+    pg_options: Any,
+    label: str,
+) -> ProcessGroup:
+    """The group, once it is known that its ranks belong together."""
+    size = len(info.ranks)
+    group = None
+    if Backend._plugins:
+        from .custom import ToMake, make_group
+
+        asked = ToMake(keys, rank, info, timeout).named(label, "default_pg")
+        asked.pg_options = pg_options
+        group = make_group(asked)
+    if group is None:
+        engine = engine_of(info.config)
+        group = ProcessGroup(keys, rank, size, timeout, label, "default_pg", engine)
+    return group
+
+
+def _is_registered(config: str) -> bool:
+    """Whether a backend of register_backend() serves one of the devices."""
+    names = (pair.split(":")[1] for pair in config.split(","))
+    return any(plugin_of(name) is not None for name in names)
+
+
+def _name_job(keys: Store, rank: int, size: int) -> None:
+    """By their job's name recordings find each other; whoever comes first gives it."""
+    job = keys.compare_set("job", "", os.urandom(6).hex())
+    _C._recording_identify(job.decode(), rank, size)
+
+
+def _generation(store: Store, rank: int) -> int:
+    """A number for this initialisation on which all ranks of it agree.
+
+    A store may outlive its groups, and what ranks of an earlier one left there must
+    not be taken for this one's.  The store keeps the latest number, and for each rank
+    the one it last took part in.  A rank that has been in the latest opens the next;
+    one that has not, joins it.  So ranks need not have failed equally often.
+    """
+    mine = f"default_pg/generation_of/{rank}"
+    latest = store.add("default_pg/generation", 0)
+    if latest <= store.add(mine, 0):
+        held = store.compare_set("default_pg/generation", str(latest), str(latest + 1))
+        # Another rank was faster: that is the one to join.
+        latest = int(held)
+    store.set(mine, str(latest))
+    return latest
+
+
+def _store_based_barrier(
+    rank: int,
+    store: Store,
+    group_name: str,
+    rendezvous_count: int,
+    timeout: timedelta,
+    logging_interval: timedelta = timedelta(seconds=10),
+) -> None:
+    """Returns when so many processes have called it with the name; never logs."""
+    key = f"store_based_barrier_key:{group_name}"
+    try:
+        store.barrier(key, rendezvous_count, timeout)
+    except DistStoreError as error:
+        raise DistStoreError(
+            "Timed out initializing process group in store based barrier on rank "
+            f"{rank}, for key: {key} (world_size={rendezvous_count}, timeout={timeout})"
+        ) from error
+
+
+def _register(group: ProcessGroup, info: GroupInfo) -> None:
+    world.groups[group] = info
+    world.group_count += 1
+    world.set_default(group)
+    if world.is_of_thread:
+        return  # its errors are told by who runs the thread
+    # Ours may be there still, of a group that was left because of an error.
+    is_ours = world.except_hook is not None and sys.excepthook is world.except_hook
+    replaced = world.replaced_except_hook if is_ours else None
+    replaced = replaced or sys.excepthook
+    world.replaced_except_hook = replaced
+    world.except_hook = sys.excepthook = _prefixing(replaced, group.rank())
+
+
+def replace_default(group: ProcessGroup, info: GroupInfo) -> None:
+    """Makes `group` the default one; all others are left."""
+    count = world.group_count
+    _forget_all(stays=True)
+    _register(group, info)
+    world.group_count = world.name_base = count
+    # Earlier names may live on in ranks that have not noticed.
+    world.name_prefix = f"{group.group_name}:"
+
+
+def _forget_all(stays: bool = False, keeps_hook: bool = False) -> None:
+    """Leaves all groups; `stays`: another default group follows at once; `keeps_hook`:
+    an error is on its way, which is to have the rank before its lines."""
+    if not stays and world.presence is not None:
+        world.presence.close()
+        world.presence = None
+    world.group_count = world.name_base = 0
+    world.name_prefix = ""
+    world.local_groups.clear()
+    world.set_default(None)
+    if not keeps_hook:
+        _restore_hook()
+    failed = None
+    # If Ctrl-C ends this, what is not left yet can still be found, and left.
+    for group in list(world.groups):
+        try:
+            group.shutdown()
+        except Exception as error:  # of a class of the user's
+            failed = failed or error
+        del world.groups[group]
+    _C._clear_spare_memory()
+    if failed is not None:
+        raise failed
+
+
+def _restore_hook() -> None:
+    # Unless somebody has put theirs over ours meanwhile.
+    if sys.excepthook is world.except_hook and world.replaced_except_hook is not None:
+        sys.excepthook = world.replaced_except_hook
+    world.except_hook = world.replaced_except_hook = None
+
+
+def _prefixing(hook: ExceptHook, rank: int) -> ExceptHook:
+    """`hook`, with each line that it prints marked as this rank's."""
+
+    def prefixed(kind: Any, error: Any, trace: Any) -> None:
+        import io
+
+        # MPI's end would wait for ranks that wait for this one.
+        _C._mpi_give_up()
+        captured, sink = io.StringIO(), sys.stderr
+        sys.stderr = captured
+        try:
+            hook(kind, error, trace)
+        finally:
+            sys.stderr = sink
+        lines = captured.getvalue().split("\n")
+        print(
+            "\n".join(f"[rank{rank}]: {line}" if line else line for line in lines),
+            file=sink,
+            end="",
+        )
+
+    return prefixed

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""NCCL: its options, and how a group comes to serve arrays on CUDA devices.
+
+The CPU's side of such a group, which carries barriers and objects, is always there.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from datetime import timedelta
+
+from .. import _C
+from .._C import ProcessGroup
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from .._C import Store, Work
+
+__all__ = [
+    "NCCLConfig",
+    "NCCLOptions",
+    "ProcessGroupNCCL",
+    "cuda_stream",
+    "nccl_version",
+]
+
+# Seconds: torch's default for this backend.
+DEFAULT_TIMEOUT = timedelta(minutes=10)
+
+# As the core expects them.
+_NUMBERS = (
+    *("blocking", "cga_cluster_size", "min_ctas", "max_ctas", "split_share"),
+    *("traffic_class", "collnet_enable", "cta_policy", "shrink_share", "nvls_ctas"),
+)
+_TEXTS = ("net_name", "comm_name")
+
+
+class NCCLConfig:
+    """What a communicator is made with; None leaves a field to NCCL.
+
+    `blocking`, `cga_cluster_size`, `min_ctas`, `max_ctas`, `net_name` and `split_share`
+    are NCCL 2.18's, `traffic_class` is 2.26's, the others came with 2.27.  An older
+    library does not look at newer fields.
+    """
+
+    __slots__ = _NUMBERS + _TEXTS
+
+    def __init__(self) -> None:
+        for name in self.__slots__:
+            setattr(self, name, None)
+
+    def __repr__(self) -> str:
+        given = [(name, getattr(self, name, None)) for name in self.__slots__]
+        fields = ", ".join(f"{name}={v!r}" for name, v in given if v is not None)
+        return f"{type(self).__name__}({fields})"
+
+    def as_tuple(self, is_high_priority_stream: bool) -> tuple[Any, ...]:
+        """For the core."""
+        numbers = (getattr(self, name) for name in _NUMBERS)
+        given = (None if number is None else int(number) for number in numbers)
+        texts = (getattr(self, name) for name in _TEXTS)
+        return (*given, *texts, bool(is_high_priority_stream))
+
+
+class NCCLOptions:
+    """``ProcessGroupNCCL.Options``: for `pg_options` of groups with NCCL."""
+
+    backend = "nccl"
+
+    def __init__(self, is_high_priority_stream: bool = False) -> None:
+        self.is_high_priority_stream = is_high_priority_stream
+        self.config = NCCLConfig()
+        self._timeout = DEFAULT_TIMEOUT
+        self.global_ranks_in_group: list[int] = []
+        self.group_name = ""
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"ProcessGroupNCCL.Options({fields})"
+
+
+class ProcessGroupNCCL(ProcessGroup):
+    """A group with NCCL, for arrays on CUDA devices, that is made by hand.
+
+    Every rank constructs it with the same store. Arrays of the CPU are served as well.
+
+    Args:
+        store: A store that the ranks share.
+        rank: The rank of this process in the group.
+        size: The number of ranks.
+        options: `ProcessGroupNCCL.Options()`.
+
+    Raises:
+        DistStoreError: The other ranks did not come within the timeout.
+    """
+
+    NCCLConfig = NCCLConfig
+    Options = NCCLOptions
+
+    def __new__(
+        cls, store: Store, rank: int, size: int, options: NCCLOptions | None = None
+    ) -> ProcessGroupNCCL:
+        """Every rank calls it, over the same store."""
+        given = NCCLOptions() if options is None else options
+        name = given.group_name or "nccl"
+        limit = given._timeout
+        made = super().__new__(cls, store, rank, size, limit, name, backend="gloo")
+        serve(made, given)
+        return made
+
+
+def nccl_version() -> tuple[int, int, int]:
+    """Of the library that is found; DistError says what was looked for."""
+    number = _C._nccl_version()
+    return number // 10000, number // 100 % 100, number % 100
+
+
+def is_loadable() -> bool:
+    """Whether the library is there; says nothing of devices."""
+    try:
+        _C._nccl_version()
+    except RuntimeError:
+        return False
+    return True
+
+
+def serve(
+    group: ProcessGroup,
+    options: object = None,
+    by: str = "nccl",
+    takes_barriers: bool = True,
+) -> None:
+    """From now on `group` sends arrays on CUDA devices through NCCL, or UCC.
+
+    With `takes_barriers`, a barrier waits for what is on the devices' streams, too.
+    """
+    given = options if isinstance(options, NCCLOptions) else None
+    fields = None
+    if given is not None:
+        fields = given.config.as_tuple(given.is_high_priority_stream)
+    _C._device_serve(group, by, fields, takes_barriers)
+
+
+def connect(group: ProcessGroup, device: object) -> None:
+    """Makes the communicator now; `device`: 1, "cuda:1", or a torch.device."""
+    _C._device_connect(group, index_of(device))
+
+
+def index_of(device: object) -> int:
+    """The number of a CUDA device."""
+    if isinstance(device, int):
+        return device
+    kind, _, number = str(device).partition(":")
+    if kind != "cuda" or not number.isdecimal():
+        raise ValueError(
+            "init_process_group device_id parameter must be an accelerator with an "
+            f'index, such as "cuda:0", not {device!r}'
+        )
+    return int(number)
+
+
+def default_timeout() -> timedelta:
+    """NCCL_TIMEOUT in seconds, or ten minutes."""
+    seconds = os.environ.get("NCCL_TIMEOUT")
+    return timedelta(seconds=float(seconds)) if seconds else DEFAULT_TIMEOUT
+
+
+@contextmanager
+def cuda_stream(stream: int | Any) -> Iterator[None]:
+    """Orders the arrays of this thread by a CUDA stream, within a with statement.
+
+    It is meant for libraries that have no current stream; where a library has one, this
+    one takes its place. An argument `stream` of a call goes first.
+
+    Args:
+        stream: A cudaStream_t as a number, or an object that has it as `ptr`,
+            `cuda_stream`, `handle` or `value`, or by `__cuda_stream__`.
+
+    Example:
+        >>> with dist.cuda_stream(0):  # the default stream
+        ...     dist.barrier()
+    """
+    before = _C._set_cuda_stream(stream)
+    try:
+        yield
+    finally:
+        _C._set_cuda_stream(before)
+
+
+class Coalescing:
+    """What batch() gives: the Work of all operations in its block."""
+
+    def __init__(self) -> None:
+        self.works: list[Work] = []
+
+    def append(self, work: Work | None) -> None:
+        """Another one to be waited for."""
+        if work is not None:
+            self.works.append(work)
+
+    def wait(self) -> None:
+        """For all of them."""
+        for work in self.works:
+            work.wait()
+
+
+@contextmanager
+def batch(group: ProcessGroup, is_async: bool = False) -> Iterator[Coalescing]:
+    """Operations on devices of this thread in the block go out together at its end."""
+    manager = Coalescing()
+    _C._batch_begin(group)
+    try:
+        yield manager
+    except BaseException:
+        _C._batch_end(group, True)
+        raise
+    manager.append(_C._batch_end(group, False))
+    if not is_async:
+        manager.wait()
+
+
+NCCLOptions.__name__ = "Options"
+NCCLOptions.__qualname__ = "ProcessGroupNCCL.Options"
+for _public in (NCCLConfig, NCCLOptions, ProcessGroupNCCL, cuda_stream):
+    _public.__module__ = "distlite"

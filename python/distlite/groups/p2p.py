@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Several sends and receives at once."""
+
+from __future__ import annotations
+
+from .. import _C
+from .._C import irecv, isend
+from .backends import dlpack_device_of
+from .world import get_global_rank, get_group_rank, info_of, world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from .._C import ProcessGroup, Work
+
+__all__ = ["P2POp", "batch_isend_irecv"]
+
+
+class P2POp:
+    """An `isend` or an `irecv` for `batch_isend_irecv`.
+
+    Args:
+        op: The function `distlite.isend` or `distlite.irecv`.
+        tensor: The array to send or to fill.
+        peer: The global rank of the other side.
+        group: The group; None is the default group.
+        tag: A number that the matching operation has too.
+        group_peer: The rank of the other side in `group`, instead of `peer`.
+
+    Raises:
+        TypeError: `tensor` is not an array.
+        ValueError: `op` is another function, neither or both of `peer` and `group_peer`
+            are given, or the peer is not a member of the group.
+
+    Example:
+        >>> dist.P2POp(dist.isend, np.zeros(2), peer=1 - rank).op is dist.isend
+        True
+    """
+
+    def __init__(
+        self,
+        op: Callable[..., Any],
+        tensor: Any,
+        peer: int | None = None,
+        group: ProcessGroup | None = None,
+        tag: int = 0,
+        group_peer: int | None = None,
+    ) -> None:
+        if op is not isend and op is not irecv:
+            raise ValueError(
+                "Invalid ``op``. Expected ``op`` to be of type "
+                "``distlite.isend`` or ``distlite.irecv``."
+            )
+        _check_array(tensor)
+        self.op = op
+        self.tensor = tensor
+        self.group = world.require_default() if group is None else group
+        self.tag = tag
+        self.peer, self.group_peer = _both_ranks(self.group, peer, group_peer)
+
+    def __repr__(self) -> str:
+        own = self.group.rank()
+        ends = (own, self.group_peer) if self.op is isend else (self.group_peer, own)
+        name = self.group.group_name
+        return (
+            f"P2POp({self.op.__name__} pg={name}, group_src={ends[0]}, "
+            f"group_dst={ends[1]},  {getattr(self.tensor, 'shape', None)}, "
+            f"{getattr(self.tensor, 'dtype', None)})"
+        )
+
+
+def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
+    """Begins several sends and receives together.
+
+    Args:
+        p2p_op_list: The operations, all in one group.
+
+    Returns:
+        A list of `Work`, one for each operation; for arrays on CUDA devices one for
+        all.
+
+    Raises:
+        ValueError: An element is not a `P2POp`, or the groups differ.
+        IndexError: The list is empty.
+
+    Example:
+        >>> values, other = np.zeros(1), 1 - rank
+        >>> operations = [
+        ...     dist.P2POp(dist.isend, np.array([rank + 1.0]), other),
+        ...     dist.P2POp(dist.irecv, values, other),
+        ... ]
+        >>> for work in dist.batch_isend_irecv(operations):
+        ...     done = work.wait()
+        >>> float(values[0]) == other + 1.0
+        True
+    """
+    if not isinstance(p2p_op_list, list) or not all(
+        isinstance(each, P2POp) for each in p2p_op_list
+    ):
+        raise ValueError(
+            "Invalid ``p2p_op_list``. Each op is expected to "
+            "to be of type ``distlite.P2POp``."
+        )
+    if not p2p_op_list:
+        raise IndexError("p2p_op_list is empty: there is no operation to begin")
+    group = p2p_op_list[0].group
+    if any(each.group is not group for each in p2p_op_list):
+        raise ValueError("All ops need to use the same group.")
+    if _C._device_name(group) is not None and is_on_device(p2p_op_list[0].tensor):
+        return _batch_on_device(group, p2p_op_list)
+    # Receives first: contents then need not be kept until their receive comes.
+    works: list[Work | None] = [None] * len(p2p_op_list)
+    order = sorted(range(len(works)), key=lambda i: p2p_op_list[i].op is isend)
+    for i in order:
+        each = p2p_op_list[i]
+        peer = "group_dst" if each.op is isend else "group_src"
+        works[i] = each.op(
+            each.tensor, group=group, tag=each.tag, **{peer: each.group_peer}
+        )
+    return [work for work in works if work is not None]
+
+
+def _batch_on_device(group: ProcessGroup, ops: list[P2POp]) -> list[Work]:
+    """All go out together, in one call, and have one Work."""
+    from .nccl import batch
+
+    with batch(group, is_async=True) as manager:
+        for each in ops:
+            peer = "group_dst" if each.op is isend else "group_src"
+            each.op(each.tensor, group=group, tag=each.tag, **{peer: each.group_peer})
+    return manager.works
+
+
+def is_on_device(tensor: Any) -> bool:
+    """Whether an array lies in CUDA memory, as far as it says so itself."""
+    if hasattr(tensor, "__cuda_array_interface__"):
+        return True
+    return dlpack_device_of(tensor) == "cuda"
+
+
+def _check_array(tensor: Any) -> None:
+    kinds = ("__array_interface__", "__dlpack__", "__cuda_array_interface__")
+    if not isinstance(tensor, (bytearray, memoryview)) and not any(
+        hasattr(tensor, kind) for kind in kinds
+    ):
+        raise TypeError(
+            f"Invalid function argument. Expected parameter `tensor` of type array, "
+            f"but got {type(tensor)} instead."
+        )
+
+
+def _both_ranks(
+    group: ProcessGroup, peer: int | None, group_peer: int | None
+) -> tuple[int, int]:
+    """(global, in the group)."""
+    if peer is not None and group_peer is not None:
+        raise ValueError("Can't specify both group_rank and global_rank")
+    if group_peer is not None:
+        info_of(group)
+        return get_global_rank(group, group_peer), group_peer
+    if peer is None:
+        raise ValueError("Must specify global_rank or group_rank")
+    return peer, get_group_rank(group, peer)

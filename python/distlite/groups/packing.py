@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Coalesced calls: several arrays in one operation.
+
+All small arrays of one dtype go as one pack (`csrc/python/arrays/pack.h`), which the
+core reads and writes as one array; a large array gains nothing from that, and goes
+alone.  Which go together follows from sizes and dtypes alone, so that all ranks do the
+same.  Such a call is one operation: all arrays are read before any of them is written
+to, whatever memory they share.  `group` may be a tuple of a group and a timeout, as in
+the functions of the core; `op` is of all arrays, or a list has one for each.
+"""
+
+from __future__ import annotations
+
+from threading import RLock
+
+from .. import _C
+from .._C import _find_shared, _pack, _pack_blocks, _plan_packs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from typing import Any
+
+    from .._C import Work
+
+__all__ = [
+    *("Coalesced", "broadcast_one", "combine_all", "gather_all", "gather_lists"),
+    *("gather_singles", "reduce_all", "reduce_scatter_singles"),
+]
+
+# Bytes from which on an array goes alone: its copies into the pack and out of it cost
+# as much as an operation of its own, on the CPU backend with two ranks of one host.
+LARGE = 1 << 14
+
+
+class Coalesced:
+    """What a coalesced call has begun, and what is left to do once that has ended."""
+
+    def __init__(
+        self,
+        outputs: Sequence[Any],
+        works: Iterable[Work | None],
+        copies: Sequence[tuple[Any, Any]] = (),
+        at_end: Callable[[], None] | None = None,
+    ) -> None:
+        self.outputs = list(outputs)
+        self.works = [work for work in works if work is not None]
+        self._copies, self._at_end = copies, at_end
+        self._lock = RLock()
+
+    def finish(self) -> None:
+        """Puts results that were made elsewhere where they belong.
+
+        Returns when they are there, whichever thread does it; what Ctrl-C interrupts is
+        done again by the next call.
+        """
+        with self._lock:
+            for array, result in self._copies:
+                _assign(array, result)
+            self._copies = ()
+            if self._at_end is not None:
+                self._at_end()
+            self._at_end = None
+
+
+class _Copies:
+    """`arrays`, those of `shared` in copies; `pairs`: such an array and its copy."""
+
+    def __init__(self, arrays: Sequence[Any], shared: Iterable[int]) -> None:
+        self.arrays = list(arrays)
+        self.pairs: list[tuple[Any, Any]] = []
+        for i in sorted(set(shared)):
+            self.arrays[i] = _copy_of(arrays[i])
+            self.pairs.append((arrays[i], self.arrays[i]))
+
+    def take(self, indices: Sequence[int]) -> Any:
+        """One array, or a pack of several."""
+        if len(indices) == 1:
+            return self.arrays[indices[0]]
+        return _pack(self.some(indices))
+
+    def some(self, indices: Sequence[int]) -> list[Any]:
+        """The arrays of these indices."""
+        return [self.arrays[i] for i in indices]
+
+
+def reduce_all(arrays: Sequence[Any], op: Any, group: Any, async_op: bool) -> Coalesced:
+    """all_reduce of each array."""
+    plan = _plan(arrays, op, group)
+    # One pack is read as a whole before it is written to.
+    used = _Copies(arrays, _find_shared(arrays) if len(plan) > 1 else ())
+    works = [
+        _C.all_reduce(used.take(indices), _at(op, indices[0]), group, async_op)
+        for indices in plan
+    ]
+    return Coalesced(arrays, works, used.pairs)
+
+
+def gather_lists(
+    outputs: Sequence[Sequence[Any]], inputs: Sequence[Any], group: Any, async_op: bool
+) -> Coalesced:
+    """all_gather of each input: outputs[rank][i] is rank's array i."""
+    count = len(inputs)
+    every = [array for of_rank in outputs for array in of_rank]
+    read, written = _for_gather(inputs, every)
+    works = []
+    for indices in _plan_packs(inputs, LARGE, group):
+        targets = [
+            written.take([start + i for i in indices])
+            for start in range(0, len(every), count)
+        ]
+        works.append(_C.all_gather(targets, read.take(indices), group, async_op))
+    return Coalesced(every, works, written.pairs)
+
+
+def gather_singles(
+    outputs: Sequence[Any], inputs: Sequence[Any], group: Any, size: int, async_op: bool
+) -> Coalesced:
+    """all_gather_single of each pair."""
+    read, written = _for_gather(inputs, outputs)
+    works = []
+    for indices in _plan_packs(inputs, LARGE, group):
+        source = read.take(indices)
+        if len(indices) == 1:
+            target = written.take(indices)
+            works.append(_C.all_gather_single(target, source, group, async_op))
+        else:
+            targets = _pack_blocks(written.some(indices), size)
+            works.append(_C.all_gather(targets, source, group, async_op))
+    return Coalesced(outputs, works, written.pairs)
+
+
+def reduce_scatter_singles(
+    outputs: Sequence[Any],
+    inputs: Sequence[Any],
+    op: Any,
+    group: Any,
+    size: int,
+    async_op: bool,
+) -> Coalesced:
+    """reduce_scatter_single of each pair."""
+    # Outputs are smaller than inputs: they are what is made elsewhere.
+    shared = [*_find_shared(outputs), *_find_shared(outputs, inputs)]
+    written, read = _Copies(outputs, shared), _Copies(inputs, ())
+    works = []
+    for indices in _plan(outputs, op, group):
+        its, target = _at(op, indices[0]), written.take(indices)
+        if len(indices) == 1:
+            source = read.take(indices)
+            works.append(_C.reduce_scatter_single(target, source, its, group, async_op))
+        else:
+            sources = _pack_blocks(read.some(indices), size)
+            works.append(_C.reduce_scatter(target, sources, its, group, async_op))
+    return Coalesced(outputs, works, written.pairs)
+
+
+# Several arrays of each rank, as if they were of as many ranks: what gloo does with
+# lists, in the words of its errors.
+
+
+def combine_all(arrays: Sequence[Any], op: Any, group: Any) -> Coalesced:
+    """all_reduce of all arrays of all ranks, whose result each of them gets."""
+    name = getattr(getattr(op, "op", op), "name", str(op))
+    if name not in _COMBINE:
+        raise ValueError(f"several arrays of a rank are not combined by {name}")
+    _check_alike(arrays, "allreduce")
+    begun = reduce_all(arrays, op, group, True)
+
+    results: list[Any] = []
+
+    def combine() -> None:
+        # An interrupted call may have overwritten some of the arrays.
+        if not results:
+            results.append(_combined(arrays, _COMBINE[name]))
+        for array in arrays:
+            _assign(array, results[0])
+
+    return Coalesced(arrays, begun.works, begun._copies, combine)
+
+
+def _combined(arrays: Sequence[Any], function: str) -> Any:
+    combine = getattr(_functions_of(arrays[0]), function)
+    result = _copy_of(arrays[0])
+    for array in arrays[1:]:
+        result = combine(result, _copy_of(array))
+    return result
+
+
+def broadcast_one(
+    arrays: Sequence[Any], index: int, source: int, group: Any
+) -> Coalesced:
+    """broadcast of the array of this index of rank `source`, which all arrays get."""
+    if not 0 <= index < len(arrays):
+        raise ValueError(f"invalid root tensor: {index}, of {len(arrays)}")
+    _check_alike(arrays, "broadcast")
+    work = _C.broadcast(arrays[index], group=group, group_src=source, async_op=True)
+    others = [array for i, array in enumerate(arrays) if i != index]
+    return Coalesced(arrays, [work], [(array, arrays[index]) for array in others])
+
+
+def gather_all(
+    lists: Sequence[Sequence[Any]], inputs: Sequence[Any], size: int, group: Any
+) -> Coalesced:
+    """all_gather of all inputs of all ranks, in the order of the ranks: every list gets
+    them all."""
+    count = size * len(inputs)
+    if len(lists) != len(inputs):
+        raise ValueError(
+            "requires input/output tensor lists to have the same length: there are "
+            f"{len(inputs)} inputs, but {len(lists)} lists of outputs"
+        )
+    for i, outputs in enumerate(lists):
+        if len(outputs) != count:
+            raise ValueError(
+                f"invalid output tensor list at index {i} (expected length {count}, "
+                f"got {len(outputs)})"
+            )
+    _check_alike(inputs, "allgather")
+    for outputs in lists[1:]:
+        _check_alike([inputs[0], *outputs], "allgather")
+    first, n = list(lists[0]), len(inputs)
+    by_rank = [first[start : start + n] for start in range(0, count, n)]
+    begun = gather_lists(by_rank, inputs, group, True)
+
+    def copy() -> None:
+        for outputs in lists[1:]:
+            for array, result in zip(outputs, first, strict=True):
+                _assign(array, result)
+
+    every = [array for outputs in lists for array in outputs]
+    return Coalesced(every, begun.works, begun._copies, copy)
+
+
+# Functions of NumPy and of torch.
+_COMBINE = {
+    "BAND": "bitwise_and",
+    "BOR": "bitwise_or",
+    "BXOR": "bitwise_xor",
+    "MAX": "maximum",
+    "MIN": "minimum",
+    "PRODUCT": "multiply",
+    "SUM": "add",
+}
+
+
+def _functions_of(array: Any) -> Any:
+    if hasattr(array, "copy_"):
+        import torch
+
+        return torch
+    import numpy
+
+    return numpy
+
+
+def _check_alike(arrays: Sequence[Any], function: str) -> None:
+    first = arrays[0]
+    for i, array in enumerate(arrays):
+        for what, wanted, got in (
+            ("type", first.dtype, array.dtype),
+            ("size", tuple(first.shape), tuple(array.shape)),
+        ):
+            if wanted != got:
+                raise ValueError(
+                    f"{function}: invalid tensor {what} at index {i} (expected "
+                    f"{wanted}, got {got})"
+                )
+
+
+def _for_gather(
+    inputs: Sequence[Any], outputs: Sequence[Any]
+) -> tuple[_Copies, _Copies]:
+    return (
+        _Copies(inputs, _find_shared(inputs, outputs)),
+        _Copies(outputs, _find_shared(outputs)),
+    )
+
+
+def _at(op: Any, index: int) -> Any:
+    return op[index] if isinstance(op, list) else op
+
+
+def _plan(arrays: Sequence[Any], op: Any, group: Any) -> list[list[int]]:
+    """Indices of those that go together, which have the same operation.
+
+    Whether factors are the same is known to each rank alone: of several operations,
+    those that have one go alone.
+    """
+    if not isinstance(op, list):
+        return _plan_packs(arrays, LARGE, group)
+    by_op: dict[Any, list[int]] = {}
+    for i, each in enumerate(op):
+        has_factor = getattr(each, "factor", None) is not None
+        by_op.setdefault(i if has_factor else str(each), []).append(i)
+    plan = []
+    for chosen in by_op.values():
+        some = [arrays[i] for i in chosen]
+        plan += [[chosen[i] for i in each] for each in _plan_packs(some, LARGE, group)]
+    return plan
+
+
+def _copy_of(array: Any) -> Any:
+    if hasattr(array, "clone"):
+        return array.detach().clone()
+    if hasattr(array, "copy"):
+        return array.copy()
+    raise ValueError(
+        f"arrays of a coalesced call share memory, and {type(array).__name__} has no "
+        "copy(): pass copies"
+    )
+
+
+def _assign(array: Any, result: Any) -> None:
+    if hasattr(array, "copy_"):
+        array.detach().copy_(result)
+    else:
+        array[...] = result

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""ProcessGroupGloo: a group made by hand, under torch's name and with its options."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from .._C import ProcessGroup
+from ..constants import default_pg_timeout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from .._C import Store
+
+__all__ = ["ProcessGroupGloo"]
+
+
+class GlooDevice:
+    """An interface of this host, by name or by an address of it."""
+
+    def __init__(self, hostname: str, interface: str) -> None:
+        self.hostname = hostname
+        self.interface = interface
+
+    def __repr__(self) -> str:
+        return f"<distlite.ProcessGroupGloo.Device {self.interface or self.hostname}>"
+
+
+class GlooOptions:
+    """What the constructor takes in place of a timeout."""
+
+    def __init__(self) -> None:
+        self._timeout: timedelta = default_pg_timeout
+        self._threads = 2
+        self._devices: list[GlooDevice] = []
+        self.global_ranks_in_group: list[int] = []
+        self.group_name = ""
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"ProcessGroupGloo._Options({fields})"
+
+    @property
+    def backend(self) -> str:
+        """The name of the backend they are for."""
+        return "gloo"
+
+
+class ProcessGroupGloo(ProcessGroup):
+    """A group with the CPU's backend that is made by hand.
+
+    Every rank constructs it with the same store, and returns when all have.
+
+    Args:
+        store: A store that the ranks share.
+        rank: The rank of this process in the group.
+        size: The number of ranks.
+        timeout: The time that each operation may take, a `timedelta` or seconds, 30
+            minutes by default; or `ProcessGroupGloo._Options()`.
+        options: `ProcessGroupGloo._Options()`, whose `_timeout` is used.
+
+    Raises:
+        DistStoreError: The other ranks did not come within the timeout.
+
+    Example:
+        >>> group = dist.ProcessGroupGloo(store, rank, 2, timeout=20)
+        >>> values = np.array([rank + 1.0])
+        >>> group.all_reduce(values)
+        >>> values
+        array([3.])
+    """
+
+    Device = GlooDevice
+    Options = GlooOptions
+    _Options = GlooOptions
+
+    def __new__(
+        cls,
+        store: Store,
+        rank: int,
+        size: int,
+        timeout: timedelta | float | GlooOptions = default_pg_timeout,
+        options: GlooOptions | None = None,
+    ) -> Self:
+        told = timeout if options is None else options
+        limit = told._timeout if isinstance(told, GlooOptions) else told
+        return super().__new__(cls, store, rank, size, limit, backend="gloo")
+
+    @property
+    def options(self) -> GlooOptions:
+        """What the group was made with, as `_Options()`; a copy."""
+        told = GlooOptions()
+        told._timeout, told.group_name = self.timeout, self.group_name
+        return told
+
+    @staticmethod
+    def create_device(
+        hostname: str = "", interface: str = "", lazy_init: bool | None = None
+    ) -> GlooDevice:
+        """Returns the device of an interface, or of a name or an address of this host.
+
+        It is for `_Options()._devices`, which are checked and kept. Ranks on one host
+        need none, and between hosts GLOO_SOCKET_IFNAME chooses.
+
+        Args:
+            hostname: A name or an address of this host.
+            interface: The name of an interface.
+            lazy_init: Accepted as torch does, and ignored.
+
+        Raises:
+            ValueError: Neither `hostname` nor `interface` is given.
+            RuntimeError: This host does not have them.
+
+        Example:
+            >>> device = dist.ProcessGroupGloo.create_device(interface="lo")
+        """
+        import socket
+
+        if not hostname and not interface:
+            raise ValueError("create_device() takes a hostname or an interface")
+        if interface and interface not in (name for _, name in socket.if_nameindex()):
+            raise RuntimeError(f"Unable to find address for: {interface}")
+        if hostname:
+            _check_own(hostname)
+        return GlooDevice(hostname, interface)
+
+    @staticmethod
+    def create_default_device(lazy_init: bool | None = None) -> GlooDevice:
+        """Returns the device that is used if none is given.
+
+        Args:
+            lazy_init: Accepted as torch does, and ignored.
+
+        Example:
+            >>> device = dist.ProcessGroupGloo.create_default_device()
+        """
+        return GlooDevice("", "")
+
+
+def _check_own(hostname: str) -> None:
+    """RuntimeError where it is no address of this host."""
+    import socket
+
+    try:
+        found = socket.getaddrinfo(hostname, 0, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise RuntimeError(f"Unable to find address for: {hostname}") from error
+    for family, kind, protocol, _, address in found:
+        with socket.socket(family, kind, protocol) as probe:
+            try:
+                probe.bind(address)
+            except OSError:
+                continue
+            return
+    raise RuntimeError(f"{hostname} is no address of this host: {found[0][4]}")

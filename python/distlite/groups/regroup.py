@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups out of a group: its parts, and what is left of it without some ranks.
+
+Only members call these.  The processes of a new group know each other already, so they
+do not meet at a store, and ranks that are left out may have ended or stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from operator import index
+
+from .. import _C
+from .._C import DistBackendError, PrefixStore, ProcessGroup, barrier
+from .backends import Backend, backend_of, engine_of, serve_devices
+from .lifecycle import _limit_of, replace_default
+from .shrink_check import Comparison
+from .subgroups import next_name, store_of_child
+from .world import GroupInfo, info_of, world
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import timedelta
+    from typing import Any
+
+    from .._C import Store
+
+__all__ = ["SHRINK_ABORT", "SHRINK_DEFAULT", "shrink_group", "split_group"]
+
+SHRINK_DEFAULT = 0
+SHRINK_ABORT = 1
+
+
+class _Part:
+    """Some ranks of a group, and what their own one is called."""
+
+    def __init__(self, parent: ProcessGroup, ranks: list[int]) -> None:
+        self.parent = parent
+        self.ranks = ranks
+        self.label = parent.group_name
+        self.description = parent.group_desc
+        self.pg_options: object = None
+        # Goes on in the parent's place, which may have been aborted.
+        self.is_successor = False
+
+    def named(self, label: str, description: str) -> _Part:
+        """The same with its name."""
+        self.label, self.description = label, description
+        return self
+
+    def make(self, info: GroupInfo, limit: timedelta) -> ProcessGroup:
+        """Their group; returns before all have come."""
+        rank = self.ranks.index(self.parent.rank())
+        engine = engine_of(info.config)
+        store = store_of_child(self.parent, self.ranks, self.label, engine)
+        if Backend._plugins:
+            from .custom import ToMake, make_group
+
+            asked = ToMake(store, rank, info, limit)
+            made = make_group(asked.named(self.label, self.description))
+            if made is not None:
+                return made
+        group = ProcessGroup(
+            store,
+            rank,
+            len(self.ranks),
+            limit,
+            self.label,
+            self.description,
+            engine,
+            self.parent,
+            self.ranks,
+            is_successor=self.is_successor,
+        )
+        try:
+            serve_devices(group, info.config, self.pg_options)
+        except BaseException:
+            group.shutdown()
+            raise
+        return group
+
+
+def split_group(
+    parent_pg: ProcessGroup | None = None,
+    split_ranks: Iterable[Iterable[int]] | None = None,
+    timeout: timedelta | float | None = None,
+    pg_options: Any | None = None,
+    group_desc: str | None = None,
+    backend: str | None = None,
+) -> ProcessGroup | None:
+    """Divides a group into several groups.
+
+    All ranks of the group call it, with the same lists.
+
+    Args:
+        parent_pg: The group to divide; None is the default group.
+        split_ranks: The lists of ranks of that group, which become a group each. No
+            rank is in two lists.
+        timeout: The time that each operation of the new groups may take, a `timedelta`
+            or seconds; None is 30 minutes.
+        pg_options: Options of the backend NCCL, `ProcessGroupNCCL.Options`.
+        group_desc: What the groups are for, for messages.
+        backend: The backend of the new groups; None is that of the parent.
+
+    Returns:
+        The group of this rank, None if it is in none of the lists.
+
+    Raises:
+        ValueError: There are no lists, a rank is in two of them or is out of range, or
+            the group is not known.
+
+    Example:
+        >>> own = dist.split_group(split_ranks=[[0], [1]])
+        >>> own.size()
+        1
+    """
+    # An array has no truth, and a generator one only.
+    lists = [] if split_ranks is None else [list(part) for part in split_ranks]
+    if not lists:
+        raise ValueError("split_ranks cannot be None or empty")
+    parent = world.require_default() if parent_pg is None else parent_pg
+    info = info_of(parent)
+    limit = _limit_of(timeout)
+    parts = _check_parts(lists, parent.size())
+    turn, info.children = info.children, info.children + 1
+    mine = next((part for part in parts if parent.rank() in part), None)
+    if mine is None:
+        _C._device_split(parent, -1, 0, None)
+        return None
+    name, config = backend_of(backend) if backend else (info.backend, info.config)
+    label = f"{parent.group_name}:split:{turn}:{mine[0]}"
+    description = group_desc or f"{parent.group_desc}:split:{turn}"
+    made_of = GroupInfo(name, config, [info.ranks[rank] for rank in mine])
+    part = _Part(parent, mine).named(label, description)
+    part.pg_options = pg_options
+    made = part.make(made_of, limit)
+    try:
+        _C._device_split(parent, parts.index(mine), mine.index(parent.rank()), made)
+        _remember(made, made_of)
+    except BaseException:
+        # The program never gets the group and so cannot abort it, and the others would
+        # wait for this rank.
+        world.groups.pop(made, None)
+        made.shutdown()
+        raise
+    return made
+
+
+def split_off(
+    parent: ProcessGroup,
+    ranks: Iterable[int],
+    timeout: timedelta | float | None,
+    label: str | None,
+    description: str | None,
+) -> ProcessGroup | None:
+    """`ProcessGroup.split_group`: one part, and nobody else takes part."""
+    info = info_of(parent)
+    limit = _limit_of(timeout)
+    [mine] = _check_parts([list(ranks)], parent.size())
+    if _C._device_name(parent) is not None:
+        raise NotImplementedError(
+            "arrays on devices need all ranks of the group to split it: call "
+            "distlite.split_group"
+        )
+    if parent.rank() not in mine:
+        return None
+    chosen = [info.ranks[rank] for rank in mine]
+    label = label or next_name(chosen, is_local=True)
+    made_of = GroupInfo(info.backend, info.config, chosen)
+    part = _Part(parent, mine).named(label, description or f"{parent.group_desc}:split")
+    made = part.make(made_of, limit)
+    _remember(made, made_of)
+    return made
+
+
+def merge(
+    group: ProcessGroup,
+    store: Store,
+    size: int,
+    timeout: timedelta | float | None,
+    label: str | None,
+    description: str | None,
+) -> ProcessGroup:
+    """`ProcessGroup.merge_remote_group`."""
+    info = info_of(group)
+    limit = _limit_of(timeout)
+    label = label or "merged"
+    keys = PrefixStore(label, store)
+    # The leader of each group takes the next ranks for all of it.
+    turn, info.children = info.children, info.children + 1
+    own = PrefixStore(f"merge:{turn}", group.get_group_store())
+    if group.rank() == 0:
+        own.set("start", str(keys.add("taken", group.size()) - group.size()))
+    start = int(own.get("start"))
+    if start + group.size() > size:
+        raise ValueError(
+            f"merge_remote_group: ranks {start} to {start + group.size() - 1} are this "
+            f"group's in a group of {size}: all groups together are larger, or the "
+            f"store has been used for {label} before"
+        )
+    name, config = info.backend, info.config
+    made_of = GroupInfo(name, config, list(range(size)))
+    description = description or f"{group.group_desc}:merged"
+    rank, engine = start + group.rank(), engine_of(config)
+    made = ProcessGroup(keys, rank, size, limit, label, description, engine)
+    _remember(made, made_of)
+    return made
+
+
+def _check_parts(split_ranks: list[list[int]], size: int) -> list[list[int]]:
+    parts = [sorted(index(rank) for rank in part) for part in split_ranks]
+    seen: set[int] = set()
+    for part in parts:
+        if not part:
+            raise ValueError("the split group cannot be empty")
+        for rank in part:
+            _check_rank(rank, size)
+            if rank in seen:
+                raise ValueError(f"rank {rank} appears twice in split_ranks")
+            seen.add(rank)
+    return parts
+
+
+def _check_rank(rank: int, size: int) -> None:
+    if not 0 <= rank < size:
+        raise ValueError(
+            f"Rank {rank} is out of range. Valid ranks are 0 to {size - 1} "
+            f"(group size {size})"
+        )
+
+
+def _remember(made: ProcessGroup, info: GroupInfo) -> None:
+    made._set_global_ranks(info.ranks)
+    world.groups[made] = info
+
+
+def shrink_group(
+    ranks_to_exclude: list[int],
+    group: ProcessGroup | None = None,
+    shrink_flags: int = SHRINK_DEFAULT,
+    pg_options: Any | None = None,
+) -> ProcessGroup:
+    """Makes a group of the survivors of a group, some of whose ranks may have died.
+
+    All survivors call it, with the same list, and it returns when all have. The old
+    group is destroyed. The ranks are numbered anew, in the old order. If it was the
+    default group, the survivors are the new default group, and all other groups are
+    destroyed.
+
+    Args:
+        ranks_to_exclude: The ranks in the group that are left out; they do not call it.
+        group: The group; None is the default group.
+        shrink_flags: `distlite.distributed_c10d.SHRINK_ABORT` first aborts what this
+            process still does in the old group; `SHRINK_DEFAULT` does not.
+        pg_options: Options of the backend NCCL, `ProcessGroupNCCL.Options`.
+
+    Returns:
+        The new group.
+
+    Raises:
+        ValueError: A rank is out of range, or this rank is among those left out.
+        DistBackendError: The survivors left out different ranks, or one of them did not
+            come within the timeout.
+
+    Example:
+        >>> pair = dist.new_group([0, 1])
+        >>> if rank == 0:
+        ...     rest = dist.shrink_group([1], group=pair)
+        ...     print(rest.size())
+        1
+    """
+    _check_shrink(ranks_to_exclude, shrink_flags)
+    former = world.require_default() if group is None else group
+    info = info_of(former)
+    excluded = _check_excluded(former, ranks_to_exclude)
+    if shrink_flags == SHRINK_ABORT:
+        former.abort()
+    survivors = [rank for rank in range(former.size()) if rank not in excluded]
+    is_default = former is world.default
+    ranks = (
+        range(len(survivors)) if is_default else map(info.ranks.__getitem__, survivors)
+    )
+    made_of = GroupInfo(info.backend, info.config, list(ranks))
+    # All call it by the same name only if they leave out the same ranks.
+    label = f"{former.group_name}:without:{'-'.join(map(str, sorted(excluded)))}"
+    # Those of an attempt that failed still know that name.
+    label += f":{info.disputes}" if info.disputes else ""
+    part = _Part(former, survivors).named(label, former.group_desc)
+    part.is_successor = True
+    comparison = Comparison(former, sorted(excluded), info.disputes)
+    made = _make_and_meet(part, made_of, former, comparison, info)
+    if shrink_flags != SHRINK_ABORT:
+        _shrink_device(former, sorted(excluded), made)
+    _take_over(former, made, made_of)
+    return made
+
+
+def _take_over(former: ProcessGroup, made: ProcessGroup, info: GroupInfo) -> None:
+    """The old group goes; what it was, the new one is."""
+    if former is world.default:
+        replace_default(made, info)
+        return
+    del world.groups[former]
+    former.shutdown()
+    _remember(made, info)
+
+
+def _shrink_device(
+    former: ProcessGroup, excluded: list[int], made: ProcessGroup
+) -> None:
+    """An old NCCL cannot: the new group then makes its communicator by itself."""
+    with suppress(NotImplementedError):
+        _C._device_shrink(former, excluded, SHRINK_DEFAULT, made)
+
+
+def _make_and_meet(
+    part: _Part,
+    made_of: GroupInfo,
+    former: ProcessGroup,
+    comparison: Comparison,
+    info: GroupInfo,
+) -> ProcessGroup:
+    """A survivor may have tried before, given up, and try again: its first attempts are
+    met first, and passed over."""
+    limit = former.timeout.total_seconds()
+    deadline = time.monotonic() + (limit if limit >= 0 else float("inf"))
+    while True:
+        made = part.make(made_of, former.timeout)
+        try:
+            _meet(made, comparison, info)
+        except DistBackendError as error:
+            is_over = time.monotonic() >= deadline
+            if is_over or not _is_of_an_old_attempt(str(error), made.rank()):
+                raise
+            comparison = Comparison(former, comparison.excluded, info.disputes)
+        else:
+            return made
+
+
+def _is_of_an_old_attempt(text: str, rank: int) -> bool:
+    """Whether others left, or gave up because this rank, now here, had not come."""
+    awaited = text.partition(" gave up: ")[2].partition(" waiting for ")[2]
+    return " left the group" in text or f"rank {rank} (pid {os.getpid()} " in awaited
+
+
+def _meet(made: ProcessGroup, comparison: Comparison, info: GroupInfo) -> None:
+    """Nobody leaves the old group before all have found each other in the new one."""
+    comparison.start(made)
+    try:
+        barrier(made)
+    except DistBackendError as error:
+        made.shutdown()
+        text = comparison.difference()
+        if text:
+            info.disputes += 1
+            raise DistBackendError(f"shrink_group: {text}") from None
+        raise error
+    except BaseException:
+        made.shutdown()
+        raise
+    finally:
+        comparison.stop()
+
+
+def _check_shrink(ranks_to_exclude: object, shrink_flags: object) -> None:
+    if not isinstance(ranks_to_exclude, list):
+        raise TypeError(
+            "ranks_to_exclude must be a list, but got "
+            f"{type(ranks_to_exclude).__name__}. "
+            "Example: [1, 3, 5] to exclude ranks 1, 3, and 5."
+        )
+    if not ranks_to_exclude:
+        raise ValueError(
+            "ranks_to_exclude cannot be empty. To shrink a group, you must specify at "
+            "least one rank to exclude. Example: [failed_rank_id]"
+        )
+    if shrink_flags not in (SHRINK_DEFAULT, SHRINK_ABORT):
+        raise ValueError(
+            f"Invalid shrink_flags value: {shrink_flags}. Must be one of: "
+            "SHRINK_DEFAULT (0) or SHRINK_ABORT (1). Use SHRINK_ABORT to abort "
+            "ongoing operations before shrinking."
+        )
+
+
+def _check_excluded(group: ProcessGroup, ranks: list[int]) -> set[int]:
+    if group.size() < 2:
+        raise ValueError(
+            "Cannot shrink a process group with size 1. Group must have at least 2 "
+            "ranks to support shrinking."
+        )
+    excluded = {index(rank) for rank in ranks}
+    for rank in excluded:
+        _check_rank(rank, group.size())
+    if len(excluded) != len(ranks):
+        raise ValueError(f"ranks_to_exclude has a rank twice: {ranks}")
+    if group.rank() in excluded:
+        raise ValueError(
+            f"rank {group.rank()} cannot exclude itself: only those that stay call "
+            "shrink_group, the others call destroy_process_group"
+        )
+    return excluded

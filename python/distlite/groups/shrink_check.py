@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whether the survivors of a group leave out the same ranks.
+
+Those that do not have no group in common to find it out by, and would wait for each
+other until the timeout.  So each writes its list to the old group's store, and a thread
+looks at those of the others while the caller meets them.  The store may have gone with
+a lost rank: then nothing is compared, and nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
+
+from .._C import DistNetworkError, DistStoreError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .._C import ProcessGroup, Store
+
+__all__ = ["Comparison"]
+
+# Seconds: between two looks, and for a store that does not answer.
+_PAUSE = 0.01
+_PATIENCE = 1.0
+
+
+class Comparison:
+    """What this rank and the others leave out, compared until stop()."""
+
+    def __init__(self, former: ProcessGroup, excluded: list[int], turn: int) -> None:
+        self.excluded = excluded
+        self._key = f"{former.group_name}:shrink:{turn}"
+        self._rank, self._size = former.rank(), former.size()
+        self._mine = ",".join(map(str, excluded))
+        self._text = ""
+        self._is_over = threading.Event()
+        self._made: ProcessGroup | None = None
+        self._thread = threading.Thread(
+            target=self._run, args=(former.get_group_store(),), name="distlite-shrink"
+        )
+
+    def start(self, made: ProcessGroup) -> None:
+        """Starts to compare; aborts `made` where a rank leaves out others."""
+        self._made = made
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the comparison, because all ranks have met or given up."""
+        self._is_over.set()
+
+    def difference(self) -> str:
+        """Who leaves out whom, once the meeting has failed; empty if nobody differs."""
+        self._thread.join(2 * _PATIENCE)
+        self.stop()
+        return self._text
+
+    def _run(self, store: Store | None) -> None:
+        with suppress(Exception):
+            # Else the store is gone, or cannot be had twice.
+            if store is not None and self._answers(store):
+                self._look(store.clone())
+
+    def _answers(self, store: Store) -> bool:
+        """Looks once for what nobody writes; a server that is stopped takes seconds."""
+        began = time.monotonic()
+        try:
+            store.wait([f"{self._key}/nobody"], timedelta(0))
+        except DistNetworkError:
+            return False
+        except DistStoreError:
+            return time.monotonic() - began < _PATIENCE
+        return True
+
+    def _look(self, store: Store) -> None:
+        # A connection of its own, which nobody else has to wait for.
+        store.set_timeout(timedelta(seconds=_PATIENCE))
+        store.set(f"{self._key}/{self._rank}", self._mine)
+        others = [rank for rank in range(self._size) if rank != self._rank]
+        while others and not self._is_over.wait(_PAUSE):
+            come = [rank for rank in others if store.check([f"{self._key}/{rank}"])]
+            for rank in come:
+                others.remove(rank)
+                self._compare(rank, store.get(f"{self._key}/{rank}").decode())
+            if self._text:
+                return
+
+    def _compare(self, rank: int, theirs: str) -> None:
+        if theirs == self._mine or self._text:
+            return
+        self._text = (
+            "the ranks do not leave out the same ones: "
+            f"rank {self._rank} leaves out [{self._mine.replace(',', ', ')}], "
+            f"rank {rank} leaves out [{theirs.replace(',', ', ')}]. All that stay have "
+            "to call shrink_group with the same list"
+        )
+        if self._made is not None:
+            self._made.abort()

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What ranks tell each other before objects are moved.
+
+A card is 32 bytes, little-endian, and a body: four letters with the version; a byte
+that says how objects are encoded, and whether this rank has failed; three zero bytes;
+how many objects; the size of the stream; its parts.  The body is the whole stream if
+that has room, or the text of the failure.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from .._C import DistBackendError, _exchange_cards, all_gather
+from .object_message import empty, memory_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from .._C import ProcessGroup
+    from .object_message import Message
+
+__all__ = [
+    "COUNT_END",
+    "FAILED",
+    "FULL",
+    "HEAD",
+    "KIND_END",
+    "MAGIC",
+    "ROOM",
+    "SAFE",
+    "Call",
+    "Card",
+    "card_of",
+    "exchange",
+    "sizes_on",
+]
+
+# The largest body in bytes; sending it costs about as much as sending none.
+ROOM = 480
+HEAD = struct.Struct("<4sB3xQQQ")
+SIZES = struct.Struct("<QQ")
+MAGIC = b"DLO1"
+FULL = HEAD.size + ROOM
+SAFE, FAILED = 1, 2
+# What all cards begin with alike: the magic and the kind; of lists, also the length.
+KIND_END, COUNT_END = 8, 16
+
+
+class Call:
+    """One collective on objects: who takes part, and how."""
+
+    __slots__ = ("group", "is_safe", "name", "op", "rank", "root", "size")
+
+    def __init__(self, op: int, name: str, group: ProcessGroup, root: int) -> None:
+        self.op = op  # of _exchange_cards(); -1: a message
+        self.name = name
+        self.group = group
+        self.rank = group.rank()
+        self.size = group.size()
+        self.root = root  # in the group; -1: there is none
+        self.is_safe = False
+
+    def where(self) -> str:
+        """What errors begin with."""
+        return f"{self.name} in group {self.group.group_name}"
+
+
+class Card:
+    """The fields of a card that has been received."""
+
+    __slots__ = ("body", "count", "kind", "magic", "parts", "size")
+
+    def __init__(self, card: bytes) -> None:
+        self.magic, self.kind, self.count, self.size, self.parts = HEAD.unpack_from(
+            card
+        )
+        self.body = memoryview(card)[HEAD.size :]
+
+    def text(self) -> str:
+        """Why its rank failed."""
+        text = bytes(self.body).rstrip(b"\0").decode(errors="replace")
+        return text or "it failed; its own error says why"
+
+
+def sizes_on(card: bytes) -> tuple[int, int]:
+    """Returns the size of the stream and the number of parts."""
+    return SIZES.unpack_from(card, COUNT_END)
+
+
+def card_of(is_safe: bool, message: Message, count: int, room: int) -> bytes:
+    """Returns the bytes of a card whose body has `room` bytes."""
+    kind = SAFE if is_safe else 0
+    size = len(message.stream)
+    body = message.stream if size <= room else b""
+    if message.error is not None:
+        kind |= FAILED
+        text = message.text.encode(errors="replace")
+        body = text if len(text) <= room else text[: max(room - 3, 0)] + b"..."[:room]
+    return HEAD.pack(MAGIC, kind, count, size, len(message.parts)) + body
+
+
+def exchange(
+    call: Call, message: Message, own: bytes, sizes: tuple[int, int], end: int
+) -> list[bytes]:
+    """The cards of all ranks, of which the root's takes sizes[1] bytes.
+
+    Raises on every rank, if not all cards agree in their first `end` bytes: this rank's
+    own error, or who failed or differs, and how.
+    """
+    try:
+        is_agreed, cards = _exchange_cards(
+            call.group, call.op, call.root, own, *sizes, end
+        )
+    except NotImplementedError:
+        cards = exchange_arrays(call, own, sizes)
+        is_agreed = all(card[:end] == own[:end] for card in cards)
+    if message.error is not None or not is_agreed:
+        disagree(call, message, cards)
+    return cards
+
+
+def exchange_arrays(call: Call, own: bytes, sizes: tuple[int, int]) -> list[bytes]:
+    """In a group that only has what the public functions ask of it."""
+    cards = [
+        empty(sizes[call.root < 0 or rank == call.root]) for rank in range(call.size)
+    ]
+    cards[call.rank][:] = 0
+    cards[call.rank][: len(own)] = memory_of(own)
+    all_gather(cards, cards[call.rank].copy(), call.group)
+    return [card.tobytes() for card in cards]
+
+
+def disagree(call: Call, message: Message, cards: list[bytes]) -> NoReturn:
+    """Raises the reason why the cards do not agree."""
+    read = [Card(card) for card in cards]
+    if any(card.magic != MAGIC for card in read):
+        raise DistBackendError(f"{call.where()}: ranks have different versions")
+    check_modes(call, {rank: bool(card.kind & SAFE) for rank, card in enumerate(read)})
+    if message.error is not None:
+        raise message.error
+    for rank, card in enumerate(read):
+        if card.kind & FAILED:
+            raise DistBackendError(f"{call.where()}: rank {rank}: {card.text()}")
+    lengths = ", ".join(f"rank {rank} {card.count}" for rank, card in enumerate(read))
+    raise DistBackendError(
+        f"{call.where()}: ranks' lists have different lengths: {lengths}"
+    )
+
+
+def check_modes(call: Call, is_safe: dict[int, bool]) -> None:
+    """Raises unless all are alike."""
+    if len(set(is_safe.values())) == 1:
+        return
+    ranks = {
+        mode: ", ".join(str(rank) for rank in is_safe if is_safe[rank] is mode)
+        for mode in (True, False)
+    }
+    raise DistBackendError(
+        f"{call.where()}: ranks do not agree on safe mode: it is on at rank "
+        f"{ranks[True]}, and off at rank {ranks[False]}"
+    )

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Objects as a stream of bytes and, apart from it, the memory of large arrays.
+
+The sizes of these parts are at the end of the stream, eight bytes each.
+"""
+
+from __future__ import annotations
+
+from copyreg import dispatch_table
+from io import BytesIO
+from pickle import Pickler, PicklingError, dumps, loads
+from struct import pack as pack_numbers
+from struct import unpack_from as unpack_numbers
+
+import numpy as np
+
+from .. import _C
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pickle import PickleBuffer
+    from typing import Any
+
+    from .object_cards import Call
+
+__all__ = [
+    "NOTHING",
+    "Message",
+    "empty",
+    "failure",
+    "length_of",
+    "load",
+    "memory_of",
+    "pack",
+    "part_sizes",
+    "said",
+]
+
+# A part is a transfer of its own: less is cheaper to copy into the stream.
+PART_LEAST = 64 << 10
+# Less is memory that malloc() keeps anyway.
+SPARE_LEAST = 1 << 20
+PROTOCOL = 5
+# Of a pickler's errors, those which take a text; others become a PicklingError.
+PLAIN_ERRORS = (AttributeError, MemoryError, RecursionError, TypeError, ValueError)
+
+
+class Message:
+    """What a rank sends, or why it cannot."""
+
+    __slots__ = ("error", "parts", "stream", "text")
+
+    def __init__(self, stream: Any, parts: list[Any]) -> None:
+        self.stream = stream
+        self.parts = parts
+        # Raised on this rank; the text is for the others.
+        self.error: Exception | None = None
+        self.text = ""
+
+
+NOTHING = Message(b"", [])
+
+
+def failure(error: Exception, text: str = "") -> Message:
+    """What a rank sends that has nothing to send."""
+    message = Message(b"", [])
+    message.error = error
+    message.text = text or str(error)
+    return message
+
+
+def length_of(call: Call, name: str, objects: Any) -> tuple[int, Message]:
+    """Returns the length of argument `name`, or 0 and a failure if it is no list."""
+    try:
+        return len(objects), NOTHING
+    except TypeError:
+        text = f"`{name}` has to be a list, and is of type {_name_of(objects)}"
+        error = TypeError(f"{call.where()}: rank {call.rank}: {text}")
+        return 0, failure(error, text)
+
+
+def pack(call: Call, value: Any, is_list: bool = False) -> Message:
+    """`value`, or the failure to do so; `is_list`: it is a list of what to send."""
+    try:
+        stream, parts = (_encode if call.is_safe else _pickle)(value)
+    except Exception as error:
+        text = str(error) if call.is_safe else _explain(value, is_list, error)
+        kind = TypeError if call.is_safe else type(error)
+        if isinstance(error, MemoryError):
+            kind, text = MemoryError, text or "there is not enough memory to encode it"
+        told = (kind if kind in PLAIN_ERRORS else PicklingError)(
+            f"{call.where()}: rank {call.rank}: {text}"
+        )
+        told.__cause__ = error
+        return failure(told, text)
+    if parts:
+        sizes = [part.nbytes for part in parts]
+        stream = b"".join((stream, pack_numbers(f"<{len(sizes)}Q", *sizes)))
+    return Message(stream, parts)
+
+
+def _pickle(value: Any) -> tuple[Any, list[Any]]:
+    parts: list[Any] = []
+
+    def keep(buffer: PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.readonly:
+            raise _Frozen
+        if view.nbytes < PART_LEAST:
+            return True
+        parts.append(view)
+        return False
+
+    try:
+        return dumps(value, PROTOCOL, buffer_callback=keep), parts
+    except _Frozen:
+        return _pickle_thawed(value)
+
+
+class _Frozen(Exception):
+    """A read-only array: its pickle would be one of a read-only array, too."""
+
+
+def _pickle_thawed(value: Any) -> tuple[Any, list[Any]]:
+    parts: list[Any] = []
+
+    def keep(buffer: PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.nbytes >= PART_LEAST:
+            parts.append(view)
+        return view.nbytes < PART_LEAST
+
+    out = BytesIO()
+    pickler = Pickler(out, PROTOCOL, buffer_callback=keep)
+    pickler.dispatch_table = {**dispatch_table, np.ndarray: _reduce_thawed}
+    pickler.dump(value)
+    return out.getbuffer(), parts
+
+
+def _reduce_thawed(array: np.ndarray) -> Any:
+    is_plain = array.flags.writeable or array.dtype.hasobject
+    return (array if is_plain else np.asarray(_Thawed(array))).__reduce_ex__(PROTOCOL)
+
+
+class _Thawed:
+    """The same memory, which nobody writes to while it is pickled."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        place, _ = array.__array_interface__["data"]
+        self.__array_interface__ = {**array.__array_interface__, "data": (place, False)}
+
+
+def _encode(value: Any) -> tuple[bytearray, list[Any]]:
+    from .safe_encode import encode
+
+    stream, buffers = encode(value, PART_LEAST)
+    return stream, [memoryview(buffer) for buffer in buffers]
+
+
+def _explain(value: Any, is_list: bool, error: Exception) -> str:
+    """Which object it was, and why."""
+    culprit = f"an object of type {_name_of(value)}"
+    for i, item in enumerate(value if is_list else []):
+        try:
+            _pickle(item)
+        except Exception:
+            culprit = f"object {i}, of type {_name_of(item)},"
+            break
+    return f"{culprit} cannot be pickled: {type(error).__name__}{said(error)}"
+
+
+def said(error: Exception) -> str:
+    """Returns a colon and the text of the error, or nothing if that cannot be made.
+
+    It must not raise, because the other ranks wait for the text.
+    """
+    try:
+        return f": {error}"
+    except Exception:
+        return ""
+
+
+def _name_of(value: Any) -> str:
+    kind = type(value)
+    is_plain = kind.__module__ == "builtins"
+    return kind.__qualname__ if is_plain else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def load(stream: Any, buffers: list[Any], is_safe: bool) -> Any:
+    """The value; whatever loading raises."""
+    count = len(buffers)
+    if is_safe:
+        from .safe_decode import decode
+
+        return decode(memoryview(stream)[: len(stream) - 8 * count], buffers)
+    return loads(stream, buffers=buffers) if count else loads(stream)
+
+
+def part_sizes(stream: Any, count: int) -> tuple[int, ...]:
+    """Of the parts that belong to the stream."""
+    if not count:
+        return ()
+    return unpack_numbers(f"<{count}Q", stream, len(stream) - 8 * count)
+
+
+def empty(size: int) -> np.ndarray:
+    """Memory to receive into: what has been received before and is of no more use, if
+    it is worth it."""
+    if size < SPARE_LEAST:
+        return np.empty(size, np.uint8)
+    memory: Any = _C._SpareMemory(size)
+    return np.frombuffer(memory, np.uint8)
+
+
+def memory_of(part: Any) -> np.ndarray:
+    """The memory of a stream or part, to send from."""
+    return np.frombuffer(part, np.uint8) if len(part) else empty(0)

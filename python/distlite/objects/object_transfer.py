@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What cards have no room for: first the streams, then the first part of each rank, the
+second, and so on, each in a collective of its own.
+
+Every rank knows from the cards how many there will be, and makes them all.
+"""
+
+from __future__ import annotations
+
+from .._C import all_gather, broadcast, gather_v, scatter_v
+from .object_cards import ROOM, Call, Card
+from .object_message import Message, empty, memory_of, part_sizes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    # Of one rank: its stream and parts.
+    Contents = tuple[Any, list[Any]]
+
+__all__ = ["all_gather_rest", "broadcast_rest", "gather_rest", "scatter_rest"]
+
+
+def broadcast_rest(call: Call, message: Message, card: Card) -> Contents:
+    """The root's stream and parts; nothing on the root itself."""
+    is_root = call.rank == call.root
+
+    def cast(own: Any, size: int) -> Any:
+        memory = memory_of(own) if is_root else empty(size)
+        broadcast(memory, group=call.group, group_src=call.root)
+        return memory
+
+    stream = message.stream if is_root else card.body[: card.size]
+    if card.size > ROOM:
+        stream = cast(stream, card.size)
+    sizes = part_sizes(stream, card.parts)
+    owns = message.parts if is_root else [None] * card.parts
+    return stream, [cast(own, size) for own, size in zip(owns, sizes, strict=True)]
+
+
+def inline(card: Card) -> Any:
+    """The stream on the card, or nothing."""
+    return card.body[: card.size if card.size <= ROOM else 0]
+
+
+def all_gather_rest(call: Call, message: Message, cards: list[bytes]) -> list[Contents]:
+    """By rank."""
+
+    def collect(own: Any, sizes: Sequence[int]) -> list[Any]:
+        outputs = [empty(size) for size in sizes]
+        all_gather(outputs, memory_of(own), call.group)
+        return outputs
+
+    return _collect_all(message, [Card(card) for card in cards], collect, True)
+
+
+def gather_rest(call: Call, message: Message, cards: list[bytes]) -> list[Contents]:
+    """By rank, on the root; nothing that is of use on the others."""
+    is_root = call.rank == call.root
+
+    def collect(own: Any, sizes: Sequence[int]) -> list[Any]:
+        outputs = [empty(size) for size in sizes] if is_root else []
+        gather_v(
+            memory_of(own),
+            outputs if is_root else None,
+            group=call.group,
+            group_dst=call.root,
+        )
+        return outputs
+
+    return _collect_all(message, [Card(card) for card in cards], collect, is_root)
+
+
+def _collect_all(
+    message: Message, cards: list[Card], collect: Any, is_taker: bool
+) -> list[Contents]:
+    streams = [inline(card) for card in cards]
+    if any(card.size > ROOM for card in cards):
+        sizes = [card.size if card.size > ROOM else 0 for card in cards]
+        own = message.stream if len(message.stream) > ROOM else b""
+        followed = collect(own, sizes)
+        for rank, stream in enumerate(followed):
+            streams[rank] = stream if sizes[rank] else streams[rank]
+    rounds = max(card.parts for card in cards)
+    parts: list[list[Any]] = [[] for _ in cards]
+    tables: list[tuple[int, ...]] = [()] * len(cards)
+    if is_taker:
+        tables = [
+            part_sizes(stream, card.parts)
+            for stream, card in zip(streams, cards, strict=True)
+        ]
+    for i in range(rounds):
+        sizes = [table[i] if i < len(table) else 0 for table in tables]
+        own = message.parts[i] if i < len(message.parts) else b""
+        for rank, part in enumerate(collect(own, sizes)):
+            if i < cards[rank].parts:
+                parts[rank].append(part)
+    return list(zip(streams, parts, strict=True))
+
+
+def scatter_rest(
+    call: Call,
+    messages: list[Message],
+    card: Card,
+    entries: Sequence[tuple[int, int]],
+) -> Contents:
+    """What the root has for this rank.  `entries` are (size of stream, parts)."""
+    size, count = entries[call.rank]
+
+    def deal(owns: list[Any], size: int) -> Any:
+        output = empty(size)
+        inputs = [memory_of(own) for own in owns] if messages else None
+        scatter_v(output, inputs, group=call.group, group_src=call.root)
+        return output
+
+    if card.size > ROOM:
+        stream = deal([message.stream for message in messages], size)
+    else:
+        start = 16 * call.size + sum(size for size, _ in entries[: call.rank])
+        stream = card.body[start : start + size]
+    sizes = part_sizes(stream, count)
+    buffers = []
+    for i in range(max(parts for _, parts in entries)):
+        owns = [
+            message.parts[i] if i < len(message.parts) else b"" for message in messages
+        ]
+        part = deal(owns, sizes[i] if i < count else 0)
+        buffers += [part] if i < count else []
+    return stream, buffers

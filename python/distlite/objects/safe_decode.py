@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Values from the bytes of safe_encode.py.
+
+The bytes may come from anybody.  Every size is compared with what is there before
+memory is allocated for it, containers hold no more items than bytes are left, and the
+depth has a limit.
+"""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from fractions import Fraction
+from math import prod
+
+import numpy as np
+
+from .. import _C
+from .safe_encode import COMPLEX, registered
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Literal
+
+__all__ = ["Malformed", "decode"]
+
+# Seven bits each: nothing in memory is longer.
+COUNT_BYTES = 10
+
+
+class Malformed(ValueError):
+    """These bytes are not from encode(), or of a type that is not registered here."""
+
+
+def decode(data: Any, buffers: Iterable[Any] = ()) -> Any:
+    """The value again; Malformed of any other bytes.
+
+    Arrays keep the memory of `buffers`, which is to be writable.
+    """
+    decoder = _Decoder(data, buffers)
+    try:
+        value = decoder.take(0)
+    except (Malformed, MemoryError):
+        raise
+    except Exception as error:
+        raise Malformed(f"malformed bytes: {error}") from error
+    if decoder.at != len(decoder.data) or decoder.buffers:
+        raise Malformed("malformed bytes: there are more than the value takes")
+    return value
+
+
+class _Decoder:
+    """Takes values from the front of `data`."""
+
+    def __init__(self, data: Any, buffers: Iterable[Any]) -> None:
+        self.data = memoryview(data).cast("B")
+        self.at = 0
+        # The next one last.
+        self.buffers = list(buffers)[::-1]
+
+    def take(self, depth: int) -> Any:
+        value, self.at = _C._take_plain(self.data, self.at, depth, self.take_other)
+        return value
+
+    def take_other(self, at: int, depth: int) -> tuple[Any, int]:
+        """The value, of a kind that C does not read, and where it ends."""
+        self.at = at
+        letter = self.take_bytes(1)[0]
+        reader = _READERS.get(letter)
+        if reader is None:
+            raise Malformed(f"malformed bytes: {letter} is no kind of value")
+        return reader(self, depth + 1), self.at
+
+    def take_bytes(self, size: int) -> memoryview:
+        end = self.at + size
+        if end > len(self.data):
+            raise Malformed("malformed bytes: they end too early")
+        part = self.data[self.at : end]
+        self.at = end
+        return part
+
+    def take_count(self) -> int:
+        count = 0
+        for i in range(COUNT_BYTES):
+            byte = self.take_bytes(1)[0]
+            count |= (byte & 127) << (7 * i)
+            if byte < 128:
+                return count
+        raise Malformed("malformed bytes: a count that has no end")
+
+    def take_length(self) -> int:
+        """Of what takes a byte each, at least."""
+        count = self.take_count()
+        if count > len(self.data) - self.at:
+            raise Malformed("malformed bytes: they end too early")
+        return count
+
+    def take_buffer(self) -> Any:
+        if not self.buffers:
+            raise Malformed("malformed bytes: there are fewer buffers than they name")
+        return self.buffers.pop()
+
+    def take_items(self, depth: int) -> list[Any]:
+        return [self.take(depth) for _ in range(self.take_length())]
+
+    def take_int(self) -> int:
+        """Where nothing else may stand."""
+        value = self.take(0)
+        if type(value) is not int:
+            raise Malformed("malformed bytes: something else than a number")
+        return value
+
+
+def _take_int(of: _Decoder, _depth: int) -> int:
+    return int.from_bytes(of.take_bytes(of.take_count()), "little", signed=True)
+
+
+def _take_str(of: _Decoder, _depth: int) -> str:
+    return str(of.take_bytes(of.take_count()), "utf-8", "surrogatepass")
+
+
+def _take_slice(of: _Decoder, depth: int) -> slice:
+    return slice(of.take(depth), of.take(depth), of.take(depth))
+
+
+def _take_dataclass(of: _Decoder, depth: int) -> Any:
+    name = _take_str(of, depth)
+    if name not in registered:
+        raise Malformed(f"type {name} is not registered here: see register_safe_type()")
+    cls, fields = registered[name]
+    value: Any = object.__new__(cls)
+    for field in fields:
+        # Also where the class is frozen.
+        object.__setattr__(value, field, of.take(depth))
+    return value
+
+
+def _take_timedelta(of: _Decoder, _depth: int) -> datetime.timedelta:
+    return datetime.timedelta(of.take_int(), of.take_int(), of.take_int())
+
+
+def _take_datetime(of: _Decoder, depth: int) -> datetime.datetime:
+    parts = [of.take_int() for _ in range(7)]
+    fold, offset = of.take_int(), of.take(depth)
+    zone = None
+    if offset is not None:
+        zone = datetime.timezone(datetime.timedelta(microseconds=offset))
+    return datetime.datetime(*parts, tzinfo=zone, fold=fold)  # type: ignore[arg-type,misc]
+
+
+def _take_date(of: _Decoder, _depth: int) -> datetime.date:
+    return datetime.date(of.take_int(), of.take_int(), of.take_int())
+
+
+def _take_array(of: _Decoder, depth: int, is_beside: bool) -> np.ndarray:
+    order = _ORDERS[of.take_bytes(1)[0]]
+    shape = [of.take_count() for _ in range(of.take_length())]
+    dtype = _dtype_of(of.take(depth))
+    size = prod(shape) * dtype.itemsize
+    memory = of.take_buffer() if is_beside else bytearray(of.take_bytes(size))
+    if len(memory) != size:
+        raise Malformed("malformed bytes: an array of another size than its contents")
+    return np.ndarray(shape, dtype, memory, order=order)
+
+
+def _dtype_of(description: Any) -> np.dtype:
+    if type(description) is tuple and len(description) == 1:
+        import ml_dtypes
+
+        dtype: np.dtype = np.dtype(getattr(ml_dtypes, _as_text(description[0])))
+        known = dtype.type.__module__ == "ml_dtypes"
+    else:
+        dtype = np.lib.format.descr_to_dtype(description)
+        known = True
+    # Of no size: as many elements as one likes to say, in no bytes.
+    if dtype.hasobject or not known or not dtype.itemsize:
+        raise Malformed("malformed bytes: a dtype that is not just memory")
+    return dtype
+
+
+def _as_text(value: Any) -> str:
+    if type(value) is not str:
+        raise Malformed("malformed bytes: something else than a name")
+    return value
+
+
+def _take_scalar(of: _Decoder, depth: int) -> Any:
+    array = of.take(depth)
+    if type(array) is not np.ndarray or array.ndim:
+        raise Malformed("malformed bytes: a scalar that is none")
+    return array[()]
+
+
+_ORDERS: dict[int, Literal["C", "F"]] = {ord("C"): "C", ord("F"): "F"}
+_READERS: dict[int, Callable[[_Decoder, int], Any]] = {
+    ord("i"): _take_int,
+    ord("c"): lambda of, depth: complex(*COMPLEX.unpack(of.take_bytes(16))),
+    ord("B"): lambda of, depth: bytearray(of.take_bytes(of.take_count())),
+    ord("o"): lambda of, depth: bytes(of.take_buffer()),
+    ord("p"): lambda of, depth: bytearray(of.take_buffer()),
+    ord("S"): lambda of, depth: set(of.take_items(depth)),
+    ord("Z"): lambda of, depth: frozenset(of.take_items(depth)),
+    ord("r"): lambda of, depth: range(of.take_int(), of.take_int(), of.take_int()),
+    ord("e"): _take_slice,
+    ord("D"): _take_dataclass,
+    ord("a"): lambda of, depth: _take_array(of, depth, False),
+    ord("A"): lambda of, depth: _take_array(of, depth, True),
+    ord("g"): _take_scalar,
+    ord("w"): _take_timedelta,
+    ord("m"): _take_datetime,
+    ord("h"): _take_date,
+    ord("x"): lambda of, depth: Decimal(_take_str(of, depth)),
+    ord("q"): lambda of, depth: Fraction(of.take_int(), of.take_int()),
+}

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Flat memory for many gradients, so that one operation reduces them together.
+
+A bucket has gradients of one dtype, one behind the other, and behind them one more
+element: how many ranks had not all of them.  It is reduced along with the rest, so that
+every rank knows without another operation.
+"""
+
+from __future__ import annotations
+
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from .._C import ProcessGroup, Work
+
+# Gradients begin where vector instructions like them to.
+ALIGNMENT = 64
+MEBIBYTE = 1 << 20
+
+
+class Parameter:
+    """What is known of one parameter: its name, and what its gradients look like."""
+
+    __slots__ = ("dtype", "is_torch", "item_size", "key", "number", "shape", "size")
+
+    def __init__(self, number: int, key: int | str, array: Any) -> None:
+        self.number = number
+        self.key = key
+        self.is_torch = _is_torch(array)
+        try:
+            self.shape: tuple[int, ...] = tuple(array.shape)
+            self.dtype = array.dtype
+            self.item_size: int = self.dtype.itemsize
+        except AttributeError:
+            raise TypeError(
+                f"parameter {key!r} is not an array: {type(array).__name__}"
+            ) from None
+        if not self.is_torch and not _is_numpy(array):
+            raise TypeError(
+                f"parameter {key!r} is a {type(array).__name__}; GradientReducer takes "
+                "NumPy arrays and torch tensors on the cpu"
+            )
+        if self.is_torch and array.device.type != "cpu":
+            raise TypeError(
+                f"parameter {key!r} is on {array.device}; GradientReducer takes NumPy "
+                "arrays and torch tensors on the cpu"
+            )
+        self.size = 1
+        for extent in self.shape:
+            self.size *= extent
+
+    @property
+    def places(self) -> int:
+        """Elements that it takes in a bucket."""
+        each = max(1, ALIGNMENT // self.item_size)
+        return -(-self.size // each) * each
+
+    def kind(self) -> tuple[bool, Any]:
+        """Only those of one kind share a bucket."""
+        return self.is_torch, self.dtype
+
+    def has_fractions(self) -> bool:
+        """False for integers and bool."""
+        if self.is_torch:
+            return bool(self.dtype.is_floating_point or self.dtype.is_complex)
+        return self.dtype.kind not in "biu"
+
+    def describe(self) -> str:
+        """float32[64, 10]"""
+        return _describe(self.dtype, self.shape)
+
+    def check(self, gradient: Any) -> Any:
+        """The gradient's memory, without a graph; TypeError or ValueError unless it
+        can be this parameter's."""
+        is_own_kind = _is_torch if self.is_torch else _is_numpy
+        if not is_own_kind(gradient):
+            raise TypeError(
+                f"the gradient of {self.key!r} is a {type(gradient).__name__}, "
+                "not an array of the parameter's kind"
+            )
+        if tuple(gradient.shape) != self.shape or gradient.dtype != self.dtype:
+            raise ValueError(
+                f"the gradient of {self.key!r} is "
+                f"{_describe(gradient.dtype, gradient.shape)}, "
+                f"and the parameter {self.describe()}"
+            )
+        if _is_masked(gradient):
+            raise ValueError(
+                f"the gradient of {self.key!r} is a masked array, whose mask would be "
+                "lost: give what stands for masked elements, as in gradient.filled(0)"
+            )
+        if is_read_only(gradient):
+            raise ValueError(
+                f"the gradient of {self.key!r} is read-only, and finish() writes the "
+                "average there: give a copy, or write it into "
+                f"reducer.gradients[{self.key!r}]"
+            )
+        if _has_shared_elements(gradient):
+            raise ValueError(
+                f"the gradient of {self.key!r} has strides of 0, as expand() makes "
+                "them: its elements share memory, and finish() cannot write the "
+                "average there; give gradient.contiguous()"
+            )
+        # As of backward(create_graph=True): what is written there is no part of it.
+        has_graph = self.is_torch and gradient.requires_grad
+        return gradient.detach() if has_graph else gradient
+
+
+def _is_torch(array: object) -> bool:
+    # A class of somebody's own may be derived from torch's.
+    return any(
+        kind.__module__.partition(".")[0] == "torch" for kind in type(array).__mro__
+    )
+
+
+def _is_numpy(array: object) -> bool:
+    import numpy as np
+
+    return isinstance(array, np.ndarray)
+
+
+def _is_masked(array: object) -> bool:
+    import numpy as np
+
+    return isinstance(array, np.ma.MaskedArray)
+
+
+def is_read_only(array: object) -> bool:
+    """Whether it is a NumPy array that says so."""
+    return getattr(getattr(array, "flags", None), "writeable", True) is False
+
+
+def _has_shared_elements(array: Any) -> bool:
+    strides = array.stride() if hasattr(array, "stride") else array.strides
+    # Of no elements none are shared, whatever strides they have.
+    return 0 not in array.shape and any(
+        step == 0 and count > 1
+        for step, count in zip(strides, array.shape, strict=True)
+    )
+
+
+def _describe(dtype: Any, shape: Sequence[int]) -> str:
+    return f"{str(dtype).removeprefix('torch.')}{list(shape)}"
+
+
+class Bucket:
+    """Memory of some gradients, and what becomes of it in a step."""
+
+    def __init__(self, parameters: Sequence[Parameter], group: ProcessGroup) -> None:
+        self.parameters = parameters
+        first = parameters[0]
+        places = sum(parameter.places for parameter in parameters)
+        self.size = places * first.item_size
+        spare = max(1, ALIGNMENT // first.item_size)
+        self.flat = _memory(first, places + spare, group)
+        self.missing = self.flat[places : places + 1]
+        self.views: dict[int, Any] = {}
+        begin = 0
+        for parameter in parameters:
+            part = self.flat[begin : begin + parameter.size]
+            self.views[parameter.number] = part.reshape(parameter.shape)
+            begin += parameter.places
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Forgets the gradients and the reduction of the step before."""
+        self.waiting = len(self.parameters)
+        self.work: Work | None = None
+        self.launched_at = self.ended_at = 0.0
+
+    def launch(self, all_reduce: Any, op: Any, group: ProcessGroup) -> None:
+        """Begins the reduction."""
+        self.missing[0] = 1 if self.waiting else 0
+        self.launched_at = time.monotonic()
+        self.work = all_reduce(self.flat, op, group, True)
+
+    def wait(self) -> None:
+        """Waits until the bucket is reduced."""
+        work = self.work
+        assert work is not None
+        work.wait()
+        # Groups written in Python have works of their own.
+        told = work._ended_at() if hasattr(work, "_ended_at") else None
+        self.ended_at = time.monotonic() if told is None else told
+
+    def is_whole(self) -> bool:
+        """Once reduced: whether all ranks had all of its gradients."""
+        return bool(self.missing[0] == 0)
+
+
+def _memory(like: Parameter, places: int, group: ProcessGroup) -> Any:
+    """Zeros that peers can read in place, or else zeros."""
+    import numpy as np
+
+    from ..shared import shared_zeros
+
+    size = places * like.item_size
+    try:
+        memory = shared_zeros(size, np.uint8, group)
+    except (MemoryError, TypeError):
+        # No room, or a group that is written in Python.
+        memory = np.zeros(size, np.uint8)
+    if not like.is_torch:
+        return memory.view(like.dtype)
+    import torch
+
+    return torch.from_numpy(memory).view(like.dtype)
+
+
+def plan(
+    parameters: Sequence[Parameter], cap: float, first_cap: float
+) -> list[list[Parameter]]:
+    """Parameters by bucket, in the order in which buckets will be full.
+
+    `parameters` are in the order in which their gradients are expected.  Caps are in
+    bytes: of all buckets, and of the first one, which shall be on its way early.
+    """
+    if cap <= 0 or first_cap <= 0:
+        raise ValueError("GradientReducer: a bucket has a size above 0")
+    done: list[list[Parameter]] = []
+    open_ones: dict[tuple[bool, Any], list[Parameter]] = {}
+    last: dict[int, int] = {}
+    for position, parameter in enumerate(parameters):
+        bucket = open_ones.get(parameter.kind())
+        limit = cap if done else min(cap, first_cap)
+        size = parameter.places * parameter.item_size
+        if bucket is not None and _bytes_of(bucket) + size > limit:
+            done.append(open_ones.pop(parameter.kind()))
+            bucket = None
+        if bucket is None:
+            bucket = open_ones[parameter.kind()] = []
+        bucket.append(parameter)
+        last[parameter.number] = position
+    done += open_ones.values()
+    return sorted(done, key=lambda bucket: last[bucket[-1].number])
+
+
+def _bytes_of(bucket: Sequence[Parameter]) -> int:
+    return sum(parameter.places * parameter.item_size for parameter in bucket)

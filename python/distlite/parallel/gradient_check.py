@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Whether all ranks have the same parameters, and who has which gradients."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    import numpy as np
+
+    from .._C import ProcessGroup
+    from .gradient_buckets import Parameter
+
+# The number of parameters that a message names.
+NAMES = 8
+
+
+def same_everywhere(
+    parameters: Sequence[Parameter], settings: Mapping[str, Any], group: ProcessGroup
+) -> None:
+    """Collective: the same ValueError on all ranks unless all have the same.
+
+    Names, their order, shapes, dtypes, and the settings of the reducer are compared.
+    """
+    import hashlib
+    import os
+
+    import numpy as np
+
+    from .._C import all_gather_single
+    from ..objects.object_collectives import all_gather_object
+
+    known = [(parameter.key, parameter.describe()) for parameter in parameters]
+    text = repr((known, sorted(settings.items()))).encode()
+    digest = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
+    digests = np.empty((group.size(), len(digest)), np.uint8)
+    all_gather_single(digests, digest.copy(), group=group)
+    if (digests == digests[0]).all():
+        return
+    told: list[Any] = [None] * group.size()
+    all_gather_object(told, (known, dict(settings), os.uname().nodename), group)
+    for rank, theirs in zip(_ranks_of(group), told, strict=True):
+        difference = _difference(f"rank {rank} ({theirs[2]})", theirs, told[0])
+        if difference:
+            raise ValueError(
+                f"GradientReducer: the ranks' parameters differ: {difference}, unlike "
+                f"rank {_ranks_of(group)[0]} ({told[0][2]}). All ranks must make the "
+                "same reducer of the same parameters in the same order"
+            )
+
+
+def _difference(who: str, theirs: Any, first: Any) -> str:
+    """The first one, or nothing."""
+    for (key, text), (first_key, first_text) in zip(theirs[0], first[0], strict=False):
+        if key != first_key:
+            return f"{who} has {key!r} where there should be {first_key!r}"
+        if text != first_text:
+            return f"{key!r} is {text} on {who}, not {first_text}"
+    count, first_count = len(theirs[0]), len(first[0])
+    if count < first_count:
+        return f"{who} has no {first[0][count][0]!r}"
+    if count > first_count:
+        return f"{who} has {theirs[0][first_count][0]!r}"
+    for name, value in first[1].items():
+        if theirs[1][name] != value:
+            return f"{name} is {theirs[1][name]!r} on {who}, not {value!r}"
+    return ""
+
+
+def _ranks_of(group: ProcessGroup) -> list[int]:
+    """Global ranks, in group order; of a group made by hand, its own."""
+    from ..groups.world import world
+
+    info = world.groups.get(group)
+    return list(range(group.size())) if info is None else info.ranks
+
+
+def unused_everywhere(used: np.ndarray, group: ProcessGroup) -> set[int]:
+    """Collective: the places that no rank has marked with a 1."""
+    import numpy as np
+
+    from .._C import all_reduce
+    from ..groups.reduce_op import ReduceOp
+
+    anywhere = used.copy()
+    all_reduce(anywhere, ReduceOp.MAX, group)
+    return set(np.flatnonzero(anywhere == 0).tolist())
+
+
+def explain_missing(
+    used: np.ndarray, parameters: Sequence[Parameter], group: ProcessGroup
+) -> RuntimeError:
+    """Collective: who had no gradient of what; the same on all ranks."""
+    import numpy as np
+
+    from .._C import all_gather_single
+
+    everybodys = np.empty((group.size(), len(used)), used.dtype)
+    all_gather_single(everybodys, used, group=group)
+    texts = []
+    for rank, row in zip(_ranks_of(group), everybodys, strict=True):
+        names = [repr(parameters[i].key) for i in np.flatnonzero(row == 0).tolist()]
+        if names:
+            more = f" and {len(names) - NAMES} more" if len(names) > NAMES else ""
+            texts.append(f"rank {rank}: {', '.join(names[:NAMES])}{more}")
+    return RuntimeError(
+        "GradientReducer: finish() was called without a gradient of every parameter. "
+        f"Missing are, on {'; on '.join(texts)}. Call ready() for each of them before "
+        "finish(), or, if some take no part in some steps, make the reducer with "
+        "find_unused=True"
+    )

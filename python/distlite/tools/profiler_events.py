@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Events of torch's profiler for operations on torch's tensors.
+
+The extension loads this module when a profiler of torch is on; torch has been imported
+by whoever made the tensors.  Events are like those of torch's backends: named after
+backend and operation, with the shapes of the inputs, and asynchronous, which is what
+torch calls an event that ends on another thread than the one it began on.  So the
+events of operations that wait are ended by a thread of this module, and the others by
+the thread of callbacks.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+from weakref import WeakKeyDictionary
+
+from .. import _C, futures
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .._C import ProcessGroup, Work
+
+__all__ = ["Event", "begin", "name_backend"]
+
+_names: WeakKeyDictionary[ProcessGroup, str] = WeakKeyDictionary()
+
+
+def name_backend(group: ProcessGroup, name: str) -> None:
+    """The events of a group bear the name of a backend of torch which it is part of."""
+    _names[group] = name
+
+
+def begin(group: ProcessGroup, operation: str, inputs: Any) -> Event | None:
+    """The event of an operation that is about to begin; None if no array is torch's."""
+    arrays = _arrays_of(inputs)
+    tensors = [array for array in arrays if _is_of_torch(array)]
+    if arrays and not tensors:
+        return None
+    return Event(f"{_name_of(group, tensors)}:{operation}", tensors)
+
+
+def _arrays_of(inputs: Any) -> list[Any]:
+    if inputs is None:
+        return []
+    if isinstance(inputs, list | tuple):
+        return [array for each in inputs for array in _arrays_of(each)]
+    if isinstance(inputs, _C._Pack):
+        return list(_C._pack_arrays(inputs))
+    return [inputs]
+
+
+def _is_of_torch(array: Any) -> bool:
+    return isinstance(array, sys.modules["torch"].Tensor)
+
+
+def _name_of(group: ProcessGroup, tensors: list[Any]) -> str:
+    if any(not tensor.is_cpu for tensor in tensors):
+        return _C._device_name(group) or group.name()
+    return _names.get(group) or group.name()
+
+
+class Event:
+    """One event, until its end."""
+
+    def __init__(self, name: str, tensors: list[Any]) -> None:
+        torch: Any = sys.modules["torch"]
+        self._thread = threading.get_ident()
+        self._lock = threading.Lock()
+        self._end = torch.futures.Future()
+        # The end is noted in the name of the profiler that is on in this thread.
+        torch.ops.profiler._call_end_callbacks_on_jit_fut._RecordFunction(
+            torch._C._autograd._record_function_with_args_enter(name, *tensors),
+            self._end,
+        )
+
+    def end(self) -> None:
+        """Ends it, and returns when that has been noted; idempotent."""
+        with self._lock:
+            if self._end.done():
+                return
+            if threading.get_ident() != self._thread:
+                self._end.set_result(None)
+            else:
+                _ender.run(self._end)
+
+    def end_with(self, work: Work) -> None:
+        """Ends it when an operation has ended, whether or not somebody waits for it."""
+        futures._call_when_done(work, lambda _: self.end())
+
+
+class _Ender:
+    """A thread that ends the events of others."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[tuple[Any, threading.Lock]] | None = None
+
+    def run(self, end: Any) -> None:
+        """Returns when the event has been ended."""
+        with self._lock:
+            if self._queue is None:
+                ends: queue.SimpleQueue[tuple[Any, threading.Lock]]
+                ends = queue.SimpleQueue()
+                # Where there is no room for a thread, the next call tries again.
+                threading.Thread(
+                    target=_end_all,
+                    args=(ends,),
+                    name="distlite-profiler-events",
+                    daemon=True,
+                ).start()
+                self._queue = ends
+        is_done = threading.Lock()
+        is_done.acquire()
+        self._queue.put((end, is_done))
+        is_done.acquire()
+
+
+def _end_all(ends: queue.SimpleQueue[tuple[Any, threading.Lock]]) -> None:
+    while True:
+        end, is_done = ends.get()
+        end.set_result(None)
+        is_done.release()
+
+
+def _renew() -> None:
+    # The thread is not in a forked process.
+    global _ender
+    _ender = _Ender()
+
+
+_ender = _Ender()
+os.register_at_fork(after_in_child=_renew)
