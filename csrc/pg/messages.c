@@ -127,6 +127,7 @@ dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
     if (!dl_work_is_done(work)) {
         /* The wait was interrupted and the caller gets its array back, so the message
          * must not be written to it any more. */
+        dl_fail(DL_CANCELLED, "the wait was interrupted");
         work->ops->withdraw(work);
         status = DL_INTERRUPTED;
     }

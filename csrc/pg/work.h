@@ -21,8 +21,8 @@ typedef struct dl_work_ops {
     /* Waits for the end, and helps to reach it where it can.  DL_TIMEOUT (no text
      * written) and DL_INTERRUPTED: the work has not ended. */
     dl_status (*wait)(dl_work *work, dl_deadline deadline);
-    /* Withdraws the work if that is still possible, so that it is done soon.  NULL if
-     * it never is. */
+    /* Withdraws the work if that is still possible, with the thread's last error as the
+     * reason, so that it is done soon.  NULL if it never is. */
     void (*withdraw)(dl_work *work);
     /* Called when the last reference is dropped. */
     void (*free)(dl_work *work);

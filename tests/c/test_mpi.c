@@ -480,6 +480,7 @@ withdraw_late(int rank, const rank_processes *all, void *context)
     if (rank == 0) {
         CHECK_OK(dl_group_post(self.group, DL_RECV, &args, soon(), &receive));
         dl_blocking_set_hook(note_blocking, &has_blocked);
+        dl_fail(DL_CANCELLED, "nobody wants it any more");
         receive->ops->withdraw(receive);
         dl_blocking_set_hook(NULL, NULL);
         CHECK(has_blocked);

@@ -308,6 +308,12 @@ def test_messages_of_arrays_that_are_resized_fail_alone(pair, count):
     with pytest.raises(DistBackendError, match="recv from rank 1 .*resized by resize"):
         work.wait()
     assert not array.any()
+    # One that no peer has answered, by the waiting thread itself.
+    array, resize = resized(np.zeros(count), 2 * count)
+    work = distlite.irecv(array, group_src=1, tag=1, group=pair[0])
+    resize()
+    with pytest.raises(DistBackendError, match="recv from rank 1 .*resized by resize"):
+        work.wait()
     # A large one that nobody has asked for yet; the small one has gone.
     array, resize = resized(np.ones(count), 2 * count)
     work = distlite.isend(array, group_dst=1, group=pair[0])

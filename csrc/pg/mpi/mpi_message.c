@@ -551,8 +551,7 @@ withdraw_message(dl_work *work)
 {
     message *self = message_of(work);
 
-    dl_fail(DL_CANCELLED, "%s in group %s was withdrawn", name_of(self),
-            self->comm->group_name);
+    dl_fail_while("%s in group %s", name_of(self), self->comm->group_name);
     pthread_mutex_lock(&self->lock);
     if (!dl_work_is_done(work)) {
         take_back_locked(self);

@@ -251,6 +251,7 @@ dl_ucc_unwatch(dl_ucc_backend *self)
         return;
     }
     dl_error error = *dl_last_error();
+    dl_fail(DL_CANCELLED, "the operation has ended");
     self->watch_receive->ops->withdraw(self->watch_receive);
     dl_work_unref(self->watch_receive);
     self->watch_receive = NULL;

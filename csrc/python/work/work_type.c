@@ -374,21 +374,18 @@ order_stream(dlpy_work *self)
 
 /* Withdraws a pending message whose array has moved: it would be waited for only to
  * fail. */
-static bool
-has_lost_memory(dlpy_work *self)
+static void
+withdraw_if_moved(dlpy_work *self)
 {
     dl_work *work = self->work;
 
     if (work->ops->withdraw == NULL || dl_work_is_done(work)
         || dl_guard_check(dlpy_guard_core(&self->guard)) == DL_OK) {
-        return false;
+        return;
     }
-    dl_error why = *dl_last_error();
     Py_BEGIN_ALLOW_THREADS
     work->ops->withdraw(work);
     Py_END_ALLOW_THREADS
-    dl_fail_again(&why);
-    return true;
 }
 
 static PyObject *
@@ -410,9 +407,7 @@ work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *n
     }
     /* torch's default, zero, means no limit besides the operation's own. */
     timeout = timeout == 0 ? -1 : timeout;
-    if (has_lost_memory(self)) {
-        return raise_result(self, DL_BACKEND);
-    }
+    withdraw_if_moved(self);
     if (dl_work_is_on_device(self->work)) {
         /* Done even if the caller then waits: in a capture only the stream order
          * counts. */

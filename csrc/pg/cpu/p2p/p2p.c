@@ -368,18 +368,23 @@ give_up_message(dl_message *self, dl_status status)
     dl_p2p_end(self, status);
 }
 
+/* Says of the thread's last error which message it ends. */
+static dl_status
+fail_described(const dl_message *self)
+{
+    char text[TEXT_SIZE];
+
+    describe(self, text);
+    return dl_fail_while("%s", text);
+}
+
 bool
 dl_p2p_is_in_place(dl_message *self)
 {
-    char text[TEXT_SIZE];
-    dl_status status = dl_guard_check(self->guard);
-
-    if (status == DL_OK) {
+    if (dl_guard_check(self->guard) == DL_OK) {
         return true;
     }
-    describe(self, text);
-    dl_fail_while("%s", text);
-    give_up_message(self, status);
+    give_up_message(self, fail_described(self));
     return false;
 }
 
@@ -530,8 +535,7 @@ withdraw(dl_work *work)
     }
     pthread_mutex_lock(&engine->lock);
     if (self->state != DL_MESSAGE_ENDED) {
-        give_up_message(self, dl_fail(DL_CANCELLED, "%s was interrupted",
-                                      dl_op_type_name((uint8_t)work->op)));
+        give_up_message(self, fail_described(self));
     }
     dl_p2p_unlock_and_finish(engine);
 }
