@@ -3,10 +3,12 @@
 #
 #   make            build in place, warnings are errors
 #   make demo       train a small network on 4 ranks
-#   make test       the tests of a minute or two; also test-c, test-multi, slow, parity
+#   make test       the tests of a minute or two; also test-c, test-multi, slow, parity;
+#                   durations measures them anew, for equal parts
 #   make test-mpis  the mpi backend with the MPIs of PyPI, over their networks
 #   make device     the tests that need a GPU; CUDA=13 for the newer runtime
 #   make asan       C and unit tests under a sanitizer; also ubsan, tsan, valgrind
+#   make coverage   lines that the tests run, of C and of Python, into build/coverage
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS
 #   make hostile    what strangers may cost a store's server, as a table; WHAT=add_on_blanks
 #   make soak       random programs, kills, threads: MINUTES=5 SEED=1 WHAT=differential,...
@@ -32,7 +34,7 @@ PYTEST := $(BIN)/python -m pytest
 BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 export PYTHON
 
-.PHONY: hostile build demo test test-c test-multi slow parity mpis test-mpis device asan ubsan \
+.PHONY: hostile build demo test durations coverage test-c test-multi slow parity mpis test-mpis device asan ubsan \
 	tsan valgrind fuzz soak lint format bench docs wheels clean
 
 build: export DISTLITE_WERROR = 1
@@ -83,21 +85,17 @@ demo: build/.extension
 		$$($(BIN)/python -c "import matplotlib" 2>/dev/null \
 			&& echo --plot build/train_digits.png)
 
-# Several runs of about the same length: most tests wait.
-LAUNCH := $(wildcard tests/multi/test_launch*.py tests/multi/test_t*.py \
-	tests/multi/test_u*.py) tests/multi/test_examples.py tests/multi/test_init.py
-RANKS := $(filter-out $(LAUNCH),$(wildcard tests/multi/test_*.py))
-# Those of RANKS whose names begin with these letters.
-named = $(foreach letter,$(1),$(filter tests/multi/test_$(letter)%,$(RANKS)))
+# Several runs side by side, of about the same length: most tests wait.
+RUNS ?= 7
 test: build/.extension
-	@.ci/side-by-side \
-		"$(PYTEST) tests/c tests/fuzz tests/parity $(TESTS)" \
-		"$(PYTEST) tests/unit $(TESTS)" \
-		"$(PYTEST) $(call named,a b c e f g) $(TESTS)" \
-		"$(PYTEST) $(call named,d h i j k) $(TESTS)" \
-		"$(PYTEST) $(call named,l n o p q r) $(TESTS)" \
-		"$(PYTEST) $(call named,m s t u v w x y z) $(TESTS)" \
-		"$(PYTEST) $(LAUNCH) $(TESTS)"
+	@$(BIN)/python tests/parts.py $(RUNS) | .ci/side-by-side "$(PYTEST) FILES $(TESTS)"
+
+# Measures how long each file of tests takes, by which they are divided into runs.
+durations: export DISTLITE_TESTS_DURATIONS = $(CURDIR)/build/durations
+durations: build/.extension
+	rm -rf build/durations
+	$(MAKE) --no-print-directory test
+	$(BIN)/python tests/parts.py --record build/durations
 
 test-c: .venv/.packages
 	$(PYTEST) tests/c $(TESTS)
@@ -160,6 +158,29 @@ tsan: .venv/.packages
 valgrind: export DISTLITE_VALGRIND = 1
 valgrind: .venv/.packages
 	$(PYTEST) tests/c $(TESTS)
+
+# Which lines the C, unit and several processes' tests run.  Ranks that are killed do not
+# tell what they ran.
+COVERAGE := build/coverage
+.venv/.coverage: .venv/.packages
+	$(BIN)/python $(PIP) "coverage>=7.10" gcovr
+	@touch $@
+
+$(COVERAGE)/.built: .venv/.packages $(SOURCES) $(wildcard python/distlite/*.py python/distlite/*/*.py)
+	DISTLITE_COVERAGE=1 $(BIN)/python setup.py --quiet build \
+		--build-base $(COVERAGE) --build-lib $(COVERAGE)/lib
+	@touch $@
+
+coverage: export DISTLITE_COVERAGE = 1
+coverage: .venv/.coverage $(COVERAGE)/.built
+	find build -name '*.gcda' -delete; rm -f $(COVERAGE)/data*
+	-PYTHONPATH=$(COVERAGE)/lib $(BIN)/coverage run -m pytest tests/c tests/unit tests/multi $(TESTS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage html --quiet --directory=$(COVERAGE)/python
+	$(BIN)/coverage report --format=total | sed 's/^/Python, lines: /; s/$$/ %/'
+	mkdir -p $(COVERAGE)/c
+	$(BIN)/gcovr --root . --filter csrc/ --gcov-ignore-errors=all --merge-lines \
+		--html-details $(COVERAGE)/c/index.html --print-summary build
 
 fuzz: .venv/.packages
 	$(BIN)/python tests/fuzz/fuzz.py --seconds $(FUZZ_SECONDS)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import json
 import os
 import shutil
 import signal
@@ -36,6 +37,8 @@ ALLOWED_CHILDREN = (
 )
 
 _stderr = pytest.StashKey[int]()
+# How long the tests of each file took, for tests/parts.py.
+_durations: dict[str, float] = {}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,6 +54,18 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
     # The one that nobody captures.
     config.stash[_stderr] = os.dup(2)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    file = report.location[0]
+    _durations[file] = _durations.get(file, 0.0) + report.duration
+
+
+def pytest_sessionfinish() -> None:
+    folder = os.environ.get("DISTLITE_TESTS_DURATIONS")
+    if folder and _durations:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, f"{os.getpid()}.json").write_text(json.dumps(_durations))
 
 
 def _limit_of(item: pytest.Item) -> float:
