@@ -129,6 +129,7 @@ dl_status_name(dl_status status)
         [DL_CANCELLED] = "cancelled",
         [DL_INTERRUPTED] = "interrupted",
         [DL_INTERNAL] = "internal",
+        [DL_DENIED] = "denied",
     };
 
     return (unsigned)status < sizeof names / sizeof *names ? names[status] : "unknown";

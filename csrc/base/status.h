@@ -24,7 +24,11 @@ typedef enum dl_status {
     DL_CANCELLED = 13,
     DL_INTERRUPTED = 14,
     DL_INTERNAL = 15,
+    DL_DENIED = 16, /* a proof of the job's secret is missing or wrong */
 } dl_status;
+
+/* The highest code. */
+#define DL_STATUS_LAST DL_DENIED
 
 /* Room for a list of the addresses tried or of the ranks that disagree. */
 #define DL_ERROR_TEXT_SIZE 2048

@@ -567,11 +567,18 @@ class TCPStore(Store):
         use_libuv: Which of two servers runs. If it is not given, the environment
             variable USE_LIBUV (0 or 1) decides; otherwise it is libuv where the build
             has it.
+        token: The job's secret, which server and clients prove to each other that they
+            know. If it is None, the environment variable DISTLITE_TOKEN, or the file
+            that DISTLITE_TOKEN_FILE names, has it; without them the store is open to
+            everybody who can connect, torch's clients included.
 
     Raises:
-        DistNetworkError: The server cannot be started or reached.
-        DistStoreError: Not all clients came within the timeout.
-        ValueError: The port is out of range.
+        DistNetworkError: The server cannot be started or reached, or the token is not
+            the server's.
+        DistStoreError: Not all clients came within the timeout, or a token is given
+            and there is no libcrypto.
+        NotImplementedError: The libcrypto that was found is too old for a token.
+        ValueError: The port is out of range, or the token is empty.
 
     Example:
         >>> master = dist.TCPStore("localhost", 0, is_master=True, timeout=5.0)
@@ -594,6 +601,7 @@ class TCPStore(Store):
         multi_tenant: bool = False,
         master_listen_fd: int | None = None,
         use_libuv: bool = True,
+        token: _Bytes | None = None,
     ) -> None: ...
     @property
     def host(self) -> str:

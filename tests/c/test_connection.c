@@ -25,7 +25,7 @@ greet(fake_server *server)
 {
     dl_connection *connection = connect_to(server);
 
-    CHECK_OK(dl_connection_greet(connection, NULL, SOON));
+    CHECK_OK(dl_connection_greet(connection, NULL, NULL, SOON));
     CHECK_EQUAL(connection->is_ours, server->is_ours);
     CHECK(connection->is_clean);
     CHECK(!connection->has_sent);
@@ -85,7 +85,7 @@ CHECK_CASE(a_wrong_ping_is_told_as_torch_does)
     dl_connection *connection = connect_to(&server);
     char expected[128];
 
-    CHECK_STATUS(dl_connection_greet(connection, NULL, SOON), DL_PROTOCOL);
+    CHECK_STATUS(dl_connection_greet(connection, NULL, NULL, SOON), DL_PROTOCOL);
     snprintf(expected, sizeof expected,
              "Ping failed, invalid value returned from server. Expected: %u, Got: %u",
              connection->nonce, connection->nonce + 1000);
@@ -112,7 +112,7 @@ CHECK_CASE(an_odd_answer_to_the_hello_is_refused)
     fake_server server = {.talk = talk_odd_check};
     dl_connection *connection = connect_to(&server);
 
-    CHECK_STATUS(dl_connection_greet(connection, NULL, SOON), DL_PROTOCOL);
+    CHECK_STATUS(dl_connection_greet(connection, NULL, NULL, SOON), DL_PROTOCOL);
     CHECK_CONTAINS(dl_last_error()->text, "ready or not_ready response expected");
     finish(&server, connection);
 }
@@ -131,7 +131,7 @@ CHECK_CASE(a_server_that_closes_is_told_as_torch_does)
     dl_connection *connection = connect_to(&server);
     char expected[256];
 
-    CHECK_STATUS(dl_connection_greet(connection, NULL, SOON), DL_NETWORK);
+    CHECK_STATUS(dl_connection_greet(connection, NULL, NULL, SOON), DL_NETWORK);
     snprintf(
         expected, sizeof expected,
         "Failed to recv, got 0 bytes. Connection was likely closed. Did the remote "
@@ -159,7 +159,7 @@ CHECK_CASE(a_silent_server_is_left_at_the_deadline)
     dl_connection *connection = connect_to(&server);
 
     int64_t start = dl_now();
-    CHECK_STATUS(dl_connection_greet(connection, NULL, MS(150)), DL_TIMEOUT);
+    CHECK_STATUS(dl_connection_greet(connection, NULL, NULL, MS(150)), DL_TIMEOUT);
     CHECK(dl_now() - start >= 150 * DL_MILLISECOND);
     CHECK(dl_now() - start < 400 * DL_MILLISECOND + CHECK_SLACK);
     CHECK_CONTAINS(dl_last_error()->text, "the store's server at 127.0.0.1:");
@@ -187,7 +187,7 @@ CHECK_CASE(a_first_request_travels_with_the_handshake)
     dl_store_request add = {.op = DL_OP_ADD, .key = DL_LITERAL("init/"), .number = 1};
     int64_t sum = 0;
 
-    CHECK_OK(dl_connection_greet(connection, &add, SOON));
+    CHECK_OK(dl_connection_greet(connection, NULL, &add, SOON));
     CHECK(!connection->is_clean);
     CHECK_OK(dl_connection_take_i64(connection, SOON, &sum));
     CHECK_EQUAL(sum, 41);

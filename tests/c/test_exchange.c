@@ -22,7 +22,7 @@ greet(fake_server *server)
     fake_start(server, 0);
     CHECK_OK(dl_socket_connect_once("127.0.0.1", server->port, SOON, NULL, &fd));
     CHECK_OK(dl_connection_new(fd, &connection));
-    CHECK_OK(dl_connection_greet(connection, NULL, SOON));
+    CHECK_OK(dl_connection_greet(connection, NULL, NULL, SOON));
     return connection;
 }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hmac
 import os
 import resource
 import select
@@ -29,7 +30,7 @@ from pathlib import Path
 VALIDATE = b"\x00" + struct.pack("<I", 0x3C85F7CE)
 SET, ADD, WAIT, DELETE, MULTI_GET, MULTI_SET, PING, LIST = 1, 4, 6, 8, 10, 11, 13, 17
 GET = 3
-CHECKED = 0x80
+CHECKED, CHALLENGE, PROVE = 0x80, 0xC0, 0xC1
 MIB = 1 << 20
 SERVERS = ("poll", "libuv")
 PATIENCE = 60.0
@@ -39,7 +40,9 @@ import resource, sys
 from distlite import TCPStore
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (min(int(sys.argv[2]), hard), hard))
-store = TCPStore("127.0.0.1", 0, is_master=True, use_libuv=sys.argv[1] == "libuv")
+uses_libuv = sys.argv[1] == "libuv"
+token = sys.argv[3] or None  # of the tests, and no secret
+store = TCPStore("127.0.0.1", 0, is_master=True, use_libuv=uses_libuv, token=token)
 print(store.port, flush=True)
 for line in sys.stdin:
     with open("/dev/null"):
@@ -62,9 +65,12 @@ def keys(names: list[bytes]) -> bytes:
 class Server:
     """A store's server, and what it costs."""
 
-    def __init__(self, kind: str, descriptors: int, settings: dict[str, str]) -> None:
+    def __init__(
+        self, kind: str, descriptors: int, settings: dict[str, str], token: str = ""
+    ) -> None:
+        self.token = token.encode()
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVER, kind, str(descriptors)],
+            [sys.executable, "-c", SERVER, kind, str(descriptors), token],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -83,6 +89,8 @@ class Server:
     def join(self) -> socket.socket:
         client = self.connect()
         client.sendall(VALIDATE)
+        if self.token:
+            prove(client, self.token)
         return client
 
     def memory(self) -> float:
@@ -146,6 +154,17 @@ def receive(client: socket.socket, size: int) -> bytes:
     return data
 
 
+def prove(client: socket.socket, token: bytes) -> None:
+    """Proves that it knows the token; docs/wire.md describes how."""
+    nonce = os.urandom(32)
+    client.sendall(request(CHALLENGE, nonce))
+    nonces = nonce + receive(client, 33)[1:]
+    label = b"distlite store 1 client".ljust(32, b"\0")
+    client.sendall(request(PROVE, hmac.digest(token, label + nonces, "sha256")))
+    if receive(client, 33)[0] != 0:
+        raise PermissionError("the server knows another token")
+
+
 def ping(client: socket.socket) -> None:
     """Returns when all that was asked before is done."""
     client.sendall(request(PING, b"\1\2\3\4"))
@@ -171,6 +190,7 @@ class Bound:
     processor: float = 5.0  # seconds
     limit: int = 4096  # descriptors the server's process may have
     settings: tuple[tuple[str, str], ...] = ()
+    token: str = ""
 
 
 ATTACKS: dict[str, tuple[Attack, Bound]] = {}
@@ -337,6 +357,36 @@ def readers_without_progress(server: Server, stack: contextlib.ExitStack) -> Non
         wait_for_reset(reader)
 
 
+@attack(Bound(memory=8.0, processor=4.0, token="known to the victim"))
+def proofs_that_are_wrong(server: Server, stack: contextlib.ExitStack) -> None:
+    """5,000 strangers in turn ask for a proof of the token, and make theirs up."""
+    for _ in range(5000):
+        with server.connect() as client:
+            client.sendall(VALIDATE + request(CHALLENGE, bytes(32)))
+            client.sendall(request(PROVE, os.urandom(32)))
+            if receive(client, 34)[33] == 0:
+                raise AssertionError("a wrong proof was taken")
+
+
+@attack(
+    Bound(
+        memory=8.0,
+        descriptors=20,
+        settings=(("DISTLITE_STORE_VALIDATE_SECONDS", "1"),),
+        token="known to the victim",
+    )
+)
+def strangers_that_prove_nothing(server: Server, stack: contextlib.ExitStack) -> None:
+    """500 connections that ask for a proof or are refused, and stay."""
+    strangers = [stack.enter_context(server.connect()) for _ in range(500)]
+    for number, stranger in enumerate(strangers):
+        stranger.sendall(VALIDATE)
+        feed(stranger, request(CHALLENGE if number % 2 else PING, bytes(32)))
+    deadline = time.monotonic() + PATIENCE
+    while server.descriptors() > 30 and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
 def wait_for_reset(client: socket.socket) -> None:
     """Without reading what has come before it."""
     poller = select.poll()
@@ -362,7 +412,7 @@ class Cost:
 def measure(name: str, kind: str) -> Cost:
     """Runs one attack against a new server."""
     function, bound = ATTACKS[name]
-    server = Server(kind, bound.limit, dict(bound.settings))
+    server = Server(kind, bound.limit, dict(bound.settings), bound.token)
     try:
         victim = Victim(server)
         memory, files, processor = (

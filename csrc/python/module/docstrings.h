@@ -504,11 +504,18 @@
     "    use_libuv: Which of two servers runs. If it is not given, the environment\n" \
     "        variable USE_LIBUV (0 or 1) decides; otherwise it is libuv where the build\n" \
     "        has it.\n" \
+    "    token: The job's secret, which server and clients prove to each other that they\n" \
+    "        know. If it is None, the environment variable DISTLITE_TOKEN, or the file\n" \
+    "        that DISTLITE_TOKEN_FILE names, has it; without them the store is open to\n" \
+    "        everybody who can connect, torch's clients included.\n" \
     "\n" \
     "Raises:\n" \
-    "    DistNetworkError: The server cannot be started or reached.\n" \
-    "    DistStoreError: Not all clients came within the timeout.\n" \
-    "    ValueError: The port is out of range.\n" \
+    "    DistNetworkError: The server cannot be started or reached, or the token is not\n" \
+    "        the server's.\n" \
+    "    DistStoreError: Not all clients came within the timeout, or a token is given\n" \
+    "        and there is no libcrypto.\n" \
+    "    NotImplementedError: The libcrypto that was found is too old for a token.\n" \
+    "    ValueError: The port is out of range, or the token is empty.\n" \
     "\n" \
     "Example:\n" \
     "    >>> master = dist.TCPStore(\"localhost\", 0, is_master=True, timeout=5.0)\n" \

@@ -41,6 +41,7 @@ store_exception(const dlpy_state *state, dl_status status)
         return state->queue_empty_error;
     case DL_NETWORK:
     case DL_PROTOCOL:
+    case DL_DENIED:
         return state->network_error;
     /* The process has run out of a resource, such as descriptors or threads. */
     case DL_INTERNAL:

@@ -525,7 +525,7 @@ static PyType_Spec prefix_store_spec = {
     .slots = prefix_store_slots,
 };
 
-/* The arguments of TCPStore, in the order of torch's constructor. */
+/* The arguments of TCPStore, in the order of torch's constructor, and then its own. */
 enum {
     HOST_NAME,
     PORT,
@@ -536,6 +536,7 @@ enum {
     MULTI_TENANT,
     MASTER_LISTEN_FD,
     USE_LIBUV,
+    TOKEN,
     ARGUMENT_COUNT
 };
 
@@ -645,6 +646,33 @@ take_flags(PyObject **values, dl_tcp_store_options *options)
     return 0;
 }
 
+/* Takes the job's token from the argument or, if that is None, from the environment;
+ * the caller owns the reference in `options->secret`. */
+static int
+take_token(PyObject *self, PyObject *object, dl_tcp_store_options *options)
+{
+    bool is_given = object != NULL && object != Py_None;
+    dlpy_bytes token = {0};
+    dl_status status;
+
+    if (!is_given && !dl_secret_is_named()) {
+        return 0;
+    }
+    if (is_given && dlpy_bytes_from(object, "token", &token) < 0) {
+        return -1;
+    }
+    /* Loads the libcrypto that came with this Python, if one did, so that the core uses
+     * that one and does not look for another.  Without the module it looks alone. */
+    Py_XDECREF(PyImport_ImportModule("_hashlib"));
+    PyErr_Clear();
+    status = is_given ? dl_secret_new(token.bytes, &options->secret)
+                      : dl_secret_find(&options->secret);
+    if (is_given) {
+        dlpy_bytes_release(&token);
+    }
+    return status == DL_OK ? 0 : finish_init(self, status, NULL);
+}
+
 static int
 take_options(PyObject **values, dl_tcp_store_options *options)
 {
@@ -669,14 +697,15 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
         "TCPStore",
         2,
         {"host_name", "port", "world_size", "is_master", "timeout", "wait_for_workers",
-         "multi_tenant", "master_listen_fd", "use_libuv"}};
+         "multi_tenant", "master_listen_fd", "use_libuv", "token"}};
     PyObject *values[ARGUMENT_COUNT];
     dl_tcp_store_options options = {0};
     dl_store *store = NULL;
     dl_status status;
 
     if (dlpy_take_init_arguments(&signature, args, keywords, values) < 0
-        || refuse_second_init(self) < 0 || take_options(values, &options) < 0) {
+        || refuse_second_init(self) < 0 || take_options(values, &options) < 0
+        || take_token(self, values[TOKEN], &options) < 0) {
         return -1;
     }
     /* From here on the core owns the descriptor: nothing may fail in between. */
@@ -685,6 +714,7 @@ tcp_store_init(PyObject *self, PyObject *args, PyObject *keywords)
     Py_BEGIN_ALLOW_THREADS
     status = dl_tcp_store_new(&options, deadline, &store);
     Py_END_ALLOW_THREADS
+    dl_secret_unref(options.secret);
     dlpy_log_sync();
     return finish_init(self, status, store);
 }
@@ -744,7 +774,7 @@ PyDoc_STRVAR(
     tcp_store_doc,
     "TCPStore(host_name, port, world_size=None, is_master=False, timeout=None,\n"
     "         wait_for_workers=True, multi_tenant=False, master_listen_fd=None,\n"
-    "         use_libuv=True)\n--\n\n" DLPY_DOC_TCPSTORE);
+    "         use_libuv=True, token=None)\n--\n\n" DLPY_DOC_TCPSTORE);
 
 static PyType_Slot tcp_store_slots[] = {
     {Py_tp_doc, (void *)tcp_store_doc},   {Py_tp_new, store_alloc},

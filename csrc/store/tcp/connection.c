@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "net/connect.h"
 #include "net/socket.h"
 
@@ -270,6 +271,28 @@ dl_connection_take_blob(dl_connection *connection, dl_deadline deadline,
     return take_rest(connection, deadline, (size_t)size - here, value);
 }
 
+/* Fails with the text, at most this long, with which the server has refused the
+ * handshake.  It comes from somebody who has proved nothing. */
+#define REFUSAL_LIMIT 1024
+
+static dl_status
+take_refusal(dl_connection *connection, const char *before, dl_deadline deadline)
+{
+    char text[DL_ERROR_TEXT_SIZE / 2] = "";
+    size_t used = 0;
+    const uint8_t *bytes;
+    int64_t size;
+
+    DL_TRY(dl_connection_take_i64(connection, deadline, &size));
+    if (size < 0 || size > REFUSAL_LIMIT) {
+        return dl_fail(DL_PROTOCOL, "a refusal of %llu bytes was announced by %s",
+                       (unsigned long long)size, connection->peer);
+    }
+    DL_TRY(take(connection, (uint32_t)size, deadline, &bytes));
+    dl_text_append_escaped(text, sizeof text, &used, (const char *)bytes, (size_t)size);
+    return dl_fail(DL_DENIED, "%s%s (%s)", before, text, connection->peer);
+}
+
 /* A refusal is a complete reply: no byte of it is outstanding afterwards. */
 dl_status
 dl_connection_take_status(dl_connection *connection, dl_deadline deadline)
@@ -286,7 +309,7 @@ dl_connection_take_status(dl_connection *connection, dl_deadline deadline)
     dl_status status = dl_connection_take_blob(connection, deadline, &text);
     if (status == DL_OK) {
         dl_connection_finish(connection);
-        status = dl_fail(byte <= DL_INTERNAL ? (dl_status)byte : DL_PROTOCOL, "%.*s",
+        status = dl_fail(byte <= DL_STATUS_LAST ? (dl_status)byte : DL_PROTOCOL, "%.*s",
                          (int)text.size, (const char *)text.data);
     }
     dl_buffer_fini(&text);
@@ -326,30 +349,116 @@ dl_connection_finish(dl_connection *connection)
     connection->is_clean = connection->first == connection->last;
 }
 
-/* All requests are sent before any reply is read, so that the handshake takes one round
- * trip.  VALIDATE and PING are what torch's client begins with; to torch's server the
- * CHECK asks about a key that does not exist. */
+/* Words the failures of a server that does not answer CHALLENGE: torch's closes the
+ * connection.  Ours does so only when it ends, hence not DL_DENIED: the caller may try
+ * again. */
+static dl_status
+name_silence(const dl_connection *connection, dl_status status)
+{
+    const char *what =
+        status == DL_TIMEOUT ? "does not answer" : "has closed the connection";
+
+    return status != DL_TIMEOUT && status != DL_NETWORK
+               ? status
+               : dl_fail(
+                     status == DL_TIMEOUT ? DL_TIMEOUT : DL_PROTOCOL,
+                     "the store's server at %s %s when asked to prove that it knows "
+                     "the job's token: it has ended, or it is torch's or that of an "
+                     "older version, which know no tokens",
+                     connection->peer, what);
+}
+
+/* Takes a message of the server: a nonce or a MAC, or its refusal. */
+static dl_status
+take_proof(dl_connection *connection, dl_deadline deadline, const uint8_t **bytes)
+{
+    uint8_t status;
+
+    DL_TRY(dl_connection_take_u8(connection, deadline, &status));
+    if (status == DL_OK) {
+        return take(connection, DL_PROOF_SIZE - 1, deadline, bytes);
+    }
+    return take_refusal(
+        connection,
+        status == DL_DENIED ? "" : "asked for a proof of the job's token: ", deadline);
+}
+
+/* Leaves PROVE in `out`, so that it travels with the rest of the handshake, whose
+ * requests tell a false server nothing. */
+static dl_status
+begin_proof(dl_connection *connection, const dl_secret *secret, dl_proof *proof,
+            dl_deadline deadline)
+{
+    const uint8_t *nonce;
+
+    DL_TRY(dl_proof_put_challenge(proof, &connection->out));
+    DL_TRY(dl_connection_send(connection, deadline));
+    DL_TRY(name_silence(connection, take_proof(connection, deadline, &nonce)));
+    return dl_proof_put_prove(proof, secret, nonce, &connection->out);
+}
+
+static dl_status
+end_proof(dl_connection *connection, const dl_secret *secret, dl_proof *proof,
+          dl_deadline deadline)
+{
+    const uint8_t *mac;
+
+    DL_TRY(take_proof(connection, deadline, &mac));
+    dl_status status = dl_proof_check(proof, secret, mac);
+    return status != DL_DENIED
+               ? status
+               : dl_fail(DL_DENIED, "%s (%s)", dl_last_error()->text, connection->peer);
+}
+
+/* Reads the reply to the first PING, in place of which a server that asks for a token
+ * says so. */
+static dl_status
+take_first_pong(dl_connection *connection, dl_deadline deadline)
+{
+    uint32_t number;
+
+    DL_TRY(dl_connection_await(connection, sizeof number, deadline));
+    dl_reader reader =
+        dl_reader_of((dl_bytes){connection->in + connection->first, sizeof number});
+    dl_take_u32(&reader, &number);
+    if (number != DL_PROOF_REQUIRED) {
+        return take_pong(connection, deadline);
+    }
+    connection->first += sizeof number;
+    return take_refusal(connection, "", deadline);
+}
+
+/* Without a secret all requests are sent before any reply is read, so that the handshake
+ * takes one round trip; a proof adds one.  VALIDATE and PING are what torch's client
+ * begins with; to torch's server the CHECK asks about a key that does not exist. */
 dl_status
-dl_connection_greet(dl_connection *connection, const dl_store_request *first,
-                    dl_deadline deadline)
+dl_connection_greet(dl_connection *connection, const dl_secret *secret,
+                    const dl_store_request *first, dl_deadline deadline)
 {
     const dl_bytes hello = DL_LITERAL(DL_WIRE_HELLO);
     const dl_store_request validate = {.op = DL_OP_VALIDATE, .number = DL_WIRE_MAGIC};
     const dl_store_request check = {.op = DL_OP_CHECK, .count = 1, .keys = &hello};
     dl_buffer *out = &connection->out;
+    dl_proof proof = {0};
     uint8_t answer;
 
     /* As torch's client does: in a capture of the traffic the first nonce identifies
      * the process. */
     connection->nonce = (uint32_t)getpid();
     dl_wire_put_request(out, &validate, DL_LITERAL(""));
+    if (secret != NULL) {
+        DL_TRY(begin_proof(connection, secret, &proof, deadline));
+    }
     put_ping(connection);
     dl_wire_put_request(out, &check, DL_LITERAL(""));
     if (first != NULL) {
         dl_wire_put_request(out, first, DL_LITERAL(""));
     }
     DL_TRY(dl_connection_send(connection, deadline));
-    DL_TRY(take_pong(connection, deadline));
+    if (secret != NULL) {
+        DL_TRY(end_proof(connection, secret, &proof, deadline));
+    }
+    DL_TRY(take_first_pong(connection, deadline));
     DL_TRY(dl_connection_take_u8(connection, deadline, &answer));
     if (answer != DL_WIRE_READY && answer != DL_WIRE_NOT_READY) {
         return dl_fail(DL_PROTOCOL, "ready or not_ready response expected from %s",
@@ -368,9 +477,11 @@ connection_of(dl_list *node)
 }
 
 dl_status
-dl_connection_pool_init(dl_connection_pool *pool, const char *host, uint16_t port)
+dl_connection_pool_init(dl_connection_pool *pool, const char *host, uint16_t port,
+                        dl_secret *secret)
 {
-    *pool = (dl_connection_pool){.port = port, .host = strdup(host)};
+    *pool = (dl_connection_pool){
+        .port = port, .host = strdup(host), .secret = dl_secret_ref(secret)};
     pthread_mutex_init(&pool->lock, NULL);
     dl_list_init(&pool->idle);
     dl_list_init(&pool->busy);
@@ -397,6 +508,8 @@ dl_connection_pool_fini(dl_connection_pool *pool, bool is_inherited)
     if (!is_inherited) {
         pthread_mutex_destroy(&pool->lock);
     }
+    dl_secret_unref(pool->secret);
+    pool->secret = NULL;
     free(pool->host);
     pool->host = NULL;
 }
@@ -473,7 +586,7 @@ dl_connection_pool_open(dl_connection_pool *pool, const dl_store_request *first,
     if (status == DL_OK) {
         /* The connection is listed already, so that closing the pool ends the
          * handshake. */
-        status = dl_connection_greet(opened, first, deadline);
+        status = dl_connection_greet(opened, pool->secret, first, deadline);
     }
     if (status != DL_OK) {
         discard(pool, opened);

@@ -23,6 +23,7 @@
 #include "base/list.h"
 #include "base/status.h"
 #include "net/address.h"
+#include "store/tcp/proof.h"
 #include "store/tcp/wire.h"
 
 /* Size of the receive buffer.  Replies up to this size are read in one system call; of
@@ -52,9 +53,12 @@ void dl_connection_free(dl_connection *connection, bool is_inherited);
 
 /* Performs the handshake and finds out whether the server is ours.  `first` (or NULL)
  * is a request without key prefix that travels in the same segment; the caller reads
- * its reply.  It must be a plain request, which either server understands. */
-dl_status dl_connection_greet(dl_connection *connection, const dl_store_request *first,
-                              dl_deadline deadline);
+ * its reply.  It must be a plain request, which either server understands.  With a
+ * `secret` both sides prove to each other that they know it (proof.h); the server must
+ * be ours then.  DL_DENIED: it does not know the secret, or asks for one and gets none
+ * or another.  DL_PROTOCOL: it is not ours. */
+dl_status dl_connection_greet(dl_connection *connection, const dl_secret *secret,
+                              const dl_store_request *first, dl_deadline deadline);
 
 /* Encodes a request for dl_connection_send(): as a checked one if the server is ours;
  * for torch's server a request that has no reply is followed by a PING. */
@@ -99,8 +103,9 @@ void dl_connection_finish(dl_connection *connection);
 #define DL_POOL_IDLE_LIMIT 8
 
 typedef struct dl_connection_pool {
-    char *host;    /* fixed after init */
-    uint16_t port; /* fixed after init */
+    char *host;        /* fixed after init */
+    uint16_t port;     /* fixed after init */
+    dl_secret *secret; /* a reference, or NULL; fixed after init */
     atomic_bool is_closed;
     pthread_mutex_t lock;
     dl_list idle;       /* guarded by lock; the most recently used at the end */
@@ -108,8 +113,9 @@ typedef struct dl_connection_pool {
     uint32_t idle_size; /* guarded by lock */
 } dl_connection_pool;
 
+/* Takes a reference of its own to the secret, which may be NULL. */
 dl_status dl_connection_pool_init(dl_connection_pool *pool, const char *host,
-                                  uint16_t port);
+                                  uint16_t port, dl_secret *secret);
 
 /* Closes and frees all connections; no call may be using the pool any more.
  * `is_inherited` as in dl_connection_free(). */

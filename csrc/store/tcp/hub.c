@@ -31,13 +31,20 @@ dl_hub_set_limits(dl_hub *hub, const dl_limits *limits)
 }
 
 void
+dl_hub_set_secret(dl_hub *hub, dl_secret *secret)
+{
+    hub->secret = dl_secret_ref(secret);
+}
+
+void
 dl_hub_fini(dl_hub *hub)
 {
-    for (size_t i = 0; i <= DL_INTERNAL; i++) {
+    for (size_t i = 0; i <= DL_STATUS_LAST; i++) {
         dl_log_limit_end(&hub->refusals[i], DL_LOG_WARNING,
                          "store server: closing connections");
     }
     dl_output_free(hub->spare);
+    dl_secret_unref(hub->secret);
     dl_names_fini(&hub->names);
     dl_table_fini(&hub->table);
     *hub = (dl_hub){0};

@@ -14,6 +14,7 @@
 
 #include "base/list.h"
 #include "base/log.h"
+#include "base/secret.h"
 #include "store/table.h"
 #include "store/tcp/limits.h"
 #include "store/tcp/long_request.h"
@@ -35,20 +36,26 @@ typedef struct dl_hub {
     dl_list changed; /* sessions that dl_session_resume() is to be called for */
     dl_list turns;   /* sessions that may pop and have not yet, the earliest first */
     /* Sessions that have a time limit, the earliest first. */
-    dl_list strangers; /* have not sent a valid VALIDATE yet */
+    dl_list strangers; /* not admitted yet: no valid VALIDATE, or no proof */
     dl_list slow;      /* have not read all that was sent to them */
     dl_limits limits;
+    dl_secret *secret; /* a reference; NULL: clients need not prove anything */
     size_t changed_count;
     size_t pending; /* bytes held in incomplete requests and unread replies */
     int work;       /* what is left of DL_SESSION_WORK for the session being served */
     dl_names names; /* listings of a large table */
-    dl_log_limit refusals[DL_INTERNAL + 1]; /* limits the lines of the log, by status */
+    dl_log_limit
+        refusals[DL_STATUS_LAST + 1]; /* limits the lines of the log, by status */
     dl_output *spare; /* an empty output that is reused, to save an allocation */
 } dl_hub;
 
 /* Initialises the hub, with the default limits. */
 void dl_hub_init(dl_hub *hub);
 void dl_hub_set_limits(dl_hub *hub, const dl_limits *limits);
+
+/* Sets what clients have to prove (proof.h); takes a reference of its own.  Only before
+ * the first session. */
+void dl_hub_set_secret(dl_hub *hub, dl_secret *secret);
 
 /* To be called after dl_session_fini() of all sessions. */
 void dl_hub_fini(dl_hub *hub);
@@ -74,8 +81,8 @@ int64_t dl_hub_next_wake(const dl_hub *hub);
  * A client that waits for one name may intend to pop an item of that queue next, so
  * each push ends the wait of one such client, which then has its turn.  A client that
  * is stopped does not use it, so after a while the turn passes to the next one.  Time
- * limits apply to clients that have not sent VALIDATE, and to those that do not read
- * what is sent. */
+ * limits apply to clients that are not admitted yet, and to those that do not read what
+ * is sent. */
 void dl_hub_wake(dl_hub *hub, int64_t now);
 
 /* The rest is for the sessions. */

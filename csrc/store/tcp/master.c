@@ -156,7 +156,7 @@ serve(const dl_tcp_store_options *options, int fd, dl_master **master)
     made->inode = file.st_ino;
     (void)dl_socket_local_address(fd, &made->address);
     made->ops = choose_server(options->use_libuv);
-    dl_status status = made->ops->start(fd, &made->server);
+    dl_status status = made->ops->start(fd, options->secret, &made->server);
     if (status != DL_OK) {
         free(made);
         return status;

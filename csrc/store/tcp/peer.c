@@ -55,7 +55,7 @@ log_refusal(const dl_peer *peer)
 {
     const dl_error *error = dl_last_error();
     dl_log_limit *limits = peer->session.hub->refusals;
-    dl_status kind = error->status <= DL_INTERNAL ? error->status : DL_INTERNAL;
+    dl_status kind = error->status <= DL_STATUS_LAST ? error->status : DL_INTERNAL;
     char name[DL_ADDRESS_TEXT_SIZE] = "a client that has left";
     char text[DL_ERROR_TEXT_SIZE] = "";
     size_t size = 0;

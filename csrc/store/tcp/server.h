@@ -7,6 +7,7 @@
 #ifndef DISTLITE_STORE_TCP_SERVER_H
 #define DISTLITE_STORE_TCP_SERVER_H
 
+#include "base/secret.h"
 #include "base/status.h"
 
 typedef struct dl_server dl_server;
@@ -15,8 +16,9 @@ typedef struct dl_server dl_server;
 typedef struct dl_server_ops {
     const char *kind; /* "libuv", "poll" */
     /* Starts the thread.  `listen_fd` is bound, listening and non-blocking; it is
-     * taken, also on failure. */
-    dl_status (*start)(int listen_fd, dl_server **server);
+     * taken, also on failure.  Clients have to prove that they know `secret`, unless it
+     * is NULL. */
+    dl_status (*start)(int listen_fd, dl_secret *secret, dl_server **server);
     /* Joins the thread, closes every connection and frees the server, in bounded time.
      * Any thread, once.  In a forked child it does nothing: the thread does not exist
      * there, and fork(2) may have copied its data in the middle of a change. */

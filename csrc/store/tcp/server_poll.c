@@ -214,7 +214,7 @@ open_loop(dl_server *server)
 }
 
 static dl_status
-start_poll(int listen_fd, dl_server **started)
+start_poll(int listen_fd, dl_secret *secret, dl_server **started)
 {
     dl_server *server = calloc(1, sizeof *server);
 
@@ -230,6 +230,7 @@ start_poll(int listen_fd, dl_server **started)
     server->pause = dl_deadline_after(-1);
     dl_list_init(&server->connections);
     dl_hub_init(&server->hub);
+    dl_hub_set_secret(&server->hub, secret);
     dl_status status = open_loop(server);
     if (status == DL_OK) {
         status = dl_thread_start(&server->thread, run, server);

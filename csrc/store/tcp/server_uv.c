@@ -294,7 +294,7 @@ fail_loop(int error)
 }
 
 static dl_status
-start_uv(int listen_fd, dl_server **started)
+start_uv(int listen_fd, dl_secret *secret, dl_server **started)
 {
     dl_server *server = calloc(1, sizeof *server);
     int error = server == NULL ? UV_ENOMEM : uv_loop_init(&server->loop);
@@ -309,6 +309,7 @@ start_uv(int listen_fd, dl_server **started)
     server->acceptor.fd = listen_fd;
     server->wake_at = INT64_MAX;
     dl_hub_init(&server->hub);
+    dl_hub_set_secret(&server->hub, secret);
     dl_limits limits;
     dl_status status = dl_limits_read(&limits);
     if (status == DL_OK) {

@@ -260,6 +260,10 @@ end_limit(dl_session *session)
 void
 dl_session_owes(dl_session *session, bool has_taken)
 {
+    /* The limit for clients that are not admitted yet is the stricter one. */
+    if (!session->is_admitted) {
+        return;
+    }
     if (has_taken) {
         end_limit(session);
     }
@@ -272,7 +276,7 @@ dl_session_owes(dl_session *session, bool has_taken)
 void
 dl_session_owes_nothing(dl_session *session)
 {
-    if (session->is_validated) {
+    if (session->is_admitted) {
         end_limit(session);
     }
 }
@@ -569,6 +573,13 @@ dl_session_fini(dl_session *session)
     *session = (dl_session){0};
 }
 
+static void
+admit(dl_session *session)
+{
+    session->is_admitted = true;
+    end_limit(session);
+}
+
 /* Checks the magic number.  Until then serve() accepts no other opcode, so that a
  * foreign client can make the server execute nothing and hold nothing. */
 static dl_status
@@ -582,7 +593,9 @@ validate(dl_session *session, const dl_store_request *request)
                        (unsigned)request->number);
     }
     session->is_validated = true;
-    end_limit(session);
+    if (session->hub->secret == NULL) {
+        admit(session);
+    }
     return DL_OK;
 }
 
@@ -593,17 +606,37 @@ answer(dl_session *session, const dl_store_request *request)
                                          : answer_request(session, request);
 }
 
-/* Returns the status of a request that cannot be decoded, after putting it as the reply
- * if the request is checked. */
+/* Returns the status of a request that cannot be decoded and begins with the byte
+ * `first`, after putting it as the reply if the request is checked. */
 static dl_status
-refuse(dl_session *session, const dl_store_request *request)
+refuse(dl_session *session, const dl_store_request *request, uint8_t first)
 {
+    if (first == DL_PROOF_CHALLENGE && session->hub->secret == NULL) {
+        (void)dl_proof_fail_needless();
+    }
     dl_error error = *dl_last_error();
 
     if (request->is_checked && open_output(session) != NULL) {
         dl_wire_put_error(&session->output->bytes);
     }
     return dl_fail_again(&error);
+}
+
+/* Serves the message of the proof at the start of `bytes`; returns 1, 0 and -1 as
+ * dl_proof_answer(), and -1 when there is no memory for the reply. */
+static int
+prove(dl_session *session, dl_bytes bytes, size_t *size)
+{
+    if (open_output(session) == NULL) {
+        (void)dl_fail_no_memory();
+        return -1;
+    }
+    int taken = dl_proof_answer(&session->proof, session->hub->secret, bytes, size,
+                                &session->output->bytes);
+    if (session->proof.stage == DL_PROOF_DONE) {
+        admit(session);
+    }
+    return taken;
 }
 
 static bool
@@ -636,15 +669,20 @@ serve(dl_session *session, dl_wire_cursor *cursor, dl_bytes *bytes)
             return dl_fail(DL_PROTOCOL, "the first byte is 0x%02x: not a store client",
                            bytes->data[0]);
         }
-        int taken = dl_wire_take_request(cursor, *bytes, &request);
+        bool is_proof = session->is_validated && !session->is_admitted;
+        int taken = is_proof ? prove(session, *bytes, &cursor->position)
+                             : dl_wire_take_request(cursor, *bytes, &request);
         if (taken < 0) {
-            return refuse(session, &request);
+            return is_proof ? dl_last_error()->status
+                            : refuse(session, &request, bytes->data[0]);
         }
         if (taken == 0) {
             return DL_OK;
         }
         session->hub->work--;
-        DL_TRY(answer(session, &request));
+        if (!is_proof) {
+            DL_TRY(answer(session, &request));
+        }
         *bytes =
             (dl_bytes){bytes->data + cursor->position, bytes->size - cursor->position};
         *cursor = (dl_wire_cursor){0};
@@ -828,15 +866,16 @@ end_late(dl_session *session)
     session->is_late = false;
     dl_output_free(session->output);
     session->output = NULL;
-    return session->is_validated
+    return session->is_admitted
                ? dl_fail(DL_TIMEOUT,
                          "it has taken nothing of what was sent to it for "
                          "%d seconds (DISTLITE_STORE_STALL_SECONDS)",
                          (int)(limits->stall / DL_SECOND))
                : dl_fail(DL_TIMEOUT,
                          "it has not said within %d seconds that it is a "
-                         "store client (DISTLITE_STORE_VALIDATE_SECONDS)",
-                         (int)(limits->validate / DL_SECOND));
+                         "store client%s (DISTLITE_STORE_VALIDATE_SECONDS)",
+                         (int)(limits->validate / DL_SECOND),
+                         session->is_validated ? " which knows the token" : "");
 }
 
 dl_status

@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "store/tcp/hub.h"
+#include "store/tcp/proof.h"
 
 typedef struct dl_session {
     dl_hub *hub;
@@ -28,15 +29,18 @@ typedef struct dl_session {
     size_t pending; /* its share of the hub's */
     dl_list timed;  /* in the hub's `strangers` or `slow` */
     int64_t timed_since;
+    dl_proof proof; /* what the client has proved, if the hub has a secret */
     bool is_validated;
-    bool is_waking;  /* `waiting` has its key and must look for the next one */
-    bool is_stalled; /* requests are held back: no work or room left, or a long one */
-    bool is_late;    /* its time limit has passed */
-    bool is_over;    /* it has failed: nothing is served any more */
+    bool is_admitted; /* validated, and proved where that is asked for */
+    bool is_waking;   /* `waiting` has its key and must look for the next one */
+    bool is_stalled;  /* requests are held back: no work or room left, or a long one */
+    bool is_late;     /* its time limit has passed */
+    bool is_over;     /* it has failed: nothing is served any more */
     bool wait_is_checked;
 } dl_session;
 
-/* Starts a session, which must send VALIDATE within the time limit. */
+/* Starts a session, which must send VALIDATE, and prove what the hub asks for, within
+ * the time limit. */
 void dl_session_init(dl_session *session, dl_hub *hub);
 
 /* Cancels the session's wait, passes its turn on and frees what it holds.  Zeroed

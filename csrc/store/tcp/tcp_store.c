@@ -105,12 +105,12 @@ make_store(const char *host, bool uses_libuv, int64_t timeout, dl_tcp_store **st
 
 /* A host that is a wildcard address is the server's, which listens on loopback, too. */
 static dl_status
-init_pool(dl_tcp_store *self, uint16_t port)
+init_pool(dl_tcp_store *self, uint16_t port, dl_secret *secret)
 {
     bool is_wildcard = dl_address_is_wildcard(self->host);
 
     return dl_connection_pool_init(&self->pool, is_wildcard ? "127.0.0.1" : self->host,
-                                   port);
+                                   port, secret);
 }
 
 /* The ADD travels with the handshake, so that joining is one round trip per process. */
@@ -158,6 +158,10 @@ fail_unreachable(void)
         dl_last_error()->text);
 }
 
+/* How many connections with another protocol end the search for the server of a job that
+ * has a token.  Not the first: it may have been one that was about to exit. */
+#define STRANGE_SERVERS 3
+
 /* Tries until the deadline to connect and to complete the handshake, and leaves the
  * connection in the pool.  If `joined` is not NULL, also counts this client and stores
  * the new count there.  When the connection is lost before the count is known, the
@@ -167,6 +171,7 @@ join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
 {
     dl_backoff backoff = {0};
     dl_error refusal = {.status = DL_OK};
+    int refusals = 0;
 
     for (;;) {
         dl_status status = join_once(pool, joined, deadline);
@@ -178,6 +183,11 @@ join(dl_connection_pool *pool, int64_t *joined, dl_deadline deadline)
         }
         if (status == DL_PROTOCOL) {
             refusal = *dl_last_error();
+            refusals++;
+        }
+        /* A server that does not know what a proof is will not learn it. */
+        if (pool->secret != NULL && refusals >= STRANGE_SERVERS) {
+            return status;
         }
         /* A peer that speaks another protocol may be an earlier user of the port that
          * is about to exit, so this is retried until the deadline, too. */
@@ -242,7 +252,7 @@ tcp_clone(dl_store *store, dl_store **clone, dl_deadline deadline)
     dl_tcp_store *made = NULL;
 
     DL_TRY(make_store(self->host, self->uses_libuv, dl_store_timeout(store), &made));
-    dl_status status = init_pool(made, self->pool.port);
+    dl_status status = init_pool(made, self->pool.port, self->pool.secret);
     if (status == DL_OK) {
         status = join(&made->pool, NULL, deadline);
     }
@@ -282,8 +292,9 @@ start(dl_tcp_store *self, const dl_tcp_store_options *options, dl_deadline deadl
     }
     /* The master uses its own server over the network as well, so that there is one
      * kind of call, and one order in which the server executes them. */
-    DL_TRY(init_pool(self, self->master == NULL ? options->port
-                                                : dl_master_port(self->master)));
+    DL_TRY(init_pool(
+        self, self->master == NULL ? options->port : dl_master_port(self->master),
+        options->secret));
     DL_TRY(join(&self->pool, is_counted ? &joined : NULL, deadline));
     if (is_counted && self->master != NULL) {
         dl_status status =

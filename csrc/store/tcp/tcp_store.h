@@ -22,6 +22,7 @@
 #ifndef DISTLITE_STORE_TCP_TCP_STORE_H
 #define DISTLITE_STORE_TCP_TCP_STORE_H
 
+#include "base/secret.h"
 #include "store/store.h"
 
 /* How long a call tries to reconnect to a server that it has lost. */
@@ -39,6 +40,9 @@ typedef struct dl_tcp_store_options {
     int listen_fd;
     bool use_libuv;  /* master: serves with libuv; client: torch's server does */
     int64_t timeout; /* of later calls, nanoseconds */
+    /* What server and clients prove to each other, or NULL.  The store takes a reference
+     * of its own. */
+    dl_secret *secret;
 } dl_tcp_store_options;
 
 /* Starts the server if this is the master, connects, and waits for workers if asked to,

@@ -111,6 +111,7 @@ STATUSES = (
     "cancelled",
     "interrupted",
     "internal",
+    "denied",
 )
 
 

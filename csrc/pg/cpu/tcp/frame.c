@@ -68,7 +68,7 @@ dl_failure_notice_fail(const dl_peer *peer, int rank, const dl_head *head,
                        const uint8_t *text)
 {
     uint32_t limit = DL_ERROR_TEXT_SIZE - 1;
-    bool is_failure = head->root != DL_OK && head->root <= DL_INTERNAL;
+    bool is_failure = head->root != DL_OK && head->root <= DL_STATUS_LAST;
     dl_error cause = {.status = is_failure ? (dl_status)head->root : DL_PROTOCOL};
     char name[DL_PEER_TEXT_SIZE];
 
