@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from launching import (
@@ -257,3 +258,51 @@ def test_a_job_may_outlive_the_terminal(tmp_path):
             assert process.returncode == 0
         finally:
             process.kill()
+
+
+WITH_TOKEN = """
+from pathlib import Path
+import distlite as dist
+token = os.environ["DISTLITE_TOKEN"]
+dist.init_process_group()
+told = [None] * world_size
+dist.all_gather_object(told, token)
+assert told == [token] * world_size
+place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+try:
+    dist.TCPStore(*place, token="another")
+except dist.DistNetworkError as error:
+    print(error)
+seen = [*Path("/proc").glob("[0-9]*/cmdline"), *Path("runtime").rglob("*")]
+for path in seen:
+    try:
+        assert token.encode() not in path.read_bytes(), path
+    except OSError:
+        pass  # gone, or no file
+if rank == 0:
+    Path("token").write_text(token)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("no_store", ["0", "1"], ids=["launcher", "rank0"])
+def test_the_launcher_makes_a_token_that_nobody_sees(tmp_path, no_store):
+    script = write_script(tmp_path, WITH_TOKEN)
+    (tmp_path / "runtime").mkdir(0o700)
+    settings = {
+        NO_STORE: no_store,
+        "DISTLITE_RUNTIME_DIR": str(tmp_path / "runtime"),
+        "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
+        "TORCH_CPP_LOG_LEVEL": "INFO",
+    }
+    words = ["-n", 2, "--token=auto", "--log-dir", "logs", "--tee", 3, script]
+    result = launch(words, env=settings, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("the token is not the one of this store") == 2
+    token = (tmp_path / "token").read_text()
+    assert len(token) == 64
+    logs = [path for path in (tmp_path / "logs").rglob("*") if path.is_file()]
+    assert logs
+    told = result.stdout + result.stderr + "".join(map(Path.read_text, logs))
+    assert token not in told

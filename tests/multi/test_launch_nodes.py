@@ -323,3 +323,22 @@ def test_a_host_that_is_cut_off_is_named_and_both_sides_end(hosts):
     assert "distlite: node 1 (host2) is lost: no sign of life" in both[0].errors
     where = f"{first.address}:29401"
     assert f"distlite: the job's store at {where} is lost: " in both[1].errors
+
+
+@pytest.mark.parametrize("of_the_second", ["secret", "another", None])
+def test_nodes_need_one_token(of_the_second):
+    first, second = static_job()
+    program = ["--no-python", "sh", "-c", "test $DISTLITE_TOKEN = secret"]
+    other = {} if of_the_second is None else {"DISTLITE_TOKEN": of_the_second}
+    with (
+        launched([*first, *program], env={"DISTLITE_TOKEN": "secret"}) as one,
+        launched([*second, *program], env=other) as two,
+    ):
+        one, two = Node(*one), Node(*two)
+        if of_the_second == "secret":
+            assert (one.finish(), two.finish()) == (0, 0), one.errors + two.errors
+        else:
+            assert two.finish() == 1
+            assert "DISTLITE_TOKEN" in two.errors
+            assert "token" in two.errors
+            assert "another" not in two.errors

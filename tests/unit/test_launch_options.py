@@ -84,6 +84,11 @@ def test_defaults_are_torchruns():
         ),
         (["--logs-specs", "mine"], "--logs-specs mine: classes of torch's that place"),
         (["--event-log-handler=console"], "'null' is the only one; its report on"),
+        (["--token=hunter2"], "--token: 'env' or 'auto', and never the token itself"),
+        (
+            ["--token=auto", "--nnodes=2", "--master-port=1"],
+            "set the same DISTLITE_TOKEN or DISTLITE_TOKEN_FILE on each of them",
+        ),
     ],
 )
 def test_a_wrong_command_line_is_refused(capsys, words, complaint):
@@ -93,6 +98,37 @@ def test_a_wrong_command_line_is_refused(capsys, words, complaint):
     usage, error = capsys.readouterr().err.splitlines()
     assert usage == "usage: distlite run [options] script [arguments of the script]"
     assert complaint in error
+    assert "hunter2" not in error
+
+
+def test_a_token_is_made_where_there_is_none(monkeypatch):
+    assert options().token is None
+    first, second = options("--token=auto").token, options("--token", "auto").token
+    assert len(first) == len(second) == 64
+    assert first != second
+    monkeypatch.setenv("PET_TOKEN", "auto")
+    assert options().token is not None
+    assert options("--token=env").token is None
+    for name in ("DISTLITE_TOKEN", "DISTLITE_TOKEN_FILE"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "known")
+            assert options().token is None
+            assert options("--nnodes=2", "--master-port=1").token is None
+
+
+@pytest.mark.parametrize(
+    ("variables", "complaint"),
+    [
+        ({"DISTLITE_TOKEN": ""}, "DISTLITE_TOKEN is empty"),
+        ({"DISTLITE_TOKEN": "a", "DISTLITE_TOKEN_FILE": "b"}, "are both set"),
+    ],
+)
+def test_a_token_that_is_none_is_refused(monkeypatch, capsys, variables, complaint):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        options()
+    assert complaint in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["nan", "inf", "-1", "soon"])

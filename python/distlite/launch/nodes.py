@@ -195,6 +195,8 @@ class Nodes:
         if may_host:
             try:
                 return self._serve()
+            except ValueError as error:  # a token that is none
+                raise Failure(str(error)) from None
             except (OSError, DistError) as error:
                 if not options.arrives or options.hosts_store:
                     reason = getattr(error, "strerror", None)
@@ -204,6 +206,8 @@ class Nodes:
             store = TCPStore(
                 options.address, options.port, timeout=options.join_timeout
             )
+        except ValueError as error:
+            raise Failure(str(error)) from None
         except DistError as error:
             raise Failure(f"no other node's launcher at {where}: {error}") from None
         self._port = store.port

@@ -50,6 +50,7 @@ class Options:
     local_address = ""  # this node's, for the others
     port = 0  # 0: any free one, on a job of one node
     run_id = "none"
+    token: str | None = None  # of this launcher's making; None: the environment's
     role = "default"
     max_restarts = 0
     log_dir: str | None = None
@@ -200,6 +201,7 @@ def options_of(given: dict[str, str], command: list[str]) -> Options:
     _refuse_classes(values)
     _set_binding(options, values)
     _set_meeting_point(options, values)
+    options.token = _token(values.text("token"), options.nnodes)
     options.local_address = values.text("local-addr")
     is_alone = options.nnodes == 1 and options.address == DEFAULT_ADDRESS
     if options.local_address and is_alone:
@@ -272,6 +274,29 @@ def _set_meeting_point(options: Options, values: _Values) -> None:
         raise UsageError(
             f"--node-rank {options.node_rank} is not among {options.nnodes} node(s)"
         )
+
+
+def _token(kind: str, nnodes: int) -> str | None:
+    """A new token for the job, or None for what the environment says."""
+    if kind not in ("env", "auto"):
+        # Not repeated here: it may be a token, which other users see in `ps` already.
+        raise UsageError(
+            "--token: 'env' or 'auto', and never the token itself, which every user "
+            "could read from the command line; set DISTLITE_TOKEN"
+        )
+    names = [n for n in ("DISTLITE_TOKEN", "DISTLITE_TOKEN_FILE") if n in os.environ]
+    if len(names) > 1:
+        raise UsageError(f"{names[0]} and {names[1]} are both set; unset one of them")
+    if names and not os.environ[names[0]]:
+        raise UsageError(f"{names[0]} is empty; unset it for a job without a token")
+    if names or kind == "env":
+        return None
+    if nnodes > 1:
+        raise UsageError(
+            "--token auto makes a token for one node; on several, set the same "
+            "DISTLITE_TOKEN or DISTLITE_TOKEN_FILE on each of them"
+        )
+    return os.urandom(32).hex()
 
 
 def _endpoint(text: str, nnodes: int) -> tuple[str, int]:

@@ -188,7 +188,10 @@ def _serve(options: Options) -> TCPStore:
             is_master=True,
             wait_for_workers=False,
             use_libuv=os.environ.get("USE_LIBUV", "1") == "1",
+            token=options.token,
         )
+    except ValueError as error:  # a token that is none
+        raise OSError(str(error)) from None
     except DistError as error:
         where = f"{options.address}:{options.port}"
         raise OSError(f"cannot listen on {where}: {error}") from None

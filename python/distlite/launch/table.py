@@ -45,6 +45,12 @@ OPTIONS = {
     "rdzv-id": Option("ID", "none", "the job's name; nodes of another one are refused"),
     "rdzv-conf": Option("K=V,...", "", "is_host=true|false, join_timeout=SECONDS"),
     "standalone": Option(FLAG, "", "one node, any free port"),
+    "token": Option(
+        "KIND",
+        "env",
+        "the secret of the job's store: env: that of DISTLITE_TOKEN or "
+        "DISTLITE_TOKEN_FILE, if any; auto: that one, or a new one (one node)",
+    ),
     "max-restarts": Option(
         "N", "0", "how often to start all ranks again when one fails"
     ),
