@@ -446,3 +446,37 @@ dl_store_fail_barrier_timeout(dl_bytes key, dl_deadline deadline)
     return dl_fail(DL_TIMEOUT, "barrier timeout after %" PRId64 "ms, key: %s",
                    deadline.limit / DL_MILLISECOND, name);
 }
+
+/* Bytes of a key that an error about this key alone quotes. */
+#define QUOTED_SIZE 100
+
+typedef struct quoted_key {
+    char text[4 * QUOTED_SIZE + sizeof "..."]; /* an escaped byte takes 4 */
+} quoted_key;
+
+static quoted_key
+quote(dl_bytes key)
+{
+    quoted_key quoted = {""};
+    size_t size = 0;
+    size_t shown = key.size < QUOTED_SIZE ? key.size : QUOTED_SIZE;
+
+    dl_text_append_escaped(quoted.text, sizeof quoted.text, &size,
+                           (const char *)key.data, shown);
+    dl_text_append(quoted.text, sizeof quoted.text, &size, "%s",
+                   key.size > shown ? "..." : "");
+    return quoted;
+}
+
+dl_status
+dl_store_fail_absent(dl_bytes key)
+{
+    return dl_fail(DL_NOT_FOUND, "key is absent: %s", quote(key).text);
+}
+
+dl_status
+dl_store_fail_not_a_number(const char *request, dl_bytes key)
+{
+    return dl_fail(DL_INVALID, "%s: the value of key \"%s\" is not a 64-bit number",
+                   request, quote(key).text);
+}

@@ -273,4 +273,10 @@ dl_status dl_store_fail_timeout(const char *prefix, const dl_bytes *keys, size_t
                                 dl_deadline deadline);
 dl_status dl_store_fail_barrier_timeout(dl_bytes key, dl_deadline deadline);
 
+/* Fail for a single key, which is quoted escaped and cut off where it is long: with
+ * DL_NOT_FOUND, "key is absent: a"; with DL_INVALID, "ADD: the value of key "a" is not
+ * a 64-bit number". */
+dl_status dl_store_fail_absent(dl_bytes key);
+dl_status dl_store_fail_not_a_number(const char *request, dl_bytes key);
+
 #endif

@@ -2,6 +2,7 @@
 #include "store/tcp/session.h"
 
 #include "session_fixture.h"
+#include "store/store.h"
 
 static const dl_bytes KEYS[] = {{(const uint8_t *)"a", 1}, {(const uint8_t *)"b", 1}};
 static const dl_bytes VALUES[] = {{(const uint8_t *)"1", 1},
@@ -88,6 +89,25 @@ CHECK_CASE(set_and_get)
                 "\x05" U64("\x15") "key is absent: absent");
     CHECK_BYTES(ASK(1, .op = DL_OP_SET, .is_checked = true, KEY("k"), VALUE("v")),
                 "\0");
+    close_fixture(&f);
+}
+
+CHECK_CASE(an_error_quotes_a_key_without_its_control_characters_and_not_endlessly)
+{
+    fixture f;
+    char key[300], expected[300];
+    dl_bytes long_key = {(const uint8_t *)key, sizeof key};
+
+    open_fixture(&f);
+    CHECK_BYTES(ASK(0, .op = DL_OP_GET, .is_checked = true, KEY("a\n\x1b[2J")),
+                "\x05" U64("\x1b") "key is absent: a\\x0a\\x1b[2J");
+    memset(key, 'k', sizeof key);
+    dl_bytes reply = ASK(0, .op = DL_OP_GET, .is_checked = true, .key = long_key);
+    snprintf(expected, sizeof expected, "key is absent: %.100s...", key);
+    CHECK(reply.size == 9 + strlen(expected));
+    CHECK(memcmp(reply.data + 9, expected, strlen(expected)) == 0);
+    dl_store_fail_not_a_number("ADD", long_key);
+    CHECK(strstr(dl_last_error()->text, "kkk...\" is not a 64-bit number") != NULL);
     close_fixture(&f);
 }
 
@@ -853,7 +873,7 @@ CHECK_CASE(an_absent_key_among_many_is_named)
     for (int i = 0; i < MANY; i++) {
         CHECK_OK(dl_table_set(&f.hub.table, keys[i], keys[i]));
     }
-    keys[MANY - 1] = DL_LITERAL("absent");
+    keys[MANY - 1] = DL_LITERAL("absen\n");
     take_turns(
         &f,
         (dl_store_request){
@@ -861,7 +881,7 @@ CHECK_CASE(an_absent_key_among_many_is_named)
         1 << 16);
     dl_bytes reply = heard(&f, 0);
     CHECK_EQUAL(reply.data[0], DL_NOT_FOUND);
-    CHECK_EQUAL(reply.size, 1 + 8 + strlen("key is absent: absent") + 4);
+    CHECK_EQUAL(reply.size, 1 + 8 + strlen("key is absent: absen\\x0a") + 4);
     close_fixture(&f);
 }
 

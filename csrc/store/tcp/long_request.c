@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/reader.h"
+#include "store/store.h"
 #include "store/tcp/wire.h"
 
 /* Up to so many keys and bytes take some microseconds: such a request is executed at
@@ -132,8 +133,7 @@ step_get(dl_long_request *one, const dl_table *table, int *work)
         dl_blob *value = dl_table_get(table, key);
         /* A plain reply cannot report an absent key: its value is sent as empty. */
         if (value == NULL && one->request.is_checked) {
-            dl_fail(DL_NOT_FOUND, "key is absent: %.*s", (int)key.size,
-                    (const char *)key.data);
+            dl_store_fail_absent(key);
             return DL_LONG_FAILED;
         }
         dl_output_put_value(&one->reply, value);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "store/execute.h"
+#include "store/store.h"
 #include "store/tcp/partial.h"
 #include "store/tcp/wire.h"
 
@@ -385,8 +386,7 @@ fail_absent(const dl_store_request *request, int64_t index)
 
     while (dl_key_walk_next(&walk, &key, NULL) && index-- > 0) {
     }
-    return dl_fail(DL_NOT_FOUND, "key is absent: %.*s", (int)key.size,
-                   (const char *)key.data);
+    return dl_store_fail_absent(key);
 }
 
 /* Executes the request on the table and maps the status to the wire's reply. */
@@ -532,10 +532,7 @@ answer_request(dl_session *session, const dl_store_request *request)
     /* The text of a failed plain request is logged, and must not contain the value. */
     if (status == DL_INVALID
         && (request->op == DL_OP_ADD || request->op == DL_OP_BARRIER)) {
-        status =
-            dl_fail(DL_INVALID, "%s: the value of key \"%.*s\" is not a 64-bit number",
-                    dl_wire_op_name(request->op), (int)request->key.size,
-                    (const char *)request->key.data);
+        status = dl_store_fail_not_a_number(dl_wire_op_name(request->op), request->key);
     }
     /* After each request and not after each round of input, so that the reply to a wait
      * precedes the reply to a later request that cancels it. */
