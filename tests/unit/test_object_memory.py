@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from distlite import _C
+from distlite import _C, HashStore, ProcessGroup
 from distlite.objects.object_message import SPARE_LEAST, empty
 
 MIB = 1 << 20
@@ -69,8 +69,13 @@ def test_small_arrays_lie_elsewhere():
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_no_memory_of_no_size(size):
-    with pytest.raises(ValueError, match="no memory"):
+    with pytest.raises(ValueError, match=f"size must be positive, but is {size}"):
         _C._SpareMemory(size)
+    alone = ProcessGroup(HashStore(), 0, 1)
+    with pytest.raises(ValueError, match=f"size must be positive, but is {size}"):
+        _C._SharedMemory(alone, size)
+    with pytest.raises(TypeError, match="group must be a ProcessGroup, not int"):
+        _C._SharedMemory(3, size)
 
 
 def test_more_than_there_is():

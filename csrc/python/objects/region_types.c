@@ -53,6 +53,17 @@ wrap(PyTypeObject *type, dl_region *region, size_t size)
     return (PyObject *)self;
 }
 
+static int
+check_size(int64_t size)
+{
+    if (size <= 0) {
+        PyErr_Format(PyExc_ValueError, "size must be positive, but is %lld",
+                     (long long)size);
+        return -1;
+    }
+    return 0;
+}
+
 static PyObject *
 spare_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
 {
@@ -65,8 +76,7 @@ spare_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         || dlpy_int64_from(values[0], "size", &size) < 0) {
         return NULL;
     }
-    if (size <= 0) {
-        PyErr_SetString(PyExc_ValueError, "no memory is of no size");
+    if (check_size(size) < 0) {
         return NULL;
     }
     dl_status status = dl_spare_new((size_t)size, &region);
@@ -105,8 +115,12 @@ shared_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
         || dlpy_int64_from(values[1], "size", &size) < 0) {
         return NULL;
     }
-    if (!dlpy_group_check(state, values[0]) || size <= 0) {
-        PyErr_SetString(PyExc_TypeError, "a ProcessGroup and a number are needed");
+    if (!dlpy_group_check(state, values[0])) {
+        PyErr_Format(PyExc_TypeError, "group must be a ProcessGroup, not %.200s",
+                     Py_TYPE(values[0])->tp_name);
+        return NULL;
+    }
+    if (check_size(size) < 0) {
         return NULL;
     }
     dl_group *group = dlpy_group_core(values[0]);
