@@ -202,7 +202,10 @@ bytes_around(void *data)
 static void *
 resize_bytes(void *data, size_t kept, size_t capacity)
 {
-    /* The core calls this without the GIL, while it receives a reply. */
+    /* The core calls this without the GIL, while it receives a reply, on the thread of
+     * Python that has called it.  At the interpreter's end that thread stops here, as it
+     * would when the call returns; the main thread, which ends the interpreter, goes on,
+     * so this does not ask dlpy_may_enter(). */
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *bytes = NULL;
 
