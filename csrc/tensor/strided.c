@@ -47,11 +47,12 @@ static void
 walk_on(walk *self)
 {
     for (int i = self->ndim - 1; i >= 0; i--) {
-        self->data += self->strides[i];
+        /* The stride of a dimension of length 1 is arbitrary and must not be added. */
         if (++self->index[i] < self->shape[i]) {
+            self->data += self->strides[i];
             return;
         }
-        self->data -= self->strides[i] * self->shape[i];
+        self->data -= self->strides[i] * (self->shape[i] - 1);
         self->index[i] = 0;
     }
 }
@@ -242,6 +243,38 @@ dl_strided_copy_part(const dl_tensor *target, const dl_tensor *source, size_t of
     }
 }
 
+static uint64_t
+magnitude(int64_t stride)
+{
+    return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
+}
+
+bool
+dl_tensor_has_addresses(const dl_tensor *tensor)
+{
+    uint64_t below = (uintptr_t)tensor->data;
+    uint64_t above = UINTPTR_MAX - below;
+
+    if (tensor->is_contiguous || tensor->pieces != NULL || tensor->count == 0) {
+        return true;
+    }
+    if (above < tensor->item_size) {
+        return false;
+    }
+    above -= tensor->item_size;
+    for (int i = 0; i < tensor->ndim; i++) {
+        uint64_t *room = tensor->strides[i] < 0 ? &below : &above;
+        uint64_t reach;
+        if (__builtin_mul_overflow(magnitude(tensor->strides[i]),
+                                   (uint64_t)tensor->shape[i] - 1, &reach)
+            || reach > *room) {
+            return false;
+        }
+        *room -= reach;
+    }
+    return true;
+}
+
 dl_extent
 dl_tensor_extent(const dl_tensor *tensor)
 {
@@ -256,11 +289,12 @@ dl_tensor_extent(const dl_tensor *tensor)
     }
     uintptr_t last = first;
     for (int i = 0; i < tensor->ndim; i++) {
-        int64_t reach = tensor->strides[i] * (tensor->shape[i] - 1);
-        if (reach < 0) {
-            first -= (uintptr_t)-reach;
+        uint64_t reach =
+            magnitude(tensor->strides[i]) * (uint64_t)(tensor->shape[i] - 1);
+        if (tensor->strides[i] < 0) {
+            first -= reach;
         } else {
-            last += (uintptr_t)reach;
+            last += reach;
         }
     }
     return (dl_extent){first, last + tensor->item_size};
@@ -306,12 +340,6 @@ is_nested(const runs *self)
         span += self->strides[i] * (uint64_t)(self->shape[i] - 1);
     }
     return true;
-}
-
-static uint64_t
-magnitude(int64_t stride)
-{
-    return stride < 0 ? 0 - (uint64_t)stride : (uint64_t)stride;
 }
 
 /* `first` is the tensor's lowest address. */

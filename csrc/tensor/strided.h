@@ -27,6 +27,10 @@ void dl_strided_copy_part(const dl_tensor *target, const dl_tensor *source,
  * layouts that do not overlap. */
 bool dl_strided_may_overlap(const dl_tensor *tensor);
 
+/* Returns whether all elements lie within the address space.  Strides that lead out of
+ * it overflow in the functions here; makers of views check those that they are given. */
+bool dl_tensor_has_addresses(const dl_tensor *tensor);
+
 /* The range of addresses from an array's first byte to one past its last; empty for an
  * empty array. */
 typedef struct dl_extent {

@@ -241,3 +241,30 @@ CHECK_CASE(pieces_count_as_one_array)
     tensors[1].strides = zero;
     CHECK(dl_strided_may_overlap(&whole));
 }
+
+CHECK_CASE(strides_that_lead_out_of_the_address_space)
+{
+    static const struct {
+        int64_t shape[2], strides[2];
+        bool has_addresses;
+    } rows[] = {
+        {{2, 3}, {100, 8}, true},
+        {{2, 3}, {-8, -16}, true},
+        {{3, 2}, {INT64_MAX, 8}, false},
+        {{2, 2}, {INT64_MIN, 8}, false},
+        {{5, 2}, {INT64_MIN, 8}, false},
+        {{9, 2}, {INT64_MAX / 4, 1}, false},
+        {{1, 2}, {INT64_MIN, 8}, true}, /* never added */
+        {{2, 2}, {INT64_MAX, INT64_MAX}, false},
+    };
+    char target[48];
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        dl_tensor tensor = view(64, 8, 2, rows[i].shape, rows[i].strides);
+        CHECK_EQUAL(dl_tensor_has_addresses(&tensor), rows[i].has_addresses);
+        (void)dl_tensor_extent(&tensor);
+        if (rows[i].has_addresses) {
+            dl_strided_gather_part(target, &tensor, 0, dl_tensor_size(&tensor));
+        }
+    }
+}

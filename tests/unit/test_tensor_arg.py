@@ -276,6 +276,24 @@ def test_elements_that_share_memory_are_refused(group):
     assert group._get_sequence_number_for_group() == sent
 
 
+HUGE = 1 << 61
+
+
+@pytest.mark.parametrize("kind", [np.asarray, Producer])
+@pytest.mark.parametrize("strides", [(HUGE, 8), (-HUGE, 8), (8, HUGE)])
+def test_strides_that_lead_nowhere_are_refused(group, kind, strides):
+    tensor = np.lib.stride_tricks.as_strided(np.zeros(4), (9, 9), strides)
+    sent = group._get_sequence_number_for_group()
+    with pytest.raises(ValueError, match="strides that lead out of the address space"):
+        distlite.broadcast(kind(tensor), 0, group)
+    assert group._get_sequence_number_for_group() == sent
+
+
+def test_lengths_that_lead_nowhere_are_refused(group):
+    with pytest.raises(ValueError, match="larger than any memory"):
+        distlite.broadcast(Producer(np.zeros((1, 1)), shape=(HUGE, 9)), 0, group)
+
+
 def test_read_only_is_refused_for_results(all_reduce, group):
     tensor = np.arange(3.0)
     tensor.flags.writeable = False

@@ -99,7 +99,9 @@ read_layout(PyObject *interface, dl_tensor *view, dlpy_dimensions *dimensions)
         }
         view->count *= (size_t)sizes[i];
         steps[i] = compact;
-        compact *= sizes[i];
+        if (sizes[i] > 0 && __builtin_mul_overflow(compact, sizes[i], &compact)) {
+            return -1;
+        }
     }
     view->shape = sizes;
     view->strides = steps;

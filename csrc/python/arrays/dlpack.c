@@ -83,7 +83,10 @@ fill_strides(const dlpack_tensor *tensor, size_t item_size, int64_t *strides)
 
     for (int i = tensor->ndim - 1; i >= 0; i--) {
         int64_t stride = tensor->strides == NULL ? compact : tensor->strides[i];
-        strides[i] = stride * (int64_t)item_size;
+        /* One that overflows stays out of the address space and is refused as such. */
+        if (__builtin_mul_overflow(stride, (int64_t)item_size, &strides[i])) {
+            strides[i] = stride < 0 ? INT64_MIN : INT64_MAX;
+        }
         compact *= tensor->shape[i];
     }
 }
@@ -179,15 +182,20 @@ read_tensor(const dlpack_tensor *tensor, const char *parameter, dl_tensor *view,
             dlpy_dimensions *dimensions)
 {
     size_t count = 1;
+    int64_t size = tensor->bits * tensor->lanes / 8; /* zero lengths count as 1 */
 
     if (check_place(tensor, parameter) < 0) {
         return -1;
     }
-
     for (int i = 0; i < tensor->ndim; i++) {
         if (tensor->shape[i] < 0) {
             PyErr_Format(PyExc_ValueError, "`%s` has a length of %lld", parameter,
                          (long long)tensor->shape[i]);
+            return -1;
+        }
+        if (tensor->shape[i] > 0
+            && __builtin_mul_overflow(size, tensor->shape[i], &size)) {
+            PyErr_Format(PyExc_ValueError, "`%s` is larger than any memory", parameter);
             return -1;
         }
         count *= (size_t)tensor->shape[i];

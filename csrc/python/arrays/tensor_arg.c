@@ -10,6 +10,7 @@
 #include "python/arrays/cuda_arg.h"
 #include "python/arrays/dlpack.h"
 #include "python/arrays/pack.h"
+#include "tensor/strided.h"
 
 /* The core borrows shape and strides from the array. */
 _Static_assert(sizeof(npy_intp) == sizeof(int64_t), "npy_intp is int64_t");
@@ -446,6 +447,19 @@ check_dtype(PyArrayObject *array, const char *parameter)
     return 0;
 }
 
+/* numpy.lib.stride_tricks.as_strided() takes any strides, and so may other
+ * libraries. */
+static int
+check_addresses(const dl_tensor *view, const char *parameter)
+{
+    if (dl_tensor_has_addresses(view)) {
+        return 0;
+    }
+    PyErr_Format(PyExc_ValueError,
+                 "`%s` has strides that lead out of the address space", parameter);
+    return -1;
+}
+
 static int
 view_array(PyArrayObject *array, const char *parameter, dl_tensor *view)
 {
@@ -467,6 +481,9 @@ view_array(PyArrayObject *array, const char *parameter, dl_tensor *view)
         .shape = (const int64_t *)PyArray_SHAPE(array),
         .strides = (const int64_t *)PyArray_STRIDES(array),
     };
+    if (!view->is_contiguous && check_addresses(view, parameter) < 0) {
+        return -1;
+    }
     return view->dtype == DL_OPAQUE ? code_of(descr, &view->opaque_code) : 0;
 }
 
@@ -668,6 +685,9 @@ dlpy_tensor_from(PyObject *object, const char *parameter, dlpy_tensor *tensor)
     if (taken == 0 && !lends_memory(object)) {
         taken = dlpy_cuda_view(object, parameter, &tensor->view, &tensor->dimensions,
                                &tensor->owner);
+    }
+    if (taken > 0 && check_addresses(&tensor->view, parameter) < 0) {
+        taken = -1;
     }
     if (taken > 0 && tensor->view.device == DL_CUDA) {
         taken = dlpy_cuda_give_stream(object, &tensor->view) < 0 ? -1 : 1;
