@@ -105,7 +105,8 @@ from_half(uint16_t bits)
     return bits >> 15 ? -value : value;
 }
 
-/* Converts exact values only, as tests use small numbers. */
+/* Converts exact values only, as tests use small numbers.  Exact subnormals stay
+ * exact; whatever is larger than any number becomes an infinity. */
 static inline uint16_t
 to_half(double value)
 {
@@ -116,13 +117,20 @@ to_half(double value)
     if (value == 0) {
         return sign;
     }
-    for (; value >= 2; exponent++) {
+    for (; value >= 2 && exponent < 31; exponent++) {
         value /= 2;
     }
-    for (; value < 1; exponent--) {
+    if (exponent == 31) {
+        return sign | 31 << 10;
+    }
+    for (; value < 1 && exponent > 1; exponent--) {
         value *= 2;
     }
-    return (uint16_t)(sign | exponent << 10 | (int)((value - 1) * 1024 + 0.5));
+    /* A subnormal number has the exponent field 0 and no implicit 1.  The sum carries
+     * into the exponent where rounding does. */
+    int field = value < 1 ? 0 : exponent;
+    double fraction = value < 1 ? value : value - 1;
+    return (uint16_t)(sign | ((field << 10) + (int)(fraction * 1024 + 0.5)));
 }
 
 static inline float
