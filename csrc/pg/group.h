@@ -175,6 +175,10 @@ dl_status dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *a
 dl_status dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
                             dl_deadline deadline, dl_message_end *end);
 
+/* Checks a message as far as this rank can tell; both functions above do so first. */
+dl_status dl_group_check_message(const dl_group *group, dl_op_type op,
+                                 const dl_message_args *args);
+
 /* Aborts the group: all waiters wake with DL_CANCELLED.  May be called from any thread;
  * bounded and idempotent.  Ranks that wait for this one in a group made out of this
  * group, which this rank has not made, are told that it will not come. */

@@ -32,8 +32,9 @@ check_peer(const dl_group *group, dl_op_type op, int peer)
                          end, end);
 }
 
-static dl_status
-check(const dl_group *group, dl_op_type op, const dl_message_args *args)
+dl_status
+dl_group_check_message(const dl_group *group, dl_op_type op,
+                       const dl_message_args *args)
 {
     dl_fingerprint fingerprint = {.op = (uint8_t)op};
 
@@ -89,7 +90,7 @@ dl_status
 dl_group_post(dl_group *group, dl_op_type op, const dl_message_args *args,
               dl_deadline deadline, dl_work **work)
 {
-    DL_TRY(check(group, op, args));
+    DL_TRY(dl_group_check_message(group, op, args));
     if (args->tensor.device != DL_CPU) {
         dl_device_item item = on_device(op, args);
         return dl_device_submit(group, &item, deadline, work);
@@ -117,7 +118,7 @@ dl_group_exchange(dl_group *group, dl_op_type op, const dl_message_args *args,
     end = end == NULL ? &ignored : end;
     *end = (dl_message_end){.source = args->peer};
     if (args->tensor.device != DL_CPU) {
-        DL_TRY(check(group, op, args));
+        DL_TRY(dl_group_check_message(group, op, args));
         dl_device_item item = on_device(op, args);
         return dl_device_run(group, &item, deadline);
     }

@@ -1549,6 +1549,7 @@ class Work:
     def _ended_at(self) -> float | None: ...
     def _call_when_done(self, callback: Callable[[Work], object], /) -> None: ...
     def _take_callbacks(self) -> list[Callable[[Work], object]]: ...
+    def _withdraw(self) -> None: ...
 
 _Arrays: TypeAlias = list[Any]
 _Op: TypeAlias = RedOpType | ReduceOp
@@ -2524,6 +2525,13 @@ def recv(
         1 [0 1 2]
     """
 
+def _check_message(
+    tensor: _Array,
+    is_send: bool,
+    group: ProcessGroup,
+    tag: int,
+    group_peer: int,
+) -> None: ...
 def isend(
     tensor: _Array,
     dst: int | None = None,

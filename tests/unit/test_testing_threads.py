@@ -160,3 +160,29 @@ def test_without_a_group():
 def test_no_world_at_all():
     with pytest.raises(ValueError, match="one rank at least"):
         testing.world(0)
+
+
+@pytest.mark.parametrize("how", ["argument", "posting"])
+def test_a_refused_batch_begins_nothing(how):
+    """The next message is the next receive's, not that of a forgotten one."""
+
+    def batch(rank):
+        other, kinds = 1 - rank, (ValueError, OSError)
+        lost, got = np.zeros(1), np.zeros(1)
+        ops = [dist.P2POp(dist.irecv, each, other) for each in (lost, np.zeros(1))]
+        ops[1].tensor.flags.writeable = how == "posting"
+        if how == "posting":
+            ops[1].op = fail
+        with pytest.raises(kinds, match="read-only|no descriptor"):
+            dist.batch_isend_irecv(ops)
+        dist.barrier()
+        sent = dist.isend(np.array([rank + 1.0]), other)
+        dist.irecv(got, other).wait()
+        sent.wait()
+        return lost[0], got[0]
+
+    def fail(*arguments, **keywords):
+        raise OSError("no descriptor")
+
+    with testing.world(2, timeout=10) as ranks:
+        assert ranks.run(batch) == [(0.0, 2.0), (0.0, 1.0)]

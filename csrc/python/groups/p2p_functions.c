@@ -50,6 +50,13 @@ take_array(call *self, PyObject *const *values)
     }
     self->core.tensor = self->tensor.view;
     self->array = values[0];
+    return 0;
+}
+
+/* torch's count of writes to the array grows with each receive that begins. */
+static int
+note_write(const call *self)
+{
     return self->op == DL_SEND ? 0 : dlpy_tensor_note_write(&self->tensor, self->array);
 }
 
@@ -66,7 +73,7 @@ begin(call *self, PyObject *module, const dlpy_signature *signature, dlpy_call g
     if (begun <= 0) {
         return begun;
     }
-    if (take_array(self, values) < 0) {
+    if (take_array(self, values) < 0 || note_write(self) < 0) {
         dlpy_tensor_release(&self->tensor);
         dlpy_collective_give_up(&self->collective);
         return -1;
@@ -289,7 +296,45 @@ irecv(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywo
     return begun <= 0 ? dlpy_collective_answer(&self.collective, begun) : post(&self);
 }
 
+/* Groups with a handler check messages themselves, when they begin them. */
+static PyObject *
+check_message(PyObject *module, PyObject *const *args, Py_ssize_t count,
+              PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "_check_message",
+        .required = 5,
+        .names = {"tensor", "is_send", "group", "tag", "group_peer"},
+    };
+    PyObject *values[5];
+    int is_send;
+
+    if (dlpy_take_arguments(&signature, (dlpy_call){args, count, keywords}, values) < 0
+        || (is_send = PyObject_IsTrue(values[1])) < 0) {
+        return NULL;
+    }
+    const dlpy_state *state = dlpy_state_of_module(module);
+    if (!dlpy_group_check(state, values[2])
+        || ((dlpy_group *)values[2])->handler != NULL) {
+        Py_RETURN_NONE;
+    }
+    call self = {.op = is_send ? DL_SEND : DL_RECV};
+    PyObject *given[ARGUMENT_COUNT] = {values[0], NULL, values[2], values[3],
+                                       values[4]};
+    if (take_array(&self, given) < 0) {
+        dlpy_tensor_release(&self.tensor);
+        return NULL;
+    }
+    dl_status status =
+        dl_group_check_message(dlpy_group_core(values[2]), self.op, &self.core);
+    dlpy_tensor_release(&self.tensor);
+    return status == DL_OK ? Py_NewRef(Py_None) : dlpy_raise_collective(state, status);
+}
+
 static PyMethodDef functions[] = {
+    {"_check_message", (PyCFunction)(void (*)(void))check_message,
+     METH_FASTCALL | METH_KEYWORDS,
+     "_check_message($module, /, tensor, is_send, group, tag, group_peer)\n--\n\n"},
     DLPY_COLLECTIVE(send, "send($module, /, tensor, dst=None, group=None, tag=0, "
                           "group_dst=None, *, stream=None)\n--\n\n" DLPY_DOC_SEND),
     DLPY_COLLECTIVE(recv, "recv($module, /, tensor, src=None, group=None, tag=0, "

@@ -389,6 +389,21 @@ withdraw_if_moved(dlpy_work *self)
 }
 
 static PyObject *
+work_withdraw(PyObject *object, PyObject *unused)
+{
+    dlpy_work *self = work_of(object);
+
+    (void)unused;
+    if (self->work != NULL && self->work->ops->withdraw != NULL) {
+        dl_fail(DL_CANCELLED, "another message of its batch could not begin");
+        Py_BEGIN_ALLOW_THREADS
+        self->work->ops->withdraw(self->work);
+        Py_END_ALLOW_THREADS
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *
 work_wait(PyObject *object, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     static const dlpy_signature signature = {.function = "wait", .names = {"timeout"}};
@@ -674,6 +689,7 @@ static PyMethodDef work_methods[] = {
     {"_ended_at", work_ended_at, METH_NOARGS, "_ended_at($self, /)\n--\n\n"},
     {"_call_when_done", work_call_when_done, METH_O,
      "_call_when_done($self, callback, /)\n--\n\n"},
+    {"_withdraw", work_withdraw, METH_NOARGS, "_withdraw($self, /)\n--\n\n"},
     {"_take_callbacks", work_take_callbacks, METH_NOARGS,
      "_take_callbacks($self, /)\n--\n\n"},
     {0},

@@ -82,7 +82,9 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
         all.
 
     Raises:
-        ValueError: An element is not a `P2POp`, or the groups differ.
+        TypeError: The array of an operation is not one.
+        ValueError: An element is not a `P2POp`, the groups differ, or an operation is
+            refused, as `isend` or `irecv` would. Then none has begun.
         IndexError: The list is empty.
 
     Example:
@@ -110,15 +112,26 @@ def batch_isend_irecv(p2p_op_list: list[P2POp]) -> list[Work]:
         raise ValueError("All ops need to use the same group.")
     if _C._device_name(group) is not None and is_on_device(p2p_op_list[0].tensor):
         return _batch_on_device(group, p2p_op_list)
+    # None begins if one of them is refused: a receive would be left that nobody knows.
+    for each in p2p_op_list:
+        _C._check_message(
+            each.tensor, each.op is isend, group, each.tag, each.group_peer
+        )
     # Receives first: contents then need not be kept until their receive comes.
     works: list[Work | None] = [None] * len(p2p_op_list)
     order = sorted(range(len(works)), key=lambda i: p2p_op_list[i].op is isend)
-    for i in order:
-        each = p2p_op_list[i]
-        peer = "group_dst" if each.op is isend else "group_src"
-        works[i] = each.op(
-            each.tensor, group=group, tag=each.tag, **{peer: each.group_peer}
-        )
+    try:
+        for i in order:
+            each = p2p_op_list[i]
+            peer = "group_dst" if each.op is isend else "group_src"
+            works[i] = each.op(
+                each.tensor, group=group, tag=each.tag, **{peer: each.group_peer}
+            )
+    except BaseException:
+        for work in works:
+            if isinstance(work, _C.Work):
+                work._withdraw()
+        raise
     return [work for work in works if work is not None]
 
 
