@@ -354,6 +354,37 @@ def test_a_creator_must_make_a_group():
     assert not distlite.is_initialized()
 
 
+@pytest.mark.parametrize("fails", ["creator", "result", "adoption"])
+def test_what_was_made_before_a_failure_is_left(fails):
+    made = []
+
+    class Leaving(Doubling):
+        def shutdown(self):
+            made.remove(self)
+            super().shutdown()
+
+        def _adopt(self, *arguments):
+            if fails == "adoption" and len(made) == 2:
+                raise OSError("no")
+            super()._adopt(*arguments)
+
+    def create(store, rank, size, timeout):
+        made.append(Leaving(rank, size))
+        return made[-1]
+
+    def fail(*_):
+        if fails == "creator":
+            raise OSError("no")
+        return 5 if fails == "result" else create(*_)
+
+    Backend.register_backend("first", create, devices="cpu")
+    Backend.register_backend("second", fail, devices="cuda")
+    with pytest.raises((OSError, TypeError), match="no"):
+        init("cpu:first,cuda:second")
+    assert made == []
+    assert not distlite.is_initialized()
+
+
 def test_a_native_group_may_be_returned():
     def create(store, rank, size, timeout):
         return distlite.ProcessGroupGloo(store, rank, size, timeout)

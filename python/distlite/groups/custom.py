@@ -8,6 +8,8 @@ lists of arrays and an option struct, answered with a Work.
 
 from __future__ import annotations
 
+import contextlib
+
 from .._C import ProcessGroup
 from . import options
 from .backends import BackendType, engine_of, plugin_of
@@ -93,16 +95,26 @@ def make_group(asked: ToMake) -> ProcessGroup | None:
     }
     if not plugins:
         return None
-    made: dict[str, ProcessGroup] = {}
     by_name: dict[str, ProcessGroup] = {}
-    for device, plugin in plugins.items():
-        name = served[device]
-        if name not in by_name:
-            by_name[name] = _create(plugin, asked)
-        made[device] = by_name[name]
-    if len(plugins) == len(served) and len(by_name) == 1:
-        return next(iter(made.values()))
-    return _dispatching(asked, served, made)
+    try:
+        for device, plugin in plugins.items():
+            if served[device] not in by_name:
+                by_name[served[device]] = _create(plugin, asked)
+        if len(plugins) == len(served) and len(by_name) == 1:
+            return next(iter(by_name.values()))
+        made = {device: by_name[served[device]] for device in plugins}
+        return _dispatching(asked, served, made)
+    except BaseException:
+        for each in by_name.values():
+            _leave(each)
+        raise
+
+
+def _leave(group: ProcessGroup) -> None:
+    """Ends a group that nobody gets: the traceback keeps it, and with it its threads,
+    and the other ranks would wait for this one in it."""
+    with contextlib.suppress(Exception):  # another error is on its way
+        group.shutdown()
 
 
 def _create(plugin: BackendPlugin, asked: ToMake) -> ProcessGroup:
@@ -115,15 +127,19 @@ def _create(plugin: BackendPlugin, asked: ToMake) -> ProcessGroup:
         raise TypeError(f"a backend's creator must return a ProcessGroup, not {made!r}")
     # A native one that was made by hand has its name already.
     if ProcessGroup.name(made) == "custom":
-        made._adopt(
-            asked.store,
-            asked.rank,
-            asked.size,
-            asked.timeout,
-            asked.label,
-            asked.description,
-            "custom",
-        )
+        try:
+            made._adopt(
+                asked.store,
+                asked.rank,
+                asked.size,
+                asked.timeout,
+                asked.label,
+                asked.description,
+                "custom",
+            )
+        except BaseException:
+            _leave(made)
+            raise
     return made
 
 
@@ -141,8 +157,12 @@ def _dispatching(
         asked.description,
         engine_of(asked.info.config) if is_ours else "custom",
     )
-    for device, backend in made.items():
-        group._register_backend(device, BackendType.CUSTOM, backend)
+    try:
+        for device, backend in made.items():
+            group._register_backend(device, BackendType.CUSTOM, backend)
+    except BaseException:
+        _leave(group)
+        raise
     return group
 
 
