@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,9 @@ from ports import reserve_port
 
 import distlite
 from distlite import testing
+from distlite.groups import check_in, lifecycle
 from distlite.groups.world import world
+from distlite.rendezvous import _handlers
 
 ALONE = {"rank": 0, "world_size": 1}
 NOT_INITIALIZED = (
@@ -620,3 +623,25 @@ def test_a_group_that_cannot_be_left_does_not_keep_the_others(monkeypatch):
     assert not world.groups
     with pytest.raises(distlite.DistError, match="shut down|left|closed"):
         distlite.barrier(later)
+
+
+def test_the_store_and_the_meeting_have_one_timeout(monkeypatch):
+    """Finding the store takes most of it, by a clock that is put forward."""
+    ahead = [0.0]
+    clock = SimpleNamespace(
+        monotonic=lambda: time.monotonic() + ahead[0], sleep=time.sleep
+    )
+
+    def find(url, **keywords):
+        ahead[0] += 59.5
+        yield distlite.HashStore(), 0, 2
+
+    monkeypatch.setitem(_handlers, "slow", find)
+    monkeypatch.setattr(lifecycle, "time", clock)
+    monkeypatch.setattr(check_in, "time", clock)
+    begin = time.monotonic()
+    with pytest.raises(
+        distlite.DistStoreError, match="after 60000ms: waiting for rank"
+    ):
+        distlite.init_process_group(init_method="slow://", timeout=60)
+    assert time.monotonic() - begin < 30

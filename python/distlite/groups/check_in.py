@@ -52,14 +52,19 @@ class CheckIn:
         store.set(self._key, self._claim)
         self.presence = Presence(nonce)
 
-    def meet(self, label: str, timeout: timedelta) -> None:
-        """Returns when all ranks have come to the same `keys`."""
+    def meet(self, label: str, timeout: timedelta, since: float | None = None) -> None:
+        """Returns when all ranks have come to the same `keys`.
+
+        `since`: when the timeout began, by time.monotonic(); None is now.
+        """
         self._compare_sizes()
         self._keys.set(f"here/{self._rank}", self._who)
         begin = time.monotonic()
         limit = timeout.total_seconds()
         limit = limit if limit >= 0 else float("inf")
-        pause, has_looked = FIRST_LOOK, False
+        if since is not None:
+            limit -= begin - since
+        pause, has_looked = max(0.001, min(FIRST_LOOK, limit)), False
         while not self._have_all_come(pause):
             self._look_for_faults()
             waited = time.monotonic() - begin

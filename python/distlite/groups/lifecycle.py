@@ -104,14 +104,14 @@ def init_process_group(
     # `_ranks`: what these processes are called elsewhere.  Jobs with different ones can
     # share a store: the group's name is a hash of them.
     limit, label = _limit_of(timeout, config), _label_of(_ranks)
-    hosted = None
+    since, hosted = time.monotonic(), None
     if store is None:
         asked = (init_method, world_size, rank)
         store, rank, world_size = _find_place(config, *asked, limit)
         hosted = store if rank == 0 and isinstance(store, TCPStore) else None
     world_size, rank = _integer(world_size, "world_size"), _integer(rank, "rank")
     info = GroupInfo(name, config, list(range(world_size)), device_id)
-    group = _join(store, rank, info, limit, pg_options, label)
+    group = _join(store, rank, info, limit, pg_options, label, since)
     try:
         serve_devices(group, config, pg_options, device_id)
         # A peer may be on its way into the next group before this process leaves this
@@ -389,7 +389,9 @@ def _join(
     timeout: timedelta,
     pg_options: Any,
     label: str,
+    since: float,
 ) -> ProcessGroup:
+    """`since`: when the timeout began, which finding the store has used up in part."""
     size = len(info.ranks)
     if label != "0":
         store = PrefixStore(f"ranks/{label}", store)
@@ -406,10 +408,11 @@ def _join(
         if not is_fake:
             _name_job(keys, rank, size)
         if checked is not None:
-            checked.meet(label, timeout)
-        group = _make(keys, rank, info, timeout, pg_options, label)
+            checked.meet(label, timeout, since)
+        group = _make(keys, rank, info, timeout, pg_options, label, since)
         if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1":
-            _store_based_barrier(rank, keys, label, size, timeout)
+            left = _left_of(timeout, since)
+            _store_based_barrier(rank, keys, label, size, left)
     except BaseException as error:
         if checked is not None:
             checked.give_up(error)
@@ -428,6 +431,7 @@ def _make(
     timeout: timedelta,
     pg_options: Any,
     label: str,
+    since: float,
 ) -> ProcessGroup:
     """The group, once it is known that its ranks belong together."""
     size = len(info.ranks)
@@ -440,8 +444,22 @@ def _make(
         group = make_group(asked)
     if group is None:
         engine = engine_of(info.config)
-        group = ProcessGroup(keys, rank, size, timeout, label, "default_pg", engine)
+        left = _left_of(timeout, since)
+        group = ProcessGroup(keys, rank, size, left, label, "default_pg", engine)
+        group.set_timeout(timeout)
     return group
+
+
+# A rank whose peers have all come does not fail for want of the time that connecting to
+# them takes on one host.
+_LEAST_LEFT = timedelta(seconds=0.05)
+
+
+def _left_of(timeout: timedelta, since: float) -> timedelta:
+    """What is left of the timeout that began then; a negative one never ends."""
+    if timeout < timedelta(0):
+        return timeout
+    return max(timeout - timedelta(seconds=time.monotonic() - since), _LEAST_LEFT)
 
 
 def _is_registered(config: str) -> bool:
