@@ -263,6 +263,39 @@ describe_late(const dl_wait_state *const *states, int size, dl_store *store, int
     }
 }
 
+static bool
+is_going_on(const dl_own_waits *own, const late_text *text)
+{
+    for (uint32_t i = 0; i < own->state.row_count; i++) {
+        if (own->records[i] == text->record && own->started[i] == text->started) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Returns the index of the slot for an operation of `own`: its own one, a new one, or
+ * that of an operation that has ended.  One of these exists, since `own` has no more
+ * operations than there are slots. */
+static int
+find_slot_locked(const dl_own_waits *own, const dl_record *record)
+{
+    int at = 0;
+
+    while (at < late_count && lates[at].record != record) {
+        at++;
+    }
+    if (at < DL_WAIT_ROWS) {
+        late_count = at < late_count ? late_count : at + 1;
+        return at;
+    }
+    at = 0;
+    while (at < DL_WAIT_ROWS - 1 && is_going_on(own, &lates[at])) {
+        at++;
+    }
+    return at;
+}
+
 /* Keeps what the late ranks are doing, because after the deadline there is no time to
  * ask for it. */
 static void
@@ -280,27 +313,19 @@ remember_late(const detector *self, dl_store *store)
         describe_late(states_of(self), self->exchange.size, store, own->rank, (int)i,
                       found.text);
         pthread_mutex_lock(&lock);
-        int at = 0;
-        while (at < late_count && lates[at].record != found.record) {
-            at++;
-        }
-        /* With all slots in use, one is overwritten; most of them are of operations
-         * that have ended. */
-        at = at < DL_WAIT_ROWS ? at : (int)(i % DL_WAIT_ROWS);
-        lates[at] = found;
-        late_count = at < late_count ? late_count : at + 1;
+        lates[find_slot_locked(own, found.record)] = found;
         pthread_mutex_unlock(&lock);
     }
 }
 
 /* Adds what the late ranks were doing to the error of an operation that timed out here,
- * or on another rank first. */
+ * or on another rank first: backends repeat the status of the rank that gave up. */
 static dl_status
 add_late(const dl_record *record, int64_t started, const dl_error *error)
 {
     char text[DL_WAIT_LATE_SIZE] = "";
 
-    if (strstr(error->text, "timed out after") == NULL) {
+    if (error->status != DL_TIMEOUT) {
         return error->status;
     }
     pthread_mutex_lock(&lock);

@@ -209,8 +209,9 @@ repeat(dl_mpi_comm *comm, int from, news *said)
     said->text[sizeof said->text - 1] = '\0';
     return said->status == DL_MISMATCH
                ? dl_fail(DL_MISMATCH, "%s", said->text)
-               : dl_fail(DL_PEER_LOST, "group %s: rank %d gave up: %s",
-                         comm->group_name, from, said->text);
+               : dl_fail(said->status == DL_TIMEOUT ? DL_TIMEOUT : DL_PEER_LOST,
+                         "group %s: rank %d gave up: %s", comm->group_name, from,
+                         said->text);
 }
 
 dl_status
