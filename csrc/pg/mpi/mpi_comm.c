@@ -33,6 +33,9 @@
  * naps, after each.  Signals are checked in every so many looks in both cases. */
 #define CHECK_EVERY 64
 
+/* How long MPI may take to complete a cancelled receive. */
+#define CANCELLING DL_SECOND
+
 static void
 free_comm(dl_mpi_comm *comm)
 {
@@ -170,6 +173,27 @@ dl_mpi_comm_abort(dl_mpi_comm *comm, const dl_error *cause)
     pthread_mutex_unlock(&comm->lock);
 }
 
+/* The cancelled receive may be into an array whose owner gets it back.  It completes by
+ * itself, as cancelled or because its message has come, but not within the call of
+ * MPI_Cancel. */
+static bool
+cancel_receive(const dl_mpi_table *mpi, dl_mpi_handle *request)
+{
+    dl_deadline soon = dl_deadline_after(CANCELLING);
+    int is_done = 0;
+
+    if (mpi->cancel(request) != 0) {
+        return false;
+    }
+    while (mpi->test(request, &is_done, NULL) == 0 && !is_done) {
+        if (dl_deadline_passed(soon)) {
+            return false;
+        }
+        sched_yield();
+    }
+    return true;
+}
+
 bool
 dl_mpi_comm_leave(dl_mpi_comm *comm, dl_mpi_handle request, bool is_receive)
 {
@@ -179,8 +203,7 @@ dl_mpi_comm_leave(dl_mpi_comm *comm, dl_mpi_handle request, bool is_receive)
     if (is_done || mpi->test(&request, &is_done, NULL) != 0 || is_done) {
         return false;
     }
-    if (is_receive && mpi->cancel(&request) == 0
-        && (mpi->test(&request, &is_done, NULL) != 0 || is_done)) {
+    if (is_receive && cancel_receive(mpi, &request)) {
         return false;
     }
     atomic_store(&comm->has_pending, true);

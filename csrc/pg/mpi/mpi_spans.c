@@ -148,8 +148,13 @@ swap(dl_mpi_backend *self, const dl_mpi_span *outgoing, int to,
         dl_mpi_handle requests[2] = {0, 0};
         dl_status status = swap_pieces(self, &out, to, &in, from, requests);
         if (status != DL_OK) {
-            dl_mpi_comm_leave(self->comm, requests[0], true);
-            dl_mpi_comm_leave(self->comm, requests[1], false);
+            bool is_left = dl_mpi_comm_leave(self->comm, requests[0], true);
+            is_left |= dl_mpi_comm_leave(self->comm, requests[1], false);
+            if (is_left) {
+                /* MPI may still use the copies, so these are never freed. */
+                self->inputs.copy = self->outputs.copy = (dl_buffer){0};
+                self->own = self->staging = (dl_buffer){0};
+            }
             return status;
         }
     }
