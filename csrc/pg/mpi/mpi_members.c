@@ -144,7 +144,16 @@ vote(const decision *made, int64_t weight, int64_t *order)
 }
 
 /* Makes do with add(), set() and get(), which every store has, also one
- * written in Python. */
+ * written in Python.
+ *
+ * The first voter decides for all, and nobody overrules it: a member that then gives up
+ * although "go" was decided could leave the others in MPI, which cannot be interrupted.
+ * "go" is never decided before all have announced themselves, so members whose own
+ * hear_all() failed can still follow.  If the first voter ends between its vote and its
+ * proposal, or its store fails there, the others find no decision and fail at their
+ * deadlines.  What remains is a proposal that comes after these, from a first voter that
+ * was stopped for longer: it then waits in MPI alone, as for any member that ends after
+ * the decision. */
 static dl_status
 settle(decision *made)
 {
