@@ -201,6 +201,12 @@ tell_hosts(const making *self)
     (void)dl_fail_again(&error);
 }
 
+static bool
+leads_host(const dl_endpoint *endpoint)
+{
+    return dl_layout_leader(&endpoint->layout, endpoint->layout.host) == endpoint->rank;
+}
+
 static dl_status
 meet(making *self)
 {
@@ -219,7 +225,8 @@ meet(making *self)
         roster->local_processes = local.processes;
         local.processes = NULL;
     }
-    if (status != DL_OK && local.rank == 0 && roster->endpoint.layout.host_count > 1) {
+    if (status != DL_OK && leads_host(&roster->endpoint)
+        && roster->endpoint.layout.host_count > 1) {
         dl_join_fault_pass_on(self->options->store, roster->endpoint.rank);
         tell_hosts(self);
     } else if (status != DL_OK) {
