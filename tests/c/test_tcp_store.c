@@ -458,3 +458,55 @@ CHECK_CASE(the_local_end_is_where_the_server_sees_the_client)
     CHECK(!dl_store_local_address(none, &address));
     dl_store_unref(none);
 }
+
+typedef struct joiner {
+    pthread_t thread;
+    dl_tcp_store_options options;
+} joiner;
+
+static void *
+join_often(void *argument)
+{
+    joiner *self = argument;
+
+    for (int i = 0; i < 20; i++) {
+        dl_store *store = make_store(self->options);
+        check_get(store, "key", "value");
+        dl_store_unref(store);
+    }
+    return NULL;
+}
+
+/* Proofs are computed by the server's thread and all clients' threads at once. */
+CHECK_CASE(clients_prove_the_token_at_once)
+{
+    for (int libuv = 0; libuv <= 1; libuv++) {
+        dl_tcp_store_options options = plain_client;
+        joiner joiners[4];
+        CHECK_OK(dl_secret_new(DL_LITERAL("token"), &options.secret));
+        options.is_master = true;
+        options.use_libuv = libuv;
+        dl_store *master = make_store(options);
+        check_set(master, "key", "value");
+        options.is_master = false;
+        options.port = dl_tcp_store_port(master);
+        for (int i = 0; i < 4; i++) {
+            joiners[i].options = options;
+            CHECK(pthread_create(&joiners[i].thread, NULL, join_often, &joiners[i])
+                  == 0);
+        }
+        /* The store and its clients have references of their own. */
+        for (int i = 0; i < 4; i++) {
+            CHECK(pthread_join(joiners[i].thread, NULL) == 0);
+        }
+        dl_secret_unref(options.secret);
+        dl_store *clone = NULL;
+        CHECK_OK(dl_store_clone(master, &clone, SOON));
+        check_get(clone, "key", "value");
+        dl_store_unref(clone);
+        options.secret = NULL;
+        dl_store *stranger = NULL;
+        CHECK_STATUS(dl_tcp_store_new(&options, SOON, &stranger), DL_DENIED);
+        dl_store_unref(master);
+    }
+}
