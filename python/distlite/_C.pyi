@@ -111,18 +111,20 @@ class Store:
             >>> store.get("key")
             b'value'
         """
-    def get(self, key: _Bytes) -> bytes:
+    def get(self, key: _Bytes, *, timeout: _Timeout = None) -> bytes:
         """Returns the value of a key, and waits until the key exists.
 
         Args:
             key: The key, str or bytes.
+            timeout: The time to wait, a `timedelta` or seconds; None is the store's
+                own, 0 looks once, and a negative one never ends.
 
         Returns:
             The value as bytes.
 
         Raises:
-            DistStoreError: The key did not exist within the store's timeout, or the
-                store is closed.
+            DistStoreError: The key did not exist within the timeout, or the store is
+                closed.
 
         Example:
             >>> store = dist.HashStore()
@@ -230,12 +232,16 @@ class Store:
             >>> store.queue_pop("jobs")
             b'first'
         """
-    def queue_pop(self, key: _Bytes, block: bool = True) -> bytes:
+    def queue_pop(
+        self, key: _Bytes, block: bool = True, *, timeout: _Timeout = None
+    ) -> bytes:
         """Removes the first value of a queue, and returns it.
 
         Args:
             key: The name of the queue.
-            block: Whether to wait for a value, for the store's timeout at most.
+            block: Whether to wait for a value.
+            timeout: The time to wait, a `timedelta` or seconds; None is the store's
+                own, and a negative one never ends.
 
         Returns:
             The value as bytes.
@@ -336,18 +342,22 @@ class Store:
             >>> store.list_keys()
             ['key']
         """
-    def multi_get(self, keys: Iterable[_Bytes]) -> list[bytes]:
+    def multi_get(
+        self, keys: Iterable[_Bytes], *, timeout: _Timeout = None
+    ) -> list[bytes]:
         """Returns the values of several keys, and waits until all exist.
 
         Args:
             keys: The keys.
+            timeout: The time to wait for all of them, a `timedelta` or seconds; None is
+                the store's own, 0 looks once, and a negative one never ends.
 
         Returns:
             The values as a list of bytes, in the order of the keys.
 
         Raises:
-            DistStoreError: A key did not exist within the store's timeout, or the store
-                is closed.
+            DistStoreError: A key did not exist within the timeout, or the store is
+                closed.
 
         Example:
             >>> store = dist.HashStore()

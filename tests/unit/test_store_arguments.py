@@ -217,11 +217,12 @@ SIGNATURES = {
     TCPStore: "(host_name, port, world_size=None, is_master=False, timeout=None, "
     "wait_for_workers=True, multi_tenant=False, master_listen_fd=None, use_libuv=True)",
     Store.set: "(self, /, key, value)",
-    Store.get: "(self, /, key)",
+    Store.get: "(self, /, key, *, timeout=None)",
     Store.add: "(self, /, key, amount)",
     Store.compare_set: "(self, /, key, expected, desired)",
     Store.wait: "(self, /, keys, timeout=None)",
-    Store.queue_pop: "(self, /, key, block=True)",
+    Store.multi_get: "(self, /, keys, *, timeout=None)",
+    Store.queue_pop: "(self, /, key, block=True, *, timeout=None)",
     Store.barrier: "(self, /, key, world_size, timeout=None)",
     Store.lock: "(self, /, name, timeout=None)",
 }

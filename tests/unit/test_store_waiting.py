@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from fractions import Fraction
 
 import pytest
-from store_kinds import KINDS, PATIENCE, Background, join_all
+from store_kinds import KINDS, PATIENCE, Background, Kind, join_all
 
 from distlite import DistStoreError, QueueEmptyError, Store
 
@@ -118,6 +119,36 @@ def test_timeouts_are_kept_to_the_millisecond(store: Store):
     ):
         with lasting(0.1), pytest.raises(DistStoreError, match="wait timeout"):
             call()
+
+
+CALLS_WITH_TIMEOUT: dict[str, Callable[[Store, object], object]] = {
+    "get": lambda store, timeout: store.get("key", timeout=timeout),
+    "multi_get": lambda store, timeout: store.multi_get(["key"], timeout=timeout)[0],
+    "queue_pop": lambda store, timeout: store.queue_pop("key", timeout=timeout),
+}
+
+
+@pytest.mark.parametrize("name", CALLS_WITH_TIMEOUT)
+def test_a_call_may_have_a_timeout_of_its_own(
+    kind: Kind, store: Store, peer: Store, name: str
+):
+    if name == "queue_pop" and not kind.has_queues:
+        pytest.skip("it has no queues")
+    call = CALLS_WITH_TIMEOUT[name]
+    for timeout in (0.1, timedelta(milliseconds=100), Fraction(1, 10)):
+        with lasting(0.1), pytest.raises(DistStoreError, match="wait timeout"):
+            call(store, timeout)
+    with lasting(0), pytest.raises(DistStoreError, match="timeout after 0ms"):
+        call(store, 0)
+    store.set_timeout(0.1)
+    waiter = Background(lambda: call(store, -1))
+    time.sleep(0.2)  # as long as it would take to go on wrongly
+    assert not waiter.is_done()
+    write = peer.queue_push if name == "queue_pop" else peer.set
+    write("key", "value")
+    assert waiter.join() == b"value"
+    with pytest.raises(TypeError, match="timeout must be"):
+        call(store, "1")
 
 
 def test_a_timeout_names_the_keys(store: Store):

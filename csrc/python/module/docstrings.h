@@ -81,13 +81,15 @@
     "\n" \
     "Args:\n" \
     "    key: The key, str or bytes.\n" \
+    "    timeout: The time to wait, a `timedelta` or seconds; None is the store's\n" \
+    "        own, 0 looks once, and a negative one never ends.\n" \
     "\n" \
     "Returns:\n" \
     "    The value as bytes.\n" \
     "\n" \
     "Raises:\n" \
-    "    DistStoreError: The key did not exist within the store's timeout, or the\n" \
-    "        store is closed.\n" \
+    "    DistStoreError: The key did not exist within the timeout, or the store is\n" \
+    "        closed.\n" \
     "\n" \
     "Example:\n" \
     "    >>> store = dist.HashStore()\n" \
@@ -200,7 +202,9 @@
     "\n" \
     "Args:\n" \
     "    key: The name of the queue.\n" \
-    "    block: Whether to wait for a value, for the store's timeout at most.\n" \
+    "    block: Whether to wait for a value.\n" \
+    "    timeout: The time to wait, a `timedelta` or seconds; None is the store's\n" \
+    "        own, and a negative one never ends.\n" \
     "\n" \
     "Returns:\n" \
     "    The value as bytes.\n" \
@@ -306,13 +310,15 @@
     "\n" \
     "Args:\n" \
     "    keys: The keys.\n" \
+    "    timeout: The time to wait for all of them, a `timedelta` or seconds; None is\n" \
+    "        the store's own, 0 looks once, and a negative one never ends.\n" \
     "\n" \
     "Returns:\n" \
     "    The values as a list of bytes, in the order of the keys.\n" \
     "\n" \
     "Raises:\n" \
-    "    DistStoreError: A key did not exist within the store's timeout, or the store\n" \
-    "        is closed.\n" \
+    "    DistStoreError: A key did not exist within the timeout, or the store is\n" \
+    "        closed.\n" \
     "\n" \
     "Example:\n" \
     "    >>> store = dist.HashStore()\n" \

@@ -3,9 +3,13 @@
 
 #include <string.h>
 
+#include "base/thread.h"
 #include "python/module/convert.h"
 #include "python/module/gil.h"
 #include "python/stores/store_types.h"
+
+/* The longest pause between two pops of a queue that its name hides behind a value. */
+#define LAST_NAP (50 * DL_MILLISECOND)
 
 /* One call from the core into a method of a Python store. */
 typedef struct python_call {
@@ -308,18 +312,74 @@ wait_first(dl_store *store, const dl_store_request *request, dl_deadline deadlin
     return exist ? DL_OK : dl_store_fail_timeout("", keys, count, deadline);
 }
 
+/* Whether the exception that is set is that of an empty queue, which is then cleared. */
+static bool
+take_empty(const python_call *call)
+{
+    const dlpy_state *state = dlpy_state_of_type(Py_TYPE(call->object));
+
+    if (state == NULL || !PyErr_ExceptionMatches(state->queue_empty_error)) {
+        return false;
+    }
+    PyErr_Clear();
+    return true;
+}
+
+/* Calls the override once.  `is_empty`, unless it is NULL, takes the place of the
+ * exception that a queue is empty. */
 static dl_status
-python_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
-               dl_deadline deadline)
+call_once(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
+          dl_deadline deadline, bool *is_empty)
 {
     python_call call = {0};
 
-    DL_TRY(wait_first(store, request, deadline));
     DL_TRY(call_begin(store, &call));
     PyObject *result = call_method(store, request, deadline, call.object);
     bool succeeded = result != NULL && take_result(result, request, reply);
     Py_XDECREF(result);
+    if (!succeeded && is_empty != NULL && take_empty(&call)) {
+        *is_empty = true;
+        succeeded = true;
+    }
     return call_end(&call, succeeded);
+}
+
+/* Pops by a deadline that is not the store's own, which overrides of queue_pop() do not
+ * take: pops without waiting, and waits for the queue in between.  That wait may end at
+ * once although the queue is empty, where a value has the same name. */
+static dl_status
+pop_by(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
+       dl_deadline deadline)
+{
+    dl_store_request attempt = *request;
+    int64_t nap = 0;
+
+    attempt.is_blocking = false;
+    for (;;) {
+        bool is_empty = false;
+        DL_TRY(call_once(store, &attempt, reply, deadline, &is_empty));
+        if (!is_empty) {
+            return DL_OK;
+        }
+        if (dl_deadline_passed(deadline)) {
+            return dl_store_fail_timeout("", &request->key, 1, deadline);
+        }
+        DL_TRY(dl_sleep_until(dl_deadline_earlier(deadline, nap)));
+        DL_TRY(dl_store_wait(store, &request->key, 1, deadline));
+        nap = nap == 0 ? DL_MILLISECOND : nap < LAST_NAP ? 2 * nap : nap;
+    }
+}
+
+static dl_status
+python_execute(dl_store *store, const dl_store_request *request, dl_store_reply *reply,
+               dl_deadline deadline)
+{
+    if (request->op == DL_OP_QUEUE_POP && request->is_blocking
+        && !is_own_timeout(store, deadline)) {
+        return pop_by(store, request, reply, deadline);
+    }
+    DL_TRY(wait_first(store, request, deadline));
+    return call_once(store, request, reply, deadline, NULL);
 }
 
 /* Once the interpreter has ended the reference cannot be dropped any more. */

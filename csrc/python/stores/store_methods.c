@@ -49,7 +49,7 @@ typedef struct request_method {
 
 static const request_method methods[DL_OP_COUNT] = {
     [DL_OP_SET] = {{"set", 2, {"key", "value"}}, {ROLE_KEY, ROLE_VALUE}},
-    [DL_OP_GET] = {{"get", 1, {"key"}}, {ROLE_KEY}},
+    [DL_OP_GET] = {{"get", 1, {"key", "*timeout"}}, {ROLE_KEY, ROLE_TIMEOUT}},
     [DL_OP_ADD] = {{"add", 2, {"key", "amount"}}, {ROLE_KEY, ROLE_NUMBER}},
     [DL_OP_COMPARE_SET] = {{"compare_set", 3, {"key", "expected", "desired"}},
                            {ROLE_KEY, ROLE_EXPECTED, ROLE_VALUE}},
@@ -59,11 +59,13 @@ static const request_method methods[DL_OP_COUNT] = {
     [DL_OP_WAIT] = {{"wait", 1, {"keys", "timeout"}}, {ROLE_KEYS, ROLE_TIMEOUT}},
     [DL_OP_NUM_KEYS] = {{"num_keys", 0, {NULL}}, {0}},
     [DL_OP_LIST_KEYS] = {{"list_keys", 0, {NULL}}, {0}},
-    [DL_OP_MULTI_GET] = {{"multi_get", 1, {"keys"}}, {ROLE_KEYS}},
+    [DL_OP_MULTI_GET] = {{"multi_get", 1, {"keys", "*timeout"}},
+                         {ROLE_KEYS, ROLE_TIMEOUT}},
     [DL_OP_MULTI_SET] = {{"multi_set", 2, {"keys", "values"}},
                          {ROLE_KEYS, ROLE_VALUES}},
     [DL_OP_QUEUE_PUSH] = {{"queue_push", 2, {"key", "value"}}, {ROLE_KEY, ROLE_VALUE}},
-    [DL_OP_QUEUE_POP] = {{"queue_pop", 1, {"key", "block"}}, {ROLE_KEY, ROLE_BLOCK}},
+    [DL_OP_QUEUE_POP] = {{"queue_pop", 1, {"key", "block", "*timeout"}},
+                         {ROLE_KEY, ROLE_BLOCK, ROLE_TIMEOUT}},
     [DL_OP_QUEUE_LEN] = {{"queue_len", 1, {"key"}}, {ROLE_KEY}},
     [DL_OP_BARRIER] = {{"barrier", 2, {"key", "world_size", "timeout"}},
                        {ROLE_KEY, ROLE_NUMBER, ROLE_TIMEOUT}},
@@ -179,7 +181,7 @@ take_arguments(PyTypeObject *defining_class, dl_store *store, dl_opcode op,
     taken->list_count = 0;
     for (int i = 0; i < ARGUMENTS_MAX && method->signature.names[i] != NULL; i++) {
         if (take_argument(defining_class, method->roles[i], values[i],
-                          method->signature.names[i], taken)
+                          dlpy_argument_name(&method->signature, i), taken)
             < 0) {
             release(taken);
             return -1;
@@ -822,7 +824,8 @@ dlpy_store_iterate(PyObject *self)
 PyMethodDef dlpy_store_methods[] = {
     {"set", FUNCTION(store_set), FLAGS,
      "set($self, key, value)\n--\n\n" DLPY_DOC_STORE_SET},
-    {"get", FUNCTION(store_get), FLAGS, "get($self, key)\n--\n\n" DLPY_DOC_STORE_GET},
+    {"get", FUNCTION(store_get), FLAGS,
+     "get($self, key, *, timeout=None)\n--\n\n" DLPY_DOC_STORE_GET},
     {"add", FUNCTION(store_add), FLAGS,
      "add($self, key, amount)\n--\n\n" DLPY_DOC_STORE_ADD},
     {"compare_set", FUNCTION(store_compare_set), FLAGS,
@@ -834,7 +837,8 @@ PyMethodDef dlpy_store_methods[] = {
     {"queue_push", FUNCTION(store_queue_push), FLAGS,
      "queue_push($self, key, value)\n--\n\n" DLPY_DOC_STORE_QUEUE_PUSH},
     {"queue_pop", FUNCTION(store_queue_pop), FLAGS,
-     "queue_pop($self, key, block=True)\n--\n\n" DLPY_DOC_STORE_QUEUE_POP},
+     "queue_pop($self, key, block=True, *, "
+     "timeout=None)\n--\n\n" DLPY_DOC_STORE_QUEUE_POP},
     {"queue_len", FUNCTION(store_queue_len), FLAGS,
      "queue_len($self, key)\n--\n\n" DLPY_DOC_STORE_QUEUE_LEN},
     {"check", FUNCTION(store_check), FLAGS,
@@ -846,7 +850,7 @@ PyMethodDef dlpy_store_methods[] = {
     {"list_keys", FUNCTION(store_list_keys), FLAGS,
      "list_keys($self)\n--\n\n" DLPY_DOC_STORE_LIST_KEYS},
     {"multi_get", FUNCTION(store_multi_get), FLAGS,
-     "multi_get($self, keys)\n--\n\n" DLPY_DOC_STORE_MULTI_GET},
+     "multi_get($self, keys, *, timeout=None)\n--\n\n" DLPY_DOC_STORE_MULTI_GET},
     {"multi_set", FUNCTION(store_multi_set), FLAGS,
      "multi_set($self, keys, values)\n--\n\n" DLPY_DOC_STORE_MULTI_SET},
     {"barrier", FUNCTION(store_barrier), FLAGS,

@@ -38,9 +38,9 @@ class TorchStore(distlite.Store):
         with _errors():
             self._store.set(key, value)
 
-    def get(self, key: Any) -> bytes:
+    def get(self, key: Any, *, timeout: Any = None) -> bytes:
         """The value of a key, which it waits for."""
-        self.wait([key])
+        self.wait([key], timeout)
         with _errors():
             return bytes(self._store.get(key))
 
