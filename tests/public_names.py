@@ -16,6 +16,7 @@ MODULES: dict[str, list[str] | None] = {
     "run": None,
     "spawn": None,
     "store_lock": ["StoreLock"],
+    "stores": ["Change", "StoreDict"],
     "testing": None,
 }
 

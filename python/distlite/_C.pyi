@@ -5,7 +5,15 @@ Every name here is public as distlite.<name>.  Timeouts are a timedelta, or seco
 number; 0 looks once, negative waits for ever, None is the store's (or group's) own.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from datetime import timedelta
 from os import PathLike
 from types import TracebackType
@@ -29,7 +37,9 @@ from .groups.options import (
     ScatterOptions,
 )
 from .groups.reduce_op import RedOpType, ReduceOp
-from .store_lock import StoreLock
+from .stores.store_dict import StoreDict
+from .stores.store_lock import StoreLock
+from .stores.watching import Change
 
 # What keys and values may be; str stands for its UTF-8.
 _Bytes: TypeAlias = str | bytes | bytearray | memoryview
@@ -453,23 +463,215 @@ class Store:
             >>> store = dist.HashStore()
             >>> store.close()
         """
-    def lock(self, name: str, timeout: _Timeout = None) -> StoreLock:
+    def dict(self, prefix: str = "") -> StoreDict:
+        """Returns a view of the store as a dict of numbers, arrays and other data.
+
+        See `distlite.stores.StoreDict` for what its values may be.
+
+        Args:
+            prefix: What the names of the view's keys begin with in the store.
+
+        Returns:
+            A `StoreDict`.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> run = store.dict("run/")
+            >>> run["rates"] = [0.1, 0.01]
+            >>> run["steps"] = 4
+            >>> run["steps"] += 1  # loses no count, whoever else counts
+            >>> run["rates"], run["steps"], list(store)
+            ([0.1, 0.01], 5, ...)
+        """
+    def items(self, prefix: str = "") -> list[tuple[str, bytes]]:
+        """Returns the keys that begin with a prefix, with their values.
+
+        It takes two round trips, and more only if keys are deleted meanwhile, or for
+        more than 131,072 keys. The values are not of one instant: others may write
+        between the two.
+
+        Args:
+            prefix: What the keys begin with; "" is all of them.
+
+        Returns:
+            Pairs of key and value, sorted by key. A key that has been deleted in
+            between is not among them.
+
+        Raises:
+            NotImplementedError: The store cannot list its keys.
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> store.multi_set(["host/0", "host/1", "x"], ["alpha", "beta", ""])
+            >>> store.items("host/")
+            [('host/0', b'alpha'), ('host/1', b'beta')]
+        """
+    def watch(
+        self,
+        prefix: str = "",
+        timeout: _Timeout = None,
+        *,
+        initial: bool = False,
+        interval: float = 1.0,
+    ) -> Iterator[Change]:
+        """Returns an iterator over the changes of keys that begin with a prefix.
+
+        The store is read again and again: the wire has no notifications. Each look
+        reads all values below the prefix; the pauses between two grow from 10 ms to
+        `interval` while nothing changes. Several changes of a key between two looks are
+        one, and a value that is set to what it was is none. Changes count from the
+        call, not from the first step of the iteration.
+
+        Args:
+            prefix: What the keys begin with; "" is all of them.
+            timeout: The time to wait for the next change, a `timedelta` or seconds,
+                after which the iteration ends; None and a negative one never end.
+            initial: Whether to begin with what is there, as if it had just been added.
+            interval: The longest pause between two looks, in seconds.
+
+        Returns:
+            An iterator over `distlite.stores.Change`: `key`, `value` (bytes, or None of
+            a deleted key) and `kind` ("added", "changed" or "deleted").
+
+        Raises:
+            NotImplementedError: The store cannot list its keys.
+            DistStoreError: The store is closed, or its server cannot be reached.
+
+        Example:
+            >>> store = dist.HashStore()
+            >>> changes = store.watch("job/", timeout=0.1)
+            >>> store.set("job/1", "begun")
+            >>> for change in changes:
+            ...     print(change.kind, change.key, change.value)
+            added job/1 b'begun'
+        """
+    def lock(
+        self,
+        name: str,
+        timeout: _Timeout = None,
+        *,
+        lease: timedelta | float | None = None,
+    ) -> StoreLock:
         """Returns a lock between all users of the store, for a with statement.
 
-        A holder that dies keeps the lock; see `distlite.store_lock.StoreLock`.
+        See `distlite.store_lock.StoreLock`. A holder that dies keeps a lock without a
+        lease.
 
         Args:
             name: The name of the lock.
             timeout: The time to wait for it, a `timedelta` or seconds; None is the
                 store's own.
+            lease: The time after which the others take the lock from a holder that does
+                not renew it, a `timedelta` or seconds. A thread of the holder renews it
+                while the process lives.
 
         Returns:
             A `StoreLock`, which is not held yet.
 
         Example:
             >>> store = dist.HashStore()
-            >>> with store.lock("checkpoint", timeout=5.0):
+            >>> with store.lock("checkpoint", timeout=5.0, lease=10.0) as lock:
             ...     store.set("saved", "1")
+            ...     print(lock.is_held)
+            True
+        """
+    def aset(self, key: _Bytes, value: _Bytes) -> Coroutine[Any, Any, None]:
+        """The coroutine of `set`: other tasks of the loop run while it is under way."""
+    def aget(
+        self, key: _Bytes, *, timeout: _Timeout = None
+    ) -> Coroutine[Any, Any, bytes]:
+        """The coroutine of `get`: other tasks of the loop run while it waits.
+
+        A task that is cancelled stops waiting at once. All coroutines of stores share
+        two small pools of threads, one of which serves those that wait: these take
+        turns, so that any number of them leaves the other calls free.
+
+        Args:
+            key: The key, str or bytes.
+            timeout: The time to wait, a `timedelta` or seconds; None is the store's
+                own, 0 looks once, and a negative one never ends.
+
+        Returns:
+            The value as bytes.
+
+        Raises:
+            DistStoreError: The key did not exist within the timeout, or the store is
+                closed.
+
+        Example:
+            >>> import asyncio
+            >>> async def meet(store):
+            ...     waiting = asyncio.create_task(store.aget("key"))
+            ...     await store.aset("key", "value")
+            ...     return await waiting
+            >>> asyncio.run(meet(dist.HashStore()))
+            b'value'
+        """
+    def aadd(self, key: _Bytes, amount: int) -> Coroutine[Any, Any, int]:
+        """The coroutine of `add`."""
+    def acompare_set(
+        self, key: _Bytes, expected: _Bytes, desired: _Bytes
+    ) -> Coroutine[Any, Any, bytes]:
+        """The coroutine of `compare_set`."""
+    def adelete_key(self, key: _Bytes) -> Coroutine[Any, Any, bool]:
+        """The coroutine of `delete_key`."""
+    def aappend(self, key: _Bytes, value: _Bytes) -> Coroutine[Any, Any, None]:
+        """The coroutine of `append`."""
+    def aqueue_push(self, key: _Bytes, value: _Bytes) -> Coroutine[Any, Any, None]:
+        """The coroutine of `queue_push`."""
+    def aqueue_pop(
+        self, key: _Bytes, block: bool = True, *, timeout: _Timeout = None
+    ) -> Coroutine[Any, Any, bytes]:
+        """The coroutine of `queue_pop`.
+
+        A task that is cancelled loses no item: one that it has just got goes back to
+        the end of the queue.
+        """
+    def aqueue_len(self, key: _Bytes) -> Coroutine[Any, Any, int]:
+        """The coroutine of `queue_len`."""
+    def acheck(self, keys: Iterable[_Bytes]) -> Coroutine[Any, Any, bool]:
+        """The coroutine of `check`."""
+    def await_(
+        self, keys: Iterable[_Bytes], timeout: _Timeout = None
+    ) -> Coroutine[Any, Any, None]:
+        """The coroutine of `wait`."""
+    def anum_keys(self) -> Coroutine[Any, Any, int]:
+        """The coroutine of `num_keys`."""
+    def alist_keys(self) -> Coroutine[Any, Any, list[str]]:
+        """The coroutine of `list_keys`."""
+    def amulti_get(
+        self, keys: Iterable[_Bytes], *, timeout: _Timeout = None
+    ) -> Coroutine[Any, Any, list[bytes]]:
+        """The coroutine of `multi_get`."""
+    def amulti_set(
+        self, keys: Iterable[_Bytes], values: Iterable[_Bytes]
+    ) -> Coroutine[Any, Any, None]:
+        """The coroutine of `multi_set`."""
+    def abarrier(
+        self, key: _Bytes, world_size: int, timeout: _Timeout = None
+    ) -> Coroutine[Any, Any, None]:
+        """The coroutine of `barrier`.
+
+        Each call has a thread of its own. With a `TCPStore` it also has a connection,
+        which a task that is cancelled closes; with other stores the thread stays until
+        the timeout. A task that is cancelled has come to the barrier all the same.
+        """
+    def aclone(self) -> Coroutine[Any, Any, Store]:
+        """The coroutine of `clone`."""
+    def aitems(self, prefix: str = "") -> Coroutine[Any, Any, list[tuple[str, bytes]]]:
+        """The coroutine of `items`."""
+    def awatch(
+        self,
+        prefix: str = "",
+        timeout: _Timeout = None,
+        *,
+        initial: bool = False,
+        interval: float = 1.0,
+    ) -> AsyncIterator[Change]:
+        """The asynchronous iterator of `watch`, for `async for`.
+
+        Changes count from the first step of the iteration.
         """
     def __enter__(self) -> Self: ...
     def __exit__(

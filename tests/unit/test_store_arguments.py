@@ -224,7 +224,9 @@ SIGNATURES = {
     Store.multi_get: "(self, /, keys, *, timeout=None)",
     Store.queue_pop: "(self, /, key, block=True, *, timeout=None)",
     Store.barrier: "(self, /, key, world_size, timeout=None)",
-    Store.lock: "(self, /, name, timeout=None)",
+    Store.lock: "(self, /, name, timeout=None, *, lease=None)",
+    Store.dict: "(self, /, prefix='')",
+    Store.aget: "(self, /, key, *, timeout=None)",
 }
 
 
@@ -256,10 +258,27 @@ def test_the_errors_are_a_family():
         assert type(again) is error and again.args == ("text",)
 
 
-def test_stores_stay_in_their_process(tmp_path: Path):
-    for store in (HashStore(), FileStore(tmp_path / "file"), Store()):
-        for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
-            with pytest.raises(TypeError, match="cannot pickle or copy a"):
+class Marked(TCPStore):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (HashStore, "HashStore: it is memory of this process; use a TCPStore"),
+        (Store, "Store: it is written in Python; define __reduce__"),
+        (lambda: PrefixStore("p", HashStore()), "HashStore: it is memory"),
+        (
+            lambda: Marked("127.0.0.1", 0, is_master=True),
+            "Marked: it is a subclass; define __reduce__",
+        ),
+    ],
+)
+def test_stores_that_no_other_process_can_open(make, text: str):
+    store = make()
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        if attempt is not copy.copy or not isinstance(store, PrefixStore):
+            with pytest.raises(TypeError, match=f"cannot pickle or copy a {text}"):
                 attempt(store)
 
 

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
+from datetime import timedelta
 
 import pytest
 from store_kinds import Background, join_all
 
-from distlite import DistStoreError, HashStore, Store, store_lock
+from distlite import DistNetworkError, DistStoreError, HashStore, Store
 from distlite.store_lock import StoreLock
+from distlite.stores import store_lock
 
 
 def test_one_at_a_time(store: Store, peer: Store):
@@ -117,12 +120,106 @@ def test_a_lock_is_not_reentrant_and_not_released_twice(store: Store):
         pass
 
 
+def stopped(lock: StoreLock) -> None:
+    """Makes the lock one whose holder has just died: nobody renews it."""
+    lock._has_ended.set()
+
+
+@pytest.mark.parametrize("kind", ["hash"], indirect=True)
+def test_a_lease_lasts_while_it_is_renewed(store: Store, peer: Store):
+    with store.lock("lock", lease=timedelta(seconds=2)) as lock:
+        with pytest.raises(DistStoreError, match="lock timeout"):
+            peer.lock("lock", timeout=2.5, lease=0.3).acquire()
+        assert lock.is_held and lock.locked() and peer.lock("lock").locked()
+        lock.renew()
+    assert not lock.is_held and not lock.locked()
+    with peer.lock("lock", timeout=0):
+        pass
+
+
+def test_a_lease_that_has_run_out_goes_to_the_next(store: Store, peer: Store):
+    dead = store.lock("lock", lease=0.3)
+    dead.acquire()
+    stopped(dead)
+    began = time.monotonic()
+    next_one = peer.lock("lock", lease=60.0)
+    next_one.acquire()
+    assert time.monotonic() - began >= 0.3
+    assert not dead.is_held and next_one.is_held
+    # Late, both leave the next holder alone.
+    with pytest.raises(DistStoreError, match="taken away"):
+        dead.renew()
+    with pytest.raises(DistStoreError, match="taken away"):
+        dead.release()
+    assert next_one.is_held and peer.lock("lock").locked()
+    next_one.release()
+
+
+# Who waits need not have a lease, and a holder without one is never overtaken.
+def test_the_lease_is_the_holder_s():
+    store = HashStore()
+    dead = store.lock("lock", lease=0.1)
+    dead.acquire()
+    stopped(dead)
+    with store.lock("lock"), pytest.raises(DistStoreError, match="lock timeout"):
+        store.lock("lock", timeout=0.5, lease=0.1).acquire()
+
+
+def test_a_renewal_whose_reply_was_lost_is_no_loss():
+    class Lossy(HashStore):
+        is_lossy = False
+
+        def compare_set(self, key, expected, desired):
+            found = super().compare_set(key, expected, desired)
+            if self.is_lossy:
+                self.is_lossy = False
+                raise DistNetworkError("the connection was lost")
+            return found
+
+    store = Lossy()
+    lock = StoreLock(store, "lock", lease=60.0, auto_renew=False)
+    for step in (lock.renew, lock.release):
+        if not lock.is_held:
+            lock.acquire()
+        store.is_lossy = True
+        with pytest.raises(DistNetworkError):
+            lock.renew()
+        assert lock.is_held
+        step()
+    assert not lock.locked()
+
+
+def test_a_lock_that_is_forgotten_is_not_renewed():
+    store = HashStore()
+    store.lock("lock", lease=0.2).acquire()
+    gc.collect()
+    with store.lock("lock", timeout=30.0):
+        pass
+
+
+@pytest.mark.parametrize(("lease", "error"), [(0, ValueError), ("1", TypeError)])
+def test_wrong_leases_are_refused(lease, error):
+    with pytest.raises(error, match="lease must be"):
+        HashStore().lock("lock", lease=lease)
+
+
+def test_only_a_lease_that_is_held_is_renewed():
+    lock = HashStore().lock("lock", lease=1.0)
+    with pytest.raises(RuntimeError, match="is not held"):
+        lock.renew()
+    with (
+        HashStore().lock("lock") as lock,
+        pytest.raises(RuntimeError, match="no lease"),
+    ):
+        lock.renew()
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
         ((b"name",), "name must be str, not bytes"),
         (("name", "5"), "timeout must be"),
-        ((), "missing argument 'name'"),
+        ((), "missing .* argument: 'name'"),
     ],
 )
 def test_wrong_arguments_are_refused_where_they_are_given(arguments, text: str):

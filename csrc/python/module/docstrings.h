@@ -414,23 +414,196 @@
     "    >>> store = dist.HashStore()\n" \
     "    >>> store.close()"
 
+#define DLPY_DOC_STORE_DICT \
+    "Returns a view of the store as a dict of numbers, arrays and other data.\n" \
+    "\n" \
+    "See `distlite.stores.StoreDict` for what its values may be.\n" \
+    "\n" \
+    "Args:\n" \
+    "    prefix: What the names of the view's keys begin with in the store.\n" \
+    "\n" \
+    "Returns:\n" \
+    "    A `StoreDict`.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> store = dist.HashStore()\n" \
+    "    >>> run = store.dict(\"run/\")\n" \
+    "    >>> run[\"rates\"] = [0.1, 0.01]\n" \
+    "    >>> run[\"steps\"] = 4\n" \
+    "    >>> run[\"steps\"] += 1  # loses no count, whoever else counts\n" \
+    "    >>> run[\"rates\"], run[\"steps\"], list(store)\n" \
+    "    ([0.1, 0.01], 5, ...)"
+
+#define DLPY_DOC_STORE_ITEMS \
+    "Returns the keys that begin with a prefix, with their values.\n" \
+    "\n" \
+    "It takes two round trips, and more only if keys are deleted meanwhile, or for\n" \
+    "more than 131,072 keys. The values are not of one instant: others may write\n" \
+    "between the two.\n" \
+    "\n" \
+    "Args:\n" \
+    "    prefix: What the keys begin with; \"\" is all of them.\n" \
+    "\n" \
+    "Returns:\n" \
+    "    Pairs of key and value, sorted by key. A key that has been deleted in\n" \
+    "    between is not among them.\n" \
+    "\n" \
+    "Raises:\n" \
+    "    NotImplementedError: The store cannot list its keys.\n" \
+    "    DistStoreError: The store is closed, or its server cannot be reached.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> store = dist.HashStore()\n" \
+    "    >>> store.multi_set([\"host/0\", \"host/1\", \"x\"], [\"alpha\", \"beta\", \"\"])\n" \
+    "    >>> store.items(\"host/\")\n" \
+    "    [('host/0', b'alpha'), ('host/1', b'beta')]"
+
+#define DLPY_DOC_STORE_WATCH \
+    "Returns an iterator over the changes of keys that begin with a prefix.\n" \
+    "\n" \
+    "The store is read again and again: the wire has no notifications. Each look\n" \
+    "reads all values below the prefix; the pauses between two grow from 10 ms to\n" \
+    "`interval` while nothing changes. Several changes of a key between two looks are\n" \
+    "one, and a value that is set to what it was is none. Changes count from the\n" \
+    "call, not from the first step of the iteration.\n" \
+    "\n" \
+    "Args:\n" \
+    "    prefix: What the keys begin with; \"\" is all of them.\n" \
+    "    timeout: The time to wait for the next change, a `timedelta` or seconds,\n" \
+    "        after which the iteration ends; None and a negative one never end.\n" \
+    "    initial: Whether to begin with what is there, as if it had just been added.\n" \
+    "    interval: The longest pause between two looks, in seconds.\n" \
+    "\n" \
+    "Returns:\n" \
+    "    An iterator over `distlite.stores.Change`: `key`, `value` (bytes, or None of\n" \
+    "    a deleted key) and `kind` (\"added\", \"changed\" or \"deleted\").\n" \
+    "\n" \
+    "Raises:\n" \
+    "    NotImplementedError: The store cannot list its keys.\n" \
+    "    DistStoreError: The store is closed, or its server cannot be reached.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> store = dist.HashStore()\n" \
+    "    >>> changes = store.watch(\"job/\", timeout=0.1)\n" \
+    "    >>> store.set(\"job/1\", \"begun\")\n" \
+    "    >>> for change in changes:\n" \
+    "    ...     print(change.kind, change.key, change.value)\n" \
+    "    added job/1 b'begun'"
+
 #define DLPY_DOC_STORE_LOCK \
     "Returns a lock between all users of the store, for a with statement.\n" \
     "\n" \
-    "A holder that dies keeps the lock; see `distlite.store_lock.StoreLock`.\n" \
+    "See `distlite.store_lock.StoreLock`. A holder that dies keeps a lock without a\n" \
+    "lease.\n" \
     "\n" \
     "Args:\n" \
     "    name: The name of the lock.\n" \
     "    timeout: The time to wait for it, a `timedelta` or seconds; None is the\n" \
     "        store's own.\n" \
+    "    lease: The time after which the others take the lock from a holder that does\n" \
+    "        not renew it, a `timedelta` or seconds. A thread of the holder renews it\n" \
+    "        while the process lives.\n" \
     "\n" \
     "Returns:\n" \
     "    A `StoreLock`, which is not held yet.\n" \
     "\n" \
     "Example:\n" \
     "    >>> store = dist.HashStore()\n" \
-    "    >>> with store.lock(\"checkpoint\", timeout=5.0):\n" \
-    "    ...     store.set(\"saved\", \"1\")"
+    "    >>> with store.lock(\"checkpoint\", timeout=5.0, lease=10.0) as lock:\n" \
+    "    ...     store.set(\"saved\", \"1\")\n" \
+    "    ...     print(lock.is_held)\n" \
+    "    True"
+
+#define DLPY_DOC_STORE_ASET \
+    "The coroutine of `set`: other tasks of the loop run while it is under way."
+
+#define DLPY_DOC_STORE_AGET \
+    "The coroutine of `get`: other tasks of the loop run while it waits.\n" \
+    "\n" \
+    "A task that is cancelled stops waiting at once. All coroutines of stores share\n" \
+    "two small pools of threads, one of which serves those that wait: these take\n" \
+    "turns, so that any number of them leaves the other calls free.\n" \
+    "\n" \
+    "Args:\n" \
+    "    key: The key, str or bytes.\n" \
+    "    timeout: The time to wait, a `timedelta` or seconds; None is the store's\n" \
+    "        own, 0 looks once, and a negative one never ends.\n" \
+    "\n" \
+    "Returns:\n" \
+    "    The value as bytes.\n" \
+    "\n" \
+    "Raises:\n" \
+    "    DistStoreError: The key did not exist within the timeout, or the store is\n" \
+    "        closed.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> import asyncio\n" \
+    "    >>> async def meet(store):\n" \
+    "    ...     waiting = asyncio.create_task(store.aget(\"key\"))\n" \
+    "    ...     await store.aset(\"key\", \"value\")\n" \
+    "    ...     return await waiting\n" \
+    "    >>> asyncio.run(meet(dist.HashStore()))\n" \
+    "    b'value'"
+
+#define DLPY_DOC_STORE_AADD \
+    "The coroutine of `add`."
+
+#define DLPY_DOC_STORE_ACOMPARE_SET \
+    "The coroutine of `compare_set`."
+
+#define DLPY_DOC_STORE_ADELETE_KEY \
+    "The coroutine of `delete_key`."
+
+#define DLPY_DOC_STORE_AAPPEND \
+    "The coroutine of `append`."
+
+#define DLPY_DOC_STORE_AQUEUE_PUSH \
+    "The coroutine of `queue_push`."
+
+#define DLPY_DOC_STORE_AQUEUE_POP \
+    "The coroutine of `queue_pop`.\n" \
+    "\n" \
+    "A task that is cancelled loses no item: one that it has just got goes back to\n" \
+    "the end of the queue."
+
+#define DLPY_DOC_STORE_AQUEUE_LEN \
+    "The coroutine of `queue_len`."
+
+#define DLPY_DOC_STORE_ACHECK \
+    "The coroutine of `check`."
+
+#define DLPY_DOC_STORE_AWAIT_ \
+    "The coroutine of `wait`."
+
+#define DLPY_DOC_STORE_ANUM_KEYS \
+    "The coroutine of `num_keys`."
+
+#define DLPY_DOC_STORE_ALIST_KEYS \
+    "The coroutine of `list_keys`."
+
+#define DLPY_DOC_STORE_AMULTI_GET \
+    "The coroutine of `multi_get`."
+
+#define DLPY_DOC_STORE_AMULTI_SET \
+    "The coroutine of `multi_set`."
+
+#define DLPY_DOC_STORE_ABARRIER \
+    "The coroutine of `barrier`.\n" \
+    "\n" \
+    "Each call has a thread of its own. With a `TCPStore` it also has a connection,\n" \
+    "which a task that is cancelled closes; with other stores the thread stays until\n" \
+    "the timeout. A task that is cancelled has come to the barrier all the same."
+
+#define DLPY_DOC_STORE_ACLONE \
+    "The coroutine of `clone`."
+
+#define DLPY_DOC_STORE_AITEMS \
+    "The coroutine of `items`."
+
+#define DLPY_DOC_STORE_AWATCH \
+    "The asynchronous iterator of `watch`, for `async for`.\n" \
+    "\n" \
+    "Changes count from the first step of the iteration."
 
 #define DLPY_DOC_HASHSTORE \
     "A store in the memory of this process, for its threads.\n" \

@@ -616,50 +616,92 @@ static METHOD(store_exit)
     return PyObject_CallMethod(self, "close", NULL);
 }
 
-/* The lock is written in Python: its cost is that of its round trips.  The module is
- * imported here so that programs without locks do not load it. */
-static METHOD(store_lock)
+/* Calls a function of distlite.stores.methods with the store and the caller's arguments.
+ * Methods whose cost is that of their round trips are written in Python.  The module is
+ * imported here so that programs without them do not load it. */
+static PyObject *
+call_in_python(const char *name, PyObject *self, dlpy_call passed)
 {
-    static const dlpy_signature signature = {"lock", 1, {"name", "timeout"}};
-    PyObject *values[2];
-    int64_t timeout;
+    PyObject *module = PyImport_ImportModule("distlite.stores.methods");
+    PyObject *function = module == NULL ? NULL : PyObject_GetAttrString(module, name);
+    size_t count =
+        (size_t)passed.count
+        + (passed.keywords == NULL ? 0 : (size_t)PyTuple_GET_SIZE(passed.keywords));
+    PyObject **arguments = PyMem_New(PyObject *, count + 1);
+    PyObject *result = NULL;
 
-    (void)defining_class;
-    if (dlpy_take_arguments(&signature, PASSED, values) < 0) {
-        return NULL;
+    Py_XDECREF(module);
+    if (arguments == NULL) {
+        PyErr_NoMemory();
+    } else if (function != NULL) {
+        arguments[0] = self;
+        for (size_t i = 0; i < count; i++) {
+            arguments[i + 1] = passed.args[i];
+        }
+        result = PyObject_Vectorcall(function, arguments, (size_t)passed.count + 1,
+                                     passed.keywords);
     }
-    /* Checked here, at the caller's mistake, rather than when the lock is acquired. */
-    if (!PyUnicode_Check(values[0])) {
-        return PyErr_Format(PyExc_TypeError, "name must be str, not %s",
-                            Py_TYPE(values[0])->tp_name);
+    PyMem_Free(arguments);
+    Py_XDECREF(function);
+    return result;
+}
+
+#define PYTHON_METHOD(name)                                                         \
+    static METHOD(store_##name)                                                     \
+    {                                                                               \
+        (void)defining_class;                                                       \
+        return dlpy_store_core(self) == NULL ? NULL                                 \
+                                             : call_in_python(#name, self, PASSED); \
     }
-    if (dlpy_timeout_from(values[1], 0, &timeout) < 0) {
-        return NULL;
-    }
-    PyObject *module = PyImport_ImportModule("distlite.store_lock");
-    if (module == NULL) {
-        return NULL;
-    }
-    PyObject *lock = PyObject_CallMethod(module, "StoreLock", "OOO", self, values[0],
-                                         values[1] == NULL ? Py_None : values[1]);
-    Py_DECREF(module);
-    return lock;
+
+PYTHON_METHOD(dict)
+PYTHON_METHOD(items)
+PYTHON_METHOD(watch)
+PYTHON_METHOD(lock)
+PYTHON_METHOD(aset)
+PYTHON_METHOD(aget)
+PYTHON_METHOD(aadd)
+PYTHON_METHOD(acompare_set)
+PYTHON_METHOD(adelete_key)
+PYTHON_METHOD(aappend)
+PYTHON_METHOD(aqueue_push)
+PYTHON_METHOD(aqueue_pop)
+PYTHON_METHOD(aqueue_len)
+PYTHON_METHOD(acheck)
+PYTHON_METHOD(await_)
+PYTHON_METHOD(anum_keys)
+PYTHON_METHOD(alist_keys)
+PYTHON_METHOD(amulti_get)
+PYTHON_METHOD(amulti_set)
+PYTHON_METHOD(abarrier)
+PYTHON_METHOD(aclone)
+PYTHON_METHOD(aitems)
+PYTHON_METHOD(awatch)
+/* The class and arguments that make the same view of a handle of the store below. */
+static PyObject *
+reduce_prefix_store(const dlpy_state *state, dlpy_store *self)
+{
+    PyObject *prefix = dlpy_text_from(dl_prefix_store_prefix(self->store));
+
+    return prefix == NULL
+               ? NULL
+               : Py_BuildValue("O(NO)", state->prefix_store_type, prefix, self->below);
 }
 
 /* Called by both pickle and copy. */
 static METHOD(store_reduce)
 {
     static const dlpy_signature signature = {"__reduce__", 0, {NULL}};
+    const dlpy_state *state = dlpy_state_of_class(defining_class);
+    dl_store *store = dlpy_store_core(self);
 
-    (void)defining_class;
-    if (dlpy_take_arguments(&signature, PASSED, NULL) == 0) {
-        PyErr_Format(PyExc_TypeError,
-                     "cannot pickle or copy a %s: it holds connections, threads or "
-                     "locks of this process; make a store in the other process, or use "
-                     "clone()",
-                     Py_TYPE(self)->tp_name);
+    if (store == NULL || dlpy_take_arguments(&signature, PASSED, NULL) < 0) {
+        return NULL;
     }
-    return NULL;
+    if (Py_TYPE(self) == state->prefix_store_type) {
+        return reduce_prefix_store(state, (dlpy_store *)self);
+    }
+    return call_in_python("reduce", self, (dlpy_call){0});
 }
 
 /* Slots do not receive the defining class; only errors need the state. */
@@ -863,8 +905,55 @@ PyMethodDef dlpy_store_methods[] = {
      "set_timeout($self, timeout)\n--\n\n" DLPY_DOC_STORE_SET_TIMEOUT},
     {"close", FUNCTION(store_close), FLAGS,
      "close($self)\n--\n\n" DLPY_DOC_STORE_CLOSE},
+    {"dict", FUNCTION(store_dict), FLAGS,
+     "dict($self, prefix='')\n--\n\n" DLPY_DOC_STORE_DICT},
+    {"items", FUNCTION(store_items), FLAGS,
+     "items($self, prefix='')\n--\n\n" DLPY_DOC_STORE_ITEMS},
+    {"watch", FUNCTION(store_watch), FLAGS,
+     "watch($self, prefix='', timeout=None, *, initial=False, "
+     "interval=1.0)\n--\n\n" DLPY_DOC_STORE_WATCH},
     {"lock", FUNCTION(store_lock), FLAGS,
-     "lock($self, name, timeout=None)\n--\n\n" DLPY_DOC_STORE_LOCK},
+     "lock($self, name, timeout=None, *, lease=None)\n--\n\n" DLPY_DOC_STORE_LOCK},
+    {"aset", FUNCTION(store_aset), FLAGS,
+     "aset($self, key, value)\n--\n\n" DLPY_DOC_STORE_ASET},
+    {"aget", FUNCTION(store_aget), FLAGS,
+     "aget($self, key, *, timeout=None)\n--\n\n" DLPY_DOC_STORE_AGET},
+    {"aadd", FUNCTION(store_aadd), FLAGS,
+     "aadd($self, key, amount)\n--\n\n" DLPY_DOC_STORE_AADD},
+    {"acompare_set", FUNCTION(store_acompare_set), FLAGS,
+     "acompare_set($self, key, expected, desired)\n--\n\n" DLPY_DOC_STORE_ACOMPARE_SET},
+    {"adelete_key", FUNCTION(store_adelete_key), FLAGS,
+     "adelete_key($self, key)\n--\n\n" DLPY_DOC_STORE_ADELETE_KEY},
+    {"aappend", FUNCTION(store_aappend), FLAGS,
+     "aappend($self, key, value)\n--\n\n" DLPY_DOC_STORE_AAPPEND},
+    {"aqueue_push", FUNCTION(store_aqueue_push), FLAGS,
+     "aqueue_push($self, key, value)\n--\n\n" DLPY_DOC_STORE_AQUEUE_PUSH},
+    {"aqueue_pop", FUNCTION(store_aqueue_pop), FLAGS,
+     "aqueue_pop($self, key, block=True, *, "
+     "timeout=None)\n--\n\n" DLPY_DOC_STORE_AQUEUE_POP},
+    {"aqueue_len", FUNCTION(store_aqueue_len), FLAGS,
+     "aqueue_len($self, key)\n--\n\n" DLPY_DOC_STORE_AQUEUE_LEN},
+    {"acheck", FUNCTION(store_acheck), FLAGS,
+     "acheck($self, keys)\n--\n\n" DLPY_DOC_STORE_ACHECK},
+    {"await_", FUNCTION(store_await_), FLAGS,
+     "await_($self, keys, timeout=None)\n--\n\n" DLPY_DOC_STORE_AWAIT_},
+    {"anum_keys", FUNCTION(store_anum_keys), FLAGS,
+     "anum_keys($self)\n--\n\n" DLPY_DOC_STORE_ANUM_KEYS},
+    {"alist_keys", FUNCTION(store_alist_keys), FLAGS,
+     "alist_keys($self)\n--\n\n" DLPY_DOC_STORE_ALIST_KEYS},
+    {"amulti_get", FUNCTION(store_amulti_get), FLAGS,
+     "amulti_get($self, keys, *, timeout=None)\n--\n\n" DLPY_DOC_STORE_AMULTI_GET},
+    {"amulti_set", FUNCTION(store_amulti_set), FLAGS,
+     "amulti_set($self, keys, values)\n--\n\n" DLPY_DOC_STORE_AMULTI_SET},
+    {"abarrier", FUNCTION(store_abarrier), FLAGS,
+     "abarrier($self, key, world_size, timeout=None)\n--\n\n" DLPY_DOC_STORE_ABARRIER},
+    {"aclone", FUNCTION(store_aclone), FLAGS,
+     "aclone($self)\n--\n\n" DLPY_DOC_STORE_ACLONE},
+    {"aitems", FUNCTION(store_aitems), FLAGS,
+     "aitems($self, prefix='')\n--\n\n" DLPY_DOC_STORE_AITEMS},
+    {"awatch", FUNCTION(store_awatch), FLAGS,
+     "awatch($self, prefix='', timeout=None, *, initial=False, "
+     "interval=1.0)\n--\n\n" DLPY_DOC_STORE_AWATCH},
     {"__enter__", FUNCTION(store_enter), FLAGS,
      "__enter__($self)\n--\n\n"
      "The store itself."},
@@ -873,6 +962,6 @@ PyMethodDef dlpy_store_methods[] = {
      "Closes the store."},
     {"__reduce__", FUNCTION(store_reduce), FLAGS,
      "__reduce__($self)\n--\n\n"
-     "Stores cannot be pickled: TypeError."},
+     "What pickle and copy make another handle of the same data from."},
     {NULL, NULL, 0, NULL},
 };

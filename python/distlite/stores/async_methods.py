@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The coroutines of stores: aget() and the others, by one table.
+
+A call that needs no more than a round trip runs on a thread of one pool.  Waiting is
+done on another, in slices: a thread waits a tenth of a second for one caller and then
+serves the next, so that any number of waiting tasks neither keeps the other calls from
+a thread nor needs a thread of its own, and the thread of a task that is cancelled is
+free within a slice.  An item of a queue, a value and a lock of the store are taken
+between slices, by calls that do not wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .._C import DistStoreError, FileStore, QueueEmptyError, Store
+from .reading import read_items
+from .timeouts import seconds_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+    from datetime import timedelta
+
+    from .watching import Change, Watcher
+
+    _Key = str | bytes | bytearray | memoryview
+    _Timeout = timedelta | float | None
+
+__all__ = ["METHODS", "awatch"]
+
+CALLING_THREADS = 8
+WAITING_THREADS = 32
+SLICE_SECONDS = 0.1
+SHORTEST_SLICE_SECONDS = 0.01
+# Between two looks where a wait ends at once but there is nothing to take.
+FIRST_NAP, LAST_NAP = 0.001, 0.1
+
+
+class _Pools:
+    """The threads of this process; a forked child has none of its parent's."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.calling = ThreadPoolExecutor(CALLING_THREADS, "distlite store call")
+        self.waiting = ThreadPoolExecutor(WAITING_THREADS, "distlite store wait")
+        self.waiter_count = 0
+
+
+_pools: _Pools | None = None
+_making = threading.Lock()
+
+
+def _the_pools() -> _Pools:
+    global _pools
+    with _making:
+        if _pools is None or _pools.pid != os.getpid():
+            _pools = _Pools()
+        return _pools
+
+
+def _after_fork() -> None:
+    """The parent's lock may have been held."""
+    global _making
+    _making = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+async def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What the function returns, which does not wait for others."""
+    loop = asyncio.get_running_loop()
+    call = partial(function, *args, **kwargs)
+    return await loop.run_in_executor(_the_pools().calling, call)
+
+
+class _Deadline:
+    """When a call stops waiting, and the words in which it says so."""
+
+    def __init__(self, store: Store, keys: list[Any], timeout: _Timeout) -> None:
+        self.store = store
+        self.keys = keys
+        limit = store.timeout if timeout is None else timeout
+        self._limit = seconds_of(limit)
+        self._at = time.monotonic() + self._limit
+        self._nap = 0.0
+
+    def left(self) -> float:
+        """Seconds."""
+        if self._limit < 0:
+            return float("inf")
+        return max(self._at - time.monotonic(), 0.0)
+
+    async def wait(self) -> None:
+        """Returns when the keys exist, or may; DistStoreError when time is up."""
+        pools = _the_pools()
+        pools.waiter_count += 1
+        try:
+            while not await self._wait_slice(pools):
+                if self.left() <= 0:
+                    raise DistStoreError(self._text())
+        finally:
+            pools.waiter_count -= 1
+        # The first time at once.
+        await asyncio.sleep(min(self._nap, self.left()))
+        if self._nap and self.left() <= 0:
+            raise DistStoreError(self._text())
+        self._nap = min(2 * self._nap or FIRST_NAP, LAST_NAP)
+
+    async def _wait_slice(self, pools: _Pools) -> bool:
+        turn = SLICE_SECONDS * min(1.0, WAITING_THREADS / pools.waiter_count)
+        seconds = min(max(turn, SHORTEST_SLICE_SECONDS), self.left())
+        wait = partial(_exist_within, self.store, self.keys, seconds)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(pools.waiting, wait)
+
+    def _text(self) -> str:
+        names = ", ".join(
+            bytes(key).decode(errors="replace") if not isinstance(key, str) else key
+            for key in self.keys
+        )
+        return f"wait timeout after {int(self._limit * 1000)}ms, keys: {names}"
+
+
+def _exist_within(store: Store, keys: list[Any], seconds: float) -> bool:
+    try:
+        # The method of the base class: overrides in Python need not take a timeout.
+        Store.wait(store, keys, seconds)
+    except DistStoreError:
+        # Their time is over, or the store is closed, which says so here.
+        return store.check(keys)
+    return True
+
+
+async def _get(store: Store, key: _Key, *, timeout: _Timeout = None) -> bytes:
+    deadline = _Deadline(store, [key], timeout)
+    while True:
+        try:
+            value: bytes = await _call(store.__getitem__, key)
+            return value
+        except KeyError:
+            await deadline.wait()
+
+
+async def _multi_get(
+    store: Store, keys: Iterable[_Key], *, timeout: _Timeout = None
+) -> list[bytes]:
+    deadline = _Deadline(store, list(keys), timeout)
+    while True:
+        try:
+            values: list[bytes] = await _call(
+                Store.multi_get, store, deadline.keys, timeout=0
+            )
+            return values
+        except DistStoreError:
+            await deadline.wait()
+
+
+async def _wait(store: Store, keys: Iterable[_Key], timeout: _Timeout = None) -> None:
+    await _Deadline(store, list(keys), timeout).wait()
+
+
+async def _queue_pop(
+    store: Store, key: _Key, block: bool = True, *, timeout: _Timeout = None
+) -> bytes:
+    deadline = _Deadline(store, [key], timeout)
+    while True:
+        try:
+            return await _pop_now(store, key)
+        except QueueEmptyError:
+            if not block:
+                raise
+        await deadline.wait()
+
+
+async def _pop_now(store: Store, key: _Key) -> bytes:
+    """The first item; a task that is cancelled meanwhile gives it back."""
+    calling = _the_pools().calling
+    pop: Future[bytes] = calling.submit(store.queue_pop, key, False)
+    try:
+        return await asyncio.wrap_future(pop)
+    except asyncio.CancelledError:
+        pop.add_done_callback(partial(_give_back, calling, store, key))
+        raise
+
+
+def _give_back(
+    calling: ThreadPoolExecutor, store: Store, key: _Key, pop: Future[bytes]
+) -> None:
+    if not pop.cancelled() and pop.exception() is None:
+        # Not here: this may be the thread of the loop.
+        calling.submit(store.queue_push, key, pop.result())
+
+
+async def _barrier(
+    store: Store, key: _Key, world_size: int, timeout: _Timeout = None
+) -> None:
+    """On a thread of its own: whoever has come to a barrier cannot come again."""
+    own = await _call(_own_connection, store)
+    is_done: Future[None] = Future()
+    limit = store.timeout if timeout is None else timeout
+
+    def meet() -> None:
+        try:
+            own.barrier(key, world_size, limit)
+        except BaseException as error:
+            is_done.set_exception(error)
+        else:
+            is_done.set_result(None)
+        if own is not store:
+            own.close()
+
+    is_done.set_running_or_notify_cancel()
+    threading.Thread(target=meet, name="distlite store barrier", daemon=True).start()
+    try:
+        await asyncio.wrap_future(is_done)
+    except asyncio.CancelledError:
+        if own is not store:
+            _the_pools().calling.submit(own.close)
+        raise
+
+
+def _own_connection(store: Store) -> Store:
+    """A second handle, which can be closed alone; the store itself if there is none.
+
+    A FileStore counts the handles that are closed, to know when to remove the file.
+    """
+    if isinstance(store, FileStore):
+        return store
+    try:
+        return store.clone()
+    except NotImplementedError:
+        return store
+
+
+def _plain(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+    async def method(store: Store, *args: Any, **kwargs: Any) -> Any:
+        return await _call(getattr(store, name), *args, **kwargs)
+
+    method.__name__ = method.__qualname__ = f"a{name}"
+    return method
+
+
+async def _items(store: Store, prefix: str = "") -> list[tuple[str, bytes]]:
+    found: list[tuple[str, bytes]] = await _call(read_items, store, prefix)
+    return found
+
+
+async def awatch(watcher: Watcher) -> AsyncIterator[Change]:
+    """As `watching.watch`, from the first step on."""
+    for change in await _call(watcher.look):
+        yield change
+    watcher.begin_wait()
+    while True:
+        found = await _call(watcher.look)
+        for change in found:
+            yield change
+        if found:
+            watcher.begin_wait()
+            continue
+        pause = watcher.next_pause()
+        if pause is None:
+            return
+        await asyncio.sleep(pause)
+
+
+# By the name of the method of Store.
+METHODS: dict[str, Callable[..., Any]] = {
+    "aget": _get,
+    "amulti_get": _multi_get,
+    "await_": _wait,
+    "aqueue_pop": _queue_pop,
+    "abarrier": _barrier,
+    "aitems": _items,
+    **{
+        f"a{name}": _plain(name)
+        for name in (
+            *("set", "add", "compare_set", "delete_key", "append", "multi_set"),
+            *("queue_push", "queue_len", "check", "num_keys", "list_keys", "clone"),
+        )
+    },
+}

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What pickle and copy make another handle of a store's data from."""
+
+from __future__ import annotations
+
+import os
+
+from .._C import FileStore, HashStore, PrefixStore, TCPStore
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from typing import Any
+
+    from .._C import Store
+
+__all__ = ["open_file_store", "open_tcp_store", "reduce"]
+
+# The names by which a server listens on all addresses; its own host reaches it there.
+ALL_ADDRESSES = {"": "localhost", "0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+def reduce(store: Store) -> tuple[Any, ...]:
+    """A function, and the arguments with which it opens the same data.
+
+    TypeError says why there is none.
+    """
+    kind = type(store)
+    if kind is TCPStore and isinstance(store, TCPStore):
+        host = ALL_ADDRESSES.get(store.host, store.host)
+        return open_tcp_store, (host, store.port, store.timeout)
+    if kind is FileStore and isinstance(store, FileStore):
+        return open_file_store, (os.path.abspath(store.path), store.timeout)
+    raise TypeError(f"cannot pickle or copy a {kind.__name__}: {_reason(store)}")
+
+
+def _reason(store: Store) -> str:
+    if type(store) is HashStore:
+        return (
+            "it is memory of this process; use a TCPStore or a FileStore, which other "
+            "processes can open"
+        )
+    if isinstance(store, (TCPStore, FileStore, HashStore, PrefixStore)):
+        return "it is a subclass; define __reduce__() in it"
+    return "it is written in Python; define __reduce__() in its class"
+
+
+def open_tcp_store(host: str, port: int, timeout: timedelta) -> TCPStore:
+    """A client that is not counted among those for which the server's process waits."""
+    return TCPStore(host, port, timeout=timeout, wait_for_workers=False)
+
+
+def open_file_store(path: str, timeout: timedelta) -> FileStore:
+    """A store that does not remove the file."""
+    store = FileStore(path)
+    store.set_timeout(timeout)
+    return store

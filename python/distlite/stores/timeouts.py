@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Timeouts as seconds, by the rules of the extension (csrc/python/module/convert.c)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from numbers import Real
+
+__all__ = ["seconds_of"]
+
+
+def seconds_of(value: object, name: str = "timeout") -> float:
+    """The seconds of a `timedelta` or a real number; negative stands for ever.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: It is NaN.
+    """
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(
+            f"{name} must be a datetime.timedelta or seconds as a number, not "
+            f"{type(value).__name__}"
+        )
+    seconds = float(value)
+    if seconds != seconds:
+        raise ValueError(f"{name} must not be NaN")
+    return seconds

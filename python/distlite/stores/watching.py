@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The changes of the values below a prefix, by looking again and again."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from .reading import check_prefix, read_items
+from .timeouts import seconds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import timedelta
+
+    from .._C import Store
+
+__all__ = ["Change", "Watcher", "watch"]
+
+FIRST_PAUSE = 0.01
+
+
+class Change(NamedTuple):
+    """What has become of a key: what `store.watch()` iterates over.
+
+    Args:
+        key: The key.
+        value: Its value, or None if it is deleted.
+        kind: What has happened to it since the last look: "added", "changed" or
+            "deleted".
+
+    Example:
+        >>> from distlite.stores import Change
+        >>> change = Change("host/0", None, "deleted")
+        >>> change.kind, change.key
+        ('deleted', 'host/0')
+    """
+
+    key: str
+    value: bytes | None
+    kind: Literal["added", "changed", "deleted"]
+
+
+Change.__module__ = "distlite.stores"
+
+
+class Watcher:
+    """What is known of the values, and when to look at them again."""
+
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        timeout: timedelta | float | None,
+        initial: bool,
+        interval: float,
+    ) -> None:
+        self.store = store
+        self.prefix = check_prefix(prefix)
+        self._limit = -1.0 if timeout is None else seconds_of(timeout)
+        self._interval = seconds_of(interval, "interval")
+        if self._interval <= 0:
+            raise ValueError(f"interval must be positive, not {interval}")
+        self._pause = FIRST_PAUSE
+        self._since: float | None = None
+        # None: the first look tells what is there, and not what has changed.
+        self._known: dict[str, bytes] | None = {} if initial else None
+
+    def look(self) -> list[Change]:
+        """What has changed since the last look, by key."""
+        before, now = self._known, dict(read_items(self.store, self.prefix))
+        self._known = now
+        if before is None or before == now:
+            return []
+        names = sorted(before.keys() | now.keys())
+        changes = (_change(name, before.get(name), now.get(name)) for name in names)
+        return [change for change in changes if change is not None]
+
+    def begin_wait(self) -> None:
+        """The time to wait for a change begins."""
+        self._since = time.monotonic()
+        self._pause = FIRST_PAUSE
+
+    def next_pause(self) -> float | None:
+        """Seconds until the next look; None if the time is over."""
+        pause = min(self._pause, self._interval)
+        self._pause *= 2
+        if self._limit < 0 or self._since is None:
+            return pause
+        left = self._since + self._limit - time.monotonic()
+        return min(pause, left) if left > 0 else None
+
+
+def _change(name: str, before: bytes | None, now: bytes | None) -> Change | None:
+    if before == now:
+        return None
+    if now is None:
+        return Change(name, None, "deleted")
+    return Change(name, now, "added" if before is None else "changed")
+
+
+def watch(watcher: Watcher) -> Iterator[Change]:
+    """The changes from now on."""
+    # Here, and not in the generator, which begins with its first step.
+    first = watcher.look()
+    return _changes(watcher, first)
+
+
+def _changes(watcher: Watcher, first: list[Change]) -> Iterator[Change]:
+    yield from first
+    watcher.begin_wait()
+    while True:
+        found = watcher.look()
+        if found:
+            yield from found
+            watcher.begin_wait()
+            continue
+        pause = watcher.next_pause()
+        if pause is None:
+            return
+        time.sleep(pause)
