@@ -20,6 +20,7 @@
 struct dl_secret {
     atomic_size_t references;
     /* fixed after init */
+    bool is_named; /* by the environment */
     size_t size;
     uint8_t token[];
 };
@@ -92,6 +93,7 @@ dl_secret_new(dl_bytes token, dl_secret **secret)
         return dl_fail_no_memory();
     }
     atomic_init(&made->references, 1);
+    made->is_named = false;
     made->size = token.size;
     memcpy(made->token, token.data, token.size);
     *secret = made;
@@ -205,13 +207,15 @@ dl_secret_find(dl_secret **secret)
         return dl_fail(DL_INVALID, "%s is empty; unset it for a job without a token",
                        token != NULL ? TOKEN_VARIABLE : FILE_VARIABLE);
     }
-    if (token != NULL) {
-        return dl_secret_new(dl_bytes_of(token), secret);
-    }
-    if (path != NULL) {
-        return find_in_file(path, secret);
-    }
     *secret = NULL;
+    if (token != NULL) {
+        DL_TRY(dl_secret_new(dl_bytes_of(token), secret));
+    } else if (path != NULL) {
+        DL_TRY(find_in_file(path, secret));
+    }
+    if (*secret != NULL) {
+        (*secret)->is_named = true;
+    }
     return DL_OK;
 }
 
@@ -234,6 +238,13 @@ dl_secret_unref(dl_secret *secret)
         explicit_bzero(secret->token, secret->size);
         free(secret);
     }
+}
+
+dl_bytes
+dl_secret_own_token(const dl_secret *secret)
+{
+    return secret == NULL || secret->is_named ? (dl_bytes){0}
+                                              : (dl_bytes){secret->token, secret->size};
 }
 
 dl_status

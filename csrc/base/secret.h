@@ -41,6 +41,11 @@ bool dl_secret_is_named(void);
 dl_secret *dl_secret_ref(dl_secret *secret); /* NULL is returned as it is */
 void dl_secret_unref(dl_secret *secret);     /* NULL does nothing */
 
+/* The token, if the program has passed it to dl_secret_new(), for a pickle of what has
+ * the secret; nothing if the environment has it, since another process of the job finds
+ * it there itself.  Valid as long as the secret. */
+dl_bytes dl_secret_own_token(const dl_secret *secret);
+
 /* Computes HMAC-SHA256 of `message` with the token as its key. */
 dl_status dl_secret_mac(const dl_secret *secret, dl_bytes message,
                         uint8_t mac[DL_MAC_SIZE]);

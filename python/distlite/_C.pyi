@@ -824,6 +824,8 @@ class TCPStore(Store):
     @property
     def libuvBackend(self) -> bool:
         """Whether the server with libuv was asked for."""
+    @property
+    def _token(self) -> bytes | None: ...
 
 class _SupportsDLPack(Protocol):
     def __dlpack__(self, *, max_version: tuple[int, int] | None = None) -> object: ...

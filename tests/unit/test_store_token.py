@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import socket
 import struct
 import subprocess
@@ -77,6 +78,23 @@ def test_who_knows_the_token_is_served(uses_libuv: bool):
             for wait in waits:
                 wait.join(PATIENCE.total_seconds())
                 assert not wait.is_alive()
+
+
+def test_a_pickle_has_a_token_that_was_passed(monkeypatch):
+    with master(TOKEN) as store:
+        text = pickle.dumps(store)
+        with pickle.loads(text) as other, pickle.loads(pickle.dumps(other)) as third:
+            third.set("key", "value")
+            assert store.get("key") == b"value"
+    monkeypatch.setenv("DISTLITE_TOKEN", TOKEN)
+    with master(None) as store:
+        text = pickle.dumps(store)
+        assert TOKEN.encode() not in text
+        with pickle.loads(text):
+            pass
+        monkeypatch.delenv("DISTLITE_TOKEN")
+        with pytest.raises(DistNetworkError, match=ASKS):
+            pickle.loads(text)
 
 
 @pytest.mark.parametrize(

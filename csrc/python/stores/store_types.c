@@ -747,6 +747,19 @@ tcp_store_uses_libuv(PyObject *self, void *closure)
 }
 
 static PyObject *
+tcp_store_token(PyObject *self, void *closure)
+{
+    dl_store *store = dlpy_store_core(self);
+
+    (void)closure;
+    if (store == NULL) {
+        return NULL;
+    }
+    dl_bytes token = dl_secret_own_token(dl_tcp_store_secret(store));
+    return token.size == 0 ? Py_NewRef(Py_None) : dlpy_object_from(token);
+}
+
+static PyObject *
 tcp_store_repr(PyObject *self)
 {
     dl_store *store = ((dlpy_store *)self)->store;
@@ -767,6 +780,8 @@ static PyGetSetDef tcp_store_properties[] = {
     {"host", tcp_store_host, NULL, DLPY_DOC_TCPSTORE_HOST, NULL},
     {"port", tcp_store_port, NULL, DLPY_DOC_TCPSTORE_PORT, NULL},
     {"libuvBackend", tcp_store_uses_libuv, NULL, DLPY_DOC_TCPSTORE_LIBUVBACKEND, NULL},
+    {"_token", tcp_store_token, NULL,
+     "The token that was passed, for pickles; None if the environment has it.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

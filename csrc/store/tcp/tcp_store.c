@@ -345,6 +345,12 @@ dl_tcp_store_uses_libuv(const dl_store *store)
     return tcp_store_of(store)->uses_libuv;
 }
 
+const dl_secret *
+dl_tcp_store_secret(const dl_store *store)
+{
+    return tcp_store_of(store)->pool.secret;
+}
+
 static void
 put_text(dl_buffer *text, const char *part)
 {

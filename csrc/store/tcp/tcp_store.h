@@ -56,6 +56,9 @@ const char *dl_tcp_store_host(const dl_store *store); /* as given */
 uint16_t dl_tcp_store_port(const dl_store *store);
 bool dl_tcp_store_uses_libuv(const dl_store *store); /* as given */
 
+/* Returns the store's secret, or NULL; valid as long as the store. */
+const dl_secret *dl_tcp_store_secret(const dl_store *store);
+
 /* Appends "TCPStore(client=..., server=...)". */
 void dl_tcp_store_describe(const dl_store *store, dl_buffer *text);
 

@@ -28,7 +28,7 @@ def reduce(store: Store) -> tuple[Any, ...]:
     kind = type(store)
     if kind is TCPStore and isinstance(store, TCPStore):
         host = ALL_ADDRESSES.get(store.host, store.host)
-        return open_tcp_store, (host, store.port, store.timeout)
+        return open_tcp_store, (host, store.port, store.timeout, store._token)
     if kind is FileStore and isinstance(store, FileStore):
         return open_file_store, (os.path.abspath(store.path), store.timeout)
     raise TypeError(f"cannot pickle or copy a {kind.__name__}: {_reason(store)}")
@@ -45,9 +45,11 @@ def _reason(store: Store) -> str:
     return "it is written in Python; define __reduce__() in its class"
 
 
-def open_tcp_store(host: str, port: int, timeout: timedelta) -> TCPStore:
+def open_tcp_store(
+    host: str, port: int, timeout: timedelta, token: bytes | None = None
+) -> TCPStore:
     """A client that is not counted among those for which the server's process waits."""
-    return TCPStore(host, port, timeout=timeout, wait_for_workers=False)
+    return TCPStore(host, port, timeout=timeout, wait_for_workers=False, token=token)
 
 
 def open_file_store(path: str, timeout: timedelta) -> FileStore:
