@@ -34,6 +34,15 @@ typedef struct dl_reduce_args {
     double factor;
 } dl_reduce_args;
 
+/* Of scan and exscan: rank r gets the reduction of the arrays of ranks 0 to r, or only
+ * of those before it, in which case rank 0's array stays as it is. */
+typedef struct dl_scan_args {
+    dl_tensor tensor; /* in place */
+    dl_reduce_op op;  /* not AVG */
+    double factor;
+    bool is_exclusive;
+} dl_scan_args;
+
 /* Blocks may differ in size; every rank passes all of the sizes. */
 typedef struct dl_all_gather_args {
     dl_tensor input;

@@ -57,6 +57,7 @@ typedef struct dl_backend_ops {
                            const dl_broadcast_args *);
     dl_status (*barrier)(dl_backend *, const dl_op_context *);
     dl_status (*reduce)(dl_backend *, const dl_op_context *, const dl_reduce_args *);
+    dl_status (*scan)(dl_backend *, const dl_op_context *, const dl_scan_args *);
     dl_status (*all_gather)(dl_backend *, const dl_op_context *,
                             const dl_all_gather_args *);
     dl_status (*gather)(dl_backend *, const dl_op_context *, const dl_gather_args *);

@@ -108,6 +108,22 @@ dl_check_reduce(const dl_group *group, const void *args, dl_fingerprint *fingerp
     return check_reduction(&call->tensor, call->op, fingerprint);
 }
 
+dl_status
+dl_check_scan(const dl_group *group, const void *args, dl_fingerprint *fingerprint)
+{
+    const dl_scan_args *call = args;
+    bool is_written = !call->is_exclusive || dl_group_rank(group) > 0;
+
+    if (call->op == DL_AVG) {
+        return dl_fail(DL_INVALID,
+                       "%s of AVG is not supported, as each rank would divide by "
+                       "another number; use SUM, and divide the result",
+                       dl_op_type_name(fingerprint->op));
+    }
+    DL_TRY(dl_check_tensor(group, &call->tensor, is_written, fingerprint));
+    return check_reduction(&call->tensor, call->op, fingerprint);
+}
+
 /* Returns the side's tensor that stays on this rank. */
 static const dl_tensor *
 own_of(const dl_group *group, const side *tensors)

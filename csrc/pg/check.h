@@ -23,6 +23,8 @@ dl_status dl_check_broadcast(const dl_group *group, const void *args,
                              dl_fingerprint *fingerprint);
 dl_status dl_check_reduce(const dl_group *group, const void *args,
                           dl_fingerprint *fingerprint);
+dl_status dl_check_scan(const dl_group *group, const void *args,
+                        dl_fingerprint *fingerprint);
 
 /* Operations with lists of blocks, one block for each rank. */
 dl_status dl_check_all_gather(const dl_group *group, const void *args,

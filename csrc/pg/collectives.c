@@ -116,6 +116,15 @@ call_reduce(const operation *self)
 }
 
 static dl_status
+call_scan(const operation *self)
+{
+    const dl_backend_ops *ops = self->backend->ops;
+
+    return ops->scan == NULL ? refuse(self)
+                             : ops->scan(self->backend, &self->context, self->args);
+}
+
+static dl_status
 call_all_gather(const operation *self)
 {
     const dl_backend_ops *ops = self->backend->ops;
@@ -194,6 +203,8 @@ static const kind kinds[DL_OP_TYPE_COUNT] = {
     [DL_ALL_REDUCE] = {dl_check_all_reduce, call_all_reduce},
     [DL_BROADCAST] = {dl_check_broadcast, call_broadcast},
     [DL_REDUCE] = {dl_check_reduce, call_reduce},
+    [DL_SCAN] = {dl_check_scan, call_scan},
+    [DL_EXSCAN] = {dl_check_scan, call_scan},
     [DL_ALL_GATHER] = {dl_check_all_gather, call_all_gather},
     [DL_GATHER] = {dl_check_gather, call_gather},
     [DL_SCATTER] = {dl_check_scatter, call_scatter},

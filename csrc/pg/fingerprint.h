@@ -39,7 +39,9 @@ typedef enum dl_op_type {
     DL_GATHER_OBJECTS = 38,
     DL_SCATTER_OBJECTS = 39,
     DL_REDUCE_SCATTER_COALESCED = 40,
-    DL_OP_TYPE_COUNT = 41,
+    DL_SCAN = 41,
+    DL_EXSCAN = 42,
+    DL_OP_TYPE_COUNT = 43,
 } dl_op_type;
 
 static inline bool

@@ -91,6 +91,14 @@ dl_group_reduce(dl_group *group, const dl_reduce_args *args, dl_deadline deadlin
     return dl_group_run(group, DL_REDUCE, args, deadline);
 }
 
+/* Runs scan, or exscan if the arguments say so. */
+static inline dl_status
+dl_group_scan(dl_group *group, const dl_scan_args *args, dl_deadline deadline)
+{
+    return dl_group_run(group, args->is_exclusive ? DL_EXSCAN : DL_SCAN, args,
+                        deadline);
+}
+
 static inline dl_status
 dl_group_all_gather(dl_group *group, const dl_all_gather_args *args,
                     dl_deadline deadline)

@@ -1432,6 +1432,60 @@ class ProcessGroup:
         stream: _Stream = None,
     ) -> Work | None: ...
     @overload
+    def scan(
+        self,
+        tensor: _Array,
+        op: _Op = ...,
+        async_op: Literal[False] = False,
+        *,
+        stream: _Stream = None,
+    ) -> None: ...
+    @overload
+    def scan(
+        self,
+        tensor: _Array,
+        op: _Op = ...,
+        *,
+        async_op: Literal[True],
+        stream: _Stream = None,
+    ) -> Work: ...
+    @overload
+    def scan(
+        self,
+        tensor: _Array,
+        op: _Op = ...,
+        async_op: bool = False,
+        *,
+        stream: _Stream = None,
+    ) -> Work | None: ...
+    @overload
+    def exscan(
+        self,
+        tensor: _Array,
+        op: _Op = ...,
+        async_op: Literal[False] = False,
+        *,
+        stream: _Stream = None,
+    ) -> None: ...
+    @overload
+    def exscan(
+        self,
+        tensor: _Array,
+        op: _Op = ...,
+        *,
+        async_op: Literal[True],
+        stream: _Stream = None,
+    ) -> Work: ...
+    @overload
+    def exscan(
+        self,
+        tensor: _Array,
+        op: _Op = ...,
+        async_op: bool = False,
+        *,
+        stream: _Stream = None,
+    ) -> Work | None: ...
+    @overload
     def all_to_all(
         self,
         output_tensor_list: _Arrays,
@@ -1825,6 +1879,127 @@ def all_reduce(
 ) -> Work: ...
 @overload
 def all_reduce(
+    tensor: _Array,
+    op: _Op = ...,
+    group: _Group = None,
+    async_op: bool = False,
+    *,
+    stream: _Stream = None,
+) -> Work | None: ...
+@overload
+def scan(
+    tensor: _Array,
+    op: _Op = ...,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    *,
+    stream: _Stream = None,
+) -> None:
+    """Combines the array of each rank with those of all ranks before it.
+
+    On rank r, the reduction of the arrays of ranks 0 to r replaces `tensor`. With the
+    backends of the CPU the arrays are combined in the order of the ranks, wherever
+    these are, so that floating-point sums have the bits of a loop over the ranks.
+
+    Args:
+        tensor: The input and the output: an array of any shape, which is the same on
+            every rank, as is its dtype.
+        op: The reduction, `ReduceOp.SUM` by default; all but `AVG`.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: `tensor` is not an array, or `op` not a reduction.
+        ValueError: `op` cannot reduce the dtype or is `AVG`, `tensor` cannot be written
+            to, or there is no default group.
+        DistBackendError: A peer failed or did not arrive within the group's timeout,
+            the ranks called different operations, or the arrays are on a device.
+
+    Example:
+        >>> values = np.array([rank + 1.0, 10.0])
+        >>> dist.scan(values)
+        >>> values.tolist() == [[1.0, 10.0], [3.0, 20.0]][rank]
+        True
+    """
+
+@overload
+def scan(
+    tensor: _Array,
+    op: _Op = ...,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    stream: _Stream = None,
+) -> Work: ...
+@overload
+def scan(
+    tensor: _Array,
+    op: _Op = ...,
+    group: _Group = None,
+    async_op: bool = False,
+    *,
+    stream: _Stream = None,
+) -> Work | None: ...
+@overload
+def exscan(
+    tensor: _Array,
+    op: _Op = ...,
+    group: _Group = None,
+    async_op: Literal[False] = False,
+    *,
+    stream: _Stream = None,
+) -> None:
+    """Combines the arrays of all ranks before each rank.
+
+    On rank r, the reduction of the arrays of ranks 0 to r - 1 replaces `tensor`, whose
+    own values count for later ranks only. The array of rank 0, which no rank is before,
+    stays as it is. Apart from that it is like `scan`.
+
+    Args:
+        tensor: The input and the output: an array of any shape, which is the same on
+            every rank, as is its dtype.
+        op: The reduction, `ReduceOp.SUM` by default; all but `AVG`.
+        group: The group; None is the default group.
+        async_op: If True, the call returns at once, and the arrays must not be used
+            until the returned `Work` has completed.
+        stream: The CUDA stream that orders an array on a device, where the library of
+            the array does not tell it; see `cuda_stream`.
+
+    Returns:
+        A `Work` if `async_op` is True, otherwise None.
+
+    Raises:
+        TypeError: `tensor` is not an array, or `op` not a reduction.
+        ValueError: `op` cannot reduce the dtype or is `AVG`, `tensor` cannot be written
+            to, or there is no default group.
+        DistBackendError: A peer failed or did not arrive within the group's timeout,
+            the ranks called different operations, or the arrays are on a device.
+
+    Example:
+        >>> offset = np.array([5 + rank])  # how many rows this rank has
+        >>> dist.exscan(offset)
+        >>> first = int(offset[0]) if rank > 0 else 0
+        >>> first == [0, 5][rank]
+        True
+    """
+
+@overload
+def exscan(
+    tensor: _Array,
+    op: _Op = ...,
+    group: _Group = None,
+    *,
+    async_op: Literal[True],
+    stream: _Stream = None,
+) -> Work: ...
+@overload
+def exscan(
     tensor: _Array,
     op: _Op = ...,
     group: _Group = None,

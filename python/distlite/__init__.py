@@ -16,8 +16,8 @@ _AT_ONCE = {
         "DistBackendError DistError DistNetworkError DistStoreError FileStore "
         "HashStore PrefixStore ProcessGroup QueueEmptyError Store TCPStore Work "
         "all_gather all_gather_single all_reduce all_to_all all_to_all_single barrier "
-        "broadcast gather gather_v irecv isend monitored_barrier recv reduce "
-        "reduce_scatter reduce_scatter_single scatter scatter_v send"
+        "broadcast exscan gather gather_v irecv isend monitored_barrier recv reduce "
+        "reduce_scatter reduce_scatter_single scan scatter scatter_v send"
     ),
     "groups.backends": (
         "Backend BackendConfig best_backend get_default_backend_for_device "

@@ -24,6 +24,7 @@ from ._C import all_to_all as all_to_all
 from ._C import all_to_all_single as all_to_all_single
 from ._C import barrier as barrier
 from ._C import broadcast as broadcast
+from ._C import exscan as exscan
 from ._C import gather as gather
 from ._C import gather_v as gather_v
 from ._C import irecv as irecv
@@ -33,6 +34,7 @@ from ._C import recv as recv
 from ._C import reduce as reduce
 from ._C import reduce_scatter as reduce_scatter
 from ._C import reduce_scatter_single as reduce_scatter_single
+from ._C import scan as scan
 from ._C import scatter as scatter
 from ._C import scatter_v as scatter_v
 from ._C import send as send
@@ -205,6 +207,7 @@ __all__ = [
     "cuda_stream",
     "default_pg_timeout",
     "destroy_process_group",
+    "exscan",
     "gather",
     "gather_object",
     "gather_v",
@@ -251,6 +254,7 @@ __all__ = [
     "register_rendezvous_handler",
     "register_safe_type",
     "rendezvous",
+    "scan",
     "scatter",
     "scatter_object_list",
     "scatter_v",

@@ -35,10 +35,12 @@ __all__ = [
     "all_reduce",
     "all_to_all",
     "broadcast",
+    "exscan",
     "gather",
     "recv",
     "reduce",
     "reduce_scatter",
+    "scan",
     "scatter",
     "send",
     "sendrecv",
@@ -80,6 +82,64 @@ def all_reduce(
     kind = _kind(_call("all_reduce", group), x)
     result = kind.copy(x)
     _C.all_reduce(result, op, group)
+    return _given(kind, result, x)
+
+
+def scan(x: Array, op: Any = ReduceOp.SUM, group: ProcessGroup | None = None) -> Array:
+    """Combines the array of each rank with those of all ranks before it.
+
+    Args:
+        x: This rank's array, of the same shape and dtype on every rank.
+        op: The reduction, all but `AVG`.
+        group: The group; None is the default group.
+
+    Returns:
+        A new array of the shape of `x`.
+
+    Raises:
+        TypeError: `x` is no array of a known kind.
+        ValueError: This process is not in the group, `x` requires grad, or `op` is
+            `AVG`.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> dist.functional.scan(np.array([rank + 1])).tolist() == [[1], [3]][rank]
+        True
+    """
+    kind = _kind(_call("scan", group), x)
+    result = kind.copy(x)
+    _C.scan(result, op, group)
+    return _given(kind, result, x)
+
+
+def exscan(
+    x: Array, op: Any = ReduceOp.SUM, group: ProcessGroup | None = None
+) -> Array:
+    """Combines the arrays of all ranks before each rank; rank 0 gets a copy of its own.
+
+    Args:
+        x: This rank's array, of the same shape and dtype on every rank.
+        op: The reduction, all but `AVG`.
+        group: The group; None is the default group.
+
+    Returns:
+        A new array of the shape of `x`.
+
+    Raises:
+        TypeError: `x` is no array of a known kind.
+        ValueError: This process is not in the group, `x` requires grad, or `op` is
+            `AVG`.
+        DistBackendError: A peer failed or did not arrive within the group's timeout, or
+            the ranks called different operations.
+
+    Example:
+        >>> dist.functional.exscan(np.array([rank + 1])).tolist() == [[1], [1]][rank]
+        True
+    """
+    kind = _kind(_call("exscan", group), x)
+    result = kind.copy(x)
+    _C.exscan(result, op, group)
     return _given(kind, result, x)
 
 

@@ -1344,6 +1344,43 @@ join_all(const comm *in, char *data, size_t count, handle type, handle op)
     return result;
 }
 
+/* Joins the arrays of the ranks before this one, and its own unless `is_exclusive`. */
+static int
+scan(void *output, int count, handle type, handle op, handle in, int is_exclusive)
+{
+    const comm *self = comm_of(in);
+    size_t size = (size_t)count * size_of(type);
+    int ranks = self->rank + !is_exclusive;
+    char *data = malloc(size * (size_t)self->size + 1);
+    int result = MPI_Allgather(output, count, type, data, count, type, in);
+
+    for (int i = 1; i < ranks && result == SUCCESS && count > 0; i++) {
+        result = join(op, type, data, data + (size_t)i * size, (size_t)count);
+    }
+    if (ranks > 0) {
+        memcpy(output, data, size);
+    }
+    free(data);
+    return result;
+}
+
+int
+MPI_Scan(const void *input, void *output, int count, handle type, handle op, handle in)
+{
+    int result = input == IN_PLACE ? scan(output, count, type, op, in, 0) : SUCCESS + 1;
+
+    return result != SUCCESS ? result : fails("MPI_Scan");
+}
+
+int
+MPI_Exscan(const void *input, void *output, int count, handle type, handle op,
+           handle in)
+{
+    int result = input == IN_PLACE ? scan(output, count, type, op, in, 1) : SUCCESS + 1;
+
+    return result != SUCCESS ? result : fails("MPI_Exscan");
+}
+
 int
 MPI_Reduce_scatter(const void *input, void *output, const int *counts, handle type,
                    handle op, handle in)

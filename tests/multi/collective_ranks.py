@@ -199,6 +199,12 @@ def reductions(
     tensor = inputs[rank].copy()
     call(distlite.reduce, tensor, root, chosen)
     yield "reduce", same(tensor, expected if rank == root else inputs[rank])
+    for function, behind in ((distlite.scan, 1), (distlite.exscan, 0)):
+        if op != "AVG":
+            tensor = inputs[rank].copy()
+            call(function, tensor, chosen)
+            before = inputs[: rank + behind] or inputs[:1]
+            yield function.__name__, same(tensor, folded(op, before))
     # Block r of rank i is input (i + r) % size, shifted by r elements.
     blocks = [np.roll(inputs[(rank + r) % size], r) for r in range(size)]
     sources = [np.roll(inputs[(i + rank) % size], rank) for i in range(size)]

@@ -82,6 +82,8 @@ OPERATIONS: list[Callable[[Scene], Any]] = [
     lambda scene: distlite.all_reduce(scene.small()),
     lambda scene: distlite.all_reduce(scene.large),
     lambda scene: distlite.all_reduce(scene.shared),
+    lambda scene: distlite.scan(scene.large),
+    lambda scene: distlite.exscan(scene.small()),
     lambda scene: distlite.broadcast(scene.large, 1),
     lambda scene: distlite.reduce(scene.large, 0),
     lambda scene: distlite.barrier(),

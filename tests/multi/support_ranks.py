@@ -92,6 +92,8 @@ def calls(
         "gather": lambda: d.gather(put(1.0), at_root(many()), 0),
         "scatter": lambda: d.scatter(put(1.0), at_root(many()), 0),
         "reduce_scatter": lambda: d.reduce_scatter(put(1.0), many()),
+        "scan": lambda: d.scan(put(1.0)),
+        "exscan": lambda: d.exscan(put(1.0)),
         "all_to_all": lambda: d.all_to_all(many(), many()),
         "barrier": d.barrier,
         "async_op=True": later,

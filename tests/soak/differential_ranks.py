@@ -191,7 +191,11 @@ def operands(
 
 
 def folded(
-    world: World, group: Group, op: str, inputs: list[np.ndarray], factor: float
+    hosts: list[int],
+    group: Group,
+    op: str,
+    inputs: list[np.ndarray],
+    factor: float,
 ) -> np.ndarray:
     """Each host in the order of its ranks, then the hosts in that of their lowest;
     short types in float32, rounded once."""
@@ -205,7 +209,7 @@ def folded(
             if op == "PREMUL_SUM":
                 scale = wide.dtype.type(factor * (1 + rank % 2))
                 wide = (wide * scale).astype(dtype).astype(wide.dtype)
-            host = world.hosts[rank]
+            host = hosts[rank]
             parts[host] = fold(parts[host], wide) if host in parts else wide
         first, *rest = parts.values()
         total = first
@@ -232,7 +236,7 @@ def all_reduce(world: World, group: Group) -> Step:
     tensor = world.place(inputs[group.ranks.index(world.rank)])
 
     def check() -> None:
-        right = folded(world, group, op, inputs, factor)
+        right = folded(world.hosts, group, op, inputs, factor)
         expect(tensor, right, f"all_reduce {op}")
 
     chosen = chosen_op(world, op, factor)
@@ -248,7 +252,9 @@ def reduce(world: World, group: Group) -> Step:
 
     def check() -> None:
         is_root = mine == root
-        right = folded(world, group, op, inputs, factor) if is_root else inputs[mine]
+        right = (
+            folded(world.hosts, group, op, inputs, factor) if is_root else inputs[mine]
+        )
         expect(tensor, right, f"reduce {op}")
 
     chosen = chosen_op(world, op, factor)
@@ -258,6 +264,27 @@ def reduce(world: World, group: Group) -> Step:
         ),
         check,
     )
+
+
+def scan(world: World, group: Group) -> Step:
+    """In the order of the ranks, on whatever hosts they are."""
+    dtype, op, factor = reduction(world)
+    op = "SUM" if op == "AVG" else op
+    name = world.shared.choice(["scan", "exscan"])
+    mine = group.ranks.index(world.rank)
+    inputs = operands(world, len(group), world.count(), dtype, op, 0)
+    tensor = world.place(inputs[mine])
+    count = mine + (name == "scan")
+    before = Group(group.handle, group.ranks[:count])
+
+    def check() -> None:
+        right = inputs[mine]
+        if count:
+            right = folded([0] * world.size, before, op, inputs[:count], factor)
+        expect(tensor, right, f"{name} {op}")
+
+    chosen, call = chosen_op(world, op, factor), getattr(distlite, name)
+    return lambda later: call(tensor, chosen, group.handle, later), check
 
 
 def reduce_scatter(world: World, group: Group) -> Step:
@@ -288,7 +315,7 @@ def reduce_scatter(world: World, group: Group) -> Step:
             )
 
     def check() -> None:
-        right = folded(world, group, op, inputs[mine], factor)
+        right = folded(world.hosts, group, op, inputs[mine], factor)
         expect(output, right, f"reduce_scatter {form} {op}")
 
     return start, check
@@ -307,7 +334,7 @@ def all_reduce_coalesced(world: World, group: Group) -> Step:
 
     def check() -> None:
         for tensor, each in zip(tensors, inputs, strict=True):
-            right = folded(world, group, op, each, factor)
+            right = folded(world.hosts, group, op, each, factor)
             expect(tensor, right, f"all_reduce_coalesced {op}")
 
     chosen = chosen_op(world, op, factor)
@@ -456,6 +483,7 @@ COLLECTIVES = [
     all_reduce,
     all_reduce,
     reduce,
+    scan,
     reduce_scatter,
     all_reduce_coalesced,
     broadcast,

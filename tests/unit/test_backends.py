@@ -132,6 +132,12 @@ class Doubling(ProcessGroup):
         tensors[0] *= 2
         return self._note("allreduce", len(tensors), opts.reduceOp, opts.asyncOp)
 
+    def scan(self, tensors, opts):
+        return self._note("scan", len(tensors), opts.reduceOp)
+
+    def exscan(self, tensors, opts):
+        return self._note("exscan", len(tensors), opts.reduceOp)
+
     def broadcast(self, tensors, opts):
         return self._note("broadcast", len(tensors), opts.rootRank, opts.rootTensor)
 
@@ -248,6 +254,8 @@ def test_the_extended_form():
 X = np.ones(4)
 CALLS = {
     "all_reduce": ((X.copy(), ReduceOp.MAX), ("allreduce", 1, ReduceOp.MAX, False)),
+    "scan": ((X.copy(), ReduceOp.MAX), ("scan", 1, ReduceOp.MAX)),
+    "exscan": ((X.copy(),), ("exscan", 1, ReduceOp.SUM)),
     "broadcast": ((X, 1), ("broadcast", 1, 1, 0)),
     "reduce": ((X, 1, ReduceOp.MIN), ("reduce", 1, ReduceOp.MIN)),
     "all_gather": (([X, X], X), ("allgather", 2, 1)),

@@ -295,6 +295,7 @@ static const dl_backend_ops cpu_ops = {
     .broadcast = dl_cpu_broadcast,
     .barrier = dl_cpu_barrier,
     .reduce = dl_cpu_reduce,
+    .scan = dl_cpu_scan,
     .all_gather = dl_cpu_all_gather,
     .gather = dl_cpu_gather,
     .scatter = dl_cpu_scatter,

@@ -191,6 +191,42 @@ dl_cpu_reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args
 }
 
 static dl_status
+scan_plain(dl_cpu_backend *self, const dl_op_context *op, const dl_scan_args *plain)
+{
+    if (self->size == 1) {
+        return DL_OK;
+    }
+    return dl_cpu_has_hosts(self) ? dl_hosts_scan(&self->hosts, op, plain)
+                                  : dl_scan_select(&self->board, op, plain);
+}
+
+/* The first rank of an exscan multiplies a copy, because its array does not change. */
+static dl_status
+scan(dl_cpu_backend *self, const dl_op_context *op, const dl_scan_args *args)
+{
+    dl_scan_args plain = *args;
+    bool is_kept = args->is_exclusive && self->rank == 0;
+
+    DL_TRY(is_kept && args->op == DL_PREMUL_SUM
+               ? stage(self, &args->tensor, &plain.tensor)
+               : flatten(self, &args->tensor, &plain.tensor));
+    scale(&plain.tensor, args->op, args->factor);
+    DL_TRY(scan_plain(self, op, &plain));
+    if (!is_kept) {
+        unflatten(&args->tensor, &plain.tensor);
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_cpu_scan(dl_backend *backend, const dl_op_context *op, const dl_scan_args *args)
+{
+    dl_cpu_backend *self = begin(backend, op);
+
+    return end(self, op, scan(self, op, args));
+}
+
+static dl_status
 reduce_scatter(dl_cpu_backend *self, const dl_op_context *op,
                const dl_reduce_scatter_args *args)
 {

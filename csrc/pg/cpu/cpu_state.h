@@ -65,6 +65,8 @@ dl_status dl_cpu_broadcast(dl_backend *backend, const dl_op_context *op,
 dl_status dl_cpu_barrier(dl_backend *backend, const dl_op_context *op);
 dl_status dl_cpu_reduce(dl_backend *backend, const dl_op_context *op,
                         const dl_reduce_args *args);
+dl_status dl_cpu_scan(dl_backend *backend, const dl_op_context *op,
+                      const dl_scan_args *args);
 dl_status dl_cpu_all_gather(dl_backend *backend, const dl_op_context *op,
                             const dl_all_gather_args *args);
 dl_status dl_cpu_gather(dl_backend *backend, const dl_op_context *op,

@@ -18,6 +18,7 @@
 DONE_AT_ONCE(all_reduce)
 DONE_AT_ONCE(broadcast)
 DONE_AT_ONCE(reduce)
+DONE_AT_ONCE(scan)
 DONE_AT_ONCE(all_gather)
 DONE_AT_ONCE(gather)
 DONE_AT_ONCE(scatter)
@@ -98,6 +99,7 @@ static const dl_backend_ops fake_ops = {
     .broadcast = broadcast,
     .barrier = barrier,
     .reduce = reduce,
+    .scan = scan,
     .all_gather = all_gather,
     .gather = gather,
     .scatter = scatter,

@@ -73,6 +73,7 @@ static const dl_backend_ops mpi_ops = {
     .all_gather = dl_mpi_all_gather,
     .gather = dl_mpi_gather,
     .scatter = dl_mpi_scatter,
+    .scan = dl_mpi_scan,
     .reduce_scatter = dl_mpi_reduce_scatter,
     .all_to_all = dl_mpi_all_to_all,
     .post = post,

@@ -49,6 +49,8 @@ typedef int delete_attribute_fn(native_handle, int, void *, void *);
     X(bcast, MPI_Bcast, (void *, int, H, int, H))                                      \
     X(allreduce, MPI_Allreduce, (const void *, void *, int, H, H, H))                  \
     X(reduce, MPI_Reduce, (const void *, void *, int, H, H, int, H))                   \
+    X(scan, MPI_Scan, (const void *, void *, int, H, H, H))                            \
+    X(exscan, MPI_Exscan, (const void *, void *, int, H, H, H))                        \
     X(reduce_scatter, MPI_Reduce_scatter,                                              \
       (const void *, void *, const int *, H, H, H))                                    \
     X(reduce_scatter_block, MPI_Reduce_scatter_block,                                  \
@@ -318,6 +320,20 @@ reduce(const void *input, const dl_mpi_part *part, dl_mpi_handle op, int root,
 }
 
 static int
+scan(const void *input, const dl_mpi_part *part, dl_mpi_handle op, dl_mpi_handle comm)
+{
+    return native.scan(input, part->data, part->count, TO(part->type), TO(op),
+                       TO(comm));
+}
+
+static int
+exscan(const void *input, const dl_mpi_part *part, dl_mpi_handle op, dl_mpi_handle comm)
+{
+    return native.exscan(input, part->data, part->count, TO(part->type), TO(op),
+                         TO(comm));
+}
+
+static int
 reduce_scatter(const void *input, const dl_mpi_parts *parts, dl_mpi_handle op,
                dl_mpi_handle comm)
 {
@@ -446,6 +462,8 @@ static const dl_mpi_table calls = {
     .bcast = bcast,
     .allreduce = allreduce,
     .reduce = reduce,
+    .scan = scan,
+    .exscan = exscan,
     .reduce_scatter = reduce_scatter,
     .reduce_scatter_block = reduce_scatter_block,
     .allgather = allgather,

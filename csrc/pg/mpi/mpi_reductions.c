@@ -396,15 +396,15 @@ reduce_shares(dl_mpi_backend *self, const reduction *how, const dl_mpi_span *dat
     return dl_mpi_direct(self, self->inputs.spans, self->outputs.spans);
 }
 
-/* Reduces what all ranks brought along, from `offset` bytes on, in the order of
- * ranks. */
+/* Reduces what the first `ranks` ranks brought along, from `offset` bytes on, in the
+ * order of ranks. */
 static void
-fold(dl_mpi_backend *self, const reduction *how, void *target, size_t offset,
-     size_t count)
+fold_ranks(dl_mpi_backend *self, const reduction *how, int ranks, void *target,
+           size_t offset, size_t count)
 {
     dl_reduce_fn kernel = dl_reduce_kernel(how->op, how->worked);
 
-    for (int rank = 0; rank < self->size && count > 0; rank++) {
+    for (int rank = 0; rank < ranks && count > 0; rank++) {
         const char *theirs = dl_mpi_meeting_array(&self->meeting, rank);
         if (rank == 0) {
             memcpy(target, theirs + offset, count * how->item_size);
@@ -412,6 +412,14 @@ fold(dl_mpi_backend *self, const reduction *how, void *target, size_t offset,
             kernel(target, target, theirs + offset, count);
         }
     }
+}
+
+/* The same for all ranks. */
+static void
+fold(dl_mpi_backend *self, const reduction *how, void *target, size_t offset,
+     size_t count)
+{
+    fold_ranks(self, how, self->size, target, offset, count);
 }
 
 static dl_status
@@ -462,6 +470,55 @@ dl_mpi_all_reduce(dl_backend *backend, const dl_op_context *op,
                    : all_reduce_pieces(self, op, &how, data, tensor->count));
     }
     store_array(&how, tensor, data, self->size);
+    return DL_OK;
+}
+
+static dl_status
+scan_pieces(dl_mpi_backend *self, const dl_op_context *op, const reduction *how,
+            bool is_exclusive, const dl_mpi_span *data)
+{
+    size_t most = self->comm->piece - self->comm->piece % how->item_size;
+
+    for (size_t at = 0; at < data->size; at += most) {
+        size_t size = data->size - at < most ? data->size - at : most;
+        dl_mpi_part part = {data->data + at, (int)(size / how->item_size), how->type};
+        int result = is_exclusive ? self->mpi->exscan(self->mpi->in_place, &part,
+                                                      how->mpi_op, self->comm->handle)
+                                  : self->mpi->scan(self->mpi->in_place, &part,
+                                                    how->mpi_op, self->comm->handle);
+        DL_TRY(
+            dl_mpi_called(self, op, result, is_exclusive ? "MPI_Exscan" : "MPI_Scan"));
+    }
+    return DL_OK;
+}
+
+/* MPI leaves the first rank's result of an exscan undefined; that rank works on a copy
+ * and keeps its array. */
+dl_status
+dl_mpi_scan(dl_backend *backend, const dl_op_context *op, const dl_scan_args *args)
+{
+    dl_mpi_backend *self = dl_mpi_self(backend);
+    const dl_tensor *tensor = &args->tensor;
+    reduction how = reduction_of(self, args->op, args->factor, tensor->dtype);
+    dl_mpi_span data = {tensor->data, tensor->count * how.item_size};
+    bool is_kept = args->is_exclusive && self->rank == 0;
+
+    if (is_kept || !is_plain(&how, tensor)) {
+        DL_TRY(reserve(&self->staging, &how, tensor->count));
+        data.data = (char *)self->staging.data;
+    }
+    load_array(&how, tensor, data.data, data.data + data.size);
+    if (data.size <= dl_mpi_meeting_room(&self->meeting)) {
+        DL_TRY(meet(self, op, data.data, data.size));
+        fold_ranks(self, &how, self->rank + (args->is_exclusive ? 0 : 1), data.data, 0,
+                   tensor->count);
+    } else {
+        DL_TRY(dl_mpi_meet_empty(self, op));
+        DL_TRY(scan_pieces(self, op, &how, args->is_exclusive, &data));
+    }
+    if (!is_kept) {
+        store_array(&how, tensor, data.data, self->size);
+    }
     return DL_OK;
 }
 

@@ -95,6 +95,8 @@ dl_status dl_mpi_all_reduce(dl_backend *backend, const dl_op_context *op,
                             const dl_all_reduce_args *args);
 dl_status dl_mpi_reduce(dl_backend *backend, const dl_op_context *op,
                         const dl_reduce_args *args);
+dl_status dl_mpi_scan(dl_backend *backend, const dl_op_context *op,
+                      const dl_scan_args *args);
 dl_status dl_mpi_reduce_scatter(dl_backend *backend, const dl_op_context *op,
                                 const dl_reduce_scatter_args *args);
 dl_status dl_mpi_broadcast(dl_backend *backend, const dl_op_context *op,

@@ -102,6 +102,10 @@ typedef struct dl_mpi_table {
                      dl_mpi_handle comm);
     int (*reduce)(const void *, const dl_mpi_part *, dl_mpi_handle op, int root,
                   dl_mpi_handle comm);
+    int (*scan)(const void *, const dl_mpi_part *, dl_mpi_handle op,
+                dl_mpi_handle comm);
+    int (*exscan)(const void *, const dl_mpi_part *, dl_mpi_handle op,
+                  dl_mpi_handle comm);
     int (*reduce_scatter)(const void *, const dl_mpi_parts *, dl_mpi_handle op,
                           dl_mpi_handle comm);
     int (*reduce_scatter_block)(const void *, const dl_mpi_part *, dl_mpi_handle op,

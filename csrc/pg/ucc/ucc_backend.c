@@ -147,6 +147,7 @@ static const dl_backend_ops ucc_ops = {
     .broadcast = dl_ucc_broadcast,
     .barrier = dl_ucc_barrier,
     .reduce = dl_ucc_reduce,
+    .scan = dl_ucc_scan,
     .all_gather = dl_ucc_all_gather,
     .gather = dl_ucc_gather,
     .scatter = dl_ucc_scatter,

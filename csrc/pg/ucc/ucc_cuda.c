@@ -177,6 +177,7 @@ dl_ucc_cuda_new(const dl_backend_options *options, dl_deadline deadline,
     self->on_device.all_reduce = all_reduce;
     self->on_device.broadcast = broadcast;
     self->on_device.reduce = reduce;
+    self->on_device.scan = NULL;
     self->on_device.all_gather = all_gather;
     self->on_device.gather = gather;
     self->on_device.scatter = scatter;

@@ -90,6 +90,16 @@ dl_ucc_meet(dl_ucc_backend *self, const dl_op_context *op)
     return end_meeting(self, op, self->cpu->ops->barrier(self->cpu, op));
 }
 
+/* UCC has no scan, so the backend by which all ranks meet carries it out. */
+dl_status
+dl_ucc_scan(dl_backend *backend, const dl_op_context *op, const dl_scan_args *args)
+{
+    dl_ucc_backend *self = dl_ucc_self(backend);
+
+    DL_TRY(dl_ucc_admit(self));
+    return end_meeting(self, op, self->cpu->ops->scan(self->cpu, op, args));
+}
+
 /* Writes one number per rank: the sizes of a list, or the size of a single block at
  * `root`. */
 static void

@@ -182,7 +182,7 @@ void dl_ucc_patience_init(dl_ucc_patience *patience, size_t bytes);
 /* Yields or sleeps once.  Fails with DL_INTERRUPTED. */
 dl_status dl_ucc_patience_rest(dl_ucc_patience *patience);
 
-/* The table of operations (ucc_collectives.c, ucc_reduction.c). */
+/* The table of operations (ucc_collectives.c, ucc_reduction.c, ucc_run.c). */
 dl_status dl_ucc_all_reduce(dl_backend *backend, const dl_op_context *op,
                             const dl_all_reduce_args *args);
 dl_status dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op,
@@ -190,6 +190,8 @@ dl_status dl_ucc_broadcast(dl_backend *backend, const dl_op_context *op,
 dl_status dl_ucc_barrier(dl_backend *backend, const dl_op_context *op);
 dl_status dl_ucc_reduce(dl_backend *backend, const dl_op_context *op,
                         const dl_reduce_args *args);
+dl_status dl_ucc_scan(dl_backend *backend, const dl_op_context *op,
+                      const dl_scan_args *args);
 dl_status dl_ucc_all_gather(dl_backend *backend, const dl_op_context *op,
                             const dl_all_gather_args *args);
 dl_status dl_ucc_gather(dl_backend *backend, const dl_op_context *op,

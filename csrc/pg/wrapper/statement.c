@@ -73,6 +73,9 @@ shared_tensor(dl_op_type op, const void *args)
         return &((const dl_broadcast_args *)args)->tensor;
     case DL_REDUCE:
         return &((const dl_reduce_args *)args)->tensor;
+    case DL_SCAN:
+    case DL_EXSCAN:
+        return &((const dl_scan_args *)args)->tensor;
     case DL_ALL_GATHER:
     case DL_ALL_GATHER_COALESCED:
         return &((const dl_all_gather_args *)args)->input;
@@ -118,7 +121,7 @@ is_reduction(uint8_t op)
 {
     return op == DL_ALL_REDUCE || op == DL_REDUCE || op == DL_REDUCE_SCATTER
            || op == DL_REDUCE_SCATTER_V || op == DL_ALL_REDUCE_COALESCED
-           || op == DL_REDUCE_SCATTER_COALESCED;
+           || op == DL_REDUCE_SCATTER_COALESCED || op == DL_SCAN || op == DL_EXSCAN;
 }
 
 static bool

@@ -76,6 +76,15 @@ reduce(dl_backend *backend, const dl_op_context *op, const dl_reduce_args *args)
 }
 
 static dl_status
+scan(dl_backend *backend, const dl_op_context *op, const dl_scan_args *args)
+{
+    wrapper *self = self_of(backend);
+
+    DL_TRY(agree(self, op, args));
+    return self->inside->ops->scan(self->inside, op, args);
+}
+
+static dl_status
 all_gather(dl_backend *backend, const dl_op_context *op, const dl_all_gather_args *args)
 {
     wrapper *self = self_of(backend);
@@ -214,6 +223,7 @@ static const dl_backend_ops wrapper_ops = {
     .broadcast = broadcast,
     .barrier = barrier,
     .reduce = reduce,
+    .scan = scan,
     .all_gather = all_gather,
     .gather = gather,
     .scatter = scatter,
@@ -242,6 +252,7 @@ leave_out_what_is_not_there(dl_backend_ops *ops, const dl_backend_ops *inside)
     LEAVE_OUT(ops, inside, broadcast);
     LEAVE_OUT(ops, inside, barrier);
     LEAVE_OUT(ops, inside, reduce);
+    LEAVE_OUT(ops, inside, scan);
     LEAVE_OUT(ops, inside, all_gather);
     LEAVE_OUT(ops, inside, gather);
     LEAVE_OUT(ops, inside, scatter);

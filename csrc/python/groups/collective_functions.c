@@ -192,6 +192,57 @@ all_reduce(PyObject *module, PyObject *const *args, Py_ssize_t count,
     return finish_in_place(&self, DL_ALL_REDUCE, &core, &tensor, values[0], true);
 }
 
+/* scan and exscan. */
+static PyObject *
+scan_array(PyObject *module, const dlpy_signature *signature, dlpy_call call,
+           bool is_exclusive)
+{
+    PyObject *values[5];
+    dlpy_collective self;
+    dlpy_tensor tensor;
+    dl_scan_args core = {.is_exclusive = is_exclusive};
+
+    if (dlpy_take_arguments(signature, call, values) < 0) {
+        return NULL;
+    }
+    int begun = dlpy_collective_begin(module, signature, values, 2, &self);
+    if (begun <= 0) {
+        return dlpy_collective_answer(&self, begun);
+    }
+    if (reduce_op_from(self.state, values[1], &core.op, &core.factor) < 0
+        || dlpy_tensor_from(values[0], "tensor", &tensor) < 0) {
+        return dlpy_collective_give_up(&self);
+    }
+    core.tensor = tensor.view;
+    bool writes = !is_exclusive || dl_group_rank(self.core) > 0;
+    return finish_in_place(&self, is_exclusive ? DL_EXSCAN : DL_SCAN, &core, &tensor,
+                           values[0], writes);
+}
+
+static PyObject *
+scan(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "scan",
+        .required = 1,
+        .names = {"tensor", "op", "group", "async_op", "*stream"},
+    };
+
+    return scan_array(module, &signature, (dlpy_call){args, count, keywords}, false);
+}
+
+static PyObject *
+exscan(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
+{
+    static const dlpy_signature signature = {
+        .function = "exscan",
+        .required = 1,
+        .names = {"tensor", "op", "group", "async_op", "*stream"},
+    };
+
+    return scan_array(module, &signature, (dlpy_call){args, count, keywords}, true);
+}
+
 static PyObject *
 broadcast(PyObject *module, PyObject *const *args, Py_ssize_t count, PyObject *keywords)
 {
@@ -639,6 +690,10 @@ static PyMethodDef functions[] = {
     DLPY_COLLECTIVE(all_reduce,
                     "all_reduce($module, /, tensor, op=ReduceOp.SUM, group=None, "
                     "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_ALL_REDUCE),
+    DLPY_COLLECTIVE(scan, "scan($module, /, tensor, op=ReduceOp.SUM, group=None, "
+                          "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_SCAN),
+    DLPY_COLLECTIVE(exscan, "exscan($module, /, tensor, op=ReduceOp.SUM, group=None, "
+                            "async_op=False, *, stream=None)\n--\n\n" DLPY_DOC_EXSCAN),
     DLPY_COLLECTIVE(
         broadcast,
         "broadcast($module, /, tensor, src=None, group=None, "

@@ -977,6 +977,73 @@
     "    >>> int(largest[0])\n" \
     "    1"
 
+#define DLPY_DOC_SCAN \
+    "Combines the array of each rank with those of all ranks before it.\n" \
+    "\n" \
+    "On rank r, the reduction of the arrays of ranks 0 to r replaces `tensor`. With the\n" \
+    "backends of the CPU the arrays are combined in the order of the ranks, wherever\n" \
+    "these are, so that floating-point sums have the bits of a loop over the ranks.\n" \
+    "\n" \
+    "Args:\n" \
+    "    tensor: The input and the output: an array of any shape, which is the same on\n" \
+    "        every rank, as is its dtype.\n" \
+    "    op: The reduction, `ReduceOp.SUM` by default; all but `AVG`.\n" \
+    "    group: The group; None is the default group.\n" \
+    "    async_op: If True, the call returns at once, and the arrays must not be used\n" \
+    "        until the returned `Work` has completed.\n" \
+    "    stream: The CUDA stream that orders an array on a device, where the library of\n" \
+    "        the array does not tell it; see `cuda_stream`.\n" \
+    "\n" \
+    "Returns:\n" \
+    "    A `Work` if `async_op` is True, otherwise None.\n" \
+    "\n" \
+    "Raises:\n" \
+    "    TypeError: `tensor` is not an array, or `op` not a reduction.\n" \
+    "    ValueError: `op` cannot reduce the dtype or is `AVG`, `tensor` cannot be written\n" \
+    "        to, or there is no default group.\n" \
+    "    DistBackendError: A peer failed or did not arrive within the group's timeout,\n" \
+    "        the ranks called different operations, or the arrays are on a device.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> values = np.array([rank + 1.0, 10.0])\n" \
+    "    >>> dist.scan(values)\n" \
+    "    >>> values.tolist() == [[1.0, 10.0], [3.0, 20.0]][rank]\n" \
+    "    True"
+
+#define DLPY_DOC_EXSCAN \
+    "Combines the arrays of all ranks before each rank.\n" \
+    "\n" \
+    "On rank r, the reduction of the arrays of ranks 0 to r - 1 replaces `tensor`, whose\n" \
+    "own values count for later ranks only. The array of rank 0, which no rank is before,\n" \
+    "stays as it is. Apart from that it is like `scan`.\n" \
+    "\n" \
+    "Args:\n" \
+    "    tensor: The input and the output: an array of any shape, which is the same on\n" \
+    "        every rank, as is its dtype.\n" \
+    "    op: The reduction, `ReduceOp.SUM` by default; all but `AVG`.\n" \
+    "    group: The group; None is the default group.\n" \
+    "    async_op: If True, the call returns at once, and the arrays must not be used\n" \
+    "        until the returned `Work` has completed.\n" \
+    "    stream: The CUDA stream that orders an array on a device, where the library of\n" \
+    "        the array does not tell it; see `cuda_stream`.\n" \
+    "\n" \
+    "Returns:\n" \
+    "    A `Work` if `async_op` is True, otherwise None.\n" \
+    "\n" \
+    "Raises:\n" \
+    "    TypeError: `tensor` is not an array, or `op` not a reduction.\n" \
+    "    ValueError: `op` cannot reduce the dtype or is `AVG`, `tensor` cannot be written\n" \
+    "        to, or there is no default group.\n" \
+    "    DistBackendError: A peer failed or did not arrive within the group's timeout,\n" \
+    "        the ranks called different operations, or the arrays are on a device.\n" \
+    "\n" \
+    "Example:\n" \
+    "    >>> offset = np.array([5 + rank])  # how many rows this rank has\n" \
+    "    >>> dist.exscan(offset)\n" \
+    "    >>> first = int(offset[0]) if rank > 0 else 0\n" \
+    "    >>> first == [0, 5][rank]\n" \
+    "    True"
+
 #define DLPY_DOC_BROADCAST \
     "Copies the array of one rank to all others.\n" \
     "\n" \

@@ -264,6 +264,16 @@ def _all_reduce(call: Call) -> Any:
     return call.method("allreduce")([call.given["tensor"]], opts)
 
 
+def _scan(call: Call) -> Any:
+    opts = call.options(options.AllreduceOptions)
+    return call.method("scan")([call.given["tensor"]], opts)
+
+
+def _exscan(call: Call) -> Any:
+    opts = call.options(options.AllreduceOptions)
+    return call.method("exscan")([call.given["tensor"]], opts)
+
+
 def _broadcast(call: Call) -> Any:
     opts = call.options(options.BroadcastOptions, call.required_rank("src"))
     return call.method("broadcast")([call.given["tensor"]], opts)
@@ -339,6 +349,8 @@ def _barrier(call: Call) -> Any:
 
 _METHODS: dict[str, Callable[[Call], Any]] = {
     "all_reduce": _all_reduce,
+    "scan": _scan,
+    "exscan": _exscan,
     "broadcast": _broadcast,
     "reduce": _reduce,
     "all_gather": _all_gather,

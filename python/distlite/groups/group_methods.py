@@ -231,11 +231,13 @@ _OF_MODULE = {
     "all_gather_v": "all_gather",
     "all_reduce": "all_reduce",
     "all_to_all": "all_to_all",
+    "exscan": "exscan",
     "gather_v": "gather_v",
     "irecv": "irecv",
     "isend": "isend",
     "reduce_scatter_tensor": "reduce_scatter_single",
     "reduce_scatter_v": "reduce_scatter",
+    "scan": "scan",
     "scatter_v": "scatter_v",
 }
 

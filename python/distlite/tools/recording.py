@@ -41,11 +41,13 @@ OPS = {
     38: "gather_object",
     39: "scatter_object_list",
     40: "reduce_scatter_coalesced",
+    41: "scan",
+    42: "exscan",
 }
 MESSAGES = ("send", "recv", "recv_any")
 REDUCING = (
     *("all_reduce", "reduce", "reduce_scatter", "reduce_scatter_v"),
-    *("all_reduce_coalesced", "reduce_scatter_coalesced"),
+    *("all_reduce_coalesced", "reduce_scatter_coalesced", "scan", "exscan"),
 )
 ROOTS = {
     "broadcast": "from",

@@ -35,6 +35,25 @@ dl_status dl_all_reduce_slot(dl_board *board, const dl_op_context *op,
 dl_status dl_all_reduce_chunks(dl_board *board, const dl_op_context *op,
                                const dl_all_reduce_args *args);
 
+/* Runs one of the algorithms below, chosen by the size of the array.  Tensors are
+ * multiplied already for PREMUL_SUM. */
+dl_status dl_scan_select(dl_board *board, const dl_op_context *op,
+                         const dl_scan_args *args);
+
+/* Each rank publishes its array on its line, or in its slot, and reduces those of the
+ * ranks up to its own.  The array has at most DL_BOARD_PAYLOAD bytes, or at most
+ * `board->chunk` bytes. */
+dl_status dl_scan_line(dl_board *board, const dl_op_context *op,
+                       const dl_scan_args *args);
+dl_status dl_scan_slot(dl_board *board, const dl_op_context *op,
+                       const dl_scan_args *args);
+
+/* Scans arrays of any size through slots, chunk after chunk.  Each rank computes all
+ * prefixes of one share of the chunk, so that the work of a rank does not grow with its
+ * number. */
+dl_status dl_scan_chunks(dl_board *board, const dl_op_context *op,
+                         const dl_scan_args *args);
+
 dl_status dl_barrier_line(dl_board *board, const dl_op_context *op);
 
 /* These take blocks of any size and layout.  Each chooses lines, pockets, slots or

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "pg/cpu/algorithms/fold.h"
 
-#include <stdbool.h>
-
 #include "tensor/copy.h"
 
 /* Bytes that are folded over all ranks before the next ones are: target and sources
@@ -85,6 +83,103 @@ dl_fold_run(const dl_fold *fold, const dl_fold_sources *sources, size_t size,
         }
         if (copy != NULL) {
             dl_copy(copy + at, target + at, part);
+        }
+    }
+}
+
+/* Loads a tile into the dtype that the fold computes in. */
+static void
+load_tile(const dl_fold *fold, bool is_short, void *target, const uint8_t *source,
+          size_t size)
+{
+    if (is_short) {
+        dl_reduce_widen(target, fold->dtype, source, size / fold->item_size);
+    } else {
+        dl_copy(target, source, size);
+    }
+}
+
+static void
+store_tile(const dl_fold *fold, bool is_short, uint8_t *target, const void *source,
+           size_t size)
+{
+    if (is_short) {
+        dl_reduce_narrow(target, fold->dtype, source, size / fold->item_size);
+    } else {
+        dl_copy(target, source, size);
+    }
+}
+
+/* The sum stays in a buffer, because an exclusive prefix replaces the array that the
+ * next one needs, and because short types are rounded where they are stored only. */
+static void
+prefix_tile(const dl_fold *fold, const dl_prefixes *prefixes, bool is_short, size_t at,
+            size_t size)
+{
+    size_t count = size / fold->item_size;
+    size_t worked = is_short ? count * sizeof(float) : size;
+    uint8_t *carry = prefixes->carry;
+    bool has_sum = prefixes->has_carry;
+    _Alignas(64) uint8_t sum[TILE];
+    _Alignas(64) uint8_t next[TILE];
+
+    if (carry != NULL) {
+        carry += is_short ? at / fold->item_size * sizeof(float) : at;
+    }
+    if (has_sum) {
+        dl_copy(sum, carry, worked);
+    }
+    for (int i = 0; i < prefixes->count; i++) {
+        uint8_t *array = prefixes->first + (size_t)i * prefixes->stride + at;
+        load_tile(fold, is_short, has_sum ? next : sum, array, size);
+        if (has_sum && prefixes->is_exclusive) {
+            store_tile(fold, is_short, array, sum, size);
+        }
+        if (has_sum) {
+            fold->kernel(sum, sum, next, count);
+        }
+        if (has_sum && !prefixes->is_exclusive) {
+            store_tile(fold, is_short, array, sum, size);
+        }
+        has_sum = true;
+    }
+    if (carry != NULL) {
+        dl_copy(carry, sum, worked);
+    }
+}
+
+/* Inclusive prefixes of types that are not widened need no buffer. */
+static void
+prefix_tile_in_place(const dl_fold *fold, const dl_prefixes *prefixes, size_t at,
+                     size_t size)
+{
+    size_t count = size / fold->item_size;
+    const uint8_t *sum = prefixes->has_carry ? prefixes->carry + at : NULL;
+
+    for (int i = 0; i < prefixes->count; i++) {
+        uint8_t *array = prefixes->first + (size_t)i * prefixes->stride + at;
+        if (sum != NULL) {
+            fold->kernel(array, sum, array, count);
+        }
+        sum = array;
+    }
+    if (prefixes->carry != NULL) {
+        dl_copy(prefixes->carry + at, sum, size);
+    }
+}
+
+void
+dl_fold_prefixes(const dl_fold *fold, const dl_prefixes *prefixes, size_t size)
+{
+    bool is_short = dl_reduce_dtype(fold->dtype) != fold->dtype;
+    size_t tile = is_short ? TILE / sizeof(float) : TILE;
+
+    for (size_t at = 0; at < size; at += tile) {
+        size_t part = size - at < tile ? size - at : tile;
+        if (is_short || prefixes->is_exclusive) {
+            prefix_tile(fold, prefixes, is_short, at, part);
+        } else {
+            prefix_tile_in_place(fold, prefixes, at, part);
         }
     }
 }

@@ -6,6 +6,7 @@
 #ifndef DISTLITE_PG_CPU_ALGORITHMS_FOLD_H
 #define DISTLITE_PG_CPU_ALGORITHMS_FOLD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,5 +39,22 @@ dl_fold dl_fold_of(const dl_all_reduce_args *args, int count);
  * other one; `copy` may be any source. */
 void dl_fold_run(const dl_fold *fold, const dl_fold_sources *sources, size_t size,
                  uint8_t *target, uint8_t *copy);
+
+/* Arrays of consecutive ranks, `stride` bytes apart from `first` on, which are replaced
+ * by their prefixes.  Each is rounded to the dtype only where it is stored. */
+typedef struct dl_prefixes {
+    uint8_t *first;
+    size_t stride;
+    int count;
+    bool is_exclusive; /* each gets the prefix that ends before it */
+    /* In the dtype that the fold computes in: what the ranks before the first one come
+     * to, if there are any; and afterwards what all come to.  May be NULL. */
+    uint8_t *carry;
+    bool has_carry;
+} dl_prefixes;
+
+/* Computes the prefixes of `size` bytes of the arrays.  Where no rank comes before the
+ * first one, its array stays as it is. */
+void dl_fold_prefixes(const dl_fold *fold, const dl_prefixes *prefixes, size_t size);
 
 #endif

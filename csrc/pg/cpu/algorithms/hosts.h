@@ -105,8 +105,8 @@ void dl_hosts_tell(void *context, const dl_error *message, uint64_t sequence,
  * to, so that the caller looks again later. */
 bool dl_hosts_tell_ended(void *context);
 
-/* The operations.  Tensors may have any strides, except that of all_reduce, which is
- * contiguous, and multiplied already for PREMUL_SUM. */
+/* The operations.  Tensors may have any strides, except those of all_reduce and scan,
+ * which are contiguous, and multiplied already for PREMUL_SUM. */
 dl_status dl_hosts_barrier(dl_hosts *hosts, const dl_op_context *op);
 dl_status dl_hosts_broadcast(dl_hosts *hosts, const dl_op_context *op,
                              const dl_broadcast_args *args);
@@ -116,6 +116,8 @@ dl_status dl_hosts_all_reduce(dl_hosts *hosts, const dl_op_context *op,
                               const dl_all_reduce_args *args);
 dl_status dl_hosts_reduce(dl_hosts *hosts, const dl_op_context *op,
                           const dl_reduce_args *args);
+dl_status dl_hosts_scan(dl_hosts *hosts, const dl_op_context *op,
+                        const dl_scan_args *args);
 dl_status dl_hosts_reduce_scatter(dl_hosts *hosts, const dl_op_context *op,
                                   const dl_reduce_scatter_args *args);
 dl_status dl_hosts_gather(dl_hosts *hosts, const dl_op_context *op,

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include "pg/cpu/algorithms/algorithms.h"
+#include "pg/cpu/algorithms/fold.h"
+#include "pg/cpu/algorithms/hosts.h"
+#include "tensor/copy.h"
+
+/* Bytes of all ranks' arrays together up to which each rank gets all of them and
+ * reduces those up to its own: one way across the network, however many hosts there
+ * are. */
+#define SMALL_LIMIT ((size_t)64 << 10)
+
+/* Bytes that go along the chain at a time: while one host works on them, the host before
+ * it works on the next. */
+#define PIECE ((size_t)128 << 10)
+
+/* Pieces that the first host may be ahead of the second; a route's queue has room for
+ * them. */
+#define AHEAD 8
+
+/* A scan goes in the order of the ranks, wherever these are, so that its bits do not
+ * depend on who shares a host.  Large arrays go through the board to each host's leader,
+ * along a chain of the leaders, and back through the board.  What goes along the chain is
+ * what all ranks so far come to, piece by piece: the linear pipeline of Sanders and
+ * Traeff, "Parallel prefix (scan) algorithms for MPI" (EuroPVM/MPI 2006). */
+typedef struct chain {
+    dl_hosts *hosts;
+    dl_fold fold;
+    bool is_exclusive;
+    uint8_t *first; /* the arrays of this host's ranks, in the order of ranks */
+    size_t stride;
+    uint8_t *carry; /* in the dtype that the fold computes in */
+    size_t worked;  /* bytes of its elements */
+    size_t size;    /* of an array */
+} chain;
+
+static dl_fold
+fold_of(const dl_scan_args *args, int count)
+{
+    dl_all_reduce_args like = {.tensor = args->tensor, .op = args->op};
+
+    return dl_fold_of(&like, count);
+}
+
+/* Returns the first rank behind `rank` that is on another host; the number of ranks if
+ * there is none. */
+static int
+end_of_run(const dl_layout *layout, int rank)
+{
+    int host = layout->host_of[rank];
+
+    while (rank < layout->size && layout->host_of[rank] == host) {
+        rank++;
+    }
+    return rank;
+}
+
+/* Moves what all ranks before `rank`, the first of a run, come to, from the host before
+ * to that of the run.  All leaders count the stages alike, whether they take part or
+ * not, as both sides of a message have to be in the same one. */
+static dl_status
+pass_on(const chain *self, int rank, size_t start, size_t size)
+{
+    const dl_layout *layout = self->hosts->layout;
+    dl_traffic *traffic = self->hosts->traffic;
+    int from = layout->host_of[rank - 1];
+    int to = layout->host_of[rank];
+    uint8_t *carry = self->carry + start / self->fold.item_size * self->worked;
+    size_t moved = size / self->fold.item_size * self->worked;
+
+    if (layout->host == from) {
+        DL_TRY(dl_traffic_send(traffic, dl_layout_leader(layout, to), carry, moved));
+    }
+    if (layout->host == to) {
+        DL_TRY(
+            dl_traffic_receive(traffic, dl_layout_leader(layout, from), carry, moved));
+    }
+    uint32_t stage = dl_traffic_next(traffic);
+    return layout->host == to ? dl_traffic_wait(traffic, stage) : DL_OK;
+}
+
+/* Takes one piece through all ranks, of which those from `rank` to `end` share a host. */
+static dl_status
+scan_piece(const chain *self, size_t start, size_t size)
+{
+    const dl_layout *layout = self->hosts->layout;
+    int end;
+
+    for (int rank = 0; rank < layout->size; rank = end) {
+        int place = layout->place_of[rank];
+        end = end_of_run(layout, rank);
+        if (rank > 0) {
+            DL_TRY(pass_on(self, rank, start, size));
+        }
+        if (layout->host_of[rank] != layout->host) {
+            continue;
+        }
+        dl_prefixes prefixes = {
+            .first = self->first + (size_t)place * self->stride + start,
+            .stride = self->stride,
+            .count = end - rank,
+            .is_exclusive = self->is_exclusive,
+            .carry = self->carry + start / self->fold.item_size * self->worked,
+            .has_carry = rank > 0,
+        };
+        dl_fold_prefixes(&self->fold, &prefixes, size);
+    }
+    return DL_OK;
+}
+
+/* The greetings compare the calls of all hosts, of which the chain connects only
+ * neighbours. */
+static dl_status
+run_chain(const chain *self)
+{
+    dl_traffic *traffic = self->hosts->traffic;
+    uint32_t stages[AHEAD] = {0};
+    size_t pieces = 0;
+
+    DL_TRY(dl_hosts_greet(self->hosts));
+    dl_traffic_next(traffic);
+    for (size_t start = 0; start < self->size; start += PIECE, pieces++) {
+        size_t left = self->size - start;
+        if (pieces >= AHEAD) {
+            DL_TRY(dl_traffic_wait(traffic, stages[pieces % AHEAD]));
+        }
+        DL_TRY(scan_piece(self, start, left < PIECE ? left : PIECE));
+        stages[pieces % AHEAD] = dl_traffic_next(traffic);
+    }
+    return dl_traffic_wait(traffic, dl_traffic_next(traffic));
+}
+
+/* Describes the arrays of this host's ranks, which a leader has in its scratch
+ * memory. */
+static void
+describe_locals(const chain *self, const dl_tensor *tensor, dl_tensor *locals)
+{
+    for (int i = 0; i < dl_hosts_local_count(self->hosts); i++) {
+        locals[i] = *tensor;
+        locals[i].data = self->first + (size_t)i * self->stride;
+        locals[i].is_writable = true;
+    }
+}
+
+static dl_status
+reserve(chain *self, const dl_tensor *tensor)
+{
+    dl_hosts *hosts = self->hosts;
+    size_t count = (size_t)dl_hosts_local_count(hosts);
+
+    self->first = tensor->data;
+    if (!dl_layout_leads(hosts->layout)) {
+        return DL_OK;
+    }
+    if (hosts->board != NULL) {
+        DL_TRY(dl_hosts_room(&hosts->work, count * self->stride, &self->first));
+        describe_locals(self, tensor, hosts->locals[0]);
+    }
+    return dl_hosts_room(&hosts->incoming, tensor->count * self->worked, &self->carry);
+}
+
+static dl_status
+scan_along_chain(dl_hosts *hosts, const dl_op_context *op, const dl_scan_args *args)
+{
+    const dl_tensor *tensor = &args->tensor;
+    bool leads = dl_layout_leads(hosts->layout);
+    chain self = {
+        .hosts = hosts,
+        .fold = fold_of(args, 2),
+        .is_exclusive = args->is_exclusive,
+        .stride = dl_round_up(dl_tensor_size(tensor), DL_LINE),
+        .worked = dl_dtype_size(dl_reduce_dtype(tensor->dtype)),
+        .size = dl_tensor_size(tensor),
+    };
+    dl_gather_args in = {.input = *tensor, .outputs = leads ? hosts->locals[0] : NULL};
+    dl_scatter_args out = {.inputs = in.outputs, .output = *tensor};
+
+    DL_TRY(reserve(&self, tensor));
+    const dl_op_context *first = dl_hosts_first(hosts, op);
+    DL_TRY(hosts->board == NULL ? DL_OK : dl_gather_board(hosts->exchange, first, &in));
+    dl_hosts_last(hosts);
+    if (leads) {
+        DL_TRY(run_chain(&self));
+    }
+    return hosts->board == NULL
+               ? DL_OK
+               : dl_scatter_board(hosts->exchange, dl_hosts_last(hosts), &out);
+}
+
+/* An all_gather, after which each rank reduces the arrays up to its own. */
+static dl_status
+scan_gathered(dl_hosts *hosts, const dl_op_context *op, const dl_scan_args *args,
+              dl_tensor *rows)
+{
+    const dl_layout *layout = hosts->layout;
+    int count = layout->rank + (args->is_exclusive ? 0 : 1);
+    size_t size = dl_tensor_size(&args->tensor);
+    size_t stride = dl_round_up(size, DL_LINE);
+    dl_fold fold = fold_of(args, count);
+    dl_all_gather_args call = {.input = args->tensor, .outputs = rows};
+    uint8_t *room;
+
+    DL_TRY(dl_hosts_room(&hosts->work, stride * (size_t)layout->size, &room));
+    for (int rank = 0; rank < layout->size; rank++) {
+        rows[rank] = args->tensor;
+        rows[rank].data = room + (size_t)rank * stride;
+        rows[rank].is_writable = true;
+    }
+    DL_TRY(dl_hosts_all_gather(hosts, op, &call));
+    dl_fold_sources sources = {.first = room, .stride = stride, .own_rank = -1};
+    if (count >= 2) {
+        dl_fold_run(&fold, &sources, size, args->tensor.data, NULL);
+    } else if (count == 1) {
+        dl_copy(args->tensor.data, room, size);
+    }
+    return DL_OK;
+}
+
+dl_status
+dl_hosts_scan(dl_hosts *hosts, const dl_op_context *op, const dl_scan_args *args)
+{
+    size_t ranks = (size_t)hosts->layout->size;
+
+    if (dl_tensor_size(&args->tensor) * ranks > SMALL_LIMIT) {
+        return scan_along_chain(hosts, op, args);
+    }
+    dl_tensor *rows = calloc(ranks, sizeof *rows);
+    if (rows == NULL) {
+        return dl_fail_no_memory();
+    }
+    dl_status status = scan_gathered(hosts, op, args, rows);
+    free(rows);
+    return status;
+}

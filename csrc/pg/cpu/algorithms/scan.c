@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <string.h>
+
+#include "pg/cpu/algorithms/algorithms.h"
+#include "pg/cpu/algorithms/fold.h"
+#include "tensor/copy.h"
+
+/* Limits up to which one meeting is faster, after which each rank reduces the arrays of
+ * all ranks up to its own: the last rank's work grows with the number of ranks.  They
+ * are those of all_reduce, which has the same meetings. */
+#define SLOT_LIMIT_OF_ALL_RANKS ((size_t)4 << 10)
+#define SLOT_LIMIT_WHEN_SHARING ((size_t)16 << 10)
+
+static size_t
+least(size_t left, size_t right)
+{
+    return left < right ? left : right;
+}
+
+static dl_fold
+fold_of(const dl_scan_args *args, int count)
+{
+    dl_all_reduce_args like = {.tensor = args->tensor, .op = args->op};
+
+    return dl_fold_of(&like, count);
+}
+
+/* Reduces the arrays of the ranks up to this one, `stride` bytes apart from `first` on,
+ * into its own. */
+static void
+reduce_prefix(const dl_board *board, const dl_scan_args *args, const uint8_t *first,
+              size_t stride)
+{
+    int count = board->options.rank + (args->is_exclusive ? 0 : 1);
+    size_t size = dl_tensor_size(&args->tensor);
+    dl_fold fold = fold_of(args, count);
+    dl_fold_sources sources = {.first = first, .stride = stride, .own_rank = -1};
+
+    if (count >= 2) {
+        dl_fold_run(&fold, &sources, size, args->tensor.data, NULL);
+    } else if (count == 1) {
+        dl_copy(args->tensor.data, first, size);
+    }
+}
+
+dl_status
+dl_scan_line(dl_board *board, const dl_op_context *op, const dl_scan_args *args)
+{
+    size_t size = dl_tensor_size(&args->tensor);
+    uint8_t *payload = dl_board_begin(board, op);
+
+    if (size == 0) {
+        return dl_board_arrive(board);
+    }
+    memcpy(payload, args->tensor.data, size);
+    DL_TRY(dl_board_arrive(board));
+    reduce_prefix(board, args, dl_board_payload(board, 0), sizeof(dl_board_line));
+    return DL_OK;
+}
+
+dl_status
+dl_scan_slot(dl_board *board, const dl_op_context *op, const dl_scan_args *args)
+{
+    dl_board_begin(board, op);
+    dl_copy(dl_board_slot(board, board->options.rank, 0), args->tensor.data,
+            dl_tensor_size(&args->tensor));
+    DL_TRY(dl_board_arrive(board));
+    reduce_prefix(board, args, dl_board_slot(board, 0, 0), 2 * board->chunk);
+    dl_board_end(board, 1, 0);
+    return DL_OK;
+}
+
+/* Each round takes the next chunk of the arrays and divides it into one share per rank:
+ *
+ *     in      each rank copies its chunk into its own slot
+ *     scan    rank r replaces share r in all slots by the prefixes of all ranks
+ *     out     each rank copies its chunk out of its own slot
+ *
+ * `in` of the next round, into the other slot, comes between `scan` and `out`, while
+ * slower ranks still scan.  All ranks have scanned that slot by then, two rounds before,
+ * and only its owner reads it afterwards, so no step is needed for `out`.
+ *
+ * The shares are those of the reduce-scatter in Rabenseifner, "Optimization of
+ * collective reduction operations" (ICCS 2004).  In the pipelines and trees of Sanders
+ * and Traeff, "Parallel prefix (scan) algorithms for MPI" (EuroPVM/MPI 2006), which suit
+ * messages, a rank waits for those before it; here all ranks work at once. */
+typedef struct rounds {
+    dl_board *board;
+    dl_fold fold;
+    bool is_exclusive;
+    uint8_t *data;
+    size_t size;
+    size_t chunk; /* bytes of a round; the last may have fewer */
+    uint64_t count;
+} rounds;
+
+/* Makes rounds of equal size, for the reasons of all_reduce.c: half a slot where each
+ * rank has a core, so that the data stays in its cache. */
+static rounds
+rounds_of(dl_board *board, const dl_scan_args *args)
+{
+    size_t size = dl_tensor_size(&args->tensor);
+    size_t most = board->header->may_spin ? board->chunk / 2 : board->chunk;
+    size_t count = (size + most - 1) / most;
+    size_t chunk = dl_round_up((size + count - 1) / count, DL_LINE);
+
+    return (rounds){
+        .board = board,
+        .fold = fold_of(args, board->options.size),
+        .is_exclusive = args->is_exclusive,
+        .data = args->tensor.data,
+        .size = size,
+        .chunk = chunk,
+        .count = (size + chunk - 1) / chunk,
+    };
+}
+
+static size_t
+round_size(const rounds *all, uint64_t round)
+{
+    return least(all->size - round * all->chunk, all->chunk);
+}
+
+static void
+copy_in(const rounds *all, uint64_t round)
+{
+    dl_copy(dl_board_slot(all->board, all->board->options.rank, round),
+            all->data + round * all->chunk, round_size(all, round));
+}
+
+/* The shares are whole cache lines, so that no two ranks write to the same one. */
+static void
+scan_share(const rounds *all, uint64_t round)
+{
+    const dl_board *board = all->board;
+    size_t size = round_size(all, round);
+    size_t ranks = (size_t)board->options.size;
+    size_t share = dl_round_up((size + ranks - 1) / ranks, DL_LINE);
+    size_t start = least((size_t)board->options.rank * share, size);
+    dl_prefixes prefixes = {
+        .first = dl_board_slot(board, 0, round) + start,
+        .stride = 2 * board->chunk,
+        .count = board->options.size,
+        .is_exclusive = all->is_exclusive,
+    };
+
+    dl_fold_prefixes(&all->fold, &prefixes, least(share, size - start));
+}
+
+/* The first rank's array stays as it is in an exscan, and is its own result in a
+ * scan. */
+static void
+copy_out(const rounds *all, uint64_t round)
+{
+    int rank = all->board->options.rank;
+
+    if (rank > 0) {
+        dl_copy(all->data + round * all->chunk, dl_board_slot(all->board, rank, round),
+                round_size(all, round));
+    }
+}
+
+/* In each round a rank publishes two steps: it has scanned its share, and it has copied
+ * the next round in.  The last round has only the first of them.  Round 0 is copied in
+ * before the arrival. */
+#define STEPS_PER_ROUND 2
+
+dl_status
+dl_scan_chunks(dl_board *board, const dl_op_context *op, const dl_scan_args *args)
+{
+    rounds all = rounds_of(board, args);
+
+    dl_board_begin(board, op);
+    copy_in(&all, 0);
+    DL_TRY(dl_board_arrive(board));
+    for (uint64_t round = 0; round < all.count; round++) {
+        uint64_t scanned = round * STEPS_PER_ROUND + 1;
+        if (round > 0) {
+            DL_TRY(dl_board_wait_steps(board, scanned - 1));
+        }
+        scan_share(&all, round);
+        dl_board_publish_step(board, scanned);
+        if (round + 1 < all.count) {
+            copy_in(&all, round + 1);
+            dl_board_publish_step(board, scanned + 1);
+        }
+        DL_TRY(dl_board_wait_steps(board, scanned));
+        copy_out(&all, round);
+    }
+    dl_board_end(board, all.count, all.count * STEPS_PER_ROUND);
+    return DL_OK;
+}
+
+dl_status
+dl_scan_select(dl_board *board, const dl_op_context *op, const dl_scan_args *args)
+{
+    size_t size = dl_tensor_size(&args->tensor);
+    size_t limit = board->header->may_spin
+                       ? SLOT_LIMIT_OF_ALL_RANKS / (size_t)board->options.size
+                       : SLOT_LIMIT_WHEN_SHARING;
+
+    if (size <= DL_BOARD_PAYLOAD) {
+        return dl_scan_line(board, op, args);
+    }
+    return size <= limit ? dl_scan_slot(board, op, args)
+                         : dl_scan_chunks(board, op, args);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "boards.h"
+#include "pg/cpu/algorithms/algorithms.h"
+#include "pg/cpu/algorithms/fold.h"
+
+/* Small, so that little data takes many rounds. */
+#define CHUNK 512
+#define MOST 1024
+
+typedef dl_status (*algorithm)(dl_board *, const dl_op_context *, const dl_scan_args *);
+
+static test_boards all;
+
+/* Bytes wrap around, and results differ if ranks come in another order or number. */
+static uint8_t
+value_of(int rank, size_t i)
+{
+    return (uint8_t)(i * 7 + (size_t)rank * 13 + 1);
+}
+
+static uint8_t
+prefix_of(int rank, size_t i, bool is_exclusive)
+{
+    uint8_t result = value_of(0, i);
+
+    for (int r = 1; r < rank + !is_exclusive; r++) {
+        result = (uint8_t)(result + value_of(r, i));
+    }
+    return result;
+}
+
+static void
+check_case(int rank, uint64_t sequence, algorithm scan, size_t count, bool is_exclusive)
+{
+    uint8_t data[MOST + 1];
+    dl_op_context context =
+        test_op(sequence, is_exclusive ? DL_EXSCAN : DL_SCAN, 10 * DL_SECOND);
+    dl_scan_args args = {.tensor = {.data = data,
+                                    .count = count,
+                                    .item_size = 1,
+                                    .dtype = DL_UINT8,
+                                    .is_contiguous = true,
+                                    .is_writable = true},
+                         .op = DL_SUM,
+                         .is_exclusive = is_exclusive};
+
+    memset(data, 0xee, sizeof data);
+    for (size_t i = 0; i < count; i++) {
+        data[i] = value_of(rank, i);
+    }
+    context.fingerprint.count_low = (uint32_t)count;
+    CHECK_OK(scan(&all.boards[rank], &context, &args));
+    for (size_t i = 0; i < count; i++) {
+        CHECK_EQUAL(data[i], prefix_of(rank, i, is_exclusive));
+    }
+    CHECK_EQUAL(data[count], 0xee);
+}
+
+/* Algorithms in a random order share lines, slots and steps; ranks dawdle. */
+static void
+check_mixture(int rank, int size, void *unused)
+{
+    static const algorithm scans[] = {dl_scan_line, dl_scan_slot, dl_scan_chunks};
+    static const size_t limits[] = {DL_BOARD_PAYLOAD, CHUNK, MOST};
+    unsigned common = 99;
+    unsigned own = (unsigned)rank;
+
+    (void)size;
+    (void)unused;
+    for (uint64_t i = 1; i <= 300; i++) {
+        int kind = rand_r(&common) % 3;
+        size_t count = (size_t)rand_r(&common) % limits[kind] + 1;
+        bool is_exclusive = rand_r(&common) % 2;
+        for (int pause = rand_r(&own) % 4; pause > 0; pause--) {
+            sched_yield();
+        }
+        check_case(rank, i, scans[kind], count, is_exclusive);
+    }
+}
+
+CHECK_CASE(on_lines_through_slots_and_in_chunks)
+{
+    static const int sizes[] = {2, 3, 5, 8};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        boards_init(&all, sizes[i], CHUNK, false);
+        dl_run_ranks(sizes[i], check_mixture, NULL);
+        boards_fini(&all);
+    }
+}
+
+/* Prefixes cut in two between ranks are those of all ranks at once, for each kind of
+ * type, over more than a tile. */
+static void
+check_prefixes(dl_dtype dtype, bool is_exclusive)
+{
+    enum { RANKS = 5, COUNT = 9001, CUT = 2 };
+    size_t item_size = dl_dtype_size(dtype);
+    size_t size = COUNT * item_size;
+    uint8_t *whole = calloc(RANKS, size);
+    uint8_t *parts = calloc(RANKS, size);
+    uint8_t *carry = calloc(COUNT, sizeof(double));
+    dl_all_reduce_args like = {.tensor = {.item_size = item_size, .dtype = dtype},
+                               .op = DL_SUM};
+    dl_fold fold = dl_fold_of(&like, RANKS);
+    float one = 1.001f;
+
+    for (size_t i = 0; i < (size_t)RANKS * COUNT; i++) {
+        float value = (float)(i % 97) * one;
+        if (dtype == DL_FLOAT16) {
+            dl_reduce_narrow(whole + i * item_size, dtype, &value, 1);
+        } else {
+            memcpy(whole + i * item_size, &value, sizeof value);
+        }
+    }
+    memcpy(parts, whole, RANKS * size);
+    dl_prefixes prefixes = {
+        .first = whole, .stride = size, .count = RANKS, .is_exclusive = is_exclusive};
+    dl_fold_prefixes(&fold, &prefixes, size);
+    prefixes.first = parts;
+    prefixes.count = CUT;
+    prefixes.carry = carry;
+    dl_fold_prefixes(&fold, &prefixes, size);
+    prefixes.first = parts + CUT * size;
+    prefixes.count = RANKS - CUT;
+    prefixes.has_carry = true;
+    dl_fold_prefixes(&fold, &prefixes, size);
+    CHECK(memcmp(whole, parts, RANKS * size) == 0);
+    free(whole);
+    free(parts);
+    free(carry);
+}
+
+CHECK_CASE(prefixes_go_on_from_a_carry)
+{
+    for (int is_exclusive = 0; is_exclusive < 2; is_exclusive++) {
+        check_prefixes(DL_FLOAT32, is_exclusive);
+        check_prefixes(DL_FLOAT16, is_exclusive);
+    }
+}
