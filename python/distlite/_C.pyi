@@ -511,8 +511,8 @@ class Store:
         self,
         prefix: str = "",
         timeout: _Timeout = None,
-        *,
         initial: bool = False,
+        *,
         interval: float = 1.0,
     ) -> Iterator[Change]:
         """Returns an iterator over the changes of keys that begin with a prefix.
@@ -665,8 +665,8 @@ class Store:
         self,
         prefix: str = "",
         timeout: _Timeout = None,
-        *,
         initial: bool = False,
+        *,
         interval: float = 1.0,
     ) -> AsyncIterator[Change]:
         """The asynchronous iterator of `watch`, for `async for`.

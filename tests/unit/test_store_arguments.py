@@ -215,7 +215,8 @@ SIGNATURES = {
     FileStore: "(file_name, world_size=-1)",
     PrefixStore: "(prefix, store)",
     TCPStore: "(host_name, port, world_size=None, is_master=False, timeout=None, "
-    "wait_for_workers=True, multi_tenant=False, master_listen_fd=None, use_libuv=True)",
+    "wait_for_workers=True, multi_tenant=False, master_listen_fd=None, use_libuv=True, "
+    "token=None)",
     Store.set: "(self, /, key, value)",
     Store.get: "(self, /, key, *, timeout=None)",
     Store.add: "(self, /, key, amount)",

@@ -219,7 +219,7 @@ def test_only_a_lease_that_is_held_is_renewed():
     [
         ((b"name",), "name must be str, not bytes"),
         (("name", "5"), "timeout must be"),
-        ((), "missing .* argument: 'name'"),
+        ((), "missing argument 'name'"),
     ],
 )
 def test_wrong_arguments_are_refused_where_they_are_given(arguments, text: str):

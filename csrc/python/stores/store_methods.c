@@ -646,37 +646,47 @@ call_in_python(const char *name, PyObject *self, dlpy_call passed)
     return result;
 }
 
-#define PYTHON_METHOD(name)                                                         \
-    static METHOD(store_##name)                                                     \
-    {                                                                               \
-        (void)defining_class;                                                       \
-        return dlpy_store_core(self) == NULL ? NULL                                 \
-                                             : call_in_python(#name, self, PASSED); \
+/* The most parameters of a method that is written in Python. */
+#define PYTHON_ARGUMENTS_MAX 4
+
+/* Compares the arguments with the signature here, at the caller's mistake, which a
+ * coroutine would tell only when it is awaited. */
+#define PYTHON_METHOD(name, required, ...)                                        \
+    static METHOD(store_##name)                                                   \
+    {                                                                             \
+        static const dlpy_signature signature = {#name, required, {__VA_ARGS__}}; \
+        PyObject *values[PYTHON_ARGUMENTS_MAX];                                   \
+                                                                                  \
+        (void)defining_class;                                                     \
+        return dlpy_store_core(self) == NULL                                      \
+                       || dlpy_take_arguments(&signature, PASSED, values) < 0     \
+                   ? NULL                                                         \
+                   : call_in_python(#name, self, PASSED);                         \
     }
 
-PYTHON_METHOD(dict)
-PYTHON_METHOD(items)
-PYTHON_METHOD(watch)
-PYTHON_METHOD(lock)
-PYTHON_METHOD(aset)
-PYTHON_METHOD(aget)
-PYTHON_METHOD(aadd)
-PYTHON_METHOD(acompare_set)
-PYTHON_METHOD(adelete_key)
-PYTHON_METHOD(aappend)
-PYTHON_METHOD(aqueue_push)
-PYTHON_METHOD(aqueue_pop)
-PYTHON_METHOD(aqueue_len)
-PYTHON_METHOD(acheck)
-PYTHON_METHOD(await_)
-PYTHON_METHOD(anum_keys)
-PYTHON_METHOD(alist_keys)
-PYTHON_METHOD(amulti_get)
-PYTHON_METHOD(amulti_set)
-PYTHON_METHOD(abarrier)
-PYTHON_METHOD(aclone)
-PYTHON_METHOD(aitems)
-PYTHON_METHOD(awatch)
+PYTHON_METHOD(dict, 0, "prefix")
+PYTHON_METHOD(items, 0, "prefix")
+PYTHON_METHOD(watch, 0, "prefix", "timeout", "initial", "*interval")
+PYTHON_METHOD(lock, 1, "name", "timeout", "*lease")
+PYTHON_METHOD(aset, 2, "key", "value")
+PYTHON_METHOD(aget, 1, "key", "*timeout")
+PYTHON_METHOD(aadd, 2, "key", "amount")
+PYTHON_METHOD(acompare_set, 3, "key", "expected", "desired")
+PYTHON_METHOD(adelete_key, 1, "key")
+PYTHON_METHOD(aappend, 2, "key", "value")
+PYTHON_METHOD(aqueue_push, 2, "key", "value")
+PYTHON_METHOD(aqueue_pop, 1, "key", "block", "*timeout")
+PYTHON_METHOD(aqueue_len, 1, "key")
+PYTHON_METHOD(acheck, 1, "keys")
+PYTHON_METHOD(await_, 1, "keys", "timeout")
+PYTHON_METHOD(anum_keys, 0, NULL)
+PYTHON_METHOD(alist_keys, 0, NULL)
+PYTHON_METHOD(amulti_get, 1, "keys", "*timeout")
+PYTHON_METHOD(amulti_set, 2, "keys", "values")
+PYTHON_METHOD(abarrier, 2, "key", "world_size", "timeout")
+PYTHON_METHOD(aclone, 0, NULL)
+PYTHON_METHOD(aitems, 0, "prefix")
+PYTHON_METHOD(awatch, 0, "prefix", "timeout", "initial", "*interval")
 /* The class and arguments that make the same view of a handle of the store below. */
 static PyObject *
 reduce_prefix_store(const dlpy_state *state, dlpy_store *self)
@@ -910,7 +920,7 @@ PyMethodDef dlpy_store_methods[] = {
     {"items", FUNCTION(store_items), FLAGS,
      "items($self, prefix='')\n--\n\n" DLPY_DOC_STORE_ITEMS},
     {"watch", FUNCTION(store_watch), FLAGS,
-     "watch($self, prefix='', timeout=None, *, initial=False, "
+     "watch($self, prefix='', timeout=None, initial=False, *, "
      "interval=1.0)\n--\n\n" DLPY_DOC_STORE_WATCH},
     {"lock", FUNCTION(store_lock), FLAGS,
      "lock($self, name, timeout=None, *, lease=None)\n--\n\n" DLPY_DOC_STORE_LOCK},
@@ -952,7 +962,7 @@ PyMethodDef dlpy_store_methods[] = {
     {"aitems", FUNCTION(store_aitems), FLAGS,
      "aitems($self, prefix='')\n--\n\n" DLPY_DOC_STORE_AITEMS},
     {"awatch", FUNCTION(store_awatch), FLAGS,
-     "awatch($self, prefix='', timeout=None, *, initial=False, "
+     "awatch($self, prefix='', timeout=None, initial=False, *, "
      "interval=1.0)\n--\n\n" DLPY_DOC_STORE_AWATCH},
     {"__enter__", FUNCTION(store_enter), FLAGS,
      "__enter__($self)\n--\n\n"

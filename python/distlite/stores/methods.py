@@ -47,8 +47,8 @@ def watch(
     store: Store,
     prefix: str = "",
     timeout: timedelta | float | None = None,
-    *,
     initial: bool = False,
+    *,
     interval: float = 1.0,
 ) -> Iterator[Change]:
     from .watching import Watcher, watch
@@ -60,8 +60,8 @@ def awatch(
     store: Store,
     prefix: str = "",
     timeout: timedelta | float | None = None,
-    *,
     initial: bool = False,
+    *,
     interval: float = 1.0,
 ) -> AsyncIterator[Change]:
     from .async_methods import awatch
