@@ -28,6 +28,23 @@ dl_backend_origin_unref(dl_backend_origin *origin)
     }
 }
 
+static _Thread_local bool keeps_memory;
+
+void
+dl_backend_keep_memory(void)
+{
+    keeps_memory = true;
+}
+
+bool
+dl_backend_take_kept_memory(void)
+{
+    bool taken = keeps_memory;
+
+    keeps_memory = false;
+    return taken;
+}
+
 char *
 dl_label_new(const char *group_name, int rank, int size)
 {

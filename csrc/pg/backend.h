@@ -9,6 +9,7 @@
 #define DISTLITE_PG_BACKEND_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/deadline.h"
@@ -150,6 +151,14 @@ typedef struct dl_backend_options {
 } dl_backend_options;
 
 /* Makes a backend and meets the other ranks, unless the options have an origin. */
+/* Called by a backend on the thread that runs an operation, which then fails: something
+ * that the backend could not stop may still use the operation's arrays, so these must
+ * stay until the process ends.  dl_backend_take_kept_memory() returns whether that was
+ * called on this thread since it was asked last.  A work has the answer in
+ * `keeps_memory`; after dl_group_run() the caller asks. */
+void dl_backend_keep_memory(void);
+bool dl_backend_take_kept_memory(void);
+
 typedef dl_status (*dl_backend_new_fn)(const dl_backend_options *options,
                                        dl_deadline deadline, dl_backend **backend);
 

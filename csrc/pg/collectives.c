@@ -339,6 +339,7 @@ run_queued(dl_job *job)
         atomic_store_explicit(&self->work.sequence, self->operation.context.sequence,
                               memory_order_relaxed);
         status = carry_out(&self->operation);
+        self->work.keeps_memory = status != DL_OK && dl_backend_take_kept_memory();
     }
     int64_t now = dl_now();
 

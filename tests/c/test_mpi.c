@@ -459,6 +459,41 @@ CHECK_CASE(a_failed_collective_leaves_no_receive_pending)
     run_job(2, fail_with_a_share, NULL);
 }
 
+/* The receive of a failed collective that MPI does not cancel, in a call and in a
+ * work. */
+static void
+fail_for_good(int rank, const rank_processes *all, void *context)
+{
+    setenv("DOUBLE_MPI_FAIL", "MPI_Isend,MPI_Cancel", 1);
+    setenv("DOUBLE_MPI_FAIL_BYTES", "4096", 1);
+    scene self = enter(rank, all);
+    dl_all_to_all_args args = {rows[0], rows[1]};
+    dl_work *work;
+
+    lay_out(&self, MOST);
+    CHECK(!dl_backend_take_kept_memory());
+    if (context == NULL) {
+        CHECK_STATUS(dl_group_all_to_all(self.group, &args, soon()), DL_BACKEND);
+        CHECK(dl_backend_take_kept_memory());
+        CHECK_STATUS(dl_group_all_to_all(self.group, &args, soon()), DL_BACKEND);
+    } else {
+        CHECK_OK(dl_group_submit(self.group, DL_ALL_TO_ALL, &args, soon(), &work));
+        CHECK_STATUS(dl_work_wait(work, soon()), DL_BACKEND);
+        CHECK(work->keeps_memory);
+        dl_work_unref(work);
+    }
+    CHECK(!dl_backend_take_kept_memory());
+    dl_mpi_world_skip_finalize();
+    leave(&self);
+}
+
+CHECK_CASE(arrays_of_a_failed_collective_that_mpi_still_has_are_kept)
+{
+    setenv("DISTLITE_MPI_PIECE", "4096", 1);
+    run_job(2, fail_for_good, NULL);
+    run_job(2, fail_for_good, "as a work");
+}
+
 static void
 note_blocking(void *context)
 {

@@ -332,6 +332,7 @@ run_step(dl_mpi_backend *self, const step *step)
     }
     if (is_left) {
         self->own = (dl_buffer){0}; /* MPI may still use the inboxes */
+        dl_backend_keep_memory();
     }
     return status;
 }

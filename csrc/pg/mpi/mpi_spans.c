@@ -151,9 +151,10 @@ swap(dl_mpi_backend *self, const dl_mpi_span *outgoing, int to,
             bool is_left = dl_mpi_comm_leave(self->comm, requests[0], true);
             is_left |= dl_mpi_comm_leave(self->comm, requests[1], false);
             if (is_left) {
-                /* MPI may still use the copies, so these are never freed. */
+                /* MPI may still use the arrays, or the copies, which are never freed. */
                 self->inputs.copy = self->outputs.copy = (dl_buffer){0};
                 self->own = self->staging = (dl_buffer){0};
+                dl_backend_keep_memory();
             }
             return status;
         }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "python/groups/collective_blocks.h"
 
+#include "pg/backend.h"
 #include "python/module/convert.h"
 #include "python/module/errors.h"
 #include "python/record/torch_profiler.h"
@@ -296,6 +297,15 @@ profiler_wants(const dlpy_side *side)
            && dlpy_torch_profiler_wants(tensor);
 }
 
+/* A list has a reference to its arrays already. */
+static void
+keep_forever(const dlpy_side *side)
+{
+    if (side->has_tensor) {
+        Py_INCREF(side->array);
+    }
+}
+
 PyObject *
 dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
                   dlpy_side *input, dlpy_side *output)
@@ -317,6 +327,11 @@ dlpy_sides_finish(dlpy_collective *call, dl_op_type op, const void *args,
     }
     dlpy_guard_clear(&guard);
     Py_XDECREF(keep.pins);
+    if (result == NULL && dl_backend_take_kept_memory()) {
+        keep_forever(input);
+        keep_forever(output);
+        return NULL;
+    }
     side_release(input);
     side_release(output);
     return result;

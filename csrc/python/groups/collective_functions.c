@@ -3,6 +3,7 @@
  * The collective functions: distlite.all_reduce and the others are these builtins.  A
  * Python frame costs more than a small all_reduce, so a synchronous call allocates
  * nothing between the caller and the core. */
+#include "pg/backend.h"
 #include "pg/device/device.h"
 #include "python/arrays/cuda_arg.h"
 #include "python/groups/collective_blocks.h"
@@ -157,6 +158,10 @@ finish_in_place(dlpy_collective *self, dl_op_type op, const void *args,
         dlpy_guard_clear(&guard);
     } else {
         result = dlpy_collective_finish(self, op, args, (dlpy_work_keep){0});
+    }
+    if (result == NULL && dl_backend_take_kept_memory()) {
+        Py_INCREF(array); /* for good, like the owner of its view */
+        return NULL;
     }
     dlpy_tensor_release(tensor);
     return result;
