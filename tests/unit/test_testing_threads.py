@@ -124,11 +124,12 @@ def test_a_failure_ends_the_others_and_is_labelled():
 
 def absent(rank):
     if rank != 0:
+        dist.group.WORLD.set_timeout(timedelta(seconds=0.3))
         dist.barrier()
 
 
 def test_a_late_rank_is_named_by_the_others():
-    with testing.world(2, timeout=0.3) as ranks:
+    with testing.world(2) as ranks:
         first, second = ranks.outcomes(absent)
     assert first.is_good
     assert "waiting for rank 0" in str(second.exception)
@@ -137,9 +138,10 @@ def test_a_late_rank_is_named_by_the_others():
 def test_a_rank_that_hangs_shows_where(monkeypatch):
     monkeypatch.setattr(testing.threads, "GRACE", 0.1)
     event = threading.Event()
-    with testing.world(2, timeout=0.2) as ranks:
+    with testing.world(2) as ranks:
         try:
-            outcomes = ranks.outcomes(lambda rank: rank == 0 or event.wait(60))
+            hang = lambda rank: rank == 0 or event.wait(60)  # noqa: E731
+            outcomes = ranks.outcomes(hang, timeout=1)
         finally:
             event.set()
     assert outcomes[1].is_late
