@@ -552,7 +552,8 @@ CHECK_CASE(a_wait_that_finds_a_change_can_be_interrupted)
 
     dl_file_watch_init(&watch, path);
     dl_file_watch_arm(&watch);
-    CHECK(watch.is_armed);
+    /* A user has 128 instances of inotify; without one the wait looks again and again. */
+    CHECK(watch.is_armed || watch.fd < 0);
     SUITE_SET(store, A, "1");
     dl_interrupt_install(interrupt);
     CHECK_STATUS(dl_file_watch_wait(&watch, SOON), DL_INTERRUPTED);

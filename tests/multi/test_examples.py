@@ -12,6 +12,9 @@ from ports import reserve_port
 
 pytest.importorskip("sklearn", reason="scikit-learn, with the digits, is not installed")
 np = pytest.importorskip("numpy")
+# They train: more to compute than other tests have.
+pytestmark = pytest.mark.limit(600)
+SECONDS = 250
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGITS = EXAMPLES / "train_digits.py"
@@ -20,7 +23,7 @@ STANDINS = Path(__file__).parents[1] / "standins"
 
 
 def train(ranks, *arguments):
-    return launch(["--nproc-per-node", ranks, DIGITS, *arguments], timeout=100)
+    return launch(["--nproc-per-node", ranks, DIGITS, *arguments], timeout=SECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +32,9 @@ def parameters_of_one(tmp_path_factory):
     saved = tmp_path_factory.mktemp("one") / "one.npy"
     words = [sys.executable, DIGITS, "--save", saved]
     bare = {k: v for k, v in os.environ.items() if k != "RANK"}
-    subprocess.run(words, check=True, timeout=100, env=bare, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        words, check=True, timeout=SECONDS, env=bare, stdout=subprocess.DEVNULL
+    )
     return np.load(saved)
 
 
@@ -58,7 +63,7 @@ def test_two_launchers_train_one_model(parameters_of_one, tmp_path):
     job += ["--master-port", reserve_port()]
     saved = tmp_path / "saved.npy"
     with launched([*job, "--node-rank", 1, DIGITS]) as (second, _):
-        first = launch([*job, DIGITS, "--save", saved], timeout=100)
+        first = launch([*job, DIGITS, "--save", saved], timeout=SECONDS)
         _, errors = second.communicate(timeout=60)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + errors
     assert "[rank0]: parameters equal on every rank" in first.stdout
@@ -111,7 +116,7 @@ def test_without_matplotlib_there_is_no_loss_curve(tmp_path):
         [sys.executable, DIGITS, "--plot", tmp_path / "loss.png"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=SECONDS,
         env={**environment, "PYTHONPATH": paths},
     )
     assert result.returncode == 0, result.stderr
@@ -121,7 +126,9 @@ def test_without_matplotlib_there_is_no_loss_curve(tmp_path):
 
 @pytest.mark.slow
 def test_the_tutorial_of_data_parallel_training():
-    result = launch(["--nproc-per-node", 2, DDP, "--epochs", 5, "--check"], timeout=100)
+    result = launch(
+        ["--nproc-per-node", 2, DDP, "--epochs", 5, "--check"], timeout=SECONDS
+    )
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert "[rank0]: parameters equal on every rank, and to a single process's" in lines
@@ -132,9 +139,9 @@ def test_the_tutorial_of_data_parallel_training():
 def test_training_goes_on_from_a_checkpoint(tmp_path):
     """On three ranks, whose shares of the images do not come out even."""
     words = ["--nproc-per-node", 3, DDP, "--checkpoint", tmp_path / "saved.npz"]
-    first = launch([*words, "--epochs", 2], timeout=100)
+    first = launch([*words, "--epochs", 2], timeout=SECONDS)
     assert first.returncode == 0, first.stderr
-    second = launch([*words, "--epochs", 6, "--resume", "--check"], timeout=100)
+    second = launch([*words, "--epochs", 6, "--resume", "--check"], timeout=SECONDS)
     assert second.returncode == 0, second.stderr
     assert sum(": epoch " in line for line in second.stdout.splitlines()) == 4
     assert "parameters equal on every rank, and to a single" in second.stdout
@@ -143,7 +150,7 @@ def test_training_goes_on_from_a_checkpoint(tmp_path):
 @pytest.mark.slow
 def test_the_tutorial_sees_too_little_training():
     words = ["--nproc-per-node", 2, DDP, "--epochs", 1, "--learning-rate", 0.0]
-    result = launch([*words, "--check"], timeout=100)
+    result = launch([*words, "--check"], timeout=SECONDS)
     assert result.returncode == 1
     assert "is below 0.95" in result.stderr
 
@@ -152,12 +159,14 @@ def test_the_tutorial_sees_too_little_training():
 def test_the_tutorial_in_one_process():
     bare = {k: v for k, v in os.environ.items() if k != "RANK"}
     words = [sys.executable, DDP, "--epochs", "5", "--check"]
-    subprocess.run(words, check=True, timeout=100, env=bare, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        words, check=True, timeout=SECONDS, env=bare, stdout=subprocess.DEVNULL
+    )
 
 
 def test_several_groups_at_once():
     words = ["--nproc-per-node", 3, EXAMPLES / "multiple_groups.py", "--check"]
-    result = launch([*words, "--backends", "gloo", "xccl"], timeout=100)
+    result = launch([*words, "--backends", "gloo", "xccl"], timeout=SECONDS)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert "[rank0]: xccl is not here: gloo in its place" in lines
@@ -175,7 +184,7 @@ def test_actors_are_ranks():
     words = [sys.executable, EXAMPLES / "ray_actors.py", "--actors", "3", "--check"]
     environment = {**os.environ, "PYTHONPATH": paths}
     result = subprocess.run(
-        words, capture_output=True, text=True, timeout=100, env=environment
+        words, capture_output=True, text=True, timeout=SECONDS, env=environment
     )
     assert result.returncode == 0, result.stderr
     assert "the same as one process finds, on every actor" in result.stdout

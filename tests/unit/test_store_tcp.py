@@ -116,8 +116,8 @@ def test_missing_workers_are_counted():
     began = time.monotonic()
     text = r"Timed out after 0?\.?\d+ ?\w* waiting for clients. 1/3 clients joined."
     with pytest.raises(DistStoreError, match=text):
-        TCPStore("127.0.0.1", 0, 3, is_master=True, timeout=0.3)
-    assert 0.29 < time.monotonic() - began < 5
+        TCPStore("127.0.0.1", 0, 3, is_master=True, timeout=1)
+    assert 0.99 < time.monotonic() - began < 10
 
 
 def test_nobody_is_waited_for_on_request():
