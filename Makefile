@@ -7,7 +7,8 @@
 #                   durations measures them anew, for equal parts
 #   make test-mpis  the mpi backend with the MPIs of PyPI, over their networks
 #   make device     the tests that need a GPU; CUDA=13 for the newer runtime
-#   make asan       C and unit tests under a sanitizer; also ubsan, tsan, valgrind
+#   make asan       C and unit tests under a sanitizer; also ubsan, tsan, valgrind, and
+#                   aarch64, C tests on an emulated processor
 #   make coverage   lines that the tests run, of C and of Python, into build/coverage
 #   make fuzz       mutate the corpus of hostile bytes for FUZZ_SECONDS
 #   make hostile    what strangers may cost a store's server, as a table; WHAT=add_on_blanks
@@ -34,8 +35,9 @@ PYTEST := $(BIN)/python -m pytest
 BUILD := $(BIN)/python setup.py --quiet build_ext --inplace
 export PYTHON
 
-.PHONY: hostile build demo test durations coverage test-c test-multi slow parity mpis test-mpis device asan ubsan \
-	tsan valgrind fuzz soak lint format bench docs wheels clean
+.PHONY: hostile build demo test durations coverage test-c test-multi slow parity mpis \
+	test-mpis device asan ubsan tsan valgrind aarch64 fuzz soak lint format bench \
+	docs wheels clean
 
 build: export DISTLITE_WERROR = 1
 build: build/.extension
@@ -153,6 +155,12 @@ ubsan: build/undefined/.built
 # The interpreter itself is not instrumented, so only the core runs under this one.
 tsan: export DISTLITE_SANITIZE = thread
 tsan: .venv/.packages
+	$(PYTEST) tests/c $(TESTS)
+
+# The other processor that wheels are for, by Debian's cross compiler and QEMU.
+aarch64: export DISTLITE_EMULATE = aarch64
+aarch64: .venv/.packages
+	@.ci/prepare gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user
 	$(PYTEST) tests/c $(TESTS)
 
 valgrind: export DISTLITE_VALGRIND = 1

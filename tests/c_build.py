@@ -43,6 +43,12 @@ def sanitizer() -> str:
     return os.environ.get("DISTLITE_SANITIZE", "")
 
 
+def emulated() -> str:
+    """The processor that DISTLITE_EMULATE names, as "aarch64", or nothing: programs
+    are then built by its cross compiler, and run by QEMU in user mode."""
+    return os.environ.get("DISTLITE_EMULATE", "")
+
+
 def core_sources() -> list[Path]:
     """Every C file of the core, without the binding."""
     return sorted(
@@ -54,7 +60,7 @@ def core_sources() -> list[Path]:
 
 def _libuv() -> tuple[list[str], list[str]]:
     """Flags to compile and to link with libuv; none where it is not."""
-    if os.environ.get("DISTLITE_NO_LIBUV", "0") not in ("", "0"):
+    if emulated() or os.environ.get("DISTLITE_NO_LIBUV", "0") not in ("", "0"):
         return [], []
     command = [os.environ.get("PKG_CONFIG", "pkg-config")]
     try:
@@ -78,6 +84,13 @@ class Builder:
         coverage = os.environ.get("DISTLITE_COVERAGE", "0") not in ("", "0")
         self.folder = ROOT / "build" / f"c-{name}{'-coverage' if coverage else ''}"
         self.compiler = shlex.split(os.environ.get("CC", compiler))
+        self.archiver = "ar"
+        self.runner: list[str] = []
+        if processor := emulated():
+            self.folder = ROOT / "build" / f"c-{processor}"
+            self.compiler = [f"{processor}-linux-gnu-gcc"]
+            self.archiver = f"{processor}-linux-gnu-ar"
+            self.runner = [f"qemu-{processor}", "-L", f"/usr/{processor}-linux-gnu"]
         self.flags = ["-std=c11", "-D_GNU_SOURCE", "-g1", "-pthread", *WARNINGS]
         self.flags.append("-ffp-contract=off")
         libuv_cflags, libuv_libraries = _libuv()
@@ -174,7 +187,7 @@ class Builder:
             or archive.stat().st_mtime_ns < max(o.stat().st_mtime_ns for o in good)
         ):
             archive.unlink(missing_ok=True)
-            self._call(["ar", "rcs", str(archive), *map(str, good)])
+            self._call([self.archiver, "rcs", str(archive), *map(str, good)])
             members.write_text(listing)
         return archive
 

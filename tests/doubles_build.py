@@ -18,6 +18,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from c_build import emulated
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "doubles"
 
@@ -25,16 +27,18 @@ FOLDER = ROOT / "build" / "doubles"
 def build(name: str, *flags: str) -> Path:
     """The library made of tests/doubles/<name>.c."""
     source = ROOT / "tests" / "doubles" / f"{name}.c"
-    target = FOLDER / f"lib{name}{''.join(flags)}.so"
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with open(FOLDER / ".lock", "w") as lock:
+    folder = FOLDER / emulated()
+    target = folder / f"lib{name}{''.join(flags)}.so"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         sources = [source, *source.parent.glob("*.h")]
         newest = max(path.stat().st_mtime for path in sources)
         if not target.exists() or target.stat().st_mtime < newest:
             made = target.with_suffix(".new")
+            own = shlex.split(os.environ.get("CC", "gcc"))
             command = [
-                *shlex.split(os.environ.get("CC", "gcc")),
+                *([f"{emulated()}-linux-gnu-gcc"] if emulated() else own),
                 *("-std=c11", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra"),
                 *("-fPIC", "-shared", "-pthread", *flags, str(source)),
                 # Thread sanitizers take what glibc does for later ones for a race.

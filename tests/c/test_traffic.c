@@ -725,7 +725,7 @@ CHECK_CASE(an_abort_ends_the_sleep)
 {
     const dl_error cause = {DL_CANCELLED, "enough"};
     test_traffics all;
-    dl_op_context op = test_op(1, DL_BROADCAST, 20 * DL_MILLISECOND);
+    dl_op_context op = test_op(1, DL_BROADCAST, 200 * DL_MILLISECOND);
     char byte;
 
     traffics_init(&all, 2);
