@@ -14,6 +14,7 @@ from store_kinds import KINDS
 
 from distlite import DistStoreError, HashStore, QueueEmptyError, Store, TCPStore
 from distlite.stores import async_methods
+from distlite.stores.async_methods import call
 
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
@@ -80,7 +81,7 @@ def test_timeouts(store: Store):
 
     async def use() -> None:
         text = "wait timeout after 100ms, keys: nope"
-        for call in (
+        for waits in (
             store.aget("nope"),
             store.aget(b"nope", timeout=0.1),
             store.amulti_get(["nope"]),
@@ -88,7 +89,7 @@ def test_timeouts(store: Store):
         ):
             began = time.monotonic()
             with pytest.raises(DistStoreError, match=text):
-                await call
+                await waits
             assert 0.1 <= time.monotonic() - began < 10
         with pytest.raises(DistStoreError, match="timeout after 100ms"):
             await store.abarrier("b", 2)
@@ -99,7 +100,7 @@ def test_timeouts(store: Store):
 def test_a_task_that_is_cancelled_frees_its_thread(store: Store):
     async def use() -> None:
         calls = [store.aget("nope"), store.await_(["nope"]), store.amulti_get(["nope"])]
-        tasks = [asyncio.create_task(call) for call in calls]
+        tasks = [asyncio.create_task(each) for each in calls]
         await asyncio.sleep(0.05)
         for task in tasks:
             task.cancel()
@@ -172,6 +173,52 @@ def test_a_barrier_that_is_cancelled_closes_its_connection():
             if thread.name == "distlite store barrier":
                 thread.join(30)
                 assert not thread.is_alive()
+
+
+def test_a_lock_waits_beside_other_tasks(store: Store, peer: Store):
+    async def use() -> None:
+        async with store.lock("lock", lease=60) as lock:
+            assert lock.is_held
+            with pytest.raises(DistStoreError, match="lock timeout after 100ms"):
+                await peer.lock("lock", timeout=0.1).aacquire()
+            given_up = asyncio.create_task(peer.lock("lock").aacquire())
+            waiter = asyncio.create_task(peer.lock("lock").aacquire())
+            await asyncio.sleep(0.05)
+            given_up.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await given_up
+            assert not waiter.done()
+        await waiter
+        assert await call(peer.lock("lock").locked)
+
+    run(use())
+
+
+def test_a_lock_that_is_won_by_a_cancelled_task_is_free_again():
+    is_won, may_return = threading.Event(), threading.Event()
+
+    class Slow(HashStore):
+        def compare_set(self, key, expected, desired):
+            found = super().compare_set(key, expected, desired)
+            if not expected:
+                is_won.set()
+                assert may_return.wait(60)
+            return found
+
+    store = Slow()
+
+    async def use() -> None:
+        task = asyncio.create_task(store.lock("lock").aacquire())
+        while not is_won.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        may_return.set()
+        async with store.lock("lock", timeout=60):
+            pass
+
+    run(use())
 
 
 def test_changes_arrive_while_others_run(store: Store, peer: Store):

@@ -12,6 +12,7 @@ between slices, by calls that do not wait.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
     from datetime import timedelta
 
+    from .store_lock import Turn
     from .watching import Change, Watcher
 
     _Key = str | bytes | bytearray | memoryview
     _Timeout = timedelta | float | None
 
-__all__ = ["METHODS", "awatch"]
+__all__ = ["METHODS", "awatch", "call", "take_turn"]
 
 CALLING_THREADS = 8
 WAITING_THREADS = 32
@@ -73,11 +75,11 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-async def _call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+async def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What the function returns, which does not wait for others."""
     loop = asyncio.get_running_loop()
-    call = partial(function, *args, **kwargs)
-    return await loop.run_in_executor(_the_pools().calling, call)
+    work = partial(function, *args, **kwargs)
+    return await loop.run_in_executor(_the_pools().calling, work)
 
 
 class _Deadline:
@@ -142,7 +144,7 @@ async def _get(store: Store, key: _Key, *, timeout: _Timeout = None) -> bytes:
     deadline = _Deadline(store, [key], timeout)
     while True:
         try:
-            value: bytes = await _call(store.__getitem__, key)
+            value: bytes = await call(store.__getitem__, key)
             return value
         except KeyError:
             await deadline.wait()
@@ -154,7 +156,7 @@ async def _multi_get(
     deadline = _Deadline(store, list(keys), timeout)
     while True:
         try:
-            values: list[bytes] = await _call(
+            values: list[bytes] = await call(
                 Store.multi_get, store, deadline.keys, timeout=0
             )
             return values
@@ -202,7 +204,7 @@ async def _barrier(
     store: Store, key: _Key, world_size: int, timeout: _Timeout = None
 ) -> None:
     """On a thread of its own: whoever has come to a barrier cannot come again."""
-    own = await _call(_own_connection, store)
+    own = await call(_own_connection, store)
     is_done: Future[None] = Future()
     limit = store.timeout if timeout is None else timeout
 
@@ -239,26 +241,44 @@ def _own_connection(store: Store) -> Store:
         return store
 
 
+async def take_turn(turn: Turn) -> float:
+    """What won the lock (see `Turn.take`); a task that is cancelled leaves it free."""
+    calling = _the_pools().calling
+    while True:
+        attempt: Future[float | None] = calling.submit(turn.take)
+        try:
+            won = await asyncio.wrap_future(attempt)
+            if won is not None:
+                return won
+            released = _Deadline(turn.store, [turn.lock._released], turn.pause())
+            with contextlib.suppress(DistStoreError):
+                # Time to look again.  A store that is closed says so then, too.
+                await released.wait()
+        except BaseException:
+            attempt.add_done_callback(lambda _: calling.submit(turn.give_back))
+            raise
+
+
 def _plain(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
     async def method(store: Store, *args: Any, **kwargs: Any) -> Any:
-        return await _call(getattr(store, name), *args, **kwargs)
+        return await call(getattr(store, name), *args, **kwargs)
 
     method.__name__ = method.__qualname__ = f"a{name}"
     return method
 
 
 async def _items(store: Store, prefix: str = "") -> list[tuple[str, bytes]]:
-    found: list[tuple[str, bytes]] = await _call(read_items, store, prefix)
+    found: list[tuple[str, bytes]] = await call(read_items, store, prefix)
     return found
 
 
 async def awatch(watcher: Watcher) -> AsyncIterator[Change]:
     """As `watching.watch`, from the first step on."""
-    for change in await _call(watcher.look):
+    for change in await call(watcher.look):
         yield change
     watcher.begin_wait()
     while True:
-        found = await _call(watcher.look)
+        found = await call(watcher.look)
         for change in found:
             yield change
         if found:

@@ -124,6 +124,18 @@ class StoreLock:
     ) -> None:
         self.release()
 
+    async def __aenter__(self) -> StoreLock:
+        await self.aacquire()
+        return self
+
+    async def __aexit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.arelease()
+
     @property
     def is_held(self) -> bool:
         """Whether this object holds the lock, and no one else can have taken it.
@@ -168,23 +180,44 @@ class StoreLock:
             >>> lock.acquire(timeout=5.0)
             >>> lock.release()
         """
-        if self._value:
-            raise RuntimeError(f"lock {self.name!r} is held already by this object")
-        limit = self._limit(timeout)
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
-        self._renewals = 0
-        value = self._value_of(0)
+        turn = Turn(self, timeout)
         try:
-            renewed = self._wait_for_turn(value, limit)
+            while (won := turn.take()) is None:
+                self._wait_for_release(turn.pause())
         except BaseException:
             # Interrupted just after it was won, perhaps.
-            self.store.compare_set(self.name, value, b"")
+            turn.give_back()
             raise
-        self._is_lost = False
-        self._renewed = renewed
-        self._value = value
-        if self.lease is not None and self.auto_renew:
-            self._start_renewing(self.lease / RENEWALS_PER_LEASE)
+        self._begin(turn, won)
+
+    async def aacquire(self, timeout: timedelta | float | None = None) -> None:
+        """The coroutine of `acquire`; `async with store.lock(name)` awaits it.
+
+        Args:
+            timeout: The time to wait, a `timedelta` or seconds; None is the lock's own.
+
+        Raises:
+            DistStoreError: The timeout has ended; the message names the holder.
+            RuntimeError: This object holds the lock already.
+
+        Example:
+            >>> import asyncio
+            >>> async def save(store):
+            ...     async with store.lock("checkpoint", lease=10.0) as lock:
+            ...         return lock.is_held
+            >>> asyncio.run(save(dist.HashStore()))
+            True
+        """
+        from .async_methods import take_turn
+
+        turn = Turn(self, timeout)
+        self._begin(turn, await take_turn(turn))
+
+    async def arelease(self) -> None:
+        """The coroutine of `release`."""
+        from .async_methods import call
+
+        await call(self.release)
 
     def renew(self) -> None:
         """Begins the lease anew.
@@ -204,7 +237,7 @@ class StoreLock:
             if not self._value:
                 raise RuntimeError(f"lock {self.name!r} is not held by this object")
             began = _now()
-            if not self._swap(self._value_of(self._renewals + 1)):
+            if not self._swap(self._value_of(self._owner, self._renewals + 1)):
                 self._is_lost = True
                 raise DistStoreError(self._lost_text())
             self._renewals += 1
@@ -234,8 +267,8 @@ class StoreLock:
             raise DistStoreError(self._lost_text())
         self.store.set(self._released, b"")
 
-    def _value_of(self, renewals: int) -> bytes:
-        text = self._owner
+    def _value_of(self, owner: str, renewals: int) -> bytes:
+        text = owner
         if self.lease is not None:
             text += f" lease={self.lease!r} renewals={renewals}"
         return text.encode()
@@ -257,26 +290,13 @@ class StoreLock:
                 return False
             self._value = found
 
-    def _wait_for_turn(self, value: bytes, limit: float) -> float:
-        """When the request that won the lock was begun."""
-        deadline = time.monotonic() + limit
-        seen = _Seen()
-        while True:
-            # Cleared before the look, so that a release after the look is not missed.
-            self.store.delete_key(self._released)
-            began = _now()
-            found = self.store.compare_set(self.name, b"", value)
-            if found == value:
-                return began
-            if seen.has_run_out(found):
-                began = _now()
-                if self.store.compare_set(self.name, found, value) == value:
-                    return began
-                continue
-            left = LOOK_AGAIN_SECONDS if limit < 0 else deadline - time.monotonic()
-            if left <= 0:
-                raise DistStoreError(self._timeout_text(limit))
-            self._wait_for_release(min(left, LOOK_AGAIN_SECONDS, seen.left()))
+    def _begin(self, turn: Turn, renewed: float) -> None:
+        """What the winner of a turn knows and starts."""
+        self._owner, self._value, self._renewals = turn.owner, turn.value, 0
+        self._renewed = renewed
+        self._is_lost = False
+        if self.lease is not None and self.auto_renew:
+            self._start_renewing(self.lease / RENEWALS_PER_LEASE)
 
     def _limit(self, timeout: timedelta | float | None) -> float:
         """Seconds; negative for ever."""
@@ -310,11 +330,54 @@ class StoreLock:
     def _lost_text(self) -> str:
         return f"lock {self.name!r} was taken away from its holder"
 
-    def _timeout_text(self, limit: float) -> str:
-        owner = _owner_in(self._look()) or "nobody"
-        milliseconds = int(limit * 1000)
+
+class Turn:
+    """One attempt at a lock, from its first look until it is won or given up."""
+
+    def __init__(self, lock: StoreLock, timeout: timedelta | float | None) -> None:
+        if lock._value:
+            raise RuntimeError(f"lock {lock.name!r} is held already by this object")
+        self.lock = lock
+        self.store = lock.store
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
+        self.value = lock._value_of(self.owner, 0)
+        self._limit = lock._limit(timeout)
+        self._ends = time.monotonic() + self._limit
+        self._seen = _Seen()
+
+    def take(self) -> float | None:
+        """When the request that won the lock was begun; None: another has it.
+
+        DistStoreError at the end of the time.
+        """
+        name = self.lock.name
+        # Cleared before the look, so that a release after the look is not missed.
+        self.store.delete_key(self.lock._released)
+        began = _now()
+        found = self.store.compare_set(name, b"", self.value)
+        if found != self.value and self._seen.has_run_out(found):
+            began = _now()
+            found = self.store.compare_set(name, found, self.value)
+        if found == self.value:
+            return began
+        if self._limit >= 0 and self._ends <= time.monotonic():
+            raise DistStoreError(self._timeout_text())
+        return None
+
+    def pause(self) -> float:
+        """Seconds after which to look again, if no release is told before."""
+        left = self._ends - time.monotonic() if self._limit >= 0 else LOOK_AGAIN_SECONDS
+        return max(0.0, min(left, LOOK_AGAIN_SECONDS, self._seen.left()))
+
+    def give_back(self) -> None:
+        """Frees the lock if this turn has won it."""
+        self.store.compare_set(self.lock.name, self.value, b"")
+
+    def _timeout_text(self) -> str:
+        holder = _owner_in(self.lock._look()) or "nobody"
         return (
-            f"lock timeout after {milliseconds}ms, key: {self.name}, held by: {owner}"
+            f"lock timeout after {int(self._limit * 1000)}ms, key: {self.lock.name}, "
+            f"held by: {holder}"
         )
 
 
