@@ -30,7 +30,7 @@ dl_interrupt_check(void)
     dl_interrupt_fn check = atomic_load_explicit(&installed, memory_order_acquire);
 
     if (own.check != NULL && own.check(own.context)) {
-        return dl_fail(DL_INTERRUPTED, "a wait was given up");
+        return dl_fail(DL_INTERRUPTED, "a wait was interrupted");
     }
     return check == NULL ? DL_OK : check();
 }

@@ -189,12 +189,13 @@ fail_not_found(const search *self)
     list_names(names, sizeof names, library->sonames);
     list_names(places, sizeof places, library->folders);
     list_names(places, sizeof places, library->homes);
-    return dl_fail(DL_NOT_FOUND,
-                   "%s was not found: looked for %s among the libraries in use, in %s "
-                   "(folders below the entries of sys.path, then variables) and where "
-                   "the system looks (%s); %s, or set %s to the file",
-                   library->title, names, places[0] == '\0' ? "no folder" : places,
-                   self->complaint, library->advice, library->variable);
+    return dl_fail(
+        DL_NOT_FOUND,
+        "%s was not found: searched for %s among the loaded libraries, in %s (folders "
+        "under the entries of sys.path, then environment variables) and in the "
+        "system's search path (%s); %s, or set %s to the file's path",
+        library->title, names, places[0] == '\0' ? "no folder" : places,
+        self->complaint, library->advice, library->variable);
 }
 
 dl_status
@@ -206,8 +207,8 @@ dl_library_open(const dl_library *library, void **handle)
     if (chosen != NULL && chosen[0] != '\0') {
         if (!open_path(&self, chosen)) {
             return dl_fail(DL_NOT_FOUND,
-                           "%s cannot be loaded: %s=%s, which forbids all other "
-                           "places, says: %s",
+                           "%s cannot be loaded: %s=%s, the only place searched while "
+                           "it is set, failed: %s",
                            library->title, library->variable, chosen, self.complaint);
         }
     } else if (!open_loaded(&self) && !open_in_roots(&self) && !open_in_homes(&self)
@@ -227,7 +228,8 @@ dl_library_bind(const dl_library *library, void *handle, dl_symbol_list list,
         void *address = dlsym(handle, symbol->name);
         if (address == NULL && !symbol->is_optional) {
             return dl_fail(DL_UNSUPPORTED,
-                           "%s in %s has no %s: it is too old, or another library; %s",
+                           "%s in %s lacks the symbol %s: it is too old, or a "
+                           "different library; %s",
                            library->title, dl_library_path(handle), symbol->name,
                            library->advice);
         }

@@ -208,10 +208,9 @@ word_left_out(dl_log_line *line, const char *format, ...)
 static void
 tell_left_out_locked(dl_log_line *line)
 {
-    word_left_out(line,
-                  "%" PRIu64 " more lines were left out: the log's handlers are slower "
-                  "than it",
-                  queue.left_out);
+    word_left_out(
+        line, "%" PRIu64 " more lines were dropped: the log's handlers cannot keep up",
+        queue.left_out);
     queue.left_out = 0;
 }
 
@@ -506,7 +505,9 @@ dl_log_limited(dl_log_limit *limit, dl_log_level level, const char *format, ...)
     word(&line, level, format, arguments);
     va_end(arguments);
     if (limit->left_out > 0) {
-        snprintf(more, sizeof more, " (%" PRIu64 " more before this)", limit->left_out);
+        snprintf(more, sizeof more,
+                 " (%" PRIu64 " similar lines were suppressed before this one)",
+                 limit->left_out);
         append_to_line(&line, more);
     }
     bool is_told = queue_put(&line) || write_at_once(line.bytes, line.size);

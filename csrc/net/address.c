@@ -237,7 +237,7 @@ await_job(look_up_job *job, dl_deadline deadline)
         status = dl_condition_wait(&job->condition, &job->lock, deadline);
     }
     if (status == DL_TIMEOUT && !job->is_done) {
-        return dl_fail(DL_TIMEOUT, "%s: the name look-up takes too long", job->host);
+        return dl_fail(DL_TIMEOUT, "%s: the name look-up timed out", job->host);
     }
     return status == DL_TIMEOUT ? DL_OK : status;
 }

@@ -244,14 +244,15 @@ fail_absent(const dl_interface_choice *choice, const char *list, const char *ent
 
     describe(choice, existing, sizeof existing);
     if (entry[0] == '\0') {
-        return dl_fail(DL_INVALID,
-                       DL_INTERFACE_VARIABLE "=%.200s leaves no interface of this "
-                                             "host; those that are up: %s",
-                       list, existing);
+        return dl_fail(
+            DL_INVALID,
+            DL_INTERFACE_VARIABLE
+            "=%.200s excludes every interface of this host; interfaces that are up: %s",
+            list, existing);
     }
     return dl_fail(DL_INVALID,
-                   DL_INTERFACE_VARIABLE "=%.200s: no interface of this host that is "
-                                         "up %s %s; those that are: %s",
+                   DL_INTERFACE_VARIABLE "=%.200s: no interface that is up on this "
+                                         "host %s %s; interfaces that are up: %s",
                    list, strchr(entry, '/') != NULL ? "has an address in" : "is named",
                    entry, existing);
 }

@@ -289,7 +289,7 @@ resolve_in_time(const char *host, uint16_t port, dl_deadline deadline,
             return status;
         }
         if (answer.status == DL_OK && !dl_deadline_passed(deadline)) {
-            dl_log(DL_LOG_WARNING, "%s: trying again until the timeout",
+            dl_log(DL_LOG_WARNING, "%s: retrying until the timeout",
                    dl_last_error()->text);
         }
         answer = *dl_last_error();

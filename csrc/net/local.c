@@ -115,16 +115,17 @@ dl_local_connect(const char *name, dl_deadline deadline, int *fd)
     DL_TRY(open_socket(&made));
     while (connect(made, (struct sockaddr *)&address, size) < 0) {
         if (errno == EAGAIN && dl_deadline_passed(deadline)) {
-            status = dl_fail(DL_TIMEOUT, "the Unix socket @%s takes nobody in", name);
+            status = dl_fail(
+                DL_TIMEOUT, "the Unix socket @%s accepted no connection in time", name);
         } else if (errno == EAGAIN) {
             status = dl_sleep_until(dl_deadline_earlier(deadline, RETRY_AFTER));
         } else if (errno == EINTR) {
             status = dl_interrupt_check();
         } else if (errno == ECONNREFUSED) {
-            status = dl_fail(DL_NOT_FOUND,
-                             "nobody in this network namespace listens on the Unix "
-                             "socket @%s",
-                             name);
+            status = dl_fail(
+                DL_NOT_FOUND,
+                "no process in this network namespace listens on the Unix socket @%s",
+                name);
         } else if (errno == EPERM || errno == EACCES) {
             status = dl_fail(DL_NOT_FOUND,
                              "this process may not connect to the Unix socket @%s: %s",
@@ -181,7 +182,8 @@ static dl_status
 fail_lost(const char *what, int error)
 {
     if (error == EPIPE || error == ECONNRESET || error == 0) {
-        return dl_fail(DL_CLOSED, "%s a Unix socket: the peer is gone", what);
+        return dl_fail(DL_CLOSED, "%s a Unix socket: the peer closed the connection",
+                       what);
     }
     return dl_fail(DL_NETWORK, "%s a Unix socket: %s", what, strerror(error));
 }
@@ -194,7 +196,7 @@ wait_ready(int fd, short events, dl_deadline deadline)
     dl_status status = dl_local_wait(&wanted, 1, deadline);
 
     return status == DL_TIMEOUT
-               ? dl_fail(DL_TIMEOUT, "a Unix socket's peer kept silent")
+               ? dl_fail(DL_TIMEOUT, "the peer of a Unix socket did not answer in time")
                : status;
 }
 
@@ -292,12 +294,14 @@ receive(int fd, dl_parcel *parcel, dl_deadline deadline)
         return fail_lost("reading from", 0);
     }
     if (message.msg_flags & MSG_CTRUNC) {
-        return dl_fail(DL_NETWORK,
-                       "a message came without all of its descriptors: this "
-                       "process may open no more (ulimit -n)");
+        return dl_fail(
+            DL_NETWORK,
+            "a message arrived without all of its file descriptors: this process has "
+            "reached its limit of open files; raise it (ulimit -n)");
     }
     if (message.msg_flags & MSG_TRUNC) {
-        return dl_fail(DL_NETWORK, "a message came cut short: it is too long");
+        return dl_fail(DL_NETWORK,
+                       "a message was truncated: it is longer than expected");
     }
     parcel->bytes.size = (size_t)size;
     return DL_OK;

@@ -383,7 +383,7 @@ encode(dl_buffer *record, const char *space, dl_bytes key, dl_bytes value)
     size_t key_size = strlen(space) + key.size;
 
     if (value.size > UINT32_MAX) {
-        return dl_fail(DL_INVALID, "a value of %zu bytes does not fit a FileStore",
+        return dl_fail(DL_INVALID, "a value of %zu bytes is too large for a FileStore",
                        value.size);
     }
     dl_put_u32(record, (uint32_t)key_size);

@@ -148,7 +148,7 @@ static dl_status
 check_limits(const dl_store_request *request)
 {
     if (request->count > DL_STORE_KEYS_LIMIT) {
-        return dl_fail(DL_INVALID, "%zu keys in one call are over the limit of %u",
+        return dl_fail(DL_INVALID, "%zu keys in one call exceed the limit of %u",
                        request->count, DL_STORE_KEYS_LIMIT);
     }
     for (size_t i = 0; i < request->count; i++) {

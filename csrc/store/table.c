@@ -85,7 +85,7 @@ need_key(const dl_table *table, size_t key_size)
     if (table->key_limit != 0 && table->entries.count >= table->key_limit) {
         return dl_fail(DL_NO_MEMORY,
                        "the store is full: it holds %zu keys, its limit "
-                       "(DISTLITE_STORE_KEYS); delete those that are not needed",
+                       "(DISTLITE_STORE_KEYS); delete keys that are not needed",
                        table->entries.count);
     }
     return need_room(table, entry_size(key_size));

@@ -19,7 +19,7 @@ check_rows(const dl_tensor *whole, const int64_t *rows, int count)
     }
     return left == 0 ? DL_OK
                      : dl_fail(DL_INVALID,
-                               "the blocks' sizes do not add up to the array's first "
+                               "the block sizes do not add up to the array's first "
                                "dimension of %" PRId64,
                                whole->shape[0]);
 }
@@ -37,7 +37,7 @@ check(const dl_tensor *whole, const int64_t *rows, int count)
                ? DL_OK
                : dl_fail(DL_INVALID,
                          "the array's first dimension of %" PRId64
-                         " cannot be cut into %d blocks of one size",
+                         " cannot be divided into %d blocks of equal size",
                          whole->shape[0], count);
 }
 

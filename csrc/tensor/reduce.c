@@ -70,8 +70,9 @@ dl_cpu_choose(void)
             return (dl_simd)simd;
         }
     }
-    dl_log(DL_LOG_WARNING, "DISTLITE_SIMD=%s is unknown or not of this processor; %s",
-           asked, "the choices are base, avx2 and avx512");
+    dl_log(DL_LOG_WARNING,
+           "DISTLITE_SIMD=%s is unknown or not supported by this processor; %s", asked,
+           "the choices are base, avx2 and avx512");
     return widest();
 }
 
@@ -123,8 +124,8 @@ dl_reduce_check(dl_reduce_op op, const dl_tensor *tensor)
     dl_dtype_describe(dtype, tensor->opaque_code, name);
     if (op == DL_AVG && dl_dtype_is_integer(dtype)) {
         return dl_fail(DL_INVALID,
-                       "AVG of %s: the mean of integers is no integer; use SUM, or a "
-                       "floating-point dtype",
+                       "AVG of %s: the mean of integers is not an integer; use SUM, or "
+                       "a floating-point dtype",
                        name);
     }
     return dl_fail(DL_INVALID, "%s of %s is not supported", dl_reduce_op_name(op),

@@ -145,7 +145,7 @@ divide_off_rank_2(int rank, int size, void *unused)
     CHECK_EQUAL(self.endpoint.layout.host_of[1], 0);
     CHECK_EQUAL(self.endpoint.layout.host_of[2], 1);
     CHECK_EQUAL(self.endpoint.layout.host_of[3], 0);
-    CHECK_CONTAINS(self.endpoint.apart, "rank 0 to rank 2: nobody in this network "
+    CHECK_CONTAINS(self.endpoint.apart, "rank 0 to rank 2: no process in this network "
                                         "namespace listens on the Unix socket @");
     end(&self);
 }

@@ -719,7 +719,7 @@ CHECK_CASE(a_full_table_takes_no_more_keys)
     CHECK_STATUS(dl_table_set(&table, DL_LITERAL("b"), DL_LITERAL("1")), DL_NO_MEMORY);
     CHECK_TEXT(dl_last_error()->text,
                "the store is full: it holds 2 keys, its limit (DISTLITE_STORE_KEYS); "
-               "delete those that are not needed");
+               "delete keys that are not needed");
     CHECK_STATUS(dl_table_queue_push(&table, DL_LITERAL("p"), DL_LITERAL("")),
                  DL_NO_MEMORY);
     CHECK_STATUS(dl_table_wait(&table, &waiter, DL_WAIT_KEYS, &absent, 1),

@@ -548,7 +548,7 @@ static METHOD(store_set_timeout)
     if (values[0] == Py_None) {
         PyErr_SetString(PyExc_TypeError,
                         "timeout must be a datetime.timedelta or seconds as a number; "
-                        "to wait for ever, pass a negative one");
+                        "to wait forever, pass a negative number");
         return NULL;
     }
     if (dlpy_timeout_from(values[0], 0, &timeout) < 0) {

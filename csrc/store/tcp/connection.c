@@ -259,8 +259,10 @@ dl_connection_take_blob(dl_connection *connection, dl_deadline deadline,
 
     DL_TRY(dl_connection_take_i64(connection, deadline, &size));
     if (size < 0 || (uint64_t)size > VALUE_MAX) {
-        return dl_fail(DL_PROTOCOL, "a value of %llu bytes was announced by %s",
-                       (unsigned long long)size, connection->peer);
+        return dl_fail(
+            DL_PROTOCOL,
+            "a value of %llu bytes, which is over the limit, was announced by %s",
+            (unsigned long long)size, connection->peer);
     }
     size_t here = connection->last - connection->first;
     here = here < (size_t)size ? here : (size_t)size;

@@ -99,7 +99,7 @@ take_reply(dl_connection *connection, dl_tcp_call *call, dl_deadline deadline)
     case DL_REPLY_NAMES:
         return take_names(connection, deadline, reply);
     default:
-        return dl_fail(DL_INTERNAL, "the reply to %s is taken elsewhere",
+        return dl_fail(DL_INTERNAL, "the reply to %s has no decoder here",
                        dl_wire_op_name(call->request.op));
     }
 }

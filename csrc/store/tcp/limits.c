@@ -59,7 +59,8 @@ read_number(const char *name, const char *text, uint64_t least, uint64_t most,
     if (errno != 0 || end == text || *end != '\0' || text[0] == '-' || read < least
         || read > most) {
         return dl_fail(DL_INVALID,
-                       "%s=%.100s: it is a whole number from %" PRIu64 " to %" PRIu64,
+                       "%s=%.100s: the value must be a whole number from %" PRIu64
+                       " to %" PRIu64,
                        name, text, least, most);
     }
     *number = read;

@@ -81,12 +81,10 @@ limit_pending(dl_session *session)
         || session->pending <= PENDING_FREE) {
         return DL_OK;
     }
-    return dl_fail(
-        DL_NO_MEMORY,
-        "the store's server holds %zu bytes of requests that are not complete "
-        "and of replies that are not taken, its limit is %" PRIu64
-        " (DISTLITE_STORE_PENDING)",
-        hub->pending, hub->limits.pending);
+    return dl_fail(DL_NO_MEMORY,
+                   "the store's server holds %zu bytes of incomplete requests and "
+                   "unread replies; its limit is %" PRIu64 " (DISTLITE_STORE_PENDING)",
+                   hub->pending, hub->limits.pending);
 }
 
 void
@@ -865,14 +863,14 @@ end_late(dl_session *session)
     session->output = NULL;
     return session->is_admitted
                ? dl_fail(DL_TIMEOUT,
-                         "it has taken nothing of what was sent to it for "
-                         "%d seconds (DISTLITE_STORE_STALL_SECONDS)",
+                         "it has read none of the replies sent to it for %d seconds "
+                         "(DISTLITE_STORE_STALL_SECONDS)",
                          (int)(limits->stall / DL_SECOND))
                : dl_fail(DL_TIMEOUT,
-                         "it has not said within %d seconds that it is a "
-                         "store client%s (DISTLITE_STORE_VALIDATE_SECONDS)",
-                         (int)(limits->validate / DL_SECOND),
-                         session->is_validated ? " which knows the token" : "");
+                         "it did not identify itself as a store client%s within %d "
+                         "seconds (DISTLITE_STORE_VALIDATE_SECONDS)",
+                         session->is_validated ? " that knows the token" : "",
+                         (int)(limits->validate / DL_SECOND));
 }
 
 dl_status

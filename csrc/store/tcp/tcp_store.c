@@ -150,12 +150,11 @@ fail_silent(const dl_connection_pool *pool, dl_deadline deadline)
 static dl_status
 fail_unreachable(void)
 {
-    return dl_fail(
-        DL_NETWORK,
-        "%s; is the master (rank 0) running, and is its host's name "
-        "(MASTER_ADDR) one by which this host reaches it, and not loopback on "
-        "the master itself?",
-        dl_last_error()->text);
+    return dl_fail(DL_NETWORK,
+                   "%s; check that the master (rank 0) is running, and that "
+                   "MASTER_ADDR is a name by which this host reaches it and does not "
+                   "resolve to loopback on the master itself",
+                   dl_last_error()->text);
 }
 
 /* How many connections with another protocol end the search for the server of a job that
@@ -216,7 +215,8 @@ count_workers(dl_connection_pool *pool, int64_t *joined)
 
     dl_status status = dl_retry(pool, &call);
     if (status == DL_OK && !dl_counter_parse(dl_buffer_bytes(&value), joined)) {
-        status = dl_fail(DL_PROTOCOL, "the counter of the clients is no number");
+        status =
+            dl_fail(DL_PROTOCOL, "the client counter in the store is not a number");
     }
     dl_buffer_fini(&value);
     return status;
@@ -274,10 +274,11 @@ fail_incomplete(const dl_tcp_store *self)
     if (!dl_master_is_private(self->master, address)) {
         return DL_TIMEOUT;
     }
-    return dl_fail(DL_TIMEOUT,
-                   "%s This store listens at %s only, where clients on other hosts do "
-                   "not come through: name its host by what they know (MASTER_ADDR).",
-                   dl_last_error()->text, address);
+    return dl_fail(
+        DL_TIMEOUT,
+        "%s This store listens at %s only, which clients on other hosts cannot reach: "
+        "set its host (MASTER_ADDR) to a name or address that they can reach.",
+        dl_last_error()->text, address);
 }
 
 static dl_status
